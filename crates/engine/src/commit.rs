@@ -1,7 +1,8 @@
 //! The commit of a transaction with changes.
 //!
 //! 1. *Encode* the record and reserve room in the log of a writer. No lock is held, so a full log is an error like any
-//!    other ([`lodestone_wal::LogWriter::reserve`]).
+//!    other ([`lodestone_wal::LogWriter::reserve`]). A row may be a delta to its present version (`delta.rs`). If another
+//!    commit replaces that before step 2, the record is encoded again, without deltas.
 //! 2. *Claim and lock*, in the order of the keys: a key without a slot gets one, which is locked. Another slot is
 //!    locked at the version that it has. A locked one is a conflict. A pending one is waited for: its transaction has
 //!    only its fence before it. So no thread waits for one that waits.
@@ -27,10 +28,14 @@ use std::sync::atomic::Ordering;
 
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::atomic::fence;
-use lodestone_txn::{RowWord, Tick};
+use lodestone_txn::{Lease, RowWord, Tick};
+use lodestone_wal::Room;
 
 use crate::core::{Committer, Core};
+use crate::delta;
+use crate::durability::{Durability, Point};
 use crate::error::{Error, Result};
+use crate::group;
 use crate::rounds;
 use crate::side;
 use crate::state::State;
@@ -39,13 +44,20 @@ use crate::tree::{Bytes, Slot, Taken, Tree};
 /// A slot that the commit has locked.
 #[derive(Debug)]
 pub struct Held {
-    pub tree: Arc<Tree>,
-    pub key: Bytes,
     pub slot: Arc<Slot>,
     /// The version before.
     pub seen: RowWord,
     /// Whether the commit added the slot.
     pub is_claimed: bool,
+    /// The change. `None`: the row was read only.
+    change: Option<Change>,
+}
+
+/// A change of a row.
+#[derive(Debug)]
+pub struct Change {
+    pub tree: Arc<Tree>,
+    pub key: Bytes,
     /// The new row; `None` deletes.
     payload: Option<Bytes>,
 }
@@ -60,12 +72,14 @@ pub struct Locks<'c> {
     /// The largest floor of the leaves with claims.
     floor: Tick,
     /// Whether the record is being written, and may count after a crash.
-    is_recorded: bool,
+    pub is_recorded: bool,
+    /// A bug on request: the epoch of snapshots, read before there was any lock.
+    early: Option<u64>,
 }
 
 impl<'c> Locks<'c> {
     fn new(core: &'c Core) -> Self {
-        Self { core, held: Vec::new(), numbers: HashMap::new(), floor: Tick::NEVER, is_recorded: false }
+        Self { core, held: Vec::new(), numbers: HashMap::new(), floor: Tick::NEVER, is_recorded: false, early: None }
     }
 
     /// The entry of `slot`, if it is held.
@@ -73,9 +87,22 @@ impl<'c> Locks<'c> {
         self.numbers.get(&Arc::as_ptr(slot)).map(|number| &self.held[*number])
     }
 
-    /// All of them.
-    pub fn all(&self) -> &[Held] {
-        &self.held
+    /// The rows that change.
+    pub fn changed(&self) -> impl Iterator<Item = (&Held, &Change)> {
+        self.held.iter().filter_map(|held| Some((held, held.change.as_ref()?)))
+    }
+
+    fn push(&mut self, held: Held) {
+        self.numbers.insert(Arc::as_ptr(&held.slot), self.held.len());
+        self.held.push(held);
+    }
+
+    /// All locks for the changes of `state`.
+    pub fn of(core: &'c Core, state: &mut State) -> Result<Self> {
+        let mut locks = Self::new(core);
+        locks.early = planted::active("engine-snapshot-epoch-early").then(|| core.timeline.epochs().present());
+        locks.take_all(state)?;
+        Ok(locks)
     }
 
     fn take_all(&mut self, state: &mut State) -> Result<()> {
@@ -96,15 +123,67 @@ impl<'c> Locks<'c> {
                         }
                     }
                 };
-                self.numbers.insert(Arc::as_ptr(&slot), self.held.len());
                 let (tree, key, payload) = (changes.tree.clone(), key.clone(), payload.clone());
-                self.held.push(Held { tree, key, slot, seen, is_claimed, payload });
+                self.push(Held { slot, seen, is_claimed, change: Some(Change { tree, key, payload }) });
             }
+        }
+        if self.core.ways.locks_reads {
+            self.take_reads(state)?;
         }
         // Another commit locks, then looks at what this one locked. This one has locked and now looks. At least one of
         // them sees the other.
         fence(Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Locks the rows that were read, at the versions that were read.
+    fn take_reads(&mut self, state: &mut State) -> Result<()> {
+        for (slot, word) in state.read_rows() {
+            if self.find(&slot).is_some() {
+                continue;
+            }
+            if !slot.try_lock(word) {
+                return Err(state.conflict());
+            }
+            self.push(Held { slot, seen: word, is_claimed: false, change: None });
+        }
+        Ok(())
+    }
+
+    /// Whether the rows that change have the versions on which deltas build. They are the first ones that are held.
+    pub fn have(&self, bases: &[Option<RowWord>]) -> bool {
+        let is_base = |(held, base): (&Held, &Option<RowWord>)| base.is_none_or(|base| held.seen.same_version(base));
+        self.held.iter().zip(bases).all(is_base) || planted::active("engine-delta-base-unchecked")
+    }
+
+    /// Validates what was read, and takes a tick for the changes.
+    pub fn decide(&self, state: &mut State, lease: &Lease) -> Result<Tick> {
+        let core = self.core;
+        let snapshots = self.early.unwrap_or_else(|| core.timeline.epochs().present());
+        // A thread that overwrites a row validated here reads the epoch after it takes the lock. It may not find an
+        // older epoch than this thread did. This rule is about two words that third threads write, and loads in order
+        // are not enough for it on every processor.
+        #[cfg(not(target_arch = "x86_64"))]
+        fence(Ordering::SeqCst);
+        state.validate(core, Some(self))?;
+        // Look again: a commit that failed set the flag before it could release its locks.
+        core.refuse_if_poisoned()?;
+        let clock = core.timeline.registry().clock(lease);
+        let tick = core.timeline.clock().next(self.latest(state).max(clock));
+        core.timeline.reserve(tick)?;
+        core.timeline.epochs().note(lease.writer(), snapshots, tick);
+        if !planted::active("engine-side-late") {
+            // Before a payload is replaced: keep what a snapshot still sees.
+            self.keep_versions(state, lease, tick);
+        }
+        Ok(tick)
+    }
+
+    /// Keeps the versions before for the snapshots that see them.
+    fn keep_versions(&self, state: &State, lease: &Lease, tick: Tick) {
+        if self.core.timeline.epochs().any_active() {
+            state.count_kept(side::keep(self.core, self, (lease.writer(), tick)));
+        }
     }
 
     /// A tick at least as late as everything that was read, overwritten or purged.
@@ -114,20 +193,30 @@ impl<'c> Locks<'c> {
         overwritten.fold(state.latest.max(self.floor), Tick::max)
     }
 
-    /// Makes the changes visible as the versions `tick`, pending.
+    /// Makes the changes visible as new versions, pending.
     fn install(&self, version: impl Fn(bool) -> RowWord) {
-        for held in &self.held {
-            held.slot.set_payload(held.payload.clone().unwrap_or_default());
-            held.slot.set_word(version(held.payload.is_none()).pending());
+        for (slot, payload) in self.changes() {
+            slot.set_payload(payload.clone().unwrap_or_default());
+            slot.set_word(version(payload.is_none()).pending());
         }
     }
 
-    /// Makes the changes count. The record is persistent.
-    fn settle(mut self, version: impl Fn(bool) -> RowWord) {
-        for held in std::mem::take(&mut self.held) {
-            held.slot.set_word(version(held.payload.is_none()));
+    /// Makes the changes count, and visible if they are not installed. The record is persistent.
+    pub fn settle(mut self, version: impl Fn(bool) -> RowWord, is_installed: bool) {
+        for (slot, payload) in self.changes() {
+            if !is_installed {
+                slot.set_payload(payload.clone().unwrap_or_default());
+            }
+            slot.set_word(version(payload.is_none()));
         }
+        self.held.iter().filter(|held| held.change.is_none()).for_each(|held| held.slot.set_word(held.seen));
+        self.held.clear();
         self.is_recorded = false;
+    }
+
+    /// The slots that change, with the new rows.
+    fn changes(&self) -> impl Iterator<Item = (&Arc<Slot>, &Option<Bytes>)> {
+        self.held.iter().filter_map(|held| Some((&held.slot, &held.change.as_ref()?.payload)))
     }
 }
 
@@ -138,72 +227,75 @@ impl Drop for Locks<'_> {
             return;
         }
         for held in self.held.iter().rev() {
-            if held.is_claimed {
+            match &held.change {
                 // It stays locked: a thread that holds it looks for the key again.
-                held.tree.untake(&held.key, &held.slot);
-            } else {
-                held.slot.set_word(held.seen);
+                Some(change) if held.is_claimed => change.tree.untake(&change.key, &held.slot),
+                _ => held.slot.set_word(held.seen),
             }
         }
     }
 }
 
-/// Commits the changes in `state`. On return they are ordered, and the caller waits until they are durable.
+/// Commits the changes in `state`. On return they are ordered. They are durable at the point that is returned, and so
+/// is everything that was read.
 ///
 /// # Errors
 /// [`Error::Conflict`] and others. Nothing has changed then.
-pub fn commit(core: &Core, state: &mut State) -> Result<()> {
+pub fn commit(core: &Core, state: &mut State) -> Result<Point> {
     core.refuse_if_poisoned()?;
     if state.changes.is_empty() {
-        return state.settle(core);
+        state.settle(core)?;
+        return Ok(core.seen_point(state));
     }
     let mut committer = core.take_committer()?;
-    let outcome = commit_with(core, state, &mut committer);
+    let outcome = match (&core.group, core.ways.durability) {
+        (Some(group), _) => group::commit(core, group, state, &mut committer).map(Point::of_epoch),
+        (None, Durability::None) => commit_unlogged(core, state, &committer.lease).map(|()| Point::default()),
+        // Everything it saw was flushed before its own record, by the thread that made it visible: in this commit group
+        // of the block domain or in an earlier one.
+        _ => commit_with(core, state, &mut committer).map(|()| Point::own(core.memory.flushed_here())),
+    };
     core.give_committer(committer);
     outcome
 }
 
 fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Result<()> {
-    let Committer { lease, log, record } = committer;
-    record.clear();
-    for (number, changes) in &state.changes {
-        for (key, payload) in &changes.rows {
-            match payload {
-                Some(payload) => record.put(*number, key, payload)?,
-                None => record.delete(*number, key)?,
-            }
+    let mut may_delta = core.ways.deltas && !core.holds.are_in_use();
+    loop {
+        let Committer { log, record, .. } = &mut *committer;
+        let bases = delta::encode(core, state, record, may_delta)?;
+        let room = rounds::reserve(core, log, record)?;
+        let locks = Locks::of(core, state)?;
+        // With all locks held: a commit that builds on this one has the same epoch, or a later one.
+        let epoch = core.rounds.cuts.epoch();
+        let is_for_feeds = bases.iter().all(Option::is_none) || !core.holds.are_in_use();
+        if is_for_feeds && locks.have(&bases) {
+            return append(core, state, committer, (room, epoch), locks);
         }
+        // Another commit replaced a row in between. If this one has not read it, that is no conflict. Or a feed began.
+        may_delta = false;
     }
-    let room = rounds::reserve(core, log, record)?;
-    let mut locks = Locks::new(core);
-    let early = planted::active("engine-snapshot-epoch-early").then(|| core.timeline.epochs().present());
-    locks.take_all(state)?;
-    // With all locks held: a commit that builds on this one has the same epoch, or a later one.
-    let epoch = core.rounds.cuts.epoch();
-    let snapshots = early.unwrap_or_else(|| core.timeline.epochs().present());
-    // A thread that overwrites a row validated here reads the epoch after it takes the lock. It may not find an older
-    // epoch than this thread did. This rule is about two words that third threads write, and loads in order are not
-    // enough for it on every processor.
-    #[cfg(not(target_arch = "x86_64"))]
-    fence(Ordering::SeqCst);
-    state.validate(core, Some(&locks))?;
-    // Look again: a commit that failed set the flag before it could release its locks.
-    core.refuse_if_poisoned()?;
-    let registry = core.timeline.registry();
-    let tick = core.timeline.clock().next(locks.latest(state).max(registry.clock(lease)));
-    core.timeline.reserve(tick)?;
+}
+
+/// Appends the record, with all locks held, and makes the changes count.
+fn append(
+    core: &Core,
+    state: &mut State,
+    committer: &mut Committer,
+    (room, epoch): (Room, u64),
+    mut locks: Locks<'_>,
+) -> Result<()> {
+    let Committer { lease, log, record } = committer;
+    let tick = locks.decide(state, lease)?;
     let version = |is_absent| RowWord::new(tick, lease.writer(), is_absent);
-    core.timeline.epochs().note(lease.writer(), snapshots, tick);
-    if core.timeline.epochs().any_active() && !planted::active("engine-side-late") {
-        // Before a payload is replaced: keep what a snapshot still sees.
-        state.count_kept(side::keep(core, locks.all(), (lease.writer(), tick)));
-    }
     locks.is_recorded = true;
     core.rounds.cuts.begins(lease.writer(), epoch, log.position());
     core.rounds.cuts.ends(lease.writer(), log.append(room, record, tick)?);
-    locks.install(version);
+    if core.ways.is_early {
+        locks.install(version);
+    }
     if planted::active("engine-side-late") {
-        state.count_kept(side::keep(core, locks.all(), (lease.writer(), tick)));
+        locks.keep_versions(state, lease, tick);
     }
     if !planted::active("engine-acknowledge-before-fence") {
         // The one fence. No version may be live, and no caller may be told, before the record is persistent. So no
@@ -214,8 +306,21 @@ fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Res
         core.note_point(lease.writer().index(), core.memory.flushed_here());
     }
     core.rounds.cuts.settles(lease.writer(), log.position());
-    registry.set_clock(lease, tick);
+    core.timeline.registry().set_clock(lease, tick);
     state.know(version(false));
-    locks.settle(version);
+    locks.settle(version, core.ways.is_early);
+    Ok(())
+}
+
+/// Commits without a record: [`Durability::None`].
+fn commit_unlogged(core: &Core, state: &mut State, lease: &Lease) -> Result<()> {
+    let mut locks = Locks::of(core, state)?;
+    let tick = locks.decide(state, lease)?;
+    let version = |is_absent| RowWord::new(tick, lease.writer(), is_absent);
+    // A panic leaves some of the changes installed.
+    locks.is_recorded = true;
+    core.timeline.registry().set_clock(lease, tick);
+    state.know(version(false));
+    locks.settle(version, false);
     Ok(())
 }

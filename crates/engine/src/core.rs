@@ -12,9 +12,11 @@ use lodestone_store::{InUse, Object};
 use lodestone_txn::{Lease, RowState, RowWord, Timeline};
 use lodestone_wal::{Found, LogWriter, Record, Wal};
 
+use crate::durability::{Durability, Point, Ways};
 use crate::error::{Error, Result};
 use crate::feed::Holds;
 use crate::format::Places;
+use crate::group::{Group, LoggerThread};
 use crate::options::DatabaseOptions;
 use crate::recover::{self, Recovered};
 use crate::rounds::Rounds;
@@ -39,7 +41,10 @@ pub struct Core {
     pub heap: Heap,
     pub wal: Wal,
     pub places: Places,
-    /// Whether an answer must wait until what it saw is durable.
+    pub ways: Ways,
+    /// With group commit by epochs.
+    pub group: Option<Group>,
+    /// Whether what was fenced may not be durable yet.
     pub waits: bool,
     leaf_rows_max: usize,
     trees: RwLock<BTreeMap<u32, Arc<Tree>>>,
@@ -71,10 +76,16 @@ pub struct Core {
 impl Core {
     pub fn new(heap: Heap, places: Places, options: &DatabaseOptions, found: Recovered, object: Object) -> Self {
         let memory = heap.memory().clone();
+        let group = match options.durability {
+            Durability::Epoch(interval) if !memory.is_read_only() => Some(Group::new(interval, places.threads_max())),
+            _ => None,
+        };
         let rounds = Rounds::new(found.pages, places.threads_max(), &found.wal);
         Self {
             rounds,
             timeline: found.timeline,
+            ways: Ways::new(options),
+            group,
             waits: memory.domain() == Domain::Block,
             memory,
             heap,
@@ -191,35 +202,60 @@ impl Core {
     }
 
     /// Where the versions of `writer` that others may see are durable.
-    pub fn point_of(&self, writer: usize) -> DurablePoint {
-        *lock(&self.points[writer])
+    pub fn point_of(&self, writer: usize) -> Point {
+        match &self.group {
+            Some(group) => Point::of_epoch(group.epoch_of(writer)),
+            None => Point { flushed: *lock(&self.points[writer]), ..Point::default() },
+        }
     }
 
     /// Where everything that `state` read is durable.
-    pub fn seen_point(&self, state: &State) -> DurablePoint {
-        if !self.waits {
-            return DurablePoint::default();
+    pub fn seen_point(&self, state: &State) -> Point {
+        if !self.answers_wait() {
+            return Point::default();
         }
         match state.writers() {
             Some(writers) => {
-                let points = writers.into_iter().map(|writer| self.point_of(writer));
-                points.fold(state.purged(), DurablePoint::max)
+                let seen = Point { flushed: state.purged(), ..Point::default() };
+                writers.into_iter().fold(seen, |seen, writer| seen.max(self.point_of(writer)))
             }
-            None => self.memory.flushed_anywhere(),
+            None => self.present_point(),
         }
     }
 
-    /// Waits for a point of an answer.
-    pub fn wait_point(&self, point: DurablePoint) -> Result<()> {
-        if !self.waits || planted::active("engine-reader-answers-early") {
+    /// Where everything is durable that any thread may have seen.
+    pub fn present_point(&self) -> Point {
+        match &self.group {
+            Some(group) => Point::of_epoch(group.epoch()),
+            None => Point { flushed: self.memory.flushed_anywhere(), ..Point::default() },
+        }
+    }
+
+    /// Whether the versions that others may see can be lost.
+    pub fn answers_wait(&self) -> bool {
+        self.waits || self.group.is_some()
+    }
+
+    /// Waits for `point` before an answer, unless the options say that answers do not wait.
+    pub fn acknowledge(&self, point: Point) -> Result<()> {
+        match self.ways.durability {
+            Durability::Ordered | Durability::None => Ok(()),
+            Durability::Sync | Durability::Epoch(_) => self.wait_for(point),
+        }
+    }
+
+    /// Waits for `point`.
+    pub fn wait_for(&self, point: Point) -> Result<()> {
+        if planted::active("engine-reader-answers-early") && !point.is_own {
             return Ok(());
         }
-        Ok(self.memory.wait_durable(point)?)
-    }
-
-    /// Waits until everything that `state` read is durable.
-    pub fn wait_durable(&self, state: &State) -> Result<()> {
-        self.wait_point(self.seen_point(state))
+        if let Some(group) = &self.group {
+            group.wait(self, point.epoch)
+        } else if point.is_own {
+            Ok(self.memory.durable()?)
+        } else {
+            Ok(self.memory.wait_durable(point.flushed)?)
+        }
     }
 
     /// Whether every active snapshot sees the deletion `word`, so that none needs a version before it. A snapshot that
@@ -286,12 +322,15 @@ impl Core {
 pub struct Handle {
     /// Dropped before `core`. After the last one the database is being closed, and an open waits for that.
     _in_use: InUse,
+    /// Dropped before `core` as well: the thread has a share of it.
+    _logger: Option<Arc<LoggerThread>>,
     core: Arc<Core>,
 }
 
 impl Handle {
     pub fn new(in_use: InUse, core: Core) -> Self {
-        Self { _in_use: in_use, core: Arc::new(core) }
+        let core = Arc::new(core);
+        Self { _in_use: in_use, _logger: LoggerThread::begin(&core).map(Arc::new), core }
     }
 
     /// Whether both are on the same database.
@@ -311,6 +350,13 @@ impl Deref for Handle {
 impl Drop for Core {
     fn drop(&mut self) {
         if !self.memory.is_read_only() && !self.timeline.is_poisoned() {
+            if let Some(group) = &self.group {
+                if group.close(self).is_err() {
+                    // The life ends as in a crash.
+                    return;
+                }
+                group.end();
+            }
             // A log with an owner gets no mark.
             lock(&self.committers.0).clear();
             // Without a mark the log is as after a crash. The next open marks it.

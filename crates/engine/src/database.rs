@@ -13,9 +13,11 @@ use lodestone_wal::LogStats;
 
 use crate::catalog;
 use crate::core::{Committer, Core, Handle};
+use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::feed::{Feed, FeedStart};
 use crate::format;
+use crate::group::Group;
 use crate::index::fill;
 use crate::isolation::Isolation;
 use crate::kind::DATABASE;
@@ -106,10 +108,23 @@ impl Database {
     /// As [`open_with`](Self::open_with).
     pub fn open_object(object: Object, options: &DatabaseOptions) -> Result<Self> {
         let (heap, in_use) = (object.heap().clone(), object.in_use());
+        options.check()?;
         let places = format::read(&heap, object.at())?;
+        if places.is_without_durability() != options.durability.is_none() {
+            let (without, with) = ("with `Durability::None`", "with durability");
+            let [made, open] = if places.is_without_durability() { [without, without] } else { [with, with] };
+            return Err(Error::DurabilityDiffers { path: heap.pool().path().to_owned(), made, open });
+        }
+        if matches!(options.durability, Durability::Epoch(_)) && places.threads_max() < 2 {
+            let (option, rule) = ("threads_max", "group commit by epochs needs a database made with at least 2");
+            return Err(Error::BadOption { option, value: places.threads_max().into(), rule });
+        }
         let found = recover(&heap, &places, options)?;
         let report = found.report;
         let core = Core::new(heap, places, options, found, object);
+        if let Some(group) = &core.group {
+            group.begin(&core)?;
+        }
         let database = Self { core: Handle::new(in_use, core), report };
         database.forget_dropped_trees();
         Ok(database)
@@ -387,7 +402,8 @@ impl Database {
         Snapshot::new(&self.core)
     }
 
-    /// Runs `body` as a transaction until it commits. On success all its changes are durable, on error none happened.
+    /// Runs `body` as a transaction until it commits. On success all its changes are durable, on error none happened. The
+    /// option [`durability`](DatabaseOptions::durability) can say otherwise.
     /// `body` may run several times. It always sees a state that was committed as a whole. It must not keep values that
     /// a failed attempt read.
     ///
@@ -494,6 +510,15 @@ impl Database {
     #[doc(hidden)]
     pub fn abandon(self) {
         self.core.timeline.poison();
+    }
+
+    /// Ends the thread that closes epochs of group commit: from then on threads that wait for one close it. For tests.
+    #[doc(hidden)]
+    pub fn end_logger(&self) {
+        self.core.group.iter().for_each(Group::stop);
+        while self.core.group.as_ref().is_some_and(Group::has_thread) {
+            lodestone_pmem::sync::thread::yield_now();
+        }
     }
 
     /// Keeps a writer from commits until the result is dropped, so that the next commit has another one. For tests.

@@ -80,8 +80,8 @@ pub enum Error {
     },
     /// The logs do not have all transactions since the position of a feed.
     #[error(
-        "{}: the feed has fallen back too far: transactions after its position were truncated; copy the tables, and begin a \
-         new feed; `feed_bytes` sets how much is kept",
+        "{}: the log does not have all rows since the position of the feed: it was truncated, or has parts of rows that \
+         changed while there was no feed; copy the tables and begin a new feed; see `feed_bytes` and `deltas`",
         path.display()
     )]
     FeedLagged {
@@ -119,6 +119,22 @@ pub enum Error {
         column: String,
         /// The type of the value.
         found: String,
+    },
+    /// The table has no such column outside its key.
+    #[error("table `{table}` has no column `{column}` outside its key; use a name of its schema")]
+    NoColumn {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
+    /// A sum is outside the limits of its column.
+    #[error("table `{table}`: the sum does not fit into column `{column}`; nothing was added")]
+    Overflow {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
     },
     /// A row or key has too many or too few values.
     #[error("table `{table}`: a {what} of {found} values, it has {expected} columns; pass a value for each column")]
@@ -192,6 +208,25 @@ pub enum Error {
     /// A commit failed in the middle.
     #[error("{}: a commit failed in the middle; close the database and open it again, which recovers it", path.display())]
     Poisoned {
+        /// The pool.
+        path: PathBuf,
+    },
+    /// The database was made with `Durability::None` and is opened with another one, or the reverse.
+    #[error(
+        "{}: the database was made {made}, and stays so; open it {open}, or make another one under another name",
+        path.display()
+    )]
+    DurabilityDiffers {
+        /// The pool.
+        path: PathBuf,
+        /// How it was made.
+        made: &'static str,
+        /// How to open it.
+        open: &'static str,
+    },
+    /// A checkpoint of a database that was made with `Durability::None`.
+    #[error("{}: the database is without durability, so it has no checkpoints; copy its rows to another one", path.display())]
+    WithoutDurability {
         /// The pool.
         path: PathBuf,
     },

@@ -13,11 +13,16 @@
 //! hold, and then the transactions: it returns [`Error::FeedLagged`]. Without a feed the logs keep what the last two
 //! checkpoints need. So a position outlives the process, but not many checkpoints.
 //!
+//! While there is a feed, records have whole rows. Without one they may have the bytes that changed, which no reader of
+//! the log can complete. So a database whose feed goes on in a later life is opened without
+//! [`deltas`](crate::DatabaseOptions::deltas).
+//!
 //! The changes of indexes are left out, and those of tables that have been dropped since.
 
 use std::collections::BTreeMap;
 
 use lodestone_pmem::planted;
+use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, lock, spin};
 use lodestone_txn::Writer;
 use lodestone_wal::EntryKind;
@@ -132,6 +137,17 @@ pub struct FeedBatch {
 pub struct Holds {
     /// By number: from where the feed needs each log. `None`: it has lost its hold.
     feeds: Mutex<BTreeMap<u64, Option<Vec<u64>>>>,
+    /// Feeds that there are, or that begin.
+    count: AtomicU64,
+}
+
+/// A feed that begins.
+struct Entered<'h>(&'h Holds);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Holds {
@@ -158,6 +174,19 @@ impl Holds {
         }
     }
 
+    /// Whether there is a feed, or one begins.
+    ///
+    /// A commit asks after it has read the epoch. A feed counts before its first cut. So a record after that cut is of a
+    /// commit that found the feed here.
+    pub fn are_in_use(&self) -> bool {
+        self.count.load(Ordering::SeqCst) > 0
+    }
+
+    fn enter(&self) -> Entered<'_> {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        Entered(self)
+    }
+
     fn set(&self, number: u64, logs: Vec<u64>) -> bool {
         let mut feeds = lock(&self.feeds);
         let is_held = feeds.get(&number).is_none_or(Option::is_some);
@@ -176,6 +205,7 @@ impl Holds {
 
     fn end(&self, number: u64) {
         lock(&self.feeds).remove(&number);
+        self.count.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn is_held(&self, number: u64) -> bool {
@@ -222,6 +252,11 @@ impl Feed {
     pub(crate) fn begin(database: &Database, start: &FeedStart) -> Result<Self> {
         let core = database.core();
         core.refuse_if_poisoned()?;
+        if core.group.is_some() || core.ways.durability.is_none() {
+            let rule = "a feed needs `Durability::Sync` or `Durability::Ordered`: a record for each transaction";
+            return Err(Error::BadOption { option: "durability of a database with feeds", value: 0, rule });
+        }
+        let entered = core.holds.enter();
         let oldest = || {
             let pages = core.rounds.pages();
             core.rounds.cuts.writers().map(|writer| pages.from(writer)).collect()
@@ -239,6 +274,7 @@ impl Feed {
             }
         };
         let number = core.holds.begin(logs.clone());
+        std::mem::forget(entered);
         Ok(Self { database: database.clone(), number, logs, tables: BTreeMap::new() })
     }
 
@@ -246,7 +282,8 @@ impl Feed {
     /// one. All of them are durable.
     ///
     /// # Errors
-    /// [`Error::FeedLagged`] when the logs have lost some of them; begin another feed then, and copy the tables.
+    /// [`Error::FeedLagged`] when the logs have lost some of them, or have parts of rows that changed while there was no
+    /// feed; begin another feed then, and copy the tables.
     /// [`Error::Damaged`]; [`Error::Poisoned`]. The feed is where it was.
     pub fn next_batch(&mut self) -> Result<FeedBatch> {
         let core = self.database.core().clone();
@@ -345,19 +382,23 @@ fn cut(core: &Handle) -> Result<Vec<u64>> {
             spin(turn);
         }
     }
-    if core.waits {
-        core.wait_point(core.memory.flushed_anywhere())?;
-    }
+    core.wait_for(core.present_point())?;
     Ok(positions)
 }
 
+/// Adds the records of a log to `found`. Returns whether all of them are there, with whole rows.
 fn read(core: &Core, writer: Writer, from: u64, to: u64, found: &mut Vec<LogRecord>) -> Result<bool> {
-    let outcome = core.wal.read(writer, from, to, &mut |record| {
+    let mut are_whole = true;
+    let are_there = core.wal.read(writer, from, to, &mut |record| {
         let mut entries = Vec::new();
         for entry in record.entries() {
             let payload = match entry.kind {
                 EntryKind::Put => Some(entry.value.into()),
                 EntryKind::Delete => None,
+                EntryKind::Delta => {
+                    are_whole = false;
+                    continue;
+                }
                 _ => {
                     let finding = "an entry of a kind that a feed cannot read";
                     return Err(core.damaged_log(record, finding));
@@ -369,8 +410,8 @@ fn read(core: &Core, writer: Writer, from: u64, to: u64, found: &mut Vec<LogReco
             found.push(LogRecord { tick: record.tick.0, writer: writer.number(), entries });
         }
         Ok(())
-    });
-    Ok(outcome?)
+    })?;
+    Ok(are_there && are_whole)
 }
 
 /// Tells databases apart.

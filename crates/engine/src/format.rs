@@ -20,11 +20,14 @@ use lodestone_wal::Wal;
 use lodestone_width::to_u64;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::options::DatabaseOptions;
 
 const MAGIC: [u8; 8] = *b"LDSTDB\0\0";
 const VERSION: u32 = 3;
+/// The only flag: the database was made with `Durability::None`.
+const WITHOUT_DURABILITY: u32 = 1;
 const HALF_BYTES: u64 = 1024;
 const CLOCK_OFFSET: u64 = 256;
 const TABLE_OFFSET: u64 = 512;
@@ -41,7 +44,8 @@ struct HeaderLine {
     log: u64,
     log_bytes: u64,
     pages: u64,
-    zero: [u8; 20],
+    flags: u32,
+    zero: [u8; 16],
     crc: u32,
 }
 
@@ -65,6 +69,17 @@ pub struct Places {
 impl Places {
     pub fn threads_max(&self) -> u16 {
         self.threads_max
+    }
+
+    /// Whether the database was made with `Durability::None`.
+    pub fn is_without_durability(&self) -> bool {
+        self.line.flags & WITHOUT_DURABILITY != 0
+    }
+
+    /// Options with which this database can be opened.
+    pub fn options(&self) -> DatabaseOptions {
+        let durability = if self.is_without_durability() { Durability::None } else { Durability::Sync };
+        DatabaseOptions { durability, ..DatabaseOptions::default() }
     }
 
     /// The directory of the log.
@@ -136,7 +151,7 @@ pub fn read(heap: &Heap, anchor: PmAddr) -> Result<Places> {
     }
     let threads_max = u16::try_from(line.threads_max).unwrap_or(0);
     let options = DatabaseOptions { threads_max, ..DatabaseOptions::default() };
-    if options.check().is_err() || line.zero != [0; 20] {
+    if options.check().is_err() || line.zero != [0; 16] || line.flags & !WITHOUT_DURABILITY != 0 {
         return Err(damaged("its numbers are outside the limits of the options".into()));
     }
     Ok(Places { anchor, line, threads_max })
@@ -154,6 +169,7 @@ pub fn make(heap: &Heap, action: &mut Action<'_>, options: &DatabaseOptions) -> 
     let mut line = HeaderLine::new_zeroed();
     (line.magic, line.version) = (MAGIC, VERSION);
     line.threads_max = options.threads_max.into();
+    line.flags = if options.durability.is_none() { WITHOUT_DURABILITY } else { 0 };
     line.log = Wal::make(heap, action, &options.log())?.to_raw();
     line.log_bytes = options.log_bytes;
     line.pages = Pages::make(heap, action, &options.pages())?.to_raw();

@@ -11,7 +11,6 @@ use crate::catalog;
 use crate::database::Database;
 use crate::error::Error;
 use crate::format;
-use crate::options::DatabaseOptions;
 use crate::table::Table;
 
 /// The kind of a database.
@@ -33,7 +32,7 @@ impl Kind for DatabaseKind {
     }
 
     fn examine(&self, object: Object) -> Result<Contents, KindError> {
-        let database = Database::open_object(object, &DatabaseOptions::default())?;
+        let database = open(object)?;
         let mut contents = Contents { blocks: database.blocks(), ..Contents::default() };
         let core = database.core();
         // An open for writing has made them whole.
@@ -89,7 +88,7 @@ impl Kind for DatabaseKind {
     }
 
     fn members(&self, object: Object) -> Result<Vec<Member>, KindError> {
-        let database = Database::open_object(object, &DatabaseOptions::default())?;
+        let database = open(object)?;
         let names = database.tables()?.into_iter();
         let member = |name: String| {
             let what = database.table(&name)?.schema().to_string();
@@ -105,6 +104,12 @@ impl Kind for DatabaseKind {
     fn records(&self, object: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> {
         Err(format!("`{}` holds tables of typed rows, which a program reads through `Database`", object.name()).into())
     }
+}
+
+/// Opens the database of `object`, whatever durability it was made with.
+fn open(object: Object) -> Result<Database, Error> {
+    let options = format::read(object.heap(), object.at())?.options();
+    Database::open_object(object, &options)
 }
 
 /// Reads every row of a table and every entry of its indexes. Returns the number of rows, and what does not agree.

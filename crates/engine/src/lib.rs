@@ -29,10 +29,13 @@
 //! | `state` | the reads and changes of a transaction, and their validation |
 //! | `isolation` | what a transaction sees of others, in four levels |
 //! | `savepoint` | changes of a transaction that are taken back |
-//! | `tx`, `table`, `rows`, `reader` | operations inside a transaction, and reads of a snapshot |
+//! | `tx`, `table`, `add`, `rows`, `reader` | operations inside a transaction, and reads of a snapshot |
 //! | `snapshot`, `side` | long readers, and the versions kept for them |
 //! | `index` | other orders of the rows: entries in trees of their own |
 //! | `commit`, `ticket` | the commit, step by step; waiting for it later |
+//! | `durability` | when a commit is acknowledged; the protocols that this one is compared with |
+//! | `delta` | records of the bytes that changed, and the rule that makes them sound |
+//! | `group` | group commit by epochs, for comparison |
 //! | `stats` | counts of transactions, and figures of all parts |
 //! | `cuts` | a position in every log, while commits go on |
 //! | `rounds` | checkpoints: dirty leaves to pages, truncation |
@@ -45,6 +48,7 @@
 
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
+mod add;
 mod calendar;
 mod catalog;
 mod commit;
@@ -52,9 +56,12 @@ mod core;
 mod cuts;
 mod database;
 mod decimal;
+mod delta;
+mod durability;
 mod error;
 mod feed;
 mod format;
+mod group;
 mod index;
 mod isolation;
 mod key;
@@ -82,6 +89,7 @@ mod value;
 pub use calendar::{Date, Timestamp};
 pub use database::Database;
 pub use decimal::Decimal;
+pub use durability::{Durability, Region};
 pub use error::{Error, Result};
 pub use feed::{Feed, FeedBatch, FeedChange, FeedPosition, FeedStart, FeedTransaction};
 pub use index::{IndexRows, TableIndex};

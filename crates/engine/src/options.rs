@@ -4,6 +4,7 @@ use lodestone_pages::PageOptions;
 use lodestone_pmem::PoolOptions;
 use lodestone_wal::{LogAlign, LogOptions, LogStore};
 
+use crate::durability::{Durability, Region};
 use crate::error::{Error, Result};
 
 /// How to open a database. The numbers of threads and bytes and the alignment count when it is made.
@@ -41,6 +42,14 @@ pub struct DatabaseOptions {
     pub log_store: LogStore,
     /// Seed of the log's checksums: see [`LogOptions::salt`].
     pub log_salt: Option<u64>,
+    /// When a transaction is acknowledged. `Durability::None` counts when the database is made.
+    pub durability: Durability,
+    /// The rows that a commit locks.
+    pub region: Region,
+    /// Whether others may read a change before its record is persistent. They wait before they rely on it.
+    pub early_release: bool,
+    /// Whether a record has the bytes of a row that changed, where they are fewer than those of the row.
+    pub deltas: bool,
     /// Most rows of a leaf in DRAM.
     pub leaf_rows_max: usize,
     /// Bytes of a page, a power of two.
@@ -66,6 +75,10 @@ impl Default for DatabaseOptions {
             log_align: log.align,
             log_store: LogStore::default(),
             log_salt: log.salt,
+            durability: Durability::default(),
+            region: Region::default(),
+            early_release: true,
+            deltas: true,
             leaf_rows_max: 64,
             page_bytes: pages.page_bytes,
             extent_pages: pages.extent_pages,
@@ -86,7 +99,7 @@ impl DatabaseOptions {
         if self.leaf_rows_max < 2 {
             return bad("leaf_rows_max", lodestone_width::to_u64(self.leaf_rows_max), "it is at least 2");
         }
-        Ok(())
+        self.durability.check()
     }
 
     pub(crate) fn pages(&self) -> PageOptions {

@@ -3,7 +3,8 @@
 //! 1. The images of the newest checkpoint are read, then every log from the position of the older checkpoint. Of each
 //!    row the change with the largest tick counts, whatever the order in which they are read: ticks of a row rise with
 //!    its versions. There is no undo. The records before the position are closed under dependency: a row that was
-//!    deleted there does not come back by a record after it.
+//!    deleted there does not come back by a record after it. Deltas are sorted by their ticks, and applied when all else
+//!    is read (`delta.rs`).
 //! 2. A crashed life ends. Its record in the table of lives names no writer: records certify themselves.
 //! 3. A new life begins, whose ticks are above all that may be in the logs.
 //! 4. Logs that end with a record of the crashed life are marked: from now on damage to it is named.
@@ -24,6 +25,7 @@ use lodestone_pmem::{Memory, planted};
 use lodestone_txn::{ClockKind, Lives, Tick, Timeline};
 use lodestone_wal::{EntryKind, Wal};
 
+use crate::delta::{self, Delta, Deltas};
 use crate::error::{Error, Result};
 use crate::format::Places;
 use crate::options::DatabaseOptions;
@@ -73,6 +75,8 @@ type Changes = BTreeMap<Vec<u8>, (Tick, Option<Bytes>)>;
 #[derive(Default)]
 struct Reading {
     rows: Changes,
+    /// Changes of rows that are not whole. They wait until all whole ones are read.
+    deltas: Deltas,
     /// Images by their first possible key, and whether their rows are not what the image has.
     images: BTreeMap<Vec<u8>, (Image, bool)>,
 }
@@ -106,6 +110,14 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
         report.records += u64::from(!found.is_mark());
         collect(&mut trees, found, lives.limit()).map_err(|finding| damaged(heap, places, found, finding))
     })?;
+    for (number, reading) in &mut trees {
+        reading.redo().map_err(|(key, finding)| Error::Damaged {
+            path: heap.pool().path().to_owned(),
+            what: "log",
+            at: places.log(),
+            finding: format!("row `{}` of tree {number}: {finding}", key.escape_ascii()),
+        })?;
+    }
     if let Some((writer, _)) = wal.positions().into_iter().find(|(writer, _)| writer.number() >= places.threads_max()) {
         let finding =
             format!("writer {} has a log, the database has {} writers", writer.number(), places.threads_max());
@@ -188,6 +200,19 @@ impl Reading {
         is_newest
     }
 
+    /// Applies the deltas. Returns the key of a row that is damaged, and the finding.
+    fn redo(&mut self) -> std::result::Result<(), (Vec<u8>, String)> {
+        for (key, deltas) in std::mem::take(&mut self.deltas) {
+            let newest = self.rows.entry(key.clone()).or_insert((Tick::NEVER, None));
+            match delta::redo(newest, deltas) {
+                Ok(false) => {}
+                Ok(true) => self.soil(&key),
+                Err(finding) => return Err((key, finding)),
+            }
+        }
+        Ok(())
+    }
+
     /// The parts of the tree. Counts the rows.
     fn parts(self, count: &mut u64) -> Vec<TreePart> {
         let image = |(low, (image, is_dirty))| TreePart { low, home: Some(image), is_dirty, rows: Vec::new() };
@@ -216,16 +241,27 @@ fn collect(
     if found.tick > limit {
         return Err("its tick was never reserved");
     }
+    let mut tick = found.tick;
     for entry in found.entries() {
+        if entry.kind == EntryKind::Commit {
+            let named = entry.value.try_into().map(u64::from_le_bytes).map(Tick);
+            tick = named.ok().filter(|tick| *tick <= found.tick).ok_or("the tick of a transaction makes no sense")?;
+            continue;
+        }
+        let reading = trees.entry(entry.tree).or_default();
         let payload = match entry.kind {
             EntryKind::Put => Some(entry.value),
             EntryKind::Delete => None,
-            EntryKind::Delta | EntryKind::Member => {
+            EntryKind::Delta => {
+                let delta = Delta { tick, value: entry.value.into() };
+                reading.deltas.entry(entry.key.to_vec()).or_default().push(delta);
+                continue;
+            }
+            EntryKind::Commit | EntryKind::Member => {
                 return Err("it has an entry of a kind that this version never writes");
             }
         };
-        let reading = trees.entry(entry.tree).or_default();
-        if reading.change(entry.key, found.tick, payload) {
+        if reading.change(entry.key, tick, payload) {
             reading.soil(entry.key);
         }
     }

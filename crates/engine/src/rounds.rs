@@ -24,11 +24,11 @@ use lodestone_width::to_u64;
 
 use crate::core::Core;
 use crate::cuts::Cuts;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tree::{Bytes, Leaf, Lookup, Slot, Tree};
 
 /// How many rounds a full log is worth: the second one frees the records below the cut of the first one.
-const ROUNDS_MAX: u32 = 2;
+pub const ROUNDS_MAX: u32 = 2;
 
 /// The work of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,15 +77,8 @@ impl Rounds {
 /// # Errors
 /// `Error::Full` when rounds do not help; those of a round.
 pub fn reserve(core: &Core, log: &mut LogWriter, record: &mut Record) -> Result<Room> {
-    if log.took_segment() && is_due(core) {
-        // Another thread that makes a round does it for this one as well.
-        if let Ok(mut pages) = core.rounds.pages.try_lock() {
-            match round(core, &mut pages) {
-                // The log still has room. An error is due when it has none.
-                Err(error) if error.is_full() => {}
-                outcome => outcome.map(|_| ())?,
-            }
-        }
+    if log.took_segment() {
+        round_if_due(core)?;
     }
     for _ in 0..ROUNDS_MAX {
         match log.reserve(record).map_err(|error| core.log_error(error)) {
@@ -95,6 +88,24 @@ pub fn reserve(core: &Core, log: &mut LogWriter, record: &mut Record) -> Result<
         };
     }
     log.reserve(record).map_err(|error| core.log_error(error))
+}
+
+/// Makes a round if the logs are half full.
+///
+/// # Errors
+/// Those of a round, but for want of room.
+pub fn round_if_due(core: &Core) -> Result<()> {
+    if is_due(core) {
+        // Another thread that makes a round does it for this one as well.
+        if let Ok(mut pages) = core.rounds.pages.try_lock() {
+            match round(core, &mut pages) {
+                // The log still has room. An error is due when it has none.
+                Err(error) if error.is_full() => {}
+                outcome => outcome.map(|_| ())?,
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether the logs are half full, or need as much of the pool as is free for pages.
@@ -115,6 +126,9 @@ fn is_due(core: &Core) -> bool {
 pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     core.refuse_if_poisoned()?;
     core.refuse_if_read_only()?;
+    if core.ways.durability.is_none() {
+        return Err(Error::WithoutDurability { path: core.heap.pool().path().to_owned() });
+    }
     let from = core.rounds.cuts.cut();
     let mut written = Written { leaves: Vec::new(), is_published: false };
     let mut batch = pages.batch();
@@ -138,6 +152,10 @@ pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
         }
     }
     core.refuse_if_poisoned()?;
+    if let Some(group) = &core.group {
+        // The images may have versions of epochs that are not durable. They must not count before those.
+        group.flush(core)?;
+    }
     batch.publish(from)?;
     let report = written.publish();
     core.ended_trees(&dropped);

@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use lodestone_txn::{RowWord, SideChains, SideKey, Tick, Writer};
 use lodestone_width::to_u64;
 
-use crate::commit::Held;
+use crate::commit::Locks;
 use crate::core::Core;
 use crate::tree::Bytes;
 
@@ -35,21 +35,21 @@ pub struct SideRow {
 /// The versions that were kept.
 pub type Side = SideChains<RowKey, SideRow>;
 
-/// Keeps the versions of the rows in `held` that active snapshots see, and that the commit of the version `newer` is
+/// Keeps the versions of the changed rows in `locks` that active snapshots see, and that the commit of the version `newer` is
 /// about to overwrite. Returns how many.
 #[cold]
-pub fn keep(core: &Core, held: &[Held], newer: (Writer, Tick)) -> u64 {
+pub fn keep(core: &Core, locks: &Locks<'_>, newer: (Writer, Tick)) -> u64 {
     let epochs = core.timeline.epochs();
     let newest = epochs.newest_active();
     let mut kept = 0;
-    for held in held.iter().filter(|held| !held.is_claimed) {
+    for (held, change) in locks.changed().filter(|(held, _)| !held.is_claimed) {
         let seen = held.seen.version();
         let older = (seen.writer(), seen.tick(core.timeline.base()));
         // A version that the newest snapshot does not see is seen by no older one.
         if epochs.is_visible(older.0, older.1, newest) {
-            let key = RowKey(held.tree.number, held.key.clone());
+            let key = RowKey(change.tree.number, change.key.clone());
             let payload = held.slot.payload();
-            let bytes = to_u64(held.key.len() + payload.len());
+            let bytes = to_u64(change.key.len() + payload.len());
             let content = || SideRow { word: held.seen, payload };
             kept += u64::from(core.side.keep(epochs, &key, older, newer, bytes, content));
         }

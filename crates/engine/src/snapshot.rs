@@ -26,6 +26,7 @@ use lodestone_txn::{RowState, RowWord};
 
 use crate::catalog::Origin;
 use crate::core::{Core, Handle};
+use crate::durability::Point;
 use crate::error::{Error, Result};
 use crate::side::RowKey;
 use crate::tree::{Bytes, Look, Lookup, Slot, Tree};
@@ -203,7 +204,7 @@ pub struct Snapshot {
 impl Snapshot {
     pub(crate) fn new(core: &Handle) -> Result<Self> {
         core.refuse_if_poisoned()?;
-        let writers = if core.waits { core.timeline.registry().threads_max() } else { 0 };
+        let writers = if core.answers_wait() { core.timeline.registry().threads_max() } else { 0 };
         Ok(Self { cut: Cut::new(core.clone()), durable: (0..writers).map(|_| AtomicBool::new(false)).collect() })
     }
 
@@ -229,7 +230,11 @@ impl Snapshot {
     /// Waits until rows that were purged are so durably.
     pub(crate) fn wait_purged(&self, point: DurablePoint) -> Result<()> {
         let core = self.core();
-        if core.waits { Ok(core.memory.wait_durable(point)?) } else { Ok(()) }
+        match (core.waits, core.group.is_some()) {
+            (_, true) => core.acknowledge(core.present_point()),
+            (true, false) => core.acknowledge(Point { flushed: point, ..Point::default() }),
+            (false, false) => Ok(()),
+        }
     }
 
     fn acknowledge(&self, found: Version) -> Result<Option<Bytes>> {
@@ -244,12 +249,12 @@ impl Snapshot {
     fn wait_writer(&self, core: &Core, word: RowWord) -> Result<()> {
         let (version, base) = (word.version(), core.timeline.base());
         let writer = version.writer();
-        if !core.waits || version.tick(base) <= base || self.durable[writer.index()].load(Ordering::Relaxed) {
+        if !core.answers_wait() || version.tick(base) <= base || self.durable[writer.index()].load(Ordering::Relaxed) {
             return Ok(());
         }
         // Before the point: a writer that has noted a later epoch has ended all its commits before.
         let is_over = core.timeline.epochs().first_after(writer, self.cut.epoch()).is_some();
-        core.wait_point(core.point_of(writer.index()))?;
+        core.acknowledge(core.point_of(writer.index()))?;
         self.durable[writer.index()].store(is_over, Ordering::Relaxed);
         Ok(())
     }

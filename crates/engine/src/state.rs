@@ -17,7 +17,7 @@ use lodestone_pmem::{DurablePoint, planted};
 use lodestone_txn::{ClockKind, RowState, RowWord, StartClocks, Tick};
 
 use crate::catalog::Origin;
-use crate::commit::{Held, Locks};
+use crate::commit::{Change, Held, Locks};
 use crate::core::{Core, Handle};
 use crate::error::{Error, Result};
 use crate::isolation::Isolation;
@@ -383,6 +383,11 @@ impl State {
         Ok(())
     }
 
+    /// The rows that were read, and their versions.
+    pub fn read_rows(&self) -> Vec<(Arc<Slot>, RowWord)> {
+        self.reads.iter().map(|read| (read.slot.clone(), read.word)).collect()
+    }
+
     /// Knows the own commit of `version`.
     pub fn know(&mut self, version: RowWord) {
         self.known.raise(version.version());
@@ -433,16 +438,16 @@ impl State {
     /// As [`validate`](Self::validate).
     fn validate_changes(&mut self, core: &Core, locks: &Locks<'_>) -> Result<()> {
         let bug = if self.cut.is_some() { "engine-snapshot-writes-unvalidated" } else { "engine-bases-unvalidated" };
-        let is_as_seen = |held: &Held| match &self.cut {
+        let is_as_seen = |(held, change): (&Held, &Change)| match &self.cut {
             Some(cut) => cut.sees(held.seen),
-            None => match self.bases.get(&RowKey(held.tree.number, held.key.clone())) {
+            None => match self.bases.get(&RowKey(change.tree.number, change.key.clone())) {
                 // It was not read, or read as absent and is so still.
                 None => true,
                 Some(base) if held.is_claimed => base.is_none_or(RowWord::is_absent),
                 Some(base) => base.is_some_and(|base| base.same_version(held.seen)),
             },
         };
-        if !locks.all().iter().all(is_as_seen) && !planted::active(bug) {
+        if !locks.changed().all(is_as_seen) && !planted::active(bug) {
             return Err(self.conflict());
         }
         self.settle(core)

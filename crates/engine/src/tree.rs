@@ -76,7 +76,7 @@ impl Slot {
     }
 
     /// Locks the version `seen`. Returns whether that succeeded.
-    fn try_lock(&self, seen: RowWord) -> bool {
+    pub fn try_lock(&self, seen: RowWord) -> bool {
         count_shared_rmws(1);
         let (from, to) = (seen.to_raw(), seen.locked().to_raw());
         self.word.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()

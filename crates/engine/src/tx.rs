@@ -4,11 +4,11 @@ use std::cell::{RefCell, RefMut};
 use std::fmt;
 use std::sync::Arc;
 
-use lodestone_pmem::DurablePoint;
 use lodestone_txn::RowWord;
 
 use crate::commit::commit;
 use crate::core::Handle;
+use crate::durability::Point;
 use crate::error::{Error, Result};
 use crate::isolation::Isolation;
 use crate::savepoint::Savepoint;
@@ -212,45 +212,37 @@ impl Tx {
     /// Ends an attempt whose closure returned `outcome`. Its answer is durable.
     pub(crate) fn conclude<R>(&self, outcome: Result<R>) -> Result<R> {
         let (value, point) = self.order(outcome)?;
-        match point {
-            Some(point) => self.core.wait_point(point)?,
-            // Everything it saw was flushed before, by the thread that made it visible: in this commit group or in an
-            // earlier one.
-            None => self.core.memory.durable()?,
-        }
+        self.core.acknowledge(point)?;
         Ok(value)
     }
 
     /// As [`conclude`](Self::conclude), with a ticket for the answer.
     pub(crate) fn conclude_async<R>(&self, outcome: Result<R>) -> Result<Ticket<R>> {
         let (value, point) = self.order(outcome)?;
-        let memory = self.core.memory.clone();
-        let point = point.unwrap_or_else(|| memory.flushed_here());
-        Ok(Ticket::new(memory, point, value))
+        Ok(Ticket::new(&self.core, point, value))
     }
 
-    /// Ends an attempt, and returns where its answer is durable. `None`: where all that this thread flushed is so.
-    fn order<R>(&self, outcome: Result<R>) -> Result<(R, Option<DurablePoint>)> {
+    /// Ends an attempt, and returns where its answer is durable. An error that is no conflict is durable on return.
+    fn order<R>(&self, outcome: Result<R>) -> Result<(R, Point)> {
         // Also in place of an error, which may result from a state that never was.
         let mut state = self.live_state()?;
         let core = &*self.core;
         match outcome {
             Ok(value) => {
-                commit(core, &mut state)?;
+                let point = commit(core, &mut state)?;
                 if state.changes.is_empty() {
-                    state.counts().read_only(1);
-                    Ok((value, Some(core.seen_point(&state))))
+                    state.counts().read_only(1)
                 } else {
-                    state.counts().commits(1);
-                    Ok((value, None))
+                    state.counts().commits(1)
                 }
+                Ok((value, point))
             }
             Err(Error::Conflict | Error::SnapshotTooOld) => Err(state.conflict()),
             Err(error) => {
                 // An answer, which must be true and durable like any other.
                 state.validate(core, None)?;
                 state.settle(core)?;
-                core.wait_durable(&state)?;
+                core.acknowledge(core.seen_point(&state))?;
                 state.counts().cancelled(1);
                 Err(error)
             }

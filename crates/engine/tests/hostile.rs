@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use lodestone_crash::hostile::{Fate, Layer, Numbers};
-use lodestone_engine::{Database, DatabaseOptions, Result, Row, Schema, Table, Type, Value, row};
+use lodestone_engine::{Database, DatabaseOptions, Error, Result, Row, Schema, Table, Type, Value, row};
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::{Domain, DomainChoice, Memory, PmAddr, Pool, PoolOptions, checked};
 use lodestone_store::{Store, StoreOptions};
@@ -104,6 +104,17 @@ impl Segment {
         let body = crc32c::crc32c_append(crc32c::crc32c(&seed), image.read(self.at.plus(offset + 24), bytes));
         let crc = crc32c::crc32c_append(body, image.read(self.at.plus(offset), 20));
         image.write(self.at.plus(offset + 20), &crc.to_le_bytes());
+    }
+
+    /// Adds a record at the end.
+    fn append(&self, image: &mut Image, tick: u64, count: u32, entries: &[u8]) {
+        let mut head = tick.to_le_bytes().to_vec();
+        head.extend((entries.len() as u32).to_le_bytes());
+        head.extend(count.to_le_bytes());
+        head.extend([0, 0, 1, 0, 0, 0, 0, 0]);
+        image.write(self.at.plus(self.end), &head);
+        image.write(self.at.plus(self.end + 24), entries);
+        self.seal(image, self.end);
     }
 
     fn verifies(&self, image: &Image, offset: u64) -> bool {
@@ -210,6 +221,13 @@ fn fill(memory: &Memory) -> Result<Sound> {
     database.update(|tx| text.delete(tx, &words("a word", 1)[..2]).map(|_| ()))?;
     drop(held);
     database.update(|tx| numbers.put(tx, &row![1_u64, 2_i64, Value::Null]))?;
+    // Deltas by both writers, on a row of this life.
+    database.update(|tx| numbers.put(tx, &row![10_u64, 1_i64, vec![7; 40]]))?;
+    for amount in 1..4 {
+        database.update(|tx| numbers.add(tx, &row![10_u64], "v", amount * 1000))?;
+        let _held = database.hold_writer()?;
+        database.update(|tx| numbers.add(tx, &row![10_u64], "v", amount))?;
+    }
     let headers = database.copies();
     let directory = database.blocks()[1].0;
     let places: Vec<PmAddr> = database.blocks().into_iter().map(|(at, _)| at).collect();
@@ -412,13 +430,15 @@ impl Sound {
             let keys: [&[u8]; 6] = [b"", b"numbers\0\0", b"words\0\0", &[0, 0, 0, 0, 0, 0, 0, 1], b"\0\0", &[0xFF; 30]];
             let key = *numbers.pick(&keys);
             let definition = schemas()[0].to_string();
-            let values: [&[u8]; 5] = [b"", &[1, 0], &[1; 24], definition.as_bytes(), &[0xFF; 60]];
+            let tick = image.load(segment.at.plus(*numbers.pick(&segment.records)), 8).to_le_bytes();
+            let delta = [&tick[..], &[3, 0, 1, 0, 9, 4, 0, 2, 0, 7, 7]].concat();
+            let values: [&[u8]; 7] = [b"", &[1, 0], &[1; 24], definition.as_bytes(), &[0xFF; 60], &tick, &delta];
             let mut value = numbers.pick(&values).to_vec();
             value.iter_mut().for_each(|byte| *byte ^= (numbers.below(8) / 7 * numbers.below(256)) as u8);
             let tree = *numbers.pick(&[0_u32, 0, 16, 17, 18, 3, u32::MAX]);
             entries.extend(tree.to_le_bytes());
             entries.extend((key.len() as u16).to_le_bytes());
-            entries.extend(numbers.pick(&[1_u16, 1, 2, 3, 4, 9]).to_le_bytes());
+            entries.extend(numbers.pick(&[1_u16, 1, 2, 3, 3, 4, 5, 9]).to_le_bytes());
             entries.extend((value.len() as u32).to_le_bytes());
             entries.extend(key);
             entries.extend(value);
@@ -429,14 +449,17 @@ impl Sound {
         }
         let last = segment.records.last().map_or(0, |last| image.load(segment.at.plus(*last), 8));
         let tick = if numbers.below(3) == 0 { numbers.nasty(last) } else { last + 1 };
-        let mut head = tick.to_le_bytes().to_vec();
-        head.extend((entries.len() as u32).to_le_bytes());
-        head.extend((count as u32).to_le_bytes());
-        head.extend([0, 0, 1, 0, 0, 0, 0, 0]);
-        image.write(segment.at.plus(offset), &head);
-        image.write(segment.at.plus(offset + 24), &entries);
-        segment.seal(image, offset);
+        segment.append(image, tick, count as u32, &entries);
         "record"
+    }
+
+    /// The largest tick of a record with entries.
+    fn newest_tick(&self) -> u64 {
+        let ticks = self.segments.iter().flat_map(|segment| {
+            let with_entries = |offset: &&u64| self.image.load(segment.at.plus(**offset + 12), 4) > 0;
+            segment.records.iter().filter(with_entries).map(|offset| self.image.load(segment.at.plus(*offset), 8))
+        });
+        ticks.max().expect("a record")
     }
 }
 
@@ -512,6 +535,56 @@ fn rows_of_a_database() {
     let tally = layer.run(|numbers| run_case(&sound, numbers));
     let is_damage = |kind: &str| !COULD_BE.contains(&kind);
     assert_eq!(tally.wrong_unreported(is_damage), 0, "a row is wrong, and the check says nothing: {tally}");
+}
+
+/// An entry of the table `numbers`.
+fn entry(kind: u16, key: u64, value: &[u8]) -> Vec<u8> {
+    let mut entry = 16_u32.to_le_bytes().to_vec();
+    entry.extend(8_u16.to_le_bytes());
+    entry.extend(kind.to_le_bytes());
+    entry.extend((value.len() as u32).to_le_bytes());
+    entry.extend(key.to_be_bytes());
+    entry.extend(value);
+    entry.resize(entry.len().next_multiple_of(8), 0);
+    entry
+}
+
+/// A record whose change builds on a version that is not there, or does not fit it, is named.
+#[test]
+fn a_delta_without_its_base_is_damage() {
+    let sound = sound();
+    let newest = sound.newest_tick();
+    let open = |key: u64, base: u64, ranges: &[u8]| -> Result<Rows> {
+        let mut image = sound.image.clone();
+        let used = sound.segments.iter().filter(|segment| !segment.records.is_empty());
+        let segment = used.min_by_key(|segment| segment.end).expect("a segment");
+        let entries = entry(3, key, &[&base.to_le_bytes()[..], ranges].concat());
+        segment.append(&mut image, newest + 100, 1, &entries);
+        rows_of(&Database::open_in(&store(&image.to_memory()), &options())?)
+    };
+    // The second byte of the number, after schema version and bitmap. The row has the newest tick of all.
+    let fits = [4, 0, 1, 0, 99];
+    let row =
+        |rows: &Rows| rows.values().next().and_then(|rows| rows.iter().find(|row| row[0] == 10_u64.into()).cloned());
+    let (before, after) =
+        (row(&sound.rows).expect("a row"), row(&open(10, newest, &fits).expect("sound")).expect("a row"));
+    let number = |row: &Row| row[1].as_i64().expect("a number");
+    assert_eq!(number(&after), number(&before) & !0xFF00 | 99 << 8);
+    let bad: [(&str, u64, u64, &[u8]); 8] = [
+        ("a version that was overwritten", 10, newest - 1, &fits),
+        ("a version to come", 10, newest + 100, &fits),
+        ("a row that never was", 29, newest, &fits),
+        ("a row that is deleted", 3, newest, &fits),
+        ("a row of an earlier life", 5, newest, &fits),
+        ("a range after the end", 10, newest, &[255, 0, 1, 0, 1]),
+        ("a range that is cut short", 10, newest, &[4, 0, 9, 0, 1]),
+        ("ranges that overlap", 10, newest, &[4, 0, 1, 0, 1, 4, 0, 1, 0, 1]),
+    ];
+    for (what, key, base, ranges) in bad {
+        let error = open(key, base, ranges).map(|_| ()).expect_err(what);
+        assert!(matches!(error, Error::Damaged { what: "log", .. }), "{what}: {error}");
+        assert!(error.to_string().contains("of tree 16: the change of tick"), "{what}: {error}");
+    }
 }
 
 #[test]

@@ -1,17 +1,18 @@
 //! A child process commits on several threads until it is killed. Afterwards every acknowledged transaction is there,
 //! none is there by half, and sums hold.
 //!
-//! The child prints a line after each acknowledgement. `LODESTONE_KILLS` sets the number of kills of each domain.
+//! The child prints a line after each acknowledgement. `LODESTONE_KILLS` sets the number of kills of each way.
 
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use std::{env, thread};
 
 use common::{Open, options};
-use lodestone_engine::{DatabaseOptions, row};
+use lodestone_engine::{DatabaseOptions, Durability, row};
 use lodestone_pmem::DomainChoice;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -21,8 +22,15 @@ const THREADS: u64 = 3;
 /// Rows of each thread: a counter, and what it moved to the shared row.
 const SHARED: u64 = 1_000;
 
-fn database(domain: &str) -> Outcome<DatabaseOptions> {
+/// A domain, or one with group commit.
+const WAYS: [&str; 5] = ["dax-emulated", "process", "block", "dax-emulated epoch", "block epoch"];
+
+fn database(way: &str) -> Outcome<DatabaseOptions> {
+    let (domain, is_grouped) = way.strip_suffix(" epoch").map_or((way, false), |domain| (domain, true));
     let mut options = options(domain.parse::<DomainChoice>()?);
+    if is_grouped {
+        options.durability = Durability::Epoch(Duration::from_millis(1));
+    }
     options.pool.size_bytes = 64 << 20;
     // Full after some hundred commits: pages are written meanwhile.
     (options.log_bytes, options.segment_bytes) = (128 << 10, 8 << 10);
@@ -103,7 +111,7 @@ fn acknowledged_transactions_survive_a_kill() -> Outcome {
         return work_for_ever(&path, &env::var("LODESTONE_TEST_DOMAIN")?);
     }
     let kills: usize = env::var("LODESTONE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(4);
-    for domain in ["dax-emulated", "process", "block"] {
+    for domain in WAYS {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("a.pool");
         for round in 0..kills {

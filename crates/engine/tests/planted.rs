@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Open, options};
-use lodestone_engine::{Error, FeedStart, Index, Isolation, Result, row};
+use lodestone_engine::{DatabaseOptions, Durability, Error, FeedStart, Index, Isolation, Result, Row, row};
 use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr, planted};
 
 /// Time that a transaction gets to do what it must not do.
@@ -227,12 +227,76 @@ fn loses_an_update(isolation: Isolation) -> Result<bool> {
     Ok(!matches!(tx.commit(), Err(Error::Conflict)))
 }
 
+/// A row whose changes are deltas.
+fn wide_row(key: u64, value: i64) -> Row {
+    row![key, value, "a text that no transaction changes"]
+}
+
+/// A transaction encodes a delta to a row, and then waits for a pending row. Another one replaces the first row without
+/// a look at it. Whether the database cannot be opened afterwards.
+fn builds_on_a_replaced_row() -> Result<bool> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (reached, is_reached) = sync_channel(1);
+    let (go_on, may_go_on) = sync_channel(1);
+    let gate = Arc::new(Gate { is_armed: AtomicBool::new(false), reached, go_on: Mutex::new(may_go_on) });
+    let mut gated = options(DomainChoice::DaxEmulated);
+    gated.pool.medium = Some(gate.clone());
+    let path = folder.path().join("a.pool");
+    let open = Open::at(&path, &gated)?;
+    let wide = open.db.create_table(&"w (k u64, v i64, pad text) key (k)".parse()?)?;
+    let put = |rows: &[(u64, i64)]| {
+        open.db.update(|tx| rows.iter().try_for_each(|(key, value)| wide.put(tx, &wide_row(*key, *value))))
+    };
+    // Three writers have a segment afterwards.
+    put(&[(1, 1), (2, 1)])?;
+    let first_writer = open.db.hold_writer()?;
+    put(&[(1, 1), (2, 1)])?;
+    let second_writer = open.db.hold_writer()?;
+    put(&[(1, 1), (2, 1)])?;
+    drop((first_writer, second_writer));
+    gate.is_armed.store(true, Ordering::SeqCst);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| put(&[(1, 2)]));
+        is_reached.recv().expect("a fence");
+        let second = scope.spawn(|| put(&[(1, 3), (2, 3)]));
+        // It has encoded both rows, and waits for the first one.
+        thread::sleep(WAIT);
+        put(&[(2, 4)])?;
+        go_on.send(()).expect("the first transaction waits");
+        first.join().expect("no panic")?;
+        second.join().expect("no panic")
+    })?;
+    let table = wide.clone();
+    let rows = open.db.update(|tx| table.range(tx, ..)?.collect::<Result<Vec<_>>>())?;
+    assert_eq!(rows, [wide_row(1, 3), wide_row(2, 3)]);
+    let Open { db, table: narrow } = open;
+    drop((wide, table, narrow));
+    db.abandon();
+    let again = Open::at(&path, &options(DomainChoice::DaxEmulated));
+    assert!(again.is_ok() || matches!(again, Err(Error::Damaged { .. })));
+    Ok(again.is_err())
+}
+
+/// A transaction returns before its epoch is durable, although it says that it waits.
+fn answers_before_its_epoch() -> Result<bool> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let grouped = DatabaseOptions { durability: Durability::EPOCH, ..options(DomainChoice::Process) };
+    let open = Open::at(&folder.path().join("a.pool"), &grouped)?;
+    open.db.end_logger();
+    open.set(&[(1, 1)])?;
+    open.db.clone().abandon();
+    drop(open);
+    Ok(Open::at(&folder.path().join("a.pool"), &grouped)?.all()?.is_empty())
+}
+
 /// A name, and whether the scenario goes wrong.
 type Scenario = (&'static str, fn() -> Result<bool>);
 
 #[test]
 fn every_planted_bug_is_found() -> Result<()> {
-    let scenarios: [Scenario; 19] = [
+    let scenarios: [Scenario; 21] = [
+        ("engine-delta-base-unchecked", builds_on_a_replaced_row),
+        ("engine-epoch-answers-early", answers_before_its_epoch),
         ("engine-reader-forgets-pending", || commits_before_the_fence(copies)),
         ("engine-locks-pending", || commits_before_the_fence(replaces)),
         ("engine-answers-pending", || commits_before_the_fence(answers)),

@@ -254,6 +254,8 @@ fn of_engine(error: &engine::Error) -> ErrorCategory {
             ErrorCategory::Invalid
         }
         E::BadSchema { .. } | E::WrongType { .. } | E::WrongLength { .. } | E::Nested => ErrorCategory::Invalid,
+        E::NoColumn { .. } | E::Overflow { .. } => ErrorCategory::Invalid,
+        E::DurabilityDiffers { .. } | E::WithoutDurability { .. } => ErrorCategory::Invalid,
         _ => ErrorCategory::Other,
     }
 }

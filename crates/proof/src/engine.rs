@@ -16,6 +16,9 @@
 //! | `db-segment-again` | a segment that a checkpoint frees, and that the next commit takes |
 //! | `db-cut-round` | a checkpoint that is cut off, and one of the next life with the same number |
 //! | `db-older-round` | a newest checkpoint that is damaged, so that the one before must do |
+//! | `db-delta` | columns that change alone, by two writers, around checkpoints and in several lives |
+//! | `db-delta-older-round` | deltas whose base is an image of the older checkpoint |
+//! | `db-epoch` | group commit: transactions by two writers that survive together or not at all |
 //!
 //! After every crash the rows of both tables are compared with a model. The blocks that store and database own are
 //! compared with those that the heap holds. Then the database goes on working.
@@ -26,7 +29,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Config, Failure, Outcome, Profile, Redundant, SiteKey, Structure, Target, tiny_pool};
-use lodestone_engine::{Database, DatabaseOptions, Error, Index, Result, Schema, Table, Tx, Type, row};
+use lodestone_engine::{
+    Database, DatabaseOptions, Durability, Error, Index, Result, Row, Schema, Table, Tx, Type, row,
+};
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
 use lodestone_pmem::{PmAddr, Pool, PoolOptions};
@@ -47,6 +52,12 @@ pub enum Step {
     Delete(u64),
     /// Sets all rows of a range of keys.
     Many(u64, u64, i64),
+    /// Adds to one of the two columns of a row of the first table.
+    Add(u64, usize, i64),
+    /// Adds to both columns, in two changes of one transaction.
+    AddBoth(u64, i64),
+    /// Transactions that do not wait for their epoch. Then their epoch is waited for.
+    Group(Vec<Step>),
     /// Counts the rows, and sets a row to that.
     Count(u64),
     /// The step is committed by the second writer.
@@ -75,9 +86,9 @@ pub enum Step {
 pub type View = BTreeMap<(usize, u64), i64>;
 
 /// In place of a table: the entries of the index, by value and key.
-const ENTRIES: usize = 2;
+const ENTRIES: usize = 10;
 /// In place of a table: whether there is an index.
-const HAS_INDEX: usize = 3;
+const HAS_INDEX: usize = 11;
 const INDEX: &str = "by_v";
 
 /// The number of an entry.
@@ -95,10 +106,27 @@ pub struct Tables {
     script: Vec<Step>,
     threads: Vec<Vec<Step>>,
     redundant: Vec<Redundant>,
+    kind: Kind,
 }
+
+/// What else a database has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kind {
+    /// Rows too short for deltas.
+    #[default]
+    Narrow,
+    /// Rows with a second number and a text.
+    Wide,
+    /// Wide rows, and group commit by epochs.
+    Grouped,
+}
+
+/// Outside the key of a wide row.
+const PAD: &str = "a text that no step changes";
 
 /// The opened database.
 pub struct Handle {
+    kind: Kind,
     store: Store,
     open: Mutex<Option<Open>>,
     /// Whether a step changes a table. A handle does not outlive that.
@@ -106,6 +134,7 @@ pub struct Handle {
 }
 
 struct Open {
+    kind: Kind,
     db: Database,
     tables: [Table; 2],
 }
@@ -121,9 +150,11 @@ fn blocks_beside(at: PmAddr) -> [PmAddr; 2] {
 /// Rows of the first table before the run.
 const ROWS: u64 = 3;
 
-fn options() -> DatabaseOptions {
+fn options(kind: Kind) -> DatabaseOptions {
     DatabaseOptions {
         threads_max: 3,
+        // No thread closes epochs: the memory is traced.
+        durability: if kind == Kind::Grouped { Durability::EPOCH } else { Durability::Sync },
         log_bytes: 16 << 10,
         segment_bytes: 2 << 10,
         // Fixed: runs must repeat exactly.
@@ -148,20 +179,30 @@ impl Tables {
 }
 
 /// The table called `name`, with all indexes that it has.
-fn make_table(db: &Database, name: &str) -> Result<Table> {
-    match db.table(name) {
-        Err(Error::NoTable { .. }) => {
-            db.create_table(&Schema::new(name).column("k", Type::U64).column("v", Type::I64).key(["k"]))
+fn make_table(db: &Database, name: &str, kind: Kind) -> Result<Table> {
+    let narrow = || Schema::new(name).column("k", Type::U64).column("v", Type::I64);
+    match (db.table(name), kind) {
+        (Err(Error::NoTable { .. }), Kind::Narrow) => db.create_table(&narrow().key(["k"])),
+        (Err(Error::NoTable { .. }), Kind::Wide | Kind::Grouped) => {
+            db.create_table(&narrow().column("w", Type::I64).column("pad", Type::Text).key(["k"]))
         }
-        found => found,
+        (found, _) => found,
     }
 }
 
 impl Open {
-    fn new(store: &Store) -> Result<Self> {
-        let db = Database::open_in(store, &options())?;
-        let tables = [make_table(&db, "a")?, make_table(&db, "b")?];
-        Ok(Self { db, tables })
+    fn new(store: &Store, kind: Kind) -> Result<Self> {
+        let db = Database::open_in(store, &options(kind))?;
+        let tables = [make_table(&db, "a", kind)?, make_table(&db, "b", kind)?];
+        Ok(Self { kind, db, tables })
+    }
+
+    /// A row, with `value` in each number.
+    fn row(&self, key: u64, value: i64) -> Row {
+        match self.kind {
+            Kind::Narrow => row![key, value],
+            Kind::Wide | Kind::Grouped => row![key, value, value, PAD],
+        }
     }
 
     fn get(&self, tx: &Tx, key: u64) -> Result<Option<i64>> {
@@ -169,7 +210,6 @@ impl Open {
     }
 
     fn apply(&self, step: &Step) -> Result<()> {
-        let [first, second] = &self.tables;
         if let Step::Elsewhere(step) = step {
             let _first_writer = self.db.hold_writer()?;
             return self.apply(step);
@@ -180,33 +220,57 @@ impl Open {
             Step::DropIndex => return self.db.drop_index("a", INDEX).map(|_| ()),
             Step::DropTable => {
                 self.db.drop_table("a")?;
-                return make_table(&self.db, "a").map(|_| ());
+                return make_table(&self.db, "a", self.kind).map(|_| ());
             }
             _ => {}
         }
-        let outcome = self.db.update(|tx| match *step {
-            Step::Put(table, key, value) => self.tables[table].put(tx, &row![key, value]),
-            Step::Both(key, value) => {
-                first.put(tx, &row![key, value])?;
-                second.put(tx, &row![key, value])
-            }
-            Step::Copy(from, to) => {
-                let value = self.get(tx, from)?.unwrap_or(-1);
-                first.put(tx, &row![to, value + 1])
-            }
-            Step::Insert(key, value) => first.insert(tx, &row![key, value]),
-            Step::Delete(key) => first.delete(tx, &row![key]).map(|_| ()),
-            Step::Many(from, to, value) => (from..to).try_for_each(|key| first.put(tx, &row![key, value])),
-            Step::Count(key) => {
-                let count = first.range(tx, ..)?.try_fold(0_i64, |count, row| row.map(|_| count + 1))?;
-                second.put(tx, &row![key, count])
-            }
-            Step::Elsewhere(_) | Step::Checkpoint | Step::Index | Step::DropIndex | Step::DropTable => Ok(()),
-            Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint | Step::CutCheckpoint => Ok(()),
-        });
+        if let Step::Group(steps) = step {
+            steps.iter().try_for_each(|step| self.begin(step))?;
+            return self.db.sync();
+        }
+        let outcome = self.db.update(|tx| self.run(tx, step));
         match outcome {
             Err(Error::Duplicate { .. }) => Ok(()),
             outcome => outcome,
+        }
+    }
+
+    /// Runs a transaction of a group.
+    fn begin(&self, step: &Step) -> Result<()> {
+        if let Step::Elsewhere(step) = step {
+            let _first_writer = self.db.hold_writer()?;
+            return self.begin(step);
+        }
+        self.db.update_async(|tx| self.run(tx, step)).map(|_| ())
+    }
+
+    fn run(&self, tx: &Tx, step: &Step) -> Result<()> {
+        let [first, second] = &self.tables;
+        match *step {
+            Step::Put(table, key, value) => self.tables[table].put(tx, &self.row(key, value)),
+            Step::Both(key, value) => {
+                first.put(tx, &self.row(key, value))?;
+                second.put(tx, &self.row(key, value))
+            }
+            Step::Add(key, column, amount) => first.add(tx, &row![key], ["v", "w"][column], amount),
+            Step::AddBoth(key, amount) => {
+                first.add(tx, &row![key], "v", amount)?;
+                first.add(tx, &row![key], "w", amount)
+            }
+            Step::Copy(from, to) => {
+                let value = self.get(tx, from)?.unwrap_or(-1);
+                first.put(tx, &self.row(to, value + 1))
+            }
+            Step::Insert(key, value) => first.insert(tx, &self.row(key, value)),
+            Step::Delete(key) => first.delete(tx, &row![key]).map(|_| ()),
+            Step::Many(from, to, value) => (from..to).try_for_each(|key| first.put(tx, &self.row(key, value))),
+            Step::Count(key) => {
+                let count = first.range(tx, ..)?.try_fold(0_i64, |count, row| row.map(|_| count + 1))?;
+                second.put(tx, &self.row(key, count))
+            }
+            Step::Elsewhere(_) | Step::Checkpoint | Step::Group(_) => Ok(()),
+            Step::Index | Step::DropIndex | Step::DropTable => Ok(()),
+            Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint | Step::CutCheckpoint => Ok(()),
         }
     }
 
@@ -216,7 +280,12 @@ impl Open {
             for (number, table) in self.tables.iter().enumerate() {
                 for row in table.range(tx, ..)? {
                     let row = row?;
-                    view.insert((number, row[0].as_u64().unwrap_or(0)), row[1].as_i64().unwrap_or(i64::MIN));
+                    let key = row[0].as_u64().unwrap_or(0);
+                    view.insert((number, key), row[1].as_i64().unwrap_or(i64::MIN));
+                    if self.kind != Kind::Narrow {
+                        let second = row[2].as_i64().filter(|_| row[3].as_text() == Some(PAD));
+                        view.insert((number + SECOND, key), second.unwrap_or(i64::MIN));
+                    }
                 }
             }
             if let Ok(index) = self.tables[0].index(INDEX) {
@@ -231,7 +300,52 @@ impl Open {
     }
 }
 
-/// Changes `view` as `step` does.
+/// What is added to the number of a table for the second numbers of its rows.
+const SECOND: usize = 2;
+
+/// Changes `view` as `step` does, of a database of `kind`.
+fn follow_kind(view: &mut View, step: &Step, kind: Kind) {
+    match step {
+        Step::Elsewhere(step) => follow_kind(view, step, kind),
+        Step::Group(steps) => steps.iter().for_each(|step| follow_kind(view, step, kind)),
+        Step::Add(key, column, amount) => {
+            view.entry((column * SECOND, *key)).and_modify(|value| *value += amount);
+        }
+        Step::AddBoth(key, amount) => {
+            view.entry((0, *key)).and_modify(|value| *value += amount);
+            view.entry((SECOND, *key)).and_modify(|value| *value += amount);
+        }
+        step => {
+            let mut firsts: View =
+                view.iter().filter(|((table, _), _)| *table < SECOND).map(|(k, v)| (*k, *v)).collect();
+            let before = firsts.clone();
+            follow(&mut firsts, step);
+            if kind == Kind::Narrow {
+                *view = firsts;
+                return;
+            }
+            let is_put = |key: &(usize, u64), value: &i64| before.get(key) != Some(value) || puts(step, *key);
+            for ((table, key), value) in firsts.iter().filter(|(key, value)| is_put(key, value)) {
+                view.extend([((*table, *key), *value), ((table + SECOND, *key), *value)]);
+            }
+            view.retain(|(table, key), _| firsts.contains_key(&(table % SECOND, *key)));
+        }
+    }
+}
+
+/// Whether the step sets the row, also to the value that it has.
+fn puts(step: &Step, (table, key): (usize, u64)) -> bool {
+    match *step {
+        Step::Put(of, k, _) => (of, k) == (table, key),
+        Step::Both(k, _) => k == key,
+        Step::Copy(_, to) => (0, to) == (table, key),
+        Step::Many(from, to, _) => table == 0 && (from..to).contains(&key),
+        Step::Count(k) => (1, k) == (table, key),
+        _ => false,
+    }
+}
+
+/// Changes the first numbers of rows as `step` does.
 fn follow(view: &mut View, step: &Step) {
     match *step {
         Step::Put(table, key, value) => {
@@ -253,7 +367,6 @@ fn follow(view: &mut View, step: &Step) {
             let count = i64::try_from(view.keys().filter(|(table, _)| *table == 0).count()).unwrap_or(i64::MAX);
             view.insert((1, key), count);
         }
-        Step::Elsewhere(ref step) => follow(view, step),
         Step::Index => {
             view.insert((HAS_INDEX, 0), 1);
         }
@@ -261,16 +374,17 @@ fn follow(view: &mut View, step: &Step) {
             view.remove(&(HAS_INDEX, 0));
         }
         Step::DropTable => view.retain(|(table, _), _| *table == 1),
+        Step::Elsewhere(_) | Step::Group(_) | Step::Add(..) | Step::AddBoth(..) => {}
         Step::Reopen | Step::Kill | Step::Spoil(_) => {}
         Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint => {}
     }
 }
 
 impl Handle {
-    fn open(pool: &Pool, tables_change: bool) -> Result<Self> {
+    fn open(pool: &Pool, kind: Kind, tables_change: bool) -> Result<Self> {
         let store = Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?;
-        let open = Mutex::new(Some(Open::new(&store)?));
-        Ok(Self { store, open, tables_change })
+        let open = Mutex::new(Some(Open::new(&store, kind)?));
+        Ok(Self { kind, store, open, tables_change })
     }
 
     fn guard(&self) -> MutexGuard<'_, Option<Open>> {
@@ -279,10 +393,14 @@ impl Handle {
 
     /// Runs `with` on the database, which other threads may use meanwhile.
     fn with<R>(&self, with: impl FnOnce(&Open) -> Result<R>) -> Outcome<R> {
-        let open = self.guard().as_ref().map(|open| Open { db: open.db.clone(), tables: open.tables.clone() });
+        let open = self.guard().as_ref().map(|open| Open {
+            kind: open.kind,
+            db: open.db.clone(),
+            tables: open.tables.clone(),
+        });
         let mut open = open.ok_or_else(|| Failure::new("the database is open between two steps"))?;
         if self.tables_change {
-            open.tables = [make_table(&open.db, "a")?, make_table(&open.db, "b")?];
+            open.tables = [make_table(&open.db, "a", self.kind)?, make_table(&open.db, "b", self.kind)?];
         }
         Ok(with(&open)?)
     }
@@ -307,7 +425,7 @@ impl Structure for Tables {
 
     fn setup(&self, pool: &Pool) -> Outcome {
         if self.is_made {
-            let handle = Handle::open(pool, self.tables_change())?;
+            let handle = Handle::open(pool, self.kind, self.tables_change())?;
             handle.with(|open| open.apply(&Step::Many(0, ROWS, 0)))?;
             // The second writer has a segment as well.
             handle.with(|open| open.apply(&Step::Elsewhere(Box::new(Step::Many(0, ROWS, 0)))))?;
@@ -317,7 +435,7 @@ impl Structure for Tables {
     }
 
     fn open(&self, pool: &Pool) -> Outcome<Handle> {
-        Ok(Handle::open(pool, self.tables_change())?)
+        Ok(Handle::open(pool, self.kind, self.tables_change())?)
     }
 
     fn apply(&self, handle: &Handle, step: &Step) -> Outcome {
@@ -337,7 +455,7 @@ impl Structure for Tables {
             open.apply(&Step::Checkpoint)?;
             cut_off = blocks.into_iter().find(|(at, _)| *at == open.db.newest_checkpoint());
         }
-        if let Some(Open { db, tables }) = guard.take() {
+        if let Some(Open { db, tables, .. }) = guard.take() {
             drop(tables);
             let (copies, newest) = (db.copies(), db.newest_checkpoint());
             if matches!(step, Kill | CutCheckpoint) {
@@ -361,7 +479,7 @@ impl Structure for Tables {
                 memory.persist(at, bytes.len() as u64);
             }
         }
-        *guard = Some(Open::new(&handle.store)?);
+        *guard = Some(Open::new(&handle.store, handle.kind)?);
         Ok(())
     }
 
@@ -372,10 +490,10 @@ impl Structure for Tables {
     fn model(&self, steps: &[Step]) -> View {
         let mut view = View::new();
         if self.is_made {
-            follow(&mut view, &Step::Many(0, ROWS, 0));
-            self.before.iter().for_each(|step| follow(&mut view, step));
+            follow_kind(&mut view, &Step::Many(0, ROWS, 0), self.kind);
+            self.before.iter().for_each(|step| follow_kind(&mut view, step, self.kind));
         }
-        steps.iter().for_each(|step| follow(&mut view, step));
+        steps.iter().for_each(|step| follow_kind(&mut view, step, self.kind));
         if view.contains_key(&(HAS_INDEX, 0)) {
             let rows = view.iter().filter(|((table, _), _)| *table == 0);
             let entries: Vec<_> = rows.map(|((_, key), value)| (entry(*value, *key), 0)).collect();
@@ -442,13 +560,21 @@ fn elsewhere(step: Step) -> Step {
 }
 
 fn tables(name: &'static str, script: Vec<Step>) -> Tables {
-    Tables { name, is_made: true, before: Vec::new(), script, threads: Vec::new(), redundant: Vec::new() }
+    Tables {
+        name,
+        is_made: true,
+        before: Vec::new(),
+        script,
+        threads: Vec::new(),
+        redundant: Vec::new(),
+        kind: Kind::Narrow,
+    }
 }
 
 fn all() -> Vec<Tables> {
     use Step::{
-        Both, Checkpoint, Copy, Count, CutCheckpoint, Delete, DropIndex, DropTable, Index, Insert, Kill, Many, Put,
-        Reopen, Spoil, SpoilCheckpoint,
+        Add, AddBoth, Both, Checkpoint, Copy, Count, CutCheckpoint, Delete, DropIndex, DropTable, Group, Index, Insert,
+        Kill, Many, Put, Reopen, Spoil, SpoilCheckpoint,
     };
     let commits = vec![Put(0, 0, 1), elsewhere(Both(1, 2)), Copy(1, 0), elsewhere(Count(9)), Many(0, 3, 4)];
     let ends = vec![
@@ -472,6 +598,37 @@ fn all() -> Vec<Tables> {
         Checkpoint,
         Checkpoint,
         Put(0, 5, 4),
+    ];
+    // The first change of a row in a life is whole. Writers take turns, so that logs are read in another order.
+    let deltas = vec![
+        Put(0, 0, 1),
+        elsewhere(Add(0, 1, 20)),
+        AddBoth(0, 300),
+        Checkpoint,
+        elsewhere(Add(0, 0, 4000)),
+        Add(0, 1, 50_000),
+        Kill,
+        Add(0, 1, 600_000),
+        elsewhere(Add(0, 0, 7)),
+    ];
+    let older_bases = vec![
+        Put(0, 0, 1),
+        Checkpoint,
+        Add(0, 0, 20),
+        Checkpoint,
+        elsewhere(Add(0, 1, 300)),
+        SpoilCheckpoint,
+        Add(0, 0, 4000),
+        Add(0, 1, 50_000),
+    ];
+    let epochs = vec![
+        Group(vec![Both(0, 1), elsewhere(Copy(0, 1)), Add(0, 1, 20)]),
+        Add(0, 0, 300),
+        Group(vec![elsewhere(Delete(1)), Insert(1, 5), Many(3, 6, 2)]),
+        Checkpoint,
+        Group(vec![Add(0, 0, 1), elsewhere(Add(0, 1, 1))]),
+        Kill,
+        Group(vec![Add(0, 0, 1), Add(0, 1, 1)]),
     ];
     // The next commit takes the segment that the next checkpoint frees.
     let mut segment_again = vec![Checkpoint, Many(0, 12, 1), Many(0, 12, 2), Many(0, 12, 3), Checkpoint];
@@ -525,6 +682,9 @@ fn all() -> Vec<Tables> {
                 Checkpoint,
             ],
         ),
+        Tables { kind: Kind::Wide, ..tables("db-delta", deltas) },
+        Tables { kind: Kind::Wide, ..tables("db-delta-older-round", older_bases) },
+        Tables { kind: Kind::Grouped, ..tables("db-epoch", epochs) },
         Tables {
             redundant: vec![Redundant::new(
                 "late flush at crates/txn/src/copies.rs",
@@ -545,8 +705,10 @@ pub fn targets() -> Vec<Box<dyn Target>> {
 /// Structures whose threads run under schedules.
 #[must_use]
 pub fn threaded() -> Vec<Tables> {
-    use Step::{Both, Checkpoint, Copy, Count, Delete, Insert, Put};
+    use Step::{Add, Both, Checkpoint, Copy, Count, Delete, Insert, Put};
     let threads = |name, threads| Tables { threads, ..tables(name, Vec::new()) };
+    let wide = |name, steps| Tables { kind: Kind::Wide, ..threads(name, steps) };
+    let grouped = |name, steps| Tables { kind: Kind::Grouped, ..threads(name, steps) };
     vec![
         // A chain: each step is built on a version that may be pending.
         threads("db-threads-chain", vec![vec![Put(0, 0, 5)], vec![Copy(0, 1)], vec![Copy(1, 2)]]),
@@ -562,6 +724,14 @@ pub fn threaded() -> Vec<Tables> {
             "db-threads-split-round",
             vec![vec![Insert(3, 5), Insert(4, 6), Delete(1)], vec![Checkpoint, Checkpoint]],
         ),
+        wide("db-threads-delta", vec![vec![Add(0, 0, 1), Add(0, 0, 20)], vec![Add(0, 1, 300)], vec![Put(0, 0, 7)]]),
+        // Whole rows and deltas on both sides of a cut.
+        wide(
+            "db-threads-delta-round",
+            vec![vec![Add(0, 0, 1), Add(0, 1, 20)], vec![Put(0, 0, 5)], vec![Checkpoint, Checkpoint]],
+        ),
+        grouped("db-threads-epoch", vec![vec![Put(0, 0, 5)], vec![Copy(0, 1)], vec![Copy(1, 2)]]),
+        grouped("db-threads-epoch-round", vec![vec![Both(0, 5), Copy(0, 1)], vec![Checkpoint, Checkpoint]]),
         threads("db-threads-ends", vec![vec![Delete(1), Insert(1, 3)], vec![Insert(1, 4)], vec![Both(1, 5)]]),
     ]
 }
@@ -582,6 +752,15 @@ pub fn bugs() -> Vec<Bug> {
             named("db-two-rounds")
         }),
         Bug::new("engine-index-entry-kept", "an index has an entry of no row", || named("db-index")),
+        Bug::new("engine-delta-without-full", "a change builds on a version that an open has renamed", || {
+            named("db-delta")
+        }),
+        Bug::new("engine-delta-wrong-base", "a change is applied to another version than it was made from", || {
+            named("db-delta")
+        }),
+        Bug::new("engine-epoch-answers-early", "a transaction is acknowledged, and its epoch is lost", || {
+            named("db-epoch")
+        }),
         Bug::new("pages-publish-before-content", "a checkpoint counts before its pages", || named("db-round")),
         // With persistent caches each state is that of a prefix of the stores: few, and the traces are there.
         Bug {

@@ -7,6 +7,7 @@
 //! Invariant: a record has whole entries only, so [`Entries`] stops at the end and nowhere else. It checks all lengths
 //! all the same: bytes of the medium never make it panic.
 
+use lodestone_txn::Tick;
 use lodestone_width::{const_usize, exact_u16, exact_u32, to_u64, u16_to_u64};
 
 use crate::error::{Error, Result};
@@ -30,6 +31,8 @@ pub enum EntryKind {
     Delta,
     /// The transaction also wrote this cell, which must hold its version.
     Member,
+    /// The entries after it, up to the next one of this kind, are of the transaction whose tick is the value.
+    Commit,
 }
 
 impl EntryKind {
@@ -39,6 +42,7 @@ impl EntryKind {
             Self::Delete => 2,
             Self::Delta => 3,
             Self::Member => 4,
+            Self::Commit => 5,
         }
     }
 
@@ -48,6 +52,7 @@ impl EntryKind {
             2 => Some(Self::Delete),
             3 => Some(Self::Delta),
             4 => Some(Self::Member),
+            5 => Some(Self::Commit),
             _ => None,
         }
     }
@@ -140,6 +145,35 @@ impl Record {
         self.bytes.resize(end, 0);
         self.entries += 1;
         Ok(())
+    }
+
+    /// Adds the changes in `other` as those of the transaction of `tick`. So one record has several transactions, all of
+    /// them or none.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    ///
+    /// ```
+    /// use lodestone_txn::Tick;
+    /// use lodestone_wal::{EntryKind, Record};
+    ///
+    /// let (mut group, mut one) = (Record::new(), Record::new());
+    /// one.put(1, b"alice", b"100")?;
+    /// group.join(&one, Tick(7))?;
+    /// let kinds: Vec<EntryKind> = group.iter().map(|entry| entry.kind).collect();
+    /// assert_eq!(kinds, [EntryKind::Commit, EntryKind::Put]);
+    /// # Ok::<(), lodestone_wal::Error>(())
+    /// ```
+    pub fn join(&mut self, other: &Self, tick: Tick) -> Result<()> {
+        self.push(&Entry { tree: 0, kind: EntryKind::Commit, key: &[], value: &tick.0.to_le_bytes() })?;
+        self.append(other);
+        Ok(())
+    }
+
+    /// Adds the changes in `other`, which are those of several transactions or of the same one.
+    pub fn append(&mut self, other: &Self) {
+        self.bytes.extend(&other.bytes[RECORD_HEAD_BYTES..]);
+        self.entries += other.entries;
     }
 
     /// The changes, in the order in which they were added.

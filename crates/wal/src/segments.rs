@@ -16,8 +16,8 @@ use lodestone_width::to_u64;
 
 use crate::error::{Error, Result};
 use crate::layout::{
-    DirectoryLine, NO_WRITER, SEGMENT_HEAD_BYTES, SEGMENT_MAGIC, SegmentLine, directory_bytes, directory_entries,
-    directory_lines, segment_lines,
+    DirectoryLine, NO_WRITER, RECORD_HEAD_BYTES, SEGMENT_HEAD_BYTES, SEGMENT_MAGIC, SegmentLine, directory_bytes,
+    directory_entries, directory_lines, segment_lines,
 };
 use crate::options::{LogAlign, LogOptions};
 
@@ -198,6 +198,11 @@ impl Segments {
     /// The writers that have segments.
     pub fn writers(&self) -> Vec<u16> {
         lock(&self.stock).chains.keys().copied().collect()
+    }
+
+    /// Most bytes of the entries of a record: a quarter of the log.
+    pub fn record_bytes_max(&self) -> u64 {
+        (self.total / 4).max(1) * (self.capacity - to_u64(RECORD_HEAD_BYTES))
     }
 
     pub fn segment_bytes(&self) -> u64 {

@@ -188,6 +188,12 @@ impl Wal {
         lock(&self.shared.ends).iter().filter_map(position).collect()
     }
 
+    /// Most bytes of the entries of a record.
+    #[must_use]
+    pub fn record_bytes_max(&self) -> u64 {
+        self.shared.segments.record_bytes_max()
+    }
+
     /// Figures about the segments.
     #[must_use]
     pub fn stats(&self) -> LogStats {

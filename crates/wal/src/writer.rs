@@ -62,7 +62,8 @@ impl LogWriter {
     }
 
     /// The tick of the last record; 0 before the first.
-    pub(crate) fn last_tick(&self) -> Tick {
+    #[must_use]
+    pub fn last_tick(&self) -> Tick {
         Tick(self.last_tick)
     }
 
@@ -80,7 +81,7 @@ impl LogWriter {
         }
         let bytes = record.entry_bytes();
         let capacity = segments.capacity;
-        let limit = (segments.total() / 4).max(1) * (capacity - to_u64(RECORD_HEAD_BYTES));
+        let limit = segments.record_bytes_max();
         if bytes > limit {
             return Err(Error::TransactionTooLarge { bytes, limit });
         }
