@@ -125,7 +125,8 @@ fn transactions_on_a_database_print_the_agreed_keys_and_keep_their_rules() {
         let text = place.run(words(&["--engine", "memory"])).ok();
         assert!(text.contains("all rules hold"), "{text}");
     }
-    let ycsb = ["bench", "ycsb", "--engine", "db", "--workload", "a,e", "--records", "500", "--operations", "200", "--verify"];
+    let ycsb =
+        ["bench", "ycsb", "--engine", "db", "--workload", "a,e", "--records", "500", "--operations", "200", "--verify"];
     for line in place.json(ycsb) {
         assert_eq!((&line["engine"], &line["missing"]), (&"lodestone-db".into(), &0.into()));
     }

@@ -180,13 +180,7 @@ impl Access for DatabaseAccess<'_> {
         table.delete(self.tx, &columns(spec, key))
     }
 
-    fn scan(
-        &mut self,
-        table: Table,
-        range: Range<Key<'_>>,
-        order: Order,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Error> {
+    fn scan(&mut self, table: Table, range: Range<Key<'_>>, order: Order, visit: &mut Visit<'_>) -> Result<(), Error> {
         let (table, _) = &self.engine.tables[table.0];
         let rows = table.range(self.tx, bound(range.start)..bound(range.end))?;
         let rows = if order == Order::Descending { rows.rev() } else { rows };

@@ -15,9 +15,7 @@ use lodestone_workload::oltp::smallbank::{self, SmallBank};
 use lodestone_workload::oltp::tpcb::TpcB;
 use lodestone_workload::oltp::tpcc::rows::{self, o};
 use lodestone_workload::oltp::tpcc::{self, TpcC};
-use lodestone_workload::oltp::{
-    Access, Done, Key, OltpEngine, Table, Terminal, Transaction, Workload, Worker, load,
-};
+use lodestone_workload::oltp::{Access, Done, Key, OltpEngine, Table, Terminal, Transaction, Worker, Workload, load};
 
 /// What a transaction cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -61,7 +61,11 @@ fn loaded() -> Outcome<Vec<u8>> {
 type Cut = (Vec<u8>, Vec<(Table, u64)>);
 
 /// Runs TPC-C until the device fails or `end` says so. Calls `watch` meanwhile with the receipts so far.
-fn work(engine: &DatabaseTables, seed: u64, watch: impl FnOnce(&Mutex<Vec<(Table, u64)>>)) -> Outcome<Vec<(Table, u64)>> {
+fn work(
+    engine: &DatabaseTables,
+    seed: u64,
+    watch: impl FnOnce(&Mutex<Vec<(Table, u64)>>),
+) -> Outcome<Vec<(Table, u64)>> {
     let (told, end) = (Mutex::new(Vec::new()), AtomicBool::new(false));
     thread::scope(|scope| {
         for number in 0..THREADS {

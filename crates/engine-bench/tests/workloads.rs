@@ -9,7 +9,7 @@ use lodestone_workload::oltp::smallbank::SmallBank;
 use lodestone_workload::oltp::tpcb::TpcB;
 use lodestone_workload::oltp::tpcc::TpcC;
 use lodestone_workload::oltp::tpcc::rows::{self, d};
-use lodestone_workload::oltp::{Access, OltpEngine, Transaction, Workload, Worker, load, run, verify};
+use lodestone_workload::oltp::{Access, OltpEngine, Transaction, Worker, Workload, load, run, verify};
 use lodestone_workload::race::{Length, Plan};
 
 #[test]

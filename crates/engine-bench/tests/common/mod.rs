@@ -9,7 +9,7 @@ use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_workload::engine::{EngineError, Result};
 use lodestone_workload::oltp::tpcc::TpcC;
 use lodestone_workload::oltp::{
-    Access, Key, OltpEngine, Table, TableSpec, Transaction, Violation, Workload, Worker, load, verify,
+    Access, Key, OltpEngine, Table, TableSpec, Transaction, Violation, Worker, Workload, load, verify,
 };
 
 pub const SCALE: TpcC = TpcC { items: 60, customers: 20, ..TpcC::new(2) };

@@ -171,13 +171,7 @@ impl Access for MemoryAccess<'_> {
         Ok(self.change(table, key, None))
     }
 
-    fn scan(
-        &mut self,
-        table: Table,
-        range: Range<Key<'_>>,
-        order: Order,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Stop> {
+    fn scan(&mut self, table: Table, range: Range<Key<'_>>, order: Order, visit: &mut Visit<'_>) -> Result<(), Stop> {
         if range.is_empty() {
             return Ok(());
         }

@@ -15,7 +15,7 @@ use crate::engine::{EngineError, Result};
 use crate::oltp::fields::Field;
 use crate::oltp::session::{insert_all, next_session};
 use crate::oltp::{
-    Access, Done, Table, TableSpec, Terminal, Transaction, Violation, Workload, Worker, for_each_row, missing,
+    Access, Done, Table, TableSpec, Terminal, Transaction, Violation, Worker, Workload, for_each_row, missing,
 };
 use crate::random::Random;
 

@@ -49,7 +49,7 @@ mod transactions;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::engine::{EngineError, Result};
-use crate::oltp::{TableSpec, Violation, Workload, Worker};
+use crate::oltp::{TableSpec, Violation, Worker, Workload};
 
 pub use terminal::TpcCTerminal;
 
