@@ -1,5 +1,9 @@
-//! TPC-C alone, for a profiler: `cargo run --profile profiling -p lodestone-engine-bench --example tpcc -- POOL_FILE 2 1 10`
-//! runs two warehouses on one thread for ten seconds, in a new pool in the domain `dax-emulated`.
+//! TPC-C alone, for a profiler: two warehouses on one thread for ten seconds, in a new pool in the domain
+//! `dax-emulated`.
+//!
+//! ```text
+//! cargo run --profile profiling -p lodestone-engine-bench --example tpcc -- /dev/shm/a.pool 2 1 10
+//! ```
 //!
 //! It prints `measured` when the load is done, so that `perf record` can be attached there.
 

@@ -18,7 +18,7 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 23] = [
+const LAYERS: [(&str, Role); 24] = [
     ("width", Product),
     ("stm-derive", Product),
     ("report", Proof),
