@@ -1,5 +1,5 @@
-//! Links the system's RocksDB, SQLite and libpmemobj (Debian: librocksdb-dev, libsqlite3-dev, libpmemobj-dev; `setup.sh`
-//! installs them), and compiles the structures on libpmemobj, which are written in C. The sources of the libraries are
+//! Links the system's RocksDB, SQLite and libpmemobj (Debian: librocksdb-dev, libsqlite3-dev, libpmemobj-dev;
+//! `setup.sh` installs them), and compiles the structures on libpmemobj, which are written in C. The sources of the libraries are
 //! not compiled.
 
 fn main() {

@@ -1,7 +1,7 @@
 //! The tables of an OLTP workload in a database.
 //!
-//! A table has the columns `k u64`, `t text` where its keys have texts, and `v bytes`. So the engine finds keys in their
-//! order, and moves rows without a look into them.
+//! A table has the columns `k u64`, `t text` where its keys have texts, and `v bytes`. So the engine finds keys in
+//! their order, and moves rows without a look into them.
 //!
 //! A transaction that a workload cancels ends its closure with an error. The engine validates its reads before, so the
 //! decision was true.

@@ -1,5 +1,5 @@
-//! A child process runs TPC-C on several threads until it is killed. Afterwards all conditions hold, and the row of each
-//! acknowledged order and payment is there.
+//! A child process runs TPC-C on several threads until it is killed. Afterwards all conditions hold, and the row of
+//! each acknowledged order and payment is there.
 //!
 //! The child prints a line after each acknowledgement. `LODESTONE_KILLS` sets the number of kills of each domain.
 

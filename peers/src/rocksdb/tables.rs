@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A row that a transaction will change is read with an exclusive lock (`GetForUpdate`). Other reads and scans take no
-//! lock, as usual with RocksDB: they see the newest committed rows, so this is weaker than serializable. An insert locks
-//! its key and looks for a row. A transaction that meets a deadlock or waits too long runs again.
+//! lock, as usual with RocksDB: they see the newest committed rows, so this is weaker than serializable. An insert
+//! locks its key and looks for a row. A transaction that meets a deadlock or waits too long runs again.
 //!
 //! Options are those of the records (see the module above). A synced commit is one write of the log.
 

@@ -4,8 +4,8 @@
 //! 1. a fresh pool is made and the tables are loaded;
 //! 2. in the block domain the cost of one bare device sync is measured beside the pool;
 //! 3. the transactions run without waiting times;
-//! 4. the rules of the workload are checked on all rows. A rule that does not hold fails the command, and the run has no
-//!    figures.
+//! 4. the rules of the workload are checked on all rows. A rule that does not hold fails the command, and the run has
+//!    no figures.
 
 use std::process::ExitCode;
 
