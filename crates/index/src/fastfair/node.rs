@@ -278,16 +278,27 @@ impl Header {
     }
 
     /// As [`load`](Self::load), of the link only the fact that there is one: what a search in a leaf rests on.
-    #[inline]
+    ///
+    /// Always inlined: the words then come from the medium in registers. A call would return them through memory, word
+    /// by word in and in larger pieces out, for which the processor waits.
+    #[inline(always)]
     pub(crate) fn load_leaf(medium: IndexMemory<'_>, at: PmAddr) -> Result<Self> {
-        if !Self::has_room(medium, at) {
-            return Self::load(medium, at);
-        }
-        let header = Self::of(at, medium.memory.load_words(at));
+        let words = if Self::has_room(medium, at) {
+            medium.memory.load_words(at)
+        } else {
+            // At the end of the pool, where a shape may name lines that do not exist.
+            Self::words_at_end(medium, at)?
+        };
+        let header = Self::of(at, words);
         // The bounds cover the shape; a shape that was never one has no bounds that verify.
         header.verify_bounds(medium)?;
         header.verify_order(medium)?;
         Ok(header)
+    }
+
+    #[cold]
+    fn words_at_end(medium: IndexMemory<'_>, at: PmAddr) -> Result<[u64; 8]> {
+        Ok(Self::load(medium, at)?.words)
     }
 
     /// As [`load`](Self::load), without looking at checksums: for nodes on the way to a leaf, whose bounds tell whether
@@ -446,12 +457,13 @@ impl Lines<'_> {
     /// after as many folds.
     #[inline(always)]
     fn copy_line(&self, position: usize, all: &mut EntryList) -> bool {
-        let line = self.line(position);
-        let [meta, words @ ..] = line.words;
+        let base = self.base(position);
+        // The last word of a line has no meaning.
+        let [meta, slots @ ..] = self.window.load_words::<7>(base);
         let order = meta & SLOT_ORDER;
-        let slots = [(0, 0), (words[0], words[1]), (words[2], words[3]), (words[4], words[5])];
+        let slots = [(0, 0), (slots[0], slots[1]), (slots[2], slots[3]), (slots[4], slots[5])];
         let entries = [0, 2, 4].map(|shift| slots[to_usize((order >> shift) & 3)]);
-        let none = fold(line.at.to_raw(), order);
+        let none = fold(self.line_at(base).to_raw(), order);
         let one = fold(none ^ entries[0].0, entries[0].1);
         let two = fold(one ^ entries[1].0, entries[1].1);
         let three = fold(two ^ entries[2].0, entries[2].1);
@@ -464,12 +476,14 @@ impl Lines<'_> {
             all.count += usize::from(order != 0) + usize::from(order >> 2 != 0) + usize::from(order >> 4 != 0);
             return true;
         }
-        Self::copy_pending(&line, all)
+        self.copy_pending(position, all)
     }
 
-    /// As [`copy_line`](Self::copy_line), of a line that may have a pending slot.
+    /// As [`copy_line`](Self::copy_line), of a line that may have a pending slot. It is loaded again: a copy in memory
+    /// would cost every line eight stores. If it changed meanwhile, the reader reads the node anew.
     #[cold]
-    fn copy_pending(line: &Line, all: &mut EntryList) -> bool {
+    fn copy_pending(&self, position: usize, all: &mut EntryList) -> bool {
+        let line = self.line(position);
         let verifies = line.verifies();
         if verifies {
             line.entries().for_each(|entry| all.push(entry));
@@ -481,7 +495,13 @@ impl Lines<'_> {
     #[inline]
     pub(crate) fn line(&self, position: usize) -> Line {
         let base = self.base(position);
-        Line { at: self.window.addr().plus(to_u64(base) * WORD_BYTES), words: self.window.load_words(base) }
+        Line { at: self.line_at(base), words: self.window.load_words(base) }
+    }
+
+    /// The address of the line whose first word is word `base` of the window.
+    #[inline]
+    fn line_at(&self, base: usize) -> PmAddr {
+        self.window.addr().plus(to_u64(base) * WORD_BYTES)
     }
 }
 
