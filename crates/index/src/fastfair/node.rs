@@ -18,6 +18,8 @@
 //!   the upper entries of one line in the following line as well (`FastFair::repair` drops them before anything is
 //!   written there).
 
+use std::hint::select_unpredictable;
+
 use lodestone_pmem::{LINE_BYTES, PmAddr, WORD_BYTES, Window, checked};
 use lodestone_width::{low_u8, low_u16, to_u64, to_usize};
 
@@ -61,6 +63,14 @@ impl EntryList {
         self.ascends &= self.last().is_none_or(|last| last.0 < entry.0);
         self.all[self.count] = entry;
         self.count += 1;
+    }
+
+    /// Looks at the order of the entries from index `from` on, which were added without a look at it.
+    #[inline]
+    fn note_order(&mut self, from: usize) {
+        let added = &self.all[from.saturating_sub(1)..self.count];
+        // No jump for each entry.
+        self.ascends &= added.windows(2).fold(true, |ascends, pair| ascends & (pair[0].0 < pair[1].0));
     }
 
     /// Whether the first word of each entry was above that of the entry before it when it was added.
@@ -268,16 +278,27 @@ impl Header {
     }
 
     /// As [`load`](Self::load), of the link only the fact that there is one. A search in a leaf rests on no more.
-    #[inline]
+    ///
+    /// Always inlined: the words then come from the medium in registers. A call would return them through memory, word
+    /// by word in and in larger pieces out, for which the processor waits.
+    #[inline(always)]
     pub(crate) fn load_leaf(medium: IndexMemory<'_>, at: PmAddr) -> Result<Self> {
-        if !Self::has_room(medium, at) {
-            return Self::load(medium, at);
-        }
-        let header = Self::of(at, medium.memory.load_words(at));
+        let words = if Self::has_room(medium, at) {
+            medium.memory.load_words(at)
+        } else {
+            // At the end of the pool, where a shape may name lines that do not exist.
+            Self::words_at_end(medium, at)?
+        };
+        let header = Self::of(at, words);
         // The bounds cover the shape; a shape that was never one has no bounds that verify.
         header.verify_bounds(medium)?;
         header.verify_order(medium)?;
         Ok(header)
+    }
+
+    #[cold]
+    fn words_at_end(medium: IndexMemory<'_>, at: PmAddr) -> Result<[u64; 8]> {
+        Ok(Self::load(medium, at)?.words)
     }
 
     /// As [`load`](Self::load), without looking at checksums: for nodes on the way to a leaf, whose bounds tell whether
@@ -413,40 +434,74 @@ impl Lines<'_> {
     /// Appends the entries of the line at a position to `all`. Returns whether the line verifies.
     #[inline]
     pub(crate) fn append(&self, position: usize, all: &mut EntryList) -> bool {
-        let line = self.line(position);
-        let meta = line.words[0];
+        let before = all.count;
+        let verifies = self.copy_line(position, all);
+        all.note_order(before);
+        verifies
+    }
+
+    /// As [`append`](Self::append), of the lines at the first `count` positions. Returns the first position whose line
+    /// does not verify.
+    #[inline]
+    pub(crate) fn append_first(&self, count: usize, all: &mut EntryList) -> Option<usize> {
+        let before = all.count;
+        let damaged = (0..count).find(|position| !self.copy_line(*position, all));
+        all.note_order(before);
+        damaged
+    }
+
+    /// Appends the entries of a line without a look at their order.
+    ///
+    /// The number of entries differs from line to line, so the processor could not foresee a jump that depends on it.
+    /// All slots are copied and folded: the list then counts those that the line counts, and the check is the one
+    /// after as many folds.
+    #[inline(always)]
+    fn copy_line(&self, position: usize, all: &mut EntryList) -> bool {
+        let base = self.base(position);
+        // The last word of a line has no meaning.
+        let [meta, slots @ ..] = self.window.load_words::<7>(base);
         let order = meta & SLOT_ORDER;
-        if meta & PENDING != 0 || IS_ORDER >> order & 1 == 0 {
-            let verifies = line.verifies();
-            if verifies {
-                line.entries().for_each(|entry| all.push(entry));
-            }
-            return verifies;
+        let slots = [(0, 0), (slots[0], slots[1]), (slots[2], slots[3]), (slots[4], slots[5])];
+        let entries = [0, 2, 4].map(|shift| slots[to_usize((order >> shift) & 3)]);
+        let none = fold(self.line_at(base).to_raw(), order);
+        let one = fold(none ^ entries[0].0, entries[0].1);
+        let two = fold(one ^ entries[1].0, entries[1].1);
+        let three = fold(two ^ entries[2].0, entries[2].1);
+        let check = select_unpredictable(order >> 2 == 0, one, two);
+        let check = select_unpredictable(order >> 4 == 0, check, three);
+        let check = select_unpredictable(order == 0, none, check);
+        let is_plain = IS_ORDER >> order & 1 != 0 && meta == order | check >> 32 << 32;
+        if is_plain && let Some(room) = all.all.get_mut(all.count..).and_then(<[Entry]>::first_chunk_mut) {
+            *room = entries;
+            all.count += usize::from(order != 0) + usize::from(order >> 2 != 0) + usize::from(order >> 4 != 0);
+            return true;
         }
-        // As `Line::verify`, in one pass.
-        let mut check = fold(line.at.to_raw(), order);
-        let (mut rest, mut count) = (order, all.count);
-        let (mut last, mut ascends) = (all.last().map_or(0, |last| last.0), true);
-        while rest != 0 {
-            let word = (2 * to_usize(rest & 3)).wrapping_sub(1) & 7;
-            let (key, value) = (line.words[word], line.words[(word + 1) & 7]);
-            check = fold(check ^ key, value);
-            ascends &= (last < key) | (count == 0);
-            last = key;
-            all.all[count] = (key, value);
-            count += 1;
-            rest >>= 2;
+        self.copy_pending(position, all)
+    }
+
+    /// As [`copy_line`](Self::copy_line), of a line that may have a pending slot. It is loaded again: a copy in memory
+    /// would cost every line eight stores. If it changed meanwhile, the reader reads the node anew.
+    #[cold]
+    fn copy_pending(&self, position: usize, all: &mut EntryList) -> bool {
+        let line = self.line(position);
+        let verifies = line.verifies();
+        if verifies {
+            line.entries().for_each(|entry| all.push(entry));
         }
-        all.count = count;
-        all.ascends &= ascends;
-        meta == order | check >> 32 << 32
+        verifies
     }
 
     /// The line at a position.
     #[inline]
     pub(crate) fn line(&self, position: usize) -> Line {
         let base = self.base(position);
-        Line { at: self.window.addr().plus(to_u64(base) * WORD_BYTES), words: self.window.load_words(base) }
+        Line { at: self.line_at(base), words: self.window.load_words(base) }
+    }
+
+    /// The address of the line whose first word is word `base` of the window.
+    #[inline]
+    fn line_at(&self, base: usize) -> PmAddr {
+        self.window.addr().plus(to_u64(base) * WORD_BYTES)
     }
 }
 

@@ -208,11 +208,14 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             return Ok((shown, ControlFlow::Continue(())));
         }
         let medium = self.medium();
-        // Words order as their keys do, so the entries in the range are contiguous.
+        // Words order as their keys do, so the entries in the range are contiguous. All of them are, but for the first
+        // leaf and the last one.
         let first = match start {
-            Bound::Unbounded => 0,
-            Bound::Included(key) => batch.entries.partition_point(|entry| entry.0 < key.order_word()),
+            Bound::Included(key) if batch.entries.first().is_some_and(|entry| entry.0 < key.order_word()) => {
+                batch.entries.partition_point(|entry| entry.0 < key.order_word())
+            }
             Bound::Excluded(key) => batch.entries.partition_point(|entry| entry.0 <= key.order_word()),
+            Bound::Unbounded | Bound::Included(_) => 0,
         };
         let last = match end {
             Bound::Unbounded => batch.entries.len(),
@@ -324,15 +327,15 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let has_copies = header.stamp != self.boot;
         let medium = self.medium();
         let Some(lines) = header.lines(medium) else { return Err(header.nowhere(medium)) };
-        for position in 0..header.order.count() {
-            if has_copies {
-                Self::drop_copies(&lines.line(position), live);
-            }
-            if !lines.append(position, live) {
-                return Err(lines.line(position).damaged(medium));
-            }
-        }
-        Ok(())
+        let damaged = if has_copies {
+            (0..header.order.count()).find(|position| {
+                Self::drop_copies(&lines.line(*position), live);
+                !lines.append(*position, live)
+            })
+        } else {
+            lines.append_first(header.order.count(), live)
+        };
+        damaged.map_or(Ok(()), |position| Err(lines.line(position).damaged(medium)))
     }
 
     /// Takes what `line`, which is verified next, holds, too, off the end of the entries before it.
