@@ -15,6 +15,7 @@ use lodestone_wal::{LogWriter, Record, Wal};
 use crate::error::{Error, Result};
 use crate::format::Places;
 use crate::options::DatabaseOptions;
+use crate::payload::Limits;
 use crate::recover::Recovered;
 use crate::rounds::Rounds;
 use crate::state::State;
@@ -39,6 +40,8 @@ pub struct Core {
     /// Whether an answer must wait until what it saw is durable.
     pub waits: bool,
     leaf_rows_max: usize,
+    /// How much a row holds itself.
+    pub limits: Limits,
     trees: RwLock<BTreeMap<u32, Arc<Tree>>>,
     pub rounds: Rounds,
     /// States between transactions.
@@ -65,6 +68,7 @@ impl Core {
             heap,
             wal: found.wal,
             leaf_rows_max: options.leaf_rows_max,
+            limits: options.limits(),
             trees: RwLock::new(found.trees),
             states: Mutex::default(),
             committers: (Mutex::default(), Condvar::new()),

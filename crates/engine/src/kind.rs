@@ -9,6 +9,7 @@ use crate::database::Database;
 use crate::error::Error;
 use crate::format;
 use crate::options::DatabaseOptions;
+use crate::table::Table;
 
 /// The kind of a database.
 pub static DATABASE: DatabaseKind = DatabaseKind;
@@ -63,15 +64,22 @@ impl Kind for DatabaseKind {
             Ok(numbers) => numbers.findings().for_each(|finding| flaw(format!("catalog: {finding}"))),
             Err(error) => flaw(error.to_string()),
         }
-        let mut known = vec![catalog::CATALOG];
+        let mut known: Vec<u32> = catalog.trees().collect();
+        left_over(&database, &catalog)?.into_iter().for_each(&mut flaw);
         for name in database.tables()? {
-            match database.table(&name).and_then(|table| count(&database, &table).map(|rows| (table, rows))) {
-                Ok((table, rows)) => {
-                    known.push(table.tree.number);
-                    contents.records += rows;
+            let table = match database.table(&name) {
+                Ok(table) => table,
+                Err(error) => {
+                    flaw(error.to_string());
+                    continue;
                 }
+            };
+            known.extend(table.trees());
+            match count(&database, &table) {
+                Ok(rows) => contents.records += rows,
                 Err(error) => flaw(error.to_string()),
             }
+            left_over(&database, &table)?.into_iter().for_each(&mut flaw);
         }
         for number in core.tree_numbers() {
             if !known.contains(&number) {
@@ -100,7 +108,13 @@ impl Kind for DatabaseKind {
     }
 }
 
+/// Pieces of long values that belong to no row.
+fn left_over(database: &Database, table: &Table) -> Result<Vec<String>, Error> {
+    let findings = database.update(|tx| table.pieces_left_over(tx))?;
+    Ok(findings.into_iter().map(|finding| format!("table `{}`: {finding}", table.schema().name())).collect())
+}
+
 /// Rows of a table. Each is decoded.
-fn count(database: &Database, table: &crate::table::Table) -> Result<u64, Error> {
+fn count(database: &Database, table: &Table) -> Result<u64, Error> {
     database.update(|tx| table.range(tx, ..)?.try_fold(0, |rows, row| row.map(|_| rows + 1)))
 }

@@ -22,6 +22,7 @@
 //! | `calendar`, `decimal`, `uuid` | values that Rust has no type for |
 //! | `key` | keys as bytes in the order of their values |
 //! | `payload` | the other columns of a row as bytes |
+//! | `large` | texts and bytes that are too long for their row, in pieces |
 //! | `typed` | rows as structs: what `#[derive(Row)]` is for |
 //! | `tree` | rows in DRAM, by key: slots, leaves, claims, purge, split |
 //! | `state` | the reads and changes of a transaction, and their validation |
@@ -48,6 +49,7 @@ mod error;
 mod format;
 mod key;
 mod kind;
+mod large;
 mod options;
 mod payload;
 mod recover;
@@ -65,13 +67,13 @@ mod value;
 pub use calendar::{Date, Timestamp};
 pub use database::Database;
 pub use decimal::Decimal;
-pub use error::{Error, Result};
+pub use error::{Error, OrCancel, Result};
 pub use key::KEY_BYTES_MAX;
 pub use kind::{DATABASE, DatabaseKind};
 pub use lodestone_engine_derive::Row;
 pub use lodestone_pages::PageStats;
 pub use options::{DATABASE_NAME, DatabaseOptions};
-pub use payload::VARIABLE_BYTES_MAX;
+pub use payload::VALUE_BYTES_MAX;
 pub use recover::RecoveryReport;
 pub use rounds::CheckpointReport;
 pub use rows::Rows;

@@ -67,7 +67,7 @@ impl Iterator for Rows<'_> {
     fn next(&mut self) -> Option<Result<Row>> {
         let row = self.cursor.step().and_then(|found| {
             let Some((key, payload)) = found else { return Ok(None) };
-            self.table.decode(&key, &payload).map(Some)
+            self.table.decode(self.cursor.tx, &key, &payload).map(Some)
         });
         if row.is_err() {
             self.cursor.end();

@@ -9,6 +9,8 @@ use crate::catalog::Definition;
 use crate::core::Handle;
 use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::large::{Before, Pieces};
+use crate::payload::{self, Payload};
 use crate::rows::Rows;
 use crate::schema::{Layout, Schema};
 use crate::tree::Tree;
@@ -47,13 +49,16 @@ pub struct Table {
     core: Handle,
     definition: Arc<Definition>,
     pub(crate) tree: Arc<Tree>,
+    /// The pieces of long values. `None`: there are no columns for them.
+    pieces: Option<Pieces>,
 }
 
 impl Table {
     pub(crate) fn new(database: &Database, schema: Schema, layout: Layout, tree: u32) -> Self {
         let core = database.core().clone();
+        let pieces = Pieces::of(&core, tree, &layout);
         let tree = core.tree(tree);
-        Self { core, definition: Definition::new(schema, layout), tree }
+        Self { core, definition: Definition::new(schema, layout), tree, pieces }
     }
 
     /// Its columns and key.
@@ -69,7 +74,7 @@ impl Table {
     /// [`Error::Damaged`].
     pub fn get(&self, tx: &Tx, key: &[Value]) -> Result<Option<Row>> {
         let key = self.key(tx, key)?;
-        tx.get(&self.tree, &key)?.map(|payload| self.decode(&key, &payload)).transpose()
+        tx.get(&self.tree, &key)?.map(|payload| self.decode(tx, &key, &payload)).transpose()
     }
 
     /// Adds a row.
@@ -81,7 +86,7 @@ impl Table {
         if tx.get(&self.tree, &key)?.is_some() {
             return Err(Error::Duplicate { table: self.schema().name.clone(), key: self.key_text(&key) });
         }
-        tx.set(&self.tree, key, Some(payload))
+        self.set(tx, key, Before::Nothing, Some(payload))
     }
 
     /// Replaces the row with the same key.
@@ -90,10 +95,10 @@ impl Table {
     /// [`Error::NotFound`] if there is none. Others as [`put`](Self::put).
     pub fn update(&self, tx: &Tx, row: &[Value]) -> Result<()> {
         let (key, payload) = self.encode(tx, row)?;
-        if tx.get(&self.tree, &key)?.is_none() {
+        let Some(before) = tx.get(&self.tree, &key)? else {
             return Err(Error::NotFound { table: self.schema().name.clone(), key: self.key_text(&key) });
-        }
-        tx.set(&self.tree, key, Some(payload))
+        };
+        self.set(tx, key, Before::Payload(&before), Some(payload))
     }
 
     /// Adds a row, or replaces the one with the same key. It does not look at it, so two transactions that put the same
@@ -104,7 +109,7 @@ impl Table {
     /// fit; [`Error::ReadOnly`].
     pub fn put(&self, tx: &Tx, row: &[Value]) -> Result<()> {
         let (key, payload) = self.encode(tx, row)?;
-        tx.set(&self.tree, key, Some(payload))
+        self.set(tx, key, Before::Unknown, Some(payload))
     }
 
     /// Removes the row with this key. Returns whether there was one.
@@ -113,11 +118,9 @@ impl Table {
     /// As [`get`](Self::get); [`Error::ReadOnly`].
     pub fn delete(&self, tx: &Tx, key: &[Value]) -> Result<bool> {
         let key = self.key(tx, key)?;
-        let was_there = tx.get(&self.tree, &key)?.is_some();
-        if was_there {
-            tx.set(&self.tree, key, None)?;
-        }
-        Ok(was_there)
+        let Some(before) = tx.get(&self.tree, &key)? else { return Ok(false) };
+        self.set(tx, key, Before::Payload(&before), None)?;
+        Ok(true)
     }
 
     /// The rows of a range, in the order of their keys; [`Rows::rev`] turns it round. A bound may have the first
@@ -154,17 +157,48 @@ impl Table {
     }
 
     /// Key and payload of `row`.
-    fn encode(&self, tx: &Tx, row: &[Value]) -> Result<(Vec<u8>, Vec<u8>)> {
+    fn encode<'r>(&self, tx: &Tx, row: &'r [Value]) -> Result<(Vec<u8>, Payload<'r>)> {
         self.same_database(tx)?;
         let Definition { schema, layout } = &*self.definition;
         schema.verify_row(row)?;
-        Ok((schema.key_of(layout, row)?, layout.encode(schema, row)?))
+        Ok((schema.key_of(layout, row)?, layout.encode(schema, row, self.core.limits)?))
     }
 
-    pub(crate) fn decode(&self, key: &[u8], payload: &[u8]) -> Result<Row> {
+    /// Sets the row with `key`, and the pieces of its long values. `None` deletes.
+    fn set(&self, tx: &Tx, key: Vec<u8>, before: Before<'_>, payload: Option<Payload<'_>>) -> Result<()> {
+        let (payload, moved) = payload.map_or((None, Vec::new()), |payload| (Some(payload.bytes), payload.moved));
+        if let Some(pieces) = &self.pieces {
+            pieces.replace(tx, &key, before, &moved)?;
+        }
+        tx.set(&self.tree, key, payload)
+    }
+
+    pub(crate) fn decode(&self, tx: &Tx, key: &[u8], payload: &[u8]) -> Result<Row> {
         let Definition { schema, layout } = &*self.definition;
-        let damaged = || self.damaged(format!("the row with the key `{}` makes no sense", key.escape_ascii()));
-        schema.decode_row(layout, key, payload).ok_or_else(damaged)
+        let damaged = |finding: &str| self.damaged(format!("the row with the key `{}` {finding}", key.escape_ascii()));
+        let (mut row, moved) = schema.decode_row(layout, key, payload).ok_or_else(|| damaged("makes no sense"))?;
+        for moved in &moved {
+            let Some(pieces) = &self.pieces else { return Err(damaged("has pieces")) };
+            let column = &schema.columns[moved.column];
+            let bytes = pieces
+                .read(tx, key, moved)?
+                .map_err(|finding| damaged(&format!("lacks the value of `{column}`: {finding}")))?;
+            row.0[moved.column] =
+                payload::moved_value(moved, bytes).ok_or_else(|| damaged(&format!("has no text in `{column}`")))?;
+        }
+        Ok(row)
+    }
+
+    /// The trees of the table: of its rows, and of the pieces of long values.
+    pub(crate) fn trees(&self) -> impl Iterator<Item = u32> {
+        std::iter::once(self.tree.number).chain(self.pieces.iter().map(|pieces| pieces.tree.number))
+    }
+
+    /// What is wrong with the pieces of long values: those that no row names. A row without its pieces is an error when
+    /// it is read.
+    pub(crate) fn pieces_left_over(&self, tx: &Tx) -> Result<Vec<String>> {
+        let layout = &self.definition.layout;
+        self.pieces.as_ref().map_or(Ok(Vec::new()), |pieces| pieces.left_over(tx, &self.tree, layout))
     }
 
     /// The columns of a key, for messages.
