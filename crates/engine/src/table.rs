@@ -102,7 +102,7 @@ impl Table {
     }
 
     /// Adds a row, or replaces the one with the same key. It does not look at it, so two transactions that put the same
-    /// row do not conflict for that.
+    /// row do not conflict for that. They do when one of the rows has long values, which are kept in pieces.
     ///
     /// # Errors
     /// [`Error::Conflict`]; [`Error::WrongType`], [`Error::WrongLength`], [`Error::TooLarge`] for a row that does not

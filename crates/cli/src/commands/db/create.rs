@@ -17,9 +17,9 @@ Examples:
   lodestone db create shop.pool --log 1GiB \\
     'orders (customer text, number u64, paid bool) key (customer, number)'
 
-Types: bool, i64, u64, f64, text, bytes. `null` after a type: the column may be
-null. Rows are kept in the order of their keys. A table that exists with the same
-columns and key is left as it is.";
+Types: bool, i16, i32, i64, u64, f64, decimal(SCALE), date, timestamp, uuid, text,
+bytes. `null` after a type: the column may be null. Rows are kept in the order of
+their keys. A table that exists with the same columns and key is left as it is.";
 
 /// Arguments of `lodestone db create`.
 #[derive(Debug, clap::Args)]
