@@ -28,6 +28,7 @@ pub struct FieldOf {
 struct Index {
     name: Ident,
     fields: Vec<Ident>,
+    is_unique: bool,
 }
 
 /// All of the struct.
@@ -80,7 +81,8 @@ impl Described {
             numbers_of(&fields, &index.fields, "index")?;
         }
         if let Some(index) = attributes.indexes.first() {
-            let help = "indexes: not in this version; leave the index out, and read a range of the table";
+            let kind = if index.is_unique { "unique" } else { "index" };
+            let help = format!("indexes: not in this version; leave `{kind}({}(..))` out", index.name);
             return Err(Error::new(index.name.span(), help));
         }
         let table = attributes.table.map_or_else(|| snake_case(&input.ident.unraw().to_string()), |name| name.value());
@@ -107,9 +109,10 @@ impl Attributes {
         } else if meta.path.is_ident("key") {
             self.key = Some(idents(meta)?);
         } else if meta.path.is_ident("index") || meta.path.is_ident("unique") {
+            let is_unique = meta.path.is_ident("unique");
             meta.parse_nested_meta(|index| {
                 let name = index.path.require_ident()?.clone();
-                self.indexes.push(Index { name, fields: idents(&index)? });
+                self.indexes.push(Index { name, fields: idents(&index)?, is_unique });
                 Ok(())
             })?;
         } else {

@@ -12,6 +12,7 @@ pub fn code(described: &Described) -> TokenStream {
     let columns = || fields.iter().filter(|field| !field.is_skipped);
     let names: Vec<&str> = columns().map(|column| column.name.as_str()).collect();
     let kinds: Vec<_> = columns().map(|column| &column.field.ty).collect();
+    let column_count = names.len();
     let idents = columns().map(|column| &column.ident);
     let key_names = key.iter().map(|number| &fields[*number].name);
     let key_kinds: Vec<_> = key.iter().map(|number| &fields[*number].field.ty).collect();
@@ -53,7 +54,7 @@ pub fn code(described: &Described) -> TokenStream {
             }
 
             fn from_row(row: #library::Row) -> #library::Result<Self> {
-                let mut values = #library::RowValues::of::<Self>(row)?;
+                let mut values = #library::RowValues::of::<Self>(row, #column_count)?;
                 ::core::result::Result::Ok(Self { #(#reads),* })
             }
         }

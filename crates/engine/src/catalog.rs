@@ -21,6 +21,7 @@ use lodestone_txn::RowWord;
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::index::IndexTree;
+use crate::large::PIECES;
 use crate::schema::{Index, Layout, Schema};
 use crate::table::Table;
 use crate::tree::{Slot, Tree};
@@ -74,9 +75,9 @@ impl Found {
         Ok(Table::new(database, definition, self.tree))
     }
 
-    /// The trees of table and indexes.
+    /// The trees of table, long values and indexes.
     pub fn trees(&self) -> Vec<u32> {
-        std::iter::once(self.tree).chain(self.trees.iter().copied()).collect()
+        [self.tree, self.tree | PIECES].into_iter().chain(self.trees.iter().copied()).collect()
     }
 }
 
@@ -243,6 +244,7 @@ impl Numbers {
 
     /// Whether a table or index had this tree once, and none has it now.
     pub fn is_dropped(&self, tree: u32) -> bool {
+        let tree = tree & !PIECES;
         tree >= FIRST_TREE && u64::from(tree) < self.next && !self.trees.contains_key(&tree.into())
     }
 
@@ -254,7 +256,7 @@ impl Numbers {
         let last = self.trees.keys().last();
         let is_used = last.is_some_and(|last| *last >= self.next) || self.next < FIRST_TREE.into();
         let next = is_used.then(|| format!("the number of the next tree, {}, is in use", self.next));
-        let too_large = (self.next > u32::MAX.into()).then(|| TOO_LARGE.to_owned());
+        let too_large = (self.next > PIECES.into()).then(|| TOO_LARGE.to_owned());
         let headless = self.headless.iter().map(|table| format!("there is an index of `{table}`, which is no table"));
         self.trees.iter().filter_map(shared).chain(next).chain(too_large).chain(headless)
     }

@@ -18,6 +18,7 @@ use crate::feed::Holds;
 use crate::format::Places;
 use crate::group::{Group, LoggerThread};
 use crate::options::DatabaseOptions;
+use crate::payload::Limits;
 use crate::recover::{self, Recovered};
 use crate::rounds::Rounds;
 use crate::side::Side;
@@ -47,6 +48,8 @@ pub struct Core {
     /// Whether what was fenced may not be durable yet.
     pub waits: bool,
     leaf_rows_max: usize,
+    /// How much a row holds itself.
+    pub limits: Limits,
     trees: RwLock<BTreeMap<u32, Arc<Tree>>>,
     /// Trees of dropped tables and indexes, whose images have not ended yet.
     dropped: Mutex<Vec<Arc<Tree>>>,
@@ -91,6 +94,7 @@ impl Core {
             heap,
             wal: found.wal,
             leaf_rows_max: options.leaf_rows_max,
+            limits: options.limits(),
             trees: RwLock::new(found.trees),
             dropped: Mutex::default(),
             holds: Holds::default(),

@@ -537,6 +537,19 @@ impl Database {
         self.core.places.halves()
     }
 
+    /// Pieces of long values that belong to no row, over all tables, in words. For proofs.
+    ///
+    /// # Errors
+    /// As [`table`](Self::table).
+    #[doc(hidden)]
+    pub fn pieces_left_over(&self) -> Result<Vec<String>> {
+        let tables: Vec<Table> = self.tables()?.iter().map(|name| self.table(name)).collect::<Result<_>>()?;
+        self.update(|tx| {
+            let found = tables.iter().map(|table| table.pieces_left_over(tx)).collect::<Result<Vec<_>>>()?;
+            Ok(found.concat())
+        })
+    }
+
     /// The place of the newest checkpoint. For proofs that damage it.
     #[doc(hidden)]
     #[must_use]

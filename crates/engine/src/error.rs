@@ -318,6 +318,30 @@ impl Error {
     }
 }
 
+/// Ends a transaction where an `Option` has no value.
+///
+/// ```
+/// use lodestone_engine::OrCancel;
+///
+/// assert_eq!(Some(7).or_cancel("no such account")?, 7);
+/// let error = None::<u64>.or_cancel("no such account").unwrap_err();
+/// assert_eq!(error.to_string(), "transaction cancelled: no such account");
+/// # Ok::<(), lodestone_engine::Error>(())
+/// ```
+pub trait OrCancel<T> {
+    /// The value, or the error that ends the transaction for this reason.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`].
+    fn or_cancel(self, reason: impl Into<Cow<'static, str>>) -> Result<T>;
+}
+
+impl<T> OrCancel<T> for Option<T> {
+    fn or_cancel(self, reason: impl Into<Cow<'static, str>>) -> Result<T> {
+        self.ok_or_else(|| Error::cancelled(reason))
+    }
+}
+
 impl From<lodestone_pages::Error> for Error {
     fn from(error: lodestone_pages::Error) -> Self {
         use lodestone_pages::Error as Pages;

@@ -26,11 +26,14 @@ use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, lock, spin};
 use lodestone_txn::Writer;
 use lodestone_wal::EntryKind;
+use lodestone_width::to_usize;
 
 use crate::catalog;
 use crate::core::{Core, Handle};
 use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::large::{PIECES, piece_key};
+use crate::payload::Moved;
 use crate::table::Table;
 use crate::tree::Bytes;
 use crate::value::Row;
@@ -320,13 +323,29 @@ impl Feed {
             // Tables came, went or changed their names.
             self.tables.clear();
         }
+        let is_piece = |entry: &Entry| entry.tree & PIECES != 0;
+        let (pieces, rows): (Vec<_>, Vec<_>) = record.entries.into_iter().partition(is_piece);
+        // A transaction that sets a row sets all its pieces.
+        let pieces: BTreeMap<_, _> = pieces.into_iter().map(|entry| ((entry.tree, entry.key), entry.payload)).collect();
         let mut changes = Vec::new();
-        for Entry { tree, key, payload } in record.entries {
+        for Entry { tree, key, payload } in rows {
             if tree == catalog::CATALOG {
                 continue;
             }
             let Some(table) = self.table(tree)? else { continue };
-            let row = payload.map(|payload| table.decode(&key, &payload)).transpose()?;
+            let piece = |moved: &Moved, number| {
+                let key = piece_key(&key, moved.column, number);
+                pieces.get(&(tree | PIECES, key.into())).and_then(Option::as_deref)
+            };
+            let value = |moved: &Moved| -> Option<Vec<u8>> {
+                let pieces = (0..to_usize(moved.pieces)).map(|number| piece(moved, number));
+                pieces.collect::<Option<Vec<_>>>().map(|pieces| pieces.concat())
+            };
+            let row = payload.map(|payload| {
+                let read = |moved: &Moved| value(moved).ok_or_else(|| "its record lacks a piece".to_owned());
+                table.decode_with(&key, &payload, |_, moved| Ok(read(moved)))
+            });
+            let row = row.transpose()?;
             let key = table.decode_key(&key)?;
             changes.push(FeedChange { table: table.schema().name().to_owned(), key, row });
         }

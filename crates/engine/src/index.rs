@@ -24,7 +24,9 @@ use std::sync::Arc;
 use lodestone_pmem::planted;
 
 use crate::error::{Error, Result};
-use crate::reader::{Reader, View, view};
+use crate::large::Before;
+use crate::payload::Payload;
+use crate::reader::{Moment, Reader, View, view};
 use crate::rows::Cursor;
 use crate::schema::{Index, Schema};
 use crate::table::Table;
@@ -127,7 +129,7 @@ impl TableIndex {
             Bound::Excluded(values) => self.bytes(values).map(Bound::Excluded),
         };
         let tree = &self.table.definition().indexes[self.number].tree;
-        let cursor = Cursor::new(view, tree, bytes(range.start_bound())?, bytes(range.end_bound())?);
+        let cursor = Cursor::new(Moment::of(view), tree, bytes(range.start_bound())?, bytes(range.end_bound())?);
         Ok(IndexRows { index: self, cursor })
     }
 
@@ -172,7 +174,7 @@ impl TableIndex {
             }
         }
         let tree = &self.table.definition().indexes[self.number].tree;
-        let mut cursor = Cursor::new(View::Tx(tx), tree, Bound::Unbounded, Bound::Unbounded);
+        let mut cursor = Cursor::new(Moment::of(View::Tx(tx)), tree, Bound::Unbounded, Bound::Unbounded);
         while let Some((key, payload)) = cursor.step()? {
             match expected.remove(&key[..]) {
                 Some(other) if other[..] == payload[..] => {}
@@ -205,8 +207,8 @@ impl IndexRows<'_> {
         let row_key = self.index.row_key(&key, &payload);
         let row_key = row_key.ok_or_else(|| self.index.damaged(&key, "makes no sense"))?;
         let table = &self.index.table;
-        match self.cursor.get(&table.tree, &row_key)? {
-            Some(payload) => table.decode(&row_key, &payload).map(Some),
+        match self.cursor.moment().get(&table.tree, &row_key)? {
+            Some(payload) => table.decode(self.cursor.moment(), &row_key, &payload).map(Some),
             None => Err(self.index.damaged(&key, "leads to no row")),
         }
     }
@@ -235,8 +237,8 @@ fn entry(schema: &Schema, columns: &[usize], index: &Index, row: &[Value], row_k
     Ok(Entry { key, payload: Vec::new() })
 }
 
-/// Sets the row with `key` to `new`, whose payload is `payload`, and changes the entries of all indexes. `old` is the
-/// row before.
+/// Sets the row with `key` to `new`, with its payload, and changes the entries of all indexes. `before` is the row before
+/// as far as it is known; where the table has indexes it is known whole.
 ///
 /// # Errors
 /// [`Error::Duplicate`]. Nothing is changed then.
@@ -244,8 +246,8 @@ pub fn set_row(
     table: &Table,
     tx: &Tx,
     key: Vec<u8>,
-    old: Option<&Row>,
-    new: Option<(&[Value], Vec<u8>)>,
+    (before, old): (Before<'_>, Option<&Row>),
+    new: Option<(&[Value], Payload<'_>)>,
 ) -> Result<()> {
     let definition = table.definition();
     let schema = &definition.schema;
@@ -254,9 +256,9 @@ pub fn set_row(
     let parts = schema.indexes.iter().zip(&definition.layout.indexes).zip(&definition.indexes);
     for ((index, columns), tree) in parts {
         let of = |row: &[Value]| entry(schema, columns, index, row, &key);
-        let before = old.map(|row| of(row)).transpose()?;
+        let entry_before = old.map(|row| of(row)).transpose()?;
         let after = new.as_ref().map(|(row, _)| of(row)).transpose()?;
-        if before == after {
+        if entry_before == after {
             continue;
         }
         if let Some(after) = &after
@@ -269,14 +271,14 @@ pub fn set_row(
                 key: schema.columns_text(columns, &after.key),
             });
         }
-        let replaces = before.as_ref().zip(after.as_ref()).is_some_and(|(before, after)| before.key == after.key);
+        let replaces = entry_before.as_ref().zip(after.as_ref()).is_some_and(|(before, after)| before.key == after.key);
         let ends = |_: &Entry| !replaces && !planted::active("engine-index-entry-kept");
-        ended.extend(before.filter(ends).map(|entry| (tree, entry)));
+        ended.extend(entry_before.filter(ends).map(|entry| (tree, entry)));
         added.extend(after.map(|entry| (tree, entry)));
     }
     ended.into_iter().try_for_each(|(index, entry)| tx.set(&index.tree, entry.key, None))?;
     added.into_iter().try_for_each(|(index, entry)| tx.set(&index.tree, entry.key, Some(entry.payload)))?;
-    tx.set(&table.tree, key, new.map(|(_, payload)| payload))
+    table.set(tx, key, before, new.map(|(_, payload)| payload))
 }
 
 /// Adds the entries of all rows of `table` to `tree`, which is empty and will be that of `index`.

@@ -66,18 +66,25 @@ impl Kind for DatabaseKind {
             Ok(numbers) => numbers.findings().for_each(|finding| flaw(format!("catalog: {finding}"))),
             Err(error) => flaw(error.to_string()),
         }
-        let mut known = vec![catalog::CATALOG];
+        let mut known: Vec<u32> = catalog.trees().collect();
+        left_over(&database, &catalog)?.into_iter().for_each(&mut flaw);
         for name in database.tables()? {
-            let found = database.table(&name);
-            match found.and_then(|table| verify(&database, &table).map(|found| (table, found))) {
-                Ok((table, (rows, findings))) => {
-                    known.push(table.tree.number);
-                    known.extend(table.definition().indexes.iter().map(|index| index.tree.number));
+            let table = match database.table(&name) {
+                Ok(table) => table,
+                Err(error) => {
+                    flaw(error.to_string());
+                    continue;
+                }
+            };
+            known.extend(table.trees());
+            match verify(&database, &table) {
+                Ok((rows, findings)) => {
                     contents.records += rows;
                     findings.iter().for_each(|error| flaw(error.to_string()));
                 }
                 Err(error) => flaw(error.to_string()),
             }
+            left_over(&database, &table)?.into_iter().for_each(&mut flaw);
         }
         for number in core.tree_numbers() {
             if !known.contains(&number) {
@@ -128,4 +135,10 @@ fn verify(database: &Database, table: &Table) -> Result<(u64, Vec<Error>), Error
         }
         Ok((to_u64(rows.len()), findings))
     })
+}
+
+/// Pieces of long values that belong to no row.
+fn left_over(database: &Database, table: &Table) -> Result<Vec<String>, Error> {
+    let findings = database.update(|tx| table.pieces_left_over(tx))?;
+    Ok(findings.into_iter().map(|finding| format!("table `{}`: {finding}", table.schema().name())).collect())
 }

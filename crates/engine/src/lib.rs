@@ -24,6 +24,7 @@
 //! | `calendar`, `decimal`, `uuid` | values that Rust has no type for |
 //! | `key` | keys as bytes in the order of their values |
 //! | `payload` | the other columns of a row as bytes |
+//! | `large` | texts and bytes that are too long for their row, in pieces |
 //! | `typed` | rows as structs: what `#[derive(Row)]` is for |
 //! | `tree` | rows in DRAM, by key: slots, leaves, claims, purge, split |
 //! | `state` | the reads and changes of a transaction, and their validation |
@@ -66,6 +67,7 @@ mod index;
 mod isolation;
 mod key;
 mod kind;
+mod large;
 mod options;
 mod payload;
 mod reader;
@@ -90,7 +92,7 @@ pub use calendar::{Date, Timestamp};
 pub use database::Database;
 pub use decimal::Decimal;
 pub use durability::{Durability, Region};
-pub use error::{Error, Result};
+pub use error::{Error, OrCancel, Result};
 pub use feed::{Feed, FeedBatch, FeedChange, FeedPosition, FeedStart, FeedTransaction};
 pub use index::{IndexRows, TableIndex};
 pub use isolation::Isolation;
@@ -100,7 +102,7 @@ pub use lodestone_engine_derive::Row;
 pub use lodestone_pages::PageStats;
 pub use lodestone_wal::LogStats;
 pub use options::{DATABASE_NAME, DatabaseOptions};
-pub use payload::VARIABLE_BYTES_MAX;
+pub use payload::VALUE_BYTES_MAX;
 pub use reader::Reader;
 pub use recover::RecoveryReport;
 pub use rounds::CheckpointReport;

@@ -3,9 +3,11 @@
 use lodestone_pages::PageOptions;
 use lodestone_pmem::PoolOptions;
 use lodestone_wal::{LogAlign, LogOptions, LogStore};
+use lodestone_width::to_u64;
 
 use crate::durability::{Durability, Region};
 use crate::error::{Error, Result};
+use crate::payload::{INLINE_BYTES_LIMIT, Limits};
 
 /// How to open a database. The numbers of threads and bytes and the alignment count when it is made.
 ///
@@ -60,6 +62,11 @@ pub struct DatabaseOptions {
     /// for each snapshot and row. A snapshot beyond the limit fails
     /// ([`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld)). One gibibyte by default.
     pub side_bytes_max: u64,
+    /// Most bytes of texts and bytes outside the key that a row holds itself, up to 32 KiB. Of longer rows the longest
+    /// values are kept in pieces, each a row of its own.
+    pub inline_bytes_max: usize,
+    /// Bytes of such a piece.
+    pub piece_bytes: usize,
 }
 
 impl Default for DatabaseOptions {
@@ -83,6 +90,9 @@ impl Default for DatabaseOptions {
             page_bytes: pages.page_bytes,
             extent_pages: pages.extent_pages,
             side_bytes_max: 1 << 30,
+            inline_bytes_max: 2000,
+            // Two to a page of 8 KiB.
+            piece_bytes: 3900,
         }
     }
 }
@@ -97,9 +107,19 @@ impl DatabaseOptions {
             return bad("threads_max", self.threads_max.into(), "it is 1 to 1024");
         }
         if self.leaf_rows_max < 2 {
-            return bad("leaf_rows_max", lodestone_width::to_u64(self.leaf_rows_max), "it is at least 2");
+            return bad("leaf_rows_max", to_u64(self.leaf_rows_max), "it is at least 2");
+        }
+        if self.inline_bytes_max > INLINE_BYTES_LIMIT {
+            return bad("inline_bytes_max", to_u64(self.inline_bytes_max), "it is at most 32 KiB");
+        }
+        if !(16..=64 << 10).contains(&self.piece_bytes) {
+            return bad("piece_bytes", to_u64(self.piece_bytes), "it is 16 bytes to 64 KiB");
         }
         self.durability.check()
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        Limits { inline_bytes_max: self.inline_bytes_max, piece_bytes: self.piece_bytes }
     }
 
     pub(crate) fn pages(&self) -> PageOptions {

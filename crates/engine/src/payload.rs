@@ -1,98 +1,228 @@
 //! The payload of a row: the columns outside its key.
 //!
 //! ```text
-//! schema version 2, null bitmap (a bit per column, in the order below), columns of fixed length (null: zeroes),
+//! version 2, null bitmap (a bit per column, in the order below), columns of fixed length (null: zeroes),
 //! end offsets 2 of the others, their bytes
+//! version: 1, and 0x8000 if columns are moved; then a bitmap of these follows, a bit per column of variable length
+//! moved column: its bytes are the length of the value 4 and the number of its pieces 4
 //! ```
 //!
 //! All numbers are little-endian. Columns of fixed length come first, in the order of the schema, then the others.
-//! Offsets count from the first byte after them.
+//! Offsets count from the first byte after them. Where the texts and bytes of a row are too long, the longest are moved
+//! to pieces (`large`), so that an offset always fits.
 
-use lodestone_width::{const_usize, exact_u16, u16_to_u64};
+use std::cmp::Reverse;
+
+use lodestone_width::{const_usize, exact_u16, exact_u32, to_u64, to_usize, u16_to_u64};
 
 use crate::calendar::{Date, Timestamp};
 use crate::error::{Error, Result};
-use crate::schema::{Layout, Schema};
+use crate::schema::{COLUMNS_MAX, Layout, Schema};
 use crate::uuid::Uuid;
 use crate::value::{Type, Value};
 
-/// Most bytes of the columns of one row whose length varies.
-pub const VARIABLE_BYTES_MAX: usize = const_usize(u16_to_u64(u16::MAX));
+/// Longest text or bytes outside a key: 64 MiB.
+pub const VALUE_BYTES_MAX: usize = 64 << 20;
+/// The largest `inline_bytes_max`.
+pub const INLINE_BYTES_LIMIT: usize = 32 << 10;
 /// The version of every schema: schemas do not change yet.
 const SCHEMA_VERSION: u16 = 1;
+/// In the version of a payload with moved columns.
+const HAS_MOVED: u16 = 1 << 15;
+/// Bytes that a row keeps of a moved column.
+const MOVED_BYTES: usize = 8;
+
+const _: () = assert!(
+    INLINE_BYTES_LIMIT + COLUMNS_MAX * MOVED_BYTES <= const_usize(u16_to_u64(u16::MAX)),
+    "what a row holds itself has offsets of 16 bits: columns up to the limit, and of each other one at most 8 bytes"
+);
+
+/// How much a row holds itself. Each open may choose others: a row says how many pieces it has.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub inline_bytes_max: usize,
+    pub piece_bytes: usize,
+}
+
+/// A column whose value is in pieces.
+#[derive(Clone, Copy, Debug)]
+pub struct Moved {
+    pub column: usize,
+    pub kind: Type,
+    pub bytes: u32,
+    pub pieces: u32,
+}
+
+/// A row as bytes.
+#[derive(Debug)]
+pub struct Payload<'r> {
+    pub bytes: Vec<u8>,
+    /// The values of the moved columns, by number of the column.
+    pub moved: Vec<(usize, &'r [u8])>,
+}
+
+/// Whether columns of the row are moved.
+pub fn has_moved(payload: &[u8]) -> bool {
+    version(payload).is_some_and(|(version, _)| version & HAS_MOVED != 0)
+}
+
+fn version(payload: &[u8]) -> Option<(u16, &[u8])> {
+    payload.split_first_chunk().map(|(version, rest)| (u16::from_le_bytes(*version), rest))
+}
 
 impl Layout {
     /// The payload of `row`, which is verified.
     ///
     /// # Errors
     /// [`Error::TooLarge`].
-    pub(crate) fn encode(&self, schema: &Schema, row: &[Value]) -> Result<Vec<u8>> {
-        let mut bytes = SCHEMA_VERSION.to_le_bytes().to_vec();
+    pub(crate) fn encode<'r>(&self, schema: &Schema, row: &'r [Value], limits: Limits) -> Result<Payload<'r>> {
+        let moved = self.to_move(schema, row, limits)?;
+        let version = if moved.is_empty() { SCHEMA_VERSION } else { SCHEMA_VERSION | HAS_MOVED };
+        let mut bytes = version.to_le_bytes().to_vec();
         let bitmap = bytes.len();
         bytes.resize(bitmap + self.payload.len().div_ceil(8), 0);
         let mut variable: Vec<u8> = Vec::new();
+        let mut moved_bitmap = vec![0; if moved.is_empty() { 0 } else { self.variable_columns().div_ceil(8) }];
+        let mut variable_place = 0;
         for (place, column) in self.payload.iter().enumerate() {
             let value = &row[column.number];
-            match value {
-                Value::Null => {
-                    bytes[bitmap + place / 8] |= 1 << (place % 8);
-                    bytes.extend(std::iter::repeat_n(0, column.kind.fixed_bytes().unwrap_or(0)));
-                }
-                Value::Bool(value) => bytes.push(u8::from(*value)),
-                Value::I64(value) => bytes.extend(value.to_le_bytes()),
-                Value::U64(value) => bytes.extend(value.to_le_bytes()),
-                Value::F64(value) => bytes.extend(value.to_le_bytes()),
-                Value::Text(value) => variable.extend(value.as_bytes()),
-                Value::Bytes(value) => variable.extend(value),
-                Value::I16(value) => bytes.extend(value.to_le_bytes()),
-                Value::I32(value) => bytes.extend(value.to_le_bytes()),
-                Value::Date(value) => bytes.extend(value.days().to_le_bytes()),
-                Value::Timestamp(value) => bytes.extend(value.micros().to_le_bytes()),
-                Value::Uuid(value) => bytes.extend(value.bytes()),
-                Value::Decimal { units, .. } => bytes.extend(units.to_le_bytes()),
+            if *value == Value::Null {
+                bytes[bitmap + place / 8] |= 1 << (place % 8);
+                bytes.extend(std::iter::repeat_n(0, column.kind.fixed_bytes().unwrap_or(0)));
             }
-            if variable.len() > VARIABLE_BYTES_MAX {
-                let what = "row: texts and bytes outside the key";
-                let (bytes, limit) = (variable.len(), VARIABLE_BYTES_MAX);
-                return Err(Error::TooLarge { table: schema.name.clone(), what, bytes, limit });
+            if column.kind.fixed_bytes().is_some() {
+                push_fixed(value, &mut bytes);
+                continue;
             }
-            if column.kind.fixed_bytes().is_none() {
-                bytes.extend(exact_u16(variable.len()).to_le_bytes());
+            if let Ok(number) = moved.binary_search_by_key(&column.number, |(number, _)| *number) {
+                let length = moved[number].1.len();
+                variable.extend(exact_u32(length).to_le_bytes());
+                variable.extend(exact_u32(length.div_ceil(limits.piece_bytes)).to_le_bytes());
+                moved_bitmap[variable_place / 8] |= 1 << (variable_place % 8);
+            } else {
+                variable.extend(variable_bytes(value));
             }
+            bytes.extend(exact_u16(variable.len()).to_le_bytes());
+            variable_place += 1;
         }
         bytes.extend(variable);
-        Ok(bytes)
+        bytes.extend(moved_bitmap);
+        Ok(Payload { bytes, moved })
     }
 
-    /// Sets the columns outside the key in `row`. `None` for bytes that [`encode`](Self::encode) does not write.
-    pub(crate) fn decode(&self, bytes: &[u8], row: &mut [Value]) -> Option<()> {
-        let (version, rest) = bytes.split_first_chunk()?;
-        if u16::from_le_bytes(*version) != SCHEMA_VERSION {
+    fn variable_columns(&self) -> usize {
+        self.payload.iter().filter(|column| column.kind.fixed_bytes().is_none()).count()
+    }
+
+    /// The columns that the row does not hold itself, with their values: the longest, until the others fit.
+    fn to_move<'r>(&self, schema: &Schema, row: &'r [Value], limits: Limits) -> Result<Vec<(usize, &'r [u8])>> {
+        let columns = || self.payload.iter().map(|column| (column.number, variable_bytes(&row[column.number])));
+        let mut left: usize = columns().map(|(_, bytes)| bytes.len()).sum();
+        if left <= limits.inline_bytes_max {
+            return Ok(Vec::new());
+        }
+        let mut moved: Vec<_> = columns().filter(|(_, bytes)| bytes.len() > MOVED_BYTES).collect();
+        moved.sort_by_key(|(_, bytes)| Reverse(bytes.len()));
+        if let Some((_, bytes)) = moved.first().filter(|(_, bytes)| bytes.len() > VALUE_BYTES_MAX) {
+            let (bytes, limit) = (bytes.len(), VALUE_BYTES_MAX);
+            return Err(Error::TooLarge { table: schema.name.clone(), what: "value", bytes, limit });
+        }
+        let mut is_moved = |bytes: &[u8]| {
+            let is_moved = left > limits.inline_bytes_max;
+            left -= if is_moved { bytes.len() - MOVED_BYTES } else { 0 };
+            is_moved
+        };
+        let count = moved.iter().take_while(|(_, bytes)| is_moved(bytes)).count();
+        moved.truncate(count);
+        moved.sort_by_key(|(number, _)| *number);
+        Ok(moved)
+    }
+
+    /// Sets the columns outside the key in `row`, but for the moved ones, which it returns. `None` for bytes that
+    /// [`encode`](Self::encode) does not write.
+    pub(crate) fn decode(&self, bytes: &[u8], row: &mut [Value]) -> Option<Vec<Moved>> {
+        let (version, rest) = version(bytes)?;
+        if version & !HAS_MOVED != SCHEMA_VERSION {
             return None;
         }
-        let (bitmap, mut rest) = rest.split_at_checked(self.payload.len().div_ceil(8))?;
-        let offsets = self.payload.iter().filter(|column| column.kind.fixed_bytes().is_none()).count();
+        let (bitmap, rest) = rest.split_at_checked(self.payload.len().div_ceil(8))?;
+        let offsets = self.variable_columns();
+        let moved_bytes = if version & HAS_MOVED == 0 { 0 } else { offsets.div_ceil(8) };
+        let (mut rest, moved_bitmap) = rest.split_at_checked(rest.len().checked_sub(moved_bytes)?)?;
         let fixed: usize = self.payload.iter().filter_map(|column| column.kind.fixed_bytes()).sum();
         let variable = rest.get(fixed + 2 * offsets..)?;
-        let mut begin = 0;
+        let (mut begin, mut variable_place) = (0, 0);
+        let mut moved = Vec::new();
         for (place, column) in self.payload.iter().enumerate() {
             let is_null = bitmap[place / 8] & 1 << (place % 8) != 0;
-            let bytes = match column.kind.fixed_bytes() {
-                Some(bytes) => rest.split_off(..bytes)?,
+            let (bytes, is_moved) = match column.kind.fixed_bytes() {
+                Some(bytes) => (rest.split_off(..bytes)?, false),
                 None => {
                     let end = usize::from(u16::from_le_bytes(*rest.split_off(..2)?.first_chunk()?));
                     let found = variable.get(begin..end)?;
-                    begin = end;
-                    found
+                    let is_moved = moved_bitmap.get(variable_place / 8).unwrap_or(&0) & 1 << (variable_place % 8) != 0;
+                    (begin, variable_place) = (end, variable_place + 1);
+                    (found, is_moved)
                 }
             };
             row[column.number] = match (is_null, column.nullable) {
+                (false, _) if is_moved => {
+                    moved.push(moved_column(column.number, column.kind, bytes)?);
+                    Value::Null
+                }
                 (false, _) => value(column.kind, bytes)?,
-                (true, true) => Value::Null,
-                (true, false) => return None,
+                (true, true) if !is_moved => Value::Null,
+                (true, _) => return None,
             };
         }
-        (begin == variable.len()).then_some(())
+        (begin == variable.len() && moved.is_empty() == (moved_bytes == 0)).then_some(moved)
+    }
+
+    /// The moved columns of a payload. `None` as for [`decode`](Self::decode).
+    pub(crate) fn moved(&self, bytes: &[u8]) -> Option<Vec<Moved>> {
+        let mut row = vec![Value::Null; self.key.len() + self.payload.len()];
+        self.decode(bytes, &mut row)
+    }
+}
+
+fn moved_column(column: usize, kind: Type, bytes: &[u8]) -> Option<Moved> {
+    let (length, pieces) = bytes.split_first_chunk()?;
+    let (bytes, pieces) = (u32::from_le_bytes(*length), u32::from_le_bytes(pieces.try_into().ok()?));
+    let has_sense = to_usize(bytes) <= VALUE_BYTES_MAX && to_u64(MOVED_BYTES) < u64::from(bytes) && pieces <= bytes;
+    has_sense.then_some(Moved { column, kind, bytes, pieces })
+}
+
+/// The bytes of a text or bytes, none for other values.
+fn variable_bytes(value: &Value) -> &[u8] {
+    match value {
+        Value::Text(value) => value.as_bytes(),
+        Value::Bytes(value) => value,
+        _ => &[],
+    }
+}
+
+/// Appends a value whose length its type tells.
+fn push_fixed(value: &Value, bytes: &mut Vec<u8>) {
+    match value {
+        Value::Null | Value::Text(_) | Value::Bytes(_) => {}
+        Value::Bool(value) => bytes.push(u8::from(*value)),
+        Value::I16(value) => bytes.extend(value.to_le_bytes()),
+        Value::I32(value) => bytes.extend(value.to_le_bytes()),
+        Value::I64(value) => bytes.extend(value.to_le_bytes()),
+        Value::U64(value) => bytes.extend(value.to_le_bytes()),
+        Value::F64(value) => bytes.extend(value.to_le_bytes()),
+        Value::Date(value) => bytes.extend(value.days().to_le_bytes()),
+        Value::Timestamp(value) => bytes.extend(value.micros().to_le_bytes()),
+        Value::Uuid(value) => bytes.extend(value.bytes()),
+        Value::Decimal { units, .. } => bytes.extend(units.to_le_bytes()),
+    }
+}
+
+/// The value of a moved column from the bytes of its pieces.
+pub fn moved_value(moved: &Moved, bytes: Vec<u8>) -> Option<Value> {
+    match moved.kind {
+        Type::Text => String::from_utf8(bytes).ok().map(Value::Text),
+        _ => Some(Value::Bytes(bytes)),
     }
 }
 
@@ -188,23 +318,43 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 
         #[test]
-        fn rows_come_back(row in rows()) {
+        fn rows_come_back(row in rows(), inline_bytes_max in 0..60_usize) {
             let schema = schema();
             let layout = schema.layout()?;
             schema.verify_row(&row)?;
-            let (key, payload) = (schema.key_of(&layout, &row)?, layout.encode(&schema, &row)?);
-            prop_assert_eq!(schema.decode_row(&layout, &key, &payload), Some(row.clone()));
-            for end in 0..payload.len() {
-                prop_assert_eq!(schema.decode_row(&layout, &key, &payload[..end]), None);
+            let limits = Limits { inline_bytes_max, piece_bytes: 5 };
+            let (key, Payload { bytes, moved: values }) =
+                (schema.key_of(&layout, &row)?, layout.encode(&schema, &row, limits)?);
+            let decode = |bytes| schema.decode_row(&layout, &key, bytes);
+            let (mut found, moved) = decode(&bytes).expect("its own bytes");
+            prop_assert_eq!(moved.len(), values.len());
+            prop_assert_eq!(has_moved(&bytes), !moved.is_empty());
+            for (moved, (column, value)) in moved.iter().zip(values) {
+                prop_assert_eq!((moved.column, to_usize(moved.bytes)), (column, value.len()));
+                prop_assert_eq!(to_usize(moved.pieces), value.len().div_ceil(5));
+                found.0[column] = moved_value(moved, value.to_vec()).expect("its own bytes");
+            }
+            prop_assert_eq!(&found, &row);
+            // What can be moved is moved until the rest fits.
+            let lengths = || row.iter().map(|value| variable_bytes(value).len());
+            let kept: usize = lengths().sum::<usize>() - moved.iter().map(|moved| to_usize(moved.bytes) - 8).sum::<usize>();
+            let is_small = |(number, length): (usize, usize)| length <= 8 || moved.iter().any(|moved| moved.column == number);
+            prop_assert!(kept <= inline_bytes_max || lengths().enumerate().all(is_small));
+            for end in 0..bytes.len() {
+                prop_assert!(decode(&bytes[..end]).is_none());
             }
         }
 
         #[test]
-        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+        fn any_bytes_are_read_without_a_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..120),
+            has_moved in any::<bool>(),
+        ) {
             let layout = schema().layout()?;
             let mut bytes = bytes;
             if bytes.len() >= 2 {
-                bytes[..2].copy_from_slice(&1_u16.to_le_bytes());
+                let version = if has_moved { SCHEMA_VERSION | HAS_MOVED } else { SCHEMA_VERSION };
+                bytes[..2].copy_from_slice(&version.to_le_bytes());
             }
             let _ = layout.decode(&bytes, &mut vec![Value::Null; 13]);
         }
@@ -217,9 +367,11 @@ mod tests {
         assert!(matches!(schema.verify_row(&crate::row![vec![1_u8], 7_i64]), Err(Error::WrongType { .. })));
         assert!(matches!(schema.verify_row(&crate::row![None::<bool>, "x"]), Err(Error::WrongType { .. })));
         assert!(matches!(schema.verify_row(&crate::row![vec![1_u8]]), Err(Error::WrongLength { .. })));
-        let row = crate::row![vec![1_u8; 999], "x".repeat(65_536)];
+        let row = crate::row![vec![1_u8; 999], "x".repeat(VALUE_BYTES_MAX + 1)];
         assert!(matches!(schema.key_of(&layout, &row), Err(Error::TooLarge { what: "key", bytes: 1001, .. })));
-        assert!(matches!(layout.encode(&schema, &row), Err(Error::TooLarge { bytes: 65_536, .. })));
+        let limits = Limits { inline_bytes_max: 2000, piece_bytes: 3900 };
+        let error = layout.encode(&schema, &row, limits).expect_err("too long");
+        assert!(error.to_string().contains("67108865 bytes of a value; the limit is 67108864 bytes"), "{error}");
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::core::Handle;
 use crate::error::Result;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Cut, Snapshot};
 use crate::tree::{Bytes, Tree};
 use crate::tx::Tx;
 
@@ -80,6 +80,29 @@ impl<'r> View<'r> {
         match self {
             Self::Tx(tx) => tx.get(tree, key),
             Self::Snapshot(snapshot) => snapshot.get(tree, key),
+        }
+    }
+}
+
+/// A view, at the moment of one statement where each has its own.
+#[derive(Clone, Debug)]
+pub struct Moment<'t> {
+    pub view: View<'t>,
+    pub statement: Option<Arc<Cut>>,
+}
+
+impl<'t> Moment<'t> {
+    /// The present moment of `view`.
+    pub fn of(view: View<'t>) -> Self {
+        let statement = if let View::Tx(tx) = view { tx.statement().map(Arc::new) } else { None };
+        Self { view, statement }
+    }
+
+    /// The row with `key`.
+    pub fn get(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<Bytes>> {
+        match (self.view, &self.statement) {
+            (View::Tx(tx), Some(cut)) => tx.get_at(cut, tree, key),
+            (view, _) => view.get(tree, key),
         }
     }
 }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::key::after;
-use crate::reader::View;
-use crate::snapshot::{Cut, Snapshot};
+use crate::reader::{Moment, View};
+use crate::snapshot::Snapshot;
 use crate::state::{Range, State};
 use crate::table::Table;
 use crate::tree::{Bytes, Segment, Slot, Tree};
@@ -55,7 +55,7 @@ pub struct Rows<'t> {
 
 impl<'t> Rows<'t> {
     pub(crate) fn new(view: View<'t>, table: &'t Table, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
-        Self { table, cursor: Cursor::new(view, &table.tree, from, to) }
+        Self { table, cursor: Cursor::new(Moment::of(view), &table.tree, from, to) }
     }
 
     /// The same rows, from the last key to the first. Call it before the first row is asked for.
@@ -72,7 +72,7 @@ impl Iterator for Rows<'_> {
     fn next(&mut self) -> Option<Result<Row>> {
         let row = self.cursor.step().and_then(|found| {
             let Some((key, payload)) = found else { return Ok(None) };
-            self.table.decode(&key, &payload).map(Some)
+            self.table.decode(self.cursor.moment(), &key, &payload).map(Some)
         });
         if row.is_err() {
             self.cursor.end();
@@ -84,9 +84,7 @@ impl Iterator for Rows<'_> {
 /// The keys and payloads of a range of a tree, in the order of the keys.
 #[derive(Debug)]
 pub struct Cursor<'t> {
-    view: View<'t>,
-    /// The snapshot of this range alone.
-    statement: Option<Cut>,
+    moment: Moment<'t>,
     tree: &'t Arc<Tree>,
     /// The first key that is left.
     from: Vec<u8>,
@@ -124,7 +122,7 @@ impl Part {
 }
 
 impl<'t> Cursor<'t> {
-    pub fn new(view: View<'t>, tree: &'t Arc<Tree>, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
+    pub fn new(moment: Moment<'t>, tree: &'t Arc<Tree>, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
         let (mut is_done, mut first, mut end) = (false, Vec::new(), None);
         match from {
             Bound::Unbounded => {}
@@ -140,8 +138,7 @@ impl<'t> Cursor<'t> {
             Bound::Excluded(key) => end = Some(key),
         }
         is_done |= end.as_ref().is_some_and(|end| *end <= first);
-        let statement = if let View::Tx(tx) = view { tx.statement() } else { None };
-        Self { view, statement, tree, from: first, to: end, is_reversed: false, is_done, part: None }
+        Self { moment, tree, from: first, to: end, is_reversed: false, is_done, part: None }
     }
 
     /// Turns the direction, unless a key was passed.
@@ -157,7 +154,7 @@ impl<'t> Cursor<'t> {
     /// The next key and its payload; `None` at the end. After an error there is nothing more: the transaction cannot
     /// go on.
     pub fn step(&mut self) -> Result<Option<(Bytes, Bytes)>> {
-        let found = match self.view {
+        let found = match self.moment.view {
             View::Tx(tx) => self.step_in(tx),
             View::Snapshot(snapshot) => self.step_through(snapshot),
         };
@@ -165,12 +162,9 @@ impl<'t> Cursor<'t> {
         found
     }
 
-    /// The row with `key` of another tree, as of the moment of this range.
-    pub fn get(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<Bytes>> {
-        match (self.view, &self.statement) {
-            (View::Tx(tx), Some(cut)) => tx.get_at(cut, tree, key),
-            (view, _) => view.get(tree, key),
-        }
+    /// The moment that it reads.
+    pub fn moment(&self) -> &Moment<'t> {
+        &self.moment
     }
 
     fn step_through(&mut self, snapshot: &Snapshot) -> Result<Option<(Bytes, Bytes)>> {
@@ -224,7 +218,7 @@ impl<'t> Cursor<'t> {
                 (None, Some((key, slot))) => {
                     grow(self.tree, &mut state, part, Some(&key), Some(slot.clone()), self.is_reversed);
                     let tree = self.tree;
-                    let payload = match &self.statement {
+                    let payload = match &self.moment.statement {
                         Some(cut) => state.accept_for_statement(tree, &key, cut.read_slot(tree, &key, &slot)?),
                         None => state.read_slot(&tx.core, tree, &key, &slot)?,
                     };

@@ -13,6 +13,7 @@ use lodestone_width::exact_u16;
 use crate::decimal::SCALE_MAX;
 use crate::error::{Error, Result};
 use crate::key;
+use crate::payload::Moved;
 use crate::value::{Row, Type, Value};
 
 /// Most columns of a table.
@@ -422,15 +423,16 @@ impl Schema {
         numbers.iter().map(column).collect::<Option<Vec<_>>>().map(Row)
     }
 
-    /// The row with this key and payload. `None` for bytes that this schema does not write.
-    pub(crate) fn decode_row(&self, layout: &Layout, mut key: &[u8], payload: &[u8]) -> Option<Row> {
+    /// The row with this key and payload, and the columns that its pieces must be read for. `None` for bytes that this
+    /// schema does not write.
+    pub(crate) fn decode_row(&self, layout: &Layout, mut key: &[u8], payload: &[u8]) -> Option<(Row, Vec<Moved>)> {
         let mut row = vec![Value::Null; self.columns.len()];
         for &number in &layout.key {
             let column = &self.columns[number];
             row[number] = key::decode(&mut key, column.kind, column.nullable)?;
         }
-        layout.decode(payload, &mut row)?;
-        key.is_empty().then_some(Row(row))
+        let moved = layout.decode(payload, &mut row)?;
+        key.is_empty().then_some((Row(row), moved))
     }
 }
 

@@ -10,10 +10,13 @@ use crate::core::Handle;
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::index::{TableIndex, set_row};
-use crate::reader::{Reader, View, view};
+use crate::isolation::Isolation;
+use crate::large::{Before, Pieces};
+use crate::payload::{self, Moved, Payload};
+use crate::reader::{Moment, Reader, View, view};
 use crate::rows::Rows;
 use crate::schema::Schema;
-use crate::tree::Tree;
+use crate::tree::{Bytes, Tree};
 use crate::tx::Tx;
 use crate::value::{Row, Value};
 
@@ -49,13 +52,16 @@ pub struct Table {
     core: Handle,
     definition: Arc<Definition>,
     pub(crate) tree: Arc<Tree>,
+    /// The pieces of long values. `None`: there are no columns for them.
+    pieces: Option<Pieces>,
 }
 
 impl Table {
     pub(crate) fn new(database: &Database, definition: Definition, tree: u32) -> Self {
         let core = database.core().clone();
+        let pieces = Pieces::of(&core, tree, &definition.layout);
         let tree = core.tree(tree);
-        Self { core, definition: Arc::new(definition), tree }
+        Self { core, definition: Arc::new(definition), tree, pieces }
     }
 
     pub(crate) fn definition(&self) -> &Definition {
@@ -86,7 +92,8 @@ impl Table {
     pub fn get(&self, reader: &impl Reader, key: &[Value]) -> Result<Option<Row>> {
         let view = view(reader);
         let key = self.key(view, key)?;
-        view.get(&self.tree, &key)?.map(|payload| self.decode(&key, &payload)).transpose()
+        let (payload, moment) = self.find(view, &key)?;
+        payload.map(|payload| self.decode(&moment, &key, &payload)).transpose()
     }
 
     /// Adds a row.
@@ -99,7 +106,7 @@ impl Table {
             let (table, key) = (self.schema().name.clone(), self.key_text(&key));
             return Err(Error::Duplicate { table, index: None, key });
         }
-        set_row(self, tx, key, None, Some((row, payload)))
+        set_row(self, tx, key, (Before::Nothing, None), Some((row, payload)))
     }
 
     /// Replaces the row with the same key.
@@ -108,15 +115,16 @@ impl Table {
     /// [`Error::NotFound`] if there is none. Others as [`put`](Self::put).
     pub fn update(&self, tx: &Tx, row: &[Value]) -> Result<()> {
         let (key, payload) = self.encode(tx, row)?;
-        let Some(old) = tx.get(&self.tree, &key)? else {
+        let (Some(old), moment) = self.find(View::Tx(tx), &key)? else {
             return Err(Error::NotFound { table: self.schema().name.clone(), key: self.key_text(&key) });
         };
-        let old = self.decode_if_indexed(&key, &old)?;
-        set_row(self, tx, key, old.as_ref(), Some((row, payload)))
+        let row_before = self.decode_if_indexed(&moment, &key, &old)?;
+        set_row(self, tx, key, (Before::Payload(&old), row_before.as_ref()), Some((row, payload)))
     }
 
     /// Adds a row, or replaces the one with the same key. In a table without indexes it does not look at that one, so
-    /// two transactions that put the same row do not conflict.
+    /// two transactions that put the same row do not conflict. They do when one of the rows has long values, which are
+    /// kept in pieces.
     ///
     /// # Errors
     /// [`Error::Conflict`]; [`Error::WrongType`], [`Error::WrongLength`], [`Error::TooLarge`] for a row that does not
@@ -124,11 +132,16 @@ impl Table {
     /// [`Error::ReadOnly`].
     pub fn put(&self, tx: &Tx, row: &[Value]) -> Result<()> {
         let (key, payload) = self.encode(tx, row)?;
-        let old = match self.schema().indexes.is_empty() {
-            true => None,
-            false => tx.get(&self.tree, &key)?.map(|old| self.decode(&key, &old)).transpose()?,
-        };
-        set_row(self, tx, key, old.as_ref(), Some((row, payload)))
+        // Pieces of a row that another transaction replaces meanwhile: the other levels note that there are none.
+        let is_seen =
+            !self.schema().indexes.is_empty() || self.pieces.is_some() && tx.isolation() == Isolation::ReadCommitted;
+        if !is_seen {
+            return set_row(self, tx, key, (Before::Unknown, None), Some((row, payload)));
+        }
+        let (old, moment) = self.find(View::Tx(tx), &key)?;
+        let row_before = old.as_ref().map(|old| self.decode_if_indexed(&moment, &key, old)).transpose()?.flatten();
+        let before = old.as_deref().map_or(Before::Nothing, Before::Payload);
+        set_row(self, tx, key, (before, row_before.as_ref()), Some((row, payload)))
     }
 
     /// Removes the row with this key. Returns whether there was one.
@@ -137,9 +150,9 @@ impl Table {
     /// As [`get`](Self::get); [`Error::ReadOnly`].
     pub fn delete(&self, tx: &Tx, key: &[Value]) -> Result<bool> {
         let key = self.key(View::Tx(tx), key)?;
-        let Some(old) = tx.get(&self.tree, &key)? else { return Ok(false) };
-        let old = self.decode_if_indexed(&key, &old)?;
-        set_row(self, tx, key, old.as_ref(), None)?;
+        let (Some(old), moment) = self.find(View::Tx(tx), &key)? else { return Ok(false) };
+        let row_before = self.decode_if_indexed(&moment, &key, &old)?;
+        set_row(self, tx, key, (Before::Payload(&old), row_before.as_ref()), None)?;
         Ok(true)
     }
 
@@ -194,17 +207,71 @@ impl Table {
     }
 
     /// Key and payload of `row`.
-    fn encode(&self, tx: &Tx, row: &[Value]) -> Result<(Vec<u8>, Vec<u8>)> {
+    fn encode<'r>(&self, tx: &Tx, row: &'r [Value]) -> Result<(Vec<u8>, Payload<'r>)> {
         self.enter(View::Tx(tx))?;
         let Definition { schema, layout, .. } = &*self.definition;
         schema.verify_row(row)?;
-        Ok((schema.key_of(layout, row)?, layout.encode(schema, row)?))
+        Ok((schema.key_of(layout, row)?, layout.encode(schema, row, self.core.limits)?))
     }
 
-    pub(crate) fn decode(&self, key: &[u8], payload: &[u8]) -> Result<Row> {
+    /// Sets the row with `key`, and the pieces of its long values. `None` deletes.
+    pub(crate) fn set(&self, tx: &Tx, key: Vec<u8>, before: Before<'_>, payload: Option<Payload<'_>>) -> Result<()> {
+        let (payload, moved) = payload.map_or((None, Vec::new()), |payload| (Some(payload.bytes), payload.moved));
+        if let Some(pieces) = &self.pieces {
+            pieces.replace(tx, &key, before, &moved)?;
+        }
+        tx.set(&self.tree, key, payload)
+    }
+
+    /// The payload of the row with `key`, and the moment to which it belongs.
+    fn find<'t>(&self, view: View<'t>, key: &[u8]) -> Result<(Option<Bytes>, Moment<'t>)> {
+        let found = view.get(&self.tree, key)?;
+        if !found.as_deref().is_some_and(payload::has_moved) {
+            return Ok((found, Moment { view, statement: None }));
+        }
+        // Its pieces are read next. Where each statement has a moment of its own, row and pieces have the same one.
+        let moment = Moment::of(view);
+        let found = if moment.statement.is_some() { moment.get(&self.tree, key)? } else { found };
+        Ok((found, moment))
+    }
+
+    pub(crate) fn decode(&self, moment: &Moment<'_>, key: &[u8], payload: &[u8]) -> Result<Row> {
+        self.decode_with(key, payload, |pieces, moved| pieces.read(moment, key, moved))
+    }
+
+    /// The row, whose moved columns `read` completes.
+    pub(crate) fn decode_with(
+        &self,
+        key: &[u8],
+        payload: &[u8],
+        mut read: impl FnMut(&Pieces, &Moved) -> Result<std::result::Result<Vec<u8>, String>>,
+    ) -> Result<Row> {
         let Definition { schema, layout, .. } = &*self.definition;
-        let damaged = || self.damaged(format!("the row with the key `{}` makes no sense", key.escape_ascii()));
-        schema.decode_row(layout, key, payload).ok_or_else(damaged)
+        let damaged = |finding: &str| self.damaged(format!("the row with the key `{}` {finding}", key.escape_ascii()));
+        let (mut row, moved) = schema.decode_row(layout, key, payload).ok_or_else(|| damaged("makes no sense"))?;
+        for moved in &moved {
+            let Some(pieces) = &self.pieces else { return Err(damaged("has pieces")) };
+            let column = &schema.columns[moved.column];
+            let bytes = read(pieces, moved)?
+                .map_err(|finding| damaged(&format!("lacks the value of `{column}`: {finding}")))?;
+            row.0[moved.column] =
+                payload::moved_value(moved, bytes).ok_or_else(|| damaged(&format!("has no text in `{column}`")))?;
+        }
+        Ok(row)
+    }
+
+    /// The trees of the table: of its rows, of the pieces of long values, and of its indexes.
+    pub(crate) fn trees(&self) -> impl Iterator<Item = u32> {
+        let indexes = self.definition.indexes.iter().map(|index| index.tree.number);
+        let pieces = self.pieces.iter().map(|pieces| pieces.tree.number);
+        std::iter::once(self.tree.number).chain(pieces).chain(indexes)
+    }
+
+    /// What is wrong with the pieces of long values: those that no row names. A row without its pieces is an error when
+    /// it is read.
+    pub(crate) fn pieces_left_over(&self, tx: &Tx) -> Result<Vec<String>> {
+        let layout = &self.definition.layout;
+        self.pieces.as_ref().map_or(Ok(Vec::new()), |pieces| pieces.left_over(tx, &self.tree, layout))
     }
 
     pub(crate) fn decode_key(&self, key: &[u8]) -> Result<Row> {
@@ -215,8 +282,8 @@ impl Table {
     }
 
     /// The row, if an index needs it.
-    fn decode_if_indexed(&self, key: &[u8], payload: &[u8]) -> Result<Option<Row>> {
-        (!self.schema().indexes.is_empty()).then(|| self.decode(key, payload)).transpose()
+    fn decode_if_indexed(&self, moment: &Moment<'_>, key: &[u8], payload: &[u8]) -> Result<Option<Row>> {
+        (!self.schema().indexes.is_empty()).then(|| self.decode(moment, key, payload)).transpose()
     }
 
     /// The columns of a key, for messages.

@@ -202,6 +202,47 @@ fn a_feed_has_whole_rows_from_its_begin_on() -> Result<()> {
 }
 
 #[test]
+fn long_values_are_whole_in_a_feed_a_snapshot_and_at_each_level() -> Result<()> {
+    use lodestone_engine::Isolation::{ReadCommitted, Serializable, SerializableOnSnapshot, Snapshot};
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, options) = (folder.path().join("a.pool"), options(DomainChoice::Process));
+    let db = Database::open_with(&path, &options)?;
+    let text = "notes (id u64, town text, body text null) key (id) index by_town (town)";
+    let notes = db.create_table(&text.parse()?)?;
+    let body = |letter: &str, count: usize| letter.repeat(count);
+    let mut feed = db.feed(&FeedStart::Now)?;
+    db.update(|tx| notes.put(tx, &row![1_u64, "a", body("x", 20_000)]))?;
+    let before = db.snapshot()?;
+    for level in [Serializable, SerializableOnSnapshot, Snapshot, ReadCommitted] {
+        db.update_with(level, |tx| {
+            let found = notes.get(tx, &row![1_u64])?.expect("a row");
+            let length = found[2].as_text().map_or(0, str::len);
+            notes.update(tx, &row![1_u64, "b", body("y", length + 3000)])?;
+            assert_eq!(notes.index("by_town")?.range(tx, row!["b"]..=row!["b"])?.count(), 1);
+            Ok(())
+        })?;
+    }
+    db.update_with(ReadCommitted, |tx| notes.put(tx, &row![1_u64, "c", "short"]))?;
+    assert_eq!(notes.get(&before, &row![1_u64])?, Some(row![1_u64, "a", body("x", 20_000)]));
+    let found = notes.index("by_town")?.get(&before, &row!["a"])?;
+    assert_eq!(found, Some(row![1_u64, "a", body("x", 20_000)]));
+    let batch = feed.next_batch()?;
+    let rows: Vec<_> = batch.transactions.iter().map(|found| found.changes[0].row.clone().expect("put")).collect();
+    let lengths: Vec<_> = rows.iter().map(|row| row[2].as_text().map_or(0, str::len)).collect();
+    assert_eq!(lengths, [20_000, 23_000, 26_000, 29_000, 32_000, 5]);
+    assert!(batch.transactions.iter().all(|found| found.changes.len() == 1), "no pieces and no entries");
+    drop((feed, before));
+    assert_eq!(db.pieces_left_over()?, Vec::<String>::new());
+    db.update(|tx| notes.put(tx, &row![2_u64, "a", body("z", 50_000)]))?;
+    (0..2).try_for_each(|_| db.checkpoint().map(|_| ()))?;
+    db.drop_table("notes")?;
+    (0..3).try_for_each(|_| db.checkpoint().map(|_| ()))?;
+    let stats = db.page_stats();
+    assert!(stats.pages - stats.pages_free <= 2, "the catalog is left: {stats:?}");
+    Ok(())
+}
+
+#[test]
 fn tables_come_and_go_in_a_feed() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let open = Open::at(&folder.path().join("a.pool"), &options(DomainChoice::Process))?;

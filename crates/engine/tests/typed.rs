@@ -126,7 +126,7 @@ fn keys_and_ranges_of_one_column() -> Result<()> {
         assert_eq!(ids(accounts.range(tx, ..=&1)?)?, [0, 1]);
         assert_eq!(ids(accounts.range(tx, (Bound::Excluded(7), Bound::Unbounded))?)?, [8, 9]);
         assert_eq!(accounts.range(tx, ..)?.count(), 10);
-        assert_eq!(accounts.get_many(tx, &[11, 2])?, [None, Some(account(2))]);
+        assert_eq!(accounts.get_many(tx, [11, 2].iter())?, [None, Some(account(2))]);
         Ok(())
     })?;
     let duplicate = db.update(|tx| accounts.insert(tx, &account(3)));

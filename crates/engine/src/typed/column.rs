@@ -145,14 +145,14 @@ pub struct RowValues {
 }
 
 impl RowValues {
-    /// Of a row of the table of `R`.
+    /// Of a row of the table of `R`, which has so many columns.
     ///
     /// # Errors
     /// [`Error::WrongLength`].
-    pub fn of<R: TypedRow>(row: Row) -> Result<Self> {
-        let expected = R::schema().columns.len();
-        if row.len() != expected {
-            return Err(Error::WrongLength { table: R::TABLE.into(), what: "row", found: row.len(), expected });
+    pub fn of<R: TypedRow>(row: Row, columns: usize) -> Result<Self> {
+        if row.len() != columns {
+            let (found, expected) = (row.len(), columns);
+            return Err(Error::WrongLength { table: R::TABLE.into(), what: "row", found, expected });
         }
         Ok(Self { table: R::TABLE, values: row.0.into_iter() })
     }

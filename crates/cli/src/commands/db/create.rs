@@ -20,9 +20,9 @@ Examples:
   lodestone db create shop.pool \\
     'users (id u64, mail text) key (id) unique by_mail (mail)'
 
-Types: bool, i64, u64, f64, text, bytes. `null` after a type: the column may be
-null. Rows are kept in the order of their keys. A table that exists with the same
-columns and key is left as it is.";
+Types: bool, i16, i32, i64, u64, f64, decimal(SCALE), date, timestamp, uuid, text,
+bytes. `null` after a type: the column may be null. Rows are kept in the order of
+their keys. A table that exists with the same columns and key is left as it is.";
 
 /// Arguments of `lodestone db create`.
 #[derive(Debug, clap::Args)]

@@ -40,9 +40,9 @@ Examples:
   lodestone db tables shop.pool
   lodestone db info shop.pool
 
-Rows are JSON objects. Bytes are hexadecimal digits. A number that JSON does not
-know is the text \"NaN\", \"inf\" or \"-inf\". A column that may be null can be left
-out.
+Rows are JSON objects. Bytes are hexadecimal digits. Decimals, days, moments and
+UUIDs are texts: \"9.99\", \"2026-02-28\". A number that JSON does not know is the
+text \"NaN\", \"inf\" or \"-inf\". A column that may be null can be left out.
 
 All rows must fit into memory. Changes go to a log; when it is half full, changed
 rows go to pages and the log begins anew.";
