@@ -243,7 +243,7 @@ fn of_engine(error: &engine::Error) -> ErrorCategory {
         E::Log(LogError::WriterTaken { .. }) => ErrorCategory::Busy,
         E::Full { .. } => ErrorCategory::Full,
         E::Damaged { .. } => ErrorCategory::Damaged,
-        E::Conflict => ErrorCategory::Conflict,
+        E::Conflict | E::SnapshotTooOld => ErrorCategory::Conflict,
         E::Duplicate { .. } => ErrorCategory::Exists,
         E::NotFound { .. } | E::NoTable { .. } => ErrorCategory::NotFound,
         E::SchemaDiffers { .. } => ErrorCategory::WrongType,
@@ -253,7 +253,9 @@ fn of_engine(error: &engine::Error) -> ErrorCategory {
         E::TransactionTooLarge { .. } | E::TooLarge { .. } | E::BadOption { .. } | E::OtherDatabase { .. } => {
             ErrorCategory::Invalid
         }
-        E::BadSchema { .. } | E::WrongType { .. } | E::WrongLength { .. } | E::Nested => ErrorCategory::Invalid,
+        E::BadSchema { .. } | E::WrongType { .. } | E::WrongLength { .. } | E::Nested | E::NoSavepoint => {
+            ErrorCategory::Invalid
+        }
         _ => ErrorCategory::Other,
     }
 }

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Config, Failure, Outcome, Profile, Redundant, SiteKey, Structure, Target, tiny_pool};
-use lodestone_engine::{Database, DatabaseOptions, Error, Result, Schema, Table, Tx, Type, row};
+use lodestone_engine::{Database, DatabaseOptions, Error, Isolation, Result, Schema, Table, Tx, Type, row};
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
 use lodestone_pmem::{PmAddr, Pool, PoolOptions};
@@ -47,6 +47,8 @@ pub enum Step {
     Many(u64, u64, i64),
     /// Counts the rows, and sets a row to that.
     Count(u64),
+    /// The step reads a snapshot, and validates what it read.
+    OnSnapshot(Box<Step>),
     /// The step is committed by the second writer.
     Elsewhere(Box<Step>),
     /// The life ends in order, and another one begins.
@@ -136,6 +138,10 @@ impl Open {
 
     fn apply(&self, step: &Step) -> Result<()> {
         let [first, second] = &self.tables;
+        let (step, isolation) = match step {
+            Step::OnSnapshot(step) => (&**step, Isolation::SerializableOnSnapshot),
+            step => (step, Isolation::Serializable),
+        };
         if let Step::Elsewhere(step) = step {
             let _first_writer = self.db.hold_writer()?;
             return self.apply(step);
@@ -143,7 +149,7 @@ impl Open {
         if *step == Step::Checkpoint {
             return self.db.checkpoint().map(|_| ());
         }
-        let outcome = self.db.update(|tx| match *step {
+        let outcome = self.db.update_with(isolation, |tx| match *step {
             Step::Put(table, key, value) => self.tables[table].put(tx, &row![key, value]),
             Step::Both(key, value) => {
                 first.put(tx, &row![key, value])?;
@@ -160,7 +166,7 @@ impl Open {
                 let count = first.range(tx, ..)?.try_fold(0_i64, |count, row| row.map(|_| count + 1))?;
                 second.put(tx, &row![key, count])
             }
-            Step::Elsewhere(_) | Step::Checkpoint => Ok(()),
+            Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Checkpoint => Ok(()),
             Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint | Step::CutCheckpoint => Ok(()),
         });
         match outcome {
@@ -205,7 +211,7 @@ fn follow(view: &mut View, step: &Step) {
             let count = i64::try_from(view.keys().filter(|(table, _)| *table == 0).count()).unwrap_or(i64::MAX);
             view.insert((1, key), count);
         }
-        Step::Elsewhere(ref step) => follow(view, step),
+        Step::Elsewhere(ref step) | Step::OnSnapshot(ref step) => follow(view, step),
         Step::Reopen | Step::Kill | Step::Spoil(_) => {}
         Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint => {}
     }
@@ -476,7 +482,8 @@ pub fn targets() -> Vec<Box<dyn Target>> {
 /// Structures whose threads run under schedules.
 #[must_use]
 pub fn threaded() -> Vec<Tables> {
-    use Step::{Both, Checkpoint, Copy, Count, Delete, Insert, Put};
+    use Step::{Both, Checkpoint, Copy, Count, Delete, Insert, OnSnapshot, Put};
+    let on_snapshot = |step| OnSnapshot(Box::new(step));
     let threads = |name, threads| Tables { threads, ..tables(name, Vec::new()) };
     vec![
         // A chain: each step is built on a version that may be pending.
@@ -492,6 +499,15 @@ pub fn threaded() -> Vec<Tables> {
         threads(
             "db-threads-split-round",
             vec![vec![Insert(3, 5), Insert(4, 6), Delete(1)], vec![Checkpoint, Checkpoint]],
+        ),
+        // What a snapshot saw is committed, and lost if what it saw is lost.
+        threads(
+            "db-threads-on-snapshot",
+            vec![
+                vec![Delete(1), Insert(1, 3)],
+                vec![on_snapshot(Count(1)), on_snapshot(Copy(1, 2))],
+                vec![Put(0, 2, 5)],
+            ],
         ),
         threads("db-threads-ends", vec![vec![Delete(1), Insert(1, 3)], vec![Insert(1, 4)], vec![Both(1, 5)]]),
     ]
