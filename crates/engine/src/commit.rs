@@ -187,6 +187,7 @@ fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Res
     #[cfg(not(target_arch = "x86_64"))]
     fence(Ordering::SeqCst);
     state.validate(core, Some(&locks))?;
+    state.end_reads();
     // Look again: a commit that failed set the flag before it could release its locks.
     core.refuse_if_poisoned()?;
     let registry = core.timeline.registry();
