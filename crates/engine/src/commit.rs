@@ -166,6 +166,7 @@ impl<'c> Locks<'c> {
         #[cfg(not(target_arch = "x86_64"))]
         fence(Ordering::SeqCst);
         state.validate(core, Some(self))?;
+        state.end_reads();
         // Look again: a commit that failed set the flag before it could release its locks.
         core.refuse_if_poisoned()?;
         let clock = core.timeline.registry().clock(lease);

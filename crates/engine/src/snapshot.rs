@@ -22,7 +22,7 @@ use std::sync::Arc;
 use lodestone_pmem::sync::atomic::{AtomicBool, Ordering};
 use lodestone_pmem::sync::spin;
 use lodestone_pmem::{DurablePoint, planted};
-use lodestone_txn::{RowState, RowWord};
+use lodestone_txn::{RowState, RowWord, SharedHorizon};
 
 use crate::catalog::Origin;
 use crate::core::{Core, Handle};
@@ -34,12 +34,12 @@ use crate::tree::{Bytes, Look, Lookup, Slot, Tree};
 /// An epoch that is kept readable: the versions that it sees stay until this is dropped.
 pub struct Cut {
     core: Handle,
-    epoch: u64,
+    horizon: SharedHorizon,
 }
 
 impl fmt::Debug for Cut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cut").field("epoch", &self.epoch).finish_non_exhaustive()
+        f.debug_struct("Cut").field("epoch", &self.epoch()).finish_non_exhaustive()
     }
 }
 
@@ -73,8 +73,8 @@ impl Version {
 impl Cut {
     /// Everything that was committed up to now.
     pub fn new(core: Handle) -> Self {
-        let epoch = core.timeline.epochs().open();
-        Self { core, epoch }
+        let horizon = SharedHorizon::new(core.timeline.epochs().open());
+        Self { core, horizon }
     }
 
     pub fn core(&self) -> &Handle {
@@ -82,13 +82,13 @@ impl Cut {
     }
 
     pub fn epoch(&self) -> u64 {
-        self.epoch
+        self.horizon.epoch()
     }
 
     /// Whether it sees the version `word`.
     pub fn sees(&self, word: RowWord) -> bool {
         let (version, timeline) = (word.version(), &self.core.timeline);
-        timeline.epochs().is_visible(version.writer(), version.tick(timeline.base()), self.epoch)
+        self.horizon.sees(timeline.epochs(), version.writer(), version.tick(timeline.base()))
     }
 
     /// The row with `key`.
@@ -147,10 +147,10 @@ impl Cut {
             return Ok(Some(Version::of(word, payload, Source::Newest(slot.clone(), word))));
         }
         let row = RowKey(tree.number, key.into());
-        if let Some(kept) = self.core.side.find(&row, self.epoch, Clone::clone) {
+        if let Some(kept) = self.core.side.find(&row, self.epoch(), Clone::clone) {
             return Ok(Some(Version::of(kept.word, kept.payload, Source::Kept(kept.word))));
         }
-        if self.core.side.has_lost(self.epoch) {
+        if self.core.side.has_lost(self.epoch()) {
             return Err(Error::SnapshotTooOld);
         }
         Ok(Some(Version { payload: None, source: Source::Later(tree.purged(key)) }))
@@ -161,8 +161,8 @@ impl Drop for Cut {
     fn drop(&mut self) {
         let epochs = self.core.timeline.epochs();
         // First it leaves the active snapshots, so that nothing more is kept for it.
-        epochs.close(self.epoch);
-        self.core.side.release(epochs, self.epoch);
+        epochs.close(self.epoch());
+        self.core.side.release(epochs, self.epoch());
     }
 }
 

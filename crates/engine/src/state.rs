@@ -453,6 +453,11 @@ impl State {
         self.settle(core)
     }
 
+    /// Ends the snapshot of a transaction that was validated, so that the versions it replaces are not kept for itself.
+    pub fn end_reads(&mut self) {
+        self.cut = None;
+    }
+
     /// Waits until no version that was read is pending. The transaction changes nothing, or holds its locks: the
     /// pending ones have only their fence before them.
     ///

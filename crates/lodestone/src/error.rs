@@ -243,7 +243,7 @@ fn of_engine(error: &engine::Error) -> ErrorCategory {
         E::Log(LogError::WriterTaken { .. }) => ErrorCategory::Busy,
         E::Full { .. } => ErrorCategory::Full,
         E::Damaged { .. } => ErrorCategory::Damaged,
-        E::Conflict => ErrorCategory::Conflict,
+        E::Conflict | E::SnapshotTooOld => ErrorCategory::Conflict,
         E::Duplicate { .. } | E::TableExists { .. } | E::IndexExists { .. } => ErrorCategory::Exists,
         E::NotFound { .. } | E::NoTable { .. } | E::NoIndex { .. } => ErrorCategory::NotFound,
         E::SchemaDiffers { .. } | E::TableChanged { .. } => ErrorCategory::WrongType,
@@ -254,6 +254,7 @@ fn of_engine(error: &engine::Error) -> ErrorCategory {
             ErrorCategory::Invalid
         }
         E::BadSchema { .. } | E::WrongType { .. } | E::WrongLength { .. } | E::Nested => ErrorCategory::Invalid,
+        E::NoSavepoint => ErrorCategory::Invalid,
         E::NoColumn { .. } | E::Overflow { .. } => ErrorCategory::Invalid,
         E::DurabilityDiffers { .. } | E::WithoutDurability { .. } => ErrorCategory::Invalid,
         _ => ErrorCategory::Other,

@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Config, Failure, Outcome, Profile, Redundant, SiteKey, Structure, Target, tiny_pool};
 use lodestone_engine::{
-    Database, DatabaseOptions, Durability, Error, Index, Result, Row, Schema, Table, Tx, Type, row,
+    Database, DatabaseOptions, Durability, Error, Index, Isolation, Result, Row, Schema, Table, Tx, Type, row,
 };
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
@@ -60,6 +60,8 @@ pub enum Step {
     Group(Vec<Step>),
     /// Counts the rows, and sets a row to that.
     Count(u64),
+    /// The step reads a snapshot, and validates what it read.
+    OnSnapshot(Box<Step>),
     /// The step is committed by the second writer.
     Elsewhere(Box<Step>),
     /// The life ends in order, and another one begins.
@@ -210,6 +212,10 @@ impl Open {
     }
 
     fn apply(&self, step: &Step) -> Result<()> {
+        let (step, isolation) = match step {
+            Step::OnSnapshot(step) => (&**step, Isolation::SerializableOnSnapshot),
+            step => (step, Isolation::Serializable),
+        };
         if let Step::Elsewhere(step) = step {
             let _first_writer = self.db.hold_writer()?;
             return self.apply(step);
@@ -228,7 +234,7 @@ impl Open {
             steps.iter().try_for_each(|step| self.begin(step))?;
             return self.db.sync();
         }
-        let outcome = self.db.update(|tx| self.run(tx, step));
+        let outcome = self.db.update_with(isolation, |tx| self.run(tx, step));
         match outcome {
             Err(Error::Duplicate { .. }) => Ok(()),
             outcome => outcome,
@@ -268,7 +274,7 @@ impl Open {
                 let count = first.range(tx, ..)?.try_fold(0_i64, |count, row| row.map(|_| count + 1))?;
                 second.put(tx, &self.row(key, count))
             }
-            Step::Elsewhere(_) | Step::Checkpoint | Step::Group(_) => Ok(()),
+            Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Checkpoint | Step::Group(_) => Ok(()),
             Step::Index | Step::DropIndex | Step::DropTable => Ok(()),
             Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint | Step::CutCheckpoint => Ok(()),
         }
@@ -306,7 +312,7 @@ const SECOND: usize = 2;
 /// Changes `view` as `step` does, of a database of `kind`.
 fn follow_kind(view: &mut View, step: &Step, kind: Kind) {
     match step {
-        Step::Elsewhere(step) => follow_kind(view, step, kind),
+        Step::Elsewhere(step) | Step::OnSnapshot(step) => follow_kind(view, step, kind),
         Step::Group(steps) => steps.iter().for_each(|step| follow_kind(view, step, kind)),
         Step::Add(key, column, amount) => {
             view.entry((column * SECOND, *key)).and_modify(|value| *value += amount);
@@ -315,15 +321,12 @@ fn follow_kind(view: &mut View, step: &Step, kind: Kind) {
             view.entry((0, *key)).and_modify(|value| *value += amount);
             view.entry((SECOND, *key)).and_modify(|value| *value += amount);
         }
+        step if kind == Kind::Narrow => follow(view, step),
         step => {
             let mut firsts: View =
                 view.iter().filter(|((table, _), _)| *table < SECOND).map(|(k, v)| (*k, *v)).collect();
             let before = firsts.clone();
             follow(&mut firsts, step);
-            if kind == Kind::Narrow {
-                *view = firsts;
-                return;
-            }
             let is_put = |key: &(usize, u64), value: &i64| before.get(key) != Some(value) || puts(step, *key);
             for ((table, key), value) in firsts.iter().filter(|(key, value)| is_put(key, value)) {
                 view.extend([((*table, *key), *value), ((table + SECOND, *key), *value)]);
@@ -374,7 +377,7 @@ fn follow(view: &mut View, step: &Step) {
             view.remove(&(HAS_INDEX, 0));
         }
         Step::DropTable => view.retain(|(table, _), _| *table == 1),
-        Step::Elsewhere(_) | Step::Group(_) | Step::Add(..) | Step::AddBoth(..) => {}
+        Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Group(_) | Step::Add(..) | Step::AddBoth(..) => {}
         Step::Reopen | Step::Kill | Step::Spoil(_) => {}
         Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint => {}
     }
@@ -705,7 +708,8 @@ pub fn targets() -> Vec<Box<dyn Target>> {
 /// Structures whose threads run under schedules.
 #[must_use]
 pub fn threaded() -> Vec<Tables> {
-    use Step::{Add, Both, Checkpoint, Copy, Count, Delete, Insert, Put};
+    use Step::{Add, Both, Checkpoint, Copy, Count, Delete, Insert, OnSnapshot, Put};
+    let on_snapshot = |step| OnSnapshot(Box::new(step));
     let threads = |name, threads| Tables { threads, ..tables(name, Vec::new()) };
     let wide = |name, steps| Tables { kind: Kind::Wide, ..threads(name, steps) };
     let grouped = |name, steps| Tables { kind: Kind::Grouped, ..threads(name, steps) };
@@ -732,6 +736,15 @@ pub fn threaded() -> Vec<Tables> {
         ),
         grouped("db-threads-epoch", vec![vec![Put(0, 0, 5)], vec![Copy(0, 1)], vec![Copy(1, 2)]]),
         grouped("db-threads-epoch-round", vec![vec![Both(0, 5), Copy(0, 1)], vec![Checkpoint, Checkpoint]]),
+        // What a snapshot saw is committed, and lost if what it saw is lost.
+        threads(
+            "db-threads-on-snapshot",
+            vec![
+                vec![Delete(1), Insert(1, 3)],
+                vec![on_snapshot(Count(1)), on_snapshot(Copy(1, 2))],
+                vec![Put(0, 2, 5)],
+            ],
+        ),
         threads("db-threads-ends", vec![vec![Delete(1), Insert(1, 3)], vec![Insert(1, 4)], vec![Both(1, 5)]]),
     ]
 }

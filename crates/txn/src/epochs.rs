@@ -19,6 +19,7 @@
 //!   snapshots.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 use crossbeam_utils::CachePadded;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering, fence};
@@ -268,6 +269,50 @@ impl Horizon {
     }
 }
 
+/// The view of one epoch for threads that share a snapshot: as [`Horizon`], for good.
+#[derive(Debug)]
+pub struct SharedHorizon {
+    epoch: u64,
+    /// By thread id; `u64::MAX` while it is not known that the thread has committed something later. Each is set once,
+    /// and says nothing about other memory. Made when the first one is known.
+    firsts: OnceLock<Box<[std::sync::atomic::AtomicU64]>>,
+}
+
+impl SharedHorizon {
+    /// That of `epoch`, which must be active.
+    #[must_use]
+    pub fn new(epoch: u64) -> Self {
+        Self { epoch, firsts: OnceLock::new() }
+    }
+
+    /// The epoch.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether the epoch sees the version that `writer` committed at `tick` in this life.
+    #[inline]
+    #[must_use]
+    pub fn sees(&self, epochs: &Epochs, writer: Writer, tick: Tick) -> bool {
+        let known = self.firsts.get().and_then(|firsts| firsts.get(writer.index()));
+        match known.map_or(u64::MAX, |first| first.load(Ordering::Relaxed)) {
+            u64::MAX => self.sees_new(epochs, writer, tick),
+            first => tick.0 < first,
+        }
+    }
+
+    fn sees_new(&self, epochs: &Epochs, writer: Writer, tick: Tick) -> bool {
+        let Some(first) = epochs.first_after(writer, self.epoch) else { return true };
+        let unknown = || std::sync::atomic::AtomicU64::new(u64::MAX);
+        let firsts = self.firsts.get_or_init(|| epochs.threads.iter().map(|_| unknown()).collect());
+        if let Some(known) = firsts.get(writer.index()) {
+            known.store(first.0, Ordering::Relaxed);
+        }
+        tick < first
+    }
+}
+
 /// An active snapshot; ends when dropped.
 #[derive(Debug)]
 pub struct SnapshotGuard<'e> {
@@ -309,8 +354,10 @@ mod tests {
         let mut horizon = Horizon::default();
         for snapshot in [&first, &second, &first] {
             horizon.turn_to(snapshot.epoch());
+            let shared = SharedHorizon::new(snapshot.epoch());
             for tick in [10, 19, 20, 29, 30] {
                 assert_eq!(horizon.sees(&epochs, writer, Tick(tick)), seen(tick, snapshot.epoch()), "tick {tick}");
+                assert_eq!(shared.sees(&epochs, writer, Tick(tick)), seen(tick, snapshot.epoch()), "tick {tick}");
             }
         }
         let (one, two) = (first.epoch(), second.epoch());

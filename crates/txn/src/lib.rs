@@ -46,7 +46,7 @@ mod timeline;
 mod word;
 
 pub use clock::{Clock, ClockKind, StartClocks};
-pub use epochs::{Epochs, Horizon, SnapshotGuard};
+pub use epochs::{Epochs, Horizon, SharedHorizon, SnapshotGuard};
 pub use error::{Error, Result};
 pub use lives::{Life, Lives, LivesFinding, LivesLayout, RESERVATION_TICKS};
 pub use registry::{Lease, Registry};

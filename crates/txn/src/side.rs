@@ -84,6 +84,8 @@ impl<K, V> Default for Shard<K, V> {
     }
 }
 
+type LockedShard<K, V> = CachePadded<Mutex<Shard<K, V>>>;
+
 /// All side chains of an engine: versions with the content `V` of objects named by `K`. See the module.
 ///
 /// Thread safety: any number of threads use them.
@@ -107,7 +109,7 @@ impl<K, V> Default for Shard<K, V> {
 /// ```
 #[derive(Debug)]
 pub struct SideChains<K, V> {
-    shards: Box<[CachePadded<Mutex<Shard<K, V>>>]>,
+    shards: Box<[LockedShard<K, V>]>,
     versions: AtomicU64,
     bytes: AtomicU64,
     bytes_max: u64,
