@@ -90,8 +90,7 @@ pub(crate) fn is_at(path: &Path, file: &File) -> Result<bool> {
 
 /// The error of an open whose file was replaced [`REPLACED_MAX`] times.
 pub(crate) fn replaced_again_and_again(path: &Path) -> Error {
-    let source =
-        std::io::Error::new(std::io::ErrorKind::ResourceBusy, "another file is there each time it is locked");
+    let source = std::io::Error::new(std::io::ErrorKind::ResourceBusy, "another file is there each time it is locked");
     Error::io(path, "locking", "stop what replaces the file all the time", source)
 }
 
