@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Read};
 
 use anyhow::{Context, bail};
+use lodestone_width::exact_u8;
 
 /// Digits of `bytes` in base 16.
 pub fn to_hex(bytes: &[u8]) -> String {
@@ -26,7 +27,7 @@ pub fn from_hex(text: &str) -> Result<Vec<u8>, String> {
     if !digits.len().is_multiple_of(2) {
         return Err(format!("`{text}` has an odd number of hexadecimal digits; write two for each byte"));
     }
-    Ok(digits.chunks_exact(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect())
+    Ok(digits.chunks_exact(2).map(|pair| exact_u8(pair[0] * 16 + pair[1])).collect())
 }
 
 /// A key as the user typed it.

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::Result;
 use lodestone_media::{MediaCounts, MediaProfile, Model, TimeMode};
 use lodestone_pmem::{Medium, Pool, PoolOptions, Topology};
+use lodestone_width::nearest_f64;
 use serde::Serialize;
 
 use crate::output::Output;
@@ -63,7 +64,7 @@ pub fn apply(profile: Option<&Profile>, mode: TimeMode, options: PoolOptions) ->
     let topology = Topology::for_pool(&options.sysfs_root, options.virtual_nodes)?;
     let model =
         MODEL.get_or_init(|| Model::new(MediaProfile::clone(profile), mode, &topology, &guess(&options, &topology)));
-    let medium: Arc<dyn Medium> = Arc::clone(model) as Arc<dyn Medium>;
+    let medium: Arc<dyn Medium> = model.clone();
     Ok(PoolOptions { medium: Some(medium), ..options })
 }
 
@@ -120,7 +121,7 @@ pub fn report(output: &Output) -> Result<()> {
     output.note(&format!(
         "emulated medium: {}; {:.3} ms charged; {} blocks of {block_bytes} B read (amplification {:.2}), {} written ({:.2})",
         charged.medium,
-        charged.charged_ns as f64 / 1e6,
+        nearest_f64(charged.charged_ns) / 1e6,
         counts.blocks_read,
         charged.read_amplification,
         counts.blocks_written,

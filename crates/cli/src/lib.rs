@@ -11,6 +11,8 @@
 //!
 //! A program is a set of [`program::Commands`]: arguments, one run, an exit code.
 
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
+
 // It registers the kind of databases, which the commands of pools look for.
 use lodestone_engine as _;
 

@@ -3,6 +3,8 @@
 //! Units without `B` and units with `iB` are powers of 1024. `KB`, `MB`, `GB`, `TB` are powers of 1000. Case does not
 //! matter.
 
+use lodestone_width::{exact_u32, nearest_f64};
+
 /// Parses a byte count with an optional unit.
 ///
 /// ```text
@@ -22,7 +24,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let mut bytes = whole.checked_mul(factor).ok_or_else(too_large)?;
     if !fraction.is_empty() {
         let part: u64 = fraction.parse().map_err(|_| bad())?;
-        let scale = 10_u64.checked_pow(fraction.len() as u32).ok_or_else(bad)?;
+        let scale = 10_u64.checked_pow(exact_u32(fraction.len())).ok_or_else(bad)?;
         let share = u128::from(part) * u128::from(factor) / u128::from(scale);
         bytes = u64::try_from(share).ok().and_then(|share| bytes.checked_add(share)).ok_or_else(too_large)?;
     }
@@ -50,8 +52,8 @@ pub fn human(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut unit = "B";
     let mut scale = 1_u64;
-    for (power, name) in UNITS.iter().enumerate() {
-        let next = 1_u64 << (10 * (power as u32 + 1));
+    for name in UNITS {
+        let next = scale << 10;
         if bytes < next {
             break;
         }
@@ -60,7 +62,7 @@ pub fn human(bytes: u64) -> String {
     if bytes.is_multiple_of(scale) {
         format!("{} {unit}", bytes / scale)
     } else {
-        format!("{:.1} {unit}", bytes as f64 / scale as f64)
+        format!("{:.1} {unit}", nearest_f64(bytes) / nearest_f64(scale))
     }
 }
 

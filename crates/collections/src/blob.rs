@@ -20,6 +20,33 @@ const ENTRY_BYTES: u64 = to_u64(size_of::<PmBytes>());
 
 /// A byte string of any length, as a field of a persistent object. The default is the empty string, which takes no
 /// room.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// use lodestone_collections::PmBlob;
+/// use lodestone_stm::pm_object;
+///
+/// #[pm_object]
+/// struct Page {
+///     text: PmBlob,
+/// }
+///
+/// let page = stm.root::<Page>()?;
+/// stm.update(|tx| {
+///     let text = PmBlob::store(tx, &[7; 100_000])?;
+///     let old = std::mem::replace(&mut tx.write(page)?.text, text);
+///     old.free(tx)
+/// })?;
+/// let text = stm.read(|tx| Ok(tx.read(page)?.text))?;
+/// assert_eq!(stm.read(|tx| text.load(tx))?.len(), 100_000);
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct PmBlob {

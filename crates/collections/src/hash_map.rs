@@ -58,6 +58,37 @@ type Page = Words<PAGE_WORDS>;
 type Directory = Words<PLACES>;
 
 /// The header object of a [`PmHashMap`]. Keep a pointer to it in one of your objects to have a map inside it.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// use lodestone_collections::{HashHeader, PmHashMap};
+/// use lodestone_stm::{PmPtr, pm_object};
+///
+/// #[pm_object]
+/// struct Shop {
+///     stock: PmPtr<HashHeader>,
+/// }
+///
+/// let shop = stm.root::<Shop>()?;
+/// stm.update(|tx| {
+///     let stock = PmHashMap::<u64, u64>::create(tx)?;
+///     stock.insert(tx, &7, &3)?;
+///     tx.write(shop)?.stock = stock.header();
+///     Ok(())
+/// })?;
+/// let found = stm.read(|tx| {
+///     let header = tx.read(shop)?.stock;
+///     PmHashMap::<u64, u64>::at(tx, header)?.get(tx, &7)
+/// })?;
+/// assert_eq!(found, Some(3));
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
 #[pm(name = "lodestone.HashMap")]

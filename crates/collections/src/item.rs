@@ -17,6 +17,28 @@ use crate::damaged;
 use crate::hash::Hasher;
 
 /// A type of values. Implemented for numbers, byte arrays, [`Bytes`](crate::Bytes) and [`Plain`].
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// use lodestone_collections::{PmList, PmValue};
+/// use lodestone_stm::{Tx, TxResult};
+///
+/// /// Works for items of any type.
+/// fn last<T: PmValue>(tx: &mut Tx<'_>, list: &PmList<T>) -> TxResult<Option<T::Owned>> {
+///     list.last(tx)?.map(|at| list.get(tx, at)).transpose()
+/// }
+///
+/// let list = PmList::<u64>::open(&stm, "steps")?;
+/// stm.update(|tx| list.push_back(tx, &7))?;
+/// assert_eq!(stm.read(|tx| last(tx, &list))?, Some(7));
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 pub trait PmValue: 'static {
     /// The form that is stored.
     type View: ?Sized;
@@ -67,6 +89,28 @@ pub trait PmValue: 'static {
 }
 
 /// A type of keys. Implemented for integers, byte arrays and [`Bytes`](crate::Bytes).
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// use lodestone_collections::{Bytes, PmBTreeMap, PmKey};
+/// use lodestone_stm::{Tx, TxResult};
+///
+/// /// Works for keys of any type.
+/// fn is_known<K: PmKey>(tx: &mut Tx<'_>, map: &PmBTreeMap<K, u64>, key: &K::View) -> TxResult<bool> {
+///     map.contains(tx, key)
+/// }
+///
+/// let map = PmBTreeMap::<Bytes, u64>::open(&stm, "prices")?;
+/// stm.update(|tx| map.insert(tx, b"lamp", &12))?;
+/// assert!(stm.read(|tx| is_known(tx, &map, b"lamp"))?);
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 pub trait PmKey: 'static {
     /// The form of a key in a lookup.
     type View: ?Sized;

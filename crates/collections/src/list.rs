@@ -25,6 +25,27 @@ const NEXT: usize = 2;
 const ITEM: usize = 3;
 
 /// The header object of a [`PmList`].
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// use lodestone_collections::{ListHeader, PmList};
+/// use lodestone_stm::PmPtr;
+///
+/// let header: PmPtr<ListHeader> = stm.update(|tx| {
+///     let list = PmList::<u64>::create(tx)?;
+///     list.push_back(tx, &7)?;
+///     Ok(list.header())
+/// })?;
+/// // Keep the pointer in an object of your own; it leads to the list again.
+/// assert_eq!(stm.read(|tx| PmList::<u64>::at(tx, header)?.to_vec(tx))?, [7]);
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
 #[pm(name = "lodestone.List")]
@@ -88,6 +109,24 @@ impl<T> std::fmt::Debug for PmList<T> {
 
 /// The place of an item, valid until the item is removed. Using it for another list, or later, is an error or finds
 /// another item.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// use lodestone_collections::{ListPosition, PmList};
+///
+/// let list = PmList::<u64>::open(&stm, "steps")?;
+/// let one: ListPosition = stm.update(|tx| list.push_back(tx, &1))?;
+/// stm.update(|tx| list.insert_after(tx, one, &2))?;
+/// assert_eq!(stm.update(|tx| list.remove(tx, one))?, 1);
+/// assert_eq!(stm.read(|tx| list.to_vec(tx))?, [2]);
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListPosition(PmAddr);
 

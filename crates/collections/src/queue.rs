@@ -33,6 +33,14 @@ const NUMBER: usize = 2;
 const ITEM: usize = 3;
 
 /// One end of a [`PmQueue`].
+///
+/// ```
+/// use lodestone_collections::QueueEnd;
+/// use lodestone_stm::PmObject;
+///
+/// // A [`QueueHeader`] points to two of them. Programs meet the type only in the list of types of a memory.
+/// assert_eq!(QueueEnd::NAME, "lodestone.QueueEnd");
+/// ```
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
 #[pm(name = "lodestone.QueueEnd")]
@@ -43,6 +51,27 @@ pub struct QueueEnd {
 }
 
 /// The header object of a [`PmQueue`]. It never changes once it is made.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// use lodestone_collections::{PmQueue, QueueHeader};
+/// use lodestone_stm::PmPtr;
+///
+/// let header: PmPtr<QueueHeader> = stm.update(|tx| {
+///     let queue = PmQueue::<u64>::create(tx)?;
+///     queue.push(tx, &7)?;
+///     Ok(queue.header())
+/// })?;
+/// // Keep the pointer in an object of your own; it leads to the queue again.
+/// assert_eq!(stm.update(|tx| PmQueue::<u64>::at(tx, header)?.pop(tx))?, Some(7));
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
 #[pm(name = "lodestone.Queue")]

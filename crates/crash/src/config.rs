@@ -6,6 +6,14 @@ use std::str::FromStr;
 use crate::target::{Failure, Target};
 
 /// The state that the platform keeps when power fails.
+///
+/// ```
+/// use lodestone_crash::Profile;
+///
+/// assert_eq!("block".parse::<Profile>()?, Profile::Block);
+/// assert_eq!(Profile::ALL.len(), 3);
+/// # Ok::<(), lodestone_crash::Failure>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {
@@ -18,6 +26,14 @@ pub enum Profile {
 }
 
 /// How crash states are chosen.
+///
+/// ```
+/// use lodestone_crash::{Config, Mode};
+///
+/// assert_eq!(Config::default().mode, Mode::Reading);
+/// assert_eq!("exhaustive".parse::<Mode>()?, Mode::Exhaustive);
+/// # Ok::<(), lodestone_crash::Failure>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -66,6 +82,14 @@ names!(Profile, "profile", Adr = "adr", Eadr = "eadr", Block = "block");
 names!(Mode, "mode", Exhaustive = "exhaustive", Reading = "reading", Representative = "representative");
 
 /// Configuration of an exploration.
+///
+/// ```
+/// use lodestone_crash::{Config, Profile, pool_targets, run_target};
+///
+/// let config = Config { profile: Profile::Eadr, states_max: 100, nested_depth: 0, ..Config::default() };
+/// let report = run_target(pool_targets()[0].as_ref(), &config, &mut |_states| {});
+/// assert!(report.is_clean(), "{report}");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Profile of the platform.

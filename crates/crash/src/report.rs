@@ -38,6 +38,15 @@ impl fmt::Display for Violation {
 }
 
 /// Result of exploring one target.
+///
+/// ```
+/// use lodestone_crash::{Config, pool_targets, run_target};
+///
+/// let config = Config { states_max: 100, nested_depth: 0, ..Config::default() };
+/// let report = run_target(pool_targets()[0].as_ref(), &config, &mut |_states| {}).expect_clean();
+/// assert!(report.states > 0 && report.found.is_empty());
+/// println!("{report}");
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Name of the target.

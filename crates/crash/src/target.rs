@@ -12,6 +12,14 @@ use crate::history::History;
 use crate::medium::CrashMedium;
 
 /// A fault in words. Every error converts into it by `?`.
+///
+/// ```
+/// use lodestone_crash::Failure;
+///
+/// let torn = |first: u64, second: u64| Failure::unless(first == second, || format!("torn: {first} and {second}"));
+/// assert!(torn(7, 7).is_ok());
+/// assert_eq!(torn(7, 8).unwrap_err().to_string(), "torn: 7 and 8");
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Failure(String);
 
@@ -49,6 +57,15 @@ impl<E: std::error::Error> From<E> for Failure {
 }
 
 /// Result of a target's function.
+///
+/// ```
+/// use lodestone_crash::{Failure, Outcome};
+///
+/// fn judge(found: u64) -> Outcome {
+///     Failure::unless(found == 3, || format!("{found} records instead of 3"))
+/// }
+/// assert!(judge(3).is_ok() && judge(2).is_err());
+/// ```
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 /// Mutations that a target expects to survive, with the reason.
@@ -72,6 +89,14 @@ impl Redundant {
 }
 
 /// Something that can be run, crashed, recovered and judged.
+///
+/// ```
+/// use lodestone_crash::pool_targets;
+///
+/// for target in pool_targets() {
+///     println!("{}: {} operations", target.name(), target.script_len());
+/// }
+/// ```
 pub trait Target: Send + Sync {
     /// Name for the command line, of letters, digits and `-`.
     fn name(&self) -> String;

@@ -9,6 +9,19 @@ use lodestone_pmem::PmAddr;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation on a database failed. Nothing has changed then, unless the text says otherwise.
+///
+/// ```
+/// # use lodestone_engine::{Database, Schema, Type, row};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let db = Database::open(folder.path().join("a.pool"))?;
+/// use lodestone_engine::Error;
+///
+/// let notes = db.create_table(&Schema::new("notes").column("id", Type::U64).key(["id"]))?;
+/// db.update(|tx| notes.insert(tx, &row![1_u64]))?;
+/// let again = db.update(|tx| notes.insert(tx, &row![1_u64]));
+/// assert!(matches!(again, Err(Error::Duplicate { table, .. }) if table == "notes"));
+/// # Ok::<(), lodestone_engine::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -19,6 +19,13 @@ pub static DATABASE: DatabaseKind = DatabaseKind;
 inventory::submit! { Registered(&DATABASE) }
 
 /// See [`DATABASE`].
+///
+/// ```
+/// use lodestone_engine::DATABASE;
+/// use lodestone_store::Kind;
+///
+/// assert_eq!(DATABASE.title(), "a database");
+/// ```
 #[derive(Debug)]
 pub struct DatabaseKind;
 

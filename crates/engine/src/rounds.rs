@@ -31,6 +31,17 @@ use crate::tree::{Bytes, Leaf, Lookup, Slot, Tree};
 pub const ROUNDS_MAX: u32 = 2;
 
 /// The work of a checkpoint.
+///
+/// ```
+/// # use lodestone_engine::{Database, Schema, Type, row};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let db = Database::open(folder.path().join("a.pool"))?;
+/// let notes = db.create_table(&Schema::new("notes").column("id", Type::U64).key(["id"]))?;
+/// db.update(|tx| notes.insert(tx, &row![1_u64]))?;
+/// let report = db.checkpoint()?;
+/// assert!(report.images >= 1 && report.pages >= 1);
+/// # Ok::<(), lodestone_engine::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckpointReport {

@@ -22,6 +22,15 @@ pub const COLUMNS_MAX: usize = 1024;
 pub const NAME_BYTES_MAX: usize = 128;
 
 /// A column.
+///
+/// ```
+/// use lodestone_engine::{Schema, Type};
+///
+/// let schema = Schema::new("notes").column("id", Type::U64).nullable("text", Type::Text).key(["id"]);
+/// let text = &schema.columns()[1];
+/// assert_eq!((text.name.as_str(), text.kind, text.nullable), ("text", Type::Text, true));
+/// assert_eq!(text.to_string(), "text text null");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
     /// Its name.

@@ -88,10 +88,8 @@ impl Action<'_> {
             lock_on_medium(core, lane)?;
         }
         record::write(memory, lane, core.pool.boot(), entries, allocates);
-        if !planted::active("heap-apply-before-fence") {
-            // Fence 2: stores in place may not overtake the record that repeats them.
-            memory.fence();
-        }
+        // Fence 2: stores in place may not overtake the record that repeats them.
+        memory.fence();
         let damage = apply(core, entries);
         // Fence 3: the end of the record may not overtake the words it would repeat.
         memory.fence();

@@ -9,7 +9,7 @@
 //! Invariant: an intact copy means that everything before it is persistent. So a heap is formatted as soon as its copy
 //! is fenced.
 
-use lodestone_pmem::{Memory, PmAddr, Pool, checked, planted};
+use lodestone_pmem::{Memory, PmAddr, Pool, checked};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::error::{Error, Result};
@@ -141,10 +141,8 @@ pub fn format(pool: &Pool, options: &HeapOptions) -> Result<(HeapHeader, Geometr
         let zones = start.plus(ZONES_WORD_OFFSET);
         memory.store(zones, checked::encode(zones, 0));
         memory.flush(roots, (ROOT_WORDS + 1) * 8);
-        if !planted::active("heap-header-first") {
-            // The header says that lanes, root words and zones word are there: it may not overtake them.
-            memory.fence();
-        }
+        // The header says that lanes, root words and zones word are there: it may not overtake them.
+        memory.fence();
         let copy = HeapHeader::places(start)[1];
         memory.put(copy, &header);
         // Nothing in the heap, the front header included, may overtake the copy that makes it one.

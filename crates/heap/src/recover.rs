@@ -14,7 +14,7 @@
 
 use std::sync::atomic::Ordering;
 
-use lodestone_pmem::{PmAddr, WORD_BYTES, checked, planted};
+use lodestone_pmem::{PmAddr, WORD_BYTES, checked};
 use lodestone_width::{exact_u16, exact_u32, to_usize};
 
 use crate::chunks::usable_chunks;
@@ -63,10 +63,8 @@ pub fn recover(core: &Core) -> Result<RecoveryReport> {
     if stale.is_empty() || memory.is_read_only() {
         return Ok(report);
     }
-    if !planted::active("heap-recovery-ends-early") {
-        // The end of a record may not overtake the words it repeats.
-        memory.fence();
-    }
+    // The end of a record may not overtake the words it repeats.
+    memory.fence();
     for lane in stale {
         record::clear(memory, lane);
     }

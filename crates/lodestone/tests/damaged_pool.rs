@@ -168,9 +168,8 @@ fn homes_of(
     place: &str,
     records: &[(Vec<u8>, Vec<u8>)],
 ) -> BTreeMap<Vec<u8>, salvaged::Home> {
-    let is_of_words = ["fastfair", "fptree", "hash", "list"].iter().any(|kind| place.starts_with(kind))
-        || place.contains("hash map")
-        || place.contains("queue");
+    // Those that `fill_words` and `fill_strings` make, and two collections.
+    let is_of_words = [" words/", " strings/", "hash map", "queue"].iter().any(|part| place.contains(part));
     // Head and key of a record are in front of its value.
     let before = if place.contains("map over") || place.starts_with("ordered") { 32 } else { 0 };
     // A separate key beside the line with its value.

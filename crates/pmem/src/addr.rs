@@ -120,6 +120,13 @@ impl fmt::Display for PmAddr {
 }
 
 /// The address of a whole cache line: a [`PmAddr`] whose low six bits are zero.
+///
+/// ```
+/// use lodestone_pmem::PmAddr;
+///
+/// let line = PmAddr::new(0, 100).line();
+/// assert_eq!(line.start(), PmAddr::new(0, 64));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineAddr(u64);
 
@@ -172,6 +179,14 @@ pub(crate) const fn bytes_of_words(words: u64) -> Option<u64> {
 /// The program alone knows the type and the pool: the place itself does not say. Through a wrong pointer a program
 /// reads some other value of its type or gets an error, but it never leaves the pool. `lodestone_stm::Tx::read` says
 /// which of the two.
+///
+/// ```
+/// use lodestone_pmem::{PmAddr, PmPtr};
+///
+/// let pointer = PmPtr::<u64>::new(PmAddr::new(0, 4096));
+/// assert_eq!(pointer.addr().offset(), 4096);
+/// assert!(PmPtr::<u64>::NULL.is_null());
+/// ```
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct PmPtr<T> {

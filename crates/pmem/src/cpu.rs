@@ -17,6 +17,16 @@ use lodestone_width::to_usize;
 use crate::addr::LINE_BYTES;
 
 /// How a line is written back to the medium.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// let info = Pool::create(&path, &options)?.info();
+/// println!("lines are written back by {:?}", info.flush_instruction);
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushInstruction {
     /// Writes the line back and may keep it cached.
@@ -50,6 +60,16 @@ impl FlushInstruction {
 }
 
 /// How bulk data is written around the cache.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// let info = Pool::create(&path, &options)?.info();
+/// println!("bulk data goes around the cache by {:?}", info.stream_instruction);
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamInstruction {
     /// 64 bytes at a time with AVX-512 non-temporal stores.

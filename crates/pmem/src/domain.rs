@@ -7,6 +7,19 @@ use crate::error::Error;
 
 /// The events that a pool's memory survives, and at which cost. Chosen at open, shown by `pool info`, printed with
 /// every figure.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// use lodestone_pmem::Domain;
+///
+/// let pool = Pool::create(&path, &options)?;
+/// assert_eq!(pool.memory().domain(), Domain::Process);
+/// assert!(Domain::Block.promise().contains("survives power loss"));
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Domain {
@@ -64,6 +77,14 @@ impl fmt::Display for Domain {
 }
 
 /// Which domain to open a pool in.
+///
+/// ```
+/// use lodestone_pmem::DomainChoice;
+///
+/// assert_eq!("process".parse::<DomainChoice>()?, DomainChoice::Process);
+/// assert_eq!(DomainChoice::default(), DomainChoice::Auto, "never less than durable");
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DomainChoice {

@@ -10,6 +10,20 @@ use std::path::PathBuf;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a pool operation failed.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// use lodestone_pmem::Error;
+///
+/// assert!(Pool::open(&path, &options).is_err(), "there is no such file");
+/// drop(Pool::create(&path, &options)?);
+/// let again: Error = Pool::create(&path, &options).unwrap_err();
+/// assert!(again.to_string().contains("a.pool"), "the error names the file: {again}");
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -30,6 +30,41 @@ use crate::addr::{LineAddr, PmAddr};
 
 /// An observer of the accesses to a memory. Called on the accessing thread, before the access. Several threads call at
 /// once.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// use lodestone_pmem::{LineAddr, Medium, PmAddr};
+///
+/// /// Counts the fences of a pool.
+/// #[derive(Debug, Default)]
+/// struct Fences(AtomicU64);
+///
+/// impl Medium for Fences {
+///     fn label(&self) -> String {
+///         "fences, counted".to_owned()
+///     }
+///     fn read(&self, _: PmAddr, _: u64) {}
+///     fn write(&self, _: PmAddr, _: u64) {}
+///     fn flush(&self, _: LineAddr) {}
+///     fn stream(&self, _: PmAddr, _: u64) {}
+///     fn fence(&self) {
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///     }
+/// }
+///
+/// let fences = Arc::new(Fences::default());
+/// let options = PoolOptions { medium: Some(fences.clone()), ..options };
+/// let pool = Pool::create(&path, &options)?;
+/// pool.memory().fence();
+/// assert!(fences.0.load(Ordering::Relaxed) >= 1);
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 pub trait Medium: Send + Sync + fmt::Debug {
     /// Its name, for every output: `optane, virtual time`.
     fn label(&self) -> String;

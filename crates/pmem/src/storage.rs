@@ -19,6 +19,19 @@ use lodestone_width::to_u64;
 use rustix::io::ReadWriteFlags;
 
 /// Positioned reads, writes and syncs on one part of a pool.
+///
+/// ```
+/// use lodestone_pmem::storage::{SimulatedDisk, Storage};
+///
+/// fn put(device: &dyn Storage, bytes: &[u8]) -> std::io::Result<()> {
+///     let written = device.write_at(bytes, 0)?;
+///     assert_eq!(written, bytes.len(), "a write may be short");
+///     device.sync()
+/// }
+///
+/// put(&SimulatedDisk::new(vec![0; 4096]), b"durable")?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub trait Storage: Send + Sync + Debug {
     /// Reads at `offset`; returns the number of bytes, which is short only at the end.
     ///
@@ -82,6 +95,16 @@ pub fn read_all(storage: &dyn Storage, mut buffer: &mut [u8], mut offset: u64) -
 }
 
 /// A file.
+///
+/// ```
+/// use lodestone_pmem::storage::{FileStorage, Storage};
+///
+/// let file = FileStorage::new(tempfile::tempfile()?);
+/// file.write_durably_at(b"durable", 0)?;
+/// let mut bytes = [0; 7];
+/// assert_eq!((file.read_at(&mut bytes, 0)?, &bytes), (7, b"durable"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct FileStorage {
     file: File,
@@ -130,6 +153,15 @@ impl Storage for FileStorage {
 }
 
 /// Which calls of one kind fail.
+///
+/// ```
+/// use lodestone_pmem::storage::{Failing, FaultPlan, FaultyStorage, SimulatedDisk, Storage};
+///
+/// // As Linux does: the error of the device comes once.
+/// let plan = FaultPlan { fail_sync: Some(Failing::once(1)), ..FaultPlan::default() };
+/// let disk = FaultyStorage::new(SimulatedDisk::new(vec![0; 4096]), plan);
+/// assert!(disk.sync().is_err() && disk.sync().is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failing {
     first: u64,
@@ -155,6 +187,15 @@ impl Failing {
 }
 
 /// Which calls of a [`FaultyStorage`] go wrong.
+///
+/// ```
+/// use lodestone_pmem::storage::{FaultPlan, FaultyStorage, SimulatedDisk, Storage};
+///
+/// let plan = FaultPlan { short_write_bytes: Some(512), ..FaultPlan::default() };
+/// let disk = FaultyStorage::new(SimulatedDisk::new(vec![0; 4096]), plan);
+/// assert_eq!(disk.write_at(&[7; 1024], 0)?, 512);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FaultPlan {
     /// These syncs (durable writes and syncs) fail. The bytes were handed to the device, and no later sync makes them
@@ -169,6 +210,17 @@ pub struct FaultPlan {
 }
 
 /// A storage with a cache that a failed write-back can lose.
+///
+/// ```
+/// use lodestone_pmem::storage::{Cached, SimulatedDisk, Storage};
+///
+/// let disk = SimulatedDisk::new(vec![0; 4096]);
+/// disk.write_at(b"lost", 0)?;
+/// disk.forget_unsynced(0, 4096); // a failed write-back
+/// disk.sync()?; // succeeds, and writes nothing
+/// assert_eq!(&disk.power_cut(|_sector| false)[..4], [0; 4]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub trait Cached: Storage {
     /// Forgets that the unsynced bytes of this range are to be written, as Linux does after a failed write-back:
     /// readers see them, the device may have them or not, and no later sync writes them.
@@ -183,6 +235,15 @@ struct FaultState {
 }
 
 /// A storage that fails on plan.
+///
+/// ```
+/// use lodestone_pmem::storage::{Failing, FaultPlan, FaultyStorage, SimulatedDisk, Storage};
+///
+/// let plan = FaultPlan { fail_write: Some(Failing::for_ever(2)), ..FaultPlan::default() };
+/// let disk = FaultyStorage::new(SimulatedDisk::new(vec![0; 4096]), plan);
+/// assert!(disk.write_at(b"first", 0).is_ok());
+/// assert!(disk.write_at(b"second", 512).is_err());
+/// ```
 #[derive(Debug)]
 pub struct FaultyStorage<S> {
     inner: S,
@@ -286,6 +347,18 @@ struct DiskState {
 }
 
 /// A disk in memory with a volatile write cache.
+///
+/// ```
+/// use lodestone_pmem::storage::{SimulatedDisk, Storage};
+///
+/// let disk = SimulatedDisk::new(vec![0; 4096]);
+/// disk.write_at(b"kept", 0)?;
+/// disk.sync()?;
+/// disk.write_at(b"lost", 0)?; // only in its cache
+/// assert_eq!(&disk.content()[..4], b"lost");
+/// assert_eq!(&disk.power_cut(|_sector| false)[..4], b"kept");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct SimulatedDisk {
     state: Mutex<DiskState>,

@@ -41,6 +41,16 @@ const VIRTUAL_NODES_MAX: usize = 16;
 const NO_NODE: u16 = u16::MAX;
 
 /// One NUMA node.
+///
+/// ```
+/// use lodestone_pmem::Topology;
+///
+/// let machine = Topology::of_machine();
+/// for node in machine.nodes() {
+///     println!("node {}: {} processors, {} bytes", node.id, node.cpus.len(), node.memory_bytes);
+/// }
+/// assert!(!machine.nodes().is_empty());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Node {

@@ -20,8 +20,9 @@
 //!
 //! The pool's own targets are in `lodestone-crash`, which depends on nothing above the pool.
 //!
-//! A bug is one line at its site, `planted::active("name")`, and is described here. A flush or fence can be excused
-//! from the mutation audit for a reason. Its file and its number there name it.
+//! A bug is one line at its site, `planted::active("name")`, and is described here. One that only leaves out a flush or
+//! fence has no line there: the comment above the call names it ([`lodestone_crash::planted::Bug::without`]). A flush
+//! or fence can be excused from the mutation audit for a reason. Its file and its number there name it.
 //!
 //! **A target for a new structure**: implement [`lodestone_crash::Structure`], add a module beside these, and add one
 //! line to [`floors`]. `lodestone crash run`, the tests here and the guided run then find it.

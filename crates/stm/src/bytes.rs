@@ -16,6 +16,35 @@ use crate::tx::Tx;
 
 /// The place and the length of a byte string. It is a field of a persistent object. The default is the empty string,
 /// which takes no room.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// use lodestone_stm::{PmBytes, pm_object};
+///
+/// #[pm_object]
+/// struct Person {
+///     name: PmBytes,
+/// }
+///
+/// let person = stm.root::<Person>()?;
+/// stm.update(|tx| {
+///     let name = tx.alloc_bytes(b"Ada")?;
+///     tx.write(person)?.name = name;
+///     Ok(())
+/// })?;
+/// let name = stm.read(|tx| {
+///     let name = tx.read(person)?.name;
+///     tx.read_bytes(name)
+/// })?;
+/// assert_eq!(name, b"Ada");
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct PmBytes {

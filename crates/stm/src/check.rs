@@ -10,6 +10,22 @@ use crate::stm::Stm;
 use crate::versions::{Version, judge, read_slot};
 
 /// Damage in a memory, or something that a crash left.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// // Empty in a memory without damage.
+/// for finding in stm.check_all().findings {
+///     println!("{}: {} (damage: {})", finding.at, finding.what, finding.is_damage);
+/// }
+/// assert!(stm.check_all().findings.iter().all(|finding| !finding.is_damage));
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectFinding {
     /// The place.
@@ -27,6 +43,20 @@ impl std::fmt::Display for ObjectFinding {
 }
 
 /// Result of a check.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// stm.update(|tx| tx.alloc_bytes(b"one string"))?;
+/// let report = stm.check_all();
+/// assert!(report.findings.is_empty() && report.objects >= 1);
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ObjectsReport {

@@ -291,31 +291,23 @@ fn write_one_fence(core: &Core, context: &mut Context, tick: Tick, changes: usiz
         context.kept.next += 1;
     }
     write_slots(core, context, tick, alone);
-    if !planted::active("stm-publish-before-fence") {
-        // The one fence. No thread may see a version that a crash could take back, nor overwrite the version before it.
-        // So no store of `publish`, and none of a thread that locks next, may overtake the slots and the record.
-        core.memory.fence();
-    }
+    // The one fence. No thread may see a version that a crash could take back, nor overwrite the version before it. So
+    // no store of `publish`, and none of a thread that locks next, may overtake the slots and the record.
+    core.memory.fence();
 }
 
 fn write_logged(core: &Core, context: &mut Context, tick: Tick, kind: RecordKind) {
     let memory = &core.memory;
     let buffers = context.buffers;
     write_record(core, context, tick, kind);
-    if !planted::active("stm-log-not-fenced") {
-        // Fence 1: no slot may overtake the record that tells recovery to make it invalid.
-        memory.fence();
-    }
+    // Fence 1: no slot may overtake the record that tells recovery to make it invalid.
+    memory.fence();
     write_slots(core, context, tick, true);
-    if !planted::active("stm-truncate-not-ordered") {
-        // Fence 2: the end of the record makes the slots count, so it may not overtake them.
-        memory.fence();
-    }
+    // Fence 2: the end of the record makes the slots count, so it may not overtake them.
+    memory.fence();
     record::clear(memory, &buffers, context.kept.next);
-    if !planted::active("stm-truncate-not-fenced") {
-        // Fence 3: as the one fence above. While the record may still be found, the transaction may be taken back.
-        memory.fence();
-    }
+    // Fence 3: as the one fence above. While the record may still be found, the transaction may be taken back.
+    memory.fence();
 }
 
 /// Block domain: a reader of one object of the transaction waits only for the group of that object's lines. Groups may

@@ -6,6 +6,21 @@ use std::path::PathBuf;
 use lodestone_pmem::PmAddr;
 
 /// An error of the transactional memory.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// use lodestone_stm::Error;
+///
+/// let outcome = stm.update(|tx| tx.cancel::<()>("sold out"));
+/// assert!(matches!(outcome, Err(Error::Cancelled { reason }) if reason == "sold out"));
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -190,6 +205,22 @@ pub(crate) enum Why {
 }
 
 /// The cause of a conflict. The counts are in [`StmStats`](crate::StmStats).
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// use lodestone_stm::Conflict;
+///
+/// // Transactions run again after a conflict, so programs meet only the counts.
+/// assert_eq!(stm.stats().conflicts(), 0);
+/// assert_ne!(Conflict::ReadChanged, Conflict::WriteChanged);
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Conflict {
@@ -206,6 +237,26 @@ pub enum Conflict {
 }
 
 /// The result of a transaction's closure.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// use lodestone_stm::{Tx, TxResult};
+///
+/// /// Part of a transaction: `?` hands the end of the attempt on.
+/// fn take(tx: &mut Tx<'_>, left: u64) -> TxResult<u64> {
+///     if left == 0 { tx.cancel("nothing is left") } else { Ok(left - 1) }
+/// }
+///
+/// assert_eq!(stm.update(|tx| take(tx, 3))?, 2);
+/// assert!(stm.update(|tx| take(tx, 0)).is_err());
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 pub type TxResult<T> = std::result::Result<T, Abort>;
 
 impl From<Error> for Abort {

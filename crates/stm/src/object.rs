@@ -103,6 +103,19 @@ impl CheckedBy {
 }
 
 /// The layout of a type as text. Two layouts are compared by it.
+///
+/// ```
+/// use lodestone_stm::{Layout, pm_object};
+///
+/// #[pm_object]
+/// struct Point {
+///     x: u64,
+///     y: u64,
+/// }
+///
+/// // Two programs can share objects of this type as long as this text is the same.
+/// assert_eq!(Layout::of::<Point>().to_string(), "16 bytes: x u64 @0, y u64 @8");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     text: String,
@@ -134,6 +147,14 @@ impl std::fmt::Display for Layout {
 }
 
 /// A type that fields of persistent objects may have.
+///
+/// ```
+/// use lodestone_stm::PmField;
+///
+/// // The text of a field in a layout.
+/// assert_eq!(u64::layout(), "u64");
+/// assert_eq!(<[u8; 4]>::layout(), "[u8; 4]");
+/// ```
 #[diagnostic::on_unimplemented(
     note = "fields are numbers, `bool`, arrays, `PmPtr`, `PmAddr`, `PmBytes`, `PmOption`, structs that derive PmObject, and enums \
             without fields under `#[pm_object]`",
@@ -211,6 +232,21 @@ impl TypeInfo {
 }
 
 /// Walks over a type and all types that its fields point to.
+///
+/// ```
+/// use lodestone_stm::{PmField, TypeVisitor};
+///
+/// /// A field of an own type, laid out as a number. It points to no object.
+/// struct Cents(u64);
+///
+/// impl PmField for Cents {
+///     fn layout() -> String {
+///         u64::layout()
+///     }
+///     fn visit_types(_: &mut TypeVisitor<'_>) {}
+/// }
+/// assert_eq!(Cents::layout(), "u64");
+/// ```
 #[derive(Debug)]
 pub struct TypeVisitor<'v> {
     found: &'v mut BTreeMap<&'static str, TypeInfo>,

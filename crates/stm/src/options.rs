@@ -5,6 +5,21 @@ use lodestone_txn::{ClockKind, Lives, WRITERS_MAX};
 use crate::error::{Error, Result};
 
 /// How transactions are made durable.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// use lodestone_stm::{Mode, Stm, StmOptions};
+///
+/// // Three fences for each transaction, as in paper 1. For comparisons.
+/// let options = StmOptions { mode: Mode::AddressLog, ..StmOptions::default() };
+/// let stm = Stm::open_named(&store, "logged", &options)?;
+/// stm.update(|tx| tx.alloc_bytes(b"one"))?;
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
@@ -19,6 +34,21 @@ pub enum Mode {
 }
 
 /// How to format and use a transactional memory. The persistent options apply only when it is formatted.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// use lodestone_stm::{Stm, StmOptions};
+///
+/// // Long snapshots beside writers may keep a mebibyte of old versions.
+/// let options = StmOptions { side_bytes_max: 1 << 20, ..StmOptions::default() };
+/// let stm = Stm::open_with(&store, &options)?;
+/// assert_eq!(stm.snapshot(|_| Ok(1 + 1))?, 2);
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct StmOptions {
     /// How transactions are made durable. May change from open to open.

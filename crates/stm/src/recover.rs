@@ -27,6 +27,20 @@ use crate::slabs::Slabs;
 use crate::versions::{Version, judge, read_slot};
 
 /// The result of recovery.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// // This memory was just made: there was nothing to recover.
+/// let report = stm.recovery();
+/// assert_eq!((report.committed, report.rolled_back, report.torn_records), (0, 0, 0));
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecoveryReport {

@@ -6,6 +6,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::error::Conflict;
 
 /// The sums over the transactions of a memory.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// stm.update(|tx| tx.alloc_bytes(b"one"))?;
+/// stm.read(|_| Ok(()))?;
+/// let stats = stm.stats();
+/// assert!(stats.commits >= 1 && stats.reads >= 1);
+/// assert_eq!(stats.conflicts(), 0, "no other thread was there");
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StmStats {

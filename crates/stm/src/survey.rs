@@ -17,6 +17,21 @@ use crate::stm::Stm;
 use crate::versions::{Version, judge, read_slot};
 
 /// A live object.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// stm.update(|tx| tx.alloc_bytes(b"one string"))?;
+/// let mut strings = 0;
+/// stm.survey(&mut |object| strings += u32::from(object.is_bytes));
+/// assert!(strings >= 1);
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Survivor<'s> {
     /// Its address.
@@ -30,6 +45,27 @@ pub struct Survivor<'s> {
 }
 
 /// A named root.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// use lodestone_stm::pm_object;
+///
+/// #[pm_object]
+/// struct Account {
+///     cents: u64,
+/// }
+///
+/// stm.root::<Account>()?;
+/// let roots = stm.roots_found().roots;
+/// assert_eq!((roots.len(), roots[0].kind.as_str()), (1, "Account"));
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundRoot {
     /// Its name.
@@ -41,6 +77,19 @@ pub struct FoundRoot {
 }
 
 /// The roots that can be read.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// let found = stm.roots_found();
+/// assert!(found.roots.is_empty() && found.damage.is_none(), "a new memory");
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct FoundRoots {
     /// The roots.

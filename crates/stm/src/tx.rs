@@ -43,6 +43,32 @@ pub(crate) enum Access {
 }
 
 /// A transaction in progress. See [`Stm::update`](crate::Stm::update).
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// use lodestone_stm::{PmPtr, Tx, TxResult, pm_object};
+///
+/// #[pm_object]
+/// struct Account {
+///     cents: u64,
+/// }
+///
+/// fn add(tx: &mut Tx<'_>, account: PmPtr<Account>, cents: u64) -> TxResult<u64> {
+///     let account = tx.write(account)?;
+///     account.cents += cents;
+///     Ok(account.cents)
+/// }
+///
+/// let account = stm.root::<Account>()?;
+/// assert_eq!(stm.update(|tx| add(tx, account, 100))?, 100);
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Tx<'t> {
     pub(crate) core: &'t Core,

@@ -28,6 +28,18 @@ use crate::layout::{Entry, Found, PAGE_BYTES, PageAt, State};
 use crate::store::Store;
 
 /// An object whose name was lost.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// // A repair that accepts loss tells them. This pool has lost no name.
+/// let report = store.repair_accepting_loss(&mut |step| println!("{step}"))?;
+/// assert!(report.adopted.is_empty());
+/// # Ok::<(), lodestone_store::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Adopted {

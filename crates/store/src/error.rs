@@ -8,6 +8,19 @@ use lodestone_pmem::PmAddr;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why an operation on a store failed. After each of them nothing has changed, and the store is usable.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// use lodestone_store::{Error, Force};
+///
+/// let missing = store.drop_object("nothing", Force::No);
+/// assert!(matches!(missing, Err(Error::NotFound { name, .. }) if name == "nothing"));
+/// # Ok::<(), lodestone_store::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -23,6 +23,14 @@ use crate::salvage::REPAIR_NAME;
 use crate::store::Store;
 
 /// One thing that a check found.
+///
+/// ```
+/// use lodestone_pmem::Severity;
+/// use lodestone_store::Finding;
+///
+/// let finding = Finding::new("object", "stock", Severity::Lost, "a leaf does not verify", "restore a backup");
+/// assert_eq!(finding.to_string(), "lost: object stock: a leaf does not verify; restore a backup");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
@@ -88,6 +96,20 @@ impl Finding {
 }
 
 /// The result for one object.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// let report = store.check(&mut |_| ());
+/// for object in &report.objects {
+///     println!("{} ({}): {} records, {} bytes", object.name, object.kind, object.records, object.bytes);
+/// }
+/// assert!(report.is_clean() && report.objects.is_empty(), "an empty store");
+/// # Ok::<(), lodestone_store::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Examined {

@@ -13,6 +13,13 @@ use lodestone_pmem::PmAddr;
 use crate::object::Object;
 
 /// The error type of a kind.
+///
+/// ```
+/// use lodestone_store::KindError;
+///
+/// let error: KindError = "the log has no records".into();
+/// assert_eq!(error.to_string(), "the log has no records");
+/// ```
 pub type KindError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Code of a kind on the medium: four letters.
@@ -48,6 +55,16 @@ impl fmt::Display for KindCode {
 }
 
 /// A place in an object that does not verify.
+///
+/// ```
+/// use lodestone_pmem::PmAddr;
+/// use lodestone_store::{Contents, Flaw};
+///
+/// let text = "a leaf does not verify".to_owned();
+/// let flaw = Flaw { at: PmAddr::new(0, 4096), text, blocks_are_known: true, is_in_heap: false };
+/// let contents = Contents { flaws: vec![flaw], ..Contents::default() };
+/// assert!(contents.is_complete() && !contents.is_whole(), "damaged, but no block is unknown");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flaw {
     /// The place.
@@ -61,6 +78,14 @@ pub struct Flaw {
 }
 
 /// The result of an examination of an object.
+///
+/// ```
+/// use lodestone_pmem::PmAddr;
+/// use lodestone_store::Contents;
+///
+/// let contents = Contents { records: 2, blocks: vec![(PmAddr::new(0, 4096), 100)], ..Contents::default() };
+/// assert!(contents.is_whole());
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     /// Records (keys, objects) that verify.
@@ -89,6 +114,13 @@ impl Contents {
 }
 
 /// The identity of lost records.
+///
+/// ```
+/// use lodestone_store::LostKeys;
+///
+/// let after_m = LostKeys::Between(Some(b"m".to_vec()), None);
+/// assert_ne!(after_m, LostKeys::Unknown);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LostKeys {
     /// The record with this key, in the form for tools.
@@ -103,6 +135,14 @@ pub enum LostKeys {
 }
 
 /// Records that a salvage cannot recover, or a doubtful record that it does not count among the others.
+///
+/// ```
+/// use lodestone_store::{Lost, LostKeys};
+///
+/// let mut lost = Lost::doubtful(b"lamp".to_vec(), b"3".to_vec(), None, "its leaf is lost");
+/// assert!(lost.is_doubtful());
+/// assert_eq!(lost.take_record(), Some((b"lamp".to_vec(), b"3".to_vec())));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// Their identity.
@@ -197,6 +237,13 @@ impl serde::Serialize for Lost {
 }
 
 /// A named object inside another one, such as a collection in a transactional memory.
+///
+/// ```
+/// use lodestone_store::Member;
+///
+/// let member = Member { name: "stock".to_owned(), what: "a hash map, bytes to u64".to_owned() };
+/// assert_eq!(member.name, "stock");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Its name.
@@ -206,6 +253,19 @@ pub struct Member {
 }
 
 /// The form of an object's keys.
+///
+/// ```
+/// use lodestone_store::KeyForm;
+///
+/// /// As a tool shows a key.
+/// fn shown(form: KeyForm, key: &[u8]) -> String {
+///     match form {
+///         KeyForm::Number => u64::from_be_bytes(key.try_into().unwrap_or_default()).to_string(),
+///         KeyForm::Bytes => String::from_utf8_lossy(key).into_owned(),
+///     }
+/// }
+/// assert_eq!(shown(KeyForm::Bytes, b"lamp"), "lamp");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyForm {
     /// Any bytes.
@@ -215,11 +275,40 @@ pub enum KeyForm {
 }
 
 /// The callback of a scan, called with key and value. It continues or breaks.
+///
+/// ```
+/// use std::ops::ControlFlow;
+///
+/// use lodestone_store::VisitRecord;
+///
+/// let mut keys = Vec::new();
+/// let visit: &mut VisitRecord<'_> = &mut |key, _value| {
+///     keys.push(key.to_vec());
+///     if keys.len() == 10 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+/// };
+/// assert!(visit(b"lamp", b"3").is_continue());
+/// ```
 pub type VisitRecord<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 /// The callback of a salvage for records that it cannot recover.
+///
+/// ```
+/// use lodestone_store::{Lost, VisitLost};
+///
+/// let mut doubtful = 0;
+/// let lost: &mut VisitLost<'_> = &mut |found: Lost| doubtful += u32::from(found.is_doubtful());
+/// lost(Lost::doubtful(b"lamp".to_vec(), b"3".to_vec(), None, "its leaf is lost"));
+/// assert_eq!(doubtful, 1);
+/// ```
 pub type VisitLost<'v> = dyn FnMut(Lost) + 'v;
 
 /// When a change through [`Records`] is durable.
+///
+/// ```
+/// use lodestone_store::Acknowledge;
+///
+/// // Tools that load many records wait once, at the end.
+/// assert_ne!(Acknowledge::OnSync, Acknowledge::default());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Acknowledge {
     /// Every change is durable when its call returns.
@@ -283,6 +372,44 @@ pub trait Records: Send + Sync {
 }
 
 /// A kind of object.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// use lodestone_store::{Acknowledge, Contents, Kind, KindCode, KindError, Object, Records};
+///
+/// #[derive(Debug)]
+/// struct Counter;
+///
+/// impl Kind for Counter {
+///     fn code(&self) -> KindCode {
+///         KindCode(*b"MCNT")
+///     }
+///
+///     fn title(&self) -> &'static str {
+///         "a counter"
+///     }
+///
+///     fn examine(&self, counter: Object) -> Result<Contents, KindError> {
+///         Ok(Contents { records: 1, blocks: vec![(counter.at(), 8)], ..Contents::default() })
+///     }
+///
+///     fn records(&self, _: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> {
+///         Err("a counter has no records".into())
+///     }
+/// }
+///
+/// static COUNTER: Counter = Counter;
+///
+/// let hits = store.open_or_make::<lodestone_store::Error>("hits", &COUNTER, |action| Ok(action.alloc_zeroed(8)?))?;
+/// hits.memory().store(hits.at(), 1);
+/// hits.memory().persist(hits.at(), 8);
+/// assert_eq!(store.names()[0].name, "hits");
+/// # Ok::<(), lodestone_store::Error>(())
+/// ```
 pub trait Kind: fmt::Debug + Sync {
     /// Its code on the medium. No two kinds have the same.
     fn code(&self) -> KindCode;

@@ -70,6 +70,43 @@ pub struct Object {
 }
 
 /// A user of the object. See the module.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_store::{Acknowledge, Contents, Kind, KindCode, KindError, Object, Records};
+/// #
+/// # #[derive(Debug)]
+/// # struct Counter;
+/// #
+/// # impl Kind for Counter {
+/// #     fn code(&self) -> KindCode {
+/// #         KindCode(*b"MCNT")
+/// #     }
+/// #
+/// #     fn title(&self) -> &'static str {
+/// #         "a counter"
+/// #     }
+/// #
+/// #     fn examine(&self, counter: Object) -> Result<Contents, KindError> {
+/// #         Ok(Contents { records: 1, blocks: vec![(counter.at(), 8)], ..Contents::default() })
+/// #     }
+/// #
+/// #     fn records(&self, _: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> {
+/// #         Err("a counter has no records".into())
+/// #     }
+/// # }
+/// # static COUNTER: Counter = Counter;
+/// let open = || store.open_or_make::<lodestone_store::Error>("hits", &COUNTER, |action| Ok(action.alloc_zeroed(8)?));
+/// let hits = open()?;
+/// let in_use = hits.in_use();
+/// drop((in_use, hits)); // the last user first
+/// assert!(open().is_ok());
+/// # Ok::<(), lodestone_store::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct InUse {
     _count: Arc<()>,

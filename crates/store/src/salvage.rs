@@ -34,6 +34,21 @@ use crate::store::Store;
 pub const REPAIR_NAME: &str = "lodestone.repair";
 
 /// A rebuilt object.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// // A sound pool needs none.
+/// let report = store.repair_accepting_loss(&mut |step| println!("{step}"))?;
+/// for object in &report.rebuilt {
+///     println!("{}: {} records kept, {} lost", object.name, object.records, object.lost.len());
+/// }
+/// assert!(report.rebuilt.is_empty());
+/// # Ok::<(), lodestone_store::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Rebuilt {
@@ -50,6 +65,20 @@ pub struct Rebuilt {
 }
 
 /// The losses that a repair would accept for an object, or for a member of one ([`Store::foresee_loss`]).
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// // Before a repair that accepts loss: nothing would be lost here.
+/// for object in store.foresee_loss(&mut |step| println!("{step}")) {
+///     println!("{}: keeps {}, loses {}", object.name, object.records, object.lost);
+/// }
+/// assert!(store.foresee_loss(&mut |_| ()).is_empty());
+/// # Ok::<(), lodestone_store::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Foreseen {
@@ -64,6 +93,20 @@ pub struct Foreseen {
 }
 
 /// A damaged object that stays as it is.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// let report = store.repair_accepting_loss(&mut |step| println!("{step}"))?;
+/// for object in &report.left {
+///     println!("{}: {}", object.name, object.why);
+/// }
+/// assert!(report.left.is_empty());
+/// # Ok::<(), lodestone_store::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Unrepaired {

@@ -55,6 +55,17 @@ impl StoreOptions {
 }
 
 /// The findings of an open, and the work it finished.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// let recovery = store.recovery();
+/// assert_eq!((recovery.drops_finished, recovery.copies_healed), (0, 0), "nothing was cut short or damaged");
+/// # Ok::<(), lodestone_store::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreRecovery {

@@ -13,6 +13,8 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
 
+use lodestone_width::to_u64;
+
 /// Longest line that may be a row. No key or value comes near it.
 pub const LINE_BYTES_MAX: u64 = 16 << 20;
 
@@ -57,7 +59,7 @@ enum Line {
 impl Line {
     fn len(&self) -> u64 {
         match self {
-            Self::Whole(bytes) => bytes.len() as u64,
+            Self::Whole(bytes) => to_u64(bytes.len()),
             Self::Long(long) => long.bytes,
         }
     }
@@ -95,7 +97,7 @@ impl Raw {
         let (bytes, last) = match self {
             Self::Bytes(bytes) => {
                 target.write_all(bytes)?;
-                (bytes.len() as u64, bytes.last().copied())
+                (to_u64(bytes.len()), bytes.last().copied())
             }
             Self::Long(long) => {
                 let mut last = [0];
@@ -139,8 +141,8 @@ impl Lines {
             if line.is_empty() {
                 return Ok(None);
             }
-            let line = if line.len() as u64 > LINE_BYTES_MAX {
-                let number = self.position.line + self.ahead.len() as u64;
+            let line = if to_u64(line.len()) > LINE_BYTES_MAX {
+                let number = self.position.line + to_u64(self.ahead.len());
                 Line::Long(keep_long(&mut self.input, &line, number)?)
             } else {
                 Line::Whole(line)
@@ -179,7 +181,7 @@ fn keep_long(input: &mut dyn BufRead, head: &[u8], number: u64) -> io::Result<Lo
     };
     let mut file = tempfile::tempfile().map_err(kept)?;
     file.write_all(head).map_err(kept)?;
-    let (mut bytes, mut crc) = (head.len() as u64, crc32c::crc32c(head));
+    let (mut bytes, mut crc) = (to_u64(head.len()), crc32c::crc32c(head));
     let mut ended = head.ends_with(b"\n");
     while !ended {
         let found = input.fill_buf()?;
@@ -188,7 +190,7 @@ fn keep_long(input: &mut dyn BufRead, head: &[u8], number: u64) -> io::Result<Lo
         }
         let end = found.iter().position(|byte| *byte == b'\n');
         let step = &found[..end.map_or(found.len(), |end| end + 1)];
-        (bytes, crc, ended) = (bytes + step.len() as u64, crc32c::crc32c_append(crc, step), end.is_some());
+        (bytes, crc, ended) = (bytes + to_u64(step.len()), crc32c::crc32c_append(crc, step), end.is_some());
         if bytes > LINE_BYTES_READ_MAX {
             let text = format!("line {number} is longer than 1 GiB: this is no CSV or JSON Lines text");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
@@ -217,7 +219,7 @@ pub fn checksum_of_prefix(mut input: impl Read, offset: u64) -> io::Result<Optio
             return Ok(None);
         }
         crc = crc32c::crc32c_append(crc, &buffer[..count]);
-        left -= count as u64;
+        left -= to_u64(count);
     }
     Ok(Some(crc))
 }

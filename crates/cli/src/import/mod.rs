@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use lodestone_width::nearest_f64;
 use serde::Serialize;
 
 use crate::import_store::ImportStore;
@@ -157,7 +158,7 @@ pub fn import(store: &dyn ImportStore, request: &Request, output: &Output) -> Re
         resumed_at_line,
         batches,
         seconds,
-        rows_per_s: (mark.rows - rows_before) as f64 / seconds.max(1e-9),
+        rows_per_s: nearest_f64(mark.rows - rows_before) / seconds.max(1e-9),
     })
 }
 

@@ -51,6 +51,27 @@ type Leaf = Words<LEAF_WORDS>;
 type Inner = Words<INNER_WORDS>;
 
 /// The header object of a [`PmBTreeMap`]. Keep a pointer to it in one of your objects to have a map inside it.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// use lodestone_collections::{PmBTreeMap, TreeHeader};
+/// use lodestone_stm::PmPtr;
+///
+/// let header: PmPtr<TreeHeader> = stm.update(|tx| {
+///     let map = PmBTreeMap::<u64, u64>::create(tx)?;
+///     map.insert(tx, &7, &3)?;
+///     Ok(map.header())
+/// })?;
+/// // Keep the pointer in an object of your own; it leads to the map again.
+/// assert_eq!(stm.read(|tx| PmBTreeMap::<u64, u64>::at(tx, header)?.get(tx, &7))?, Some(3));
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
 #[pm(name = "lodestone.BTreeMap")]

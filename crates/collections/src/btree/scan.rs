@@ -30,6 +30,26 @@ enum End<'b, K: PmKey> {
 }
 
 /// Entries of a [`PmBTreeMap`] in order, or in descending order. At most one item is an error, and then it is the last.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// # use lodestone_stm::Stm;
+/// # let stm = Stm::open(&store)?;
+/// use std::ops::Bound;
+///
+/// use lodestone_collections::PmBTreeMap;
+///
+/// let map = PmBTreeMap::<u64, u64>::open(&stm, "squares")?;
+/// stm.update(|tx| (1..=9).try_for_each(|n| map.insert(tx, &n, &(n * n)).map(drop)))?;
+/// let from_3 = Bound::Included(&3);
+/// let found = stm.read(|tx| map.range(tx, from_3, Bound::Excluded(&6))?.collect::<Result<Vec<_>, _>>())?;
+/// assert_eq!(found, [(3, 9), (4, 16), (5, 25)]);
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 pub struct Range<'r, 't, 'b, K: PmKey, V> {
     tx: &'r mut Tx<'t>,
     map: PmBTreeMap<K, V>,

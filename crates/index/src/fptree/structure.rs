@@ -211,11 +211,9 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
             // The headers may not overtake the pairs: the fence below comes between.
             memory.flush(table.line(line).header(), WORD_BYTES);
         }
-        if !planted::active("fptree-merge-without-fence") {
-            // The headers, which the action stores, may not overtake the pairs they name: it allocates nothing, so it
-            // does not fence before its record.
-            memory.fence();
-        }
+        // The headers, which the action stores, may not overtake the pairs they name: it allocates nothing, so it does
+        // not fence before its record.
+        memory.fence();
         self.set_headers(&mut action, &image);
         action.set(at.next(), checked::encode_addr(at.next(), next));
         action.free(right.at().0)?;

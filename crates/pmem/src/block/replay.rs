@@ -23,6 +23,16 @@ use crate::pool::layout::PAGE_BYTES;
 use crate::storage::{Storage, write_all};
 
 /// Findings of an open in the journal of the block domain.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// let recovery = Pool::create(&path, &options)?.info().recovery;
+/// assert_eq!((recovery.groups, recovery.unfinished_group), (0, None), "a new pool has no groups");
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JournalRecovery {

@@ -9,6 +9,20 @@ use crate::addr::{PmAddr, bytes_of_words};
 use crate::words::Words;
 
 /// Words of a [`Memory`] whose bounds were checked when the window was made; see [`Memory::window`].
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// let pool = Pool::create(&path, &options)?;
+/// let (start, _end) = pool.heap_area(0);
+/// // One check of the bounds, then words by number.
+/// let window = pool.memory().window(start, 64).expect("the heap area has 64 words");
+/// pool.memory().store(start.plus(8), 7);
+/// assert_eq!(window.load(1), 7);
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'m> {
     memory: &'m Memory,

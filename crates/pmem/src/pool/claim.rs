@@ -19,6 +19,19 @@ const LOOKS: u32 = if cfg!(feature = "shuttle") { 64 } else { 200 };
 ///
 /// It does not keep the pool open. Drop it after everything else of the heap: the next claimant may use the memory at
 /// once.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// let pool = Pool::create(&path, &options)?;
+/// let claim = pool.claim_heap()?;
+/// assert!(pool.claim_heap().is_err(), "one heap at a time");
+/// drop(claim);
+/// assert!(pool.claim_heap().is_ok());
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping it lets another heap claim the pool"]
 pub struct HeapClaim {

@@ -47,6 +47,22 @@ const CHUNK_BYTES: u64 = 64 << 10;
 const READINGS_MAX: u32 = 1 << 20;
 
 /// How to copy a pool.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// use lodestone_pmem::CopyOptions;
+///
+/// let pool = Pool::create(&path, &options)?;
+/// let target = folder.path().join("copy.pool");
+/// pool.backup(&target, &CopyOptions::default())?;
+/// assert!(pool.backup(&target, &CopyOptions::default()).is_err(), "it exists");
+/// let replace = CopyOptions { overwrite: true, ..CopyOptions::default() };
+/// pool.backup(&target, &replace)?;
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct CopyOptions {
     /// Whether existing files at the target may be replaced.
@@ -56,6 +72,20 @@ pub struct CopyOptions {
 }
 
 /// The files, sizes and times of a copy.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// use lodestone_pmem::CopyOptions;
+///
+/// let pool = Pool::create(&path, &options)?;
+/// let target = folder.path().join("copy.pool");
+/// let report = pool.backup(&target, &CopyOptions::default())?;
+/// assert_eq!((report.paths, report.pool_bytes), (vec![target], 16 << 20));
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyReport {

@@ -17,6 +17,17 @@ use crate::pool::{NodeOrigin, PartNode, Pool, header, nodes, platform, roots, vo
 use crate::topology::Topology;
 
 /// One part of a pool.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// let info = Pool::create(&path, &options)?.info();
+/// assert_eq!(info.parts[0].part_bytes, 16 << 20);
+/// assert!(info.parts[0].heap_bytes < info.parts[0].part_bytes, "the journal takes room, too");
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartInfo {
@@ -41,6 +52,19 @@ pub struct PartInfo {
 }
 
 /// One named root.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// let pool = Pool::create(&path, &options)?;
+/// let (start, _end) = pool.heap_area(0);
+/// pool.set_root("counter", 7, start)?;
+/// let root = &pool.info().roots[0];
+/// assert_eq!((root.name.as_str(), root.kind, root.addr), ("counter", 7, start));
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RootInfo {
@@ -53,6 +77,17 @@ pub struct RootInfo {
 }
 
 /// The description of a pool and of the events that its memory survives. `Display` prints the text for people.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// let info = Pool::create(&path, &options)?.info();
+/// assert_eq!((info.boot, info.parts.len(), info.read_only), (1, 1, false));
+/// println!("{info}"); // the text of `lodestone pool info`
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolInfo {

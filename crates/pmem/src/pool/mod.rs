@@ -61,6 +61,18 @@ pub use report::{PoolFinding, PoolReport, RepairReport, Severity};
 pub use uuid::Uuid;
 
 /// How to create or open a pool.
+///
+/// ```
+/// use lodestone_pmem::{Pool, PoolOptions};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// // Small at first. When it is full it grows by itself, up to a gigabyte.
+/// let options = PoolOptions { size_bytes: 16 << 20, grow_bytes_max: 1 << 30, ..PoolOptions::default() };
+/// let pool = Pool::create(&path, &options)?;
+/// assert_eq!(pool.info().parts[0].part_bytes, 16 << 20);
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
     /// Bytes of a new pool, of each of its parts; rounded up to whole pages. A device is always used whole.

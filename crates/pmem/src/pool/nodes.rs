@@ -21,6 +21,19 @@ use crate::pool::{PoolOptions, platform};
 use crate::topology::Topology;
 
 /// How the node of a part is known.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// use lodestone_pmem::NodeOrigin;
+///
+/// let options = PoolOptions { virtual_nodes: 2, ..options };
+/// let info = Pool::create(&path, &options)?.info();
+/// assert_eq!(info.parts[0].node.origin, NodeOrigin::Virtual);
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeOrigin {
@@ -49,6 +62,18 @@ impl fmt::Display for NodeOrigin {
 }
 
 /// The node of a part.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// // Two virtual nodes: part 0 is on the first one.
+/// let options = PoolOptions { virtual_nodes: 2, ..options };
+/// let info = Pool::create(&path, &options)?.info();
+/// assert_eq!(info.parts[0].node.index, Some(0));
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartNode {

@@ -20,6 +20,18 @@ use crate::pool::layout::{FIXED_END, PAGE_BYTES, PartHeader};
 use crate::pool::lock::{self, Hold};
 
 /// The kind of device of a part.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// use lodestone_pmem::PartKind;
+///
+/// let info = Pool::create(&path, &options)?.info();
+/// assert_eq!(info.parts[0].kind, PartKind::File);
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PartKind {

@@ -8,6 +8,19 @@ use crate::pool::header::HeaderFault;
 use crate::pool::info;
 
 /// How bad a finding is.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// use lodestone_pmem::Severity;
+///
+/// drop(Pool::create(&path, &options)?);
+/// let report = Pool::check(&path, &options)?;
+/// assert!(report.findings.iter().all(|finding| finding.severity != Severity::Lost));
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Severity {
@@ -20,6 +33,18 @@ pub enum Severity {
 }
 
 /// One thing that `check` found.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// drop(Pool::create(&path, &options)?);
+/// for finding in Pool::check(&path, &options)?.findings {
+///     println!("{}: {}; {}", finding.path.display(), finding.finding, finding.next_step);
+/// }
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolFinding {
@@ -79,6 +104,17 @@ impl fmt::Display for PoolFinding {
 }
 
 /// Everything that a check looked at and found.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// drop(Pool::create(&path, &options)?);
+/// let report = Pool::check(&path, &options)?;
+/// assert!(report.findings.is_empty());
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolReport {
@@ -126,6 +162,17 @@ impl fmt::Display for PoolReport {
 }
 
 /// The actions of a repair, and the remaining findings.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// drop(Pool::create(&path, &options)?);
+/// let report = Pool::repair(&path, &options, false)?;
+/// assert!(report.done.is_empty(), "a sound pool is not written to");
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {

@@ -8,6 +8,17 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::error::{Error, Result};
 
 /// Identity of a pool (shared by all its parts) or of one part.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+/// let first = Pool::create(&path, &options)?.info().set_uuid;
+/// let again = Pool::open(&path, &options)?.info().set_uuid;
+/// assert_eq!(first, again, "the identity stays");
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Uuid(pub(crate) [u8; 16]);
 

@@ -22,9 +22,10 @@ fn record_before_contents() {
 
 #[test]
 fn apply_before_the_record_is_fenced() {
-    found(&Bug::new("heap-apply-before-fence", "half an action survives, nothing repeats the rest", || {
-        target("heap-alloc")
-    }));
+    let harm = "half an action survives, nothing repeats the rest";
+    let reason = "stores in place may not overtake the record";
+    let alloc = || target("heap-alloc");
+    found(&Bug::without("heap-apply-before-fence", harm, alloc, "heap/src/commit.rs", reason));
 }
 
 #[test]
@@ -65,12 +66,16 @@ fn lane_lock_on_the_medium() {
 
 #[test]
 fn recovery_ends_records_early() {
-    found(&Bug::new("heap-recovery-ends-early", "a crash in recovery loses what it repeated", || target("heap-alloc")));
+    let harm = "a crash in recovery loses what it repeated";
+    let reason = "The end of a record may not overtake the words it repeats";
+    let alloc = || target("heap-alloc");
+    found(&Bug::without("heap-recovery-ends-early", harm, alloc, "heap/src/recover.rs", reason));
 }
 
 #[test]
 fn header_before_lanes() {
-    found(&Bug::new("heap-header-first", "a crash while formatting leaves a heap without lanes", || {
-        target("heap-format")
-    }));
+    let harm = "a crash while formatting leaves a heap without lanes";
+    let reason = "The header says that lanes, root words and zones word are there";
+    let format = || target("heap-format");
+    found(&Bug::without("heap-header-first", harm, format, "heap/src/format.rs", reason));
 }

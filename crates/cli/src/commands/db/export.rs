@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use lodestone_width::to_u64;
 use serde::Serialize;
 
 use super::batches::Batches;
@@ -68,7 +69,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         for row in &rows {
             writeln!(sink, "{}", values::to_json(table.schema(), row)).with_context(failed)?;
         }
-        count += rows.len() as u64;
+        count += to_u64(rows.len());
         bar.set_position(count);
     }
     sink.flush().with_context(failed)?;

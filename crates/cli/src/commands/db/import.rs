@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
 use lodestone_engine::{Database, Row, Table};
+use lodestone_width::to_u64;
 use serde::Serialize;
 
 use super::place::TableArgs;
@@ -74,7 +75,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         }
         let row = values::from_json(table.schema(), &line);
         rows.push(row.map_err(|error| anyhow!("{name}: line {number}: {error:#}; {}", go_on(stored_lines)))?);
-        if rows.len() as u64 == args.batch {
+        if to_u64(rows.len()) == args.batch {
             store(&database, &table, &mut rows, &mut imported).with_context(|| go_on(stored_lines))?;
             stored_lines = number;
             interrupt::so_far(go_on(stored_lines));
@@ -96,7 +97,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
 fn store(database: &Database, table: &Table, rows: &mut Vec<Row>, imported: &mut Imported) -> Result<()> {
     if !rows.is_empty() {
         database.update(|tx| rows.iter().try_for_each(|row| table.put(tx, row)))?;
-        imported.rows += rows.len() as u64;
+        imported.rows += to_u64(rows.len());
         imported.transactions += 1;
         rows.clear();
     }

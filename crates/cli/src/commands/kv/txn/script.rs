@@ -4,6 +4,7 @@
 //! whole script was parsed.
 
 use anyhow::{Context, Result, bail, ensure};
+use lodestone_width::exact_u8;
 
 /// A step with the number of its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,11 +98,12 @@ fn quoted_word(text: &str) -> Result<(Vec<u8>, &str)> {
             '\\' => match chars.next().map(|(_, escaped)| escaped) {
                 Some('n') => word.push(b'\n'),
                 Some('t') => word.push(b'\t'),
-                Some(escaped @ ('"' | '\\')) => word.push(escaped as u8),
+                Some('"') => word.push(b'"'),
+                Some('\\') => word.push(b'\\'),
                 Some('x') => {
                     let digits = [chars.next(), chars.next()].map(|digit| digit.and_then(|(_, d)| d.to_digit(16)));
                     let [Some(high), Some(low)] = digits else { bail!("two hexadecimal digits must follow \\x") };
-                    word.push((high * 16 + low) as u8);
+                    word.push(exact_u8(high * 16 + low));
                 }
                 _ => bail!("only \\\", \\\\, \\n, \\t and \\xNN can follow a backslash"),
             },

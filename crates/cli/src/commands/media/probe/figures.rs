@@ -8,6 +8,7 @@ use lodestone_media::probe::{
     Access, Cell, CellKey, FENCE_BYTES, Operation, Pattern, Place, ProbeResult, Section, Subject, bytes_text,
 };
 use lodestone_report::figure::{Figure, Unit};
+use lodestone_width::nearest_f64;
 
 /// Sizes of Figure 10's lines.
 const BY_THREADS_SIZES: [u64; 6] = [64, 256, 1 << 10, 4 << 10, 64 << 10, 1 << 20];
@@ -58,7 +59,7 @@ fn points(
 }
 
 fn by_size(key: &CellKey) -> f64 {
-    key.access_bytes as f64
+    nearest_f64(key.access_bytes)
 }
 
 fn threads_text(threads: u32) -> String {
@@ -144,7 +145,7 @@ fn working_sets(result: &ProbeResult) -> Option<Figure> {
              caches; the right end is the medium (with the misses of address translation).",
         );
     let wanted = |cell: &Cell| cell.key.pattern == Pattern::Dependent;
-    let along = |key: &CellKey| key.working_set_bytes as f64;
+    let along = |key: &CellKey| nearest_f64(key.working_set_bytes);
     let points = points(result, wanted, along, Measure::Latency);
     if points.len() < 2 { None } else { Drawing::new(figure).line("dependent read", points).finish() }
 }

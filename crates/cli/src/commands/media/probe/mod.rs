@@ -18,6 +18,7 @@ use lodestone_media::probe::{
 };
 use lodestone_media::{MediaProfile, TimeMode};
 use lodestone_report::provenance::Provenance;
+use lodestone_width::{nearest_f64, to_u64};
 use serde::Serialize;
 
 use crate::new_file;
@@ -221,7 +222,7 @@ impl Planned {
         let estimate = probe.estimate();
         let count = |section: Section| {
             let jobs = probe.plan().jobs.iter().filter(|job| job.section == section);
-            (section.name(), jobs.map(|job| job.groups.len() as u64).sum())
+            (section.name(), jobs.map(|job| to_u64(job.groups.len())).sum())
         };
         Self {
             target: probe.target().clone(),
@@ -286,7 +287,7 @@ fn facts(result: &ProbeResult) -> Vec<(&'static str, String)> {
     let clock = if method.repetition_ns == 0 {
         method.clock.clone()
     } else {
-        let repetition_ms = method.repetition_ns as f64 / 1e6;
+        let repetition_ms = nearest_f64(method.repetition_ns) / 1e6;
         format!("{}; median of {} repetitions of {repetition_ms} ms", method.clock, method.repetitions)
     };
     facts.push(("clock", clock));

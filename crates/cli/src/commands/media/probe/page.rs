@@ -6,6 +6,7 @@ use lodestone_media::probe::{
 };
 use lodestone_report::html::{HtmlReport, Outcome};
 use lodestone_report::provenance::Provenance;
+use lodestone_width::whole_u64;
 
 use super::{facts, figures, grids};
 
@@ -113,7 +114,7 @@ fn tiles(result: &ProbeResult, verdict: &Verdict) -> Vec<(&'static str, String)>
         }
     }
     let best =
-        |topic: Topic| verdict.about(topic).and_then(|finding| finding.value).map(|bytes| bytes_text(bytes as u64));
+        |topic: Topic| verdict.about(topic).and_then(|finding| finding.value).map(|bytes| bytes_text(whole_u64(bytes)));
     tiles.extend(best(Topic::RandomReadBytes).map(|size| ("best random read", size)));
     tiles.extend(best(Topic::RandomWriteBytes).map(|size| ("best random write", size)));
     tiles
