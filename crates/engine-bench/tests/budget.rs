@@ -17,7 +17,7 @@ use lodestone_workload::oltp::tpcc::rows::{self, o};
 use lodestone_workload::oltp::tpcc::{self, TpcC};
 use lodestone_workload::oltp::{Access, Done, Key, OltpEngine, Table, Terminal, Transaction, Worker, Workload, load};
 
-/// What a transaction cost.
+/// The cost of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cost {
     fences: u64,

@@ -66,7 +66,7 @@ fn run_and_kill(path: &Path, domain: &str, lines: usize, seed: usize) -> Outcome
     }
     child.kill()?;
     assert!(told.len() == lines, "the child ended by itself after {} transactions", told.len());
-    // What it said before it died counts too.
+    // Lines that it printed before it died count too.
     while output.read_line(&mut line)? > 0 {
         told.extend(receipt(&line));
         line.clear();

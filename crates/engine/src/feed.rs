@@ -179,8 +179,8 @@ impl Holds {
 
     /// Whether there is a feed, or one begins.
     ///
-    /// A commit asks after it has read the epoch. A feed counts before its first cut. So a record after that cut is of a
-    /// commit that found the feed here.
+    /// A commit asks after it has read the epoch. A feed counts before its first cut. So a record after that cut is of
+    /// a commit that found the feed here.
     pub fn are_in_use(&self) -> bool {
         self.count.load(Ordering::SeqCst) > 0
     }
@@ -285,8 +285,8 @@ impl Feed {
     /// one. All of them are durable.
     ///
     /// # Errors
-    /// [`Error::FeedLagged`] when the logs have lost some of them, or have parts of rows that changed while there was no
-    /// feed; begin another feed then, and copy the tables.
+    /// [`Error::FeedLagged`] when the logs have lost some of them, or have parts of rows that changed while there was
+    /// no feed; begin another feed then, and copy the tables.
     /// [`Error::Damaged`]; [`Error::Poisoned`]. The feed is where it was.
     pub fn next_batch(&mut self) -> Result<FeedBatch> {
         let core = self.database.core().clone();

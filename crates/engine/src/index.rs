@@ -237,8 +237,8 @@ fn entry(schema: &Schema, columns: &[usize], index: &Index, row: &[Value], row_k
     Ok(Entry { key, payload: Vec::new() })
 }
 
-/// Sets the row with `key` to `new`, with its payload, and changes the entries of all indexes. `before` is the row before
-/// as far as it is known; where the table has indexes it is known whole.
+/// Sets the row with `key` to `new`, with its payload, and changes the entries of all indexes. `before` is the row
+/// before as far as it is known; where the table has indexes it is known whole.
 ///
 /// # Errors
 /// [`Error::Duplicate`]. Nothing is changed then.

@@ -335,7 +335,7 @@ mod tests {
                 found.0[column] = moved_value(moved, value.to_vec()).expect("its own bytes");
             }
             prop_assert_eq!(&found, &row);
-            // What can be moved is moved until the rest fits.
+            // Columns are moved until the rest fits.
             let lengths = || row.iter().map(|value| variable_bytes(value).len());
             let kept: usize = lengths().sum::<usize>() - moved.iter().map(|moved| to_usize(moved.bytes) - 8).sum::<usize>();
             let is_small = |(number, length): (usize, usize)| length <= 8 || moved.iter().any(|moved| moved.column == number);

@@ -35,8 +35,8 @@ pub struct SideRow {
 /// The versions that were kept.
 pub type Side = SideChains<RowKey, SideRow>;
 
-/// Keeps the versions of the changed rows in `locks` that active snapshots see, and that the commit of the version `newer` is
-/// about to overwrite. Returns how many.
+/// Keeps the versions of the changed rows in `locks` that active snapshots see, and that the commit of the version
+/// `newer` is about to overwrite. Returns how many.
 #[cold]
 pub fn keep(core: &Core, locks: &Locks<'_>, newer: (Writer, Tick)) -> u64 {
     let epochs = core.timeline.epochs();

@@ -267,7 +267,7 @@ impl Table {
         std::iter::once(self.tree.number).chain(pieces).chain(indexes)
     }
 
-    /// What is wrong with the pieces of long values: those that no row names. A row without its pieces is an error when
+    /// Findings about the pieces of long values: those that no row names. A row without its pieces is an error when
     /// it is read.
     pub(crate) fn pieces_left_over(&self, tx: &Tx) -> Result<Vec<String>> {
         let layout = &self.definition.layout;

@@ -6,8 +6,8 @@
 //! come and go, and leaves have two rows, so they are purged and split. A version of an absent row is known as in
 //! `serial.rs`: a row of an even key is deleted at most once.
 //!
-//! One test: a bug is planted for the whole process. A violation names its program: `LODESTONE_PROGRAM` runs schedules of
-//! one program in the clean tree, and `LODESTONE_BUG` looks for one bug alone.
+//! One test: a bug is planted for the whole process. A violation names its program: `LODESTONE_PROGRAM` runs schedules
+//! of one program in the clean tree, and `LODESTONE_BUG` looks for one bug alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
