@@ -8,6 +8,7 @@
 //! | `db-insert-delete` | rows that end and begin again, purges and splits of leaves |
 //! | `db-mended` | a copy of the header that an open makes whole, after which the other one is damaged |
 //! | `db-lives` | a life that ends, one that is cut off, and commits by the next ones |
+//! | `db-large` | values in pieces that get longer and shorter, are replaced without a look and deleted, and a checkpoint |
 //! | `db-round` | a checkpoint after changes by two writers, and a commit after it |
 //! | `db-rounds-after` | the same, and after each crash more checkpoints and a life that reads them |
 //! | `db-two-rounds` | checkpoints that end images, free pages and truncate the logs, a split leaf among that |
@@ -47,6 +48,12 @@ pub enum Step {
     Many(u64, u64, i64),
     /// Counts the rows, and sets a row to that.
     Count(u64),
+    /// Sets a row of the third table to a value of so many bytes, without a look at it.
+    PutLarge(u64, i64),
+    /// The same, but there must be a row.
+    UpdateLarge(u64, i64),
+    /// Removes a row of the third table.
+    DeleteLarge(u64),
     /// The step is committed by the second writer.
     Elsewhere(Box<Step>),
     /// The life ends in order, and another one begins.
@@ -84,9 +91,12 @@ pub struct Handle {
     open: Mutex<Option<Open>>,
 }
 
+#[derive(Clone)]
 struct Open {
     db: Database,
     tables: [Table; 2],
+    /// With values in pieces, for `db-large`.
+    large: Option<Table>,
 }
 
 /// Bytes of a checkpoint block for three writers.
@@ -110,6 +120,9 @@ fn options() -> DatabaseOptions {
         leaf_rows_max: 4,
         page_bytes: 256,
         extent_pages: 8,
+        // The definition of a table still fits.
+        inline_bytes_max: 16,
+        piece_bytes: 24,
         ..DatabaseOptions::default()
     }
 }
@@ -120,14 +133,20 @@ impl Tables {
     pub fn has_rounds(&self) -> bool {
         self.threads.iter().flatten().any(|step| *step == Step::Checkpoint)
     }
+
+    fn has_large(&self) -> bool {
+        self.name == "db-large"
+    }
 }
 
 impl Open {
-    fn new(store: &Store) -> Result<Self> {
+    fn new(store: &Store, has_large: bool) -> Result<Self> {
         let db = Database::open_in(store, &options())?;
         let schema = |name: &str| Schema::new(name).column("k", Type::U64).column("v", Type::I64).key(["k"]);
         let tables = [db.create_table(&schema("a"))?, db.create_table(&schema("b"))?];
-        Ok(Self { db, tables })
+        let large = Schema::new("c").column("k", Type::U64).column("v", Type::Bytes).key(["k"]);
+        let large = has_large.then(|| db.create_table(&large)).transpose()?;
+        Ok(Self { db, tables, large })
     }
 
     fn get(&self, tx: &Tx, key: u64) -> Result<Option<i64>> {
@@ -160,6 +179,9 @@ impl Open {
                 let count = first.range(tx, ..)?.try_fold(0_i64, |count, row| row.map(|_| count + 1))?;
                 second.put(tx, &row![key, count])
             }
+            Step::PutLarge(key, length) => self.large()?.put(tx, &row![key, large_value(length)]),
+            Step::UpdateLarge(key, length) => self.large()?.update(tx, &row![key, large_value(length)]),
+            Step::DeleteLarge(key) => self.large()?.delete(tx, &row![key]).map(|_| ()),
             Step::Elsewhere(_) | Step::Checkpoint => Ok(()),
             Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint | Step::CutCheckpoint => Ok(()),
         });
@@ -169,9 +191,21 @@ impl Open {
         }
     }
 
+    fn large(&self) -> Result<&Table> {
+        self.large.as_ref().ok_or_else(|| Error::cancelled("only `db-large` has the third table"))
+    }
+
     fn view(&self) -> Result<View> {
         self.db.update(|tx| {
             let mut view = View::new();
+            let large = self.large.as_ref().map(|table| table.range(tx, ..)).transpose()?;
+            for row in large.into_iter().flatten() {
+                let row = row?;
+                let (key, value) = (row[0].as_u64().unwrap_or(0), row[1].as_bytes().unwrap_or_default());
+                let length = i64::try_from(value.len()).unwrap_or(i64::MAX);
+                let is_whole = value == large_value(length);
+                view.insert((2, key), if is_whole { length } else { i64::MIN });
+            }
             for (number, table) in self.tables.iter().enumerate() {
                 for row in table.range(tx, ..)? {
                     let row = row?;
@@ -181,6 +215,11 @@ impl Open {
             Ok(view)
         })
     }
+}
+
+/// Other bytes at each place and for each length.
+fn large_value(length: i64) -> Vec<u8> {
+    (0..length).map(|place| (place * 7 + length).to_le_bytes()[0]).collect()
 }
 
 /// Changes `view` as `step` does.
@@ -205,6 +244,12 @@ fn follow(view: &mut View, step: &Step) {
             let count = i64::try_from(view.keys().filter(|(table, _)| *table == 0).count()).unwrap_or(i64::MAX);
             view.insert((1, key), count);
         }
+        Step::PutLarge(key, length) | Step::UpdateLarge(key, length) => {
+            view.insert((2, key), length);
+        }
+        Step::DeleteLarge(key) => {
+            view.remove(&(2, key));
+        }
         Step::Elsewhere(ref step) => follow(view, step),
         Step::Reopen | Step::Kill | Step::Spoil(_) => {}
         Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint => {}
@@ -212,9 +257,9 @@ fn follow(view: &mut View, step: &Step) {
 }
 
 impl Handle {
-    fn open(pool: &Pool) -> Result<Self> {
+    fn open(pool: &Pool, has_large: bool) -> Result<Self> {
         let store = Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?;
-        let open = Mutex::new(Some(Open::new(&store)?));
+        let open = Mutex::new(Some(Open::new(&store, has_large)?));
         Ok(Self { store, open })
     }
 
@@ -224,7 +269,7 @@ impl Handle {
 
     /// Runs `with` on the database, which other threads may use meanwhile.
     fn with<R>(&self, with: impl FnOnce(&Open) -> Result<R>) -> Outcome<R> {
-        let open = self.guard().as_ref().map(|open| Open { db: open.db.clone(), tables: open.tables.clone() });
+        let open = self.guard().clone();
         let open = open.ok_or_else(|| Failure::new("the database is open between two steps"))?;
         Ok(with(&open)?)
     }
@@ -249,7 +294,7 @@ impl Structure for Tables {
 
     fn setup(&self, pool: &Pool) -> Outcome {
         if self.is_made {
-            let handle = Handle::open(pool)?;
+            let handle = Handle::open(pool, self.has_large())?;
             handle.with(|open| open.apply(&Step::Many(0, ROWS, 0)))?;
             // The second writer has a segment as well.
             handle.with(|open| open.apply(&Step::Elsewhere(Box::new(Step::Many(0, ROWS, 0)))))?;
@@ -259,7 +304,7 @@ impl Structure for Tables {
     }
 
     fn open(&self, pool: &Pool) -> Outcome<Handle> {
-        Ok(Handle::open(pool)?)
+        Ok(Handle::open(pool, self.has_large())?)
     }
 
     fn apply(&self, handle: &Handle, step: &Step) -> Outcome {
@@ -279,8 +324,8 @@ impl Structure for Tables {
             open.apply(&Step::Checkpoint)?;
             cut_off = blocks.into_iter().find(|(at, _)| *at == open.db.newest_checkpoint());
         }
-        if let Some(Open { db, tables }) = guard.take() {
-            drop(tables);
+        if let Some(Open { db, tables, large }) = guard.take() {
+            drop((tables, large));
             let (copies, newest) = (db.copies(), db.newest_checkpoint());
             if matches!(step, Kill | CutCheckpoint) {
                 db.abandon()
@@ -303,7 +348,7 @@ impl Structure for Tables {
                 memory.persist(at, bytes.len() as u64);
             }
         }
-        *guard = Some(Open::new(&handle.store)?);
+        *guard = Some(Open::new(&handle.store, self.has_large())?);
         Ok(())
     }
 
@@ -323,6 +368,8 @@ impl Structure for Tables {
 
     fn audit(&self, handle: &Handle) -> Outcome {
         let (copies, blocks) = handle.with(|open| Ok((open.db.recovery().copies_damaged, open.db.blocks())))?;
+        let pieces = handle.with(|open| open.db.pieces_left_over())?;
+        Failure::unless(pieces.is_empty(), || pieces.join("; "))?;
         let spoilt = self.script.iter().any(|step| matches!(step, Step::Spoil(_)));
         // A crash tears at most the line of the clock that is being written.
         Failure::unless(copies <= 1 || spoilt, || format!("{copies} damaged copies of header and clock"))?;
@@ -336,6 +383,11 @@ impl Structure for Tables {
 
     fn more(&self) -> Vec<Step> {
         use Step::{Both, Checkpoint, Copy, Delete, Insert, Kill};
+        if self.has_large() {
+            use Step::{DeleteLarge, PutLarge};
+            // At the end the row has fewer pieces than before, by a step that does not look at it.
+            return vec![PutLarge(1, 60), DeleteLarge(1), Checkpoint, PutLarge(2, 60), elsewhere(PutLarge(2, 30))];
+        }
         if self.name == "db-rounds-after" {
             return vec![
                 Both(1, 100),
@@ -384,7 +436,8 @@ fn tables(name: &'static str, script: Vec<Step>) -> Tables {
 
 fn all() -> Vec<Tables> {
     use Step::{
-        Both, Checkpoint, Copy, Count, CutCheckpoint, Delete, Insert, Kill, Many, Put, Reopen, Spoil, SpoilCheckpoint,
+        Both, Checkpoint, Copy, Count, CutCheckpoint, Delete, DeleteLarge, Insert, Kill, Many, Put, PutLarge, Reopen,
+        Spoil, SpoilCheckpoint, UpdateLarge,
     };
     let commits = vec![Put(0, 0, 1), elsewhere(Both(1, 2)), Copy(1, 0), elsewhere(Count(9)), Many(0, 3, 4)];
     let ends = vec![
@@ -397,6 +450,7 @@ fn all() -> Vec<Tables> {
         elsewhere(Insert(5, 6)),
     ];
     let lives = vec![Delete(2), Reopen, elsewhere(Insert(2, 2)), Kill, Copy(2, 1), Reopen, elsewhere(Delete(0))];
+    let large = vec![UpdateLarge(1, 60), elsewhere(PutLarge(1, 20)), Checkpoint, PutLarge(1, 10), DeleteLarge(1)];
     let round = vec![Many(0, 3, 1), elsewhere(Delete(1)), Checkpoint, Copy(0, 5)];
     let two_rounds = vec![
         Put(0, 0, 1),
@@ -417,6 +471,7 @@ fn all() -> Vec<Tables> {
         tables("db-commit", commits),
         tables("db-insert-delete", ends),
         tables("db-lives", lives),
+        Tables { before: vec![PutLarge(1, 40)], ..tables("db-large", large) },
         tables("db-round", round.clone()),
         tables("db-rounds-after", round),
         tables("db-two-rounds", two_rounds),
@@ -512,6 +567,13 @@ pub fn bugs() -> Vec<Bug> {
         Bug::new("engine-dirt-forgotten", "a row that changed after a checkpoint is lost by later ones", || {
             named("db-two-rounds")
         }),
+        Bug::new("engine-large-pieces-kept", "pieces of a value that became shorter stay for ever", || {
+            named("db-large")
+        }),
+        Bug::new("engine-large-put-forgets", "a put that does not look at a row leaves pieces without one", || {
+            named("db-large")
+        }),
+        Bug::new("engine-large-piece-lost", "a value lacks a part", || named("db-large")),
         Bug::new("pages-publish-before-content", "a checkpoint counts before its pages", || named("db-round")),
         // With persistent caches each state is what a prefix of the stores leaves: few, and the traces are there.
         Bug {
