@@ -10,6 +10,7 @@
 //! | `db-lives` | a life that ends, one that is cut off, and commits by the next ones |
 //! | `db-index` | rows and their entries in an index, which is made and dropped |
 //! | `db-drop` | a table that is dropped after a checkpoint, and its name again |
+//! | `db-large` | values in pieces that get longer and shorter, are replaced without a look and deleted, and a checkpoint |
 //! | `db-round` | a checkpoint after changes by two writers, and a commit after it |
 //! | `db-rounds-after` | the same, and after each crash more checkpoints and a life that reads them |
 //! | `db-two-rounds` | checkpoints that end images, free pages and truncate the logs, a split leaf among that |
@@ -60,6 +61,12 @@ pub enum Step {
     Group(Vec<Step>),
     /// Counts the rows, and sets a row to that.
     Count(u64),
+    /// Sets a row of the third table to a value of so many bytes, without a look at it.
+    PutLarge(u64, i64),
+    /// The same, but there must be a row.
+    UpdateLarge(u64, i64),
+    /// Removes a row of the third table.
+    DeleteLarge(u64),
     /// The step reads a snapshot, and validates what it read.
     OnSnapshot(Box<Step>),
     /// The step is committed by the second writer.
@@ -92,6 +99,13 @@ const ENTRIES: usize = 10;
 /// In place of a table: whether there is an index.
 const HAS_INDEX: usize = 11;
 const INDEX: &str = "by_v";
+/// The number of the third table.
+const LARGE: usize = 12;
+
+/// Other bytes at each place and for each length.
+fn large_value(length: i64) -> Vec<u8> {
+    (0..length).map(|place| (place * 7 + length).to_le_bytes()[0]).collect()
+}
 
 /// The number of an entry.
 fn entry(value: i64, key: u64) -> (usize, u64) {
@@ -121,6 +135,8 @@ enum Kind {
     Wide,
     /// Short rows, and group commit by epochs.
     Grouped,
+    /// Short rows, and a third table with values in pieces.
+    Large,
 }
 
 /// Outside the key of a wide row.
@@ -135,10 +151,12 @@ pub struct Handle {
     tables_change: bool,
 }
 
+#[derive(Clone)]
 struct Open {
     kind: Kind,
     db: Database,
     tables: [Table; 2],
+    large: Option<Table>,
 }
 
 /// Bytes of a checkpoint block for three writers.
@@ -153,6 +171,9 @@ fn blocks_beside(at: PmAddr) -> [PmAddr; 2] {
 const ROWS: u64 = 3;
 
 fn options(kind: Kind) -> DatabaseOptions {
+    let default = DatabaseOptions::default();
+    let (inline_bytes_max, piece_bytes) =
+        if kind == Kind::Large { (16, 24) } else { (default.inline_bytes_max, default.piece_bytes) };
     DatabaseOptions {
         threads_max: 3,
         // No thread closes epochs: the memory is traced.
@@ -164,6 +185,8 @@ fn options(kind: Kind) -> DatabaseOptions {
         leaf_rows_max: 4,
         page_bytes: 256,
         extent_pages: 8,
+        inline_bytes_max,
+        piece_bytes,
         ..DatabaseOptions::default()
     }
 }
@@ -184,7 +207,9 @@ impl Tables {
 fn make_table(db: &Database, name: &str, kind: Kind) -> Result<Table> {
     let narrow = || Schema::new(name).column("k", Type::U64).column("v", Type::I64);
     match (db.table(name), kind) {
-        (Err(Error::NoTable { .. }), Kind::Narrow | Kind::Grouped) => db.create_table(&narrow().key(["k"])),
+        (Err(Error::NoTable { .. }), Kind::Narrow | Kind::Grouped | Kind::Large) => {
+            db.create_table(&narrow().key(["k"]))
+        }
         (Err(Error::NoTable { .. }), Kind::Wide) => {
             db.create_table(&narrow().column("w", Type::I64).column("pad", Type::Text).key(["k"]))
         }
@@ -196,13 +221,19 @@ impl Open {
     fn new(store: &Store, kind: Kind) -> Result<Self> {
         let db = Database::open_in(store, &options(kind))?;
         let tables = [make_table(&db, "a", kind)?, make_table(&db, "b", kind)?];
-        Ok(Self { kind, db, tables })
+        let large = Schema::new("c").column("k", Type::U64).column("v", Type::Bytes).key(["k"]);
+        let large = (kind == Kind::Large).then(|| db.create_table(&large)).transpose()?;
+        Ok(Self { kind, db, tables, large })
+    }
+
+    fn large(&self) -> Result<&Table> {
+        self.large.as_ref().ok_or_else(|| Error::cancelled("only `db-large` has the third table"))
     }
 
     /// A row, with `value` in each number.
     fn row(&self, key: u64, value: i64) -> Row {
         match self.kind {
-            Kind::Narrow | Kind::Grouped => row![key, value],
+            Kind::Narrow | Kind::Grouped | Kind::Large => row![key, value],
             Kind::Wide => row![key, value, value, PAD],
         }
     }
@@ -269,6 +300,9 @@ impl Open {
             }
             Step::Insert(key, value) => first.insert(tx, &self.row(key, value)),
             Step::Delete(key) => first.delete(tx, &row![key]).map(|_| ()),
+            Step::PutLarge(key, length) => self.large()?.put(tx, &row![key, large_value(length)]),
+            Step::UpdateLarge(key, length) => self.large()?.update(tx, &row![key, large_value(length)]),
+            Step::DeleteLarge(key) => self.large()?.delete(tx, &row![key]).map(|_| ()),
             Step::Many(from, to, value) => (from..to).try_for_each(|key| first.put(tx, &self.row(key, value))),
             Step::Count(key) => {
                 let count = first.range(tx, ..)?.try_fold(0_i64, |count, row| row.map(|_| count + 1))?;
@@ -293,6 +327,13 @@ impl Open {
                         view.insert((number + SECOND, key), second.unwrap_or(i64::MIN));
                     }
                 }
+            }
+            let large = self.large.as_ref().map(|table| table.range(tx, ..)).transpose()?;
+            for row in large.into_iter().flatten() {
+                let row = row?;
+                let (key, value) = (row[0].as_u64().unwrap_or(0), row[1].as_bytes().unwrap_or_default());
+                let length = i64::try_from(value.len()).unwrap_or(i64::MAX);
+                view.insert((LARGE, key), if value == large_value(length) { length } else { i64::MIN });
             }
             if let Ok(index) = self.tables[0].index(INDEX) {
                 view.insert((HAS_INDEX, 0), 1);
@@ -370,6 +411,12 @@ fn follow(view: &mut View, step: &Step) {
             let count = i64::try_from(view.keys().filter(|(table, _)| *table == 0).count()).unwrap_or(i64::MAX);
             view.insert((1, key), count);
         }
+        Step::PutLarge(key, length) | Step::UpdateLarge(key, length) => {
+            view.insert((LARGE, key), length);
+        }
+        Step::DeleteLarge(key) => {
+            view.remove(&(LARGE, key));
+        }
         Step::Index => {
             view.insert((HAS_INDEX, 0), 1);
         }
@@ -396,11 +443,7 @@ impl Handle {
 
     /// Runs `with` on the database, which other threads may use meanwhile.
     fn with<R>(&self, with: impl FnOnce(&Open) -> Result<R>) -> Outcome<R> {
-        let open = self.guard().as_ref().map(|open| Open {
-            kind: open.kind,
-            db: open.db.clone(),
-            tables: open.tables.clone(),
-        });
+        let open = self.guard().clone();
         let mut open = open.ok_or_else(|| Failure::new("the database is open between two steps"))?;
         if self.tables_change {
             open.tables = [make_table(&open.db, "a", self.kind)?, make_table(&open.db, "b", self.kind)?];
@@ -458,8 +501,8 @@ impl Structure for Tables {
             open.apply(&Step::Checkpoint)?;
             cut_off = blocks.into_iter().find(|(at, _)| *at == open.db.newest_checkpoint());
         }
-        if let Some(Open { db, tables, .. }) = guard.take() {
-            drop(tables);
+        if let Some(Open { db, tables, large, .. }) = guard.take() {
+            drop((tables, large));
             let (copies, newest) = (db.copies(), db.newest_checkpoint());
             if matches!(step, Kill | CutCheckpoint) {
                 db.abandon()
@@ -510,6 +553,8 @@ impl Structure for Tables {
         let spoilt = self.script.iter().any(|step| matches!(step, Step::Spoil(_)));
         // A crash tears at most the line of the clock that is being written.
         Failure::unless(copies <= 1 || spoilt, || format!("{copies} damaged copies of header and clock"))?;
+        let pieces = handle.with(|open| open.db.pieces_left_over())?;
+        Failure::unless(pieces.is_empty(), || pieces.join("; "))?;
         let owned: BTreeSet<_> = blocks.into_iter().map(|(at, _)| at).chain(handle.store.own_blocks()).collect();
         let mut held = BTreeSet::new();
         handle.store.heap().for_each_block(|at, _| {
@@ -531,6 +576,11 @@ impl Structure for Tables {
                 Checkpoint,
                 Kill,
             ];
+        }
+        if self.kind == Kind::Large {
+            use Step::{DeleteLarge, PutLarge};
+            // At the end the row has fewer pieces than before, by a step that does not look at it.
+            return vec![PutLarge(1, 60), DeleteLarge(1), Checkpoint, PutLarge(2, 60), elsewhere(PutLarge(2, 30))];
         }
         vec![Both(1, 100), elsewhere(Copy(1, 0)), Delete(1), Insert(1, 101)]
     }
@@ -665,9 +715,13 @@ fn all() -> Vec<Tables> {
     ]
 }
 
-/// Records of changed bytes, and records of epochs.
+/// Records of changed bytes and of epochs, and values in pieces.
 fn deltas_and_epochs() -> Vec<Tables> {
-    use Step::{Add, AddBoth, Checkpoint, Copy, Delete, Group, Insert, Kill, Put, SpoilCheckpoint};
+    use Step::{
+        Add, AddBoth, Checkpoint, Copy, Delete, DeleteLarge, Group, Insert, Kill, Put, PutLarge, SpoilCheckpoint,
+        UpdateLarge,
+    };
+    let large = vec![UpdateLarge(1, 60), elsewhere(PutLarge(1, 20)), Checkpoint, PutLarge(1, 10), DeleteLarge(1)];
     // The first change of a row in a life is whole. Writers take turns, so that logs are read in another order.
     let deltas = vec![
         Put(0, 0, 1),
@@ -703,6 +757,7 @@ fn deltas_and_epochs() -> Vec<Tables> {
         Tables { kind: Kind::Wide, ..tables("db-delta", deltas) },
         Tables { kind: Kind::Wide, ..tables("db-delta-older-round", older_bases) },
         Tables { kind: Kind::Grouped, ..tables("db-epoch", epochs) },
+        Tables { kind: Kind::Large, before: vec![PutLarge(1, 40)], ..tables("db-large", large) },
     ]
 }
 
@@ -771,6 +826,13 @@ pub fn bugs() -> Vec<Bug> {
         Bug::new("engine-dirt-forgotten", "a row that changed after a checkpoint is lost by later ones", || {
             named("db-two-rounds")
         }),
+        Bug::new("engine-large-pieces-kept", "pieces of a value that became shorter stay for ever", || {
+            named("db-large")
+        }),
+        Bug::new("engine-large-put-forgets", "a put that does not look at a row leaves pieces without one", || {
+            named("db-large")
+        }),
+        Bug::new("engine-large-piece-lost", "a value lacks a part", || named("db-large")),
         Bug::new("engine-index-entry-kept", "an index has an entry of no row", || named("db-index")),
         Bug::new("engine-delta-without-full", "a change builds on a version that an open has renamed", || {
             named("db-delta")
