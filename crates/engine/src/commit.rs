@@ -118,10 +118,14 @@ impl<'c> Locks<'c> {
 
     /// Makes the changes count. The record is persistent.
     fn settle(mut self, version: impl Fn(bool) -> RowWord) {
-        for held in std::mem::take(&mut self.held) {
+        let held = std::mem::take(&mut self.held);
+        for held in &held {
             held.slot.set_word(version(held.payload.is_none()));
         }
         self.is_recorded = false;
+        for Held { tree, key, .. } in held.iter().filter(|held| held.payload.is_none()) {
+            tree.tidy(key);
+        }
     }
 }
 

@@ -338,8 +338,18 @@ impl Tree {
             leaves.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back().expect("the first leaf");
         let leaf = leaf.clone();
         let mut rows = lock(&leaf.rows);
-        rows.touch();
+        self.purge(&leaf, &mut rows);
         let Rows { slots, floor, .. } = &mut *rows;
+        if slots.len() >= self.leaf_rows_max {
+            let upper = slots.split_off(slots.len() / 2);
+            leaves.insert(upper[0].0.to_vec(), Leaf::new(upper, *floor));
+        }
+    }
+
+    /// Takes the deleted rows out of a leaf. Their slots stay locked for ever.
+    fn purge(&self, leaf: &Leaf, rows: &mut Rows) {
+        rows.touch();
+        let Rows { slots, floor, .. } = rows;
         slots.retain(|(_, slot)| {
             let word = slot.word();
             let locks = || planted::active("engine-stale-slot") || slot.try_lock(word);
@@ -350,10 +360,19 @@ impl Tree {
             !is_purged
         });
         leaf.change();
-        if slots.len() >= self.leaf_rows_max {
-            let upper = slots.split_off(slots.len() / 2);
-            leaves.insert(upper[0].0.to_vec(), Leaf::new(upper, *floor));
-        }
+    }
+
+    /// Takes the deleted rows out of the leaf of `key`, which was deleted, if they are a quarter of what it may hold.
+    ///
+    /// A queue inserts at its end and deletes at its beginning, where no insert ever needs the room. Without this its
+    /// readers would pass all rows that were ever deleted.
+    pub fn tidy(&self, key: &[u8]) {
+        self.with_leaf(key, |leaf, rows| {
+            let absent = rows.slots.iter().filter(|(_, slot)| slot.word().state() == RowState::Absent).count();
+            if absent >= (self.leaf_rows_max / 4).max(2) {
+                self.purge(leaf, rows);
+            }
+        });
     }
 
     /// The rows of the range from `from` to before `to` in its first leaf.
@@ -427,5 +446,40 @@ fn lock_slot(slot: Arc<Slot>) -> Taken {
             _ if slot.try_lock(seen) => return Taken::Locked(slot, seen),
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sets the row with `key`, as a commit does.
+    fn set(tree: &Tree, key: u64, tick: Tick, is_absent: bool) {
+        let (Taken::Claimed(slot, _) | Taken::Locked(slot, _)) = tree.take(&key.to_be_bytes().to_vec().into()) else {
+            panic!("no other thread has locked it");
+        };
+        slot.set_word(RowWord::new(tick, Writer::default(), is_absent));
+    }
+
+    #[test]
+    fn a_queue_does_not_keep_its_deleted_rows() {
+        let (tree, mut tick) = (Tree::new(1, 16, Tick::NEVER), Tick::NEVER);
+        for key in 0..1_000 {
+            tick = tick.next();
+            set(&tree, key, tick, false);
+        }
+        // No insert ever comes near the beginning again.
+        for key in 0..900 {
+            tick = tick.next();
+            set(&tree, key, tick, true);
+            tree.tidy(&key.to_be_bytes());
+        }
+        let from = 0_u64.to_be_bytes();
+        let left = tree.slots_between(&from, None);
+        // At most three deleted rows for each of the leaves, which were half full.
+        let deleted = left.iter().filter(|slot| slot.word().is_absent()).count();
+        assert!(left.len() - deleted == 100 && deleted < 3 * 1_000 / 8, "{deleted} of {}", left.len());
+        let Lookup::Nothing(look) = tree.find(&from) else { panic!("row 0 is purged") };
+        assert!(look.floor > Tick::NEVER, "a row that is inserted again must be later than its deletion");
     }
 }
