@@ -211,8 +211,10 @@ impl<'c> Locks<'c> {
             slot.set_word(version(payload.is_none()));
         }
         self.held.iter().filter(|held| held.change.is_none()).for_each(|held| held.slot.set_word(held.seen));
-        self.held.clear();
         self.is_recorded = false;
+        let held = std::mem::take(&mut self.held);
+        let deleted = held.iter().filter_map(|held| held.change.as_ref()).filter(|change| change.payload.is_none());
+        deleted.for_each(|change| change.tree.tidy(self.core, &change.key));
     }
 
     /// The slots that change, with the new rows.

@@ -362,8 +362,20 @@ impl Tree {
             leaves.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back().expect("the first leaf");
         let leaf = leaf.clone();
         let mut rows = lock(&leaf.rows);
-        rows.touch();
+        self.purge(core, &leaf, &mut rows);
         let Rows { slots, floor, purged, .. } = &mut *rows;
+        if slots.len() >= self.leaf_rows_max {
+            let upper = slots.split_off(slots.len() / 2);
+            let (low, upper) = (upper[0].0.to_vec(), Leaf::new(upper, *floor));
+            lock(&upper.rows).purged = *purged;
+            leaves.insert(low, upper);
+        }
+    }
+
+    /// Takes the deleted rows out of a leaf. Their slots stay locked for ever.
+    fn purge(&self, core: &Core, leaf: &Leaf, rows: &mut Rows) {
+        rows.touch();
+        let Rows { slots, floor, purged, .. } = rows;
         slots.retain(|(_, slot)| {
             let word = slot.word();
             let locks = || planted::active("engine-stale-slot") || slot.try_lock(word);
@@ -375,12 +387,20 @@ impl Tree {
         });
         *purged = core.memory.flushed_anywhere();
         leaf.change();
-        if slots.len() >= self.leaf_rows_max {
-            let upper = slots.split_off(slots.len() / 2);
-            let (low, upper) = (upper[0].0.to_vec(), Leaf::new(upper, *floor));
-            lock(&upper.rows).purged = *purged;
-            leaves.insert(low, upper);
-        }
+    }
+
+    /// Takes the deleted rows out of the leaf of `key`, which was deleted, if they are a quarter of what it may hold.
+    ///
+    /// A queue inserts at its end and deletes at its beginning, where no insert ever needs the room. Without this its
+    /// readers would pass all rows that were ever deleted.
+    pub fn tidy(&self, core: &Core, key: &[u8]) {
+        self.with_leaf(key, |leaf, rows| {
+            let may_go = |word: RowWord| word.state() == RowState::Absent && core.may_purge(word);
+            let absent = rows.slots.iter().filter(|(_, slot)| may_go(slot.word())).count();
+            if absent >= (self.leaf_rows_max / 4).max(2) {
+                self.purge(core, leaf, rows);
+            }
+        });
     }
 
     /// The rows of the range from `from` to before `to` in its first leaf.
@@ -454,5 +474,38 @@ fn lock_slot(slot: Arc<Slot>) -> Taken {
             _ if slot.try_lock(seen) => return Taken::Locked(slot, seen),
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestone_pmem::{DomainChoice, PoolOptions};
+
+    use super::*;
+    use crate::{Database, DatabaseOptions, Result, Schema, Type, row};
+
+    #[test]
+    fn a_queue_does_not_keep_its_deleted_rows() -> Result<()> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+        let options = DatabaseOptions {
+            pool,
+            log_bytes: 1 << 20,
+            segment_bytes: 1 << 16,
+            leaf_rows_max: 16,
+            ..DatabaseOptions::default()
+        };
+        let db = Database::open_with(folder.path().join("a.pool"), &options)?;
+        let queue = db.create_table(&Schema::new("queue").column("k", Type::U64).key(["k"]))?;
+        (0..1_000_u64).try_for_each(|key| db.update(|tx| queue.put(tx, &row![key])))?;
+        // No insert ever comes near the beginning again.
+        (0..900_u64).try_for_each(|key| db.update(|tx| queue.delete(tx, &row![key]).map(|_| ())))?;
+        let left = queue.tree.slots_between(&[], None);
+        // At most three deleted rows for each of the leaves, which were half full.
+        let deleted = left.iter().filter(|slot| slot.word().is_absent()).count();
+        assert!(left.len() - deleted == 100 && deleted < 3 * 1_000 / 8, "{deleted} of {}", left.len());
+        let Lookup::Nothing(look) = queue.tree.find(&0_u64.to_be_bytes()) else { panic!("row 0 is purged") };
+        assert!(look.floor > Tick::NEVER, "a row that is inserted again must be later than its deletion");
+        Ok(())
     }
 }
