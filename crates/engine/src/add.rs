@@ -9,13 +9,13 @@ impl Table {
     /// Adds `amount` to the integer column called `column` of the row with this key. A null stays
     /// null.
     ///
-    /// This reads the row and replaces it, so two transactions that add to one row conflict as any other two, and one of
-    /// them runs again. Its record has the bytes of the column alone where that is shorter: see
+    /// This reads the row and replaces it, so two transactions that add to one row conflict as any other two, and one
+    /// of them runs again. Its record has the bytes of the column alone where that is shorter: see
     /// [`DatabaseOptions::deltas`](crate::DatabaseOptions::deltas).
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is no such row; [`Error::Overflow`]; [`Error::WrongType`] for a column that holds no
-    /// integers; [`Error::NoColumn`], also for a column of the key. Others as [`update`](Table::update).
+    /// [`Error::NotFound`] if there is no such row; [`Error::Overflow`]; [`Error::WrongType`] for a column that holds
+    /// no integers; [`Error::NoColumn`], also for a column of the key. Others as [`update`](Table::update).
     ///
     /// ```
     /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, row};

@@ -1,8 +1,8 @@
 //! The commit of a transaction with changes.
 //!
 //! 1. *Encode* the record and reserve room in the log of a writer. No lock is held, so a full log is an error like any
-//!    other ([`lodestone_wal::LogWriter::reserve`]). A row may be a delta to its present version (`delta.rs`). If another
-//!    commit replaces that before step 2, the record is encoded again, without deltas.
+//!    other ([`lodestone_wal::LogWriter::reserve`]). A row may be a delta to its present version (`delta.rs`). If
+//!    another commit replaces that before step 2, the record is encoded again, without deltas.
 //! 2. *Claim and lock*, in the order of the keys: a key without a slot gets one, which is locked. Another slot is
 //!    locked at the version that it has. A locked one is a conflict. A pending one is waited for: its transaction has
 //!    only its fence before it. So no thread waits for one that waits.

@@ -227,8 +227,8 @@ impl Database {
         Tx::new(self.core.clone())
     }
 
-    /// Runs `body` as a transaction until it commits. On success all its changes are durable, on error none happened. The
-    /// option [`durability`](DatabaseOptions::durability) can say otherwise.
+    /// Runs `body` as a transaction until it commits. On success all its changes are durable, on error none happened.
+    /// The option [`durability`](DatabaseOptions::durability) can say otherwise.
     /// `body` may run several times. It always sees a state that was committed as a whole. It must not keep values that
     /// a failed attempt read.
     ///

@@ -17,25 +17,27 @@
 //!
 //! 1. A commit reads its epoch while it has the row locked. So the epochs of `v1, v2, ..` never fall. (All of this life
 //!    are above the cut of a checkpoint of an earlier life.)
-//! 2. The image of `C` has some `vi`, and all commits of epochs up to `e` are in it (`rounds.rs`). So each version after
-//!    `vi` has an epoch above `e`. It may have been written while commits went on: `vi` may itself be above the cut.
+//! 2. The image of `C` has some `vi`, and all commits of epochs up to `e` are in it (`rounds.rs`). So each version
+//!    after `vi` has an epoch above `e`. It may have been written while commits went on: `vi` may itself be above the
+//!    cut.
 //! 3. The records of epochs above `e` are not below the cut (`cuts.rs`). So every record after `vi` is in the log, and
 //!    it is the record of `v(i+1)` that builds on `vi`, and so on to the newest one.
-//! 4. If `vi` is a deletion, the image says nothing about the row, and deltas before `vi` may be in the log without their
-//!    bases. Then the record of `vi` is there as well: the records below a cut are closed under dependency, and an image
-//!    has settled versions only. So these deltas are earlier than the newest whole version, and are not looked at.
+//! 4. If `vi` is a deletion, the image says nothing about the row, and deltas before `vi` may be in the log without
+//!    their bases. Then the record of `vi` is there as well: the records below a cut are closed under dependency, and
+//!    an image has settled versions only. So these deltas are earlier than the newest whole version, and are not looked
+//!    at.
 //! 5. A delta is appended after its base is settled: no row is locked while it is pending, and then its record is
 //!    persistent. In group commit both are in one record, or the base is in an earlier one.
-//! 6. The damaged newer one of two checkpoints takes its images and its cut with it. The log is kept from the cut of the
-//!    older one, and these points hold for that.
+//! 6. The damaged newer one of two checkpoints takes its images and its cut with it. The log is kept from the cut of
+//!    the older one, and these points hold for that.
 //!
-//! The tick of `vi` must be the one that the delta names. An open gives all rows the first tick of its life, and a later
-//! image of an unchanged row has that tick, while the image that recovery finds may have the one before. So versions of
-//! an earlier life are no base. The cost is one whole row for each row that a life changes.
+//! The tick of `vi` must be the one that the delta names. An open gives all rows the first tick of its life, and a
+//! later image of an unchanged row has that tick, while the image that recovery finds may have the one before. So
+//! versions of an earlier life are no base. The cost is one whole row for each row that a life changes.
 //!
-//! This rests on images that are written anew. If rows of a page were written in place, a crash could tear one, and only
-//! a whole row in the log would mend it: then the base of each delta would have to be in the log as well, so the last
-//! whole record of the row had to be above the newest cut.
+//! This rests on images that are written anew. If rows of a page were written in place, a crash could tear one, and
+//! only a whole row in the log would mend it: then the base of each delta would have to be in the log as well, so the
+//! last whole record of the row had to be above the newest cut.
 
 use std::collections::BTreeMap;
 
@@ -84,8 +86,8 @@ pub fn encode(core: &Core, state: &State, record: &mut Record, may_delta: bool) 
     Ok(bases)
 }
 
-/// Writes the delta to `payload` of the row with `key`, and returns the version that it builds on. `None` if there is no
-/// base, or no gain.
+/// Writes the delta to `payload` of the row with `key`, and returns the version that it builds on. `None` if there is
+/// no base, or no gain.
 fn find(core: &Core, tree: &Tree, key: &[u8], payload: &[u8], delta: &mut Vec<u8>) -> Option<RowWord> {
     // Not worth a look.
     if payload.len() < BASE_BYTES + RANGE_HEAD_BYTES + 8 {

@@ -1,26 +1,26 @@
 //! Group commit by epochs, as Silo and DBX do it: the baseline of paper 3 (section 2.1, figures 2 and 3).
 //!
-//! 1. A commit locks, reads the *epoch*, validates, and takes a tick. Its entries go to a buffer of its writer, in DRAM.
-//!    Then its changes are visible and live. It has no fence.
+//! 1. A commit locks, reads the *epoch*, validates, and takes a tick. Its entries go to a buffer of its writer, in
+//!    DRAM. Then its changes are visible and live. It has no fence.
 //! 2. The logger *closes* the epoch at each interval: it raises the epoch, and waits for the commits that may have read
 //!    the old one.
 //! 3. It collects the buffers of the closed epoch into *one record*, streams that to its log, and fences once.
 //! 4. The epoch is durable. All that wait for it are told.
 //!
 //! A record counts when all of it is there (`lodestone_wal`). So an epoch survives as a whole or not at all, and its
-//! record is its own mark. The paper's loggers write a record for each transaction, and a mark after them. In the record
-//! an entry names the tick of each transaction, so recovery does the same with both kinds.
+//! record is its own mark. The paper's loggers write a record for each transaction, and a mark after them. In the
+//! record an entry names the tick of each transaction, so recovery does the same with both kinds.
 //!
 //! Invariants:
-//! - a commit that builds on another one, or overwrites it, has its epoch or a later one: it reads the epoch when it has
-//!   all its locks, and before it validates;
+//! - a commit that builds on another one, or overwrites it, has its epoch or a later one: it reads the epoch when it
+//!   has all its locks, and before it validates;
 //! - an answer waits for the epochs of the writers whose versions it has seen;
 //! - a checkpoint counts when all that its images may have seen is durable ([`Group::flush`]);
 //! - each commit is *admitted* before it takes locks: then the log has room for it, and the logger never waits for a
 //!   checkpoint, while a checkpoint may wait for the logger.
 //!
-//! Any thread may close an epoch, one at a time does. Where runs must repeat exactly (traced memory, schedules) there is
-//! no logger thread: a thread that waits for an epoch closes it.
+//! Any thread may close an epoch, one at a time does. Where runs must repeat exactly (traced memory, schedules) there
+//! is no logger thread: a thread that waits for an epoch closes it.
 
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;

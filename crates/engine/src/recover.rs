@@ -3,8 +3,8 @@
 //! 1. The images of the newest checkpoint are read, then every log from the position of the older checkpoint. Of each
 //!    row the change with the largest tick counts, whatever the order in which they are read: ticks of a row rise with
 //!    its versions. There is no undo. The records before the position are closed under dependency: a row that was
-//!    deleted there does not come back by a record after it. Deltas are sorted by their ticks, and applied when all else
-//!    is read (`delta.rs`).
+//!    deleted there does not come back by a record after it. Deltas are sorted by their ticks, and applied when all
+//!    else is read (`delta.rs`).
 //! 2. A crashed life ends. Its record in the table of lives names no writer: records certify themselves.
 //! 3. A new life begins, whose ticks are above all that may be in the logs.
 //! 4. Logs that end with a record of the crashed life are marked: from now on damage to it is named.

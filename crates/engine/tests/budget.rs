@@ -63,8 +63,8 @@ fn text(bytes: usize) -> String {
 
 #[test]
 fn a_delta_has_the_bytes_that_changed() -> Result<()> {
-    // A row of 650 bytes, of which 18 change. Whole: 12 of head, 8 of key, 650, to a multiple of 8: 672. As a delta: 12,
-    // 8, 8 of base, 4 of range, 18: 56. A record: 24 more, to a multiple of 64.
+    // A row of 650 bytes, of which 18 change. Whole: 12 of head, 8 of key, 650, to a multiple of 8: 672. As a delta:
+    // 12, 8, 8 of base, 4 of range, 18: 56. A record: 24 more, to a multiple of 64.
     let row = |id: i64, change: &str| row![id, [&text(300)[..], change, &text(327)].concat()];
     let bytes = record_bytes(&["r (k i64, v text) key (k)"], &[(0, row(1, &text(18)))], |tx, tables| {
         tables[0].update(tx, &row(1, &"y".repeat(18)))

@@ -1,4 +1,4 @@
-//! Deltas: rows come back from them, through lives, checkpoints and damage, whoever wrote which version.
+//! Deltas: rows come back from them, through lives, checkpoints and damage, by several writers.
 
 mod common;
 

@@ -147,8 +147,8 @@ impl Record {
         Ok(())
     }
 
-    /// Adds the changes in `other` as those of the transaction of `tick`. So one record has several transactions, all of
-    /// them or none.
+    /// Adds the changes in `other` as those of the transaction of `tick`. So one record has several transactions, all
+    /// of them or none.
     ///
     /// # Errors
     /// As [`put`](Self::put).
