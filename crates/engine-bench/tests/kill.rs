@@ -36,7 +36,8 @@ fn work_for_ever(path: &Path, domain: DomainChoice, seed: u64) -> Outcome {
                         }
                     }
                 };
-                eprintln!("thread {number}: {:?}", work());
+                let end = format!("thread {number}: {:?}\n", work());
+                let _ = std::io::stderr().lock().write_all(end.as_bytes());
                 std::process::abort();
             });
         }
