@@ -1,4 +1,5 @@
-//! Planted bugs of long values: pieces that no row names any more, and a piece that is missing. A check finds them, and none in the clean tree.
+//! Planted bugs of long values: pieces that no row names any more, and a piece that is missing. A check finds them, and
+//! none in the clean tree.
 //!
 //! One test: a bug is planted for the whole process.
 
