@@ -39,6 +39,15 @@ pub struct Described {
     pub fields: Vec<FieldOf>,
     /// Numbers in `fields`.
     pub key: Vec<usize>,
+    pub indexes: Vec<DescribedIndex>,
+}
+
+/// An index of the table.
+pub struct DescribedIndex {
+    pub name: String,
+    /// Numbers in `fields`.
+    pub columns: Vec<usize>,
+    pub is_unique: bool,
 }
 
 /// The attributes of the struct.
@@ -77,18 +86,19 @@ impl Described {
             return Err(Error::new(extra.span(), help));
         }
         let key = numbers_of(&fields, &key, "key")?;
-        for index in &attributes.indexes {
-            numbers_of(&fields, &index.fields, "index")?;
-        }
-        if let Some(index) = attributes.indexes.first() {
-            let kind = if index.is_unique { "unique" } else { "index" };
-            let help = format!("indexes: not in this version; leave `{kind}({}(..))` out", index.name);
-            return Err(Error::new(index.name.span(), help));
+        let mut indexes: Vec<DescribedIndex> = Vec::new();
+        for Index { name, fields: named, is_unique } in &attributes.indexes {
+            let columns = numbers_of(&fields, named, "index")?;
+            let text = name.unraw().to_string();
+            if indexes.iter().any(|other| other.name == text) {
+                return Err(Error::new(name.span(), format!("two indexes are called `{text}`: rename one")));
+            }
+            indexes.push(DescribedIndex { name: text, columns, is_unique: *is_unique });
         }
         let table = attributes.table.map_or_else(|| snake_case(&input.ident.unraw().to_string()), |name| name.value());
         verify_name("table", &table, input.ident.span())?;
         let library = attributes.library.map_or_else(|| library_path("lodestone-engine", "engine"), Ok)?;
-        Ok(Self { ident: input.ident.clone(), table, library, fields, key })
+        Ok(Self { ident: input.ident.clone(), table, library, fields, key, indexes })
     }
 }
 
@@ -276,8 +286,8 @@ mod tests {
             ("#[row(key(b))] struct A { a: u64, #[row(skip)] b: u64 }", "called `b`: the key names fields, of `a`"),
             ("#[row(key(a, a))] struct A { a: u64 }", "names `a` twice"),
             ("#[row(key(a, b, c, d, e, f, g, h, i))] struct A { a: u64 }", "at most 8 columns"),
-            ("#[row(key(a), index(by_b(b)))] struct A { a: u64, b: u64 }", "indexes: not in this version"),
-            ("#[row(key(a), unique(by_b(b)))] struct A { a: u64, b: u64 }", "indexes: not in this version"),
+            ("#[row(key(a), index(i(b)), unique(i(a)))] struct A { a: u64, b: u64 }", "two indexes are called `i`"),
+            ("#[row(key(a), index(i(b, b)))] struct A { a: u64, b: u64 }", "names `b` twice"),
             ("#[row(key(a), index(by_b(c)))] struct A { a: u64, b: u64 }", "the index names fields, of `a`, `b`"),
             ("#[row(key(a), placement = memory)] struct A { a: u64 }", "expected `table = "),
             ("#[row(key(a))] struct A { #[row(key)] a: u64 }", "expected `name = "),

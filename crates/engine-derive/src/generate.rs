@@ -4,11 +4,11 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::ext::IdentExt;
 
-use crate::attributes::{Described, FieldOf};
+use crate::attributes::{Described, DescribedIndex, FieldOf};
 
 /// The implementation of `TypedRow`, and the constants of the columns.
 pub fn code(described: &Described) -> TokenStream {
-    let Described { ident, table, library, fields, key } = described;
+    let Described { ident, table, library, fields, key, indexes } = described;
     let columns = || fields.iter().filter(|field| !field.is_skipped);
     let names: Vec<&str> = columns().map(|column| column.name.as_str()).collect();
     let kinds: Vec<_> = columns().map(|column| &column.field.ty).collect();
@@ -20,6 +20,15 @@ pub fn code(described: &Described) -> TokenStream {
         [one] => quote! { #one },
         _ => quote! { (#(#key_kinds),*) },
     };
+    let indexes = indexes.iter().map(|DescribedIndex { name, columns, is_unique }| {
+        let columns = columns.iter().map(|number| &fields[*number].name);
+        let make = if *is_unique {
+            quote! { unique }
+        } else {
+            quote! { index }
+        };
+        quote! { .#make(#name, [#(#columns),*]) }
+    });
     let reads = fields.iter().map(|FieldOf { ident, name, is_skipped, .. }| match is_skipped {
         false => quote! { #ident: values.next(#name)? },
         true => quote! { #ident: ::core::default::Default::default() },
@@ -44,7 +53,7 @@ pub fn code(described: &Described) -> TokenStream {
             const TABLE: &'static str = #table;
 
             fn schema() -> #library::Schema {
-                #library::Schema::new(#table) #(.column_of::<#kinds>(#names))* .key([#(#key_names),*])
+                #library::Schema::new(#table) #(.column_of::<#kinds>(#names))* .key([#(#key_names),*]) #(#indexes)*
             }
 
             fn to_row(&self) -> #library::Row {

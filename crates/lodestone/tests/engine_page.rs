@@ -6,7 +6,10 @@
 
 // page: use
 use lodestone::Database;
-use lodestone::engine::{Date, Decimal, Error, OrCancel, Row, TableOf, TypedRow, row};
+use lodestone::engine::{
+    Date, Decimal, Error, FeedStart, Index, Isolation, OrCancel, Row, Schema, TableOf, TypedRow, row,
+};
+use lodestone::pmem::CopyOptions;
 // end
 use lodestone::engine::DatabaseOptions;
 use lodestone::{Domain, PoolOptions, Store};
@@ -169,6 +172,45 @@ fn large((db, _, orders): &Opened) -> lodestone::Result<()> {
     Ok(())
 }
 
+fn indexes((db, ..): &Opened) -> lodestone::Result<()> {
+    // page: indexes
+    let users: Schema =
+        "users (id u64, town text, mail text null) key (id) index by_town (town) unique by_mail (mail)".parse()?;
+    let users = db.create_table(&users)?;
+    db.update(|tx| {
+        users.insert(tx, &row![1_u64, "Oslo", "a@example.org"])?;
+        users.insert(tx, &row![2_u64, "Oslo", None::<&str>])
+    })?;
+    let by_town = users.index("by_town")?;
+    let count = db.update(|tx| Ok(by_town.range(tx, row!["Oslo"]..=row!["Oslo"])?.count()))?;
+    assert_eq!(count, 2);
+    let users = db.create_index("users", &Index::new("by_both", ["town", "id"]))?; // with entries for all rows
+    // end
+    // page: snapshots
+    let before = db.snapshot()?;
+    db.update(|tx| users.delete(tx, &row![1_u64]).map(|_| ()))?;
+    assert_eq!(users.range(&before, ..)?.count(), 2); // as it was, however long this takes
+    let count = db.update_with(Isolation::ReadCommitted, |tx| Ok(users.range(tx, ..)?.count()))?;
+    assert_eq!(count, 1);
+    let ticket = db.update_async(|tx| users.delete(tx, &row![2_u64]))?; // ordered, and visible to others
+    ticket.durable()?; // or `ticket.await`
+    // end
+    // page: feed
+    let mut feed = db.feed(&FeedStart::Now)?;
+    db.update(|tx| users.put(tx, &row![3_u64, "Bern", None::<&str>]))?;
+    let batch = feed.next_batch()?;
+    for transaction in &batch.transactions {
+        for change in &transaction.changes {
+            println!("{} {}: {:?}", change.table, change.key, change.row);
+        }
+    }
+    let position = batch.position.to_string(); // go on from here, also in another process
+    db.backup("monday.pool", &CopyOptions::default())?; // while others write
+    // end
+    assert!(!position.is_empty());
+    Ok(())
+}
+
 fn checkpoint((db, ..): &Opened) -> lodestone::Result<()> {
     // page: checkpoint
     let written = db.checkpoint()?;
@@ -215,6 +257,7 @@ fn the_program_of_the_page_runs() -> lodestone::Result<()> {
     explicit(&opened)?;
     errors(&opened)?;
     large(&opened)?;
+    indexes(&opened)?;
     checkpoint(&opened)?;
     let before = opened.0.update(|tx| opened.1.scan(tx)?.collect::<Result<Vec<_>, _>>())?;
     drop(opened);

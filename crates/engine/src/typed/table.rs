@@ -10,6 +10,7 @@ use crate::table::Table;
 use crate::tx::Tx;
 use crate::typed::TypedRow;
 use crate::typed::key::{KeyFor, KeyPart, KeyRange, row_of};
+use crate::value::{Row, Value};
 
 /// A table whose rows are structs: see [`TypedRow`]. It is cheap to clone, and any number of threads may use it, each
 /// in its own transactions.
@@ -190,6 +191,49 @@ impl<R: TypedRow> TableOf<R> {
     pub fn prefix<'t, Q: KeyPart<R::Key> + ?Sized>(&'t self, tx: &'t Tx, columns: &Q) -> Result<RowsOf<'t, R>> {
         let columns = row_of(columns);
         Ok(RowsOf { rows: self.table.range(tx, columns.clone()..=columns)?, types: PhantomData })
+    }
+
+    /// The rows with these values of the first columns of the index called `index`, in the order of its columns. A
+    /// unique index has at most one row for all of its columns, unless one is null.
+    ///
+    /// # Errors
+    /// [`Error::NoIndex`](crate::Error::NoIndex); as [`TableIndex::range`](crate::TableIndex::range).
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Row, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    ///
+    /// #[derive(Debug, PartialEq, Row)]
+    /// #[row(table = "users", key(id), index(by_town(town)), unique(by_mail(mail)))]
+    /// struct User {
+    ///     id: u64,
+    ///     town: String,
+    ///     mail: Option<String>,
+    /// }
+    ///
+    /// let db = Database::open_with(&path, &options)?;
+    /// let users = db.table_of::<User>()?;
+    /// let user = |id, mail: Option<&str>| User { id, town: "Oslo".into(), mail: mail.map(Into::into) };
+    /// db.update(|tx| {
+    ///     users.insert(tx, &user(1, Some("a@example.org")))?;
+    ///     users.insert(tx, &user(2, None))?;
+    ///     assert_eq!(users.by_index(tx, "by_town", &row!["Oslo"])?.len(), 2);
+    ///     assert_eq!(users.by_index(tx, "by_mail", &row!["a@example.org"])?, [user(1, Some("a@example.org"))]);
+    ///     Ok(())
+    /// })?;
+    /// let again = db.update(|tx| users.insert(tx, &user(3, Some("a@example.org"))));
+    /// assert!(matches!(again, Err(Error::Duplicate { index: Some(index), .. }) if index == "by_mail"));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn by_index(&self, tx: &Tx, index: &str, values: &[Value]) -> Result<Vec<R>> {
+        let (index, values) = (self.table.index(index)?, Row(values.to_vec()));
+        let rows = index.range(tx, values.clone()..=values)?;
+        rows.map(|row| R::from_row(row?)).collect()
     }
 
     /// All rows, in the order of their keys.
