@@ -1,6 +1,6 @@
 //! Links the system's RocksDB, SQLite and libpmemobj (Debian: librocksdb-dev, libsqlite3-dev, libpmemobj-dev;
-//! `setup.sh` installs them), and compiles the structures on libpmemobj, which are written in C. The sources of the libraries are
-//! not compiled.
+//! `setup.sh` installs them), and compiles the structures on libpmemobj, which are written in C. The sources of the
+//! libraries are not compiled.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
