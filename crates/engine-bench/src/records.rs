@@ -23,7 +23,7 @@ use crate::environment;
 /// let spec = Spec { records: 500, operations: 500, ..Spec::new(Workload::F) };
 /// Runner::new(&records, &spec).load()?;
 /// assert_eq!(Runner::new(&records, &spec).verify_reads(true).run()?.missing, 0);
-/// # Ok::<(), lodestone_workload::engine::EngineError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct DatabaseRecords {

@@ -35,7 +35,7 @@ use crate::environment;
 /// load(&tables, &bank, 1, 1)?;
 /// let outcome = run(&tables, &bank, &Plan::new(2, Length::Operations(200)), 1)?;
 /// assert!(verify(&tables, &bank, outcome.tally.effect)?.is_empty());
-/// # Ok::<(), lodestone_workload::engine::EngineError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct DatabaseTables {
