@@ -25,10 +25,12 @@ struct Cost {
     bytes: u64,
 }
 
-fn loaded<L: Workload>(path: &Path, workload: &L) -> Result<DatabaseTables> {
+/// `deltas`: whether records have the bytes that changed, or whole rows.
+fn loaded<L: Workload>(path: &Path, workload: &L, deltas: bool) -> Result<DatabaseTables> {
     let (domain, size_bytes) = (DomainChoice::DaxEmulated, 256 << 20);
     let pool = PoolOptions { domain, size_bytes, ..PoolOptions::default() };
-    let options = DatabaseOptions { pool, log_bytes: 64 << 20, segment_bytes: 16 << 20, ..DatabaseOptions::default() };
+    let options =
+        DatabaseOptions { pool, log_bytes: 64 << 20, segment_bytes: 16 << 20, deltas, ..DatabaseOptions::default() };
     let engine = open(path, &options, L::TABLES)?;
     load(&engine, workload, 1, 1)?;
     Ok(engine)
@@ -68,12 +70,21 @@ impl Transaction for Get {
     }
 }
 
-#[test]
-fn tpcc_fences_once_and_its_records_are_small() -> Result<()> {
+/// Bytes of records.
+struct Records {
+    /// The largest of an order of ten lines.
+    of_ten: u64,
+    /// The largest by class of transaction.
+    largest: [u64; 5],
+    /// Of half of the payments, at most. One in ten changes 500 bytes of text.
+    payment_p50: u64,
+}
+
+fn tpcc_records(deltas: bool) -> Result<Records> {
     let folder = tempfile::tempdir().expect("a folder");
     let scale = TpcC { items: 500, customers: 60, ..TpcC::new(1) };
-    let engine = loaded(&folder.path().join("a.pool"), &scale)?;
-    let (mut orders, mut largest) = (Vec::new(), [0; 5]);
+    let engine = loaded(&folder.path().join("a.pool"), &scale, deltas)?;
+    let (mut orders, mut payments, mut largest) = (Vec::new(), Vec::new(), [0; 5]);
     costs(&engine, &scale, 3_000, |done, cost| {
         let changes = !done.is_cancelled && done.class != 2 && done.class != 4;
         let expected = if changes { 1 } else { 0 };
@@ -82,6 +93,9 @@ fn tpcc_fences_once_and_its_records_are_small() -> Result<()> {
         assert!(cost.fences == expected || is_idle && cost.fences == 0, "{done:?}: {cost:?}");
         assert_eq!(cost.bytes == 0, cost.fences == 0, "{done:?}: {cost:?}");
         largest[done.class] = largest[done.class].max(cost.bytes);
+        if done.class == 1 {
+            payments.push(cost.bytes);
+        }
         if let (0, Some((_, key))) = (done.class, done.receipt) {
             orders.push((key, cost.bytes));
         }
@@ -96,8 +110,20 @@ fn tpcc_fences_once_and_its_records_are_small() -> Result<()> {
         assert!(bytes <= most, "{lines} lines: {bytes} bytes, at most {most}");
         of_ten = of_ten.max(if lines == 10 { bytes } else { 0 });
     }
+    payments.sort_unstable();
+    Ok(Records { of_ten, largest, payment_p50: payments[payments.len() / 2] })
+}
+
+#[test]
+fn tpcc_fences_once_and_its_records_are_small() -> Result<()> {
+    let Records { of_ten, largest, .. } = tpcc_records(false)?;
     assert!((3_700..=4_352).contains(&of_ten), "an order of ten lines: {of_ten} bytes");
     assert!((900..=1_088).contains(&largest[1]), "a payment: {largest:?}");
+    assert_eq!([largest[2], largest[4]], [0, 0], "transactions that only read");
+    let Records { of_ten, largest, payment_p50 } = tpcc_records(true)?;
+    assert!((1_200..=1_408).contains(&of_ten), "an order of ten lines, with deltas: {of_ten} bytes");
+    assert!((192..=256).contains(&payment_p50), "half of the payments, with deltas: {payment_p50} bytes");
+    assert!(largest[3] <= 6_080, "a delivery, with deltas: {largest:?}");
     assert_eq!([largest[2], largest[4]], [0, 0], "transactions that only read");
     Ok(())
 }
@@ -106,16 +132,20 @@ fn tpcc_fences_once_and_its_records_are_small() -> Result<()> {
 fn tpcb_fences_once() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let scale = TpcB { branches: 2, accounts_per_branch: 100 };
-    let engine = loaded(&folder.path().join("a.pool"), &scale)?;
+    let engine = loaded(&folder.path().join("a.pool"), &scale, false)?;
     // Three rows of 100 bytes and one of 50, with 17 bytes of head and key each or 25, to multiples of 8: 440.
-    costs(&engine, &scale, 200, |done, cost| assert_eq!(cost, Cost { fences: 1, bytes: 512 }, "{done:?}"))
+    costs(&engine, &scale, 200, |done, cost| assert_eq!(cost, Cost { fences: 1, bytes: 512 }, "{done:?}"))?;
+    let engine = loaded(&folder.path().join("b.pool"), &scale, true)?;
+    costs(&engine, &scale, 200, |done, cost| {
+        assert!(cost.fences == 1 && (192..=256).contains(&cost.bytes), "with deltas: {done:?}: {cost:?}");
+    })
 }
 
 #[test]
 fn smallbank_fences_once_and_reading_costs_nothing() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let scale = SmallBank::new(500);
-    let engine = loaded(&folder.path().join("a.pool"), &scale)?;
+    let engine = loaded(&folder.path().join("a.pool"), &scale, true)?;
     costs(&engine, &scale, 1_000, |done, cost| {
         // A row: 40 bytes.
         let bytes = match done.class {

@@ -16,12 +16,10 @@ const AFTER_HELP: &str = "\
 Examples:
   lodestone db feed shop.pool
   lodestone db feed shop.pool > changes.jsonl
-  lodestone db feed shop.pool \
-    --after \"$(tail -n 1 changes.jsonl | jq -r .position)\"
 
 Each line is a committed transaction: its changes with table, key, and the row
 after it, or null when it was deleted. The lines are in an order of their effects.
-The last line is the position to go on from. The logs keep the transactions since
+The last line is the position to go on from with --after. The logs keep the transactions since
 the last checkpoint but one; a position before that is refused. A program follows
 the changes as they happen with `Database::feed`.";
 

@@ -35,7 +35,17 @@ enum IndexCommand {
     Drop(DropArgs),
 }
 
+const ADD_HELP: &str = "\
+Examples:
+  lodestone db index add shop.pool accounts 'index by_owner (owner)'
+  lodestone db index add shop.pool accounts 'unique by_mail (mail)'";
+
+const DROP_HELP: &str = "\
+Examples:
+  lodestone db index drop shop.pool accounts by_owner";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = ADD_HELP)]
 struct AddArgs {
     #[command(flatten)]
     db: DbArgs,
@@ -50,6 +60,7 @@ struct AddArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = DROP_HELP)]
 struct DropArgs {
     #[command(flatten)]
     db: DbArgs,

@@ -14,9 +14,10 @@ const AFTER_HELP: &str = "\
 Examples:
   lodestone db schema shop.pool
   lodestone db schema shop.pool accounts --json
-  lodestone db create new.pool \"$(lodestone db schema shop.pool accounts)\"
 
-A schema is one line, in the form that `lodestone db create` takes.";
+A schema is one line, in the form that `lodestone db create` takes. So this makes
+the same table elsewhere:
+  lodestone db create new.pool \"$(lodestone db schema shop.pool accounts)\"";
 
 /// Arguments of `lodestone db schema`.
 #[derive(Debug, clap::Args)]
