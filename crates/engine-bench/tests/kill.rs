@@ -20,7 +20,6 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 const CHILD: &str = "tpcc_keeps_its_conditions_and_its_promises_when_it_is_killed";
 const THREADS: usize = 6;
 
-#[expect(clippy::print_stderr, reason = "a child that ends by itself says why")]
 fn work_for_ever(path: &Path, domain: DomainChoice, seed: u64) -> Outcome {
     let engine = open(path, &options(domain), TpcC::TABLES)?;
     thread::scope(|scope| {
