@@ -11,7 +11,7 @@
 //! | `#[row(name = "..")]` on a field | the name of the column, the field's own otherwise |
 //! | `#[row(skip)]` on a field | no column; a row that is read has the default value there |
 //!
-//! 1. `attributes` reads the struct into [`Described`] and refuses what makes no sense, with the cure.
+//! 1. `attributes` reads the struct into `Described` and refuses what makes no sense, with the cure.
 //! 2. `generate` writes the code. It names the library by the path under which the user's crate reaches it.
 
 mod attributes;

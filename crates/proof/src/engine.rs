@@ -91,7 +91,7 @@ pub enum Step {
     CutCheckpoint,
 }
 
-/// The rows by table and key. Its index is [`ENTRIES`].
+/// The rows by table and key. Its index has a number of its own.
 pub type View = BTreeMap<(usize, u64), i64>;
 
 /// In place of a table: the entries of the index, by value and key.
