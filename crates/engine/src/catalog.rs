@@ -150,7 +150,7 @@ pub fn drop_table(catalog: &Table, tx: &Tx, name: &str) -> Result<Vec<u32>> {
     Ok(found.trees())
 }
 
-/// Gives the table another name.
+/// Renames the table.
 pub fn rename_table(catalog: &Table, tx: &Tx, from: &str, to: &str) -> Result<()> {
     must_find(catalog, tx, from)?;
     Schema { name: to.into(), ..must_find(catalog, tx, from)?.schema }.layout()?;
@@ -191,7 +191,7 @@ pub fn drop_index(catalog: &Table, tx: &Tx, table: &str, index: &str) -> Result<
     Ok(found.trees[number])
 }
 
-/// Gives the table's row another version: handles that do not know its indexes are refused from now on.
+/// Writes the table's row again, so that it has another version: handles that do not know its indexes are refused from now on.
 fn touch(catalog: &Table, tx: &Tx, table: &str) -> Result<()> {
     let row = catalog.get(tx, &crate::row![table, NO_NAME])?.ok_or_else(|| Error::NoTable { table: table.into() })?;
     catalog.update(tx, &row)

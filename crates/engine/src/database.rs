@@ -297,7 +297,7 @@ impl Database {
     }
 
     /// Removes the table with all its rows and indexes. Durable on return. Handles on it return
-    /// [`Error::TableChanged`] from now on. The next checkpoint gives the space back.
+    /// [`Error::TableChanged`] from now on. The next checkpoint frees the space.
     ///
     /// # Errors
     /// [`Error::NoTable`]; as [`update`](Self::update).
@@ -329,7 +329,7 @@ impl Database {
         Ok(())
     }
 
-    /// Gives the table another name. Durable on return. Handles on it return [`Error::TableChanged`] from now on.
+    /// Renames the table. Durable on return. Handles on it return [`Error::TableChanged`] from now on.
     ///
     /// # Errors
     /// [`Error::NoTable`]; [`Error::TableExists`]; [`Error::BadSchema`] for a name that no table can have; as

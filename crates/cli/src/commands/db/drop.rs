@@ -12,8 +12,7 @@ const DROP_HELP: &str = "\
 Examples:
   lodestone db drop shop.pool accounts --yes
 
-The table goes with all its rows and indexes. The next checkpoint gives the space
-back.";
+The table goes with all its rows and indexes. The next checkpoint frees the space.";
 
 const RENAME_HELP: &str = "\
 Examples:
