@@ -191,7 +191,7 @@ pub fn drop_index(catalog: &Table, tx: &Tx, table: &str, index: &str) -> Result<
     Ok(found.trees[number])
 }
 
-/// Writes the table's row again, so that it has another version: handles that do not know its indexes are refused from now on.
+/// Writes the table's row again, as another version: handles that do not know its indexes are refused from now on.
 fn touch(catalog: &Table, tx: &Tx, table: &str) -> Result<()> {
     let row = catalog.get(tx, &crate::row![table, NO_NAME])?.ok_or_else(|| Error::NoTable { table: table.into() })?;
     catalog.update(tx, &row)
