@@ -53,8 +53,8 @@ pub struct Group {
     /// The open epoch, from 1.
     epoch: CachePadded<AtomicU64>,
     members: Box<[CachePadded<Member>]>,
-    /// Whether a commit has joined since an epoch was closed.
-    has_members: AtomicBool,
+    /// Whether the open epoch is to be closed: a commit has joined it, or a thread waits for it.
+    is_wanted: AtomicBool,
     /// Whether the log got another segment since a commit looked.
     took_segment: AtomicBool,
     /// Bytes that were admitted and are not in the log.
@@ -126,7 +126,7 @@ impl Group {
             interval,
             epoch: CachePadded::new(AtomicU64::new(1)),
             members: (0..writers).map(|_| CachePadded::default()).collect(),
-            has_members: AtomicBool::new(false),
+            is_wanted: AtomicBool::new(false),
             took_segment: AtomicBool::new(false),
             admitted: Mutex::new(0),
             logger: Mutex::new(None),
@@ -158,7 +158,7 @@ impl Group {
     pub fn run(&self, core: &Core) {
         let _leaves = Leaves(self);
         while !self.rest() {
-            if self.has_members.load(Ordering::Relaxed) && self.close(core).is_err() {
+            if self.is_wanted.load(Ordering::Relaxed) && self.close(core).is_err() {
                 // The database is poisoned, and those that wait know.
                 break;
             }
@@ -215,6 +215,15 @@ impl Group {
         self.epoch.load(Ordering::SeqCst)
     }
 
+    /// Asks for the end of the open epoch, also where no commit has joined it: an answer may wait for an epoch that was
+    /// open when a row was read as absent.
+    fn want(&self) {
+        // The line is shared by all writers: it is written once an epoch.
+        if !self.is_wanted.load(Ordering::Relaxed) {
+            self.is_wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Makes everything durable that any thread may have seen.
     ///
     /// # Errors
@@ -235,6 +244,10 @@ impl Group {
         if planted::active("engine-epoch-answers-early") {
             return Ok(());
         }
+        if self.durable.load(Ordering::Acquire) >= epoch {
+            return Ok(());
+        }
+        self.want();
         let mut guard = lock(&self.waiting.0);
         while self.durable.load(Ordering::Acquire) < epoch {
             core.refuse_if_poisoned()?;
@@ -259,6 +272,7 @@ impl Group {
         if self.durable.load(Ordering::SeqCst) >= epoch {
             return Poll::Ready(Ok(()));
         }
+        self.want();
         match core.refuse_if_poisoned() {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
@@ -287,7 +301,8 @@ impl Group {
     }
 
     fn close_with(&self, core: &Core, logger: &mut Committer) -> Result<()> {
-        self.has_members.store(false, Ordering::Relaxed);
+        // Before the epoch is raised: the thread that then reads the new one sees this, and what it sets stays.
+        self.is_wanted.store(false, Ordering::Relaxed);
         let epoch = self.epoch.fetch_add(1, Ordering::SeqCst);
         let record = &mut logger.record;
         record.clear();
@@ -438,9 +453,7 @@ fn join(core: &Core, group: &Group, state: &mut State, committer: &mut Committer
     let version = |is_absent| RowWord::new(tick, lease.writer(), is_absent);
     locks.is_recorded = true;
     member.push(epoch, tick, record)?;
-    if !group.has_members.load(Ordering::Relaxed) {
-        group.has_members.store(true, Ordering::Relaxed);
-    }
+    group.want();
     core.timeline.registry().set_clock(lease, tick);
     state.know(version(false));
     locks.settle(version, false);

@@ -126,6 +126,39 @@ fn an_answer_waits_for_the_epoch_of_what_it_saw() -> Result<()> {
 }
 
 /// Checkpoints beside groups: the log is small, the threads do not wait for epochs.
+/// A reader of absent rows waits for the open epoch. It ends although no commit has joined it.
+#[test]
+fn a_reader_of_absent_rows_waits_for_no_commit() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = Open::at(&folder.path().join("a.pool"), &grouped(Duration::from_millis(1)))?;
+    open.set(&[(1, 1), (2, 2)])?;
+    open.db.update(|tx| open.table.delete(tx, &row![1_u64]).map(|_| ()))?;
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..100 {
+                thread::sleep(Duration::from_millis(100));
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+            eprintln!("a reader waits for an epoch that nobody closes");
+            std::process::abort();
+        });
+        for _ in 0..20 {
+            // The epoch of the last commit is closed, and nothing is under way.
+            thread::sleep(Duration::from_millis(5));
+            let snapshot = open.db.snapshot()?;
+            assert_eq!(open.table.get(&snapshot, &row![1_u64])?, None);
+            assert_eq!(open.table.range(&snapshot, ..)?.count(), 1);
+            assert_eq!(open.all()?, [(2, 2)]);
+            open.db.update(|tx| open.table.get(tx, &row![1_u64]).map(|row| assert_eq!(row, None)))?;
+        }
+        is_over.store(true, Ordering::Relaxed);
+        Ok(())
+    })
+}
+
 #[test]
 fn groups_and_checkpoints_take_any_number_of_commits() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
