@@ -10,8 +10,9 @@
 #   deny   the rules for crates of others (deny.toml), and their known faults, which needs the network   ("make deny")
 #
 # Every step runs, also after a failure. A step is stopped when it has used LODESTONE_STEP_PROCESSOR_SECONDS_MAX
-# (default 4000) seconds of processor time, or none for LODESTONE_STEP_IDLE_SECONDS_MAX (default 300): a busy machine
-# fails no step, a hang does. The last line is "N passed, N failed": the sum over cargo's result lines; a failed step
+# (default 4000) seconds of processor time, or none for LODESTONE_STEP_IDLE_SECONDS_MAX (default 300), or so many
+# without a line of output as LODESTONE_STEP_SILENT_SECONDS_MAX says (default 900 in "test", where every test is short):
+# a busy machine fails no step, a hang does, also one that spins. The last line is "N passed, N failed": the sum over cargo's result lines; a failed step
 # without a failed test counts as one failure.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -19,6 +20,9 @@ export CARGO_TERM_COLOR=never
 processor_max=${LODESTONE_STEP_PROCESSOR_SECONDS_MAX:-4000}
 idle_max=${LODESTONE_STEP_IDLE_SECONDS_MAX:-300}
 list=${1:-}
+silent_max=$processor_max
+[ "$list" != test ] || silent_max=900
+silent_max=${LODESTONE_STEP_SILENT_SECONDS_MAX:-$silent_max}
 case $list in
   lint | test | prove | deny) ;;
   *) echo "usage: tools/test.sh lint|test|prove|deny (not '$list')" >&2; exit 2 ;;
@@ -39,16 +43,20 @@ group_ticks() {
     awk -v group="$1" '{ sub(/^.*\) /, ""); if ($3 == group) sum += $12 + $13 + $14 + $15 } END { print sum + 0 }'
 }
 
-# watch GROUP: ends the group when it has used too much processor time, or none for too long.
+# watch GROUP: ends the group when it has used too much processor time, or none for too long, or told nothing.
 watch() {
-  local used last=-1 idle=0
+  local used last=-1 idle=0 size told=-1 told_at=0
   while sleep 5 && kill -0 -- "-$1" 2>/dev/null; do
     used=$(group_ticks "$1")
     if [ "$used" = "$last" ]; then idle=$((idle + 5)); else idle=0 last=$used; fi
+    size=$(stat -c %s "$log")
+    if [ "$size" != "$told" ]; then told=$size told_at=$used; fi
     if [ "$idle" -ge "$idle_max" ]; then
       echo "    stopped: no processor time used for $idle_max s" | tee -a "$log"
     elif [ "$used" -ge $((processor_max * ticks)) ]; then
       echo "    stopped: more than $processor_max s of processor time" | tee -a "$log"
+    elif [ $((used - told_at)) -ge $((silent_max * ticks)) ]; then
+      echo "    stopped: no line of output in $silent_max s of processor time" | tee -a "$log"
     else
       continue
     fi
@@ -104,6 +112,9 @@ as_features() { sed "s/^-p \(.*\)/\1\/$1/" | paste -sd, -; }
 # features_of FEATURE: the feature of every crate that has it.
 features_of() { packages_with_feature "$1" | as_features "$1"; }
 
+# programs ARGUMENT...: as `cargo test`, with several test programs at a time. Not for tests in documents.
+programs() { cargo run --quiet --package xtask -- test-programs "$@"; }
+
 lint() {
   step format cargo fmt --all --check
   step tidy cargo run --package xtask -- tidy
@@ -136,15 +147,16 @@ case $list in
     ;;
   test)
     lint
-    step tests cargo test --workspace --no-fail-fast --features "$planted"
+    step tests programs --workspace --features "$planted"
+    step examples cargo test --workspace --no-fail-fast --features "$planted" --doc
     ;;
   prove)
-    step proofs cargo test --workspace --no-fail-fast --features "$planted" -- --ignored
+    step proofs programs --workspace --features "$planted" -- --ignored
     # Locks and threads of the deterministic scheduler; planted races must be found.
     mapfile -t packages < <(packages_with_feature shuttle)
     planted_here=$(packages_with_feature planted-bugs | grep -Fxf <(printf "%s\n" "${packages[@]}") | as_features planted-bugs)
     # shellcheck disable=SC2068
-    step schedules cargo test --no-fail-fast ${packages[@]} --features "$(features_of shuttle),$planted_here" \
+    step schedules programs ${packages[@]} --features "$(features_of shuttle),$planted_here" \
       --test '*schedules' --test '*histories'
     step schedules-block cargo test --no-fail-fast -p lodestone-pmem --features shuttle,planted-bugs --lib schedules
     step schedules-cache cargo test --no-fail-fast -p lodestone-index --features shuttle --lib schedules

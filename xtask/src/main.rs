@@ -4,6 +4,7 @@
 //! - `figures`: runs the benchmarks of the papers' figures and draws them again ([`figures`]).
 //! - `tables`: measures the tables of a document and writes them into it ([`tables`]).
 //! - `hook-cost`: the cost of the unused hooks in the memory primitives ([`hook_cost`]).
+//! - `test-programs`: the test programs of `cargo test`, several at a time ([`test_programs`]).
 //! - `vm`: guests with emulated persistent memory, and the tests that need it ([`vm`]).
 //!
 //! Exit code 0 means success: all requirements hold. 1 means findings or failed checks. 2 means that the chore itself
@@ -12,6 +13,7 @@
 mod figures;
 mod hook_cost;
 mod tables;
+mod test_programs;
 mod tidy;
 mod vm;
 
@@ -40,6 +42,8 @@ enum Chore {
     Tables(tables::Command),
     /// Compare a persist with and without the hooks for tracing and media models; builds two release programs.
     HookCost(hook_cost::Options),
+    /// Run test programs as `cargo test` does, several at a time.
+    TestPrograms(test_programs::Options),
     /// Boot guests with emulated persistent memory and run the tests that need it.
     #[command(subcommand)]
     Vm(vm::Command),
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
         Chore::Figures(command) => figures::run(&root, &command),
         Chore::Tables(command) => tables::run(&root, &command),
         Chore::HookCost(options) => hook_cost::run(&root, &options),
+        Chore::TestPrograms(options) => test_programs::run(&root, &options),
         Chore::Vm(command) => vm::run(&root, &command),
     };
     match outcome {
