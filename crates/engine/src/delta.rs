@@ -39,8 +39,6 @@
 //! only a whole row in the log would mend it: then the base of each delta would have to be in the log as well, so the
 //! last whole record of the row had to be above the newest cut.
 
-use std::collections::BTreeMap;
-
 use lodestone_pmem::planted;
 use lodestone_txn::{RowState, RowWord, Tick};
 use lodestone_wal::{Entry, EntryKind, Record};
@@ -49,7 +47,7 @@ use lodestone_width::exact_u16;
 use crate::core::Core;
 use crate::error::Result;
 use crate::state::State;
-use crate::tree::{Bytes, Lookup, Tree};
+use crate::tree::{Lookup, Tree};
 
 /// Bytes of a base tick.
 const BASE_BYTES: usize = 8;
@@ -166,9 +164,8 @@ pub fn split(delta: &[u8]) -> Option<(Tick, &[u8])> {
     Some((Tick(u64::from_le_bytes(*base)), ranges))
 }
 
-/// Applies ranges to a row. `None` if they do not fit.
-pub fn apply(row: &[u8], mut ranges: &[u8]) -> Option<Vec<u8>> {
-    let mut row = row.to_vec();
+/// Applies ranges to a row. `None` if they do not fit; then the row is of no use.
+fn apply(row: &mut Vec<u8>, mut ranges: &[u8]) -> Option<()> {
     let mut end_before = 0;
     while !ranges.is_empty() {
         let (head, rest) = ranges.split_first_chunk::<RANGE_HEAD_BYTES>()?;
@@ -181,51 +178,51 @@ pub fn apply(row: &[u8], mut ranges: &[u8]) -> Option<Vec<u8>> {
         }
         if bytes == 0 {
             row.truncate(offset);
-            return rest.is_empty().then_some(row);
+            return rest.is_empty().then_some(());
         }
         row.resize(row.len().max(end), 0);
         row[offset..end].copy_from_slice(content);
         (ranges, end_before) = (rest, end);
     }
-    Some(row)
+    Some(())
 }
 
 /// A delta that recovery has read.
-#[derive(Debug)]
-pub struct Delta {
+#[derive(Clone, Copy, Debug)]
+pub struct Delta<'r> {
     pub tick: Tick,
-    pub value: Box<[u8]>,
+    pub value: &'r [u8],
 }
 
-/// The deltas of a tree, by key.
-pub type Deltas = BTreeMap<Vec<u8>, Vec<Delta>>;
-
-/// Applies the deltas of a row, in any order, to its newest whole version. Returns whether there is a later one now.
+/// Applies the deltas of a row, in any order, to its newest whole version. The caller knows its tick and whether it is
+/// a row, not a deletion, and has put it into `row`. Returns the tick of the version that is there then.
 ///
 /// # Errors
 /// The finding: a base is missing, or ranges do not fit.
-pub fn redo(newest: &mut (Tick, Option<Bytes>), mut deltas: Vec<Delta>) -> std::result::Result<bool, String> {
+pub fn redo(
+    (mut newest, is_row): (Tick, bool),
+    deltas: &mut [Delta<'_>],
+    row: &mut Vec<u8>,
+) -> std::result::Result<Tick, String> {
     if !planted::active("engine-delta-wrong-base") {
-        deltas.sort_by_key(|delta| delta.tick);
+        deltas.sort_unstable_by_key(|delta| delta.tick);
     }
-    let before = newest.0;
-    for Delta { tick, value } in deltas {
-        if tick <= newest.0 {
+    for &mut Delta { tick, value } in deltas {
+        if tick <= newest {
             continue;
         }
-        let (base, ranges) = split(&value).ok_or_else(|| format!("the change of tick {} names no base", tick.0))?;
-        let row = newest.1.as_ref().filter(|_| base == newest.0 || planted::active("engine-delta-wrong-base"));
-        let row = row.ok_or_else(|| {
-            let found = if newest.1.is_some() { "the newest before it" } else { "the last deletion" };
-            format!(
+        let (base, ranges) = split(value).ok_or_else(|| format!("the change of tick {} names no base", tick.0))?;
+        if !is_row || (base != newest && !planted::active("engine-delta-wrong-base")) {
+            let found = if is_row { "the newest before it" } else { "the last deletion" };
+            return Err(format!(
                 "the change of tick {} builds on the version of tick {}, and {found} has tick {}",
-                tick.0, base.0, newest.0.0
-            )
-        })?;
-        let row = apply(row, ranges).ok_or_else(|| format!("the change of tick {} does not fit the row", tick.0))?;
-        *newest = (tick, Some(row.into()));
+                tick.0, base.0, newest.0
+            ));
+        }
+        apply(row, ranges).ok_or_else(|| format!("the change of tick {} does not fit the row", tick.0))?;
+        newest = tick;
     }
-    Ok(newest.0 > before)
+    Ok(newest)
 }
 
 #[cfg(test)]
@@ -258,14 +255,16 @@ mod tests {
             if write(Tick(7), &old, &new, &mut delta) {
                 prop_assert!(delta.len() < new.len());
                 let (base, ranges) = split(&delta).expect("a tick");
-                prop_assert_eq!((base, apply(&old, ranges)), (Tick(7), Some(new)));
+                let mut row = old;
+                prop_assert_eq!((base, apply(&mut row, ranges)), (Tick(7), Some(())));
+                prop_assert_eq!(row, new);
             }
         }
 
         #[test]
-        fn any_bytes_are_applied_without_a_panic(row in prop::collection::vec(any::<u8>(), 0..40),
+        fn any_bytes_are_applied_without_a_panic(mut row in prop::collection::vec(any::<u8>(), 0..40),
                                                  ranges in prop::collection::vec(0..40_u8, 0..40)) {
-            if let Some(row) = apply(&row, &ranges) {
+            if apply(&mut row, &ranges).is_some() {
                 prop_assert!(row.len() <= ROW_BYTES_MAX);
             }
         }
@@ -289,18 +288,20 @@ mod tests {
             let (image, last) = (image.index(rows.len()), versions.len());
             // The image is at the cut or above it.
             let below = below.index(image + 1);
+            let (mut values, mut whole) = (vec![Vec::new(); rows.len()], vec![true; rows.len()]);
+            for version in 1..rows.len() {
+                whole[version] = !is_delta(&rows, version, versions[version - 1].0, &mut values[version]);
+            }
             let run = |left_out: Option<usize>| {
                 // An image says nothing about a row that is deleted.
-                let of_image = rows[image].as_ref().map(|row| (tick(image), Some(Bytes::from(&row[..]))));
+                let of_image = rows[image].as_ref().map(|row| (tick(image), Some(row.clone())));
                 let mut newest = of_image.unwrap_or((Tick::NEVER, None));
                 let mut deltas = Vec::new();
                 for version in (below + 1..=last).filter(|version| Some(*version) != left_out) {
-                    match entry(&rows, version, versions[version - 1].0) {
-                        Some(delta) => deltas.push(delta),
-                        None if tick(version) > newest.0 => {
-                            newest = (tick(version), rows[version].as_ref().map(|row| Bytes::from(&row[..])));
-                        }
-                        None => {}
+                    if !whole[version] {
+                        deltas.push(Delta { tick: tick(version), value: &values[version] });
+                    } else if tick(version) > newest.0 {
+                        newest = (tick(version), rows[version].clone());
                     }
                 }
                 let turns = order as usize % (deltas.len() + 1);
@@ -308,13 +309,13 @@ mod tests {
                 if order & 1 << 40 != 0 {
                     deltas.reverse();
                 }
-                redo(&mut newest, deltas).map(|_| newest)
+                let (is_row, mut row) = (newest.1.is_some(), newest.1.unwrap_or_default());
+                redo((newest.0, is_row), &mut deltas, &mut row).map(|_| is_row.then_some(row))
             };
             let found = run(None);
-            prop_assert_eq!(found.map(|found| found.1), Ok(rows[last].as_ref().map(|row| Bytes::from(&row[..]))));
+            prop_assert_eq!(found, Ok(rows[last].clone()));
             let left_out = 1 + missing.index(last);
-            let is_whole = |version: &usize| entry(&rows, *version, versions[version - 1].0).is_none();
-            let newest_whole = (1..=last).rev().find(is_whole).unwrap_or(0).max(image);
+            let newest_whole = (1..=last).rev().find(|version| whole[*version]).unwrap_or(0).max(image);
             if rows[image].is_some() && left_out > image {
                 let is_needed = left_out >= newest_whole && left_out < last;
                 prop_assert_eq!(run(Some(left_out)).is_err(), is_needed);
@@ -328,18 +329,20 @@ mod tests {
         Tick(version as u64 * 10 + 1)
     }
 
-    /// The entry of a version, if it is a delta.
-    fn entry(rows: &[Option<Vec<u8>>], version: usize, kind: u8) -> Option<Delta> {
-        let (old, new) = (rows[version - 1].as_ref()?, rows[version].as_ref()?);
-        let mut value = Vec::new();
-        let is_delta = kind > 0 && write(tick(version - 1), old, new, &mut value);
-        is_delta.then(|| Delta { tick: tick(version), value: value.into() })
+    /// Whether the record of a version is a delta, which is written to `value`.
+    fn is_delta(rows: &[Option<Vec<u8>>], version: usize, kind: u8, value: &mut Vec<u8>) -> bool {
+        let (Some(old), Some(new)) = (&rows[version - 1], &rows[version]) else { return false };
+        kind > 0 && write(tick(version - 1), old, new, value)
     }
 
     #[test]
     fn ranges_that_do_not_fit_are_refused() {
         let range = |offset: u16, bytes: &[u8]| {
             [&offset.to_le_bytes()[..], &(bytes.len() as u16).to_le_bytes(), bytes].concat()
+        };
+        let apply = |row: &[u8], ranges: &[u8]| {
+            let mut row = row.to_vec();
+            apply(&mut row, ranges).map(|()| row)
         };
         assert_eq!(apply(b"abcd", &range(1, b"X")).as_deref(), Some(&b"aXcd"[..]));
         assert_eq!(apply(b"abcd", &range(4, b"e")).as_deref(), Some(&b"abcde"[..]));

@@ -72,6 +72,7 @@ mod options;
 mod payload;
 mod reader;
 mod recover;
+mod redo;
 mod rounds;
 mod rows;
 mod savepoint;
@@ -87,6 +88,7 @@ mod tx;
 mod typed;
 mod uuid;
 mod value;
+mod work;
 
 pub use calendar::{Date, Timestamp};
 pub use database::Database;

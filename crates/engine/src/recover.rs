@@ -1,35 +1,37 @@
 //! Opening: the rows from the logs, and the clock of a new life.
 //!
-//! 1. The images of the newest checkpoint are read, then every log from the position of the older checkpoint. Of each
-//!    row the change with the largest tick counts, whatever the order in which they are read: ticks of a row rise with
-//!    its versions. There is no undo. The records before the position are closed under dependency: a row that was
-//!    deleted there does not come back by a record after it. Deltas are sorted by their ticks, and applied when all
-//!    else is read (`delta.rs`).
+//! 1. The images of the newest checkpoint are read, then every log from the position of the older checkpoint, each by
+//!    a thread. Of each row the change with the largest tick counts, whatever the order in which they are read
+//!    (`redo.rs`): ticks of a row rise with its versions. There is no undo. The records before the position are closed
+//!    under dependency: a row that was deleted there does not come back by a record after it. Deltas are sorted by
+//!    their ticks, and applied when all else is read (`delta.rs`).
 //! 2. A crashed life ends. Its record in the table of lives names no writer: records certify themselves.
 //! 3. A new life begins, whose ticks are above all that may be in the logs.
 //! 4. Logs that end with a record of the crashed life are marked: from now on damage to it is named.
-//! 5. The trees are built. All their rows have the first tick of the new life.
-//!
-//! 6. A leaf for each image. It is clean if no row of it has changed since.
+//! 5. The trees are built. All their rows have the first tick of the new life. There is a leaf for each image. It is
+//!    clean if no row of it has changed since.
 //!
 //! Only the ends of the logs, the clock and traces of an unpublished batch are written, so a crash in between repeats
-//! it with the same result. The time is bounded by the size of the pages and `log_bytes`.
+//! it with the same result. The time is bounded by the size of the pages and `log_bytes`, and so is the memory: the
+//! records stay in DRAM until the trees are built.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use lodestone_heap::Heap;
-use lodestone_pages::{Image, Pages};
-use lodestone_pmem::{Memory, planted};
+use lodestone_pages::{Found, Pages};
+use lodestone_pmem::Memory;
+use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_txn::{ClockKind, Lives, Tick, Timeline};
-use lodestone_wal::{EntryKind, Wal};
+use lodestone_wal::{Kept, Opening, Wal};
 
-use crate::delta::{self, Delta, Deltas};
 use crate::error::{Error, Result};
 use crate::format::Places;
 use crate::options::DatabaseOptions;
-use crate::tree::{Bytes, Tree, TreePart};
+use crate::redo::{self, Redo, Sample, Trouble};
+use crate::tree::{Tree, TreePart};
+use crate::work;
 
 /// Findings and work of an open.
 ///
@@ -68,19 +70,6 @@ pub struct RecoveryReport {
     pub page_copies_damaged: u64,
 }
 
-/// The newest change of each row, by key.
-type Changes = BTreeMap<Vec<u8>, (Tick, Option<Bytes>)>;
-
-/// A tree as it is read.
-#[derive(Default)]
-struct Reading {
-    rows: Changes,
-    /// Changes of rows that are not whole. They wait until all whole ones are read.
-    deltas: Deltas,
-    /// Images by their first possible key, and whether their rows are not what the image has.
-    images: BTreeMap<Vec<u8>, (Image, bool)>,
-}
-
 /// The parts of an opened database.
 pub struct Recovered {
     pub timeline: Timeline,
@@ -104,20 +93,22 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     };
     let pages = Pages::open(heap, places.pages())?;
     report.page_copies_damaged = lodestone_width::to_u64(pages.copies_damaged().len());
-    let mut trees = read_pages(heap, places, &pages, lives.limit())?;
-    let mut from = |writer| pages.from(writer);
-    let wal = Wal::open_with(heap, places.log(), options.log_store, &mut from, &mut |found| {
-        report.records += u64::from(!found.is_mark());
-        collect(&mut trees, found, lives.limit()).map_err(|finding| damaged(heap, places, found, finding))
-    })?;
-    for (number, reading) in &mut trees {
-        reading.redo().map_err(|(key, finding)| Error::Damaged {
+    let threads = work::threads(memory);
+    let images = read_pages(heap, places, &pages, lives.limit(), threads)?;
+    let opening = Opening::begin(heap, places.log())?;
+    let (records, sample) = read_logs(heap, places, &opening, &pages, lives.limit(), threads)?;
+    report.records = lodestone_width::to_u64(records.iter().map(Kept::len).sum::<usize>());
+    let parts = Redo::new(&images, &sample, threads).rows(&records).map_err(|Trouble { tree, key, finding }| {
+        Error::Damaged {
             path: heap.pool().path().to_owned(),
             what: "log",
             at: places.log(),
-            finding: format!("row `{}` of tree {number}: {finding}", key.escape_ascii()),
-        })?;
-    }
+            finding: format!("row `{}` of tree {tree}: {finding}", key.escape_ascii()),
+        }
+    })?;
+    drop((records, images));
+    report.rows = parts.iter().map(|(_, part)| lodestone_width::to_u64(part.rows.len())).sum();
+    let wal = opening.finish(options.log_store);
     if let Some((writer, _)) = wal.positions().into_iter().find(|(writer, _)| writer.number() >= places.threads_max()) {
         let finding =
             format!("writer {} has a log, the database has {} writers", writer.number(), places.threads_max());
@@ -129,143 +120,66 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     if !memory.is_read_only() {
         wal.mark_ends(&mut |tick| timeline.reserve(tick).is_ok())?;
     }
-    let trees = build(trees, timeline.base(), options.leaf_rows_max, &mut report.rows);
+    let trees = build(parts, timeline.base(), options.leaf_rows_max, threads);
     Ok(Recovered { timeline, wal, pages, trees, report })
 }
 
-/// The rows of all images that count.
-fn read_pages(heap: &Heap, places: &Places, pages: &Pages, limit: Tick) -> Result<BTreeMap<u32, Reading>> {
-    let mut images = Vec::new();
-    pages.images::<Error>(&mut |found| {
-        images.push(found);
-        Ok(())
-    })?;
+/// All images that count.
+fn read_pages(heap: &Heap, places: &Places, pages: &Pages, limit: Tick, threads: usize) -> Result<Vec<Found>> {
     let bad = |finding: String| Error::Damaged {
         path: heap.pool().path().to_owned(),
         what: "pages",
         at: places.pages(),
         finding,
     };
-    let mut trees: BTreeMap<u32, Reading> = BTreeMap::new();
-    for found in &images {
-        let reading = trees.entry(found.tree).or_default();
-        if reading.images.insert(found.low.clone(), (found.image.clone(), false)).is_some() {
-            return Err(bad(format!(
-                "two images of tree {} begin with the key `{}`",
-                found.tree,
-                found.low.escape_ascii()
-            )));
+    let listed: Vec<_> = pages.listed().into_iter().map(|listed| Mutex::new(Some(listed))).collect();
+    let read = |number: usize| {
+        let listed = lock(&listed[number]).take().expect("each image is read once");
+        let found = pages.read(listed)?;
+        if let Some(row) = found.rows().find(|row| row.tick > limit) {
+            let key = row.key.escape_ascii();
+            return Err(bad(format!("the row `{key}` of tree {} has a tick that was never reserved", found.tree)));
         }
-    }
-    for found in &images {
-        let Some(reading) = trees.get_mut(&found.tree) else { continue };
-        for row in found.rows() {
-            if row.tick > limit {
-                let key = row.key.escape_ascii();
-                return Err(bad(format!("the row `{key}` of tree {} has a tick that was never reserved", found.tree)));
-            }
-            if reading.home_of(row.key).is_none_or(|low| low != found.low) {
-                // The leaf was split while its image was written. The other half may have an image of its own.
-                reading.soil(row.key);
-                reading.soil(&found.low);
-            }
-            reading.change(row.key, row.tick, Some(row.payload));
+        Ok(found)
+    };
+    let mut images = work::each(threads, listed.len(), read)?;
+    images.sort_unstable_by(|one, other| (one.tree, &one.low).cmp(&(other.tree, &other.low)));
+    let mut pairs = images.windows(2);
+    match pairs.find(|pair| (pair[0].tree, &pair[0].low) == (pair[1].tree, &pair[1].low)) {
+        None => Ok(images),
+        Some(pair) => {
+            let (tree, low) = (pair[0].tree, pair[0].low.escape_ascii());
+            Err(bad(format!("two images of tree {tree} begin with the key `{low}`")))
         }
-    }
-    Ok(trees)
-}
-
-impl Reading {
-    /// The first possible key of the image that could have `key`.
-    fn home_of(&self, key: &[u8]) -> Option<&[u8]> {
-        let range = (Bound::Unbounded, Bound::Included(key));
-        self.images.range::<[u8], _>(range).next_back().map(|(low, _)| &low[..])
-    }
-
-    /// Notes that the image that could have `key` has not the newest rows.
-    fn soil(&mut self, key: &[u8]) {
-        let range = (Bound::Unbounded, Bound::Included(key));
-        if let Some((_, (_, is_dirty))) = self.images.range_mut::<[u8], _>(range).next_back() {
-            *is_dirty = true;
-        }
-    }
-
-    /// Notes a change, unless a later one is known. Returns whether it is the newest.
-    fn change(&mut self, key: &[u8], tick: Tick, payload: Option<&[u8]>) -> bool {
-        let newest = self.rows.entry(key.to_vec()).or_insert((Tick::NEVER, None));
-        let is_newest = tick > newest.0 || planted::active("engine-last-read-wins");
-        if is_newest {
-            *newest = (tick, payload.map(Bytes::from));
-        }
-        is_newest
-    }
-
-    /// Applies the deltas. Returns the key of a row that is damaged, and the finding.
-    fn redo(&mut self) -> std::result::Result<(), (Vec<u8>, String)> {
-        for (key, deltas) in std::mem::take(&mut self.deltas) {
-            let newest = self.rows.entry(key.clone()).or_insert((Tick::NEVER, None));
-            match delta::redo(newest, deltas) {
-                Ok(false) => {}
-                Ok(true) => self.soil(&key),
-                Err(finding) => return Err((key, finding)),
-            }
-        }
-        Ok(())
-    }
-
-    /// The parts of the tree. Counts the rows.
-    fn parts(self, count: &mut u64) -> Vec<TreePart> {
-        let image = |(low, (image, is_dirty))| TreePart { low, home: Some(image), is_dirty, rows: Vec::new() };
-        let mut parts: Vec<TreePart> = self.images.into_iter().map(image).collect();
-        if parts.first().is_none_or(|first| !first.low.is_empty()) {
-            parts.insert(0, TreePart { is_dirty: true, ..TreePart::default() });
-        }
-        let mut part = 0;
-        for (key, (_, payload)) in self.rows {
-            let Some(payload) = payload else { continue };
-            while parts.get(part + 1).is_some_and(|next| next.low <= key) {
-                part += 1;
-            }
-            parts[part].rows.push((key.into(), payload));
-            *count += 1;
-        }
-        parts
     }
 }
 
-fn collect(
-    trees: &mut BTreeMap<u32, Reading>,
-    found: &lodestone_wal::Found<'_>,
+/// Reads all logs, each from the position where the older checkpoint needs it. Returns their records that have entries.
+fn read_logs(
+    heap: &Heap,
+    places: &Places,
+    opening: &Opening,
+    pages: &Pages,
     limit: Tick,
-) -> std::result::Result<(), &'static str> {
-    if found.tick > limit {
-        return Err("its tick was never reserved");
-    }
-    let mut tick = found.tick;
-    for entry in found.entries() {
-        if entry.kind == EntryKind::Commit {
-            let named = entry.value.try_into().map(u64::from_le_bytes).map(Tick);
-            tick = named.ok().filter(|tick| *tick <= found.tick).ok_or("the tick of a transaction makes no sense")?;
-            continue;
-        }
-        let reading = trees.entry(entry.tree).or_default();
-        let payload = match entry.kind {
-            EntryKind::Put => Some(entry.value),
-            EntryKind::Delete => None,
-            EntryKind::Delta => {
-                let delta = Delta { tick, value: entry.value.into() };
-                reading.deltas.entry(entry.key.to_vec()).or_default().push(delta);
-                continue;
+    threads: usize,
+) -> Result<(Vec<Kept>, Sample)> {
+    let writers = opening.writers();
+    let read = |number: usize| {
+        let (writer, mut kept, mut sample) = (writers[number], Kept::default(), Sample::default());
+        opening.read(writer, pages.from(writer), &mut |found| {
+            redo::check(found, limit, &mut sample).map_err(|finding| damaged(heap, places, found, finding))?;
+            if !found.is_mark() {
+                kept.push(found);
             }
-            EntryKind::Commit | EntryKind::Member => {
-                return Err("it has an entry of a kind that this version never writes");
-            }
-        };
-        if reading.change(entry.key, tick, payload) {
-            reading.soil(entry.key);
-        }
-    }
-    Ok(())
+            Ok(())
+        })?;
+        Ok::<_, Error>((kept, sample))
+    };
+    let (records, samples): (Vec<_>, Vec<_>) = work::each(threads, writers.len(), read)?.into_iter().unzip();
+    let mut sample = Sample::default();
+    samples.into_iter().for_each(|of_log| sample.extend(of_log));
+    sample.finish();
+    Ok((records, sample))
 }
 
 /// An error about a record that verifies and makes no sense.
@@ -298,10 +212,22 @@ fn begin(memory: &Memory, lives: &mut Lives) -> Result<()> {
     Ok(())
 }
 
-fn build(trees: BTreeMap<u32, Reading>, base: Tick, leaf_rows_max: usize, count: &mut u64) -> BTreeMap<u32, Arc<Tree>> {
-    let tree = |(number, reading): (u32, Reading)| {
-        let parts = reading.parts(count);
-        (number, Arc::new(Tree::of_parts(number, leaf_rows_max, base, parts)))
+/// The trees of all parts, which are sorted.
+fn build(parts: Vec<(u32, TreePart)>, base: Tick, leaf_rows_max: usize, threads: usize) -> BTreeMap<u32, Arc<Tree>> {
+    let parts: Vec<_> = parts.into_iter().map(|(tree, part)| (tree, Mutex::new(Some(part)))).collect();
+    let leaves = |number: usize| {
+        let part = lock(&parts[number].1).take().expect("each part is built once");
+        Ok::<_, Infallible>(part.leaves(base, leaf_rows_max))
     };
-    trees.into_iter().map(tree).collect()
+    let Ok(leaves) = work::each(threads, parts.len(), leaves);
+    let mut leaves = parts.iter().map(|(tree, _)| *tree).zip(leaves).peekable();
+    let mut trees = BTreeMap::new();
+    while let Some((number, first)) = leaves.next() {
+        let mut of_tree = first;
+        while let Some((_, more)) = leaves.next_if(|(tree, _)| *tree == number) {
+            of_tree.extend(more);
+        }
+        trees.insert(number, Arc::new(Tree::of_leaves(number, leaf_rows_max, base, of_tree)));
+    }
+    trees
 }

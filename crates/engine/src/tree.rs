@@ -240,6 +240,28 @@ pub struct TreePart {
     pub is_dirty: bool,
 }
 
+impl TreePart {
+    /// Its leaves, by their first possible keys. The rows all have the first version of the life that began at `base`:
+    /// every thread knows that they are committed.
+    pub fn leaves(self, base: Tick, leaf_rows_max: usize) -> Vec<(Vec<u8>, Arc<Leaf>)> {
+        let word = RowWord::new(base, Writer::default(), false);
+        let Self { mut low, rows, mut home, is_dirty } = self;
+        let is_whole = rows.len() <= leaf_rows_max;
+        // Where a part is too long, a quarter of each leaf is left for inserts.
+        let count = if is_whole { leaf_rows_max } else { (leaf_rows_max * 3 / 4).max(1) };
+        let mut rows = rows.into_iter().map(|(key, payload)| (key, Slot::new(word, payload))).peekable();
+        let mut leaves = Vec::new();
+        loop {
+            let slots: Vec<_> = rows.by_ref().take(count).collect();
+            leaves.push((low, Leaf::with_home(slots, Tick::NEVER, home.take(), is_dirty || !is_whole)));
+            match rows.peek() {
+                Some((key, _)) => low = key.to_vec(),
+                None => return leaves,
+            }
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Tree {
@@ -255,30 +277,12 @@ pub struct Tree {
 impl Tree {
     /// An empty tree.
     pub fn new(number: u32, leaf_rows_max: usize, base: Tick) -> Self {
-        Self::of_parts(number, leaf_rows_max, base, [])
+        Self::of_leaves(number, leaf_rows_max, base, TreePart::default().leaves(base, leaf_rows_max))
     }
 
-    /// A tree of rows of earlier lives, in parts by their first possible key, of which the first one is empty. The rows
-    /// all have the first version of the life that began at `base`: every thread knows that they are committed.
-    pub fn of_parts(number: u32, leaf_rows_max: usize, base: Tick, parts: impl IntoIterator<Item = TreePart>) -> Self {
-        let word = RowWord::new(base, Writer::default(), false);
-        let mut leaves = BTreeMap::from([(Vec::new(), Leaf::with_home(Vec::new(), Tick::NEVER, None, false))]);
-        for TreePart { mut low, rows, mut home, is_dirty } in parts {
-            let is_whole = rows.len() <= leaf_rows_max;
-            // Where a part is too long, a quarter of each leaf is left for inserts.
-            let count = if is_whole { leaf_rows_max } else { (leaf_rows_max * 3 / 4).max(1) };
-            let mut rows = rows.into_iter().map(|(key, payload)| (key, Slot::new(word, payload))).peekable();
-            loop {
-                let slots: Vec<_> = rows.by_ref().take(count).collect();
-                let leaf = Leaf::with_home(slots, Tick::NEVER, home.take(), is_dirty || !is_whole);
-                leaves.insert(low, leaf);
-                match rows.peek() {
-                    Some((key, _)) => low = key.to_vec(),
-                    None => break,
-                }
-            }
-        }
-        Self { number, leaves: RwLock::new(leaves), leaf_rows_max, base }
+    /// A tree of leaves by their first possible keys, of which the first one is empty.
+    pub fn of_leaves(number: u32, leaf_rows_max: usize, base: Tick, leaves: Vec<(Vec<u8>, Arc<Leaf>)>) -> Self {
+        Self { number, leaves: RwLock::new(leaves.into_iter().collect()), leaf_rows_max, base }
     }
 
     /// The first leaf whose first possible key is not before `from`, with that key.

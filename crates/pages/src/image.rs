@@ -34,6 +34,13 @@ pub struct PageRow<'p> {
     pub payload: &'p [u8],
 }
 
+/// An image that was not read yet: pages that name the same first one, by their numbers of pieces.
+#[derive(Debug)]
+pub struct Listed {
+    pub(crate) first: u32,
+    pub(crate) pages: Vec<u32>,
+}
+
 /// An image that was read.
 #[derive(Debug)]
 pub struct Found {

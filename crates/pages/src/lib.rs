@@ -71,6 +71,6 @@ mod pages;
 
 pub use batch::Batch;
 pub use error::{Error, Result};
-pub use image::{Found, Image, PageRow};
+pub use image::{Found, Image, Listed, PageRow};
 pub use options::PageOptions;
 pub use pages::{PageStats, Pages};

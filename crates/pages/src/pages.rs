@@ -11,7 +11,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::batch::Batch;
 use crate::checkpoint::Block;
 use crate::error::{Error, Result};
-use crate::image::{Found, Image};
+use crate::image::{Found, Image, Listed};
 use crate::layout::{
     BlockLine, DirectoryLine, EXTENT_MAGIC, ExtentLine, HEAD_BYTES, MAGIC, PAGE_HEAD_BYTES, PAGE_MAGIC, PageHead,
     Places, VERSION, head_lines, links,
@@ -283,6 +283,12 @@ impl Pages {
         &self,
         visit: &mut dyn FnMut(Found) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
+        self.listed().into_iter().try_for_each(|listed| visit(self.read(listed)?))
+    }
+
+    /// The images that count, in no order. They are not read: any threads [may do that](Self::read).
+    #[must_use]
+    pub fn listed(&self) -> Vec<Listed> {
         let published = self.published();
         let mut images: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
         for (page, span) in (0..).zip(&self.spans) {
@@ -291,14 +297,19 @@ impl Pages {
                 images.entry(head.first).or_default().push((head.piece, page));
             }
         }
-        for (first, mut pieces) in images {
+        let listed = |(first, mut pieces): (u32, Vec<(u32, u32)>)| {
             pieces.sort_unstable();
-            visit(self.read_image(first, pieces.into_iter().map(|(_, page)| page).collect())?)?;
-        }
-        Ok(())
+            Listed { first, pages: pieces.into_iter().map(|(_, page)| page).collect() }
+        };
+        images.into_iter().map(listed).collect()
     }
 
-    fn read_image(&self, first: u32, pages: Vec<u32>) -> Result<Found> {
+    /// Reads an image.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] names the page.
+    pub fn read(&self, listed: Listed) -> Result<Found> {
+        let Listed { first, pages } = listed;
         let mut bytes = Vec::new();
         let mut of_first = PageHead::new_zeroed();
         for (piece, &page) in (0..).zip(&pages) {

@@ -78,7 +78,7 @@ mod writer;
 
 pub use error::{Error, Result};
 pub use options::{LogAlign, LogOptions, LogStore};
-pub use reader::Found;
+pub use reader::{Found, Kept};
 pub use record::{Entries, Entry, EntryKind, Record};
-pub use wal::{LogStats, Wal};
+pub use wal::{LogStats, Opening, Wal};
 pub use writer::{LogWriter, Room};

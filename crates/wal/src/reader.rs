@@ -45,6 +45,47 @@ impl Found<'_> {
     }
 }
 
+/// Records that outlive the read.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// The tick of each, and where its entries end.
+    records: Vec<(Tick, usize)>,
+    entries: Vec<u8>,
+}
+
+impl Kept {
+    /// Adds a copy.
+    pub fn push(&mut self, found: &Found<'_>) {
+        self.entries.extend_from_slice(found.entries);
+        self.records.push((found.tick, self.entries.len()));
+    }
+
+    /// The number of records.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The tick and the changes of the records with these numbers, counted from 0.
+    ///
+    /// # Panics
+    /// When there is no such record.
+    pub fn records(&self, numbers: std::ops::Range<usize>) -> impl Iterator<Item = (Tick, Entries<'_>)> {
+        let mut begin = numbers.start.checked_sub(1).map_or(0, |before| self.records[before].1);
+        self.records[numbers].iter().map(move |(tick, end)| {
+            let rest = &self.entries[begin..*end];
+            begin = *end;
+            (*tick, Entries { rest })
+        })
+    }
+}
+
 /// The end of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct End {

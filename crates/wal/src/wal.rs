@@ -100,23 +100,11 @@ impl Wal {
         from: &mut dyn FnMut(Writer) -> u64,
         visit: &mut dyn FnMut(&Found<'_>) -> Result<()>,
     ) -> Result<Self> {
-        let segments = Segments::open(heap, at)?;
-        let mut ends = BTreeMap::new();
-        for number in segments.writers() {
-            let Some(writer) = Writer::new(number) else {
-                return Err(segments.damaged(at, "segment of the log", "its writer has a number that no writer has"));
-            };
-            let start = from(writer);
-            segments.release_below(number, start);
-            let chain = segments.chain(number);
-            let end = Reader { segments: &segments, writer, chain: &chain }.read(start, visit)?;
-            ends.insert(writer, end);
+        let opening = Opening::begin(heap, at)?;
+        for writer in opening.writers() {
+            opening.read(writer, from(writer), visit)?;
         }
-        if !heap.memory().is_read_only() {
-            make_ends_certain(&segments, &ends);
-        }
-        let ends = ends.into_iter().map(|(writer, end)| (writer, Log::Idle(end))).collect();
-        Ok(Self { shared: Arc::new(Shared { segments, store, ends: Mutex::new(ends) }) })
+        Ok(opening.finish(store))
     }
 
     /// Takes the log of `writer`.
@@ -218,6 +206,63 @@ impl Wal {
 
 /// Clears the first word at the end of each log, so that no record which a crash tore there can become whole: the next
 /// life may store the very lines that it lacks.
+/// Logs that are being opened. [`Wal::open`] does it on one thread.
+///
+/// Thread safety: each log may be read by a thread of its own.
+#[derive(Debug)]
+pub struct Opening {
+    segments: Segments,
+    writers: Vec<Writer>,
+    ends: Mutex<BTreeMap<Writer, End>>,
+}
+
+impl Opening {
+    /// Finds the logs at `at`. Nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Wal::open`].
+    pub fn begin(heap: &Heap, at: PmAddr) -> Result<Self> {
+        let segments = Segments::open(heap, at)?;
+        let unknown = || segments.damaged(at, "segment of the log", "its writer has a number that no writer has");
+        let writer = |number| Writer::new(number).ok_or_else(unknown);
+        let writers = segments.writers().into_iter().map(writer).collect::<Result<_>>()?;
+        Ok(Self { segments, writers, ends: Mutex::default() })
+    }
+
+    /// The writers that have a log.
+    #[must_use]
+    pub fn writers(&self) -> Vec<Writer> {
+        self.writers.clone()
+    }
+
+    /// Reads a log from position `from` on: see [`Wal::open`].
+    ///
+    /// # Errors
+    /// As [`Wal::open`].
+    pub fn read(&self, writer: Writer, from: u64, visit: &mut dyn FnMut(&Found<'_>) -> Result<()>) -> Result<()> {
+        self.segments.release_below(writer.number(), from);
+        let chain = self.segments.chain(writer.number());
+        let end = Reader { segments: &self.segments, writer, chain: &chain }.read(from, visit)?;
+        lock(&self.ends).insert(writer, end);
+        Ok(())
+    }
+
+    /// Mends damaged copies and makes the ends certain, unless the pool is open read-only.
+    ///
+    /// # Panics
+    /// When a log was not read: its end is not known.
+    #[must_use]
+    pub fn finish(self, store: LogStore) -> Wal {
+        let ends = std::mem::take(&mut *lock(&self.ends));
+        assert_eq!(ends.len(), self.writers.len(), "each log is read before it is used");
+        if !self.segments.memory().is_read_only() {
+            make_ends_certain(&self.segments, &ends);
+        }
+        let ends = ends.into_iter().map(|(writer, end)| (writer, Log::Idle(end))).collect();
+        Wal { shared: Arc::new(Shared { segments: self.segments, store, ends: Mutex::new(ends) }) }
+    }
+}
+
 fn make_ends_certain(segments: &Segments, ends: &BTreeMap<Writer, End>) {
     let memory = segments.memory();
     segments.heal();
