@@ -131,3 +131,19 @@ fn transactions_on_a_database_print_the_agreed_keys_and_keep_their_rules() {
         assert_eq!((&line["engine"], &line["missing"]), (&"lodestone-db".into(), &0.into()));
     }
 }
+
+#[test]
+fn an_open_after_a_crash_is_measured_and_all_rows_are_compared() {
+    let place = Place::new();
+    for more in [&[][..], &["--whole-rows"]] {
+        let words = ["bench", "recovery", "--rows", "300", "--updates", "1000", "--threads", "3"];
+        let lines = place.json([&words[..], more].concat());
+        let [line] = &lines[..] else { panic!("one line: {lines:?}") };
+        // Three threads make 333 changes each.
+        assert_eq!((&line["records"], &line["logs"]), (&999.into(), &3.into()), "{line}");
+        let bytes = line["log_bytes"].as_u64().expect("the log is counted");
+        assert!((999 * 64..999 * 512).contains(&bytes), "{line}");
+        assert!(line["page_bytes"].as_u64() > Some(300 * 90), "{line}");
+        assert!(line["open_seconds"].as_f64() > Some(0.0), "{line}");
+    }
+}

@@ -5,6 +5,7 @@ mod engine;
 mod index;
 mod oltp;
 pub mod place;
+mod recovery;
 pub mod stm;
 mod substrate;
 pub mod ycsb;
@@ -30,6 +31,7 @@ Examples:
   lodestone bench index --index fastfair,fptree,hash --mix search,insert \\
     --path /dev/shm --domain dax-emulated
   lodestone bench tpcc --warehouses 2 --threads 1,2
+  lodestone bench recovery --rows 1000000 --updates 4000000
   lodestone bench substrate --assert
   lodestone bench agents --profile optane
 
@@ -53,6 +55,8 @@ enum BenchCommand {
     Tpcb(oltp::TpcBArgs),
     /// Run SmallBank on a database, and check its sum
     Smallbank(oltp::SmallBankArgs),
+    /// Measure how long a database takes to open after a crash, by the bytes of its logs and of its pages
+    Recovery(recovery::Args),
     /// Run one structure on several transactional memories: Lodestone's, log-based ones, plain DRAM
     Stm(stm::Args),
     /// Run one mix of operations on several indexes: Lodestone's, and plain ones in DRAM
@@ -104,6 +108,7 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
         BenchCommand::Tpcc(args) => oltp::run_tpcc(&args, output),
         BenchCommand::Tpcb(args) => oltp::run_tpcb(&args, output),
         BenchCommand::Smallbank(args) => oltp::run_smallbank(&args, output),
+        BenchCommand::Recovery(args) => recovery::run(&args, output),
         BenchCommand::Stm(args) => stm::run(&args, output),
         BenchCommand::Index(args) => index::run(&args, output),
         BenchCommand::IndexLoad(args) => index::run_load(&args).map(|()| lodestone_cli::output::exit::ok()),
