@@ -132,12 +132,13 @@ impl Reader<'_> {
         let mut end = End { position: from, ..End::default() };
         let mut position = from;
         let mut pieces: Option<Pieces> = None;
+        let mut body = Vec::new();
         loop {
             let segment = &self.chain[index];
             if to.is_some_and(|to| position >= to) {
                 return Ok(end);
             }
-            let Some((head, body)) = self.piece(segment, position, end.last_tick) else {
+            let Some(head) = self.piece(segment, position, end.last_tick, &mut body) else {
                 match self.chain.get(index + 1) {
                     Some(next) if next.first == position => index += 1,
                     Some(next) => {
@@ -162,10 +163,10 @@ impl Reader<'_> {
             };
             let after = position + (to_u64(RECORD_HEAD_BYTES) + u64::from(head.bytes)).next_multiple_of(self.align());
             let record = match pieces.take() {
-                None if head.piece == 0 => Pieces { head, position, bytes: body },
+                None if head.piece == 0 => Pieces { head, position, bytes: std::mem::take(&mut body) },
                 Some(mut record) if follows(&record.head, &head) => {
                     record.head.piece = head.piece;
-                    record.bytes.extend(body);
+                    record.bytes.append(&mut body);
                     record
                 }
                 _ => return Err(self.damaged(segment.address(position), "a piece of a record is missing before it")),
@@ -178,6 +179,8 @@ impl Reader<'_> {
             let has_entries = record.head.entries > 0;
             self.visit(segment, &record, visit)?;
             end = End { position, last_tick: record.head.tick, has_entries };
+            // The next record has the room of this one.
+            body = record.bytes;
         }
     }
 
@@ -190,8 +193,8 @@ impl Reader<'_> {
         visit(&Found { writer, tick, position: record.position, entries: &record.bytes })
     }
 
-    /// The piece at `position` of `segment`, if one verifies there.
-    fn piece(&self, segment: &Segment, position: u64, last_tick: u64) -> Option<(RecordHead, Vec<u8>)> {
+    /// The head of the piece at `position` of `segment`, if one verifies there. Its entries are in `body` then.
+    fn piece(&self, segment: &Segment, position: u64, last_tick: u64, body: &mut Vec<u8>) -> Option<RecordHead> {
         let room = self.segments.capacity.checked_sub(position - segment.first)?;
         let bytes_max = room.checked_sub(to_u64(RECORD_HEAD_BYTES))?;
         let memory = self.segments.memory();
@@ -201,24 +204,24 @@ impl Reader<'_> {
         if !is_plausible {
             return None;
         }
-        let mut body = vec![0; to_usize(head.bytes)];
-        memory.read(at.plus(to_u64(RECORD_HEAD_BYTES)), &mut body);
+        body.resize(to_usize(head.bytes), 0);
+        memory.read(at.plus(to_u64(RECORD_HEAD_BYTES)), body);
         let seed = Seed {
             salt: self.segments.salt,
             generation: segment.generation,
             position,
             writer: u32::from(self.writer.number()),
         };
-        let verifies = head.crc == head.checksum(seed.body(&body)) || planted::active("wal-no-crc");
-        verifies.then_some((head, body))
+        let verifies = head.crc == head.checksum(seed.body(body)) || planted::active("wal-no-crc");
+        verifies.then_some(head)
     }
 
     /// Whether a whole record or piece begins after `position` in the segment.
     fn has_later(&self, segment: &Segment, position: u64, last_tick: u64) -> bool {
         let end = segment.first + self.segments.capacity;
-        let mut next = position + self.align();
+        let (mut next, mut body) = (position + self.align(), Vec::new());
         while next + to_u64(RECORD_HEAD_BYTES) <= end {
-            if self.piece(segment, next, last_tick).is_some() {
+            if self.piece(segment, next, last_tick, &mut body).is_some() {
                 return true;
             }
             next += self.align();
