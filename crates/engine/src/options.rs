@@ -7,6 +7,7 @@ use lodestone_width::to_u64;
 
 use crate::durability::{Durability, Region};
 use crate::error::{Error, Result};
+use crate::on_open::OnOpen;
 use crate::payload::{INLINE_BYTES_LIMIT, Limits};
 
 /// How to open a database. The numbers of threads and bytes and the alignment count when it is made.
@@ -67,6 +68,8 @@ pub struct DatabaseOptions {
     pub inline_bytes_max: usize,
     /// Bytes of such a piece.
     pub piece_bytes: usize,
+    /// Is told how far an open is.
+    pub on_open: Option<OnOpen>,
 }
 
 impl Default for DatabaseOptions {
@@ -93,6 +96,7 @@ impl Default for DatabaseOptions {
             inline_bytes_max: 2000,
             // Two to a page of 8 KiB.
             piece_bytes: 3900,
+            on_open: None,
         }
     }
 }

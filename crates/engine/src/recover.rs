@@ -21,13 +21,14 @@ use std::sync::Arc;
 
 use lodestone_heap::Heap;
 use lodestone_pages::{Found, Pages};
-use lodestone_pmem::Memory;
 use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_pmem::{Memory, PmAddr};
 use lodestone_txn::{ClockKind, Lives, Tick, Timeline};
 use lodestone_wal::{Kept, Opening, Wal};
 
 use crate::error::{Error, Result};
 use crate::format::Places;
+use crate::on_open::{Meter, OnOpen, OpenStep};
 use crate::options::DatabaseOptions;
 use crate::redo::{self, Redo, Sample, Trouble};
 use crate::tree::{Tree, TreePart};
@@ -93,19 +94,13 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     };
     let pages = Pages::open(heap, places.pages())?;
     report.page_copies_damaged = lodestone_width::to_u64(pages.copies_damaged().len());
-    let threads = work::threads(memory);
-    let images = read_pages(heap, places, &pages, lives.limit(), threads)?;
+    let (threads, limit) = (work::threads(memory), lives.limit());
+    let opener = Opener { heap, places, pages: &pages, limit, threads, on_open: options.on_open.as_ref() };
+    let images = opener.read_pages()?;
     let opening = Opening::begin(heap, places.log())?;
-    let (records, sample) = read_logs(heap, places, &opening, &pages, lives.limit(), threads)?;
+    let (records, sample) = opener.read_logs(&opening)?;
     report.records = lodestone_width::to_u64(records.iter().map(Kept::len).sum::<usize>());
-    let parts = Redo::new(&images, &sample, threads).rows(&records).map_err(|Trouble { tree, key, finding }| {
-        Error::Damaged {
-            path: heap.pool().path().to_owned(),
-            what: "log",
-            at: places.log(),
-            finding: format!("row `{}` of tree {tree}: {finding}", key.escape_ascii()),
-        }
-    })?;
+    let parts = opener.redo(&images, &sample, &records)?;
     drop((records, images));
     report.rows = parts.iter().map(|(_, part)| lodestone_width::to_u64(part.rows.len())).sum();
     let wal = opening.finish(options.log_store);
@@ -124,62 +119,87 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     Ok(Recovered { timeline, wal, pages, trees, report })
 }
 
-/// All images that count.
-fn read_pages(heap: &Heap, places: &Places, pages: &Pages, limit: Tick, threads: usize) -> Result<Vec<Found>> {
-    let bad = |finding: String| Error::Damaged {
-        path: heap.pool().path().to_owned(),
-        what: "pages",
-        at: places.pages(),
-        finding,
-    };
-    let listed: Vec<_> = pages.listed().into_iter().map(|listed| Mutex::new(Some(listed))).collect();
-    let read = |number: usize| {
-        let listed = lock(&listed[number]).take().expect("each image is read once");
-        let found = pages.read(listed)?;
-        if let Some(row) = found.rows().find(|row| row.tick > limit) {
-            let key = row.key.escape_ascii();
-            return Err(bad(format!("the row `{key}` of tree {} has a tick that was never reserved", found.tree)));
-        }
-        Ok(found)
-    };
-    let mut images = work::each(threads, listed.len(), read)?;
-    images.sort_unstable_by(|one, other| (one.tree, &one.low).cmp(&(other.tree, &other.low)));
-    let mut pairs = images.windows(2);
-    match pairs.find(|pair| (pair[0].tree, &pair[0].low) == (pair[1].tree, &pair[1].low)) {
-        None => Ok(images),
-        Some(pair) => {
-            let (tree, low) = (pair[0].tree, pair[0].low.escape_ascii());
-            Err(bad(format!("two images of tree {tree} begin with the key `{low}`")))
-        }
-    }
-}
-
-/// Reads all logs, each from the position where the older checkpoint needs it. Returns their records that have entries.
-fn read_logs(
-    heap: &Heap,
-    places: &Places,
-    opening: &Opening,
-    pages: &Pages,
+/// The work of an open that threads share.
+struct Opener<'o> {
+    heap: &'o Heap,
+    places: &'o Places,
+    pages: &'o Pages,
+    /// No tick above it was ever reserved.
     limit: Tick,
     threads: usize,
-) -> Result<(Vec<Kept>, Sample)> {
-    let writers = opening.writers();
-    let read = |number: usize| {
-        let (writer, mut kept, mut sample) = (writers[number], Kept::default(), Sample::default());
-        opening.read(writer, pages.from(writer), &mut |found| {
-            redo::check(found, limit, &mut sample).map_err(|finding| damaged(heap, places, found, finding))?;
-            if !found.is_mark() {
-                kept.push(found);
+    on_open: Option<&'o OnOpen>,
+}
+
+impl Opener<'_> {
+    fn meter(&self, step: OpenStep, total: Option<usize>) -> Meter<'_> {
+        Meter::new(self.on_open, step, total)
+    }
+
+    /// All images that count, by tree and first key.
+    fn read_pages(&self) -> Result<Vec<Found>> {
+        let listed: Vec<_> = self.pages.listed().into_iter().map(|listed| Mutex::new(Some(listed))).collect();
+        let meter = self.meter(OpenStep::Images, Some(listed.len()));
+        let read = |number: usize| {
+            let listed = lock(&listed[number]).take().expect("each image is read once");
+            let found = self.pages.read(listed)?;
+            if let Some(row) = found.rows().find(|row| row.tick > self.limit) {
+                let (key, tree) = (row.key.escape_ascii(), found.tree);
+                let finding = format!("the row `{key}` of tree {tree} has a tick that was never reserved");
+                return Err(self.damaged("pages", self.places.pages(), finding));
             }
-            Ok(())
-        })?;
-        Ok::<_, Error>((kept, sample))
-    };
-    let (records, samples): (Vec<_>, Vec<_>) = work::each(threads, writers.len(), read)?.into_iter().unzip();
-    let mut sample = Sample::default();
-    samples.into_iter().for_each(|of_log| sample.extend(of_log));
-    sample.finish();
-    Ok((records, sample))
+            meter.add(1);
+            Ok(found)
+        };
+        let mut images = work::each(self.threads, listed.len(), read)?;
+        images.sort_unstable_by(|one, other| (one.tree, &one.low).cmp(&(other.tree, &other.low)));
+        let mut pairs = images.windows(2);
+        match pairs.find(|pair| (pair[0].tree, &pair[0].low) == (pair[1].tree, &pair[1].low)) {
+            None => Ok(images),
+            Some(pair) => {
+                let (tree, low) = (pair[0].tree, pair[0].low.escape_ascii());
+                let finding = format!("two images of tree {tree} begin with the key `{low}`");
+                Err(self.damaged("pages", self.places.pages(), finding))
+            }
+        }
+    }
+
+    /// Reads all logs, each from the position where the older checkpoint needs it. Returns their records that have
+    /// entries.
+    fn read_logs(&self, opening: &Opening) -> Result<(Vec<Kept>, Sample)> {
+        let (writers, meter) = (opening.writers(), self.meter(OpenStep::Records, None));
+        let read = |number: usize| {
+            let (writer, mut kept, mut sample) = (writers[number], Kept::default(), Sample::default());
+            opening.read(writer, self.pages.from(writer), &mut |found| {
+                redo::check(found, self.limit, &mut sample)
+                    .map_err(|finding| damaged(self.heap, self.places, found, finding))?;
+                if !found.is_mark() {
+                    kept.push(found);
+                    meter.add_one_of_many(kept.len());
+                }
+                Ok(())
+            })?;
+            Ok::<_, Error>((kept, sample))
+        };
+        let (records, samples): (Vec<_>, Vec<_>) = work::each(self.threads, writers.len(), read)?.into_iter().unzip();
+        let mut sample = Sample::default();
+        samples.into_iter().for_each(|of_log| sample.extend(of_log));
+        sample.finish();
+        Ok((records, sample))
+    }
+
+    /// The rows of all trees, by tree and part.
+    fn redo(&self, images: &[Found], sample: &Sample, records: &[Kept]) -> Result<Vec<(u32, TreePart)>> {
+        let redo = Redo::new(images, sample, self.threads);
+        let meter = self.meter(OpenStep::Leaves, Some(redo.part_count()));
+        redo.rows(records, &|| meter.add(1)).map_err(|Trouble { tree, key, finding }| {
+            let finding = format!("row `{}` of tree {tree}: {finding}", key.escape_ascii());
+            self.damaged("log", self.places.log(), finding)
+        })
+    }
+
+    fn damaged(&self, what: &'static str, at: PmAddr, finding: String) -> Error {
+        Error::Damaged { path: self.heap.pool().path().to_owned(), what, at, finding }
+    }
 }
 
 /// An error about a record that verifies and makes no sense.

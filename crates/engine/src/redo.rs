@@ -233,16 +233,22 @@ impl<'r> Redo<'r> {
         self.parts[number].is_dirty.store(true, Ordering::Relaxed);
     }
 
-    /// The rows of all trees, by tree and part.
+    /// The number of parts.
+    pub fn part_count(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// The rows of all trees, by tree and part. Calls `done` for each part.
     ///
     /// # Errors
     /// A delta that does not fit.
-    pub fn rows(&self, records: &'r [Kept]) -> Result<Vec<(u32, TreePart)>, Trouble> {
+    pub fn rows(&self, records: &'r [Kept], done: &(dyn Fn() + Sync)) -> Result<Vec<(u32, TreePart)>, Trouble> {
         let mut changes = vec![self.strays()];
         changes.extend(self.changes(records));
         work::each(self.threads, self.parts.len(), |number| {
             let (part, mut rows) = (&self.parts[number], Vec::new());
             self.merge(number, &changes, &mut rows)?;
+            done();
             let is_dirty = part.is_dirty.load(Ordering::Relaxed);
             let home = part.image.map(|found| found.image.clone());
             Ok((part.tree, TreePart { low: part.low.bytes.to_vec(), rows, home, is_dirty }))

@@ -34,7 +34,7 @@ struct Checkpoint {
 
 /// Writes changed rows to pages. Durable when this returns.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let database = args.db.open()?;
+    let database = args.db.open(output)?;
     let report = database.checkpoint()?;
     let log = database.log_stats();
     let made = Checkpoint {

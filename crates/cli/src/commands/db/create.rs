@@ -49,7 +49,7 @@ struct Created {
 
 /// Makes the table. Durable when this returns.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let database = args.db.make(args.log)?;
+    let database = args.db.make(args.log, output)?;
     let table = database.create_table(&args.schema)?;
     let created = Created {
         table: table.schema().name().to_owned(),

@@ -35,7 +35,7 @@ struct Deleted {
 
 /// Removes the row. Durable when this returns.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let (database, table) = args.table.open()?;
+    let (database, table) = args.table.open(output)?;
     let key = values::key_from_words(table.schema(), &args.key, false)?;
     let removed = database.update(|tx| table.delete(tx, &key))?;
     if output.is_json() {

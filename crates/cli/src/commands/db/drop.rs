@@ -49,7 +49,7 @@ struct Dropped {
 
 /// Drops the table. Durable when this returns.
 pub fn drop_table(args: &DropArgs, output: &Output) -> Result<ExitCode> {
-    let database = args.table.db.open()?;
+    let database = args.table.db.open(output)?;
     let name = find(&database, &args.table.table)?.schema().name().to_owned();
     if !args.yes {
         bail!("table `{name}` would go with all its rows and indexes; repeat the command with --yes");
@@ -61,7 +61,7 @@ pub fn drop_table(args: &DropArgs, output: &Output) -> Result<ExitCode> {
 
 /// Renames the table. Durable when this returns. Prints the schema.
 pub fn rename_table(args: &RenameArgs, output: &Output) -> Result<ExitCode> {
-    let database = args.table.db.open()?;
+    let database = args.table.db.open(output)?;
     find(&database, &args.table.table)?;
     let table = database.rename_table(&args.table.table, &args.to)?;
     output.result(&super::schema::described(table.schema()), |described| described.schema.clone())?;

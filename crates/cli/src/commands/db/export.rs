@@ -57,7 +57,7 @@ struct Exported {
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let name = args.output.display();
     spare(&args.output, &[&args.table.db.open.path])?;
-    let (database, table) = args.table.open_to_read(args.read)?;
+    let (database, table) = args.table.open_to_read(args.read, output)?;
     let mut file = NewFile::create(&args.output, args.overwrite)?;
     interrupt::so_far(format!("{name}: not made, and what was there is as it was; run it again"));
     let bar = output.progress(None, ProgressUnit::Steps).with_prefix("rows");

@@ -39,8 +39,8 @@ pub struct Args {
 }
 
 /// Prints the transactions, then the position.
-pub fn run(args: &Args, _: &Output) -> Result<ExitCode> {
-    let database = args.db.open_to_read(args.read)?;
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    let database = args.db.open_to_read(args.read, output)?;
     let start = args.after.clone().map_or(FeedStart::Oldest, FeedStart::After);
     let batch = database.feed(&start)?.next_batch()?;
     let mut schemas = BTreeMap::new();

@@ -33,7 +33,7 @@ pub struct Args {
 
 /// Prints the row.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let (database, table) = args.table.open_to_read(args.read)?;
+    let (database, table) = args.table.open_to_read(args.read, output)?;
     let key = values::key_from_words(table.schema(), &args.key, false)?;
     let Some(row) = database.update(|tx| table.get(tx, &key))? else {
         let path = database.pool().path().display();

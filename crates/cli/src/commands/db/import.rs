@@ -61,7 +61,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     } else {
         Box::new(BufReader::new(File::open(&args.file).with_context(|| format!("{name}: opening the file failed"))?))
     };
-    let (database, table) = args.table.open()?;
+    let (database, table) = args.table.open(output)?;
     let mut imported = Imported { rows: 0, transactions: 0, domain: database.pool().info().domain_label() };
     let bar = output.progress(None, ProgressUnit::Steps).with_prefix("rows");
     let (mut rows, mut stored_lines) = (Vec::new(), args.skip);

@@ -78,12 +78,12 @@ struct DropArgs {
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let table = match &args.command {
         IndexCommand::Add(args) => {
-            let database = args.db.open()?;
+            let database = args.db.open(output)?;
             find(&database, &args.table)?;
             database.create_index(&args.table, &args.index)?
         }
         IndexCommand::Drop(args) => {
-            let database = args.db.open()?;
+            let database = args.db.open(output)?;
             find(&database, &args.table)?;
             database.drop_index(&args.table, &args.index)?
         }

@@ -49,7 +49,7 @@ struct Info {
 
 /// Prints figures about the database.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let database = args.db.open_to_read(args.read)?;
+    let database = args.db.open_to_read(args.read, output)?;
     let (found, log, pages) = (database.recovery(), database.log_stats(), database.page_stats());
     let info = Info {
         database: args.db.db.clone(),

@@ -1,10 +1,11 @@
 //! The arguments that lead to a database and to a table of it.
 
 use anyhow::{Context, Result, bail};
-use lodestone_engine::{DATABASE_NAME, Database, DatabaseOptions, Table};
+use lodestone_engine::{DATABASE_NAME, Database, DatabaseOptions, OnOpen, OpenStep, Table};
 use lodestone_store::Store;
 
 use crate::commands::pool::{OpenArgs, ReadArgs, open_store};
+use crate::output::{Output, ProgressUnit};
 
 /// Smallest log that is worth making.
 const LOG_BYTES_MIN: u64 = 64 << 10;
@@ -23,7 +24,7 @@ pub struct DbArgs {
 impl DbArgs {
     /// Opens the database for changes, or makes it with a log of so many bytes (default: a quarter of the free space,
     /// at most 256 MiB).
-    pub fn make(&self, log_bytes: Option<u64>) -> Result<Database> {
+    pub fn make(&self, log_bytes: Option<u64>, output: &Output) -> Result<Database> {
         let store = open_store(&self.open.open()?)?;
         let default = DatabaseOptions::default();
         let usage = store.heap().usage();
@@ -39,17 +40,17 @@ impl DbArgs {
         let pages = (free / 64 / u64::from(default.page_bytes)).clamp(4, default.extent_pages.into());
         let extent_pages = u32::try_from(pages)?;
         let options = DatabaseOptions { name: self.db.clone(), log_bytes, segment_bytes, extent_pages, ..default };
-        Ok(Database::open_in(&store, &options)?)
+        open_with_bar(&store, options, output)
     }
 
     /// Opens a database that exists, for changes.
-    pub fn open(&self) -> Result<Database> {
-        self.open_on(&open_store(&self.open.open()?)?)
+    pub fn open(&self, output: &Output) -> Result<Database> {
+        self.open_on(&open_store(&self.open.open()?)?, output)
     }
 
     /// Opens a database that exists, for reading. Changes no byte of the pool unless a crash left something to finish.
-    pub fn open_to_read(&self, read: ReadArgs) -> Result<Database> {
-        self.open_on(&self.store_to_read(read)?)
+    pub fn open_to_read(&self, read: ReadArgs, output: &Output) -> Result<Database> {
+        self.open_on(&self.store_to_read(read)?, output)
     }
 
     /// The store with the database, opened for reading.
@@ -66,11 +67,30 @@ impl DbArgs {
         Ok(())
     }
 
-    fn open_on(&self, store: &Store) -> Result<Database> {
+    fn open_on(&self, store: &Store, output: &Output) -> Result<Database> {
         self.must_exist(store)?;
         let options = DatabaseOptions { name: self.db.clone(), ..DatabaseOptions::default() };
-        Ok(Database::open_in(store, &options)?)
+        open_with_bar(store, options, output)
     }
+}
+
+/// Opens the database. The bar is seen when that takes long: after a crash, or with many rows.
+fn open_with_bar(store: &Store, options: DatabaseOptions, output: &Output) -> Result<Database> {
+    let bar = output.progress(None, ProgressUnit::Steps).with_prefix("open");
+    let shown = bar.clone();
+    let on_open = OnOpen::new(move |progress| {
+        let pieces = match progress.step {
+            OpenStep::Images => "images",
+            OpenStep::Records => "records",
+            _ => "leaves",
+        };
+        let total = progress.total.map_or(String::new(), |total| format!("of {total} "));
+        shown.set_position(lodestone_width::to_u64(progress.done));
+        shown.set_message(format!("{total}{pieces}"));
+    });
+    let database = Database::open_in(store, &DatabaseOptions { on_open: Some(on_open), ..options });
+    bar.finish_and_clear();
+    Ok(database?)
 }
 
 const CREATE: &str = "`lodestone db create` makes one";
@@ -88,13 +108,13 @@ pub struct TableArgs {
 
 impl TableArgs {
     /// Opens the table for changes.
-    pub fn open(&self) -> Result<(Database, Table)> {
-        self.find(self.db.open()?)
+    pub fn open(&self, output: &Output) -> Result<(Database, Table)> {
+        self.find(self.db.open(output)?)
     }
 
     /// Opens the table for reading.
-    pub fn open_to_read(&self, read: ReadArgs) -> Result<(Database, Table)> {
-        self.find(self.db.open_to_read(read)?)
+    pub fn open_to_read(&self, read: ReadArgs, output: &Output) -> Result<(Database, Table)> {
+        self.find(self.db.open_to_read(read, output)?)
     }
 
     fn find(&self, database: Database) -> Result<(Database, Table)> {

@@ -51,7 +51,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     } else {
         args.rows.iter().map(String::as_str).collect::<Vec<_>>()
     };
-    let (database, table) = args.table.open()?;
+    let (database, table) = args.table.open(output)?;
     let row = |(number, line): (usize, &&str)| {
         values::from_json(table.schema(), line).with_context(|| format!("row {}; nothing was stored", number + 1))
     };

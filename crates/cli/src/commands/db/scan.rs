@@ -61,8 +61,8 @@ pub struct Args {
 }
 
 /// Prints the rows.
-pub fn run(args: &Args, _: &Output) -> Result<ExitCode> {
-    let (database, table) = args.table.open_to_read(args.read)?;
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    let (database, table) = args.table.open_to_read(args.read, output)?;
     let bound = |words: &[String], bound: fn(Row) -> Bound<Row>| {
         let key = || match &args.index {
             None => values::key_from_words(table.schema(), words, true).map(bound),

@@ -62,7 +62,7 @@ struct DescribedIndex {
 
 /// Prints the schemas.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let database = args.db.open_to_read(args.read)?;
+    let database = args.db.open_to_read(args.read, output)?;
     let tables = match &args.table {
         Some(name) => vec![find(&database, name)?],
         None => database.tables()?.iter().map(|name| database.table(name)).collect::<Result<_, _>>()?,

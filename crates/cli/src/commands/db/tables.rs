@@ -36,7 +36,7 @@ struct Found {
 
 /// Prints the tables.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let database = args.db.open_to_read(args.read)?;
+    let database = args.db.open_to_read(args.read, output)?;
     let mut text = table(&["table", "rows", "columns and key"]);
     for name in database.tables()? {
         let found = database.table(&name)?;
