@@ -58,6 +58,13 @@ impl<R, E: From<lodestone_pmem::Error>> Ticket<R, E> {
         self.value
     }
 
+    /// Whether the transaction, and everything that it saw, survives power loss by now. It does not wait, and asks for no
+    /// sync.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.memory.is_durable(self.point)
+    }
+
     /// Waits until the transaction, and everything that it saw, survives power loss.
     ///
     /// # Errors

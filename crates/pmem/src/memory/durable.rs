@@ -100,6 +100,13 @@ impl Memory {
         self.block().map_or(Ok(()), |block| block.wait_for(point.group))
     }
 
+    /// Whether `point` is reached, without waiting, and without asking for a commit. `false` for ever when the medium has
+    /// failed before: [`wait_durable`](Self::wait_durable) then returns the error.
+    #[must_use]
+    pub fn is_durable(&self, point: DurablePoint) -> bool {
+        self.block().is_none_or(|block| block.is_on_disk(point.group))
+    }
+
     /// Whether `point` is reached; if not, the task of `task` is woken when it is, or when the medium has failed. No
     /// thread waits meanwhile: the pool's background thread commits. A memory without one (tests) makes the caller
     /// wait.

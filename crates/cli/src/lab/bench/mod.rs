@@ -7,6 +7,7 @@ mod oltp;
 pub mod place;
 pub mod stm;
 mod substrate;
+mod ways;
 pub mod ycsb;
 pub mod ycsb_report;
 
@@ -30,6 +31,7 @@ Examples:
   lodestone bench index --index fastfair,fptree,hash --mix search,insert \\
     --path /dev/shm --domain dax-emulated
   lodestone bench tpcc --warehouses 2 --threads 1,2
+  lodestone bench smallbank --ways sync,none,epoch:40ms,naive --turns 3
   lodestone bench substrate --assert
   lodestone bench agents --profile optane
 
