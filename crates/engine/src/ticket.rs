@@ -76,8 +76,8 @@ impl<R> Ticket<R> {
         }
     }
 
-    /// Whether the transaction, and everything that it saw, survives power loss by now. It does not wait, and asks for no
-    /// sync and no end of an epoch. `false` for ever when the medium failed before: [`durable`](Self::durable) then
+    /// Whether the transaction, and everything that it saw, survives power loss by now. It does not wait, and asks for
+    /// no sync and no end of an epoch. `false` for ever when the medium failed before: [`durable`](Self::durable) then
     /// returns the error.
     #[must_use]
     pub fn is_durable(&self) -> bool {

@@ -195,8 +195,8 @@ pub trait Worker {
     /// A failure that another attempt would not cure.
     fn run<T: Transaction>(&mut self, transaction: &mut T) -> Result<Option<T::Out>>;
 
-    /// Waits until at most `count_max` of the transactions that [`run`](Self::run) has returned are not acknowledged, and
-    /// returns their number. They are acknowledged in the order in which they were run.
+    /// Waits until at most `count_max` of the transactions that [`run`](Self::run) has returned are not acknowledged,
+    /// and returns their number. They are acknowledged in the order in which they were run.
     ///
     /// # Errors
     /// If a transaction may be lost.

@@ -42,7 +42,7 @@ Examples:
   lodestone bench tpcc --warehouses 2 --path . --domain block
   lodestone bench tpcc --warehouses 2 --profile optane
   lodestone bench tpcc --ways sync,none,epoch:40ms,naive,late --turns 3
-  lodestone bench tpcc --ways naive+unaligned+flush,sync+flush,sync \
+  lodestone bench tpcc --ways naive+unaligned+flush,sync+flush,sync \\
     --profile optane --json
 
 The mix is 45 % NewOrder, 43 % Payment, and 4 % each of OrderStatus, Delivery and StockLevel. There are no waiting times.
@@ -65,7 +65,7 @@ Examples:
 The mix is 25 % SendPayment, and 15 % each of Balance, DepositChecking, TransactSavings, Amalgamate and WriteCheck. The sum
 of all accounts is checked to the cent after each run.";
 
-/// What is measured, the same for all three.
+/// The measurements, the same for all three.
 const MEASURED: &str = "\
 Latency is from the begin of a transaction, lost attempts included, until it is acknowledged: then it and all that it saw
 survive what its way promises. With epoch a worker does not wait meanwhile. It executes further transactions, at most as

@@ -1,7 +1,7 @@
 //! Ways of a commit on the command line, and their comparison.
 //!
 //! A way is a list of words joined by `+`, such as `naive+flush+unaligned`. Each word sets one option of the database.
-//! What no word sets is as in a database of today.
+//! All other options have their defaults.
 //!
 //! Several ways are compared in one run: in each turn each way is measured once, every second turn in reverse order.
 //! Then what drifts on the machine meets all ways alike. Figures are medians over the turns. A ratio is the median of
