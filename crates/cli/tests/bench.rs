@@ -147,3 +147,55 @@ fn an_open_after_a_crash_is_measured_and_all_rows_are_compared() {
         assert!(line["open_seconds"].as_f64() > Some(0.0), "{line}");
     }
 }
+
+#[test]
+fn ways_of_a_commit_are_measured_in_turns_and_compared() {
+    let place = Place::new();
+    let few = ["--operations", "300", "--log-bytes", "4MiB", "--pool-bytes", "64MiB"];
+    let ways = ["--ways", "sync,none,epoch:0.1ms,naive,late+flush", "--turns", "2"];
+    for workload in [
+        &["tpcc", "--warehouses", "2", "--items", "100", "--customers", "30", "--threads", "2"][..],
+        &["tpcb", "--accounts", "200", "--threads", "1,2"],
+        &["smallbank", "--customers", "200", "--profile", "optane"],
+    ] {
+        let lines = place.json([&["bench"], workload, &few, &ways].concat());
+        let of = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
+        let (runs, medians, comparisons) = (of("run"), of("median"), of("comparison"));
+        let of_threads = if workload.contains(&"1,2") { 2 } else { 1 };
+        let expected = [2 * 5, 5, 4].map(|count| count * of_threads);
+        assert_eq!([runs.len(), medians.len(), comparisons.len()], expected, "{workload:?}");
+        let emulation = usize::from(workload.contains(&"optane"));
+        assert_eq!(lines.len(), expected.iter().sum::<usize>() + emulation, "the emulation tells what it charged");
+        let turn =
+            |turn: usize| runs[5 * turn..5 * turn + 5].iter().map(|line| line["way"].as_str().unwrap_or_default());
+        assert!(turn(0).eq(["sync", "none", "epoch:0.1ms", "naive", "late+flush"]), "{runs:?}");
+        assert!(turn(1).eq(turn(0).rev()), "every second turn is in reverse order");
+        for line in runs.iter().chain(&medians) {
+            for key in KEYS {
+                assert!(line.get(key).is_some(), "`{key}` is missing in {line}");
+            }
+            assert_eq!((&line["operations"], &line["rules_violated"]), (&300.into(), &0.into()));
+            assert!(line["latency_ns_mean"].as_u64() > Some(0), "{line}");
+            let is_modelled = line["media"].as_str().is_some_and(|medium| medium.contains("optane"));
+            assert_eq!(is_modelled, workload.contains(&"optane"), "{line}");
+            let (fences, log) = (line["fences_per_op"].as_f64(), line["log_bytes_per_op"].as_f64());
+            let survives = line["durability"].as_str();
+            match line["way"].as_str() {
+                Some("none") => assert_eq!((fences, log, survives), (Some(0.0), Some(0.0), Some("none")), "{line}"),
+                Some("epoch:0.1ms") => assert!(fences < Some(0.8) && log > Some(32.0), "one fence an epoch: {line}"),
+                _ => assert!(fences > Some(0.5) && log > Some(32.0) && survives == Some("sync"), "{line}"),
+            }
+        }
+        for line in comparisons {
+            assert_eq!(line["way"], "sync");
+            for key in ["throughput_ratio", "latency_mean_ratio", "latency_p50_ratio", "latency_p99_ratio", "domain"] {
+                assert!(!line[key].is_null(), "`{key}` is missing in {line}");
+            }
+        }
+    }
+    let small = [&["bench", "smallbank", "--customers", "200"][..], &few].concat();
+    let text = place.run(small.iter().chain(&["--ways", "sync,none"])).ok();
+    assert!(text.contains("ratios of the first way") && text.contains("all rules hold"), "{text}");
+    place.run(small.iter().chain(&["--ways", "quick"])).fails_with(&["`quick`"]);
+    place.run(small.iter().chain(&["--engine", "memory", "--ways", "none"])).fails_with(&["--ways"]);
+}

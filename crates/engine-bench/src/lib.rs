@@ -8,7 +8,7 @@
 pub mod records;
 pub mod tables;
 
-use lodestone_engine::Database;
+use lodestone_engine::{Database, Durability};
 use lodestone_index_bench::lodestone::environment_of;
 use lodestone_pmem::Domain;
 use lodestone_workload::engine::Environment;
@@ -16,6 +16,11 @@ use lodestone_workload::engine::Environment;
 /// Where a database is, and what survives an acknowledged commit.
 fn environment(database: &Database) -> Environment {
     let pool = database.pool();
-    let durability = if pool.memory().domain() == Domain::Process { "process" } else { "sync" };
+    let durability = match database.durability() {
+        Durability::None => "none",
+        _ if pool.memory().domain() == Domain::Process => "process",
+        Durability::Ordered if pool.memory().domain() == Domain::Block => "ordered",
+        _ => "sync",
+    };
     environment_of(pool, durability.into())
 }

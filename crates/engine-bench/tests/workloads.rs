@@ -3,8 +3,10 @@
 mod common;
 
 use common::{SCALE, expect_consistent, loaded, open, options};
+use lodestone_engine::{Database, DatabaseOptions, Durability, Region};
+use lodestone_engine_bench::tables::DatabaseTables;
 use lodestone_pmem::DomainChoice;
-use lodestone_workload::engine::Result;
+use lodestone_workload::engine::{EngineError, Result};
 use lodestone_workload::oltp::smallbank::SmallBank;
 use lodestone_workload::oltp::tpcb::TpcB;
 use lodestone_workload::oltp::tpcc::TpcC;
@@ -82,5 +84,59 @@ fn sums<L: Workload>(path: &std::path::Path, workload: &L) -> Result<()> {
     drop(engine);
     let engine = open(path, &options(DomainChoice::DaxEmulated), L::TABLES)?;
     assert_eq!(verify(&engine, workload, effect)?, [], "{} after an open", L::NAME);
+    Ok(())
+}
+
+/// Runs a workload on a new database, and checks its rules before it is closed, and after an open if `survives`.
+fn keeps_its_rules<L: Workload>(
+    workload: &L,
+    options: &DatabaseOptions,
+    unacknowledged_max: usize,
+    survives: bool,
+) -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let what = format!("{}, {:?}, {unacknowledged_max} unacknowledged", L::NAME, options.durability);
+    let open = || -> Result<DatabaseTables> {
+        let database = Database::open_with(&path, options).map_err(EngineError::new)?;
+        Ok(DatabaseTables::open(database, L::TABLES)?.unacknowledged(unacknowledged_max))
+    };
+    let engine = open()?;
+    load(&engine, workload, 2, 1)?;
+    let plan = Plan { time_one_of: 1, ..Plan::new(3, Length::Operations(1_500)) };
+    let outcome = run(&engine, workload, &plan, 5)?;
+    let tally = &outcome.tally;
+    assert_eq!((tally.committed() + tally.cancelled(), outcome.run.latency.len()), (1_500, 1_500), "{what}");
+    assert!(L::NAME == "tpcb" || tally.cancelled() > 0, "{what}: cancelled ones are among them");
+    assert_eq!(verify(&engine, workload, tally.effect)?, [], "{what}");
+    drop(engine);
+    if survives {
+        assert_eq!(verify(&open()?, workload, tally.effect)?, [], "{what}, after an open");
+    }
+    Ok(())
+}
+
+/// No durability, group commit with workers that wait and that go on, naive, and late visibility.
+#[test]
+fn the_rules_hold_with_every_way_of_a_commit() -> Result<()> {
+    let base = options(DomainChoice::DaxEmulated);
+    let with = |durability| DatabaseOptions { durability, ..base.clone() };
+    let brief = Durability::Epoch(std::time::Duration::from_micros(100));
+    let ways = [
+        // Without a checkpoint the rows of the load stay in memory.
+        (with(Durability::None), 0, false),
+        (with(brief), 0, true),
+        (with(brief), 1, true),
+        (with(brief), 1_000_000, true),
+        (with(Durability::EPOCH), 1_000_000, true),
+        (DatabaseOptions { region: Region::Naive, ..base.clone() }, 0, true),
+        (DatabaseOptions { early_release: false, ..base.clone() }, 0, true),
+        (options(DomainChoice::Block), 100, true),
+    ];
+    for (options, unacknowledged_max, survives) in &ways {
+        keeps_its_rules(&SCALE, options, *unacknowledged_max, *survives)?;
+        keeps_its_rules(&TpcB { branches: 2, accounts_per_branch: 200 }, options, *unacknowledged_max, *survives)?;
+        keeps_its_rules(&SmallBank { customers: 100, hot: 10 }, options, *unacknowledged_max, *survives)?;
+    }
     Ok(())
 }

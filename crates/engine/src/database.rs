@@ -158,6 +158,25 @@ impl Database {
         self.core.object.store()
     }
 
+    /// The option [`durability`](DatabaseOptions::durability) of this open.
+    ///
+    /// ```
+    /// # use lodestone_engine::{Database, DatabaseOptions, Durability, Error};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &DatabaseOptions { durability: Durability::None, ..options })?;
+    /// assert_eq!(db.durability(), Durability::None);
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.core.ways.durability
+    }
+
     /// Counts of transactions since the open, and figures of all parts. It waits for no transaction and no checkpoint.
     #[must_use]
     pub fn stats(&self) -> DatabaseStats {

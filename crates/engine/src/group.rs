@@ -230,10 +230,15 @@ impl Group {
     /// As [`wait`](Self::wait).
     pub fn flush(&self, core: &Core) -> Result<()> {
         let epoch = self.epoch();
-        while self.durable.load(Ordering::Acquire) < epoch {
+        while !self.is_durable(epoch) {
             self.close(core)?;
         }
         Ok(())
+    }
+
+    /// Whether `epoch` is durable.
+    pub fn is_durable(&self, epoch: u64) -> bool {
+        self.durable.load(Ordering::Acquire) >= epoch
     }
 
     /// Waits until `epoch` is durable.
@@ -244,12 +249,12 @@ impl Group {
         if planted::active("engine-epoch-answers-early") {
             return Ok(());
         }
-        if self.durable.load(Ordering::Acquire) >= epoch {
+        if self.is_durable(epoch) {
             return Ok(());
         }
         self.want();
         let mut guard = lock(&self.waiting.0);
-        while self.durable.load(Ordering::Acquire) < epoch {
+        while !self.is_durable(epoch) {
             core.refuse_if_poisoned()?;
             if self.has_thread.load(Ordering::SeqCst) {
                 guard = self.waiting.1.wait(guard).unwrap_or_else(PoisonError::into_inner);

@@ -103,7 +103,7 @@ pub use key::KEY_BYTES_MAX;
 pub use kind::{DATABASE, DatabaseKind};
 pub use lodestone_engine_derive::Row;
 pub use lodestone_pages::PageStats;
-pub use lodestone_wal::LogStats;
+pub use lodestone_wal::{LogAlign, LogStats, LogStore};
 pub use on_open::{OnOpen, OpenProgress, OpenStep};
 pub use options::{DATABASE_NAME, DatabaseOptions};
 pub use payload::VALUE_BYTES_MAX;

@@ -29,6 +29,9 @@ use crate::error::{Error, Result};
 /// // Others see all of them already. In the block domain they share a sync.
 /// assert_eq!(db.update_async(|tx| Ok(table.range(tx, ..)?.count()))?.into_value(), 10);
 /// for ticket in tickets {
+///     if !ticket.is_durable() {
+///         println!("a wait");
+///     }
 ///     ticket.durable()?; // from here on the outside may be told
 /// }
 /// # Ok::<(), Error>(())
@@ -70,6 +73,17 @@ impl<R> Ticket<R> {
         match self.0 {
             Kind::Pool(ticket) => ticket.into_value(),
             Kind::Epoch { value, .. } => value,
+        }
+    }
+
+    /// Whether the transaction, and everything that it saw, survives power loss by now. It does not wait, and asks for
+    /// no sync and no end of an epoch. `false` for ever when the medium failed before: [`durable`](Self::durable) then
+    /// returns the error.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        match &self.0 {
+            Kind::Pool(ticket) => ticket.is_durable(),
+            Kind::Epoch { core, epoch, .. } => core.group.as_ref().is_none_or(|group| group.is_durable(*epoch)),
         }
     }
 

@@ -83,11 +83,15 @@ fn an_epoch_has_one_fence_and_survives_as_a_whole() -> Result<()> {
     assert_eq!((scope.delta().fences, scope.delta().pm_bytes()), (0, 0));
     let seen = open.db.update_async(|tx| open.get(tx, 1))?.into_value();
     assert_eq!(seen, Some(9), "visible at once");
-    tickets.into_iter().try_for_each(|ticket| ticket.durable())?;
+    assert!(!tickets.iter().any(|ticket| ticket.is_durable()), "a look ends no epoch");
+    for ticket in tickets {
+        ticket.durable()?;
+    }
     // A commit: 24 bytes for its tick, 32 for its row. A record: 24 more, to a multiple of 64.
     assert_eq!((scope.delta().fences, scope.delta().pm_bytes()), (1, 640));
     let lost = open.db.update_async(|tx| open.put(tx, 1, 77))?;
     open.db.update_async(|tx| open.put(tx, 2, 78))?.durable()?;
+    assert!(lost.is_durable(), "with the epoch of another one");
     lost.durable()?;
     let lost = open.db.update_async(|tx| open.put(tx, 1, 99))?;
     let Open { db, table } = open;

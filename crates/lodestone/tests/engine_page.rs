@@ -193,7 +193,7 @@ fn indexes((db, ..): &Opened) -> lodestone::Result<()> {
     let count = db.update_with(Isolation::ReadCommitted, |tx| Ok(users.range(tx, ..)?.count()))?;
     assert_eq!(count, 1);
     let ticket = db.update_async(|tx| users.delete(tx, &row![2_u64]))?; // ordered, and visible to others
-    ticket.durable()?; // or `ticket.await`
+    ticket.durable()?; // or `ticket.await`; `ticket.is_durable()` looks without waiting
     // end
     // page: feed
     let mut feed = db.feed(&FeedStart::Now)?;

@@ -24,7 +24,7 @@ use lodestone_pmem::{DurablePoint, Memory};
 /// # let memory = pool.memory();
 /// // A commit flushed something, and answers 5.
 /// let ticket: Ticket<u64, Error> = Ticket::new(memory.clone(), memory.flushed_here(), 5);
-/// assert_eq!(*ticket.value(), 5);
+/// assert!(*ticket.value() == 5 && ticket.is_durable());
 /// assert_eq!(ticket.durable()?, 5);
 /// # Ok::<(), Error>(())
 /// ```
@@ -56,6 +56,13 @@ impl<R, E: From<lodestone_pmem::Error>> Ticket<R, E> {
     /// The result of the transaction, without waiting. The transaction becomes durable with a later one.
     pub fn into_value(self) -> R {
         self.value
+    }
+
+    /// Whether the transaction, and everything that it saw, survives power loss by now. It does not wait, and asks for
+    /// no sync.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.memory.is_durable(self.point)
     }
 
     /// Waits until the transaction, and everything that it saw, survives power loss.

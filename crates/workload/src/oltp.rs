@@ -45,11 +45,13 @@ pub mod smallbank;
 pub mod tpcb;
 pub mod tpcc;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{ControlFlow, Range};
+use std::time::Instant;
 
 use crate::engine::{EngineCounters, EngineError, Environment, Result};
-use crate::race::{self, Length, Moment, Plan, Script};
+use crate::race::{self, Latencies, Length, Moment, Plan, Script};
 use crate::result::{BenchResult, rounded};
 
 pub use scan::{count_rows, for_each_row};
@@ -174,6 +176,9 @@ pub trait Transaction {
     /// Whether it never changes a row.
     const IS_READ_ONLY: bool = false;
 
+    /// Whether it may be cancelled after it has changed rows.
+    const CANCELS_LATE: bool = false;
+
     /// One attempt. It may be called many times and must not keep results of earlier calls.
     ///
     /// # Errors
@@ -183,11 +188,21 @@ pub trait Transaction {
 
 /// One thread's access to an engine.
 pub trait Worker {
-    /// Runs `transaction` until it commits. `None`: it was cancelled.
+    /// Runs `transaction` until it commits. `None`: it was cancelled. On return it is acknowledged, unless the engine
+    /// has an [`OltpEngine::unacknowledged_max`].
     ///
     /// # Errors
     /// A failure that another attempt would not cure.
     fn run<T: Transaction>(&mut self, transaction: &mut T) -> Result<Option<T::Out>>;
+
+    /// Waits until at most `count_max` of the transactions that [`run`](Self::run) has returned are not acknowledged,
+    /// and returns their number. They are acknowledged in the order in which they were run.
+    ///
+    /// # Errors
+    /// If a transaction may be lost.
+    fn acknowledge(&mut self, _count_max: usize) -> Result<usize> {
+        Ok(0)
+    }
 
     /// Attempts since the worker was made. Those that neither committed nor were cancelled lost to others.
     fn attempts(&self) -> u64;
@@ -220,6 +235,13 @@ pub trait OltpEngine: Sync {
     /// As [`worker`](Self::worker).
     fn load_worker(&self) -> Result<Self::Worker<'_>> {
         self.worker()
+    }
+
+    /// The number of transactions that a worker runs before the first of them is acknowledged. With 0 a transaction is
+    /// acknowledged when [`Worker::run`] returns. Otherwise the worker goes on meanwhile, and [`run`] notes latencies
+    /// from the begin of a transaction until [`Worker::acknowledge`] reports it. That is after each transaction.
+    fn unacknowledged_max(&self) -> usize {
+        0
     }
 
     /// Makes all loaded rows durable and lets background work settle.
@@ -318,7 +340,7 @@ pub trait Terminal {
     /// Draws the next transaction.
     fn draw(&mut self);
 
-    /// Runs it.
+    /// Runs it: one transaction of the worker.
     ///
     /// # Errors
     /// Those of the engine.
@@ -415,9 +437,19 @@ pub fn run_and_tell<E: OltpEngine, L: Workload>(
     seed: u64,
     tell: &mut dyn FnMut(Moment),
 ) -> Result<Outcome> {
-    let (run, tallies) = race::run(&Mix { engine, workload, threads: plan.threads, seed }, plan, tell)?;
-    let mut tally = Tally::default();
-    tallies.iter().for_each(|part| tally.add(part));
+    let is_later = engine.unacknowledged_max() > 0;
+    // Then the sessions take the time, and no other one.
+    let time_one_of = if is_later { 0 } else { plan.time_one_of };
+    let plan = Plan { time_one_of, ..plan.clone() };
+    let (mut run, tallies) = race::run(&Mix { engine, workload, threads: plan.threads, seed }, &plan, tell)?;
+    let (mut tally, mut latencies) = (Tally::default(), Latencies::new(L::CLASSES.len()));
+    for (part, noted) in tallies {
+        tally.add(&part);
+        latencies.add(noted);
+    }
+    if is_later {
+        (run.latency, run.latency_by_class) = latencies.merge(L::CLASSES);
+    }
     Ok(Outcome { run, tally })
 }
 
@@ -494,11 +526,21 @@ struct Mixing<T, W> {
     terminal: T,
     tally: Tally,
     attempts_before: u64,
+    later: Later,
+}
+
+/// Transactions that are acknowledged after their step.
+struct Later {
+    /// 0: there are none.
+    unacknowledged_max: usize,
+    /// The class and the begin of each, in their order.
+    begun: VecDeque<(usize, Instant)>,
+    latencies: Latencies,
 }
 
 impl<E: OltpEngine, L: Workload> Script for Mix<'_, E, L> {
     const CLASSES: &'static [&'static str] = L::CLASSES;
-    type Tally = Tally;
+    type Tally = (Tally, Latencies);
     type Session<'s>
         = Mixing<L::Terminal<'s>, E::Worker<'s>>
     where
@@ -507,8 +549,15 @@ impl<E: OltpEngine, L: Workload> Script for Mix<'_, E, L> {
     fn session(&self, thread: usize) -> Result<Self::Session<'_>> {
         let mut worker = self.engine.worker()?;
         let terminal = self.workload.terminal(&mut worker, thread, self.threads, self.seed)?;
+        // Only steps are to be in the queue.
+        worker.acknowledge(0)?;
         let classes = vec![ClassTally::default(); L::CLASSES.len()];
-        Ok(Mixing { worker, terminal, tally: Tally { classes, ..Tally::default() }, attempts_before: 0 })
+        let later = Later {
+            unacknowledged_max: self.engine.unacknowledged_max(),
+            begun: VecDeque::new(),
+            latencies: Latencies::new(L::CLASSES.len()),
+        };
+        Ok(Mixing { worker, terminal, tally: Tally { classes, ..Tally::default() }, attempts_before: 0, later })
     }
 
     fn counters(&self) -> EngineCounters {
@@ -516,8 +565,22 @@ impl<E: OltpEngine, L: Workload> Script for Mix<'_, E, L> {
     }
 }
 
+impl<T, W: Worker> Mixing<T, W> {
+    /// Notes the latencies of all transactions but the last `count_max` ones, and of those that are acknowledged.
+    fn acknowledge(&mut self, count_max: usize) -> Result<()> {
+        let left = self.worker.acknowledge(count_max)?;
+        let Later { begun, latencies, .. } = &mut self.later;
+        let ended = begun.len().saturating_sub(left);
+        if ended > 0 {
+            let now = Instant::now();
+            begun.drain(..ended).for_each(|(class, begin)| latencies.note(class, now.duration_since(begin)));
+        }
+        Ok(())
+    }
+}
+
 impl<T: Terminal, W: Worker> race::Session for Mixing<T, W> {
-    type Tally = Tally;
+    type Tally = (Tally, Latencies);
 
     fn draw(&mut self) {
         self.terminal.draw();
@@ -525,7 +588,12 @@ impl<T: Terminal, W: Worker> race::Session for Mixing<T, W> {
 
     fn step(&mut self) -> Result<usize> {
         let before = self.worker.counters();
+        let begin = (self.later.unacknowledged_max > 0).then(Instant::now);
         let done = self.terminal.step(&mut self.worker)?;
+        if let Some(begin) = begin {
+            self.later.begun.push_back((done.class, begin));
+            self.acknowledge(self.later.unacknowledged_max)?;
+        }
         let class = &mut self.tally.classes[done.class];
         class.counters = class.counters.plus(&self.worker.counters().since(&before));
         class.committed += u64::from(!done.is_cancelled);
@@ -534,14 +602,19 @@ impl<T: Terminal, W: Worker> race::Session for Mixing<T, W> {
         Ok(done.class)
     }
 
+    fn drain(&mut self) -> Result<()> {
+        self.acknowledge(0)
+    }
+
     fn mark(&mut self) {
+        self.later.latencies.clear();
         self.tally.classes.fill(ClassTally::default());
         self.attempts_before = self.worker.attempts();
     }
 
-    fn tally(mut self) -> Tally {
+    fn tally(mut self) -> (Tally, Latencies) {
         self.tally.attempts = self.worker.attempts() - self.attempts_before;
-        self.tally
+        (self.tally, self.later.latencies)
     }
 }
 
@@ -563,6 +636,9 @@ impl Outcome {
         result.set_extra("cancelled", tally.cancelled());
         result.set_extra("retries", tally.lost());
         result.set_extra("seconds", rounded(run.seconds));
+        let mean = (!run.latency.is_empty()).then(|| run.latency.mean().round() as u64);
+        result.set_extra("latency_ns_mean", mean);
+        result.set_extra("unacknowledged_max", engine.unacknowledged_max());
         result.set_extra("cpu_ns_per_op", run.cpu_ns.and_then(|time| run.per_op(time)));
         for (name, class) in L::CLASSES.iter().zip(&tally.classes) {
             let ClassTally { committed, cancelled, counters } = class;
@@ -603,3 +679,6 @@ pub fn refuse(violations: &[Violation]) -> Result<()> {
     };
     Err(EngineError::new(format!("the rows are inconsistent: {first}{others}")))
 }
+
+#[cfg(test)]
+mod tests;

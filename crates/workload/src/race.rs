@@ -3,9 +3,9 @@
 //! A load is a [`Script`]. Its [`Session`] does one operation after the other on its own thread. The runner owns the
 //! rest, in these steps:
 //! 1. Each thread opens its session. Then all threads start together.
-//! 2. *Warm-up*: every thread works for a while. Then all stop, and the counters are noted.
+//! 2. *Warm-up*: every thread works for a while. Then all stop and [drain](Session::drain), and the counters are noted.
 //! 3. *Measured phase*: until the time is over or each thread has done its share. One of every so many operations is
-//!    timed. At every interval the calling thread notes how many operations are done.
+//!    timed. At every interval the calling thread notes how many operations are done. Each thread drains at its end.
 //! 4. The script ends its work, for example by making a load durable. The counters are read again.
 //!
 //! Invariants:
@@ -27,7 +27,7 @@ use crossbeam_utils::CachePadded;
 use hdrhistogram::Histogram;
 
 use crate::engine::{EngineCounters, EngineError, Result};
-use latency::Latencies;
+pub(crate) use latency::Latencies;
 
 /// A load: the work of a run, without threads and clocks.
 pub trait Script: Sync {
@@ -84,6 +84,17 @@ pub trait Session {
     /// As [`step`](Self::step).
     #[inline]
     fn settle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Ends the operations that are still under way after their step, if the session has such. Called at the end of the
+    /// warm-up and of the measured phase. A thread that has done its share of a number of operations ends its time
+    /// after it. One that the end of the time stops has ended its time before.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    #[inline]
+    fn drain(&mut self) -> Result<()> {
         Ok(())
     }
 
@@ -384,6 +395,7 @@ fn life<S: Script>(script: &S, plan: &Plan, thread: usize, shared: &Shared) -> R
         shared.guard(|| {
             let (done, mut latencies) = (AtomicU64::new(0), Latencies::new(S::CLASSES.len()));
             drive(&mut session, u64::MAX, &shared.warm, 0, &done, &mut latencies)?;
+            session.drain()?;
             Ok(session)
         })
     });
@@ -403,7 +415,10 @@ fn measure<'s, S: Script + 's>(
     session.mark();
     let (start, cpu) = (Instant::now(), thread_cpu_ns());
     let operations = drive(&mut session, limit, &shared.stop, plan.time_one_of, &shared.done[thread], &mut latencies)?;
-    let end = Instant::now();
+    let stopped = Instant::now();
+    session.drain()?;
+    // A time limit ends the work, not the wait for it: else a slow end would count as idle time.
+    let end = if operations == limit { Instant::now() } else { stopped };
     let cpu_ns = thread_cpu_ns().zip(cpu).map(|(end, start)| end.saturating_sub(start));
     Ok(Report { operations, start, end, cpu_ns, latencies, tally: session.tally() })
 }

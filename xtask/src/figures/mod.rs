@@ -1,5 +1,5 @@
 //! `cargo xtask figures stm` draws the figures of paper 1 (transactional memory) from our own runs. `figures index`
-//! ([`index`]) draws those of paper 2 that compare indexes.
+//! ([`index`]) draws those of paper 2 that compare indexes, `figures engine` ([`engine`]) those of paper 3.
 //!
 //! 1. Build the command in release mode, and the peers if their libraries are installed (`peers/setup.sh`).
 //! 2. Run benchmarks and models, and keep every line of their output in the folder ([`collect`]).
@@ -9,6 +9,7 @@
 
 pub(crate) mod collect;
 pub(crate) mod draw;
+mod engine;
 mod index;
 
 use std::path::{Path, PathBuf};
@@ -23,6 +24,8 @@ pub enum Command {
     Stm(Options),
     /// Paper 2: the two hybrids, the cache in front of three indexes.
     Index(index::Options),
+    /// Paper 3: ways of a commit under TPC-C and SmallBank: group commit, naive, none, ours, step by step.
+    Engine(engine::Options),
 }
 
 /// Options of the runs.
@@ -53,6 +56,7 @@ pub fn run(root: &Path, command: &Command) -> Result<bool> {
     let options = match command {
         Command::Stm(options) => options,
         Command::Index(options) => return index::run(root, options),
+        Command::Engine(options) => return engine::run(root, options),
     };
     let out = root.join(&options.out);
     std::fs::create_dir_all(&out).with_context(|| format!("{} cannot be made", out.display()))?;

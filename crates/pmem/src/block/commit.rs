@@ -65,9 +65,14 @@ impl Engine {
         self.tasks.wake(u64::MAX);
     }
 
+    /// Whether `group` is on disk.
+    pub(super) fn is_on_disk(&self, group: u64) -> bool {
+        self.durable.load(Ordering::Acquire) >= group
+    }
+
     /// Whether waiting for `group` is over, for better or worse.
     pub(super) fn is_settled(&self, group: u64) -> bool {
-        self.durable.load(Ordering::Acquire) >= group || self.halted.load(Ordering::Acquire)
+        self.is_on_disk(group) || self.halted.load(Ordering::Acquire)
     }
 
     /// Waits until `group` is on disk, committing it if no other thread does.

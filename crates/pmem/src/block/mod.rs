@@ -294,6 +294,11 @@ impl BlockDomain {
         self.engine.wait_for(group)
     }
 
+    /// Whether `group` is on disk.
+    pub(crate) fn is_on_disk(&self, group: u64) -> bool {
+        self.engine.is_on_disk(group)
+    }
+
     /// Whether `group` is on disk; if not, `waker` is woken when it is, or when that failed.
     pub(crate) fn poll(&self, group: u64, waker: &Waker) -> Poll<Result<()>> {
         let engine = &self.engine;

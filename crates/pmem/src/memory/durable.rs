@@ -33,6 +33,7 @@ use crate::watch::Watch;
 /// let point = memory.flushed_here();
 /// // Something else meanwhile; then, before anybody is told:
 /// memory.wait_durable(point)?;
+/// assert!(memory.is_durable(point));
 /// # Ok::<(), lodestone_pmem::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,6 +99,13 @@ impl Memory {
     pub fn wait_durable(&self, point: DurablePoint) -> Result<()> {
         self.pass_watch()?;
         self.block().map_or(Ok(()), |block| block.wait_for(point.group))
+    }
+
+    /// Whether `point` is reached, without waiting, and without asking for a commit. `false` for ever when the medium
+    /// has failed before: [`wait_durable`](Self::wait_durable) then returns the error.
+    #[must_use]
+    pub fn is_durable(&self, point: DurablePoint) -> bool {
+        self.block().is_none_or(|block| block.is_on_disk(point.group))
     }
 
     /// Whether `point` is reached; if not, the task of `task` is woken when it is, or when the medium has failed. No

@@ -9,20 +9,25 @@ const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// Latencies by class.
 #[derive(Debug)]
-pub(super) struct Latencies(Vec<Option<Histogram<u64>>>);
+pub(crate) struct Latencies(Vec<Option<Histogram<u64>>>);
 
 impl Latencies {
-    pub(super) fn new(classes: usize) -> Self {
+    pub(crate) fn new(classes: usize) -> Self {
         Self(vec![None; classes])
     }
 
     #[inline]
-    pub(super) fn note(&mut self, class: usize, latency: Duration) {
+    pub(crate) fn note(&mut self, class: usize, latency: Duration) {
         let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.0[class].get_or_insert_with(empty).saturating_record(nanoseconds);
     }
 
-    pub(super) fn add(&mut self, other: Self) {
+    /// Forgets all of them.
+    pub(crate) fn clear(&mut self) {
+        self.0.fill(None);
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
             match (mine.as_mut(), theirs) {
                 (Some(mine), Some(theirs)) => add(mine, &theirs),
@@ -33,7 +38,7 @@ impl Latencies {
     }
 
     /// All latencies together, and those of each class that occurred.
-    pub(super) fn merge(self, names: &[&'static str]) -> (Histogram<u64>, Vec<(&'static str, Histogram<u64>)>) {
+    pub(crate) fn merge(self, names: &[&'static str]) -> (Histogram<u64>, Vec<(&'static str, Histogram<u64>)>) {
         let named = names.iter().zip(self.0);
         let by_class: Vec<_> = named.filter_map(|(name, histogram)| Some((*name, histogram?))).collect();
         let mut all = empty();

@@ -20,6 +20,8 @@ struct Work<'s> {
     drawn: u64,
     steps: u64,
     settled: u64,
+    /// Steps since the last drain.
+    under_way: u64,
 }
 
 impl Script for Counting {
@@ -30,7 +32,7 @@ impl Script for Counting {
     fn session(&self, thread: usize) -> Result<Work<'_>> {
         self.sessions.fetch_add(1, Ordering::Relaxed);
         let fault = self.fault.filter(|fault| fault.0 == thread).map(|fault| (fault.1, fault.2));
-        Ok(Work { script: self, fault, drawn: 0, steps: 0, settled: 0 })
+        Ok(Work { script: self, fault, drawn: 0, steps: 0, settled: 0, under_way: 0 })
     }
 
     fn finish(&self) -> Result<()> {
@@ -58,6 +60,7 @@ impl Session for Work<'_> {
             _ => {}
         }
         self.steps += 1;
+        self.under_way += 1;
         self.script.steps.fetch_add(1, Ordering::Relaxed);
         Ok(if self.steps.is_multiple_of(3) { 2 } else { 0 })
     }
@@ -67,11 +70,18 @@ impl Session for Work<'_> {
         Ok(())
     }
 
+    fn drain(&mut self) -> Result<()> {
+        self.under_way = 0;
+        Ok(())
+    }
+
     fn mark(&mut self) {
+        assert_eq!(self.under_way, 0, "the warm-up leaves nothing to the measured phase");
         (self.drawn, self.steps, self.settled) = (0, 0, 0);
     }
 
     fn tally(self) -> u64 {
+        assert_eq!(self.under_way, 0, "all that was begun has ended");
         self.steps
     }
 }

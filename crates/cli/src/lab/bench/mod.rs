@@ -8,6 +8,7 @@ pub mod place;
 mod recovery;
 pub mod stm;
 mod substrate;
+mod ways;
 pub mod ycsb;
 pub mod ycsb_report;
 
@@ -31,6 +32,7 @@ Examples:
   lodestone bench index --index fastfair,fptree,hash --mix search,insert \\
     --path /dev/shm --domain dax-emulated
   lodestone bench tpcc --warehouses 2 --threads 1,2
+  lodestone bench smallbank --ways sync,none,epoch:40ms,naive --turns 3
   lodestone bench recovery --rows 1000000 --updates 4000000
   lodestone bench substrate --assert
   lodestone bench agents --profile optane

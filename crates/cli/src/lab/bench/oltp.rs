@@ -1,19 +1,22 @@
 //! `lodestone bench tpcc`, `tpcb` and `smallbank`: transactions over tables in a new database.
 //!
-//! For each number of threads, in turn:
+//! For each number of threads, each turn, and each way of a commit ([`ways`](super::ways)):
 //! 1. a fresh pool is made and the tables are loaded;
 //! 2. in the block domain the cost of one bare device sync is measured beside the pool;
 //! 3. the transactions run without waiting times;
-//! 4. the rules of the workload are checked on all rows. A rule that does not hold fails the command, and the run has
-//!    no figures.
+//! 4. the rules of the workload are checked on all rows, before the database is closed: without durability nothing
+//!    would be left. A rule that does not hold fails the command, and the run has no figures.
+//!
+//! With several ways the first one is compared with each other one at the end.
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use lodestone_engine::{Database, DatabaseOptions};
+use anyhow::{Context, Result, ensure};
+use lodestone_engine::{Database, DatabaseOptions, Durability};
 use lodestone_engine_bench::tables::DatabaseTables;
 use lodestone_pmem::Domain;
 use lodestone_store::Store;
+use lodestone_width::to_usize;
 use lodestone_workload::engine::EngineError;
 use lodestone_workload::oltp::memory::MemoryTables;
 use lodestone_workload::oltp::smallbank::SmallBank;
@@ -27,7 +30,8 @@ use lodestone_cli::interrupt;
 use lodestone_cli::output::{Output, ProgressUnit, exit, table};
 use lodestone_cli::size;
 
-use super::place::Place;
+use super::place::{self, Place};
+use super::ways::{self, Comparison, WORDS, Way};
 use super::{duration, results_table, so_far};
 
 const AFTER_HELP_TPCC: &str = "\
@@ -37,6 +41,9 @@ Examples:
     --operations 10000 --json
   lodestone bench tpcc --warehouses 2 --path . --domain block
   lodestone bench tpcc --warehouses 2 --profile optane
+  lodestone bench tpcc --ways sync,none,epoch:40ms,naive,late --turns 3
+  lodestone bench tpcc --ways naive+unaligned+flush,sync+flush,sync \\
+    --profile optane --json
 
 The mix is 45 % NewOrder, 43 % Payment, and 4 % each of OrderStatus, Delivery and StockLevel. There are no waiting times.
 The twelve conditions of clause 3.3.2 are checked after each run.";
@@ -45,6 +52,7 @@ const AFTER_HELP_TPCB: &str = "\
 Examples:
   lodestone bench tpcb --branches 4 --threads 1,2 --seconds 5
   lodestone bench tpcb --accounts 1000 --operations 10000 --json
+  lodestone bench tpcb --ways sync,whole-rows,none --turns 3
 
 The sums of branches, tellers, accounts and history are checked after each run.";
 
@@ -52,13 +60,33 @@ const AFTER_HELP_SMALLBANK: &str = "\
 Examples:
   lodestone bench smallbank --threads 1,2 --seconds 5
   lodestone bench smallbank --customers 1000 --hot 20 --operations 10000 --json
+  lodestone bench smallbank --ways sync,none,epoch --turns 3 --profile optane
 
 The mix is 25 % SendPayment, and 15 % each of Balance, DepositChecking, TransactSavings, Amalgamate and WriteCheck. The sum
 of all accounts is checked to the cent after each run.";
 
+/// The measurements, the same for all three.
+const MEASURED: &str = "\
+Latency is from the begin of a transaction, lost attempts included, until it is acknowledged: then it and all that it saw
+survive what its way promises. With epoch a worker does not wait meanwhile. It executes further transactions, at most as
+many as --unacknowledged, looks after each one, and notes those whose epoch is durable. With --unacknowledged 0 it waits
+for each. Throughput counts all transactions of the measured time. All of them are acknowledged before the rules are
+checked. A run of a number of --operations ends with its last acknowledgement.
+
+With several ways, or turns, each combination is measured on a fresh database with the same rows and seed, in turns. Then
+come the medians over the turns, and ratios of the first way to each other one: the median of the ratios in each turn, so
+that 0.86 under throughput means 86 % of the other's. With --json each line has a kind: run, median or comparison.
+
+The medium is the file's, or DRAM without --path. With --profile it is a model that delays flushes, fences and streams.";
+
+/// The help of a command, with the parts that all three have.
+fn with_ways(help: &str) -> String {
+    format!("{help}\n\n{MEASURED}\n\n{WORDS}")
+}
+
 /// Arguments of `lodestone bench tpcc`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP_TPCC)]
+#[command(after_help = with_ways(AFTER_HELP_TPCC))]
 pub struct TpcCArgs {
     /// Warehouses
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..1 << 15))]
@@ -78,7 +106,7 @@ pub struct TpcCArgs {
 
 /// Arguments of `lodestone bench tpcb`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP_TPCB)]
+#[command(after_help = with_ways(AFTER_HELP_TPCB))]
 pub struct TpcBArgs {
     /// Branches
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..1 << 30))]
@@ -94,7 +122,7 @@ pub struct TpcBArgs {
 
 /// Arguments of `lodestone bench smallbank`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP_SMALLBANK)]
+#[command(after_help = with_ways(AFTER_HELP_SMALLBANK))]
 pub struct SmallBankArgs {
     /// Customers
     #[arg(long, value_name = "COUNT", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(2..1 << 40))]
@@ -118,6 +146,18 @@ struct Common {
     /// Threads; several numbers run one after the other
     #[arg(long, value_name = "COUNTS", default_value = "1", value_delimiter = ',')]
     threads: Vec<usize>,
+
+    /// Ways of a commit; several are measured in turns and compared, each a list of words as below [default: sync]
+    #[arg(long, value_name = "WAYS", value_delimiter = ',')]
+    ways: Vec<Way>,
+
+    /// Measure each way so often, in turns, and report medians
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    turns: u64,
+
+    /// Transactions that a worker executes with epoch before the first of them is acknowledged; 0: it waits for each
+    #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
+    unacknowledged: usize,
 
     /// Measured time of each run
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
@@ -179,38 +219,108 @@ struct Measured {
     outcome: Outcome,
 }
 
+/// One run of a comparison.
+#[derive(Clone, Copy, Debug)]
+struct Run<'w> {
+    way: &'w Way,
+    threads: usize,
+    /// From 1.
+    turn: u64,
+}
+
 impl Common {
     fn run<L: Workload>(&self, workload: &L, output: &Output) -> Result<ExitCode> {
         let place = self.place.or_memory();
+        let ways = self.chosen_ways()?;
         if !output.is_json() && self.engine == EngineKind::Db {
             // First, so that a reader of a figure knows its origin.
             output.line(&place.origin()?.to_string())?;
         }
-        let mut all = Vec::new();
+        let is_compared = ways.len() > 1 || self.turns > 1;
+        let (mut shown, mut comparisons) = (Vec::new(), Vec::new());
         for (done, &threads) in self.threads.iter().enumerate() {
-            interrupt::so_far(so_far(done, self.threads.len()));
-            let measured = match self.engine {
-                EngineKind::Db => self.measure_database(workload, &place, threads, output)?,
-                EngineKind::Memory => self.measure(workload, &MemoryTables::new(L::TABLES), threads, output)?,
-            };
-            if output.is_json() {
-                output.json(&measured.result)?;
+            let runs = self.measure_ways(workload, &place, &ways, (done, threads), output)?;
+            if is_compared {
+                shown.extend(runs.iter().map(|runs| ways::median_of(runs)));
+                let others = ways.iter().zip(&runs).skip(1);
+                comparisons.extend(others.map(|(way, of)| Comparison::new(&ways[0], &runs[0], way, of)));
             } else {
-                output.line(&text::<L>(&measured))?;
+                shown.extend(runs.into_iter().flatten());
             }
-            all.push(measured.result);
         }
-        if !output.is_json() {
-            output.line(&format!("{}\nseed {}; all rules hold", results_table(&COLUMNS, &all), self.seed))?;
+        if output.is_json() {
+            if is_compared {
+                shown.iter().try_for_each(|line| output.json(line))?;
+                comparisons.iter().try_for_each(|line| output.json(line))?;
+            }
+            return Ok(exit::ok());
         }
+        let columns = if is_compared { &COMPARED[..] } else { &COLUMNS };
+        output.line(&results_table(columns, &shown).to_string())?;
+        if !comparisons.is_empty() {
+            output.line(&format!(
+                "ratios of the first way, medians of {} turns\n{}",
+                self.turns,
+                ways::text(&comparisons)
+            ))?;
+        }
+        output.line(&format!("seed {}; all rules hold", self.seed))?;
         Ok(exit::ok())
+    }
+
+    /// The ways of this run: those asked for, or the one that `--durability` means.
+    fn chosen_ways(&self) -> Result<Vec<Way>> {
+        ensure!(
+            self.engine == EngineKind::Db || self.ways.is_empty(),
+            "--ways are ways of the database: leave them out"
+        );
+        Ok(match (self.ways.is_empty(), self.engine, self.place.durability) {
+            (false, ..) => self.ways.clone(),
+            (true, EngineKind::Memory, _) => vec![Way::of(Durability::None, "memory")],
+            (true, EngineKind::Db, place::Durability::Relaxed) => vec![Way::of(Durability::Ordered, "ordered")],
+            (true, EngineKind::Db, _) => vec![Way::of(Durability::Sync, "sync")],
+        })
+    }
+
+    /// The runs of each way with so many threads, in turns.
+    fn measure_ways<L: Workload>(
+        &self,
+        workload: &L,
+        place: &Place,
+        ways: &[Way],
+        (done, threads): (usize, usize),
+        output: &Output,
+    ) -> Result<Vec<Vec<BenchResult>>> {
+        let mut runs = vec![Vec::new(); ways.len()];
+        for turn in 0..to_usize(self.turns) {
+            for (place_in_turn, index) in ways::order(ways.len(), turn).into_iter().enumerate() {
+                let per_threads = ways.len() * to_usize(self.turns);
+                let before = done * per_threads + turn * ways.len() + place_in_turn;
+                interrupt::so_far(so_far(before, self.threads.len() * per_threads));
+                let run = Run { way: &ways[index], threads, turn: turn as u64 + 1 };
+                let mut measured = match self.engine {
+                    EngineKind::Db => self.measure_database(workload, place, run, output)?,
+                    EngineKind::Memory => self.measure(workload, &MemoryTables::new(L::TABLES), run, output)?,
+                };
+                measured.result.set_extra("kind", "run");
+                measured.result.set_extra("way", run.way.name.as_str());
+                measured.result.set_extra("turn", run.turn);
+                if output.is_json() {
+                    output.json(&measured.result)?;
+                } else if ways.len() == 1 && self.turns == 1 {
+                    output.line(&text::<L>(&measured))?;
+                }
+                runs[index].push(measured.result);
+            }
+        }
+        Ok(runs)
     }
 
     fn measure_database<L: Workload>(
         &self,
         workload: &L,
         place: &Place,
-        threads: usize,
+        run: Run<'_>,
         output: &Output,
     ) -> Result<Measured> {
         let pool_bytes = self.pool_bytes.unwrap_or_else(|| pool_bytes(workload.rows()) + 2 * self.log_bytes);
@@ -218,12 +328,14 @@ impl Common {
         let pool = place.create(pool_bytes, 4 * self.log_bytes.min(64 << 20))?;
         let segment_bytes = (self.log_bytes / 4).min(DatabaseOptions::default().segment_bytes);
         let options = DatabaseOptions { log_bytes: self.log_bytes, segment_bytes, ..DatabaseOptions::default() };
-        let engine = DatabaseTables::open(Database::open_in(&Store::over(&pool)?, &options)?, L::TABLES)?;
+        let database = Database::open_in(&Store::over(&pool)?, &run.way.apply(options))?;
+        let unacknowledged_max = if run.way.is_grouped() { self.unacknowledged } else { 0 };
+        let engine = DatabaseTables::open(database, L::TABLES)?.unacknowledged(unacknowledged_max);
         let sync_latency = match pool.memory().domain() {
             Domain::Block => Some(place.sync_latency()?),
             _ => None,
         };
-        let mut measured = self.measure(workload, &engine, threads, output)?;
+        let mut measured = self.measure(workload, &engine, run, output)?;
         let (result, database) = (&mut measured.result, engine.database());
         let (flush, stream) = pool.memory().instructions();
         result.set_extra("instructions", format!("{flush:?} {stream:?}").to_lowercase());
@@ -241,10 +353,12 @@ impl Common {
         &self,
         workload: &L,
         engine: &E,
-        threads: usize,
+        run: Run<'_>,
         output: &Output,
     ) -> Result<Measured> {
-        let bar = output.progress(None, ProgressUnit::Steps).with_prefix(format!("{} x{threads}", L::NAME));
+        let Run { way, threads, turn } = run;
+        let prefix = format!("{} x{threads}, {}, turn {turn}", L::NAME, way.name);
+        let bar = output.progress(None, ProgressUnit::Steps).with_prefix(prefix);
         bar.set_message("load");
         let load = oltp::load(engine, workload, threads, self.seed).context("the load failed")?;
         bar.set_message("run");
@@ -265,7 +379,7 @@ impl Common {
         let violations = oltp::verify(engine, workload, outcome.tally.effect)?;
         bar.finish_and_clear();
         oltp::refuse(&violations).map_err(|error: EngineError| {
-            anyhow::anyhow!("{} on {}, {threads} threads: {error}", L::NAME, engine.name())
+            anyhow::anyhow!("{} on {}, {}, {threads} threads: {error}", L::NAME, engine.name(), way.name)
         })?;
         let mut result = outcome.result(engine, workload, self.seed);
         result.set_extra("load_seconds", rounded(load.elapsed.as_secs_f64()));
@@ -298,9 +412,10 @@ fn pool_bytes(rows: u64) -> u64 {
     (4 << 30) + (rows * 1_024).next_multiple_of(1 << 20)
 }
 
-const COLUMNS: [(&str, &str); 14] = [
+const COLUMNS: [(&str, &str); 15] = [
     ("threads", "threads"),
     ("transactions/s", "ops_per_s"),
+    ("mean", "latency_ns_mean"),
     ("p50", "latency_ns_p50"),
     ("p99", "latency_ns_p99"),
     ("p99.9", "latency_ns_p99_9"),
@@ -313,6 +428,22 @@ const COLUMNS: [(&str, &str); 14] = [
     ("syncs", "syncs_per_op"),
     ("load s", "load_seconds"),
     ("domain", "domain"),
+];
+
+/// Columns where ways are compared.
+const COMPARED: [(&str, &str); 12] = [
+    ("threads", "threads"),
+    ("way", "way"),
+    ("transactions/s", "ops_per_s"),
+    ("mean", "latency_ns_mean"),
+    ("p50", "latency_ns_p50"),
+    ("p99", "latency_ns_p99"),
+    ("cpu ns", "cpu_ns_per_op"),
+    ("retries/commit", "aborts_per_commit"),
+    ("fences", "fences_per_op"),
+    ("log bytes", "log_bytes_per_op"),
+    ("domain", "domain"),
+    ("medium", "media"),
 ];
 
 /// The classes of a run, for people.

@@ -44,6 +44,7 @@ fn take<X: Access>(x: &mut X, table: Table, key: u64, row: &mut Vec<u8>) -> Resu
 
 impl Transaction for NewOrder {
     type Out = u64;
+    const CANCELS_LATE: bool = true;
 
     fn run<X: Access>(&mut self, x: &mut X) -> Result<u64, X::Abort> {
         let (w, d) = (self.w, self.d);
