@@ -250,16 +250,15 @@ pub fn commit(core: &Core, state: &mut State) -> Result<Point> {
         state.settle(core)?;
         return Ok(core.seen_point(state));
     }
-    let mut committer = core.take_committer()?;
-    let outcome = match (&core.group, core.ways.durability) {
-        (Some(group), _) => group::commit(core, group, state, &mut committer).map(Point::of_epoch),
+    let mut lent = core.lend_committer()?;
+    let committer = lent.committer();
+    match (&core.group, core.ways.durability) {
+        (Some(group), _) => group::commit(core, group, state, committer).map(Point::of_epoch),
         (None, Durability::None) => commit_unlogged(core, state, &committer.lease).map(|()| Point::default()),
         // Everything it saw was flushed before its own record, by the thread that made it visible: in this commit group
         // of the block domain or in an earlier one.
-        _ => commit_with(core, state, &mut committer).map(|()| Point::own(core.memory.flushed_here())),
-    };
-    core.give_committer(committer);
-    outcome
+        _ => commit_with(core, state, committer).map(|()| Point::own(core.memory.flushed_here())),
+    }
 }
 
 fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Result<()> {

@@ -181,16 +181,24 @@ impl Core {
                 return Ok(committer);
             }
             match self.timeline.registry().lease() {
-                Ok(lease) => {
-                    let log = self.wal.writer(lease.writer())?;
-                    return Ok(Committer { lease, log, record: Record::new() });
-                }
+                Ok(lease) => match self.wal.writer(lease.writer()) {
+                    Ok(log) => return Ok(Committer { lease, log, record: Record::new() }),
+                    Err(error) => {
+                        self.timeline.registry().release(lease);
+                        return Err(error.into());
+                    }
+                },
                 Err(lodestone_txn::Error::TooManyThreads { .. }) => {
                     free = returned.wait(free).unwrap_or_else(PoisonError::into_inner);
                 }
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// A writer for the commit of this thread: see [`take_committer`](Self::take_committer).
+    pub fn lend_committer(&self) -> Result<Lent<'_>> {
+        Ok(Lent { core: self, committer: Some(self.take_committer()?) })
     }
 
     /// Keeps a writer for the next commit.
@@ -318,6 +326,38 @@ impl Core {
         let others_first = !is_starving && self.starving.load(Ordering::Relaxed) > 0;
         let turns = if is_starving { 1 } else { 1 << attempts.min(10) };
         (0..if others_first { turns * 16 } else { turns }).for_each(spin);
+    }
+}
+
+/// A writer that a commit has. It goes back when the commit ends. After a panic its log is given up as at the end of a
+/// life, and another commit takes it up again.
+#[derive(Debug)]
+pub struct Lent<'c> {
+    core: &'c Core,
+    /// Taken when this is dropped.
+    committer: Option<Committer>,
+}
+
+impl Lent<'_> {
+    pub fn committer(&mut self) -> &mut Committer {
+        self.committer.as_mut().expect("until it is dropped")
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        let Some(committer) = self.committer.take() else { return };
+        if !std::thread::panicking() {
+            return self.core.give_committer(committer);
+        }
+        let Committer { lease, log, .. } = committer;
+        // First the log: the next one that has the lease takes it.
+        drop(log);
+        self.core.timeline.registry().release(lease);
+        let (committers, returned) = &self.core.committers;
+        // A thread that waits has looked with this lock held.
+        drop(lock(committers));
+        returned.notify_one();
     }
 }
 

@@ -22,9 +22,11 @@
 //! Any thread may close an epoch, one at a time does. Where runs must repeat exactly (traced memory, schedules) there
 //! is no logger thread: a thread that waits for an epoch closes it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -272,24 +274,37 @@ impl Group {
         if !self.has_thread.load(Ordering::SeqCst) {
             return Poll::Ready(self.wait(core, epoch));
         }
-        // First the waker: the thread that makes the epoch durable looks here after that.
-        lock(&self.wakers).push(task.waker().clone());
+        // First the waker: the thread that makes the epoch durable looks here after that. It is foreign code, so it is
+        // cloned without the lock.
+        self.add_waker(task.waker().clone());
         if self.durable.load(Ordering::SeqCst) >= epoch {
             return Poll::Ready(Ok(()));
         }
         self.want();
-        match core.refuse_if_poisoned() {
-            Ok(()) => Poll::Pending,
-            Err(error) => Poll::Ready(Err(error)),
+        if let Err(error) = core.refuse_if_poisoned() {
+            return Poll::Ready(Err(error));
+        }
+        // Again: a thread that has ended since may not have seen the waker.
+        if self.has_thread() { Poll::Pending } else { Poll::Ready(self.wait(core, epoch)) }
+    }
+
+    fn add_waker(&self, waker: Waker) {
+        let mut wakers = lock(&self.wakers);
+        if !wakers.last().is_some_and(|last| last.will_wake(&waker)) {
+            wakers.push(waker);
         }
     }
 
+    /// Wakes all that wait. Not under a lock of the caller: a waker is foreign code, and may drop the last handle.
     fn wake(&self) {
         // A thread that waits has looked with this lock held.
         drop(lock(&self.waiting.0));
         self.waiting.1.notify_all();
         let wakers = std::mem::take(&mut *lock(&self.wakers));
-        wakers.into_iter().for_each(Waker::wake);
+        for waker in wakers {
+            // One that panics keeps no other task from its wake-up. The panic hook has reported it.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        }
     }
 
     /// Closes the open epoch and makes it durable.
@@ -297,9 +312,10 @@ impl Group {
     /// # Errors
     /// Those of the medium and of the log. The database is poisoned then.
     pub fn close(&self, core: &Core) -> Result<()> {
+        // Before the lock, so that the lock is free again when the others are woken.
+        let mut closing = Closing { group: self, core, is_done: false };
         let mut logger = lock(&self.logger);
         core.refuse_if_poisoned()?;
-        let mut closing = Closing { group: self, core, is_done: false };
         logger.as_mut().map_or(Ok(()), |logger| self.close_with(core, logger))?;
         closing.is_done = true;
         Ok(())
@@ -486,7 +502,7 @@ impl Member {
 #[derive(Debug)]
 pub struct LoggerThread {
     core: std::sync::Arc<Core>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl LoggerThread {
@@ -507,7 +523,10 @@ impl LoggerThread {
 impl Drop for LoggerThread {
     fn drop(&mut self) {
         self.core.group.iter().for_each(Group::stop);
-        if let Some(thread) = self.thread.take() {
+        // A waker that the thread itself calls may drop the last handle. A thread cannot wait for its own end: it looks
+        // at `end` when the waker returns, and ends.
+        let is_self = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(|thread| !is_self(thread)) {
             // It holds the shared state. A panic of it has poisoned the locks, not this thread.
             let _ = thread.join();
         }
