@@ -11,18 +11,19 @@
 //! | odd | 0: absent; 1 and more: there |
 //!
 //! Two indexes lead to the rows. An entry of `by_part` stays where it is, and a range of a part has all rows of that
-//! part. Entries of `by_shade` move with each version, and a range has all rows. So a range of an index tells the version
-//! of each object in it, the absent ones too, as a range of the table does.
+//! part. Entries of `by_shade` move with each version, and a range has all rows. So a range of an index tells the
+//! version of each object in it, the absent ones too, as a range of the table does.
 //!
 //! Some transactions take a part of their changes back to a savepoint. Their reads stay. Some read through a snapshot
 //! that their thread begins, keeps over some transactions of its own, and reads at the end. Such a one has its place in
 //! the order while `Database::snapshot` runs, and must fit there. Others are serializable on a snapshot.
 //!
 //! Each round has keys of its own, few of them, so that transactions meet. Its history is judged at its end and
-//! forgotten, so the memory is that of one round. Leaves have four rows, so that they are purged and split all the time.
+//! forgotten, so the memory is that of one round. Leaves have four rows, so that they are purged and split all the
+//! time.
 //!
-//! `LODESTONE_HISTORY_OPERATIONS=10000000 cargo test -p lodestone-engine --test serial -- --ignored --nocapture` runs so
-//! many operations.
+//! `LODESTONE_HISTORY_OPERATIONS=10000000 cargo test -p lodestone-engine --test serial -- --ignored --nocapture` runs
+//! so many operations.
 
 mod common;
 
@@ -70,7 +71,7 @@ struct World<'r> {
     attempts: Mutex<Vec<Seen>>,
 }
 
-/// What reads a range.
+/// The way by which a range is read.
 #[derive(Clone, Copy)]
 enum By {
     Key,

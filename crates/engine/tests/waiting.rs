@@ -75,7 +75,7 @@ type Acknowledgement = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 /// A task as an executor keeps it: its waker owns it, and so its future.
 struct Task {
     future: Mutex<Option<Acknowledgement>>,
-    /// What the waker does beside waking.
+    /// The waker does it beside waking.
     on_wake: Box<dyn Fn() + Send + Sync>,
     woken: AtomicU64,
 }

@@ -1,7 +1,8 @@
 //! Databases with indexes and long values, by single commits and by groups.
 //!
 //! The tables are `items`, whose rows are in tree 16, with `by_v` in tree 17 and the unique `by_name` in tree 18,
-//! `notes` in tree 19 with `by_item` in tree 20, and `late` in tree 21 with `by_v` in tree 22. Pieces of long values of `items` are in tree 16 with the highest bit.
+//! `notes` in tree 19 with `by_item` in tree 20, and `late` in tree 21 with `by_v` in tree 22. Pieces of long values
+//! of `items` are in tree 16 with the highest bit.
 
 use std::time::Duration;
 
