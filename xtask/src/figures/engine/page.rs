@@ -78,7 +78,7 @@ fn table(all: &All, caption: &str, rows: Vec<Row<'_>>) -> Table {
     let media = all.memories.iter().map(|lines| lines.medium.to_owned());
     let mut table = Table::new(["item", "the paper"].map(String::from).into_iter().chain(media)).caption(caption);
     for (item, paper, ours) in rows {
-        let cells = all.memories.iter().map(|lines| ours(lines));
+        let cells = all.memories.iter().map(ours);
         table = table.row([item, paper.into()].into_iter().chain(cells));
     }
     table
