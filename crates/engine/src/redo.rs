@@ -347,7 +347,7 @@ fn newest<'r>(
     for (is_of_image, version) in versions {
         if version.kind == EntryKind::Delta {
             deltas.push(Delta { tick: version.tick, value: version.value });
-        } else if version.tick > tick || planted::active("engine-last-read-wins") {
+        } else if version.tick > tick && !(tick > Tick::NEVER && planted::active("engine-oldest-wins")) {
             tick = version.tick;
             payload = (version.kind == EntryKind::Put).then_some(version.value);
             is_new |= !is_of_image;

@@ -817,7 +817,7 @@ pub fn bugs() -> Vec<Bug> {
     vec![
         Bug::new("engine-acknowledge-before-fence", "an acknowledged transaction is lost", || named("db-commit")),
         Bug::new("engine-no-floor", "a row that was inserted again is lost", || named("db-insert-delete")),
-        Bug::new("engine-last-read-wins", "an older version of a row comes back", || named("db-commit")),
+        Bug::new("engine-oldest-wins", "an older version of a row comes back", || named("db-commit")),
         Bug::new(
             "engine-clock-restarts",
             "rows of a later life lose to those of an earlier one, or cannot be committed",
