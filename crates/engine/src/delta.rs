@@ -204,8 +204,9 @@ pub fn redo(
     deltas: &mut [Delta<'_>],
     row: &mut Vec<u8>,
 ) -> std::result::Result<Tick, String> {
-    if !planted::active("engine-delta-wrong-base") {
-        deltas.sort_unstable_by_key(|delta| delta.tick);
+    deltas.sort_unstable_by_key(|delta| delta.tick);
+    if planted::active("engine-delta-wrong-base") {
+        deltas.reverse();
     }
     for &mut Delta { tick, value } in deltas {
         if tick <= newest {

@@ -1,6 +1,6 @@
 //! `lodestone bench tpcc`, `tpcb` and `smallbank`: transactions over tables in a new database.
 //!
-//! For each number of threads, each turn, and each way of a commit ([`ways`](super::ways)):
+//! For each number of threads, each turn, and each way of a commit ([`ways`]):
 //! 1. a fresh pool is made and the tables are loaded;
 //! 2. in the block domain the cost of one bare device sync is measured beside the pool;
 //! 3. the transactions run without waiting times;
