@@ -50,6 +50,7 @@
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod add;
+mod branch;
 mod calendar;
 mod catalog;
 mod commit;
@@ -68,6 +69,7 @@ mod isolation;
 mod key;
 mod kind;
 mod large;
+mod leaf;
 mod on_open;
 mod options;
 mod payload;
@@ -79,6 +81,7 @@ mod rows;
 mod savepoint;
 mod schema;
 mod side;
+mod slot;
 mod snapshot;
 mod state;
 mod stats;

@@ -7,6 +7,7 @@ use lodestone_width::to_u64;
 
 use crate::durability::{Durability, Region};
 use crate::error::{Error, Result};
+use crate::leaf;
 use crate::on_open::OnOpen;
 use crate::payload::{INLINE_BYTES_LIMIT, Limits};
 
@@ -110,8 +111,8 @@ impl DatabaseOptions {
         if self.threads_max == 0 || self.threads_max > lodestone_txn::WRITERS_MAX {
             return bad("threads_max", self.threads_max.into(), "it is 1 to 1024");
         }
-        if self.leaf_rows_max < 2 {
-            return bad("leaf_rows_max", to_u64(self.leaf_rows_max), "it is at least 2");
+        if !(2..=leaf::ROWS_MAX).contains(&self.leaf_rows_max) {
+            return bad("leaf_rows_max", to_u64(self.leaf_rows_max), "it is 2 to 65536");
         }
         if self.inline_bytes_max > INLINE_BYTES_LIMIT {
             return bad("inline_bytes_max", to_u64(self.inline_bytes_max), "it is at most 32 KiB");

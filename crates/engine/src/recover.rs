@@ -234,10 +234,12 @@ fn begin(memory: &Memory, lives: &mut Lives) -> Result<()> {
 
 /// The trees of all parts, which are sorted.
 fn build(parts: Vec<(u32, TreePart)>, base: Tick, leaf_rows_max: usize, threads: usize) -> BTreeMap<u32, Arc<Tree>> {
+    let lows: Vec<_> = parts.iter().map(|(tree, part)| (*tree, part.low.clone())).collect();
     let parts: Vec<_> = parts.into_iter().map(|(tree, part)| (tree, Mutex::new(Some(part)))).collect();
     let leaves = |number: usize| {
         let part = lock(&parts[number].1).take().expect("each part is built once");
-        Ok::<_, Infallible>(part.leaves(base, leaf_rows_max))
+        let high = lows.get(number + 1).filter(|(tree, _)| *tree == lows[number].0).map(|(_, low)| &low[..]);
+        Ok::<_, Infallible>(part.leaves(high, base, leaf_rows_max))
     };
     let Ok(leaves) = work::each(threads, parts.len(), leaves);
     let mut leaves = parts.iter().map(|(tree, _)| *tree).zip(leaves).peekable();

@@ -12,7 +12,6 @@
 //! A round that fails has not happened: its leaves are dirty again. One thread at a time makes a round: the one whose
 //! log needs room, or the one that asks for a checkpoint. Commits go on meanwhile (paper 4, section 2.2.3).
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use lodestone_pages::{Batch, Image, PageRow, PageStats, Pages};
@@ -25,7 +24,8 @@ use lodestone_width::to_u64;
 use crate::core::Core;
 use crate::cuts::Cuts;
 use crate::error::{Error, Result};
-use crate::tree::{Bytes, Leaf, Lookup, Slot, Tree};
+use crate::leaf::Page;
+use crate::tree::{Bytes, Lookup, Slot, Tree};
 
 /// How many rounds a full log is worth: the second one frees the records below the cut of the first one.
 pub const ROUNDS_MAX: u32 = 2;
@@ -141,7 +141,7 @@ pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
         return Err(Error::WithoutDurability { path: core.heap.pool().path().to_owned() });
     }
     let from = core.rounds.cuts.cut();
-    let mut written = Written { leaves: Vec::new(), is_published: false };
+    let mut written = Written { pages: Vec::new(), is_published: false };
     let mut batch = pages.batch();
     // Before the others: a tree that is dropped meanwhile is left to the next round.
     let dropped = core.dropped_trees();
@@ -149,17 +149,17 @@ pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
         batch.end(home);
     }
     for tree in core.trees() {
-        let mut next = tree.leaf_from(Bound::Unbounded);
-        while let Some((low, leaf)) = next {
-            if let Some(slots) = leaf.take_dirt() {
-                written.leaves.push((leaf, None));
+        let mut next = Some(Bytes::default());
+        while let Some(low) = next {
+            if let (page, Some(slots)) = tree.take_dirt(&low) {
+                written.pages.push((page, None));
                 let rows = settled_rows(core, &tree, &slots)?;
                 let image = write(core, &mut batch, &tree, &low, &rows)?;
-                let (leaf, new_home) = written.leaves.last_mut().expect("just added");
-                leaf.home().into_iter().for_each(|home| batch.end(home));
+                let (page, new_home) = written.pages.last_mut().expect("just added");
+                page.home().into_iter().for_each(|home| batch.end(home));
                 *new_home = image;
             }
-            next = tree.leaf_from(Bound::Excluded(&low));
+            next = tree.next_low(&low);
         }
     }
     core.refuse_if_poisoned()?;
@@ -180,7 +180,7 @@ pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
 
 /// Leaves that a round has written, with their new images.
 struct Written {
-    leaves: Vec<(Arc<Leaf>, Option<Image>)>,
+    pages: Vec<(Arc<Page>, Option<Image>)>,
     is_published: bool,
 }
 
@@ -188,10 +188,10 @@ impl Written {
     fn publish(mut self) -> CheckpointReport {
         self.is_published = true;
         let mut report = CheckpointReport::default();
-        for (leaf, home) in self.leaves.drain(..) {
+        for (page, home) in self.pages.drain(..) {
             report.images += u64::from(home.is_some());
             report.pages += home.as_ref().map_or(0, |home| to_u64(home.page_count()));
-            leaf.set_home(home);
+            page.set_home(home);
         }
         report
     }
@@ -200,7 +200,7 @@ impl Written {
 impl Drop for Written {
     fn drop(&mut self) {
         if !self.is_published {
-            self.leaves.iter().for_each(|(leaf, _)| leaf.soil());
+            self.pages.iter().for_each(|(page, _)| page.soil());
         }
     }
 }
@@ -222,9 +222,10 @@ fn write(
 }
 
 /// The rows of `slots`, in versions whose records are persistent.
-fn settled_rows(core: &Core, tree: &Tree, slots: &[(Bytes, Arc<Slot>)]) -> Result<Vec<(Bytes, Tick, Bytes)>> {
+fn settled_rows(core: &Core, tree: &Tree, slots: &[Arc<Slot>]) -> Result<Vec<(Bytes, Tick, Bytes)>> {
     let mut rows = Vec::new();
-    for (key, slot) in slots {
+    for slot in slots {
+        let key = slot.key();
         let mut turn = 0;
         let found = loop {
             match slot.read() {

@@ -113,7 +113,7 @@ impl Part {
     fn next(&self, is_reversed: bool) -> Option<(Bytes, Arc<Slot>)> {
         let slots = &self.segment.slots;
         let number = if is_reversed { slots.len().checked_sub(self.passed + 1)? } else { self.passed };
-        slots.get(number).cloned()
+        slots.get(number).map(|slot| (slot.key().clone(), slot.clone()))
     }
 
     fn may_hold(&self, key: &[u8]) -> bool {
@@ -173,7 +173,7 @@ impl<'t> Cursor<'t> {
                 Some(part) => part,
                 None => {
                     let part = Part::of(self.segment());
-                    snapshot.wait_purged(part.segment.look.purged)?;
+                    snapshot.wait_purged(part.segment.look.purged())?;
                     part
                 }
             };
@@ -196,7 +196,7 @@ impl<'t> Cursor<'t> {
         while !self.is_done {
             let mut state = tx.live_state()?;
             let part = match self.part.take() {
-                Some(part) if part.segment.look.leaf.changes() == part.segment.look.changes => part,
+                Some(part) if part.segment.look.is_current() => part,
                 _ => {
                     let part = Part::of(self.segment());
                     state.learn_floor(&tx.core, &part.segment.look)?;

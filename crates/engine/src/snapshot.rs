@@ -240,7 +240,7 @@ impl Snapshot {
     fn acknowledge(&self, found: Version) -> Result<Option<Bytes>> {
         match found.source {
             Source::Newest(_, word) | Source::Kept(word) => self.wait_writer(self.core(), word)?,
-            Source::Nothing(look) => self.wait_purged(look.purged)?,
+            Source::Nothing(look) => self.wait_purged(look.purged())?,
             Source::Later(point) => self.wait_purged(point)?,
         }
         Ok(found.payload)

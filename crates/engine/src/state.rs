@@ -210,7 +210,7 @@ impl State {
         for turn in 0.. {
             match tree.find(key) {
                 Lookup::Nothing(look) => {
-                    self.purged = self.purged.max(look.purged);
+                    self.purged = self.purged.max(look.purged());
                     self.bases.insert(row, None);
                     return Ok(None);
                 }
@@ -241,7 +241,7 @@ impl State {
                 self.note_writer(word);
                 self.is_stale = true;
             }
-            Source::Nothing(look) => self.purged = self.purged.max(look.purged),
+            Source::Nothing(look) => self.purged = self.purged.max(look.purged()),
             Source::Later(purged) => {
                 self.purged = self.purged.max(purged);
                 self.is_stale = true;
@@ -258,7 +258,7 @@ impl State {
                 Some(*word)
             }
             Source::Nothing(look) => {
-                self.purged = self.purged.max(look.purged);
+                self.purged = self.purged.max(look.purged());
                 None
             }
             Source::Later(purged) => {
@@ -371,10 +371,10 @@ impl State {
     /// Makes sure that the reads before agree with the absence of rows that were purged from the leaf of `look`.
     pub fn learn_floor(&mut self, core: &Core, look: &Look) -> Result<()> {
         if self.isolation != Isolation::Serializable {
-            self.purged = self.purged.max(look.purged);
+            self.purged = self.purged.max(look.purged());
             return Ok(());
         }
-        let floor = look.floor;
+        let floor = look.floor();
         if floor > self.floor {
             self.validate(core, None)?;
             self.floor = floor;
@@ -424,7 +424,7 @@ impl State {
             return Err(self.conflict());
         }
         let own = |slot: &Arc<Slot>| locks.is_some_and(|locks| locks.find(slot).is_some_and(|held| held.is_claimed));
-        let is_current = |range: &Range| range.look.leaf.changes() == range.look.changes || is_same(range, &own);
+        let is_current = |range: &Range| range.look.is_current() || is_same(range, &own);
         if !self.ranges.iter().all(is_current) {
             return Err(self.conflict());
         }

@@ -1,0 +1,217 @@
+//! The nodes above the leaves of a tree. They never change: a leaf that ends is replaced in a copy of its branch, and
+//! of all those above. So a search from the root that a thread has loaded needs no lock and no second look.
+
+use std::sync::Arc;
+
+use crate::leaf::{Leaf, common, head};
+use crate::slot::Bytes;
+
+/// Most children of a branch. A copy of one counts a reference to each of them.
+const CHILDREN_MAX: usize = 32;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Branch {
+    /// The first possible key of the first child.
+    low: Bytes,
+    /// Bytes that the first possible keys of all other children begin with.
+    skip: usize,
+    /// Of the keys of `keys`, what comes after those bytes.
+    heads: Box<[u64]>,
+    /// The first possible keys of all children but the first one.
+    keys: Keys,
+    children: Children,
+}
+
+/// Keys in one block of memory.
+#[derive(Debug, Default)]
+struct Keys {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+#[derive(Debug)]
+enum Children {
+    Branches(Vec<Arc<Branch>>),
+    Leaves(Vec<Arc<Leaf>>),
+}
+
+impl Keys {
+    fn get(&self, number: usize) -> &[u8] {
+        let begin = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[begin..self.ends[number]]
+    }
+}
+
+/// A node with a first possible key.
+trait Node {
+    fn low(&self) -> &Bytes;
+}
+
+impl Node for Arc<Branch> {
+    fn low(&self) -> &Bytes {
+        &self.low
+    }
+}
+
+impl Node for Arc<Leaf> {
+    fn low(&self) -> &Bytes {
+        &self.span.low
+    }
+}
+
+impl Branch {
+    /// The root over `leaves`, which are sorted. There is one at least.
+    pub fn root(leaves: Vec<Arc<Leaf>>) -> Arc<Self> {
+        Self::above(group(leaves, Children::Leaves))
+    }
+
+    fn above(mut branches: Vec<Arc<Self>>) -> Arc<Self> {
+        while branches.len() > 1 {
+            branches = group(branches, Children::Branches);
+        }
+        branches.pop().expect("a tree has a leaf")
+    }
+
+    fn new<C: Node>(children: Vec<C>, wrap: impl Fn(Vec<C>) -> Children) -> Arc<Self> {
+        let mut keys = Keys::default();
+        for child in &children[1..] {
+            keys.bytes.extend_from_slice(child.low());
+            keys.ends.push(keys.bytes.len());
+        }
+        let skip = match &children[1..] {
+            [first, .., last] => common(first.low(), last.low()),
+            _ => 0,
+        };
+        let heads = children[1..].iter().map(|child| head(child.low(), skip)).collect();
+        Arc::new(Self { low: children[0].low().clone(), skip, heads, keys, children: wrap(children) })
+    }
+
+    /// The leaf that may have `key`.
+    pub fn leaf_of(&self, key: &[u8]) -> &Arc<Leaf> {
+        self.leaf(|branch| branch.keys_before(key, true))
+    }
+
+    /// The last leaf that may have a key before `end`, or the first leaf. `None`: no end.
+    pub fn leaf_before(&self, end: Option<&[u8]>) -> &Arc<Leaf> {
+        self.leaf(|branch| end.map_or(branch.heads.len(), |end| branch.keys_before(end, false)))
+    }
+
+    fn leaf(&self, child: impl Fn(&Self) -> usize) -> &Arc<Leaf> {
+        let mut branch = self;
+        loop {
+            match &branch.children {
+                Children::Branches(branches) => branch = &branches[child(branch)],
+                Children::Leaves(leaves) => return &leaves[child(branch)],
+            }
+        }
+    }
+
+    /// How many keys are before `key`, or equal to it if that counts.
+    fn keys_before(&self, key: &[u8], equal_counts: bool) -> usize {
+        let Some(first) = self.heads.first().map(|_| self.keys.get(0)) else { return 0 };
+        match key[..self.skip.min(key.len())].cmp(&first[..self.skip]) {
+            std::cmp::Ordering::Less => return 0,
+            std::cmp::Ordering::Greater => return self.heads.len(),
+            std::cmp::Ordering::Equal => {}
+        }
+        let wanted = head(key, self.skip);
+        let (mut from, mut to) = (0, self.heads.len());
+        while from < to {
+            let middle = from.midpoint(to);
+            let order = self.heads[middle].cmp(&wanted).then_with(|| self.keys.get(middle).cmp(key));
+            if order.is_lt() || (equal_counts && order.is_eq()) {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        from
+    }
+
+    /// A copy of this root that has `new` in the place of a leaf. The first of them begins where that leaf does.
+    pub fn replace(&self, new: Vec<Arc<Leaf>>) -> Arc<Self> {
+        Self::above(self.with(new))
+    }
+
+    fn with(&self, new: Vec<Arc<Leaf>>) -> Vec<Arc<Self>> {
+        let number = self.keys_before(new[0].low(), true);
+        match &self.children {
+            Children::Branches(branches) => {
+                group(with(branches, number, branches[number].with(new)), Children::Branches)
+            }
+            Children::Leaves(leaves) => group(with(leaves, number, new), Children::Leaves),
+        }
+    }
+
+    /// Calls `visit` with all leaves, in the order of their keys.
+    pub fn for_each_leaf(&self, visit: &mut impl FnMut(&Arc<Leaf>)) {
+        match &self.children {
+            Children::Branches(branches) => branches.iter().for_each(|branch| branch.for_each_leaf(visit)),
+            Children::Leaves(leaves) => leaves.iter().for_each(visit),
+        }
+    }
+}
+
+/// `nodes` with `new` in the place of number `number`.
+fn with<N: Clone>(nodes: &[N], number: usize, new: Vec<N>) -> Vec<N> {
+    [&nodes[..number], &new, &nodes[number + 1..]].concat()
+}
+
+/// As few branches over `children` as there may be, of about equal length.
+fn group<C: Node + Clone>(children: Vec<C>, wrap: impl Fn(Vec<C>) -> Children + Copy) -> Vec<Arc<Branch>> {
+    let count = children.len().div_ceil(CHILDREN_MAX);
+    let each = children.len().div_ceil(count.max(1)).max(1);
+    children.chunks(each).map(|part| Branch::new(part.to_vec(), wrap)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::leaf::{Page, Purged, Span};
+
+    fn leaf(low: &[u8]) -> Arc<Leaf> {
+        Leaf::new(4, Span { low: low.into(), high: None }, Vec::new(), Purged::default(), Page::new(None, true))
+    }
+
+    fn lows(root: &Branch) -> Vec<Bytes> {
+        let mut lows = Vec::new();
+        root.for_each_leaf(&mut |leaf| lows.push(leaf.span.low.clone()));
+        lows
+    }
+
+    proptest! {
+        /// Bytes of few values, so that keys are often equal, or begin with one another.
+        #[test]
+        fn the_leaf_of_a_key_is_the_last_one_that_begins_before_it(
+            keys in prop::collection::btree_set(prop::collection::vec(0..3_u8, 1..14), 0..200),
+            wanted in prop::collection::vec(prop::collection::vec(0..3_u8, 0..14), 50),
+            grows in any::<bool>(),
+        ) {
+            let lows_wanted: Vec<Bytes> = std::iter::once(Vec::new()).chain(keys).map(Bytes::from).collect();
+            let root = if grows {
+                // Leaves are split one by one.
+                let mut root = Branch::root(vec![leaf(&[])]);
+                for low in lows_wanted.iter().skip(1).rev() {
+                    let old = root.leaf_of(low).clone();
+                    root = root.replace(vec![leaf(&old.span.low), leaf(low)]);
+                }
+                root
+            } else {
+                Branch::root(lows_wanted.iter().map(|low| leaf(low)).collect())
+            };
+            prop_assert_eq!(&lows(&root), &lows_wanted);
+            for key in wanted.iter().map(Vec::as_slice).chain(lows_wanted.iter().map(|low| &**low)) {
+                let (at, before) = (
+                    lows_wanted.iter().rfind(|low| &***low <= key).expect("the first one is empty"),
+                    lows_wanted.iter().rfind(|low| &***low < key).unwrap_or(&lows_wanted[0]),
+                );
+                prop_assert_eq!(&root.leaf_of(key).span.low, at);
+                prop_assert_eq!(&root.leaf_before(Some(key)).span.low, before);
+            }
+            prop_assert_eq!(Some(&root.leaf_before(None).span.low), lows_wanted.last());
+        }
+    }
+}

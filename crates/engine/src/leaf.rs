@@ -1,0 +1,298 @@
+//! A leaf of a tree in DRAM. Readers search it without a lock.
+//!
+//! - The keys that may be in a leaf never change. A leaf without room is *ended*, and others take its place.
+//! - A row has a *place* from when it is added until the leaf ends. The *order* lists the places by key. An entry of it
+//!   has the place of a row and the first bytes of its key, so a search seldom looks at a whole key.
+//! - A thread that changes the order holds the lock of the leaf. It counts the change twice: the *count of changes* is
+//!   odd during the change, and even after it. A reader that finds the same even count before and after its search
+//!   has seen what a thread with the lock would have seen. This is a sequence lock; all that a reader sees are atomic
+//!   words and places that are written once, so a search that fails reads nothing that is not there.
+//! - The count of an ended leaf is [`ENDED`] for ever. It is odd, so no reader believes what it sees there.
+//!
+//! So a range that was read is unchanged while the counts of its leaves are.
+
+use std::sync::{Arc, OnceLock};
+
+use lodestone_pages::Image;
+use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use lodestone_pmem::sync::{Mutex, MutexGuard, lock, spin};
+use lodestone_pmem::{DurablePoint, count_shared_rmws, planted};
+use lodestone_txn::Tick;
+use lodestone_width::{low_u16, to_u64, to_usize};
+
+use crate::slot::{Bytes, Slot};
+
+/// Most rows of a leaf: an entry of its order has 2 bytes for the place.
+pub const ROWS_MAX: usize = 1 << PLACE_BITS;
+const PLACE_BITS: u32 = 16;
+/// The count of changes of an ended leaf.
+const ENDED: u64 = u64::MAX;
+
+/// The first 8 bytes of `key` after the first `skip`. Shorter keys have zeros.
+pub fn head(key: &[u8], skip: usize) -> u64 {
+    let rest = key.get(skip..).unwrap_or_default();
+    match rest.first_chunk() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => {
+            let mut bytes = [0; 8];
+            bytes[..rest.len()].copy_from_slice(rest);
+            u64::from_be_bytes(bytes)
+        }
+    }
+}
+
+/// Bytes that the two keys begin with.
+pub fn common(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+}
+
+/// Of a leaf and those that took its place at the same first possible key: the image on the medium.
+#[derive(Debug)]
+pub struct Page {
+    /// Whether a row may have changed since the image was written.
+    is_dirty: AtomicBool,
+    home: Mutex<Option<Image>>,
+}
+
+impl Page {
+    pub fn new(home: Option<Image>, is_dirty: bool) -> Arc<Self> {
+        Arc::new(Self { is_dirty: AtomicBool::new(is_dirty), home: Mutex::new(home) })
+    }
+
+    /// Makes the page dirty. A commit has locked the row before.
+    pub fn soil(&self) {
+        // Mostly it is dirty, and then its line stays shared.
+        if !self.is_dirty.load(Ordering::SeqCst) {
+            self.is_dirty.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// The image that was written last.
+    pub fn home(&self) -> Option<Image> {
+        lock(&self.home).clone()
+    }
+
+    /// Notes the image that has the rows from now on.
+    pub fn set_home(&self, home: Option<Image>) {
+        *lock(&self.home) = home;
+    }
+}
+
+/// The keys that may be in a leaf: from `low` to before `high`.
+#[derive(Clone, Debug)]
+pub struct Span {
+    pub low: Bytes,
+    /// `None`: no end.
+    pub high: Option<Bytes>,
+}
+
+/// What is left of the rows that were purged from a leaf.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Purged {
+    /// None of them was later.
+    pub floor: Tick,
+    /// Where their deletions are durable.
+    pub point: DurablePoint,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Leaf {
+    pub span: Span,
+    pub purged: Purged,
+    pub page: Arc<Page>,
+    /// Bytes that all its keys begin with.
+    skip: usize,
+    changes: AtomicU64,
+    rows: AtomicUsize,
+    order: Box<[AtomicU64]>,
+    places: Box<[OnceLock<Arc<Slot>>]>,
+    /// How many places are taken. Its lock is that of the order.
+    taken: Mutex<usize>,
+}
+
+/// A leaf whose order no other thread changes.
+#[derive(Debug)]
+pub struct LockedLeaf<'l> {
+    pub leaf: &'l Arc<Leaf>,
+    taken: MutexGuard<'l, usize>,
+}
+
+impl Leaf {
+    /// A leaf with room for `rows_max` rows, of which it has `slots`, by key.
+    pub fn new(rows_max: usize, span: Span, slots: Vec<Arc<Slot>>, purged: Purged, page: Arc<Page>) -> Arc<Self> {
+        let skip = span.high.as_deref().map_or(0, |high| common(&span.low, high));
+        let (rows, rows_max) = (slots.len(), rows_max.max(slots.len()));
+        let entry = |(place, slot): (usize, &Arc<Slot>)| AtomicU64::new(entry(place, slot.key(), skip));
+        let order = slots.iter().enumerate().map(entry).chain(std::iter::repeat_with(Default::default));
+        let order = order.take(rows_max).collect();
+        let places = slots.into_iter().map(OnceLock::from).chain(std::iter::repeat_with(OnceLock::new));
+        let places = places.take(rows_max).collect();
+        let (changes, rows, taken) = (AtomicU64::new(0), AtomicUsize::new(rows), Mutex::new(rows));
+        Arc::new(Self { span, purged, page, skip, changes, rows, order, places, taken })
+    }
+
+    /// The count of its changes.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Whether other leaves have taken its place.
+    pub fn is_ended(&self) -> bool {
+        self.changes.load(Ordering::SeqCst) == ENDED
+    }
+
+    /// What `search` finds at one moment, of which it is told the count of changes. Others may change the leaf while
+    /// it searches; then it is called again, and it may return `None` for what makes no sense. `None`: the leaf is
+    /// ended.
+    pub fn read<R>(&self, mut search: impl FnMut(u64) -> Option<R>) -> Option<R> {
+        for turn in 0.. {
+            let before = self.changes();
+            if before == ENDED {
+                return None;
+            }
+            if before.is_multiple_of(2) {
+                let found = search(before);
+                // What was loaded before is not newer than the count below.
+                fence(Ordering::Acquire);
+                if self.changes.load(Ordering::Relaxed) == before {
+                    return Some(found.expect("nobody changed the leaf"));
+                }
+            }
+            spin(turn);
+        }
+        None
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// Row `number` in the order of the keys.
+    pub fn slot(&self, number: usize) -> Option<&Arc<Slot>> {
+        self.places.get(place(self.order.get(number)?.load(Ordering::Relaxed)))?.get()
+    }
+
+    /// The number of the row with `key`, or of the first row after it. The key may be in this leaf, or is its end.
+    pub fn search(&self, key: &[u8]) -> Option<Result<usize, usize>> {
+        let wanted = head(key, self.skip) >> PLACE_BITS;
+        let (mut from, mut to) = (0, self.len());
+        while from < to {
+            let middle = from.midpoint(to);
+            let found = self.order.get(middle)?.load(Ordering::Relaxed);
+            let is_before = match (found >> PLACE_BITS).cmp(&wanted) {
+                std::cmp::Ordering::Equal => {
+                    let found = self.places.get(place(found))?.get()?;
+                    match (**found.key()).cmp(key) {
+                        std::cmp::Ordering::Equal => return Some(Ok(middle)),
+                        order => order.is_lt(),
+                    }
+                }
+                order => order.is_lt(),
+            };
+            if is_before {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        Some(Err(from))
+    }
+
+    /// Locks the leaf. `None`: it is ended.
+    pub fn lock(self: &Arc<Self>) -> Option<LockedLeaf<'_>> {
+        count_shared_rmws(1);
+        let taken = lock(&self.taken);
+        (!self.is_ended()).then_some(LockedLeaf { leaf: self, taken })
+    }
+}
+
+impl LockedLeaf<'_> {
+    /// The number of the row with `key`, or of the first row after it.
+    pub fn search(&self, key: &[u8]) -> Result<usize, usize> {
+        self.leaf.search(key).expect("nobody else changes the leaf")
+    }
+
+    /// Row `number`.
+    pub fn slot(&self, number: usize) -> &Arc<Slot> {
+        self.leaf.slot(number).expect("nobody else changes the leaf")
+    }
+
+    /// All rows, by key.
+    pub fn slots(&self) -> Vec<Arc<Slot>> {
+        (0..self.leaf.len()).map(|number| self.slot(number).clone()).collect()
+    }
+
+    /// Whether it has no place for another row.
+    pub fn is_full(&self) -> bool {
+        *self.taken >= self.leaf.places.len()
+    }
+
+    /// Adds a row before row `number`. There is room.
+    pub fn insert(&mut self, number: usize, slot: Arc<Slot>) {
+        let Leaf { order, rows, places, skip, .. } = &**self.leaf;
+        let place = *self.taken;
+        *self.taken += 1;
+        let mut new = entry(place, slot.key(), *skip);
+        places[place].set(slot).expect("a place is taken once");
+        let count = self.leaf.len() + 1;
+        self.change(|| {
+            for entry in &order[number..count] {
+                let old = entry.load(Ordering::Relaxed);
+                entry.store(new, Ordering::Relaxed);
+                new = old;
+            }
+            rows.store(count, Ordering::Relaxed);
+        });
+    }
+
+    /// Takes row `number` out. Its place stays taken.
+    pub fn remove(&mut self, number: usize) {
+        let Leaf { order, rows, .. } = &**self.leaf;
+        let count = self.leaf.len() - 1;
+        self.change(|| {
+            for (entry, next) in order[number..].iter().zip(&order[number + 1..=count]) {
+                entry.store(next.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+            rows.store(count, Ordering::Relaxed);
+        });
+    }
+
+    fn change(&mut self, edit: impl FnOnce()) {
+        let changes = &self.leaf.changes;
+        let before = changes.load(Ordering::Relaxed);
+        changes.store(before + 1, Ordering::Relaxed);
+        // A reader that sees one of the stores below sees the odd count after them.
+        fence(Ordering::Release);
+        edit();
+        let is_uncounted = planted::active("engine-no-leaf-version");
+        changes.store(if is_uncounted { before } else { before + 2 }, Ordering::Release);
+    }
+
+    /// Ends the leaf. Readers look for the leaves that take its place until they find them.
+    pub fn end(&mut self) {
+        self.leaf.changes.store(ENDED, Ordering::SeqCst);
+    }
+
+    /// The rows, by key, if the leaf is dirty. It is clean then: the caller writes an image, or soils the page again.
+    ///
+    /// A commit locks a slot, and then makes the page dirty. If this took away what it noted, its slot is locked
+    /// here, or newer.
+    pub fn take_dirt(&mut self) -> Option<Vec<Arc<Slot>>> {
+        let is_dirty = self.leaf.page.is_dirty.swap(false, Ordering::SeqCst);
+        // The words of the slots are read after this.
+        fence(Ordering::SeqCst);
+        is_dirty.then(|| self.slots())
+    }
+}
+
+/// An entry of the order.
+fn entry(place: usize, key: &[u8], skip: usize) -> u64 {
+    let head = head(key, skip) >> PLACE_BITS;
+    (head << PLACE_BITS) | to_u64(place)
+}
+
+fn place(entry: u64) -> usize {
+    to_usize(low_u16(entry))
+}

@@ -1,0 +1,77 @@
+//! A row in DRAM: its key, its version word and its payload.
+
+use std::sync::Arc;
+
+use lodestone_pmem::count_shared_rmws;
+use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
+use lodestone_pmem::sync::{Mutex, lock, spin};
+use lodestone_txn::{RowState, RowWord};
+
+/// How often a thread looks at a locked slot before it gives up.
+const LOOKS_MAX: u32 = if cfg!(feature = "shuttle") { 8 } else { 4096 };
+
+/// The bytes of a key or payload. Threads share them.
+pub type Bytes = Arc<[u8]>;
+
+/// A row. It is the same slot as long as the row is in its tree.
+#[derive(Debug)]
+pub struct Slot {
+    key: Bytes,
+    word: AtomicU64,
+    payload: Mutex<Bytes>,
+}
+
+impl Slot {
+    pub fn new(key: Bytes, word: RowWord, payload: Bytes) -> Arc<Self> {
+        Arc::new(Self { key, word: AtomicU64::new(word.to_raw()), payload: Mutex::new(payload) })
+    }
+
+    pub fn key(&self) -> &Bytes {
+        &self.key
+    }
+
+    /// The version word.
+    pub fn word(&self) -> RowWord {
+        RowWord::from_raw(self.word.load(Ordering::Acquire))
+    }
+
+    /// A version: its word and payload. `None` if the slot stays locked.
+    pub fn read(&self) -> Option<(RowWord, Bytes)> {
+        for turn in 0..LOOKS_MAX {
+            let word = self.word();
+            if word.state() != RowState::Locked {
+                let payload = lock(&self.payload).clone();
+                // A commit locks before it changes the payload. So an equal word means that the payload is its own.
+                let now = self.word();
+                if now.same_version(word) && now.state() != RowState::Locked {
+                    return Some((now, payload));
+                }
+            }
+            spin(turn);
+        }
+        None
+    }
+
+    /// Locks the version `seen`. Returns whether that succeeded.
+    pub fn try_lock(&self, seen: RowWord) -> bool {
+        count_shared_rmws(1);
+        let (from, to) = (seen.to_raw(), seen.locked().to_raw());
+        self.word.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Stores another word. The caller holds the lock, or the version is its own.
+    pub fn set_word(&self, word: RowWord) {
+        // Release: a thread that sees the word sees the payload.
+        self.word.store(word.to_raw(), Ordering::Release);
+    }
+
+    /// The payload. The caller holds the lock.
+    pub fn payload(&self) -> Bytes {
+        lock(&self.payload).clone()
+    }
+
+    /// Stores another payload. The caller holds the lock.
+    pub fn set_payload(&self, payload: Bytes) {
+        *lock(&self.payload) = payload;
+    }
+}
