@@ -26,8 +26,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lodestone_pmem::planted;
 use lodestone_pmem::sync::atomic::fence;
+use lodestone_pmem::{count_shared_rmws, planted};
 use lodestone_txn::{Lease, RowWord, Tick};
 use lodestone_wal::Room;
 
@@ -56,8 +56,8 @@ pub struct Held {
 /// A change of a row.
 #[derive(Debug)]
 pub struct Change {
-    pub tree: Arc<Tree>,
-    pub key: Bytes,
+    /// Its number among the trees that change.
+    tree: usize,
     /// The new row; `None` deletes.
     payload: Option<Bytes>,
 }
@@ -66,6 +66,8 @@ pub struct Change {
 #[derive(Debug)]
 pub struct Locks<'c> {
     core: &'c Core,
+    /// The trees that change.
+    trees: Vec<Arc<Tree>>,
     held: Vec<Held>,
     /// Numbers of the held slots, by address.
     numbers: HashMap<*const Slot, usize>,
@@ -79,7 +81,15 @@ pub struct Locks<'c> {
 
 impl<'c> Locks<'c> {
     fn new(core: &'c Core) -> Self {
-        Self { core, held: Vec::new(), numbers: HashMap::new(), floor: Tick::NEVER, is_recorded: false, early: None }
+        Self {
+            core,
+            trees: Vec::new(),
+            held: Vec::new(),
+            numbers: HashMap::new(),
+            floor: Tick::NEVER,
+            is_recorded: false,
+            early: None,
+        }
     }
 
     /// The entry of `slot`, if it is held.
@@ -90,6 +100,11 @@ impl<'c> Locks<'c> {
     /// The rows that change.
     pub fn changed(&self) -> impl Iterator<Item = (&Held, &Change)> {
         self.held.iter().filter_map(|held| Some((held, held.change.as_ref()?)))
+    }
+
+    /// The tree of a change.
+    pub fn tree_of(&self, change: &Change) -> &Tree {
+        &self.trees[change.tree]
     }
 
     fn push(&mut self, held: Held) {
@@ -106,7 +121,9 @@ impl<'c> Locks<'c> {
     }
 
     fn take_all(&mut self, state: &mut State) -> Result<()> {
-        for changes in state.changes.values() {
+        for (tree, changes) in state.changes.values().enumerate() {
+            count_shared_rmws(2);
+            self.trees.push(changes.tree.clone());
             for (key, payload) in &changes.rows {
                 let (slot, seen, is_claimed) = loop {
                     match changes.tree.take(self.core, key) {
@@ -123,8 +140,8 @@ impl<'c> Locks<'c> {
                         }
                     }
                 };
-                let (tree, key, payload) = (changes.tree.clone(), key.clone(), payload.clone());
-                self.push(Held { slot, seen, is_claimed, change: Some(Change { tree, key, payload }) });
+                let change = Some(Change { tree, payload: payload.clone() });
+                self.push(Held { slot, seen, is_claimed, change });
             }
         }
         if self.core.ways.locks_reads {
@@ -213,8 +230,9 @@ impl<'c> Locks<'c> {
         self.held.iter().filter(|held| held.change.is_none()).for_each(|held| held.slot.set_word(held.seen));
         self.is_recorded = false;
         let held = std::mem::take(&mut self.held);
-        let deleted = held.iter().filter_map(|held| held.change.as_ref()).filter(|change| change.payload.is_none());
-        deleted.for_each(|change| change.tree.tidy(self.core, &change.key));
+        let changes = held.iter().filter_map(|held| Some((held, held.change.as_ref()?)));
+        let deleted = changes.filter(|(_, change)| change.payload.is_none());
+        deleted.for_each(|(held, change)| self.tree_of(change).tidy(self.core, held.slot.key()));
     }
 
     /// The slots that change, with the new rows.
@@ -232,7 +250,7 @@ impl Drop for Locks<'_> {
         for held in self.held.iter().rev() {
             match &held.change {
                 // It stays locked: a thread that holds it looks for the key again.
-                Some(change) if held.is_claimed => change.tree.untake(&change.key, &held.slot),
+                Some(change) if held.is_claimed => self.tree_of(change).untake(&held.slot),
                 _ => held.slot.set_word(held.seen),
             }
         }

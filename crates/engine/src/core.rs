@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError};
 
+use crossbeam_utils::CachePadded;
 use lodestone_heap::Heap;
-use lodestone_pmem::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use lodestone_pmem::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use lodestone_pmem::sync::{Condvar, Mutex, RwLock, lock, spin};
-use lodestone_pmem::{Domain, DurablePoint, Memory, planted};
+use lodestone_pmem::{Domain, DurablePoint, Memory, count_shared_rmws, planted};
 use lodestone_store::{InUse, Object};
 use lodestone_txn::{Lease, RowState, RowWord, Timeline};
 use lodestone_wal::{Found, LogWriter, Record, Wal};
@@ -22,6 +23,7 @@ use crate::payload::Limits;
 use crate::recover::{self, Recovered};
 use crate::rounds::Rounds;
 use crate::side::Side;
+use crate::spares::Spares;
 use crate::state::State;
 use crate::stats::Counts;
 use crate::tree::{Slot, Tree};
@@ -61,13 +63,16 @@ pub struct Core {
     /// Versions that snapshots see and that were overwritten.
     pub side: Side,
     /// States between transactions.
-    states: Mutex<Vec<State>>,
+    states: Spares<State>,
     /// Those of all states.
     counts: Mutex<Vec<Arc<Counts>>>,
-    /// Writers between commits, and how those that wait for one are woken.
-    committers: (Mutex<Vec<Committer>>, Condvar),
+    /// Writers between commits.
+    committers: Spares<Committer>,
+    /// Commits that wait for one, and how they are woken.
+    waiting: AtomicUsize,
+    returned: (Mutex<()>, Condvar),
     /// By writer: where its last version that others may see is durable.
-    points: Box<[Mutex<DurablePoint>]>,
+    points: Box<[CachePadded<Mutex<DurablePoint>>]>,
     /// Transactions that lost many times in a row.
     pub starving: AtomicUsize,
     /// Savepoints that were opened.
@@ -100,10 +105,12 @@ impl Core {
             holds: Holds::default(),
             feed_bytes: options.feed_bytes.unwrap_or(places.log_bytes() / 4),
             side: Side::new(options.side_bytes_max),
-            states: Mutex::default(),
+            states: Spares::default(),
             counts: Mutex::default(),
-            committers: (Mutex::default(), Condvar::new()),
-            points: (0..places.threads_max()).map(|_| Mutex::default()).collect(),
+            committers: Spares::default(),
+            waiting: AtomicUsize::new(0),
+            returned: (Mutex::new(()), Condvar::new()),
+            points: (0..places.threads_max()).map(|_| CachePadded::default()).collect(),
             starving: AtomicUsize::new(0),
             savepoints: AtomicU64::new(0),
             places,
@@ -149,7 +156,7 @@ impl Core {
 
     /// A state for a transaction.
     pub fn take_state(&self) -> State {
-        lock(&self.states).pop().unwrap_or_else(|| {
+        self.states.take().unwrap_or_else(|| {
             let counts = Arc::<Counts>::default();
             lock(&self.counts).push(counts.clone());
             State::new(self.timeline.base(), counts)
@@ -164,7 +171,7 @@ impl Core {
     /// Keeps a state for the next transaction.
     pub fn give_state(&self, mut state: State) {
         state.reset();
-        lock(&self.states).push(state);
+        self.states.give(state);
     }
 
     /// A number that no other savepoint has.
@@ -174,10 +181,13 @@ impl Core {
 
     /// A writer for one commit. Waits while all of them are in use.
     pub fn take_committer(&self) -> Result<Committer> {
-        let (committers, returned) = &self.committers;
-        let mut free = lock(committers);
+        if let Some(committer) = self.committers.take() {
+            return Ok(committer);
+        }
+        let mut waits = lock(&self.returned.0);
+        let _waiting = Waiting::new(&self.waiting);
         loop {
-            if let Some(committer) = free.pop() {
+            if let Some(committer) = self.committers.take() {
                 return Ok(committer);
             }
             match self.timeline.registry().lease() {
@@ -189,7 +199,7 @@ impl Core {
                     }
                 },
                 Err(lodestone_txn::Error::TooManyThreads { .. }) => {
-                    free = returned.wait(free).unwrap_or_else(PoisonError::into_inner);
+                    waits = self.returned.1.wait(waits).unwrap_or_else(PoisonError::into_inner);
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -203,9 +213,19 @@ impl Core {
 
     /// Keeps a writer for the next commit.
     pub fn give_committer(&self, committer: Committer) {
-        let (committers, returned) = &self.committers;
-        lock(committers).push(committer);
-        returned.notify_one();
+        self.committers.give(committer);
+        // One that waits has counted itself, and then looked.
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.wake_one();
+        }
+    }
+
+    /// Wakes a commit that waits for a writer.
+    fn wake_one(&self) {
+        // It has looked with this lock held.
+        drop(lock(&self.returned.0));
+        self.returned.1.notify_one();
     }
 
     /// Notes that everything of `writer` is durable at `point`. Before its versions are live.
@@ -354,32 +374,56 @@ impl Drop for Lent<'_> {
         // First the log: the next one that has the lease takes it.
         drop(log);
         self.core.timeline.registry().release(lease);
-        let (committers, returned) = &self.core.committers;
-        // A thread that waits has looked with this lock held.
-        drop(lock(committers));
-        returned.notify_one();
+        self.core.wake_one();
+    }
+}
+
+/// Counts a commit that waits.
+struct Waiting<'c>(&'c AtomicUsize);
+
+impl<'c> Waiting<'c> {
+    fn new(count: &'c AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// A handle on the shared state. While there is one, the database counts as open.
-#[derive(Clone, Debug)]
-pub struct Handle {
-    /// Dropped before `core`. After the last one the database is being closed, and an open waits for that.
+#[derive(Debug)]
+pub struct Handle(Arc<Opened>);
+
+impl Clone for Handle {
+    fn clone(&self) -> Self {
+        // The count of references rises here, and falls again.
+        count_shared_rmws(2);
+        Self(self.0.clone())
+    }
+}
+
+#[derive(Debug)]
+struct Opened {
+    /// Dropped before `core`. After it the database is being closed, and an open waits for that.
     _in_use: InUse,
     /// Dropped before `core` as well: the thread has a share of it.
-    _logger: Option<Arc<LoggerThread>>,
+    _logger: Option<LoggerThread>,
     core: Arc<Core>,
 }
 
 impl Handle {
     pub fn new(in_use: InUse, core: Core) -> Self {
         let core = Arc::new(core);
-        Self { _in_use: in_use, _logger: LoggerThread::begin(&core).map(Arc::new), core }
+        Self(Arc::new(Opened { _in_use: in_use, _logger: LoggerThread::begin(&core), core }))
     }
 
     /// Whether both are on the same database.
     pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.core, &other.core)
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -387,7 +431,7 @@ impl Deref for Handle {
     type Target = Core;
 
     fn deref(&self) -> &Core {
-        &self.core
+        &self.0.core
     }
 }
 
@@ -402,7 +446,7 @@ impl Drop for Core {
                 group.end();
             }
             // A log with an owner gets no mark.
-            lock(&self.committers.0).clear();
+            self.committers.clear();
             // Without a mark the log is as after a crash. The next open marks it.
             let _ = self.wal.mark_ends(&mut |tick| self.timeline.reserve(tick).is_ok());
         }

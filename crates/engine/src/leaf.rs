@@ -202,7 +202,7 @@ impl Leaf {
 
     /// Locks the leaf. `None`: it is ended.
     pub fn lock(self: &Arc<Self>) -> Option<LockedLeaf<'_>> {
-        count_shared_rmws(1);
+        count_shared_rmws(2);
         let taken = lock(&self.taken);
         (!self.is_ended()).then_some(LockedLeaf { leaf: self, taken })
     }

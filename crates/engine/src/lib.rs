@@ -83,6 +83,7 @@ mod schema;
 mod side;
 mod slot;
 mod snapshot;
+mod spares;
 mod state;
 mod stats;
 mod table;

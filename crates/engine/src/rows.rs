@@ -1,6 +1,7 @@
 //! Reading a range of a tree, from its first key or from its last.
 //!
-//! 1. The slots of one leaf are looked up at a time. When the leaf has changed since, its rest is looked up again.
+//! 1. The slots of one leaf are looked up at a time: first a few, then more. When the leaf has changed since, the rest is
+//!    looked up again.
 //! 2. A row is read when it is asked for. First the range that the transaction has read grows by the keys up to it, and
 //!    only then its version is accepted. So when that is later than the reads before, their validation also finds
 //!    rows that were added among these keys.
@@ -93,7 +94,13 @@ pub struct Cursor<'t> {
     is_reversed: bool,
     is_done: bool,
     part: Option<Part>,
+    /// Most rows of the next part.
+    part_rows_max: usize,
 }
+
+/// Most rows of the first part. Each later one may have twice as many as the one before. A reader of one row
+/// should not pay for a leaf.
+const FIRST_PART_ROWS: usize = 4;
 
 /// The rest of a leaf.
 #[derive(Debug)]
@@ -138,7 +145,16 @@ impl<'t> Cursor<'t> {
             Bound::Excluded(key) => end = Some(key),
         }
         is_done |= end.as_ref().is_some_and(|end| *end <= first);
-        Self { moment, tree, from: first, to: end, is_reversed: false, is_done, part: None }
+        Self {
+            moment,
+            tree,
+            from: first,
+            to: end,
+            is_reversed: false,
+            is_done,
+            part: None,
+            part_rows_max: FIRST_PART_ROWS,
+        }
     }
 
     /// Turns the direction, unless a key was passed.
@@ -244,18 +260,18 @@ impl<'t> Cursor<'t> {
     }
 
     /// The rest of the next leaf.
-    fn segment(&self) -> Segment {
-        let (tree, from, to) = (self.tree, &self.from, self.to.as_deref());
-        if self.is_reversed { tree.last_segment(from, to) } else { tree.first_segment(from, to) }
+    fn segment(&mut self) -> Segment {
+        let (tree, from, to, rows_max) = (self.tree, &self.from, self.to.as_deref(), self.part_rows_max);
+        self.part_rows_max = rows_max.saturating_mul(2);
+        if self.is_reversed { tree.last_segment(from, to, rows_max) } else { tree.first_segment(from, to, rows_max) }
     }
 
     /// Goes on after `key`.
     fn pass(&mut self, key: &[u8]) {
         if self.is_reversed {
-            self.to = Some(key.to_vec());
+            copy(self.to.get_or_insert_default(), key);
         } else {
-            self.from = key.to_vec();
-            self.from.push(0);
+            copy_after(&mut self.from, key);
         }
     }
 
@@ -269,6 +285,17 @@ impl<'t> Cursor<'t> {
         }
         self.is_done |= self.to.as_ref().is_some_and(|to| *to <= self.from);
     }
+}
+
+fn copy(into: &mut Vec<u8>, key: &[u8]) {
+    into.clear();
+    into.extend_from_slice(key);
+}
+
+/// Puts the first possible key after `key` into the buffer.
+fn copy_after(into: &mut Vec<u8>, key: &[u8]) {
+    copy(into, key);
+    into.push(0);
 }
 
 /// The first own change of the range, in its direction.
@@ -300,14 +327,14 @@ fn grow(
     let Segment { look, from, to, .. } = &part.segment;
     let number = *part.range.get_or_insert_with(|| {
         let (tree, look, slots) = (tree.clone(), look.clone(), Vec::new());
-        state.ranges.push(Range { tree, look, from: from.clone(), to: to.clone(), slots, is_reversed });
+        state.push_range(Range { tree, look, from: from.clone(), to: to.clone(), slots, is_reversed });
         state.ranges.len() - 1
     });
     let range = &mut state.ranges[number];
     match (is_reversed, key) {
-        (true, Some(key)) => range.from = key.to_vec(),
+        (true, Some(key)) => copy(&mut range.from, key),
         (true, None) => range.from.clone_from(from),
-        (false, Some(key)) => range.to = Some([key, &[0]].concat()),
+        (false, Some(key)) => copy_after(range.to.get_or_insert_default(), key),
         (false, None) => range.to.clone_from(to),
     }
     part.passed += usize::from(slot.is_some());

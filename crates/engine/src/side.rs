@@ -47,9 +47,9 @@ pub fn keep(core: &Core, locks: &Locks<'_>, newer: (Writer, Tick)) -> u64 {
         let older = (seen.writer(), seen.tick(core.timeline.base()));
         // A version that the newest snapshot does not see is seen by no older one.
         if epochs.is_visible(older.0, older.1, newest) {
-            let key = RowKey(change.tree.number, change.key.clone());
+            let key = RowKey(locks.tree_of(change).number, held.slot.key().clone());
             let payload = held.slot.payload();
-            let bytes = to_u64(change.key.len() + payload.len());
+            let bytes = to_u64(key.1.len() + payload.len());
             let content = || SideRow { word: held.seen, payload };
             kept += u64::from(core.side.keep(epochs, &key, older, newer, bytes, content));
         }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use lodestone_pmem::sync::spin;
-use lodestone_pmem::{DurablePoint, planted};
+use lodestone_pmem::{DurablePoint, count_shared_rmws, planted};
 use lodestone_txn::{ClockKind, RowState, RowWord, StartClocks, Tick};
 
 use crate::catalog::Origin;
@@ -164,7 +164,10 @@ impl State {
 
     /// Changes the row with `key`; `None` deletes.
     pub fn set(&mut self, tree: &Arc<Tree>, key: Bytes, payload: Option<Bytes>) {
-        let make = || Changes { tree: tree.clone(), rows: BTreeMap::new() };
+        let make = || {
+            count_shared_rmws(2);
+            Changes { tree: tree.clone(), rows: BTreeMap::new() }
+        };
         let changes = self.changes.entry(tree.number).or_insert_with(make);
         let before = changes.rows.insert(key.clone(), payload);
         self.savepoints.note(tree.number, &key, before);
@@ -201,7 +204,14 @@ impl State {
     /// Notes that `key` has no slot.
     fn note_nothing(&mut self, tree: &Arc<Tree>, key: &[u8], look: Look) {
         let (tree, slots, to) = (tree.clone(), Vec::new(), Some([key, &[0]].concat()));
-        self.ranges.push(Range { tree, look, from: key.to_vec(), to, slots, is_reversed: false });
+        self.push_range(Range { tree, look, from: key.to_vec(), to, slots, is_reversed: false });
+    }
+
+    /// Notes a range that was read.
+    pub fn push_range(&mut self, range: Range) {
+        // The references to its tree and to its leaf.
+        count_shared_rmws(4);
+        self.ranges.push(range);
     }
 
     /// The newest row that is committed. It notes what it saw, in case that the row is changed.
@@ -440,7 +450,7 @@ impl State {
         let bug = if self.cut.is_some() { "engine-snapshot-writes-unvalidated" } else { "engine-bases-unvalidated" };
         let is_as_seen = |(held, change): (&Held, &Change)| match &self.cut {
             Some(cut) => cut.sees(held.seen),
-            None => match self.bases.get(&RowKey(change.tree.number, change.key.clone())) {
+            None => match self.bases.get(&RowKey(locks.tree_of(change).number, held.slot.key().clone())) {
                 // It was not read, or read as absent and is so still.
                 None => true,
                 Some(base) if held.is_claimed => base.is_none_or(RowWord::is_absent),

@@ -264,9 +264,9 @@ impl Tree {
     }
 
     /// Takes a slot out that this thread added and still has locked.
-    pub fn untake(&self, key: &[u8], slot: &Arc<Slot>) {
-        self.with_leaf(key, |mut leaf| {
-            if let Ok(number) = leaf.search(key)
+    pub fn untake(&self, slot: &Arc<Slot>) {
+        self.with_leaf(slot.key(), |mut leaf| {
+            if let Ok(number) = leaf.search(slot.key())
                 && Arc::ptr_eq(leaf.slot(number), slot)
             {
                 leaf.remove(number);
@@ -346,33 +346,44 @@ impl Tree {
         self.root.load().leaf_of(key).span.high.clone()
     }
 
-    /// The rows of the range from `from` to before `to` in its first leaf.
-    pub fn first_segment(&self, from: &[u8], to: Option<&[u8]>) -> Segment {
-        self.segment(|root| root.leaf_of(from), from, to)
+    /// The first rows of the range from `from` to before `to`: those of one leaf, at most `rows_max`.
+    pub fn first_segment(&self, from: &[u8], to: Option<&[u8]>, rows_max: usize) -> Segment {
+        self.segment(
+            |root| root.leaf_of(from),
+            (from, to),
+            |rows| rows.start..rows.end.min(rows.start.saturating_add(rows_max)),
+        )
     }
 
-    /// The rows of the range from `from` to before `to` in its last leaf.
-    pub fn last_segment(&self, from: &[u8], to: Option<&[u8]>) -> Segment {
-        self.segment(|root| root.leaf_before(to), from, to)
+    /// The last rows of the range from `from` to before `to`: those of one leaf, at most `rows_max`.
+    pub fn last_segment(&self, from: &[u8], to: Option<&[u8]>, rows_max: usize) -> Segment {
+        let last = |rows: std::ops::Range<usize>| rows.start.max(rows.end.saturating_sub(rows_max))..rows.end;
+        self.segment(|root| root.leaf_before(to), (from, to), last)
     }
 
-    fn segment(&self, descend: impl Fn(&Branch) -> &Arc<Leaf>, from: &[u8], to: Option<&[u8]>) -> Segment {
+    /// The rows of a range in a leaf, of which `select` takes a part.
+    fn segment(
+        &self,
+        descend: impl Fn(&Branch) -> &Arc<Leaf>,
+        (from, to): (&[u8], Option<&[u8]>),
+        select: impl Fn(std::ops::Range<usize>) -> std::ops::Range<usize>,
+    ) -> Segment {
         self.read(descend, |leaf, changes| {
             let Span { low, high } = &leaf.span;
-            let from = from.max(low);
-            let end = match (high.as_deref(), to) {
-                (Some(high), Some(to)) => Some(high.min(to)),
-                (high, to) => high.or(to),
-            };
             let place = |key: &[u8]| Some(leaf.search(key)?.unwrap_or_else(|number| number));
-            let begin = if from == &**low { 0 } else { place(from)? };
-            let stop = match end {
-                Some(end) if high.as_deref() != Some(end) => place(end)?,
-                _ => leaf.len(),
+            let begin = if from <= &**low { 0 } else { place(from)? };
+            let (stop, end) = match (to, high.as_deref()) {
+                (Some(to), high) if high.is_none_or(|high| to < high) => (place(to)?, Some(to)),
+                (_, high) => (leaf.len(), high),
             };
-            let slots = (begin..stop).map(|number| leaf.slot(number).cloned()).collect::<Option<_>>()?;
-            let look = Look { leaf: leaf.clone(), changes };
-            Some(Segment { look, slots, from: from.to_vec(), to: end.map(<[u8]>::to_vec) })
+            let all = begin..stop.max(begin);
+            let some = select(all.clone());
+            // What is left out is for the next segment, which begins or ends there.
+            let from = if some.start > all.start { leaf.slot(some.start)?.key() } else { from.max(low) };
+            let end = if some.end < all.end { Some(&**leaf.slot(some.end)?.key()) } else { end };
+            let (from, to) = (from.to_vec(), end.map(<[u8]>::to_vec));
+            let slots = some.map(|number| leaf.slot(number).cloned()).collect::<Option<_>>()?;
+            Some(Segment { look: Look { leaf: leaf.clone(), changes }, slots, from, to })
         })
     }
 
@@ -381,7 +392,7 @@ impl Tree {
         let mut found = Vec::new();
         let mut from = from.to_vec();
         loop {
-            let segment = self.first_segment(&from, to);
+            let segment = self.first_segment(&from, to, usize::MAX);
             found.extend(segment.slots);
             match segment.to {
                 Some(end) if to != Some(&end[..]) && end > from => from = end,

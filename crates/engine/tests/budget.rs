@@ -194,3 +194,24 @@ fn reads_and_transactions_that_change_nothing_cost_nothing() -> Result<()> {
     assert_eq!((cost.fences, cost.pm_bytes()), (0, 0));
     Ok(())
 }
+
+/// Operations that read and write a line of memory which all threads share: two for the handle of each transaction, two
+/// for each tree that it changes and for the commit of that, four for each leaf of which it read a range or the absence
+/// of a key, two for each row that is added, and the lock of each row that it changes.
+#[test]
+fn a_row_that_is_read_or_replaced_costs_no_shared_line_but_its_own() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = Open::at(&folder.path().join("a.pool"), &options(DomainChoice::DaxEmulated))?;
+    let rows: Vec<(u64, i64)> = (0..500).map(|key| (key, 1)).collect();
+    open.set(&rows)?;
+    for count in [1, 10, 500] {
+        let get = |tx: &Tx, key| open.table.get(tx, &row![key]).map(|_| ());
+        let reads = cost(|| open.db.update(|tx| (0..count).try_for_each(|key| get(tx, key))))?;
+        assert_eq!((reads.shared_rmws, reads.fences, reads.pm_bytes()), (2, 0, 0), "{count} reads");
+        let writes = cost(|| open.set(&rows[..count as usize]))?;
+        assert_eq!((writes.shared_rmws, writes.fences), (2 + 2 + 2 + count, 1), "{count} rows are replaced");
+    }
+    let absent = cost(|| open.db.update(|tx| open.table.get(tx, &row![1_000_u64]).map(|_| ())))?;
+    assert_eq!((absent.shared_rmws, absent.fences), (2 + 4, 0), "an absent row");
+    Ok(())
+}
