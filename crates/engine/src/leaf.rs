@@ -296,3 +296,6 @@ fn entry(place: usize, key: &[u8], skip: usize) -> u64 {
 fn place(entry: u64) -> usize {
     to_usize(low_u16(entry))
 }
+
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
