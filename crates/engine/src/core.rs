@@ -13,6 +13,7 @@ use lodestone_store::{InUse, Object};
 use lodestone_txn::{Lease, RowState, RowWord, Timeline};
 use lodestone_wal::{Found, LogWriter, Record, Wal};
 
+use crate::checkpointer::Checkpointer;
 use crate::durability::{Durability, Point, Ways};
 use crate::error::{Error, Result};
 use crate::feed::Holds;
@@ -412,13 +413,16 @@ struct Opened {
     _in_use: InUse,
     /// Dropped before `core` as well: the thread has a share of it.
     _logger: Option<LoggerThread>,
+    /// As the logger.
+    _checkpointer: Option<Checkpointer>,
     core: Arc<Core>,
 }
 
 impl Handle {
     pub fn new(in_use: InUse, core: Core) -> Self {
         let core = Arc::new(core);
-        Self(Arc::new(Opened { _in_use: in_use, _logger: LoggerThread::begin(&core), core }))
+        let (logger, checkpointer) = (LoggerThread::begin(&core), Checkpointer::begin(&core));
+        Self(Arc::new(Opened { _in_use: in_use, _logger: logger, _checkpointer: checkpointer, core }))
     }
 
     /// Whether both are on the same database.

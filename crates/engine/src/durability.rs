@@ -91,13 +91,16 @@ pub struct Ways {
     pub is_early: bool,
     /// Whether records may have deltas.
     pub deltas: bool,
+    /// Whether a thread makes rounds.
+    pub checkpoint_thread: bool,
 }
 
 impl Ways {
     pub fn new(options: &DatabaseOptions) -> Self {
         let locks_reads = options.region == Region::Naive;
         let is_early = options.early_release && !locks_reads;
-        Self { durability: options.durability, locks_reads, is_early, deltas: options.deltas }
+        let DatabaseOptions { durability, deltas, checkpoint_thread, .. } = *options;
+        Self { durability, locks_reads, is_early, deltas, checkpoint_thread }
     }
 }
 

@@ -356,7 +356,7 @@ impl Group {
             return Err(Error::TransactionTooLarge { bytes, limit });
         }
         if self.took_segment.swap(false, Ordering::Relaxed) {
-            rounds::round_if_due(core)?;
+            rounds::ask_if_due(core)?;
         }
         let mut rounds = 0;
         loop {

@@ -53,6 +53,7 @@ mod add;
 mod branch;
 mod calendar;
 mod catalog;
+mod checkpointer;
 mod commit;
 mod core;
 mod cuts;

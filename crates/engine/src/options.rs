@@ -33,8 +33,8 @@ pub struct DatabaseOptions {
     pub name: String,
     /// Most commits at a time: each has a log of its own meanwhile. Others wait.
     pub threads_max: u16,
-    /// Bytes of all logs together. At half of that a commit makes a checkpoint. A log holds at most the changes since
-    /// the last but one.
+    /// Bytes of all logs together. At half of that a checkpoint is made. A log holds at most the changes since the last
+    /// but one.
     pub log_bytes: u64,
     /// Bytes of a segment of a log, at most a quarter of `log_bytes`.
     pub segment_bytes: u64,
@@ -54,6 +54,9 @@ pub struct DatabaseOptions {
     pub early_release: bool,
     /// Whether a record has the bytes of a row that changed, where they are fewer than those of the row.
     pub deltas: bool,
+    /// Whether a thread of the database makes these checkpoints. Without it a commit does, and takes as long. A commit
+    /// without room in its log makes or awaits one in any case.
+    pub checkpoint_thread: bool,
     /// Most rows of a leaf in DRAM.
     pub leaf_rows_max: usize,
     /// Bytes of a page, a power of two.
@@ -90,6 +93,7 @@ impl Default for DatabaseOptions {
             region: Region::default(),
             early_release: true,
             deltas: true,
+            checkpoint_thread: true,
             leaf_rows_max: 64,
             page_bytes: pages.page_bytes,
             extent_pages: pages.extent_pages,

@@ -9,8 +9,9 @@
 //! 3. *Publish*: images, ends of former images and positions begin to count all at once ([`lodestone_pages::Batch`]).
 //! 4. *Truncate*: up to the positions of the checkpoint before, which is kept too, or less for a feed.
 //!
-//! A round that fails has not happened: its leaves are dirty again. One thread at a time makes a round: the one whose
-//! log needs room, or the one that asks for a checkpoint. Commits go on meanwhile (paper 4, section 2.2.3).
+//! A round that fails has not happened: its leaves are dirty again. One thread at a time makes a round: that of the
+//! database (`checkpointer.rs`), a commit whose log has no room, or a thread that asks for a checkpoint. Commits go on
+//! meanwhile (paper 4, section 2.2.3).
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use lodestone_txn::{RowState, Tick};
 use lodestone_wal::{LogWriter, Record, Room, Wal};
 use lodestone_width::to_u64;
 
+use crate::checkpointer::Bell;
 use crate::core::Core;
 use crate::cuts::Cuts;
 use crate::error::{Error, Result};
@@ -55,6 +57,7 @@ pub struct CheckpointReport {
 #[derive(Debug)]
 pub struct Rounds {
     pub cuts: Cuts,
+    pub bell: Bell,
     /// Held during a round.
     pages: Mutex<Pages>,
     /// Figures of the pages at the last look.
@@ -65,7 +68,7 @@ impl Rounds {
     /// For logs without owners.
     pub fn new(pages: Pages, writers: u16, wal: &Wal) -> Self {
         let page_stats = Mutex::new(pages.stats());
-        Self { cuts: Cuts::new(writers, wal.positions()), pages: Mutex::new(pages), page_stats }
+        Self { cuts: Cuts::new(writers, wal.positions()), bell: Bell::default(), pages: Mutex::new(pages), page_stats }
     }
 
     /// The pages. Waits while a round is under way.
@@ -89,24 +92,39 @@ impl Rounds {
 /// `Error::Full` when rounds do not help; those of a round.
 pub fn reserve(core: &Core, log: &mut LogWriter, record: &mut Record) -> Result<Room> {
     if log.took_segment() {
-        round_if_due(core)?;
+        ask_if_due(core)?;
     }
+    let mut reserve = || log.reserve(record).map_err(|error| core.log_error(error));
     for _ in 0..ROUNDS_MAX {
-        match log.reserve(record).map_err(|error| core.log_error(error)) {
-            // The segments that a round frees help with a full pool as well.
-            Err(error) if error.is_full() => round(core, &mut core.rounds.pages())?,
+        match reserve() {
+            Err(error) if error.is_full() => {}
+            outcome => return outcome,
+        }
+        // The segments that a round frees help with a full pool as well. Another thread may have made one meanwhile.
+        let mut pages = core.rounds.pages();
+        match reserve() {
+            Err(error) if error.is_full() => round(core, &mut pages)?,
             outcome => return outcome,
         };
     }
-    log.reserve(record).map_err(|error| core.log_error(error))
+    reserve()
 }
 
-/// Makes a round if the logs are half full.
+/// Asks for a round if one is due. Makes it if there is no thread for that, or no room to wait for it.
+///
+/// # Errors
+/// Those of a round, but for want of room.
+pub fn ask_if_due(core: &Core) -> Result<()> {
+    let must_wait = is_pool_short(core);
+    if must_wait || (is_half_full(core) && !core.rounds.bell.ring()) { round_if_due(core) } else { Ok(()) }
+}
+
+/// Makes a round if one is due.
 ///
 /// # Errors
 /// Those of a round, but for want of room.
 pub fn round_if_due(core: &Core) -> Result<()> {
-    if is_due(core) {
+    if is_half_full(core) || is_pool_short(core) {
         // Another thread that makes a round does it for this one as well.
         if let Ok(mut pages) = core.rounds.pages.try_lock() {
             match round(core, &mut pages) {
@@ -119,15 +137,15 @@ pub fn round_if_due(core: &Core) -> Result<()> {
     Ok(())
 }
 
-/// Whether the logs are half full, or need as much of the pool as is free for pages.
-fn is_due(core: &Core) -> bool {
+fn is_half_full(core: &Core) -> bool {
     let log = core.wal.stats();
-    let in_use = log.segments - log.segments_free;
-    let free_bytes = || {
-        let usage = core.heap.usage();
-        usage.chunks_free * usage.chunk_bytes
-    };
-    in_use * 2 >= log.segments_max || in_use * log.segment_bytes >= free_bytes()
+    (log.segments - log.segments_free) * 2 >= log.segments_max
+}
+
+/// Whether the logs need as much of the pool as is free for pages.
+fn is_pool_short(core: &Core) -> bool {
+    let (log, pool) = (core.wal.stats(), core.heap.usage());
+    (log.segments - log.segments_free) * log.segment_bytes >= pool.chunks_free * pool.chunk_bytes
 }
 
 /// Makes a round. See the module.

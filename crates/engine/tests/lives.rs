@@ -2,9 +2,11 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::{Open, options};
 use lodestone_engine::{Database, DatabaseOptions, Error, Result, Schema, Type, row};
-use lodestone_pmem::DomainChoice;
+use lodestone_pmem::{CounterScope, DomainChoice};
 use lodestone_store::{Force, Store};
 
 const DOMAINS: [DomainChoice; 3] = [DomainChoice::DaxEmulated, DomainChoice::Process, DomainChoice::Block];
@@ -244,5 +246,31 @@ fn a_check_names_a_damaged_copy_and_an_open_for_writing_mends_it() -> Result<()>
             assert!(!format!("{report:?}").contains("the other copy is used"), "{report:?}");
         }
     }
+    Ok(())
+}
+
+#[test]
+fn a_commit_leaves_checkpoints_to_the_thread_while_its_log_has_room() -> Result<()> {
+    let fences = |checkpoint_thread| -> Result<u64> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let small = DatabaseOptions { log_bytes: 1 << 20, checkpoint_thread, ..options(DomainChoice::DaxEmulated) };
+        let open = Open::at(&folder.path().join("a.pool"), &small)?;
+        let log = || open.db.stats().log;
+        let mut fences = 0;
+        for round in 0..20 {
+            let scope = CounterScope::start();
+            // A record has 64 bytes: an eighth of the logs.
+            (0..2_000).try_for_each(|key| open.set(&[(key, round)]))?;
+            fences += scope.delta().fences;
+            let begun = Instant::now();
+            while (log().segments - log().segments_free) * 2 >= log().segments_max {
+                assert!(begun.elapsed() < Duration::from_secs(60), "nobody makes a checkpoint: {:?}", log());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(fences)
+    };
+    assert_eq!(fences(true)?, 40_000, "a fence for each commit, and no more");
+    assert!(fences(false)? > 40_000, "a commit makes checkpoints");
     Ok(())
 }

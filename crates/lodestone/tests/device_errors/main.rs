@@ -165,8 +165,9 @@ fn open_objects(store: &Store) -> Outcome<Box<dyn Floor>> {
 }
 
 fn open_rows(store: &Store) -> Outcome<Box<dyn Floor>> {
+    // A thread would make calls of its own, and each run would have others.
     let log = DatabaseOptions { log_bytes: 64 << 10, segment_bytes: 4 << 10, ..DatabaseOptions::default() };
-    let small = DatabaseOptions { page_bytes: 512, extent_pages: 8, ..log };
+    let small = DatabaseOptions { page_bytes: 512, extent_pages: 8, checkpoint_thread: false, ..log };
     let database = Database::open_in(store, &small)?;
     let table = database.create_table(&Schema::new("t").column("k", Type::U64).column("step", Type::U64).key(["k"]))?;
     Ok(Box::new(Rows(database, table)))

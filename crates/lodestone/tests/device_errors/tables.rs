@@ -51,6 +51,8 @@ pub fn options(durability: Durability, deltas: bool) -> DatabaseOptions {
         inline_bytes_max: 40,
         piece_bytes: 16,
         threads_max: 8,
+        // It would make calls of its own, and each run would have others.
+        checkpoint_thread: false,
         durability,
         deltas,
         ..DatabaseOptions::default()

@@ -43,7 +43,11 @@ impl Drop for Ends<'_> {
 }
 
 fn options(durability: Durability) -> DatabaseOptions {
-    DatabaseOptions { threads_max: 3, ..tables::options(durability, durability != Durability::Sync) }
+    DatabaseOptions {
+        threads_max: 3,
+        checkpoint_thread: true,
+        ..tables::options(durability, durability != Durability::Sync)
+    }
 }
 
 fn open(store: &Store, durability: Durability) -> Outcome<World> {
