@@ -86,7 +86,7 @@ pub struct Span {
     pub high: Option<Bytes>,
 }
 
-/// What is left of the rows that were purged from a leaf.
+/// The trace of the rows that were purged from a leaf.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Purged {
     /// None of them was later.
@@ -142,9 +142,8 @@ impl Leaf {
         self.changes.load(Ordering::SeqCst) == ENDED
     }
 
-    /// What `search` finds at one moment, of which it is told the count of changes. Others may change the leaf while
-    /// it searches; then it is called again, and it may return `None` for what makes no sense. `None`: the leaf is
-    /// ended.
+    /// Calls `search` for a look at one moment, and tells it the count of changes. Others may change the leaf while it
+    /// searches; then it is called again, and it may return `None` where it finds no sense. `None`: the leaf is ended.
     pub fn read<R>(&self, mut search: impl FnMut(u64) -> Option<R>) -> Option<R> {
         for turn in 0.. {
             let before = self.changes();
@@ -153,7 +152,7 @@ impl Leaf {
             }
             if before.is_multiple_of(2) {
                 let found = search(before);
-                // What was loaded before is not newer than the count below.
+                // The loads before this are not newer than the count below.
                 fence(Ordering::Acquire);
                 if self.changes.load(Ordering::Relaxed) == before {
                     return Some(found.expect("nobody changed the leaf"));

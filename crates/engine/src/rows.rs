@@ -1,7 +1,7 @@
 //! Reading a range of a tree, from its first key or from its last.
 //!
-//! 1. The slots of one leaf are looked up at a time: first a few, then more. When the leaf has changed since, the rest is
-//!    looked up again.
+//! 1. The slots of one leaf are looked up at a time: first a few, then more. When the leaf has changed since, the rest
+//!    is looked up again.
 //! 2. A row is read when it is asked for. First the range that the transaction has read grows by the keys up to it, and
 //!    only then its version is accepted. So when that is later than the reads before, their validation also finds
 //!    rows that were added among these keys.

@@ -16,7 +16,8 @@ use lodestone_pmem::sync::spin;
 use lodestone_pmem::{DurablePoint, count_shared_rmws, planted};
 use lodestone_txn::{ClockKind, RowState, RowWord, StartClocks, Tick};
 
-use crate::catalog::Origin;
+use crate::catalog::{Definition, Origin};
+use crate::columns::{Columns, LOOKS_MAX};
 use crate::commit::{Change, Held, Locks};
 use crate::core::{Core, Handle};
 use crate::error::{Error, Result};
@@ -32,6 +33,24 @@ use crate::tree::{Bytes, Look, Lookup, Slot, Tree};
 pub struct Read {
     pub slot: Arc<Slot>,
     pub word: RowWord,
+    /// If it is noted by column.
+    columns: Option<Box<Columns>>,
+}
+
+impl Read {
+    fn new(slot: Arc<Slot>, word: RowWord) -> Self {
+        Self { slot, word, columns: None }
+    }
+
+    /// The present version, if the columns that were read have the same values there.
+    fn moved(&self, locks: Option<&Locks<'_>>) -> Option<RowWord> {
+        let columns = self.columns.as_ref()?;
+        let (word, payload) = match locks.and_then(|locks| locks.find(&self.slot)) {
+            Some(held) => (held.seen, self.slot.payload()),
+            None => self.slot.read()?,
+        };
+        (!word.is_absent() && columns.are_in(self.slot.key(), &payload)).then_some(word)
+    }
 }
 
 /// A table that was used: its row in the catalog. Kept for later transactions, so that its slot is shared once.
@@ -207,6 +226,25 @@ impl State {
         self.push_range(Range { tree, look, from: key.to_vec(), to, slots, is_reversed: false });
     }
 
+    /// The row with `key`, of which the transaction uses `numbers` only. Without own changes.
+    pub(crate) fn read_columns(
+        &mut self,
+        core: &Core,
+        tree: &Arc<Tree>,
+        key: &[u8],
+        (definition, numbers): (&Arc<Definition>, &[usize]),
+    ) -> Result<Option<Bytes>> {
+        let before = self.reads.len();
+        let found = self.read_key(core, tree, key)?;
+        // The other levels validate no reads, or know that a snapshot had the newest version.
+        let is_noted = self.isolation == Isolation::Serializable && self.reads.len() > before;
+        if let (Some(payload), true, Some(read)) = (&found, is_noted, self.reads.last_mut()) {
+            let (definition, numbers, payload) = (definition.clone(), numbers.to_vec(), payload.clone());
+            read.columns = Some(Box::new(Columns { definition, numbers, payload }));
+        }
+        Ok(found)
+    }
+
     /// Notes a range that was read.
     pub fn push_range(&mut self, range: Range) {
         // The references to its tree and to its leaf.
@@ -228,7 +266,7 @@ impl State {
                     if let Some((word, payload)) = slot.read() {
                         self.latest = self.latest.max(word.version().tick(self.base));
                         self.bases.insert(row, Some(word));
-                        self.reads.push(Read { slot, word });
+                        self.reads.push(Read::new(slot, word));
                         return Ok((!word.is_absent()).then_some(payload));
                     }
                 }
@@ -245,7 +283,7 @@ impl State {
         match found.source {
             Source::Newest(slot, word) => {
                 self.latest = self.latest.max(word.version().tick(self.base));
-                self.reads.push(Read { slot, word });
+                self.reads.push(Read::new(slot, word));
             }
             Source::Kept(word) => {
                 self.note_writer(word);
@@ -306,7 +344,7 @@ impl State {
             self.known.raise(word.version());
         }
         self.latest = self.latest.max(word.version().tick(self.base));
-        self.reads.push(Read { slot: slot.clone(), word });
+        self.reads.push(Read::new(slot.clone(), word));
         Ok((!word.is_absent()).then_some(payload))
     }
 
@@ -353,7 +391,7 @@ impl State {
                 (table.read.word, table.is_in_use) = (word, true);
             }
             Err(number) => {
-                let read = Read { slot: slot.clone(), word };
+                let read = Read::new(slot.clone(), word);
                 self.tables.insert(number, TableUse { tree, read, is_in_use: true });
             }
         }
@@ -430,7 +468,7 @@ impl State {
         if locks.is_some() && planted::active("engine-reads-unvalidated") {
             return Ok(());
         }
-        if !are_current(core, self.reads.iter(), locks)? {
+        if !self.are_reads_current(core, locks)? {
             return Err(self.conflict());
         }
         let own = |slot: &Arc<Slot>| locks.is_some_and(|locks| locks.find(slot).is_some_and(|held| held.is_claimed));
@@ -439,6 +477,26 @@ impl State {
             return Err(self.conflict());
         }
         Ok(())
+    }
+
+    /// Whether all rows that were read are as they were read, by version or by column, at one moment.
+    fn are_reads_current(&mut self, core: &Core, locks: Option<&Locks<'_>>) -> Result<bool> {
+        for _ in 0..LOOKS_MAX {
+            let mut has_moved = false;
+            for read in &mut self.reads {
+                if is_current(core, &read.slot, read.word, locks)? {
+                    continue;
+                }
+                let Some(word) = read.moved(locks) else { return Ok(false) };
+                read.word = word;
+                self.latest = self.latest.max(word.version().tick(self.base));
+                has_moved = true;
+            }
+            if !has_moved || planted::active("engine-columns-one-look") {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether the rows that are changed are as the transaction saw them: no newer than its snapshot, or as they were

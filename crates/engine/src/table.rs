@@ -96,6 +96,56 @@ impl Table {
         payload.map(|payload| self.decode(&moment, &key, &payload)).transpose()
     }
 
+    /// The values of `columns` in the row with this key, in that order.
+    ///
+    /// A serializable transaction does not conflict with others that change only other columns of the row. Use it where
+    /// many transactions read a column of a row that others update, such as the tax rate beside a running sum. (Rows
+    /// with values in pieces, and the key itself, are read as by [`get`](Self::get). So is every row of a snapshot.)
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Isolation, Schema, Type, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let schema = Schema::new("shops").column("id", Type::U64).column("tax", Type::I64).column("sum", Type::I64);
+    /// let shops = db.create_table(&schema.key(["id"]))?;
+    /// let orders = db.create_table(&Schema::new("orders").column("id", Type::U64).column("tax", Type::I64).key(["id"]))?;
+    /// db.update(|tx| shops.put(tx, &row![1_u64, 7_i64, 0_i64]))?;
+    /// let order = db.begin();
+    /// let tax = shops.get_columns(&order, &row![1_u64], &["tax"])?.unwrap();
+    /// // Meanwhile the sum changes.
+    /// db.update(|tx| shops.put(tx, &row![1_u64, 7_i64, 100_i64]))?;
+    /// orders.insert(&order, &row![1_u64, tax[0].clone()])?;
+    /// order.commit()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoColumn`]. Others as [`get`](Self::get).
+    pub fn get_columns(&self, reader: &impl Reader, key: &[Value], columns: &[&str]) -> Result<Option<Row>> {
+        let view = view(reader);
+        let key = self.key(view, key)?;
+        let no_column = |column: &str| Error::NoColumn { table: self.schema().name.clone(), column: column.into() };
+        let number = |column: &&str| self.schema().number_of(column).ok_or_else(|| no_column(column));
+        let numbers = columns.iter().map(number).collect::<Result<Vec<_>>>()?;
+        let noted = match view {
+            View::Tx(tx) => tx.get_columns(&self.tree, &key, (&self.definition, &numbers))?,
+            View::Snapshot(snapshot) => snapshot.get(&self.tree, &key)?,
+        };
+        let Some(payload) = noted else { return Ok(None) };
+        let row = if payload::has_moved(&payload) {
+            let (payload, moment) = self.find(view, &key)?;
+            payload.map(|payload| self.decode(&moment, &key, &payload)).transpose()?
+        } else {
+            Some(self.decode(&Moment { view, statement: None }, &key, &payload)?)
+        };
+        Ok(row.map(|row| Row(numbers.iter().map(|number| row[*number].clone()).collect())))
+    }
+
     /// Adds a row.
     ///
     /// # Errors

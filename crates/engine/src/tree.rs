@@ -167,7 +167,7 @@ impl Tree {
         homes
     }
 
-    /// What `search` finds in the leaf to which `descend` leads, at one moment. See [`Leaf::read`].
+    /// Calls `search` for a look at the leaf to which `descend` leads: see [`Leaf::read`].
     fn read<R>(
         &self,
         descend: impl Fn(&Branch) -> &Arc<Leaf>,
@@ -378,7 +378,7 @@ impl Tree {
             };
             let all = begin..stop.max(begin);
             let some = select(all.clone());
-            // What is left out is for the next segment, which begins or ends there.
+            // The rows that are left out are for the next segment, which begins or ends there.
             let from = if some.start > all.start { leaf.slot(some.start)?.key() } else { from.max(low) };
             let end = if some.end < all.end { Some(&**leaf.slot(some.end)?.key()) } else { end };
             let (from, to) = (from.to_vec(), end.map(<[u8]>::to_vec));
@@ -402,7 +402,7 @@ impl Tree {
     }
 }
 
-/// What became of the wish to add a row.
+/// The end of an attempt to add a row.
 enum Claim {
     Added(Arc<Slot>, Tick),
     Late,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use lodestone_txn::RowWord;
 
+use crate::catalog::Definition;
 use crate::commit::commit;
 use crate::core::Handle;
 use crate::durability::Point;
@@ -97,6 +98,20 @@ impl Tx {
             return Ok(own.clone());
         }
         state.read_key(&self.core, tree, key)
+    }
+
+    /// As [`get`](Self::get), for some columns: see [`State::read_columns`].
+    pub(crate) fn get_columns(
+        &self,
+        tree: &Arc<Tree>,
+        key: &[u8],
+        columns: (&Arc<Definition>, &[usize]),
+    ) -> Result<Option<Bytes>> {
+        let mut state = self.live_state()?;
+        if let Some(own) = state.changes.get(&tree.number).and_then(|changes| changes.rows.get(key)) {
+            return Ok(own.clone());
+        }
+        state.read_columns(&self.core, tree, key, columns)
     }
 
     /// As [`get`](Self::get), at the moment of a statement.

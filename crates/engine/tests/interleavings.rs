@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Open, options};
-use lodestone_engine::{Error, Result, Row, Schema, Type, row};
+use lodestone_engine::{Error, Result, Row, Schema, Tx, Type, row};
 use lodestone_pmem::DomainChoice;
 
 /// A database in a folder of its own.
@@ -250,5 +250,81 @@ fn errors_name_what_is_wrong() -> Result<()> {
     ];
     assert_eq!(texts, expected);
     assert_eq!(f.db.tables()?, ["t"]);
+    Ok(())
+}
+
+/// A database with the table `w (k u64, tax i64, sum i64)`, and one row.
+fn shops() -> Result<(Fixture, lodestone_engine::Table)> {
+    let fixture = Fixture::with(&[(1, 1)])?;
+    let schema = Schema::new("w").column("k", Type::U64).column("tax", Type::I64).column("sum", Type::I64).key(["k"]);
+    let shops = fixture.db.create_table(&schema)?;
+    fixture.db.update(|tx| shops.put(tx, &row![1_u64, 7_i64, 0_i64]))?;
+    Ok((fixture, shops))
+}
+
+#[test]
+fn a_read_of_a_column_conflicts_with_changes_of_that_column_only() -> Result<()> {
+    let (f, shops) = shops()?;
+    let change = |tax: i64, sum: i64| f.db.update(|tx| shops.put(tx, &row![1_u64, tax, sum]));
+    let tax = |tx: &Tx| shops.get_columns(tx, &row![1_u64], &["tax"]);
+    // Another column changes, once or more, and other rows are read after that.
+    let tx = f.db.begin();
+    assert_eq!(tax(&tx)?, Some(row![7_i64]));
+    change(7, 1)?;
+    f.set(&[(1, 2)])?;
+    assert_eq!(f.get(&tx, 1)?, Some(2), "the reads before are of the same moment");
+    change(7, 2)?;
+    f.put(&tx, 2, 7)?;
+    tx.commit()?;
+    // There and back.
+    let tx = f.db.begin();
+    tax(&tx)?;
+    change(8, 2)?;
+    change(7, 2)?;
+    f.put(&tx, 2, 8)?;
+    tx.commit()?;
+    // The column, at the commit and at a read before it.
+    let tx = f.db.begin();
+    tax(&tx)?;
+    change(8, 2)?;
+    f.put(&tx, 2, 9)?;
+    conflicts(tx.commit());
+    let tx = f.db.begin();
+    tax(&tx)?;
+    change(9, 2)?;
+    f.set(&[(1, 3)])?;
+    conflicts(f.get(&tx, 1));
+    // The row goes, or is read whole.
+    let tx = f.db.begin();
+    tax(&tx)?;
+    f.db.update(|tx| shops.delete(tx, &row![1_u64]).map(|_| ()))?;
+    f.put(&tx, 2, 10)?;
+    conflicts(tx.commit());
+    change(7, 0)?;
+    let tx = f.db.begin();
+    tax(&tx)?;
+    shops.get(&tx, &row![1_u64])?;
+    change(7, 1)?;
+    f.put(&tx, 2, 11)?;
+    conflicts(tx.commit());
+    let error = f.db.update(|tx| shops.get_columns(tx, &row![1_u64], &["tax", "rate"]).map(|_| ())).unwrap_err();
+    assert!(matches!(&error, Error::NoColumn { table, column } if table == "w" && column == "rate"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_row_of_which_a_column_was_read_may_be_replaced() -> Result<()> {
+    let (f, shops) = shops()?;
+    for (tax_now, commits) in [(7, true), (8, false)] {
+        let tx = f.db.begin();
+        assert_eq!(shops.get_columns(&tx, &row![1_u64], &["tax", "k"])?, Some(row![7_i64, 1_u64]));
+        f.db.update(|tx| shops.put(tx, &row![1_u64, i64::from(tax_now), 5_i64]))?;
+        shops.put(&tx, &row![1_u64, 7_i64, 9_i64])?;
+        assert_eq!(shops.get_columns(&tx, &row![1_u64], &["sum"])?, Some(row![9_i64]), "the own change");
+        assert_eq!(tx.commit().is_ok(), commits);
+    }
+    let snapshot = f.db.snapshot()?;
+    assert_eq!(shops.get_columns(&snapshot, &row![1_u64], &["sum"])?, Some(row![5_i64]));
+    assert_eq!(shops.get_columns(&snapshot, &row![2_u64], &["sum"])?, None);
     Ok(())
 }

@@ -124,6 +124,10 @@ fn dynamic((db, ..): &Opened) -> lodestone::Result<()> {
         Ok(())
     })?;
     // end
+    // page: columns
+    let found = db.update(|tx| events.get_columns(tx, &row!["web1", at], &["load"]))?;
+    assert_eq!(found, Some(row![0.5]));
+    // end
     // page: convert
     let account = Account::from_row(row![9_u64, "carol", 0_i64, None::<String>])?;
     assert_eq!((account.owner.as_str(), Account::OWNER.name()), ("carol", "owner"));

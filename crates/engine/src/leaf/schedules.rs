@@ -98,7 +98,7 @@ impl Model {
             if let Some((changes, four, keys)) = leaf.read(all) {
                 assert!(keys.is_sorted() && keys.contains(&4) && keys.contains(&6), "{keys:?}");
                 assert_eq!(keys[four.expect("it is there at every moment")], 4);
-                // What a commit does that has read the absence of the row.
+                // As a commit does that has read the absence of the row.
                 let is_added = self.is_added.load(Ordering::SeqCst);
                 let is_current = leaf.changes() == changes;
                 assert!(!is_added || !is_current || keys.contains(&LATE), "{keys:?} counts as current");
