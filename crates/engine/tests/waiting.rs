@@ -114,6 +114,37 @@ impl Task {
     }
 }
 
+/// When a task has its answer, a power cut takes nothing back: nothing else waits, and no thread closes the epoch.
+#[test]
+fn a_task_has_its_answer_when_the_transaction_survives() -> Result<()> {
+    let _watch = Watch::new("a task that waits alone");
+    for durability in [Durability::Epoch(Duration::from_millis(40)), Durability::Sync] {
+        let options = DatabaseOptions { durability, ..options(DomainChoice::Block) };
+        let (folder, open) = open(&options)?;
+        open.db.end_logger();
+        for value in 0..10 {
+            Task::new(open.db.update_async(|tx| open.put(tx, 1, value))?, || {}).wait()?;
+            let copy = folder.path().join("copy.pool");
+            std::fs::copy(folder.path().join("a.pool"), &copy).expect("a copy");
+            assert_eq!(Open::at(&copy, &options)?.all()?, [(1, value)], "{durability:?}");
+        }
+    }
+    Ok(())
+}
+
+/// A transaction that can no longer become durable is an error for a task, as for a thread.
+#[test]
+fn a_task_hears_of_a_lost_epoch() -> Result<()> {
+    let (_folder, open) = open(&grouped(Duration::from_millis(80)))?;
+    open.db.end_logger();
+    let (task, ticket) = (open.db.update_async(|tx| open.put(tx, 1, 1))?, open.db.update_async(|tx| open.get(tx, 1))?);
+    let task = Task::new(task, || {});
+    open.db.clone().abandon();
+    assert!(matches!(task.wait(), Err(Error::Poisoned { .. })));
+    assert!(!ticket.is_durable() && matches!(ticket.durable(), Err(Error::Poisoned { .. })));
+    Ok(())
+}
+
 /// A waker is foreign code. One that panics keeps no other task from its wake-up, and ends no thread.
 #[test]
 fn a_waker_that_panics_stops_no_other_task() -> Result<()> {
