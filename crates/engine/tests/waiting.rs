@@ -16,8 +16,10 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Open, options};
-use lodestone_engine::{DatabaseOptions, Durability, Error, Result, Ticket};
-use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr};
+use lodestone_engine::{Database, DatabaseOptions, Durability, Error, Result, Ticket, row};
+use lodestone_pmem::storage::{Failing, FaultPlan, FaultyStorage, SimulatedDisk};
+use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr, Pool};
+use lodestone_store::Store;
 
 /// Longer than any case takes on a busy machine.
 const HANG_SECONDS: u64 = 240;
@@ -142,6 +144,30 @@ fn a_task_hears_of_a_lost_epoch() -> Result<()> {
     open.db.clone().abandon();
     assert!(matches!(task.wait(), Err(Error::Poisoned { .. })));
     assert!(!ticket.is_durable() && matches!(ticket.durable(), Err(Error::Poisoned { .. })));
+    Ok(())
+}
+
+/// A device that fails takes an answer from everyone who waits for one: threads and tasks get the error.
+#[test]
+fn a_ticket_on_a_failed_device_is_an_error() -> Result<()> {
+    let _watch = Watch::new("tickets on a failed device");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, sizes) = (folder.path().join("a.pool"), options(DomainChoice::Block));
+    drop(Pool::create(&path, &sizes.pool)?);
+    for is_task in [false, true] {
+        let disk = Arc::new(SimulatedDisk::new(std::fs::read(&path).expect("the pool")));
+        let device = Arc::new(FaultyStorage::new(disk, FaultPlan::default()));
+        let pool = Pool::open_on_device(device.clone(), sizes.pool.size_bytes, &sizes.pool)?;
+        let db = Database::open_in(&Store::over(&pool).expect("a store"), &sizes)?;
+        let table = db.create_table(&"t (k u64, v i64) key (k)".parse()?)?;
+        let put = |value: i64| db.update_async(|tx| table.put(tx, &row![1_u64, value]));
+        put(1)?.durable()?;
+        device.arm(FaultPlan { fail_sync: Some(Failing::for_ever(1)), ..FaultPlan::default() });
+        let (ticket, other) = (put(2)?, db.update_async(|tx| table.get(tx, &row![1_u64]).map(|_| ()))?);
+        let outcome = if is_task { Task::new(ticket, || {}).wait() } else { ticket.durable() };
+        assert!(matches!(outcome, Err(Error::Pool(_) | Error::Poisoned { .. })), "task {is_task}: {outcome:?}");
+        assert!(!other.is_durable() && other.durable().is_err(), "it saw what may be lost");
+    }
     Ok(())
 }
 
