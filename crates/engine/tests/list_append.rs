@@ -63,7 +63,7 @@ struct Running {
     tx: Tx,
 }
 
-/// What the transactions of a history did.
+/// The deeds of the transactions of a history.
 #[derive(Default)]
 struct Told {
     transactions: Vec<Transaction>,
@@ -84,7 +84,7 @@ impl World {
         let folder = tempfile::tempdir().expect("a folder");
         let mut sizes = options(DomainChoice::Process);
         (sizes.pool.size_bytes, sizes.log_bytes) = (64 << 20, 32 << 20);
-        let db = Database::open_with(&folder.path().join("a.pool"), &sizes)?;
+        let db = Database::open_with(folder.path().join("a.pool"), &sizes)?;
         let table = db.create_table(&"lists (k u64, list text) key (k)".parse()?)?;
         Ok(Self { db, table, _folder: folder })
     }

@@ -19,7 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a transaction did.
+/// A step of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Appended a value that no other append has.
@@ -47,7 +47,7 @@ pub struct Transaction {
     pub is_committed: bool,
 }
 
-/// What serializable transactions never show.
+/// A sign of transactions that have no serial order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Anomaly {
     /// A committed value is in no later read, or two reads disagree about the order.
