@@ -237,6 +237,14 @@ fn indexes_are_added_scanned_and_dropped() {
     place.run(["db", "check", "a.pool"]).ok();
     let left = place.run(["db", "index", "drop", "a.pool", "accounts", "by_note"]).ok();
     assert!(!left.contains("by_note"), "{left}");
+    assert_eq!(left.trim(), format!("{ACCOUNTS} index by_owner (owner)"));
+    assert_eq!(place.run(["db", "schema", "a.pool", "accounts"]).ok(), left);
+    for index in [&["add", "a.pool", "nothing", "index by_x (x)"], &["drop", "a.pool", "nothing", "by_x"]] {
+        place.run(["db", "index"].iter().chain(index)).fails_with(&["no table `nothing`", "accounts"]);
+    }
+    place.run(["db", "index", "drop", "a.pool", "accounts", "by_note"]).fails_with(&["by_note"]);
+    place.run(["db", "index", "add", "a.pool", "accounts", "index by_x (x)"]).fails_with(&["`x`"]);
+    place.run(["db", "index", "add", "a.pool", "accounts", "index by_owner (cents)"]).fails_with(&["by_owner"]);
     place.run(["db", "put", "a.pool", "accounts", again]).ok();
 }
 
@@ -284,8 +292,40 @@ fn a_feed_goes_on_where_it_ended() {
     let after = feed(&["--after", &last]);
     assert_eq!((after.len(), &after[0]["changes"][0]["row"]), (2, &serde_json::Value::Null));
     place.run(["db", "feed", "a.pool", "--after", "abc"]).fails_with(&["`abc` is no position of a feed"]);
-    (0..3).for_each(|key| {
-        place.run(["db", "put", "a.pool", "accounts", &format!("{{\"id\":{key},\"owner\":\"x\",\"cents\":1}}")]).ok();
-        place.run(["db", "checkpoint", "a.pool"]).ok();
-    });
+}
+
+/// A log that is used again does not have the old transactions any more.
+#[test]
+fn a_feed_refuses_a_position_whose_transactions_are_gone() {
+    let place = Place::with_pool("16MiB");
+    place.run(["db", "create", "a.pool", "t (k u64, v text) key (k)", "--log", "64KiB"]).ok();
+    let text = place.run(["db", "feed", "a.pool"]).ok();
+    let last: serde_json::Value = serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");
+    let last = last["position"].as_str().expect("a text");
+    let lines: String = (0..5000).map(|k| format!("{{\"k\":{k},\"v\":\"{k}\"}}\n")).collect();
+    place.feed(lines.as_bytes(), ["db", "import", "a.pool", "t", "-", "--batch", "10"]).ok();
+    place.run(["db", "feed", "a.pool", "--after", last]).fails_with(&["a.pool", "truncated", "begin a new feed"]);
+    assert!(place.run(["db", "feed", "a.pool"]).ok().lines().count() > 1, "the oldest that the logs have");
+}
+
+#[test]
+fn a_feed_has_the_transactions_of_all_tables_in_their_order() {
+    let place = shop();
+    place.run(["db", "create", "a.pool", "marks (at text, n i64) key (at)"]).ok();
+    place.run(["db", "put", "a.pool", "marks", r#"{"at":"a \"b\"","n":-1}"#]).ok();
+    place.run(["db", "put", "a.pool", "accounts", r#"{"id":1,"owner":"x","cents":1}"#]).ok();
+    place.run(["db", "del", "a.pool", "marks", "a \"b\""]).ok();
+    let text = place.run(["db", "feed", "a.pool"]).ok();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let changes: Vec<_> = lines.iter().filter_map(|line| line["changes"].as_array()).flatten().collect();
+    let mark = serde_json::json!({"at": "a \"b\"", "n": -1});
+    let expected = [
+        serde_json::json!({"table": "marks", "key": {"at": "a \"b\""}, "row": mark}),
+        serde_json::json!({"table": "accounts", "key": {"id": 1}, "row": {"id": 1, "owner": "x", "cents": 1, "note": null}}),
+        serde_json::json!({"table": "marks", "key": {"at": "a \"b\""}, "row": null}),
+    ];
+    assert!(changes.iter().skip(3).copied().eq(&expected), "{text}");
+    let ticks: Vec<u64> = lines.iter().filter_map(|line| line["tick"].as_u64()).collect();
+    assert!(ticks.len() == lines.len() - 1 && ticks.is_sorted_by(|tick, next| tick < next), "{text}");
+    assert!(lines.iter().all(|line| line["tick"].is_null() || line["writer"].as_u64() < Some(1024)), "{text}");
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Open, options};
-use lodestone_engine::{DatabaseOptions, Error, Isolation, Result, row};
+use lodestone_engine::{DatabaseOptions, DatabaseStats, Error, Isolation, Result, row};
 use lodestone_pmem::DomainChoice;
 
 const ALL: [Isolation; 4] =
@@ -280,6 +280,33 @@ fn savepoints_take_changes_back_and_nest() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_savepoint_ends_with_an_earlier_one_and_with_its_attempt() -> Result<()> {
+    let (_folder, open) = with(&[(1, 1)])?;
+    let tx = open.db.begin();
+    let (outer, inner) = (tx.savepoint()?, tx.savepoint()?);
+    open.put(&tx, 1, 2)?;
+    tx.release(outer)?;
+    assert!(matches!(tx.rollback_to(inner), Err(Error::NoSavepoint)), "it was made after `outer`");
+    assert_eq!(open.get(&tx, 1)?, Some(2));
+    tx.commit()?;
+    let mut first = None;
+    open.db.update(|tx| {
+        let found = open.get(tx, 1)?.unwrap_or(0);
+        let Some(savepoint) = first else {
+            first = Some(tx.savepoint()?);
+            let other = open.db.begin();
+            open.put(&other, 1, 7)?;
+            other.commit()?;
+            return open.put(tx, 1, found + 1);
+        };
+        assert!(matches!(tx.rollback_to(savepoint), Err(Error::NoSavepoint)), "of the attempt before");
+        open.put(tx, 1, found + 1)
+    })?;
+    assert_eq!(open.all()?, [(1, 8)]);
+    Ok(())
+}
+
 /// A value that was read between a savepoint and the rollback counts: the transaction knows it.
 #[test]
 fn a_rollback_to_a_savepoint_forgets_no_read() -> Result<()> {
@@ -347,9 +374,8 @@ fn stats_count_what_happened() -> Result<()> {
     open.set(&[(1, 50)])?;
     open.set(&[(1, 51)])?;
     let stats = open.db.stats();
-    let counts = |stats: &lodestone_engine::DatabaseStats| {
-        [stats.commits, stats.read_only, stats.cancelled, stats.conflicts, stats.retries]
-    };
+    let counts =
+        |stats: &DatabaseStats| [stats.commits, stats.read_only, stats.cancelled, stats.conflicts, stats.retries];
     let difference: Vec<u64> = counts(&stats).iter().zip(counts(&before)).map(|(now, then)| now - then).collect();
     assert_eq!(difference, [6, 1, 1, 2, 1]);
     assert_eq!((stats.snapshots_open, stats.side_versions, stats.side_copies), (2, 1, 1), "one for both");
@@ -363,6 +389,39 @@ fn stats_count_what_happened() -> Result<()> {
     let stats = open.db.stats();
     assert_eq!((stats.snapshots_open, stats.side_versions, stats.side_bytes), (0, 0, 0));
     Ok(())
+}
+
+/// Each figure has its own name, and programs read them by it.
+#[test]
+fn figures_are_an_object_of_json_in_which_each_has_its_name() {
+    let mut stats = DatabaseStats::default();
+    (stats.commits, stats.read_only, stats.cancelled, stats.conflicts, stats.retries) = (1, 2, 3, 4, 5);
+    (stats.snapshots_open, stats.side_copies, stats.side_versions, stats.side_bytes) = (6, 7, 8, 9);
+    (stats.log.segments, stats.log.segments_free) = (10, 11);
+    (stats.log.segments_max, stats.log.segment_bytes) = (12, 13);
+    (stats.pages.pages, stats.pages.pages_free, stats.pages.page_bytes, stats.pages.batches) = (14, 15, 16, 17);
+    let names = [
+        "commits",
+        "read_only",
+        "cancelled",
+        "conflicts",
+        "retries",
+        "snapshots_open",
+        "side_copies",
+        "side_versions",
+        "side_bytes",
+        "log_segments",
+        "log_segments_free",
+        "log_segments_max",
+        "log_segment_bytes",
+        "pages",
+        "pages_free",
+        "page_bytes",
+        "page_batches",
+    ];
+    assert_eq!(stats.figures(), names.into_iter().zip(1..).collect::<Vec<_>>());
+    let fields: Vec<String> = names.iter().zip(1..).map(|(name, number)| format!("\"{name}\":{number}")).collect();
+    assert_eq!(stats.to_string(), format!("{{{}}}", fields.join(",")));
 }
 
 #[test]

@@ -16,8 +16,10 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Open, options};
-use lodestone_engine::{DatabaseOptions, Durability, Error, Result, Ticket};
-use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr};
+use lodestone_engine::{Database, DatabaseOptions, Durability, Error, Result, Ticket, row};
+use lodestone_pmem::storage::{Failing, FaultPlan, FaultyStorage, SimulatedDisk};
+use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr, Pool};
+use lodestone_store::Store;
 
 /// Longer than any case takes on a busy machine.
 const HANG_SECONDS: u64 = 240;
@@ -112,6 +114,61 @@ impl Task {
             }
         }
     }
+}
+
+/// When a task has its answer, a power cut takes nothing back: nothing else waits, and no thread closes the epoch.
+#[test]
+fn a_task_has_its_answer_when_the_transaction_survives() -> Result<()> {
+    let _watch = Watch::new("a task that waits alone");
+    for durability in [Durability::Epoch(Duration::from_millis(40)), Durability::Sync] {
+        let options = DatabaseOptions { durability, ..options(DomainChoice::Block) };
+        let (folder, open) = open(&options)?;
+        open.db.end_logger();
+        for value in 0..10 {
+            Task::new(open.db.update_async(|tx| open.put(tx, 1, value))?, || {}).wait()?;
+            let copy = folder.path().join("copy.pool");
+            std::fs::copy(folder.path().join("a.pool"), &copy).expect("a copy");
+            assert_eq!(Open::at(&copy, &options)?.all()?, [(1, value)], "{durability:?}");
+        }
+    }
+    Ok(())
+}
+
+/// A transaction that can no longer become durable is an error for a task, as for a thread.
+#[test]
+fn a_task_hears_of_a_lost_epoch() -> Result<()> {
+    let (_folder, open) = open(&grouped(Duration::from_millis(80)))?;
+    open.db.end_logger();
+    let (task, ticket) = (open.db.update_async(|tx| open.put(tx, 1, 1))?, open.db.update_async(|tx| open.get(tx, 1))?);
+    let task = Task::new(task, || {});
+    open.db.clone().abandon();
+    assert!(matches!(task.wait(), Err(Error::Poisoned { .. })));
+    assert!(!ticket.is_durable() && matches!(ticket.durable(), Err(Error::Poisoned { .. })));
+    Ok(())
+}
+
+/// A device that fails takes an answer from everyone who waits for one: threads and tasks get the error.
+#[test]
+fn a_ticket_on_a_failed_device_is_an_error() -> Result<()> {
+    let _watch = Watch::new("tickets on a failed device");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, sizes) = (folder.path().join("a.pool"), options(DomainChoice::Block));
+    drop(Pool::create(&path, &sizes.pool)?);
+    for is_task in [false, true] {
+        let disk = Arc::new(SimulatedDisk::new(std::fs::read(&path).expect("the pool")));
+        let device = Arc::new(FaultyStorage::new(disk, FaultPlan::default()));
+        let pool = Pool::open_on_device(device.clone(), sizes.pool.size_bytes, &sizes.pool)?;
+        let db = Database::open_in(&Store::over(&pool).expect("a store"), &sizes)?;
+        let table = db.create_table(&"t (k u64, v i64) key (k)".parse()?)?;
+        let put = |value: i64| db.update_async(|tx| table.put(tx, &row![1_u64, value]));
+        put(1)?.durable()?;
+        device.arm(FaultPlan { fail_sync: Some(Failing::for_ever(1)), ..FaultPlan::default() });
+        let (ticket, other) = (put(2)?, db.update_async(|tx| table.get(tx, &row![1_u64]).map(|_| ()))?);
+        let outcome = if is_task { Task::new(ticket, || {}).wait() } else { ticket.durable() };
+        assert!(matches!(outcome, Err(Error::Pool(_) | Error::Poisoned { .. })), "task {is_task}: {outcome:?}");
+        assert!(!other.is_durable() && other.durable().is_err(), "it saw what may be lost");
+    }
+    Ok(())
 }
 
 /// A waker is foreign code. One that panics keeps no other task from its wake-up, and ends no thread.

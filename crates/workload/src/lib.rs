@@ -7,6 +7,7 @@
 //! | [`value`] | values that tell whether they are torn, swapped or stale |
 //! | [`ycsb`] | workloads A to F as streams of operations, and as a script of the runner |
 //! | [`engine`] | the trait that our engine and the peers implement |
+//! | [`list_append`] | names the anomalies of a history of appends to lists |
 //! | [`oltp`] | TPC-C, TPC-B and SmallBank over the tables of any engine, and their rules |
 //! | [`conformance`] | checks whether an engine keeps the contract of that trait |
 //! | [`memory`] | a map in DRAM as the simplest engine |
@@ -34,6 +35,7 @@ pub mod conformance;
 pub mod engine;
 pub mod keys;
 pub mod kv;
+pub mod list_append;
 pub mod memory;
 pub mod mix;
 pub mod oltp;

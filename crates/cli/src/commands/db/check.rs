@@ -15,7 +15,9 @@ Examples:
   lodestone db check shop.pool
   lodestone db check shop.pool --json
 
-Exit code 1 when something does not verify. `lodestone pool check` verifies the pool and its heap as well.";
+Exit code 1 when rows and indexes disagree or something is left over, 2 when the
+database cannot be read: the message names the damaged page or record. `lodestone
+pool check` verifies the pool and its heap as well.";
 
 /// Arguments of `lodestone db check`.
 #[derive(Debug, clap::Args)]

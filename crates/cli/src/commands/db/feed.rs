@@ -20,8 +20,8 @@ Examples:
 Each line is a committed transaction: its changes with table, key, and the row
 after it, or null when it was deleted. The lines are in an order of their effects.
 The last line is the position to go on from with --after. The logs keep the transactions since
-the last checkpoint but one; a position before that is refused. A program follows
-the changes as they happen with `Database::feed`.";
+the last checkpoint but one, and some before; an older position is refused. A program
+follows the changes as they happen with `Database::feed`.";
 
 /// Arguments of `lodestone db feed`.
 #[derive(Debug, clap::Args)]
