@@ -1,12 +1,10 @@
 //! `lodestone kv del`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use serde::Serialize;
 
 use crate::bytes;
-use crate::output::{Output, exit};
+use crate::output::Output;
 
 use super::MapArgs;
 
@@ -38,7 +36,7 @@ struct Removed {
 }
 
 /// Removes the record. Durable when this returns.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let key = bytes::key(&args.key, args.hex)?;
     let opened = args.map.open_existing()?;
     let removed = opened.records.remove(&key).map_err(anyhow::Error::from_boxed)?;
@@ -52,5 +50,5 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             args.map.map
         ));
     }
-    Ok(exit::holds(removed))
+    Ok(removed)
 }

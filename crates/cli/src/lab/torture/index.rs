@@ -7,7 +7,6 @@
 //! 3. the index verifies its own structure, and the heap finds no block without an owner.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -22,7 +21,7 @@ use serde::Serialize;
 
 use lodestone_cli::commands::pool::domain;
 use lodestone_cli::interrupt::TempFolder;
-use lodestone_cli::output::{Output, ProgressUnit, exit};
+use lodestone_cli::output::{Output, ProgressUnit};
 
 use super::index_worker::{KeysOf, LoadArgs, ROOT, read_all};
 use super::kill::{milliseconds, moment};
@@ -118,7 +117,7 @@ impl Killed {
 }
 
 /// Kills and judges.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let folder = TempFolder::new()?;
     let path = args.pool.clone().unwrap_or_else(|| folder.path().join("torture.pool"));
     ensure!(!path.exists(), "{}: exists; the kill test needs a pool of its own", path.display());
@@ -146,7 +145,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             killed.seconds
         )
     })?;
-    Ok(exit::holds(killed.holds()))
+    Ok(killed.holds())
 }
 
 fn rounds(args: &Args, path: &Path, output: &Output, each: &mut dyn FnMut()) -> Result<Killed> {

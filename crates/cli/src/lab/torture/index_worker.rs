@@ -11,7 +11,6 @@
 
 use std::borrow::Borrow;
 use std::io::Write;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -24,7 +23,7 @@ use lodestone_workload::kv::WriteKind;
 use lodestone_workload::random::Random;
 
 use lodestone_cli::commands::pool::OpenArgs;
-use lodestone_cli::output::{Output, exit, stdout_error};
+use lodestone_cli::output::{Output, stdout_error};
 
 use super::report::{Event, Line};
 
@@ -132,13 +131,13 @@ impl KeysOf for [u8] {
 }
 
 /// Works until it is done, or killed.
-pub fn run(args: &Args, _output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, _output: &Output) -> Result<()> {
     let options = PoolOptions { size_bytes: POOL_BYTES, journal_bytes: JOURNAL_BYTES, ..args.open.options()? };
     let pool = Pool::open_or_create(&args.open.path, &options)?;
     lodestone_cli::emulation::place(&pool);
     let store = Store::over(&pool)?;
     args.load.with_index(Work { args, store: &store })?;
-    Ok(exit::ok())
+    Ok(())
 }
 
 struct Work<'a> {

@@ -10,7 +10,7 @@
 
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdout, ExitCode};
+use std::process::ChildStdout;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -22,7 +22,7 @@ use serde::Serialize;
 use lodestone_cli::commands::pool::domain;
 use lodestone_cli::emulation::{self, EmulationArgs};
 use lodestone_cli::interrupt::TempFolder;
-use lodestone_cli::output::{Output, ProgressUnit, exit};
+use lodestone_cli::output::{Output, ProgressUnit};
 
 use super::life::{self, Moment, ReportLine};
 use super::report::{self, Event, Line};
@@ -107,7 +107,7 @@ pub struct Round {
 }
 
 /// Kills and judges.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let folder = TempFolder::new()?;
     let path = args.pool.clone().unwrap_or_else(|| folder.path().join("torture.pool"));
     let bar = output.progress(Some(args.kills), ProgressUnit::Steps).with_prefix("kill");
@@ -133,7 +133,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             killed.seconds
         )
     })?;
-    Ok(exit::holds(killed.tally.is_clean()))
+    Ok(killed.tally.is_clean())
 }
 
 /// Kills and judges on the pool at `path`, which must not exist. `each` is called after every kill. Ends early when a

@@ -8,7 +8,6 @@
 
 use std::io::Write;
 use std::ops::{Bound, ControlFlow};
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
@@ -21,7 +20,7 @@ use lodestone_workload::random::Random;
 use lodestone_workload::value;
 
 use lodestone_cli::commands::pool::OpenArgs;
-use lodestone_cli::output::{Output, exit, stdout_error};
+use lodestone_cli::output::{Output, stdout_error};
 
 use super::report::{self, Event, Line};
 
@@ -69,7 +68,7 @@ pub struct Args {
 }
 
 /// Writes until it is done, or killed.
-pub fn run(args: &Args, _output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, _output: &Output) -> Result<()> {
     let options = PoolOptions { size_bytes: POOL_BYTES, journal_bytes: JOURNAL_BYTES, ..args.open.options()? };
     let pool = Pool::open_or_create(&args.open.path, &options)?;
     let store = Store::over(&pool)?;
@@ -89,7 +88,7 @@ pub fn run(args: &Args, _output: &Output) -> Result<ExitCode> {
             .collect();
         threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| anyhow::bail!("a writer panicked")))
     })?;
-    Ok(exit::ok())
+    Ok(())
 }
 
 fn tell_what_is_there(map: &OrderedMap, codec: KeyCodec) -> Result<()> {

@@ -88,7 +88,7 @@ pub struct LoadArgs {
 }
 
 /// Loads an index, reports it, and changes the index until standard input ends.
-pub fn run_load(args: &LoadArgs) -> Result<()> {
+pub fn run_load(args: &LoadArgs, _output: &Output) -> Result<()> {
     let path = args.place.path.as_ref().context("the loader needs --path")?;
     let options = PoolOptions { size_bytes: args.size, domain: args.place.domain_choice()?, ..PoolOptions::default() };
     let pool = Pool::create(path, &options)?;
