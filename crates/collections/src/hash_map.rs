@@ -33,7 +33,7 @@ use crate::damaged;
 use crate::item::{PmKey, PmValue};
 use crate::mark::{self, Forms, NodeKind};
 use crate::node;
-use crate::root::{self, Header};
+use crate::root;
 use crate::salvage::Loot;
 use crate::steps::Steps;
 use crate::words::Words;
@@ -100,16 +100,6 @@ pub struct HashHeader {
     signature: PmBytes,
 }
 
-impl Header for HashHeader {
-    fn signature(&self) -> PmBytes {
-        self.signature
-    }
-
-    fn signature_mut(&mut self) -> &mut PmBytes {
-        &mut self.signature
-    }
-}
-
 /// An unordered map in a transactional memory.
 ///
 /// Cost of an operation on `n` entries, in objects: a lookup reads the header, `log64(n / 10)` directories, one page,
@@ -138,19 +128,7 @@ pub struct PmHashMap<K, V> {
     kind: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K, V> Clone for PmHashMap<K, V> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K, V> Copy for PmHashMap<K, V> {}
-
-impl<K, V> std::fmt::Debug for PmHashMap<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("PmHashMap").field(&self.header.addr()).finish()
-    }
-}
+root::collection!(PmHashMap<K, V>, HashHeader);
 
 /// The page that a hash leads to.
 struct Reached {
@@ -247,12 +225,6 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     pub fn limit_entries(&self, tx: &mut Tx<'_>, entries_max: u64) -> TxResult<()> {
         tx.write(self.header)?.entries_max = entries_max;
         Ok(())
-    }
-
-    /// Its header.
-    #[must_use]
-    pub fn header(&self) -> PmPtr<HashHeader> {
-        self.header
     }
 
     /// Frees all entries, all pages and the header. Not for a map that was opened by name: its root would point to

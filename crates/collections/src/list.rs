@@ -14,7 +14,7 @@ use lodestone_stm::{
 use crate::damaged;
 use crate::item::PmValue;
 use crate::mark::{self, Forms, NodeKind};
-use crate::root::{self, Header};
+use crate::root;
 use crate::salvage::ItemLoot;
 use crate::salvage::order::{Frame, arrange, gaps};
 use crate::words::{self, WORDS_MAX};
@@ -56,16 +56,6 @@ pub struct ListHeader {
     signature: PmBytes,
 }
 
-impl Header for ListHeader {
-    fn signature(&self) -> PmBytes {
-        self.signature
-    }
-
-    fn signature_mut(&mut self) -> &mut PmBytes {
-        &mut self.signature
-    }
-}
-
 /// A sequence in a transactional memory.
 ///
 /// Cost in objects: an insertion reads and writes the header, the new node, its neighbours (2 at most), and the objects
@@ -93,19 +83,7 @@ pub struct PmList<T> {
     kind: PhantomData<fn() -> T>,
 }
 
-impl<T> Clone for PmList<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for PmList<T> {}
-
-impl<T> std::fmt::Debug for PmList<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("PmList").field(&self.header.addr()).finish()
-    }
-}
+root::collection!(PmList<T>, ListHeader);
 
 /// The place of an item, valid until the item is removed. Using it for another list, or later, is an error or finds
 /// another item.
@@ -179,12 +157,6 @@ impl<T: PmValue> PmList<T> {
 
     fn new(header: PmPtr<ListHeader>) -> Self {
         Self { header, kind: PhantomData }
-    }
-
-    /// Its header.
-    #[must_use]
-    pub fn header(&self) -> PmPtr<ListHeader> {
-        self.header
     }
 
     /// Frees all items and the header. Not for a list that was opened by name.

@@ -12,6 +12,45 @@ pub trait Header: PmObject {
     fn signature_mut(&mut self) -> &mut PmBytes;
 }
 
+/// The parts that all collections have alike: the signature in the header object, and a handle that is copied.
+macro_rules! collection {
+    ($name:ident<$($item:ident),+>, $header:ident) => {
+        impl $crate::root::Header for $header {
+            fn signature(&self) -> PmBytes {
+                self.signature
+            }
+
+            fn signature_mut(&mut self) -> &mut PmBytes {
+                &mut self.signature
+            }
+        }
+
+        impl<$($item),+> Clone for $name<$($item),+> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<$($item),+> Copy for $name<$($item),+> {}
+
+        impl<$($item),+> std::fmt::Debug for $name<$($item),+> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_tuple(stringify!($name)).field(&self.header.addr()).finish()
+            }
+        }
+
+        impl<$($item),+> $name<$($item),+> {
+            /// Its header.
+            #[must_use]
+            pub fn header(&self) -> PmPtr<$header> {
+                self.header
+            }
+        }
+    };
+}
+
+pub(crate) use collection;
+
 /// Opens the header named `name`, which is made when there is none. `signature` describes the program's types.
 pub fn open<H: Header>(stm: &Stm, name: &str, signature: &str) -> Result<PmPtr<H>> {
     let header = stm.root_named::<H>(name)?;

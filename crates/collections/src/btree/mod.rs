@@ -32,7 +32,7 @@ use crate::damaged;
 use crate::item::{PmKey, PmValue};
 use crate::mark::{self, Forms, NodeKind};
 use crate::node;
-use crate::root::{self, Header};
+use crate::root;
 use crate::steps::Steps;
 use crate::words::Words;
 
@@ -84,16 +84,6 @@ pub struct TreeHeader {
     signature: PmBytes,
 }
 
-impl Header for TreeHeader {
-    fn signature(&self) -> PmBytes {
-        self.signature
-    }
-
-    fn signature_mut(&mut self) -> &mut PmBytes {
-        &mut self.signature
-    }
-}
-
 /// An ordered map in a transactional memory.
 ///
 /// Cost of an operation on `n` entries, in objects: a lookup reads the header, `log n` inner nodes and one leaf, and
@@ -125,19 +115,7 @@ pub struct PmBTreeMap<K, V> {
     kind: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K, V> Clone for PmBTreeMap<K, V> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K, V> Copy for PmBTreeMap<K, V> {}
-
-impl<K, V> std::fmt::Debug for PmBTreeMap<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("PmBTreeMap").field(&self.header.addr()).finish()
-    }
-}
+root::collection!(PmBTreeMap<K, V>, TreeHeader);
 
 /// The target of a lookup.
 enum Seek<'k, K: PmKey> {
@@ -234,12 +212,6 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     pub fn limit_entries(&self, tx: &mut Tx<'_>, entries_max: u64) -> TxResult<()> {
         tx.write(self.header)?.entries_max = entries_max;
         Ok(())
-    }
-
-    /// Its header.
-    #[must_use]
-    pub fn header(&self) -> PmPtr<TreeHeader> {
-        self.header
     }
 
     /// Frees all entries, all nodes and the header. Not for a map that was opened by name: its root would point to
