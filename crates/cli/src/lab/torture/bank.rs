@@ -108,7 +108,7 @@ impl ReportLine for Line {
 }
 
 /// The result of the loop.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Killed {
     kills: u64,
     kills_during_open: u64,
@@ -191,19 +191,11 @@ impl<'a> Judge<'a> {
     fn new(args: &'a Args, path: &'a Path) -> Result<Self> {
         let (threads, accounts) = (usize::try_from(args.threads)?, usize::try_from(args.accounts)?);
         let killed = Killed {
-            kills: 0,
-            kills_during_open: 0,
-            transfers: 0,
-            acked: 0,
-            sums_plain: 0,
-            sums_snapshot: 0,
-            wrong: Vec::new(),
-            reopen_ms_max: 0.0,
             accounts: args.accounts,
             threads: args.threads,
             domain: args.domain.clone(),
             seed: args.seed,
-            seconds: 0.0,
+            ..Killed::default()
         };
         let (acked, counts) = (vec![0; threads], vec![0; threads]);
         Ok(Self { args, path, acked, counts, accounts: vec![CENTS_AT_START; accounts], objects: None, killed })

@@ -9,7 +9,6 @@
 //! 4. Two readers add up all accounts all the time, one in plain transactions, one in snapshots. A wrong sum ends the
 //!    process with an error.
 
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -20,7 +19,9 @@ use lodestone_stm::{Stm, Tx, TxResult};
 use lodestone_workload::random::mix64;
 
 use lodestone_cli::commands::pool::OpenArgs;
-use lodestone_cli::output::{Output, stdout_error};
+use lodestone_cli::output::Output;
+
+use super::report::say;
 
 /// The content of each account at the beginning, in cents.
 pub const CENTS_AT_START: i64 = 10_000;
@@ -122,12 +123,6 @@ impl Bank {
         })?;
         Ok(sum)
     }
-}
-
-/// Prints one line by one call.
-fn say(line: &str) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).map_err(stdout_error)
 }
 
 /// Transfers until it is done, or killed.

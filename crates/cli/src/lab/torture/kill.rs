@@ -70,7 +70,7 @@ pub struct Args {
 }
 
 /// The result of the loop.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub struct Killed {
     pub kills: u64,
     pub kills_during_open: u64,
@@ -143,19 +143,8 @@ pub fn rounds(args: &Args, path: &Path, output: &Output, each: &mut dyn FnMut(&R
     ensure!(!path.exists(), "{}: exists; the kill test needs a pool of its own", path.display());
     let mut history = History::new(report::codec()?);
     let mut random = Random::for_stream(args.seed, u64::MAX);
-    let mut killed = Killed {
-        kills: 0,
-        kills_during_open: 0,
-        acked: 0,
-        tally: Tally::default(),
-        uncertain_applied: 0,
-        domain: args.domain.clone(),
-        promise: String::new(),
-        medium: None,
-        threads: args.threads,
-        seed: args.seed,
-        seconds: 0.0,
-    };
+    let Args { domain, threads, seed, .. } = args;
+    let mut killed = Killed { domain: domain.clone(), threads: *threads, seed: *seed, ..Killed::default() };
     for kill in 0..args.kills {
         let (acked_before, born) = (history.acknowledgements(), Instant::now());
         let lines = one_life(args, path, kill, &mut random)?;
@@ -188,6 +177,7 @@ pub fn rounds(args: &Args, path: &Path, output: &Output, each: &mut dyn FnMut(&R
     Ok(killed)
 }
 
+/// Milliseconds since then, to the microsecond.
 pub fn milliseconds(since: Instant) -> f64 {
     (since.elapsed().as_secs_f64() * 1e6).round() / 1e3
 }
