@@ -49,7 +49,48 @@ macro_rules! collection {
     };
 }
 
-pub(crate) use collection;
+/// A collection whose handle is the pointer to its header: how it is opened, and how it goes.
+macro_rules! handle {
+    ($name:ident<$($item:ident: $bound:ident),+>, $header:ident, $what:literal) => {
+        impl<$($item: $bound),+> $name<$($item),+> {
+            #[doc = concat!("The ", $what, " with the root `name`. It is made when there is none.")]
+            ///
+            /// # Errors
+            /// As [`Stm::update`]. [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else,
+            #[doc = concat!("or a ", $what, " of other types.")]
+            pub fn open(stm: &Stm, name: &str) -> Result<Self> {
+                Ok(Self::new(root::open(stm, name, &Self::signature())?))
+            }
+
+            #[doc = concat!("The ", $what, " with this header.")]
+            ///
+            /// # Errors
+            /// As [`open`](Self::open).
+            pub fn at(tx: &mut Tx<'_>, header: PmPtr<$header>) -> TxResult<Self> {
+                root::check(tx, header, &Self::signature())?;
+                Ok(Self::new(header))
+            }
+
+            fn new(header: PmPtr<$header>) -> Self {
+                Self { header, kind: PhantomData }
+            }
+
+            #[doc = concat!("Frees everything in it, and the header. Not for a ", $what, " that was opened by name: its")]
+            /// root would point to nothing.
+            ///
+            /// # Errors
+            /// As [`Tx::free`].
+            pub fn destroy(self, tx: &mut Tx<'_>) -> TxResult<()> {
+                tx.nested(|tx| {
+                    self.clear(tx)?;
+                    root::destroy(tx, self.header)
+                })
+            }
+        }
+    };
+}
+
+pub(crate) use {collection, handle};
 
 /// Opens the header named `name`, which is made when there is none. `signature` describes the program's types.
 pub fn open<H: Header>(stm: &Stm, name: &str, signature: &str) -> Result<PmPtr<H>> {

@@ -43,12 +43,7 @@ pub fn run(args: &Args, output: &Output) -> Result<bool> {
     if output.is_json() {
         output.json(&Removed { removed })?;
     } else if !removed {
-        output.note(&format!(
-            "{}: there is no key `{}` in map `{}`",
-            opened.pool.path().display(),
-            args.key,
-            args.map.map
-        ));
+        output.note(&args.map.no_key(&opened, &args.key));
     }
     Ok(removed)
 }

@@ -46,12 +46,7 @@ pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let key = bytes::key(&args.key, args.hex)?;
     let opened = args.map.open_to_read(args.read)?;
     let Some(value) = opened.records.get(&key).map_err(anyhow::Error::from_boxed)? else {
-        output.note(&format!(
-            "{}: there is no key `{}` in map `{}`",
-            opened.pool.path().display(),
-            args.key,
-            args.map.map
-        ));
+        output.note(&args.map.no_key(&opened, &args.key));
         if output.is_json() {
             output.json(&Record::missing(&key))?;
         }
