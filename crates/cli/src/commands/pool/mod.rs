@@ -65,8 +65,8 @@ crate::subcommands! {
         /// Check a pool through all layers, and say exactly what is damaged
         #[command(after_help = CHECK_HELP)]
         Check(check::Args) => check::run,
-        /// Repair everything that has a second copy or, if you accept that, drop what is lost; and name the damage that is
-        /// left
+        /// Repair everything that has a second copy or, if you accept that, drop what is lost; and name the damage that
+        /// is left
         #[command(after_help = REPAIR_HELP)]
         Repair(check::RepairArgs) => check::run_repair,
         /// Rename an object of a pool
