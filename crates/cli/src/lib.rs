@@ -16,6 +16,9 @@
 // It registers the kind of databases, which the commands of pools look for.
 use lodestone_engine as _;
 
+#[macro_use]
+pub mod program;
+
 pub mod bytes;
 pub mod commands;
 pub mod emulation;
@@ -27,5 +30,4 @@ pub mod interrupt;
 pub mod new_file;
 pub mod object;
 pub mod output;
-pub mod program;
 pub mod size;

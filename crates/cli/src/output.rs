@@ -35,11 +35,6 @@ pub mod exit {
     pub fn failure() -> ExitCode {
         ExitCode::from(2)
     }
-
-    /// [`ok`] when `holds`, else [`finding`].
-    pub fn holds(holds: bool) -> ExitCode {
-        if holds { ok() } else { finding() }
-    }
 }
 
 /// The reader of standard output is gone, so nothing more can be printed.

@@ -84,6 +84,56 @@ pub trait Commands: Subcommand {
     fn run(self, program: clap::Command, output: &Output) -> Result<ExitCode>;
 }
 
+/// The answer of a command that did its work, as its exit code.
+pub trait Outcome {
+    /// The exit code.
+    fn code(self) -> ExitCode;
+}
+
+/// Of a command that finds nothing.
+impl Outcome for () {
+    fn code(self) -> ExitCode {
+        exit::ok()
+    }
+}
+
+/// Of a command that looks for something: whether there is no finding.
+impl Outcome for bool {
+    fn code(self) -> ExitCode {
+        if self { exit::ok() } else { exit::finding() }
+    }
+}
+
+/// Of a group of commands: that of the one that ran.
+impl Outcome for ExitCode {
+    fn code(self) -> ExitCode {
+        self
+    }
+}
+
+/// Declares a group of commands: the enum that clap parses, and its `run`. After each variant stands the function that
+/// does the work: it takes the arguments and the [`Output`], and returns an [`Outcome`].
+#[macro_export]
+macro_rules! subcommands {
+    (
+        $(#[$about:meta])*
+        pub enum $group:ident { $($(#[$help:meta])* $command:ident($args:ty) => $run:path,)+ }
+    ) => {
+        #[derive(Debug, clap::Subcommand)]
+        $(#[$about])*
+        pub enum $group { $($(#[$help])* $command($args)),+ }
+
+        impl $group {
+            /// Runs the command.
+            pub fn run(&self, output: &$crate::output::Output) -> anyhow::Result<std::process::ExitCode> {
+                match self {
+                    $(Self::$command(args) => $run(args, output).map($crate::program::Outcome::code)),+
+                }
+            }
+        }
+    };
+}
+
 /// Runs a program with the arguments of this process.
 #[must_use]
 pub fn run<C: Commands>() -> ExitCode {

@@ -33,7 +33,7 @@ use crate::damaged;
 use crate::item::{PmKey, PmValue};
 use crate::mark::{self, Forms, NodeKind};
 use crate::node;
-use crate::root::{self, Header};
+use crate::root;
 use crate::salvage::Loot;
 use crate::steps::Steps;
 use crate::words::Words;
@@ -100,16 +100,6 @@ pub struct HashHeader {
     signature: PmBytes,
 }
 
-impl Header for HashHeader {
-    fn signature(&self) -> PmBytes {
-        self.signature
-    }
-
-    fn signature_mut(&mut self) -> &mut PmBytes {
-        &mut self.signature
-    }
-}
-
 /// An unordered map in a transactional memory.
 ///
 /// Cost of an operation on `n` entries, in objects: a lookup reads the header, `log64(n / 10)` directories, one page,
@@ -138,19 +128,8 @@ pub struct PmHashMap<K, V> {
     kind: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K, V> Clone for PmHashMap<K, V> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K, V> Copy for PmHashMap<K, V> {}
-
-impl<K, V> std::fmt::Debug for PmHashMap<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("PmHashMap").field(&self.header.addr()).finish()
-    }
-}
+root::collection!(PmHashMap<K, V>, HashHeader);
+root::handle!(PmHashMap<K: PmKey, V: PmValue>, HashHeader, "map");
 
 /// The page that a hash leads to.
 struct Reached {
@@ -195,15 +174,6 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         format!("hash map of {} to {}", K::signature(), V::signature())
     }
 
-    /// The map with the root `name`. It is made when there is none.
-    ///
-    /// # Errors
-    /// As [`Stm::update`]. [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a
-    /// map of other types.
-    pub fn open(stm: &Stm, name: &str) -> Result<Self> {
-        Ok(Self::new(root::open(stm, name, &Self::signature())?))
-    }
-
     /// A new map that no object points to yet. Keep [`header`](Self::header) in an object.
     ///
     /// # Errors
@@ -222,22 +192,9 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         Ok(Self::new(root::create(tx, header, &Self::signature())?))
     }
 
-    /// The map with this header.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn at(tx: &mut Tx<'_>, header: PmPtr<HashHeader>) -> TxResult<Self> {
-        root::check(tx, header, &Self::signature())?;
-        Ok(Self::new(header))
-    }
-
     /// The map with this header, which is not read. For a salvage.
     pub(crate) fn with_header(header: PmPtr<HashHeader>) -> Self {
         Self::new(header)
-    }
-
-    fn new(header: PmPtr<HashHeader>) -> Self {
-        Self { header, kind: PhantomData }
     }
 
     /// From now on pages take at most `entries_max` entries (0: as many as fit). For tests that want early splits.
@@ -247,24 +204,6 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     pub fn limit_entries(&self, tx: &mut Tx<'_>, entries_max: u64) -> TxResult<()> {
         tx.write(self.header)?.entries_max = entries_max;
         Ok(())
-    }
-
-    /// Its header.
-    #[must_use]
-    pub fn header(&self) -> PmPtr<HashHeader> {
-        self.header
-    }
-
-    /// Frees all entries, all pages and the header. Not for a map that was opened by name: its root would point to
-    /// nothing.
-    ///
-    /// # Errors
-    /// As [`Tx::free`].
-    pub fn destroy(self, tx: &mut Tx<'_>) -> TxResult<()> {
-        tx.nested(|tx| {
-            self.clear(tx)?;
-            root::destroy(tx, self.header)
-        })
     }
 
     fn room(header: &HashHeader) -> usize {

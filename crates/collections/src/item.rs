@@ -189,29 +189,36 @@ fn load_fixed<T: FromBytes>(stored: &[u64]) -> T {
     read.map(|(value, _)| value).unwrap_or_else(|_| unreachable!("an entry has room for its type"))
 }
 
+/// The parts that values and keys of a fixed size have alike: they are their own form in the node.
+macro_rules! stored_in_place {
+    ($signature:expr) => {
+        type View = Self;
+        type Owned = Self;
+        const WORDS: usize = size_of::<Self>().div_ceil(8);
+
+        fn signature() -> String {
+            $signature
+        }
+
+        fn store(_: &mut Tx<'_>, view: &Self, stored: &mut [u64]) -> TxResult<()> {
+            store_fixed(view, stored);
+            Ok(())
+        }
+
+        fn load(_: &mut Tx<'_>, stored: &[u64]) -> TxResult<Self> {
+            Ok(load_fixed(stored))
+        }
+
+        fn free(_: &mut Tx<'_>, _: &[u64]) -> TxResult<()> {
+            Ok(())
+        }
+    };
+}
+
 macro_rules! fixed_value {
     ($kind:ty, $signature:expr $(, $n:ident)?) => {
         impl $(<const $n: usize>)? PmValue for $kind {
-            type View = Self;
-            type Owned = Self;
-            const WORDS: usize = size_of::<Self>().div_ceil(8);
-
-            fn signature() -> String {
-                $signature
-            }
-
-            fn store(_: &mut Tx<'_>, view: &Self, stored: &mut [u64]) -> TxResult<()> {
-                store_fixed(view, stored);
-                Ok(())
-            }
-
-            fn load(_: &mut Tx<'_>, stored: &[u64]) -> TxResult<Self> {
-                Ok(load_fixed(stored))
-            }
-
-            fn free(_: &mut Tx<'_>, _: &[u64]) -> TxResult<()> {
-                Ok(())
-            }
+            stored_in_place!($signature);
         }
     };
 }
@@ -221,26 +228,7 @@ macro_rules! fixed_key {
         fixed_value!($kind, $signature $(, $n)?);
 
         impl $(<const $n: usize>)? PmKey for $kind {
-            type View = Self;
-            type Owned = Self;
-            const WORDS: usize = size_of::<Self>().div_ceil(8);
-
-            fn signature() -> String {
-                $signature
-            }
-
-            fn store(_: &mut Tx<'_>, view: &Self, stored: &mut [u64]) -> TxResult<()> {
-                store_fixed(view, stored);
-                Ok(())
-            }
-
-            fn load(_: &mut Tx<'_>, stored: &[u64]) -> TxResult<Self> {
-                Ok(load_fixed(stored))
-            }
-
-            fn free(_: &mut Tx<'_>, _: &[u64]) -> TxResult<()> {
-                Ok(())
-            }
+            stored_in_place!($signature);
 
             #[inline]
             fn compare(_: &mut Tx<'_>, stored: &[u64], view: &Self) -> TxResult<Ordering> {

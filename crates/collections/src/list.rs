@@ -14,7 +14,7 @@ use lodestone_stm::{
 use crate::damaged;
 use crate::item::PmValue;
 use crate::mark::{self, Forms, NodeKind};
-use crate::root::{self, Header};
+use crate::root;
 use crate::salvage::ItemLoot;
 use crate::salvage::order::{Frame, arrange, gaps};
 use crate::words::{self, WORDS_MAX};
@@ -56,16 +56,6 @@ pub struct ListHeader {
     signature: PmBytes,
 }
 
-impl Header for ListHeader {
-    fn signature(&self) -> PmBytes {
-        self.signature
-    }
-
-    fn signature_mut(&mut self) -> &mut PmBytes {
-        &mut self.signature
-    }
-}
-
 /// A sequence in a transactional memory.
 ///
 /// Cost in objects: an insertion reads and writes the header, the new node, its neighbours (2 at most), and the objects
@@ -93,19 +83,8 @@ pub struct PmList<T> {
     kind: PhantomData<fn() -> T>,
 }
 
-impl<T> Clone for PmList<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for PmList<T> {}
-
-impl<T> std::fmt::Debug for PmList<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("PmList").field(&self.header.addr()).finish()
-    }
-}
+root::collection!(PmList<T>, ListHeader);
+root::handle!(PmList<T: PmValue>, ListHeader, "list");
 
 /// The place of an item, valid until the item is removed. Using it for another list, or later, is an error or finds
 /// another item.
@@ -144,15 +123,6 @@ impl<T: PmValue> PmList<T> {
         format!("list of {}", T::signature())
     }
 
-    /// The list with the root `name`. It is made when there is none.
-    ///
-    /// # Errors
-    /// As [`Stm::update`]. [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a
-    /// list of other items.
-    pub fn open(stm: &Stm, name: &str) -> Result<Self> {
-        Ok(Self::new(root::open(stm, name, &Self::signature())?))
-    }
-
     /// A new list that no object points to yet. Keep [`header`](Self::header) in an object.
     ///
     /// # Errors
@@ -163,39 +133,9 @@ impl<T: PmValue> PmList<T> {
         Ok(Self::new(root::create(tx, header, &Self::signature())?))
     }
 
-    /// The list with this header.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn at(tx: &mut Tx<'_>, header: PmPtr<ListHeader>) -> TxResult<Self> {
-        root::check(tx, header, &Self::signature())?;
-        Ok(Self::new(header))
-    }
-
     /// The list with this header, which is not read. For a salvage.
     pub(crate) fn with_header(_: &Stm, header: PmPtr<ListHeader>) -> Self {
         Self::new(header)
-    }
-
-    fn new(header: PmPtr<ListHeader>) -> Self {
-        Self { header, kind: PhantomData }
-    }
-
-    /// Its header.
-    #[must_use]
-    pub fn header(&self) -> PmPtr<ListHeader> {
-        self.header
-    }
-
-    /// Frees all items and the header. Not for a list that was opened by name.
-    ///
-    /// # Errors
-    /// As [`Tx::free`].
-    pub fn destroy(self, tx: &mut Tx<'_>) -> TxResult<()> {
-        tx.nested(|tx| {
-            self.clear(tx)?;
-            root::destroy(tx, self.header)
-        })
     }
 
     /// Number of items.

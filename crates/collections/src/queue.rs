@@ -20,7 +20,7 @@ use lodestone_stm::{
 use crate::damaged;
 use crate::item::PmValue;
 use crate::mark::{self, Forms, NodeKind};
-use crate::root::{self, Header};
+use crate::root;
 use crate::salvage::ItemLoot;
 use crate::salvage::order::gaps;
 use crate::steps::Steps;
@@ -81,16 +81,6 @@ pub struct QueueHeader {
     signature: PmBytes,
 }
 
-impl Header for QueueHeader {
-    fn signature(&self) -> PmBytes {
-        self.signature
-    }
-
-    fn signature_mut(&mut self) -> &mut PmBytes {
-        &mut self.signature
-    }
-}
-
 /// A queue in a transactional memory.
 ///
 /// Cost in objects: a push writes the tail, the node at the end and a new one. A pop reads and frees a node and writes
@@ -121,19 +111,7 @@ pub struct PmQueue<T> {
     kind: PhantomData<fn() -> T>,
 }
 
-impl<T> Clone for PmQueue<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for PmQueue<T> {}
-
-impl<T> std::fmt::Debug for PmQueue<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("PmQueue").field(&self.header.addr()).finish()
-    }
-}
+root::collection!(PmQueue<T>, QueueHeader);
 
 impl<T: PmValue> PmQueue<T> {
     const NODE: usize = {
@@ -216,12 +194,6 @@ impl<T: PmValue> PmQueue<T> {
 
     fn new(header: PmPtr<QueueHeader>, found: &QueueHeader) -> Self {
         Self { header, head: found.head, tail: found.tail, kind: PhantomData }
-    }
-
-    /// Its header.
-    #[must_use]
-    pub fn header(&self) -> PmPtr<QueueHeader> {
-        self.header
     }
 
     /// Appends an item.

@@ -12,6 +12,86 @@ pub trait Header: PmObject {
     fn signature_mut(&mut self) -> &mut PmBytes;
 }
 
+/// The parts that all collections have alike: the signature in the header object, and a handle that is copied.
+macro_rules! collection {
+    ($name:ident<$($item:ident),+>, $header:ident) => {
+        impl $crate::root::Header for $header {
+            fn signature(&self) -> PmBytes {
+                self.signature
+            }
+
+            fn signature_mut(&mut self) -> &mut PmBytes {
+                &mut self.signature
+            }
+        }
+
+        impl<$($item),+> Clone for $name<$($item),+> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<$($item),+> Copy for $name<$($item),+> {}
+
+        impl<$($item),+> std::fmt::Debug for $name<$($item),+> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_tuple(stringify!($name)).field(&self.header.addr()).finish()
+            }
+        }
+
+        impl<$($item),+> $name<$($item),+> {
+            /// Its header.
+            #[must_use]
+            pub fn header(&self) -> PmPtr<$header> {
+                self.header
+            }
+        }
+    };
+}
+
+/// A collection whose handle is the pointer to its header: how it is opened, and how it goes.
+macro_rules! handle {
+    ($name:ident<$($item:ident: $bound:ident),+>, $header:ident, $what:literal) => {
+        impl<$($item: $bound),+> $name<$($item),+> {
+            #[doc = concat!("The ", $what, " with the root `name`. It is made when there is none.")]
+            ///
+            /// # Errors
+            /// As [`Stm::update`]. [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else,
+            #[doc = concat!("or a ", $what, " of other types.")]
+            pub fn open(stm: &Stm, name: &str) -> Result<Self> {
+                Ok(Self::new(root::open(stm, name, &Self::signature())?))
+            }
+
+            #[doc = concat!("The ", $what, " with this header.")]
+            ///
+            /// # Errors
+            /// As [`open`](Self::open).
+            pub fn at(tx: &mut Tx<'_>, header: PmPtr<$header>) -> TxResult<Self> {
+                root::check(tx, header, &Self::signature())?;
+                Ok(Self::new(header))
+            }
+
+            fn new(header: PmPtr<$header>) -> Self {
+                Self { header, kind: PhantomData }
+            }
+
+            #[doc = concat!("Frees everything in it, and the header. Not for a ", $what, " that was opened by name: its")]
+            /// root would point to nothing.
+            ///
+            /// # Errors
+            /// As [`Tx::free`].
+            pub fn destroy(self, tx: &mut Tx<'_>) -> TxResult<()> {
+                tx.nested(|tx| {
+                    self.clear(tx)?;
+                    root::destroy(tx, self.header)
+                })
+            }
+        }
+    };
+}
+
+pub(crate) use {collection, handle};
+
 /// Opens the header named `name`, which is made when there is none. `signature` describes the program's types.
 pub fn open<H: Header>(stm: &Stm, name: &str, signature: &str) -> Result<PmPtr<H>> {
     let header = stm.root_named::<H>(name)?;

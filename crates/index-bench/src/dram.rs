@@ -17,8 +17,44 @@ use lodestone_workload::engine::Environment;
 
 use crate::target::{Result, Session, Target};
 
-fn in_dram() -> Environment {
-    Environment { domain: None, media: Some("DRAM".into()), durability: Some("none".into()) }
+/// Makes an index in DRAM a target: its name, and how many keys it has now. Its sessions are references to it.
+macro_rules! target {
+    ($index:ident, $name:literal, |$map:ident| $count:expr) => {
+        impl<K: IndexKey + ?Sized> Default for $index<K> {
+            fn default() -> Self {
+                Self { map: Default::default() }
+            }
+        }
+
+        impl<K: IndexKey + ?Sized> Target for $index<K> {
+            type Key = K;
+            type Session<'t>
+                = &'t Self
+            where
+                Self: 't;
+
+            fn name(&self) -> String {
+                $name.into()
+            }
+
+            fn session(&self) -> Result<&Self> {
+                Ok(self)
+            }
+
+            fn is_ordered(&self) -> bool {
+                true
+            }
+
+            fn keys_now(&self) -> Result<Option<u64>> {
+                let $map = &self.map;
+                Ok(Some($count as u64))
+            }
+
+            fn environment(&self) -> Environment {
+                Environment { domain: None, media: Some("DRAM".into()), durability: Some("none".into()) }
+            }
+        }
+    };
 }
 
 /// `BTreeMap` under a lock.
@@ -27,39 +63,7 @@ pub struct LockedTree<K: IndexKey + ?Sized> {
     map: RwLock<BTreeMap<K::Owned, u64>>,
 }
 
-impl<K: IndexKey + ?Sized> Default for LockedTree<K> {
-    fn default() -> Self {
-        Self { map: RwLock::default() }
-    }
-}
-
-impl<K: IndexKey + ?Sized> Target for LockedTree<K> {
-    type Key = K;
-    type Session<'t>
-        = &'t Self
-    where
-        Self: 't;
-
-    fn name(&self) -> String {
-        "btreemap-lock".into()
-    }
-
-    fn session(&self) -> Result<&Self> {
-        Ok(self)
-    }
-
-    fn is_ordered(&self) -> bool {
-        true
-    }
-
-    fn keys_now(&self) -> Result<Option<u64>> {
-        Ok(Some(self.map.read().unwrap_or_else(PoisonError::into_inner).len() as u64))
-    }
-
-    fn environment(&self) -> Environment {
-        in_dram()
-    }
-}
+target!(LockedTree, "btreemap-lock", |map| map.read().unwrap_or_else(PoisonError::into_inner).len());
 
 impl<K: IndexKey + ?Sized> Session for &LockedTree<K> {
     type Key = K;
@@ -108,39 +112,7 @@ pub struct CrossbeamList<K: IndexKey + ?Sized> {
     map: SkipMap<K::Owned, AtomicU64>,
 }
 
-impl<K: IndexKey + ?Sized> Default for CrossbeamList<K> {
-    fn default() -> Self {
-        Self { map: SkipMap::new() }
-    }
-}
-
-impl<K: IndexKey + ?Sized> Target for CrossbeamList<K> {
-    type Key = K;
-    type Session<'t>
-        = &'t Self
-    where
-        Self: 't;
-
-    fn name(&self) -> String {
-        "crossbeam-skiplist".into()
-    }
-
-    fn session(&self) -> Result<&Self> {
-        Ok(self)
-    }
-
-    fn is_ordered(&self) -> bool {
-        true
-    }
-
-    fn keys_now(&self) -> Result<Option<u64>> {
-        Ok(Some(self.map.len() as u64))
-    }
-
-    fn environment(&self) -> Environment {
-        in_dram()
-    }
-}
+target!(CrossbeamList, "crossbeam-skiplist", |map| map.len());
 
 impl<K: IndexKey + ?Sized> Session for &CrossbeamList<K> {
     type Key = K;

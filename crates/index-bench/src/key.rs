@@ -53,6 +53,31 @@ pub trait KeyMaker: Clone + Send + Sync {
     fn key(&mut self, record: u64) -> &Self::Key;
 }
 
+/// A type of keys, with the maker of such keys.
+pub trait KeysOf: IndexKey {
+    /// The type of the maker.
+    type Maker: KeyMaker<Key = Self>;
+
+    /// The maker of keys of this shape.
+    fn maker(shape: KeyShape) -> Self::Maker;
+}
+
+impl KeysOf for u64 {
+    type Maker = WordKeys;
+
+    fn maker(_: KeyShape) -> WordKeys {
+        WordKeys::default()
+    }
+}
+
+impl KeysOf for [u8] {
+    type Maker = StringKeys;
+
+    fn maker(shape: KeyShape) -> StringKeys {
+        StringKeys::new(if let KeyShape::Bytes(bytes) = shape { bytes } else { 8 })
+    }
+}
+
 /// Numbers, scattered over all 64 bits by a bijection.
 #[derive(Debug, Clone, Default)]
 pub struct WordKeys {

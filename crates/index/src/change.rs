@@ -99,3 +99,85 @@ impl OrderedMap {
         }
     }
 }
+
+/// The operations of a [`PointIndex`](crate::PointIndex) with one path for every change: `change(key, value, decide)`
+/// does with the key as `decide` says, given its value, and returns that value.
+macro_rules! operations_by_change {
+    () => {
+        #[inline]
+        fn get(&self, key: &K) -> Result<Option<u64>> {
+            self.lookup(key)
+        }
+
+        fn insert(&self, key: &K, value: u64) -> Result<bool> {
+            let put_new = |found: Option<u64>| if found.is_none() { Change::Put } else { Change::Keep };
+            Ok(self.change(key, value, put_new)?.is_none())
+        }
+
+        fn update(&self, key: &K, value: u64) -> Result<Option<u64>> {
+            self.change(key, value, |found| if found.is_some() { Change::Put } else { Change::Keep })
+        }
+
+        fn upsert(&self, key: &K, value: u64) -> Result<Option<u64>> {
+            self.change(key, value, |_| Change::Put)
+        }
+
+        fn remove(&self, key: &K) -> Result<Option<u64>> {
+            self.change(key, 0, |found| if found.is_some() { Change::Remove } else { Change::Keep })
+        }
+
+        fn compare_and_swap(&self, key: &K, current: u64, new: u64) -> Result<Swap> {
+            let swap = |found: Option<u64>| if found == Some(current) { Change::Put } else { Change::Keep };
+            Ok(match self.change(key, new, swap)? {
+                None => Swap::Absent,
+                Some(found) if found == current => Swap::Done,
+                Some(found) => Swap::Differs(found),
+            })
+        }
+
+        fn sync(&self) -> Result<()> {
+            Ok(self.heap.memory().durable()?)
+        }
+    };
+}
+
+/// The operations of a [`PointIndex`](crate::PointIndex) with one path for every change: `change(key, wish)`.
+macro_rules! operations_by_wish {
+    () => {
+        #[inline]
+        fn get(&self, key: &K) -> Result<Option<u64>> {
+            with_key(key, |key| self.find(key))
+        }
+
+        #[inline]
+        fn insert(&self, key: &K, value: u64) -> Result<bool> {
+            Ok(with_key(key, |key| self.change(key, Wish::insert(value)))?.is_none())
+        }
+
+        #[inline]
+        fn update(&self, key: &K, value: u64) -> Result<Option<u64>> {
+            with_key(key, |key| self.change(key, Wish::update(value)))
+        }
+
+        #[inline]
+        fn upsert(&self, key: &K, value: u64) -> Result<Option<u64>> {
+            with_key(key, |key| self.change(key, Wish::upsert(value)))
+        }
+
+        #[inline]
+        fn remove(&self, key: &K) -> Result<Option<u64>> {
+            with_key(key, |key| self.change(key, Wish::remove()))
+        }
+
+        fn compare_and_swap(&self, key: &K, current: u64, new: u64) -> Result<Swap> {
+            let found = with_key(key, |key| self.change(key, Wish::exchange(current, new)))?;
+            Ok(cells::swap_of(found, current))
+        }
+
+        fn sync(&self) -> Result<()> {
+            Ok(self.heap.memory().durable()?)
+        }
+    };
+}
+
+pub(crate) use {operations_by_change, operations_by_wish};

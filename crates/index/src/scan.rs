@@ -83,7 +83,9 @@ struct Cursor {
     done: bool,
 }
 
-pub(crate) fn is_before_start(key: &[u8], start: Bound<&[u8]>) -> bool {
+/// Whether `key` comes before a range that begins at `start`.
+#[inline]
+pub(crate) fn is_before_start<K: Ord + ?Sized>(key: &K, start: Bound<&K>) -> bool {
     match start {
         Bound::Unbounded => false,
         Bound::Included(bound) => key < bound,
@@ -91,7 +93,9 @@ pub(crate) fn is_before_start(key: &[u8], start: Bound<&[u8]>) -> bool {
     }
 }
 
-pub(crate) fn is_behind_end(key: &[u8], end: Bound<&[u8]>) -> bool {
+/// Whether `key` comes after a range that ends at `end`.
+#[inline]
+pub(crate) fn is_behind_end<K: Ord + ?Sized>(key: &K, end: Bound<&K>) -> bool {
     match end {
         Bound::Unbounded => false,
         Bound::Included(bound) => key > bound,
@@ -149,7 +153,7 @@ impl Cursor {
             }
             if !self.done && !self.is_full(batch) {
                 match &state.upper {
-                    Some(upper) if !is_behind_end(upper, edge_ref(&self.end)) => {
+                    Some(upper) if !is_behind_end(&upper[..], edge_ref(&self.end)) => {
                         self.start = Bound::Included(upper.to_vec());
                     }
                     _ => self.done = true,

@@ -12,8 +12,23 @@ macro_rules! counts {
         #[non_exhaustive]
         pub struct $name { $($(#[$doc])* pub $field: u64),+ }
 
+        impl $name {
+            const FIELDS: usize = [$(stringify!($field)),+].len();
+
+            fn values(&self) -> [u64; Self::FIELDS] {
+                [$(self.$field),+]
+            }
+
+            fn of_values([$($field),+]: [u64; Self::FIELDS]) -> Self {
+                Self { $($field),+ }
+            }
+        }
+
         impl AddAssign for $name {
-            fn add_assign(&mut self, other: Self) { $(self.$field += other.$field;)+ }
+            fn add_assign(&mut self, other: Self) {
+                let (own, others) = (self.values(), other.values());
+                *self = Self::of_values(std::array::from_fn(|field| own[field] + others[field]));
+            }
         }
     };
 }
@@ -67,47 +82,19 @@ counts! {
 /// The counts of a running agent: only its thread writes them.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
-    words: [AtomicU64; 11],
+    words: [AtomicU64; AgentCounts::FIELDS],
 }
 
 impl Published {
     /// Makes the agent's present counts visible.
     pub(crate) fn publish(&self, counts: &AgentCounts) {
-        let AgentCounts {
-            messages,
-            reads,
-            writes,
-            bytes_read,
-            bytes_written,
-            batches,
-            fences,
-            durables,
-            parks,
-            wakes,
-            refused,
-        } = *counts;
-        let values =
-            [messages, reads, writes, bytes_read, bytes_written, batches, fences, durables, parks, wakes, refused];
-        for (word, value) in self.words.iter().zip(values) {
+        for (word, value) in self.words.iter().zip(counts.values()) {
             word.store(value, Ordering::Relaxed);
         }
     }
 
     /// The counts as of the agent's last turn.
     pub(crate) fn get(&self) -> AgentCounts {
-        let word = |index: usize| self.words[index].load(Ordering::Relaxed);
-        AgentCounts {
-            messages: word(0),
-            reads: word(1),
-            writes: word(2),
-            bytes_read: word(3),
-            bytes_written: word(4),
-            batches: word(5),
-            fences: word(6),
-            durables: word(7),
-            parks: word(8),
-            wakes: word(9),
-            refused: word(10),
-        }
+        AgentCounts::of_values(self.words.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 }

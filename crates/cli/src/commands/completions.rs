@@ -1,12 +1,10 @@
 //! `lodestone completions`: completion scripts for shells.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use clap::ValueEnum;
 use clap_complete::generate;
 
-use crate::output::{exit, stdout_error};
+use crate::output::stdout_error;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -32,7 +30,7 @@ pub struct Args {
 }
 
 /// Prints the script for `program`.
-pub fn run(args: &Args, mut program: clap::Command) -> Result<ExitCode> {
+pub fn run(args: &Args, mut program: clap::Command) -> Result<()> {
     let mut script = Vec::new();
     match args.shell {
         Shell::Bash => generate(clap_complete::Shell::Bash, &mut program, "lodestone", &mut script),
@@ -40,5 +38,5 @@ pub fn run(args: &Args, mut program: clap::Command) -> Result<ExitCode> {
         Shell::Fish => generate(clap_complete::Shell::Fish, &mut program, "lodestone", &mut script),
     }
     std::io::Write::write_all(&mut std::io::stdout().lock(), &script).map_err(stdout_error)?;
-    Ok(exit::ok())
+    Ok(())
 }

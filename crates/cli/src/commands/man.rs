@@ -2,14 +2,13 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap_mangen::Man;
 use serde::Serialize;
 
 use crate::new_file::NewFile;
-use crate::output::{Output, exit};
+use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -36,7 +35,7 @@ struct Written {
 }
 
 /// Writes the pages of `program` and of all its commands.
-pub fn run(args: &Args, program: clap::Command, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, program: clap::Command, output: &Output) -> Result<()> {
     let folder = args.out.display().to_string();
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("{folder}: making the folder failed; choose a writable place"))?;
@@ -47,8 +46,7 @@ pub fn run(args: &Args, program: clap::Command, output: &Output) -> Result<ExitC
     ensure!(!pages.is_empty(), "there are no commands");
     output.result(&Written { folder, pages }, |written| {
         format!("{}: {} man pages, from lodestone.1 on", written.folder, written.pages.len())
-    })?;
-    Ok(exit::ok())
+    })
 }
 
 /// Writes the page of `command`, which is called `name`, and the pages of its subcommands.

@@ -1,4 +1,4 @@
-//! The daily commands: one file per command, each with its arguments and a `run` that returns the exit code.
+//! The daily commands: one file per command, each with its arguments and a `run` that returns an [`Outcome`].
 
 mod completions;
 mod db;
@@ -14,18 +14,23 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use crate::output::Output;
+use crate::program::Outcome;
 
 /// Commands for data, and for the machine that holds it.
 #[derive(Debug, Subcommand)]
 pub enum Daily {
     /// Create, inspect, check and maintain pools
-    Pool(pool::Args),
+    #[command(subcommand)]
+    Pool(pool::PoolCommand),
     /// Store, read, import and export keys and values
-    Kv(kv::Args),
+    #[command(subcommand)]
+    Kv(kv::KvCommand),
     /// Tables of typed rows in serializable transactions
-    Db(db::Args),
+    #[command(subcommand)]
+    Db(db::DbCommand),
     /// Know the cost of memories: profiles, models, and how they compare with the papers
-    Media(media::Args),
+    #[command(subcommand)]
+    Media(media::MediaCommand),
     /// Show the NUMA nodes of this machine, or virtual ones, and the cost of asking for a thread's node
     Topology(topology::Args),
     /// Print a completion script for a shell
@@ -41,13 +46,13 @@ impl Daily {
     /// When the work could not be done.
     pub fn run(self, program: clap::Command, output: &Output) -> Result<ExitCode> {
         match self {
-            Self::Pool(args) => pool::run(args, output),
-            Self::Kv(args) => kv::run(args, output),
-            Self::Db(args) => db::run(args, output),
-            Self::Media(args) => media::run(args, output),
-            Self::Topology(args) => topology::run(&args, output),
-            Self::Completions(args) => completions::run(&args, program),
-            Self::Man(args) => man::run(&args, program, output),
+            Self::Pool(command) => command.run(output),
+            Self::Kv(command) => command.run(output),
+            Self::Db(command) => command.run(output),
+            Self::Media(command) => command.run(output),
+            Self::Topology(args) => topology::run(&args, output).map(Outcome::code),
+            Self::Completions(args) => completions::run(&args, program).map(Outcome::code),
+            Self::Man(args) => man::run(&args, program, output).map(Outcome::code),
         }
     }
 }

@@ -3,14 +3,13 @@
 //! It is a separate command, beside `media` and `pool`. It needs neither a medium nor a pool, and both refer to its
 //! node numbers.
 
-use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Result;
 use lodestone_pmem::Topology;
 use serde::Serialize;
 
-use crate::output::{Output, exit, table};
+use crate::output::{Output, table};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -48,7 +47,7 @@ struct CostLine {
 }
 
 /// Prints the nodes.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let topology = Topology::for_pool(std::path::Path::new("/sys"), args.virtual_nodes)?;
     let lines: Vec<NodeLine> = topology
         .nodes()
@@ -67,7 +66,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     if output.is_json() {
         lines.iter().try_for_each(|line| output.json(line))?;
         output.json(&cost)?;
-        return Ok(exit::ok());
+        return Ok(());
     }
     let kind = if topology.is_virtual() { "virtual node" } else { "node" };
     let mut shown = table(&[kind, "processors", "usable", "memory MiB", "distances"]);
@@ -82,7 +81,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         cost.pinned_ns, cost.unpinned_ns
     ))?;
     lines.iter().filter_map(|line| line.unusable.as_deref()).for_each(|text| output.note(text));
-    Ok(exit::ok())
+    Ok(())
 }
 
 fn list(cpus: &[usize]) -> String {

@@ -17,7 +17,7 @@ use super::lines::Position;
 const MARK_VERSION: u32 = 1;
 
 /// The progress of an import.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     /// [`MARK_VERSION`].
     version: u32,
@@ -42,17 +42,7 @@ pub struct Mark {
 impl Mark {
     /// The mark of an import that has done nothing yet.
     pub fn start(reading: String) -> Self {
-        Self {
-            version: MARK_VERSION,
-            reading,
-            offset: 0,
-            line: 1,
-            crc: 0,
-            rows: 0,
-            replaced: 0,
-            rejected: 0,
-            rejects_bytes: 0,
-        }
+        Self { version: MARK_VERSION, reading, line: 1, ..Self::default() }
     }
 
     /// The position at which the import goes on.

@@ -24,7 +24,7 @@ use anyhow::Result;
 use clap::Subcommand;
 use lodestone_cli::commands::Daily;
 use lodestone_cli::output::Output;
-use lodestone_cli::program::{self, Commands};
+use lodestone_cli::program::{self, Commands, Outcome};
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -32,13 +32,17 @@ enum Command {
     #[command(flatten)]
     Daily(Daily),
     /// Explore the possible states after a power failure
-    Crash(crash::Args),
+    #[command(subcommand)]
+    Crash(crash::CrashCommand),
     /// Kill writers and judge the pools they leave: the project's own kill tests, for your file system and device
-    Torture(torture::Args),
+    #[command(subcommand)]
+    Torture(torture::TortureCommand),
     /// Measure throughput, latency and cost, with the figures' origin
-    Bench(bench::Args),
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Model machines that are absent, with every assumption stated
-    Sim(sim::Args),
+    #[command(subcommand)]
+    Sim(sim::SimCommand),
     /// A guided first run: a pool, real data, kills, power failures, figures, one page
     Demo(demo::Args),
 }
@@ -46,8 +50,8 @@ enum Command {
 impl Commands for Command {
     fn is_worker(&self) -> bool {
         match self {
-            Self::Torture(args) => args.is_worker(),
-            Self::Bench(args) => args.is_worker(),
+            Self::Torture(command) => command.is_worker(),
+            Self::Bench(command) => command.is_worker(),
             _ => false,
         }
     }
@@ -55,11 +59,11 @@ impl Commands for Command {
     fn run(self, program: clap::Command, output: &Output) -> Result<ExitCode> {
         match self {
             Self::Daily(command) => command.run(program, output),
-            Self::Torture(args) => torture::run(args, output),
-            Self::Crash(args) => crash::run(args, output),
-            Self::Bench(args) => bench::run(args, output),
-            Self::Sim(args) => sim::run(args, output),
-            Self::Demo(args) => demo::run(&args, output),
+            Self::Torture(command) => command.run(output),
+            Self::Crash(command) => command.run(output),
+            Self::Bench(command) => command.run(output),
+            Self::Sim(command) => command.run(output),
+            Self::Demo(args) => demo::run(&args, output).map(Outcome::code),
         }
     }
 }

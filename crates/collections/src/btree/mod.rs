@@ -32,7 +32,7 @@ use crate::damaged;
 use crate::item::{PmKey, PmValue};
 use crate::mark::{self, Forms, NodeKind};
 use crate::node;
-use crate::root::{self, Header};
+use crate::root;
 use crate::steps::Steps;
 use crate::words::Words;
 
@@ -84,16 +84,6 @@ pub struct TreeHeader {
     signature: PmBytes,
 }
 
-impl Header for TreeHeader {
-    fn signature(&self) -> PmBytes {
-        self.signature
-    }
-
-    fn signature_mut(&mut self) -> &mut PmBytes {
-        &mut self.signature
-    }
-}
-
 /// An ordered map in a transactional memory.
 ///
 /// Cost of an operation on `n` entries, in objects: a lookup reads the header, `log n` inner nodes and one leaf, and
@@ -125,19 +115,8 @@ pub struct PmBTreeMap<K, V> {
     kind: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K, V> Clone for PmBTreeMap<K, V> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K, V> Copy for PmBTreeMap<K, V> {}
-
-impl<K, V> std::fmt::Debug for PmBTreeMap<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("PmBTreeMap").field(&self.header.addr()).finish()
-    }
-}
+root::collection!(PmBTreeMap<K, V>, TreeHeader);
+root::handle!(PmBTreeMap<K: PmKey, V: PmValue>, TreeHeader, "map");
 
 /// The target of a lookup.
 enum Seek<'k, K: PmKey> {
@@ -181,15 +160,6 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         format!("B-tree map of {} to {}", K::signature(), V::signature())
     }
 
-    /// The map with the root `name`. It is made when there is none.
-    ///
-    /// # Errors
-    /// As [`Stm::update`]. [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a
-    /// map of other types.
-    pub fn open(stm: &Stm, name: &str) -> Result<Self> {
-        Ok(Self::new(root::open(stm, name, &Self::signature())?))
-    }
-
     /// A new map that no object points to yet. Keep [`header`](Self::header) in an object.
     ///
     /// # Errors
@@ -209,22 +179,9 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Ok(Self::new(root::create(tx, header, &Self::signature())?))
     }
 
-    /// The map with this header.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn at(tx: &mut Tx<'_>, header: PmPtr<TreeHeader>) -> TxResult<Self> {
-        root::check(tx, header, &Self::signature())?;
-        Ok(Self::new(header))
-    }
-
     /// The map with this header, which is not read. For a salvage.
     pub(crate) fn with_header(header: PmPtr<TreeHeader>) -> Self {
         Self::new(header)
-    }
-
-    fn new(header: PmPtr<TreeHeader>) -> Self {
-        Self { header, kind: PhantomData }
     }
 
     /// From now on nodes take at most `entries_max` entries (0: as many as fit). For tests that want early splits.
@@ -234,24 +191,6 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     pub fn limit_entries(&self, tx: &mut Tx<'_>, entries_max: u64) -> TxResult<()> {
         tx.write(self.header)?.entries_max = entries_max;
         Ok(())
-    }
-
-    /// Its header.
-    #[must_use]
-    pub fn header(&self) -> PmPtr<TreeHeader> {
-        self.header
-    }
-
-    /// Frees all entries, all nodes and the header. Not for a map that was opened by name: its root would point to
-    /// nothing.
-    ///
-    /// # Errors
-    /// As [`Tx::free`].
-    pub fn destroy(self, tx: &mut Tx<'_>) -> TxResult<()> {
-        tx.nested(|tx| {
-            self.clear(tx)?;
-            root::destroy(tx, self.header)
-        })
     }
 
     fn leaf_room(header: &TreeHeader) -> usize {

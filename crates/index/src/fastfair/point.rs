@@ -8,7 +8,6 @@ use crate::change::Change;
 use crate::check::IndexReport;
 use crate::error::Result;
 use crate::fastfair::{FastFair, FastFairOptions};
-use crate::layout::KEY_BYTES_MAX;
 use crate::map::Durability;
 use crate::scan::Direction;
 use crate::traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Swap};
@@ -16,36 +15,7 @@ use crate::traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Swap};
 impl<K: IndexKey + ?Sized> PointIndex for FastFair<K> {
     type Key = K;
 
-    #[inline]
-    fn get(&self, key: &K) -> Result<Option<u64>> {
-        self.lookup(key)
-    }
-
-    fn insert(&self, key: &K, value: u64) -> Result<bool> {
-        let put_new = |found: Option<u64>| if found.is_none() { Change::Put } else { Change::Keep };
-        Ok(self.change(key, value, put_new)?.is_none())
-    }
-
-    fn update(&self, key: &K, value: u64) -> Result<Option<u64>> {
-        self.change(key, value, |found| if found.is_some() { Change::Put } else { Change::Keep })
-    }
-
-    fn upsert(&self, key: &K, value: u64) -> Result<Option<u64>> {
-        self.change(key, value, |_| Change::Put)
-    }
-
-    fn remove(&self, key: &K) -> Result<Option<u64>> {
-        self.change(key, 0, |found| if found.is_some() { Change::Remove } else { Change::Keep })
-    }
-
-    fn compare_and_swap(&self, key: &K, current: u64, new: u64) -> Result<Swap> {
-        let swap = |found: Option<u64>| if found == Some(current) { Change::Put } else { Change::Keep };
-        Ok(match self.change(key, new, swap)? {
-            None => Swap::Absent,
-            Some(found) if found == current => Swap::Done,
-            Some(found) => Swap::Differs(found),
-        })
-    }
+    crate::change::operations_by_change!();
 
     fn len(&self) -> Result<u64> {
         self.count()
@@ -53,14 +23,6 @@ impl<K: IndexKey + ?Sized> PointIndex for FastFair<K> {
 
     fn is_empty(&self) -> Result<bool> {
         Ok(self.outermost(Direction::Ascending)?.is_none())
-    }
-
-    fn key_bytes_max(&self) -> usize {
-        if K::IS_WORD { size_of::<u64>() } else { KEY_BYTES_MAX }
-    }
-
-    fn sync(&self) -> Result<()> {
-        Ok(self.heap.memory().durable()?)
     }
 
     fn check(&self) -> IndexReport {

@@ -20,7 +20,7 @@ use crate::fastfair::FastFair;
 use crate::fastfair::keys;
 use crate::fastfair::node::{DEAD, Entry, EntryList, Header, Line, NodeAt};
 use crate::fastfair::read::Target;
-use crate::scan::Direction;
+use crate::scan::{Direction, is_before_start, is_behind_end};
 use crate::traits::IndexKey;
 
 /// Copies of one leaf's entries.
@@ -68,22 +68,6 @@ const AHEAD_LEAVES: usize = 3;
 impl Ahead {
     const fn new(until: u64) -> Self {
         Self { places: [0; AHEAD_PLACES], known: 0, asked: 0, next: 0, window: 2, until }
-    }
-}
-
-fn is_before<K: Ord + ?Sized>(key: &K, start: Bound<&K>) -> bool {
-    match start {
-        Bound::Unbounded => false,
-        Bound::Included(bound) => key < bound,
-        Bound::Excluded(bound) => key <= bound,
-    }
-}
-
-fn is_behind<K: Ord + ?Sized>(key: &K, end: Bound<&K>) -> bool {
-    match end {
-        Bound::Unbounded => false,
-        Bound::Included(bound) => key > bound,
-        Bound::Excluded(bound) => key >= bound,
     }
 }
 
@@ -177,8 +161,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 return Ok(seen);
             }
             from = match direction {
-                Direction::Ascending => batch.high.take().filter(|high| !is_behind(high.borrow(), end)),
-                Direction::Descending => batch.low.take().filter(|low| !is_before(low.borrow(), start)),
+                Direction::Ascending => batch.high.take().filter(|high| !is_behind_end(high.borrow(), end)),
+                Direction::Descending => batch.low.take().filter(|low| !is_before_start(low.borrow(), start)),
             };
             if from.is_none() {
                 return Ok(seen);
@@ -304,7 +288,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             if is_low || batch.high.as_ref().is_some_and(|high| *high <= key) {
                 return Err(self.disordered(header));
             }
-            if !is_before(key.borrow(), start) && !is_behind(key.borrow(), end) {
+            if !is_before_start(key.borrow(), start) && !is_behind_end(key.borrow(), end) {
                 batch.pairs.push((key.clone(), keys::value_of::<K>(medium, *entry)?));
                 batch.blocks.push(entry.1);
             }

@@ -112,7 +112,7 @@ impl<K: IndexKey + ?Sized> OrderedIndex for FpTree<K> {
         loop {
             let Batch { low, upper, pairs } = self.batch(edge_ref(&start), edge_ref(&end), direction)?;
             for (key, value) in pairs {
-                if is_before_start(&key, edge_ref(&start)) || is_behind_end(&key, edge_ref(&end)) {
+                if is_before_start(&key, start.as_ref()) || is_behind_end(&key, end.as_ref()) {
                     continue;
                 }
                 let Some(key) = K::from_bytes(&key) else { continue };
@@ -122,10 +122,10 @@ impl<K: IndexKey + ?Sized> OrderedIndex for FpTree<K> {
                 }
             }
             match (direction, upper) {
-                (Direction::Ascending, Some(upper)) if !is_behind_end(&upper, edge_ref(&end)) => {
+                (Direction::Ascending, Some(upper)) if !is_behind_end(&upper, end.as_ref()) => {
                     start = Bound::Included(upper);
                 }
-                (Direction::Descending, _) if !low.is_empty() && !is_before_start(&low, edge_ref(&start)) => {
+                (Direction::Descending, _) if !low.is_empty() && !is_before_start(&low, start.as_ref()) => {
                     end = Bound::Excluded(low);
                 }
                 _ => return Ok(seen),

@@ -29,7 +29,6 @@ use crate::fptree::layout::{HOME_SEED, TreeLeafAt};
 use crate::fptree::leaf::{Leaves, Sought};
 use crate::fptree::open::TreeOptions;
 use crate::guide::{Asker, Guide};
-use crate::layout::KEY_BYTES_MAX;
 use crate::map::Durability;
 use crate::medium::IndexMemory;
 use crate::recovery::Recovery;
@@ -284,35 +283,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
 impl<K: IndexKey + ?Sized> PointIndex for FpTree<K> {
     type Key = K;
 
-    #[inline]
-    fn get(&self, key: &K) -> Result<Option<u64>> {
-        with_key(key, |key| self.find(key))
-    }
-
-    #[inline]
-    fn insert(&self, key: &K, value: u64) -> Result<bool> {
-        Ok(with_key(key, |key| self.change(key, Wish::insert(value)))?.is_none())
-    }
-
-    #[inline]
-    fn update(&self, key: &K, value: u64) -> Result<Option<u64>> {
-        with_key(key, |key| self.change(key, Wish::update(value)))
-    }
-
-    #[inline]
-    fn upsert(&self, key: &K, value: u64) -> Result<Option<u64>> {
-        with_key(key, |key| self.change(key, Wish::upsert(value)))
-    }
-
-    #[inline]
-    fn remove(&self, key: &K) -> Result<Option<u64>> {
-        with_key(key, |key| self.change(key, Wish::remove()))
-    }
-
-    fn compare_and_swap(&self, key: &K, current: u64, new: u64) -> Result<Swap> {
-        let found = with_key(key, |key| self.change(key, Wish::exchange(current, new)))?;
-        Ok(cells::swap_of(found, current))
-    }
+    crate::change::operations_by_wish!();
 
     /// Visits every leaf: exact while no thread changes the tree. Does not wait until the counted keys are durable.
     fn len(&self) -> Result<u64> {
@@ -322,14 +293,6 @@ impl<K: IndexKey + ?Sized> PointIndex for FpTree<K> {
     fn is_empty(&self) -> Result<bool> {
         // A scan returns only data that would survive.
         Ok(self.outermost(Direction::Ascending)?.is_none())
-    }
-
-    fn key_bytes_max(&self) -> usize {
-        if K::IS_WORD { size_of::<u64>() } else { KEY_BYTES_MAX }
-    }
-
-    fn sync(&self) -> Result<()> {
-        Ok(self.heap.memory().durable()?)
     }
 
     fn check(&self) -> IndexReport {

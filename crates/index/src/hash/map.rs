@@ -31,7 +31,6 @@ use crate::error::Result;
 use crate::hash::directory::{Directory, Segment};
 use crate::hash::layout::HashShape;
 use crate::hash::open::HashOptions;
-use crate::layout::KEY_BYTES_MAX;
 use crate::map::Durability;
 use crate::medium::IndexMemory;
 use crate::traits::{IndexKey, OpenIndex, PointIndex, Swap};
@@ -195,35 +194,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
 impl<K: IndexKey + ?Sized> PointIndex for HashIndex<K> {
     type Key = K;
 
-    #[inline]
-    fn get(&self, key: &K) -> Result<Option<u64>> {
-        with_key(key, |key| self.find(key))
-    }
-
-    #[inline]
-    fn insert(&self, key: &K, value: u64) -> Result<bool> {
-        Ok(with_key(key, |key| self.change(key, Wish::insert(value)))?.is_none())
-    }
-
-    #[inline]
-    fn update(&self, key: &K, value: u64) -> Result<Option<u64>> {
-        with_key(key, |key| self.change(key, Wish::update(value)))
-    }
-
-    #[inline]
-    fn upsert(&self, key: &K, value: u64) -> Result<Option<u64>> {
-        with_key(key, |key| self.change(key, Wish::upsert(value)))
-    }
-
-    #[inline]
-    fn remove(&self, key: &K) -> Result<Option<u64>> {
-        with_key(key, |key| self.change(key, Wish::remove()))
-    }
-
-    fn compare_and_swap(&self, key: &K, current: u64, new: u64) -> Result<Swap> {
-        let found = with_key(key, |key| self.change(key, Wish::exchange(current, new)))?;
-        Ok(cells::swap_of(found, current))
-    }
+    crate::change::operations_by_wish!();
 
     /// Visits every segment: exact while no thread changes the index. Does not wait until the counted keys are durable.
     fn len(&self) -> Result<u64> {
@@ -232,14 +203,6 @@ impl<K: IndexKey + ?Sized> PointIndex for HashIndex<K> {
 
     fn is_empty(&self) -> Result<bool> {
         self.holds_nothing()
-    }
-
-    fn key_bytes_max(&self) -> usize {
-        if K::IS_WORD { size_of::<u64>() } else { KEY_BYTES_MAX }
-    }
-
-    fn sync(&self) -> Result<()> {
-        Ok(self.heap.memory().durable()?)
     }
 
     fn check(&self) -> IndexReport {

@@ -416,10 +416,6 @@ impl<K: IndexKey + ?Sized> PointIndex for Hybrid<K> {
         self.shared.hash.is_empty()
     }
 
-    fn key_bytes_max(&self) -> usize {
-        self.shared.hash.key_bytes_max()
-    }
-
     fn sync(&self) -> Result<()> {
         self.shared.hash.sync()
     }

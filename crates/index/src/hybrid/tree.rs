@@ -17,7 +17,7 @@ use lodestone_pmem::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, loc
 use lodestone_width::to_u64;
 
 use crate::directory::{Bounded, Directory};
-use crate::scan::Direction;
+use crate::scan::{Direction, is_before_start, is_behind_end};
 use crate::traits::IndexKey;
 
 /// A leaf.
@@ -221,8 +221,8 @@ impl<K: IndexKey + ?Sized> Tree<K> {
                         Target::Last => true,
                     }
             };
-            let range = pairs.sorted.partition_point(|(key, _)| is_before(key.borrow(), start))
-                ..pairs.sorted.partition_point(|(key, _)| !is_behind(key.borrow(), end));
+            let range = pairs.sorted.partition_point(|(key, _)| is_before_start(key.borrow(), start))
+                ..pairs.sorted.partition_point(|(key, _)| !is_behind_end(key.borrow(), end));
             let inside = pairs.sorted.get(range).unwrap_or_default();
             batch.extend(inside.iter().filter(|(key, _)| is_beyond(key.borrow())).cloned());
             let next = match direction {
@@ -286,22 +286,6 @@ fn may_hold<K: IndexKey + ?Sized>(bound: Bound<&K>, holds: impl FnOnce(&[u8]) ->
     match bound {
         Bound::Unbounded => true,
         Bound::Included(key) | Bound::Excluded(key) => key.with_bytes(holds),
-    }
-}
-
-fn is_before<K: Ord + ?Sized>(key: &K, start: Bound<&K>) -> bool {
-    match start {
-        Bound::Unbounded => false,
-        Bound::Included(bound) => key < bound,
-        Bound::Excluded(bound) => key <= bound,
-    }
-}
-
-fn is_behind<K: Ord + ?Sized>(key: &K, end: Bound<&K>) -> bool {
-    match end {
-        Bound::Unbounded => false,
-        Bound::Included(bound) => key > bound,
-        Bound::Excluded(bound) => key >= bound,
     }
 }
 

@@ -424,10 +424,6 @@ impl<K: IndexKey + ?Sized> PointIndex for HybridPlus<K> {
         self.shared.tree.is_empty()
     }
 
-    fn key_bytes_max(&self) -> usize {
-        self.shared.tree.key_bytes_max()
-    }
-
     fn sync(&self) -> Result<()> {
         self.shared.tree.sync()
     }

@@ -10,7 +10,6 @@ use lodestone_width::to_u64;
 use crate::change::{Change, Changed};
 use crate::check::IndexReport;
 use crate::error::{Error, Result};
-use crate::layout::KEY_BYTES_MAX;
 use crate::map::{Durability, OrderedMap};
 use crate::open::MapOptions;
 use crate::scan::Direction;
@@ -74,10 +73,6 @@ impl PointIndex for OrderedMap {
 
     fn is_empty(&self) -> Result<bool> {
         Ok(self.outermost(Direction::Ascending)?.is_none())
-    }
-
-    fn key_bytes_max(&self) -> usize {
-        KEY_BYTES_MAX
     }
 
     fn sync(&self) -> Result<()> {

@@ -4,6 +4,7 @@ use lodestone_store::{Object, Store};
 
 use crate::check::IndexReport;
 use crate::error::Result;
+use crate::layout::KEY_BYTES_MAX;
 use crate::map::Durability;
 use crate::traits::IndexKey;
 
@@ -127,7 +128,9 @@ pub trait PointIndex: Send + Sync {
     }
 
     /// Bytes of the longest key; at least 1,024 where keys are strings.
-    fn key_bytes_max(&self) -> usize;
+    fn key_bytes_max(&self) -> usize {
+        if Self::Key::IS_WORD { size_of::<u64>() } else { KEY_BYTES_MAX }
+    }
 
     /// Waits until every change that this thread made would survive power loss. Needed with
     /// [`Durability::Relaxed`] only.

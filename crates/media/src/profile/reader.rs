@@ -215,52 +215,39 @@ impl Section<'_> {
         }
     }
 
-    fn flag(&mut self, key: &'static str) -> Result<bool> {
-        match self.take(key, "true or false")? {
-            Value::Boolean(flag) => Ok(*flag),
-            other => {
-                let found = shown(other);
-                self.refuse(key, "true or false", &found)
-            }
-        }
-    }
-
-    fn number(&mut self, key: &'static str, min: f64, max: f64) -> Result<f64> {
-        let expected = format!("a number from {min} to {max}");
-        let value = self.take(key, &expected)?;
-        match as_number(value) {
-            Some(number) if (min..=max).contains(&number) => Ok(number),
-            _ => {
-                let found = shown(value);
-                self.refuse(key, &expected, &found)
-            }
-        }
-    }
-
-    fn whole(&mut self, key: &'static str, min: u64, max: u64) -> Result<u64> {
-        let expected = format!("a whole number from {min} to {max}");
-        let value = self.take(key, &expected)?;
-        match value.as_integer().and_then(|whole| u64::try_from(whole).ok()) {
-            Some(whole) if (min..=max).contains(&whole) => Ok(whole),
-            _ => {
-                let found = shown(value);
-                self.refuse(key, &expected, &found)
-            }
-        }
-    }
-
-    fn curve(&mut self, key: &'static str, above: Above) -> Result<Curve> {
-        let expected = "pairs [bytes, value], bytes ascending from 1, values positive";
+    /// The value of `key`, as `convert` understands it.
+    fn read<T>(&mut self, key: &'static str, expected: &str, convert: impl FnOnce(&Value) -> Option<T>) -> Result<T> {
         let value = self.take(key, expected)?;
-        let points: Option<Vec<(u64, f64)>> =
-            value.as_array().and_then(|points| points.iter().map(as_point).collect::<Option<Vec<_>>>());
-        match points.filter(|points| points.len() <= 1000).and_then(|points| Curve::new(points, above)) {
-            Some(curve) if curve.points().iter().all(|(_, value)| *value <= LATENCY_NS_MAX) => Ok(curve),
-            _ => {
+        match convert(value) {
+            Some(converted) => Ok(converted),
+            None => {
                 let found = shown(value);
                 self.refuse(key, expected, &found)
             }
         }
+    }
+
+    fn flag(&mut self, key: &'static str) -> Result<bool> {
+        self.read(key, "true or false", Value::as_bool)
+    }
+
+    fn number(&mut self, key: &'static str, min: f64, max: f64) -> Result<f64> {
+        let fits = |number: &f64| (min..=max).contains(number);
+        self.read(key, &format!("a number from {min} to {max}"), |value| as_number(value).filter(fits))
+    }
+
+    fn whole(&mut self, key: &'static str, min: u64, max: u64) -> Result<u64> {
+        self.read(key, &format!("a whole number from {min} to {max}"), |value| {
+            u64::try_from(value.as_integer()?).ok().filter(|whole| (min..=max).contains(whole))
+        })
+    }
+
+    fn curve(&mut self, key: &'static str, above: Above) -> Result<Curve> {
+        self.read(key, "pairs [bytes, value], bytes ascending from 1, values positive", |value| {
+            let points = value.as_array()?.iter().map(as_point).collect::<Option<Vec<_>>>()?;
+            let fits = points.len() <= 1000 && points.iter().all(|(_, value)| *value <= LATENCY_NS_MAX);
+            fits.then(|| Curve::new(points, above))?
+        })
     }
 
     fn section<T>(&mut self, name: &'static str, read: impl FnOnce(&mut Section<'_>) -> Result<T>) -> Result<T> {

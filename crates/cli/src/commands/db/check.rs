@@ -1,14 +1,12 @@
 //! `lodestone db check`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use lodestone_store::{Contents, Store};
 use serde::Serialize;
 
 use super::place::DbArgs;
 use crate::commands::pool::ReadArgs;
-use crate::output::{Output, exit};
+use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -41,7 +39,7 @@ struct Checked {
 }
 
 /// Verifies everything of the database.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let store = args.db.store_to_read(args.read)?;
     args.db.must_exist(&store)?;
     let contents = examine(&store, &args.db.db)?;
@@ -61,7 +59,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         };
         format!("{text}database {}: {} rows: {verdict}", checked.database, checked.rows)
     })?;
-    Ok(exit::holds(checked.findings.is_empty()))
+    Ok(checked.findings.is_empty())
 }
 
 /// Everything of the database `name`, verified.

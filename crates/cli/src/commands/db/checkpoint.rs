@@ -1,12 +1,10 @@
 //! `lodestone db checkpoint`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use serde::Serialize;
 
 use super::place::DbArgs;
-use crate::output::{Output, exit};
+use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -33,7 +31,7 @@ struct Checkpoint {
 }
 
 /// Writes changed rows to pages. Durable when this returns.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let database = args.db.open(output)?;
     let report = database.checkpoint()?;
     let log = database.log_stats();
@@ -48,6 +46,5 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             "{path}: {} leaves written to {} pages; {} log segments in use",
             made.images, made.pages, made.log_segments_in_use
         )
-    })?;
-    Ok(exit::ok())
+    })
 }

@@ -1,13 +1,11 @@
 //! `lodestone db create`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use lodestone_engine::Schema;
 use serde::Serialize;
 
 use super::place::DbArgs;
-use crate::output::{Output, exit};
+use crate::output::Output;
 use crate::size;
 
 const AFTER_HELP: &str = "\
@@ -48,7 +46,7 @@ struct Created {
 }
 
 /// Makes the table. Durable when this returns.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let database = args.db.make(args.log, output)?;
     let table = database.create_table(&args.schema)?;
     let created = Created {
@@ -56,6 +54,5 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         schema: table.schema().to_string(),
         domain: database.pool().info().domain_label(),
     };
-    output.result(&created, |created| created.schema.clone())?;
-    Ok(exit::ok())
+    output.result(&created, |created| created.schema.clone())
 }

@@ -1,13 +1,11 @@
 //! `lodestone db del`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use serde::Serialize;
 
 use super::place::TableArgs;
 use super::values;
-use crate::output::{Output, exit};
+use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -34,7 +32,7 @@ struct Deleted {
 }
 
 /// Removes the row. Durable when this returns.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let (database, table) = args.table.open(output)?;
     let key = values::key_from_words(table.schema(), &args.key, false)?;
     let removed = database.update(|tx| table.delete(tx, &key))?;
@@ -44,5 +42,5 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         let path = database.pool().path().display();
         output.note(&format!("{path}: table `{}` has no row with the key {key}", args.table.table));
     }
-    Ok(exit::holds(removed))
+    Ok(removed)
 }

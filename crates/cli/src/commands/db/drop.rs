@@ -1,12 +1,11 @@
 //! `lodestone db drop` and `lodestone db rename`.
 
-use std::process::ExitCode;
-
 use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::place::{TableArgs, find};
-use crate::output::{Output, exit};
+use super::schema::print;
+use crate::output::Output;
 
 const DROP_HELP: &str = "\
 Examples:
@@ -48,22 +47,20 @@ struct Dropped {
 }
 
 /// Drops the table. Durable when this returns.
-pub fn drop_table(args: &DropArgs, output: &Output) -> Result<ExitCode> {
+pub fn drop_table(args: &DropArgs, output: &Output) -> Result<()> {
     let database = args.table.db.open(output)?;
     let name = find(&database, &args.table.table)?.schema().name().to_owned();
     if !args.yes {
         bail!("table `{name}` would go with all its rows and indexes; repeat the command with --yes");
     }
     database.drop_table(&name)?;
-    output.result(&Dropped { dropped: name }, |dropped| format!("dropped `{}`", dropped.dropped))?;
-    Ok(exit::ok())
+    output.result(&Dropped { dropped: name }, |dropped| format!("dropped `{}`", dropped.dropped))
 }
 
 /// Renames the table. Durable when this returns. Prints the schema.
-pub fn rename_table(args: &RenameArgs, output: &Output) -> Result<ExitCode> {
+pub fn rename_table(args: &RenameArgs, output: &Output) -> Result<()> {
     let database = args.table.db.open(output)?;
     find(&database, &args.table.table)?;
     let table = database.rename_table(&args.table.table, &args.to)?;
-    output.result(&super::schema::described(table.schema()), |described| described.schema.clone())?;
-    Ok(exit::ok())
+    print(&table, output)
 }

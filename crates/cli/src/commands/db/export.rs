@@ -3,7 +3,6 @@
 use std::io::{BufWriter, Write};
 use std::ops::Bound;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use lodestone_width::to_u64;
@@ -15,7 +14,7 @@ use super::values;
 use crate::commands::pool::ReadArgs;
 use crate::interrupt;
 use crate::new_file::NewFile;
-use crate::output::{Output, ProgressUnit, exit, spare};
+use crate::output::{Output, ProgressUnit, spare};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -54,7 +53,7 @@ struct Exported {
 }
 
 /// Exports the rows.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let name = args.output.display();
     spare(&args.output, &[&args.table.db.open.path])?;
     let (database, table) = args.table.open_to_read(args.read, output)?;
@@ -77,7 +76,5 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     file.publish()?;
     bar.finish_and_clear();
     let exported = Exported { table: table.schema().name().to_owned(), rows: count, output: name.to_string() };
-    output
-        .result(&exported, |exported| format!("{}: {} rows of {}", exported.output, exported.rows, exported.table))?;
-    Ok(exit::ok())
+    output.result(&exported, |exported| format!("{}: {} rows of {}", exported.output, exported.rows, exported.table))
 }

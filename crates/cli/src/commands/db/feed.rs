@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
-use std::process::ExitCode;
 
 use anyhow::Result;
 use lodestone_engine::{Database, FeedPosition, FeedStart, FeedTransaction, Schema};
@@ -10,7 +9,7 @@ use lodestone_engine::{Database, FeedPosition, FeedStart, FeedTransaction, Schem
 use super::place::DbArgs;
 use super::values;
 use crate::commands::pool::ReadArgs;
-use crate::output::{Output, exit, stdout_error};
+use crate::output::{Output, stdout_error};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -39,7 +38,7 @@ pub struct Args {
 }
 
 /// Prints the transactions, then the position.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let database = args.db.open_to_read(args.read, output)?;
     let start = args.after.clone().map_or(FeedStart::Oldest, FeedStart::After);
     let batch = database.feed(&start)?.next_batch()?;
@@ -50,8 +49,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         writeln!(stdout, "{line}").map_err(stdout_error)?;
     }
     writeln!(stdout, "{{\"position\":\"{}\"}}", batch.position).map_err(stdout_error)?;
-    stdout.flush().map_err(stdout_error)?;
-    Ok(exit::ok())
+    stdout.flush().map_err(stdout_error)
 }
 
 /// The transaction on one line.

@@ -1,13 +1,11 @@
 //! `lodestone db get`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 
 use super::place::TableArgs;
 use super::values;
 use crate::commands::pool::ReadArgs;
-use crate::output::{Output, exit};
+use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -32,14 +30,14 @@ pub struct Args {
 }
 
 /// Prints the row.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let (database, table) = args.table.open_to_read(args.read, output)?;
     let key = values::key_from_words(table.schema(), &args.key, false)?;
     let Some(row) = database.update(|tx| table.get(tx, &key))? else {
         let path = database.pool().path().display();
         output.note(&format!("{path}: table `{}` has no row with the key {key}", args.table.table));
-        return Ok(exit::finding());
+        return Ok(false);
     };
     output.line(&values::to_json(table.schema(), &row))?;
-    Ok(exit::ok())
+    Ok(true)
 }

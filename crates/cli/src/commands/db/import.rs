@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
 use lodestone_engine::{Database, Row, Table};
@@ -13,7 +12,7 @@ use serde::Serialize;
 use super::place::TableArgs;
 use super::values;
 use crate::interrupt;
-use crate::output::{Output, ProgressUnit, exit};
+use crate::output::{Output, ProgressUnit};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -54,7 +53,7 @@ struct Imported {
 }
 
 /// Imports the rows. All of them are durable when this returns.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let name = args.file.display();
     let input: Box<dyn BufRead> = if args.file.as_os_str() == "-" {
         Box::new(std::io::stdin().lock())
@@ -89,8 +88,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             "{} rows in {} transactions, durable in domain {}",
             imported.rows, imported.transactions, imported.domain
         )
-    })?;
-    Ok(exit::ok())
+    })
 }
 
 /// Puts the rows in one transaction.

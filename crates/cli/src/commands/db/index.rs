@@ -1,13 +1,11 @@
 //! `lodestone db index`: indexes of a table that exists.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
-use clap::Subcommand;
-use lodestone_engine::{Index, Schema};
+use lodestone_engine::Index;
 
-use super::place::{DbArgs, find};
-use crate::output::{Output, exit};
+use super::place::TableArgs;
+use super::schema::print;
+use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -19,20 +17,15 @@ Examples:
 A unique index refuses a second row with the same values. Nulls are never the
 same. One transaction adds all entries, so the log needs room for them.";
 
-/// Arguments of `lodestone db index`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
-pub struct Args {
-    #[command(subcommand)]
-    command: IndexCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum IndexCommand {
-    /// Add an index to a table, with an entry for each of its rows
-    Add(AddArgs),
-    /// Remove an index of a table
-    Drop(DropArgs),
+crate::subcommands! {
+    /// The commands of `lodestone db index`.
+    #[command(after_help = AFTER_HELP)]
+    pub enum IndexCommand {
+        /// Add an index to a table, with an entry for each of its rows
+        Add(AddArgs) => add,
+        /// Remove an index of a table
+        Drop(DropArgs) => drop,
+    }
 }
 
 const ADD_HELP: &str = "\
@@ -46,13 +39,9 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = ADD_HELP)]
-struct AddArgs {
+pub struct AddArgs {
     #[command(flatten)]
-    db: DbArgs,
-
-    /// The table
-    #[arg(value_name = "TABLE")]
-    table: String,
+    table: TableArgs,
 
     /// 'index NAME (COLUMN, ...)' or 'unique NAME (COLUMN, ...)'
     #[arg(value_name = "INDEX")]
@@ -61,33 +50,23 @@ struct AddArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = DROP_HELP)]
-struct DropArgs {
+pub struct DropArgs {
     #[command(flatten)]
-    db: DbArgs,
-
-    /// The table
-    #[arg(value_name = "TABLE")]
-    table: String,
+    table: TableArgs,
 
     /// The index
     #[arg(value_name = "NAME")]
     index: String,
 }
 
-/// Adds or drops the index. Durable when this returns. Prints the schema.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let table = match &args.command {
-        IndexCommand::Add(args) => {
-            let database = args.db.open(output)?;
-            find(&database, &args.table)?;
-            database.create_index(&args.table, &args.index)?
-        }
-        IndexCommand::Drop(args) => {
-            let database = args.db.open(output)?;
-            find(&database, &args.table)?;
-            database.drop_index(&args.table, &args.index)?
-        }
-    };
-    output.result(&super::schema::described(table.schema()), |_| Schema::to_string(table.schema()))?;
-    Ok(exit::ok())
+/// Adds the index. Durable when this returns. Prints the schema.
+fn add(args: &AddArgs, output: &Output) -> Result<()> {
+    let (database, _) = args.table.open(output)?;
+    print(&database.create_index(&args.table.table, &args.index)?, output)
+}
+
+/// Drops the index. Durable when this returns. Prints the schema.
+fn drop(args: &DropArgs, output: &Output) -> Result<()> {
+    let (database, _) = args.table.open(output)?;
+    print(&database.drop_index(&args.table.table, &args.index)?, output)
 }

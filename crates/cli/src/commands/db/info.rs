@@ -1,13 +1,11 @@
 //! `lodestone db info`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use serde::Serialize;
 
 use super::place::DbArgs;
 use crate::commands::pool::ReadArgs;
-use crate::output::{Output, exit, table};
+use crate::output::{Output, table};
 use crate::size::human;
 
 const AFTER_HELP: &str = "\
@@ -48,7 +46,7 @@ struct Info {
 }
 
 /// Prints figures about the database.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let database = args.db.open_to_read(args.read, output)?;
     let (found, log, pages) = (database.recovery(), database.log_stats(), database.page_stats());
     let info = Info {
@@ -85,6 +83,5 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         text.add_row(["pages", &pages]);
         text.add_row(["damaged copies", &info.copies_damaged.to_string()]);
         text.to_string()
-    })?;
-    Ok(exit::ok())
+    })
 }

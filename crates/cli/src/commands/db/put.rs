@@ -1,7 +1,6 @@
 //! `lodestone db put`.
 
 use std::io::Read;
-use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use lodestone_engine::Row;
@@ -9,7 +8,7 @@ use serde::Serialize;
 
 use super::place::TableArgs;
 use super::values;
-use crate::output::{Output, exit};
+use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -43,7 +42,7 @@ struct Put {
 }
 
 /// Stores the rows. Durable when this returns.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let mut input = String::new();
     let lines = if args.rows == ["-"] {
         std::io::stdin().lock().read_to_string(&mut input).context("reading the rows from standard input failed")?;
@@ -62,5 +61,5 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     if output.is_json() {
         output.json(&Put { rows: rows.len(), domain: database.pool().info().domain_label() })?;
     }
-    Ok(exit::ok())
+    Ok(())
 }

@@ -2,7 +2,6 @@
 
 use std::io::{BufWriter, Write};
 use std::ops::Bound;
-use std::process::ExitCode;
 
 use anyhow::Result;
 use lodestone_engine::Row;
@@ -11,7 +10,7 @@ use super::batches::Batches;
 use super::place::TableArgs;
 use super::values;
 use crate::commands::pool::ReadArgs;
-use crate::output::{Output, exit, stdout_error};
+use crate::output::{Output, stdout_error};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -61,7 +60,7 @@ pub struct Args {
 }
 
 /// Prints the rows.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let (database, table) = args.table.open_to_read(args.read, output)?;
     let bound = |words: &[String], bound: fn(Row) -> Bound<Row>| {
         let key = || match &args.index {
@@ -96,13 +95,12 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             writeln!(stdout, "{}", values::to_json(table.schema(), row)).map_err(stdout_error)?;
         }
         stdout.flush().map_err(stdout_error)?;
-        return Ok(exit::ok());
+        return Ok(());
     }
     for rows in Batches::new(&database, &table, range, args.reverse, limit) {
         for row in &rows? {
             writeln!(stdout, "{}", values::to_json(table.schema(), row)).map_err(stdout_error)?;
         }
     }
-    stdout.flush().map_err(stdout_error)?;
-    Ok(exit::ok())
+    stdout.flush().map_err(stdout_error)
 }

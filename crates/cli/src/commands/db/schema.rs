@@ -1,14 +1,12 @@
 //! `lodestone db schema`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
-use lodestone_engine::Schema;
+use lodestone_engine::{Schema, Table};
 use serde::Serialize;
 
 use super::place::{DbArgs, find};
 use crate::commands::pool::ReadArgs;
-use crate::output::{Output, exit};
+use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -36,13 +34,13 @@ pub struct Args {
 
 /// A schema for machines.
 #[derive(Serialize)]
-pub struct Described {
+struct Described {
     table: String,
     columns: Vec<DescribedColumn>,
     key: Vec<String>,
     indexes: Vec<DescribedIndex>,
     /// The schema as text.
-    pub schema: String,
+    schema: String,
 }
 
 #[derive(Serialize)]
@@ -61,20 +59,22 @@ struct DescribedIndex {
 }
 
 /// Prints the schemas.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let database = args.db.open_to_read(args.read, output)?;
     let tables = match &args.table {
         Some(name) => vec![find(&database, name)?],
         None => database.tables()?.iter().map(|name| database.table(name)).collect::<Result<_, _>>()?,
     };
-    for table in &tables {
-        output.result(&described(table.schema()), |described| described.schema.clone())?;
-    }
-    Ok(exit::ok())
+    tables.iter().try_for_each(|table| print(table, output))
+}
+
+/// Prints the schema of the table.
+pub fn print(table: &Table, output: &Output) -> Result<()> {
+    output.result(&described(table.schema()), |described| described.schema.clone())
 }
 
 /// A schema for machines.
-pub fn described(schema: &Schema) -> Described {
+fn described(schema: &Schema) -> Described {
     let column = |column: &lodestone_engine::Column| DescribedColumn {
         name: column.name.clone(),
         kind: column.kind.to_string(),

@@ -1,13 +1,11 @@
 //! `lodestone db tables`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use serde::Serialize;
 
 use super::place::DbArgs;
 use crate::commands::pool::ReadArgs;
-use crate::output::{Output, exit, table};
+use crate::output::{Output, table};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -35,7 +33,7 @@ struct Found {
 }
 
 /// Prints the tables.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let database = args.db.open_to_read(args.read, output)?;
     let mut text = table(&["table", "rows", "columns and key"]);
     for name in database.tables()? {
@@ -52,5 +50,5 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     if !output.is_json() {
         output.line(&text.to_string())?;
     }
-    Ok(exit::ok())
+    Ok(())
 }

@@ -1,13 +1,11 @@
 //! `lodestone kv check`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use lodestone_store::Acknowledge;
 use serde::Serialize;
 
 use crate::commands::pool::ReadArgs;
-use crate::output::{Output, exit};
+use crate::output::Output;
 
 use super::MapArgs;
 
@@ -43,7 +41,7 @@ struct Checked {
 }
 
 /// Verifies everything of the map.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let (store, object, member) = args.map.open_object_to_read(args.read)?;
     let name = object.name();
     let kind = store.kind_of(&object)?;
@@ -81,5 +79,5 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         let objects = checked.objects.map_or_else(String::new, |objects| format!(" in a memory of {objects} objects"));
         format!("{text}map {}, {}: {records} records{objects}: {verdict}", checked.map, checked.kind)
     })?;
-    Ok(exit::holds(checked.findings.is_empty()))
+    Ok(checked.findings.is_empty())
 }

@@ -1,13 +1,12 @@
 //! `lodestone kv count`.
 
 use std::ops::ControlFlow;
-use std::process::ExitCode;
 
 use anyhow::Result;
 use serde::Serialize;
 
 use crate::commands::pool::ReadArgs;
-use crate::output::{Output, exit};
+use crate::output::Output;
 
 use super::MapArgs;
 use super::range::RangeArgs;
@@ -37,7 +36,7 @@ struct Count {
 }
 
 /// Prints the number of records.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let opened = args.map.open_to_read(args.read)?;
     let mut records = 0;
     if args.range.is_everything() {
@@ -48,6 +47,5 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             Ok(ControlFlow::Continue(()))
         })?;
     }
-    output.result(&Count { records }, |count| count.records.to_string())?;
-    Ok(exit::ok())
+    output.result(&Count { records }, |count| count.records.to_string())
 }

@@ -1,12 +1,10 @@
 //! `lodestone kv del`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use serde::Serialize;
 
 use crate::bytes;
-use crate::output::{Output, exit};
+use crate::output::Output;
 
 use super::MapArgs;
 
@@ -38,19 +36,14 @@ struct Removed {
 }
 
 /// Removes the record. Durable when this returns.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let key = bytes::key(&args.key, args.hex)?;
     let opened = args.map.open_existing()?;
     let removed = opened.records.remove(&key).map_err(anyhow::Error::from_boxed)?;
     if output.is_json() {
         output.json(&Removed { removed })?;
     } else if !removed {
-        output.note(&format!(
-            "{}: there is no key `{}` in map `{}`",
-            opened.pool.path().display(),
-            args.key,
-            args.map.map
-        ));
+        output.note(&args.map.no_key(&opened, &args.key));
     }
-    Ok(exit::holds(removed))
+    Ok(removed)
 }

@@ -3,7 +3,6 @@
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::{ArgGroup, ValueEnum};
@@ -14,7 +13,7 @@ use crate::commands::pool::ReadArgs;
 use crate::export::{CsvExport, Export, FlatCsvExport, FlatJsonExport, JsonExport};
 use crate::interrupt;
 use crate::new_file::{NewFile, folder_of};
-use crate::output::{Output, ProgressUnit, exit, spare, stdout_error};
+use crate::output::{Output, ProgressUnit, spare, stdout_error};
 
 use super::MapArgs;
 use super::range::RangeArgs;
@@ -189,7 +188,7 @@ impl Args {
 }
 
 /// Writes the records.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     args.spare_files()?;
     // A damaged map may not open. Its records are salvaged without that.
     let opened = if args.skip_damaged { None } else { Some(args.map.open_to_read(args.read)?) };
@@ -238,7 +237,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         let exported = Exported { records, lost, doubtful, output: path.display().to_string(), doubtful_output };
         output.result(&exported, text)?;
     }
-    Ok(exit::holds(is_whole))
+    Ok(is_whole)
 }
 
 fn text(exported: &Exported) -> String {

@@ -1,13 +1,12 @@
 //! `lodestone kv get`.
 
 use std::io::Write;
-use std::process::ExitCode;
 
 use anyhow::Result;
 
 use crate::bytes;
 use crate::commands::pool::ReadArgs;
-use crate::output::{Output, exit, stdout_error};
+use crate::output::{Output, stdout_error};
 
 use super::MapArgs;
 use super::record::Record;
@@ -43,20 +42,15 @@ pub struct Args {
 }
 
 /// Prints the value.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let key = bytes::key(&args.key, args.hex)?;
     let opened = args.map.open_to_read(args.read)?;
     let Some(value) = opened.records.get(&key).map_err(anyhow::Error::from_boxed)? else {
-        output.note(&format!(
-            "{}: there is no key `{}` in map `{}`",
-            opened.pool.path().display(),
-            args.key,
-            args.map.map
-        ));
+        output.note(&args.map.no_key(&opened, &args.key));
         if output.is_json() {
             output.json(&Record::missing(&key))?;
         }
-        return Ok(exit::finding());
+        return Ok(false);
     };
     if output.is_json() {
         output.json(&Record::new(&key, &value))?;
@@ -68,5 +62,5 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         stdout.write_all(&value).and_then(|()| stdout.write_all(end)).map_err(stdout_error)?;
         stdout.flush().map_err(stdout_error)?;
     }
-    Ok(exit::ok())
+    Ok(true)
 }

@@ -1,13 +1,12 @@
 //! `lodestone kv import`.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use crate::import::{self, CsvFormat, Format, Request, Selection};
-use crate::output::{Output, exit, spare};
+use crate::output::{Output, spare};
 use crate::size;
 
 use super::map::MapStore;
@@ -103,7 +102,7 @@ fn delimiter(text: &str) -> Result<u8, String> {
 }
 
 impl Args {
-    fn request(self) -> Result<Request> {
+    fn request(&self) -> Result<Request> {
         let extension = self.source.extension().and_then(|name| name.to_str()).unwrap_or_default();
         let extension = extension.to_ascii_lowercase();
         let format = match (self.format, extension.as_str()) {
@@ -122,11 +121,11 @@ impl Args {
             }
         };
         Ok(Request {
-            path: (self.source != Path::new("-")).then_some(self.source),
+            path: (self.source != Path::new("-")).then(|| self.source.clone()),
             format,
-            selection: Selection { key: self.key, values: self.value },
+            selection: Selection { key: self.key.clone(), values: self.value.clone() },
             batch_rows: self.batch,
-            rejects: self.rejects,
+            rejects: self.rejects.clone(),
             overwrite: self.overwrite,
             restart: self.restart,
         })
@@ -134,8 +133,7 @@ impl Args {
 }
 
 /// Imports the source.
-pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
-    let (map, kind) = (args.map.clone(), args.kind);
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let request = args.request()?;
     if let Some(path) = &request.path {
         // Before the pool is opened for writing, so that a wrong name changes nothing.
@@ -143,9 +141,9 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
     }
     if let Some(rejects) = &request.rejects {
         let source = request.path.as_deref().unwrap_or(Path::new("-"));
-        spare(rejects, &[&map.open.path, source])?;
+        spare(rejects, &[&args.map.open.path, source])?;
     }
-    let store = MapStore::open(&map, kind)?;
+    let store = MapStore::open(&args.map, args.kind)?;
     let domain = store.domain_label();
     let summary = import::import(&store, &request, output)?;
     output.result(&summary, |summary| {
@@ -164,5 +162,5 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
             summary.rows_per_s,
         )
     })?;
-    Ok(exit::holds(summary.rejected == 0))
+    Ok(summary.rejected == 0)
 }

@@ -168,6 +168,11 @@ impl MapArgs {
         })
     }
 
+    /// The note that the map has no key like `key`.
+    pub fn no_key(&self, opened: &Opened, key: &str) -> String {
+        format!("{}: there is no key `{key}` in map `{}`", opened.pool.path().display(), self.map)
+    }
+
     fn missing(&self, store: &Store) -> String {
         let names: Vec<String> = store.names().into_iter().map(|named| named.name).collect();
         let names = if names.is_empty() { "nothing has a name in it".into() } else { names.join(", ") };

@@ -13,13 +13,6 @@ mod record;
 mod scan;
 mod txn;
 
-use std::process::ExitCode;
-
-use anyhow::Result;
-use clap::Subcommand;
-
-use crate::output::Output;
-
 pub use map::{KindArg, MapArgs, MapStore};
 
 const AFTER_HELP: &str = "\
@@ -32,47 +25,27 @@ Examples:
     | lodestone kv txn bank.pool
   lodestone kv export orders.pool --format jsonl --output orders.jsonl";
 
-/// Arguments of `lodestone kv`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
-pub struct Args {
-    #[command(subcommand)]
-    command: KvCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum KvCommand {
-    /// Set a key to a value
-    Put(put::Args),
-    /// Print the value of a key
-    Get(get::Args),
-    /// Remove a key
-    Del(del::Args),
-    /// Print the records of a range of keys, in order
-    Scan(scan::Args),
-    /// Import CSV or JSON Lines; resumable
-    Import(import::Args),
-    /// Export as CSV or JSON Lines
-    Export(export::Args),
-    /// Count the records
-    Count(count::Args),
-    /// Run a script of changes to a transactional map, all or nothing
-    Txn(txn::Args),
-    /// Verify the map: its structure, every record, and that nothing leaks
-    Check(check::Args),
-}
-
-/// Runs the command.
-pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
-    match args.command {
-        KvCommand::Put(args) => put::run(&args, output),
-        KvCommand::Get(args) => get::run(&args, output),
-        KvCommand::Del(args) => del::run(&args, output),
-        KvCommand::Scan(args) => scan::run(&args, output),
-        KvCommand::Import(args) => import::run(args, output),
-        KvCommand::Export(args) => export::run(&args, output),
-        KvCommand::Count(args) => count::run(&args, output),
-        KvCommand::Txn(args) => txn::run(&args, output),
-        KvCommand::Check(args) => check::run(&args, output),
+crate::subcommands! {
+    /// The commands of `lodestone kv`.
+    #[command(after_help = AFTER_HELP)]
+    pub enum KvCommand {
+        /// Set a key to a value
+        Put(put::Args) => put::run,
+        /// Print the value of a key
+        Get(get::Args) => get::run,
+        /// Remove a key
+        Del(del::Args) => del::run,
+        /// Print the records of a range of keys, in order
+        Scan(scan::Args) => scan::run,
+        /// Import CSV or JSON Lines; resumable
+        Import(import::Args) => import::run,
+        /// Export as CSV or JSON Lines
+        Export(export::Args) => export::run,
+        /// Count the records
+        Count(count::Args) => count::run,
+        /// Run a script of changes to a transactional map, all or nothing
+        Txn(txn::Args) => txn::run,
+        /// Verify the map: its structure, every record, and that nothing leaks
+        Check(check::Args) => check::run,
     }
 }

@@ -1,12 +1,10 @@
 //! `lodestone kv put`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use serde::Serialize;
 
 use crate::bytes;
-use crate::output::{Output, exit};
+use crate::output::Output;
 
 use super::{KindArg, MapArgs};
 
@@ -48,7 +46,7 @@ struct Put {
 }
 
 /// Stores the record. Durable when this returns.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let key = bytes::key(&args.key, args.hex)?;
     let value = bytes::value(&args.value, args.hex)?;
     let opened = args.map.open_as(args.kind)?;
@@ -57,5 +55,5 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         let domain = opened.pool.info().domain_label();
         output.json(&Put { replaced, value_bytes: value.len(), domain })?;
     }
-    Ok(exit::ok())
+    Ok(())
 }

@@ -2,12 +2,11 @@
 
 use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
-use std::process::ExitCode;
 
 use anyhow::Result;
 
 use crate::commands::pool::ReadArgs;
-use crate::output::{Output, exit, stdout_error};
+use crate::output::{Output, stdout_error};
 
 use super::MapArgs;
 use super::range::RangeArgs;
@@ -43,7 +42,7 @@ pub struct Args {
 }
 
 /// Prints the records, key and value separated by a tabulator.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let opened = args.map.open_to_read(args.read)?;
     let mut stdout = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
     let mut left = args.limit.unwrap_or(u64::MAX);
@@ -63,6 +62,5 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         writeln!(stdout, "{line}").map_err(stdout_error)?;
         Ok(ControlFlow::Continue(()))
     })?;
-    stdout.flush().map_err(stdout_error)?;
-    Ok(exit::ok())
+    stdout.flush().map_err(stdout_error)
 }

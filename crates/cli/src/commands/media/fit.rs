@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use lodestone_media::MediaProfile;
@@ -10,7 +9,7 @@ use lodestone_media::fit::fit;
 use lodestone_media::probe::ProbeResult;
 
 use crate::new_file::NewFile;
-use crate::output::{Output, exit, spare};
+use crate::output::{Output, spare};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -49,7 +48,7 @@ pub struct Args {
 const PROBE_BYTES_MAX: u64 = 64 << 20;
 
 /// Reads, fits, writes.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let result = read(&args.probe)?;
     let base = MediaProfile::resolve(&args.base)?;
     let stem = args.output.file_stem().map(|stem| stem.to_string_lossy().into_owned());
@@ -70,8 +69,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             "{target}: profile {}, {}; not told by the probe:{notes}",
             fitted.profile.name, fitted.profile.description
         )
-    })?;
-    Ok(exit::ok())
+    })
 }
 
 /// The probe's record: the line with its format name, because a report may print other objects beside it.

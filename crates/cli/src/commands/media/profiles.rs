@@ -1,12 +1,10 @@
 //! `lodestone media profiles`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use lodestone_media::MediaProfile;
 use serde::Serialize;
 
-use crate::output::{Output, exit, table};
+use crate::output::{Output, table};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -46,13 +44,13 @@ impl ProfileLine {
 }
 
 /// Lists the profiles.
-pub fn run(_args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(_args: &Args, output: &Output) -> Result<()> {
     let profiles = MediaProfile::names().into_iter().filter_map(MediaProfile::builtin).map(ProfileLine::new);
     if output.is_json() {
         for line in profiles {
             output.json(&line)?;
         }
-        return Ok(exit::ok());
+        return Ok(());
     }
     let mut rows = table(&["name", "medium", "read 64 B", "write 64 B", "read", "write", "block"]);
     let mut sources = String::new();
@@ -68,6 +66,5 @@ pub fn run(_args: &Args, output: &Output) -> Result<ExitCode> {
             format!("{} B", line.block_bytes),
         ]);
     }
-    output.line(&format!("{rows}{sources}"))?;
-    Ok(exit::ok())
+    output.line(&format!("{rows}{sources}"))
 }

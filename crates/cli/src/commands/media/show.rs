@@ -1,11 +1,9 @@
 //! `lodestone media show`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use lodestone_media::MediaProfile;
 
-use crate::output::{Output, exit};
+use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -26,12 +24,11 @@ pub struct Args {
 }
 
 /// Prints the profile.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let profile = MediaProfile::resolve(&args.profile)?;
     let text = match MediaProfile::builtin_text(&args.profile) {
         Some(text) => text.to_owned(),
         None => profile.to_toml(),
     };
-    output.result(&serde_json::json!({ "profile": profile.name, "toml": text }), |_| text.trim_end().to_owned())?;
-    Ok(exit::ok())
+    output.result(&serde_json::json!({ "profile": profile.name, "toml": text }), |_| text.trim_end().to_owned())
 }

@@ -1,7 +1,5 @@
 //! `lodestone pool check` and `lodestone pool repair`.
 
-use std::process::ExitCode;
-
 use anyhow::{Context, Result, bail};
 use lodestone_pmem::{Pool, Severity};
 use lodestone_store::{Adopted, Foreseen, Rebuilt, Unrepaired};
@@ -9,7 +7,7 @@ use serde::Serialize;
 
 use crate::examine::{self, Examination};
 use crate::interrupt;
-use crate::output::{Output, exit};
+use crate::output::Output;
 use crate::size;
 
 use super::OpenArgs;
@@ -72,13 +70,13 @@ struct Repaired {
 }
 
 /// Checks the pool, and repairs it when asked.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     if args.repair {
         mend(&args.open, args.repair_args.accept_journal_loss, false, output)?;
     }
     let found = look(&args.open, output)?;
     output.result(&found, text)?;
-    Ok(exit::holds(found.clean))
+    Ok(found.clean)
 }
 
 /// The plan of a repair that accepts loss.
@@ -90,7 +88,7 @@ struct Plan {
 }
 
 /// Repairs the pool and checks the rest.
-pub fn run_repair(args: &RepairArgs, output: &Output) -> Result<ExitCode> {
+pub fn run_repair(args: &RepairArgs, output: &Output) -> Result<bool> {
     if args.accept_loss && !args.yes {
         let plan = plan(&args.open)?;
         output.result(&plan, what_would_go)?;
@@ -99,7 +97,7 @@ pub fn run_repair(args: &RepairArgs, output: &Output) -> Result<ExitCode> {
     mend(&args.open, args.options.accept_journal_loss, args.accept_loss, output)?;
     let found = look(&args.open, output)?;
     output.result(&found, text)?;
-    Ok(exit::holds(found.clean))
+    Ok(found.clean)
 }
 
 /// The losses that a repair would accept, found without a change.

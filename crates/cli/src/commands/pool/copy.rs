@@ -1,21 +1,20 @@
 //! `lodestone pool copy` and `lodestone pool backup`.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::Result;
 use lodestone_pmem::{CopyOptions, CopyReport, Pool, PoolOptions};
 use serde::Serialize;
 
 use crate::interrupt;
-use crate::output::{Output, exit};
+use crate::output::Output;
 use crate::size;
 
 use super::WaitArgs;
 
 /// The identity of the second pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CopyKind {
+enum CopyKind {
     /// A new pool with new identities.
     Copy,
     /// The same pool at one moment.
@@ -58,8 +57,17 @@ struct Copied {
     written_bytes: u64,
 }
 
-/// Copies the pool. The source is not changed.
-pub fn run(args: &Args, kind: CopyKind, output: &Output) -> Result<ExitCode> {
+/// Makes a new pool of the source, which is not changed.
+pub fn run_copy(args: &Args, output: &Output) -> Result<()> {
+    run(args, CopyKind::Copy, output)
+}
+
+/// Makes the same pool again.
+pub fn run_backup(args: &Args, output: &Output) -> Result<()> {
+    run(args, CopyKind::Backup, output)
+}
+
+fn run(args: &Args, kind: CopyKind, output: &Output) -> Result<()> {
     let pool = args.wait.retry(|| Ok(Pool::open_read_only(&args.source, &PoolOptions::default())?))?;
     let _busy = output.busy(if kind == CopyKind::Copy { "copy" } else { "backup" });
     interrupt::so_far(format!("{}: not made, and what was there is as it was; run it again", args.target.display()));
@@ -87,6 +95,5 @@ pub fn run(args: &Args, kind: CopyKind, output: &Output) -> Result<ExitCode> {
             size::human(copied.written_bytes),
             copied.uuid
         )
-    })?;
-    Ok(exit::ok())
+    })
 }

@@ -1,13 +1,12 @@
 //! `lodestone pool create`.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::Result;
 use lodestone_pmem::{Pool, PoolOptions, Topology};
 use serde::Serialize;
 
-use crate::output::{Output, exit};
+use crate::output::Output;
 use crate::size;
 
 use super::OpenArgs;
@@ -69,7 +68,7 @@ fn one_part_per_node(path: &Path, options: PoolOptions) -> Result<PoolOptions> {
 }
 
 /// Creates the pool.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let options = PoolOptions {
         size_bytes: args.size,
         journal_bytes: args.journal,
@@ -98,6 +97,5 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             created.domain,
             created.promise
         )
-    })?;
-    Ok(exit::ok())
+    })
 }

@@ -1,11 +1,9 @@
 //! `lodestone pool grow`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::output::{Output, exit};
+use crate::output::Output;
 use crate::size;
 
 use super::OpenArgs;
@@ -53,7 +51,7 @@ struct Grown {
 }
 
 /// Grows the pool. Nothing in it moves.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let pool = args.open.open()?;
     let old_bytes = pool.memory().part_len(args.part);
     let wanted = match (args.by.size, args.by.add) {
@@ -64,6 +62,5 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let grown = Grown { path: args.open.path.display().to_string(), part: args.part, old_bytes, part_bytes };
     output.result(&grown, |grown| {
         format!("{}: grown from {} to {}", grown.path, size::human(grown.old_bytes), size::human(grown.part_bytes))
-    })?;
-    Ok(exit::ok())
+    })
 }

@@ -1,14 +1,12 @@
 //! `lodestone pool info`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use lodestone_heap::Usage;
 use lodestone_pmem::{Pool, PoolInfo, PoolOptions};
 use lodestone_store::Store;
 use serde::Serialize;
 
-use crate::output::{Output, exit, properties};
+use crate::output::{Output, properties};
 use crate::size;
 
 use super::{OpenArgs, is_untouched};
@@ -136,7 +134,7 @@ impl InfoLine {
 }
 
 /// Prints the facts about the pool.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let options = PoolOptions { allow_concurrent_writer: true, ..args.open.options()? };
     let pool = args.open.wait.retry(|| Ok(Pool::open_read_only(&args.open.path, &options)?))?;
     let info = pool.info();
@@ -149,7 +147,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     };
     if output.is_json() {
         output.json(&InfoLine::new(&info, objects, usage))?;
-        return Ok(exit::ok());
+        return Ok(());
     }
     output.line(info.to_string().trim_end())?;
     if is_untouched(&pool) {
@@ -166,7 +164,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     if let Some(usage) = usage {
         output.line(&usage_text(&usage))?;
     }
-    Ok(exit::ok())
+    Ok(())
 }
 
 fn objects_of(store: &Store) -> Vec<ObjectLine> {

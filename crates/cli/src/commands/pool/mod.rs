@@ -8,13 +8,6 @@ mod info;
 mod names;
 mod open;
 
-use std::process::ExitCode;
-
-use anyhow::Result;
-use clap::Subcommand;
-
-use crate::output::Output;
-
 pub use open::{OpenArgs, PoolFiles, ReadArgs, WaitArgs, domain, is_untouched, open_store};
 
 const AFTER_HELP: &str = "\
@@ -61,52 +54,32 @@ Examples:
 The pool must not be open for writing in another process; a program backs up a pool that it has open by Pool::backup.
 Over an older backup of several parts, a kill can leave the old one, the new one or none that opens: back it up again then.";
 
-/// Arguments of `lodestone pool`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
-pub struct Args {
-    #[command(subcommand)]
-    command: PoolCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum PoolCommand {
-    /// Create a pool
-    Create(create::Args),
-    /// Show the properties of a pool, and which failures its memory survives
-    Info(info::Args),
-    /// Check a pool through all layers, and say exactly what is damaged
-    #[command(after_help = CHECK_HELP)]
-    Check(check::Args),
-    /// Repair everything that has a second copy or, if you accept that, drop what is lost; and name the damage that is
-    /// left
-    #[command(after_help = REPAIR_HELP)]
-    Repair(check::RepairArgs),
-    /// Rename an object of a pool
-    Rename(names::RenameArgs),
-    /// Drop an object of a pool, and free its space
-    Drop(names::DropArgs),
-    /// Make a pool larger; nothing in it moves
-    Grow(grow::Args),
-    /// Copy a pool; the copy is a new pool with a new identity
-    #[command(after_help = COPY_HELP)]
-    Copy(copy::Args),
-    /// Back a pool up; the backup is the same pool at this moment
-    #[command(after_help = BACKUP_HELP)]
-    Backup(copy::Args),
-}
-
-/// Runs the command.
-pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
-    match args.command {
-        PoolCommand::Create(args) => create::run(&args, output),
-        PoolCommand::Info(args) => info::run(&args, output),
-        PoolCommand::Check(args) => check::run(&args, output),
-        PoolCommand::Repair(args) => check::run_repair(&args, output),
-        PoolCommand::Rename(args) => names::run_rename(&args, output),
-        PoolCommand::Drop(args) => names::run_drop(&args, output),
-        PoolCommand::Grow(args) => grow::run(&args, output),
-        PoolCommand::Copy(args) => copy::run(&args, copy::CopyKind::Copy, output),
-        PoolCommand::Backup(args) => copy::run(&args, copy::CopyKind::Backup, output),
+crate::subcommands! {
+    /// The commands of `lodestone pool`.
+    #[command(after_help = AFTER_HELP)]
+    pub enum PoolCommand {
+        /// Create a pool
+        Create(create::Args) => create::run,
+        /// Show the properties of a pool, and which failures its memory survives
+        Info(info::Args) => info::run,
+        /// Check a pool through all layers, and say exactly what is damaged
+        #[command(after_help = CHECK_HELP)]
+        Check(check::Args) => check::run,
+        /// Repair everything that has a second copy or, if you accept that, drop what is lost; and name the damage that
+        /// is left
+        #[command(after_help = REPAIR_HELP)]
+        Repair(check::RepairArgs) => check::run_repair,
+        /// Rename an object of a pool
+        Rename(names::RenameArgs) => names::run_rename,
+        /// Drop an object of a pool, and free its space
+        Drop(names::DropArgs) => names::run_drop,
+        /// Make a pool larger; nothing in it moves
+        Grow(grow::Args) => grow::run,
+        /// Copy a pool; the copy is a new pool with a new identity
+        #[command(after_help = COPY_HELP)]
+        Copy(copy::Args) => copy::run_copy,
+        /// Back a pool up; the backup is the same pool at this moment
+        #[command(after_help = BACKUP_HELP)]
+        Backup(copy::Args) => copy::run_backup,
     }
 }

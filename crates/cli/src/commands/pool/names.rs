@@ -1,12 +1,10 @@
 //! `lodestone pool rename` and `lodestone pool drop`: the named objects of a pool, of any kind.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use lodestone_store::{Force, Store};
 use serde::Serialize;
 
-use crate::output::{Output, exit};
+use crate::output::Output;
 use crate::size;
 
 use super::OpenArgs;
@@ -75,16 +73,15 @@ struct Dropped<'a> {
 }
 
 /// Renames an object.
-pub fn run_rename(args: &RenameArgs, output: &Output) -> Result<ExitCode> {
+pub fn run_rename(args: &RenameArgs, output: &Output) -> Result<()> {
     let store = Store::over(&args.open.open()?)?;
     store.rename(&args.name, &args.new_name)?;
     let renamed = Renamed { name: &args.name, new_name: &args.new_name };
-    output.result(&renamed, |renamed| format!("`{}` is called `{}` now", renamed.name, renamed.new_name))?;
-    Ok(exit::ok())
+    output.result(&renamed, |renamed| format!("`{}` is called `{}` now", renamed.name, renamed.new_name))
 }
 
 /// Drops an object.
-pub fn run_drop(args: &DropArgs, output: &Output) -> Result<ExitCode> {
+pub fn run_drop(args: &DropArgs, output: &Output) -> Result<()> {
     let store = Store::over(&args.open.open()?)?;
     let before = store.heap().usage().bytes_used;
     store.drop_object(&args.name, if args.force { Force::Yes } else { Force::No })?;
@@ -92,6 +89,5 @@ pub fn run_drop(args: &DropArgs, output: &Output) -> Result<ExitCode> {
     let dropped = Dropped { name: &args.name, freed_bytes };
     output.result(&dropped, |dropped| {
         format!("`{}` is gone; {} are free again", dropped.name, size::human(dropped.freed_bytes))
-    })?;
-    Ok(exit::ok())
+    })
 }

@@ -104,7 +104,7 @@ impl ReadArgs {
 }
 
 /// A pool, and the domain to open it in.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct OpenArgs {
     /// The pool file or device
     #[arg(value_name = "POOL")]
@@ -138,16 +138,7 @@ pub struct OpenArgs {
 impl OpenArgs {
     /// The pool at `path`, in the default domain.
     pub fn of(path: PathBuf) -> Self {
-        let domain = DomainChoice::Auto;
-        Self {
-            path,
-            domain,
-            parts: Vec::new(),
-            part_nodes: Vec::new(),
-            virtual_nodes: 0,
-            wait: WaitArgs::default(),
-            emulation: EmulationArgs::default(),
-        }
+        Self { path, ..Self::default() }
     }
 
     /// The options to open the pool with.

@@ -13,8 +13,6 @@
 //!
 //! Only real time is measured. Each column says whether it is an input, predicted or measured.
 
-use std::process::ExitCode;
-
 use anyhow::{Context, Result, ensure};
 use lodestone_baselines::agents::paper::{PAPER, Prediction, UnitCosts, predict};
 use lodestone_baselines::agents::profile::{Basis, unit_costs};
@@ -23,7 +21,7 @@ use lodestone_baselines::agents::{AccessKind, Setup, Way, Workload, virtual_time
 use lodestone_media::MediaProfile;
 use serde::Serialize;
 
-use lodestone_cli::output::{Output, exit, table};
+use lodestone_cli::output::{Output, table};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -138,7 +136,7 @@ const UNIT_BYTES: u64 = 256;
 const CLIENTS: [usize; 4] = [1, 2, 4, 8];
 
 /// Predicts, measures and prints.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     ensure!((2..=16).contains(&args.virtual_nodes), "--virtual-nodes {}: use 2 to 16 nodes", args.virtual_nodes);
     ensure!(args.operations > 0, "--operations 0: use at least 1");
     ensure!(args.bytes.iter().all(|bytes| (8..=1 << 20).contains(bytes)), "--bytes: use sizes from 8 to 1048576");
@@ -172,7 +170,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             counts.messages, counts.batches, counts.fences, counts.parks
         ));
     }
-    Ok(exit::ok())
+    Ok(())
 }
 
 /// Cost of one remote access of `kind` under `costs`.

@@ -12,15 +12,13 @@ mod ways;
 pub mod ycsb;
 pub mod ycsb_report;
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Subcommand;
 use comfy_table::Table;
 use lodestone_workload::result::BenchResult;
 
-use lodestone_cli::output::{Output, table};
+use lodestone_cli::output::table;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -39,43 +37,38 @@ Examples:
 
 Every figure comes with its domain, medium, durability, instructions and seed.";
 
-/// Arguments of `lodestone bench`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
-pub struct Args {
-    #[command(subcommand)]
-    command: BenchCommand,
+lodestone_cli::subcommands! {
+    /// The commands of `lodestone bench`.
+    #[command(after_help = AFTER_HELP)]
+    pub enum BenchCommand {
+        /// Run the workloads A to F of YCSB on a map in a new pool
+        Ycsb(ycsb::Args) => ycsb::run,
+        /// Run TPC-C on a database, and check its twelve consistency conditions
+        Tpcc(oltp::TpcCArgs) => oltp::run_tpcc,
+        /// Run TPC-B on a database, and check its sums
+        Tpcb(oltp::TpcBArgs) => oltp::run_tpcb,
+        /// Run SmallBank on a database, and check its sum
+        Smallbank(oltp::SmallBankArgs) => oltp::run_smallbank,
+        /// Measure how long a database takes to open after a crash, by the bytes of its logs and of its pages
+        Recovery(recovery::Args) => recovery::run,
+        /// Run one structure on several transactional memories: Lodestone's, log-based ones, plain DRAM
+        Stm(stm::Args) => stm::run,
+        /// Run one mix of operations on several indexes: Lodestone's, and plain ones in DRAM
+        Index(index::Args) => index::run,
+        /// Load an index for `bench index --open`, and change it until standard input ends
+        #[command(hide = true)]
+        IndexLoad(index::LoadArgs) => index::run_load,
+        /// Compare remote access with I/O agents: the estimates of the paper and of the profile, and measurements
+        Agents(agents::Args) => agents::run,
+        /// Compare persist, stream and durable with the bare instructions and system calls
+        Substrate(substrate::Args) => substrate::run,
+    }
 }
 
-#[derive(Debug, Subcommand)]
-enum BenchCommand {
-    /// Run the workloads A to F of YCSB on a map in a new pool
-    Ycsb(ycsb::Args),
-    /// Run TPC-C on a database, and check its twelve consistency conditions
-    Tpcc(oltp::TpcCArgs),
-    /// Run TPC-B on a database, and check its sums
-    Tpcb(oltp::TpcBArgs),
-    /// Run SmallBank on a database, and check its sum
-    Smallbank(oltp::SmallBankArgs),
-    /// Measure how long a database takes to open after a crash, by the bytes of its logs and of its pages
-    Recovery(recovery::Args),
-    /// Run one structure on several transactional memories: Lodestone's, log-based ones, plain DRAM
-    Stm(stm::Args),
-    /// Run one mix of operations on several indexes: Lodestone's, and plain ones in DRAM
-    Index(index::Args),
-    /// Load an index for `bench index --open`, and change it until standard input ends
-    #[command(hide = true)]
-    IndexLoad(index::LoadArgs),
-    /// Compare remote access with I/O agents: the estimates of the paper and of the profile, and measurements
-    Agents(agents::Args),
-    /// Compare persist, stream and durable with the bare instructions and system calls
-    Substrate(substrate::Args),
-}
-
-impl Args {
+impl BenchCommand {
     /// Whether another command started this one to end it.
     pub fn is_worker(&self) -> bool {
-        matches!(self.command, BenchCommand::IndexLoad(_))
+        matches!(self, Self::IndexLoad(_))
     }
 }
 
@@ -101,20 +94,4 @@ fn results_table<'r>(columns: &[(&str, &str)], results: impl IntoIterator<Item =
 fn duration(seconds: f64, name: &str) -> Result<Duration> {
     let found = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= SECONDS_MAX);
     found.with_context(|| format!("{name} needs a number of seconds, from 0 to {SECONDS_MAX} (a year)"))
-}
-
-/// Runs the command.
-pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
-    match args.command {
-        BenchCommand::Ycsb(args) => ycsb::run(&args, output),
-        BenchCommand::Tpcc(args) => oltp::run_tpcc(&args, output),
-        BenchCommand::Tpcb(args) => oltp::run_tpcb(&args, output),
-        BenchCommand::Smallbank(args) => oltp::run_smallbank(&args, output),
-        BenchCommand::Recovery(args) => recovery::run(&args, output),
-        BenchCommand::Stm(args) => stm::run(&args, output),
-        BenchCommand::Index(args) => index::run(&args, output),
-        BenchCommand::IndexLoad(args) => index::run_load(&args).map(|()| lodestone_cli::output::exit::ok()),
-        BenchCommand::Agents(args) => agents::run(&args, output),
-        BenchCommand::Substrate(args) => substrate::run(&args, output),
-    }
 }

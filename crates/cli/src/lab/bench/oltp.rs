@@ -9,8 +9,6 @@
 //!
 //! With several ways the first one is compared with each other one at the end.
 
-use std::process::ExitCode;
-
 use anyhow::{Context, Result, ensure};
 use lodestone_engine::{Database, DatabaseOptions, Durability};
 use lodestone_engine_bench::tables::DatabaseTables;
@@ -27,7 +25,7 @@ use lodestone_workload::race::{Length, Moment, Plan};
 use lodestone_workload::result::{BenchResult, human_figure, human_ns, rounded};
 
 use lodestone_cli::interrupt;
-use lodestone_cli::output::{Output, ProgressUnit, exit, table};
+use lodestone_cli::output::{Output, ProgressUnit, table};
 use lodestone_cli::size;
 
 use super::place::{self, Place};
@@ -197,18 +195,18 @@ enum EngineKind {
 }
 
 /// Runs `lodestone bench tpcc`.
-pub fn run_tpcc(args: &TpcCArgs, output: &Output) -> Result<ExitCode> {
+pub fn run_tpcc(args: &TpcCArgs, output: &Output) -> Result<()> {
     let TpcCArgs { warehouses, items, customers, .. } = *args;
     args.common.run(&TpcC { warehouses, items, customers }, output)
 }
 
 /// Runs `lodestone bench tpcb`.
-pub fn run_tpcb(args: &TpcBArgs, output: &Output) -> Result<ExitCode> {
+pub fn run_tpcb(args: &TpcBArgs, output: &Output) -> Result<()> {
     args.common.run(&TpcB { branches: args.branches, accounts_per_branch: args.accounts }, output)
 }
 
 /// Runs `lodestone bench smallbank`.
-pub fn run_smallbank(args: &SmallBankArgs, output: &Output) -> Result<ExitCode> {
+pub fn run_smallbank(args: &SmallBankArgs, output: &Output) -> Result<()> {
     let bank = SmallBank::new(args.customers);
     args.common.run(&SmallBank { hot: args.hot.unwrap_or(bank.hot), ..bank }, output)
 }
@@ -229,7 +227,7 @@ struct Run<'w> {
 }
 
 impl Common {
-    fn run<L: Workload>(&self, workload: &L, output: &Output) -> Result<ExitCode> {
+    fn run<L: Workload>(&self, workload: &L, output: &Output) -> Result<()> {
         let place = self.place.or_memory();
         let ways = self.chosen_ways()?;
         if !output.is_json() && self.engine == EngineKind::Db {
@@ -253,7 +251,7 @@ impl Common {
                 shown.iter().try_for_each(|line| output.json(line))?;
                 comparisons.iter().try_for_each(|line| output.json(line))?;
             }
-            return Ok(exit::ok());
+            return Ok(());
         }
         let columns = if is_compared { &COMPARED[..] } else { &COLUMNS };
         output.line(&results_table(columns, &shown).to_string())?;
@@ -264,8 +262,7 @@ impl Common {
                 ways::text(&comparisons)
             ))?;
         }
-        output.line(&format!("seed {}; all rules hold", self.seed))?;
-        Ok(exit::ok())
+        output.line(&format!("seed {}; all rules hold", self.seed))
     }
 
     /// The ways of this run: those asked for, or the one that `--durability` means.

@@ -8,7 +8,6 @@
 //!
 //! The pool stays mapped between, so neither time has page faults of the pool's file.
 
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,7 @@ use lodestone_workload::result::{human_figure, rounded};
 use serde::Serialize;
 
 use lodestone_cli::interrupt;
-use lodestone_cli::output::{Output, exit, properties};
+use lodestone_cli::output::{Output, properties};
 
 use super::place::Place;
 
@@ -85,15 +84,14 @@ struct Figures {
 }
 
 /// Runs `lodestone bench recovery`.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let place = args.place.or_memory();
     if !output.is_json() {
         output.line(&place.origin()?.to_string())?;
     }
     interrupt::so_far("nothing was measured yet");
     let figures = args.measure(&place, output)?;
-    output.result(&figures, text)?;
-    Ok(exit::ok())
+    output.result(&figures, text)
 }
 
 impl Args {

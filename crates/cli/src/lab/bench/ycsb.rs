@@ -6,7 +6,6 @@
 //! 3. the operations run. Each is timed, and the primitives themselves count the events.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -27,7 +26,7 @@ use lodestone_workload::ycsb::{Outcome, Progress, Runner, Spec, Workload};
 
 use lodestone_cli::interrupt;
 use lodestone_cli::new_file;
-use lodestone_cli::output::{Output, ProgressUnit, exit};
+use lodestone_cli::output::{Output, ProgressUnit};
 use lodestone_cli::size;
 
 use super::engine::MapEngine;
@@ -167,7 +166,7 @@ pub struct Measured {
 }
 
 /// Runs the benchmark.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     if let Some(path) = &args.html {
         new_file::verify_page(path)?;
     }
@@ -190,7 +189,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         new_file::write_page(path, &ycsb_report::page(&all).to_html())?;
         output.note(&format!("the page is {}", path.display()));
     }
-    Ok(exit::ok())
+    Ok(())
 }
 
 impl Args {

@@ -4,7 +4,6 @@
 //! Here the history is random: the content of an index, the changes that produced it, and the few operations during
 //! which power fails.
 
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -12,7 +11,7 @@ use lodestone_crash::{Config, Failure, Profile, run_target};
 use lodestone_proof::index::{PROGRAM_KINDS, program, program_name};
 use serde::Serialize;
 
-use lodestone_cli::output::{Output, ProgressUnit, exit};
+use lodestone_cli::output::{Output, ProgressUnit};
 
 use super::run::print_violation;
 
@@ -92,7 +91,7 @@ struct Fuzzed {
 }
 
 /// Explores program after program.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     if args.planted.is_some() && !cfg!(feature = "planted-bugs") {
         bail!(
             "--planted needs a build with the feature: cargo run -p lodestone-cli --bin lodestone-lab --features planted-bugs -- ..."
@@ -132,7 +131,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             )
         })?;
     }
-    Ok(exit::holds(violations == 0))
+    Ok(violations == 0)
 }
 
 fn begun(args: &Args, kind: &'static str, profile: Profile) -> Fuzzed {

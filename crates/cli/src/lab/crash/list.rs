@@ -1,11 +1,9 @@
 //! `lodestone crash list`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use serde::Serialize;
 
-use lodestone_cli::output::{Output, exit, table};
+use lodestone_cli::output::{Output, table};
 
 use super::select::targets;
 
@@ -27,7 +25,7 @@ struct Listed {
 }
 
 /// Prints the targets and their scripts.
-pub fn run(_args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(_args: &Args, output: &Output) -> Result<()> {
     let mut rows = table(&["target", "operations", "script"]);
     for target in targets() {
         let script: Vec<_> = (0..target.script_len()).map(|op| target.op_text(op)).collect();
@@ -41,7 +39,7 @@ pub fn run(_args: &Args, output: &Output) -> Result<ExitCode> {
     if !output.is_json() {
         output.line(&rows.to_string())?;
     }
-    Ok(exit::ok())
+    Ok(())
 }
 
 /// The first operations of a script.

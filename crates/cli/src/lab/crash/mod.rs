@@ -7,13 +7,6 @@ mod replay;
 mod run;
 mod select;
 
-use std::process::ExitCode;
-
-use anyhow::Result;
-use clap::Subcommand;
-
-use lodestone_cli::output::Output;
-
 pub use select::{Floor, floors};
 
 const AFTER_HELP: &str = "\
@@ -25,35 +18,19 @@ Examples:
   lodestone crash mutants --all --json
   lodestone crash replay 'pool-roots~adr~0.2~-~-~k41.1080=0'";
 
-/// Arguments of `lodestone crash`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
-pub struct Args {
-    #[command(subcommand)]
-    command: CrashCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum CrashCommand {
-    /// List the targets that can be explored
-    List(list::Args),
-    /// Explore: crash at every point, recover, judge
-    Run(run::Args),
-    /// Explore random programs: histories that no target foresees
-    Fuzz(fuzz::Args),
-    /// Audit: remove or move every flush and fence, one at a time, and see whether a check notices
-    Mutants(mutants::Args),
-    /// Show one violation again, line by line
-    Replay(replay::Args),
-}
-
-/// Runs the command.
-pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
-    match args.command {
-        CrashCommand::List(args) => list::run(&args, output),
-        CrashCommand::Run(args) => run::run(&args, output),
-        CrashCommand::Fuzz(args) => fuzz::run(&args, output),
-        CrashCommand::Mutants(args) => mutants::run(&args, output),
-        CrashCommand::Replay(args) => replay::run(&args, output),
+lodestone_cli::subcommands! {
+    /// The commands of `lodestone crash`.
+    #[command(after_help = AFTER_HELP)]
+    pub enum CrashCommand {
+        /// List the targets that can be explored
+        List(list::Args) => list::run,
+        /// Explore: crash at every point, recover, judge
+        Run(run::Args) => run::run,
+        /// Explore random programs: histories that no target foresees
+        Fuzz(fuzz::Args) => fuzz::run,
+        /// Audit: remove or move every flush and fence, one at a time, and see whether a check notices
+        Mutants(mutants::Args) => mutants::run,
+        /// Show one violation again, line by line
+        Replay(replay::Args) => replay::run,
     }
 }

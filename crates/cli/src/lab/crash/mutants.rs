@@ -1,12 +1,10 @@
 //! `lodestone crash mutants`.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use lodestone_crash::{AuditReport, MutantFate, audit_target, calls_nobody_audits};
 use serde::Serialize;
 
-use lodestone_cli::output::{Output, ProgressUnit, exit};
+use lodestone_cli::output::{Output, ProgressUnit};
 
 use super::select::{ConfigArgs, TargetArgs};
 
@@ -51,7 +49,7 @@ struct MutantLine<'a> {
 }
 
 /// Audits.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let targets = args.targets.select()?;
     let configs = args.config.configs()?;
     let mut clean = true;
@@ -92,7 +90,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         let verdict = if clean { "nothing survived" } else { "SURVIVORS" };
         output.line(&format!("{killed} of {mutants} mutants killed, {redundant} redundant: {verdict}"))?;
     }
-    Ok(exit::holds(clean))
+    Ok(clean)
 }
 
 fn print(report: &AuditReport, output: &Output) -> Result<()> {

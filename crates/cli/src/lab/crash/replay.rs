@@ -1,10 +1,8 @@
 //! `lodestone crash replay`.
 
-use std::process::ExitCode;
-
 use anyhow::{Result, anyhow};
 
-use lodestone_cli::output::{Output, exit};
+use lodestone_cli::output::Output;
 
 use super::select::targets;
 
@@ -26,11 +24,11 @@ pub struct Args {
 }
 
 /// Replays the violation of the token.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let mut targets = targets();
     // The name of a random program is enough to make it again.
     targets.extend(args.token.split('~').next().and_then(lodestone_proof::index::program));
     let report = lodestone_crash::replay(&args.token, &targets).map_err(|failure| anyhow!("{failure}"))?;
     output.result(&report, ToString::to_string)?;
-    Ok(exit::holds(report.violation.is_none()))
+    Ok(report.violation.is_none())
 }

@@ -1,6 +1,5 @@
 //! `lodestone crash run`.
 
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -8,7 +7,7 @@ use lodestone_crash::{Config, Mode, Profile, Report, Target, Violation, run_targ
 use serde::Serialize;
 
 use lodestone_cli::interrupt;
-use lodestone_cli::output::{Output, ProgressUnit, exit};
+use lodestone_cli::output::{Output, ProgressUnit};
 
 use super::select::{ConfigArgs, TargetArgs};
 
@@ -89,7 +88,7 @@ struct Summary {
 }
 
 /// Explores.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let targets = args.targets.select()?;
     let configs = args.config.configs()?;
     let started = Instant::now();
@@ -116,7 +115,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     }
     all.seconds = started.elapsed().as_secs_f64();
     output.result(&all, |all| all.text(args.config.is_sample()))?;
-    Ok(exit::holds(all.violations == 0))
+    Ok(all.violations == 0)
 }
 
 impl Summary {

@@ -20,7 +20,6 @@ mod serve;
 mod story;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -35,7 +34,7 @@ use lodestone_cli::emulation::{self, EmulationArgs, Profile};
 use lodestone_cli::import::Summary;
 use lodestone_cli::interrupt::{self, TempFolder};
 use lodestone_cli::new_file;
-use lodestone_cli::output::{Output, exit};
+use lodestone_cli::output::Output;
 use lodestone_cli::size;
 
 use broken::Caught;
@@ -112,7 +111,7 @@ pub struct Findings {
 }
 
 /// Runs all steps.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let started = Instant::now();
     if let Some(path) = &args.report {
         // Before minutes of work that would have no page.
@@ -248,7 +247,7 @@ fn write_page(args: &Args, findings: &Findings) -> Result<PathBuf> {
     Ok(elsewhere)
 }
 
-fn end(story: &Story<'_>, report: &Path, seconds: f64) -> Result<ExitCode> {
+fn end(story: &Story<'_>, report: &Path, seconds: f64) -> Result<bool> {
     let failed = story.expectations().iter().filter(|expectation| !expectation.holds).count();
     story.data(&serde_json::json!({
         "event": "end", "expectations": story.expectations().len(), "failed": failed,
@@ -263,5 +262,5 @@ fn end(story: &Story<'_>, report: &Path, seconds: f64) -> Result<ExitCode> {
             format!("\n{failed} of {count} expectations FAILED; the lines marked FAILED above say which.")
         })?;
     }
-    Ok(exit::holds(story.holds()))
+    Ok(story.holds())
 }

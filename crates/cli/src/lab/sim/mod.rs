@@ -2,13 +2,6 @@
 
 mod stm;
 
-use std::process::ExitCode;
-
-use anyhow::Result;
-use clap::Subcommand;
-
-use lodestone_cli::output::Output;
-
 const AFTER_HELP: &str = "\
 Examples:
   lodestone sim stm --structure hash --updates 80 --path /dev/shm \\
@@ -17,23 +10,11 @@ Examples:
 
 A model's figures are not measurements: its assumptions, and its error where it can be measured, are printed with them.";
 
-/// Arguments of `lodestone sim`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
-pub struct Args {
-    #[command(subcommand)]
-    command: SimCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum SimCommand {
-    /// Play recorded transactions on 1 to 64 simulated threads of a machine with two nodes
-    Stm(stm::Args),
-}
-
-/// Runs the command.
-pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
-    match args.command {
-        SimCommand::Stm(args) => stm::run(&args, output),
+lodestone_cli::subcommands! {
+    /// The commands of `lodestone sim`.
+    #[command(after_help = AFTER_HELP)]
+    pub enum SimCommand {
+        /// Play recorded transactions on 1 to 64 simulated threads of a machine with two nodes
+        Stm(stm::Args) => stm::run,
     }
 }

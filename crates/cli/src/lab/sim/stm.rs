@@ -7,7 +7,6 @@
 //!    time, so that a busy machine does not count. The difference is the error.
 //! 3. The model with the other machine's costs predicts every clock on every number of threads.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -31,7 +30,7 @@ use serde::Serialize;
 
 use crate::bench::place::{Origin, Place};
 use crate::bench::stm::{Structure, mode};
-use lodestone_cli::output::{Output, exit, table};
+use lodestone_cli::output::{Output, table};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -157,7 +156,7 @@ struct Found {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     let machine = Machine::optane();
     if let Some(threads) = args.threads.iter().find(|&&threads| threads == 0 || threads > machine.threads_max()) {
         bail!("{threads} threads: the machine of the model runs 1 to {}", machine.threads_max());
@@ -179,7 +178,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         Structure::BTree => on(args, &machine, BTree),
     }?;
     print(args, &machine, &found, output)?;
-    Ok(exit::ok())
+    Ok(())
 }
 
 fn on<S: Map>(args: &Args, machine: &Machine, map: S) -> Result<Found> {

@@ -13,7 +13,7 @@
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdout, ExitCode};
+use std::process::ChildStdout;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use lodestone_cli::commands::pool::domain;
 use lodestone_cli::interrupt::TempFolder;
-use lodestone_cli::output::{Output, ProgressUnit, exit};
+use lodestone_cli::output::{Output, ProgressUnit};
 
 use super::bank_worker::{Bank, CENTS_AT_START, Transfer};
 use super::kill;
@@ -108,7 +108,7 @@ impl ReportLine for Line {
 }
 
 /// The result of the loop.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Killed {
     kills: u64,
     kills_during_open: u64,
@@ -141,7 +141,7 @@ struct Judge<'a> {
 }
 
 /// Kills and judges.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let folder = TempFolder::new()?;
     let path = args.pool.clone().unwrap_or_else(|| folder.path().join("bank.pool"));
     ensure!(!path.exists(), "{}: exists; the kill test needs a pool of its own", path.display());
@@ -184,26 +184,18 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             killed.seconds
         )
     })?;
-    Ok(exit::holds(killed.wrong.is_empty()))
+    Ok(killed.wrong.is_empty())
 }
 
 impl<'a> Judge<'a> {
     fn new(args: &'a Args, path: &'a Path) -> Result<Self> {
         let (threads, accounts) = (usize::try_from(args.threads)?, usize::try_from(args.accounts)?);
         let killed = Killed {
-            kills: 0,
-            kills_during_open: 0,
-            transfers: 0,
-            acked: 0,
-            sums_plain: 0,
-            sums_snapshot: 0,
-            wrong: Vec::new(),
-            reopen_ms_max: 0.0,
             accounts: args.accounts,
             threads: args.threads,
             domain: args.domain.clone(),
             seed: args.seed,
-            seconds: 0.0,
+            ..Killed::default()
         };
         let (acked, counts) = (vec![0; threads], vec![0; threads]);
         Ok(Self { args, path, acked, counts, accounts: vec![CENTS_AT_START; accounts], objects: None, killed })

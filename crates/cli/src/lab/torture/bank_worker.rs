@@ -9,9 +9,7 @@
 //! 4. Two readers add up all accounts all the time, one in plain transactions, one in snapshots. A wrong sum ends the
 //!    process with an error.
 
-use std::io::Write;
 use std::ops::ControlFlow;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Result, bail};
@@ -21,7 +19,9 @@ use lodestone_stm::{Stm, Tx, TxResult};
 use lodestone_workload::random::mix64;
 
 use lodestone_cli::commands::pool::OpenArgs;
-use lodestone_cli::output::{Output, exit, stdout_error};
+use lodestone_cli::output::Output;
+
+use super::report::say;
 
 /// The content of each account at the beginning, in cents.
 pub const CENTS_AT_START: i64 = 10_000;
@@ -125,14 +125,8 @@ impl Bank {
     }
 }
 
-/// Prints one line by one call.
-fn say(line: &str) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).map_err(stdout_error)
-}
-
 /// Transfers until it is done, or killed.
-pub fn run(args: &Args, _output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, _output: &Output) -> Result<()> {
     let options = PoolOptions { size_bytes: POOL_BYTES, journal_bytes: JOURNAL_BYTES, ..args.open.options()? };
     let pool = Pool::open_or_create(&args.open.path, &options)?;
     let bank = Bank::open(&pool, args.threads, args.accounts)?;
@@ -150,7 +144,7 @@ pub fn run(args: &Args, _output: &Output) -> Result<ExitCode> {
             .chain(readers.into_iter().map(|reader| reader.join()))
             .try_for_each(|outcome| outcome.unwrap_or_else(|_| bail!("a thread of the bank panicked")))
     })?;
-    Ok(exit::ok())
+    Ok(())
 }
 
 fn transfers(args: &Args, bank: &Bank, thread: u64, left: &AtomicU64) -> Result<()> {

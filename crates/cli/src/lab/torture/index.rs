@@ -7,11 +7,11 @@
 //! 3. the index verifies its own structure, and the heap finds no block without an owner.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use lodestone_index::Durability;
+use lodestone_index_bench::key::KeysOf;
 use lodestone_index_bench::kinds::{BenchIndex, Visitor};
 use lodestone_pmem::{Pool, PoolOptions};
 use lodestone_store::Store;
@@ -22,9 +22,9 @@ use serde::Serialize;
 
 use lodestone_cli::commands::pool::domain;
 use lodestone_cli::interrupt::TempFolder;
-use lodestone_cli::output::{Output, ProgressUnit, exit};
+use lodestone_cli::output::{Output, ProgressUnit};
 
-use super::index_worker::{KeysOf, LoadArgs, ROOT, read_all};
+use super::index_worker::{LoadArgs, ROOT, read_all};
 use super::kill::{milliseconds, moment};
 use super::life;
 use super::report::{self, Line};
@@ -67,7 +67,7 @@ pub struct Args {
 }
 
 /// The result of the loop.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Killed {
     index: String,
     key: String,
@@ -95,20 +95,11 @@ impl Killed {
         Self {
             index: load.index.to_string(),
             key: load.key.to_string(),
-            kills: 0,
-            kills_during_open: 0,
-            acked: 0,
-            tally: Tally::default(),
-            uncertain_applied: 0,
-            wrong: Vec::new(),
-            reopen_ms_max: 0.0,
-            records_at_end: 0,
             writers: load.writers,
             readers: load.readers,
             domain: domain.clone(),
-            promise: String::new(),
             seed: load.seed,
-            seconds: 0.0,
+            ..Self::default()
         }
     }
 
@@ -118,7 +109,7 @@ impl Killed {
 }
 
 /// Kills and judges.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let folder = TempFolder::new()?;
     let path = args.pool.clone().unwrap_or_else(|| folder.path().join("torture.pool"));
     ensure!(!path.exists(), "{}: exists; the kill test needs a pool of its own", path.display());
@@ -146,7 +137,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             killed.seconds
         )
     })?;
-    Ok(exit::holds(killed.holds()))
+    Ok(killed.holds())
 }
 
 fn rounds(args: &Args, path: &Path, output: &Output, each: &mut dyn FnMut()) -> Result<Killed> {

@@ -10,13 +10,11 @@
 //! The value of a record is the version that wrote it: the boot number in the upper half, a count in the lower half.
 
 use std::borrow::Borrow;
-use std::io::Write;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
-use lodestone_index::{CacheMode, Durability, IndexKey, Swap};
-use lodestone_index_bench::key::{KeyMaker, KeyShape, StringKeys, WordKeys};
+use lodestone_index::{CacheMode, Durability, Swap};
+use lodestone_index_bench::key::{KeyMaker, KeyShape, KeysOf};
 use lodestone_index_bench::kinds::{BenchIndex, Competitor, Setup, Visitor, visit, visit_strings};
 use lodestone_pmem::{Pool, PoolOptions};
 use lodestone_store::Store;
@@ -24,9 +22,9 @@ use lodestone_workload::kv::WriteKind;
 use lodestone_workload::random::Random;
 
 use lodestone_cli::commands::pool::OpenArgs;
-use lodestone_cli::output::{Output, exit, stdout_error};
+use lodestone_cli::output::Output;
 
-use super::report::{Event, Line};
+use super::report::{Event, Line, say};
 
 /// Name of the index under torture.
 pub const ROOT: &str = "torture";
@@ -109,36 +107,14 @@ impl LoadArgs {
     }
 }
 
-/// The key maker for a kind of key.
-pub trait KeysOf: IndexKey {
-    /// The type of the maker.
-    type Maker: KeyMaker<Key = Self>;
-    /// The maker of keys of this shape.
-    fn maker(shape: KeyShape) -> Self::Maker;
-}
-
-impl KeysOf for u64 {
-    type Maker = WordKeys;
-    fn maker(_: KeyShape) -> WordKeys {
-        WordKeys::default()
-    }
-}
-
-impl KeysOf for [u8] {
-    type Maker = StringKeys;
-    fn maker(shape: KeyShape) -> StringKeys {
-        StringKeys::new(if let KeyShape::Bytes(bytes) = shape { bytes } else { 8 })
-    }
-}
-
 /// Works until it is done, or killed.
-pub fn run(args: &Args, _output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, _output: &Output) -> Result<()> {
     let options = PoolOptions { size_bytes: POOL_BYTES, journal_bytes: JOURNAL_BYTES, ..args.open.options()? };
     let pool = Pool::open_or_create(&args.open.path, &options)?;
     lodestone_cli::emulation::place(&pool);
     let store = Store::over(&pool)?;
     args.load.with_index(Work { args, store: &store })?;
-    Ok(exit::ok())
+    Ok(())
 }
 
 struct Work<'a> {
@@ -178,11 +154,6 @@ impl<K: KeysOf + ?Sized> Visitor<K> for Work<'_> {
         })?;
         Ok(())
     }
-}
-
-fn say(line: Line) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(line.text().as_bytes()).and_then(|()| stdout.flush()).map_err(stdout_error)
 }
 
 /// A wrong answer kills the whole process at once, so that the loop notices it.
@@ -234,7 +205,7 @@ impl<'a, K: KeysOf + ?Sized, I: BenchIndex<Key = K>> Writer<'a, I, K::Maker> {
         let version = self.versions.fetch_add(1, Ordering::Relaxed);
         let choice = self.random.below(8);
         let kind = if held.is_some() && choice < 3 { WriteKind::Remove } else { WriteKind::Put };
-        say(Line { event: Event::Start(kind), record, version })?;
+        say(&Line { event: Event::Start(kind), record, version }.text())?;
         let (index, key) = (self.index, self.keys.key(record));
         let found = match (kind, held) {
             (WriteKind::Remove, _) => index.remove(key)?,
@@ -253,7 +224,7 @@ impl<'a, K: KeysOf + ?Sized, I: BenchIndex<Key = K>> Writer<'a, I, K::Maker> {
         };
         demand(found == held, || format!("record {record} holds {held:x?}, a {kind:?} found {found:x?}"));
         self.held[place as usize] = (kind == WriteKind::Put).then_some(version);
-        say(Line { event: Event::Ack(kind), record, version })
+        say(&Line { event: Event::Ack(kind), record, version }.text())
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdout, ExitCode};
+use std::process::ChildStdout;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -22,7 +22,7 @@ use serde::Serialize;
 use lodestone_cli::commands::pool::domain;
 use lodestone_cli::emulation::{self, EmulationArgs};
 use lodestone_cli::interrupt::TempFolder;
-use lodestone_cli::output::{Output, ProgressUnit, exit};
+use lodestone_cli::output::{Output, ProgressUnit};
 
 use super::life::{self, Moment, ReportLine};
 use super::report::{self, Event, Line};
@@ -70,7 +70,7 @@ pub struct Args {
 }
 
 /// The result of the loop.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub struct Killed {
     pub kills: u64,
     pub kills_during_open: u64,
@@ -107,7 +107,7 @@ pub struct Round {
 }
 
 /// Kills and judges.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let folder = TempFolder::new()?;
     let path = args.pool.clone().unwrap_or_else(|| folder.path().join("torture.pool"));
     let bar = output.progress(Some(args.kills), ProgressUnit::Steps).with_prefix("kill");
@@ -133,7 +133,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             killed.seconds
         )
     })?;
-    Ok(exit::holds(killed.tally.is_clean()))
+    Ok(killed.tally.is_clean())
 }
 
 /// Kills and judges on the pool at `path`, which must not exist. `each` is called after every kill. Ends early when a
@@ -143,19 +143,8 @@ pub fn rounds(args: &Args, path: &Path, output: &Output, each: &mut dyn FnMut(&R
     ensure!(!path.exists(), "{}: exists; the kill test needs a pool of its own", path.display());
     let mut history = History::new(report::codec()?);
     let mut random = Random::for_stream(args.seed, u64::MAX);
-    let mut killed = Killed {
-        kills: 0,
-        kills_during_open: 0,
-        acked: 0,
-        tally: Tally::default(),
-        uncertain_applied: 0,
-        domain: args.domain.clone(),
-        promise: String::new(),
-        medium: None,
-        threads: args.threads,
-        seed: args.seed,
-        seconds: 0.0,
-    };
+    let Args { domain, threads, seed, .. } = args;
+    let mut killed = Killed { domain: domain.clone(), threads: *threads, seed: *seed, ..Killed::default() };
     for kill in 0..args.kills {
         let (acked_before, born) = (history.acknowledgements(), Instant::now());
         let lines = one_life(args, path, kill, &mut random)?;
@@ -188,6 +177,7 @@ pub fn rounds(args: &Args, path: &Path, output: &Output, each: &mut dyn FnMut(&R
     Ok(killed)
 }
 
+/// Milliseconds since then, to the microsecond.
 pub fn milliseconds(since: Instant) -> f64 {
     (since.elapsed().as_secs_f64() * 1e6).round() / 1e3
 }

@@ -19,13 +19,6 @@ mod writer;
 
 pub use life::own_binary;
 
-use std::process::ExitCode;
-
-use anyhow::Result;
-use clap::Subcommand;
-
-use lodestone_cli::output::Output;
-
 const AFTER_HELP: &str = "\
 Examples:
   lodestone torture kill --kills 1000 --domain block
@@ -34,49 +27,31 @@ Examples:
   lodestone torture writer a.pool --seed 7 > acks & sleep 1; kill -KILL $!; \\
     lodestone torture verify a.pool acks";
 
-/// Arguments of `lodestone torture`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
-pub struct Args {
-    #[command(subcommand)]
-    command: TortureCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum TortureCommand {
-    /// Write, and report started and durable writes
-    Writer(writer::Args),
-    /// Judge a pool against a writer's report
-    Verify(verify::Args),
-    /// Kill writers in a loop and judge the pools they leave
-    Kill(kill::Args),
-    /// Kill writers and readers of an index in a loop, and judge the pools they leave
-    Index(index::Args),
-    /// Change an index until killed, and report durable changes
-    IndexWorker(index_worker::Args),
-    /// Kill a bank in a loop: the sum stays, and no acknowledged transfer is lost
-    Bank(bank::Args),
-    /// Transfer money until done or killed, and report durable transfers
-    BankWorker(bank_worker::Args),
-}
-
-impl Args {
-    /// Whether another command started this one to kill it.
-    pub fn is_worker(&self) -> bool {
-        use TortureCommand::{BankWorker, IndexWorker, Writer};
-        matches!(self.command, Writer(_) | IndexWorker(_) | BankWorker(_))
+lodestone_cli::subcommands! {
+    /// The commands of `lodestone torture`.
+    #[command(after_help = AFTER_HELP)]
+    pub enum TortureCommand {
+        /// Write, and report started and durable writes
+        Writer(writer::Args) => writer::run,
+        /// Judge a pool against a writer's report
+        Verify(verify::Args) => verify::run,
+        /// Kill writers in a loop and judge the pools they leave
+        Kill(kill::Args) => kill::run,
+        /// Kill writers and readers of an index in a loop, and judge the pools they leave
+        Index(index::Args) => index::run,
+        /// Change an index until killed, and report durable changes
+        IndexWorker(index_worker::Args) => index_worker::run,
+        /// Kill a bank in a loop: the sum stays, and no acknowledged transfer is lost
+        Bank(bank::Args) => bank::run,
+        /// Transfer money until done or killed, and report durable transfers
+        BankWorker(bank_worker::Args) => bank_worker::run,
     }
 }
 
-/// Runs the command.
-pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
-    match args.command {
-        TortureCommand::Writer(args) => writer::run(&args, output),
-        TortureCommand::Verify(args) => verify::run(&args, output),
-        TortureCommand::Kill(args) => kill::run(&args, output),
-        TortureCommand::Index(args) => index::run(&args, output),
-        TortureCommand::IndexWorker(args) => index_worker::run(&args, output),
-        TortureCommand::Bank(args) => bank::run(&args, output),
-        TortureCommand::BankWorker(args) => bank_worker::run(&args, output),
+impl TortureCommand {
+    /// Whether another command started this one to kill it.
+    pub fn is_worker(&self) -> bool {
+        use TortureCommand::{BankWorker, IndexWorker, Writer};
+        matches!(self, Writer(_) | IndexWorker(_) | BankWorker(_))
     }
 }

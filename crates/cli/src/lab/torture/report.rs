@@ -6,9 +6,10 @@
 //!
 //! Versions of a record grow: the boot number of the pool in the upper half, a count in the lower half.
 
-use std::io::BufRead;
+use std::io::{BufRead, Write};
 
 use anyhow::{Result, bail};
+use lodestone_cli::output::stdout_error;
 use lodestone_workload::keys::{KeyCodec, KeyOrder};
 use lodestone_workload::kv::{History, WriteKind};
 
@@ -91,6 +92,12 @@ pub fn read(mut source: impl BufRead, mut each: impl FnMut(Line) -> Result<()>) 
         text.clear();
     }
     Ok(())
+}
+
+/// Prints a line, with its end, by one call.
+pub fn say(line: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).map_err(stdout_error)
 }
 
 /// The keys of the records.

@@ -3,14 +3,13 @@
 use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use lodestone_workload::kv::History;
 use serde::Serialize;
 
 use lodestone_cli::commands::pool::OpenArgs;
-use lodestone_cli::output::{Output, exit};
+use lodestone_cli::output::Output;
 
 use super::report;
 use super::verdict::{self, Tally};
@@ -44,7 +43,7 @@ struct Verified {
 }
 
 /// Opens the pool (which recovers it) and judges.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let mut history = History::new(report::codec()?);
     let failed = || format!("{}: reading the report failed", args.report.display());
     let source = BufReader::new(File::open(&args.report).with_context(failed)?);
@@ -74,5 +73,5 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             verified.acked, verified.records, tally.lost, tally.torn, tally.other, verified.domain
         )
     })?;
-    Ok(exit::holds(verdict.holds()))
+    Ok(verdict.holds())
 }

@@ -6,9 +6,7 @@
 //!    durability.
 //! 3. *start* is printed before a write is passed to the map, *ack* when the map reported it durable.
 
-use std::io::Write;
 use std::ops::{Bound, ControlFlow};
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
@@ -21,9 +19,9 @@ use lodestone_workload::random::Random;
 use lodestone_workload::value;
 
 use lodestone_cli::commands::pool::OpenArgs;
-use lodestone_cli::output::{Output, exit, stdout_error};
+use lodestone_cli::output::Output;
 
-use super::report::{self, Event, Line};
+use super::report::{self, Event, Line, say};
 
 /// Name of the map under torture.
 pub const MAP: &str = "torture";
@@ -69,7 +67,7 @@ pub struct Args {
 }
 
 /// Writes until it is done, or killed.
-pub fn run(args: &Args, _output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, _output: &Output) -> Result<()> {
     let options = PoolOptions { size_bytes: POOL_BYTES, journal_bytes: JOURNAL_BYTES, ..args.open.options()? };
     let pool = Pool::open_or_create(&args.open.path, &options)?;
     let store = Store::over(&pool)?;
@@ -89,7 +87,7 @@ pub fn run(args: &Args, _output: &Output) -> Result<ExitCode> {
             .collect();
         threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| anyhow::bail!("a writer panicked")))
     })?;
-    Ok(exit::ok())
+    Ok(())
 }
 
 fn tell_what_is_there(map: &OrderedMap, codec: KeyCodec) -> Result<()> {
@@ -97,7 +95,7 @@ fn tell_what_is_there(map: &OrderedMap, codec: KeyCodec) -> Result<()> {
     map.scan(Bound::Unbounded, Bound::Unbounded, &mut |key, bytes| {
         let known = codec.decode(key).zip(value::verify(key, bytes).ok());
         result = match known {
-            Some((record, version)) => say(Line { event: Event::Have, record, version }),
+            Some((record, version)) => say(&Line { event: Event::Have, record, version }.text()),
             None => {
                 Err(anyhow::anyhow!("the pool holds a record that no torture writer wrote; give a pool of its own"))
             }
@@ -105,12 +103,6 @@ fn tell_what_is_there(map: &OrderedMap, codec: KeyCodec) -> Result<()> {
         if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
     result
-}
-
-/// Prints one line by one call.
-fn say(line: Line) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(line.text().as_bytes()).and_then(|()| stdout.flush()).map_err(stdout_error)
 }
 
 struct Writer<'a> {
@@ -163,14 +155,14 @@ impl<'a> Writer<'a> {
             let record = self.random.below(share) * self.threads + self.thread;
             let kind = if self.random.below(5) == 0 { WriteKind::Remove } else { WriteKind::Put };
             let version = self.versions.fetch_add(1, Ordering::Relaxed);
-            say(Line { event: Event::Start(kind), record, version })?;
+            say(&Line { event: Event::Start(kind), record, version }.text())?;
             self.apply(record, kind, version, burst > 1)?;
             acks.push(Line { event: Event::Ack(kind), record, version });
         }
         if burst > 1 {
             self.map.sync()?;
         }
-        acks.into_iter().try_for_each(say)
+        acks.into_iter().try_for_each(|ack| say(&ack.text()))
     }
 
     fn apply(&mut self, record: u64, kind: WriteKind, version: u64, relaxed: bool) -> Result<()> {

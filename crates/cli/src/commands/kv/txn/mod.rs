@@ -6,7 +6,6 @@ mod script;
 
 use std::io::Read;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use lodestone_collections::{Bytes, PmBTreeMap};
@@ -14,7 +13,7 @@ use lodestone_stm::{Error, Stm, Tx, TxResult};
 use serde::Serialize;
 
 use crate::bytes;
-use crate::output::{Output, exit};
+use crate::output::Output;
 
 use self::script::{Op, Step};
 use super::MapArgs;
@@ -88,7 +87,7 @@ struct Committed<'d> {
 }
 
 /// Runs the script as one transaction.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let (name, text) = read(&args.script)?;
     let steps = script::parse(&name, &text)?;
     let pool = args.map.open.open()?;
@@ -133,7 +132,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     } else {
         print(&steps, &done, output)?;
     }
-    Ok(exit::holds(committed.committed))
+    Ok(committed.committed)
 }
 
 /// The state of the changes when the transaction ended with `error`.

@@ -9,7 +9,6 @@ mod grids;
 mod page;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow, bail};
@@ -22,7 +21,7 @@ use lodestone_width::{nearest_f64, to_u64};
 use serde::Serialize;
 
 use crate::new_file;
-use crate::output::{Output, ProgressUnit, exit, properties, spare, table};
+use crate::output::{Output, ProgressUnit, properties, spare, table};
 use crate::size;
 
 use grids::Grid;
@@ -120,7 +119,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     if let Some(page) = &args.html {
         spare(page, &args.target.as_deref().into_iter().collect::<Vec<_>>())?;
         new_file::verify_page(page)?;
@@ -128,7 +127,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let probe = Probe::open(choice(args)?, options(args))?;
     if args.dry_run {
         output.result(&Planned::of(&probe), Planned::text)?;
-        return Ok(exit::ok());
+        return Ok(());
     }
     for note in probe.notes() {
         output.note(&format!("note: {note}"));
@@ -144,7 +143,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     } else {
         output.line(&text(&result, &verdict))?;
     }
-    Ok(exit::ok())
+    Ok(())
 }
 
 fn choice(args: &Args) -> Result<TargetChoice> {

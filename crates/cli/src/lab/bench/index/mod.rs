@@ -10,7 +10,6 @@ mod reopen;
 mod request;
 
 use std::collections::BTreeSet;
-use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::Result;
@@ -21,7 +20,7 @@ use lodestone_workload::mix::{Mix, ScanKeys};
 use lodestone_workload::result::{BenchResult, human_figure, human_ns};
 
 use lodestone_cli::interrupt;
-use lodestone_cli::output::{Output, exit, table};
+use lodestone_cli::output::{Output, table};
 
 use super::place::Place;
 use super::{results_table, so_far};
@@ -168,7 +167,7 @@ fn mixes(text: &str) -> Result<Mixes, String> {
 }
 
 /// Runs the benchmark.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<()> {
     if args.open {
         return run_open(args, output);
     }
@@ -187,11 +186,11 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     if !output.is_json() {
         output.line(&text(&results))?;
     }
-    Ok(exit::ok())
+    Ok(())
 }
 
 /// Opens each index after a clean end and after a kill.
-fn run_open(args: &Args, output: &Output) -> Result<ExitCode> {
+fn run_open(args: &Args, output: &Output) -> Result<()> {
     let mut shown =
         table(&["index", "after", "opening the index", "first answer", "first range", "warm", "full speed", "reads/s"]);
     for request in request::requests(args)? {
@@ -219,7 +218,7 @@ fn run_open(args: &Args, output: &Output) -> Result<ExitCode> {
             args.records, args.seed
         ))?;
     }
-    Ok(exit::ok())
+    Ok(())
 }
 
 const SPEED: [(&str, &str); 12] = [

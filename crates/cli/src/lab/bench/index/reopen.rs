@@ -13,8 +13,8 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use lodestone_index::{CacheMode, Durability, IndexKey};
-use lodestone_index_bench::key::{KeyMaker, KeyShape, StringKeys, WordKeys, belongs, value_of};
+use lodestone_index::{CacheMode, Durability};
+use lodestone_index_bench::key::{KeyMaker, KeyShape, KeysOf, belongs, value_of};
 use lodestone_index_bench::kinds::{BenchIndex, Competitor, Setup, Visitor, visit, visit_strings};
 use lodestone_index_bench::lodestone::{IndexTarget, ROOT};
 use lodestone_index_bench::runner::{LoadOrder, load};
@@ -26,6 +26,7 @@ use serde::Serialize;
 
 use super::IndexName;
 use super::request::{Request, load_average};
+use crate::torture::kill::milliseconds;
 use crate::torture::own_binary;
 use lodestone_cli::emulation;
 use lodestone_cli::interrupt::TempFolder;
@@ -64,10 +65,6 @@ pub struct Reopened {
     load_average: Option<f64>,
 }
 
-fn milliseconds(since: Instant) -> f64 {
-    (since.elapsed().as_secs_f64() * 1e6).round() / 1e3
-}
-
 /// Arguments of the hidden process that loads.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lodestone bench index-load --index hash --records 1000 --path a.pool \\
@@ -88,7 +85,7 @@ pub struct LoadArgs {
 }
 
 /// Loads an index, reports it, and changes the index until standard input ends.
-pub fn run_load(args: &LoadArgs) -> Result<()> {
+pub fn run_load(args: &LoadArgs, _output: &Output) -> Result<()> {
     let path = args.place.path.as_ref().context("the loader needs --path")?;
     let options = PoolOptions { size_bytes: args.size, domain: args.place.domain_choice()?, ..PoolOptions::default() };
     let pool = Pool::create(path, &options)?;
@@ -107,32 +104,12 @@ where
     }
 }
 
-/// The key maker for a type of keys.
-trait Keyed: IndexKey {
-    type Maker: KeyMaker<Key = Self>;
-    fn maker(shape: KeyShape) -> Self::Maker;
-}
-
-impl Keyed for u64 {
-    type Maker = WordKeys;
-    fn maker(_: KeyShape) -> WordKeys {
-        WordKeys::default()
-    }
-}
-
-impl Keyed for [u8] {
-    type Maker = StringKeys;
-    fn maker(shape: KeyShape) -> StringKeys {
-        StringKeys::new(if let KeyShape::Bytes(bytes) = shape { bytes } else { 8 })
-    }
-}
-
 struct Loader<'a> {
     store: &'a Store,
     args: &'a LoadArgs,
 }
 
-impl<K: Keyed + ?Sized> Visitor<K> for Loader<'_> {
+impl<K: KeysOf + ?Sized> Visitor<K> for Loader<'_> {
     type Out = Result<()>;
 
     fn visit<I: BenchIndex<Key = K>>(self, options: &I::Options) -> Result<()> {
@@ -225,7 +202,7 @@ struct Opening<'a> {
     found: &'a mut Option<Reopened>,
 }
 
-impl<K: Keyed + ?Sized> Visitor<K> for Opening<'_> {
+impl<K: KeysOf + ?Sized> Visitor<K> for Opening<'_> {
     type Out = Result<()>;
 
     fn visit<I: BenchIndex<Key = K>>(self, options: &I::Options) -> Result<()> {

@@ -11,7 +11,6 @@ mod device;
 mod instructions;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use lodestone_media::TimeMode;
@@ -20,7 +19,7 @@ use lodestone_workload::result::human_ns;
 use serde::Serialize;
 
 use lodestone_cli::emulation::{self, Profile};
-use lodestone_cli::output::{Output, exit, table};
+use lodestone_cli::output::{Output, table};
 
 use compare::Comparison;
 
@@ -98,7 +97,7 @@ struct Scratch {
 }
 
 /// Measures and judges.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let scratch = scratch(args.path.as_deref(), args.profile.as_ref())?;
     let (flush, stream) = scratch.memory.instructions();
     let instructions = format!("{flush:?} {stream:?}").to_lowercase();
@@ -142,7 +141,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             output.line(&rows(&device))?;
         }
     }
-    Ok(exit::holds(holds != Some(false) || !args.assert))
+    Ok(holds != Some(false) || !args.assert)
 }
 
 fn text(scratch: &Scratch, instructions: &str, bare: &[Comparison], rounds: usize, holds: Option<bool>) -> String {
