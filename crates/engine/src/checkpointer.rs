@@ -11,7 +11,7 @@ use lodestone_pmem::Domain;
 use lodestone_pmem::sync::{Condvar, Mutex, lock};
 
 use crate::core::Core;
-use crate::rounds;
+use crate::{rounds, work};
 
 /// How rounds are asked for.
 #[derive(Debug, Default)]
@@ -80,10 +80,7 @@ impl Checkpointer {
 impl Drop for Checkpointer {
     fn drop(&mut self) {
         self.core.rounds.bell.end();
-        if let Some(thread) = self.thread.take() {
-            // Its panic is that of a round: nothing has happened.
-            let _ = thread.join();
-        }
+        self.thread.take().into_iter().for_each(work::join);
     }
 }
 

@@ -42,6 +42,7 @@ use crate::delta;
 use crate::error::{Error, Result};
 use crate::rounds;
 use crate::state::State;
+use crate::work;
 
 /// Bytes of the entry that names the tick of a transaction.
 const COMMIT_BYTES: u64 = 24;
@@ -523,12 +524,6 @@ impl LoggerThread {
 impl Drop for LoggerThread {
     fn drop(&mut self) {
         self.core.group.iter().for_each(Group::stop);
-        // A waker that the thread itself calls may drop the last handle. A thread cannot wait for its own end: it looks
-        // at `end` when the waker returns, and ends.
-        let is_self = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
-        if let Some(thread) = self.thread.take().filter(|thread| !is_self(thread)) {
-            // It holds the shared state. A panic of it has poisoned the locks, not this thread.
-            let _ = thread.join();
-        }
+        self.thread.take().into_iter().for_each(work::join);
     }
 }

@@ -13,7 +13,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Open, options};
 use lodestone_engine::{Database, DatabaseOptions, Durability, Error, Result, Ticket, row};
@@ -212,6 +212,50 @@ fn the_thread_that_wakes_may_drop_the_last_handle() -> Result<()> {
         let open = again?;
         assert_eq!(open.all()?, [(1, 1)], "{durability:?}");
         assert!(open.db.recovery().was_clean, "{durability:?}");
+    }
+    Ok(())
+}
+
+/// As above, on the thread that makes checkpoints: it ends commit groups as well, and so wakes tasks.
+#[test]
+fn the_thread_of_checkpoints_may_drop_the_last_handle() -> Result<()> {
+    let _watch = Watch::new("a database whose last handle is dropped during a checkpoint");
+    for durability in [Durability::Epoch(Duration::from_millis(80)), Durability::Sync] {
+        let small = DatabaseOptions { log_bytes: 64 << 10, segment_bytes: 4 << 10, ..options(DomainChoice::Block) };
+        let options = DatabaseOptions { durability, ..small };
+        let (folder, open) = open(&options)?;
+        let (is_there, may_go) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+        let waits = Arc::new(AtomicU64::new(0));
+        for _ in 0..5_000 {
+            if is_there.load(Ordering::SeqCst) {
+                break;
+            }
+            let (is_there, may_go, waits) = (is_there.clone(), may_go.clone(), waits.clone());
+            let on_wake = move || {
+                let is_checkpoint = thread::current().name() == Some("lodestone-checkpointer");
+                if is_checkpoint && waits.fetch_add(1, Ordering::SeqCst) < 8 {
+                    is_there.store(true, Ordering::SeqCst);
+                    let begun = Instant::now();
+                    // Not for ever: the other thread may wait for the checkpoint, because the log is full.
+                    while !may_go.load(Ordering::SeqCst) && begun.elapsed() < Duration::from_millis(200) {
+                        thread::yield_now();
+                    }
+                    is_there.store(false, Ordering::SeqCst);
+                }
+            };
+            // Its waker alone keeps it.
+            let _ = Task::new(open.db.update_async(|tx| open.put(tx, 1, 1))?, on_wake).poll();
+        }
+        drop(open);
+        may_go.store(true, Ordering::SeqCst);
+        let path = folder.path().join("a.pool");
+        let again = loop {
+            if let Ok(again) = Open::at(&path, &options) {
+                break again;
+            }
+            thread::yield_now();
+        };
+        assert_eq!((again.all()?, again.db.recovery().was_clean), (vec![(1, 1)], true), "{durability:?}");
     }
     Ok(())
 }
