@@ -15,8 +15,8 @@ use crate::error::{Error, Result};
 /// A thread waits with [`durable`](Self::durable), a task with `ticket.await` on any executor. A
 /// transaction that only read has one as well: it waits until the newest version that it saw is durable.
 ///
-/// A waker is called by the thread that made a commit group durable, maybe in the middle of a checkpoint. So it must not
-/// wait for the database. It may drop tickets and handles, also the last one.
+/// A waker is called by the thread that made a commit group durable, maybe in the middle of a checkpoint. So it must
+/// not wait for the database. It may drop tickets and handles, also the last one.
 ///
 /// ```
 /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
