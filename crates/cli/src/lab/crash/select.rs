@@ -25,8 +25,8 @@ fn targets_of_floor(floor: &str) -> Vec<String> {
 /// Targets by name.
 #[derive(Debug, clap::Args)]
 pub struct TargetArgs {
-    /// Names of targets, beginnings of names, or floors: pool, heap, store, index, stm, tl2, collections (see
-    /// `lodestone crash list`)
+    /// Names of targets, beginnings of names, or floors: pool, heap, wal, store, index, stm, tl2, collections, engine
+    /// (see `lodestone crash list`)
     #[arg(value_name = "TARGET")]
     names: Vec<String>,
 
