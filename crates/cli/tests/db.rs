@@ -319,9 +319,10 @@ fn a_feed_has_the_transactions_of_all_tables_in_their_order() {
     let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let changes: Vec<_> = lines.iter().filter_map(|line| line["changes"].as_array()).flatten().collect();
     let mark = serde_json::json!({"at": "a \"b\"", "n": -1});
+    let account = serde_json::json!({"id": 1, "owner": "x", "cents": 1, "note": null});
     let expected = [
         serde_json::json!({"table": "marks", "key": {"at": "a \"b\""}, "row": mark}),
-        serde_json::json!({"table": "accounts", "key": {"id": 1}, "row": {"id": 1, "owner": "x", "cents": 1, "note": null}}),
+        serde_json::json!({"table": "accounts", "key": {"id": 1}, "row": account}),
         serde_json::json!({"table": "marks", "key": {"at": "a \"b\""}, "row": null}),
     ];
     assert!(changes.iter().skip(3).copied().eq(&expected), "{text}");

@@ -75,8 +75,8 @@ macro_rules! handle {
                 Self { header, kind: PhantomData }
             }
 
-            #[doc = concat!("Frees everything in it, and the header. Not for a ", $what, " that was opened by name: its")]
-            /// root would point to nothing.
+            #[doc = concat!("Frees everything in it, and the header. Not for a ", $what, " that was opened by name:")]
+            /// its root would point to nothing.
             ///
             /// # Errors
             /// As [`Tx::free`].

@@ -57,7 +57,7 @@ pub struct DatabaseOptions {
     /// Whether a thread of the database makes these checkpoints. Without it a commit does, and takes as long. A commit
     /// without room in its log makes or awaits one in any case.
     pub checkpoint_thread: bool,
-    /// Most rows of a leaf in DRAM.
+    /// Most rows of a leaf in DRAM: 2 to 65,536. A leaf has room for them from its beginning.
     pub leaf_rows_max: usize,
     /// Bytes of a page, a power of two.
     pub page_bytes: u32,

@@ -1,7 +1,7 @@
 //! Things that transactions use in turn, such as buffers and writers.
 //!
 //! A thread takes what it gave back last, so its lines stay with its processor, and so does the lock of its shelf.
-//! Only a thread that finds its shelf empty looks at the others.
+//! Only a thread that finds its shelf empty looks at the others. With more threads than shelves, some share one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

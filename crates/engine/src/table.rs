@@ -103,7 +103,7 @@ impl Table {
     /// with values in pieces, and the key itself, are read as by [`get`](Self::get). So is every row of a snapshot.)
     ///
     /// ```
-    /// use lodestone_engine::{Database, DatabaseOptions, Error, Isolation, Schema, Type, row};
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
     /// # use lodestone_pmem::{DomainChoice, PoolOptions};
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let path = folder.path().join("shop.pool");
@@ -113,7 +113,8 @@ impl Table {
     /// let db = Database::open_with(&path, &options)?;
     /// let schema = Schema::new("shops").column("id", Type::U64).column("tax", Type::I64).column("sum", Type::I64);
     /// let shops = db.create_table(&schema.key(["id"]))?;
-    /// let orders = db.create_table(&Schema::new("orders").column("id", Type::U64).column("tax", Type::I64).key(["id"]))?;
+    /// let schema = Schema::new("orders").column("id", Type::U64).column("tax", Type::I64);
+    /// let orders = db.create_table(&schema.key(["id"]))?;
     /// db.update(|tx| shops.put(tx, &row![1_u64, 7_i64, 0_i64]))?;
     /// let order = db.begin();
     /// let tax = shops.get_columns(&order, &row![1_u64], &["tax"])?.unwrap();

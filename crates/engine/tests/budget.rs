@@ -197,7 +197,8 @@ fn reads_and_transactions_that_change_nothing_cost_nothing() -> Result<()> {
 
 /// Operations that read and write a line of memory which all threads share: two for the handle of each transaction, two
 /// for each tree that it changes and for the commit of that, four for each leaf of which it read a range or the absence
-/// of a key, two for each row that is added, and the lock of each row that it changes.
+/// of a key, two for each row that is added, and the lock of each row that it changes. The code says where it counts
+/// (`count_shared_rmws`). References to rows, and the locks of spare buffers and writers, are not counted.
 #[test]
 fn a_row_that_is_read_or_replaced_costs_no_shared_line_but_its_own() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");

@@ -5,14 +5,15 @@
 //! sees its `d`. Without the second look the reader finds `a` equal at one moment and `b` at another, after a writer
 //! that saw no `d`.
 
+mod common;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use lodestone_engine::{Database, DatabaseOptions, Result, Schema, Table, Tx, Type, row};
-use lodestone_heap::HeapOptions;
+use common::traced;
+use lodestone_engine::{Database, Result, Schema, Table, Tx, Type, row};
+use lodestone_pmem::planted;
 use lodestone_pmem::sync::thread;
-use lodestone_pmem::{Pool, PoolOptions, SilentTracer, planted};
-use lodestone_store::{Store, StoreOptions};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{FailurePersistence, MaxSteps, Runner};
 
@@ -27,18 +28,7 @@ struct World {
 
 impl World {
     fn new() -> Result<Self> {
-        let options =
-            PoolOptions { size_bytes: 96 << 10, journal_bytes: 0, reserve_bytes: 1 << 20, ..PoolOptions::default() };
-        let pool = Pool::create_traced(&options, Arc::new(SilentTracer))?;
-        let store = Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small()))?;
-        let options = DatabaseOptions {
-            threads_max: 3,
-            log_bytes: 32 << 10,
-            segment_bytes: 2 << 10,
-            page_bytes: 256,
-            extent_pages: 8,
-            ..DatabaseOptions::default()
-        };
+        let (store, options) = traced();
         let db = Database::open_in(&store, &options)?;
         let schema = Schema::new("t").column("k", Type::U64).column("x", Type::I64).key(["k"]);
         let table = db.create_table(&schema)?;

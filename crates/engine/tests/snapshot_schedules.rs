@@ -9,15 +9,16 @@
 //! One test: a bug is planted for the whole process. A violation names its program: `LODESTONE_PROGRAM` runs schedules
 //! of one program in the clean tree, and `LODESTONE_BUG` looks for one bug alone.
 
+mod common;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lodestone_engine::{Database, DatabaseOptions, Isolation, Reader, Result, Schema, Table, Tx, Type, row};
-use lodestone_heap::HeapOptions;
+use common::traced;
+use lodestone_engine::{Database, Isolation, Reader, Result, Schema, Table, Tx, Type, row};
+use lodestone_pmem::planted;
 use lodestone_pmem::sync::thread;
-use lodestone_pmem::{Pool, PoolOptions, SilentTracer, planted};
-use lodestone_store::{Store, StoreOptions};
 use lodestone_workload::random::Random;
 use lodestone_workload::serial_order::{Seen, judge};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -74,19 +75,7 @@ fn absent(key: u64) -> u64 {
 
 impl World {
     fn new() -> Result<Self> {
-        let options =
-            PoolOptions { size_bytes: 96 << 10, journal_bytes: 0, reserve_bytes: 1 << 20, ..PoolOptions::default() };
-        let pool = Pool::create_traced(&options, Arc::new(SilentTracer))?;
-        let store = Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small()))?;
-        let options = DatabaseOptions {
-            threads_max: 3,
-            log_bytes: 32 << 10,
-            segment_bytes: 2 << 10,
-            leaf_rows_max: 2,
-            page_bytes: 256,
-            extent_pages: 8,
-            ..DatabaseOptions::default()
-        };
+        let (store, options) = traced();
         let db = Database::open_in(&store, &options)?;
         let table = db.create_table(&Schema::new("t").column("k", Type::U64).column("v", Type::I64).key(["k"]))?;
         db.update(|tx| (0..KEYS).step_by(2).try_for_each(|key| table.put(tx, &row![key, 0_i64])))?;

@@ -2,9 +2,12 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::path::Path;
+use std::sync::Arc;
 
 use lodestone_engine::{Database, DatabaseOptions, Reader, Result, Row, Schema, Table, Tx, Type, Value, row};
-use lodestone_pmem::{DomainChoice, PoolOptions};
+use lodestone_heap::HeapOptions;
+use lodestone_pmem::{DomainChoice, Pool, PoolOptions, SilentTracer};
+use lodestone_store::{Store, StoreOptions};
 
 pub fn options(domain: DomainChoice) -> DatabaseOptions {
     let pool = PoolOptions { domain, size_bytes: 16 << 20, journal_bytes: 1 << 20, ..PoolOptions::default() };
@@ -17,6 +20,24 @@ pub fn options(domain: DomainChoice) -> DatabaseOptions {
         extent_pages: 64,
         ..DatabaseOptions::default()
     }
+}
+
+/// A small store in traced memory, for schedules, and options of a database of three threads in it.
+pub fn traced() -> (Store, DatabaseOptions) {
+    let sizes =
+        PoolOptions { size_bytes: 96 << 10, journal_bytes: 0, reserve_bytes: 1 << 20, ..PoolOptions::default() };
+    let pool = Pool::create_traced(&sizes, Arc::new(SilentTracer)).expect("a pool");
+    let store = Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small())).expect("a store");
+    let options = DatabaseOptions {
+        threads_max: 3,
+        log_bytes: 32 << 10,
+        segment_bytes: 2 << 10,
+        leaf_rows_max: 2,
+        page_bytes: 256,
+        extent_pages: 8,
+        ..DatabaseOptions::default()
+    };
+    (store, options)
 }
 
 /// A database with the table `t (k u64, v i64)`.
