@@ -1,7 +1,7 @@
 //! A commit beside a split of its leaf and a checkpoint, under a deterministic scheduler; then a crash.
 //!
-//! The commit has found its row, and not locked it yet, when the leaf is split. A checkpoint writes the new leaf. If the
-//! commit makes only the page of the old leaf dirty, later checkpoints keep the old row and truncate the record.
+//! The commit has found its row, and not locked it yet, when the leaf is split. A checkpoint writes the new leaf. If
+//! the commit makes only the page of the old leaf dirty, later checkpoints keep the old row and truncate the record.
 
 mod common;
 
