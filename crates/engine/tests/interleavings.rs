@@ -328,3 +328,20 @@ fn a_row_of_which_a_column_was_read_may_be_replaced() -> Result<()> {
     assert_eq!(shops.get_columns(&snapshot, &row![2_u64], &["sum"])?, None);
     Ok(())
 }
+
+#[test]
+fn a_column_whose_value_has_moved_to_pieces_counts_as_changed() -> Result<()> {
+    let f = Fixture::with(&[(1, 1)])?;
+    let schema = Schema::new("notes").column("k", Type::U64).column("note", Type::Text).key(["k"]);
+    let notes = f.db.create_table(&schema)?;
+    let set = |text: &str| f.db.update(|tx| notes.put(tx, &row![1_u64, text]));
+    set("short")?;
+    let tx = f.db.begin();
+    assert_eq!(notes.get_columns(&tx, &row![1_u64], &["note"])?, Some(row!["short"]));
+    let long = "x".repeat(5_000);
+    set(&long)?;
+    f.put(&tx, 2, 7)?;
+    conflicts(tx.commit());
+    assert_eq!(f.db.update(|tx| notes.get_columns(tx, &row![1_u64], &["note"]))?, Some(row![long.as_str()]));
+    Ok(())
+}
