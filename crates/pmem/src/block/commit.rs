@@ -3,6 +3,10 @@
 //! **A failure ends everything.** Linux reports a failed write or sync to one caller and then succeeds. A group that is
 //! written after a failed one would be acknowledged, and replay stops before it. So the first failure is noted under
 //! the lock under which the next committer is chosen, before that choice. From then on every wait is an error.
+//!
+//! A checkpoint may fail while a committer is at work. From then on a flush that finds its group full leaves its line
+//! out, since nothing becomes durable any more. So a committer looks again after it has closed the group: lines that
+//! were stored after such a flush may be in it, without the line on which they depend.
 
 use std::time::{Duration, Instant};
 
@@ -11,6 +15,7 @@ use lodestone_width::to_usize;
 use super::record::Record;
 use super::{CommitState, Engine, Halt};
 use crate::error::{Error, Result};
+use crate::planted;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, MutexGuard, lock, thread};
 
@@ -172,6 +177,10 @@ impl Engine {
     fn commit_group(&self) -> Result<u64> {
         let mut record = Record::default();
         let group = self.groups.close(&mut record);
+        if !planted::active("block-commits-after-halt") {
+            // The flusher that left a line out had seen the halt before it put others into the group.
+            self.check_halt()?;
+        }
         let position = self.reserve(record.len())?;
         record.seal(&self.life, position, group);
         let start = Instant::now();

@@ -201,6 +201,12 @@ impl Groups {
     }
 }
 
+/// The shard of a line.
+#[cfg(all(test, feature = "shuttle"))]
+pub(super) fn shard_of(line: LineAddr) -> usize {
+    to_usize(hash(line.start().to_raw())) % SHARDS
+}
+
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use std::collections::BTreeMap;

@@ -256,7 +256,8 @@ impl BlockDomain {
                     LAST_FLUSH.with(|last| last.set((self.engine.id, group)));
                     return;
                 }
-                // After a failure nothing can be promised any more; the line stays in memory and `durable` says so.
+                // After a failure nothing can be promised any more; the line stays in memory and `durable` says so. No
+                // later group is committed: see `commit`.
                 Joined::Full(group) => {
                     if self.engine.wait_for(group).is_err() {
                         return;
