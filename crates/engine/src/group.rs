@@ -314,9 +314,12 @@ impl Group {
     /// Those of the medium and of the log. The database is poisoned then.
     pub fn close(&self, core: &Core) -> Result<()> {
         // Before the lock, so that the lock is free again when the others are woken.
-        let mut closing = Closing { group: self, core, is_done: false };
+        let _wakes = Wakes(self);
         let mut logger = lock(&self.logger);
         core.refuse_if_poisoned()?;
+        // After the lock, so that the next one finds the database poisoned. It would make a later epoch durable, and
+        // this one seem so.
+        let mut closing = Closing { core, is_done: false };
         logger.as_mut().map_or(Ok(()), |logger| self.close_with(core, logger))?;
         closing.is_done = true;
         Ok(())
@@ -392,9 +395,8 @@ impl Drop for Leaves<'_> {
 }
 
 /// An epoch that is being closed. If that fails, its commits are visible and will not survive.
-struct Closing<'g> {
-    group: &'g Group,
-    core: &'g Core,
+struct Closing<'c> {
+    core: &'c Core,
     is_done: bool,
 }
 
@@ -403,7 +405,15 @@ impl Drop for Closing<'_> {
         if !self.is_done {
             self.core.timeline.poison();
         }
-        self.group.wake();
+    }
+}
+
+/// The end of a close, for better or worse.
+struct Wakes<'g>(&'g Group);
+
+impl Drop for Wakes<'_> {
+    fn drop(&mut self) {
+        self.0.wake();
     }
 }
 

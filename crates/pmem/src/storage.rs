@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 
@@ -395,27 +396,28 @@ impl SimulatedDisk {
     pub fn content(&self) -> Vec<u8> {
         self.state().current.clone()
     }
+}
 
-    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<(usize, usize)> {
-        let mut state = self.state();
+impl DiskState {
+    /// Returns the sectors that were written.
+    fn write(&mut self, bytes: &[u8], offset: u64) -> io::Result<Range<usize>> {
         let start = usize::try_from(offset).map_err(io::Error::other)?;
-        let Some(target) = state.current.get_mut(start..start + bytes.len()) else {
+        let Some(target) = self.current.get_mut(start..start + bytes.len()) else {
             return Err(io::ErrorKind::StorageFull.into());
         };
         target.copy_from_slice(bytes);
-        let (first, last) = (start / SECTOR_BYTES, (start + bytes.len()).div_ceil(SECTOR_BYTES));
-        for sector in first..last {
+        let sectors = start / SECTOR_BYTES..(start + bytes.len()).div_ceil(SECTOR_BYTES);
+        for sector in sectors.clone() {
             let mut bytes = [0; SECTOR_BYTES];
-            bytes.copy_from_slice(&state.current[sector * SECTOR_BYTES..][..SECTOR_BYTES]);
-            state.cache.push(CachedSector { sector, bytes, forgotten: false });
+            bytes.copy_from_slice(&self.current[sector * SECTOR_BYTES..][..SECTOR_BYTES]);
+            self.cache.push(CachedSector { sector, bytes, forgotten: false });
         }
-        Ok((first, last))
+        Ok(sectors)
     }
 
     /// Makes the cached sectors of `range` durable, but for forgotten ones.
-    fn settle(&self, range: std::ops::Range<usize>) {
-        let mut state = self.state();
-        let DiskState { durable, cache, .. } = &mut *state;
+    fn settle(&mut self, range: &Range<usize>) {
+        let Self { durable, cache, .. } = self;
         let mut settled = BTreeSet::new();
         for CachedSector { sector, bytes, forgotten } in &*cache {
             if range.contains(sector) && !forgotten {
@@ -455,18 +457,20 @@ impl Storage for SimulatedDisk {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        self.write(bytes, offset)?;
+        self.state().write(bytes, offset)?;
         Ok(bytes.len())
     }
 
     fn write_durably_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        let (first, last) = self.write(bytes, offset)?;
-        self.settle(first..last);
+        // At once: a write-back of these sectors that another call makes fail would be an error of this one as well.
+        let mut state = self.state();
+        let sectors = state.write(bytes, offset)?;
+        state.settle(&sectors);
         Ok(bytes.len())
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.settle(0..usize::MAX);
+        self.state().settle(&(0..usize::MAX));
         Ok(())
     }
 }
