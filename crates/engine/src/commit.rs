@@ -126,7 +126,7 @@ impl<'c> Locks<'c> {
             self.trees.push(changes.tree.clone());
             for (key, payload) in &changes.rows {
                 let (slot, seen, is_claimed) = loop {
-                    match changes.tree.take(self.core, key) {
+                    match changes.tree.take(self.core, key)? {
                         Taken::Locked(slot, seen) => break (slot, seen, false),
                         Taken::Claimed(slot, floor) => {
                             self.floor = self.floor.max(floor);

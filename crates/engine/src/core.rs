@@ -78,6 +78,8 @@ pub struct Core {
     pub starving: AtomicUsize,
     /// Savepoints that were opened.
     savepoints: AtomicU64,
+    /// Purges of leaves.
+    purges: AtomicU64,
     /// The claim on the database. Released last.
     pub object: Object,
 }
@@ -114,6 +116,7 @@ impl Core {
             points: (0..places.threads_max()).map(|_| CachePadded::default()).collect(),
             starving: AtomicUsize::new(0),
             savepoints: AtomicU64::new(0),
+            purges: AtomicU64::new(0),
             places,
             object,
         }
@@ -131,7 +134,7 @@ impl Core {
     /// Takes out trees that no table and no index has any more. The next round ends their images.
     pub fn forget_trees(&self, numbers: &[u32]) {
         let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
-        let found = numbers.iter().filter_map(|number| trees.remove(number));
+        let found = numbers.iter().filter_map(|number| trees.remove(number)).inspect(|tree| tree.drop_images());
         lock(&self.dropped).extend(found);
     }
 
@@ -178,6 +181,16 @@ impl Core {
     /// A number that no other savepoint has.
     pub fn next_savepoint(&self) -> u64 {
         self.savepoints.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The number of the next purge of a leaf.
+    pub fn next_purge(&self) -> u64 {
+        self.purges.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// The number of the last purge of any leaf.
+    pub fn last_purge(&self) -> u64 {
+        self.purges.load(Ordering::SeqCst)
     }
 
     /// A writer for one commit. Waits while all of them are in use.

@@ -91,7 +91,7 @@ fn find(core: &Core, tree: &Tree, key: &[u8], payload: &[u8], delta: &mut Vec<u8
     if payload.len() < BASE_BYTES + RANGE_HEAD_BYTES + 8 {
         return None;
     }
-    let Lookup::Slot(slot) = tree.find(key) else { return None };
+    let Ok(Lookup::Slot(slot)) = tree.find(key) else { return None };
     if slot.word().state() == RowState::Locked {
         return None;
     }

@@ -1,6 +1,6 @@
 //! The object kind of a database, for the store's registry.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lodestone_heap::Heap;
 use lodestone_pmem::PmAddr;
@@ -64,10 +64,21 @@ impl Kind for DatabaseKind {
             contents.notes.extend(pages.blocks_damaged().into_iter().map(note));
         }
         let at = core.places.anchor;
+        // What a page lacks is found again by all that looks for it.
+        let mut told = BTreeSet::new();
         let mut flaw = |text: String| {
-            contents.flaws.push(Flaw { at, text, blocks_are_known: true, is_in_heap: false });
+            if told.insert(text.clone()) {
+                contents.flaws.push(Flaw { at, text, blocks_are_known: true, is_in_heap: false });
+            }
         };
         let catalog = catalog::table(&database)?;
+        for (number, errors) in core.trees().iter().map(|tree| (tree.number, tree.load_all())) {
+            let is_of_catalog = !errors.is_empty() && catalog.trees().any(|tree| tree == number);
+            errors.iter().for_each(|error| flaw(error.to_string()));
+            if is_of_catalog {
+                return Ok(contents);
+            }
+        }
         let numbers = database.update(|tx| catalog::Numbers::read(&catalog, tx));
         match &numbers {
             Ok(numbers) => numbers.findings().for_each(|finding| flaw(format!("catalog: {finding}"))),
@@ -91,7 +102,10 @@ impl Kind for DatabaseKind {
                 }
                 Err(error) => flaw(error.to_string()),
             }
-            left_over(&database, &table)?.into_iter().for_each(&mut flaw);
+            left_over(&database, &table)
+                .unwrap_or_else(|error| vec![error.to_string()])
+                .into_iter()
+                .for_each(&mut flaw);
         }
         for number in core.tree_numbers() {
             if !known.contains(&number) {

@@ -10,6 +10,8 @@
 //! - The count of an ended leaf is [`ENDED`] for ever. It is odd, so no reader believes what it sees there.
 //!
 //! So a range that was read is unchanged while the counts of its leaves are.
+//!
+//! The rows of a leaf of an earlier life may not be *loaded* yet (`cold.rs`). They are before any use of them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,6 +22,7 @@ use lodestone_pmem::{DurablePoint, count_shared_rmws, planted};
 use lodestone_txn::Tick;
 use lodestone_width::{low_u16, to_u64, to_usize};
 
+use crate::error::Result;
 use crate::slot::{Bytes, Slot};
 
 /// Most rows of a leaf: an entry of its order has 2 bytes for the place.
@@ -91,6 +94,8 @@ pub struct Span {
 pub struct Purged {
     /// None of them was later.
     pub floor: Tick,
+    /// The number of the purge, over all trees; 0: there was none.
+    pub number: u64,
     /// Where their deletions are durable.
     pub point: DurablePoint,
 }
@@ -104,11 +109,30 @@ pub struct Leaf {
     /// Bytes that all its keys begin with.
     skip: usize,
     changes: AtomicU64,
+    /// Not set: the rows are not loaded.
+    body: OnceLock<Body>,
+    /// How many places are taken. Its lock is that of the order, and of loading the rows.
+    taken: Mutex<usize>,
+}
+
+/// The rows.
+#[derive(Debug)]
+struct Body {
     rows: AtomicUsize,
     order: Box<[AtomicU64]>,
     places: Box<[OnceLock<Arc<Slot>>]>,
-    /// How many places are taken. Its lock is that of the order.
-    taken: Mutex<usize>,
+}
+
+impl Body {
+    /// Room for `rows_max` rows, of which it has `slots`, by key. All begin with `skip` bytes that are equal.
+    fn new(rows_max: usize, slots: Vec<Arc<Slot>>, skip: usize) -> Self {
+        let (rows, rows_max) = (slots.len(), rows_max.max(slots.len()));
+        let entry = |(place, slot): (usize, &Arc<Slot>)| AtomicU64::new(entry(place, slot.key(), skip));
+        let order = slots.iter().enumerate().map(entry).chain(std::iter::repeat_with(Default::default));
+        let order = order.take(rows_max).collect();
+        let places = slots.into_iter().map(OnceLock::from).chain(std::iter::repeat_with(OnceLock::new));
+        Self { rows: AtomicUsize::new(rows), order, places: places.take(rows_max).collect() }
+    }
 }
 
 /// A leaf whose order no other thread changes.
@@ -121,15 +145,39 @@ pub struct LockedLeaf<'l> {
 impl Leaf {
     /// A leaf with room for `rows_max` rows, of which it has `slots`, by key.
     pub fn new(rows_max: usize, span: Span, slots: Vec<Arc<Slot>>, purged: Purged, page: Arc<Page>) -> Arc<Self> {
-        let skip = span.high.as_deref().map_or(0, |high| common(&span.low, high));
-        let (rows, rows_max) = (slots.len(), rows_max.max(slots.len()));
-        let entry = |(place, slot): (usize, &Arc<Slot>)| AtomicU64::new(entry(place, slot.key(), skip));
-        let order = slots.iter().enumerate().map(entry).chain(std::iter::repeat_with(Default::default));
-        let order = order.take(rows_max).collect();
-        let places = slots.into_iter().map(OnceLock::from).chain(std::iter::repeat_with(OnceLock::new));
-        let places = places.take(rows_max).collect();
-        let (changes, rows, taken) = (AtomicU64::new(0), AtomicUsize::new(rows), Mutex::new(rows));
-        Arc::new(Self { span, purged, page, skip, changes, rows, order, places, taken })
+        let skip = skip_of(&span);
+        let (taken, body) = (Mutex::new(slots.len()), Body::new(rows_max, slots, skip).into());
+        Arc::new(Self { span, purged, page, skip, changes: AtomicU64::new(0), body, taken })
+    }
+
+    /// A leaf whose rows are those of the image of `page`, and are not loaded.
+    pub fn cold(span: Span, page: Arc<Page>) -> Arc<Self> {
+        let (skip, changes, body) = (skip_of(&span), AtomicU64::new(0), OnceLock::new());
+        Arc::new(Self { span, purged: Purged::default(), page, skip, changes, body, taken: Mutex::new(0) })
+    }
+
+    /// Whether the rows are loaded.
+    pub fn is_loaded(&self) -> bool {
+        self.body.get().is_some()
+    }
+
+    /// Loads the rows, with room for `rows_max`, unless another thread has done that. `read` reads an image.
+    ///
+    /// # Errors
+    /// Those of `read`. Then the rows are not loaded.
+    pub fn load(&self, rows_max: usize, read: impl FnOnce(&Image) -> Result<Vec<Arc<Slot>>>) -> Result<()> {
+        // The image counts while the lock is held and the rows are not loaded: nobody can change one of them.
+        let mut taken = lock(&self.taken);
+        if !self.is_loaded() {
+            let slots = read(&self.page.home().expect("rows that are not loaded are in an image"))?;
+            *taken = slots.len();
+            self.body.get_or_init(|| Body::new(rows_max, slots, self.skip));
+        }
+        Ok(())
+    }
+
+    fn body(&self) -> &Body {
+        self.body.get().expect("rows are loaded before they are used")
     }
 
     /// The count of its changes.
@@ -165,24 +213,26 @@ impl Leaf {
 
     /// Number of rows.
     pub fn len(&self) -> usize {
-        self.rows.load(Ordering::Relaxed)
+        self.body().rows.load(Ordering::Relaxed)
     }
 
     /// Row `number` in the order of the keys.
     pub fn slot(&self, number: usize) -> Option<&Arc<Slot>> {
-        self.places.get(place(self.order.get(number)?.load(Ordering::Relaxed)))?.get()
+        let Body { order, places, .. } = self.body();
+        places.get(place(order.get(number)?.load(Ordering::Relaxed)))?.get()
     }
 
     /// The number of the row with `key`, or of the first row after it. The key may be in this leaf, or is its end.
-    pub fn search(&self, key: &[u8]) -> Option<Result<usize, usize>> {
+    pub fn search(&self, key: &[u8]) -> Option<std::result::Result<usize, usize>> {
         let wanted = head(key, self.skip) >> PLACE_BITS;
-        let (mut from, mut to) = (0, self.len());
+        let Body { rows, order, places } = self.body();
+        let (mut from, mut to) = (0, rows.load(Ordering::Relaxed));
         while from < to {
             let middle = from.midpoint(to);
-            let found = self.order.get(middle)?.load(Ordering::Relaxed);
+            let found = order.get(middle)?.load(Ordering::Relaxed);
             let is_before = match (found >> PLACE_BITS).cmp(&wanted) {
                 std::cmp::Ordering::Equal => {
-                    let found = self.places.get(place(found))?.get()?;
+                    let found = places.get(place(found))?.get()?;
                     match (**found.key()).cmp(key) {
                         std::cmp::Ordering::Equal => return Some(Ok(middle)),
                         order => order.is_lt(),
@@ -209,8 +259,13 @@ impl Leaf {
 
 impl LockedLeaf<'_> {
     /// The number of the row with `key`, or of the first row after it.
-    pub fn search(&self, key: &[u8]) -> Result<usize, usize> {
+    pub fn search(&self, key: &[u8]) -> std::result::Result<usize, usize> {
         self.leaf.search(key).expect("nobody else changes the leaf")
+    }
+
+    /// Whether its rows are loaded.
+    pub fn is_loaded(&self) -> bool {
+        self.leaf.is_loaded()
     }
 
     /// Row `number`.
@@ -225,15 +280,15 @@ impl LockedLeaf<'_> {
 
     /// Whether it has no place for another row.
     pub fn is_full(&self) -> bool {
-        *self.taken >= self.leaf.places.len()
+        *self.taken >= self.leaf.body().places.len()
     }
 
     /// Adds a row before row `number`. There is room.
     pub fn insert(&mut self, number: usize, slot: Arc<Slot>) {
-        let Leaf { order, rows, places, skip, .. } = &**self.leaf;
+        let (Body { order, rows, places }, skip) = (self.leaf.body(), self.leaf.skip);
         let place = *self.taken;
         *self.taken += 1;
-        let mut new = entry(place, slot.key(), *skip);
+        let mut new = entry(place, slot.key(), skip);
         places[place].set(slot).expect("a place is taken once");
         let count = self.leaf.len() + 1;
         self.change(|| {
@@ -248,7 +303,7 @@ impl LockedLeaf<'_> {
 
     /// Takes row `number` out. Its place stays taken.
     pub fn remove(&mut self, number: usize) {
-        let Leaf { order, rows, .. } = &**self.leaf;
+        let Body { order, rows, .. } = self.leaf.body();
         let count = self.leaf.len() - 1;
         self.change(|| {
             for (entry, next) in order[number..].iter().zip(&order[number + 1..=count]) {
@@ -284,6 +339,11 @@ impl LockedLeaf<'_> {
         fence(Ordering::SeqCst);
         is_dirty.then(|| self.slots())
     }
+}
+
+/// Bytes that all keys of `span` begin with.
+fn skip_of(span: &Span) -> usize {
+    span.high.as_deref().map_or(0, |high| common(&span.low, high))
 }
 
 /// An entry of the order.

@@ -54,6 +54,7 @@ mod branch;
 mod calendar;
 mod catalog;
 mod checkpointer;
+mod cold;
 mod columns;
 mod commit;
 mod core;

@@ -1,7 +1,8 @@
 //! Opening: the rows from the logs, and the clock of a new life.
 //!
-//! 1. The images of the newest checkpoint are read, then every log from the position of the older checkpoint, each by
-//!    a thread. Of each row the change with the largest tick counts, whatever the order in which they are read
+//! 1. The heads of the pages of the newest checkpoint are read, then every log from the position of the older
+//!    checkpoint, each by a thread. An image is read now if a record changes a row of it, and else at the first look at
+//!    it (`cold.rs`). Of each row the change with the largest tick counts, whatever the order in which they are read
 //!    (`redo.rs`): ticks of a row rise with its versions. There is no undo. The records before the position are closed
 //!    under dependency: a row that was deleted there does not come back by a record after it. Deltas are sorted by
 //!    their ticks, and applied when all else is read (`delta.rs`).
@@ -12,7 +13,7 @@
 //!    clean if no row of it has changed since.
 //!
 //! Only the ends of the logs, the clock and traces of an unpublished batch are written, so a crash in between repeats
-//! it with the same result. The time is bounded by the size of the pages and `log_bytes`, and so is the memory: the
+//! it with the same result. The time is bounded by the number of pages and `log_bytes`, and so is the memory: the
 //! records stay in DRAM until the trees are built.
 
 use std::collections::BTreeMap;
@@ -20,12 +21,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use lodestone_heap::Heap;
-use lodestone_pages::{Found, Pages};
+use lodestone_pages::{Listed, Pages};
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{Memory, PmAddr};
 use lodestone_txn::{ClockKind, Lives, Tick, Timeline};
 use lodestone_wal::{Kept, Opening, Wal};
 
+use crate::cold::Source;
 use crate::error::{Error, Result};
 use crate::format::Places;
 use crate::on_open::{Meter, OnOpen, OpenStep};
@@ -96,13 +98,14 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     report.page_copies_damaged = lodestone_width::to_u64(pages.copies_damaged().len());
     let (threads, limit) = (work::threads(memory), lives.limit());
     let opener = Opener { heap, places, pages: &pages, limit, threads, on_open: options.on_open.as_ref() };
+    let source = Source::new(pages.reader(), limit);
     let images = opener.read_pages()?;
     let opening = Opening::begin(heap, places.log())?;
     let (records, sample) = opener.read_logs(&opening)?;
     report.records = lodestone_width::to_u64(records.iter().map(Kept::len).sum::<usize>());
-    let parts = opener.redo(&images, &sample, &records)?;
+    let parts = opener.redo(&images, &sample, &records, &source)?;
     drop((records, images));
-    report.rows = parts.iter().map(|(_, part)| lodestone_width::to_u64(part.rows.len())).sum();
+    report.rows = parts.iter().map(|(_, part)| lodestone_width::to_u64(part.len())).sum();
     let wal = opening.finish(options.log_store);
     if let Some((writer, _)) = wal.positions().into_iter().find(|(writer, _)| writer.number() >= places.threads_max()) {
         let finding =
@@ -115,7 +118,7 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     if !memory.is_read_only() {
         wal.mark_ends(&mut |tick| timeline.reserve(tick).is_ok())?;
     }
-    let trees = build(parts, timeline.base(), options.leaf_rows_max, threads);
+    let trees = build(parts, timeline.base(), options.leaf_rows_max, &source, threads);
     Ok(Recovered { timeline, wal, pages, trees, report })
 }
 
@@ -135,23 +138,10 @@ impl Opener<'_> {
         Meter::new(self.on_open, step, total)
     }
 
-    /// All images that count, by tree and first key.
-    fn read_pages(&self) -> Result<Vec<Found>> {
-        let listed: Vec<_> = self.pages.listed().into_iter().map(|listed| Mutex::new(Some(listed))).collect();
-        let meter = self.meter(OpenStep::Images, Some(listed.len()));
-        let read = |number: usize| {
-            let listed = lock(&listed[number]).take().expect("each image is read once");
-            let found = self.pages.read(listed)?;
-            if let Some(row) = found.rows().find(|row| row.tick > self.limit) {
-                let (key, tree) = (row.key.escape_ascii(), found.tree);
-                let finding = format!("the row `{key}` of tree {tree} has a tick that was never reserved");
-                return Err(self.damaged("pages", self.places.pages(), finding));
-            }
-            meter.add(1);
-            Ok(found)
-        };
-        let mut images = work::each(self.threads, listed.len(), read)?;
-        images.sort_unstable_by(|one, other| (one.tree, &one.low).cmp(&(other.tree, &other.low)));
+    /// All images that count, by tree and first key. Only the heads of their pages are read.
+    fn read_pages(&self) -> Result<Vec<Listed>> {
+        let images = self.pages.listed()?;
+        self.meter(OpenStep::Images, Some(images.len())).add(images.len());
         let mut pairs = images.windows(2);
         match pairs.find(|pair| (pair[0].tree, &pair[0].low) == (pair[1].tree, &pair[1].low)) {
             None => Ok(images),
@@ -188,12 +178,21 @@ impl Opener<'_> {
     }
 
     /// The rows of all trees, by tree and part.
-    fn redo(&self, images: &[Found], sample: &Sample, records: &[Kept]) -> Result<Vec<(u32, TreePart)>> {
-        let redo = Redo::new(images, sample, self.threads);
+    fn redo(
+        &self,
+        images: &[Listed],
+        sample: &Sample,
+        records: &[Kept],
+        source: &Source,
+    ) -> Result<Vec<(u32, TreePart)>> {
+        let redo = Redo::new(images, sample, source, self.threads)?;
         let meter = self.meter(OpenStep::Leaves, Some(redo.part_count()));
-        redo.rows(records, &|| meter.add(1)).map_err(|Trouble { tree, key, finding }| {
-            let finding = format!("row `{}` of tree {tree}: {finding}", key.escape_ascii());
-            self.damaged("log", self.places.log(), finding)
+        redo.rows(records, &|| meter.add(1)).map_err(|trouble| match trouble {
+            Trouble::Row { tree, key, finding } => {
+                let finding = format!("row `{}` of tree {tree}: {finding}", key.escape_ascii());
+                self.damaged("log", self.places.log(), finding)
+            }
+            Trouble::Image(error) => error,
         })
     }
 
@@ -233,12 +232,18 @@ fn begin(memory: &Memory, lives: &mut Lives) -> Result<()> {
 }
 
 /// The trees of all parts, which are sorted.
-fn build(parts: Vec<(u32, TreePart)>, base: Tick, leaf_rows_max: usize, threads: usize) -> BTreeMap<u32, Arc<Tree>> {
-    let lows: Vec<_> = parts.iter().map(|(tree, part)| (*tree, part.low.clone())).collect();
+fn build(
+    parts: Vec<(u32, TreePart)>,
+    base: Tick,
+    leaf_rows_max: usize,
+    source: &Source,
+    threads: usize,
+) -> BTreeMap<u32, Arc<Tree>> {
+    let lows: Vec<_> = parts.iter().map(|(tree, part)| (*tree, part.low().clone())).collect();
     let parts: Vec<_> = parts.into_iter().map(|(tree, part)| (tree, Mutex::new(Some(part)))).collect();
     let leaves = |number: usize| {
         let part = lock(&parts[number].1).take().expect("each part is built once");
-        let high = lows.get(number + 1).filter(|(tree, _)| *tree == lows[number].0).map(|(_, low)| &low[..]);
+        let high = lows.get(number + 1).filter(|(tree, _)| *tree == lows[number].0).map(|(_, low)| low);
         Ok::<_, Infallible>(part.leaves(high, base, leaf_rows_max))
     };
     let Ok(leaves) = work::each(threads, parts.len(), leaves);
@@ -249,7 +254,8 @@ fn build(parts: Vec<(u32, TreePart)>, base: Tick, leaf_rows_max: usize, threads:
         while let Some((_, more)) = leaves.next_if(|(tree, _)| *tree == number) {
             of_tree.extend(more);
         }
-        trees.insert(number, Arc::new(Tree::of_leaves(number, leaf_rows_max, base, of_tree)));
+        let tree = Tree::of_leaves(number, leaf_rows_max, base, of_tree, Some(source.clone()));
+        trees.insert(number, Arc::new(tree));
     }
     trees
 }

@@ -2,12 +2,11 @@
 //!
 //! 1. *Parts*: a part of a tree for each image. Where the logs have many rows after the last image, or without one,
 //!    parts are made for them, by a sample of their keys.
-//! 2. *Strays*: a row of an image that is not in its part. The leaf was split while the image was written. It is a
-//!    change of the part where its key is now.
-//! 3. *Changes*: the entries of all records, divided evenly among the threads, which sort them by part. An entry is
+//! 2. *Changes*: the entries of all records, divided evenly among the threads, which sort them by part. An entry is
 //!    not copied: it stays where the log was read to.
-//! 4. *Merge*: for each part the rows of its image, the strays and the changes, by key. The largest tick wins, then the
-//!    deltas are applied (`delta.rs`). One part is small: all of this is in the caches of a processor.
+//! 3. *Merge*: for each part that has changes, the rows of its image and the changes, by key. The largest tick wins,
+//!    then the deltas are applied (`delta.rs`). One part is small: all of this is in the caches of a processor. The
+//!    image of a part without changes is not read here (`cold.rs`).
 //!
 //! No step depends on the order in which the others ran, so neither does the outcome.
 
@@ -15,13 +14,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::ops::Range;
 
-use lodestone_pages::{Found, PageRow};
+use lodestone_pages::{Found, Listed, PageRow};
 use lodestone_pmem::planted;
-use lodestone_pmem::sync::atomic::{AtomicBool, Ordering};
 use lodestone_txn::Tick;
 use lodestone_wal::{Entries, Entry, EntryKind, Kept};
+use lodestone_width::to_usize;
 
+use crate::cold::Source;
 use crate::delta::{self, Delta};
+use crate::error::Error;
 use crate::tree::{Bytes, TreePart};
 use crate::work;
 
@@ -120,12 +121,19 @@ impl<'r> Changes<'r> {
     }
 }
 
-/// A row that could not be made, with its tree and key.
+/// Why the rows could not be made.
 #[derive(Debug)]
-pub struct Trouble {
-    pub tree: u32,
-    pub key: Vec<u8>,
-    pub finding: String,
+pub enum Trouble {
+    /// One could not, with its tree and key.
+    Row { tree: u32, key: Vec<u8>, finding: String },
+    /// An image could not be read.
+    Image(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Image(error)
+    }
 }
 
 /// A part of the keys of a tree.
@@ -133,9 +141,7 @@ pub struct Trouble {
 struct Part<'r> {
     tree: u32,
     low: Key<'r>,
-    image: Option<&'r Found>,
-    /// Whether its rows are known to be others than those of its image.
-    is_dirty: AtomicBool,
+    image: Option<&'r Listed>,
 }
 
 /// The trees that records name, and a sample of the keys of each.
@@ -182,23 +188,27 @@ pub struct Redo<'r> {
     prefixes: Vec<u128>,
     /// The parts of each tree.
     trees: HashMap<u32, Range<usize>>,
+    source: &'r Source,
     threads: usize,
 }
 
 impl<'r> Redo<'r> {
     /// `images`: by tree and first key, no two with the same ones. `sample`: of all records, finished.
-    pub fn new(images: &'r [Found], sample: &'r Sample, threads: usize) -> Self {
-        let part = |tree, low, image: Option<&'r Found>| {
-            let is_dirty = AtomicBool::new(image.is_none());
-            Part { tree, low: Key::new(low), image, is_dirty }
-        };
+    ///
+    /// # Errors
+    /// An image that cannot be read.
+    pub fn new(images: &'r [Listed], sample: &'r Sample, source: &'r Source, threads: usize) -> Result<Self, Error> {
+        let part = |tree, low, image: Option<&'r Listed>| Part { tree, low: Key::new(low), image };
         let mut parts: Vec<Part<'r>> =
             images.iter().map(|image| part(image.tree, &image.low[..], Some(image))).collect();
         let trees = sample.keys.keys().copied().chain(images.iter().map(|image| image.tree));
         parts.extend(trees.map(|tree| part(tree, &[], None)));
         for (&tree, keys) in &sample.keys {
             let last = images[..images.partition_point(|image| image.tree <= tree)].last();
-            let after = last.filter(|last| last.tree == tree).map_or(&[][..], last_key);
+            let after = match last.filter(|last| last.tree == tree) {
+                Some(last) => last_key(source, last)?,
+                None => Vec::new(),
+            };
             let keys = keys.iter().filter(|key| ***key > *after).step_by(SAMPLES_PER_PART).skip(1);
             parts.extend(keys.map(|key| part(tree, &key[..], None)));
         }
@@ -210,7 +220,7 @@ impl<'r> Redo<'r> {
         for (number, part) in parts.iter().enumerate() {
             trees.entry(part.tree).or_insert(number..number).end = number + 1;
         }
-        Self { parts, prefixes, trees, threads }
+        Ok(Self { parts, prefixes, trees, source, threads })
     }
 
     /// The number of the part, of those of a tree, that may have the row.
@@ -222,15 +232,10 @@ impl<'r> Redo<'r> {
         from + self.parts[from..from + alike].partition_point(|part| part.low <= key) - 1
     }
 
-    /// Whether the part may have `key`.
-    fn has(&self, number: usize, key: Key<'_>) -> bool {
-        let part = &self.parts[number];
-        let next = self.parts.get(number + 1).filter(|next| next.tree == part.tree);
-        part.low <= key && next.is_none_or(|next| key < next.low)
-    }
-
-    fn soil(&self, number: usize) {
-        self.parts[number].is_dirty.store(true, Ordering::Relaxed);
+    /// The end of the keys of a part. `None`: there is none.
+    fn high(&self, number: usize) -> Option<&'r [u8]> {
+        let next = self.parts.get(number + 1).filter(|next| next.tree == self.parts[number].tree);
+        next.map(|next| next.low.bytes)
     }
 
     /// The number of parts.
@@ -241,36 +246,34 @@ impl<'r> Redo<'r> {
     /// The rows of all trees, by tree and part. Calls `done` for each part.
     ///
     /// # Errors
-    /// A delta that does not fit.
+    /// A delta that does not fit; an image that cannot be read.
     pub fn rows(&self, records: &'r [Kept], done: &(dyn Fn() + Sync)) -> Result<Vec<(u32, TreePart)>, Trouble> {
-        let mut changes = vec![self.strays()];
-        changes.extend(self.changes(records));
+        let changes = self.changes(records);
         work::each(self.threads, self.parts.len(), |number| {
-            let (part, mut rows) = (&self.parts[number], Vec::new());
-            self.merge(number, &changes, &mut rows)?;
+            let part = self.part(number, &changes)?;
             done();
-            let is_dirty = part.is_dirty.load(Ordering::Relaxed);
-            let home = part.image.map(|found| found.image.clone());
-            Ok((part.tree, TreePart { low: part.low.bytes.to_vec(), rows, home, is_dirty }))
+            Ok((self.parts[number].tree, part))
         })
     }
 
-    /// Rows of images that are not in their parts, by part.
-    fn strays(&self) -> Changes<'r> {
-        let Ok(strays) = work::each(self.threads, self.parts.len(), |number| {
-            let mut strays = Vec::new();
-            for version in self.parts[number].image.iter().flat_map(|image| versions_of(image)) {
-                if !self.has(number, version.key) {
-                    let part = self.part_of(self.trees[&self.parts[number].tree].clone(), version.key);
-                    self.soil(number);
-                    self.soil(part);
-                    strays.push((part, version));
-                }
+    fn part(&self, number: usize, changes: &[Changes<'r>]) -> Result<TreePart, Trouble> {
+        let part = &self.parts[number];
+        let low = Bytes::from(part.low.bytes);
+        let home = part.image.map(|listed| listed.image.clone());
+        match part.image {
+            Some(listed) if changes.iter().all(|list| list.of_part(number).is_empty()) => {
+                Ok(TreePart::Cold { low, home: listed.image.clone(), rows: to_usize(listed.rows) })
             }
-            Ok::<_, Infallible>(strays)
-        });
-        let strays: Vec<_> = strays.into_iter().flatten().collect();
-        Changes::new(&strays, self.parts.len())
+            Some(listed) => {
+                let found = self.source.read(&listed.image, part.tree, part.low.bytes, self.high(number))?;
+                let (rows, is_dirty) = self.merge(number, versions_of(&found), changes)?;
+                Ok(TreePart::Loaded { low, rows, home, is_dirty })
+            }
+            None => {
+                let (rows, _) = self.merge(number, std::iter::empty(), changes)?;
+                Ok(TreePart::Loaded { low, rows, home, is_dirty: true })
+            }
+        }
     }
 
     /// The changes of all records.
@@ -300,32 +303,30 @@ impl<'r> Redo<'r> {
         changes
     }
 
-    /// The rows of a part. Notes whether its image has others.
-    fn merge(&self, number: usize, changes: &[Changes<'r>], rows: &mut Vec<(Bytes, Bytes)>) -> Result<(), Trouble> {
-        let part = &self.parts[number];
-        let of_image = part.image.iter().flat_map(|image| versions_of(image));
-        let mut found: Vec<_> = of_image.filter(|row| self.has(number, row.key)).map(|row| (true, row)).collect();
-        let image_rows = found.len();
+    /// The rows of a part whose image has the rows `of_image`, by key, and whether these are others.
+    fn merge<'f>(
+        &self,
+        number: usize,
+        of_image: impl Iterator<Item = Version<'f>>,
+        changes: &[Changes<'f>],
+    ) -> Result<(Vec<(Bytes, Bytes)>, bool), Trouble> {
+        let mut found: Vec<_> = of_image.map(|row| (true, row)).collect();
         for list in changes {
             found.extend(list.of_part(number).iter().map(|version| (false, *version)));
         }
-        if found.len() > image_rows || !found.is_sorted_by(|one, next| one.1.key < next.1.key) {
-            // The row of the image comes first.
-            found.sort_unstable_by_key(|(is_of_image, version)| (version.key, !is_of_image, version.tick));
-        }
-        let (mut deltas, mut row) = (Vec::new(), Vec::new());
+        // The row of the image comes first.
+        found.sort_unstable_by_key(|(is_of_image, version)| (version.key, !is_of_image, version.tick));
+        let (mut rows, mut is_dirty, mut deltas, mut row) = (Vec::new(), false, Vec::new(), Vec::new());
         for versions in found.chunk_by(|one, next| one.1.key == next.1.key) {
             let key = versions[0].1.key.bytes;
-            let trouble = |finding| Trouble { tree: part.tree, key: key.to_vec(), finding };
+            let trouble = |finding| Trouble::Row { tree: self.parts[number].tree, key: key.to_vec(), finding };
             let newest = newest(versions, &mut deltas, &mut row).map_err(trouble)?;
-            if newest.is_new {
-                self.soil(number);
-            }
+            is_dirty |= newest.is_new;
             if newest.is_row {
                 rows.push((key.into(), row[..].into()));
             }
         }
-        Ok(())
+        Ok((rows, is_dirty))
     }
 }
 
@@ -365,9 +366,10 @@ fn versions_of(image: &Found) -> impl Iterator<Item = Version<'_>> {
     image.rows().map(move |PageRow { key, tick, payload }| Version { key: Key::new(key), tick, kind, value: payload })
 }
 
-/// The largest key of an image, or its first possible one.
-fn last_key(image: &Found) -> &[u8] {
-    image.rows().map(|row| row.key).max().unwrap_or(&[]).max(&image.low)
+/// The largest key of the last image of a tree, or its first possible one.
+fn last_key(source: &Source, listed: &Listed) -> Result<Vec<u8>, Error> {
+    let found = source.read(&listed.image, listed.tree, &listed.low, None)?;
+    Ok(found.rows().last().map_or(&found.low[..], |row| row.key).to_vec())
 }
 
 /// Calls `visit` for each change of a record that [is right](check), with its tick.

@@ -188,7 +188,7 @@ impl<'t> Cursor<'t> {
             let part = match self.part.take() {
                 Some(part) => part,
                 None => {
-                    let part = Part::of(self.segment());
+                    let part = Part::of(self.segment()?);
                     snapshot.wait_purged(part.segment.look.purged())?;
                     part
                 }
@@ -214,7 +214,7 @@ impl<'t> Cursor<'t> {
             let part = match self.part.take() {
                 Some(part) if part.segment.look.is_current() => part,
                 _ => {
-                    let part = Part::of(self.segment());
+                    let part = Part::of(self.segment()?);
                     state.learn_floor(&tx.core, &part.segment.look)?;
                     part
                 }
@@ -260,7 +260,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// The rest of the next leaf.
-    fn segment(&mut self) -> Segment {
+    fn segment(&mut self) -> Result<Segment> {
         let (tree, from, to, rows_max) = (self.tree, &self.from, self.to.as_deref(), self.part_rows_max);
         self.part_rows_max = rows_max.saturating_mul(2);
         if self.is_reversed { tree.last_segment(from, to, rows_max) } else { tree.first_segment(from, to, rows_max) }

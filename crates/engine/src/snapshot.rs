@@ -97,7 +97,7 @@ impl Cut {
     /// [`Error::SnapshotTooOld`]; [`Error::Poisoned`].
     pub fn read(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<Version> {
         for turn in 0.. {
-            match tree.find(key) {
+            match tree.find(key)? {
                 Lookup::Nothing(look) => return Ok(Version { payload: None, source: Source::Nothing(look) }),
                 Lookup::Slot(slot) => {
                     if let Some(found) = self.read_if_settled(tree, key, &slot)? {
@@ -153,7 +153,7 @@ impl Cut {
         if self.core.side.has_lost(self.epoch()) {
             return Err(Error::SnapshotTooOld);
         }
-        Ok(Some(Version { payload: None, source: Source::Later(tree.purged(key)) }))
+        Ok(Some(Version { payload: None, source: Source::Later(tree.purged(key)?) }))
     }
 }
 

@@ -88,8 +88,8 @@ pub struct Changes {
 pub struct State {
     /// Up to which tick the commits of each writer are known.
     known: StartClocks,
-    /// The floor of purged rows up to which the reads were validated.
-    floor: Tick,
+    /// The purges before the last validation for one.
+    purges_known: u64,
     base: Tick,
     /// The latest version that was read.
     pub latest: Tick,
@@ -122,7 +122,7 @@ impl State {
     pub fn new(base: Tick, counts: Arc<Counts>) -> Self {
         Self {
             known: StartClocks::new(ClockKind::Thread, base),
-            floor: base,
+            purges_known: 0,
             base,
             latest: base,
             reads: Vec::new(),
@@ -210,7 +210,7 @@ impl State {
             }
             return Ok(self.accept(found));
         }
-        match tree.find(key) {
+        match tree.find(key)? {
             Lookup::Slot(slot) => self.read_slot(core, tree, key, &slot),
             Lookup::Nothing(look) => {
                 self.note_nothing(tree, key, look.clone());
@@ -256,7 +256,7 @@ impl State {
     fn read_newest(&mut self, core: &Core, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<Bytes>> {
         let row = RowKey(tree.number, key.into());
         for turn in 0.. {
-            match tree.find(key) {
+            match tree.find(key)? {
                 Lookup::Nothing(look) => {
                     self.purged = self.purged.max(look.purged());
                     self.bases.insert(row, None);
@@ -400,7 +400,7 @@ impl State {
 
     /// The slot of the row with `key`, and the version that was read. `None`: there is no such row.
     pub fn version_of(&mut self, core: &Core, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<(Arc<Slot>, RowWord)>> {
-        let Lookup::Slot(slot) = tree.find(key) else { return Ok(None) };
+        let Lookup::Slot(slot) = tree.find(key)? else { return Ok(None) };
         let found = self.read_slot(core, tree, key, &slot)?;
         Ok(found.and_then(|_| self.reads.last().map(|read| (read.slot.clone(), read.word))))
     }
@@ -417,17 +417,22 @@ impl State {
     }
 
     /// Makes sure that the reads before agree with the absence of rows that were purged from the leaf of `look`.
+    ///
+    /// The tick of a deletion does not say when it was committed: clocks of threads differ, and a later deletion may
+    /// have a smaller tick. The numbers of purges rise in time.
     pub fn learn_floor(&mut self, core: &Core, look: &Look) -> Result<()> {
         if self.isolation != Isolation::Serializable {
             self.purged = self.purged.max(look.purged());
             return Ok(());
         }
-        let floor = look.floor();
-        if floor > self.floor {
+        let by_tick = planted::active("engine-purges-by-tick");
+        let (purge, last) = if by_tick { (look.floor().0, look.floor().0) } else { (look.purge(), core.last_purge()) };
+        if purge > self.purges_known {
             self.validate(core, None)?;
-            self.floor = floor;
+            // Looked at before: what was purged by then was deleted before this validation.
+            self.purges_known = last;
         }
-        self.saw_purge |= floor > Tick::NEVER;
+        self.saw_purge |= look.floor() > Tick::NEVER;
         Ok(())
     }
 
@@ -472,9 +477,10 @@ impl State {
             return Err(self.conflict());
         }
         let own = |slot: &Arc<Slot>| locks.is_some_and(|locks| locks.find(slot).is_some_and(|held| held.is_claimed));
-        let is_current = |range: &Range| range.look.is_current() || is_same(range, &own);
-        if !self.ranges.iter().all(is_current) {
-            return Err(self.conflict());
+        for range in &self.ranges {
+            if !range.look.is_current() && !is_same(range, &own)? {
+                return Err(self.conflict());
+            }
         }
         Ok(())
     }
@@ -578,9 +584,12 @@ fn is_current(core: &Core, slot: &Arc<Slot>, word: RowWord, locks: Option<&Locks
 }
 
 /// Whether the keys of the range still have these slots, and no others but those that the transaction added itself.
-fn is_same(range: &Range, own: &impl Fn(&Arc<Slot>) -> bool) -> bool {
-    let now = range.tree.slots_between(&range.from, range.to.as_deref());
+///
+/// # Errors
+/// An image that cannot be read.
+fn is_same(range: &Range, own: &impl Fn(&Arc<Slot>) -> bool) -> Result<bool> {
+    let now = range.tree.slots_between(&range.from, range.to.as_deref())?;
     let now = now.iter().filter(|slot| !own(slot)).map(Arc::as_ptr);
     let then = range.slots.iter().map(Arc::as_ptr);
-    if range.is_reversed { now.eq(then.rev()) } else { now.eq(then) }
+    Ok(if range.is_reversed { now.eq(then.rev()) } else { now.eq(then) })
 }

@@ -23,17 +23,22 @@
 //! The page of a leaf is *dirty* when a row of it may have changed since its image was written. A commit says so after
 //! it has locked a slot. If the leaf has ended by then, its slot may be in a leaf with another page, and the commit
 //! says it there. A new page is dirty from its beginning.
+//!
+//! A leaf of an earlier life may be cold: its rows are read from its image at the first look at them (`cold.rs`).
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use lodestone_pages::Image;
+use lodestone_pmem::sync::atomic::{AtomicBool, Ordering};
 use lodestone_pmem::sync::{Mutex, lock, spin};
 use lodestone_pmem::{DurablePoint, planted};
 use lodestone_txn::{RowState, RowWord, Tick, Writer};
 
 use crate::branch::Branch;
+use crate::cold::Source;
 use crate::core::Core;
+use crate::error::{Error, Result};
 use crate::leaf::{Leaf, LockedLeaf, Page, Purged, Span};
 pub use crate::slot::{Bytes, Slot};
 
@@ -54,6 +59,11 @@ impl Look {
     /// No purged row of the leaf was later.
     pub fn floor(&self) -> Tick {
         self.leaf.purged.floor
+    }
+
+    /// The number of the last purge of the leaf; 0: there was none.
+    pub fn purge(&self) -> u64 {
+        self.leaf.purged.number
     }
 
     /// Where the deletions of all purged rows of the leaf are durable.
@@ -98,34 +108,68 @@ pub enum Taken {
 }
 
 /// Rows of earlier lives: those of one image, with the changes since.
-#[derive(Debug, Default)]
-pub struct TreePart {
-    /// The first key that could be in it.
-    pub low: Vec<u8>,
-    /// In the order of their keys.
-    pub rows: Vec<(Bytes, Bytes)>,
-    /// The image.
-    pub home: Option<Image>,
-    /// Whether the image is not equal to the rows.
-    pub is_dirty: bool,
+#[derive(Debug)]
+pub enum TreePart {
+    /// The rows are those of the image.
+    Cold {
+        /// The first key that could be in it.
+        low: Bytes,
+        home: Image,
+        /// How many rows the image has.
+        rows: usize,
+    },
+    /// The rows were read.
+    Loaded {
+        /// The first key that could be in it.
+        low: Bytes,
+        /// In the order of their keys.
+        rows: Vec<(Bytes, Bytes)>,
+        /// The image.
+        home: Option<Image>,
+        /// Whether the image is not equal to the rows.
+        is_dirty: bool,
+    },
 }
 
 impl TreePart {
+    fn empty() -> Self {
+        Self::Loaded { low: Bytes::default(), rows: Vec::new(), home: None, is_dirty: false }
+    }
+
+    /// The first key that could be in it.
+    pub fn low(&self) -> &Bytes {
+        match self {
+            Self::Cold { low, .. } | Self::Loaded { low, .. } => low,
+        }
+    }
+
+    /// How many rows it has.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Cold { rows, .. } => *rows,
+            Self::Loaded { rows, .. } => rows.len(),
+        }
+    }
+
     /// Its leaves. `high` is the end of its keys. The rows all have the first version of the life that began at `base`:
     /// every thread knows that they are committed.
-    pub fn leaves(self, high: Option<&[u8]>, base: Tick, leaf_rows_max: usize) -> Vec<Arc<Leaf>> {
+    pub fn leaves(self, high: Option<&Bytes>, base: Tick, leaf_rows_max: usize) -> Vec<Arc<Leaf>> {
         let word = RowWord::new(base, Writer::default(), false);
-        let Self { low, rows, mut home, is_dirty } = self;
+        let (mut low, rows, mut home, is_dirty) = match self {
+            Self::Cold { low, home, .. } => {
+                return vec![Leaf::cold(Span { low, high: high.cloned() }, Page::new(Some(home), false))];
+            }
+            Self::Loaded { low, rows, home, is_dirty } => (low, rows, home, is_dirty),
+        };
         let is_whole = rows.len() <= leaf_rows_max;
         // Where a part is too long, a quarter of each leaf is left for inserts.
         let count = if is_whole { leaf_rows_max } else { (leaf_rows_max * 3 / 4).max(1) };
         let mut rows = rows.into_iter().map(|(key, payload)| Slot::new(key, word, payload)).peekable();
         let mut leaves = Vec::new();
-        let mut low = Bytes::from(low);
         loop {
             let slots: Vec<_> = rows.by_ref().take(count).collect();
             let next = rows.peek().map(|slot| slot.key().clone());
-            let span = Span { low, high: next.clone().or_else(|| high.map(Bytes::from)) };
+            let span = Span { low, high: next.clone().or_else(|| high.cloned()) };
             let page = Page::new(home.take(), is_dirty || !is_whole);
             leaves.push(Leaf::new(leaf_rows_max, span, slots, Purged::default(), page));
             match next {
@@ -147,17 +191,65 @@ pub struct Tree {
     leaf_rows_max: usize,
     /// The tick at which this life began.
     base: Tick,
+    /// Of cold leaves.
+    source: Option<Source>,
+    /// Whether its table or index is gone: then its images may be gone as well.
+    is_dropped: AtomicBool,
 }
 
 impl Tree {
     /// An empty tree.
     pub fn new(number: u32, leaf_rows_max: usize, base: Tick) -> Self {
-        Self::of_leaves(number, leaf_rows_max, base, TreePart::default().leaves(None, base, leaf_rows_max))
+        let leaves = TreePart::empty().leaves(None, base, leaf_rows_max);
+        Self::of_leaves(number, leaf_rows_max, base, leaves, None)
     }
 
     /// A tree of leaves by their first possible keys, of which the first one is empty. Each ends where the next begins.
-    pub fn of_leaves(number: u32, leaf_rows_max: usize, base: Tick, leaves: Vec<Arc<Leaf>>) -> Self {
-        Self { number, root: ArcSwap::new(Branch::root(leaves)), shape: Mutex::new(()), leaf_rows_max, base }
+    /// `source`: of the rows of cold ones.
+    pub fn of_leaves(
+        number: u32,
+        leaf_rows_max: usize,
+        base: Tick,
+        leaves: Vec<Arc<Leaf>>,
+        source: Option<Source>,
+    ) -> Self {
+        let (root, shape, is_dropped) = (ArcSwap::new(Branch::root(leaves)), Mutex::new(()), AtomicBool::new(false));
+        Self { number, root, shape, leaf_rows_max, base, source, is_dropped }
+    }
+
+    /// Its table or index is gone. Transactions that still use it end with a conflict when they need its images.
+    pub fn drop_images(&self) {
+        self.is_dropped.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether a row of it may still have to be read from an image.
+    pub fn has_cold_leaf(&self) -> bool {
+        let mut has_one = false;
+        self.root.load().for_each_leaf(&mut |leaf| has_one |= !leaf.is_loaded());
+        has_one
+    }
+
+    /// Reads the images of all cold leaves, as a check does. Returns the errors.
+    pub fn load_all(&self) -> Vec<Error> {
+        let mut errors = Vec::new();
+        self.root.load().for_each_leaf(&mut |leaf| errors.extend(self.warm(leaf).err()));
+        errors
+    }
+
+    /// Makes sure that the rows of `leaf` are loaded.
+    fn warm(&self, leaf: &Leaf) -> Result<()> {
+        if leaf.is_loaded() { Ok(()) } else { self.load(leaf) }
+    }
+
+    #[cold]
+    fn load(&self, leaf: &Leaf) -> Result<()> {
+        let source = self.source.as_ref().expect("a tree with cold leaves has a source");
+        let loaded = leaf.load(self.leaf_rows_max, |image| source.slots(image, self.number, &leaf.span, self.base));
+        match loaded {
+            // The pages may be used again.
+            Err(Error::Damaged { .. }) if self.is_dropped.load(Ordering::SeqCst) => Err(Error::Conflict),
+            loaded => loaded,
+        }
     }
 
     /// The images of all leaves.
@@ -168,17 +260,21 @@ impl Tree {
     }
 
     /// Calls `search` for a look at the leaf to which `descend` leads: see [`Leaf::read`].
+    ///
+    /// # Errors
+    /// An image that cannot be read.
     fn read<R>(
         &self,
         descend: impl Fn(&Branch) -> &Arc<Leaf>,
         mut search: impl FnMut(&Arc<Leaf>, u64) -> Option<R>,
-    ) -> R {
+    ) -> Result<R> {
         let mut turn = 0;
         loop {
             let root = self.root.load();
             let leaf = descend(&root);
+            self.warm(leaf)?;
             if let Some(found) = leaf.read(|changes| search(leaf, changes)) {
-                return found;
+                return Ok(found);
             }
             // Another leaf takes its place: the next root has it.
             spin(turn);
@@ -186,7 +282,7 @@ impl Tree {
         }
     }
 
-    /// The leaf that may hold `key`, locked for `with`.
+    /// The leaf that may hold `key`, locked for `with`. It is loaded, unless nothing of it was ever used.
     fn with_leaf<R>(&self, key: &[u8], with: impl FnOnce(LockedLeaf<'_>) -> R) -> R {
         let mut turn = 0;
         loop {
@@ -200,7 +296,10 @@ impl Tree {
     }
 
     /// The slot of `key`.
-    pub fn find(&self, key: &[u8]) -> Lookup {
+    ///
+    /// # Errors
+    /// An image that cannot be read.
+    pub fn find(&self, key: &[u8]) -> Result<Lookup> {
         self.read(
             |root| root.leaf_of(key),
             |leaf, changes| {
@@ -213,15 +312,22 @@ impl Tree {
     }
 
     /// Where the deletions of all rows are durable that were purged from the leaf of `key`.
-    pub fn purged(&self, key: &[u8]) -> DurablePoint {
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn purged(&self, key: &[u8]) -> Result<DurablePoint> {
         self.read(|root| root.leaf_of(key), |leaf, _| Some(leaf.purged.point))
     }
 
     /// Locks the row with `key`, or adds a locked slot.
-    pub fn take(&self, core: &Core, key: &Bytes) -> Taken {
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn take(&self, core: &Core, key: &Bytes) -> Result<Taken> {
         loop {
             let root = self.root.load();
             let leaf = root.leaf_of(key);
+            self.warm(leaf)?;
             let found = leaf.read(|_| match leaf.search(key)? {
                 Ok(number) => leaf.slot(number).cloned().map(Some),
                 Err(_) => Some(None),
@@ -235,7 +341,7 @@ impl Tree {
                         self.soil(key);
                     }
                 }
-                return taken;
+                return Ok(taken);
             }
             let claimed = self.with_leaf(key, |mut leaf| match leaf.search(key) {
                 // Another transaction has added it.
@@ -252,7 +358,7 @@ impl Tree {
             match claimed {
                 Claim::Late => {}
                 Claim::NoRoom => self.replace(core, key, |leaf| leaf.is_full()),
-                Claim::Added(slot, floor) => return Taken::Claimed(slot, floor),
+                Claim::Added(slot, floor) => return Ok(Taken::Claimed(slot, floor)),
             }
         }
     }
@@ -280,7 +386,7 @@ impl Tree {
         let _shape = lock(&self.shape);
         let root = self.root.load_full();
         let Some(mut old) = root.leaf_of(key).lock() else { return };
-        if !is_due(&old) {
+        if !old.is_loaded() || !is_due(&old) {
             return;
         }
         let mut slots = old.slots();
@@ -301,7 +407,9 @@ impl Tree {
         // All copies are made before the leaf ends, since readers wait from then on.
         let new = root.replace(new);
         // The image of the old leaf may have rows of the upper one. It must not be kept when that has its own, or none.
-        soil(old.leaf);
+        if !planted::active("engine-split-soils-nothing") {
+            soil(old.leaf);
+        }
         old.end();
         self.root.store(new);
     }
@@ -318,7 +426,8 @@ impl Tree {
             }
             !is_purged
         });
-        Purged { floor, point: core.memory.flushed_anywhere() }
+        // After the rows are locked: a thread that knows this number validates after their deletions.
+        Purged { floor, number: core.next_purge(), point: core.memory.flushed_anywhere() }
     }
 
     /// Takes the deleted rows out of the leaf of `key`, which was deleted, if they are a quarter of what it may hold.
@@ -331,12 +440,14 @@ impl Tree {
             let deleted = slots.filter(|slot| may_purge(core, slot.word())).count();
             deleted >= (self.leaf_rows_max / 4).max(2)
         };
-        if is_due(self.root.load().leaf_of(key)) {
+        let root = self.root.load();
+        let leaf = root.leaf_of(key);
+        if leaf.is_loaded() && is_due(leaf) {
             self.replace(core, key, |leaf| is_due(leaf.leaf));
         }
     }
 
-    /// The leaf of `low`, where it begins: its page, and its rows if it is dirty.
+    /// The leaf of `low`, where it begins: its page, and its rows if it is dirty. A cold leaf is not.
     pub fn take_dirt(&self, low: &[u8]) -> (Arc<Page>, Option<Vec<Arc<Slot>>>) {
         self.with_leaf(low, |mut leaf| (leaf.leaf.page.clone(), leaf.take_dirt()))
     }
@@ -347,7 +458,10 @@ impl Tree {
     }
 
     /// The first rows of the range from `from` to before `to`: those of one leaf, at most `rows_max`.
-    pub fn first_segment(&self, from: &[u8], to: Option<&[u8]>, rows_max: usize) -> Segment {
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn first_segment(&self, from: &[u8], to: Option<&[u8]>, rows_max: usize) -> Result<Segment> {
         self.segment(
             |root| root.leaf_of(from),
             (from, to),
@@ -356,7 +470,10 @@ impl Tree {
     }
 
     /// The last rows of the range from `from` to before `to`: those of one leaf, at most `rows_max`.
-    pub fn last_segment(&self, from: &[u8], to: Option<&[u8]>, rows_max: usize) -> Segment {
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn last_segment(&self, from: &[u8], to: Option<&[u8]>, rows_max: usize) -> Result<Segment> {
         let last = |rows: std::ops::Range<usize>| rows.start.max(rows.end.saturating_sub(rows_max))..rows.end;
         self.segment(|root| root.leaf_before(to), (from, to), last)
     }
@@ -367,7 +484,7 @@ impl Tree {
         descend: impl Fn(&Branch) -> &Arc<Leaf>,
         (from, to): (&[u8], Option<&[u8]>),
         select: impl Fn(std::ops::Range<usize>) -> std::ops::Range<usize>,
-    ) -> Segment {
+    ) -> Result<Segment> {
         self.read(descend, |leaf, changes| {
             let Span { low, high } = &leaf.span;
             let place = |key: &[u8]| Some(leaf.search(key)?.unwrap_or_else(|number| number));
@@ -388,15 +505,18 @@ impl Tree {
     }
 
     /// The slots of all keys from `from` to before `to`, by key.
-    pub fn slots_between(&self, from: &[u8], to: Option<&[u8]>) -> Vec<Arc<Slot>> {
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn slots_between(&self, from: &[u8], to: Option<&[u8]>) -> Result<Vec<Arc<Slot>>> {
         let mut found = Vec::new();
         let mut from = from.to_vec();
         loop {
-            let segment = self.first_segment(&from, to, usize::MAX);
+            let segment = self.first_segment(&from, to, usize::MAX)?;
             found.extend(segment.slots);
             match segment.to {
                 Some(end) if to != Some(&end[..]) && end > from => from = end,
-                _ => return found,
+                _ => return Ok(found),
             }
         }
     }
@@ -455,11 +575,11 @@ mod tests {
         (0..1_000_u64).try_for_each(|key| db.update(|tx| queue.put(tx, &row![key])))?;
         // No insert ever comes near the beginning again.
         (0..900_u64).try_for_each(|key| db.update(|tx| queue.delete(tx, &row![key]).map(|_| ())))?;
-        let left = queue.tree.slots_between(&[], None);
+        let left = queue.tree.slots_between(&[], None)?;
         // At most three deleted rows for each of the leaves, which were half full.
         let deleted = left.iter().filter(|slot| slot.word().is_absent()).count();
         assert!(left.len() - deleted == 100 && deleted < 3 * 1_000 / 8, "{deleted} of {}", left.len());
-        let Lookup::Nothing(look) = queue.tree.find(&0_u64.to_be_bytes()) else { panic!("row 0 is purged") };
+        let Lookup::Nothing(look) = queue.tree.find(&0_u64.to_be_bytes())? else { panic!("row 0 is purged") };
         assert!(look.floor() > Tick::NEVER, "a row that is inserted again must be later than its deletion");
         Ok(())
     }

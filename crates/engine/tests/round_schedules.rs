@@ -2,6 +2,8 @@
 //!
 //! The commit has found its row, and not locked it yet, when the leaf is split. A checkpoint writes the new leaf. If
 //! the commit makes only the page of the old leaf dirty, later checkpoints keep the old row and truncate the record.
+//!
+//! A split beside a checkpoint must leave no image with rows of another one: an open names that as damage.
 
 mod common;
 
@@ -22,32 +24,37 @@ fn open(store: &Store, options: &DatabaseOptions) -> Result<Open> {
     Ok(Open { db, table })
 }
 
-fn execution() {
+/// A row with the key `added` splits the leaf. There are so many checkpoints after the threads have ended.
+fn execution((added, checkpoints): (u64, usize)) {
     let (store, options) = traced();
     let options = DatabaseOptions { leaf_rows_max: 3, ..options };
     let world = Arc::new(open(&store, &options).expect("a database"));
     world.set(&[(0, 0), (10, 0), (20, 0)]).expect("a commit");
     world.db.checkpoint().expect("a checkpoint");
-    let works: [fn(&Open) -> Result<()>; 3] =
-        [|open| open.set(&[(20, 7)]), |open| open.set(&[(5, 1)]), |open| open.db.checkpoint().map(drop)];
+    let works: [fn(&Open, u64) -> Result<()>; 3] =
+        [|open, _| open.set(&[(20, 7)]), |open, key| open.set(&[(key, 1)]), |open, _| open.db.checkpoint().map(|_| ())];
     let threads = works.map(|work| {
         let world = Arc::clone(&world);
-        thread::spawn(move || work(&world).expect("nothing fails"))
+        thread::spawn(move || work(&world, added).expect("nothing fails"))
     });
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-    // The first record that a checkpoint has no need of goes with the next one.
-    (0..2).for_each(|_| drop(world.db.checkpoint().expect("a checkpoint")));
+    (0..checkpoints).for_each(|_| {
+        world.db.checkpoint().expect("a checkpoint");
+    });
     let Open { db, table } = Arc::into_inner(world).expect("the threads have ended");
     drop(table);
     db.abandon();
     let rows = open(&store, &options).and_then(|open| open.all()).expect("an open");
-    assert_eq!(rows, [(0, 0), (5, 1), (10, 0), (20, 7)], "a commit is lost");
+    let mut expected = [(0, 0), (10, 0), (20, 7), (added, 1)];
+    expected.sort_unstable();
+    assert_eq!(rows, expected, "a commit is lost");
 }
 
-fn explore(schedules: usize) -> Result<(), String> {
+fn explore(case: (u64, usize), schedules: usize) -> Result<(), String> {
     let mut config = shuttle::Config::new();
     (config.stack_size, config.max_steps) = (1 << 20, MaxSteps::FailAfter(2_000_000));
     config.failure_persistence = FailurePersistence::None;
+    let execution = move || execution(case);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         Runner::new(RandomScheduler::new_from_seed(1, schedules), config.clone()).run(execution);
         for depth in [2, 3, 4] {
@@ -58,10 +65,21 @@ fn explore(schedules: usize) -> Result<(), String> {
 }
 
 #[test]
-fn a_commit_survives_a_split_and_checkpoints_and_a_page_that_is_not_soiled_is_found() {
-    explore(1_000).expect("no violation");
-    planted::plant(Some("engine-soils-ended-leaf"));
-    let violation = explore(10_000).expect_err("the bug is not found");
-    planted::plant(None);
-    assert!(violation.contains("a commit is lost"), "{violation}");
+fn a_commit_survives_a_split_and_checkpoints_and_each_broken_rule_is_found() {
+    // The first record that a checkpoint has no need of goes with the next one.
+    for case in [(5, 0), (5, 2), (25, 0), (25, 1)] {
+        explore(case, 300).expect("no violation");
+    }
+    let broken = [
+        ("engine-soils-ended-leaf", (5, 2), "a commit is lost"),
+        // A row in the lower half would make that dirty.
+        ("engine-split-soils-nothing", (25, 1), "is not between the keys of its leaf"),
+        ("engine-image-too-wide", (5, 0), "is not between the keys of its leaf"),
+    ];
+    for (bug, case, finding) in broken {
+        planted::plant(Some(bug));
+        let violation = explore(case, 10_000).expect_err(bug);
+        planted::plant(None);
+        assert!(violation.contains(finding), "{bug}: {violation}");
+    }
 }

@@ -48,13 +48,16 @@ impl<'p> Batch<'p> {
     /// A full pool; a medium that failed.
     pub fn write<'r>(&mut self, tree: u32, low: &[u8], rows: impl Iterator<Item = PageRow<'r>>) -> Result<Image> {
         let mut bytes = std::mem::take(&mut self.bytes);
-        encode(&mut bytes, low, rows);
-        let outcome = self.write_pieces(tree, &bytes);
+        let rows = encode(&mut bytes, low, rows);
+        let mut head = PageHead::new_zeroed();
+        (head.magic, head.batch, head.tree) = (PAGE_MAGIC, self.number, tree);
+        (head.low_bytes, head.rows) = (exact_u32(low.len()), rows);
+        let outcome = self.write_pieces(head, &bytes);
         self.bytes = bytes;
         outcome
     }
 
-    fn write_pieces(&mut self, tree: u32, bytes: &[u8]) -> Result<Image> {
+    fn write_pieces(&mut self, mut head: PageHead, bytes: &[u8]) -> Result<Image> {
         let piece_bytes = self.pages.places.piece_bytes();
         let count = bytes.len().div_ceil(piece_bytes);
         while self.pages.free.len() < count {
@@ -62,8 +65,6 @@ impl<'p> Batch<'p> {
         }
         let pages = self.pages.free.split_off(self.pages.free.len() - count);
         self.begun.extend(&pages);
-        let mut head = PageHead::new_zeroed();
-        (head.magic, head.batch, head.tree) = (PAGE_MAGIC, self.number, tree);
         (head.first, head.pieces) = (pages[0], exact_u32(count));
         for ((piece, &page), bytes) in (0..).zip(&pages).zip(bytes.chunks(piece_bytes)) {
             (head.page, head.piece) = (page, piece);
@@ -82,12 +83,13 @@ impl<'p> Batch<'p> {
             self.pages.memory().fence();
             self.pages.memory().durable()?;
         }
-        Ok(Image { pages })
+        let pages = pages.into_iter().map(|page| (page, self.pages.page(page))).collect();
+        Ok(Image { batch: self.number, pages })
     }
 
     /// Ends an image of an earlier batch.
     pub fn end(&mut self, image: Image) {
-        self.ended.extend(image.pages);
+        self.ended.extend(image.pages.iter().map(|(page, _)| *page));
     }
 
     /// Makes the batch count. `from` has the position for each writer below which records are no longer needed. On

@@ -5,14 +5,17 @@
 //!   tick u64, key bytes u32, payload bytes u32, key, payload
 //! ```
 
+use lodestone_pmem::PmAddr;
 use lodestone_txn::Tick;
 use lodestone_width::{exact_u32, to_usize};
 
 /// The place of an image: the pages that it is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// By piece.
-    pub(crate) pages: Vec<u32>,
+    /// The batch that wrote it.
+    pub(crate) batch: u64,
+    /// The number and the place of each page, by piece.
+    pub(crate) pages: Box<[(u32, PmAddr)]>,
 }
 
 impl Image {
@@ -34,11 +37,17 @@ pub struct PageRow<'p> {
     pub payload: &'p [u8],
 }
 
-/// An image that was not read yet: pages that name the same first one, by their numbers of pieces.
-#[derive(Debug)]
+/// An image of which only the heads of its pages were read.
+#[derive(Clone, Debug)]
 pub struct Listed {
-    pub(crate) first: u32,
-    pub(crate) pages: Vec<u32>,
+    /// Its pages.
+    pub image: Image,
+    /// The tree.
+    pub tree: u32,
+    /// The first key that could be in the leaf.
+    pub low: Vec<u8>,
+    /// How many rows it has.
+    pub rows: u32,
 }
 
 /// An image that was read.
@@ -86,8 +95,8 @@ fn take_row<'p>(rest: &mut &'p [u8]) -> Option<PageRow<'p>> {
     Some(PageRow { key, tick, payload })
 }
 
-/// The bytes of an image.
-pub(crate) fn encode<'r>(out: &mut Vec<u8>, low: &[u8], rows: impl Iterator<Item = PageRow<'r>>) {
+/// The bytes of an image. Returns the number of rows.
+pub(crate) fn encode<'r>(out: &mut Vec<u8>, low: &[u8], rows: impl Iterator<Item = PageRow<'r>>) -> u32 {
     out.clear();
     out.extend(exact_u32(low.len()).to_le_bytes());
     out.extend([0; 4]);
@@ -102,4 +111,5 @@ pub(crate) fn encode<'r>(out: &mut Vec<u8>, low: &[u8], rows: impl Iterator<Item
         count += 1;
     }
     out[4..8].copy_from_slice(&count.to_le_bytes());
+    count
 }

@@ -8,6 +8,11 @@
 //! block:     a line with the number of its batch, then a position for each writer
 //! page:      a head of 64 bytes, then a piece of an image
 //! ```
+//!
+//! The head of a page has a checksum of its own, over the first possible key as well. So an open that reads nothing
+//! else of an image can trust the keys between which it is.
+
+use std::ops::Range;
 
 use lodestone_pmem::{LINE_BYTES, PmAddr};
 use lodestone_width::{exact_u32, to_u64, to_usize};
@@ -24,11 +29,13 @@ pub const BLOCK_MAGIC: u64 = u64::from_le_bytes(*b"LDSTCHK\0");
 /// `LDPG`.
 pub const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"LDPG");
 /// The format that this crate writes and reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes before the rest of a directory or extent.
 pub const HEAD_BYTES: u64 = 512;
 /// Bytes of a page's head.
 pub const PAGE_HEAD_BYTES: usize = 64;
+/// Bytes of an image before its first possible key.
+pub const IMAGE_HEAD_BYTES: usize = 8;
 const COPY_OFFSET: u64 = 256;
 /// Copies share no block of the media.
 const GRAIN: u64 = 256;
@@ -197,7 +204,13 @@ pub struct PageHead {
     pub pieces: u32,
     /// Bytes of the image in this page.
     pub bytes: u32,
-    pub zero: [u8; 24],
+    /// Bytes of the first possible key.
+    pub low_bytes: u32,
+    /// Rows of the image.
+    pub rows: u32,
+    pub zero: [u8; 12],
+    /// CRC-32C of the head before this field, then of the first possible key, as far as it is in this page.
+    pub head_crc: u32,
     /// CRC-32C of the bytes, then of the head before this field.
     pub crc: u32,
 }
@@ -208,7 +221,24 @@ impl PageHead {
     /// Completes the head of a page with these bytes.
     pub fn seal(&mut self, bytes: &[u8]) {
         self.bytes = exact_u32(bytes.len());
+        self.head_crc = self.head_checksum(&bytes[self.low()]);
         self.crc = self.checksum(bytes);
+    }
+
+    /// Where the first possible key is among the bytes of the page, as far as it is there.
+    pub fn low(&self) -> Range<usize> {
+        let bytes = to_usize(self.bytes);
+        let from = if self.piece == 0 { IMAGE_HEAD_BYTES.min(bytes) } else { bytes };
+        from..from.saturating_add(to_usize(self.low_bytes)).min(bytes)
+    }
+
+    /// Whether all of the first possible key is in the page.
+    pub fn has_low(&self) -> bool {
+        self.low().len() == to_usize(self.low_bytes)
+    }
+
+    pub fn head_checksum(&self, low: &[u8]) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c(&self.as_bytes()[..PAGE_HEAD_BYTES - 8]), low)
     }
 
     pub fn checksum(&self, bytes: &[u8]) -> u32 {

@@ -18,11 +18,12 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `layout` | bytes of directory, extents, blocks and pages |
-//! | `pages` | opening, the page table, reading images |
+//! | `pages` | opening, the page table, the list of images |
 //! | `batch` | writing images, and the page table |
 //! | `checkpoint` | the block that makes a batch count |
 //! | `heal` | the repair by an open |
 //! | `image` | rows as bytes |
+//! | `reader` | reading images, by any threads |
 //!
 //! ```
 //! use lodestone_heap::{Heap, HeapOptions};
@@ -68,9 +69,11 @@ mod image;
 mod layout;
 mod options;
 mod pages;
+mod reader;
 
 pub use batch::Batch;
 pub use error::{Error, Result};
 pub use image::{Found, Image, Listed, PageRow};
 pub use options::PageOptions;
 pub use pages::{PageStats, Pages};
+pub use reader::Reader;

@@ -1,17 +1,16 @@
 //! The page store: opening it, and the states of its pages.
 
-use std::collections::BTreeMap;
-
 use lodestone_heap::{Action, Heap};
 use lodestone_pmem::{Memory, PmAddr, PmPtr, checked, planted};
 use lodestone_txn::{Writer, copies};
 use lodestone_width::{exact_u32, to_u64, to_usize};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::batch::Batch;
 use crate::checkpoint::Block;
 use crate::error::{Error, Result};
 use crate::image::{Found, Image, Listed};
+use crate::reader::Reader;
 use crate::layout::{
     BlockLine, DirectoryLine, EXTENT_MAGIC, ExtentLine, HEAD_BYTES, MAGIC, PAGE_HEAD_BYTES, PAGE_MAGIC, PageHead,
     Places, VERSION, head_lines, links,
@@ -275,7 +274,7 @@ impl Pages {
         Batch::new(self)
     }
 
-    /// Calls `visit` for each image that counts, in no order.
+    /// Calls `visit` for each image that counts, by tree and first key.
     ///
     /// # Errors
     /// [`Error::Damaged`] names the page; errors of `visit`.
@@ -283,67 +282,70 @@ impl Pages {
         &self,
         visit: &mut dyn FnMut(Found) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        self.listed().into_iter().try_for_each(|listed| visit(self.read(listed)?))
+        self.listed()?.iter().try_for_each(|listed| visit(self.reader().read(&listed.image)?))
     }
 
-    /// The images that count, in no order. They are not read: any threads [may do that](Self::read).
-    #[must_use]
-    pub fn listed(&self) -> Vec<Listed> {
-        let published = self.published();
-        let mut images: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
-        for (page, span) in (0..).zip(&self.spans) {
-            if span.counts_at(published) {
-                let head: PageHead = self.memory().get(PmPtr::new(self.page(page)));
-                images.entry(head.first).or_default().push((head.piece, page));
-            }
-        }
-        let listed = |(first, mut pieces): (u32, Vec<(u32, u32)>)| {
-            pieces.sort_unstable();
-            Listed { first, pages: pieces.into_iter().map(|(_, page)| page).collect() }
-        };
-        images.into_iter().map(listed).collect()
-    }
-
-    /// Reads an image.
+    /// The images that count, by tree and first key. Of each page only the head is read.
     ///
     /// # Errors
     /// [`Error::Damaged`] names the page.
-    pub fn read(&self, listed: Listed) -> Result<Found> {
-        let Listed { first, pages } = listed;
-        let mut bytes = Vec::new();
-        let mut of_first = PageHead::new_zeroed();
-        for (piece, &page) in (0..).zip(&pages) {
-            let at = self.page(page);
-            let bad = |finding: &str| Err(self.damage("page", at, &format!("page {page}: {finding}")));
-            let head: PageHead = self.memory().get(PmPtr::new(at));
-            if head.magic != PAGE_MAGIC || to_usize(head.bytes) > self.places.piece_bytes() {
-                return bad("its head is not that of a page");
-            }
-            let start = bytes.len();
-            bytes.resize(start + to_usize(head.bytes), 0);
-            self.memory().read(at.plus(to_u64(PAGE_HEAD_BYTES)), &mut bytes[start..]);
-            if head.crc != head.checksum(&bytes[start..]) {
-                return bad("its checksum fails");
-            }
-            if head.page != page || head.batch != self.spans[to_usize(page)].born {
-                return bad("it is another page, or of another batch than the page table says");
-            }
-            if piece == 0 {
-                of_first = head;
-            }
-            let fits = (head.first, head.piece, head.pieces) == (first, piece, of_first.pieces)
-                && (head.tree, head.batch) == (of_first.tree, of_first.batch);
-            if !fits {
-                return bad(&format!("it is not piece {piece} of the image that begins at page {first}"));
-            }
+    pub fn listed(&self) -> Result<Vec<Listed>> {
+        let published = self.published();
+        let counting = (0..).zip(&self.spans).filter(|(_, span)| span.counts_at(published));
+        let heads = counting.map(|(page, span)| self.head(page, span.born)).collect::<Result<Vec<_>>>();
+        let mut heads = heads?;
+        heads.sort_unstable_by_key(|head| (head.first, head.piece));
+        let images = heads.chunk_by(|one, next| one.first == next.first).map(|heads| self.list(heads));
+        let mut images = images.collect::<Result<Vec<_>>>()?;
+        images.sort_unstable_by(|one, other| (one.tree, &one.low).cmp(&(other.tree, &other.low)));
+        Ok(images)
+    }
+
+    /// The head of `page`, which the page table says to be of `batch`. That of a first piece is verified later, with the
+    /// first possible key.
+    fn head(&self, page: u32, batch: u64) -> Result<PageHead> {
+        let at = self.page(page);
+        let head: PageHead = self.memory().get(PmPtr::new(at));
+        let finding = if head.magic != PAGE_MAGIC || to_usize(head.bytes) > self.places.piece_bytes() {
+            "its head is not that of a page"
+        } else if (head.page, head.batch) != (page, batch) {
+            "it is another page, or of another batch than the page table says"
+        } else if head.piece > 0 && head.head_crc != head.head_checksum(&[]) {
+            "the checksum of its head fails"
+        } else {
+            return Ok(head);
+        };
+        Err(self.damage("page", at, &format!("page {page}: {finding}")))
+    }
+
+    /// The image of which these are all heads, by piece.
+    fn list(&self, heads: &[PageHead]) -> Result<Listed> {
+        let PageHead { first, pieces, tree, batch, rows, .. } = heads[0];
+        let at = self.page(heads[0].page);
+        let bad = |finding: String| Err(self.damage("page", at, &format!("page {}: {finding}", heads[0].page)));
+        let is_piece = |(piece, head): (u32, &PageHead)| {
+            (head.piece, head.pieces, head.tree, head.batch) == (piece, pieces, tree, batch)
+        };
+        if heads[0].page != first || to_usize(pieces) != heads.len() || !(0..).zip(heads).all(is_piece) {
+            return bad(format!("pieces of the image at page {first} are missing, or of another one"));
         }
-        let is_whole = pages[0] == first && to_usize(of_first.pieces) == pages.len();
-        let at = self.page(pages[0]);
-        if !is_whole {
-            return Err(self.damage("page", at, &format!("pieces of the image at page {first} are missing")));
+        let pages = heads.iter().map(|head| (head.page, self.page(head.page))).collect();
+        let image = Image { batch, pages };
+        let mut low = vec![0; heads[0].low().len()];
+        self.memory().read(at.plus(to_u64(PAGE_HEAD_BYTES + heads[0].low().start)), &mut low);
+        if heads[0].head_crc != heads[0].head_checksum(&low) {
+            return bad("the checksum of its head fails".into());
         }
-        Found::decode(Image { pages }, of_first.tree, &bytes)
-            .ok_or_else(|| self.damage("page", at, "its checksums are right, but its rows are not whole"))
+        if !heads[0].has_low() {
+            low = self.reader().read(&image)?.low;
+        }
+        Ok(Listed { image, tree, low, rows })
+    }
+
+    /// What reads images. It needs no share in the pages, which one thread at a time changes.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        Reader { heap: self.heap.clone(), piece_bytes: self.places.piece_bytes() }
     }
 
     /// Figures about the pages.
@@ -396,6 +398,6 @@ fn make_head<T: IntoBytes + zerocopy::Immutable>(memory: &Memory, at: PmAddr, li
     }
 }
 
-fn damage(heap: &Heap, what: &'static str, at: PmAddr, finding: &str) -> Error {
+pub(crate) fn damage(heap: &Heap, what: &'static str, at: PmAddr, finding: &str) -> Error {
     Error::Damaged { path: heap.pool().path().to_owned(), what, at, finding: finding.into() }
 }

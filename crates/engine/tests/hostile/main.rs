@@ -456,11 +456,17 @@ impl Sound {
             _ if pages.is_empty() => "page",
             _ => {
                 let page = *numbers.pick(&pages);
-                let head = [(0, 4), (4, 4), (8, 8), (16, 4), (20, 4), (24, 4), (28, 4), (32, 4), (36, 8)];
+                let head = [(0, 4), (4, 4), (8, 8), (16, 4), (20, 4), (24, 4), (28, 4), (32, 4), (36, 4), (40, 4)];
                 let (field, bytes) =
                     if numbers.below(2) == 0 { *numbers.pick(&head) } else { (64 + numbers.below(184), 4) };
                 upset(image, page.plus(field), bytes, numbers);
                 let bytes = image.load(page.plus(32), 4).min(PAGE_BYTES - 64);
+                // The head has a checksum of its own, over the first possible key as well, which is in the first piece.
+                let from = if image.load(page.plus(24), 4) == 0 { bytes.min(8) } else { bytes };
+                let low_bytes = image.load(page.plus(36), 4).min(bytes - from);
+                let low = image.read(page.plus(64 + from), low_bytes);
+                let crc = crc32c::crc32c_append(crc32c::crc32c(image.read(page, 56)), low);
+                image.write(page.plus(56), &crc.to_le_bytes());
                 let crc = crc32c::crc32c_append(crc32c::crc32c(image.read(page.plus(64), bytes)), image.read(page, 60));
                 image.write(page.plus(60), &crc.to_le_bytes());
                 "page"

@@ -5,7 +5,8 @@
 //! Each thread ends: with an error, or because it has done its part. Nothing that was acknowledged, read or told by
 //! then is lost.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ use super::{Outcome, Watch, device, fresh, plans, store_on, tables};
 
 const WRITERS: u64 = 4;
 const TURNS: u64 = 150;
+/// Runs at a time.
+const LANES: usize = 4;
 const ROWS: &str = "t (k u64, n u64, mail text, body bytes) key (k) index by_n (n, k) unique by_mail (mail)";
 
 /// Of each writer: the largest number that was answered, and so must survive.
@@ -243,7 +246,8 @@ fn run(durability: Durability, plan: FaultPlan) -> Outcome<bool> {
         world.read()?;
         for (writer, (known, found)) in known.iter().zip(&world.known).enumerate() {
             let (known, found) = (known.load(Ordering::SeqCst), found.load(Ordering::SeqCst));
-            assert!(found >= known, "of writer {writer} {known} was acknowledged, {found} survived");
+            let what = format!("{durability:?}, {plan:?}, survivors {survivors:#x}, writer {writer}");
+            assert!(found >= known, "{what}: {known} was acknowledged, {found} survived");
         }
         drop(world);
         let report = store.check(&mut |_| {});
@@ -252,15 +256,25 @@ fn run(durability: Durability, plan: FaultPlan) -> Outcome<bool> {
     Ok(has_failed.into_inner())
 }
 
-/// Every way in which the device fails, after each of these numbers of calls.
+/// Every way in which the device fails, after each of these numbers of calls. Some runs at a time: threads that lose
+/// the processor anywhere find more.
 fn prove(numbers: &[u64]) -> Outcome {
-    let mut failures = 0;
-    for durability in [Durability::Sync, Durability::Ordered, Durability::Epoch(Duration::from_micros(300))] {
-        for plan in numbers.iter().flat_map(|number| plans(*number)) {
-            failures += u64::from(run(durability, plan).map_err(|error| format!("{durability:?}, {plan:?}: {error}"))?);
+    let all = [Durability::Sync, Durability::Ordered, Durability::Epoch(Duration::from_micros(300))];
+    let plans = numbers.iter().flat_map(|number| plans(*number));
+    let runs: Vec<_> = plans.flat_map(|plan| all.map(|durability| (durability, plan))).collect();
+    let (next, failures) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let lane = || {
+        while let Some(&(durability, plan)) = runs.get(next.fetch_add(1, Ordering::SeqCst)) {
+            let has_failed = run(durability, plan).map_err(|error| format!("{durability:?}, {plan:?}: {error}"))?;
+            failures.fetch_add(u64::from(has_failed), Ordering::SeqCst);
         }
-    }
-    let runs = numbers.len() as u64 * 18;
+        Ok::<(), String>(())
+    };
+    thread::scope(|scope| {
+        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
+        lanes.into_iter().try_for_each(|lane| lane.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })?;
+    let (failures, runs) = (failures.into_inner(), runs.len() as u64);
     assert!(failures * 3 > runs, "the device failed in {failures} of {runs} runs");
     Ok(())
 }

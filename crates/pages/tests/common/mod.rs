@@ -7,6 +7,7 @@ use lodestone_heap::{Heap, HeapOptions};
 use lodestone_pages::{Error, Image, PageOptions, PageRow, Pages, Result};
 use lodestone_pmem::{DomainChoice, PmAddr, Pool, PoolOptions};
 use lodestone_txn::{Tick, Writer};
+use lodestone_width::to_usize;
 
 /// Rows of a leaf by key, each with its tick.
 pub type Rows = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
@@ -108,6 +109,10 @@ pub fn leaves(pages: &Pages) -> Result<Leaves> {
         assert!(former.is_none(), "two images of one leaf");
         Ok(())
     })?;
+    // The heads alone say the same, by tree and first key.
+    let listed = pages.listed()?;
+    let heads = listed.iter().map(|listed| ((listed.tree, &listed.low), to_usize(listed.rows)));
+    assert!(heads.eq(leaves.iter().map(|((tree, low), rows)| ((*tree, low), rows.len()))), "{listed:?}");
     Ok(leaves)
 }
 
