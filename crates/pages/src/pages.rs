@@ -10,12 +10,12 @@ use crate::batch::Batch;
 use crate::checkpoint::Block;
 use crate::error::{Error, Result};
 use crate::image::{Found, Image, Listed};
-use crate::reader::Reader;
 use crate::layout::{
     BlockLine, DirectoryLine, EXTENT_MAGIC, ExtentLine, HEAD_BYTES, MAGIC, PAGE_HEAD_BYTES, PAGE_MAGIC, PageHead,
     Places, VERSION, head_lines, links,
 };
 use crate::options::PageOptions;
+use crate::reader::Reader;
 
 /// The batches in which a page began and ended; 0: it did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
