@@ -170,7 +170,8 @@ impl MapArgs {
 
     /// The note that the map has no key like `key`.
     pub fn no_key(&self, opened: &Opened, key: &str) -> String {
-        format!("{}: there is no key `{key}` in map `{}`", opened.pool.path().display(), self.map)
+        let (path, key) = (opened.pool.path().display(), crate::bytes::display(key.as_bytes()));
+        format!("{path}: there is no key `{key}` in map `{}`", self.map)
     }
 
     fn missing(&self, store: &Store) -> String {

@@ -1,5 +1,7 @@
 //! `lodestone pool check` and `lodestone pool repair`.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, bail};
 use lodestone_pmem::{Pool, Severity};
 use lodestone_store::{Adopted, Foreseen, Rebuilt, Unrepaired};
@@ -11,6 +13,9 @@ use crate::output::Output;
 use crate::size;
 
 use super::OpenArgs;
+
+/// So many repairs that say the same of other places have a line each.
+const ALIKE_MAX: usize = 10;
 
 /// Arguments of `lodestone pool check`.
 #[derive(Debug, clap::Args)]
@@ -160,7 +165,8 @@ fn mend(open: &OpenArgs, accept_journal_loss: bool, accept_loss: bool, output: &
 
 fn what_was_done(done: &Repaired) -> String {
     let path = &done.path;
-    let mut lines: Vec<String> = done.repaired.iter().map(|text| format!("{path}: repaired: {text}")).collect();
+    let mut lines: Vec<String> =
+        in_short(&done.repaired).iter().map(|text| format!("{path}: repaired: {text}")).collect();
     for Adopted { name, kind, .. } in &done.adopted {
         lines.push(format!("{path}: {kind} had lost its name; it is called `{name}` now"));
     }
@@ -174,6 +180,19 @@ fn what_was_done(done: &Repaired) -> String {
     }
     lines.extend(done.left.iter().map(|left| format!("{path}: `{}` stays as it is: {}", left.name, left.why)));
     if lines.is_empty() { format!("{path}: there was nothing to repair") } else { lines.join("\n") }
+}
+
+/// Texts that say the same of many places, in one line.
+fn in_short(texts: &[String]) -> Vec<String> {
+    let mut alike: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
+    for text in texts {
+        alike.entry(text.rsplit_once(": ").map_or(text, |(_, what)| what)).or_default().push(text);
+    }
+    let lines = alike.into_values().flat_map(|texts| match texts.len() {
+        0..=ALIKE_MAX => texts.into_iter().cloned().collect(),
+        count => vec![format!("{}; and the same {} times more, which --json lists", texts[0], count - 1)],
+    });
+    lines.collect()
 }
 
 fn text(found: &Examination) -> String {
@@ -192,4 +211,21 @@ fn text(found: &Examination) -> String {
         found.objects.len()
     ));
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_repairs_of_one_kind_are_one_line() {
+        let blocks = (0..50).map(|at| format!("block {at}: nothing reaches it"));
+        let all: Vec<String> = blocks.chain(["word 7: it was mended".to_owned()]).collect();
+        let expected = [
+            "word 7: it was mended".to_owned(),
+            "block 0: nothing reaches it; and the same 49 times more, which --json lists".to_owned(),
+        ];
+        assert_eq!(in_short(&all), expected);
+        assert_eq!(in_short(&all[..5]), all[..5]);
+    }
 }
