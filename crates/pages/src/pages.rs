@@ -296,9 +296,10 @@ impl Pages {
         let mut heads = heads?;
         heads.sort_unstable_by_key(|head| (head.first, head.piece));
         let images = heads.chunk_by(|one, next| one.first == next.first).map(|heads| self.list(heads));
+        let images = images.map(|image| image.map(|image| (order(image.tree, &image.low), image)));
         let mut images = images.collect::<Result<Vec<_>>>()?;
-        images.sort_unstable_by(|one, other| (one.tree, &one.low).cmp(&(other.tree, &other.low)));
-        Ok(images)
+        images.sort_unstable_by(|one, other| one.0.cmp(&other.0).then_with(|| one.1.low.cmp(&other.1.low)));
+        Ok(images.into_iter().map(|(_, image)| image).collect())
     }
 
     /// The head of `page`, which the page table says to be of `batch`. That of a first piece is verified later, with the
@@ -386,6 +387,15 @@ impl Pages {
         let extents = self.extents.iter().map(|at| (*at, self.places.extent_bytes()));
         std::iter::once(directory).chain(extents).collect()
     }
+}
+
+/// A number in the order of trees and first bytes of keys: most comparisons end with it, without a look at the bytes.
+fn order(tree: u32, low: &[u8]) -> u128 {
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&tree.to_be_bytes());
+    let count = low.len().min(12);
+    bytes[4..4 + count].copy_from_slice(&low[..count]);
+    u128::from_be_bytes(bytes)
 }
 
 /// Writes both copies of a head line, and links that lead nowhere.
