@@ -320,7 +320,12 @@ impl Group {
         // After the lock, so that the next one finds the database poisoned. It would make a later epoch durable, and
         // this one seem so.
         let mut closing = Closing { core, is_done: false };
-        logger.as_mut().map_or(Ok(()), |logger| self.close_with(core, logger))?;
+        let closed = logger.as_mut().map_or(Ok(()), |logger| self.close_with(core, logger));
+        if planted::active("engine-epoch-poisons-late") {
+            drop(logger);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        closed?;
         closing.is_done = true;
         Ok(())
     }

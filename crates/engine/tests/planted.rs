@@ -12,8 +12,10 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Open, options};
-use lodestone_engine::{DatabaseOptions, Durability, Error, FeedStart, Index, Isolation, Result, Row, row};
-use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr, planted};
+use lodestone_engine::{Database, DatabaseOptions, Durability, Error, FeedStart, Index, Isolation, Result, Row, row};
+use lodestone_pmem::storage::{Failing, FaultPlan, FaultyStorage, SimulatedDisk};
+use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr, Pool, planted};
+use lodestone_store::Store;
 
 /// Time that a transaction gets to do what it must not do.
 const WAIT: Duration = Duration::from_millis(300);
@@ -289,6 +291,28 @@ fn answers_before_its_epoch() -> Result<bool> {
     Ok(Open::at(&folder.path().join("a.pool"), &grouped)?.all()?.is_empty())
 }
 
+/// Two threads wait for an epoch that a device does not take. Whether one of them is told that it is durable.
+fn acknowledges_an_epoch_that_failed() -> Result<bool> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let grouped = DatabaseOptions { durability: Durability::EPOCH, ..options(DomainChoice::Block) };
+    drop(Open::at(&path, &grouped)?);
+    let disk = SimulatedDisk::new(std::fs::read(&path).expect("the pool"));
+    let device = Arc::new(FaultyStorage::new(disk, FaultPlan::default()));
+    let pool = Pool::open_on_device(device.clone(), grouped.pool.size_bytes, &grouped.pool)?;
+    let db = Database::open_in(&Store::over(&pool)?, &grouped)?;
+    db.end_logger();
+    let table = db.table("t")?;
+    db.update(|tx| table.put(tx, &row![1_u64, 1_i64]))?;
+    device.arm(FaultPlan { fail_sync: Some(Failing::for_ever(1)), ..FaultPlan::default() });
+    let ticket = db.update_async(|tx| table.put(tx, &row![1_u64, 2_i64]))?;
+    thread::scope(|scope| {
+        let first = scope.spawn(|| ticket.durable().is_ok());
+        let second = db.sync().is_ok();
+        Ok(first.join().expect("no panic") || second)
+    })
+}
+
 /// Answers with rows whose commits are ordered and not durable yet, by `read`. Whether a power cut takes one back.
 fn answers_what_is_lost(read: impl Fn(&Open) -> Result<Option<i64>>) -> Result<bool> {
     let folder = tempfile::tempdir().expect("a folder");
@@ -337,7 +361,8 @@ type Scenario = (&'static str, fn() -> Result<bool>);
 
 #[test]
 fn every_planted_bug_is_found() -> Result<()> {
-    let scenarios: [Scenario; 26] = [
+    let scenarios: [Scenario; 27] = [
+        ("engine-epoch-poisons-late", acknowledges_an_epoch_that_failed),
         ("engine-purges-by-tick", sees_a_purge_without_the_rest),
         ("engine-delta-base-unchecked", builds_on_a_replaced_row),
         ("engine-epoch-answers-early", answers_before_its_epoch),
