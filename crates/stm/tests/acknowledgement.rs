@@ -195,7 +195,7 @@ fn no_object_is_durable_before_its_whole_transaction() -> Result<()> {
         });
         let memory = stm.pool().memory();
         let mut task = Context::from_waker(Waker::noop());
-        for value in 1..=1000 {
+        for value in 1..=10_000 {
             let before = memory.flushing_now();
             let ticket = stm.update_async(|tx| {
                 pages.iter().try_for_each(|&page| tx.write(page).map(|page| page.words = [value; 500]))
