@@ -64,7 +64,7 @@ impl Kind for DatabaseKind {
             contents.notes.extend(pages.blocks_damaged().into_iter().map(note));
         }
         let at = core.places.anchor;
-        // What a page lacks is found again by all that looks for it.
+        // A damaged page is found again by each look at it.
         let mut told = BTreeSet::new();
         let mut flaw = |text: String| {
             if told.insert(text.clone()) {

@@ -166,7 +166,7 @@ impl Leaf {
     /// # Errors
     /// Those of `read`. Then the rows are not loaded.
     pub fn load(&self, rows_max: usize, read: impl FnOnce(&Image) -> Result<Vec<Arc<Slot>>>) -> Result<()> {
-        // The image counts while the lock is held and the rows are not loaded: nobody can change one of them.
+        // The image counts while the lock is held and the rows are not loaded: no thread can change one of them.
         let mut taken = lock(&self.taken);
         if !self.is_loaded() {
             let slots = read(&self.page.home().expect("rows that are not loaded are in an image"))?;

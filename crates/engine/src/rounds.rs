@@ -2,11 +2,11 @@
 //!
 //! 1. *Cut*: the epoch rises, and each log has a position below which its records belong to the old epoch ([`Cuts`]).
 //! 2. *Images*: every dirty leaf is written, in the order of the keys. If a leaf is split before its image is written,
-//!    the image has the rows up to where the next leaf begins now, which is met next. If it is split later, the image has
-//!    the rows of both, and the new half has none before the next round. So no image has rows of another one, and an
-//!    open can leave it where it is. A row is read as a transaction reads it: locked ones are waited for, and so is the
-//!    fence of a pending one. So the images have all commits of the old epoch: those held their locks before the epoch
-//!    rose. Rows of later commits may be in an image: their records stay in the logs.
+//!    the image has the rows up to where the next leaf begins now, which is met next. If it is split later, the image
+//!    has the rows of both, and the new half has none before the next round. So no image has rows of another one, and
+//!    an open can leave it where it is. A row is read as a transaction reads it: locked ones are waited for, and so is
+//!    the fence of a pending one. So the images have all commits of the old epoch: those held their locks before the
+//!    epoch rose. Rows of later commits may be in an image: their records stay in the logs.
 //!    The images of dropped trees end.
 //! 3. *Publish*: images, ends of former images and positions begin to count all at once ([`lodestone_pages::Batch`]).
 //! 4. *Truncate*: up to the positions of the checkpoint before, which is kept too, or less for a feed.

@@ -302,8 +302,8 @@ impl Pages {
         Ok(images.into_iter().map(|(_, image)| image).collect())
     }
 
-    /// The head of `page`, which the page table says to be of `batch`. That of a first piece is verified later, with the
-    /// first possible key.
+    /// The head of `page`, which the page table says to be of `batch`. That of a first piece is verified later, with
+    /// the first possible key.
     fn head(&self, page: u32, batch: u64) -> Result<PageHead> {
         let at = self.page(page);
         let head: PageHead = self.memory().get(PmPtr::new(at));
@@ -343,7 +343,7 @@ impl Pages {
         Ok(Listed { image, tree, low, rows })
     }
 
-    /// What reads images. It needs no share in the pages, which one thread at a time changes.
+    /// A reader of images. It needs no share in the pages, which one thread at a time changes.
     #[must_use]
     pub fn reader(&self) -> Reader {
         Reader { heap: self.heap.clone(), piece_bytes: self.places.piece_bytes() }

@@ -9,7 +9,7 @@ use crate::image::{Found, Image};
 use crate::layout::{PAGE_HEAD_BYTES, PAGE_MAGIC, PageHead};
 use crate::pages::damage;
 
-/// What reads images: see [`Pages::reader`](crate::Pages::reader).
+/// A reader of images: see [`Pages::reader`](crate::Pages::reader).
 #[derive(Clone, Debug)]
 pub struct Reader {
     pub(crate) heap: Heap,
