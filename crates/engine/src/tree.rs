@@ -416,7 +416,7 @@ impl Tree {
 
     /// Takes the deleted rows of a leaf out of `slots`. They stay locked for ever.
     fn purge(&self, core: &Core, leaf: &Leaf, slots: &mut Vec<Arc<Slot>>) -> Purged {
-        let mut floor = leaf.purged.floor;
+        let (mut floor, before) = (leaf.purged.floor, slots.len());
         slots.retain(|slot| {
             let word = slot.word();
             let locks = || planted::active("engine-stale-slot") || slot.try_lock(word);
@@ -427,7 +427,8 @@ impl Tree {
             !is_purged
         });
         // After the rows are locked: a thread that knows this number validates after their deletions.
-        Purged { floor, number: core.next_purge(), point: core.memory.flushed_anywhere() }
+        let number = if slots.len() < before { core.next_purge() } else { leaf.purged.number };
+        Purged { floor, number, point: core.memory.flushed_anywhere() }
     }
 
     /// Takes the deleted rows out of the leaf of `key`, which was deleted, if they are a quarter of what it may hold.
