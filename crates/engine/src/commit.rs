@@ -323,7 +323,7 @@ fn append(
         core.memory.fence();
     }
     if core.waits {
-        core.note_point(lease.writer().index(), core.memory.flushed_here());
+        core.note_point(lease.writer().index(), tick, core.memory.flushed_here());
     }
     core.rounds.cuts.settles(lease.writer(), log.position());
     core.timeline.registry().set_clock(lease, tick);

@@ -10,7 +10,7 @@ use lodestone_pmem::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use lodestone_pmem::sync::{Condvar, Mutex, RwLock, lock, spin};
 use lodestone_pmem::{Domain, DurablePoint, Memory, count_shared_rmws, planted};
 use lodestone_store::{InUse, Object};
-use lodestone_txn::{Lease, RowState, RowWord, Timeline};
+use lodestone_txn::{Lease, RowState, RowWord, Tick, Timeline};
 use lodestone_wal::{Found, LogWriter, Record, Wal};
 
 use crate::checkpointer::Checkpointer;
@@ -72,8 +72,8 @@ pub struct Core {
     /// Commits that wait for one, and how they are woken.
     waiting: AtomicUsize,
     returned: (Mutex<()>, Condvar),
-    /// By writer: where its last version that others may see is durable.
-    points: Box<[CachePadded<Mutex<DurablePoint>>]>,
+    /// By writer: where its last versions that others may see are durable.
+    points: Box<[CachePadded<Mutex<Points>>]>,
     /// Transactions that lost many times in a row.
     pub starving: AtomicUsize,
     /// Savepoints that were opened.
@@ -242,16 +242,16 @@ impl Core {
         self.returned.1.notify_one();
     }
 
-    /// Notes that everything of `writer` is durable at `point`. Before its versions are live.
-    pub fn note_point(&self, writer: usize, point: DurablePoint) {
-        *lock(&self.points[writer]) = point;
+    /// Notes that the versions of `writer` up to `tick` are durable at `point`. Before that version is live.
+    pub fn note_point(&self, writer: usize, tick: Tick, point: DurablePoint) {
+        lock(&self.points[writer]).add(tick, point);
     }
 
-    /// Where the versions of `writer` that others may see are durable.
-    pub fn point_of(&self, writer: usize) -> Point {
+    /// Where the versions of `writer` up to `tick`, which others may see, are durable.
+    pub fn point_of(&self, writer: usize, tick: Tick) -> Point {
         match &self.group {
             Some(group) => Point::of_epoch(group.epoch_of(writer)),
-            None => Point { flushed: *lock(&self.points[writer]), ..Point::default() },
+            None => Point { flushed: lock(&self.points[writer]).up_to(tick), ..Point::default() },
         }
     }
 
@@ -263,7 +263,7 @@ impl Core {
         match state.writers() {
             Some(writers) => {
                 let seen = Point { flushed: state.purged(), ..Point::default() };
-                writers.into_iter().fold(seen, |seen, writer| seen.max(self.point_of(writer)))
+                writers.into_iter().fold(seen, |seen, (writer, tick)| seen.max(self.point_of(writer, tick)))
             }
             None => self.present_point(),
         }
@@ -405,6 +405,28 @@ impl<'c> Waiting<'c> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Where the last versions of a writer are durable, the newest first. A reader of an older one must not wait for those
+/// that came after it: their commit group may be the next one.
+#[derive(Debug, Default)]
+struct Points([(Tick, DurablePoint); POINTS]);
+
+/// Versions of a writer before these are durable, or nearly.
+const POINTS: usize = 4;
+
+impl Points {
+    fn add(&mut self, tick: Tick, point: DurablePoint) {
+        self.0.rotate_right(1);
+        self.0[0] = (tick, point);
+    }
+
+    /// The point of the first version at `tick` or later. Ticks of a writer rise.
+    fn up_to(&self, tick: Tick) -> DurablePoint {
+        let later = self.0.iter().take_while(|(of, _)| *of >= tick);
+        let found = if planted::active("engine-point-too-early") { self.0.last() } else { later.last() };
+        found.map_or(self.0[0].1, |(_, point)| *point)
     }
 }
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use lodestone_pmem::sync::atomic::{AtomicBool, Ordering};
 use lodestone_pmem::sync::spin;
 use lodestone_pmem::{DurablePoint, planted};
-use lodestone_txn::{RowState, RowWord, SharedHorizon};
+use lodestone_txn::{RowState, RowWord, SharedHorizon, Tick};
 
 use crate::catalog::Origin;
 use crate::core::{Core, Handle};
@@ -254,7 +254,8 @@ impl Snapshot {
         }
         // Before the point: a writer that has noted a later epoch has ended all its commits before.
         let is_over = core.timeline.epochs().first_after(writer, self.cut.epoch()).is_some();
-        core.acknowledge(core.point_of(writer.index()))?;
+        // For all versions of the writer that the snapshot sees.
+        core.acknowledge(core.point_of(writer.index(), Tick(u64::MAX)))?;
         self.durable[writer.index()].store(is_over, Ordering::Relaxed);
         Ok(())
     }

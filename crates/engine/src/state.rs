@@ -9,7 +9,7 @@
 //! - everything that was read was current at one moment ([`State::validate`] at each extension, and at the commit);
 //! - a row, or a key without a row, that was read is in `reads` or in a range, so the commit notices its change.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use lodestone_pmem::sync::spin;
@@ -107,8 +107,8 @@ pub struct State {
     cut: Option<Cut>,
     /// The snapshot had a version that was not the newest one, or none beside a row that is there.
     is_stale: bool,
-    /// Writers of versions that were read and that are not in `reads`.
-    read_from: BTreeSet<usize>,
+    /// Writers of versions that were read and that are not in `reads`, with the latest of each.
+    read_from: BTreeMap<usize, Tick>,
     /// Where purged rows are durable whose absence was read.
     purged: DurablePoint,
     /// Read committed: each row as it was read last; `None` without a slot.
@@ -134,7 +134,7 @@ impl State {
             isolation: Isolation::default(),
             cut: None,
             is_stale: false,
-            read_from: BTreeSet::new(),
+            read_from: BTreeMap::new(),
             purged: DurablePoint::default(),
             bases: HashMap::new(),
             savepoints: Savepoints::default(),
@@ -322,7 +322,7 @@ impl State {
         let version = word.version();
         self.latest = self.latest.max(version.tick(self.base));
         if version.tick(self.base) > self.base {
-            self.read_from.insert(version.writer().index());
+            note_latest(&mut self.read_from, version.writer().index(), version.tick(self.base));
         }
     }
 
@@ -545,17 +545,28 @@ impl State {
         self.all_reads().filter(is_pending).try_for_each(|read| core.wait_settled(&read.slot, read.word))
     }
 
-    /// The writers of this life whose versions were read. `None`: unknown.
-    pub fn writers(&self) -> Option<BTreeSet<usize>> {
+    /// The writers of this life whose versions were read, and the latest version of each. `None`: unknown.
+    pub fn writers(&self) -> Option<BTreeMap<usize, Tick>> {
+        if self.saw_purge {
+            return None;
+        }
+        let mut writers = self.read_from.clone();
         let words = self.all_reads().map(|read| read.word.version());
-        let writers = words.filter(|word| word.tick(self.base) > self.base).map(|word| word.writer().index());
-        (!self.saw_purge).then(|| writers.chain(self.read_from.iter().copied()).collect())
+        for word in words.filter(|word| word.tick(self.base) > self.base) {
+            note_latest(&mut writers, word.writer().index(), word.tick(self.base));
+        }
+        Some(writers)
     }
 
     /// Where purged rows are durable whose absence was read, as far as [`writers`](Self::writers) does not say.
     pub fn purged(&self) -> DurablePoint {
         self.purged
     }
+}
+
+fn note_latest(writers: &mut BTreeMap<usize, Tick>, writer: usize, tick: Tick) {
+    let latest = writers.entry(writer).or_insert(tick);
+    *latest = tick.max(*latest);
 }
 
 /// Whether all these versions are the newest ones of their slots.

@@ -361,7 +361,8 @@ type Scenario = (&'static str, fn() -> Result<bool>);
 
 #[test]
 fn every_planted_bug_is_found() -> Result<()> {
-    let scenarios: [Scenario; 27] = [
+    let scenarios: [Scenario; 28] = [
+        ("engine-point-too-early", || answers_what_is_lost(|open| open.db.update(|tx| open.get(tx, 1)))),
         ("engine-epoch-poisons-late", acknowledges_an_epoch_that_failed),
         ("engine-purges-by-tick", sees_a_purge_without_the_rest),
         ("engine-delta-base-unchecked", builds_on_a_replaced_row),
