@@ -1,41 +1,32 @@
 //! Other engines under the same workloads, through the same runner, with the same lines of results.
 //!
-//! 1. Make a fresh folder and measure the cost of one fdatasync there.
-//! 2. Create the engine, load the records (relaxed, then made durable), and run the workload.
-//! 3. Print one [`lodestone_workload::result::BenchResult`] for each run and remove the folder.
+//! Each run has a fresh folder, which is removed after it, and the cost of one fdatasync there in its line. Engines run
+//! one after the other on the same disk. At the end come the ratios of the first engine to the others.
 
 mod index;
 mod lmdb;
 mod oltp;
 mod pmemobj;
+mod ratios;
 mod redb;
 mod rocksdb;
 mod sqlite;
 mod stm;
+mod ycsb;
 
 use std::fs;
 use std::hint::black_box;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Parser, ValueEnum};
-use lodestone_workload::engine::{Engine, Environment};
-use lodestone_workload::keys::Distribution;
-use lodestone_workload::result::BenchResult;
-use lodestone_workload::syncprobe::SyncLatency;
-use lodestone_workload::ycsb::{Runner, Spec, Workload};
+use lodestone_engine::{Database, DatabaseOptions};
+use lodestone_pmem::{DomainChoice, PoolOptions};
+use lodestone_workload::engine::Environment;
 
 const SYNC_SAMPLES: u64 = 20_000;
 const SYNC_TIME: Duration = Duration::from_secs(2);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum EngineName {
-    Rocksdb,
-    Lmdb,
-    Redb,
-    Pmemobj,
-}
 
 /// The failure that an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -46,64 +37,18 @@ enum Durability {
     Process,
 }
 
-/// Runs YCSB on another engine and prints the same result lines as `lodestone bench ycsb`.
+/// Runs YCSB on several engines and prints the same result lines as `lodestone bench ycsb`.
 #[derive(Debug, Parser)]
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "Example:\n  lodestone-peers --engine rocksdb --workload a --threads 8 --durability sync --records 1000000 --json"
+    after_help = ycsb::AFTER_HELP
 )]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// The engine.
-    #[arg(long, value_enum, required = true)]
-    engine: Option<EngineName>,
-    /// Workload: a to f, or load.
-    #[arg(long, default_value = "a")]
-    workload: Workload,
-    /// Threads of the load and of the run.
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
-    /// The failure that an acknowledged write survives.
-    #[arg(long, value_enum, default_value = "sync")]
-    durability: Durability,
-    /// Records loaded before the run.
-    #[arg(long, default_value_t = 1_000_000)]
-    records: u64,
-    /// Operations of all threads together.
-    #[arg(long, default_value_t = 1_000_000)]
-    operations: u64,
-    /// Bytes of each key.
-    #[arg(long, default_value_t = 8)]
-    key_bytes: usize,
-    /// Bytes of each value.
-    #[arg(long, default_value_t = 100)]
-    value_bytes: usize,
-    /// zipfian, zipfian:THETA, uniform, latest or sequential; by default the workload's own.
-    #[arg(long)]
-    distribution: Option<Distribution>,
-    /// Seed of the random draws.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Ends the run after this many seconds.
-    #[arg(long, default_value_t = 20.0)]
-    seconds: f64,
-    /// Folder for the engine's files. A fresh folder is made there and removed at the end.
-    #[arg(long, default_value = "/tmp")]
-    folder: PathBuf,
-    /// Check every value that is read.
-    #[arg(long)]
-    verify: bool,
-    /// rocksdb: pipelined writes.
-    #[arg(long)]
-    pipelined: bool,
-    /// rocksdb: count log syncs (costs some throughput).
-    #[arg(long)]
-    statistics: bool,
-    /// One JSON object for each line instead of a table.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    ycsb: ycsb::Arguments,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -117,92 +62,25 @@ enum Command {
 }
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    if let Some(Command::Stm(arguments)) = &arguments.command {
-        return stm::run(arguments);
+    let Arguments { command, ycsb } = Arguments::parse();
+    match command {
+        Some(Command::Stm(arguments)) => stm::run(&arguments),
+        Some(Command::Index(arguments)) => index::run(&arguments),
+        Some(Command::Oltp(arguments)) => oltp::run(&arguments),
+        None => ycsb::run(&ycsb),
     }
-    if let Some(Command::Index(arguments)) = &arguments.command {
-        return index::run(arguments);
-    }
-    if let Some(Command::Oltp(arguments)) = &arguments.command {
-        return oltp::run(arguments);
-    }
-    let engine = arguments.engine.context("which engine? say --engine NAME")?;
-    if engine == EngineName::Pmemobj {
-        anyhow::ensure!(arguments.durability == Durability::Sync, "pmemobj knows --durability sync only");
-        pmemobj::force_flushes()?;
-    }
-    let own = Spec::new(arguments.workload);
-    let spec = Spec {
-        records: arguments.records,
-        operations: arguments.operations,
-        threads: arguments.threads,
-        key_bytes: arguments.key_bytes,
-        value_bytes: arguments.value_bytes,
-        distribution: arguments.distribution.unwrap_or(own.distribution),
-        seed: arguments.seed,
-        ..own
+}
+
+/// A Lodestone database in the domain of the durability, with room for `rows_bytes` and a run.
+fn lodestone(folder: &Path, durability: Durability, rows_bytes: u64) -> Result<Database> {
+    let domain = match durability {
+        Durability::Sync => DomainChoice::Block,
+        Durability::Process => DomainChoice::Process,
     };
-    spec.validate()?;
-    let folder = tempfile::Builder::new()
-        .prefix("lodestone-peers-")
-        .tempdir_in(&arguments.folder)
-        .with_context(|| format!("cannot make a folder in {}", arguments.folder.display()))?;
-    let sync_latency = SyncLatency::measure(folder.path(), SYNC_SAMPLES, SYNC_TIME)?;
-    match engine {
-        EngineName::Rocksdb => {
-            let tuning = rocksdb::Tuning { pipelined: arguments.pipelined, statistics: arguments.statistics };
-            let engine = rocksdb::RocksDb::create(folder.path(), arguments.durability, arguments.threads, tuning)?;
-            bench(&engine, &spec, &arguments, &sync_latency)
-        }
-        EngineName::Lmdb => {
-            let engine = lmdb::Lmdb::create(folder.path(), arguments.durability, map_bytes(&spec))?;
-            bench(&engine, &spec, &arguments, &sync_latency)
-        }
-        EngineName::Redb => {
-            bench(&redb::Redb::create(folder.path(), arguments.durability)?, &spec, &arguments, &sync_latency)
-        }
-        EngineName::Pmemobj => {
-            let engine = pmemobj::PmemObj::create(folder.path(), map_bytes(&spec) as u64, 1)?;
-            bench(&engine, &spec, &arguments, &sync_latency)
-        }
-    }
-}
-
-fn bench<E: Engine>(engine: &E, spec: &Spec, arguments: &Arguments, sync_latency: &SyncLatency) -> Result<()> {
-    let mut loaded = Runner::new(engine, spec).load()?.result;
-    let limit = Duration::try_from_secs_f64(arguments.seconds).context("--seconds must be a positive number")?;
-    let runner = Runner::new(engine, spec).verify_reads(arguments.verify).time_limit(limit);
-    let mut run = runner.run()?.result;
-    for result in [&mut loaded, &mut run] {
-        sync_latency.add_to(&mut result.extra);
-        if arguments.json {
-            println!("{}", result.to_json_line());
-        }
-    }
-    if !arguments.json {
-        print_table(&[loaded, run], sync_latency);
-    }
-    Ok(())
-}
-
-fn print_table(results: &[BenchResult], sync_latency: &SyncLatency) {
-    let rows: Vec<Vec<String>> = results.iter().map(|result| result.row(&BenchResult::MAIN)).collect();
-    for (column, (title, _)) in BenchResult::MAIN.iter().enumerate() {
-        let cells: Vec<&str> = rows.iter().map(|row| row[column].as_str()).collect();
-        println!("{title:>16}  {}", cells.iter().map(|cell| format!("{cell:>12}")).collect::<String>());
-    }
-    println!(
-        "one fdatasync of 4 KiB: p50 {} ns, p99 {} ns, mean {:.0} ns",
-        sync_latency.p50_ns, sync_latency.p99_ns, sync_latency.mean_ns
-    );
-}
-
-/// LMDB needs its largest size in advance. The file is sparse.
-fn map_bytes(spec: &Spec) -> usize {
-    let record = spec.key_bytes + spec.value_bytes + 64;
-    let records = usize::try_from(spec.capacity()).unwrap_or(usize::MAX);
-    records.saturating_mul(record).saturating_mul(4).max(1 << 30).next_multiple_of(1 << 20)
+    let size_bytes = (3 << 30) + rows_bytes.next_multiple_of(1 << 20);
+    let pool = PoolOptions { domain, size_bytes, journal_bytes: 256 << 20, ..PoolOptions::default() };
+    let options = DatabaseOptions { pool, ..DatabaseOptions::default() };
+    Ok(Database::open_with(folder.join("tables.pool"), &options)?)
 }
 
 /// The domain whose guarantee the engine offers, and the file system below it.
@@ -241,7 +119,8 @@ fn touch(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use lodestone_workload::conformance::{Licence, check};
-    use lodestone_workload::engine::Session;
+    use lodestone_workload::engine::{Engine, Session};
+    use lodestone_workload::ycsb::{Runner, Spec, Workload};
 
     use super::*;
 
@@ -263,6 +142,15 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let engine = lmdb::Lmdb::create(folder.path(), durability, 1 << 28).unwrap();
             check(&engine, 1, 600, Licence { blind_updates: true, blind_removals: false }).unwrap();
+        }
+    }
+
+    #[test]
+    fn sqlite_keeps_to_the_contract() {
+        for durability in [Durability::Sync, Durability::Process] {
+            let folder = tempfile::tempdir().unwrap();
+            let engine = sqlite::records::SqliteRecords::create(folder.path(), durability).unwrap();
+            check(&engine, 1, 600, Licence::default()).unwrap();
         }
     }
 
@@ -298,11 +186,15 @@ mod tests {
 
     #[test]
     fn a_load_loses_no_row() {
-        let folder = tempfile::tempdir().unwrap();
-        let engine = lmdb::Lmdb::create(folder.path(), Durability::Process, 1 << 28).unwrap();
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        loads_all(&lmdb::Lmdb::create(folders[0].path(), Durability::Process, 1 << 28).unwrap());
+        loads_all(&sqlite::records::SqliteRecords::create(folders[1].path(), Durability::Process).unwrap());
+    }
+
+    fn loads_all(engine: &impl Engine) {
         let spec = Spec { records: 2_345, operations: 5_000, threads: 2, ..Spec::new(Workload::C) };
-        Runner::new(&engine, &spec).load().unwrap();
-        let outcome = Runner::new(&engine, &spec).verify_reads(true).run().unwrap();
-        assert_eq!(outcome.missing, 0);
+        Runner::new(engine, &spec).load().unwrap();
+        let outcome = Runner::new(engine, &spec).verify_reads(true).run().unwrap();
+        assert_eq!(outcome.missing, 0, "{}", engine.name());
     }
 }

@@ -7,26 +7,27 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lodestone_engine::{Database, DatabaseOptions};
 use lodestone_engine_bench::tables::DatabaseTables;
-use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_workload::oltp::smallbank::SmallBank;
 use lodestone_workload::oltp::tpcb::TpcB;
 use lodestone_workload::oltp::tpcc::TpcC;
 use lodestone_workload::oltp::{self, OltpEngine, Workload};
 use lodestone_workload::race::{Length, Plan};
-use lodestone_workload::result::rounded;
+use lodestone_workload::result::{BenchResult, rounded};
 use lodestone_workload::syncprobe::SyncLatency;
 
+use crate::ratios::{Ratios, order};
 use crate::rocksdb::tables::RocksTables;
 use crate::sqlite::SqliteTables;
 use crate::{Durability, SYNC_SAMPLES, SYNC_TIME};
 
 /// Runs transactions over tables on several engines, as `lodestone bench tpcc`, `tpcb` and `smallbank` run them.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  lodestone-peers oltp --workload tpcc --warehouses 2 --threads 1,8 --json")]
+#[command(after_help = "Examples:\n  \
+lodestone-peers oltp --workload tpcc --warehouses 2 --threads 1,8 --json\n  \
+lodestone-peers oltp --workload tpcc --threads 8 --durability sync,process --turns 3")]
 pub(crate) struct Arguments {
-    /// Engines, one after the other.
+    /// Engines, one after the other; the ratios are those of the first to the others.
     #[arg(long, value_enum, default_value = "lodestone,sqlite,rocksdb", value_delimiter = ',')]
     engine: Vec<Name>,
     /// The workload.
@@ -44,9 +45,12 @@ pub(crate) struct Arguments {
     /// Threads; several numbers run one after the other.
     #[arg(long, default_value = "1", value_delimiter = ',')]
     threads: Vec<usize>,
-    /// The failure that an acknowledged commit survives.
-    #[arg(long, value_enum, default_value = "sync")]
-    durability: Durability,
+    /// The failure that an acknowledged commit survives; several run one after the other.
+    #[arg(long, value_enum, default_value = "sync", value_delimiter = ',')]
+    durability: Vec<Durability>,
+    /// How often each run is repeated.
+    #[arg(long, default_value_t = 1)]
+    turns: usize,
     /// Measured time of each run.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
@@ -89,36 +93,44 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn all<L: Workload>(arguments: &Arguments, workload: &L) -> Result<()> {
-    for &threads in &arguments.threads {
-        for &name in &arguments.engine {
-            let folder = tempfile::Builder::new().prefix("lodestone-peers-").tempdir_in(&arguments.folder)?;
-            let place = folder.path();
-            match name {
-                Name::Lodestone => measure(&lodestone(place, arguments, workload)?, arguments, workload, threads, place),
-                Name::Sqlite => {
-                    let engine = SqliteTables::create(place, arguments.durability, L::TABLES)?;
-                    measure(&engine, arguments, workload, threads, place)
+    let mut ratios = Ratios::default();
+    for &durability in &arguments.durability {
+        for &threads in &arguments.threads {
+            for turn in 0..arguments.turns {
+                for place in order(arguments.engine.len(), turn) {
+                    ratios.add(place, one(arguments, workload, arguments.engine[place], durability, threads)?);
                 }
-                Name::Rocksdb => {
-                    let engine = RocksTables::create(place, arguments.durability, threads)?;
-                    measure(&engine, arguments, workload, threads, place)
-                }
-            }?;
+            }
         }
     }
+    ratios.print(arguments.json);
     Ok(())
 }
 
-/// A database in the domain of the durability, with a pool that has room for the rows and a run.
-fn lodestone<L: Workload>(folder: &Path, arguments: &Arguments, workload: &L) -> Result<DatabaseTables> {
-    let domain = match arguments.durability {
-        Durability::Sync => DomainChoice::Block,
-        Durability::Process => DomainChoice::Process,
-    };
-    let size_bytes = (3 << 30) + (workload.rows() * 1_024).next_multiple_of(1 << 20);
-    let pool = PoolOptions { domain, size_bytes, journal_bytes: 256 << 20, ..PoolOptions::default() };
-    let options = DatabaseOptions { pool, ..DatabaseOptions::default() };
-    Ok(DatabaseTables::open(Database::open_with(folder.join("tables.pool"), &options)?, L::TABLES)?)
+/// One engine in a fresh folder.
+fn one<L: Workload>(
+    arguments: &Arguments,
+    workload: &L,
+    name: Name,
+    durability: Durability,
+    threads: usize,
+) -> Result<BenchResult> {
+    let folder = tempfile::Builder::new().prefix("lodestone-peers-").tempdir_in(&arguments.folder)?;
+    let place = folder.path();
+    match name {
+        Name::Lodestone => {
+            let database = crate::lodestone(place, durability, workload.rows() * 1_024)?;
+            measure(&DatabaseTables::open(database, L::TABLES)?, arguments, workload, threads, place)
+        }
+        Name::Sqlite => {
+            let engine = SqliteTables::create(place, durability, L::TABLES)?;
+            measure(&engine, arguments, workload, threads, place)
+        }
+        Name::Rocksdb => {
+            let engine = RocksTables::create(place, durability, threads)?;
+            measure(&engine, arguments, workload, threads, place)
+        }
+    }
 }
 
 fn measure<E: OltpEngine, L: Workload>(
@@ -127,7 +139,7 @@ fn measure<E: OltpEngine, L: Workload>(
     workload: &L,
     threads: usize,
     folder: &Path,
-) -> Result<()> {
+) -> Result<BenchResult> {
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).context("a time must be a positive number");
     let load = oltp::load(engine, workload, 1, arguments.seed)?;
     let sync_latency = SyncLatency::measure(folder, SYNC_SAMPLES, SYNC_TIME)?;
@@ -140,7 +152,7 @@ fn measure<E: OltpEngine, L: Workload>(
     sync_latency.add_to(&mut result.extra);
     if arguments.json {
         println!("{}", result.to_json_line());
-        return Ok(());
+        return Ok(result);
     }
     println!(
         "{:>10} {:>10} x{threads}: {:>9.0} transactions/s, p50 {} ns, p99 {} ns, {} retries, domain {}, fdatasync p50 {} ns",
@@ -153,7 +165,7 @@ fn measure<E: OltpEngine, L: Workload>(
         result.domain.as_deref().unwrap_or("unknown"),
         sync_latency.p50_ns,
     );
-    Ok(())
+    Ok(result)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The tables of an OLTP workload in SQLite: write-ahead log, a connection and prepared statements for each thread.
+//! The tables of an OLTP workload in SQLite, and in [`records`] the records of YCSB: write-ahead log, a connection and prepared statements for each thread.
 //!
 //! ```text
 //! numbers: k INTEGER PRIMARY KEY, v BLOB             texts: k INTEGER, t TEXT, v BLOB, PRIMARY KEY (k, t), no rowid
@@ -9,6 +9,7 @@
 //! waits for the one writer before it.
 
 mod ffi;
+pub(crate) mod records;
 
 use std::ffi::{CStr, CString, c_int};
 use std::ops::Range;
@@ -120,13 +121,19 @@ impl Connection {
         self.expect(code, ffi::OK)
     }
 
+    /// Rows that the last statement changed.
+    #[expect(unsafe_code, reason = "C library")]
+    fn changes(&self) -> c_int {
+        // SAFETY: the connection is alive.
+        unsafe { ffi::sqlite3_changes(self.0) }
+    }
+
     #[expect(unsafe_code, reason = "C library")]
     fn prepare(&self, sql: &str) -> engine::Result<Statement> {
         let sql = CString::new(sql).map_err(EngineError::new)?;
         let mut handle = ptr::null_mut();
         // SAFETY: connection and text are alive.
-        let code =
-            unsafe { ffi::sqlite3_prepare_v2(self.0, sql.as_ptr(), -1, &raw mut handle, ptr::null_mut()) };
+        let code = unsafe { ffi::sqlite3_prepare_v2(self.0, sql.as_ptr(), -1, &raw mut handle, ptr::null_mut()) };
         self.expect(code, ffi::OK)?;
         Ok(Statement(handle))
     }
@@ -163,6 +170,12 @@ impl Statement {
                 ffi::sqlite3_bind_text(self.0, place + 1, text, bytes, ptr::null());
             }
         }
+    }
+
+    #[expect(unsafe_code, reason = "C library")]
+    fn bind_number(&self, place: c_int, number: i64) {
+        // SAFETY: the statement is alive and reset.
+        unsafe { ffi::sqlite3_bind_int64(self.0, place, number) };
     }
 
     /// Binds a row, which must live until the statement is reset.
@@ -229,9 +242,8 @@ impl Statements {
                 ("k = ?1 AND t = ?2", "k, t, v", "?1, ?2, ?3", range, "t", ["k, t", "k DESC, t DESC"])
             }
         };
-        let scan = |order| {
-            connection.prepare(&format!("SELECT k, v, {text} FROM {name} WHERE {range} ORDER BY {order}"))
-        };
+        let scan =
+            |order| connection.prepare(&format!("SELECT k, v, {text} FROM {name} WHERE {range} ORDER BY {order}"));
         Ok(Self {
             has_text: *has_text,
             get: connection.prepare(&format!("SELECT v FROM {name} WHERE {key}"))?,
@@ -267,7 +279,11 @@ impl SqliteWorker {
     fn open(engine: &SqliteTables, durability: Durability) -> engine::Result<Self> {
         let connection = Connection::open(&engine.path, durability)?;
         Ok(Self {
-            tables: engine.tables.iter().map(|spec| Statements::prepare(&connection, spec)).collect::<Result<_, _>>()?,
+            tables: engine
+                .tables
+                .iter()
+                .map(|spec| Statements::prepare(&connection, spec))
+                .collect::<Result<_, _>>()?,
             begin: connection.prepare("BEGIN")?,
             begin_to_write: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
@@ -362,13 +378,11 @@ impl Access for SqliteAccess<'_> {
         self.write(insert, key, row, *has_text)
     }
 
-    #[expect(unsafe_code, reason = "C library")]
     fn delete(&mut self, table: Table, key: Key<'_>) -> Result<bool, Stop> {
         let Statements { has_text, delete, .. } = &self.worker.tables[table.0];
         delete.bind_key(1, key, *has_text);
         self.worker.execute(delete)?;
-        // SAFETY: the connection is alive.
-        Ok(unsafe { ffi::sqlite3_changes(self.worker.connection.0) } > 0)
+        Ok(self.worker.connection.changes() > 0)
     }
 
     fn scan(&mut self, table: Table, range: Range<Key<'_>>, order: Order, visit: &mut Visit<'_>) -> Result<(), Stop> {
