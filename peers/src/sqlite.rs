@@ -1,4 +1,5 @@
-//! The tables of an OLTP workload in SQLite, and in [`records`] the records of YCSB: write-ahead log, a connection and prepared statements for each thread.
+//! The tables of an OLTP workload in SQLite, and in [`records`] the records of YCSB: write-ahead log, a connection and
+//! prepared statements for each thread.
 //!
 //! ```text
 //! numbers: k INTEGER PRIMARY KEY, v BLOB             texts: k INTEGER, t TEXT, v BLOB, PRIMARY KEY (k, t), no rowid
