@@ -23,6 +23,7 @@
 //! | `checkpoint` | the block that makes a batch count |
 //! | `heal` | the repair by an open |
 //! | `image` | rows as bytes |
+//! | `room` | the room that images need |
 //!
 //! ```
 //! use lodestone_heap::{Heap, HeapOptions};
@@ -68,6 +69,7 @@ mod image;
 mod layout;
 mod options;
 mod pages;
+mod room;
 
 pub use batch::Batch;
 pub use error::{Error, Result};

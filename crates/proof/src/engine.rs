@@ -19,6 +19,8 @@
 //! | `db-older-round` | a newest checkpoint that is damaged, so that the one before must do |
 //! | `db-delta` | columns that change alone, by two writers, around checkpoints and in several lives |
 //! | `db-delta-older-round` | deltas whose base is an image of the older checkpoint |
+//! | `db-load` | a table that is loaded with rows, index and pieces, then changed, around lives and a checkpoint |
+//! | `db-load-older-round` | a newest checkpoint that is damaged after a load |
 //! | `db-epoch` | group commit: transactions by two writers that survive together or not at all |
 //!
 //! After every crash the rows of both tables are compared with a model. The blocks that store and database own are
@@ -67,6 +69,12 @@ pub enum Step {
     UpdateLarge(u64, i64),
     /// Removes a row of the third table.
     DeleteLarge(u64),
+    /// Makes the fourth table with so many rows, or finds it.
+    Load(u64),
+    /// Sets the number of a row of the fourth table.
+    PutLoaded(u64, i64),
+    /// Two checkpoints, after which every page belongs to a table or is free.
+    NoPageLost,
     /// The step reads a snapshot, and validates what it read.
     OnSnapshot(Box<Step>),
     /// The step is committed by the second writer.
@@ -101,6 +109,16 @@ const HAS_INDEX: usize = 11;
 const INDEX: &str = "by_v";
 /// The number of the third table.
 const LARGE: usize = 12;
+
+/// The number of the fourth table, and in its place: the entries of its index, and whether it is there.
+const LOADED: usize = 13;
+const LOADED_ENTRIES: usize = 14;
+const HAS_LOADED: usize = 15;
+
+/// The value of a row of the fourth table that is not a number. That of the second row is in pieces.
+fn loaded_value(key: u64) -> Vec<u8> {
+    large_value(if key == 1 { 60 } else { 4 })
+}
 
 /// Other bytes at each place and for each length.
 fn large_value(length: i64) -> Vec<u8> {
@@ -166,6 +184,9 @@ const BLOCK_BYTES: usize = 256;
 fn blocks_beside(at: PmAddr) -> [PmAddr; 2] {
     [at.plus(BLOCK_BYTES as u64), PmAddr::new(at.part(), at.offset() - BLOCK_BYTES as u64)]
 }
+
+/// Rows of the fourth table.
+const LOADED_ROWS: u64 = 5;
 
 /// Rows of the first table before the run.
 const ROWS: u64 = 3;
@@ -238,6 +259,50 @@ impl Open {
         }
     }
 
+    /// Makes the fourth table. Its rows do not come in the order of their keys.
+    fn load(&self, count: u64) -> Result<()> {
+        let schema: Schema = "d (k u64, v i64, b bytes) key (k) index by_v (v)".parse()?;
+        let rows = (0..count).rev().map(|key| Ok(row![key, 0_i64, loaded_value(key)]));
+        match self.db.load_table(&schema, rows) {
+            Err(Error::TableExists { .. }) => Ok(()),
+            outcome => outcome.map(|_| ()),
+        }
+    }
+
+    fn put_loaded(&self, key: u64, value: i64) -> Result<()> {
+        let table = self.db.table("d")?;
+        self.db.update(|tx| table.update(tx, &row![key, value, loaded_value(key)]))
+    }
+
+    fn view_loaded(&self, view: &mut View) -> Result<()> {
+        let table = match self.db.table("d") {
+            Err(Error::NoTable { .. }) => return Ok(()),
+            table => table?,
+        };
+        let by_v = table.index(INDEX)?;
+        view.insert((HAS_LOADED, 0), 1);
+        self.db.update(|tx| {
+            let rows = table.range(tx, ..)?.map(|row| (LOADED, row));
+            for (number, row) in rows.chain(by_v.range(tx, ..)?.map(|row| (LOADED_ENTRIES, row))) {
+                let row = row?;
+                let key = row[0].as_u64().unwrap_or(0);
+                let is_whole = row[2].as_bytes() == Some(&loaded_value(key)[..]);
+                view.insert((number, key), row[1].as_i64().filter(|_| is_whole).unwrap_or(i64::MIN));
+            }
+            Ok(())
+        })
+    }
+
+    fn no_page_is_lost(&self) -> Result<()> {
+        self.db.checkpoint()?;
+        self.db.checkpoint()?;
+        let (stats, in_use) = (self.db.page_stats(), self.db.pages_in_use()?);
+        if stats.pages - stats.pages_free == in_use {
+            return Ok(());
+        }
+        Err(Error::cancelled(format!("{in_use} pages are in use, {stats:?}")))
+    }
+
     fn get(&self, tx: &Tx, key: u64) -> Result<Option<i64>> {
         Ok(self.tables[0].get(tx, &row![key])?.and_then(|row| row[1].as_i64()))
     }
@@ -253,6 +318,9 @@ impl Open {
         }
         match step {
             Step::Checkpoint => return self.db.checkpoint().map(|_| ()),
+            Step::Load(count) => return self.load(*count),
+            Step::PutLoaded(key, value) => return self.put_loaded(*key, *value),
+            Step::NoPageLost => return self.no_page_is_lost(),
             Step::Index => return self.db.create_index("a", &Index::new(INDEX, ["v"])).map(|_| ()),
             Step::DropIndex => return self.db.drop_index("a", INDEX).map(|_| ()),
             Step::DropTable => {
@@ -310,11 +378,18 @@ impl Open {
             }
             Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Checkpoint | Step::Group(_) => Ok(()),
             Step::Index | Step::DropIndex | Step::DropTable => Ok(()),
+            Step::Load(_) | Step::PutLoaded(..) | Step::NoPageLost => Ok(()),
             Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint | Step::CutCheckpoint => Ok(()),
         }
     }
 
     fn view(&self) -> Result<View> {
+        let mut view = self.view_tables()?;
+        self.view_loaded(&mut view)?;
+        Ok(view)
+    }
+
+    fn view_tables(&self) -> Result<View> {
         self.db.update(|tx| {
             let mut view = View::new();
             for (number, table) in self.tables.iter().enumerate() {
@@ -417,6 +492,11 @@ fn follow(view: &mut View, step: &Step) {
         Step::DeleteLarge(key) => {
             view.remove(&(LARGE, key));
         }
+        Step::Load(count) if !view.contains_key(&(HAS_LOADED, 0)) => {
+            view.insert((HAS_LOADED, 0), 1);
+            view.extend((0..count).flat_map(|key| [((LOADED, key), 0), ((LOADED_ENTRIES, key), 0)]));
+        }
+        Step::PutLoaded(key, value) => view.extend([((LOADED, key), value), ((LOADED_ENTRIES, key), value)]),
         Step::Index => {
             view.insert((HAS_INDEX, 0), 1);
         }
@@ -426,7 +506,7 @@ fn follow(view: &mut View, step: &Step) {
         Step::DropTable => view.retain(|(table, _), _| *table == 1),
         Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Group(_) | Step::Add(..) | Step::AddBoth(..) => {}
         Step::Reopen | Step::Kill | Step::Spoil(_) => {}
-        Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint => {}
+        Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint | Step::Load(_) | Step::NoPageLost => {}
     }
 }
 
@@ -576,6 +656,10 @@ impl Structure for Tables {
                 Checkpoint,
                 Kill,
             ];
+        }
+        if self.name.starts_with("db-load") {
+            use Step::{Load, NoPageLost, PutLoaded};
+            return vec![NoPageLost, Load(LOADED_ROWS), NoPageLost, PutLoaded(1, 100), Kill, NoPageLost];
         }
         if self.kind == Kind::Large {
             use Step::{DeleteLarge, PutLarge};
@@ -761,10 +845,26 @@ fn deltas_and_epochs() -> Vec<Tables> {
     ]
 }
 
+/// Tables that are loaded with their rows.
+fn loads() -> Vec<Tables> {
+    use Step::{Checkpoint, Kill, Load, Put, PutLoaded, SpoilCheckpoint};
+    let steps = vec![Put(0, 0, 1), Load(LOADED_ROWS), PutLoaded(1, 7), Kill, Checkpoint, elsewhere(Put(1, 0, 2))];
+    let older = vec![Put(0, 0, 1), Checkpoint, Put(0, 0, 2), Load(LOADED_ROWS), SpoilCheckpoint, PutLoaded(2, 7)];
+    vec![
+        Tables { kind: Kind::Large, ..tables("db-load", steps) },
+        Tables { kind: Kind::Large, ..tables("db-load-older-round", older) },
+    ]
+}
+
 /// The targets of the database.
 #[must_use]
 pub fn targets() -> Vec<Box<dyn Target>> {
-    all().into_iter().chain(deltas_and_epochs()).map(|target| Box::new(target) as Box<dyn Target>).collect()
+    all()
+        .into_iter()
+        .chain(deltas_and_epochs())
+        .chain(loads())
+        .map(|target| Box::new(target) as Box<dyn Target>)
+        .collect()
 }
 
 /// Structures whose threads run under schedules.
@@ -842,6 +942,14 @@ pub fn bugs() -> Vec<Bug> {
         }),
         Bug::new("engine-epoch-answers-early", "a transaction is acknowledged, and its epoch is lost", || {
             named("db-epoch")
+        }),
+        Bug::new(
+            "engine-load-table-first",
+            "a table is there after a crash, and the rows it was loaded with are not",
+            || named("db-load"),
+        ),
+        Bug::new("engine-load-in-one-checkpoint", "damage to the newest checkpoint loses the rows of a load", || {
+            named("db-load-older-round")
         }),
         Bug::new("pages-publish-before-content", "a checkpoint counts before its pages", || named("db-round")),
         // With persistent caches each state is that of a prefix of the stores: few, and the traces are there.
