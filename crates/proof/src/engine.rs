@@ -28,6 +28,8 @@
 //!
 //! [`threaded`] is for schedules of threads.
 
+mod load;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use lodestone_crash::planted::Bug;
@@ -110,16 +112,6 @@ const INDEX: &str = "by_v";
 /// The number of the third table.
 const LARGE: usize = 12;
 
-/// The number of the fourth table, and in its place: the entries of its index, and whether it is there.
-const LOADED: usize = 13;
-const LOADED_ENTRIES: usize = 14;
-const HAS_LOADED: usize = 15;
-
-/// The value of a row of the fourth table that is not a number. That of the second row is in pieces.
-fn loaded_value(key: u64) -> Vec<u8> {
-    large_value(if key == 1 { 60 } else { 4 })
-}
-
 /// Other bytes at each place and for each length.
 fn large_value(length: i64) -> Vec<u8> {
     (0..length).map(|place| (place * 7 + length).to_le_bytes()[0]).collect()
@@ -184,9 +176,6 @@ const BLOCK_BYTES: usize = 256;
 fn blocks_beside(at: PmAddr) -> [PmAddr; 2] {
     [at.plus(BLOCK_BYTES as u64), PmAddr::new(at.part(), at.offset() - BLOCK_BYTES as u64)]
 }
-
-/// Rows of the fourth table.
-const LOADED_ROWS: u64 = 5;
 
 /// Rows of the first table before the run.
 const ROWS: u64 = 3;
@@ -257,50 +246,6 @@ impl Open {
             Kind::Narrow | Kind::Grouped | Kind::Large => row![key, value],
             Kind::Wide => row![key, value, value, PAD],
         }
-    }
-
-    /// Makes the fourth table. Its rows do not come in the order of their keys.
-    fn load(&self, count: u64) -> Result<()> {
-        let schema: Schema = "d (k u64, v i64, b bytes) key (k) index by_v (v)".parse()?;
-        let rows = (0..count).rev().map(|key| Ok(row![key, 0_i64, loaded_value(key)]));
-        match self.db.load_table(&schema, rows) {
-            Err(Error::TableExists { .. }) => Ok(()),
-            outcome => outcome.map(|_| ()),
-        }
-    }
-
-    fn put_loaded(&self, key: u64, value: i64) -> Result<()> {
-        let table = self.db.table("d")?;
-        self.db.update(|tx| table.update(tx, &row![key, value, loaded_value(key)]))
-    }
-
-    fn view_loaded(&self, view: &mut View) -> Result<()> {
-        let table = match self.db.table("d") {
-            Err(Error::NoTable { .. }) => return Ok(()),
-            table => table?,
-        };
-        let by_v = table.index(INDEX)?;
-        view.insert((HAS_LOADED, 0), 1);
-        self.db.update(|tx| {
-            let rows = table.range(tx, ..)?.map(|row| (LOADED, row));
-            for (number, row) in rows.chain(by_v.range(tx, ..)?.map(|row| (LOADED_ENTRIES, row))) {
-                let row = row?;
-                let key = row[0].as_u64().unwrap_or(0);
-                let is_whole = row[2].as_bytes() == Some(&loaded_value(key)[..]);
-                view.insert((number, key), row[1].as_i64().filter(|_| is_whole).unwrap_or(i64::MIN));
-            }
-            Ok(())
-        })
-    }
-
-    fn no_page_is_lost(&self) -> Result<()> {
-        self.db.checkpoint()?;
-        self.db.checkpoint()?;
-        let (stats, in_use) = (self.db.page_stats(), self.db.pages_in_use()?);
-        if stats.pages - stats.pages_free == in_use {
-            return Ok(());
-        }
-        Err(Error::cancelled(format!("{in_use} pages are in use, {stats:?}")))
     }
 
     fn get(&self, tx: &Tx, key: u64) -> Result<Option<i64>> {
@@ -492,11 +437,6 @@ fn follow(view: &mut View, step: &Step) {
         Step::DeleteLarge(key) => {
             view.remove(&(LARGE, key));
         }
-        Step::Load(count) if !view.contains_key(&(HAS_LOADED, 0)) => {
-            view.insert((HAS_LOADED, 0), 1);
-            view.extend((0..count).flat_map(|key| [((LOADED, key), 0), ((LOADED_ENTRIES, key), 0)]));
-        }
-        Step::PutLoaded(key, value) => view.extend([((LOADED, key), value), ((LOADED_ENTRIES, key), value)]),
         Step::Index => {
             view.insert((HAS_INDEX, 0), 1);
         }
@@ -506,7 +446,8 @@ fn follow(view: &mut View, step: &Step) {
         Step::DropTable => view.retain(|(table, _), _| *table == 1),
         Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Group(_) | Step::Add(..) | Step::AddBoth(..) => {}
         Step::Reopen | Step::Kill | Step::Spoil(_) => {}
-        Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint | Step::Load(_) | Step::NoPageLost => {}
+        Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint => {}
+        Step::Load(_) | Step::PutLoaded(..) | Step::NoPageLost => load::follow(view, step),
     }
 }
 
@@ -658,8 +599,7 @@ impl Structure for Tables {
             ];
         }
         if self.name.starts_with("db-load") {
-            use Step::{Load, NoPageLost, PutLoaded};
-            return vec![NoPageLost, Load(LOADED_ROWS), NoPageLost, PutLoaded(1, 100), Kill, NoPageLost];
+            return load::more();
         }
         if self.kind == Kind::Large {
             use Step::{DeleteLarge, PutLarge};
@@ -845,24 +785,13 @@ fn deltas_and_epochs() -> Vec<Tables> {
     ]
 }
 
-/// Tables that are loaded with their rows.
-fn loads() -> Vec<Tables> {
-    use Step::{Checkpoint, Kill, Load, Put, PutLoaded, SpoilCheckpoint};
-    let steps = vec![Put(0, 0, 1), Load(LOADED_ROWS), PutLoaded(1, 7), Kill, Checkpoint, elsewhere(Put(1, 0, 2))];
-    let older = vec![Put(0, 0, 1), Checkpoint, Put(0, 0, 2), Load(LOADED_ROWS), SpoilCheckpoint, PutLoaded(2, 7)];
-    vec![
-        Tables { kind: Kind::Large, ..tables("db-load", steps) },
-        Tables { kind: Kind::Large, ..tables("db-load-older-round", older) },
-    ]
-}
-
 /// The targets of the database.
 #[must_use]
 pub fn targets() -> Vec<Box<dyn Target>> {
     all()
         .into_iter()
         .chain(deltas_and_epochs())
-        .chain(loads())
+        .chain(load::targets())
         .map(|target| Box::new(target) as Box<dyn Target>)
         .collect()
 }
@@ -914,6 +843,10 @@ pub fn threaded() -> Vec<Tables> {
 /// Bugs that a target of this module must find.
 #[must_use]
 pub fn bugs() -> Vec<Bug> {
+    own_bugs().into_iter().chain(load::bugs()).collect()
+}
+
+fn own_bugs() -> Vec<Bug> {
     vec![
         Bug::new("engine-acknowledge-before-fence", "an acknowledged transaction is lost", || named("db-commit")),
         Bug::new("engine-no-floor", "a row that was inserted again is lost", || named("db-insert-delete")),
@@ -942,14 +875,6 @@ pub fn bugs() -> Vec<Bug> {
         }),
         Bug::new("engine-epoch-answers-early", "a transaction is acknowledged, and its epoch is lost", || {
             named("db-epoch")
-        }),
-        Bug::new(
-            "engine-load-table-first",
-            "a table is there after a crash, and the rows it was loaded with are not",
-            || named("db-load"),
-        ),
-        Bug::new("engine-load-in-one-checkpoint", "damage to the newest checkpoint loses the rows of a load", || {
-            named("db-load-older-round")
         }),
         Bug::new("pages-publish-before-content", "a checkpoint counts before its pages", || named("db-round")),
         // With persistent caches each state is that of a prefix of the stores: few, and the traces are there.
