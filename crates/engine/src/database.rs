@@ -309,12 +309,13 @@ impl Database {
         self.table(&schema.name)
     }
 
-    /// Makes the table of `schema`, with all its indexes, from rows in any order. Durable on return. After an error or a
-    /// crash there is no such table.
+    /// Makes the table of `schema`, with all its indexes, from rows in any order. Durable on return. After an error or
+    /// a crash there is no such table.
     ///
-    /// It is for many rows at once: they are written to pages, and no log has a record of them. So it may load more than
-    /// a transaction holds, and it is faster. Rows that come in the order of the key need no sorting. All of them are in
-    /// DRAM, as those of each table. Other transactions go on, but no checkpoint is made while the pages are written.
+    /// It is for many rows at once: they are written to pages, and no log has a record of them. So it may load more
+    /// than a transaction holds, and it is faster. Rows that come in the order of the key need no sorting. All of them
+    /// are in DRAM, as those of each table. Other transactions go on, but no checkpoint is made while the pages are
+    /// written.
     ///
     /// No change feed sees the rows. So none may be open, and one that goes on later from a position before the load
     /// returns [`Error::FeedLagged`].

@@ -82,7 +82,7 @@ pub fn follow(view: &mut View, step: &Step) {
     }
 }
 
-/// What must work after a crash. First of all no page of a load that did not end may be lost.
+/// Steps that must work after a crash. First of all no page of a load that did not end may be lost.
 pub fn more() -> Vec<Step> {
     use Step::{Kill, Load, NoPageLost, PutLoaded};
     vec![NoPageLost, Load(ROWS), NoPageLost, PutLoaded(1, 100), Kill, NoPageLost]
