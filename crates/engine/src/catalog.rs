@@ -10,7 +10,9 @@
 //!    row to the reads. So a transaction conflicts with one that changes the table meanwhile, and a handle that is
 //!    older than the table is refused.
 //! 2. A transaction that adds or drops an index writes the table's row again, so that it has another version.
-//! 3. The trees of a dropped table or index have no row. Numbers of trees are never used twice, so what the pages and
+//! 3. A table that is loaded with its rows (`load.rs`) gets its numbers first, in a transaction of its own. Its rows in
+//!    the catalog follow when its pages count. So pages of a load that a crash ended are known to be without an owner.
+//! 4. The trees of a dropped table or index have no row. Numbers of trees are never used twice, so what the pages and
 //!    logs still hold of them is known to be without an owner. The next checkpoint ends their images.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,17 +130,49 @@ pub fn create(catalog: &Table, tx: &Tx, schema: &Schema, layout: &Layout) -> Res
             Some(difference) => Err(Error::SchemaDiffers { table: schema.name.clone(), difference }),
         };
     }
-    let tree = take_number(catalog, tx)?;
-    catalog.insert(tx, &crate::row![schema.name.as_str(), NO_NAME, tree, schema.encode(layout)])?;
-    for (index, columns) in schema.indexes.iter().zip(&layout.indexes) {
-        let tree = take_number(catalog, tx)?;
-        catalog.insert(tx, &index_row(&schema.name, index, columns, tree))?;
+    let trees = take_numbers(catalog, tx, schema)?;
+    insert(catalog, tx, schema, layout, &trees)
+}
+
+/// Numbers for the trees of the table of `schema`, which does not exist, and of its indexes. No other tree gets them.
+pub fn take_numbers(catalog: &Table, tx: &Tx, schema: &Schema) -> Result<Vec<u32>> {
+    refuse_if_found(catalog, tx, &schema.name)?;
+    (0..=schema.indexes.len()).map(|_| take_number(catalog, tx)).collect()
+}
+
+/// Adds the table of `schema`, which does not exist, with trees that have its rows.
+pub fn create_loaded(catalog: &Table, tx: &Tx, schema: &Schema, layout: &Layout, trees: &[u32]) -> Result<()> {
+    refuse_if_found(catalog, tx, &schema.name)?;
+    insert(catalog, tx, schema, layout, trees)
+}
+
+/// Whether a transaction with these changes of the catalog made a table whose rows no log has: no other one adds rows
+/// without a number for a tree, and takes none away. `changes`: keys, and whether there is a row afterwards.
+pub fn is_load<'k>(catalog: &Table, changes: impl Iterator<Item = (&'k [u8], bool)>) -> Result<bool> {
+    let counter = catalog.schema().key_bytes(&catalog.definition().layout, &crate::row![NO_NAME, NO_NAME], false)?;
+    let mut changes = changes.peekable();
+    Ok(changes.peek().is_some() && changes.all(|(key, is_row)| is_row && key != counter))
+}
+
+fn refuse_if_found(catalog: &Table, tx: &Tx, name: &str) -> Result<()> {
+    match find(catalog, tx, name)? {
+        Some(_) => Err(Error::TableExists { table: name.into() }),
+        None => Ok(()),
+    }
+}
+
+/// Adds the rows of a table and its indexes.
+fn insert(catalog: &Table, tx: &Tx, schema: &Schema, layout: &Layout, trees: &[u32]) -> Result<()> {
+    let table = crate::row![schema.name.as_str(), NO_NAME, u64::from(trees[0]), schema.encode(layout)];
+    catalog.insert(tx, &table)?;
+    for ((index, columns), tree) in schema.indexes.iter().zip(&layout.indexes).zip(&trees[1..]) {
+        catalog.insert(tx, &index_row(&schema.name, index, columns, *tree))?;
     }
     Ok(())
 }
 
-fn index_row(table: &str, index: &Index, columns: &[usize], tree: u64) -> Row {
-    crate::row![table, index.name.as_str(), tree, index.encode(columns)]
+fn index_row(table: &str, index: &Index, columns: &[usize], tree: u32) -> Row {
+    crate::row![table, index.name.as_str(), u64::from(tree), index.encode(columns)]
 }
 
 /// Removes the table. Returns the numbers of its trees.
@@ -154,9 +188,7 @@ pub fn drop_table(catalog: &Table, tx: &Tx, name: &str) -> Result<Vec<u32>> {
 pub fn rename_table(catalog: &Table, tx: &Tx, from: &str, to: &str) -> Result<()> {
     must_find(catalog, tx, from)?;
     Schema { name: to.into(), ..must_find(catalog, tx, from)?.schema }.layout()?;
-    if find(catalog, tx, to)?.is_some() {
-        return Err(Error::TableExists { table: to.into() });
-    }
+    refuse_if_found(catalog, tx, to)?;
     for row in catalog.range(tx, crate::row![from]..=crate::row![from])? {
         let mut row = row?;
         catalog.delete(tx, &row[..2])?;
@@ -178,7 +210,7 @@ pub fn create_index(catalog: &Table, tx: &Tx, table: &str, index: &Index) -> Res
     let columns = layout.indexes.last().map_or(&[][..], |columns| columns);
     catalog.insert(tx, &index_row(table, index, columns, tree))?;
     touch(catalog, tx, table)?;
-    u32::try_from(tree).map_err(|_| catalog.damaged(TOO_LARGE.into()))
+    Ok(tree)
 }
 
 /// Removes an index of the table. Returns the number of its tree.
@@ -198,14 +230,14 @@ fn touch(catalog: &Table, tx: &Tx, table: &str) -> Result<()> {
 }
 
 /// A number for a new tree.
-fn take_number(catalog: &Table, tx: &Tx) -> Result<u64> {
+fn take_number(catalog: &Table, tx: &Tx) -> Result<u32> {
     let numbers = Numbers::read(catalog, tx)?;
     if let Some(finding) = numbers.findings().next() {
         return Err(catalog.damaged(finding));
     }
     let tree = numbers.next;
     catalog.put(tx, &crate::row![NO_NAME, NO_NAME, tree + 1, Vec::new()])?;
-    Ok(tree)
+    u32::try_from(tree).map_err(|_| catalog.damaged(TOO_LARGE.into()))
 }
 
 /// The numbers of the trees. Two tables with one tree would destroy each other's rows.

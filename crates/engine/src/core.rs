@@ -50,7 +50,7 @@ pub struct Core {
     pub group: Option<Group>,
     /// Whether what was fenced may not be durable yet.
     pub waits: bool,
-    leaf_rows_max: usize,
+    pub leaf_rows_max: usize,
     /// How much a row holds itself.
     pub limits: Limits,
     trees: RwLock<BTreeMap<u32, Arc<Tree>>>,
@@ -129,6 +129,15 @@ impl Core {
         }
         let make = || Arc::new(Tree::new(number, self.leaf_rows_max, self.timeline.base()));
         self.trees.write().unwrap_or_else(PoisonError::into_inner).entry(number).or_insert_with(make).clone()
+    }
+
+    /// Adds trees that were built elsewhere. No thread has used their numbers.
+    pub fn add_trees(&self, new: impl IntoIterator<Item = Tree>) {
+        let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
+        for tree in new {
+            let before = trees.insert(tree.number, Arc::new(tree));
+            debug_assert!(before.is_none(), "the number of a tree is used once");
+        }
     }
 
     /// Takes out trees that no table and no index has any more. The next round ends their images.

@@ -10,6 +10,7 @@ use lodestone_pmem::sync::thread_local;
 use lodestone_pmem::{CopyOptions, CopyReport, Pool};
 use lodestone_store::{Object, Store};
 use lodestone_wal::LogStats;
+use lodestone_width::to_u64;
 
 use crate::catalog;
 use crate::core::{Committer, Core, Handle};
@@ -21,6 +22,7 @@ use crate::group::Group;
 use crate::index::fill;
 use crate::isolation::Isolation;
 use crate::kind::DATABASE;
+use crate::load::load;
 use crate::options::DatabaseOptions;
 use crate::recover::{RecoveryReport, recover};
 use crate::rounds::{self, CheckpointReport};
@@ -30,6 +32,7 @@ use crate::stats::DatabaseStats;
 use crate::table::Table;
 use crate::ticket::Ticket;
 use crate::tx::Tx;
+use crate::value::Row;
 
 /// Conflicts in a row after which the others wait longer.
 const CONFLICTS_MAX: u32 = 16;
@@ -306,6 +309,44 @@ impl Database {
         self.table(&schema.name)
     }
 
+    /// Makes the table of `schema`, with all its indexes, from rows in any order. Durable on return. After an error or
+    /// a crash there is no such table.
+    ///
+    /// It is for many rows at once: they are written to pages, and no log has a record of them. So it may load more
+    /// than a transaction holds, and it is faster. Rows that come in the order of the key need no sorting. All of them
+    /// are in DRAM, as those of each table. Other transactions go on, but no checkpoint is made while the pages are
+    /// written.
+    ///
+    /// No change feed sees the rows. So none may be open, and one that goes on later from a position before the load
+    /// returns [`Error::FeedLagged`].
+    ///
+    /// # Errors
+    /// [`Error::TableExists`]; [`Error::Duplicate`] when two rows have the same key, or the same entry of a unique
+    /// index; [`Error::WrongType`], [`Error::WrongLength`], [`Error::TooLarge`] for a row that does not fit; an error
+    /// that `rows` returned; a full pool ([`Error::is_full`]): it must have room for the rows and some more of the log;
+    /// [`Error::FeedOpen`]; [`Error::BadSchema`]; [`Error::ReadOnly`]; as [`update`](Self::update).
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let schema: Schema = "users (id u64, town text) key (id) index by_town (town)".parse()?;
+    /// let rows = (0..10_000_u64).map(|id| Ok(row![id, if id % 2 == 0 { "Oslo" } else { "Bern" }]));
+    /// let users = db.load_table(&schema, rows)?;
+    /// let by_town = users.index("by_town")?;
+    /// assert_eq!(db.update(|tx| Ok(by_town.range(tx, row!["Oslo"]..=row!["Oslo"])?.count()))?, 5_000);
+    /// assert!(matches!(db.load_table(&schema, []), Err(Error::TableExists { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn load_table(&self, schema: &Schema, rows: impl IntoIterator<Item = Result<Row>>) -> Result<Table> {
+        load(self, schema, rows.into_iter())
+    }
+
     /// The table called `name`.
     ///
     /// # Errors
@@ -566,6 +607,18 @@ impl Database {
             let found = tables.iter().map(|table| table.pieces_left_over(tx)).collect::<Result<Vec<_>>>()?;
             Ok(found.concat())
         })
+    }
+
+    /// Pages of images of all tables and indexes. For proofs that no page is lost.
+    ///
+    /// # Errors
+    /// As [`tables`](Self::tables).
+    #[doc(hidden)]
+    pub fn pages_in_use(&self) -> Result<u64> {
+        let catalog = catalog::table(self)?;
+        let numbers = self.update(|tx| catalog::Numbers::read(&catalog, tx))?;
+        let trees = self.core.trees().into_iter().filter(|tree| !numbers.is_dropped(tree.number));
+        Ok(trees.flat_map(|tree| tree.homes()).map(|home| to_u64(home.page_count())).sum())
     }
 
     /// The place of the newest checkpoint. For proofs that damage it.

@@ -94,12 +94,22 @@ pub enum Error {
     /// The logs do not have all transactions since the position of a feed.
     #[error(
         "{}: the log does not have all rows since the position of the feed: it was truncated, or has parts of rows that \
-         changed while there was no feed; copy the tables and begin a new feed; see `feed_bytes` and `deltas`",
+         changed while there was no feed, or a table was loaded; copy the tables and begin a new feed; see `feed_bytes` \
+         and `deltas`",
         path.display()
     )]
     FeedLagged {
         /// The pool.
         path: PathBuf,
+    },
+    /// A feed is open, which would not see the rows that a table is loaded with.
+    #[error(
+        "table `{table}` cannot be loaded while a change feed is open, which would not see its rows; end the feed, or \
+         make the table with `Database::create_table` and put the rows in transactions"
+    )]
+    FeedOpen {
+        /// The table.
+        table: String,
     },
     /// The position is that of a feed of another database.
     #[error("{}: the position belongs to a feed of another database; use one of this database", path.display())]

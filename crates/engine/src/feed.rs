@@ -17,6 +17,9 @@
 //! the log can complete. So a database whose feed goes on in a later life is opened without
 //! [`deltas`](crate::DatabaseOptions::deltas).
 //!
+//! A table that is loaded with its rows (`load.rs`) has no records of them. A feed that meets it returns
+//! [`Error::FeedLagged`], and none is loaded while there is a feed.
+//!
 //! The changes of indexes are left out, and those of tables that have been dropped since.
 
 use std::collections::BTreeMap;
@@ -286,29 +289,45 @@ impl Feed {
     ///
     /// # Errors
     /// [`Error::FeedLagged`] when the logs have lost some of them, or have parts of rows that changed while there was
-    /// no feed; begin another feed then, and copy the tables.
+    /// no feed, or a table was loaded; begin another feed then, and copy the tables.
     /// [`Error::Damaged`]; [`Error::Poisoned`]. The feed is where it was.
     pub fn next_batch(&mut self) -> Result<FeedBatch> {
         let core = self.database.core().clone();
         let to = cut(&core)?;
+        let lagged = || Err(Error::FeedLagged { path: core.heap.pool().path().to_owned() });
         let mut found = Vec::new();
         for writer in core.rounds.cuts.writers() {
             let (from, to) = (self.logs[writer.index()], to[writer.index()]);
             let outcome = read(&core, writer, from, to, &mut found);
             // Without its hold the feed may have read segments that were used again meanwhile.
             if !core.holds.is_held(self.number) || matches!(outcome, Ok(false)) {
-                return Err(Error::FeedLagged { path: core.heap.pool().path().to_owned() });
+                return lagged();
             }
             outcome?;
+        }
+        if self.has_load(&found)? {
+            return lagged();
         }
         found.sort_by_key(|record| (record.tick, record.writer));
         let transactions = found.into_iter().map(|record| self.transaction(record)).collect::<Result<_>>()?;
         let logs: Vec<u64> = self.logs.iter().zip(&to).map(|(last, to)| *last.max(to)).collect();
         if !core.holds.set(self.number, logs.clone()) {
-            return Err(Error::FeedLagged { path: core.heap.pool().path().to_owned() });
+            return lagged();
         }
         self.logs = logs;
         Ok(FeedBatch { transactions, position: self.position() })
+    }
+
+    /// Whether a table was loaded, with rows that no record has.
+    fn has_load(&self, records: &[LogRecord]) -> Result<bool> {
+        let catalog = catalog::table(&self.database)?;
+        for LogRecord { entries, .. } in records {
+            let changes = entries.iter().filter(|entry| entry.tree == catalog::CATALOG);
+            if catalog::is_load(&catalog, changes.map(|entry| (&entry.key[..], entry.payload.is_some())))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The place after the last batch.

@@ -43,8 +43,8 @@ pub struct IndexTree {
 /// Key and payload of an entry.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    key: Vec<u8>,
-    payload: Vec<u8>,
+    pub key: Vec<u8>,
+    pub payload: Vec<u8>,
 }
 
 /// An index of a table: its rows by other columns. It is as cheap to clone as the table.
@@ -227,7 +227,7 @@ impl Iterator for IndexRows<'_> {
 }
 
 /// The entry of a row with this key.
-fn entry(schema: &Schema, columns: &[usize], index: &Index, row: &[Value], row_key: &[u8]) -> Result<Entry> {
+pub fn entry(schema: &Schema, columns: &[usize], index: &Index, row: &[Value], row_key: &[u8]) -> Result<Entry> {
     let values = || columns.iter().map(|number| (*number, &row[*number]));
     let mut key = schema.encode_key(values())?;
     if index.is_unique && values().all(|(_, value)| *value != Value::Null) {

@@ -41,6 +41,7 @@
 //! | `cuts` | a position in every log, while commits go on |
 //! | `rounds` | checkpoints: dirty leaves to pages, truncation |
 //! | `feed` | committed transactions in an order of their effects |
+//! | `load` | a new table with all its rows: pages, and no records |
 //! | `catalog` | tables and indexes by name, as rows |
 //! | `recover`, `format` | opening: from pages and logs to the trees |
 //! | `database`, `core`, `kind` | what is shared, and the place in a store |
@@ -73,6 +74,7 @@ mod key;
 mod kind;
 mod large;
 mod leaf;
+mod load;
 mod on_open;
 mod options;
 mod payload;

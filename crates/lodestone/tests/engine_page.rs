@@ -190,6 +190,13 @@ fn indexes((db, ..): &Opened) -> lodestone::Result<()> {
     assert_eq!(count, 2);
     let users = db.create_index("users", &Index::new("by_both", ["town", "id"]))?; // with entries for all rows
     // end
+    // page: load
+    let cities: Schema = "cities (name text, people u64) key (name) index by_people (people)".parse()?;
+    let rows = (0..1000_u64).map(|number| Ok(row![format!("city {number}"), number % 100])); // an error would end it
+    let cities = db.load_table(&cities, rows)?; // durable, with its index
+    let by_people = cities.index("by_people")?;
+    assert_eq!(db.update(|tx| Ok(by_people.range(tx, row![90_u64]..)?.count()))?, 100);
+    // end
     // page: snapshots
     let before = db.snapshot()?;
     db.update(|tx| users.delete(tx, &row![1_u64]).map(|_| ()))?;

@@ -92,6 +92,16 @@ impl<'p> Batch<'p> {
         self.ended.extend(image.pages.iter().map(|(page, _)| *page));
     }
 
+    /// As [`publish`](Self::publish), with the positions of the newest checkpoint: all of its log records are needed
+    /// further. For images of rows that no log has.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub fn publish_beside(self) -> Result<()> {
+        let from = self.pages.newest().map_or_else(Vec::new, |(_, block)| block.from.clone());
+        self.publish(from)
+    }
+
     /// Makes the batch count. `from` has the position for each writer below which records are no longer needed. On
     /// return that is durable. Afterwards logs may be truncated up to [`Pages::from`].
     ///

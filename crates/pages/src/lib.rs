@@ -24,6 +24,7 @@
 //! | `heal` | the repair by an open |
 //! | `image` | rows as bytes |
 //! | `reader` | reading images, by any threads |
+//! | `room` | the room that images need |
 //!
 //! ```
 //! use lodestone_heap::{Heap, HeapOptions};
@@ -70,6 +71,7 @@ mod layout;
 mod options;
 mod pages;
 mod reader;
+mod room;
 
 pub use batch::Batch;
 pub use error::{Error, Result};

@@ -19,12 +19,16 @@
 //! | `db-older-round` | a newest checkpoint that is damaged, so that the one before must do |
 //! | `db-delta` | columns that change alone, by two writers, around checkpoints and in several lives |
 //! | `db-delta-older-round` | deltas whose base is an image of the older checkpoint |
+//! | `db-load` | a table that is loaded with rows, index and pieces, then changed, around lives and a checkpoint |
+//! | `db-load-older-round` | a newest checkpoint that is damaged after a load |
 //! | `db-epoch` | group commit: transactions by two writers that survive together or not at all |
 //!
 //! After every crash the rows of both tables are compared with a model. The blocks that store and database own are
 //! compared with those that the heap holds. Then the database goes on working.
 //!
 //! [`threaded`] is for schedules of threads.
+
+mod load;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,6 +71,12 @@ pub enum Step {
     UpdateLarge(u64, i64),
     /// Removes a row of the third table.
     DeleteLarge(u64),
+    /// Makes the fourth table with so many rows, or finds it.
+    Load(u64),
+    /// Sets the number of a row of the fourth table.
+    PutLoaded(u64, i64),
+    /// Two checkpoints, after which every page belongs to a table or is free.
+    NoPageLost,
     /// The step reads a snapshot, and validates what it read.
     OnSnapshot(Box<Step>),
     /// The step is committed by the second writer.
@@ -253,6 +263,9 @@ impl Open {
         }
         match step {
             Step::Checkpoint => return self.db.checkpoint().map(|_| ()),
+            Step::Load(count) => return self.load(*count),
+            Step::PutLoaded(key, value) => return self.put_loaded(*key, *value),
+            Step::NoPageLost => return self.no_page_is_lost(),
             Step::Index => return self.db.create_index("a", &Index::new(INDEX, ["v"])).map(|_| ()),
             Step::DropIndex => return self.db.drop_index("a", INDEX).map(|_| ()),
             Step::DropTable => {
@@ -310,11 +323,18 @@ impl Open {
             }
             Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Checkpoint | Step::Group(_) => Ok(()),
             Step::Index | Step::DropIndex | Step::DropTable => Ok(()),
+            Step::Load(_) | Step::PutLoaded(..) | Step::NoPageLost => Ok(()),
             Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint | Step::CutCheckpoint => Ok(()),
         }
     }
 
     fn view(&self) -> Result<View> {
+        let mut view = self.view_tables()?;
+        self.view_loaded(&mut view)?;
+        Ok(view)
+    }
+
+    fn view_tables(&self) -> Result<View> {
         self.db.update(|tx| {
             let mut view = View::new();
             for (number, table) in self.tables.iter().enumerate() {
@@ -427,6 +447,7 @@ fn follow(view: &mut View, step: &Step) {
         Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Group(_) | Step::Add(..) | Step::AddBoth(..) => {}
         Step::Reopen | Step::Kill | Step::Spoil(_) => {}
         Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint => {}
+        Step::Load(_) | Step::PutLoaded(..) | Step::NoPageLost => load::follow(view, step),
     }
 }
 
@@ -576,6 +597,9 @@ impl Structure for Tables {
                 Checkpoint,
                 Kill,
             ];
+        }
+        if self.name.starts_with("db-load") {
+            return load::more();
         }
         if self.kind == Kind::Large {
             use Step::{DeleteLarge, PutLarge};
@@ -764,7 +788,12 @@ fn deltas_and_epochs() -> Vec<Tables> {
 /// The targets of the database.
 #[must_use]
 pub fn targets() -> Vec<Box<dyn Target>> {
-    all().into_iter().chain(deltas_and_epochs()).map(|target| Box::new(target) as Box<dyn Target>).collect()
+    all()
+        .into_iter()
+        .chain(deltas_and_epochs())
+        .chain(load::targets())
+        .map(|target| Box::new(target) as Box<dyn Target>)
+        .collect()
 }
 
 /// Structures whose threads run under schedules.
@@ -814,6 +843,10 @@ pub fn threaded() -> Vec<Tables> {
 /// Bugs that a target of this module must find.
 #[must_use]
 pub fn bugs() -> Vec<Bug> {
+    own_bugs().into_iter().chain(load::bugs()).collect()
+}
+
+fn own_bugs() -> Vec<Bug> {
     vec![
         Bug::new("engine-acknowledge-before-fence", "an acknowledged transaction is lost", || named("db-commit")),
         Bug::new("engine-no-floor", "a row that was inserted again is lost", || named("db-insert-delete")),

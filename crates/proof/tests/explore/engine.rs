@@ -6,9 +6,10 @@ use lodestone_proof::engine::targets;
 #[test]
 #[ignore = "`make prove` runs it"]
 fn every_crash_state_is_right_and_so_is_each_in_a_crashed_open() {
-    // The lines of a new database may all be lost, one by one, and so may those of pages that are written again and
-    // those of a record with many pieces: more states than there is time for.
-    let is_large = |name: &str| ["db-create", "db-rounds-after", "db-large"].contains(&name);
+    // The lines of a new database may all be lost, one by one, and so may those of pages that are written again, those
+    // of a record with many pieces, and those of a load: more states than there is time for.
+    let large = ["db-create", "db-rounds-after", "db-large", "db-load", "db-load-older-round"];
+    let is_large = |name: &str| large.contains(&name);
     let (large, others): (Vec<_>, Vec<_>) = targets().into_iter().partition(|target| is_large(&target.name()));
     crate::common::exhaust(&others, Profile::Adr, Mode::Reading, 1);
     crate::common::sample(&large, &Config { nested_depth: 1, states_max: 20_000, ..Config::default() });

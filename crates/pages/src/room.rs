@@ -1,0 +1,31 @@
+//! The room that images need, before any of them is written.
+
+use lodestone_width::to_usize;
+
+use crate::error::Result;
+use crate::image::{HEAD_BYTES, PageRow, ROW_BYTES};
+use crate::pages::Pages;
+
+impl Pages {
+    /// Number of pages that an image of these rows takes.
+    pub fn image_pages<'r>(&self, low: &[u8], rows: impl Iterator<Item = PageRow<'r>>) -> usize {
+        let rows = rows.map(|row| ROW_BYTES + row.key.len() + row.payload.len()).sum::<usize>();
+        (HEAD_BYTES + low.len() + rows).div_ceil(self.places.piece_bytes())
+    }
+
+    /// Looks for room for so many pages. If the heap must give some of it, it must have room for `spare` blocks of
+    /// `spare_bytes` afterwards. Nothing is taken.
+    ///
+    /// # Errors
+    /// A full pool.
+    pub fn find_room(&self, pages: usize, (spare, spare_bytes): (u64, u64)) -> Result<()> {
+        let extents = pages.saturating_sub(self.free.len()).div_ceil(to_usize(self.places.options.extent_pages));
+        if extents > 0 {
+            // An action reserves blocks, and is dropped.
+            let mut trial = self.heap.action();
+            (0..extents).try_for_each(|_| trial.alloc(self.places.extent_bytes()).map(|_| ()))?;
+            (0..spare).try_for_each(|_| trial.alloc(spare_bytes).map(|_| ()))?;
+        }
+        Ok(())
+    }
+}
