@@ -168,6 +168,8 @@ fn keys_are_escaped_and_told_apart() {
     let mut lines: Vec<&str> = scanned.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["0x6bff", r"a\\tb", r"a\nb", r"a\tb", r"k\\xff", r"k\xff"]);
+    let missing = place.run(["kv", "get", "a.pool", "a\u{1b}[31m"]).finding().stderr;
+    assert!(missing.contains(r"no key `a\u{1b}[31m`"), "{missing:?}");
 }
 
 /// Progress is drawn on a terminal, on standard error only.
