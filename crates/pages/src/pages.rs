@@ -333,7 +333,9 @@ impl Pages {
         let pages = heads.iter().map(|head| (head.page, self.page(head.page))).collect();
         let image = Image { batch, pages };
         let mut low = vec![0; heads[0].low().len()];
-        self.memory().read(at.plus(to_u64(PAGE_HEAD_BYTES + heads[0].low().start)), &mut low);
+        if !low.is_empty() {
+            self.memory().read(at.plus(to_u64(PAGE_HEAD_BYTES + heads[0].low().start)), &mut low);
+        }
         if heads[0].head_crc != heads[0].head_checksum(&low) {
             return bad("the checksum of its head fails".into());
         }

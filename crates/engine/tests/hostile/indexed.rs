@@ -11,7 +11,7 @@ use lodestone_engine::{Database, DatabaseOptions, Durability, Index, Result, Row
 use lodestone_pmem::{Memory, Severity};
 use lodestone_store::Store;
 
-use super::{COULD_BE, Image, Rows, Segment, Sound, options, rows_of, run_case, sound_of, store, upset};
+use super::{COULD_BE, Image, Rows, SEGMENT_BYTES, Segment, Sound, options, rows_of, run_case, sound_of, store, upset};
 
 const ITEMS: &str = "items (k u64, v i64, name text null, body bytes) key (k) index by_v (v) unique by_name (name)";
 const NOTES: &str = "notes (item u64, n u64, text text) key (item, n) index by_item (text, item)";
@@ -136,16 +136,19 @@ struct Entry {
     value: (u64, u64),
 }
 
-/// The entries of a record that is in one piece.
+/// The entries of a record that is in one piece, up to one that an earlier change has spoiled.
 fn entries(image: &Image, segment: &Segment, record: u64) -> Vec<Entry> {
     let load = |offset: u64, bytes| image.load(segment.at.plus(offset), bytes);
     let mut found = Vec::new();
     if load(record + 18, 2) != 1 {
         return found;
     }
-    let (mut at, end) = (record + 24, record + 24 + load(record + 8, 4));
+    let (mut at, end) = (record + 24, (record + 24 + load(record + 8, 4)).min(SEGMENT_BYTES));
     while at + 12 <= end {
         let (key, value) = (load(at + 4, 2), load(at + 8, 4));
+        if at + 12 + key + value > end {
+            break;
+        }
         found.push(Entry {
             at,
             tree: load(at, 4),
