@@ -94,8 +94,8 @@ pub enum Error {
     /// The logs do not have all transactions since the position of a feed.
     #[error(
         "{}: the log does not have all rows since the position of the feed: it was truncated, or has parts of rows that \
-         changed while there was no feed, or a table was loaded; copy the tables and begin a new feed; see `feed_bytes` \
-         and `deltas`",
+         changed while there was no feed, or a table was loaded; copy the tables and begin a new feed; see \
+         `feed_bytes` and `deltas`",
         path.display()
     )]
     FeedLagged {

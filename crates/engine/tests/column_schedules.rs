@@ -7,15 +7,12 @@
 
 mod common;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use common::traced;
+use common::{explore, traced};
 use lodestone_engine::{Database, Result, Schema, Table, Tx, Type, row};
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::thread;
-use shuttle::scheduler::{PctScheduler, RandomScheduler};
-use shuttle::{FailurePersistence, MaxSteps, Runner};
 
 const A: u64 = 0;
 const B: u64 = 1;
@@ -70,24 +67,11 @@ fn execution() {
     assert!(seen != (0, 0) || d == 1, "{seen:?} is of no moment after the writer began");
 }
 
-fn explore(schedules: usize) -> Result<(), String> {
-    let mut config = shuttle::Config::new();
-    (config.stack_size, config.max_steps) = (1 << 20, MaxSteps::FailAfter(2_000_000));
-    config.failure_persistence = FailurePersistence::None;
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
-        Runner::new(RandomScheduler::new_from_seed(1, schedules), config.clone()).run(execution);
-        for depth in [2, 3, 4] {
-            Runner::new(PctScheduler::new_from_seed(1, depth, schedules), config.clone()).run(execution);
-        }
-    }));
-    outcome.map_err(|payload| payload.downcast_ref::<String>().cloned().unwrap_or_default())
-}
-
 #[test]
 fn columns_are_of_one_moment_and_a_validation_of_one_look_is_found() {
-    explore(1_500).expect("no violation");
+    explore(execution, 1_500).expect("no violation");
     planted::plant(Some("engine-columns-one-look"));
-    let violation = explore(20_000).expect_err("the bug is not found");
+    let violation = explore(execution, 20_000).expect_err("the bug is not found");
     planted::plant(None);
     assert!(violation.contains("is of no moment"), "{violation}");
 }

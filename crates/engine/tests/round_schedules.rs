@@ -7,16 +7,13 @@
 
 mod common;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use common::{Open, traced};
+use common::{Open, explore, traced};
 use lodestone_engine::{Database, DatabaseOptions, Result, Schema, Type};
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::thread;
 use lodestone_store::Store;
-use shuttle::scheduler::{PctScheduler, RandomScheduler};
-use shuttle::{FailurePersistence, MaxSteps, Runner};
 
 fn open(store: &Store, options: &DatabaseOptions) -> Result<Open> {
     let db = Database::open_in(store, options)?;
@@ -50,25 +47,11 @@ fn execution((added, checkpoints): (u64, usize)) {
     assert_eq!(rows, expected, "a commit is lost");
 }
 
-fn explore(case: (u64, usize), schedules: usize) -> Result<(), String> {
-    let mut config = shuttle::Config::new();
-    (config.stack_size, config.max_steps) = (1 << 20, MaxSteps::FailAfter(2_000_000));
-    config.failure_persistence = FailurePersistence::None;
-    let execution = move || execution(case);
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
-        Runner::new(RandomScheduler::new_from_seed(1, schedules), config.clone()).run(execution);
-        for depth in [2, 3, 4] {
-            Runner::new(PctScheduler::new_from_seed(1, depth, schedules), config.clone()).run(execution);
-        }
-    }));
-    outcome.map_err(|payload| payload.downcast_ref::<String>().cloned().unwrap_or_default())
-}
-
 #[test]
 fn a_commit_survives_a_split_and_checkpoints_and_each_broken_rule_is_found() {
     // The first record that a checkpoint has no need of goes with the next one.
     for case in [(5, 0), (5, 2), (25, 0), (25, 1)] {
-        explore(case, 300).expect("no violation");
+        explore(move || execution(case), 300).expect("no violation");
     }
     let broken = [
         ("engine-soils-ended-leaf", (5, 2), "a commit is lost"),
@@ -78,7 +61,7 @@ fn a_commit_survives_a_split_and_checkpoints_and_each_broken_rule_is_found() {
     ];
     for (bug, case, finding) in broken {
         planted::plant(Some(bug));
-        let violation = explore(case, 10_000).expect_err(bug);
+        let violation = explore(move || execution(case), 10_000).expect_err(bug);
         planted::plant(None);
         assert!(violation.contains(finding), "{bug}: {violation}");
     }

@@ -9,8 +9,6 @@ use lodestone_pmem::PmAddr;
 use lodestone_txn::Tick;
 use lodestone_width::{exact_u32, to_usize};
 
-/// Bytes of an image before its low key.
-pub(crate) const HEAD_BYTES: usize = 8;
 /// Bytes of a row before its key.
 pub(crate) const ROW_BYTES: usize = 16;
 

@@ -3,14 +3,15 @@
 use lodestone_width::to_usize;
 
 use crate::error::Result;
-use crate::image::{HEAD_BYTES, PageRow, ROW_BYTES};
+use crate::image::{PageRow, ROW_BYTES};
+use crate::layout::IMAGE_HEAD_BYTES;
 use crate::pages::Pages;
 
 impl Pages {
     /// Number of pages that an image of these rows takes.
     pub fn image_pages<'r>(&self, low: &[u8], rows: impl Iterator<Item = PageRow<'r>>) -> usize {
         let rows = rows.map(|row| ROW_BYTES + row.key.len() + row.payload.len()).sum::<usize>();
-        (HEAD_BYTES + low.len() + rows).div_ceil(self.places.piece_bytes())
+        (IMAGE_HEAD_BYTES + low.len() + rows).div_ceil(self.places.piece_bytes())
     }
 
     /// Looks for room for so many pages. If the heap must give some of it, it must have room for `spare` blocks of

@@ -40,6 +40,32 @@ pub fn traced() -> (Store, DatabaseOptions) {
     (store, options)
 }
 
+/// Runs schedules of `execution` under the deterministic scheduler: random ones, and by priorities.
+///
+/// # Errors
+/// The first violation.
+#[cfg(feature = "shuttle")]
+pub fn explore(
+    execution: impl Fn() + Copy + Send + Sync + 'static,
+    schedules: usize,
+) -> std::result::Result<(), String> {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use shuttle::scheduler::{PctScheduler, RandomScheduler};
+    use shuttle::{FailurePersistence, MaxSteps, Runner};
+
+    let mut config = shuttle::Config::new();
+    (config.stack_size, config.max_steps) = (1 << 20, MaxSteps::FailAfter(2_000_000));
+    config.failure_persistence = FailurePersistence::None;
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        Runner::new(RandomScheduler::new_from_seed(1, schedules), config.clone()).run(execution);
+        for depth in [2, 3, 4] {
+            Runner::new(PctScheduler::new_from_seed(1, depth, schedules), config.clone()).run(execution);
+        }
+    }));
+    outcome.map_err(|payload| payload.downcast_ref::<String>().cloned().unwrap_or_default())
+}
+
 /// A database with the table `t (k u64, v i64)`.
 pub struct Open {
     pub db: Database,

@@ -180,6 +180,21 @@ fn a_dependant_never_lands_in_an_earlier_group() {
     shuttle::check_random(a_dependant_and_its_ground, 20_000);
 }
 
+/// Contents of the disk after a power cut and a replay, with the choice of the unsynced sectors that survive.
+fn after_power_cuts(disk: &SimulatedDisk) -> impl Iterator<Item = (u64, Vec<u8>)> {
+    [0_u64, u64::MAX, 0x5555_5555_5555_5555, 0x3C3C_3C3C_3C3C_3C3C].into_iter().map(|survivors| {
+        let mut choice = survivors;
+        let content = disk.power_cut(|_| {
+            choice = choice.rotate_left(1);
+            choice & 1 != 0
+        });
+        let bytes = content.len() as u64;
+        let reborn = Arc::new(SimulatedDisk::new(content));
+        replay(&files_of(reborn.clone(), bytes)).expect("a consistent journal");
+        (survivors, reborn.content())
+    })
+}
+
 /// Units of the ring that are used when the faults begin: the next few commits need a checkpoint.
 const UNITS_USED: u64 = 13;
 
@@ -227,15 +242,7 @@ fn committers_on_a_failing_disk(plan: FaultPlan) {
         .collect();
     let acknowledged: Vec<u64> = writers.into_iter().map(|writer| writer.join().expect("the writer")).collect();
     checkpointer.join().expect("the checkpointer");
-    for survivors in [0_u64, u64::MAX, 0x5555_5555_5555_5555, 0x3C3C_3C3C_3C3C_3C3C] {
-        let mut choice = survivors;
-        let content = disk.power_cut(|_| {
-            choice = choice.rotate_left(1);
-            choice & 1 != 0
-        });
-        let reborn = Arc::new(SimulatedDisk::new(content));
-        replay(&files(reborn.clone())).expect("a consistent journal");
-        let content = reborn.content();
+    for (_, content) in after_power_cuts(&disk) {
         assert_eq!(word(&content, 4), UNITS_USED, "{plan:?}: acknowledged before the first fault");
         for (writer, noted) in (1..).zip(&acknowledged) {
             let found = word(&content, writer);
@@ -381,15 +388,7 @@ fn a_close_beside_a_checkpoint(plan: FaultPlan) {
     };
     let closed = memory.block().expect("attached").close();
     checkpointer.join().expect("the checkpointer");
-    for survivors in [0_u64, u64::MAX, 0x5555_5555_5555_5555] {
-        let mut choice = survivors;
-        let content = disk.power_cut(|_| {
-            choice = choice.rotate_left(1);
-            choice & 1 != 0
-        });
-        let reborn = Arc::new(SimulatedDisk::new(content));
-        replay(&files(reborn.clone())).expect("a consistent journal");
-        let content = reborn.content();
+    for (survivors, content) in after_power_cuts(&disk) {
         for line in 1..=4 {
             assert_eq!(word(&content, line), line, "{plan:?}, survivors {survivors:#x}, closed: {closed:?}");
         }
@@ -457,15 +456,7 @@ fn a_full_group_beside_a_checkpoint(plan: FaultPlan) {
     }
     checkpointer.join().expect("the checkpointer");
     committer.join().expect("the committer");
-    for survivors in [0_u64, u64::MAX, 0x5555_5555_5555_5555] {
-        let mut choice = survivors;
-        let content = disk.power_cut(|_| {
-            choice = choice.rotate_left(1);
-            choice & 1 != 0
-        });
-        let reborn = Arc::new(SimulatedDisk::new(content));
-        replay(&files_of(reborn.clone(), LARGE_DISK)).expect("a consistent journal");
-        let content = reborn.content();
+    for (_, content) in after_power_cuts(&disk) {
         let word = |at: PmAddr| content[at.offset() as usize];
         assert_eq!(word(first), 1, "{plan:?}: acknowledged before the first fault");
         assert!(word(ground) >= word(dependant), "{plan:?}: a line is there without the one that was fenced before it");
