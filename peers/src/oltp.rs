@@ -16,7 +16,7 @@ use lodestone_workload::race::{Length, Plan};
 use lodestone_workload::result::{BenchResult, rounded};
 use lodestone_workload::syncprobe::SyncLatency;
 
-use crate::ratios::{Ratios, order};
+use crate::ratios::Conditions;
 use crate::rocksdb::tables::RocksTables;
 use crate::sqlite::SqliteTables;
 use crate::{Durability, SYNC_SAMPLES, SYNC_TIME};
@@ -42,15 +42,8 @@ pub(crate) struct Arguments {
     /// tpcc: customers of a district; smallbank: thousands of customers.
     #[arg(long, default_value_t = 3_000)]
     customers: u64,
-    /// Threads; several numbers run one after the other.
-    #[arg(long, default_value = "1", value_delimiter = ',')]
-    threads: Vec<usize>,
-    /// The failure that an acknowledged commit survives; several run one after the other.
-    #[arg(long, value_enum, default_value = "sync", value_delimiter = ',')]
-    durability: Vec<Durability>,
-    /// How often each run is repeated.
-    #[arg(long, default_value_t = 1)]
-    turns: usize,
+    #[command(flatten)]
+    conditions: Conditions,
     /// Measured time of each run.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
@@ -63,9 +56,6 @@ pub(crate) struct Arguments {
     /// Folder for the engines' files. A fresh folder is made there and removed at the end.
     #[arg(long, default_value = "/tmp")]
     folder: PathBuf,
-    /// One JSON object for each line instead of a table.
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -93,18 +83,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn all<L: Workload>(arguments: &Arguments, workload: &L) -> Result<()> {
-    let mut ratios = Ratios::default();
-    for &durability in &arguments.durability {
-        for &threads in &arguments.threads {
-            for turn in 0..arguments.turns {
-                for place in order(arguments.engine.len(), turn) {
-                    ratios.add(place, one(arguments, workload, arguments.engine[place], durability, threads)?);
-                }
-            }
-        }
-    }
-    ratios.print(arguments.json);
-    Ok(())
+    arguments.conditions.run_all(arguments.engine.len(), |place, durability, threads| {
+        one(arguments, workload, arguments.engine[place], durability, threads)
+    })
 }
 
 /// One engine in a fresh folder.
@@ -150,7 +131,7 @@ fn measure<E: OltpEngine, L: Workload>(
     let mut result = outcome.result(engine, workload, arguments.seed);
     result.set_extra("load_seconds", rounded(load.elapsed.as_secs_f64()));
     sync_latency.add_to(&mut result.extra);
-    if arguments.json {
+    if arguments.conditions.json {
         println!("{}", result.to_json_line());
         return Ok(result);
     }

@@ -6,20 +6,59 @@
 use lodestone_workload::result::{BenchResult, rounded};
 use serde_json::{Value, json};
 
+use crate::Durability;
+
+/// The conditions under which each engine runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Conditions {
+    /// Threads; several numbers run one after the other.
+    #[arg(long, default_value = "1", value_delimiter = ',')]
+    threads: Vec<usize>,
+    /// The failure that an acknowledged change survives; several run one after the other.
+    #[arg(long, value_enum, default_value = "sync", value_delimiter = ',')]
+    pub(crate) durability: Vec<Durability>,
+    /// How often each run is repeated.
+    #[arg(long, default_value_t = 1)]
+    turns: usize,
+    /// One JSON object for each line instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Conditions {
+    /// Calls `run` for each place in a list of `engines` engines, in all conditions, and prints the ratios.
+    pub(crate) fn run_all(
+        &self,
+        engines: usize,
+        run: impl Fn(usize, Durability, usize) -> anyhow::Result<BenchResult>,
+    ) -> anyhow::Result<()> {
+        let mut ratios = Ratios::default();
+        for &durability in &self.durability {
+            for &threads in &self.threads {
+                for place in (0..self.turns).flat_map(|turn| order(engines, turn)) {
+                    ratios.add(place, run(place, durability, threads)?);
+                }
+            }
+        }
+        ratios.print(self.json);
+        Ok(())
+    }
+}
+
 /// The runs of one command.
 #[derive(Debug, Default)]
-pub(crate) struct Ratios {
+struct Ratios {
     /// The engine's place in the command line, and the run.
     runs: Vec<(usize, BenchResult)>,
 }
 
 impl Ratios {
-    pub(crate) fn add(&mut self, place: usize, run: BenchResult) {
+    fn add(&mut self, place: usize, run: BenchResult) {
         self.runs.push((place, run));
     }
 
     /// Prints a line for each further engine in each condition.
-    pub(crate) fn print(&self, is_json: bool) {
+    fn print(&self, is_json: bool) {
         for ratio in self.all() {
             println!("{}", if is_json { ratio.to_json() } else { ratio.text() });
         }
@@ -48,7 +87,7 @@ fn is_same_condition(one: &BenchResult, other: &BenchResult) -> bool {
 }
 
 /// The places of `count` engines in turn `turn`, from 0.
-pub(crate) fn order(count: usize, turn: usize) -> Vec<usize> {
+fn order(count: usize, turn: usize) -> Vec<usize> {
     if turn.is_multiple_of(2) { (0..count).collect() } else { (0..count).rev().collect() }
 }
 

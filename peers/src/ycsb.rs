@@ -19,7 +19,7 @@ use lodestone_workload::result::BenchResult;
 use lodestone_workload::syncprobe::SyncLatency;
 use lodestone_workload::ycsb::{Runner, Spec, Workload};
 
-use crate::ratios::{Ratios, order};
+use crate::ratios::Conditions;
 use crate::sqlite::records::SqliteRecords;
 use crate::{Durability, SYNC_SAMPLES, SYNC_TIME, lmdb, pmemobj, redb, rocksdb};
 
@@ -49,15 +49,8 @@ pub(crate) struct Arguments {
     /// Workload: a to f, or load.
     #[arg(long, default_value = "a")]
     workload: Workload,
-    /// Threads of the load and of the run; several numbers run one after the other.
-    #[arg(long, default_value = "1", value_delimiter = ',')]
-    threads: Vec<usize>,
-    /// The failure that an acknowledged write survives; several run one after the other.
-    #[arg(long, value_enum, default_value = "sync", value_delimiter = ',')]
-    durability: Vec<Durability>,
-    /// How often each run is repeated.
-    #[arg(long, default_value_t = 1)]
-    turns: usize,
+    #[command(flatten)]
+    conditions: Conditions,
     /// Records loaded before the run.
     #[arg(long, default_value_t = 1_000_000)]
     records: u64,
@@ -91,31 +84,18 @@ pub(crate) struct Arguments {
     /// rocksdb: count log syncs (costs some throughput).
     #[arg(long)]
     statistics: bool,
-    /// One JSON object for each line instead of a table.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Runs all combinations.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.engine.contains(&EngineName::Pmemobj) {
-        anyhow::ensure!(arguments.durability == [Durability::Sync], "pmemobj knows --durability sync only");
+        anyhow::ensure!(arguments.conditions.durability == [Durability::Sync], "pmemobj knows --durability sync only");
         pmemobj::force_flushes()?;
     }
-    let mut ratios = Ratios::default();
-    for &durability in &arguments.durability {
-        for &threads in &arguments.threads {
-            for turn in 0..arguments.turns {
-                for place in order(arguments.engine.len(), turn) {
-                    let results = arguments.measure(arguments.engine[place], durability, threads)?;
-                    let [_, run] = results;
-                    ratios.add(place, run);
-                }
-            }
-        }
-    }
-    ratios.print(arguments.json);
-    Ok(())
+    arguments.conditions.run_all(arguments.engine.len(), |place, durability, threads| {
+        let [_, run] = arguments.measure(arguments.engine[place], durability, threads)?;
+        Ok(run)
+    })
 }
 
 impl Arguments {
@@ -173,11 +153,11 @@ impl Arguments {
         let mut results = [loaded, outcome.result];
         for result in &mut results {
             sync_latency.add_to(&mut result.extra);
-            if self.json {
+            if self.conditions.json {
                 println!("{}", result.to_json_line());
             }
         }
-        if !self.json {
+        if !self.conditions.json {
             print_table(&results, sync_latency);
         }
         Ok(results)
@@ -188,7 +168,7 @@ fn print_table(results: &[BenchResult], sync_latency: &SyncLatency) {
     let rows: Vec<Vec<String>> = results.iter().map(|result| result.row(&BenchResult::MAIN)).collect();
     for (column, (title, _)) in BenchResult::MAIN.iter().enumerate() {
         let cells: Vec<&str> = rows.iter().map(|row| row[column].as_str()).collect();
-        println!("{title:>16}  {}", cells.iter().map(|cell| format!("{cell:>12}")).collect::<String>());
+        println!("{title:>16}  {}", cells.iter().map(|cell| format!("{cell:>14}")).collect::<String>());
     }
     println!(
         "one fdatasync of 4 KiB: p50 {} ns, p99 {} ns, mean {:.0} ns",
