@@ -129,7 +129,6 @@ fn an_answer_waits_for_the_epoch_of_what_it_saw() -> Result<()> {
     Ok(())
 }
 
-/// Checkpoints beside groups: the log is small, the threads do not wait for epochs.
 /// A reader of absent rows waits for the open epoch. It ends although no commit has joined it.
 #[test]
 fn a_reader_of_absent_rows_waits_for_no_commit() -> Result<()> {
@@ -163,6 +162,7 @@ fn a_reader_of_absent_rows_waits_for_no_commit() -> Result<()> {
     })
 }
 
+/// Checkpoints beside groups: the log is small, the threads do not wait for epochs.
 #[test]
 fn groups_and_checkpoints_take_any_number_of_commits() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");

@@ -12,10 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Open, options};
-use lodestone_engine::{Database, DatabaseOptions, Durability, Error, FeedStart, Index, Isolation, Result, Row, row};
-use lodestone_pmem::storage::{Failing, FaultPlan, FaultyStorage, SimulatedDisk};
-use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr, Pool, planted};
-use lodestone_store::Store;
+use lodestone_engine::{DatabaseOptions, Durability, Error, FeedStart, Index, Isolation, Result, Row, row};
+use lodestone_pmem::storage::{Failing, FaultPlan};
+use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr, planted};
 
 /// Time that a transaction gets to do what it must not do.
 const WAIT: Duration = Duration::from_millis(300);
@@ -293,16 +292,9 @@ fn answers_before_its_epoch() -> Result<bool> {
 
 /// Two threads wait for an epoch that a device does not take. Whether one of them is told that it is durable.
 fn acknowledges_an_epoch_that_failed() -> Result<bool> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("a.pool");
     let grouped = DatabaseOptions { durability: Durability::EPOCH, ..options(DomainChoice::Block) };
-    drop(Open::at(&path, &grouped)?);
-    let disk = SimulatedDisk::new(std::fs::read(&path).expect("the pool"));
-    let device = Arc::new(FaultyStorage::new(disk, FaultPlan::default()));
-    let pool = Pool::open_on_device(device.clone(), grouped.pool.size_bytes, &grouped.pool)?;
-    let db = Database::open_in(&Store::over(&pool)?, &grouped)?;
+    let (device, Open { db, table }) = Open::on_device(&grouped)?;
     db.end_logger();
-    let table = db.table("t")?;
     db.update(|tx| table.put(tx, &row![1_u64, 1_i64]))?;
     device.arm(FaultPlan { fail_sync: Some(Failing::for_ever(1)), ..FaultPlan::default() });
     let ticket = db.update_async(|tx| table.put(tx, &row![1_u64, 2_i64]))?;

@@ -16,10 +16,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Open, options};
-use lodestone_engine::{Database, DatabaseOptions, Durability, Error, Result, Ticket, row};
-use lodestone_pmem::storage::{Failing, FaultPlan, FaultyStorage, SimulatedDisk};
-use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr, Pool};
-use lodestone_store::Store;
+use lodestone_engine::{DatabaseOptions, Durability, Error, Result, Ticket, row};
+use lodestone_pmem::storage::{Failing, FaultPlan};
+use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr};
 
 /// Longer than any case takes on a busy machine.
 const HANG_SECONDS: u64 = 240;
@@ -151,15 +150,8 @@ fn a_task_hears_of_a_lost_epoch() -> Result<()> {
 #[test]
 fn a_ticket_on_a_failed_device_is_an_error() -> Result<()> {
     let _watch = Watch::new("tickets on a failed device");
-    let folder = tempfile::tempdir().expect("a folder");
-    let (path, sizes) = (folder.path().join("a.pool"), options(DomainChoice::Block));
-    drop(Pool::create(&path, &sizes.pool)?);
     for is_task in [false, true] {
-        let disk = Arc::new(SimulatedDisk::new(std::fs::read(&path).expect("the pool")));
-        let device = Arc::new(FaultyStorage::new(disk, FaultPlan::default()));
-        let pool = Pool::open_on_device(device.clone(), sizes.pool.size_bytes, &sizes.pool)?;
-        let db = Database::open_in(&Store::over(&pool).expect("a store"), &sizes)?;
-        let table = db.create_table(&"t (k u64, v i64) key (k)".parse()?)?;
+        let (device, Open { db, table }) = Open::on_device(&options(DomainChoice::Block))?;
         let put = |value: i64| db.update_async(|tx| table.put(tx, &row![1_u64, value]));
         put(1)?.durable()?;
         device.arm(FaultPlan { fail_sync: Some(Failing::for_ever(1)), ..FaultPlan::default() });
@@ -381,5 +373,24 @@ fn a_full_pool_poisons_no_group() -> Result<()> {
     drop(open);
     let again = Open::at(&folder.path().join("a.pool"), &sizes)?;
     assert_eq!(again.all()?, rows);
+    Ok(())
+}
+
+/// A reader of a durable row waits for no later commit of its writer. The idle pool syncs now and then by itself.
+#[test]
+fn a_reader_waits_for_the_version_that_it_read_and_for_no_later_one() -> Result<()> {
+    let (device, Open { db, table }) = Open::on_device(&options(DomainChoice::Block))?;
+    let mut answered_at_once = 0;
+    for value in 1..=20_i64 {
+        db.update(|tx| table.put(tx, &row![1_u64, value]))?;
+        // Of the same writer, visible, and in a commit group that is not synced.
+        let later = db.update_async(|tx| table.put(tx, &row![2_u64, value]))?;
+        let before = device.syncs();
+        let found = db.update(|tx| table.get(tx, &row![1_u64]))?;
+        assert_eq!(found, Some(row![1_u64, value]));
+        answered_at_once += u32::from(device.syncs() == before);
+        later.durable()?;
+    }
+    assert!(answered_at_once > 10, "{answered_at_once} of 20 readers made no sync");
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use lodestone_engine::{Database, DatabaseOptions, Reader, Result, Row, Schema, Table, Tx, Type, Value, row};
 use lodestone_heap::HeapOptions;
+use lodestone_pmem::storage::{FaultPlan, FaultyStorage, SimulatedDisk};
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions, SilentTracer};
 use lodestone_store::{Store, StoreOptions};
 
@@ -77,6 +78,19 @@ impl Open {
         let db = Database::open_with(path, options)?;
         let table = db.create_table(&Schema::new("t").column("k", Type::U64).column("v", Type::I64).key(["k"]))?;
         Ok(Self { db, table })
+    }
+
+    /// As [`at`](Self::at), on a simulated disk that fails and counts on request. `options`: of the block domain.
+    pub fn on_device(options: &DatabaseOptions) -> Result<(Arc<FaultyStorage<SimulatedDisk>>, Self)> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pool");
+        drop(Self::at(&path, options)?);
+        let disk = SimulatedDisk::new(std::fs::read(&path).expect("the pool"));
+        let device = Arc::new(FaultyStorage::new(disk, FaultPlan::default()));
+        let pool = Pool::open_on_device(device.clone(), options.pool.size_bytes, &options.pool)?;
+        let db = Database::open_in(&Store::over(&pool)?, options)?;
+        let table = db.table("t")?;
+        Ok((device, Self { db, table }))
     }
 
     pub fn set(&self, rows: &[(u64, i64)]) -> Result<()> {
