@@ -55,6 +55,10 @@
 //!     Ok(())
 //! })?;
 //! assert_eq!(keys, [b"alice".to_vec()]);
+//! // The heads of the pages say what there is. Any thread reads an image later.
+//! let (listed, reader) = (pages.listed()?, pages.reader());
+//! assert_eq!((listed[0].tree, listed[0].rows), (1, 1));
+//! assert_eq!(reader.read(&listed[0].image)?.rows().count(), 1);
 //! // The older of the two checkpoints decides: either of them may be damaged.
 //! assert_eq!(pages.from(Writer::new(0).unwrap()), 0);
 //! # Ok::<(), Error>(())

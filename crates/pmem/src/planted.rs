@@ -31,6 +31,12 @@ pub const fn active(name: &str) -> bool {
     false
 }
 
+/// Releases a lock too early, and gives the threads that wait for it time.
+pub fn let_others_in(lock: impl Sized) {
+    drop(lock);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+}
+
 #[cfg(feature = "planted-bugs")]
 static ACTIVE: std::sync::RwLock<Option<String>> = std::sync::RwLock::new(None);
 
