@@ -11,6 +11,7 @@ use common::{Open, options};
 use lodestone_engine::{
     Database, DatabaseOptions, Durability, Error, FeedStart, Index, Result, Row, Schema, Table, Type, row,
 };
+use lodestone_pmem::storage::{Failing, FaultPlan};
 use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_store::Store;
 use proptest::prelude::*;
@@ -425,5 +426,58 @@ fn others_go_on_beside_loads() -> Result<()> {
     db.abandon();
     check(&Database::open_with(&path, &small())?)?;
     assert_eq!(findings(&path)?, Vec::<String>::new());
+    Ok(())
+}
+
+/// A device that fails once or for ever at any call of a load: after a power cut the table is whole or not there, and
+/// it is there if the load said so.
+#[test]
+fn a_load_on_a_device_that_fails_is_whole_or_not_there() -> Result<()> {
+    let pool = PoolOptions {
+        domain: DomainChoice::Block,
+        size_bytes: 2 << 20,
+        journal_bytes: 128 << 10,
+        ..PoolOptions::default()
+    };
+    let sizes = DatabaseOptions { pool, log_bytes: 128 << 10, segment_bytes: 8 << 10, ..small() };
+    // It would make calls of its own.
+    let sizes = DatabaseOptions { extent_pages: 8, checkpoint_thread: false, ..sizes };
+    let row = |number: u64| row![format!("{number:05}"), "town 1", None::<String>, vec![7_u8; 30]];
+    let (mut failed, mut whole) = (0, 0);
+    for number in (1..=60).step_by(3) {
+        let once = Some(Failing::once(number));
+        let plans = [
+            FaultPlan { fail_sync: once, ..FaultPlan::default() },
+            FaultPlan { fail_write: once, ..FaultPlan::default() },
+            FaultPlan { fail_sync: Some(Failing::for_ever(number)), ..FaultPlan::default() },
+        ];
+        for plan in plans {
+            let (device, open) = Open::on_device(&sizes)?;
+            device.faulty.arm(plan);
+            let loaded = open.db.load_table(&schema(), (0..600).map(|number| Ok(row(number))));
+            let is_told = loaded.is_ok();
+            failed += u32::from(!is_told);
+            drop((loaded, open));
+            for survivors in [0, u64::MAX, 0x5555_3333_0F0F_1234] {
+                let mut choice: u64 = survivors;
+                let content = device.disk.power_cut(|_| {
+                    choice = choice.rotate_left(1);
+                    choice & 1 == 1
+                });
+                let (_, open) = Open::on_disk(content, &sizes)?;
+                match open.db.table("users") {
+                    Ok(table) => {
+                        let found = open.db.update(|tx| table.range(tx, ..)?.collect::<Result<Vec<_>>>())?;
+                        assert_eq!(found, (0..600).map(row).collect::<Vec<_>>(), "{plan:?}, {survivors:#x}");
+                        whole += 1;
+                    }
+                    Err(Error::NoTable { .. }) => assert!(!is_told, "{plan:?}, {survivors:#x}: it was there"),
+                    Err(error) => return Err(error),
+                }
+                no_page_is_lost(&open.db)?;
+            }
+        }
+    }
+    assert!(failed > 10 && whole > 10, "{failed} loads failed, {whole} tables survived");
     Ok(())
 }

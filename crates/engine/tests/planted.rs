@@ -296,7 +296,7 @@ fn acknowledges_an_epoch_that_failed() -> Result<bool> {
     let (device, Open { db, table }) = Open::on_device(&grouped)?;
     db.end_logger();
     db.update(|tx| table.put(tx, &row![1_u64, 1_i64]))?;
-    device.arm(FaultPlan { fail_sync: Some(Failing::for_ever(1)), ..FaultPlan::default() });
+    device.faulty.arm(FaultPlan { fail_sync: Some(Failing::for_ever(1)), ..FaultPlan::default() });
     let ticket = db.update_async(|tx| table.put(tx, &row![1_u64, 2_i64]))?;
     thread::scope(|scope| {
         let first = scope.spawn(|| ticket.durable().is_ok());

@@ -154,7 +154,7 @@ fn a_ticket_on_a_failed_device_is_an_error() -> Result<()> {
         let (device, Open { db, table }) = Open::on_device(&options(DomainChoice::Block))?;
         let put = |value: i64| db.update_async(|tx| table.put(tx, &row![1_u64, value]));
         put(1)?.durable()?;
-        device.arm(FaultPlan { fail_sync: Some(Failing::for_ever(1)), ..FaultPlan::default() });
+        device.faulty.arm(FaultPlan { fail_sync: Some(Failing::for_ever(1)), ..FaultPlan::default() });
         let (ticket, other) = (put(2)?, db.update_async(|tx| table.get(tx, &row![1_u64]).map(|_| ()))?);
         let outcome = if is_task { Task::new(ticket, || {}).wait() } else { ticket.durable() };
         assert!(matches!(outcome, Err(Error::Pool(_) | Error::Poisoned { .. })), "task {is_task}: {outcome:?}");
@@ -385,10 +385,10 @@ fn a_reader_waits_for_the_version_that_it_read_and_for_no_later_one() -> Result<
         db.update(|tx| table.put(tx, &row![1_u64, value]))?;
         // Of the same writer, visible, and in a commit group that is not synced.
         let later = db.update_async(|tx| table.put(tx, &row![2_u64, value]))?;
-        let before = device.syncs();
+        let before = device.faulty.syncs();
         let found = db.update(|tx| table.get(tx, &row![1_u64]))?;
         assert_eq!(found, Some(row![1_u64, value]));
-        answered_at_once += u32::from(device.syncs() == before);
+        answered_at_once += u32::from(device.faulty.syncs() == before);
         later.durable()?;
     }
     assert!(answered_at_once > 10, "{answered_at_once} of 20 readers made no sync");

@@ -67,6 +67,12 @@ pub fn explore(
     outcome.map_err(|payload| payload.downcast_ref::<String>().cloned().unwrap_or_default())
 }
 
+/// A simulated disk, and the way to it that fails on request.
+pub struct Device {
+    pub disk: Arc<SimulatedDisk>,
+    pub faulty: Arc<FaultyStorage<Arc<SimulatedDisk>>>,
+}
+
 /// A database with the table `t (k u64, v i64)`.
 pub struct Open {
     pub db: Database,
@@ -81,16 +87,21 @@ impl Open {
     }
 
     /// As [`at`](Self::at), on a simulated disk that fails and counts on request. `options`: of the block domain.
-    pub fn on_device(options: &DatabaseOptions) -> Result<(Arc<FaultyStorage<SimulatedDisk>>, Self)> {
+    pub fn on_device(options: &DatabaseOptions) -> Result<(Device, Self)> {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.pool");
         drop(Self::at(&path, options)?);
-        let disk = SimulatedDisk::new(std::fs::read(&path).expect("the pool"));
-        let device = Arc::new(FaultyStorage::new(disk, FaultPlan::default()));
-        let pool = Pool::open_on_device(device.clone(), options.pool.size_bytes, &options.pool)?;
+        Self::on_disk(std::fs::read(&path).expect("the pool"), options)
+    }
+
+    /// As [`on_device`](Self::on_device), with the content of a disk.
+    pub fn on_disk(content: Vec<u8>, options: &DatabaseOptions) -> Result<(Device, Self)> {
+        let disk = Arc::new(SimulatedDisk::new(content));
+        let faulty = Arc::new(FaultyStorage::new(disk.clone(), FaultPlan::default()));
+        let pool = Pool::open_on_device(faulty.clone(), options.pool.size_bytes, &options.pool)?;
         let db = Database::open_in(&Store::over(&pool)?, options)?;
         let table = db.table("t")?;
-        Ok((device, Self { db, table }))
+        Ok((Device { disk, faulty }, Self { db, table }))
     }
 
     pub fn set(&self, rows: &[(u64, i64)]) -> Result<()> {
