@@ -22,8 +22,8 @@ use crate::traits::PointIndex;
 
 /// Fewest entries of a cache whose capacity is a share of the index.
 pub(super) const ENTRIES_MIN: usize = if cfg!(feature = "shuttle") { 6 } else { 1 << 10 };
-/// The keys have not been counted.
-pub(super) const UNKNOWN: u64 = u64::MAX;
+/// The keys have not been counted: below any count, as a number with a sign.
+pub(super) const UNKNOWN: u64 = 1 << 63;
 
 /// The state that all threads of an [`Acs`](super::Acs) share.
 pub(super) struct Core<I: PointIndex> {
@@ -39,7 +39,7 @@ pub(super) struct Core<I: PointIndex> {
     pub(super) sized: OnceLock<Cache<I::Key>>,
     /// Entries of the cache for each key of the index, when the cache follows the index's size.
     pub(super) share: Option<f64>,
-    /// Keys that were in the index when the cache was sized, or [`UNKNOWN`].
+    /// Keys of the index less those that the meter has counted, modulo 2^64, or [`UNKNOWN`].
     pub(super) keys: AtomicU64,
 }
 
@@ -122,10 +122,12 @@ impl<I: PointIndex> Core<I> {
     /// Counts the keys and makes the cache of the size that they ask for.
     pub(super) fn size(&self, share: f64) -> Result<()> {
         let keys = self.index.len()?;
+        // Keys that came before the count ended are in it, and in the meter, too.
+        let before = self.meter.keys_before(keys);
         let sized = Cache::new(entries_for(keys, share), self.key_words, self.seed);
         let is_first = self.stripes.exclusively(|| self.sized.set(sized).is_ok());
         assert!(is_first, "a cache is sized once");
-        self.keys.store(keys, Ordering::Release);
+        self.keys.store(before, Ordering::Release);
         Ok(())
     }
 

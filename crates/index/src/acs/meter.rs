@@ -295,9 +295,21 @@ impl Meter {
         self.slots.iter().map(|slot| count(slot).load(Ordering::Relaxed)).sum()
     }
 
-    /// Keys of an index that had `before` keys at first.
+    /// Keys of an index that had `before` keys at first, a number modulo 2^64 of [`keys_before`](Self::keys_before).
     pub(super) fn keys(&self, before: u64) -> u64 {
-        (before + self.sum(|slot| &slot.inserted)).saturating_sub(self.sum(|slot| &slot.removed))
+        let keys = before.wrapping_add(self.came());
+        // Below 0: keys that were removed while they were counted.
+        if keys >> 63 == 0 { keys } else { 0 }
+    }
+
+    /// What an index that has `keys` keys now had at first, modulo 2^64.
+    pub(super) fn keys_before(&self, keys: u64) -> u64 {
+        keys.wrapping_sub(self.came())
+    }
+
+    /// Keys that came, less those that went, modulo 2^64.
+    fn came(&self) -> u64 {
+        self.sum(|slot| &slot.inserted).wrapping_sub(self.sum(|slot| &slot.removed))
     }
 
     /// Bytes of DRAM.

@@ -10,13 +10,15 @@ use lodestone_index::{IndexKey, IndexReport, PointIndex, Result, Swap};
 
 /// A map in DRAM that counts how often it is searched.
 pub struct Plain<K: IndexKey + ?Sized> {
-    map: Mutex<BTreeMap<K::Owned, u64>>,
+    pub map: Mutex<BTreeMap<K::Owned, u64>>,
     pub searches: AtomicU64,
+    /// A count of the keys waits until there are so many.
+    pub counted_from: u64,
 }
 
 impl<K: IndexKey + ?Sized> Plain<K> {
     pub fn new(pairs: impl IntoIterator<Item = (K::Owned, u64)>) -> Self {
-        Self { map: Mutex::new(pairs.into_iter().collect()), searches: AtomicU64::new(0) }
+        Self { map: Mutex::new(pairs.into_iter().collect()), searches: AtomicU64::new(0), counted_from: 0 }
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut BTreeMap<K::Owned, u64>) -> T) -> Result<T> {
@@ -64,7 +66,17 @@ impl<K: IndexKey + ?Sized> PointIndex for Plain<K> {
     }
 
     fn len(&self) -> Result<u64> {
-        self.with(|map| map.len() as u64)
+        loop {
+            let keys = self.with(|map| map.len() as u64)?;
+            if keys >= self.counted_from {
+                return Ok(keys);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn is_empty(&self) -> Result<bool> {
+        self.with(|map| map.is_empty())
     }
 
     fn key_bytes_max(&self) -> usize {
