@@ -148,6 +148,21 @@ fn an_open_after_a_crash_is_measured_and_all_rows_are_compared() {
     }
 }
 
+/// The pool that is made only to find out its domain takes no name, and does not stay.
+#[test]
+fn a_pool_that_is_kept_is_alone_and_whole() {
+    let place = Place::new();
+    let folder = place.path("kept");
+    std::fs::create_dir(&folder).expect("a folder");
+    let pool = folder.join("kept.pool").display().to_string();
+    let words = ["bench", "recovery", "--rows", "300", "--updates", "10", "--keep", "--path", &pool];
+    assert!(place.run(words).ok().contains("domain"));
+    let names = std::fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    assert_eq!(names.collect::<Vec<_>>(), ["kept.pool"]);
+    place.run(["db", "check", &pool]).ok();
+    place.run(words).fails_with(&["a benchmark needs a pool file of its own"]);
+}
+
 #[test]
 fn ways_of_a_commit_are_measured_in_turns_and_compared() {
     let place = Place::new();

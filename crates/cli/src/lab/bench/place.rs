@@ -94,7 +94,9 @@ impl Place {
     /// # Errors
     /// When no pool can be made there.
     pub fn origin(&self) -> Result<Origin> {
-        let info = self.create(ORIGIN_POOL_BYTES, ORIGIN_JOURNAL_BYTES)?.info();
+        // A file of its own beside the pool that is measured, and it is not kept.
+        let beside = Self { path: Some(self.folder()), keep: false, ..self.clone() };
+        let info = beside.create(ORIGIN_POOL_BYTES, ORIGIN_JOURNAL_BYTES)?.info();
         Ok(Origin {
             domain: info.domain_label(),
             medium: info.media_label(),
