@@ -144,6 +144,12 @@ struct Part<'r> {
     image: Option<&'r Listed>,
 }
 
+impl Part<'_> {
+    fn low(&self) -> Bytes {
+        self.image.map_or_else(|| self.low.bytes.into(), |listed| Bytes::clone(&listed.low))
+    }
+}
+
 /// The trees that records name, and a sample of the keys of each.
 #[derive(Debug, Default)]
 pub struct Sample {
@@ -258,7 +264,7 @@ impl<'r> Redo<'r> {
 
     fn part(&self, number: usize, changes: &[Changes<'r>]) -> Result<TreePart, Trouble> {
         let part = &self.parts[number];
-        let low = Bytes::from(part.low.bytes);
+        let low = part.low();
         let home = part.image.map(|listed| listed.image.clone());
         match part.image {
             Some(listed) if changes.iter().all(|list| list.of_part(number).is_empty()) => {

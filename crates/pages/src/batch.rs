@@ -1,6 +1,7 @@
 //! A batch: images that are written, images that end, and the one store after which all of that counts.
 //!
-//! 1. Images are streamed into free pages. No checkpoint that is kept has such a page.
+//! 1. Images are streamed into free pages, and their summaries stored into the page table. No checkpoint that is kept
+//!    has such a page.
 //! 2. The page table says in which batch each page begins or ends. Neither counts yet.
 //! 3. A fence.
 //! 4. The checkpoint block with the number of the batch is written to the place of the older block, and fenced. Before
@@ -8,14 +9,14 @@
 //!
 //! So a batch costs two fences, and one for each extent that it takes. A block that a crash tears leaves the other one.
 
-use lodestone_pmem::{Domain, checked, planted};
+use lodestone_pmem::{Domain, PmPtr, checked, planted};
 use lodestone_width::{exact_u32, to_usize};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::checkpoint::Block;
 use crate::error::Result;
 use crate::image::{Image, PageRow, encode};
-use crate::layout::{PAGE_MAGIC, PageHead};
+use crate::layout::{ENTRY_BYTES, PAGE_MAGIC, PageHead, Summary};
 use crate::pages::Pages;
 
 /// Bytes that are streamed before they are made durable: a commit group of the block domain should not grow without
@@ -52,12 +53,12 @@ impl<'p> Batch<'p> {
         let mut head = PageHead::new_zeroed();
         (head.magic, head.batch, head.tree) = (PAGE_MAGIC, self.number, tree);
         (head.low_bytes, head.rows) = (exact_u32(low.len()), rows);
-        let outcome = self.write_pieces(head, &bytes);
+        let outcome = self.write_pieces(head, low, &bytes);
         self.bytes = bytes;
         outcome
     }
 
-    fn write_pieces(&mut self, mut head: PageHead, bytes: &[u8]) -> Result<Image> {
+    fn write_pieces(&mut self, mut head: PageHead, low: &[u8], bytes: &[u8]) -> Result<Image> {
         let piece_bytes = self.pages.places.piece_bytes();
         let count = bytes.len().div_ceil(piece_bytes);
         while self.pages.free.len() < count {
@@ -75,7 +76,9 @@ impl<'p> Batch<'p> {
             self.page.resize(self.page.len().next_multiple_of(64), 0);
             // Before the fence of the batch.
             self.pages.memory().write_back(self.pages.page(page), &self.page);
-            self.streamed += self.page.len();
+            // In the line of the word that makes the page begin, and flushed with it.
+            self.pages.memory().put(PmPtr::new(self.pages.summary(page)), &Summary::new(&head, low));
+            self.streamed += self.page.len() + to_usize(ENTRY_BYTES);
         }
         if self.streamed >= GROUP_BYTES && self.pages.memory().domain() == Domain::Block {
             self.streamed = 0;
@@ -117,7 +120,7 @@ impl<'p> Batch<'p> {
         let mut mark = |page: u32, word: usize| {
             let at = pages.words(page)[word];
             memory.store(at, checked::encode(at, *number));
-            // Before the fence of the batch.
+            // The line, before the fence of the batch.
             memory.flush(at, 8);
             let span = &mut pages.spans[to_usize(page)];
             *if word == 0 { &mut span.born } else { &mut span.died } = *number;

@@ -1,10 +1,10 @@
 //! The repair by an open for writing.
 
-use lodestone_pmem::{PmAddr, checked, planted};
+use lodestone_pmem::{PmAddr, PmPtr, checked, planted};
 use lodestone_txn::copies;
-use lodestone_width::exact_u32;
+use lodestone_width::{exact_u32, to_u64, to_usize};
 
-use crate::layout::{ExtentLine, head_lines, links};
+use crate::layout::{ExtentLine, Summary, head_lines, links};
 use crate::pages::Pages;
 
 impl Pages {
@@ -28,6 +28,15 @@ impl Pages {
                 let [born, died] = self.words(page);
                 self.mend(born, checked::encode(born, span.born));
                 self.mend(died, checked::encode(died, span.died));
+            }
+        }
+        for &page in &self.summaries_damaged {
+            // A page that is damaged, too, is named by the list of images.
+            if let Ok((head, low)) = self.head(page, self.spans[to_usize(page)].born) {
+                let at = self.summary(page);
+                memory.put(PmPtr::new(at), &Summary::new(&head, &low));
+                // As above.
+                memory.flush(at, to_u64(size_of::<Summary>()));
             }
         }
     }

@@ -5,9 +5,12 @@
 //!   tick u64, key bytes u32, payload bytes u32, key, payload
 //! ```
 
+use std::sync::Arc;
+
 use lodestone_pmem::PmAddr;
 use lodestone_txn::Tick;
 use lodestone_width::{exact_u32, to_usize};
+use smallvec::SmallVec;
 
 /// Bytes of a row before its key.
 pub(crate) const ROW_BYTES: usize = 16;
@@ -18,7 +21,7 @@ pub struct Image {
     /// The batch that wrote it.
     pub(crate) batch: u64,
     /// The number and the place of each page, by piece.
-    pub(crate) pages: Box<[(u32, PmAddr)]>,
+    pub(crate) pages: SmallVec<[(u32, PmAddr); 1]>,
 }
 
 impl Image {
@@ -40,7 +43,7 @@ pub struct PageRow<'p> {
     pub payload: &'p [u8],
 }
 
-/// An image of which only the heads of its pages were read.
+/// An image of which only what the page table says was read.
 #[derive(Clone, Debug)]
 pub struct Listed {
     /// Its pages.
@@ -48,7 +51,7 @@ pub struct Listed {
     /// The tree.
     pub tree: u32,
     /// The first key that could be in the leaf.
-    pub low: Vec<u8>,
+    pub low: Arc<[u8]>,
     /// How many rows it has.
     pub rows: u32,
 }

@@ -4,13 +4,14 @@
 //! directory: two equal header lines, 256 bytes apart, each followed by a link to the first extent;
 //!            from 512 on two places for a checkpoint block
 //! extent:    two equal head lines, 256 bytes apart, each followed by a link to the next extent;
-//!            from 512 on two words for each page, then the pages
+//!            from 512 on a line of the page table for each page, then the pages
 //! block:     a line with the number of its batch, then a position for each writer
 //! page:      a head of 64 bytes, then a piece of an image
 //! ```
 //!
-//! The head of a page has a checksum of its own, over the first possible key as well. So an open that reads nothing
-//! else of an image can trust the keys between which it is.
+//! A line of the page table has two words and a *summary* of the page's head: the tree, and the first possible key if
+//! it is short. So an open reads the page table alone, in order. The head has a checksum of its own, over the first
+//! possible key as well: it serves where the key is longer, and where the summary is damaged.
 
 use std::ops::Range;
 
@@ -29,11 +30,13 @@ pub const BLOCK_MAGIC: u64 = u64::from_le_bytes(*b"LDSTCHK\0");
 /// `LDPG`.
 pub const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"LDPG");
 /// The format that this crate writes and reads.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes before the rest of a directory or extent.
 pub const HEAD_BYTES: u64 = 512;
 /// Bytes of a page's head.
 pub const PAGE_HEAD_BYTES: usize = 64;
+/// Bytes of the page table for each page.
+pub const ENTRY_BYTES: u64 = 64;
 /// Bytes of an image before its first possible key.
 pub const IMAGE_HEAD_BYTES: usize = 8;
 const COPY_OFFSET: u64 = 256;
@@ -163,7 +166,7 @@ impl Places {
     }
 
     fn table_bytes(&self) -> u64 {
-        (u64::from(self.options.extent_pages) * 16).next_multiple_of(GRAIN)
+        (u64::from(self.options.extent_pages) * ENTRY_BYTES).next_multiple_of(GRAIN)
     }
 
     pub fn extent_bytes(&self) -> u64 {
@@ -172,8 +175,13 @@ impl Places {
 
     /// The words of the page with number `index` in the extent at `extent`: the batches in which it began and ended.
     pub fn words(&self, extent: PmAddr, index: u32) -> [PmAddr; 2] {
-        let at = extent.plus(HEAD_BYTES + u64::from(index) * 16);
+        let at = extent.plus(HEAD_BYTES + u64::from(index) * ENTRY_BYTES);
         [at, at.plus(8)]
+    }
+
+    /// The summary of the page with number `index` in the extent at `extent`: in the line of its words.
+    pub fn summary(&self, extent: PmAddr, index: u32) -> PmAddr {
+        self.words(extent, index)[1].plus(8)
     }
 
     /// The page with number `index` in the extent at `extent`.
@@ -184,6 +192,66 @@ impl Places {
     /// Bytes of an image in one page.
     pub fn piece_bytes(&self) -> usize {
         to_usize(self.options.page_bytes) - PAGE_HEAD_BYTES
+    }
+}
+
+/// A line of the page table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Entry {
+    pub born: u64,
+    pub died: u64,
+    pub summary: Summary,
+}
+
+const _: () = assert!(to_u64(size_of::<Entry>()) == ENTRY_BYTES);
+
+/// Bytes of the longest first possible key that a summary has.
+pub const SUMMARY_KEY_BYTES: usize = 20;
+
+/// The rest of a line of the page table: what an open has to know of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Summary {
+    pub first: u32,
+    pub tree: u32,
+    pub piece: u32,
+    pub pieces: u32,
+    pub rows: u32,
+    pub low_bytes: u32,
+    /// The first possible key, if it is not longer than this, and zeros.
+    pub low: [u8; SUMMARY_KEY_BYTES],
+    /// CRC-32C of the numbers of page and batch, then of the summary before this field.
+    pub crc: u32,
+}
+
+impl Summary {
+    /// That of a page with this head, of an image with this first possible key, which only that of a first page has.
+    pub fn new(head: &PageHead, low: &[u8]) -> Self {
+        let &PageHead { first, tree, piece, pieces, rows, low_bytes, .. } = head;
+        let mut summary = Self { first, tree, piece, pieces, rows, low_bytes, low: [0; SUMMARY_KEY_BYTES], crc: 0 };
+        if piece == 0
+            && let Some(short) = summary.low.get_mut(..to_usize(low_bytes))
+        {
+            short.copy_from_slice(low);
+        }
+        summary.crc = summary.checksum(head.page, head.batch);
+        summary
+    }
+
+    /// Whether it verifies as that of a page of this number, of this batch.
+    pub fn is_of(&self, page: u32, batch: u64) -> bool {
+        self.crc == self.checksum(page, batch)
+    }
+
+    fn checksum(&self, page: u32, batch: u64) -> u32 {
+        let crc = crc32c::crc32c_append(crc32c::crc32c(page.as_bytes()), batch.as_bytes());
+        crc32c::crc32c_append(crc, &self.as_bytes()[..size_of::<Self>() - 4])
+    }
+
+    /// The first possible key, if it is here.
+    pub fn low(&self) -> Option<&[u8]> {
+        self.low.get(..to_usize(self.low_bytes))
     }
 }
 

@@ -1,18 +1,20 @@
 //! The page store: opening it, and the states of its pages.
 
+use std::sync::Arc;
+
 use lodestone_heap::{Action, Heap};
 use lodestone_pmem::{Memory, PmAddr, PmPtr, checked, planted};
 use lodestone_txn::{Writer, copies};
 use lodestone_width::{exact_u32, to_u64, to_usize};
-use zerocopy::IntoBytes;
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::batch::Batch;
 use crate::checkpoint::Block;
 use crate::error::{Error, Result};
 use crate::image::{Found, Image, Listed};
 use crate::layout::{
-    BlockLine, DirectoryLine, EXTENT_MAGIC, ExtentLine, HEAD_BYTES, MAGIC, PAGE_HEAD_BYTES, PAGE_MAGIC, PageHead,
-    Places, VERSION, head_lines, links,
+    BlockLine, DirectoryLine, ENTRY_BYTES, EXTENT_MAGIC, Entry, ExtentLine, HEAD_BYTES, MAGIC, PAGE_HEAD_BYTES,
+    PAGE_MAGIC, PageHead, Places, SUMMARY_KEY_BYTES, Summary, VERSION, head_lines, links,
 };
 use crate::options::PageOptions;
 use crate::reader::Reader;
@@ -34,6 +36,13 @@ impl Span {
     fn ended_by(self, batch: u64) -> bool {
         self.died > self.born && self.died <= batch
     }
+}
+
+/// A page of an image, as the page table says.
+struct Piece {
+    page: u32,
+    batch: u64,
+    summary: Summary,
 }
 
 /// Figures about the pages.
@@ -66,6 +75,8 @@ pub struct Pages {
     /// By place.
     pub(crate) blocks: [Option<Block>; 2],
     damaged: Vec<PmAddr>,
+    /// Pages that a kept checkpoint has, whose heads alone are right.
+    pub(crate) summaries_damaged: Vec<u32>,
 }
 
 impl Pages {
@@ -117,6 +128,7 @@ impl Pages {
             ended: Vec::new(),
             blocks: places.blocks().map(|place| Block::read(memory, place, places.options.writers)),
             damaged: copies::damaged(memory, head_lines(at), &line),
+            summaries_damaged: Vec::new(),
         };
         if pages.newest().is_none() {
             return Err(damage(heap, "checkpoint", places.blocks()[0], "neither of the two blocks is whole"));
@@ -202,29 +214,52 @@ impl Pages {
 
     fn read_spans(&mut self) -> Result<()> {
         let published = self.published();
-        let pages = to_u64(self.extents.len()) * u64::from(self.places.options.extent_pages);
-        let Ok(pages) = u32::try_from(pages) else {
+        let count = to_u64(self.extents.len()) * u64::from(self.places.options.extent_pages);
+        let Ok(count) = u32::try_from(count) else {
             return Err(self.damage("extent of pages", self.places.directory, "there are too many of them"));
         };
-        for page in 0..pages {
-            let words = self.words(page);
-            let read = |at| {
-                let word = checked::decode(at, self.memory().load(at));
-                word.ok_or_else(|| self.damage("entry of the page table", at, "its checksum fails"))
-            };
-            let mut span = Span { born: read(words[0])?, died: read(words[1])? };
-            if !planted::active("pages-unpublished-kept") {
-                span.born = if span.born > published { 0 } else { span.born };
-                span.died = if span.died > published { 0 } else { span.died };
+        self.spans.reserve(to_usize(count));
+        for number in 0..self.extents.len() {
+            for (page, entry) in self.entries(number) {
+                self.read_span(page, &entry, published)?;
             }
-            if span.born == 0 || span.ended_by(published.saturating_sub(1)) {
-                self.free.push(page);
-            } else if span.ended_by(published) {
-                self.ended.push(page);
-            }
-            self.spans.push(span);
         }
         Ok(())
+    }
+
+    fn read_span(&mut self, page: u32, entry: &Entry, published: u64) -> Result<()> {
+        let [born, died] = self.words(page);
+        let read = |at, word| {
+            let word = checked::decode(at, word);
+            word.ok_or_else(|| self.damage("entry of the page table", at, "its checksum fails"))
+        };
+        let mut span = Span { born: read(born, entry.born)?, died: read(died, entry.died)? };
+        if !planted::active("pages-unpublished-kept") {
+            span.born = if span.born > published { 0 } else { span.born };
+            span.died = if span.died > published { 0 } else { span.died };
+        }
+        self.spans.push(span);
+        if span.born == 0 || span.ended_by(published.saturating_sub(1)) {
+            self.free.push(page);
+            return Ok(());
+        }
+        if span.ended_by(published) {
+            self.ended.push(page);
+        }
+        // A batch fences it before it counts, so no crash leaves it torn.
+        if !entry.summary.is_of(page, span.born) {
+            self.damaged.push(self.summary(page));
+            self.summaries_damaged.push(page);
+        }
+        Ok(())
+    }
+
+    /// The entries of the pages of an extent, with the numbers of these.
+    fn entries(&self, extent: usize) -> impl Iterator<Item = (u32, Entry)> + use<> {
+        let pages = self.places.options.extent_pages;
+        let mut entries = vec![Entry::new_zeroed(); to_usize(pages)];
+        self.memory().read(self.places.words(self.extents[extent], 0)[0], entries.as_mut_bytes());
+        (exact_u32(extent) * pages..).zip(entries)
     }
 
     fn place(&self, page: u32) -> (PmAddr, u32) {
@@ -236,6 +271,12 @@ impl Pages {
     pub(crate) fn words(&self, page: u32) -> [PmAddr; 2] {
         let (extent, index) = self.place(page);
         self.places.words(extent, index)
+    }
+
+    /// The summary of `page` in the page table.
+    pub(crate) fn summary(&self, page: u32) -> PmAddr {
+        let (extent, index) = self.place(page);
+        self.places.summary(extent, index)
     }
 
     pub(crate) fn page(&self, page: u32) -> PmAddr {
@@ -255,7 +296,7 @@ impl Pages {
             }
         }
         // Before the fence of the action that makes the extent reachable.
-        memory.flush(at, HEAD_BYTES + u64::from(self.places.options.extent_pages) * 16);
+        memory.flush(at, HEAD_BYTES + u64::from(self.places.options.extent_pages) * ENTRY_BYTES);
         let node = self.extents.last().copied().unwrap_or(self.places.directory);
         for link in links(node) {
             action.set(link, checked::encode_addr(link, at));
@@ -285,64 +326,88 @@ impl Pages {
         self.listed()?.iter().try_for_each(|listed| visit(self.reader().read(&listed.image)?))
     }
 
-    /// The images that count, by tree and first key. Of each page only the head is read.
+    /// The images that count, by tree and first key. Only the page table is read, and the heads of pages whose first
+    /// possible key is too long for it.
     ///
     /// # Errors
     /// [`Error::Damaged`] names the page.
     pub fn listed(&self) -> Result<Vec<Listed>> {
         let published = self.published();
-        let counting = (0..).zip(&self.spans).filter(|(_, span)| span.counts_at(published));
-        let heads = counting.map(|(page, span)| self.head(page, span.born)).collect::<Result<Vec<_>>>();
-        let mut heads = heads?;
-        heads.sort_unstable_by_key(|head| (head.first, head.piece));
-        let images = heads.chunk_by(|one, next| one.first == next.first).map(|heads| self.list(heads));
-        let images = images.map(|image| image.map(|image| (order(image.tree, &image.low), image)));
-        let mut images = images.collect::<Result<Vec<_>>>()?;
-        images.sort_unstable_by(|one, other| one.0.cmp(&other.0).then_with(|| one.1.low.cmp(&other.1.low)));
+        let (mut images, mut pieces) = (Vec::with_capacity(self.spans.len() - self.free.len()), Vec::new());
+        for extent in 0..self.extents.len() {
+            for (page, Entry { summary, .. }) in self.entries(extent) {
+                let span = self.spans[to_usize(page)];
+                if !span.counts_at(published) {
+                    continue;
+                }
+                let summary = match summary.is_of(page, span.born) {
+                    true => summary,
+                    false => self.head(page, span.born).map(|(head, low)| Summary::new(&head, &low))?,
+                };
+                let piece = Piece { page, batch: span.born, summary };
+                if (summary.piece, summary.pieces) == (0, 1) {
+                    images.push(self.list(&[piece])?);
+                } else {
+                    pieces.push(piece);
+                }
+            }
+        }
+        pieces.sort_unstable_by_key(|piece| (piece.summary.first, piece.summary.piece));
+        for pieces in pieces.chunk_by(|one, next| one.summary.first == next.summary.first) {
+            images.push(self.list(pieces)?);
+        }
+        images.sort_unstable_by(|(one, of_one), (other, of_other)| {
+            one.cmp(other).then_with(|| of_one.low.cmp(&of_other.low))
+        });
         Ok(images.into_iter().map(|(_, image)| image).collect())
     }
 
-    /// The head of `page`, which the page table says to be of `batch`. That of a first piece is verified later, with
-    /// the first possible key.
-    fn head(&self, page: u32, batch: u64) -> Result<PageHead> {
+    /// The head of `page`, which the page table says to be of `batch`, and the first possible key as far as it is in
+    /// the page. Both are verified.
+    pub(crate) fn head(&self, page: u32, batch: u64) -> Result<(PageHead, Vec<u8>)> {
         let at = self.page(page);
+        let bad = |finding: &str| Err(self.damage("page", at, &format!("page {page}: {finding}")));
         let head: PageHead = self.memory().get(PmPtr::new(at));
-        let finding = if head.magic != PAGE_MAGIC || to_usize(head.bytes) > self.places.piece_bytes() {
-            "its head is not that of a page"
-        } else if (head.page, head.batch) != (page, batch) {
-            "it is another page, or of another batch than the page table says"
-        } else if head.piece > 0 && head.head_crc != head.head_checksum(&[]) {
-            "the checksum of its head fails"
-        } else {
-            return Ok(head);
-        };
-        Err(self.damage("page", at, &format!("page {page}: {finding}")))
+        if head.magic != PAGE_MAGIC || to_usize(head.bytes) > self.places.piece_bytes() {
+            return bad("its head is not that of a page");
+        }
+        if (head.page, head.batch) != (page, batch) {
+            return bad("it is another page, or of another batch than the page table says");
+        }
+        let mut low = vec![0; head.low().len()];
+        if !low.is_empty() {
+            self.memory().read(at.plus(to_u64(PAGE_HEAD_BYTES + head.low().start)), &mut low);
+        }
+        if head.head_crc != head.head_checksum(&low) {
+            return bad("the checksum of its head fails");
+        }
+        if head.piece == 0 && !head.has_low() && (head.pieces == 1 || to_usize(head.low_bytes) <= SUMMARY_KEY_BYTES) {
+            return bad("its head says more bytes of a key than the image has");
+        }
+        Ok((head, low))
     }
 
-    /// The image of which these are all heads, by piece.
-    fn list(&self, heads: &[PageHead]) -> Result<Listed> {
-        let PageHead { first, pieces, tree, batch, rows, .. } = heads[0];
-        let at = self.page(heads[0].page);
-        let bad = |finding: String| Err(self.damage("page", at, &format!("page {}: {finding}", heads[0].page)));
-        let is_piece = |(piece, head): (u32, &PageHead)| {
-            (head.piece, head.pieces, head.tree, head.batch) == (piece, pieces, tree, batch)
+    /// The image of which these are all pieces, in order, with its number in the order of all.
+    fn list(&self, pieces: &[Piece]) -> Result<(u128, Listed)> {
+        let Piece { page, batch, summary: Summary { first, tree, rows, .. } } = pieces[0];
+        let of_all = (first, exact_u32(pieces.len()), tree, batch);
+        let is_piece = |(number, piece): (u32, &Piece)| {
+            let Summary { first, pieces, tree, .. } = piece.summary;
+            piece.summary.piece == number && (first, pieces, tree, piece.batch) == of_all
         };
-        if heads[0].page != first || to_usize(pieces) != heads.len() || !(0..).zip(heads).all(is_piece) {
-            return bad(format!("pieces of the image at page {first} are missing, or of another one"));
+        if page != first || !(0..).zip(pieces).all(is_piece) {
+            let finding = format!("page {page}: pieces of the image at page {first} are missing, or of another one");
+            return Err(self.damage("page", self.page(page), &finding));
         }
-        let pages = heads.iter().map(|head| (head.page, self.page(head.page))).collect();
-        let image = Image { batch, pages };
-        let mut low = vec![0; heads[0].low().len()];
-        if !low.is_empty() {
-            self.memory().read(at.plus(to_u64(PAGE_HEAD_BYTES + heads[0].low().start)), &mut low);
-        }
-        if heads[0].head_crc != heads[0].head_checksum(&low) {
-            return bad("the checksum of its head fails".into());
-        }
-        if !heads[0].has_low() {
-            low = self.reader().read(&image)?.low;
-        }
-        Ok(Listed { image, tree, low, rows })
+        let image = Image { batch, pages: pieces.iter().map(|piece| (piece.page, self.page(piece.page))).collect() };
+        let low: Arc<[u8]> = match pieces[0].summary.low() {
+            Some(low) => low.into(),
+            None => match self.head(page, batch)? {
+                (head, low) if head.has_low() => low.into(),
+                _ => self.reader().read(&image)?.low.into(),
+            },
+        };
+        Ok((order(tree, &low), Listed { image, tree, low, rows }))
     }
 
     /// A reader of images. It needs no share in the pages, which one thread at a time changes.

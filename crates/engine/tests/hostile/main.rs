@@ -55,7 +55,8 @@ const COULD_BE: [&str; 13] = [
 /// Bytes of a page, pages of an extent, and bytes of its page table.
 const PAGE_BYTES: u64 = 256;
 const EXTENT_PAGES: u64 = 16;
-const TABLE_BYTES: u64 = 256;
+const ENTRY_BYTES: u64 = 64;
+const TABLE_BYTES: u64 = EXTENT_PAGES * ENTRY_BYTES;
 
 /// Rows of all tables, by schema.
 type Rows = BTreeMap<String, Vec<Row>>;
@@ -446,8 +447,20 @@ impl Sound {
                 }
                 "checkpoint: both"
             }
-            4 | 5 => {
-                let place = table.plus(8 * numbers.below(2 * EXTENT_PAGES));
+            4 => {
+                let index = numbers.below(EXTENT_PAGES);
+                let number = self.extents[1..].iter().position(|at| *at == extent).expect("an extent") as u64;
+                let (entry, page) = (table.plus(ENTRY_BYTES * index), (number * EXTENT_PAGES + index) as u32);
+                let batch = checked::decode(entry, image.load(entry, 8)).expect("sound");
+                upset(image, entry.plus(16 + 4 * numbers.below(11)), 4, numbers);
+                let crc = crc32c::crc32c(&[&page.to_le_bytes()[..], &batch.to_le_bytes()].concat());
+                let crc = crc32c::crc32c_append(crc, image.read(entry.plus(16), 44));
+                image.write(entry.plus(60), &crc.to_le_bytes());
+                "page table"
+            }
+            5 => {
+                let entry = table.plus(ENTRY_BYTES * numbers.below(EXTENT_PAGES));
+                let place = entry.plus(8 * numbers.below(2));
                 let batch = checked::decode(place, image.load(place, 8)).expect("sound");
                 let batch = if numbers.below(2) == 0 { numbers.below(6) } else { numbers.nasty(batch) & 0xFFFF_FFFF };
                 image.write(place, &checked::encode(place, batch).to_le_bytes());
