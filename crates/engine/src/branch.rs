@@ -74,7 +74,8 @@ impl Branch {
     }
 
     fn new<C: Node>(children: Vec<C>, wrap: impl Fn(Vec<C>) -> Children) -> Arc<Self> {
-        let mut keys = Keys::default();
+        let bytes = children[1..].iter().map(|child| child.low().len()).sum();
+        let mut keys = Keys { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(children.len() - 1) };
         for child in &children[1..] {
             keys.bytes.extend_from_slice(child.low());
             keys.ends.push(keys.bytes.len());
@@ -159,10 +160,11 @@ fn with<N: Clone>(nodes: &[N], number: usize, new: Vec<N>) -> Vec<N> {
 }
 
 /// As few branches over `children` as there may be, of about equal length.
-fn group<C: Node + Clone>(children: Vec<C>, wrap: impl Fn(Vec<C>) -> Children + Copy) -> Vec<Arc<Branch>> {
+fn group<C: Node>(children: Vec<C>, wrap: impl Fn(Vec<C>) -> Children + Copy) -> Vec<Arc<Branch>> {
     let count = children.len().div_ceil(CHILDREN_MAX);
     let each = children.len().div_ceil(count.max(1)).max(1);
-    children.chunks(each).map(|part| Branch::new(part.to_vec(), wrap)).collect()
+    let mut children = children.into_iter();
+    (0..count).map(|_| Branch::new(children.by_ref().take(each).collect(), wrap)).collect()
 }
 
 #[cfg(test)]

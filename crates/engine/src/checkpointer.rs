@@ -11,7 +11,7 @@ use lodestone_pmem::Domain;
 use lodestone_pmem::sync::{Condvar, Mutex, lock};
 
 use crate::core::Core;
-use crate::{rounds, work};
+use crate::{rounds, threads};
 
 /// How rounds are asked for.
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ impl Checkpointer {
 impl Drop for Checkpointer {
     fn drop(&mut self) {
         self.core.rounds.bell.end();
-        self.thread.take().into_iter().for_each(work::join);
+        self.thread.take().into_iter().for_each(threads::join);
     }
 }
 

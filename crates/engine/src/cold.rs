@@ -1,6 +1,6 @@
 //! Leaves that are read from their pages when they are first used.
 //!
-//! An open reads the heads of the pages, which say between which keys each image is. A leaf that no record of the logs
+//! An open reads the page table, which says between which keys each image is. A leaf that no record of the logs
 //! changes stays *cold*: it has its keys and its image, and no rows. The first thread that looks for a row in it reads
 //! the image. So the time of an open does not grow with the rows, and a damaged page is named by the first look at it.
 //!

@@ -253,6 +253,28 @@ impl Database {
         rounds::round(&self.core, &mut self.core.rounds.pages())
     }
 
+    /// The error of the last checkpoint, if it failed. A thread makes the checkpoints, and commits go on as long as
+    /// their logs have room: so this is the earliest word of a pool that is too small. The next checkpoint that succeeds
+    /// takes it back.
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// db.checkpoint()?;
+    /// assert_eq!((db.checkpoint_trouble(), db.stats().checkpoints_failed), (None, 0));
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn checkpoint_trouble(&self) -> Option<String> {
+        self.core.rounds.trouble.last()
+    }
+
     /// A feed of committed transactions, from `start` on. It is read from the logs, and slows no transaction down. See
     /// [`Feed`].
     ///

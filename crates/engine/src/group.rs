@@ -42,7 +42,7 @@ use crate::delta;
 use crate::error::{Error, Result};
 use crate::rounds;
 use crate::state::State;
-use crate::work;
+use crate::threads;
 
 /// Bytes of the entry that names the tick of a transaction.
 const COMMIT_BYTES: u64 = 24;
@@ -538,6 +538,6 @@ impl LoggerThread {
 impl Drop for LoggerThread {
     fn drop(&mut self) {
         self.core.group.iter().for_each(Group::stop);
-        self.thread.take().into_iter().for_each(work::join);
+        self.thread.take().into_iter().for_each(threads::join);
     }
 }

@@ -92,13 +92,13 @@ mod spares;
 mod state;
 mod stats;
 mod table;
+mod threads;
 mod ticket;
 mod tree;
 mod tx;
 mod typed;
 mod uuid;
 mod value;
-mod work;
 
 pub use calendar::{Date, Timestamp};
 pub use database::Database;

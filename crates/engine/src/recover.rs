@@ -1,6 +1,6 @@
 //! Opening: the rows from the logs, and the clock of a new life.
 //!
-//! 1. The heads of the pages of the newest checkpoint are read, then every log from the position of the older
+//! 1. The page table is read for the images of the newest checkpoint, then every log from the position of the older
 //!    checkpoint, each by a thread. An image is read now if a record changes a row of it, and else at the first look at
 //!    it (`cold.rs`). Of each row the change with the largest tick counts, whatever the order in which they are read
 //!    (`redo.rs`): ticks of a row rise with its versions. There is no undo. The records before the position are closed
@@ -23,18 +23,18 @@ use std::sync::Arc;
 use lodestone_heap::Heap;
 use lodestone_pages::{Listed, Pages};
 use lodestone_pmem::sync::{Mutex, lock};
-use lodestone_pmem::{Memory, PmAddr};
+use lodestone_pmem::{Memory, PmAddr, work};
 use lodestone_txn::{ClockKind, Lives, Tick, Timeline};
 use lodestone_wal::{Kept, Opening, Wal};
 
 use crate::cold::Source;
 use crate::error::{Error, Result};
 use crate::format::Places;
+use crate::leaf::Leaf;
 use crate::on_open::{Meter, OnOpen, OpenStep};
 use crate::options::DatabaseOptions;
 use crate::redo::{self, Redo, Sample, Trouble};
 use crate::tree::{Tree, TreePart};
-use crate::work;
 
 /// Findings and work of an open.
 ///
@@ -72,6 +72,9 @@ pub struct RecoveryReport {
     /// The same of the directory of the pages and of their extents.
     pub page_copies_damaged: u64,
 }
+
+/// Parts of trees whose leaves a thread makes in one go.
+const PARTS_OF_PIECE: usize = 128;
 
 /// The parts of an opened database.
 pub struct Recovered {
@@ -138,7 +141,7 @@ impl Opener<'_> {
         Meter::new(self.on_open, step, total)
     }
 
-    /// All images that count, by tree and first key. Only the heads of their pages are read.
+    /// All images that count, by tree and first key. None of them is read.
     fn read_pages(&self) -> Result<Vec<Listed>> {
         let images = self.pages.listed()?;
         self.meter(OpenStep::Images, Some(images.len())).add(images.len());
@@ -239,18 +242,26 @@ fn build(
     source: &Source,
     threads: usize,
 ) -> BTreeMap<u32, Arc<Tree>> {
-    let lows: Vec<_> = parts.iter().map(|(tree, part)| (*tree, part.low().clone())).collect();
-    let parts: Vec<_> = parts.into_iter().map(|(tree, part)| (tree, Mutex::new(Some(part)))).collect();
+    let (mut parts, mut pieces) = (parts.into_iter(), Vec::new());
+    while parts.len() > 0 {
+        pieces.push(Mutex::new(parts.by_ref().take(PARTS_OF_PIECE).collect::<Vec<_>>()));
+    }
+    // The leaves of a piece, by tree.
     let leaves = |number: usize| {
-        let part = lock(&parts[number].1).take().expect("each part is built once");
-        let high = lows.get(number + 1).filter(|(tree, _)| *tree == lows[number].0).map(|(_, low)| low);
-        Ok::<_, Infallible>(part.leaves(high, base, leaf_rows_max))
+        let mut trees: Vec<(u32, Vec<Arc<Leaf>>)> = Vec::new();
+        for (tree, part) in std::mem::take(&mut *lock(&pieces[number])) {
+            if trees.last().is_none_or(|(last, _)| *last != tree) {
+                trees.push((tree, Vec::with_capacity(PARTS_OF_PIECE)));
+            }
+            let (_, leaves) = trees.last_mut().expect("one was added");
+            part.leaves(base, leaf_rows_max, leaves);
+        }
+        Ok::<_, Infallible>(trees)
     };
-    let Ok(leaves) = work::each(threads, parts.len(), leaves);
-    let mut leaves = parts.iter().map(|(tree, _)| *tree).zip(leaves).peekable();
+    let Ok(pieces) = work::each(threads, pieces.len(), leaves);
+    let mut leaves = pieces.into_iter().flatten().peekable();
     let mut trees = BTreeMap::new();
-    while let Some((number, first)) = leaves.next() {
-        let mut of_tree = first;
+    while let Some((number, mut of_tree)) = leaves.next() {
         while let Some((_, more)) = leaves.next_if(|(tree, _)| *tree == number) {
             of_tree.extend(more);
         }

@@ -15,7 +15,7 @@ use std::convert::Infallible;
 use std::ops::Range;
 
 use lodestone_pages::{Found, Listed, PageRow};
-use lodestone_pmem::planted;
+use lodestone_pmem::{planted, work};
 use lodestone_txn::Tick;
 use lodestone_wal::{Entries, Entry, EntryKind, Kept};
 use lodestone_width::to_usize;
@@ -23,8 +23,8 @@ use lodestone_width::to_usize;
 use crate::cold::Source;
 use crate::delta::{self, Delta};
 use crate::error::Error;
-use crate::tree::{Bytes, TreePart};
-use crate::work;
+use crate::leaf::Span;
+use crate::tree::{Bytes, Loaded, TreePart};
 
 /// Bytes of the first part of a key.
 const PREFIX_BYTES: usize = 16;
@@ -207,8 +207,8 @@ impl<'r> Redo<'r> {
         let part = |tree, low, image: Option<&'r Listed>| Part { tree, low: Key::new(low), image };
         let mut parts: Vec<Part<'r>> =
             images.iter().map(|image| part(image.tree, &image.low[..], Some(image))).collect();
-        let trees = sample.keys.keys().copied().chain(images.iter().map(|image| image.tree));
-        parts.extend(trees.map(|tree| part(tree, &[], None)));
+        let of_images = images.chunk_by(|one, next| one.tree == next.tree).map(|images| images[0].tree);
+        parts.extend(sample.keys.keys().copied().chain(of_images).map(|tree| part(tree, &[], None)));
         for (&tree, keys) in &sample.keys {
             let last = images[..images.partition_point(|image| image.tree <= tree)].last();
             let after = match last.filter(|last| last.tree == tree) {
@@ -222,9 +222,10 @@ impl<'r> Redo<'r> {
         parts.sort_by_key(|part| (part.tree, part.low));
         parts.dedup_by_key(|part| (part.tree, part.low));
         let prefixes = parts.iter().map(|part| part.low.prefix).collect();
-        let mut trees: HashMap<u32, Range<usize>> = HashMap::new();
-        for (number, part) in parts.iter().enumerate() {
-            trees.entry(part.tree).or_insert(number..number).end = number + 1;
+        let (mut trees, mut begin) = (HashMap::new(), 0);
+        for parts in parts.chunk_by(|one, next| one.tree == next.tree) {
+            trees.insert(parts[0].tree, begin..begin + parts.len());
+            begin += parts.len();
         }
         Ok(Self { parts, prefixes, trees, source, threads })
     }
@@ -238,10 +239,11 @@ impl<'r> Redo<'r> {
         from + self.parts[from..from + alike].partition_point(|part| part.low <= key) - 1
     }
 
-    /// The end of the keys of a part. `None`: there is none.
-    fn high(&self, number: usize) -> Option<&'r [u8]> {
-        let next = self.parts.get(number + 1).filter(|next| next.tree == self.parts[number].tree);
-        next.map(|next| next.low.bytes)
+    /// The keys of a part.
+    fn span(&self, number: usize) -> Span {
+        let part = &self.parts[number];
+        let next = self.parts.get(number + 1).filter(|next| next.tree == part.tree);
+        Span { low: part.low(), high: next.map(Part::low) }
     }
 
     /// The number of parts.
@@ -264,20 +266,20 @@ impl<'r> Redo<'r> {
 
     fn part(&self, number: usize, changes: &[Changes<'r>]) -> Result<TreePart, Trouble> {
         let part = &self.parts[number];
-        let low = part.low();
-        let home = part.image.map(|listed| listed.image.clone());
+        let span = self.span(number);
+        let loaded = |span, rows, home, is_dirty| TreePart::Loaded(Box::new(Loaded { span, rows, home, is_dirty }));
         match part.image {
             Some(listed) if changes.iter().all(|list| list.of_part(number).is_empty()) => {
-                Ok(TreePart::Cold { low, home: listed.image.clone(), rows: to_usize(listed.rows) })
+                Ok(TreePart::cold(span, listed.image.clone(), to_usize(listed.rows)))
             }
             Some(listed) => {
-                let found = self.source.read(&listed.image, part.tree, part.low.bytes, self.high(number))?;
+                let found = self.source.read(&listed.image, part.tree, &span.low, span.high.as_deref())?;
                 let (rows, is_dirty) = self.merge(number, versions_of(&found), changes)?;
-                Ok(TreePart::Loaded { low, rows, home, is_dirty })
+                Ok(loaded(span, rows, Some(listed.image.clone()), is_dirty))
             }
             None => {
                 let (rows, _) = self.merge(number, std::iter::empty(), changes)?;
-                Ok(TreePart::Loaded { low, rows, home, is_dirty: true })
+                Ok(loaded(span, rows, None, true))
             }
         }
     }

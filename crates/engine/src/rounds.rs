@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use lodestone_pages::{Batch, Image, PageRow, PageStats, Pages};
 use lodestone_pmem::planted;
+use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock, spin};
 use lodestone_txn::{RowState, Tick};
 use lodestone_wal::{LogWriter, Record, Room, Wal};
@@ -64,13 +65,41 @@ pub struct Rounds {
     pages: Mutex<Pages>,
     /// Figures of the pages at the last look.
     page_stats: Mutex<PageStats>,
+    pub trouble: CheckpointTrouble,
+}
+
+/// Rounds that failed. The thread that makes most of them has no caller that it could tell.
+#[derive(Debug, Default)]
+pub struct CheckpointTrouble {
+    failed: AtomicU64,
+    last: Mutex<Option<String>>,
+}
+
+impl CheckpointTrouble {
+    fn note(&self, error: Option<&Error>) {
+        *lock(&self.last) = error.map(ToString::to_string);
+        if error.is_some() {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many failed.
+    pub fn count(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// The error of the last round, if it failed.
+    pub fn last(&self) -> Option<String> {
+        lock(&self.last).clone()
+    }
 }
 
 impl Rounds {
     /// For logs without owners.
     pub fn new(pages: Pages, writers: u16, wal: &Wal) -> Self {
         let page_stats = Mutex::new(pages.stats());
-        Self { cuts: Cuts::new(writers, wal.positions()), bell: Bell::default(), pages: Mutex::new(pages), page_stats }
+        let (cuts, pages) = (Cuts::new(writers, wal.positions()), Mutex::new(pages));
+        Self { cuts, bell: Bell::default(), pages, page_stats, trouble: CheckpointTrouble::default() }
     }
 
     /// The pages. Waits while a round is under way.
@@ -155,6 +184,12 @@ fn is_pool_short(core: &Core) -> bool {
 /// # Errors
 /// A full pool; a medium that failed; `Error::Poisoned`. Then the round has not happened.
 pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
+    let outcome = try_round(core, pages);
+    core.rounds.trouble.note(outcome.as_ref().err());
+    outcome
+}
+
+fn try_round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     core.refuse_if_poisoned()?;
     core.refuse_if_read_only()?;
     if core.ways.durability.is_none() {

@@ -56,6 +56,8 @@ pub struct DatabaseStats {
     pub side_versions: u64,
     /// About their bytes.
     pub side_bytes: u64,
+    /// Checkpoints that failed. [`Database::checkpoint_trouble`](crate::Database::checkpoint_trouble) says why.
+    pub checkpoints_failed: u64,
     /// The log.
     pub log: LogStats,
     /// The pages, as the last checkpoint left them.
@@ -66,6 +68,7 @@ impl DatabaseStats {
     pub(crate) fn of(core: &Core) -> Self {
         let mut stats = Self {
             snapshots_open: to_u64(core.timeline.epochs().active_count()),
+            checkpoints_failed: core.rounds.trouble.count(),
             log: core.wal.stats(),
             pages: core.rounds.page_stats(),
             ..Self::default()
@@ -89,6 +92,7 @@ impl DatabaseStats {
             ("side_copies", self.side_copies),
             ("side_versions", self.side_versions),
             ("side_bytes", self.side_bytes),
+            ("checkpoints_failed", self.checkpoints_failed),
             ("log_segments", log.segments),
             ("log_segments_free", log.segments_free),
             ("log_segments_max", log.segments_max),

@@ -110,71 +110,65 @@ pub enum Taken {
 /// Rows of earlier lives: those of one image, with the changes since.
 #[derive(Debug)]
 pub enum TreePart {
-    /// The rows are those of the image.
-    Cold {
-        /// The first key that could be in it.
-        low: Bytes,
-        home: Image,
-        /// How many rows the image has.
-        rows: usize,
-    },
+    /// The rows are those of an image, which was not read: the leaf, and how many rows the image has.
+    Cold(Arc<Leaf>, usize),
     /// The rows were read.
-    Loaded {
-        /// The first key that could be in it.
-        low: Bytes,
-        /// In the order of their keys.
-        rows: Vec<(Bytes, Bytes)>,
-        /// The image.
-        home: Option<Image>,
-        /// Whether the image is not equal to the rows.
-        is_dirty: bool,
-    },
+    Loaded(Box<Loaded>),
+}
+
+/// Rows that were read.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The keys that could be among them.
+    pub span: Span,
+    /// In the order of their keys.
+    pub rows: Vec<(Bytes, Bytes)>,
+    /// The image.
+    pub home: Option<Image>,
+    /// Whether the image is not equal to the rows.
+    pub is_dirty: bool,
 }
 
 impl TreePart {
-    fn empty() -> Self {
-        Self::Loaded { low: Bytes::default(), rows: Vec::new(), home: None, is_dirty: false }
+    /// The rows of the image `home`, which are so many.
+    pub fn cold(span: Span, home: Image, rows: usize) -> Self {
+        Self::Cold(Leaf::cold(span, Page::new(Some(home), false)), rows)
     }
 
-    /// The first key that could be in it.
-    pub fn low(&self) -> &Bytes {
-        match self {
-            Self::Cold { low, .. } | Self::Loaded { low, .. } => low,
-        }
+    fn empty() -> Self {
+        let span = Span { low: Bytes::default(), high: None };
+        Self::Loaded(Box::new(Loaded { span, rows: Vec::new(), home: None, is_dirty: false }))
     }
 
     /// How many rows it has.
     pub fn len(&self) -> usize {
         match self {
-            Self::Cold { rows, .. } => *rows,
-            Self::Loaded { rows, .. } => rows.len(),
+            Self::Cold(_, rows) => *rows,
+            Self::Loaded(loaded) => loaded.rows.len(),
         }
     }
 
-    /// Its leaves. `high` is the end of its keys. The rows all have the first version of the life that began at `base`:
-    /// every thread knows that they are committed.
-    pub fn leaves(self, high: Option<&Bytes>, base: Tick, leaf_rows_max: usize) -> Vec<Arc<Leaf>> {
+    /// Adds its leaves to `leaves`. The rows all have the first version of the life that began at `base`: every thread
+    /// knows that they are committed.
+    pub fn leaves(self, base: Tick, leaf_rows_max: usize, leaves: &mut Vec<Arc<Leaf>>) {
         let word = RowWord::new(base, Writer::default(), false);
-        let (mut low, rows, mut home, is_dirty) = match self {
-            Self::Cold { low, home, .. } => {
-                return vec![Leaf::cold(Span { low, high: high.cloned() }, Page::new(Some(home), false))];
-            }
-            Self::Loaded { low, rows, home, is_dirty } => (low, rows, home, is_dirty),
+        let Loaded { span: Span { mut low, high }, rows, mut home, is_dirty } = match self {
+            Self::Cold(leaf, _) => return leaves.push(leaf),
+            Self::Loaded(loaded) => *loaded,
         };
         let is_whole = rows.len() <= leaf_rows_max;
         // Where a part is too long, a quarter of each leaf is left for inserts.
         let count = if is_whole { leaf_rows_max } else { (leaf_rows_max * 3 / 4).max(1) };
         let mut rows = rows.into_iter().map(|(key, payload)| Slot::new(key, word, payload)).peekable();
-        let mut leaves = Vec::new();
         loop {
             let slots: Vec<_> = rows.by_ref().take(count).collect();
             let next = rows.peek().map(|slot| slot.key().clone());
-            let span = Span { low, high: next.clone().or_else(|| high.cloned()) };
+            let span = Span { low, high: next.clone().or_else(|| high.clone()) };
             let page = Page::new(home.take(), is_dirty || !is_whole);
             leaves.push(Leaf::new(leaf_rows_max, span, slots, Purged::default(), page));
             match next {
                 Some(next) => low = next,
-                None => return leaves,
+                None => return,
             }
         }
     }
@@ -200,7 +194,8 @@ pub struct Tree {
 impl Tree {
     /// An empty tree.
     pub fn new(number: u32, leaf_rows_max: usize, base: Tick) -> Self {
-        let leaves = TreePart::empty().leaves(None, base, leaf_rows_max);
+        let mut leaves = Vec::new();
+        TreePart::empty().leaves(base, leaf_rows_max, &mut leaves);
         Self::of_leaves(number, leaf_rows_max, base, leaves, None)
     }
 

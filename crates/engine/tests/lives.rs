@@ -126,6 +126,27 @@ fn a_full_pool_opens_again_after_a_kill() -> Result<()> {
     Ok(())
 }
 
+/// A thread makes the checkpoints, so no caller gets their errors.
+#[test]
+fn a_checkpoint_that_fails_is_told_until_one_succeeds() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut small = options(DomainChoice::Process);
+    (small.pool.size_bytes, small.pool.journal_bytes) = (1 << 20, 128 << 10);
+    let open = Open::at(&folder.path().join("a.pool"), &small)?;
+    assert_eq!((open.db.checkpoint_trouble(), open.db.stats().checkpoints_failed), (None, 0));
+    let mut rows = (0..).map(|row| open.set(&[(row, 1)]));
+    let error = rows.find_map(Result::err).expect("the pool is full");
+    assert!(error.is_full(), "{error}");
+    let error = open.db.checkpoint().expect_err("there is no room for pages");
+    assert_eq!(open.db.checkpoint_trouble(), Some(error.to_string()));
+    let failed = open.db.stats().checkpoints_failed;
+    assert!(failed > 0, "those of the thread count as well");
+    open.db.pool().grow(0, 4 << 20).map_err(lodestone_store::Error::from)?;
+    open.db.checkpoint()?;
+    assert_eq!((open.db.checkpoint_trouble(), open.db.stats().checkpoints_failed), (None, failed));
+    open.set(&[(1, 2)])
+}
+
 #[test]
 fn a_second_opening_is_refused_while_a_handle_lives() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");

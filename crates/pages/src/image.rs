@@ -46,6 +46,8 @@ pub struct PageRow<'p> {
 /// An image of which only what the page table says was read.
 #[derive(Clone, Debug)]
 pub struct Listed {
+    /// Of two images with different ones, that with the smaller one comes first.
+    pub(crate) order: u128,
     /// Its pages.
     pub image: Image,
     /// The tree.

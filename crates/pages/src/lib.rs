@@ -5,8 +5,8 @@
 //! the state of the last batch that was published. Pages are never changed in place: a new image takes free pages, and
 //! the former image ends in the same batch.
 //!
-//! 1. *The page table* has two words for each page: the batches in which it began and ended. Each word changes by one
-//!    store and verifies itself.
+//! 1. *The page table* has a line for each page. Two words of it are the batches in which the page began and ended. Each
+//!    word changes by one store and verifies itself. The rest repeats the head of the page, for opens.
 //! 2. *The checkpoint* has two places. A batch overwrites the older one, so a crash or a damaged block leaves the other
 //!    one, with all its pages and log records: a page is used again only when neither checkpoint has it.
 //! 3. *Traces of a batch that was not published* are erased by the next open, before anything is published: the next
@@ -55,7 +55,7 @@
 //!     Ok(())
 //! })?;
 //! assert_eq!(keys, [b"alice".to_vec()]);
-//! // The heads of the pages say what there is. Any thread reads an image later.
+//! // The page table says what there is. Any thread reads an image later.
 //! let (listed, reader) = (pages.listed()?, pages.reader());
 //! assert_eq!((listed[0].tree, listed[0].rows), (1, 1));
 //! assert_eq!(reader.read(&listed[0].image)?.rows().count(), 1);

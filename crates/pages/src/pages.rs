@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lodestone_heap::{Action, Heap};
-use lodestone_pmem::{Memory, PmAddr, PmPtr, checked, planted};
+use lodestone_pmem::{Memory, PmAddr, PmPtr, checked, planted, work};
 use lodestone_txn::{Writer, copies};
 use lodestone_width::{exact_u32, to_u64, to_usize};
 use zerocopy::{FromZeros, IntoBytes};
@@ -218,16 +218,41 @@ impl Pages {
         let Ok(count) = u32::try_from(count) else {
             return Err(self.damage("extent of pages", self.places.directory, "there are too many of them"));
         };
+        let of_extent = |extent| self.spans_of(extent, published);
+        let lists = work::each(work::threads(self.memory()), self.extents.len(), of_extent)?;
         self.spans.reserve(to_usize(count));
-        for number in 0..self.extents.len() {
-            for (page, entry) in self.entries(number) {
-                self.read_span(page, &entry, published)?;
+        for (page, span) in (0..).zip(lists.iter().flat_map(|(spans, _)| spans)) {
+            self.spans.push(*span);
+            if span.born == 0 || span.ended_by(published.saturating_sub(1)) {
+                self.free.push(page);
+            } else if span.ended_by(published) {
+                self.ended.push(page);
             }
+        }
+        for page in lists.iter().flat_map(|(_, damaged)| damaged) {
+            self.damaged.push(self.summary(*page));
+            self.summaries_damaged.push(*page);
         }
         Ok(())
     }
 
-    fn read_span(&mut self, page: u32, entry: &Entry, published: u64) -> Result<()> {
+    /// The spans of the pages of an extent, and those of the pages that a kept checkpoint has whose summaries are
+    /// damaged. A batch fences them before it counts, so no crash leaves one torn.
+    fn spans_of(&self, extent: usize, published: u64) -> Result<(Vec<Span>, Vec<u32>)> {
+        let (mut spans, mut damaged) = (Vec::with_capacity(to_usize(self.places.options.extent_pages)), Vec::new());
+        for (page, entry) in self.entries(extent) {
+            let span = self.span(page, &entry, published)?;
+            let is_free = span.born == 0 || span.ended_by(published.saturating_sub(1));
+            if !is_free && !entry.summary.is_of(page, span.born) {
+                damaged.push(page);
+            }
+            spans.push(span);
+        }
+        Ok((spans, damaged))
+    }
+
+    /// The batches in which a page began and ended, without those after `published`.
+    fn span(&self, page: u32, entry: &Entry, published: u64) -> Result<Span> {
         let [born, died] = self.words(page);
         let read = |at, word| {
             let word = checked::decode(at, word);
@@ -238,20 +263,7 @@ impl Pages {
             span.born = if span.born > published { 0 } else { span.born };
             span.died = if span.died > published { 0 } else { span.died };
         }
-        self.spans.push(span);
-        if span.born == 0 || span.ended_by(published.saturating_sub(1)) {
-            self.free.push(page);
-            return Ok(());
-        }
-        if span.ended_by(published) {
-            self.ended.push(page);
-        }
-        // A batch fences it before it counts, so no crash leaves it torn.
-        if !entry.summary.is_of(page, span.born) {
-            self.damaged.push(self.summary(page));
-            self.summaries_damaged.push(page);
-        }
-        Ok(())
+        Ok(span)
     }
 
     /// The entries of the pages of an extent, with the numbers of these.
@@ -333,33 +345,45 @@ impl Pages {
     /// [`Error::Damaged`] names the page.
     pub fn listed(&self) -> Result<Vec<Listed>> {
         let published = self.published();
-        let (mut images, mut pieces) = (Vec::with_capacity(self.spans.len() - self.free.len()), Vec::new());
-        for extent in 0..self.extents.len() {
-            for (page, Entry { summary, .. }) in self.entries(extent) {
-                let span = self.spans[to_usize(page)];
-                if !span.counts_at(published) {
-                    continue;
-                }
-                let summary = match summary.is_of(page, span.born) {
-                    true => summary,
-                    false => self.head(page, span.born).map(|(head, low)| Summary::new(&head, &low))?,
-                };
-                let piece = Piece { page, batch: span.born, summary };
-                if (summary.piece, summary.pieces) == (0, 1) {
-                    images.push(self.list(&[piece])?);
-                } else {
-                    pieces.push(piece);
-                }
-            }
+        let of_extent = |extent| self.listed_of(extent, published);
+        let lists = work::each(work::threads(self.memory()), self.extents.len(), of_extent)?;
+        let mut images = Vec::with_capacity(lists.iter().map(|(images, _)| images.len()).sum());
+        let mut pieces = Vec::new();
+        for (whole, of_several) in lists {
+            images.extend(whole);
+            pieces.extend(of_several);
         }
         pieces.sort_unstable_by_key(|piece| (piece.summary.first, piece.summary.piece));
         for pieces in pieces.chunk_by(|one, next| one.summary.first == next.summary.first) {
             images.push(self.list(pieces)?);
         }
-        images.sort_unstable_by(|(one, of_one), (other, of_other)| {
-            one.cmp(other).then_with(|| of_one.low.cmp(&of_other.low))
-        });
-        Ok(images.into_iter().map(|(_, image)| image).collect())
+        images.sort_unstable_by(|one, other| one.order.cmp(&other.order).then_with(|| one.low.cmp(&other.low)));
+        Ok(images)
+    }
+
+    /// The images that count, each of one page of an extent, and the pages of the extent that are pieces of others.
+    fn listed_of(&self, extent: usize, published: u64) -> Result<(Vec<Listed>, Vec<Piece>)> {
+        let pages = to_usize(self.places.options.extent_pages);
+        let spans = &self.spans[extent * pages..][..pages];
+        let count = spans.iter().filter(|span| span.counts_at(published)).count();
+        if count == 0 {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let (mut images, mut pieces) = (Vec::with_capacity(count), Vec::new());
+        let entries = self.entries(extent).zip(spans).filter(|(_, span)| span.counts_at(published));
+        for ((page, Entry { summary, .. }), span) in entries {
+            let summary = match summary.is_of(page, span.born) {
+                true => summary,
+                false => self.head(page, span.born).map(|(head, low)| Summary::new(&head, &low))?,
+            };
+            let piece = Piece { page, batch: span.born, summary };
+            if (summary.piece, summary.pieces) == (0, 1) {
+                images.push(self.list(&[piece])?);
+            } else {
+                pieces.push(piece);
+            }
+        }
+        Ok((images, pieces))
     }
 
     /// The head of `page`, which the page table says to be of `batch`, and the first possible key as far as it is in
@@ -387,8 +411,8 @@ impl Pages {
         Ok((head, low))
     }
 
-    /// The image of which these are all pieces, in order, with its number in the order of all.
-    fn list(&self, pieces: &[Piece]) -> Result<(u128, Listed)> {
+    /// The image of which these are all pieces, in order.
+    fn list(&self, pieces: &[Piece]) -> Result<Listed> {
         let Piece { page, batch, summary: Summary { first, tree, rows, .. } } = pieces[0];
         let of_all = (first, exact_u32(pieces.len()), tree, batch);
         let is_piece = |(number, piece): (u32, &Piece)| {
@@ -407,7 +431,7 @@ impl Pages {
                 _ => self.reader().read(&image)?.low.into(),
             },
         };
-        Ok((order(tree, &low), Listed { image, tree, low, rows }))
+        Ok(Listed { order: order(tree, &low), image, tree, low, rows })
     }
 
     /// A reader of images. It needs no share in the pages, which one thread at a time changes.

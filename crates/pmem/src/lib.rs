@@ -22,6 +22,7 @@ pub mod measuring;
 pub mod planted;
 pub mod storage;
 pub mod sync;
+pub mod work;
 
 mod addr;
 mod barrier;

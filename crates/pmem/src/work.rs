@@ -1,9 +1,10 @@
-//! Work on several threads: numbered pieces, each done once.
+//! Work on several threads: numbered pieces, each done once. Opening a pool's contents reads and sorts so.
 
 use std::thread;
 
-use lodestone_pmem::sync::atomic::{AtomicUsize, Ordering};
-use lodestone_pmem::{Domain, Memory};
+use crate::domain::Domain;
+use crate::memory::Memory;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Most threads of an open.
 const THREADS_MAX: usize = 16;
@@ -11,6 +12,7 @@ const THREADS_MAX: usize = 16;
 const TURNS: usize = 16;
 
 /// The number of threads that work on `memory` is worth. Where runs must repeat exactly it is one.
+#[must_use]
 pub fn threads(memory: &Memory) -> usize {
     if cfg!(feature = "shuttle") || memory.domain() == Domain::Traced {
         return 1;
@@ -18,16 +20,14 @@ pub fn threads(memory: &Memory) -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
 }
 
-/// Waits for the end of `thread`, unless it is this one: a waker that it calls may drop the last handle. A thread
-/// cannot wait for its own end. It finds that it is to end when the waker returns.
-pub fn join(thread: thread::JoinHandle<()>) {
-    if thread.thread().id() != thread::current().id() {
-        // Its panic has poisoned the database, or changed nothing. It ends no other thread.
-        let _ = thread.join();
-    }
-}
-
 /// Calls `piece` for each number below `count`, on `threads` threads. Returns the answers by number.
+///
+/// ```
+/// use lodestone_pmem::work;
+///
+/// let squares = work::each(2, 4, |number| Ok::<_, ()>(number * number));
+/// assert_eq!(squares, Ok(vec![0, 1, 4, 9]));
+/// ```
 ///
 /// # Errors
 /// The one of the lowest number that was reached and failed. Other threads end after the pieces that they have taken.
@@ -51,11 +51,13 @@ pub fn each<T: Send, E: Send>(
             if first >= count {
                 return done;
             }
-            let taken: Result<Vec<T>, E> = (first..count.min(first + step)).map(&piece).collect();
-            if taken.is_err() {
+            let numbers = first..count.min(first + step);
+            let mut taken = Vec::with_capacity(numbers.len());
+            let outcome = numbers.map(&piece).try_for_each(|answer| answer.map(|answer| taken.push(answer)));
+            if outcome.is_err() {
                 next.store(count, Ordering::Relaxed);
             }
-            done.push((first, taken));
+            done.push((first, outcome.map(|()| taken)));
         }
     };
     let mut done: Vec<(usize, Result<Vec<T>, E>)> = thread::scope(|scope| {
