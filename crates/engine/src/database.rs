@@ -254,8 +254,8 @@ impl Database {
     }
 
     /// The error of the last checkpoint, if it failed. A thread makes the checkpoints, and commits go on as long as
-    /// their logs have room: so this is the earliest word of a pool that is too small. The next checkpoint that succeeds
-    /// takes it back.
+    /// their logs have room: so this is the earliest word of a pool that is too small. The next checkpoint that
+    /// succeeds takes it back.
     ///
     /// ```
     /// use lodestone_engine::{Database, DatabaseOptions, Error};

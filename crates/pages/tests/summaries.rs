@@ -1,4 +1,4 @@
-//! What an open knows of the pages from the page table, and from a page's head where the table cannot say it.
+//! An open knows pages from the page table, and from the head of a page where the table cannot say it.
 
 mod common;
 

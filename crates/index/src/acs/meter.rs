@@ -302,7 +302,7 @@ impl Meter {
         if keys >> 63 == 0 { keys } else { 0 }
     }
 
-    /// What an index that has `keys` keys now had at first, modulo 2^64.
+    /// Keys at first, modulo 2^64, of an index that has `keys` keys now.
     pub(super) fn keys_before(&self, keys: u64) -> u64 {
         keys.wrapping_sub(self.came())
     }
