@@ -397,9 +397,9 @@ fn figures_are_an_object_of_json_in_which_each_has_its_name() {
     let mut stats = DatabaseStats::default();
     (stats.commits, stats.read_only, stats.cancelled, stats.conflicts, stats.retries) = (1, 2, 3, 4, 5);
     (stats.snapshots_open, stats.side_copies, stats.side_versions, stats.side_bytes) = (6, 7, 8, 9);
-    (stats.log.segments, stats.log.segments_free) = (10, 11);
-    (stats.log.segments_max, stats.log.segment_bytes) = (12, 13);
-    (stats.pages.pages, stats.pages.pages_free, stats.pages.page_bytes, stats.pages.batches) = (14, 15, 16, 17);
+    (stats.checkpoints_failed, stats.log.segments, stats.log.segments_free) = (10, 11, 12);
+    (stats.log.segments_max, stats.log.segment_bytes) = (13, 14);
+    (stats.pages.pages, stats.pages.pages_free, stats.pages.page_bytes, stats.pages.batches) = (15, 16, 17, 18);
     let names = [
         "commits",
         "read_only",
@@ -410,6 +410,7 @@ fn figures_are_an_object_of_json_in_which_each_has_its_name() {
         "side_copies",
         "side_versions",
         "side_bytes",
+        "checkpoints_failed",
         "log_segments",
         "log_segments_free",
         "log_segments_max",
