@@ -389,3 +389,73 @@ fn tasks_that_wait_when_the_pool_is_closed_are_told() -> Result<()> {
     }
     Ok(())
 }
+
+/// A disk whose write-back fails once, while a checkpoint is between its writes and its sync. An append beside it is
+/// told, and the sync of the checkpoint is not.
+#[derive(Debug)]
+struct ToldElsewhere {
+    disk: Arc<SimulatedDisk>,
+    /// The next sync begins the append, and the append tells when it is about to fail.
+    is_armed: std::sync::atomic::AtomicBool,
+    begin: Mutex<Option<mpsc::Sender<()>>>,
+    failing: (Mutex<mpsc::Sender<()>>, Mutex<mpsc::Receiver<()>>),
+}
+
+impl Storage for ToldElsewhere {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        self.disk.read_at(buffer, offset)
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> std::io::Result<usize> {
+        self.disk.write_at(bytes, offset)
+    }
+    fn write_durably_at(&self, bytes: &[u8], offset: u64) -> std::io::Result<usize> {
+        if !self.is_armed.swap(false, StdOrdering::SeqCst) {
+            return self.disk.write_durably_at(bytes, offset);
+        }
+        self.disk.write_at(bytes, offset)?;
+        crate::storage::Cached::forget_unsynced(&*self.disk, 0, u64::MAX);
+        lock(&self.failing.0).send(()).expect("the checkpoint waits");
+        // The checkpoint has time to do harm before this thread can note anything.
+        std::thread::sleep(Duration::from_millis(50));
+        Err(std::io::Error::other("a write-back failed"))
+    }
+    fn sync(&self) -> std::io::Result<()> {
+        if let Some(begin) = lock(&self.begin).take() {
+            self.is_armed.store(true, StdOrdering::SeqCst);
+            begin.send(()).expect("the append waits");
+            lock(&self.failing.1).recv_timeout(PATIENCE).expect("the append fails");
+        }
+        self.disk.sync()
+    }
+}
+
+#[test]
+fn an_error_that_an_append_is_told_ends_the_checkpoint_beside_it() -> Result<()> {
+    let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+    let (tell, told) = mpsc::channel();
+    let storage = Arc::new(ToldElsewhere {
+        disk: disk.clone(),
+        is_armed: false.into(),
+        begin: Mutex::new(None),
+        failing: (Mutex::new(tell), Mutex::new(told)),
+    });
+    let memory = open(storage.clone(), MANUAL)?;
+    (1..=7).try_for_each(|number| write(&memory, number))?;
+    let (begin, begun) = mpsc::channel();
+    *lock(&storage.begin) = Some(begin);
+    std::thread::scope(|scope| {
+        let memory = &memory;
+        let append = scope.spawn(move || {
+            begun.recv_timeout(PATIENCE).expect("the checkpoint syncs");
+            write(memory, 8)
+        });
+        let engine = &memory.block().expect("attached").engine;
+        assert!(engine.checkpoint().is_err(), "its lines are not on the disk");
+        assert!(append.join().expect("no panic").is_err());
+    });
+    assert!(memory.block().expect("attached").close().is_err());
+    for content in after_power_cuts(&disk)? {
+        assert!(newest(&content) >= 7, "7 was acknowledged, {} is left", newest(&content));
+    }
+    Ok(())
+}
