@@ -5,10 +5,10 @@
 //! checkpoint at a time. The note is there beside the halt: a close may have halted the pool before the checkpoint
 //! failed, and the first reason of a halt is kept.
 //!
-//! **An error is reported once.** Linux reports a failed write-back to the next sync of the file, whoever makes it. A
-//! commit syncs the same file while a checkpoint is at work. So the error of a line that the checkpoint wrote may end the
-//! commit, and the sync of the checkpoint succeeds. After its sync the checkpoint therefore waits for the append that is
-//! under way, and looks whether it failed. A later append gets no error of these lines: the sync had the last word.
+//! **An error is reported once.** Linux reports a failed write-back to the next sync of the file, by any thread. A
+//! commit syncs the same file while a checkpoint is at work. So the error of a line that the checkpoint wrote may end
+//! the commit, and the sync of the checkpoint succeeds. After its sync the checkpoint therefore waits for the append
+//! that is under way, and looks whether it failed. A later append gets no error of these lines.
 //!
 //! **A silent pool confirms its last group.** The last record of a journal is the only one without a later record that
 //! proves its acknowledgement (see [`journal`](super::journal)). When nothing was committed between two looks, the
