@@ -10,7 +10,7 @@ use std::thread;
 use common::{expect_consistent, lost};
 use lodestone_engine::{Database, DatabaseOptions};
 use lodestone_engine_bench::tables::DatabaseTables;
-use lodestone_pmem::storage::{Failing, FaultPlan, FaultyStorage, SimulatedDisk};
+use lodestone_pmem::storage::{Failing, FaultPlan, FaultyStorage, OpenFile, SimulatedDisk};
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 use lodestone_store::Store;
 use lodestone_workload::oltp::tpcc::TpcC;
@@ -39,7 +39,7 @@ fn device(content: Vec<u8>) -> (Arc<SimulatedDisk>, Device) {
 }
 
 fn engine_on(device: &Device) -> Outcome<DatabaseTables> {
-    let store = Store::over(&Pool::open_on_device(device.clone(), POOL_BYTES, &pool_options())?)?;
+    let store = Store::over(&Pool::open_on_device(|| Arc::new(OpenFile::new(device)), POOL_BYTES, &pool_options())?)?;
     let small = DatabaseOptions { log_bytes: 256 << 10, segment_bytes: 16 << 10, ..DatabaseOptions::default() };
     let small = DatabaseOptions { leaf_rows_max: 8, page_bytes: 512, extent_pages: 64, ..small };
     Ok(DatabaseTables::open(Database::open_in(&store, &small)?, TpcC::TABLES)?)

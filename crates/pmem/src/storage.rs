@@ -233,6 +233,8 @@ struct FaultState {
     plan: FaultPlan,
     syncs: u64,
     writes: u64,
+    /// Since the device was made.
+    write_backs_failed: u64,
 }
 
 /// A storage that fails on plan.
@@ -260,7 +262,15 @@ impl<S: Cached> FaultyStorage<S> {
 
     /// Makes `plan` count from now on, with both counts back at 0.
     pub fn arm(&self, plan: FaultPlan) {
-        *self.state() = FaultState { plan, ..FaultState::default() };
+        let mut state = self.state();
+        *state = FaultState { plan, write_backs_failed: state.write_backs_failed, ..FaultState::default() };
+    }
+
+    /// Fails a write-back that the operating system makes by itself: all that is unsynced is forgotten. Each
+    /// [`OpenFile`] is told once.
+    pub fn fail_write_back(&self) {
+        self.state().write_backs_failed += 1;
+        self.inner.forget_unsynced(0, u64::MAX);
     }
 
     /// Syncs asked for since the plan was made.
@@ -283,6 +293,7 @@ impl<S: Cached> FaultyStorage<S> {
         let mut state = self.state();
         state.syncs += 1;
         if state.plan.fail_sync.is_some_and(|failing| failing.hits(state.syncs)) {
+            state.write_backs_failed += 1;
             return Err(io::Error::other(format!("injected failure of sync {}", state.syncs)));
         }
         Ok(())
@@ -324,6 +335,63 @@ impl<S: Cached> Storage for FaultyStorage<S> {
     fn sync(&self) -> io::Result<()> {
         self.count_sync().inspect_err(|_| self.inner.forget_unsynced(0, u64::MAX))?;
         self.inner.sync()
+    }
+}
+
+/// An open file on a device that fails on plan. As Linux does since 4.13, each open file is told once of a write-back
+/// that failed: by its own sync or durable write, or by the next one if another open file's call met the error. A
+/// duplicate of a descriptor is the same open file, and shares its one report.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use lodestone_pmem::storage::{FaultPlan, FaultyStorage, OpenFile, SimulatedDisk, Storage};
+///
+/// let device = Arc::new(FaultyStorage::new(SimulatedDisk::new(vec![0; 4096]), FaultPlan::default()));
+/// let (one, other) = (OpenFile::new(&device), OpenFile::new(&device));
+/// device.fail_write_back();
+/// assert!(one.sync().is_err() && one.sync().is_ok());
+/// assert!(other.sync().is_err() && other.sync().is_ok());
+/// ```
+#[derive(Debug)]
+pub struct OpenFile<S> {
+    device: std::sync::Arc<FaultyStorage<S>>,
+    /// Failed write-backs that it was told of.
+    told: Mutex<u64>,
+}
+
+impl<S: Cached> OpenFile<S> {
+    /// Opens the device. Earlier errors are not told.
+    #[must_use]
+    pub fn new(device: &std::sync::Arc<FaultyStorage<S>>) -> Self {
+        let told = Mutex::new(device.state().write_backs_failed);
+        Self { device: device.clone(), told }
+    }
+
+    /// The outcome of a call that has waited for a write-back: an error also if another call met one.
+    fn tell<R>(&self, outcome: io::Result<R>) -> io::Result<R> {
+        let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let failed = self.device.state().write_backs_failed;
+        let is_new = std::mem::replace(&mut *told, failed) < failed;
+        outcome.and_then(|done| if is_new { Err(io::Error::other("a write-back failed")) } else { Ok(done) })
+    }
+}
+
+impl<S: Cached> Storage for OpenFile<S> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.device.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.device.write_at(bytes, offset)
+    }
+
+    fn write_durably_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.tell(self.device.write_durably_at(bytes, offset))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.tell(self.device.sync())
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lodestone_engine::{Database, DatabaseOptions, Reader, Result, Row, Schema, Table, Tx, Type, Value, row};
 use lodestone_heap::HeapOptions;
-use lodestone_pmem::storage::{FaultPlan, FaultyStorage, SimulatedDisk};
+use lodestone_pmem::storage::{FaultPlan, FaultyStorage, OpenFile, SimulatedDisk};
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions, SilentTracer};
 use lodestone_store::{Store, StoreOptions};
 
@@ -98,7 +98,7 @@ impl Open {
     pub fn on_disk(content: Vec<u8>, options: &DatabaseOptions) -> Result<(Device, Self)> {
         let disk = Arc::new(SimulatedDisk::new(content));
         let faulty = Arc::new(FaultyStorage::new(disk.clone(), FaultPlan::default()));
-        let pool = Pool::open_on_device(faulty.clone(), options.pool.size_bytes, &options.pool)?;
+        let pool = Pool::open_on_device(|| Arc::new(OpenFile::new(&faulty)), options.pool.size_bytes, &options.pool)?;
         let db = Database::open_in(&Store::over(&pool)?, options)?;
         let table = db.table("t")?;
         Ok((Device { disk, faulty }, Self { db, table }))

@@ -27,7 +27,7 @@ use lodestone::{Database, OrderedMap, Pool, PoolOptions, Stm, Store};
 use lodestone_engine::{DatabaseOptions, Schema, Table, Type, Value};
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::DomainChoice;
-use lodestone_pmem::storage::{Failing, FaultPlan, FaultyStorage, SimulatedDisk};
+use lodestone_pmem::storage::{Failing, FaultPlan, FaultyStorage, OpenFile, SimulatedDisk};
 use lodestone_stm::StmOptions;
 use lodestone_store::StoreOptions;
 
@@ -219,7 +219,7 @@ fn device(content: Vec<u8>) -> (Arc<SimulatedDisk>, Device) {
 }
 
 fn store_on(device: &Device) -> Outcome<Store> {
-    let pool = Pool::open_on_device(device.clone(), POOL_BYTES, &options())?;
+    let pool = Pool::open_on_device(|| Arc::new(OpenFile::new(device)), POOL_BYTES, &options())?;
     Ok(Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small()))?)
 }
 

@@ -5,11 +5,6 @@
 //! checkpoint at a time. The note is there beside the halt: a close may have halted the pool before the checkpoint
 //! failed, and the first reason of a halt is kept.
 //!
-//! **An error is reported once.** Linux reports a failed write-back to the next sync of the file, by any thread. A
-//! commit syncs the same file while a checkpoint is at work. So the error of a line that the checkpoint wrote may end
-//! the commit, and the sync of the checkpoint succeeds. After its sync the checkpoint therefore waits for the append
-//! that is under way, and looks whether it failed. A later append gets no error of these lines.
-//!
 //! **A silent pool confirms its last group.** The last record of a journal is the only one without a later record that
 //! proves its acknowledgement (see [`journal`](super::journal)). When nothing was committed between two looks, the
 //! thread commits an empty group after it: at most two intervals after the last group, and only once.
@@ -98,8 +93,6 @@ impl Engine {
         }
         self.apply_newest(&records)?;
         sync_parts(&self.files)?;
-        // The error of a line above may have been reported to an append instead of to this sync.
-        self.wait_for_append()?;
         // The lines are durable in the files; only now may their records be overwritten.
         let state = JournalState { life: self.life, tail: end, group: end_group, closed: closing };
         self.files.area().write_header(&state)?;

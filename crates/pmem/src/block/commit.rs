@@ -184,7 +184,14 @@ impl Engine {
         let position = self.reserve(record.len())?;
         record.seal(&self.life, position, group);
         let start = Instant::now();
-        self.append(&record, position)?;
+        self.files.area().append(&record, position).map_err(|source| {
+            Error::io(
+                &self.files.path,
+                "writing and syncing the journal",
+                "free space or replace the device, then reopen",
+                source,
+            )
+        })?;
         let sync_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.sync_ns.store((self.sync_ns.load(Ordering::Relaxed) * 7 + sync_ns) / 8, Ordering::Relaxed);
         let mut ring = lock(&self.ring);
@@ -196,24 +203,6 @@ impl Engine {
             self.ring_moved.notify_all();
         }
         Ok(group)
-    }
-
-    /// Writes `record` and syncs it. A failure is noted before a checkpoint can go on.
-    fn append(&self, record: &Record, position: u64) -> Result<()> {
-        let _appending = lock(&self.appending);
-        self.files.area().append(record, position).map_err(|source| {
-            let (action, hint) = ("writing and syncing the journal", "free space or replace the device, then reopen");
-            self.poison(&Error::io(&self.files.path, action, hint, source))
-        })
-    }
-
-    /// Waits for the append that is under way, and for the note of its failure.
-    pub(super) fn wait_for_append(&self) -> Result<()> {
-        drop(lock(&self.appending));
-        match self.halt.get() {
-            Some(Halt::Poisoned(_)) => Err(self.halt_error()),
-            _ => Ok(()),
-        }
     }
 
     /// Makes room for `bytes` in the ring and returns the position to write at.

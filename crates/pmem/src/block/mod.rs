@@ -140,8 +140,6 @@ struct Engine {
     arrived: [CachePadded<AtomicU64>; 2],
     /// `CommitState::committing` for spinning threads.
     busy: AtomicBool,
-    /// Held while a record is written and synced, until a failure of that is noted.
-    appending: Mutex<()>,
     ring: Mutex<Ring>,
     /// Work for the checkpointer.
     ring_moved: Condvar,
@@ -238,7 +236,6 @@ impl BlockDomain {
                 closing: false,
             }),
             ring_moved: Condvar::new(),
-            appending: Mutex::new(()),
             checkpoint: Mutex::new(None),
             files,
         });

@@ -10,7 +10,7 @@ use crate::addr::PmAddr;
 use crate::domain::Domain;
 use crate::mapping::{Backing, Mapping};
 use crate::memory::Setup;
-use crate::storage::{Failing, FaultPlan, FaultyStorage, SimulatedDisk};
+use crate::storage::{Failing, FaultPlan, FaultyStorage, OpenFile, SimulatedDisk};
 use crate::sync::interleave;
 
 const DISK: u64 = 96 << 10;
@@ -21,14 +21,15 @@ fn word(content: &[u8], line: u64) -> u64 {
 }
 
 fn files(disk: Arc<dyn Storage>) -> BlockFiles {
-    files_of(disk, DISK)
+    files_of(&|| disk.clone(), DISK)
 }
 
-fn files_of(disk: Arc<dyn Storage>, bytes: u64) -> BlockFiles {
+/// `open` returns an open file: the journal has one of its own.
+fn files_of(open: &dyn Fn() -> Arc<dyn Storage>, bytes: u64) -> BlockFiles {
     BlockFiles {
         path: PathBuf::from("sim.pool"),
-        journal: Arc::clone(&disk),
-        parts: vec![disk],
+        journal: open(),
+        parts: vec![open()],
         part_bytes: vec![bytes],
         journal_offset: 4096,
         journal_bytes: JOURNAL_BYTES_MIN,
@@ -94,14 +95,16 @@ fn open() -> (Memory, Arc<Witness>, Arc<std::sync::Mutex<[u64; 4]>>) {
         noted: Arc::clone(&noted),
         cuts: std::sync::Mutex::new(Vec::new()),
     });
-    (memory_over(disk.clone()), disk, noted)
+    (memory_of(&|| disk.clone(), DISK), disk, noted)
 }
 
-fn memory_over(disk: Arc<dyn Storage>) -> Memory {
-    memory_of(disk, DISK)
+type Faulty = FaultyStorage<Arc<SimulatedDisk>>;
+
+fn memory_over(device: &Arc<Faulty>) -> Memory {
+    memory_of(&|| Arc::new(Interleaved(OpenFile::new(device))), DISK)
 }
 
-fn memory_of(disk: Arc<dyn Storage>, bytes: u64) -> Memory {
+fn memory_of(open: &dyn Fn() -> Arc<dyn Storage>, bytes: u64) -> Memory {
     let mapping = Mapping::reserve(bytes, Backing::Anonymous).expect("address space");
     mapping.extend(None, bytes).expect("memory");
     let memory = Memory::new(Setup {
@@ -113,7 +116,7 @@ fn memory_of(disk: Arc<dyn Storage>, bytes: u64) -> Memory {
     });
     let options =
         BlockOptions { background: false, gather: Duration::ZERO, spin: Duration::ZERO, ..BlockOptions::default() };
-    memory.attach_block(BlockDomain::start(files_of(disk, bytes), options).expect("a working disk"));
+    memory.attach_block(BlockDomain::start(files_of(open, bytes), options).expect("a working disk"));
     memory
 }
 
@@ -190,7 +193,7 @@ fn after_power_cuts(disk: &SimulatedDisk) -> impl Iterator<Item = (u64, Vec<u8>)
         });
         let bytes = content.len() as u64;
         let reborn = Arc::new(SimulatedDisk::new(content));
-        replay(&files_of(reborn.clone(), bytes)).expect("a consistent journal");
+        replay(&files_of(&|| reborn.clone(), bytes)).expect("a consistent journal");
         (survivors, reborn.content())
     })
 }
@@ -204,7 +207,7 @@ const UNITS_USED: u64 = 13;
 fn committers_on_a_failing_disk(plan: FaultPlan) {
     let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
     let faulty = Arc::new(FaultyStorage::new(Arc::clone(&disk), FaultPlan::default()));
-    let memory = memory_over(Arc::new(Interleaved(Arc::clone(&faulty))));
+    let memory = memory_over(&faulty);
     let used = PmAddr::new(0, DATA + 4 * 64);
     for round in 1..=UNITS_USED {
         memory.store(used, round);
@@ -253,7 +256,7 @@ fn committers_on_a_failing_disk(plan: FaultPlan) {
 
 /// A storage with points of choice around each call.
 #[derive(Debug)]
-struct Interleaved(Arc<FaultyStorage<Arc<SimulatedDisk>>>);
+struct Interleaved(OpenFile<Arc<SimulatedDisk>>);
 
 impl Storage for Interleaved {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
@@ -326,7 +329,7 @@ fn a_short_write_with_no_space_for_the_rest_loses_nothing_acknowledged() {
 fn a_close_beside_writers() {
     let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
     let faulty = Arc::new(FaultyStorage::new(Arc::clone(&disk), FaultPlan::default()));
-    let memory = memory_over(Arc::new(Interleaved(faulty)));
+    let memory = memory_over(&faulty);
     let writers: Vec<_> = (1..=2_u64)
         .map(|writer| {
             let memory = memory.clone();
@@ -370,7 +373,7 @@ fn a_close_loses_nothing_acknowledged_beside_it() {
 fn a_close_beside_a_checkpoint(plan: FaultPlan) {
     let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
     let faulty = Arc::new(FaultyStorage::new(Arc::clone(&disk), FaultPlan::default()));
-    let memory = memory_over(Arc::new(Interleaved(Arc::clone(&faulty))));
+    let memory = memory_over(&faulty);
     for line in 1..=4 {
         memory.store(PmAddr::new(0, DATA + line * 64), line);
         memory.persist(PmAddr::new(0, DATA + line * 64), 8);
@@ -421,7 +424,7 @@ const LARGE_DISK: u64 = 192 << 10;
 fn a_full_group_beside_a_checkpoint(plan: FaultPlan) {
     let disk = Arc::new(SimulatedDisk::new(vec![0; LARGE_DISK as usize]));
     let faulty = Arc::new(FaultyStorage::new(Arc::clone(&disk), FaultPlan::default()));
-    let memory = memory_of(Arc::new(Interleaved(Arc::clone(&faulty))), LARGE_DISK);
+    let memory = memory_of(&|| Arc::new(Interleaved(OpenFile::new(&faulty))), LARGE_DISK);
     let lines = (DATA..LARGE_DISK).step_by(64).map(|offset| PmAddr::new(0, offset));
     let (mut alike, mut others): (Vec<_>, Vec<_>) = lines.partition(|at| group::shard_of(at.line()) == 0);
     let (ground, dependant, first, last) =

@@ -268,14 +268,15 @@ impl Pool {
         open::open_on(memory, options)
     }
 
-    /// Opens the pool on a device that the caller made, of so many bytes, in the block domain. For tests of whole
-    /// stacks on a device that fails: see [`FaultyStorage`](crate::storage::FaultyStorage).
+    /// Opens the pool on a device that the caller made, of so many bytes, in the block domain. `open` returns an open
+    /// file of it, and is called twice, because the journal has one of its own. For tests of whole stacks on a device
+    /// that fails: see [`OpenFile`](crate::storage::OpenFile).
     ///
     /// # Errors
     /// As [`open`](Self::open).
     #[doc(hidden)]
-    pub fn open_on_device(device: Arc<dyn Storage>, bytes: u64, options: &PoolOptions) -> Result<Self> {
-        open::open_on_device(device, bytes, options)
+    pub fn open_on_device(open: impl Fn() -> Arc<dyn Storage>, bytes: u64, options: &PoolOptions) -> Result<Self> {
+        open::open_on_device(open, bytes, options)
     }
 
     /// Checks the pool at `path`, which no writer may have open: headers, states, roots, journal, lengths, reserved

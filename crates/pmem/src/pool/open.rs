@@ -134,10 +134,10 @@ pub(crate) fn open_on(memory: Memory, options: &PoolOptions) -> Result<Pool> {
     attach(Opened::traced(header, memory), options)
 }
 
-/// Opens the pool on `device` in the block domain, as [`open_parts`] opens a file: the journal is replayed, then the
-/// content is loaded, then the life begins.
-pub(crate) fn open_on_device(device: Arc<dyn Storage>, bytes: u64, options: &PoolOptions) -> Result<Pool> {
-    let path = PathBuf::from(DEVICE_PATH);
+/// Opens the pool on a device in the block domain, as [`open_parts`] opens a file: the journal is replayed, then the
+/// content is loaded, then the life begins. `open` returns an open file of the device; the journal has one of its own.
+pub(crate) fn open_on_device(open: impl Fn() -> Arc<dyn Storage>, bytes: u64, options: &PoolOptions) -> Result<Pool> {
+    let (path, device) = (PathBuf::from(DEVICE_PATH), open());
     let memory = Memory::for_device(bytes, options.medium.clone())?;
     load(&memory, &*device, bytes, &path)?;
     let (header, copy) = headers_in(&memory, &path)?;
@@ -145,7 +145,7 @@ pub(crate) fn open_on_device(device: Arc<dyn Storage>, bytes: u64, options: &Poo
     header::verify_layout(&path, &header, options)?;
     let files = BlockFiles {
         path: path.clone(),
-        journal: Arc::clone(&device),
+        journal: open(),
         parts: vec![Arc::clone(&device)],
         part_bytes: vec![bytes],
         journal_offset: header.journal_offset,
