@@ -10,7 +10,7 @@ use std::thread;
 
 use common::{Open, options};
 use lodestone_engine::{DATABASE, DATABASE_NAME, DatabaseOptions, Error, Result, row};
-use lodestone_pmem::DomainChoice;
+use lodestone_pmem::{DomainChoice, PmAddr, checked};
 use lodestone_store::{Kind, Store};
 
 const ROWS: u64 = 400;
@@ -175,6 +175,60 @@ fn threads_that_look_first_at_the_same_time_see_all_rows() -> Result<()> {
         open.db.checkpoint()?;
         drop(open);
         assert_eq!(Open::at(&path, &small())?.all()?.into_iter().collect::<BTreeMap<_, _>>(), all);
+    }
+    Ok(())
+}
+
+/// Offset of the summary in a line of the page table, and of its checksum.
+const SUMMARY: usize = 16;
+const SUMMARY_CRC: usize = 60;
+
+/// The checksum of the summary in `line`, of a page and the batch in which it began.
+fn summary_crc(line: &[u8], page: u32, batch: u64) -> u32 {
+    let numbers = crc32c::crc32c_append(crc32c::crc32c(&page.to_le_bytes()), &batch.to_le_bytes());
+    crc32c::crc32c_append(numbers, &line[SUMMARY..SUMMARY_CRC])
+}
+
+/// Changes a byte of the summary of a leaf and seals it again: `change` finds the byte by the first possible key of the
+/// leaf. Returns that key. The database is closed.
+fn reseal(path: &Path, change: impl Fn(&mut [u8])) -> Vec<u8> {
+    let mut bytes = fs::read(path).expect("the pool");
+    let found = (0..bytes.len()).step_by(64).find_map(|at| {
+        let line = bytes[at..].first_chunk::<64>()?;
+        let word = |from: usize| u32::from_le_bytes(*line[from..].first_chunk().expect("four bytes"));
+        let born = u64::from_le_bytes(*line.first_chunk()?);
+        let batch = checked::decode(PmAddr::new(0, at as u64), born).filter(|batch| *batch > 0)?;
+        // A leaf of one page, after the first one of its tree, with a key of eight bytes.
+        let fits = (word(24), word(28), word(36)) == (0, 1, 8);
+        let page = word(16);
+        (fits && word(SUMMARY_CRC) == summary_crc(line, page, batch)).then_some((at, page, batch))
+    });
+    let (at, page, batch) = found.expect("a line of the page table");
+    let low = bytes[at + 40..at + 48].to_vec();
+    change(&mut bytes[at..at + 64]);
+    let crc = summary_crc(&bytes[at..at + 64], page, batch);
+    bytes[at + SUMMARY_CRC..at + 64].copy_from_slice(&crc.to_le_bytes());
+    fs::write(path, bytes).expect("the pool");
+    low
+}
+
+/// Damage with a right checksum: the line of the page table names another first key, or another tree, than the page.
+#[test]
+fn a_sealed_line_of_the_page_table_that_is_not_of_its_page_is_named() -> Result<()> {
+    for (at, is_key) in [(47, true), (20, false)] {
+        let Fixture { open, path, _folder } = fixture()?;
+        drop(open);
+        let low = reseal(&path, |line| line[at] += 1);
+        let low = u64::from_be_bytes(low.try_into().expect("a key of eight bytes"));
+        let store = Store::open(&path, &small().pool)?;
+        let report = store.check(&mut |_| {});
+        let named = |text: &str| text.contains("its content is of another leaf than its head says");
+        let two = |text: &str| text.contains("two images") || named(text);
+        assert!(report.findings.iter().any(|finding| two(&finding.finding)), "{at}: {:?}", report.findings);
+        drop(store);
+        let Ok(open) = Open::at(&path, &small()) else { continue };
+        let found = open.db.update(|tx| open.get(tx, low + 1));
+        assert!(!is_key || named(&found.expect_err("a look at the leaf").to_string()));
     }
     Ok(())
 }

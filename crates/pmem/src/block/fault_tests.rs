@@ -398,12 +398,14 @@ fn tasks_that_wait_when_the_pool_is_closed_are_told() -> Result<()> {
     Ok(())
 }
 
+type Faulty = FaultyStorage<Arc<SimulatedDisk>>;
+
 /// An open file whose next sync comes after a write-back that failed, and of which the open file of the journal was
 /// told first, as by a commit beside a checkpoint.
 #[derive(Debug)]
 struct ToldSecond {
     own: Arc<OpenFile<Arc<SimulatedDisk>>>,
-    failing: Mutex<Option<(Arc<FaultyStorage<Arc<SimulatedDisk>>>, Arc<dyn Storage>)>>,
+    failing: Mutex<Option<(Arc<Faulty>, Arc<dyn Storage>)>>,
 }
 
 impl Storage for ToldSecond {
