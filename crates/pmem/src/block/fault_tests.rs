@@ -399,13 +399,15 @@ fn tasks_that_wait_when_the_pool_is_closed_are_told() -> Result<()> {
 }
 
 type Faulty = FaultyStorage<Arc<SimulatedDisk>>;
+/// The device, and the open file of the journal.
+type ToldFirst = (Arc<Faulty>, Arc<dyn Storage>);
 
 /// An open file whose next sync comes after a write-back that failed, and of which the open file of the journal was
 /// told first, as by a commit beside a checkpoint.
 #[derive(Debug)]
 struct ToldSecond {
     own: Arc<OpenFile<Arc<SimulatedDisk>>>,
-    failing: Mutex<Option<(Arc<Faulty>, Arc<dyn Storage>)>>,
+    failing: Mutex<Option<ToldFirst>>,
 }
 
 impl Storage for ToldSecond {
