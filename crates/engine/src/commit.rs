@@ -8,6 +8,8 @@
 //!    only its fence before it. So no thread waits for one that waits.
 //! 3. *Validate*: rows that were read still have the same version, and ranges have the same rows. Pending versions are
 //!    waited for, so nothing is built on a change that a crash could take back.
+//!
+//!    With hardware transactions, one of them does steps 2 and 3 (`region.rs`).
 //! 4. *Tick*: above everything that was read or overwritten, and above the floor of each leaf that was claimed in. The
 //!    tick is reserved before it is used. While a snapshot is active, the versions that it sees are kept aside.
 //! 5. *Record*: streamed to the log.
@@ -36,6 +38,7 @@ use crate::delta;
 use crate::durability::{Durability, Point};
 use crate::error::{Error, Result};
 use crate::group;
+use crate::region;
 use crate::rounds;
 use crate::side;
 use crate::state::State;
@@ -49,6 +52,8 @@ pub struct Held {
     pub seen: RowWord,
     /// Whether the commit added the slot.
     pub is_claimed: bool,
+    /// Whether the commit has locked it. Else it was only found.
+    pub is_locked: bool,
     /// The change. `None`: the row was read only.
     change: Option<Change>,
 }
@@ -68,15 +73,17 @@ pub struct Locks<'c> {
     core: &'c Core,
     /// The trees that change.
     trees: Vec<Arc<Tree>>,
-    held: Vec<Held>,
+    pub held: Vec<Held>,
     /// Numbers of the held slots, by address.
     numbers: HashMap<*const Slot, usize>,
     /// The largest floor of the leaves with claims.
     floor: Tick,
     /// Whether the record is being written, and may count after a crash.
     pub is_recorded: bool,
-    /// A bug on request: the epoch of snapshots, read before there was any lock.
-    early: Option<u64>,
+    /// The epoch of snapshots, if it was read before [`decide`](Self::decide).
+    snapshots: Option<u64>,
+    /// Whether what was read was validated with all locks held.
+    is_validated: bool,
 }
 
 impl<'c> Locks<'c> {
@@ -88,7 +95,8 @@ impl<'c> Locks<'c> {
             numbers: HashMap::new(),
             floor: Tick::NEVER,
             is_recorded: false,
-            early: None,
+            snapshots: None,
+            is_validated: false,
         }
     }
 
@@ -114,24 +122,44 @@ impl<'c> Locks<'c> {
 
     /// All locks for the changes of `state`.
     pub fn of(core: &'c Core, state: &mut State) -> Result<Self> {
+        if let Some(htm) = &core.htm
+            && let Some(locks) = region::lock(core, state, &**htm)?
+        {
+            return Ok(locks);
+        }
         let mut locks = Self::new(core);
-        locks.early = planted::active("engine-snapshot-epoch-early").then(|| core.timeline.epochs().present());
-        locks.take_all(state)?;
+        // A bug on request: there is no lock yet.
+        locks.snapshots = planted::active("engine-snapshot-epoch-early").then(|| core.timeline.epochs().present());
+        locks.take_rows(state, Tree::take)?;
+        if core.ways.locks_reads {
+            locks.take_reads(state)?;
+        }
+        // Another commit locks, then looks at what this one locked. This one has locked and now looks. At least one of
+        // them sees the other.
+        fence(Ordering::SeqCst);
         Ok(locks)
     }
 
-    fn take_all(&mut self, state: &mut State) -> Result<()> {
+    /// The slots for the changes of `state`. Those that were added are locked, the others are not.
+    pub fn found(core: &'c Core, state: &mut State) -> Result<Self> {
+        let mut locks = Self::new(core);
+        locks.take_rows(state, Tree::look_or_claim)?;
+        Ok(locks)
+    }
+
+    fn take_rows(&mut self, state: &mut State, take: impl Fn(&Tree, &Core, &Bytes) -> Result<Taken>) -> Result<()> {
         for (tree, changes) in state.changes.values().enumerate() {
             count_shared_rmws(2);
             self.trees.push(changes.tree.clone());
             for (key, payload) in &changes.rows {
-                let (slot, seen, is_claimed) = loop {
-                    match changes.tree.take(self.core, key)? {
-                        Taken::Locked(slot, seen) => break (slot, seen, false),
+                let (slot, seen, is_claimed, is_locked) = loop {
+                    match take(&changes.tree, self.core, key)? {
+                        Taken::Locked(slot, seen) => break (slot, seen, false, true),
+                        Taken::Found(slot, seen) => break (slot, seen, false, false),
                         Taken::Claimed(slot, floor) => {
                             self.floor = self.floor.max(floor);
                             let seen = slot.word();
-                            break (slot, seen, true);
+                            break (slot, seen, true, true);
                         }
                         Taken::Pending(slot) => self.core.wait_settled(&slot, slot.word())?,
                         Taken::Busy => {
@@ -141,15 +169,9 @@ impl<'c> Locks<'c> {
                     }
                 };
                 let change = Some(Change { tree, payload: payload.clone() });
-                self.push(Held { slot, seen, is_claimed, change });
+                self.push(Held { slot, seen, is_claimed, is_locked, change });
             }
         }
-        if self.core.ways.locks_reads {
-            self.take_reads(state)?;
-        }
-        // Another commit locks, then looks at what this one locked. This one has locked and now looks. At least one of
-        // them sees the other.
-        fence(Ordering::SeqCst);
         Ok(())
     }
 
@@ -162,7 +184,7 @@ impl<'c> Locks<'c> {
             if !slot.try_lock(word) {
                 return Err(state.conflict());
             }
-            self.push(Held { slot, seen: word, is_claimed: false, change: None });
+            self.push(Held { slot, seen: word, is_claimed: false, is_locked: true, change: None });
         }
         Ok(())
     }
@@ -173,22 +195,41 @@ impl<'c> Locks<'c> {
         self.held.iter().zip(bases).all(is_base) || planted::active("engine-delta-base-unchecked")
     }
 
-    /// Validates what was read, and takes a tick for the changes.
-    pub fn decide(&self, state: &mut State, lease: &Lease) -> Result<Tick> {
-        let core = self.core;
-        let snapshots = self.early.unwrap_or_else(|| core.timeline.epochs().present());
+    /// Notes that the pages of rows that were found and then locked will change.
+    pub fn soil(&self) {
+        let found = self.changed().filter(|(held, _)| !held.is_claimed);
+        found.for_each(|(held, change)| self.tree_of(change).soil_locked(held.slot.key()));
+    }
+
+    /// Reads the epoch of snapshots, and validates what was read. All locks are held.
+    ///
+    /// # Errors
+    /// As [`State::validate`].
+    pub fn validate(&mut self, state: &mut State) -> Result<()> {
+        self.snapshots.get_or_insert_with(|| self.core.timeline.epochs().present());
         // A thread that overwrites a row validated here reads the epoch after it takes the lock. It may not find an
         // older epoch than this thread did. This rule is about two words that third threads write, and loads in order
         // are not enough for it on every processor.
         #[cfg(not(target_arch = "x86_64"))]
         fence(Ordering::SeqCst);
-        state.validate(core, Some(self))?;
+        state.validate(self.core, Some(self))?;
+        self.is_validated = true;
+        Ok(())
+    }
+
+    /// Validates what was read, unless that is done, and takes a tick for the changes.
+    pub fn decide(&mut self, state: &mut State, lease: &Lease) -> Result<Tick> {
+        let core = self.core;
+        if !self.is_validated {
+            self.validate(state)?;
+        }
         state.end_reads();
         // Look again: a commit that failed set the flag before it could release its locks.
         core.refuse_if_poisoned()?;
         let clock = core.timeline.registry().clock(lease);
         let tick = core.timeline.clock().next(self.latest(state).max(clock));
         core.timeline.reserve(tick)?;
+        let snapshots = self.snapshots.expect("it is read before anything is validated");
         core.timeline.epochs().note(lease.writer(), snapshots, tick);
         if !planted::active("engine-side-late") {
             // Before a payload is replaced: keep what a snapshot still sees.
@@ -251,6 +292,7 @@ impl Drop for Locks<'_> {
             match &held.change {
                 // It stays locked: a thread that holds it looks for the key again.
                 Some(change) if held.is_claimed => self.tree_of(change).untake(&held.slot),
+                _ if !held.is_locked => {}
                 _ => held.slot.set_word(held.seen),
             }
         }

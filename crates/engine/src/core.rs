@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 
 use crossbeam_utils::CachePadded;
 use lodestone_heap::Heap;
+use lodestone_pmem::htm::HardwareTransactions;
 use lodestone_pmem::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use lodestone_pmem::sync::{Condvar, Mutex, RwLock, lock, spin};
 use lodestone_pmem::{Domain, DurablePoint, Memory, count_shared_rmws, planted};
@@ -46,6 +47,8 @@ pub struct Core {
     pub wal: Wal,
     pub places: Places,
     pub ways: Ways,
+    /// The hardware transactions of commits.
+    pub htm: Option<Box<dyn HardwareTransactions>>,
     /// With group commit by epochs.
     pub group: Option<Group>,
     /// Whether what was fenced may not be durable yet.
@@ -96,6 +99,7 @@ impl Core {
             rounds,
             timeline: found.timeline,
             ways: Ways::new(options),
+            htm: None,
             group,
             waits: memory.domain() == Domain::Block,
             memory,

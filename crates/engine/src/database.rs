@@ -25,6 +25,7 @@ use crate::kind::DATABASE;
 use crate::load::load;
 use crate::options::DatabaseOptions;
 use crate::recover::{RecoveryReport, recover};
+use crate::region;
 use crate::rounds::{self, CheckpointReport};
 use crate::schema::{Index, Schema};
 use crate::snapshot::Snapshot;
@@ -90,8 +91,10 @@ impl Database {
     /// As [`open`](Self::open), with options.
     ///
     /// # Errors
-    /// As [`open`](Self::open); [`Error::BadOption`].
+    /// As [`open`](Self::open); [`Error::BadOption`]; [`Error::NoHardwareTransactions`].
     pub fn open_with(path: impl AsRef<Path>, options: &DatabaseOptions) -> Result<Self> {
+        // Before a pool is made.
+        options.check()?;
         Self::open_in(&Store::open_or_create(path, &options.pool)?, options)
     }
 
@@ -124,7 +127,8 @@ impl Database {
         }
         let found = recover(&heap, &places, options)?;
         let report = found.report;
-        let core = Core::new(heap, places, options, found, object);
+        let mut core = Core::new(heap, places, options, found, object);
+        core.htm = region::hardware(&options.region)?;
         if let Some(group) = &core.group {
             group.begin(&core)?;
         }

@@ -8,12 +8,15 @@
 //! | | `Epoch` | no record and no fence of its own: see `group.rs` |
 //! | | `None` | nothing is logged, nothing survives |
 //! | [`Region`] | `Locks` | writes are locked, reads are validated |
+//! | | `Rtm` | the same in a transaction of the processor |
+//! | | `Emulated` | the same, and a model tells when a processor would have aborted |
 //! | | `Naive` | reads and writes are locked until the record is persistent |
 //! | `early_release` | `false` | others see the changes when the record is persistent, never before |
 
 use std::time::Duration;
 
 use lodestone_pmem::DurablePoint;
+use lodestone_pmem::htm::HtmModel;
 
 use crate::database::Database;
 use crate::error::{Error, Result};
@@ -70,12 +73,30 @@ impl Durability {
     }
 }
 
-/// The rows that a commit locks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The rows that a commit locks, and how.
+///
+/// ```
+/// use lodestone_engine::{Database, DatabaseOptions, Error, Region};
+/// use lodestone_pmem::htm::Rtm;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("shop.pool");
+/// let opened = Database::open_with(&path, &DatabaseOptions { region: Region::Rtm, ..DatabaseOptions::default() });
+/// // Refused where the processor has no transactions: nothing is made then.
+/// assert_eq!(opened.is_ok(), Rtm::detect().is_some());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Region {
     /// Those that it changes. Those that it read are compared with their versions.
     #[default]
     Locks,
+    /// As `Locks`, in one transaction of the processor, where it has Intel's RTM; otherwise the database does not open.
+    /// A transaction that is aborted too often locks one row after the other. Not measured: the processors at hand
+    /// have none.
+    Rtm,
+    /// As `Locks`, and a model is told each word that such a transaction would read or write. Where a processor would
+    /// have aborted, so does the commit, and it tries again or falls back as with `Rtm`.
+    Emulated(HtmModel),
     /// Also those that it read, and all of them until its record is persistent: the baseline "naive" of paper 3. Others
     /// never see a change before. So `early_release` has no effect.
     Naive,

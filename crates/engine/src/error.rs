@@ -263,6 +263,12 @@ pub enum Error {
         /// The rule that it breaks.
         rule: &'static str,
     },
+    /// The option `region` is `Rtm`.
+    #[error(
+        "this processor has no transactional memory (Intel RTM), or its microcode aborts every transaction; open the \
+         database with the region `Locks`, which needs none"
+    )]
+    NoHardwareTransactions,
     /// Bytes on the medium are not what this crate writes.
     #[error("{}: damaged {what} at {at}: {finding}; restore a backup", path.display())]
     Damaged {

@@ -180,6 +180,11 @@ impl Leaf {
         self.body.get().expect("rows are loaded before they are used")
     }
 
+    /// The address of the count of its changes.
+    pub fn address(&self) -> usize {
+        std::ptr::from_ref(&self.changes).addr()
+    }
+
     /// The count of its changes.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)

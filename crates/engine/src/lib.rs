@@ -81,6 +81,7 @@ mod payload;
 mod reader;
 mod recover;
 mod redo;
+mod region;
 mod rounds;
 mod rows;
 mod savepoint;

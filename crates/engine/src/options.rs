@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::leaf;
 use crate::on_open::OnOpen;
 use crate::payload::{INLINE_BYTES_LIMIT, Limits};
+use crate::region;
 
 /// How to open a database. The numbers of threads and bytes and the alignment count when it is made.
 ///
@@ -48,7 +49,7 @@ pub struct DatabaseOptions {
     pub log_salt: Option<u64>,
     /// When a transaction is acknowledged. `Durability::None` counts when the database is made.
     pub durability: Durability,
-    /// The rows that a commit locks.
+    /// The rows that a commit locks, and how.
     pub region: Region,
     /// Whether others may read a change before its record is persistent. They wait before they rely on it.
     pub early_release: bool,
@@ -124,6 +125,7 @@ impl DatabaseOptions {
         if !(16..=64 << 10).contains(&self.piece_bytes) {
             return bad("piece_bytes", to_u64(self.piece_bytes), "it is 16 bytes to 64 KiB");
         }
+        region::hardware(&self.region)?;
         self.durability.check()
     }
 

@@ -30,6 +30,11 @@ impl Slot {
         &self.key
     }
 
+    /// The address of the version word.
+    pub fn address(&self) -> usize {
+        std::ptr::from_ref(&self.word).addr()
+    }
+
     /// The version word.
     pub fn word(&self) -> RowWord {
         RowWord::from_raw(self.word.load(Ordering::Acquire))

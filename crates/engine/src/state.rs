@@ -411,6 +411,12 @@ impl State {
         self.tables.iter().filter(is_noted).map(|table| &table.read)
     }
 
+    /// The addresses of the words that a validation looks at.
+    pub fn read_words(&self) -> impl Iterator<Item = usize> {
+        let ranges = self.ranges.iter().map(|range| range.look.address());
+        self.all_reads().map(|read| read.slot.address()).chain(ranges)
+    }
+
     /// Everything that was read but ranges.
     fn all_reads(&self) -> impl Iterator<Item = &Read> {
         self.reads.iter().chain(self.table_reads())

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestone_pages::PageStats;
+use lodestone_pmem::htm::Abort;
 use lodestone_wal::LogStats;
 use lodestone_width::to_u64;
 
@@ -48,6 +49,16 @@ pub struct DatabaseStats {
     pub conflicts: u64,
     /// Attempts that ran again after that.
     pub retries: u64,
+    /// Commits whose locks were taken in one hardware transaction, or in one that a model let pass.
+    pub regions: u64,
+    /// Such transactions that were aborted because of another thread.
+    pub region_conflicts: u64,
+    /// Aborted because their words do not fit into the processor's caches.
+    pub region_overflows: u64,
+    /// Aborted for another reason: an interrupt, for example.
+    pub region_others: u64,
+    /// Commits that took their locks one by one after that.
+    pub region_fallbacks: u64,
     /// Snapshots that are open, with those of transactions.
     pub snapshots_open: u64,
     /// Versions that were kept for snapshots.
@@ -88,6 +99,11 @@ impl DatabaseStats {
             ("cancelled", self.cancelled),
             ("conflicts", self.conflicts),
             ("retries", self.retries),
+            ("regions", self.regions),
+            ("region_conflicts", self.region_conflicts),
+            ("region_overflows", self.region_overflows),
+            ("region_others", self.region_others),
+            ("region_fallbacks", self.region_fallbacks),
             ("snapshots_open", self.snapshots_open),
             ("side_copies", self.side_copies),
             ("side_versions", self.side_versions),
@@ -133,4 +149,27 @@ macro_rules! counts {
         }
     };
 }
-counts!(commits, read_only, cancelled, conflicts, retries, side_copies);
+counts!(
+    commits,
+    read_only,
+    cancelled,
+    conflicts,
+    retries,
+    regions,
+    region_conflicts,
+    region_overflows,
+    region_others,
+    region_fallbacks,
+    side_copies
+);
+
+impl Counts {
+    /// Counts a hardware transaction that was aborted.
+    pub fn region_aborted(&self, abort: Abort) {
+        match abort {
+            Abort::Conflict => self.region_conflicts(1),
+            Abort::Capacity => self.region_overflows(1),
+            _ => self.region_others(1),
+        }
+    }
+}

@@ -56,6 +56,11 @@ impl Look {
         self.leaf.changes() == self.changes
     }
 
+    /// The address of the count that [`is_current`](Self::is_current) reads.
+    pub fn address(&self) -> usize {
+        self.leaf.address()
+    }
+
     /// No purged row of the leaf was later.
     pub fn floor(&self) -> Tick {
         self.leaf.purged.floor
@@ -99,6 +104,8 @@ pub struct Segment {
 pub enum Taken {
     /// Locked at this version.
     Locked(Arc<Slot>, RowWord),
+    /// It has this version, and is not locked.
+    Found(Arc<Slot>, RowWord),
     /// Added, locked. Its row must be later than the tick.
     Claimed(Arc<Slot>, Tick),
     /// Another transaction has locked it.
@@ -319,6 +326,19 @@ impl Tree {
     /// # Errors
     /// As [`find`](Self::find).
     pub fn take(&self, core: &Core, key: &Bytes) -> Result<Taken> {
+        self.take_by(core, key, lock_slot)
+    }
+
+    /// Finds the row with `key`, or adds a locked slot. The caller locks the row that was found, and then calls
+    /// [`soil_locked`](Self::soil_locked).
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn look_or_claim(&self, core: &Core, key: &Bytes) -> Result<Taken> {
+        self.take_by(core, key, look_at_slot)
+    }
+
+    fn take_by(&self, core: &Core, key: &Bytes, take: impl Fn(Arc<Slot>) -> Taken) -> Result<Taken> {
         loop {
             let root = self.root.load();
             let leaf = root.leaf_of(key);
@@ -328,13 +348,9 @@ impl Tree {
                 Err(_) => Some(None),
             });
             if let Some(Some(slot)) = found {
-                let taken = lock_slot(slot);
+                let taken = take(slot);
                 if matches!(taken, Taken::Locked(..)) {
-                    soil(leaf);
-                    // It may have ended before. Then the slot is in a leaf that may have another page.
-                    if leaf.is_ended() && !planted::active("engine-soils-ended-leaf") {
-                        self.soil(key);
-                    }
+                    self.soil_leaf(leaf, key);
                 }
                 return Ok(taken);
             }
@@ -358,9 +374,24 @@ impl Tree {
         }
     }
 
-    /// Notes that the row with `key`, which is locked, will change.
+    /// Notes that the row with `key`, which the caller has locked, will change.
+    pub fn soil_locked(&self, key: &[u8]) {
+        let root = self.root.load();
+        self.soil_leaf(root.leaf_of(key), key);
+    }
+
+    /// Notes that the row with `key`, which is locked and was found in `leaf`, will change.
+    fn soil_leaf(&self, leaf: &Leaf, key: &[u8]) {
+        soil(leaf);
+        // It may have ended before. Then the slot is in a leaf that may have another page.
+        if leaf.is_ended() && !planted::active("engine-soils-ended-leaf") {
+            self.soil_present(key);
+        }
+    }
+
+    /// As [`soil_locked`](Self::soil_locked), for the leaf that has the row now.
     #[cold]
-    fn soil(&self, key: &[u8]) {
+    fn soil_present(&self, key: &[u8]) {
         self.with_leaf(key, |leaf| soil(leaf.leaf));
     }
 
@@ -545,6 +576,16 @@ fn lock_slot(slot: Arc<Slot>) -> Taken {
             _ if slot.try_lock(seen) => return Taken::Locked(slot, seen),
             _ => {}
         }
+    }
+}
+
+/// The version of a slot that may be locked.
+fn look_at_slot(slot: Arc<Slot>) -> Taken {
+    let seen = slot.word();
+    match seen.state() {
+        RowState::Locked => Taken::Busy,
+        RowState::Pending => Taken::Pending(slot),
+        _ => Taken::Found(slot, seen),
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use common::hardware::Hardware;
 use common::{Open, options};
 use lodestone_engine::{DatabaseOptions, Durability, Error, FeedStart, Index, Isolation, Result, Row, row};
 use lodestone_pmem::storage::{Failing, FaultPlan};
@@ -228,6 +229,25 @@ fn loses_an_update(isolation: Isolation) -> Result<bool> {
     Ok(!matches!(tx.commit(), Err(Error::Conflict)))
 }
 
+/// An update whose region begins, and then another update of the row.
+fn loses_an_update_in_a_region() -> Result<bool> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hardware = Hardware::new();
+    let options = DatabaseOptions { region: hardware.region(), ..options(DomainChoice::Process) };
+    let open = Arc::new(Open::at(&folder.path().join("a.pool"), &options)?);
+    open.set(&[(10, 0)])?;
+    let add = |open: &Open| {
+        open.db.update(|tx| {
+            let found = open.get(tx, 10)?.unwrap_or(0);
+            open.put(tx, 10, found + 1)
+        })
+    };
+    let other = open.clone();
+    hardware.then(move || add(&other).expect("a commit"));
+    add(&open)?;
+    Ok(open.all()? != [(10, 2)])
+}
+
 /// A row whose changes are deltas.
 fn wide_row(key: u64, value: i64) -> Row {
     row![key, value, "a text that no transaction changes"]
@@ -353,7 +373,8 @@ type Scenario = (&'static str, fn() -> Result<bool>);
 
 #[test]
 fn every_planted_bug_is_found() -> Result<()> {
-    let scenarios: [Scenario; 28] = [
+    let scenarios: [Scenario; 29] = [
+        ("engine-region-ignores-locks", loses_an_update_in_a_region),
         ("engine-point-too-early", || answers_what_is_lost(|open| open.db.update(|tx| open.get(tx, 1)))),
         ("engine-epoch-poisons-late", acknowledges_an_epoch_that_failed),
         ("engine-purges-by-tick", sees_a_purge_without_the_rest),

@@ -17,6 +17,7 @@
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 pub mod checked;
+pub mod htm;
 #[cfg(any(feature = "measuring", test))]
 pub mod measuring;
 pub mod planted;

@@ -1,6 +1,8 @@
 //! A small database of one table, for the tests of this crate.
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod hardware;
+
 use std::path::Path;
 use std::sync::Arc;
 
