@@ -163,3 +163,39 @@ fn verify_ends_with_a_finding_when_a_profile_is_bent() {
         "{wrong:?}"
     );
 }
+
+#[test]
+fn hardware_transactions_are_aborted_where_the_caches_end_and_by_flushes() {
+    let place = Place::new();
+    let mut words = vec!["sim", "htm", "--sizes", "32KiB,33KiB", "--times-ns", "100", "--transactions", "20"];
+    words.extend(["--profiles", "optane", "--interrupt-ns", "0"]);
+    let lines = place.json(words.clone());
+    assert_eq!((&lines[0]["kind"], &lines[0]["figures"]), (&"model".into(), &"predicted".into()));
+    let rate = |kind: &str, access: &str, bytes: u64, order: &str| {
+        let mut fits = lines.iter().filter(|line| line["kind"] == kind && line["access"] == access);
+        let line = fits.find(|line| line["bytes"] == bytes && line["order"] == order);
+        line.and_then(|line| line["abort_rate"].as_f64()).expect("a rate")
+    };
+    let stores = [32 << 10, 33 << 10].map(|bytes| rate("size", "store", bytes, "sequential"));
+    let loads = [32 << 10, 33 << 10].map(|bytes| rate("size", "load", bytes, "sequential"));
+    assert_eq!((stores, loads), ([0.0, 1.0], [0.0, 0.0]));
+    let instructions = ["none", "load", "store", "stream", "flush"].map(|access| rate("time", access, 64, "random"));
+    assert_eq!(instructions, [0.0, 0.0, 0.0, 1.0, 1.0]);
+    let text = place.run(words).ok();
+    assert!(text.starts_with("assumed: a model: stores in 32 KiB of 8 ways"), "{text}");
+    place.run(["sim", "htm", "--sizes", "32KiB", "--profiles", "tape"]).fails_with(&["tape"]);
+}
+
+#[test]
+fn a_benchmark_in_emulated_regions_counts_their_aborts() {
+    let place = Place::new();
+    let mut words = vec!["bench", "tpcc", "--items", "200", "--customers", "10", "--operations", "300"];
+    words.extend(["--ways", "sync,emulated:0.9", "--durability", "process", "--log-bytes", "4MiB"]);
+    let lines: Vec<_> = place.json(words).into_iter().filter(|line| line["kind"] == "run").collect();
+    let of = |way: &str| lines.iter().find(|line| line["way"] == way).expect("a run").clone();
+    assert!(of("sync")["regions"].is_null());
+    let emulated = of("emulated:0.9");
+    let count = |name: &str| emulated[name].as_u64().expect("a count");
+    assert!(count("region_conflicts") > count("regions") && count("region_fallbacks") > 0, "{emulated}");
+    place.run(["bench", "tpcc", "--ways", "emulated:7"]).fails_with(&["0 to 1"]);
+}

@@ -5,7 +5,9 @@ mod common;
 use common::{SCALE, expect_consistent, loaded, open, options};
 use lodestone_engine::{Database, DatabaseOptions, Durability, Region};
 use lodestone_engine_bench::tables::DatabaseTables;
+use lodestone_media::{CacheShape, Htm, HtmProfile};
 use lodestone_pmem::DomainChoice;
+use lodestone_pmem::htm::{HardwareTransactions, HtmModel};
 use lodestone_workload::engine::{EngineError, Result};
 use lodestone_workload::oltp::smallbank::SmallBank;
 use lodestone_workload::oltp::tpcb::TpcB;
@@ -116,7 +118,34 @@ fn keeps_its_rules<L: Workload>(
     Ok(())
 }
 
-/// No durability, group commit with workers that wait and that go on, naive, and late visibility.
+/// Commits in hardware transactions of a small processor. It watches the pool as well: a flush inside is an abort.
+fn in_regions(base: &DatabaseOptions) -> DatabaseOptions {
+    let writes = CacheShape { bytes: 1 << 10, ways: 2 };
+    let htm = Htm::new(HtmProfile { writes, conflict_chance: 0.2, ..HtmProfile::default() }, None);
+    let mut options = DatabaseOptions { region: Region::Emulated(HtmModel(htm.clone())), ..base.clone() };
+    options.pool.medium = Some(htm);
+    options
+}
+
+/// No flush and no streaming store is inside a region, and both ways of a commit are used.
+#[test]
+fn regions_are_aborted_for_what_the_model_says_and_never_by_a_flush() -> Result<()> {
+    let options = in_regions(&options(DomainChoice::DaxEmulated));
+    let Region::Emulated(HtmModel(model)) = &options.region else { unreachable!("it is emulated") };
+    let label = HardwareTransactions::label(&**model);
+    assert!(label.contains("stores in 1 KiB of 2 ways"), "{label}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let database = Database::open_with(folder.path().join("a.pool"), &options).map_err(EngineError::new)?;
+    let engine = DatabaseTables::open(database, TpcC::TABLES)?;
+    load(&engine, &SCALE, 2, 1)?;
+    run(&engine, &SCALE, &Plan::new(3, Length::Operations(1_000)), 5)?;
+    let stats = engine.database().stats();
+    assert!(stats.regions > 300 && stats.region_conflicts > 50, "{stats:?}");
+    assert!(stats.region_overflows > 50 && stats.region_fallbacks >= stats.region_overflows, "{stats:?}");
+    Ok(())
+}
+
+/// No durability, regions of hardware, group commit with workers that wait and that go on, naive, and late visibility.
 #[test]
 fn the_rules_hold_with_every_way_of_a_commit() -> Result<()> {
     let base = options(DomainChoice::DaxEmulated);
@@ -131,6 +160,7 @@ fn the_rules_hold_with_every_way_of_a_commit() -> Result<()> {
         (with(Durability::EPOCH), 1_000_000, true),
         (DatabaseOptions { region: Region::Naive, ..base.clone() }, 0, true),
         (DatabaseOptions { early_release: false, ..base.clone() }, 0, true),
+        (in_regions(&base), 0, true),
         (options(DomainChoice::Block), 100, true),
     ];
     for (options, unacknowledged_max, survives) in &ways {

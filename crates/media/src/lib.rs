@@ -4,6 +4,7 @@
 //!   ([`profile`]).
 //! - [`Model`]: a profile in use. It is a [`Medium`](lodestone_pmem::Medium). A pool opened with it pays the medium's
 //!   time for every access, by spinning or on a virtual clock. The model also counts media blocks ([`model`]).
+//! - [`Htm`]: a model of hardware transactions over such a model: which ones would a processor abort ([`htm`]).
 //! - [`probe`]: measures a real medium (or a model) by the method of paper 2, into one record with a verdict.
 //!
 //! ```
@@ -21,10 +22,12 @@
 //! ```
 
 pub mod fit;
+pub mod htm;
 pub mod model;
 pub mod probe;
 pub mod profile;
 pub mod verify;
 
+pub use htm::{CacheShape, Htm, HtmCounts, HtmProfile};
 pub use model::{MediaCounts, Model, SimulatedThread, TimeMode};
 pub use profile::{MediaProfile, ProfileError};

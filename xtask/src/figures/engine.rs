@@ -3,6 +3,7 @@
 //! | figure | content |
 //! | --- | --- |
 //! | 3 | group commit: latency and throughput by interval, in memory and on a disk |
+//! | 4 | hardware transactions: aborts by size, order, medium, time and instruction, of a model |
 //! | 9 | TPC-C: throughput and latency of each way of a commit, by threads |
 //! | 10 a | SmallBank: latency of each way |
 //! | 11 | TPC-C: from no durability to the whole protocol, step by step |
@@ -17,6 +18,7 @@
 //!
 //! Each comparison is between ways of one run. No figure of ours is in this code.
 
+mod aborts;
 mod page;
 
 use std::path::{Path, PathBuf};
@@ -136,6 +138,8 @@ struct All {
     disk: Vec<Value>,
     /// Table 2: the model's name and its figures.
     probes: Vec<(&'static str, Vec<Value>)>,
+    /// Figure 4.
+    aborts: Vec<Value>,
 }
 
 /// Runs and draws.
@@ -169,7 +173,8 @@ fn collect(root: &Path, out: &Path, options: &Options) -> Result<All> {
         Ok((model, in_memory.run(&in_memory.lodestone, &format!("probe-{model}"), &words)?))
     };
     let probes = ["optane", "dram"].into_iter().map(probe).collect::<Result<_>>()?;
-    Ok(All { memories, disk, probes })
+    let aborts = in_memory.run(&in_memory.lodestone, "aborts", &["sim", "htm", "--json"])?;
+    Ok(All { memories, disk, probes, aborts })
 }
 
 /// The name of group commit with an interval.

@@ -9,16 +9,16 @@ use lodestone_report::provenance::Provenance;
 use serde_json::Value;
 
 use super::super::draw::{number, text};
-use super::{All, INTERVALS_MS, Lines, Options, STEPS, WAYS, against, epoch, median};
+use super::{All, INTERVALS_MS, Lines, Options, STEPS, WAYS, aborts, against, epoch, median};
 
 /// A figure or table of the paper.
-struct Section {
-    heading: &'static str,
+pub struct Section {
+    pub heading: &'static str,
     /// The measurement, or why there is none.
-    note: String,
-    table: Option<Table>,
+    pub note: String,
+    pub table: Option<Table>,
     /// With the names of their files.
-    figures: Vec<(String, Figure)>,
+    pub figures: Vec<(String, Figure)>,
 }
 
 /// A row of a table: the item, the paper's value, and how ours is found in the lines of a medium.
@@ -39,7 +39,7 @@ pub fn draw(out: &Path, all: &All, options: &Options) -> Result<PathBuf> {
     let most = options.most_threads();
     let sections = [
         intervals(all, most),
-        aborts(),
+        aborts::section(&all.aborts),
         execution(all, options),
         media(all),
         tpcc(all, options),
@@ -86,7 +86,8 @@ fn table(all: &All, caption: &str, rows: Vec<Row<'_>>) -> Table {
 
 const UNKNOWN: &str = "-";
 
-fn shown(figure: f64, digits: usize, unit: &str) -> String {
+/// A figure, or a sign that it is unknown.
+pub fn shown(figure: f64, digits: usize, unit: &str) -> String {
     if figure.is_finite() { format!("{figure:.digits$}{unit}") } else { UNKNOWN.into() }
 }
 
@@ -161,26 +162,6 @@ fn intervals(all: &All, threads: u64) -> Section {
             ("figure-3a".into(), draw("latency_ns_mean", latency.log_y())),
             ("figure-3b".into(), draw("ops_per_s", throughput.zero_y())),
         ],
-    }
-}
-
-/// Figure 4, which needs a processor with transactional memory.
-fn aborts() -> Section {
-    let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let has_rtm = flags.split_whitespace().any(|flag| flag == "rtm");
-    let machine = if has_rtm {
-        "This processor has the instructions (flag rtm), but the engine has no region that uses them"
-    } else {
-        "This processor does not have them (no flag rtm in /proc/cpuinfo), and the engine has no region that uses them"
-    };
-    Section {
-        heading: "Figure 4: aborts of hardware transactions",
-        note: format!(
-            "Not measured. The figure counts aborts of Intel's transactional instructions by size, order and instruction. \
-             {machine}. Our commits lock the rows that they write instead."
-        ),
-        table: None,
-        figures: Vec::new(),
     }
 }
 

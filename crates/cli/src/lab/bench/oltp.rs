@@ -42,6 +42,7 @@ Examples:
   lodestone bench tpcc --ways sync,none,epoch:40ms,naive,late --turns 3
   lodestone bench tpcc --ways naive+unaligned+flush,sync+flush,sync \\
     --profile optane --json
+  lodestone bench tpcc --ways sync,emulated,emulated:0.1 --json
 
 The mix is 45 % NewOrder, 43 % Payment, and 4 % each of OrderStatus, Delivery and StockLevel. There are no waiting times.
 The twelve conditions of clause 3.3.2 are checked after each run.";
@@ -339,6 +340,13 @@ impl Common {
         result.set_extra("pool_bytes", pool_bytes);
         result.set_extra("log_limit_bytes", self.log_bytes);
         result.set_extra("checkpoints_since_load", database.page_stats().batches);
+        let stats = database.stats();
+        if stats.regions + stats.region_fallbacks > 0 {
+            // With the load.
+            for (name, count) in stats.figures().into_iter().filter(|(name, _)| name.starts_with("region")) {
+                result.set_extra(name, count);
+            }
+        }
         if let Some(latency) = &sync_latency {
             latency.add_to(&mut result.extra);
         }

@@ -11,6 +11,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use lodestone_engine::{DatabaseOptions, Durability, LogAlign, LogStore, Region};
+use lodestone_media::{Htm, HtmProfile};
+use lodestone_pmem::htm::HtmModel;
 use lodestone_workload::result::{BenchResult, human_figure, rounded};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -25,6 +27,9 @@ Words of a way, joined by +:
   epoch:TIME    group commit: all transactions of so much time become durable together; 10us to 80ms, `epoch` is 40ms
   ordered       as sync, but in the block domain not waited for
   naive         reads and writes stay locked until the record is persistent
+  emulated      locks and validation as one hardware transaction, and a model tells when a processor would abort it;
+                emulated:CHANCE adds conflicts by chance, 0 to 1
+  rtm           the same in a transaction of this processor, if it has Intel's RTM
   late          changes are visible when their record is persistent, not before
   whole-rows    records have whole rows, not the bytes that changed
   flush         records are stored through the cache and flushed, not streamed around it
@@ -53,7 +58,8 @@ impl Way {
 
     /// `options` with those of the way.
     pub fn apply(&self, options: DatabaseOptions) -> DatabaseOptions {
-        let Self { durability, region, early_release, deltas, log_align, log_store, .. } = *self;
+        let Self { durability, early_release, deltas, log_align, log_store, .. } = *self;
+        let region = self.region.clone();
         DatabaseOptions { durability, region, early_release, deltas, log_align, log_store, ..options }
     }
 
@@ -73,6 +79,7 @@ impl FromStr for Way {
             let option = match word.split_once(':').map_or(word, |(word, _)| word) {
                 "sync" | "none" | "epoch" | "ordered" => "durability",
                 "naive" | "late" => "visibility",
+                "emulated" | "rtm" => "region",
                 "unaligned" | "align-256" => "alignment",
                 other => other,
             };
@@ -87,19 +94,34 @@ impl FromStr for Way {
                 "ordered" => way.durability = Durability::Ordered,
                 "naive" => way.region = Region::Naive,
                 "late" => way.early_release = false,
+                "rtm" => way.region = Region::Rtm,
+                "emulated" => way.region = emulated(0.0),
                 "whole-rows" => way.deltas = false,
                 "flush" => way.log_store = LogStore::Flush,
                 "unaligned" => way.log_align = LogAlign::None,
                 "align-256" => way.log_align = LogAlign::Block,
-                _ => {
-                    let time =
-                        word.strip_prefix("epoch:").ok_or_else(|| format!("unknown way `{word}`; see --help"))?;
-                    way.durability = Durability::Epoch(interval(time)?);
-                }
+                _ => match word.split_once(':') {
+                    Some(("epoch", time)) => way.durability = Durability::Epoch(interval(time)?),
+                    Some(("emulated", text)) => way.region = emulated(chance(text)?),
+                    _ => return Err(format!("unknown way `{word}`; see --help")),
+                },
             }
+        }
+        if seen.contains(&"region") && way.region == Region::Naive {
+            return Err(format!("`{text}` asks for regions and for `naive`, which has none"));
         }
         Ok(way)
     }
+}
+
+/// Regions that a model watches.
+fn emulated(conflict_chance: f64) -> Region {
+    Region::Emulated(HtmModel(Htm::new(HtmProfile { conflict_chance, ..HtmProfile::default() }, None)))
+}
+
+fn chance(text: &str) -> Result<f64, String> {
+    let found = text.parse().ok().filter(|chance| (0.0..=1.0).contains(chance));
+    found.ok_or_else(|| format!("`{text}` is no chance of conflicts; write 0 to 1, as in 0.05"))
 }
 
 /// Shortest and longest interval of group commit.
@@ -268,6 +290,11 @@ mod tests {
         assert_eq!((options.region, options.log_align), (Region::Naive, LogAlign::None));
         assert_eq!((options.durability, options.early_release), (Durability::Sync, true));
         assert_eq!("epoch".parse::<Way>().map(|way| way.durability), Ok(Durability::EPOCH));
+        assert_eq!("rtm+flush".parse::<Way>().map(|way| way.region), Ok(Region::Rtm));
+        for emulated in ["emulated", "sync+emulated:0.05"] {
+            let region = emulated.parse::<Way>().map(|way| way.apply(DatabaseOptions::default()).region);
+            assert!(matches!(region, Ok(Region::Emulated(_))), "{region:?}");
+        }
         assert_eq!("none".parse::<Way>().map(|way| way.durability), Ok(Durability::None));
         for (bad, part) in [
             ("fast", "`fast`"),
@@ -276,6 +303,10 @@ mod tests {
             ("naive+late", "the visibility twice"),
             ("unaligned+align-256", "the alignment twice"),
             ("flush+flush", "the flush twice"),
+            ("rtm+emulated", "the region twice"),
+            ("naive+rtm", "which has none"),
+            ("emulated:2", "0 to 1"),
+            ("emulated:much", "0 to 1"),
             ("epoch:1us", "`1us`"),
             ("epoch:81ms", "`81ms`"),
             ("epoch:5", "`5`"),
