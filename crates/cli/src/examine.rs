@@ -104,7 +104,7 @@ fn look_inside(pool: &Pool, found: &mut Examination, tell: &mut dyn FnMut(&str))
             return found.note("not looked at: a crash left actions that the next open finishes", step);
         }
         Err(error) => {
-            let step = "restore a backup";
+            let step = "another format version: use the program that the finding names; damage: restore a backup";
             found.findings.push(Finding::new("store", &found.path, Severity::Lost, &error.to_string(), step));
             return;
         }

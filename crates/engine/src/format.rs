@@ -147,7 +147,9 @@ pub fn read(heap: &Heap, anchor: PmAddr) -> Result<Places> {
     let verifies = |line: &HeaderLine| line.magic == MAGIC && line.crc == line.checksum();
     let line = copies::read(memory, halves(anchor), verifies).map_err(|finding| damaged(finding.into()))?;
     if line.version != VERSION {
-        return Err(damaged(format!("format version {}, this lodestone reads version {VERSION}", line.version)));
+        let (path, what) = (heap.pool().path().to_owned(), "header of the database");
+        let (at, found, known) = (anchor, line.version, VERSION);
+        return Err(lodestone_pmem::Error::OtherVersion { path, what, at, found, known }.into());
     }
     let threads_max = u16::try_from(line.threads_max).unwrap_or(0);
     let options = DatabaseOptions { threads_max, ..DatabaseOptions::default() };

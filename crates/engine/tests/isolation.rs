@@ -396,16 +396,23 @@ fn stats_count_what_happened() -> Result<()> {
 fn figures_are_an_object_of_json_in_which_each_has_its_name() {
     let mut stats = DatabaseStats::default();
     (stats.commits, stats.read_only, stats.cancelled, stats.conflicts, stats.retries) = (1, 2, 3, 4, 5);
-    (stats.snapshots_open, stats.side_copies, stats.side_versions, stats.side_bytes) = (6, 7, 8, 9);
-    (stats.checkpoints_failed, stats.log.segments, stats.log.segments_free) = (10, 11, 12);
-    (stats.log.segments_max, stats.log.segment_bytes) = (13, 14);
-    (stats.pages.pages, stats.pages.pages_free, stats.pages.page_bytes, stats.pages.batches) = (15, 16, 17, 18);
+    (stats.regions, stats.region_conflicts, stats.region_overflows) = (6, 7, 8);
+    (stats.region_others, stats.region_fallbacks) = (9, 10);
+    (stats.snapshots_open, stats.side_copies, stats.side_versions, stats.side_bytes) = (11, 12, 13, 14);
+    (stats.checkpoints_failed, stats.log.segments, stats.log.segments_free) = (15, 16, 17);
+    (stats.log.segments_max, stats.log.segment_bytes) = (18, 19);
+    (stats.pages.pages, stats.pages.pages_free, stats.pages.page_bytes, stats.pages.batches) = (20, 21, 22, 23);
     let names = [
         "commits",
         "read_only",
         "cancelled",
         "conflicts",
         "retries",
+        "regions",
+        "region_conflicts",
+        "region_overflows",
+        "region_others",
+        "region_fallbacks",
         "snapshots_open",
         "side_copies",
         "side_versions",

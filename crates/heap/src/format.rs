@@ -45,8 +45,9 @@ pub fn read_header(pool: &Pool) -> Result<Option<(HeapHeader, Geometry)>> {
     let Some(first) = fitting().next() else {
         return Err(match intact().find(|header| header.version > HEAP_VERSION) {
             Some(newer) if known().next().is_none() => {
-                let version = newer.version;
-                damaged(&format!("heap format version {version}, this lodestone reads up to {HEAP_VERSION}"))
+                let (path, what) = (pool.path().to_owned(), "header of the heap");
+                let (found, known) = (newer.version, HEAP_VERSION);
+                lodestone_pmem::Error::OtherVersion { path, what, at: start, found, known }.into()
             }
             _ => damaged("the heap header names sizes that are impossible or do not fit the pool"),
         });

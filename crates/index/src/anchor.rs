@@ -94,8 +94,9 @@ pub(crate) fn verify(medium: IndexMemory<'_>, kind: &AnchorKind, at: PmAddr) -> 
     }
     let (version, options) = (low_u32(shape & u64::from(u32::MAX)), low_u32(shape >> 32));
     if version != kind.version {
-        let finding = format!("format version {version}; use the program version that wrote it");
-        return Err(medium.damaged(anchor.shape(), "anchor of an index", finding));
+        let (path, what) = (medium.path.to_owned(), "anchor of an index");
+        let (found, known) = (version, kind.version);
+        return Err(lodestone_pmem::Error::OtherVersion { path, what, at, found, known }.into());
     }
     Ok(options)
 }

@@ -102,6 +102,8 @@ pub enum ErrorCategory {
     Full,
     /// Bytes do not verify, or the file is no pool. Check it, repair it, or restore a copy.
     Damaged,
+    /// A format that this program does not read, and no damage. Use the program that the message names.
+    OtherVersion,
     /// The pool or the object is open, here or in another process. Share that handle, wait, or close it.
     Busy,
     /// The object or the type in the pool is not the one that the program asked for.
@@ -152,6 +154,7 @@ fn of_pool(error: &pmem::Error) -> ErrorCategory {
         E::Io { source, .. } if source.kind() == ErrorKind::NotFound => ErrorCategory::NotFound,
         E::Io { .. } | E::Changed { .. } | E::Poisoned { .. } => ErrorCategory::Io,
         E::Format { .. } => ErrorCategory::Damaged,
+        E::OtherVersion { .. } => ErrorCategory::OtherVersion,
         E::Exists { .. } => ErrorCategory::Exists,
         E::Unavailable { .. } => ErrorCategory::Unavailable,
         E::InUse { .. } | E::HeapInUse { .. } | E::StillOpen { .. } => ErrorCategory::Busy,

@@ -112,7 +112,10 @@ impl Pages {
         let intact = |line: &DirectoryLine| line.magic == MAGIC && line.crc == line.checksum();
         let line = copies::read(memory, head_lines(at), intact).map_err(damaged)?;
         if line.version != VERSION {
-            return Err(damaged(&format!("format version {}, this lodestone reads {VERSION}", line.version)));
+            let (path, what) = (heap.pool().path().to_owned(), "directory of the pages");
+            return Err(
+                lodestone_pmem::Error::OtherVersion { path, what, at, found: line.version, known: VERSION }.into()
+            );
         }
         let places = line.options().map(|options| Places { directory: at, options });
         let Some(places) = places.filter(|places| memory.contains(at, places.directory_bytes())) else {

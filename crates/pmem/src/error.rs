@@ -6,6 +6,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::addr::PmAddr;
+
 /// Result of the operations of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -107,6 +109,20 @@ pub enum Error {
         /// Next step for the user.
         hint: &'static str,
     },
+    /// A part of the pool's content has a format that this program does not read. It is not damaged.
+    #[error("{}: {what} at {at} has format version {found}, and this lodestone reads version {known}; {}", path.display(), Self::about_version(*found, *known))]
+    OtherVersion {
+        /// The file.
+        path: PathBuf,
+        /// The part of the content.
+        what: &'static str,
+        /// Its place.
+        at: PmAddr,
+        /// Its version.
+        found: u32,
+        /// The version that this program reads.
+        known: u32,
+    },
     /// The pool has no room for what was asked.
     #[error("{}: no space for {wanted_bytes} bytes ({what}); grow the pool with `lodestone pool grow`, or delete data", path.display())]
     NoSpace {
@@ -142,6 +158,14 @@ pub enum Error {
 }
 
 impl Error {
+    fn about_version(found: u32, known: u32) -> &'static str {
+        if found > known {
+            "use a newer lodestone"
+        } else {
+            "export its data with the program that wrote it, and import them into a new pool"
+        }
+    }
+
     /// An [`Error::Io`] with its context.
     pub fn io(
         path: impl Into<PathBuf>,

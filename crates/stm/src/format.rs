@@ -209,7 +209,9 @@ pub fn read(heap: &Heap, header: PmAddr) -> Result<Places> {
         return Err(damaged("wrong magic or checksum".into()));
     };
     if line.version != VERSION {
-        return Err(damaged(format!("format version {}, this lodestone reads version {VERSION}", line.version)));
+        let (path, what) = (heap.pool().path().to_owned(), "header of the transactional memory");
+        let (at, found, known) = (header, line.version, VERSION);
+        return Err(lodestone_pmem::Error::OtherVersion { path, what, at, found, known }.into());
     }
     if !line.is_sane() {
         return Err(damaged("its sizes are outside the limits of the options".into()));

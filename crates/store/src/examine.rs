@@ -184,6 +184,9 @@ impl StoreReport {
 
 /// The advice for damage without a second copy.
 const RESTORE: &str = "restore a backup, or keep what is readable with `lodestone pool repair --accept-loss --yes`";
+/// The advice where an object cannot be opened.
+const OPEN: &str = "another format version: use the program that the finding names; damage: restore a backup, or keep \
+                    what is readable with `lodestone pool repair --accept-loss --yes`";
 /// The advice for damage with a second copy.
 const REPAIR: &str = "run `lodestone pool repair`";
 
@@ -297,7 +300,7 @@ impl Store {
             Err(error) => {
                 let (severity, step) = match &error {
                     Error::AlreadyOpen { .. } => (Severity::Note, "close it, then check again"),
-                    _ => (Severity::Lost, RESTORE),
+                    _ => (Severity::Lost, OPEN),
                 };
                 report.push("object", name, None, severity, &format!("not looked at: {error}"), step);
                 report.objects.push(examined);
@@ -314,7 +317,7 @@ impl Store {
                 return false;
             }
             Err(Examine::Failed(error)) => {
-                report.push("object", name, Some(at), Severity::Lost, &error.to_string(), RESTORE);
+                report.push("object", name, Some(at), Severity::Lost, &error.to_string(), OPEN);
                 report.objects.push(examined);
                 return false;
             }

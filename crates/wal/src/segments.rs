@@ -91,8 +91,9 @@ impl Segments {
         let line = copies::read(memory, directory_lines(at).map(PmPtr::addr), intact)
             .map_err(|finding| damaged(at, "directory of the log", &format!("header: {finding}")))?;
         if line.version != crate::layout::VERSION {
-            let finding = format!("format version {}, this lodestone reads {}", line.version, crate::layout::VERSION);
-            return Err(damaged(at, "directory of the log", &finding));
+            let (path, what) = (heap.pool().path().to_owned(), "directory of the log");
+            let (found, known) = (line.version, crate::layout::VERSION);
+            return Err(lodestone_pmem::Error::OtherVersion { path, what, at, found, known }.into());
         }
         let Some(options) = line.options().filter(|options| memory.contains(at, directory_bytes(options.segments())))
         else {
