@@ -2,14 +2,16 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use common::hardware::Hardware;
 use common::{Open, options};
 use lodestone_engine::{Database, DatabaseOptions, DatabaseStats, Error, Region, Result, row};
 use lodestone_pmem::htm::Rtm;
-use lodestone_pmem::{CounterScope, DomainChoice};
+use lodestone_pmem::{CounterScope, DomainChoice, LineAddr, Medium, PmAddr};
 
 struct World {
     folder: tempfile::TempDir,
@@ -26,6 +28,8 @@ impl World {
         let options = DatabaseOptions { region: hardware.region(), ..options(DomainChoice::DaxEmulated) };
         let open = Arc::new(Open::at(&folder.path().join("a.pool"), &options)?);
         (0..20).try_for_each(|key| open.set(&[(key, 0)]))?;
+        let stats = open.db.stats();
+        assert!(stats.regions >= 20 && stats.region_fallbacks == 0, "rows that are added as well: {stats:?}");
         Ok(Self { folder, options, hardware, open })
     }
 
@@ -136,6 +140,74 @@ fn a_commit_between_is_a_conflict_of_the_row_or_of_the_transaction() -> Result<(
     })?;
     assert_eq!(world.stats().conflicts, 2);
     world.expect_all(&rows(&[(1, 6), (2, 10), (3, 11), (4, 20), (25, 1)]))
+}
+
+/// Each commit says that the page of its row is dirty, after it has the lock. Else a checkpoint leaves the page, and
+/// truncates the record.
+#[test]
+fn a_row_that_a_region_locked_is_in_the_next_images() -> Result<()> {
+    let world = World::new()?;
+    world.open.db.checkpoint()?;
+    world.open.set(&[(7, 5)])?;
+    for _ in 0..2 {
+        world.open.db.checkpoint()?;
+    }
+    world.expect_all(&rows(&[(7, 5)]))
+}
+
+/// Calls an action once, at a fence.
+struct AtFence(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl std::fmt::Debug for AtFence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an action at a fence")
+    }
+}
+
+impl Medium for AtFence {
+    fn label(&self) -> String {
+        "an action at a fence".into()
+    }
+    fn read(&self, _: PmAddr, _: u64) {}
+    fn write(&self, _: PmAddr, _: u64) {}
+    fn flush(&self, _: LineAddr) {}
+    fn stream(&self, _: PmAddr, _: u64) {}
+    fn fence(&self) {
+        let action = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        action.into_iter().for_each(|action| action());
+    }
+}
+
+/// A region that waited inside for another thread would meet interrupts, and stores of that thread.
+#[test]
+fn a_region_begins_when_what_was_read_is_not_pending() -> Result<()> {
+    let at_fence = Arc::new(AtFence(Mutex::default()));
+    let hardware = Hardware::new();
+    let mut options = DatabaseOptions { region: hardware.region(), ..options(DomainChoice::DaxEmulated) };
+    options.pool.medium = Some(at_fence.clone());
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = Arc::new(Open::at(&folder.path().join("a.pool"), &options)?);
+    open.set(&[(1, 0), (2, 0)])?;
+    let (other, begun) = (open.clone(), hardware.clone());
+    let (seen, is_seen) = std::sync::mpsc::channel();
+    *at_fence.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(move || {
+        // The version of row 1 is pending: its commit is at this fence.
+        let before = begun.begun.load(Ordering::SeqCst);
+        let copy = thread::spawn(move || {
+            other.db.update(|tx| {
+                let found = other.get(tx, 1)?.unwrap_or(0);
+                other.put(tx, 2, found + 1)
+            })
+        });
+        thread::sleep(Duration::from_millis(200));
+        let now = begun.begun.load(Ordering::SeqCst);
+        seen.send((now - before, copy)).expect("the test waits");
+    }));
+    open.set(&[(1, 7)])?;
+    let (regions, copy) = is_seen.recv().expect("the fence");
+    copy.join().expect("no panic")?;
+    assert_eq!((regions, open.all()?), (0, vec![(1, 7), (2, 8)]));
+    Ok(())
 }
 
 #[test]
