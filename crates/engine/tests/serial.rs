@@ -33,6 +33,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use std::{env, thread};
 
+use common::hardware::Hardware;
 use common::options;
 use lodestone_engine::{
     Database, DatabaseOptions, Isolation, Reader, Result, Row, Snapshot, Table, TableIndex, Tx, row,
@@ -290,11 +291,17 @@ impl<'r> World<'r> {
 }
 
 /// Runs rounds until there were so many operations. `lane`: which other rounds it is to run.
-fn prove(wanted: u64, lane: u64) -> Result<()> {
+fn prove(wanted: u64, lane: u64, is_in_regions: bool) -> Result<()> {
     let begun = Instant::now();
     let folder = tempfile::tempdir().expect("a folder");
     let mut sizes = options(DomainChoice::Process);
     (sizes.pool.size_bytes, sizes.log_bytes) = (64 << 20, 32 << 20);
+    if is_in_regions {
+        let hardware = Hardware::new();
+        // So that there are regions, those that are tried again, and fallbacks beside them.
+        hardware.one_of.store(2, Ordering::SeqCst);
+        sizes.region = hardware.region();
+    }
     let (mut operations, mut transactions, mut versions, mut attempts, mut kept) = (0, 0, 0, 0, 0);
     for pool in lane * POOLS_MAX.. {
         if operations >= wanted {
@@ -346,7 +353,12 @@ fn open(path: &Path, options: &DatabaseOptions) -> Result<(Database, Table)> {
 
 #[test]
 fn histories_of_threads_have_a_serial_order() -> Result<()> {
-    prove(20_000, 0)
+    prove(20_000, 0, false)
+}
+
+#[test]
+fn histories_of_threads_in_regions_have_a_serial_order() -> Result<()> {
+    prove(20_000, 0, true)
 }
 
 #[test]
@@ -356,7 +368,7 @@ fn long_histories_of_threads_have_a_serial_order() -> Result<()> {
     // So many at a time that threads lose the processor anywhere: that finds more.
     let wanted = wanted.unwrap_or(600_000) / LANES;
     thread::scope(|scope| {
-        let lanes: Vec<_> = (0..LANES).map(|lane| scope.spawn(move || prove(wanted, lane))).collect();
+        let lanes: Vec<_> = (0..LANES).map(|lane| scope.spawn(move || prove(wanted, lane, lane == 0))).collect();
         lanes.into_iter().try_for_each(|lane| lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
 }

@@ -18,6 +18,8 @@ pub struct Hardware {
     pub writes_max: AtomicUsize,
     /// So many transactions, from the next one on, are aborted at their end as by a conflict.
     pub conflicts: AtomicUsize,
+    /// One of so many transactions is aborted at its end as by a conflict; 0: none is.
+    pub one_of: AtomicUsize,
     /// Work of another thread, after the next transaction has begun.
     between: Mutex<Option<Action>>,
 }
@@ -77,6 +79,10 @@ impl HardwareTransactions for Hardware {
         let (written, most) = (self.words()[1], self.writes_max.load(Ordering::SeqCst));
         if most > 0 && written > most {
             return Err(Abort::Capacity);
+        }
+        let one_of = self.one_of.load(Ordering::SeqCst);
+        if one_of > 0 && self.begun.load(Ordering::SeqCst).is_multiple_of(one_of) {
+            return Err(Abort::Conflict);
         }
         let less = |left: usize| left.checked_sub(1);
         match self.conflicts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) {
