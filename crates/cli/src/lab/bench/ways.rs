@@ -107,7 +107,7 @@ impl FromStr for Way {
                 },
             }
         }
-        if seen.contains(&"region") && way.region == Region::Naive {
+        if seen.contains(&"region") && text.split('+').any(|word| word == "naive") {
             return Err(format!("`{text}` asks for regions and for `naive`, which has none"));
         }
         Ok(way)
