@@ -1,6 +1,6 @@
 //! A batch: images that are written, images that end, and the one store after which all of that counts.
 //!
-//! 1. Images are streamed into free pages, and their summaries stored into the page table. No checkpoint that is kept
+//! 1. Images are written directly into free pages, and their summaries stored into the page table. No checkpoint that is kept
 //!    has such a page.
 //! 2. The page table says in which batch each page begins or ends. Neither counts yet.
 //! 3. A fence.
@@ -19,9 +19,8 @@ use crate::image::{Image, PageRow, encode};
 use crate::layout::{ENTRY_BYTES, PAGE_MAGIC, PageHead, Summary};
 use crate::pages::Pages;
 
-/// Bytes that are streamed before they are made durable: a commit group of the block domain should not grow without
-/// bound.
-const GROUP_BYTES: usize = 1 << 20;
+/// Bytes that are written before they are made durable, in the block domain.
+const GROUP_BYTES: usize = 8 << 20;
 
 /// See the module. Dropped without [`publish`](Self::publish), it has not happened.
 #[derive(Debug)]
@@ -43,7 +42,7 @@ impl<'p> Batch<'p> {
         Self { pages, number, begun: Vec::new(), ended: Vec::new(), bytes: Vec::new(), page: Vec::new(), streamed: 0 }
     }
 
-    /// Writes the image of a leaf of `tree` whose first possible key is `low`. Streamed, not fenced.
+    /// Writes the image of a leaf of `tree` whose first possible key is `low`. Not fenced.
     ///
     /// # Errors
     /// A full pool; a medium that failed.
@@ -74,15 +73,16 @@ impl<'p> Batch<'p> {
             self.page.extend(head.as_bytes());
             self.page.extend(bytes);
             self.page.resize(self.page.len().next_multiple_of(64), 0);
-            // Before the fence of the batch.
-            self.pages.memory().write_back(self.pages.page(page), &self.page);
+            // Settled before the fence of the batch.
+            self.pages.memory().write_directly(self.pages.page(page), &self.page)?;
             // In the line of the word that makes the page begin, and flushed with it.
             self.pages.memory().put(PmPtr::new(self.pages.summary(page)), &Summary::new(&head, low));
             self.streamed += self.page.len() + to_usize(ENTRY_BYTES);
         }
         if self.streamed >= GROUP_BYTES && self.pages.memory().domain() == Domain::Block {
             self.streamed = 0;
-            // A full commit group makes room for the next pages.
+            // In parts, so that commits do not wait behind all of it. And a commit group has room for the summaries.
+            self.pages.memory().settle()?;
             self.pages.memory().fence();
             self.pages.memory().durable()?;
         }
@@ -127,6 +127,9 @@ impl<'p> Batch<'p> {
         };
         begun.iter().for_each(|page| mark(*page, 0));
         ended.iter().for_each(|page| mark(*page, 1));
+        if !planted::active("pages-direct-before-durable") {
+            memory.settle()?;
+        }
         if !planted::active("pages-publish-before-content") {
             // Pages and page table, before the block that makes them count.
             memory.fence();

@@ -317,6 +317,9 @@ impl Pages {
             action.set(link, checked::encode_addr(link, at));
         }
         action.commit()?;
+        // The block may have been another object's in this life.
+        let bodies = self.places.page(at, 0);
+        memory.clear_for_direct_writes(bodies, at.plus(self.places.extent_bytes()).offset() - bodies.offset())?;
         self.extents.push(at);
         for _ in 0..self.places.options.extent_pages {
             self.free.push(exact_u32(self.spans.len()));

@@ -36,6 +36,7 @@ fn files_of(journal: Arc<dyn Storage>, part: Arc<dyn Storage>) -> BlockFiles {
     BlockFiles {
         path: PathBuf::from("sim.pool"),
         journal,
+        direct: vec![Arc::clone(&part)],
         parts: vec![part],
         part_bytes: vec![DISK],
         journal_offset: JOURNAL,
@@ -446,6 +447,32 @@ fn the_error_of_a_checkpoints_lines_is_told_to_the_checkpoint_too() -> Result<()
         assert_eq!(block.engine.checkpoint().is_err(), has_own);
         let kept = after_power_cuts(&disk)?.iter().all(|content| newest(content) >= 7);
         assert_eq!(kept, has_own, "7 was acknowledged");
+    }
+    Ok(())
+}
+
+/// Two owners of direct writes: one is told of the error of the device, and no other goes on as if there were none.
+#[test]
+fn an_error_of_a_direct_write_ends_everything() -> Result<()> {
+    let settle_fails = FaultPlan { fail_sync: Some(Failing::once(1)), ..FaultPlan::default() };
+    let write_fails = FaultPlan { fail_write: Some(Failing::once(1)), ..FaultPlan::default() };
+    for plan in [settle_fails, write_fails] {
+        let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+        let device = Arc::new(FaultyStorage::new(disk, FaultPlan::default()));
+        let [journal, part] = [(); 2].map(|()| Arc::new(OpenFile::new(&device)) as Arc<dyn Storage>);
+        let memory = open_files(files_of(journal, part), MANUAL)?;
+        let at = PmAddr::new(0, DATA + 4096);
+        memory.clear_for_direct_writes(at, 512)?;
+        device.arm(plan);
+        let failed = memory.write_directly(at, &[1; 512]).and_then(|()| memory.settle());
+        assert!(matches!(failed, Err(Error::Poisoned { .. })), "{failed:?}");
+        device.arm(FaultPlan::default());
+        for later in [memory.settle(), memory.write_directly(at, &[2; 512]), memory.durable()] {
+            assert!(matches!(later, Err(Error::Poisoned { .. })), "{later:?}");
+        }
+        memory.store(PmAddr::new(0, DATA), 1);
+        memory.persist(PmAddr::new(0, DATA), 8);
+        assert!(memory.durable().is_err());
     }
     Ok(())
 }

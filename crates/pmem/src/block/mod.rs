@@ -9,20 +9,22 @@
 //! 3. *Checkpoint*: a thread writes the lines of committed groups to the file, syncs it, and moves the journal's tail
 //!    ([`checkpoint`]). The same thread commits, every fifth of a second, flushed lines that no thread waits for, and
 //!    at once what a task waits for ([`tasks`]). A committer that finds no room in the ring checkpoints itself.
-//! 4. *Open* replays the journal ([`replay`]). Its format is in [`journal`] and [`record`].
+//! 4. *Direct writes* of bulk data go to the file at once, around the journal ([`direct`]).
+//! 5. *Open* replays the journal ([`replay`]). Its format is in [`journal`] and [`record`].
 //!
 //! Invariants:
 //! - a group is on disk whole or not at all, and groups become durable in order. So the disk always has a state that
 //!   the persistence contract allows;
-//! - lines reach the file only after their group's record is durable, and leave the journal only after they are durable
+//! - lines of groups reach the file only after their record is durable, and leave the journal only after they are durable
 //!   in the file;
 //! - after a failed write or sync the domain is poisoned: every later `durable` fails, nothing is retried. The failure
 //!   is noted under the lock that serialises the next step;
-//! - journal and parts are written through open files of their own. The kernel reports an error of the device once to
+//! - journal, checkpoints and direct writes have open files of their own. The kernel reports an error of the device once to
 //!   each open file, so neither side can take the other's error away.
 
 mod checkpoint;
 mod commit;
+mod direct;
 mod group;
 pub(crate) mod journal;
 pub(crate) mod record;
@@ -44,6 +46,7 @@ use crate::memory::Memory;
 use crate::storage::Storage;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::{Condvar, Mutex, lock};
+use direct::DirectFiles;
 use group::{Groups, Joined};
 use journal::{JOURNAL_BYTES_MIN, JournalArea, JournalState, new_life};
 use record::{Life, Record};
@@ -61,6 +64,8 @@ pub(crate) struct BlockFiles {
     pub(crate) parts: Vec<Arc<dyn Storage>>,
     /// Part 0 as the journal writes it: an open file of its own.
     pub(crate) journal: Arc<dyn Storage>,
+    /// The parts as direct writes see them: open files of their own.
+    pub(crate) direct: Vec<Arc<dyn Storage>>,
     /// Lengths of the parts at open: the journal never names a line after them.
     pub(crate) part_bytes: Vec<u64>,
     pub(crate) journal_offset: u64,
@@ -145,6 +150,8 @@ struct Engine {
     ring_moved: Condvar,
     /// Held during a checkpoint. The cause of the one that failed.
     checkpoint: Mutex<Option<String>>,
+    /// Held during a direct write, and while such writes are settled.
+    direct: Mutex<DirectFiles>,
 }
 
 /// Why nothing becomes durable any more.
@@ -237,6 +244,7 @@ impl BlockDomain {
             }),
             ring_moved: Condvar::new(),
             checkpoint: Mutex::new(None),
+            direct: Mutex::new(DirectFiles::new(&files.direct)),
             files,
         });
         let checkpointer = if options.background { Some(start_checkpointer(&engine)?) } else { None };

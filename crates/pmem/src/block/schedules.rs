@@ -29,6 +29,7 @@ fn files_of(open: &dyn Fn() -> Arc<dyn Storage>, bytes: u64) -> BlockFiles {
     BlockFiles {
         path: PathBuf::from("sim.pool"),
         journal: open(),
+        direct: vec![open()],
         parts: vec![open()],
         part_bytes: vec![bytes],
         journal_offset: 4096,

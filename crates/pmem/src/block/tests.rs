@@ -25,6 +25,7 @@ fn files(storage: Arc<dyn Storage>) -> BlockFiles {
     BlockFiles {
         path: PathBuf::from("sim.pool"),
         journal: Arc::clone(&storage),
+        direct: vec![Arc::clone(&storage)],
         parts: vec![storage],
         part_bytes: vec![DISK],
         journal_offset: JOURNAL_OFFSET,
@@ -453,6 +454,82 @@ fn no_line_of_a_record_that_only_the_page_cache_holds_reaches_the_disk_before_it
         replay(&files(reborn.clone()))?;
         let content = reborn.content();
         assert_eq!(word(&content, lines[0]), word(&content, lines[1]), "a part of a group, sync {failing}");
+    }
+    Ok(())
+}
+
+/// The page of 512 bytes that is written directly.
+const PAGE: u64 = DATA + 4096;
+
+/// The disk after power cuts in which none, all or some of the cached sectors survive, with the journal replayed.
+fn after_cuts(disk: &SimulatedDisk) -> Result<Vec<Vec<u8>>> {
+    let survivors: [fn(usize) -> bool; 4] = [|_| false, |_| true, |write| write % 2 == 0, |write| write % 3 == 1];
+    survivors
+        .into_iter()
+        .map(|survives| {
+            let reborn = Arc::new(SimulatedDisk::new(disk.power_cut(survives)));
+            replay(&files(reborn.clone()))?;
+            Ok(reborn.content())
+        })
+        .collect()
+}
+
+/// Lines of a range are in the journal, in the open group or on their way to the file. Then the range gets another
+/// owner, whose direct writes must not be overwritten by them.
+#[test]
+fn older_lines_never_overwrite_a_direct_write() -> Result<()> {
+    for bug in [false, true] {
+        for committed in [true, false] {
+            let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+            let memory = open(disk.clone(), &[], MANUAL)?;
+            let at = PmAddr::new(0, PAGE);
+            memory.write(at, &[1; 512]);
+            memory.persist(at, 512);
+            if committed {
+                memory.durable()?;
+            }
+            if !bug {
+                memory.clear_for_direct_writes(at, 512)?;
+            }
+            memory.write_directly(at, &[2; 512])?;
+            memory.settle()?;
+            // A checkpoint, if there is something, and the replay.
+            let kept = |content: &Vec<u8>| content[PAGE as usize..][..512] == [2; 512];
+            memory.durable()?;
+            let replayed = after_cuts(&disk)?.iter().all(kept);
+            memory.block().expect("attached").close()?;
+            assert_eq!(replayed && after_cuts(&disk)?.iter().all(kept), !bug, "committed: {committed}");
+        }
+    }
+    Ok(())
+}
+
+/// A line that says that a page counts is never on the disk without the page.
+#[test]
+fn a_page_that_was_written_directly_is_there_when_a_line_says_so() -> Result<()> {
+    for is_settled in [true, false] {
+        let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+        let memory = open(disk.clone(), &[], MANUAL)?;
+        let (line, page) = (PmAddr::new(0, DATA), PmAddr::new(0, PAGE));
+        memory.clear_for_direct_writes(page, 512)?;
+        let mut torn = false;
+        for round in 1..=20_u8 {
+            let scope = CounterScope::start();
+            memory.write_directly(page, &[round; 512])?;
+            if is_settled {
+                memory.settle()?;
+            }
+            memory.store(line, round.into());
+            memory.persist(line, 8);
+            memory.durable()?;
+            let counts = scope.delta();
+            assert_eq!((counts.syncs, counts.flushes, counts.streamed_bytes), (1 + u64::from(is_settled), 1, 512));
+            torn |= after_cuts(&disk)?.iter().any(|content| {
+                let counts = u8::try_from(word(content, DATA)).expect("a round");
+                content[PAGE as usize..][..512].iter().any(|byte| *byte < counts)
+            });
+        }
+        assert_eq!(torn, !is_settled);
     }
     Ok(())
 }

@@ -19,8 +19,10 @@ use lodestone_width::{to_u64, to_usize};
 use super::Memory;
 use super::hooks::to_words;
 use crate::addr::{LINE_BYTES, PmAddr, WORD_BYTES};
+use crate::block::BlockDomain;
 use crate::cpu::{self, StreamInstruction};
 use crate::domain::Domain;
+use crate::error::Result;
 use crate::tracer::Site;
 
 /// From this size on a write that is not read soon goes around the cache: a 4 KiB stream costs a quarter of write plus
@@ -143,6 +145,45 @@ impl Memory {
             self.write(tail, &bytes[head + body..]);
             self.flush(tail, to_u64(bytes.len() - head - body));
         }
+    }
+
+    /// Writes bulk data that nothing refers to yet, in the cheapest way of the domain. It is visible on return. After
+    /// [`settle`](Self::settle) and a fence it is persistent, and before that it may be, in any order. In the `block`
+    /// domain the bytes go to the file at once, and not through the journal, so they are written once. The caller has
+    /// called [`clear_for_direct_writes`](Self::clear_for_direct_writes) for the range, and flushes nothing in it.
+    ///
+    /// # Errors
+    /// A device that failed: from then on nothing becomes durable.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    #[track_caller]
+    pub fn write_directly(&self, at: PmAddr, bytes: &[u8]) -> Result<()> {
+        let Some(block) = self.block().filter(|_| self.inner.domain == Domain::Block) else {
+            self.write_back(at, bytes);
+            return Ok(());
+        };
+        self.write(at, bytes);
+        self.hook_stream(at, to_u64(bytes.len()));
+        block.write_directly(at, bytes)
+    }
+
+    /// The bytes that any thread has written directly are on the device on return, in the `block` domain. In the others
+    /// the next fence makes them persistent.
+    ///
+    /// # Errors
+    /// As [`write_directly`](Self::write_directly).
+    pub fn settle(&self) -> Result<()> {
+        self.block().map_or(Ok(()), BlockDomain::settle)
+    }
+
+    /// Prepares `len` bytes at `at` for direct writes: no older content of them is under way to the medium. To be called
+    /// once, after everything that was flushed there, by the owner of the range.
+    ///
+    /// # Errors
+    /// As [`write_directly`](Self::write_directly).
+    pub fn clear_for_direct_writes(&self, at: PmAddr, len: u64) -> Result<()> {
+        self.block().map_or(Ok(()), |block| block.clear_for_direct_writes(at, len))
     }
 
     /// Writes `bytes` and starts their write-back in the cheaper way for their size. They are persistent after the next

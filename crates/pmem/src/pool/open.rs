@@ -146,6 +146,7 @@ pub(crate) fn open_on_device(open: impl Fn() -> Arc<dyn Storage>, bytes: u64, op
     let files = BlockFiles {
         path: path.clone(),
         journal: open(),
+        direct: vec![open()],
         parts: vec![Arc::clone(&device)],
         part_bytes: vec![bytes],
         journal_offset: header.journal_offset,
@@ -226,15 +227,17 @@ pub(crate) fn block_files(parts: &[PartFile], main: &PartHeader) -> Result<Optio
     }
     let path = parts[0].path.clone();
     let journal = Arc::new(FileStorage::new(open_again(&parts[0])?));
+    let again = |part| Ok(Arc::new(FileStorage::new(open_again(part)?)) as Arc<dyn Storage>);
+    let direct = parts.iter().map(again).collect::<Result<_>>()?;
     let (journal_offset, journal_bytes) = (main.journal_offset, main.journal_bytes);
-    Ok(Some(BlockFiles { path, parts: storages, journal, part_bytes, journal_offset, journal_bytes }))
+    Ok(Some(BlockFiles { path, parts: storages, journal, direct, part_bytes, journal_offset, journal_bytes }))
 }
 
 /// The file of `part` as an open file of its own, to which the kernel reports errors of the device separately. A
 /// duplicate would share one report. A commit could then take the error of a checkpoint's write, and the checkpoint
-/// would go on as if there were none.
+/// would go on as if there were none. The same holds for direct writes.
 fn open_again(part: &PartFile) -> Result<File> {
-    let failed = |source| Error::io(&part.path, "opening the journal", "mount /proc, or close some files", source);
+    let failed = |source| Error::io(&part.path, "opening the file again", "mount /proc, or close some files", source);
     let flags = rustix::fs::fcntl_getfl(&part.file).map_err(|errno| failed(errno.into()))?;
     let writing = flags & OFlags::RWMODE == OFlags::RDWR;
     // By descriptor, not by path: the file may have been renamed.

@@ -223,6 +223,7 @@ mod tests {
         BlockFiles {
             path: PathBuf::from("sim.pool"),
             journal: Arc::clone(&disk),
+            direct: vec![Arc::clone(&disk)],
             parts: vec![disk],
             part_bytes: vec![132 << 10],
             journal_offset: JOURNAL,

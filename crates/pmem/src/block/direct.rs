@@ -1,0 +1,110 @@
+//! Direct writes: bulk data that goes to the file at once, not through the journal.
+//!
+//! 1. [`clear`](BlockDomain::clear_for_direct_writes): no line of the range is in the journal, and none is on its way
+//!    from there to the file. Otherwise an older copy of a line would be written over what is written directly, by a
+//!    checkpoint or by the replay after a crash.
+//! 2. *Write*: into the private memory, which readers see, and into the file.
+//! 3. *Settle*: a sync. What is published afterwards, through the journal, finds the bytes.
+//!
+//! Until they are settled, the bytes are in the file or not, in any order. So nothing that counts may be in the range.
+//! The journal is spared: such bytes are written once, and no commit waits for them.
+//!
+//! The files are written and synced through open files of their own. The kernel tells an error of the device to each
+//! open file once. Whoever is told it here poisons the domain before another thread can sync through the same one.
+
+use std::sync::Arc;
+
+use super::{BlockDomain, Engine};
+use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
+use crate::counters;
+use crate::error::{Error, Result};
+use crate::storage::{Storage, write_all};
+use crate::sync::lock;
+
+/// The open files, and which of them have bytes that are not settled.
+#[derive(Debug)]
+pub(super) struct DirectFiles {
+    parts: Vec<(Arc<dyn Storage>, bool)>,
+}
+
+impl DirectFiles {
+    pub(super) fn new(parts: &[Arc<dyn Storage>]) -> Self {
+        Self { parts: parts.iter().map(|part| (Arc::clone(part), false)).collect() }
+    }
+}
+
+impl BlockDomain {
+    /// Sees to it that no line of the `len` bytes at `at` is in the journal any more. No thread flushes one meanwhile.
+    ///
+    /// # Errors
+    /// A device that failed.
+    pub(crate) fn clear_for_direct_writes(&self, at: PmAddr, len: u64) -> Result<()> {
+        let engine = &self.engine;
+        engine.wait_for(engine.groups.newest_used())?;
+        let lines = at.line()..at.plus(len + LINE_BYTES - 1).line();
+        if engine.has_unapplied(|line| lines.contains(&line))? { self.checkpointed() } else { Ok(()) }
+    }
+
+    fn checkpointed(&self) -> Result<()> {
+        let checkpoint = self.engine.checkpoint();
+        if checkpoint.is_err() {
+            self.engine.wake_all();
+        }
+        checkpoint
+    }
+
+    /// Writes `bytes` at `at` into the file.
+    ///
+    /// # Errors
+    /// A device that failed: nothing becomes durable any more.
+    pub(crate) fn write_directly(&self, at: PmAddr, bytes: &[u8]) -> Result<()> {
+        let mut files = lock(&self.engine.direct);
+        self.engine.check_halt()?;
+        let (part, is_unsettled) = &mut files.parts[usize::from(at.part())];
+        *is_unsettled = true;
+        let written = write_all(part.as_ref(), bytes, at.offset(), false).map_err(|source| {
+            let next = "free space or replace the device, then reopen";
+            self.engine.poison(&Error::io(&self.engine.files.path, "writing the pool file", next, source))
+        });
+        drop(files);
+        self.woken(written)
+    }
+
+    /// What was written directly before is durable on return.
+    ///
+    /// # Errors
+    /// As [`write_directly`](Self::write_directly).
+    pub(crate) fn settle(&self) -> Result<()> {
+        let mut files = lock(&self.engine.direct);
+        self.engine.check_halt()?;
+        let settled = files.parts.iter_mut().filter(|(_, is_unsettled)| *is_unsettled).try_for_each(|(part, flag)| {
+            counters::bump(&counters::local().syncs, 1);
+            *flag = false;
+            part.sync().map_err(|source| {
+                let next = "check the device; open again to replay the journal";
+                // Under the lock: the next thread would be told of no error.
+                self.engine.poison(&Error::io(&self.engine.files.path, "syncing", next, source))
+            })
+        });
+        drop(files);
+        self.woken(settled)
+    }
+
+    /// After a failure every thread that waits is told.
+    fn woken(&self, outcome: Result<()>) -> Result<()> {
+        if outcome.is_err() {
+            self.engine.wake_all();
+        }
+        outcome
+    }
+}
+
+impl Engine {
+    /// Whether a committed group that is not in the files has such a line. Waits for a checkpoint that is under way.
+    fn has_unapplied(&self, is_such: impl Fn(LineAddr) -> bool) -> Result<bool> {
+        let _checkpoint = lock(&self.checkpoint);
+        self.check_halt()?;
+        let ring = lock(&self.ring);
+        Ok(ring.unapplied.iter().any(|record| record.entries().any(|(line, _)| is_such(line))))
+    }
+}
