@@ -39,10 +39,21 @@ impl BlockDomain {
     /// # Errors
     /// A device that failed.
     pub(crate) fn clear_for_direct_writes(&self, at: PmAddr, len: u64) -> Result<()> {
-        let engine = &self.engine;
-        engine.wait_for(engine.groups.newest_used())?;
-        let lines = at.line()..at.plus(len + LINE_BYTES - 1).line();
-        if engine.has_unapplied(|line| lines.contains(&line))? { self.checkpointed() } else { Ok(()) }
+        let (engine, lines) = (&self.engine, at.line()..at.plus(len + LINE_BYTES - 1).line());
+        let is_such = |line| lines.contains(&line);
+        loop {
+            let open = engine.groups.open_group();
+            // A group that is being committed is neither open nor in the list of those that are not applied.
+            engine.wait_for(open - 1)?;
+            let is_open = engine.groups.any(is_such);
+            if engine.groups.open_group() == open {
+                if is_open {
+                    engine.wait_for(open)?;
+                }
+                break;
+            }
+        }
+        if engine.has_unapplied(is_such)? { self.checkpointed() } else { Ok(()) }
     }
 
     fn checkpointed(&self) -> Result<()> {

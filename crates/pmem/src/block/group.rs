@@ -25,7 +25,7 @@ use crossbeam_utils::CachePadded;
 use lodestone_width::to_usize;
 
 use super::record::Record;
-use crate::addr::{LINE_BYTES, LineAddr};
+use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
 use crate::memory::Memory;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, interleave, lock};
@@ -177,6 +177,13 @@ impl Groups {
         self.shards.iter().any(|shard| !lock(shard)[side].addrs.is_empty())
     }
 
+    /// Whether the open group has such a line.
+    pub(crate) fn any(&self, is_such: impl Fn(LineAddr) -> bool) -> bool {
+        let side = to_usize(self.open_group() % 2);
+        let line = |addr: &u64| PmAddr::from_raw(*addr).line();
+        self.shards.iter().any(|shard| lock(shard)[side].addrs.iter().map(line).any(&is_such))
+    }
+
     /// The newest group that has lines: every line that any thread has flushed is in it or in an earlier one.
     pub(crate) fn newest_used(&self) -> u64 {
         let group = self.open_group();
@@ -212,7 +219,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::addr::PmAddr;
     use crate::block::record::Life;
     use crate::error::Result;
 
