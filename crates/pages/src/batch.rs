@@ -1,7 +1,7 @@
 //! A batch: images that are written, images that end, and the one store after which all of that counts.
 //!
-//! 1. Images are written directly into free pages, and their summaries stored into the page table. No checkpoint that is kept
-//!    has such a page.
+//! 1. Images are written directly into free pages, and their summaries stored into the page table. No checkpoint
+//!    that is kept has such a page.
 //! 2. The page table says in which batch each page begins or ends. Neither counts yet.
 //! 3. A fence.
 //! 4. The checkpoint block with the number of the batch is written to the place of the older block, and fenced. Before
@@ -81,7 +81,7 @@ impl<'p> Batch<'p> {
         }
         if self.streamed >= GROUP_BYTES && self.pages.memory().domain() == Domain::Block {
             self.streamed = 0;
-            // In parts, so that commits do not wait behind all of it. And a commit group has room for the summaries.
+            // In parts, so that commits do not wait for all of it. And a commit group has room for the summaries.
             self.pages.memory().settle()?;
             self.pages.memory().fence();
             self.pages.memory().durable()?;

@@ -4,13 +4,13 @@
 //!    from there to the file. Otherwise an older copy of a line would be written over what is written directly, by a
 //!    checkpoint or by the replay after a crash.
 //! 2. *Write*: into the private memory, which readers see, and into the file.
-//! 3. *Settle*: a sync. What is published afterwards, through the journal, finds the bytes.
+//! 3. *Settle*: a sync. A line that refers to the bytes goes through the journal afterwards.
 //!
 //! Until they are settled, the bytes are in the file or not, in any order. So nothing that counts may be in the range.
 //! The journal is spared: such bytes are written once, and no commit waits for them.
 //!
 //! The files are written and synced through open files of their own. The kernel tells an error of the device to each
-//! open file once. Whoever is told it here poisons the domain before another thread can sync through the same one.
+//! open file once. The thread that is told it here poisons the domain before another one can sync.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ impl BlockDomain {
         self.woken(written)
     }
 
-    /// What was written directly before is durable on return.
+    /// All direct writes before the call are durable on return.
     ///
     /// # Errors
     /// As [`write_directly`](Self::write_directly).

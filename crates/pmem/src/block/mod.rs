@@ -15,12 +15,12 @@
 //! Invariants:
 //! - a group is on disk whole or not at all, and groups become durable in order. So the disk always has a state that
 //!   the persistence contract allows;
-//! - lines of groups reach the file only after their record is durable, and leave the journal only after they are durable
-//!   in the file;
+//! - lines of groups reach the file only after their record is durable, and leave the journal only after they are
+//!   durable in the file;
 //! - after a failed write or sync the domain is poisoned: every later `durable` fails, nothing is retried. The failure
 //!   is noted under the lock that serialises the next step;
-//! - journal, checkpoints and direct writes have open files of their own. The kernel reports an error of the device once to
-//!   each open file, so neither side can take the other's error away.
+//! - journal, checkpoints and direct writes have open files of their own. The kernel reports an error of the device
+//!   once to each open file, so no side can take the other's error away.
 
 mod checkpoint;
 mod commit;

@@ -177,8 +177,8 @@ impl Memory {
         self.block().map_or(Ok(()), BlockDomain::settle)
     }
 
-    /// Prepares `len` bytes at `at` for direct writes: no older content of them is under way to the medium. To be called
-    /// once, after everything that was flushed there, by the owner of the range.
+    /// Prepares `len` bytes at `at` for direct writes: no older content of them is under way to the medium. The owner
+    /// of the range calls it once, after everything that was flushed there.
     ///
     /// # Errors
     /// As [`write_directly`](Self::write_directly).

@@ -227,8 +227,10 @@ pub(crate) fn block_files(parts: &[PartFile], main: &PartHeader) -> Result<Optio
     }
     let path = parts[0].path.clone();
     let journal = Arc::new(FileStorage::new(open_again(&parts[0])?));
-    let again = |part| Ok(Arc::new(FileStorage::new(open_again(part)?)) as Arc<dyn Storage>);
-    let direct = parts.iter().map(again).collect::<Result<_>>()?;
+    let mut direct: Vec<Arc<dyn Storage>> = Vec::with_capacity(parts.len());
+    for part in parts {
+        direct.push(Arc::new(FileStorage::new(open_again(part)?)));
+    }
     let (journal_offset, journal_bytes) = (main.journal_offset, main.journal_bytes);
     Ok(Some(BlockFiles { path, parts: storages, journal, direct, part_bytes, journal_offset, journal_bytes }))
 }
