@@ -136,7 +136,13 @@ impl<'p> Batch<'p> {
         }
         let place = pages.newest().map_or(0, |(place, _)| 1 - place);
         let block = Block { batch: *number, from };
-        block.write(&memory, pages.places.blocks()[place])?;
+        let at = pages.places.blocks()[place];
+        block.write(&memory, at)?;
+        if !planted::active("pages-block-in-journal") {
+            // A repair may give up a journal that is damaged. It must not take the block back: pages that only earlier
+            // ones have are written directly from now on.
+            memory.clear_for_direct_writes(at, pages.places.block_bytes())?;
+        }
         pages.blocks[place] = Some(block);
         let ended = std::mem::replace(&mut pages.ended, std::mem::take(ended));
         pages.free.extend(ended);

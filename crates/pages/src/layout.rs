@@ -152,7 +152,8 @@ pub struct Places {
 }
 
 impl Places {
-    fn block_bytes(&self) -> u64 {
+    /// Bytes of a checkpoint block.
+    pub fn block_bytes(&self) -> u64 {
         (LINE_BYTES + u64::from(self.options.writers) * 8).next_multiple_of(GRAIN)
     }
 

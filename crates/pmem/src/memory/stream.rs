@@ -178,7 +178,8 @@ impl Memory {
     }
 
     /// Prepares `len` bytes at `at` for direct writes: no older content of them is under way to the medium. The owner
-    /// of the range calls it once, after everything that was flushed there.
+    /// of the range calls it once, after everything that was flushed there. On return the file has what was flushed in
+    /// the range, whatever becomes of the journal.
     ///
     /// # Errors
     /// As [`write_directly`](Self::write_directly).
