@@ -489,3 +489,50 @@ fn a_group_that_lacks_a_line_is_never_committed() {
     crate::planted::plant(None);
     assert!(found.is_err(), "nothing notices a committer that goes on after a halt");
 }
+
+/// The owner of a line flushed an older content of it. Another thread commits, a third one checkpoints. Then the owner
+/// writes the line directly: no older content may follow, not even after a power cut.
+fn a_direct_write_beside_commits_and_checkpoints() {
+    let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+    let memory = memory_over(&Arc::new(FaultyStorage::new(Arc::clone(&disk), FaultPlan::default())));
+    let at = |line: u64| PmAddr::new(0, DATA + line * 64);
+    memory.store(at(5), 1);
+    memory.persist(at(5), 8);
+    let committer = memory.clone();
+    let committer = crate::sync::thread::spawn(move || {
+        committer.store(at(1), 1);
+        committer.persist(at(1), 8);
+        committer.durable().expect("a working disk");
+    });
+    let checkpointer = memory.clone();
+    let checkpointer = crate::sync::thread::spawn(move || {
+        let engine = &checkpointer.block().expect("attached").engine;
+        (0..2).for_each(|_| engine.checkpoint().expect("a working disk"));
+    });
+    memory.clear_for_direct_writes(at(5), 64).expect("a working disk");
+    memory.write_directly(at(5), &[2; 64]).expect("a working disk");
+    memory.settle().expect("a working disk");
+    committer.join().expect("the committer");
+    checkpointer.join().expect("the checkpointer");
+    memory.store(at(1), 2);
+    memory.persist(at(1), 8);
+    memory.durable().expect("a working disk");
+    memory.block().expect("attached").engine.checkpoint().expect("a working disk");
+    for (_, content) in after_power_cuts(&disk) {
+        assert_eq!(word(&content, 5), 0x0202_0202_0202_0202, "an older content followed");
+    }
+}
+
+#[test]
+fn no_schedule_puts_an_older_line_over_a_direct_write_and_each_broken_rule_is_found() {
+    shuttle::check_random(a_direct_write_beside_commits_and_checkpoints, 2_000);
+    shuttle::check_pct(a_direct_write_beside_commits_and_checkpoints, 2_000, 3);
+    for bug in ["block-clears-beside-commit", "block-clears-beside-checkpoint"] {
+        crate::planted::plant(Some(bug));
+        let found = std::panic::catch_unwind(|| {
+            shuttle::check_pct(a_direct_write_beside_commits_and_checkpoints, 20_000, 3);
+        });
+        crate::planted::plant(None);
+        assert!(found.is_err(), "{bug} is not found");
+    }
+}
