@@ -110,7 +110,11 @@ pub enum Error {
         hint: &'static str,
     },
     /// A part of the pool's content has a format that this program does not read. It is not damaged.
-    #[error("{}: {what} at {at} has format version {found}, and this lodestone reads version {known}; {}", path.display(), Self::about_version(*found, *known))]
+    #[error(
+        "{}: {what} at {at} has format version {found}, and this lodestone reads version {known}; {}",
+        path.display(),
+        Self::about_version(*found, *known)
+    )]
     OtherVersion {
         /// The file.
         path: PathBuf,

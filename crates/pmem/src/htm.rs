@@ -103,6 +103,35 @@ pub trait HardwareTransactions: Send + Sync + fmt::Debug {
 }
 
 /// A model of transactional memory that others hand in: a name for a shared one that can be compared.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use lodestone_pmem::htm::{Abort, HardwareTransactions, HtmModel};
+///
+/// /// A processor that aborts everything.
+/// #[derive(Debug)]
+/// struct Never;
+///
+/// impl HardwareTransactions for Never {
+///     fn label(&self) -> String {
+///         "never".to_owned()
+///     }
+///     fn begin(&self) -> Result<(), Abort> {
+///         Err(Abort::Other)
+///     }
+///     fn reads(&self, _: usize) {}
+///     fn writes(&self, _: usize) {}
+///     fn abort(&self, _: Abort) {}
+///     fn end(&self) -> Result<(), Abort> {
+///         Err(Abort::Other)
+///     }
+/// }
+///
+/// let model = HtmModel(Arc::new(Never));
+/// assert_eq!((model.begin(), model.clone() == model), (Err(Abort::Other), true));
+/// assert_ne!(model, HtmModel(Arc::new(Never)));
+/// ```
 #[derive(Clone, Debug)]
 pub struct HtmModel(pub Arc<dyn HardwareTransactions>);
 

@@ -14,6 +14,7 @@ use crate::addr::PmAddr;
 use crate::counters::CounterScope;
 use crate::domain::Domain;
 use crate::mapping::{Backing, Mapping};
+use crate::medium::Medium;
 use crate::memory::Setup;
 use crate::storage::{Cached, Failing, FaultPlan, FaultyStorage, SimulatedDisk, write_all};
 
@@ -35,16 +36,20 @@ fn files(storage: Arc<dyn Storage>) -> BlockFiles {
 
 /// Memory over the disk's present content, as a private mapping would show it.
 fn open(storage: Arc<dyn Storage>, content: &[u8], options: BlockOptions) -> Result<Memory> {
+    open_with(storage, content, options, None)
+}
+
+fn open_with(
+    storage: Arc<dyn Storage>,
+    content: &[u8],
+    options: BlockOptions,
+    medium: Option<Arc<dyn Medium>>,
+) -> Result<Memory> {
     let files = files(storage);
     let mapping = Mapping::reserve(DISK, Backing::Anonymous).expect("address space");
     mapping.extend(None, DISK).expect("memory");
-    let memory = Memory::new(Setup {
-        parts: vec![mapping],
-        domain: Domain::Block,
-        read_only: false,
-        tracer: None,
-        medium: None,
-    });
+    let memory =
+        Memory::new(Setup { parts: vec![mapping], domain: Domain::Block, read_only: false, tracer: None, medium });
     for (index, chunk) in content.chunks_exact(8).enumerate() {
         let word = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
         if word != 0 {
@@ -501,6 +506,35 @@ fn older_lines_never_overwrite_a_direct_write() -> Result<()> {
             assert_eq!(replayed && after_cuts(&disk)?.iter().all(kept), !bug, "committed: {committed}");
         }
     }
+    Ok(())
+}
+
+/// Streams that a medium is told of.
+#[derive(Debug, Default)]
+struct Streams(StdAtomicU64);
+
+impl Medium for Streams {
+    fn label(&self) -> String {
+        "streams, counted".into()
+    }
+    fn read(&self, _: PmAddr, _: u64) {}
+    fn write(&self, _: PmAddr, _: u64) {}
+    fn flush(&self, _: LineAddr) {}
+    fn stream(&self, _: PmAddr, _: u64) {
+        self.0.fetch_add(1, StdOrdering::Relaxed);
+    }
+    fn fence(&self) {}
+}
+
+/// In this domain a medium models the private memory. The file takes its own time.
+#[test]
+fn a_medium_is_told_of_no_stream_by_a_direct_write() -> Result<()> {
+    let streams = Arc::new(Streams::default());
+    let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+    let memory = open_with(disk, &[], MANUAL, Some(streams.clone()))?;
+    let scope = CounterScope::start();
+    memory.write_directly(PmAddr::new(0, PAGE), &[1; 512])?;
+    assert_eq!((scope.delta().streamed_bytes, streams.0.load(StdOrdering::Relaxed)), (512, 0));
     Ok(())
 }
 

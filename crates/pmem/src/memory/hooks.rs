@@ -121,6 +121,12 @@ impl Memory {
         if self.is_hooked() {
             self.before_stream(at, len);
         }
+        Self::count_stream(len);
+    }
+
+    /// Counts `len` streamed bytes, of which no medium is told.
+    #[inline(always)]
+    pub(super) fn count_stream(len: u64) {
         let local = counters::local();
         counters::bump(&local.streamed_bytes, len);
         counters::bump(&local.media_blocks, len.div_ceil(MEDIA_BLOCK_BYTES));

@@ -152,6 +152,19 @@ impl Memory {
     /// domain the bytes go to the file at once, and not through the journal, so they are written once. The caller has
     /// called [`clear_for_direct_writes`](Self::clear_for_direct_writes) for the range, and flushes nothing in it.
     ///
+    /// ```
+    /// use lodestone_pmem::{Memory, PmAddr};
+    /// let memory = Memory::anonymous(1 << 20)?;
+    /// let (page, line) = (PmAddr::new(0, 8192), PmAddr::new(0, 4096));
+    /// memory.clear_for_direct_writes(page, 4096)?;
+    /// memory.write_directly(page, &[7; 4096])?;
+    /// memory.settle()?;
+    /// memory.fence(); // before the line that says that the page is there
+    /// memory.store(line, page.to_raw());
+    /// memory.persist(line, 8);
+    /// # Ok::<(), lodestone_pmem::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A device that failed: from then on nothing becomes durable.
     ///
@@ -164,7 +177,8 @@ impl Memory {
             return Ok(());
         };
         self.write(at, bytes);
-        self.hook_stream(at, to_u64(bytes.len()));
+        // Counted as a stream. The medium is told of the stores alone: the file is real.
+        Self::count_stream(to_u64(bytes.len()));
         block.write_directly(at, bytes)
     }
 
