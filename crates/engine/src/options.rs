@@ -36,6 +36,10 @@ pub struct DatabaseOptions {
     pub threads_max: u16,
     /// Bytes of all logs together. At half of that a checkpoint is made. A log holds at most the changes since the last
     /// but one.
+    ///
+    /// In the `block` domain log bytes pass through the journal of the pool. Where that has four times these bytes
+    /// ([`PoolOptions::journal_bytes`]), most records are truncated before they leave it, and are written once. In a
+    /// smaller journal they are written twice.
     pub log_bytes: u64,
     /// Bytes of a segment of a log, at most a quarter of `log_bytes`.
     pub segment_bytes: u64,

@@ -213,15 +213,19 @@ fn try_round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
         // The images may have versions of epochs that are not durable. They must not count before those.
         group.flush(core)?;
     }
-    batch.publish(from)?;
+    batch.publish_then(from, |pages| truncate(core, pages))?;
     let report = written.publish();
     core.ended_trees(&dropped);
+    Ok(report)
+}
+
+/// Truncates the logs as far as the kept checkpoints and the feeds allow.
+fn truncate(core: &Core, pages: &Pages) {
     let from: Vec<u64> = core.rounds.cuts.writers().map(|writer| pages.from(writer)).collect();
     let floors = core.holds.floors(&from, core.feed_bytes);
     for (writer, floor) in core.rounds.cuts.writers().zip(floors) {
         core.wal.truncate(writer, floor);
     }
-    Ok(report)
 }
 
 /// Leaves that a round has written, with their new images.

@@ -113,7 +113,19 @@ impl<'p> Batch<'p> {
     ///
     /// # Panics
     /// If `from` does not have a position for each writer of the store.
-    pub fn publish(mut self, from: Vec<u64>) -> Result<()> {
+    pub fn publish(self, from: Vec<u64>) -> Result<()> {
+        self.publish_then(from, |_| ())
+    }
+
+    /// As [`publish`](Self::publish). Calls `truncate` as soon as logs may be truncated: what they discard then is not
+    /// written to the file with the block.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    ///
+    /// # Panics
+    /// As [`publish`](Self::publish).
+    pub fn publish_then(mut self, from: Vec<u64>, truncate: impl FnOnce(&Pages)) -> Result<()> {
         let Self { pages, number, begun, ended, .. } = &mut self;
         assert_eq!(from.len(), usize::from(pages.places.options.writers), "a position for each writer");
         let memory = pages.memory().clone();
@@ -138,12 +150,14 @@ impl<'p> Batch<'p> {
         let block = Block { batch: *number, from };
         let at = pages.places.blocks()[place];
         block.write(&memory, at)?;
-        if !planted::active("pages-block-in-journal") {
-            // A repair may give up a journal that is damaged. It must not take the block back: pages that only earlier
-            // ones have are written directly from now on.
-            memory.clear_for_direct_writes(at, pages.places.block_bytes())?;
-        }
+        let previous = std::mem::replace(&mut pages.block_point, memory.flushed_here());
         pages.blocks[place] = Some(block);
+        truncate(pages);
+        if !planted::active("pages-block-in-journal") {
+            // A repair may give up a journal that is damaged. It must not take the other block back too: pages that
+            // only earlier ones have are written directly from now on.
+            memory.leave_journal(previous)?;
+        }
         let ended = std::mem::replace(&mut pages.ended, std::mem::take(ended));
         pages.free.extend(ended);
         if planted::active("pages-old-freed-early") {

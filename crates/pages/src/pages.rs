@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lodestone_heap::{Action, Heap};
-use lodestone_pmem::{Memory, PmAddr, PmPtr, checked, planted, work};
+use lodestone_pmem::{DurablePoint, Memory, PmAddr, PmPtr, checked, planted, work};
 use lodestone_txn::{Writer, copies};
 use lodestone_width::{exact_u32, to_u64, to_usize};
 use zerocopy::{FromZeros, IntoBytes};
@@ -74,6 +74,8 @@ pub struct Pages {
     pub(crate) ended: Vec<u32>,
     /// By place.
     pub(crate) blocks: [Option<Block>; 2],
+    /// Where the newest block that this life wrote is durable. At open the file has everything.
+    pub(crate) block_point: DurablePoint,
     damaged: Vec<PmAddr>,
     /// Pages that a kept checkpoint has, whose heads alone are right.
     pub(crate) summaries_damaged: Vec<u32>,
@@ -130,6 +132,7 @@ impl Pages {
             free: Vec::new(),
             ended: Vec::new(),
             blocks: places.blocks().map(|place| Block::read(memory, place, places.options.writers)),
+            block_point: DurablePoint::default(),
             damaged: copies::damaged(memory, head_lines(at), &line),
             summaries_damaged: Vec::new(),
         };

@@ -56,6 +56,8 @@ counters! {
     media_blocks,
     /// Bytes written to the journal of the block domain, headers and padding included.
     journal_bytes,
+    /// Bytes that checkpoints of the block domain moved from the journal to the files.
+    checkpoint_bytes,
     /// Device syncs (fdatasync) that succeeded or failed.
     syncs,
     /// Calls of `durable`.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use lodestone_heap::{Action, Heap};
 use lodestone_pmem::mirror::{self, Line, Mirror, Slot};
 use lodestone_pmem::sync::{Mutex, lock};
-use lodestone_pmem::{Memory, PmAddr, PmPtr, checked};
+use lodestone_pmem::{Memory, PmAddr, PmPtr, checked, planted};
 use lodestone_txn::copies;
 use lodestone_width::to_u64;
 
@@ -221,7 +221,15 @@ impl Segments {
         let Stock { free, chains, .. } = &mut *stock;
         let Some(chain) = chains.get_mut(&writer) else { return };
         while chain.len() > 1 && chain[1].first <= from {
-            free.extend(chain.pop_front().map(|segment| segment.at));
+            let Some(Segment { at, .. }) = chain.pop_front() else { return };
+            // The head stays: it says which records do not count.
+            self.memory().discard(at.plus(SEGMENT_HEAD_BYTES), self.segment_bytes - SEGMENT_HEAD_BYTES);
+            free.push(at);
+        }
+        if planted::active("wal-discards-live")
+            && let Some(live) = chain.front()
+        {
+            self.memory().discard(live.at.plus(SEGMENT_HEAD_BYTES), self.segment_bytes - SEGMENT_HEAD_BYTES);
         }
     }
 

@@ -200,7 +200,7 @@ impl LogWriter {
         let memory = self.shared.segments.memory();
         match self.shared.store {
             // Before the caller's fence, after which the transaction counts.
-            LogStore::Stream => memory.write_back(at, bytes),
+            LogStore::Stream => memory.append(at, bytes),
             LogStore::Flush => {
                 memory.write(at, bytes);
                 memory.flush(at, to_u64(bytes.len()));

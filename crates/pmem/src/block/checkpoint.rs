@@ -8,16 +8,75 @@
 //! **A silent pool confirms its last group.** The last record of a journal is the only one without a later record that
 //! proves its acknowledgement (see [`journal`](super::journal)). When nothing was committed between two looks, the
 //! thread commits an empty group after it: at most two intervals after the last group, and only once.
+//!
+//! **Discarded lines are left out.** The owner of a log says which of its lines no thread will read again
+//! ([`Memory::discard`](crate::Memory::discard)). They leave the journal without a way through the file, which keeps
+//! something older there. Only content of groups before the call is left out: the range may be in use again.
 
-use lodestone_width::to_u64;
+use std::collections::BTreeMap;
+
+use lodestone_width::{to_u64, to_usize};
 
 use super::record::Record;
 use super::replay::sync_parts;
-use super::{Engine, Halt};
-use crate::addr::LineAddr;
+use super::{BlockDomain, Engine, Halt, Ring};
+use crate::addr::{LineAddr, PmAddr};
 use crate::block::journal::JournalState;
+use crate::counters;
 use crate::error::{Error, Result};
 use crate::sync::lock;
+
+/// How many of the committed groups a checkpoint moves, from the oldest one on.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Upto {
+    /// All of them, and the header says that nothing follows.
+    Close,
+    All,
+    /// Those up to the group with this number.
+    Group(u64),
+    /// So many that a quarter of the ring is in use afterwards. The newest ones are left, because most bytes of logs
+    /// are discarded before they are old.
+    Oldest,
+}
+
+/// Ranges whose older content is no longer needed: first address, then the end and the last group of that content.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Discarded(BTreeMap<u64, (u64, u64)>);
+
+impl Discarded {
+    /// Whether no thread needs the content that `line` has in `group`.
+    fn has(&self, line: LineAddr, group: u64) -> bool {
+        let start = line.start().to_raw();
+        let before = self.0.range(..=start).next_back();
+        before.is_some_and(|(_, (end, last))| start < *end && group <= *last)
+    }
+}
+
+impl BlockDomain {
+    /// Everything up to `group`, which is on disk, is in the files on return.
+    pub(crate) fn checkpoint_upto(&self, group: u64) -> Result<()> {
+        self.checkpointed(Upto::Group(group))
+    }
+
+    /// A checkpoint on a thread that holds no lock.
+    pub(super) fn checkpointed(&self, upto: Upto) -> Result<()> {
+        let checkpoint = self.engine.checkpoint(upto);
+        if checkpoint.is_err() {
+            self.engine.wake_all();
+        }
+        checkpoint
+    }
+
+    /// The content of `len` bytes at `at`, whole lines, in committed groups need not reach the file. That of later
+    /// groups does. A checkpoint that is under way may still write the older one.
+    pub(crate) fn discard(&self, at: PmAddr, len: u64) {
+        let mut ring = lock(&self.engine.ring);
+        if !ring.unapplied.is_empty() {
+            let last = ring.first_group + to_u64(ring.unapplied.len()) - 1;
+            ring.discarded.0.insert(at.to_raw(), (at.to_raw() + len, last));
+        }
+    }
+}
 
 impl Engine {
     /// The background thread: checkpoints whenever half of the ring is used, and commits flushed lines that no thread
@@ -39,7 +98,7 @@ impl Engine {
             let is_confirmed = ring.unapplied.last().is_none_or(|record| record.lines() == 0);
             drop(ring);
             let is_silent = seen == self.groups.open_group();
-            let mut worked = if crowded { self.checkpoint() } else { Ok(()) };
+            let mut worked = if crowded { self.checkpoint(Upto::Oldest) } else { Ok(()) };
             if wanted || !crowded {
                 worked = worked.and_then(|()| self.commit_idle_group(is_silent && !is_confirmed));
             }
@@ -57,13 +116,13 @@ impl Engine {
         if confirm || self.groups.is_dirty() { self.wait_for(self.groups.open_group()) } else { Ok(()) }
     }
 
-    /// Writes the lines of all committed groups to the files, syncs them and frees their part of the ring.
+    /// Writes the lines of committed groups to the files, syncs them and frees their part of the ring.
     ///
     /// After an error the caller wakes all waiters, once it holds no lock.
-    pub(super) fn checkpoint(&self) -> Result<()> {
+    pub(super) fn checkpoint(&self, upto: Upto) -> Result<()> {
         let mut failed = lock(&self.checkpoint);
         self.check_halt()?;
-        self.apply_unapplied(false).map_err(|failure| {
+        self.apply_unapplied(upto).map_err(|failure| {
             *failed = Some(failure.to_string());
             self.poison(&failure)
         })
@@ -76,22 +135,29 @@ impl Engine {
             return Err(Error::Poisoned { path: self.files.path.clone(), cause: cause.clone() });
         }
         match self.halt.get() {
-            Some(Halt::Closed) => self.apply_unapplied(true),
+            Some(Halt::Closed) => self.apply_unapplied(Upto::Close),
             _ => self.check_halt(),
         }
     }
 
-    fn apply_unapplied(&self, closing: bool) -> Result<()> {
-        let (records, end, end_group) = {
+    fn apply_unapplied(&self, upto: Upto) -> Result<()> {
+        let closing = matches!(upto, Upto::Close);
+        let (records, discarded, first, end, end_group) = {
             let mut ring = lock(&self.ring);
-            let records = std::mem::take(&mut ring.unapplied);
-            ring.first_group += to_u64(records.len());
-            (records, ring.head, ring.first_group)
+            let count = self.records_upto(&ring, upto);
+            let records: Vec<Record> = ring.unapplied.drain(..count).collect();
+            let first = ring.first_group;
+            ring.first_group += to_u64(count);
+            let discarded = ring.discarded.clone();
+            let next = ring.first_group;
+            ring.discarded.0.retain(|_, (_, last)| *last >= next);
+            let end = ring.tail + records.iter().map(Record::len).sum::<u64>();
+            (records, discarded, first, end, next)
         };
         if records.is_empty() && !closing {
             return Ok(());
         }
-        self.apply_newest(&records)?;
+        self.apply_newest(&records, first, &discarded)?;
         sync_parts(&self.files)?;
         // The lines are durable in the files; only now may their records be overwritten.
         let state = JournalState { life: self.life, tail: end, group: end_group, closed: closing };
@@ -100,15 +166,34 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the newest copy of each line, neighbours in one write.
-    fn apply_newest(&self, records: &[Record]) -> Result<()> {
-        let mut lines: Vec<(LineAddr, usize, &[u8])> = Vec::new();
-        for (age, record) in records.iter().enumerate() {
-            lines.extend(record.entries().map(|(line, bytes)| (line, age, bytes)));
+    /// How many records a checkpoint takes.
+    fn records_upto(&self, ring: &Ring, upto: Upto) -> usize {
+        match upto {
+            Upto::Close | Upto::All => ring.unapplied.len(),
+            Upto::Group(group) => to_usize((group + 1).saturating_sub(ring.first_group)).min(ring.unapplied.len()),
+            Upto::Oldest => {
+                let mut left = (ring.head - ring.tail).saturating_sub(self.files.area().ring_bytes() / 4);
+                let is_taken = |record: &&Record| {
+                    let is_taken = left > 0;
+                    left = left.saturating_sub(record.len());
+                    is_taken
+                };
+                ring.unapplied.iter().take_while(is_taken).count()
+            }
+        }
+    }
+
+    /// Writes the newest copy of each line, neighbours in one write. `first` is the group of the first record.
+    fn apply_newest(&self, records: &[Record], first: u64, discarded: &Discarded) -> Result<()> {
+        let mut lines: Vec<(LineAddr, u64, &[u8])> = Vec::new();
+        for (group, record) in (first..).zip(records) {
+            lines.extend(record.entries().map(|(line, bytes)| (line, group, bytes)));
         }
         // Newest copy first within a line; the rest is dropped.
-        lines.sort_unstable_by_key(|(line, age, _)| (*line, std::cmp::Reverse(*age)));
+        lines.sort_unstable_by_key(|(line, group, _)| (*line, std::cmp::Reverse(*group)));
         lines.dedup_by_key(|(line, _, _)| *line);
+        // After that: where the newest copy is no longer needed, no older one is.
+        lines.retain(|(line, group, _)| !discarded.has(*line, *group));
         let mut run = Vec::new();
         let mut start: Option<LineAddr> = None;
         let mut next: Option<LineAddr> = None;
@@ -127,6 +212,7 @@ impl Engine {
     fn write_run(&self, start: Option<LineAddr>, bytes: &[u8]) -> Result<()> {
         let Some(start) = start.map(LineAddr::start) else { return Ok(()) };
         let part = &self.files.parts[usize::from(start.part())];
+        counters::bump(&counters::local().checkpoint_bytes, to_u64(bytes.len()));
         crate::storage::write_all(part.as_ref(), bytes, start.offset(), false).map_err(|source| {
             Error::io(
                 &self.files.path,

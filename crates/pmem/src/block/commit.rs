@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use lodestone_width::to_usize;
 
+use super::checkpoint::Upto;
 use super::record::Record;
 use super::{CommitState, Engine, Halt};
 use crate::error::{Error, Result};
@@ -214,7 +215,7 @@ impl Engine {
         let mut ring = lock(&self.ring);
         while ring.head + bytes - ring.tail > ring_bytes {
             drop(ring);
-            self.checkpoint()?;
+            self.checkpoint(Upto::Oldest)?;
             ring = lock(&self.ring);
         }
         Ok(ring.head)

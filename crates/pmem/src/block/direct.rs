@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use super::checkpoint::Upto;
 use super::{BlockDomain, Engine};
 use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
 use crate::counters;
@@ -56,15 +57,7 @@ impl BlockDomain {
                 break;
             }
         }
-        if engine.has_unapplied(is_such)? { self.checkpointed() } else { Ok(()) }
-    }
-
-    fn checkpointed(&self) -> Result<()> {
-        let checkpoint = self.engine.checkpoint();
-        if checkpoint.is_err() {
-            self.engine.wake_all();
-        }
-        checkpoint
+        if engine.has_unapplied(is_such)? { self.checkpointed(Upto::All) } else { Ok(()) }
     }
 
     /// Writes `bytes` at `at` into the file.

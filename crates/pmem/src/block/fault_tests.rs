@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::task::{Context, Wake};
 use std::time::Instant;
 
+use super::checkpoint::Upto;
 use super::*;
 use crate::addr::PmAddr;
 use crate::domain::Domain;
@@ -444,7 +445,7 @@ fn the_error_of_a_checkpoints_lines_is_told_to_the_checkpoint_too() -> Result<()
         (1..=7).try_for_each(|number| write(&memory, number))?;
         *lock(&part.failing) = Some((device, of_journal));
         let block = memory.block().expect("attached");
-        assert_eq!(block.engine.checkpoint().is_err(), has_own);
+        assert_eq!(block.engine.checkpoint(Upto::All).is_err(), has_own);
         let kept = after_power_cuts(&disk)?.iter().all(|content| newest(content) >= 7);
         assert_eq!(kept, has_own, "7 was acknowledged");
     }

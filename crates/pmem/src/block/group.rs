@@ -24,6 +24,7 @@
 use crossbeam_utils::CachePadded;
 use lodestone_width::to_usize;
 
+use super::areas::{self, Areas};
 use super::record::Record;
 use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
 use crate::memory::Memory;
@@ -128,6 +129,7 @@ pub(crate) struct Groups {
     shards: Box<[CachePadded<Mutex<[ShardLines; 2]>>]>,
     shard_lines_max: usize,
     recent: Box<[AtomicU64]>,
+    areas: Areas,
 }
 
 impl Groups {
@@ -136,8 +138,10 @@ impl Groups {
         Self {
             open: CachePadded::new(AtomicU64::new(first)),
             shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::default())).collect(),
-            shard_lines_max: usize::try_from(lines_max).unwrap_or(usize::MAX) / SHARDS,
+            // One half for flushed lines, one for log areas.
+            shard_lines_max: usize::try_from(lines_max / 2).unwrap_or(usize::MAX) / SHARDS,
             recent: (0..RECENT_SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            areas: Areas::new(lines_max / 2),
         }
     }
 
@@ -157,7 +161,8 @@ impl Groups {
         interleave();
         let group = self.open.load(Ordering::Acquire);
         let lines = &mut shard[to_usize(group % 2)];
-        if lines.addrs.len() >= self.shard_lines_max && lines.position(addr).is_none() {
+        let is_full = lines.addrs.len() >= self.shard_lines_max && lines.position(addr).is_none();
+        if is_full || self.areas.has(line, group) {
             return Joined::Full(group);
         }
         lines.put(addr, words);
@@ -166,31 +171,46 @@ impl Groups {
         Joined::Group(group)
     }
 
+    /// Puts a run of a log area into the open group: see [`areas`].
+    pub(crate) fn join_area(&self, at: PmAddr, bytes: &[u8]) -> Joined {
+        self.areas.join(&self.open, at, bytes)
+    }
+
+    /// Most bytes of a run that joins at once.
+    pub(crate) fn area_bytes_max(&self) -> usize {
+        self.areas.bytes_max()
+    }
+
     /// The newest group that holds `line`, or a later one (lines share slots); 0 when there was none.
     pub(crate) fn last_group(&self, line: LineAddr) -> u64 {
-        self.recent[to_usize(hash(line.start().to_raw())) % RECENT_SLOTS].load(Ordering::Acquire)
+        let flushed = self.recent[to_usize(hash(line.start().to_raw())) % RECENT_SLOTS].load(Ordering::Acquire);
+        flushed.max(self.areas.last_group(line))
     }
 
     /// Whether the open group has lines.
     pub(crate) fn is_dirty(&self) -> bool {
-        let side = to_usize(self.open_group() % 2);
-        self.shards.iter().any(|shard| !lock(shard)[side].addrs.is_empty())
+        self.is_used(self.open_group())
+    }
+
+    fn is_used(&self, group: u64) -> bool {
+        let side = to_usize(group % 2);
+        self.shards.iter().any(|shard| !lock(shard)[side].addrs.is_empty()) || self.areas.is_used(group)
     }
 
     /// Whether the open group has such a line.
     pub(crate) fn any(&self, is_such: impl Fn(LineAddr) -> bool) -> bool {
-        let side = to_usize(self.open_group() % 2);
+        let group = self.open_group();
+        let side = to_usize(group % 2);
         let line = |addr: &u64| PmAddr::from_raw(*addr).line();
         self.shards.iter().any(|shard| lock(shard)[side].addrs.iter().map(line).any(&is_such))
+            || self.areas.any(group, is_such)
     }
 
     /// The newest group that has lines: every line that any thread has flushed is in it or in an earlier one.
     pub(crate) fn newest_used(&self) -> u64 {
         let group = self.open_group();
-        let side = to_usize(group % 2);
-        let is_used = self.shards.iter().any(|shard| !lock(shard)[side].addrs.is_empty());
         // A group that is being closed loses its lines to the committer; the number moves before that.
-        if is_used || self.open_group() != group { group } else { group - 1 }
+        if self.is_used(group) || self.open_group() != group { group } else { group - 1 }
     }
 
     /// Closes the open group and moves its lines to `record`. One caller at a time.
@@ -204,6 +224,12 @@ impl Groups {
             lines.addrs.iter().zip(&lines.data).for_each(|(addr, words)| record.push(*addr, words));
             lines.clear();
         }
+        interleave();
+        // After the shards: a flusher that still joins this group finds its line here, if a run has it.
+        let runs = self.areas.take(group);
+        // Both have a line that was flushed first and appended then.
+        record.drop_lines(|line| areas::covers(&runs, line));
+        areas::lines(&runs).for_each(|(line, bytes)| record.push_bytes(line, bytes));
         group
     }
 }

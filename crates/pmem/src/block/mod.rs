@@ -9,8 +9,10 @@
 //! 3. *Checkpoint*: a thread writes the lines of committed groups to the file, syncs it, and moves the journal's tail
 //!    ([`checkpoint`]). The same thread commits, every fifth of a second, flushed lines that no thread waits for, and
 //!    at once what a task waits for ([`tasks`]). A committer that finds no room in the ring checkpoints itself.
-//! 4. *Direct writes* of bulk data go to the file at once, around the journal ([`direct`]).
-//! 5. *Open* replays the journal ([`replay`]). Its format is in [`journal`] and [`record`].
+//! 4. *Append and discard*: a log joins the group as a run of lines. A checkpoint leaves
+//!    out the lines that a log no longer needs ([`areas`], [`checkpoint`]).
+//! 5. *Direct writes* of bulk data go to the file at once, around the journal ([`direct`]).
+//! 6. *Open* replays the journal ([`replay`]). Its format is in [`journal`] and [`record`].
 //!
 //! Invariants:
 //! - a group is on disk whole or not at all, and groups become durable in order. So the disk always has a state that
@@ -22,6 +24,7 @@
 //! - journal, checkpoints and direct writes have open files of their own. The kernel reports an error of the device
 //!   once to each open file, so no side can take the other's error away.
 
+mod areas;
 mod checkpoint;
 mod commit;
 mod direct;
@@ -39,13 +42,15 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
+use lodestone_width::to_u64;
 
-use crate::addr::LineAddr;
+use crate::addr::{LineAddr, PmAddr};
 use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::storage::Storage;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::{Condvar, Mutex, lock};
+use checkpoint::Discarded;
 use direct::DirectFiles;
 use group::{Groups, Joined};
 use journal::{JOURNAL_BYTES_MIN, JournalArea, JournalState, new_life};
@@ -181,6 +186,8 @@ struct Ring {
     unapplied: Vec<Record>,
     /// Group number of the first of them.
     first_group: u64,
+    /// Ranges whose lines in those records are no longer needed.
+    discarded: Discarded,
     /// A task waits for the open group.
     wanted: bool,
     closing: bool,
@@ -239,6 +246,7 @@ impl BlockDomain {
                 tail,
                 unapplied: Vec::new(),
                 first_group: group,
+                discarded: Discarded::default(),
                 wanted: false,
                 closing: false,
             }),
@@ -272,6 +280,35 @@ impl BlockDomain {
                     }
                 }
             }
+        }
+    }
+
+    /// Puts whole lines, which were stored at `at`, into the open group; commits a group that is full first.
+    ///
+    /// # Panics
+    /// As [`flush`](Self::flush).
+    pub(crate) fn append(&self, at: PmAddr, bytes: &[u8]) {
+        let engine = &self.engine;
+        let mut next = at;
+        for run in bytes.chunks(engine.groups.area_bytes_max()) {
+            let end = next.plus(to_u64(run.len()) - 1);
+            let is_in_journal = [next, end].iter().any(|at| engine.files.is_in_journal(at.line()));
+            assert!(!is_in_journal, "the run at {next:?} is in the journal of the pool, which is not memory");
+            loop {
+                match engine.groups.join_area(next, run) {
+                    Joined::Group(group) => {
+                        LAST_FLUSH.with(|last| last.set((engine.id, group)));
+                        break;
+                    }
+                    // As in `flush`.
+                    Joined::Full(group) => {
+                        if engine.wait_for(group).is_err() {
+                            return;
+                        }
+                    }
+                }
+            }
+            next = end.plus(1);
         }
     }
 
@@ -383,6 +420,8 @@ fn start_checkpointer(engine: &Arc<Engine>) -> Result<std::thread::JoinHandle<()
     spawned.map_err(|source| Error::io(&engine.files.path, "starting a thread", "free memory or threads", source))
 }
 
+#[cfg(all(test, not(feature = "shuttle")))]
+mod area_tests;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod fault_tests;
 #[cfg(all(test, feature = "shuttle"))]

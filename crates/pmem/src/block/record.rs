@@ -153,14 +153,34 @@ impl Record {
     /// Adds a line. The order does not matter: each line occurs once in a group.
     #[inline]
     pub(crate) fn push(&mut self, addr: u64, line: &[u64; 8]) {
+        self.push_entry(addr, line.as_bytes());
+    }
+
+    /// As [`push`](Self::push), with the bytes of the line.
+    pub(crate) fn push_bytes(&mut self, line: LineAddr, bytes: &[u8]) {
+        self.push_entry(line.start().to_raw(), bytes);
+    }
+
+    #[inline]
+    fn push_entry(&mut self, addr: u64, bytes: &[u8]) {
         let at = entry_offset(self.lines);
         let end = (at / SECTOR_BYTES + 1) * SECTOR_BYTES;
         if self.bytes.len() < end {
             self.bytes.resize(end, 0);
         }
         self.bytes[at..at + 8].copy_from_slice(addr.as_bytes());
-        self.bytes[at + 8..at + ENTRY_BYTES].copy_from_slice(line.as_bytes());
+        self.bytes[at + 8..at + ENTRY_BYTES].copy_from_slice(bytes);
         self.lines += 1;
+    }
+
+    /// Takes the lines out for which `is_such`.
+    pub(crate) fn drop_lines(&mut self, is_such: impl Fn(LineAddr) -> bool) {
+        if !self.entries().any(|(line, _)| is_such(line)) {
+            return;
+        }
+        let mut kept = Self::default();
+        self.entries().filter(|(line, _)| !is_such(*line)).for_each(|(line, bytes)| kept.push_bytes(line, bytes));
+        *self = kept;
     }
 
     /// Bytes in the ring.

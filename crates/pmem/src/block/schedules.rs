@@ -5,6 +5,7 @@
 //! each schedule yields every durable state it passes through. The judge asks of each: is everything noted before the
 //! cut there, and is no line there without the lines fenced before it?
 
+use super::checkpoint::Upto;
 use super::*;
 use crate::addr::PmAddr;
 use crate::domain::Domain;
@@ -221,7 +222,7 @@ fn committers_on_a_failing_disk(plan: FaultPlan) {
         crate::sync::thread::spawn(move || {
             let engine = &memory.block().expect("attached").engine;
             for _ in 0..2 {
-                if engine.checkpoint().is_err() {
+                if engine.checkpoint(Upto::All).is_err() {
                     engine.wake_all();
                 }
             }
@@ -385,7 +386,7 @@ fn a_close_beside_a_checkpoint(plan: FaultPlan) {
         let memory = memory.clone();
         crate::sync::thread::spawn(move || {
             let engine = &memory.block().expect("attached").engine;
-            if engine.checkpoint().is_err() {
+            if engine.checkpoint(Upto::All).is_err() {
                 engine.wake_all();
             }
         })
@@ -442,7 +443,7 @@ fn a_full_group_beside_a_checkpoint(plan: FaultPlan) {
         let memory = memory.clone();
         crate::sync::thread::spawn(move || {
             let engine = &memory.block().expect("attached").engine;
-            if engine.checkpoint().is_err() {
+            if engine.checkpoint(Upto::All).is_err() {
                 engine.wake_all();
             }
         })
@@ -507,7 +508,7 @@ fn a_direct_write_beside_commits_and_checkpoints() {
     let checkpointer = memory.clone();
     let checkpointer = crate::sync::thread::spawn(move || {
         let engine = &checkpointer.block().expect("attached").engine;
-        (0..2).for_each(|_| engine.checkpoint().expect("a working disk"));
+        (0..2).for_each(|_| engine.checkpoint(Upto::All).expect("a working disk"));
     });
     memory.clear_for_direct_writes(at(5), 64).expect("a working disk");
     memory.write_directly(at(5), &[2; 64]).expect("a working disk");
@@ -517,7 +518,7 @@ fn a_direct_write_beside_commits_and_checkpoints() {
     memory.store(at(1), 2);
     memory.persist(at(1), 8);
     memory.durable().expect("a working disk");
-    memory.block().expect("attached").engine.checkpoint().expect("a working disk");
+    memory.block().expect("attached").engine.checkpoint(Upto::All).expect("a working disk");
     for (_, content) in after_power_cuts(&disk) {
         assert_eq!(word(&content, 5), 0x0202_0202_0202_0202, "an older content followed");
     }
@@ -535,4 +536,102 @@ fn no_schedule_puts_an_older_line_over_a_direct_write_and_each_broken_rule_is_fo
         crate::planted::plant(None);
         assert!(found.is_err(), "{bug} is not found");
     }
+}
+
+/// Two writers append runs to logs of their own and wait. Their runs depend on a line that both flush before, and one
+/// that both flush afterwards depends on the runs.
+fn runs_beside_lines_and_a_power_cut() {
+    let (memory, disk, noted) = open();
+    let turn = Arc::new(Mutex::new(0_u64));
+    let at = |line: u64| PmAddr::new(0, DATA + line * 64);
+    let writers: Vec<_> = (1..=2_u64)
+        .map(|writer| {
+            let (memory, noted, turn) = (memory.clone(), Arc::clone(&noted), Arc::clone(&turn));
+            crate::sync::thread::spawn(move || {
+                for round in 1..=2_u64 {
+                    let own = at(8 * writer + 2 * round);
+                    memory.store(at(writer), round);
+                    memory.persist(at(writer), 8);
+                    memory.append(own, &round.to_le_bytes().repeat(16));
+                    memory.fence();
+                    {
+                        let mut count = lock(&turn);
+                        *count += 1;
+                        memory.store(at(0).plus(8 * writer), round);
+                        memory.store(at(0), *count);
+                    }
+                    memory.persist(at(0), 64);
+                    memory.durable().expect("a working disk");
+                    noted.lock().expect("no panics")[writer as usize] = round;
+                }
+            })
+        })
+        .collect();
+    writers.into_iter().for_each(|writer| writer.join().expect("the writer"));
+    for (noted, content) in std::mem::take(&mut *disk.cuts.lock().expect("no panics")) {
+        let reborn = Arc::new(SimulatedDisk::new(content));
+        replay(&files(reborn.clone())).expect("a consistent journal");
+        let content = reborn.content();
+        for writer in 1..=2_u64 {
+            let word =
+                |at: PmAddr| u64::from_le_bytes(content[at.offset() as usize..][..8].try_into().expect("8 bytes"));
+            let runs = (1..=2).take_while(|round| {
+                let run = at(8 * writer + 2 * round);
+                let (first, second) = (word(run), word(run.plus(64)));
+                assert_eq!(first, second, "writer {writer}: half a run of round {round}");
+                first == *round
+            });
+            let (before, runs, after) = (word(at(writer)), runs.count() as u64, word(at(0).plus(8 * writer)));
+            let noted = noted[writer as usize];
+            assert!(before >= runs, "writer {writer}: {runs} runs without the lines before, {before}");
+            assert!(runs >= after, "writer {writer}: {runs} runs, the line after them tells of {after}");
+            assert!(after >= noted, "writer {writer}: acknowledged {noted}, found {after}");
+        }
+    }
+}
+
+/// One thread appends a line that it has flushed before, then flushes it again. Another one commits. The last content
+/// counts, whatever is committed when.
+fn a_line_in_both_ways() {
+    let (memory, disk, noted) = open();
+    let at = PmAddr::new(0, DATA + 64);
+    let committer = memory.clone();
+    let committer = crate::sync::thread::spawn(move || {
+        for round in 1..=2 {
+            committer.store(PmAddr::new(0, DATA + 128), round);
+            committer.persist(PmAddr::new(0, DATA + 128), 8);
+            committer.durable().expect("a working disk");
+        }
+    });
+    let mut next = 0;
+    for _ in 0..2 {
+        memory.store(at, next + 1);
+        memory.persist(at, 8);
+        memory.append(at, &(next + 2).to_le_bytes().repeat(8));
+        memory.fence();
+        memory.store(at, next + 3);
+        memory.persist(at, 8);
+        memory.durable().expect("a working disk");
+        next += 3;
+        noted.lock().expect("no panics")[1] = next;
+    }
+    committer.join().expect("the committer");
+    for (noted, content) in std::mem::take(&mut *disk.cuts.lock().expect("no panics")) {
+        let reborn = Arc::new(SimulatedDisk::new(content));
+        replay(&files(reborn.clone())).expect("a consistent journal");
+        let found = word(&reborn.content(), 1);
+        assert!(found >= noted[1], "acknowledged {}, found {found}", noted[1]);
+    }
+}
+
+#[test]
+fn runs_join_no_group_too_early_or_too_late() {
+    shuttle::check_random(a_line_in_both_ways, 3_000);
+    shuttle::check_pct(a_line_in_both_ways, 3_000, 3);
+    shuttle::check_random(runs_beside_lines_and_a_power_cut, 2_000);
+    shuttle::check_pct(runs_beside_lines_and_a_power_cut, 2_000, 3);
+    crate::planted::plant(Some("block-area-joins-late"));
+    let found = std::panic::catch_unwind(|| shuttle::check_pct(runs_beside_lines_and_a_power_cut, 20_000, 3));
+    crate::planted::plant(None);
+    assert!(found.is_err(), "block-area-joins-late is not found");
 }

@@ -19,8 +19,8 @@ use crate::memory::Setup;
 use crate::storage::{Cached, Failing, FaultPlan, FaultyStorage, SimulatedDisk, write_all};
 
 const JOURNAL_OFFSET: u64 = 4096;
-const DATA: u64 = 1 << 20;
-const DISK: u64 = 2 << 20;
+pub(super) const DATA: u64 = 1 << 20;
+pub(super) const DISK: u64 = 2 << 20;
 
 fn files(storage: Arc<dyn Storage>) -> BlockFiles {
     BlockFiles {
@@ -35,7 +35,7 @@ fn files(storage: Arc<dyn Storage>) -> BlockFiles {
 }
 
 /// Memory over the disk's present content, as a private mapping would show it.
-fn open(storage: Arc<dyn Storage>, content: &[u8], options: BlockOptions) -> Result<Memory> {
+pub(super) fn open(storage: Arc<dyn Storage>, content: &[u8], options: BlockOptions) -> Result<Memory> {
     open_with(storage, content, options, None)
 }
 
@@ -60,7 +60,7 @@ fn open_with(
     Ok(memory)
 }
 
-const MANUAL: BlockOptions = BlockOptions {
+pub(super) const MANUAL: BlockOptions = BlockOptions {
     background: false,
     gather: Duration::ZERO,
     spin: Duration::ZERO,
@@ -466,17 +466,17 @@ fn no_line_of_a_record_that_only_the_page_cache_holds_reaches_the_disk_before_it
 /// The page of 512 bytes that is written directly.
 const PAGE: u64 = DATA + 4096;
 
-/// The disk after power cuts in which none, all or some of the cached sectors survive, with the journal replayed.
-fn after_cuts(disk: &SimulatedDisk) -> Result<Vec<Vec<u8>>> {
-    let survivors: [fn(usize) -> bool; 4] = [|_| false, |_| true, |write| write % 2 == 0, |write| write % 3 == 1];
-    survivors
-        .into_iter()
-        .map(|survives| {
-            let reborn = Arc::new(SimulatedDisk::new(disk.power_cut(survives)));
-            replay(&files(reborn.clone()))?;
-            Ok(reborn.content())
-        })
-        .collect()
+/// The disk after a power cut in which none, all or some of the cached sectors survive, with the journal replayed.
+pub(super) fn after_cut(disk: &SimulatedDisk, choice: usize) -> Result<Vec<u8>> {
+    const SURVIVORS: [fn(usize) -> bool; 4] = [|_| false, |_| true, |write| write % 2 == 0, |write| write % 3 == 1];
+    let reborn = Arc::new(SimulatedDisk::new(disk.power_cut(SURVIVORS[choice % 4])));
+    replay(&files(reborn.clone()))?;
+    Ok(reborn.content())
+}
+
+/// All of them.
+pub(super) fn after_cuts(disk: &SimulatedDisk) -> Result<Vec<Vec<u8>>> {
+    (0..4).map(|choice| after_cut(disk, choice)).collect()
 }
 
 /// Lines of a range are in the journal, in the open group or on their way to the file. Then the range gets another

@@ -101,6 +101,16 @@ impl Memory {
         self.block().map_or(Ok(()), |block| block.wait_for(point.group))
     }
 
+    /// Waits until `point` is reached and, in the `block` domain, until the file has everything up to it: whatever
+    /// becomes of the journal. Lines that were [discarded](Self::discard) are left out.
+    ///
+    /// # Errors
+    /// As [`durable`](Self::durable).
+    pub fn leave_journal(&self, point: DurablePoint) -> Result<()> {
+        self.wait_durable(point)?;
+        self.block().map_or(Ok(()), |block| block.checkpoint_upto(point.group))
+    }
+
     /// Whether `point` is reached, without waiting, and without asking for a commit. `false` for ever when the medium
     /// has failed before: [`wait_durable`](Self::wait_durable) then returns the error.
     #[must_use]

@@ -18,7 +18,7 @@ use lodestone_width::{to_u64, to_usize};
 
 use super::Memory;
 use super::hooks::to_words;
-use crate::addr::{LINE_BYTES, PmAddr, WORD_BYTES};
+use crate::addr::{LINE_BYTES, PmAddr, WORD_BYTES, lines_of};
 use crate::block::BlockDomain;
 use crate::cpu::{self, StreamInstruction};
 use crate::domain::Domain;
@@ -199,6 +199,54 @@ impl Memory {
     /// As [`write_directly`](Self::write_directly).
     pub fn clear_for_direct_writes(&self, at: PmAddr, len: u64) -> Result<()> {
         self.block().map_or(Ok(()), |block| block.clear_for_direct_writes(at, len))
+    }
+
+    /// Appends `bytes` to a log: as [`write_back`](Self::write_back), for bytes that do not change until they are
+    /// [discarded](Self::discard). Whole lines on line boundaries join the commit group of the `block` domain as one
+    /// run: one lock, however many lines. No other thread stores or flushes in these lines meanwhile.
+    ///
+    /// ```
+    /// use lodestone_pmem::{Memory, PmAddr};
+    /// let memory = Memory::anonymous(1 << 20)?;
+    /// let record = PmAddr::new(0, 4096);
+    /// memory.append(record, &[7; 192]);
+    /// memory.fence();
+    /// memory.durable()?;
+    /// // Later, when something else that is durable says that the record is not read again:
+    /// memory.discard(record, 192);
+    /// # Ok::<(), lodestone_pmem::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    #[inline]
+    #[track_caller]
+    pub fn append(&self, at: PmAddr, bytes: &[u8]) {
+        let is_whole = at.offset().is_multiple_of(LINE_BYTES) && to_u64(bytes.len()).is_multiple_of(LINE_BYTES);
+        match self.block().filter(|_| self.inner.domain == Domain::Block && is_whole && !bytes.is_empty()) {
+            Some(block) => {
+                self.write(at, bytes);
+                lines_of(at, to_u64(bytes.len())).for_each(|line| self.hook_flush(line));
+                block.append(at, bytes);
+            }
+            None => self.write_back(at, bytes),
+        }
+    }
+
+    /// No thread will read again what was [appended](Self::append) in `len` bytes at `at`, whole lines. Bytes there
+    /// that are not written again may be older ones after a crash. The caller has made durable whatever says so. It
+    /// flushes or appends there as before when it uses the range again.
+    ///
+    /// In the `block` domain such bytes leave the journal without being written to the file. In the others nothing is
+    /// done.
+    ///
+    /// # Panics
+    /// If the range is not made of whole lines of this memory.
+    pub fn discard(&self, at: PmAddr, len: u64) {
+        let is_whole =
+            at.offset().is_multiple_of(LINE_BYTES) && len.is_multiple_of(LINE_BYTES) && self.contains(at, len);
+        assert!(is_whole, "{len} bytes at {at:?} are not whole lines of the memory");
+        self.block().filter(|_| len > 0).into_iter().for_each(|block| block.discard(at, len));
     }
 
     /// Writes `bytes` and starts their write-back in the cheaper way for their size. They are persistent after the next
