@@ -18,7 +18,7 @@ use lodestone_workload::oltp::{OltpEngine, Table, Terminal, Workload};
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 const CHILD: &str = "tpcc_keeps_its_conditions_and_its_promises_when_it_is_killed";
-const THREADS: usize = 6;
+const THREADS: usize = 8;
 /// Lives of a pool.
 const LIVES: usize = 20;
 

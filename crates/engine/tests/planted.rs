@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::hardware::Hardware;
 use common::{Open, options};
-use lodestone_engine::{DatabaseOptions, Durability, Error, FeedStart, Index, Isolation, Result, Row, row};
+use lodestone_engine::{Database, DatabaseOptions, Durability, Error, FeedStart, Index, Isolation, Result, Row, row};
 use lodestone_pmem::storage::{Failing, FaultPlan};
 use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr, planted};
 
@@ -392,15 +392,21 @@ fn loses_images() -> Result<bool> {
 }
 
 /// The records of a journal are gone, as after a repair that gives up a damaged one. Whether the older state of the
-/// database is damaged.
-fn damages_an_older_state() -> Result<bool> {
+/// database is damaged. `is_reopened`: each checkpoint is of another opening of the database, in one life of the pool.
+fn damages_an_older_state(is_reopened: bool) -> Result<bool> {
     // As `docs/format.md` says.
     const RING: usize = 12_288 + 8_192;
     let options = options(DomainChoice::Block);
-    let (device, open) = Open::on_device(&options)?;
+    let (device, mut open) = Open::on_device(&options)?;
     for round in 0..6 {
         open.set(&(0..40).map(|key| (key, round)).collect::<Vec<_>>())?;
         open.db.checkpoint()?;
+        if is_reopened {
+            let store = open.db.store().clone();
+            drop(open);
+            let db = Database::open_in(&store, &options)?;
+            open = Open { table: db.table("t")?, db };
+        }
     }
     let mut content = device.disk.power_cut(|_| true);
     content[RING..12_288 + (1 << 20)].fill(0);
@@ -445,9 +451,10 @@ type Scenario = (&'static str, fn() -> Result<bool>);
 
 #[test]
 fn every_planted_bug_is_found() -> Result<()> {
-    let scenarios: [Scenario; 32] = [
+    let scenarios: [Scenario; 33] = [
         ("wal-discards-live", lacks_records_of_an_older_checkpoint),
-        ("pages-block-in-journal", damages_an_older_state),
+        ("pages-block-in-journal", || damages_an_older_state(false)),
+        ("pages-block-in-journal", || damages_an_older_state(true)),
         ("pages-direct-before-durable", loses_images),
         ("engine-region-ignores-locks", loses_an_update_in_a_region),
         ("engine-point-too-early", || answers_what_is_lost(|open| open.db.update(|tx| open.get(tx, 1)))),

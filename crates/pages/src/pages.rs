@@ -74,7 +74,7 @@ pub struct Pages {
     pub(crate) ended: Vec<u32>,
     /// By place.
     pub(crate) blocks: [Option<Block>; 2],
-    /// Where the newest block that this life wrote is durable. At open the file has everything.
+    /// The newest block is durable there, or was before. Another opening in this life of the pool may have written it.
     pub(crate) block_point: DurablePoint,
     damaged: Vec<PmAddr>,
     /// Pages that a kept checkpoint has, whose heads alone are right.
@@ -132,7 +132,7 @@ impl Pages {
             free: Vec::new(),
             ended: Vec::new(),
             blocks: places.blocks().map(|place| Block::read(memory, place, places.options.writers)),
-            block_point: DurablePoint::default(),
+            block_point: memory.flushed_anywhere(),
             damaged: copies::damaged(memory, head_lines(at), &line),
             summaries_damaged: Vec::new(),
         };
