@@ -584,8 +584,9 @@ fn are_current<'r>(core: &Core, mut reads: impl Iterator<Item = &'r Read>, locks
 fn is_current(core: &Core, slot: &Arc<Slot>, word: RowWord, locks: Option<&Locks<'_>>) -> Result<bool> {
     for turn in 0.. {
         let now = slot.word();
+        let is_own = || locks.is_some_and(|locks| locks.find(slot).is_some());
         if !now.same_version(word) {
-            return Ok(false);
+            return Ok(planted::active("engine-dup-unvalidated") && is_own());
         }
         match (now.state(), locks) {
             (RowState::Live | RowState::Absent, _) | (RowState::Pending, None) => return Ok(true),
@@ -594,7 +595,7 @@ fn is_current(core: &Core, slot: &Arc<Slot>, word: RowWord, locks: Option<&Locks
                 core.refuse_if_poisoned()?;
                 spin(turn);
             }
-            (RowState::Locked, locks) => return Ok(locks.is_some_and(|locks| locks.find(slot).is_some())),
+            (RowState::Locked, _) => return Ok(is_own() || planted::active("engine-pending-is-lock")),
         }
     }
     Ok(false)

@@ -199,6 +199,16 @@ fn a_snapshot_loses_a_version() -> Result<bool> {
     Ok(open.get(&second, 10)? != Some(0))
 }
 
+/// A transaction finds that a row is deleted and inserts it, and another one does the same in between.
+fn inserts_twice() -> Result<bool> {
+    let (_folder, open) = fixture("a.pool")?;
+    open.db.update(|tx| open.table.delete(tx, &row![10_u64]))?;
+    let tx = open.db.begin();
+    open.table.insert(&tx, &row![10_u64, 1_i64])?;
+    open.db.update(|tx| open.table.insert(tx, &row![10_u64, 2_i64]))?;
+    Ok(!matches!(tx.commit(), Err(Error::Conflict)))
+}
+
 /// A transaction copies row 10 to row 20, and another one changes row 10 in between.
 fn commits_after_a_change() -> Result<bool> {
     let (_folder, open) = fixture("a.pool")?;
@@ -451,7 +461,7 @@ type Scenario = (&'static str, fn() -> Result<bool>);
 
 #[test]
 fn every_planted_bug_is_found() -> Result<()> {
-    let scenarios: [Scenario; 33] = [
+    let scenarios: [Scenario; 34] = [
         ("wal-discards-live", lacks_records_of_an_older_checkpoint),
         ("pages-block-in-journal", || damages_an_older_state(false)),
         ("pages-block-in-journal", || damages_an_older_state(true)),
@@ -486,6 +496,7 @@ fn every_planted_bug_is_found() -> Result<()> {
         ("txn-side-first-only", a_snapshot_loses_a_version),
         ("txn-side-freed-early", a_snapshot_loses_a_version),
         ("engine-reads-unvalidated", commits_after_a_change),
+        ("engine-dup-unvalidated", inserts_twice),
         ("engine-stale-reads-count", commits_after_a_stale_read),
         ("engine-snapshot-writes-unvalidated", || loses_an_update(Isolation::Snapshot)),
         ("engine-bases-unvalidated", || loses_an_update(Isolation::ReadCommitted)),

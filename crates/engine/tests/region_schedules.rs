@@ -1,5 +1,6 @@
 //! Regions under a deterministic scheduler: two transactions that read each other's row, and one that takes its locks
-//! one by one. And a region that does not look at locks.
+//! one by one. And a region that does not look at locks. The same without regions, and with locks that are taken for
+//! pending versions.
 
 mod common;
 
@@ -8,19 +9,16 @@ use std::sync::atomic::Ordering;
 
 use common::hardware::Hardware;
 use common::{Open, explore, traced};
-use lodestone_engine::{Database, DatabaseOptions, Result, Schema, Type};
+use lodestone_engine::{Database, DatabaseOptions, Region, Result, Schema, Type};
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::thread;
 
-fn world() -> Result<Open> {
+fn world(region: Region) -> Result<Open> {
     let (store, options) = traced();
-    let hardware = Hardware::new();
-    let db = Database::open_in(&store, &DatabaseOptions { region: hardware.region(), ..options })?;
+    let db = Database::open_in(&store, &DatabaseOptions { region, ..options })?;
     let table = db.create_table(&Schema::new("t").column("k", Type::U64).column("v", Type::I64).key(["k"]))?;
     let open = Open { db, table };
     open.set(&[(1, 0), (2, 0)])?;
-    // The first commit of the threads falls back, and meets the regions of the others.
-    hardware.conflicts.store(8, Ordering::SeqCst);
     Ok(open)
 }
 
@@ -34,8 +32,20 @@ fn add(open: &Open, keys: [u64; 2]) -> i64 {
     sum.expect("a commit")
 }
 
-fn execution() {
-    let open = Arc::new(world().expect("a database"));
+fn with_regions() {
+    let hardware = Hardware::new();
+    let open = world(hardware.region()).expect("a database");
+    // The first commit of the threads falls back, and meets the regions of the others.
+    hardware.conflicts.store(8, Ordering::SeqCst);
+    execution(open);
+}
+
+fn with_locks() {
+    execution(world(Region::Locks).expect("a database"));
+}
+
+fn execution(open: Open) {
+    let open = Arc::new(open);
     let threads = [[1, 2], [2, 1], [1, 2]].map(|keys| {
         let open = Arc::clone(&open);
         thread::spawn(move || add(&open, keys))
@@ -48,10 +58,15 @@ fn execution() {
 }
 
 #[test]
-fn regions_beside_fallbacks_have_a_serial_order_and_one_without_a_look_at_locks_is_found() {
-    explore(execution, 300).expect("no violation");
-    planted::plant(Some("engine-region-ignores-locks"));
-    let violation = explore(execution, 10_000).expect_err("the bug is not found");
-    planted::plant(None);
-    assert!(violation.contains("are of no serial order"), "{violation}");
+fn commits_have_a_serial_order_and_bugs_of_locks_are_found() {
+    for (execution, bug) in
+        [(with_regions as fn(), "engine-region-ignores-locks"), (with_locks, "engine-pending-is-lock")]
+    {
+        explore(execution, 300).expect("no violation");
+        planted::plant(Some(bug));
+        let violation = explore(execution, 10_000);
+        planted::plant(None);
+        let violation = violation.expect_err(bug);
+        assert!(violation.contains("are of no serial order"), "{violation}");
+    }
 }

@@ -129,6 +129,8 @@ impl<'p> Batch<'p> {
         let Self { pages, number, begun, ended, .. } = &mut self;
         assert_eq!(from.len(), usize::from(pages.places.options.writers), "a position for each writer");
         let memory = pages.memory().clone();
+        let place = pages.newest().map_or(0, |(place, _)| 1 - place);
+        let (block, at) = (Block { batch: *number, from }, pages.places.blocks()[place]);
         let mut mark = |page: u32, word: usize| {
             let at = pages.words(page)[word];
             memory.store(at, checked::encode(at, *number));
@@ -137,6 +139,12 @@ impl<'p> Batch<'p> {
             let span = &mut pages.spans[to_usize(page)];
             *if word == 0 { &mut span.born } else { &mut span.died } = *number;
         };
+        if planted::active("pages-publish-one-by-one") {
+            begun.iter().take(1).for_each(|page| mark(*page, 0));
+            memory.settle()?;
+            memory.fence();
+            block.write(&memory, at)?;
+        }
         begun.iter().for_each(|page| mark(*page, 0));
         ended.iter().for_each(|page| mark(*page, 1));
         if !planted::active("pages-direct-before-durable") {
@@ -146,9 +154,6 @@ impl<'p> Batch<'p> {
             // Pages and page table, before the block that makes them count.
             memory.fence();
         }
-        let place = pages.newest().map_or(0, |(place, _)| 1 - place);
-        let block = Block { batch: *number, from };
-        let at = pages.places.blocks()[place];
         block.write(&memory, at)?;
         let previous = std::mem::replace(&mut pages.block_point, memory.flushed_here());
         pages.blocks[place] = Some(block);

@@ -877,6 +877,10 @@ fn own_bugs() -> Vec<Bug> {
             named("db-epoch")
         }),
         Bug::new("pages-publish-before-content", "a checkpoint counts before its pages", || named("db-round")),
+        Bug::new("pages-publish-one-by-one", "a checkpoint counts with one of its pages", || named("db-two-rounds")),
+        Bug::new("pages-head-decides", "a page that a later checkpoint replaced still counts", || {
+            named("db-two-rounds")
+        }),
         // With persistent caches each state is that of a prefix of the stores: few, and the traces are there.
         Bug {
             config: Config { profile: Profile::Eadr, ..Config::default() },

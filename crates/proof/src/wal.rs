@@ -14,6 +14,12 @@ use lodestone_pmem::{PmAddr, Pool, PoolOptions};
 use lodestone_txn::{Tick, Writer};
 use lodestone_wal::{LogOptions, LogStore, Record, Wal};
 
+/// Where the records of a segment begin, as `docs/format.md` says.
+const RECORDS: u64 = 512;
+
+/// The tick of a torn transaction. No life uses it again.
+const TORN_TICK: u64 = 1;
+
 /// One change of the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -23,6 +29,15 @@ pub enum Step {
     Mark,
     /// The writer's log begins after its last record from now on.
     Truncate(u16),
+}
+
+/// A transaction that a crash tore before the run, with the length of its values.
+#[derive(Clone, Copy, Debug)]
+enum Torn {
+    /// It lacks its last piece. A life without transactions has come after it.
+    Piece(usize),
+    /// It lacks its last line. The run has the first open after that crash.
+    Line(usize),
 }
 
 /// Keys and lengths of the values, by writer.
@@ -36,6 +51,7 @@ struct Logs {
     script: Vec<Step>,
     store: LogStore,
     segment_bytes: u64,
+    torn: Option<Torn>,
 }
 
 /// The opened logs.
@@ -53,7 +69,7 @@ struct Handle {
 pub fn targets() -> Vec<Box<dyn Target>> {
     use Step::{Append, Mark, Truncate};
     let logs = |name, script, store, segment_bytes| -> Box<dyn Target> {
-        Box::new(Logs { name, is_made: name != "wal-create", script, store, segment_bytes })
+        Box::new(Logs { name, is_made: name != "wal-create", script, store, segment_bytes, torn: None })
     };
     let appends = vec![Append(0, 1, 8), Append(0, 2, 100), Append(1, 3, 90), Mark, Append(0, 4, 8)];
     let segments = vec![Append(0, 1, 100), Append(0, 2, 100), Truncate(0), Append(1, 3, 8), Append(0, 4, 120)];
@@ -64,12 +80,31 @@ pub fn targets() -> Vec<Box<dyn Target>> {
         logs("wal-flush", vec![Append(0, 1, 100), Append(0, 2, 8)], LogStore::Flush, 4096),
         logs("wal-segment", segments, LogStore::Stream, 768),
         logs("wal-pieces", pieces, LogStore::Stream, 768),
+        // The last piece takes the segment of that piece of the transaction before, at the same position.
+        Box::new(Logs {
+            name: "wal-pieces-again",
+            is_made: true,
+            script: vec![Append(0, 2, 480)],
+            store: LogStore::Stream,
+            segment_bytes: 768,
+            torn: Some(Torn::Piece(720)),
+        }),
+        // Its last line is the one that the torn transaction lacks.
+        Box::new(Logs {
+            name: "wal-torn-end",
+            is_made: true,
+            script: vec![Append(0, 2, 240)],
+            store: LogStore::Stream,
+            segment_bytes: 4096,
+            torn: Some(Torn::Line(240)),
+        }),
     ]
 }
 
-/// Key and bytes of each row of a record. A long record has two rows, so that half of it would show.
+/// Key and bytes of each row of a record. A long record has two rows, so that half of it would show. The second is the
+/// same for all records.
 fn rows(key: u8, bytes: usize) -> Vec<(u8, usize)> {
-    if bytes < 200 { vec![(key, bytes)] } else { vec![(key, bytes / 2); 2] }
+    if bytes < 200 { vec![(key, bytes)] } else { vec![(key, bytes / 2), (100, bytes / 2)] }
 }
 
 /// The root word that holds where the log of `writer` begins.
@@ -85,13 +120,35 @@ impl Logs {
     /// Makes the logs and the word that leads to them.
     fn make(&self, heap: &Heap) -> Outcome {
         let mut action = heap.action();
-        let log_bytes = 8 * self.segment_bytes;
+        let log_bytes = 16 * self.segment_bytes;
         // Fixed: runs must repeat exactly.
         let salt = Some(0x5EED);
         let options = LogOptions { log_bytes, segment_bytes: self.segment_bytes, salt, ..LogOptions::default() };
         let at = Wal::make(heap, &mut action, &options)?;
         action.set(heap.root_word(0), at.to_raw());
         Ok(action.commit()?)
+    }
+
+    fn tear(&self, pool: &Pool, torn: Torn) -> Outcome {
+        let handle = self.open(pool)?;
+        let (Torn::Piece(bytes) | Torn::Line(bytes)) = torn;
+        *lock(&handle.tick) = TORN_TICK - 1;
+        self.apply(&handle, &Step::Append(0, 1, bytes))?;
+        // The last piece is in the segment that was made first, which comes after the directory.
+        let (segment, _) = handle.wal.blocks()[1];
+        let place = segment.plus(match torn {
+            Torn::Piece(_) => RECORDS,
+            Torn::Line(_) => RECORDS + handle.wal.writer(id(0)?)?.position() - 64,
+        });
+        let memory = handle.heap.memory();
+        memory.store(place, !memory.load(place));
+        // The run begins with what is persistent.
+        memory.persist(place, 8);
+        drop(handle);
+        match torn {
+            Torn::Piece(_) => self.open(pool).map(drop),
+            Torn::Line(_) => Ok(()),
+        }
     }
 }
 
@@ -114,7 +171,11 @@ impl Structure for Logs {
 
     fn setup(&self, pool: &Pool) -> Outcome {
         let heap = Heap::open(pool, &HeapOptions::small())?;
-        if self.is_made { self.make(&heap) } else { Ok(()) }
+        if self.is_made {
+            self.make(&heap)?;
+        }
+        drop(heap);
+        self.torn.map_or(Ok(()), |torn| self.tear(pool, torn))
     }
 
     fn open(&self, pool: &Pool) -> Outcome<Handle> {
@@ -123,7 +184,7 @@ impl Structure for Logs {
             self.make(&heap)?;
         }
         let at = PmAddr::from_raw(heap.memory().load(heap.root_word(0)));
-        let (mut view, mut tick) = (View::new(), 0);
+        let (mut view, mut tick) = (View::new(), TORN_TICK);
         let mut from = |writer: Writer| heap.memory().load(begin_word(&heap, writer.number()));
         let wal = Wal::open_with(&heap, at, self.store, &mut from, &mut |found| {
             tick = tick.max(found.tick.0);
@@ -204,16 +265,17 @@ impl Structure for Logs {
     }
 
     fn redundant(&self) -> Vec<Redundant> {
-        if self.name == "wal-pieces" {
-            return Vec::new();
-        }
         let flush = "the former head shows when the newer line is damaged later: \
                      `a_head_that_a_crash_left_in_one_line_is_in_both_before_a_record_follows`; `wal-pieces` kills it";
         let end = "an end that is not certain shows when the life after it appends and crashes: \
-                   `a_torn_record_never_becomes_whole`; `wal-pieces` kills it";
-        let mut redundant = vec![Redundant::new("at crates/wal/src/wal.rs", 5, end)];
-        // New logs have no segment that a crash could have left with a former head.
-        if self.is_made {
+                   `a_torn_record_never_becomes_whole`; `wal-torn-end` kills it";
+        let mut redundant = Vec::new();
+        let is_torn_end = self.name == "wal-torn-end";
+        if !is_torn_end {
+            redundant.push(Redundant::new("at crates/wal/src/wal.rs", 5, end));
+        }
+        // New logs have no segment that a crash could have left with a former head, and here none is taken.
+        if self.is_made && !is_torn_end && !self.name.starts_with("wal-pieces") {
             redundant.push(Redundant::new("at crates/wal/src/segments.rs", 2, flush));
         }
         if self.script.contains(&Step::Mark) {
@@ -230,6 +292,11 @@ pub fn bugs() -> Vec<Bug> {
     vec![
         Bug::new("wal-no-crc", "a torn record is replayed as it is", || named("wal-append")),
         Bug::new("wal-piece-counts-alone", "half of a long transaction survives", || named("wal-pieces")),
+        Bug::new(
+            "wal-generation-kept",
+            "a piece of a transaction that a crash cut short is taken for a later one's",
+            || named("wal-pieces-again"),
+        ),
     ]
 }
 

@@ -239,6 +239,10 @@ impl Segments {
         let mut stock = lock(&self.stock);
         let Stock { free, chains, .. } = &mut *stock;
         let Some(chain) = chains.get_mut(&writer) else { return };
+        if chain.back().is_some_and(|last| last.first > end) {
+            // What was healed, before: the mirror destroys one line of a head, and the other may be the healed one.
+            self.memory().fence();
+        }
         while let Some(last) = chain.back().copied().filter(|last| last.first > end) {
             chain.pop_back();
             // Fenced by the mirror, before the caller clears the word at `end`: while the first piece is whole, the

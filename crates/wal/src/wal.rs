@@ -204,8 +204,6 @@ impl Wal {
     }
 }
 
-/// Clears the first word at the end of each log, so that no record which a crash tore there can become whole: the next
-/// life may store the very lines that it lacks.
 /// Logs that are being opened. [`Wal::open`] does it on one thread.
 ///
 /// Thread safety: each log may be read by a thread of its own.
@@ -263,6 +261,8 @@ impl Opening {
     }
 }
 
+/// Clears the first word at the end of each log, so that no record which a crash tore there can become whole: the next
+/// life may store the very lines that it lacks.
 fn make_ends_certain(segments: &Segments, ends: &BTreeMap<Writer, End>) {
     let memory = segments.memory();
     segments.heal();

@@ -113,7 +113,10 @@ impl LogWriter {
     /// Appends `record`, which is unchanged since its room was reserved, as the transaction of `tick`. It is streamed,
     /// not fenced: after the caller's next fence the transaction survives. Returns the position after it.
     ///
-    /// A record longer than a segment makes two fences for each segment. A record without entries is a
+    /// No record of this writer ever had that tick, not even one that a crash tore in an earlier life: the first words
+    /// of the new record could complete it.
+    ///
+    /// A record longer than a segment makes three fences for each segment. A record without entries is a
     /// [mark](crate::Wal::mark_ends).
     ///
     /// # Errors
@@ -182,16 +185,18 @@ impl LogWriter {
 
     /// A segment that begins at the present position. An empty one at the end of the chain serves: no two segments of a
     /// chain begin at one position.
-    ///
-    /// The head of a new segment is fenced. So the piece before is persistent before the segment counts: a segment that
-    /// begins too late for the records before it would be damage.
     fn segment_for_piece(&mut self) -> Segment {
         match (self.segment.filter(|last| last.first == self.position), self.held.pop()) {
             (Some(empty), held) => {
                 self.held.extend(held);
                 empty
             }
-            (None, Some(at)) => self.shared.segments.hand_out(self.writer.number(), at, self.position),
+            (None, Some(at)) => {
+                // The piece before, before the first line of the head: a segment that begins too late for what is
+                // there before it would be damage.
+                self.shared.segments.memory().fence();
+                self.shared.segments.hand_out(self.writer.number(), at, self.position)
+            }
             (None, None) => unreachable!("the room has a segment for each piece"),
         }
     }

@@ -19,7 +19,7 @@ fn every_state_where_caches_survive_or_groups_are_whole() {
 #[ignore = "`make prove` runs it"]
 fn lost_lines_and_crashes_of_the_recovery_drawn_at_random() {
     for (profile, nested_depth) in [(Profile::Adr, 0), (Profile::Adr, 1), (Profile::Eadr, 1), (Profile::Block, 1)] {
-        let config = Config { profile, nested_depth, mode: Mode::Representative, states_max: 500, ..Config::default() };
+        let config = Config { profile, nested_depth, mode: Mode::Representative, ..Config::default() };
         crate::common::sample(&targets(), &config);
     }
 }

@@ -17,6 +17,13 @@ pub fn sample(targets: &[Box<dyn Target>], config: &Config) {
     }
 }
 
+/// As [`sample`], and then with a few states of each crash point: those of the first ones alone may exceed the bound.
+pub fn sample_and_reach_the_end(targets: &[Box<dyn Target>], config: &Config) {
+    sample(targets, config);
+    let config = Config { mode: Mode::Representative, states_max: u64::MAX, states_max_wins: true, ..config.clone() };
+    sample(targets, &config);
+}
+
 /// Drops and moves every flush and fence that the targets cover. Returns the number of mutants.
 pub fn audit(targets: &[Box<dyn Target>], config: impl Fn(&str) -> Config) -> u64 {
     let (mut mutants, mut clean) = (0, true);

@@ -12,6 +12,8 @@ fn every_target_is_clean_under_every_profile() {
             crate::common::sample(&targets(), &Config { profile, nested_depth, states_max, ..Config::default() });
         }
     }
+    let config = Config { states_max: 1, ..Config::default() };
+    crate::common::sample_and_reach_the_end(&targets(), &config);
 }
 
 #[test]

@@ -10,13 +10,16 @@ mod stm;
 mod store;
 mod wal;
 
+use std::time::Instant;
+
 use lodestone_crash::planted::Bug;
 
 /// Demands that the explorer finds each of `bugs`, of which there are at least `least`.
 fn all_are_found(bugs: &[Bug], least: usize) {
     assert!(bugs.len() >= least, "{} bugs", bugs.len());
     for bug in bugs {
+        let begin = Instant::now();
         let violation = bug.must_be_found();
-        println!("{}: {}\n{violation}\n", bug.name, bug.harm);
+        println!("{}: {} ({} s)\n{violation}\n", bug.name, bug.harm, begin.elapsed().as_secs());
     }
 }
