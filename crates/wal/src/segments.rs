@@ -240,7 +240,7 @@ impl Segments {
         let Stock { free, chains, .. } = &mut *stock;
         let Some(chain) = chains.get_mut(&writer) else { return };
         if chain.back().is_some_and(|last| last.first > end) {
-            // Healed lines, before: the mirror destroys one line of a head, and the other may be the one that was healed.
+            // Healed lines, before: the mirror destroys one line of a head, and the other may be a healed one.
             self.memory().fence();
         }
         while let Some(last) = chain.back().copied().filter(|last| last.first > end) {
