@@ -273,6 +273,9 @@ fn write_tree(core: &Core, batch: &mut Batch<'_>, tree: &Tree, written: &mut Wri
         }
         let image = write(core, batch, tree, &low, &rows)?;
         let (page, new_home) = written.pages.last_mut().expect("just added");
+        if planted::active("pages-clear-after-copy") {
+            page.forget_dirt();
+        }
         page.home().into_iter().for_each(|home| batch.end(home));
         *new_home = image;
     }
