@@ -71,6 +71,8 @@ fn sixteen_writers_share_their_syncs() {
     const WRITERS: u64 = 16;
     const INSERTS: u64 = 200;
     const ROUNDS: u64 = 60;
+    /// For each insert. All writers in each group would need 1 / 16, writers that share nothing 1.
+    const SYNCS_MAX: f64 = 0.2;
     let _turn = turn();
     let fixture = Fixture::new();
     let mut best = f64::INFINITY;
@@ -93,11 +95,11 @@ fn sixteen_writers_share_their_syncs() {
         let syncs_per_insert = delta.syncs as f64 / (WRITERS * INSERTS) as f64;
         println!("{WRITERS} writers, round {round}: {syncs_per_insert:.4} syncs for each durable insert");
         best = best.min(syncs_per_insert);
-        if best < 0.1 {
+        if best < SYNCS_MAX {
             break;
         }
     }
-    assert!(best < 0.1, "{best} syncs for each durable insert with {WRITERS} writers");
+    assert!(best < SYNCS_MAX, "{best} syncs for each durable insert with {WRITERS} writers");
     assert_eq!(fixture.map.len().expect("length") % (WRITERS * INSERTS), 0, "every insert is there");
 }
 

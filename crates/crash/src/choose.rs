@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use lodestone_pmem::LineAddr;
+use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -62,5 +63,9 @@ pub(crate) fn representative(options: &Contents, seed: u64) -> Vec<BTreeMap<Line
     }
     let mut known = HashSet::new();
     states.retain(|state| known.insert(state.clone()));
+    // The first ones are a sample, too.
+    if let Some(rest) = states.get_mut(2..) {
+        rest.shuffle(&mut random);
+    }
     states
 }

@@ -42,7 +42,9 @@ pub enum Mode {
     /// Every combination of the lines that recovery and the checks read. As complete, because the other lines have no
     /// effect.
     Reading,
-    /// A sample: none, all, each line alone, each missing, prefix cuts, pairs, seeded random.
+    /// A sample: none, all, each line alone, each missing, prefix cuts, pairs, seeded random. The crash points of the
+    /// run share the bound, so that each of them has some states. The other modes go on from the first point to where
+    /// the bound ends.
     Representative,
 }
 

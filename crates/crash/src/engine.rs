@@ -91,6 +91,8 @@ pub(crate) struct Engine<'a> {
     covered: Covered,
     ops: Vec<usize>,
     stopped: bool,
+    /// In the representative mode: the number of states at which the present crash point of the run has had its share.
+    share_end: u64,
     progress: &'a mut dyn FnMut(u64),
 }
 
@@ -108,7 +110,19 @@ impl<'a> Engine<'a> {
         let covered = Covered { exhausted: true, ..Covered::default() };
         let (seen, ops) = (HashMap::new(), Vec::new());
         let memo = Memo::default();
-        Ok(Self { target, config, medium, baseline, seen, memo, covered, ops, stopped: false, progress })
+        Ok(Self {
+            target,
+            config,
+            medium,
+            baseline,
+            seen,
+            memo,
+            covered,
+            ops,
+            stopped: false,
+            share_end: u64::MAX,
+            progress,
+        })
     }
 
     /// Runs the operations without a crash and returns the trace. A failure is itself a violation.
@@ -162,20 +176,54 @@ impl<'a> Engine<'a> {
         {
             return;
         }
+        let mut shares = self.points_that_share(trace, path);
         for (at, event) in trace.iter().enumerate() {
-            if self.stopped {
+            // The other points of a run have shares of their own.
+            if self.stopped || (self.is_over() && !path.is_empty()) {
                 return;
             }
             if self.is_boundary(&persist, event) {
+                self.begin_share(&mut shares);
                 self.visit_at(&mut persist, at, &history, path);
             }
             persist.apply(event);
             history.apply(event);
         }
-        if !self.stopped {
+        self.begin_share(&mut shares);
+        if !self.is_over() {
             self.visit_at(&mut persist, trace.len(), &history, path);
         }
         self.covered.exhausted &= !persist.cut;
+    }
+
+    /// The crash points of the run that share the bound, so that a sample has states of each of them. 0: they do not.
+    /// The modes that judge every state go on from the first point to where the bound ends.
+    fn points_that_share(&self, trace: &[Event], path: &[Crash]) -> u64 {
+        if self.config.mode != Mode::Representative || !path.is_empty() {
+            return 0;
+        }
+        let mut persist = Persist::new(self.baseline.clone());
+        let is_point = |event: &&Event| {
+            let is_point = self.is_boundary(&persist, event);
+            persist.apply(event);
+            is_point
+        };
+        // And the end.
+        trace.iter().filter(is_point).count() as u64 + 1
+    }
+
+    /// Gives the next of `points` crash points its share of the states that are left.
+    fn begin_share(&mut self, points: &mut u64) {
+        if *points > 0 {
+            let left = self.config.states_max_of(self.target).saturating_sub(self.covered.states);
+            self.share_end = self.covered.states.saturating_add(left.div_ceil(*points).max(1));
+            *points -= 1;
+        }
+    }
+
+    /// Whether the exploration, or that of the present crash point of the run, ends here.
+    fn is_over(&self) -> bool {
+        self.stopped || self.covered.states >= self.share_end
     }
 
     fn is_boundary(&self, persist: &Persist, event: &Event) -> bool {
@@ -201,7 +249,7 @@ impl<'a> Engine<'a> {
                 for count in persist.flushed_durable..=persist.flushed.len() {
                     let crash = Crash { at: visit.at, kept: Kept::Flushes(count) };
                     self.judge(persist.after_flushes(count), visit, crash);
-                    if self.stopped {
+                    if self.is_over() {
                         return;
                     }
                 }
@@ -221,7 +269,7 @@ impl<'a> Engine<'a> {
                 let seed = self.config.seed ^ (visit.at as u64) << 8 ^ visit.path.len() as u64;
                 for choice in choose::representative(&options, seed) {
                     self.judge_choice(&options, &choice, visit);
-                    if self.stopped {
+                    if self.is_over() {
                         return;
                     }
                 }
@@ -373,8 +421,8 @@ impl<'a> Engine<'a> {
     fn take_state(&mut self, path: &[Crash]) -> bool {
         // A state that needs no run costs little, but not nothing.
         let states_max = self.config.states_max_of(self.target);
-        if self.covered.states + self.covered.states_same / SAME_PER_STATE >= states_max {
-            self.stopped = true;
+        self.stopped |= self.covered.states + self.covered.states_same / SAME_PER_STATE >= states_max;
+        if self.is_over() {
             self.covered.exhausted = false;
             return false;
         }

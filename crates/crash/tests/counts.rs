@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use lodestone_crash::{Config, CrashMedium, History, Mode, Outcome, Profile, Recovered, Report, Target, run_target};
+use lodestone_crash::{
+    Config, CrashMedium, History, Mode, Outcome, Profile, Recovered, Report, Target, pool_targets, run_target,
+};
 use lodestone_pmem::PmAddr;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -191,4 +193,18 @@ fn random_traces_have_exactly_the_states_of_the_axioms() {
         let (_, sample) = explore(&steps, Profile::Adr, Mode::Representative);
         assert!(sample.is_subset(&expected), "round {round}: {steps:?}");
     }
+}
+
+/// A bound that cuts off most states leaves the sample some of each crash point.
+#[test]
+fn the_crash_points_of_a_sample_share_the_bound() {
+    let sample = |states_max| {
+        let config = Config { mode: Mode::Representative, nested_depth: 0, states_max, ..Config::default() };
+        run_target(pool_targets()[0].as_ref(), &config, &mut |_| {}).expect_clean()
+    };
+    let whole = sample(u64::MAX);
+    assert!(whole.states > 4 * whole.points, "{whole}");
+    let bounded = sample(2 * whole.points);
+    assert_eq!(bounded.points, whole.points, "{bounded}");
+    assert!((whole.points..=2 * whole.points).contains(&bounded.states), "{bounded}");
 }
