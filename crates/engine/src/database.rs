@@ -227,7 +227,7 @@ impl Database {
     /// Writes the rows that changed to pages, so that the next open need not read the log records of earlier
     /// transactions. Commits go on meanwhile. Durable on return.
     ///
-    /// A commit does this by itself when the logs are half full. Two calls in a row free all of the logs but one
+    /// A thread does this by itself when the logs are half full. Two calls in a row free all of the logs but one
     /// segment for each writer: the records after the last but one checkpoint are kept, so that damage to the newest
     /// checkpoint loses nothing.
     ///

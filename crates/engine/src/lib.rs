@@ -2,8 +2,8 @@
 //! each.
 //!
 //! A transaction collects its changes in DRAM and reads a state that was committed as a whole. At its commit it locks,
-//! validates, streams one record to the log of its writer, and fences once (paper 3, sections 3.1 and 3.2). The rows
-//! are in DRAM. An open rebuilds them from the logs.
+//! validates, streams one record to the log of its writer, and fences once (paper 3, section 3.1). The rows
+//! are in DRAM. They come from pages, and after a crash also from the logs.
 //!
 //! - *Serializable in real time*: a transaction that commits has the effect of one that ran alone, after all that were
 //!   acknowledged before it began. Ranges have no phantoms, also in their empty parts.
@@ -12,11 +12,11 @@
 //! - *No anomalies inside a closure*: an attempt that will fail never sees a state that was not committed.
 //! - *Snapshots*: reads of one moment, which never meet a conflict ([`Database::snapshot`]). Transactions may ask for
 //!   less than serializability ([`Isolation`]).
-//! - *Bounded logs*: a checkpoint writes the rows that changed to pages, and the logs begin there. Commits make one
+//! - *Bounded logs*: a checkpoint writes the rows that changed to pages, and the logs begin there. A thread makes one
 //!   when the logs are half full, [`Database::checkpoint`] at any time. Commits go on meanwhile.
 //!
-//! **Not there yet.** A checkpoint writes each leaf that changed as a whole, in the thread of a commit. An open
-//! reads all pages, and all rows must fit into DRAM. The columns of a table cannot change.
+//! **Not there yet.** A checkpoint writes each leaf that changed as a whole. Rows that were used stay in DRAM, and must
+//! fit there. The columns of a table cannot change.
 //!
 //! | file | idea |
 //! | --- | --- |

@@ -12,7 +12,8 @@ use crate::on_open::OnOpen;
 use crate::payload::{INLINE_BYTES_LIMIT, Limits};
 use crate::region;
 
-/// How to open a database. The numbers of threads and bytes and the alignment count when it is made.
+/// How to open a database. The most threads, the sizes of log, segments and pages, and the alignment count when it is
+/// made.
 ///
 /// ```
 /// use lodestone_engine::DatabaseOptions;
@@ -41,7 +42,7 @@ pub struct DatabaseOptions {
     /// ([`PoolOptions::journal_bytes`]), most records are truncated before they leave it, and are written once. In a
     /// smaller journal they are written twice.
     pub log_bytes: u64,
-    /// Bytes of a segment of a log, at most a quarter of `log_bytes`.
+    /// Bytes of a segment of a log, at most half of `log_bytes`.
     pub segment_bytes: u64,
     /// Most bytes of the logs that [feeds](crate::Database::feed) hold back. `None`: a quarter of `log_bytes`.
     pub feed_bytes: Option<u64>,

@@ -7,7 +7,8 @@
 //! 4. The checkpoint block with the number of the batch is written to the place of the older block, and fenced. Before
 //!    that the batch has not happened, after it all of it has.
 //!
-//! So a batch costs two fences, and one for each extent that it takes. A block that a crash tears leaves the other one.
+//! So a batch costs two fences, those of the heap for each extent that it takes, and in the block domain one for each
+//! `GROUP_BYTES`. A block that a crash tears leaves the other one.
 
 use lodestone_pmem::{Domain, PmPtr, checked, planted};
 use lodestone_width::{exact_u32, to_usize};

@@ -3,7 +3,7 @@
 //! A transaction describes its changes in a [`Record`]: rows by tree and key, with their new values. The writer streams
 //! the record to its own log ([`LogWriter::append`]), and the caller fences. After that fence the transaction survives.
 //! There is no undo and no global sequence: after a crash the largest tick wins for each row, so records may be
-//! repeated in any order (paper 3, section 3.2: `LogQueue`).
+//! repeated in any order (paper 3, section 3.1.3: `LogQueue`).
 //!
 //! 1. *A log for each writer*: an append stores only to memory of its own writer. No word is shared.
 //! 2. *Segments*: a log is a chain of segments from a common stock. Each use of a segment has a new generation, which

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::layout::SEGMENT_HEAD_BYTES;
 
-/// The boundary at which records begin (paper 3, section 3.2.2: padding).
+/// The boundary at which records begin (paper 3, section 3.4: padding).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogAlign {
     /// No padding: records share lines.
@@ -36,7 +36,7 @@ impl LogAlign {
     }
 }
 
-/// How a record reaches the medium (paper 3, section 3.2.2: instructions).
+/// How a record reaches the medium (paper 3, section 3.4: instructions).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogStore {
     /// Stores around the cache, where the record is long enough to gain by them.
@@ -51,7 +51,7 @@ pub enum LogStore {
 pub struct LogOptions {
     /// Bytes of all segments together, 256 MiB by default.
     pub log_bytes: u64,
-    /// Bytes of a segment, 8 MiB by default, at most a quarter of `log_bytes`.
+    /// Bytes of a segment, 8 MiB by default, at most half of `log_bytes`.
     pub segment_bytes: u64,
     /// Where records begin.
     pub align: LogAlign,

@@ -2,13 +2,13 @@
 //!
 //! At a position where no record verifies there are four cases:
 //! - the next segment begins there: go on in it;
-//! - the next segment begins later: a record between was acknowledged, so this is damage;
+//! - the next segment begins later: all before it was persistent when it was handed out, so this is damage;
 //! - there is no next segment, and a whole record follows in this one: the same, because a writer has one record in
 //!   flight;
 //! - nothing follows: this is the end. A crash may have torn a record here, which no thread was told about.
 //!
-//! A record in pieces counts when all of them are whole. Its pieces are in flight together, so a missing one at the end
-//! of the log makes the first piece the end.
+//! A record in pieces counts when all of them are whole. A crash may have torn the last one that was begun, at the end
+//! of the log. Then the first piece is the end.
 
 use lodestone_pmem::{PmAddr, planted};
 use lodestone_txn::{Tick, Writer};

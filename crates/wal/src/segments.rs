@@ -1,7 +1,8 @@
 //! The stock of segments: which are free, and the chain of each writer.
 //!
 //! A segment that the heap made stays with the log. It is in the stock, in the chain of a writer, or in the hands of a
-//! writer that will need it for the record it has begun. Only [`Segments::hand_out`] writes heads. A segment whose
+//! writer that will need it for the record it has begun. [`Segments::hand_out`] writes heads; an open makes their lines
+//! equal and takes back those of a torn record. A segment whose
 //! records are no longer needed returns to the stock in DRAM alone: at the next open the caller's positions say the
 //! same.
 

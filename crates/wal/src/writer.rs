@@ -68,8 +68,8 @@ impl LogWriter {
     }
 
     /// Makes sure that `record` will fit, and computes the checksum of its entries. Call it before locks are taken: it
-    /// may take a segment, which costs two fences each time that one is full. The room is lost when another one is
-    /// reserved.
+    /// may take a segment, which costs two fences each time that one is full, and those of the heap while the log has
+    /// not made all of its segments. The room is lost when another one is reserved.
     ///
     /// # Errors
     /// [`Error::Full`] when all segments hold live records; [`Error::TransactionTooLarge`] for a record above a quarter
