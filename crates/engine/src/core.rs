@@ -38,6 +38,14 @@ pub struct Committer {
     pub record: Record,
 }
 
+/// A tree of a dropped table or index.
+#[derive(Clone, Debug)]
+pub struct Dropped {
+    pub tree: Arc<Tree>,
+    /// Whether all of its records are before the cut of the last round.
+    pub is_before_last_cut: bool,
+}
+
 /// The shared state.
 #[derive(Debug)]
 pub struct Core {
@@ -58,7 +66,7 @@ pub struct Core {
     pub limits: Limits,
     trees: RwLock<BTreeMap<u32, Arc<Tree>>>,
     /// Trees of dropped tables and indexes, whose images have not ended yet.
-    dropped: Mutex<Vec<Arc<Tree>>>,
+    dropped: Mutex<Vec<Dropped>>,
     pub rounds: Rounds,
     /// The parts of the logs that feeds still need.
     pub holds: Holds,
@@ -144,21 +152,25 @@ impl Core {
         }
     }
 
-    /// Takes out trees that no table and no index has any more. The next round ends their images.
+    /// Takes out trees that no table and no index has any more. The next round but one ends their images.
     pub fn forget_trees(&self, numbers: &[u32]) {
         let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
         let found = numbers.iter().filter_map(|number| trees.remove(number)).inspect(|tree| tree.drop_images());
-        lock(&self.dropped).extend(found);
+        lock(&self.dropped).extend(found.map(|tree| Dropped { tree, is_before_last_cut: false }));
     }
 
     /// The trees that were taken out.
-    pub fn dropped_trees(&self) -> Vec<Arc<Tree>> {
+    pub fn dropped_trees(&self) -> Vec<Dropped> {
         lock(&self.dropped).clone()
     }
 
-    /// The images of these trees have ended.
-    pub fn ended_trees(&self, trees: &[Arc<Tree>]) {
-        lock(&self.dropped).retain(|tree| !trees.iter().any(|ended| Arc::ptr_eq(ended, tree)));
+    /// A round has counted. It found `seen` before its cut, and ended the images of some of them.
+    pub fn note_dropped(&self, seen: &[Dropped], ended: &[Arc<Tree>]) {
+        let mut dropped = lock(&self.dropped);
+        dropped.retain(|dropped| !ended.iter().any(|ended| Arc::ptr_eq(ended, &dropped.tree)));
+        for dropped in &mut *dropped {
+            dropped.is_before_last_cut |= seen.iter().any(|seen| Arc::ptr_eq(&seen.tree, &dropped.tree));
+        }
     }
 
     /// The numbers of the trees that were used in this life or hold rows.

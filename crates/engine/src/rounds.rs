@@ -26,7 +26,7 @@ use lodestone_wal::{LogWriter, Record, Room, Wal};
 use lodestone_width::to_u64;
 
 use crate::checkpointer::Bell;
-use crate::core::Core;
+use crate::core::{Core, Dropped};
 use crate::cuts::Cuts;
 use crate::error::{Error, Result};
 use crate::leaf::Page;
@@ -195,28 +195,72 @@ fn try_round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     if core.ways.durability.is_none() {
         return Err(Error::WithoutDurability { path: core.heap.pool().path().to_owned() });
     }
+    let dropped = core.dropped_trees();
+    for Dropped { tree, .. } in dropped.iter().filter(|dropped| !dropped.is_before_last_cut) {
+        settle_tree(core, tree)?;
+    }
+    // Those of before the cut too: what is in the log of a tree that is dropped meanwhile may build on its images.
+    let mut trees = core.trees();
     let from = core.rounds.cuts.cut();
+    trees.extend(core.trees());
+    trees.sort_by_key(|tree| tree.number);
+    trees.dedup_by_key(|tree| tree.number);
     let mut written = Written { pages: Vec::new(), is_published: false };
     let mut batch = pages.batch();
-    // Before the others: a tree that is dropped meanwhile is left to the next round.
-    let mut dropped = core.dropped_trees();
-    // A snapshot may still look at a cold leaf of such a tree. One that begins later does not see its table.
-    dropped.retain(|tree| !core.timeline.epochs().any_active() || !tree.has_cold_leaf());
-    for home in dropped.iter().flat_map(|tree| tree.homes()) {
+    // The images of a tree end when the older of the kept cuts is after all of its records: those may be changes of
+    // rows in the images. A snapshot may still look at a cold leaf. One that begins later does not see the table.
+    let is_over = |dropped: &&Dropped| {
+        let is_needed = !dropped.is_before_last_cut && !planted::active("engine-drop-ends-images-early");
+        !is_needed && (!core.timeline.epochs().any_active() || !dropped.tree.has_cold_leaf())
+    };
+    let ended: Vec<_> = dropped.iter().filter(is_over).map(|dropped| dropped.tree.clone()).collect();
+    for home in ended.iter().flat_map(|tree| tree.homes()) {
         batch.end(home);
     }
-    for tree in core.trees() {
-        write_tree(core, &mut batch, &tree, &mut written)?;
+    for tree in &trees {
+        write_tree(core, &mut batch, tree, &mut written)?;
     }
-    core.refuse_if_poisoned()?;
+    wait_settled(core, &from)?;
     if let Some(group) = &core.group {
         // The images may have versions of epochs that are not durable. They must not count before those.
         group.flush(core)?;
     }
     batch.publish_then(from, |pages| truncate(core, pages))?;
     let report = written.publish();
-    core.ended_trees(&dropped);
+    core.note_dropped(&dropped, &ended);
     Ok(report)
+}
+
+/// Waits until no commit changes `tree`, which is dropped: no other one can begin to.
+fn settle_tree(core: &Core, tree: &Tree) -> Result<()> {
+    if planted::active("engine-round-leaves-dropped") {
+        return Ok(());
+    }
+    let mut next = Some(Bytes::default());
+    while let Some(low) = next {
+        if let (_, Some(slots)) = tree.take_dirt(&low) {
+            settled_rows(core, tree, &slots)?;
+        }
+        next = tree.next_low(&low);
+    }
+    Ok(())
+}
+
+/// Waits until all records before the cut are persistent. Those of rows that were written are, but others may be of a
+/// tree that was dropped.
+fn wait_settled(core: &Core, from: &[u64]) -> Result<()> {
+    if ["engine-round-leaves-dropped", "pages-copies-pending"].into_iter().any(planted::active) {
+        return Ok(());
+    }
+    for (writer, from) in core.rounds.cuts.writers().zip(from) {
+        let mut turn = 0;
+        while core.rounds.cuts.settled(writer) < *from {
+            core.refuse_if_poisoned()?;
+            spin(turn);
+            turn += 1;
+        }
+    }
+    core.refuse_if_poisoned()
 }
 
 /// Truncates the logs as far as the kept checkpoints and the feeds allow.
@@ -259,9 +303,11 @@ impl Drop for Written {
 fn write_tree(core: &Core, batch: &mut Batch<'_>, tree: &Tree, written: &mut Written) -> Result<()> {
     let mut next = Some(Bytes::default());
     while let Some(low) = next {
+        // Before the look at the leaf: if it is split after that, its image stays as wide as it was.
+        let before = tree.next_low(&low);
         let (page, dirt) = tree.take_dirt(&low);
         let Some(slots) = dirt else {
-            next = tree.next_low(&low);
+            next = if planted::active("engine-clean-leaf-looked-at-twice") { tree.next_low(&low) } else { before };
             continue;
         };
         written.pages.push((page, None));

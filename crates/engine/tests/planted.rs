@@ -97,6 +97,12 @@ fn answers(open: &Open) -> Result<()> {
     Ok(())
 }
 
+/// Drops the table of row 1, whose version is pending, and makes a checkpoint.
+fn drops(open: &Open) -> Result<()> {
+    open.db.drop_table("t")?;
+    open.db.checkpoint().map(drop)
+}
+
 /// Answers with row 1 of a snapshot, whose version is pending.
 fn answers_from_a_snapshot(open: &Open) -> Result<()> {
     let snapshot = open.db.snapshot()?;
@@ -411,6 +417,11 @@ fn damages_an_older_state(is_reopened: bool) -> Result<bool> {
     for round in 0..6 {
         open.set(&(0..40).map(|key| (key, round)).collect::<Vec<_>>())?;
         open.db.checkpoint()?;
+        if round == 2 {
+            // As the pool does when its journal is half full.
+            let memory = open.db.store().memory();
+            memory.leave_journal(memory.flushed_anywhere()).expect("a working device");
+        }
         if is_reopened {
             let store = open.db.store().clone();
             drop(open);
@@ -456,12 +467,109 @@ fn lacks_records_of_an_older_checkpoint() -> Result<bool> {
     Ok(Open::on_disk(content, &options).and_then(|(_, open)| open.all()).ok() != Some(rows(5)))
 }
 
+/// A table is dropped whose log has changes of rows in its images. Whether the database cannot be opened afterwards.
+fn needs_images_of_a_dropped_table() -> Result<bool> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let options = DatabaseOptions { checkpoint_thread: false, ..options(DomainChoice::Process) };
+    for checkpoints in 1..4 {
+        let open = Open::at(&path, &options)?;
+        let wide = open.db.create_table(&"w (k u64, v i64, pad text) key (k)".parse()?)?;
+        open.db.update(|tx| wide.put(tx, &wide_row(1, 1)))?;
+        open.db.checkpoint()?;
+        // A change of some bytes of the row.
+        open.db.update(|tx| wide.update(tx, &wide_row(1, 2)))?;
+        drop(wide);
+        open.db.drop_table("w")?;
+        (0..checkpoints).try_for_each(|_| open.db.checkpoint().map(drop))?;
+        drop(open);
+        match Open::at(&path, &options) {
+            Err(Error::Damaged { .. }) => return Ok(true),
+            outcome => drop(outcome?),
+        }
+    }
+    Ok(false)
+}
+
+/// Checkpoints whose logs take several segments. After each one the records of the journal are gone, as after a repair
+/// that gives up a damaged one. Whether the older state of the database lacks something.
+fn lacks_discarded_records() -> Result<bool> {
+    let options = DatabaseOptions {
+        checkpoint_thread: false,
+        log_bytes: 128 << 10,
+        segment_bytes: 1 << 10,
+        ..options(DomainChoice::Block)
+    };
+    // As `docs/format.md` says.
+    const RING: usize = 12_288 + 8_192;
+    let (device, open) = Open::on_device(&options)?;
+    for round in 0..12 {
+        for chunk in 0..10 {
+            open.set(&(0..4).map(|key| (chunk * 4 + key, round)).collect::<Vec<_>>())?;
+        }
+        open.db.checkpoint()?;
+        let mut content = device.disk.power_cut(|_| true);
+        content[RING..12_288 + (1 << 20)].fill(0);
+        let found = Open::on_disk(content, &options).and_then(|(_, open)| open.all());
+        // A transaction is there or not, and no later one without it.
+        let values: Vec<i64> = found.iter().flatten().map(|(_, value)| *value).collect();
+        let is_prefix = |values: &[i64]| values.is_sorted_by(|one, next| one >= next);
+        let is_whole = values.chunks(4).all(|chunk| chunk.len() == 4 && chunk.iter().all(|value| *value == chunk[0]));
+        if found.is_err() || !is_prefix(&values) || !is_whole {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A checkpoint takes the room of a block whose end is not durable yet, and the power fails. Whether the block is there
+/// with another content.
+fn destroys_a_block_that_lives() -> Result<bool> {
+    const BYTES: u64 = 1 << 20;
+    let options = DatabaseOptions { checkpoint_thread: false, ..options(DomainChoice::Block) };
+    for number in 1..6 {
+        let (device, open) = Open::on_device(&options)?;
+        open.set(&(0..40).map(|key| (key, 1)).collect::<Vec<_>>())?;
+        let heap = open.db.store().heap().clone();
+        let memory = heap.memory();
+        let mut action = heap.action();
+        let at = action.alloc(BYTES).expect("room");
+        action.commit().expect("a commit");
+        memory.write(at, &[7; BYTES as usize]);
+        memory.persist(at, BYTES);
+        memory.durable().expect("a working device");
+        let mut action = heap.action();
+        action.free(at).expect("a block");
+        action.commit().expect("a commit");
+        device.faulty.arm(FaultPlan { fail_sync: Some(Failing::for_ever(number)), ..FaultPlan::default() });
+        // It fails, unless it needs fewer syncs.
+        let _ = open.db.checkpoint();
+        let content = device.disk.power_cut(|_| true);
+        let Open { db, table } = open;
+        drop(table);
+        db.abandon();
+        drop(heap);
+        let (_, open) = Open::on_disk(content, &options)?;
+        let heap = open.db.store().heap();
+        let mut bytes = vec![0; BYTES as usize];
+        heap.memory().read(at, &mut bytes);
+        if heap.block_bytes(at).is_some() && bytes.iter().any(|byte| *byte != 7) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// A name, and whether the scenario goes wrong.
 type Scenario = (&'static str, fn() -> Result<bool>);
 
 #[test]
 fn every_planted_bug_is_found() -> Result<()> {
-    let scenarios: [Scenario; 34] = [
+    let scenarios: [Scenario; 38] = [
+        ("engine-round-leaves-dropped", || commits_before_the_fence(drops)),
+        ("engine-drop-ends-images-early", needs_images_of_a_dropped_table),
+        ("block-discards-early", lacks_discarded_records),
+        ("pages-grow-over-live", destroys_a_block_that_lives),
         ("wal-discards-live", lacks_records_of_an_older_checkpoint),
         ("pages-block-in-journal", || damages_an_older_state(false)),
         ("pages-block-in-journal", || damages_an_older_state(true)),

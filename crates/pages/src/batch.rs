@@ -61,9 +61,7 @@ impl<'p> Batch<'p> {
     fn write_pieces(&mut self, mut head: PageHead, low: &[u8], bytes: &[u8]) -> Result<Image> {
         let piece_bytes = self.pages.places.piece_bytes();
         let count = bytes.len().div_ceil(piece_bytes);
-        while self.pages.free.len() < count {
-            self.pages.grow()?;
-        }
+        self.pages.find_free(count)?;
         let pages = self.pages.free.split_off(self.pages.free.len() - count);
         self.begun.extend(&pages);
         (head.first, head.pieces) = (pages[0], exact_u32(count));
@@ -158,19 +156,17 @@ impl<'p> Batch<'p> {
         block.write(&memory, at)?;
         let previous = std::mem::replace(&mut pages.block_point, memory.flushed_here());
         pages.blocks[place] = Some(block);
+        begun.clear();
         truncate(pages);
-        if !planted::active("pages-block-in-journal") {
-            // A repair may give up a journal that is damaged. It must not take the other block back too: pages that
-            // only earlier ones have are written directly from now on.
-            memory.leave_journal(previous)?;
-        }
         let ended = std::mem::replace(&mut pages.ended, std::mem::take(ended));
-        pages.free.extend(ended);
+        // A repair may give up a journal that is damaged. It must not take the other block back too, which these pages
+        // are not in: they will be written directly.
+        pages.waiting.push_back((previous, ended));
+        pages.reclaim_if_many()?;
         if planted::active("pages-old-freed-early") {
             let early = std::mem::take(&mut pages.ended);
             pages.free.extend(early);
         }
-        begun.clear();
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! The page store: opening it, and the states of its pages.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use lodestone_heap::{Action, Heap};
@@ -72,6 +73,9 @@ pub struct Pages {
     pub(crate) free: Vec<u32>,
     /// Pages that the newest checkpoint has no more, and the one before has.
     pub(crate) ended: Vec<u32>,
+    /// Pages that no kept checkpoint has, but one that a repair would bring back which gives up the journal; oldest
+    /// first. They are free when everything up to the point is in the file.
+    pub(crate) waiting: VecDeque<(DurablePoint, Vec<u32>)>,
     /// By place.
     pub(crate) blocks: [Option<Block>; 2],
     /// The newest block is durable there, or was before. Another opening in this life of the pool may have written it.
@@ -131,6 +135,7 @@ impl Pages {
             spans: Vec::new(),
             free: Vec::new(),
             ended: Vec::new(),
+            waiting: VecDeque::new(),
             blocks: places.blocks().map(|place| Block::read(memory, place, places.options.writers)),
             block_point: memory.flushed_anywhere(),
             damaged: copies::damaged(memory, head_lines(at), &line),
@@ -144,6 +149,10 @@ impl Pages {
         if !memory.is_read_only() {
             pages.heal();
         }
+        // Another opening in this life of the pool may have ended some of them.
+        let free = std::mem::take(&mut pages.free);
+        pages.waiting.push_back((pages.block_point, free));
+        pages.reclaim();
         Ok(pages)
     }
 
@@ -306,8 +315,55 @@ impl Pages {
         self.places.page(extent, index)
     }
 
+    /// Frees the pages whose wait is over.
+    pub(crate) fn reclaim(&mut self) {
+        let is_over = |point| self.heap.memory().has_left_journal(point) || planted::active("pages-block-in-journal");
+        while let Some((_, pages)) = self.waiting.pop_front_if(|(point, _)| is_over(*point)) {
+            self.free.extend(pages);
+        }
+    }
+
+    /// Ends the wait of all pages.
+    ///
+    /// # Errors
+    /// A medium that failed.
+    pub(crate) fn reclaim_all(&mut self) -> Result<()> {
+        if let Some((newest, _)) = self.waiting.back() {
+            self.memory().leave_journal(*newest)?;
+            self.reclaim();
+        }
+        Ok(())
+    }
+
+    /// Ends the wait of all pages if they are more than those in use. Else it ends with the next checkpoint of the pool
+    /// that comes this far. Until then most of the log bytes in the journal are discarded.
+    pub(crate) fn reclaim_if_many(&mut self) -> Result<()> {
+        self.reclaim();
+        let waiting = self.waiting.iter().map(|(_, pages)| pages.len()).sum::<usize>();
+        let used = self.spans.len() - self.free.len() - waiting;
+        if waiting > used.max(to_usize(self.places.options.extent_pages)) { self.reclaim_all() } else { Ok(()) }
+    }
+
+    /// Makes sure that `count` pages are free.
+    ///
+    /// # Errors
+    /// A full pool; a medium that failed.
+    pub(crate) fn find_free(&mut self, count: usize) -> Result<()> {
+        if self.free.len() < count {
+            self.reclaim();
+        }
+        while self.free.len() < count {
+            match self.grow() {
+                // The pool may be full.
+                Err(_) if !self.waiting.is_empty() => self.reclaim_all()?,
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
     /// Takes another extent from the heap.
-    pub(crate) fn grow(&mut self) -> Result<()> {
+    fn grow(&mut self) -> Result<()> {
         let memory = self.heap.memory();
         let mut action = self.heap.action();
         let at = action.alloc(self.places.extent_bytes())?;
@@ -324,7 +380,11 @@ impl Pages {
             action.set(link, checked::encode_addr(link, at));
         }
         action.commit()?;
-        // The block may have been another object's in this life.
+        if !planted::active("pages-grow-over-live") {
+            // The block may have been another object's in this life, whose end is not durable yet. A power cut, or a
+            // repair that gives up the journal, would bring that object back.
+            memory.leave_journal(memory.flushed_here())?;
+        }
         let bodies = self.places.page(at, 0);
         memory.clear_for_direct_writes(bodies, at.plus(self.places.extent_bytes()).offset() - bodies.offset())?;
         self.extents.push(at);
@@ -458,7 +518,7 @@ impl Pages {
     pub fn stats(&self) -> PageStats {
         PageStats {
             pages: to_u64(self.spans.len()),
-            pages_free: to_u64(self.free.len()),
+            pages_free: to_u64(self.free.len() + self.waiting.iter().map(|(_, pages)| pages.len()).sum::<usize>()),
             page_bytes: self.places.options.page_bytes.into(),
             batches: self.published().saturating_sub(1),
         }

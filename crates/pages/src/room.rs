@@ -19,7 +19,18 @@ impl Pages {
     ///
     /// # Errors
     /// A full pool.
-    pub fn find_room(&self, pages: usize, (spare, spare_bytes): (u64, u64)) -> Result<()> {
+    pub fn find_room(&mut self, pages: usize, spare: (u64, u64)) -> Result<()> {
+        self.reclaim();
+        match self.try_room(pages, spare) {
+            Err(_) if !self.waiting.is_empty() => {
+                self.reclaim_all()?;
+                self.try_room(pages, spare)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn try_room(&self, pages: usize, (spare, spare_bytes): (u64, u64)) -> Result<()> {
         let extents = pages.saturating_sub(self.free.len()).div_ceil(to_usize(self.places.options.extent_pages));
         if extents > 0 {
             // An action reserves blocks, and is dropped.

@@ -11,7 +11,8 @@
 //!
 //! **Discarded lines are left out.** The owner of a log says which of its lines no thread will read again
 //! ([`Memory::discard`](crate::Memory::discard)). They leave the journal without a way through the file, which keeps
-//! something older there. Only content of groups before the call is left out: the range may be in use again.
+//! something older there. Only content of groups before the call is left out: the range may be in use again. And only
+//! by a checkpoint that moves the line which says that it is not needed: a repair may give up the rest of the journal.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +25,7 @@ use crate::addr::{LineAddr, PmAddr};
 use crate::block::journal::JournalState;
 use crate::counters;
 use crate::error::{Error, Result};
+use crate::planted;
 use crate::sync::lock;
 
 /// How many of the committed groups a checkpoint moves, from the oldest one on.
@@ -39,16 +41,35 @@ pub(super) enum Upto {
     Oldest,
 }
 
-/// Ranges whose older content is no longer needed: first address, then the end and the last group of that content.
+/// Ranges whose older content is no longer needed, by their first address.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Discarded(BTreeMap<u64, (u64, u64)>);
+pub(super) struct Discarded(BTreeMap<u64, Discard>);
+
+#[derive(Clone, Copy, Debug)]
+struct Discard {
+    /// The address after the range.
+    end: u64,
+    /// The last group of that content.
+    last: u64,
+    /// The group whose lines say that it is not needed.
+    reason: u64,
+}
 
 impl Discarded {
     /// Whether no thread needs the content that `line` has in `group`.
     fn has(&self, line: LineAddr, group: u64) -> bool {
         let start = line.start().to_raw();
         let before = self.0.range(..=start).next_back();
-        before.is_some_and(|(_, (end, last))| start < *end && group <= *last)
+        before.is_some_and(|(_, discard)| start < discard.end && group <= discard.last)
+    }
+
+    /// Those that count once the groups before `end_group` are in the files. The others are kept for later.
+    fn of_groups_before(&mut self, end_group: u64) -> Self {
+        let counts = |discard: &Discard| discard.reason < end_group || planted::active("block-discards-early");
+        let counting = self.0.iter().filter(|(_, discard)| counts(discard));
+        let counting = Self(counting.map(|(start, discard)| (*start, *discard)).collect());
+        self.0.retain(|_, discard| discard.last >= end_group);
+        counting
     }
 }
 
@@ -67,13 +88,19 @@ impl BlockDomain {
         checkpoint
     }
 
-    /// The content of `len` bytes at `at`, whole lines, in committed groups need not reach the file. That of later
-    /// groups does. A checkpoint that is under way may still write the older one.
+    /// Whether everything up to `group` is in the files.
+    pub(crate) fn has_left(&self, group: u64) -> bool {
+        group < lock(&self.engine.ring).left_before
+    }
+
+    /// The content of `len` bytes at `at`, whole lines, in committed groups need not reach the file with what this
+    /// thread flushed last. That of later groups does. A checkpoint that is under way may still write the older one.
     pub(crate) fn discard(&self, at: PmAddr, len: u64) {
+        let reason = self.flushed_here();
         let mut ring = lock(&self.engine.ring);
         if !ring.unapplied.is_empty() {
             let last = ring.first_group + to_u64(ring.unapplied.len()) - 1;
-            ring.discarded.0.insert(at.to_raw(), (at.to_raw() + len, last));
+            ring.discarded.0.insert(at.to_raw(), Discard { end: at.to_raw() + len, last, reason });
         }
     }
 }
@@ -148,9 +175,8 @@ impl Engine {
             let records: Vec<Record> = ring.unapplied.drain(..count).collect();
             let first = ring.first_group;
             ring.first_group += to_u64(count);
-            let discarded = ring.discarded.clone();
             let next = ring.first_group;
-            ring.discarded.0.retain(|_, (_, last)| *last >= next);
+            let discarded = ring.discarded.of_groups_before(next);
             let end = ring.tail + records.iter().map(Record::len).sum::<u64>();
             (records, discarded, first, end, next)
         };
@@ -162,7 +188,8 @@ impl Engine {
         // The lines are durable in the files; only now may their records be overwritten.
         let state = JournalState { life: self.life, tail: end, group: end_group, closed: closing };
         self.files.area().write_header(&state)?;
-        lock(&self.ring).tail = end;
+        let mut ring = lock(&self.ring);
+        (ring.tail, ring.left_before) = (end, end_group);
         Ok(())
     }
 

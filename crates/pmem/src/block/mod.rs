@@ -186,6 +186,8 @@ struct Ring {
     unapplied: Vec<Record>,
     /// Group number of the first of them.
     first_group: u64,
+    /// All groups before this one are in the files. Later than `first_group` says while a checkpoint is under way.
+    left_before: u64,
     /// Ranges whose lines in those records are no longer needed.
     discarded: Discarded,
     /// A task waits for the open group.
@@ -246,6 +248,7 @@ impl BlockDomain {
                 tail,
                 unapplied: Vec::new(),
                 first_group: group,
+                left_before: group,
                 discarded: Discarded::default(),
                 wanted: false,
                 closing: false,

@@ -121,6 +121,21 @@ impl Memory {
         self.block().map_or(Ok(()), |block| block.checkpoint_upto(point.group))
     }
 
+    /// Whether the file has everything up to `point`: see [`leave_journal`](Self::leave_journal). It does not wait. In
+    /// domains without a journal it is always so.
+    ///
+    /// ```
+    /// use lodestone_pmem::{Memory, PmAddr};
+    /// let memory = Memory::anonymous(1 << 20)?;
+    /// memory.persist(PmAddr::new(0, 4096), 8);
+    /// assert!(memory.has_left_journal(memory.flushed_here()));
+    /// # Ok::<(), lodestone_pmem::Error>(())
+    /// ```
+    #[must_use]
+    pub fn has_left_journal(&self, point: DurablePoint) -> bool {
+        self.block().is_none_or(|block| block.has_left(point.group))
+    }
+
     /// Whether `point` is reached, without waiting, and without asking for a commit. `false` for ever when the medium
     /// has failed before: [`wait_durable`](Self::wait_durable) then returns the error.
     #[must_use]

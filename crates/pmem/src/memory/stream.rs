@@ -234,11 +234,11 @@ impl Memory {
     }
 
     /// No thread will read again what was [appended](Self::append) in `len` bytes at `at`, whole lines. Bytes there
-    /// that are not written again may be older ones after a crash. The caller has made durable whatever says so. It
-    /// flushes or appends there as before when it uses the range again.
+    /// that are not written again may be older ones after a crash. This thread has flushed whatever says so, and it is
+    /// durable. It flushes or appends there as before when it uses the range again.
     ///
-    /// In the `block` domain such bytes leave the journal without being written to the file. In the others nothing is
-    /// done.
+    /// In the `block` domain such bytes leave the journal without being written to the file, together with what this
+    /// thread flushed last, or later. In the others nothing is done.
     ///
     /// # Panics
     /// If the range is not made of whole lines of this memory.
