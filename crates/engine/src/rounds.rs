@@ -307,7 +307,7 @@ fn write_tree(core: &Core, batch: &mut Batch<'_>, tree: &Tree, written: &mut Wri
         let before = tree.next_low(&low);
         let (page, dirt) = tree.take_dirt(&low);
         let Some(slots) = dirt else {
-            next = if planted::active("engine-clean-leaf-looked-at-twice") { tree.next_low(&low) } else { before };
+            next = before;
             continue;
         };
         written.pages.push((page, None));
