@@ -8,7 +8,8 @@
 //! 1. *The page table* has a line for each page. Two words of it are the batches in which the page began and ended.
 //!    Each word changes by one store and verifies itself. The rest repeats the head of the page, for opens.
 //! 2. *The checkpoint* has two places. A batch overwrites the older one, so a crash or a damaged block leaves the other
-//!    one, with all its pages and log records: a page is used again only when neither checkpoint has it.
+//!    one, with all its pages and log records: a page is used again only when neither checkpoint has it, in the block
+//!    domain also none that the file without its journal would have.
 //! 3. *Traces of a batch that was not published* are erased by the next open, before anything is published: the next
 //!    batch has the same number.
 //!

@@ -153,6 +153,34 @@ fn what_was_discarded_is_written_once_and_what_came_after_it_twice() -> Result<(
     memory.block().expect("attached").close()
 }
 
+/// A checkpoint that leaves the reason of a discard in the journal moves what was discarded.
+#[test]
+fn a_discard_waits_for_its_reason() -> Result<()> {
+    let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+    let memory = open(disk.clone(), &[], MANUAL)?;
+    let engine = &memory.block().expect("attached").engine;
+    let bytes = |value: u64, lines: u64| value.to_le_bytes().repeat((lines * 8) as usize);
+    memory.append(line(0), &bytes(1, 2));
+    memory.append(line(4), &bytes(1, 2));
+    memory.durable()?;
+    let before = memory.flushed_here();
+    assert!(!memory.has_left_journal(before));
+    memory.append(line(8), &bytes(2, 1));
+    memory.durable()?;
+    memory.discard(line(0), 2 * LINE_BYTES);
+    memory.leave_journal(before)?;
+    assert!(memory.has_left_journal(before) && !memory.has_left_journal(memory.flushed_here()));
+    assert_eq!([0, 1, 4, 8].map(|at| found(&disk.power_cut(|_| false), at)), [1, 1, 1, 0]);
+    // The next one moves the reason.
+    memory.append(line(0), &bytes(3, 2));
+    memory.durable()?;
+    memory.discard(line(0), 2 * LINE_BYTES);
+    engine.checkpoint(Upto::All)?;
+    assert!(memory.has_left_journal(memory.flushed_here()));
+    assert_eq!([0, 1, 4, 8].map(|at| found(&disk.power_cut(|_| false), at)), [1, 1, 1, 2]);
+    memory.block().expect("attached").close()
+}
+
 /// A run that is longer than a group may be, and a group with as many runs as it holds.
 #[test]
 fn long_runs_and_many_runs_take_several_groups() -> Result<()> {
