@@ -24,7 +24,7 @@ fn an_image_takes_the_pages_that_were_foretold() -> Result<()> {
 #[test]
 fn a_search_for_room_takes_none() -> Result<()> {
     let fixture = Fixture::new()?;
-    let pages = fixture.open()?;
+    let mut pages = fixture.open()?;
     let before = (pages.stats(), fixture.heap.usage().bytes_used);
     pages.find_room(100, (2, 4096))?;
     let error = pages.find_room(100_000, (0, 0)).expect_err("the pool has 4 MiB");
