@@ -318,9 +318,8 @@ impl Pages {
     /// Frees the pages whose wait is over.
     pub(crate) fn reclaim(&mut self) {
         let is_over = |point| self.heap.memory().has_left_journal(point) || planted::active("pages-block-in-journal");
-        while let Some((_, pages)) = self.waiting.pop_front_if(|(point, _)| is_over(*point)) {
-            self.free.extend(pages);
-        }
+        let count = self.waiting.iter().take_while(|(point, _)| is_over(*point)).count();
+        self.free.extend(self.waiting.drain(..count).flat_map(|(_, pages)| pages));
     }
 
     /// Ends the wait of all pages.
