@@ -70,10 +70,9 @@ fn compare(db: &Database, model: &Model) -> Result<()> {
     })
 }
 
-/// After two checkpoints only the images of tables have pages.
+/// After three checkpoints only the images of tables have pages: those of a dropped tree end with the second one.
 fn no_page_is_lost(db: &Database) -> Result<()> {
-    db.checkpoint()?;
-    db.checkpoint()?;
+    (0..3).try_for_each(|_| db.checkpoint().map(drop))?;
     let stats = db.page_stats();
     assert_eq!(stats.pages - stats.pages_free, db.pages_in_use()?);
     Ok(())
@@ -444,7 +443,7 @@ fn a_load_on_a_device_that_fails_is_whole_or_not_there() -> Result<()> {
     let sizes = DatabaseOptions { extent_pages: 8, checkpoint_thread: false, ..sizes };
     let row = |number: u64| row![format!("{number:05}"), "town 1", None::<String>, vec![7_u8; 30]];
     let (mut failed, mut whole) = (0, 0);
-    for number in (1..=60).step_by(3) {
+    for number in (1..=60).step_by(6).chain((70..=600).step_by(29)) {
         let once = Some(Failing::once(number));
         let plans = [
             FaultPlan { fail_sync: once, ..FaultPlan::default() },
