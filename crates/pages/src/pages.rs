@@ -379,11 +379,9 @@ impl Pages {
             action.set(link, checked::encode_addr(link, at));
         }
         action.commit()?;
-        if !planted::active("pages-grow-over-live") {
-            // The block may have been another object's in this life, whose end is not durable yet. A power cut, or a
-            // repair that gives up the journal, would bring that object back.
-            memory.leave_journal(memory.flushed_here())?;
-        }
+        // The block may have been another object's in this life, whose end is not durable yet. A power cut, or a repair
+        // that gives up the journal, would bring that object back.
+        memory.leave_journal(memory.flushed_here())?;
         let bodies = self.places.page(at, 0);
         memory.clear_for_direct_writes(bodies, at.plus(self.places.extent_bytes()).offset() - bodies.offset())?;
         self.extents.push(at);
