@@ -2,9 +2,8 @@
 //!
 //! A segment that the heap made stays with the log. It is in the stock, in the chain of a writer, or in the hands of a
 //! writer that will need it for the record it has begun. [`Segments::hand_out`] writes heads; an open makes their lines
-//! equal and takes back those of a torn record. A segment whose
-//! records are no longer needed returns to the stock in DRAM alone: at the next open the caller's positions say the
-//! same.
+//! equal and takes back those of a torn record. A segment whose records are no longer needed returns to the stock in
+//! DRAM alone: at the next open the caller's positions say the same.
 
 use std::collections::{BTreeMap, VecDeque};
 
