@@ -90,10 +90,21 @@ impl Areas {
             return Joined::Full(group);
         }
         side.put(start, bytes);
-        for place in range.start / PLACE_BYTES..=(range.end - 1) / PLACE_BYTES {
-            self.slot(place).store(group, Ordering::Release);
-        }
+        self.note(&range, group);
         Joined::Group(group)
+    }
+
+    /// Notes that a run of `len` bytes at `at` is in no group, because `group`, which was full, is never committed.
+    pub(super) fn leave_out(&self, at: PmAddr, len: u64, group: u64) {
+        let _sides = lock(&self.sides);
+        self.note(&(at.to_raw()..at.to_raw() + len), group);
+    }
+
+    /// Under the lock.
+    fn note(&self, range: &Range<u64>, group: u64) {
+        for place in range.start / PLACE_BYTES..=(range.end - 1) / PLACE_BYTES {
+            self.slot(place).fetch_max(group, Ordering::AcqRel);
+        }
     }
 
     /// Whether a run of `group`, which is open, has `line`.

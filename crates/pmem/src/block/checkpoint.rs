@@ -113,7 +113,7 @@ impl Engine {
         let mut seen = 0;
         loop {
             let mut ring = lock(&self.ring);
-            if !ring.closing && !ring.wanted && ring.head - ring.tail <= half {
+            if !ring.closing && ring.wanted == 0 && ring.head - ring.tail <= half {
                 let woken = self.ring_moved.wait_timeout(ring, self.options.commit_interval);
                 ring = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
             }
@@ -126,8 +126,8 @@ impl Engine {
             drop(ring);
             let is_silent = seen == self.groups.open_group();
             let mut worked = if crowded { self.checkpoint(Upto::Oldest) } else { Ok(()) };
-            if wanted || !crowded {
-                worked = worked.and_then(|()| self.commit_idle_group(is_silent && !is_confirmed));
+            if wanted > 0 || !crowded {
+                worked = worked.and_then(|()| self.commit_idle_group(wanted, is_silent && !is_confirmed));
             }
             if worked.is_err() {
                 self.wake_all();
@@ -138,9 +138,10 @@ impl Engine {
     }
 
     /// Commits lines that were flushed but never asked to be durable: a crash loses them for a bounded time only.
-    /// With `confirm` an empty group as well.
-    fn commit_idle_group(&self, confirm: bool) -> Result<()> {
-        if confirm || self.groups.is_dirty() { self.wait_for(self.groups.open_group()) } else { Ok(()) }
+    /// An empty group as well when a task waits for it (`wanted`), and with `confirm`.
+    fn commit_idle_group(&self, wanted: u64, confirm: bool) -> Result<()> {
+        let open = self.groups.open_group();
+        if confirm || wanted >= open || self.groups.is_dirty() { self.wait_for(open) } else { Ok(()) }
     }
 
     /// Writes the lines of committed groups to the files, syncs them and frees their part of the ring.

@@ -171,6 +171,18 @@ impl Groups {
         Joined::Group(group)
     }
 
+    /// Notes that `line` was flushed and is in no group, because `group`, which was full, is never committed.
+    pub(crate) fn leave_out(&self, line: LineAddr, group: u64) {
+        let hash = to_usize(hash(line.start().to_raw()));
+        let _shard = lock(&self.shards[hash % SHARDS]);
+        self.recent[hash % RECENT_SLOTS].fetch_max(group, Ordering::AcqRel);
+    }
+
+    /// As [`leave_out`](Self::leave_out), for a run that begins at `at`.
+    pub(crate) fn leave_out_area(&self, at: PmAddr, bytes: u64, group: u64) {
+        self.areas.leave_out(at, bytes, group);
+    }
+
     /// Puts a run of a log area into the open group: see [`areas`].
     pub(crate) fn join_area(&self, at: PmAddr, bytes: &[u8]) -> Joined {
         self.areas.join(&self.open, at, bytes)

@@ -419,6 +419,28 @@ impl JournalArea<'_> {
         Ok(())
     }
 
+    /// Makes each damaged sector of the ring one that no life wrote, durably. The next record is to be at `next`.
+    ///
+    /// A record that a crash cuts short leaves some sectors as they were, and the scan refuses one that was damaged
+    /// before as if the medium had changed it since.
+    pub(crate) fn void_damaged(&self, life: &Life, next: u64) -> Result<()> {
+        let ring = self.ring_bytes();
+        let mut bytes = vec![0; to_usize(SEARCH_BYTES)];
+        for start in (0..ring).step_by(to_usize(SEARCH_BYTES)) {
+            let step = usize::try_from((ring - start).min(SEARCH_BYTES)).unwrap_or_default();
+            self.read_ring(&mut bytes[..step], start)?;
+            for (place, sector) in (start..).step_by(SECTOR_BYTES).zip(bytes[..step].chunks_exact_mut(SECTOR_BYTES)) {
+                // Zeroes are in order where the next record to be written is the first one there.
+                if record::void_if_damaged(sector, &life.salt, next <= place) {
+                    write_all(self.storage, sector, self.place(place), false)
+                        .map_err(|source| self.io("writing the journal", source))?;
+                }
+            }
+        }
+        counters::bump(&counters::local().syncs, 1);
+        self.storage.sync().map_err(|source| self.io("syncing the journal", source))
+    }
+
     /// Findings in the journal. Changes nothing.
     pub(crate) fn check(&self) -> Result<Vec<JournalFinding>> {
         let mut findings = Vec::new();

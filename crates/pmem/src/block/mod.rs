@@ -57,7 +57,7 @@ use journal::{JOURNAL_BYTES_MIN, JournalArea, JournalState, new_life};
 use record::{Life, Record};
 pub use replay::JournalRecovery;
 pub(crate) use replay::{
-    apply_journal, check_journal, drop_journal, read_journal, read_salvage, replay, rewrite_header,
+    apply_journal, check_journal, drop_journal, read_journal, read_salvage, replay, rewrite_header, sync_journal,
 };
 use tasks::Tasks;
 
@@ -190,8 +190,8 @@ struct Ring {
     left_before: u64,
     /// Ranges whose lines in those records are no longer needed.
     discarded: Discarded,
-    /// A task waits for the open group.
-    wanted: bool,
+    /// The newest group that a task waits for; 0 when the thread has seen to it.
+    wanted: u64,
     closing: bool,
 }
 
@@ -250,7 +250,7 @@ impl BlockDomain {
                 first_group: group,
                 left_before: group,
                 discarded: Discarded::default(),
-                wanted: false,
+                wanted: 0,
                 closing: false,
             }),
             ring_moved: Condvar::new(),
@@ -275,10 +275,12 @@ impl BlockDomain {
                     LAST_FLUSH.with(|last| last.set((self.engine.id, group)));
                     return;
                 }
-                // After a failure nothing can be promised any more; the line stays in memory and `durable` says so. No
-                // later group is committed: see `commit`.
+                // After a failure or a close nothing can be promised any more; the line stays in memory, and a wait for
+                // this group says so. No later group is committed: see `commit`.
                 Joined::Full(group) => {
                     if self.engine.wait_for(group).is_err() {
+                        self.engine.groups.leave_out(line, group);
+                        LAST_FLUSH.with(|last| last.set((self.engine.id, group)));
                         return;
                     }
                 }
@@ -306,6 +308,8 @@ impl BlockDomain {
                     // As in `flush`.
                     Joined::Full(group) => {
                         if engine.wait_for(group).is_err() {
+                            engine.groups.leave_out_area(next, to_u64(run.len()), group);
+                            LAST_FLUSH.with(|last| last.set((engine.id, group)));
                             return;
                         }
                     }
@@ -363,7 +367,7 @@ impl BlockDomain {
             drop(ring);
             return Poll::Ready(engine.wait_for(group));
         }
-        ring.wanted = true;
+        ring.wanted = ring.wanted.max(group);
         drop(ring);
         engine.ring_moved.notify_all();
         Poll::Pending

@@ -134,6 +134,17 @@ fn judge(sector: &[u8], tag: u32, first_lap: bool) -> Sector {
     }
 }
 
+/// Makes `sector` one of no life when it is damaged, as a reader judges it; `first_lap` as in [`judge`]. Returns whether
+/// it was.
+pub(crate) fn void_if_damaged(sector: &mut [u8], salt: &Salt, first_lap: bool) -> bool {
+    let is_damaged = judge(sector, salt.first, first_lap) == Sector::Damaged;
+    if is_damaged {
+        sector.fill(0);
+        seal(sector, !salt.first, crc32c::crc32c(&[0; CONTENT_BYTES]));
+    }
+    is_damaged
+}
+
 /// Puts tag and checksum at the end of `sector`; returns the checksum.
 fn seal(sector: &mut [u8], tag: u32, content_crc: u32) -> u32 {
     let crc = crc32c::crc32c_append(content_crc, tag.as_bytes());

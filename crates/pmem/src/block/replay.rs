@@ -108,7 +108,7 @@ fn make_durable(
 }
 
 /// Empties a damaged journal, which [`replay`] refuses. The records before the damage are applied first; the rest is
-/// lost.
+/// lost. No damaged sector stays.
 pub(crate) fn drop_journal(files: &BlockFiles) -> Result<()> {
     let area = files.area();
     let state = match area.read_header() {
@@ -130,6 +130,7 @@ pub(crate) fn drop_journal(files: &BlockFiles) -> Result<()> {
         }
         Err(error) => return Err(error),
     };
+    area.void_damaged(&state.life, state.tail)?;
     area.write_header(&state)
 }
 
@@ -172,6 +173,15 @@ pub(crate) fn read_journal(files: &BlockFiles, mut visit: impl FnMut(LineAddr, &
         Ok(())
     })?;
     Ok(end.into())
+}
+
+/// Makes durable what [`read_journal`] found, for a reader that changes no file. The last record of a killed writer may
+/// be in the page cache only, and the reader would show what a power cut then takes.
+///
+/// # Errors
+/// When the device fails.
+pub(crate) fn sync_journal(files: &BlockFiles) -> Result<()> {
+    sync_part(files, &files.journal)
 }
 
 pub(super) fn sync_parts(files: &BlockFiles) -> Result<()> {

@@ -22,7 +22,9 @@ use rustix::fs::OFlags;
 
 use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
 use crate::block::journal::HEADERS_BYTES;
-use crate::block::{BlockDomain, BlockFiles, BlockOptions, JournalRecovery, apply_journal, read_journal, read_salvage};
+use crate::block::{
+    BlockDomain, BlockFiles, BlockOptions, JournalRecovery, apply_journal, read_journal, read_salvage, sync_journal,
+};
 use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::mapping::Backing;
@@ -94,7 +96,12 @@ pub(crate) fn open_parts(
     let memory = Memory::new(Setup { parts: mappings, domain: chosen.domain, read_only, tracer: None, medium });
     let before = states_in(&memory);
     match files {
-        Some(files) if read_only => recovery = replay_in_memory(&files, &memory, |_| true)?,
+        Some(files) if read_only => {
+            recovery = replay_in_memory(&files, &memory, |_| true)?;
+            if recovery.groups > 0 {
+                sync_journal(&files)?;
+            }
+        }
         Some(files) if chosen.domain == Domain::Block => {
             hide_journal(&memory, &files);
             memory.attach_block(BlockDomain::start(files, BlockOptions::default())?);
