@@ -122,8 +122,9 @@ impl Core {
         let mut scratch = Vec::new();
         loop {
             let found = VersionWord::from_raw(self.memory.load(at));
-            // On a read-only pool no word is of this life.
-            if !self.memory.is_read_only() && self.is_of_this_life(found) {
+            // Words of other lives are rebuilt from the slots, which have a checksum. On a read-only pool no word is of
+            // this life.
+            if !self.memory.is_read_only() && self.timeline.is_of_this_life(found) {
                 return Ok(found);
             }
             match self.shape_at(at) {
@@ -150,11 +151,6 @@ impl Core {
                 return Ok(word);
             }
         }
-    }
-
-    /// Whether `word` is of this life. All other words are rebuilt from the slots, which have a checksum.
-    fn is_of_this_life(&self, word: VersionWord) -> bool {
-        self.timeline.is_of_this_life(word) || planted::active("stm-lock-survives")
     }
 
     /// Examines `word`, the word of the cell at `at`, which has been "committing" for a long time. When no thread is
@@ -221,8 +217,6 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        if !planted::active("stm-never-closed") {
-            self.timeline.close();
-        }
+        self.timeline.close();
     }
 }
