@@ -1,4 +1,5 @@
-//! Bugs of the batches that only damage after them, or a device, shows. One test: a bug is planted for the whole process.
+//! Bugs of the batches that only damage after them, or a device, shows. One test: a bug is planted for the whole
+//! process.
 
 mod common;
 

@@ -134,8 +134,8 @@ fn judge(sector: &[u8], tag: u32, first_lap: bool) -> Sector {
     }
 }
 
-/// Makes `sector` one of no life when it is damaged, as a reader judges it; `first_lap` as in [`judge`]. Returns whether
-/// it was.
+/// Makes `sector` one of no life when a reader would call it damaged; `first_lap` as in [`judge`]. Returns whether it
+/// was.
 pub(crate) fn void_if_damaged(sector: &mut [u8], salt: &Salt, first_lap: bool) -> bool {
     let is_damaged = judge(sector, salt.first, first_lap) == Sector::Damaged;
     if is_damaged {
