@@ -41,6 +41,12 @@ impl DatabaseRecords {
         let table = database.create_table(&schema).map_err(EngineError::new)?;
         Ok(Self { database, table })
     }
+
+    /// The database.
+    #[must_use]
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
 }
 
 impl Engine for DatabaseRecords {

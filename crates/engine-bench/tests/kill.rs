@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::{env, thread};
 
 use common::{SCALE, expect_consistent, loaded, lost, open, options};
+use lodestone_engine::DatabaseOptions;
 use lodestone_pmem::DomainChoice;
 use lodestone_workload::oltp::tpcc::TpcC;
 use lodestone_workload::oltp::{OltpEngine, Table, Terminal, Workload};
@@ -22,8 +23,13 @@ const THREADS: usize = 8;
 /// Lives of a pool.
 const LIVES: usize = 20;
 
+/// In each odd life most rows are in pages alone.
+fn options_of(domain: DomainChoice, life: u64) -> DatabaseOptions {
+    DatabaseOptions { cache_bytes: (life % 2 == 1).then_some(256 << 10), ..options(domain) }
+}
+
 fn work_for_ever(path: &Path, domain: DomainChoice, seed: u64) -> Outcome {
-    let engine = open(path, &options(domain), TpcC::TABLES)?;
+    let engine = open(path, &options_of(domain, seed), TpcC::TABLES)?;
     thread::scope(|scope| {
         for number in 0..THREADS {
             let engine = &engine;
@@ -99,7 +105,7 @@ fn tpcc_keeps_its_conditions_and_its_promises_when_it_is_killed() -> Outcome {
             }
             let lines = if name == "block" { 40 + 31 * (round % 5) } else { 300 + 517 * (round % 5) };
             told.extend(run_and_kill(&path, name, lines, round)?);
-            let engine = open(&path, &options(domain), TpcC::TABLES)?;
+            let engine = open(&path, &options_of(domain, round as u64), TpcC::TABLES)?;
             let what = format!("{name}, kill {round}");
             expect_consistent(&engine, &SCALE, &what)?;
             let lost = lost(&engine, &told)?;

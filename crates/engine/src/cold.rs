@@ -4,11 +4,16 @@
 //! changes stays *cold*: it has its keys and its image, and no rows. The first thread that looks for a row in it reads
 //! the image. So the time of an open does not grow with the rows, and a damaged page is named by the first look at it.
 //!
+//! A database with a bound for its cache makes leaves cold again (`cache.rs`). The image of such a leaf has its rows in
+//! the versions that were committed last, and the reader gives them back as they were: with tick and writer.
+//!
 //! A cold leaf has no row that changed, so no round writes it: its image counts until it is read. The exception is a
 //! tree that was dropped. Rounds leave its images alone while a snapshot may still look at a cold leaf of it. All other
 //! transactions that do so meet a conflict.
 
 use std::sync::Arc;
+
+use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 
 use lodestone_pages::{Found, Image, PageRow, Reader};
 use lodestone_txn::{RowWord, Tick, Writer};
@@ -21,13 +26,21 @@ use crate::slot::Slot;
 #[derive(Clone, Debug)]
 pub struct Source {
     reader: Reader,
-    /// No tick above it was reserved in earlier lives.
-    limit: Tick,
+    /// No row of an image that counts has a tick above it.
+    limit: Arc<AtomicU64>,
 }
 
 impl Source {
+    /// `limit`: no tick above it was reserved in earlier lives.
     pub fn new(reader: Reader, limit: Tick) -> Self {
-        Self { reader, limit }
+        Self { reader, limit: Arc::new(AtomicU64::new(limit.0)) }
+    }
+
+    /// A row with this tick may be read from an image from now on.
+    pub fn note(&self, tick: Tick) {
+        if tick.0 > self.limit.load(Ordering::Relaxed) {
+            self.limit.fetch_max(tick.0, Ordering::SeqCst);
+        }
     }
 
     /// Reads the image of a leaf of `tree` with keys from `low` to before `high`.
@@ -40,6 +53,7 @@ impl Source {
         if (found.tree, &found.low[..]) != (tree, low) {
             return senseless("its content is of another leaf than its head says");
         }
+        let limit = Tick(self.limit.load(Ordering::SeqCst));
         let mut before = None;
         for PageRow { key, tick, .. } in found.rows() {
             if key < low || high.is_some_and(|high| key >= high) {
@@ -48,7 +62,7 @@ impl Source {
             if before.is_some_and(|before| key <= before) {
                 return senseless(&format!("the row `{}` is not after the one before it", key.escape_ascii()));
             }
-            if tick > self.limit {
+            if tick > limit {
                 return senseless(&format!("the row `{}` has a tick that was never reserved", key.escape_ascii()));
             }
             before = Some(key);
@@ -56,13 +70,16 @@ impl Source {
         Ok(found)
     }
 
-    /// The rows of a leaf, as they were when the life that began at `base` began.
+    /// The rows of a leaf, in the life that began at `base`. Those that it did not write have its first version.
     ///
     /// # Errors
     /// As [`read`](Self::read).
     pub fn slots(&self, image: &Image, tree: u32, span: &Span, base: Tick) -> Result<Vec<Arc<Slot>>> {
         let found = self.read(image, tree, &span.low, span.high.as_deref())?;
-        let word = RowWord::new(base, Writer::default(), false);
-        Ok(found.rows().map(|row| Slot::new(row.key.into(), word, row.payload.into())).collect())
+        let of_earlier_lives = RowWord::new(base, Writer::default(), false);
+        let word = |row: &PageRow<'_>| {
+            if row.tick > base { RowWord::new(row.tick, row.writer, false) } else { of_earlier_lives }
+        };
+        Ok(found.rows().map(|row| Slot::new(row.key.into(), word(&row), row.payload.into())).collect())
     }
 }

@@ -310,6 +310,7 @@ pub fn commit(core: &Core, state: &mut State) -> Result<Point> {
         state.settle(core)?;
         return Ok(core.seen_point(state));
     }
+    rounds::wait_for_cache(core)?;
     let mut lent = core.lend_committer()?;
     let committer = lent.committer();
     match (&core.group, core.ways.durability) {

@@ -28,7 +28,7 @@ use crate::side::Side;
 use crate::spares::Spares;
 use crate::state::State;
 use crate::stats::Counts;
-use crate::tree::{Slot, Tree};
+use crate::tree::{Ground, Slot, Tree};
 
 /// The right to append to a log.
 #[derive(Debug)]
@@ -61,7 +61,8 @@ pub struct Core {
     pub group: Option<Group>,
     /// Whether what was fenced may not be durable yet.
     pub waits: bool,
-    pub leaf_rows_max: usize,
+    /// The things that all trees share.
+    pub ground: Ground,
     /// How much a row holds itself.
     pub limits: Limits,
     trees: RwLock<BTreeMap<u32, Arc<Tree>>>,
@@ -113,7 +114,7 @@ impl Core {
             memory,
             heap,
             wal: found.wal,
-            leaf_rows_max: options.leaf_rows_max,
+            ground: found.ground,
             limits: options.limits(),
             trees: RwLock::new(found.trees),
             dropped: Mutex::default(),
@@ -139,15 +140,15 @@ impl Core {
         if let Some(tree) = self.trees.read().unwrap_or_else(PoisonError::into_inner).get(&number) {
             return tree.clone();
         }
-        let make = || Arc::new(Tree::new(number, self.leaf_rows_max, self.timeline.base()));
+        let make = || Tree::new(number, &self.ground);
         self.trees.write().unwrap_or_else(PoisonError::into_inner).entry(number).or_insert_with(make).clone()
     }
 
     /// Adds trees that were built elsewhere. No thread has used their numbers.
-    pub fn add_trees(&self, new: impl IntoIterator<Item = Tree>) {
+    pub fn add_trees(&self, new: impl IntoIterator<Item = Arc<Tree>>) {
         let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
         for tree in new {
-            let before = trees.insert(tree.number, Arc::new(tree));
+            let before = trees.insert(tree.number, tree);
             debug_assert!(before.is_none(), "the number of a tree is used once");
         }
     }
@@ -481,6 +482,7 @@ struct Opened {
 impl Handle {
     pub fn new(in_use: InUse, core: Core) -> Self {
         let core = Arc::new(core);
+        core.ground.cache.iter().for_each(|cache| cache.begin(&core));
         let (logger, checkpointer) = (LoggerThread::begin(&core), Checkpointer::begin(&core));
         Self(Arc::new(Opened { _in_use: in_use, _logger: logger, _checkpointer: checkpointer, core }))
     }

@@ -28,6 +28,8 @@ use crate::slot::{Bytes, Slot};
 /// Most rows of a leaf: an entry of its order has 2 bytes for the place.
 pub const ROWS_MAX: usize = 1 << PLACE_BITS;
 const PLACE_BITS: u32 = 16;
+/// More uses of a leaf are not counted.
+const USES_MAX: u8 = 3;
 /// The count of changes of an ended leaf.
 const ENDED: u64 = u64::MAX;
 
@@ -54,12 +56,15 @@ pub fn common(one: &[u8], other: &[u8]) -> usize {
 pub struct Page {
     /// Whether a row may have changed since the image was written.
     is_dirty: AtomicBool,
+    /// Whether a round has taken the dirt, and has not noted the image that has it.
+    is_in_round: AtomicBool,
     home: Mutex<Option<Image>>,
 }
 
 impl Page {
     pub fn new(home: Option<Image>, is_dirty: bool) -> Arc<Self> {
-        Arc::new(Self { is_dirty: AtomicBool::new(is_dirty), home: Mutex::new(home) })
+        let (is_dirty, is_in_round) = (AtomicBool::new(is_dirty), AtomicBool::new(false));
+        Arc::new(Self { is_dirty, is_in_round, home: Mutex::new(home) })
     }
 
     /// Makes the page dirty. A commit has locked the row before.
@@ -68,6 +73,17 @@ impl Page {
         if !self.is_dirty.load(Ordering::SeqCst) {
             self.is_dirty.store(true, Ordering::SeqCst);
         }
+    }
+
+    /// Whether the image may lack a change of a row.
+    pub fn is_busy(&self) -> bool {
+        let is_in_round = || self.is_in_round.load(Ordering::SeqCst) && !planted::active("engine-evicts-in-round");
+        self.is_dirty.load(Ordering::SeqCst) || is_in_round()
+    }
+
+    /// The round that took the dirt has noted the new image, or made the page dirty again.
+    pub fn leave_round(&self) {
+        self.is_in_round.store(false, Ordering::SeqCst);
     }
 
     /// A bug on request: the dirt of a commit beside the copy goes with that before it.
@@ -115,6 +131,8 @@ pub struct Leaf {
     /// Bytes that all its keys begin with.
     skip: usize,
     changes: AtomicU64,
+    /// How often it was used since the hand of the cache passed, up to [`USES_MAX`].
+    uses: std::sync::atomic::AtomicU8,
     /// Not set: the rows are not loaded.
     body: OnceLock<Body>,
     /// How many places are taken. Its lock is that of the order, and of loading the rows.
@@ -153,13 +171,39 @@ impl Leaf {
     pub fn new(rows_max: usize, span: Span, slots: Vec<Arc<Slot>>, purged: Purged, page: Arc<Page>) -> Arc<Self> {
         let skip = skip_of(&span);
         let (taken, body) = (Mutex::new(slots.len()), Body::new(rows_max, slots, skip).into());
-        Arc::new(Self { span, purged, page, skip, changes: AtomicU64::new(0), body, taken })
+        Arc::new(Self { span, purged, page, skip, changes: AtomicU64::new(0), uses: Default::default(), body, taken })
     }
 
     /// A leaf whose rows are those of the image of `page`, and are not loaded.
-    pub fn cold(span: Span, page: Arc<Page>) -> Arc<Self> {
-        let (skip, changes, body) = (skip_of(&span), AtomicU64::new(0), OnceLock::new());
-        Arc::new(Self { span, purged: Purged::default(), page, skip, changes, body, taken: Mutex::new(0) })
+    pub fn cold(span: Span, purged: Purged, page: Arc<Page>) -> Arc<Self> {
+        let (skip, changes, uses, body) = (skip_of(&span), AtomicU64::new(0), Default::default(), OnceLock::new());
+        Arc::new(Self { span, purged, page, skip, changes, uses, body, taken: Mutex::new(0) })
+    }
+
+    /// Counts a use.
+    #[inline]
+    pub fn note_use(&self) {
+        // Mostly the count is at its end, and then its line stays shared. A lost one does no harm.
+        let uses = self.uses.load(Ordering::Relaxed);
+        if uses < USES_MAX {
+            self.uses.store(uses + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes one from the count of uses. Returns whether there was one.
+    pub fn take_use(&self) -> bool {
+        let uses = self.uses.load(Ordering::Relaxed);
+        self.uses.store(uses.saturating_sub(1), Ordering::Relaxed);
+        uses > 0
+    }
+
+    /// About how many bytes of DRAM it holds more than a cold leaf.
+    pub fn bytes(&self) -> u64 {
+        let Some(body) = self.body.get() else { return 0 };
+        let slots = body.places.iter().filter_map(OnceLock::get);
+        let slots: usize = slots.map(|slot| slot.bytes()).sum();
+        let arrays = body.places.len() * (size_of::<AtomicU64>() + size_of::<OnceLock<Arc<Slot>>>());
+        to_u64(slots + arrays)
     }
 
     /// Whether the rows are loaded.
@@ -169,17 +213,20 @@ impl Leaf {
 
     /// Loads the rows, with room for `rows_max`, unless another thread has done that. `read` reads an image.
     ///
+    /// Returns whether this call did.
+    ///
     /// # Errors
     /// Those of `read`. Then the rows are not loaded.
-    pub fn load(&self, rows_max: usize, read: impl FnOnce(&Image) -> Result<Vec<Arc<Slot>>>) -> Result<()> {
+    pub fn load(&self, rows_max: usize, read: impl FnOnce(&Image) -> Result<Vec<Arc<Slot>>>) -> Result<bool> {
         // The image counts while the lock is held and the rows are not loaded: no thread can change one of them.
         let mut taken = lock(&self.taken);
-        if !self.is_loaded() {
+        let is_cold = !self.is_loaded();
+        if is_cold {
             let slots = read(&self.page.home().expect("rows that are not loaded are in an image"))?;
             *taken = slots.len();
             self.body.get_or_init(|| Body::new(rows_max, slots, self.skip));
         }
-        Ok(())
+        Ok(is_cold)
     }
 
     fn body(&self) -> &Body {
@@ -345,7 +392,13 @@ impl LockedLeaf<'_> {
     /// A commit locks a slot, and then makes the page dirty. If this took away what it noted, its slot is locked
     /// here, or newer.
     pub fn take_dirt(&mut self) -> Option<Vec<Arc<Slot>>> {
-        let is_dirty = self.leaf.page.is_dirty.swap(false, Ordering::SeqCst);
+        let page = &self.leaf.page;
+        // Before the dirt is taken, whether there is some or not: a commit may make it dirty between two looks.
+        page.is_in_round.store(true, Ordering::SeqCst);
+        let is_dirty = page.is_dirty.swap(false, Ordering::SeqCst);
+        if !is_dirty {
+            page.leave_round();
+        }
         // The words of the slots are read after this.
         fence(Ordering::SeqCst);
         is_dirty.then(|| self.slots())

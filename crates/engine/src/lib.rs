@@ -52,6 +52,7 @@
 
 mod add;
 mod branch;
+mod cache;
 mod calendar;
 mod catalog;
 mod checkpointer;

@@ -17,6 +17,8 @@
 //! The rows have the first tick of this life. All later changes have larger ones, and no record of an earlier life is
 //! of these trees. A transaction sees the rows when it sees the table in the catalog.
 
+use std::sync::Arc;
+
 use lodestone_pages::{Image, PageRow};
 use lodestone_pmem::planted;
 use lodestone_txn::{RowWord, Writer};
@@ -72,11 +74,11 @@ impl Content {
     }
 
     /// The tree of these rows, whose leaves have these images. None: they have no images.
-    fn tree(self, core: &Core, images: Vec<Image>) -> Tree {
+    fn tree(self, core: &Core, images: Vec<Image>) -> Arc<Tree> {
         let base = core.timeline.base();
         // A version that every thread knows to be committed, as those that an open finds.
         let word = RowWord::new(base, Writer::default(), false);
-        let count = leaf_rows(self.rows.len(), core.leaf_rows_max);
+        let count = leaf_rows(self.rows.len(), core.ground.leaf_rows_max);
         let mut images = images.into_iter();
         let mut rows = self.rows.into_iter().map(|(key, payload)| Slot::new(key, word, payload)).peekable();
         let (mut leaves, mut low) = (Vec::new(), Bytes::default());
@@ -84,9 +86,15 @@ impl Content {
             let slots: Vec<_> = rows.by_ref().take(count).collect();
             let high = rows.peek().map(|slot| slot.key().clone());
             let span = Span { low: std::mem::replace(&mut low, high.clone().unwrap_or_default()), high };
-            leaves.push(Leaf::new(core.leaf_rows_max, span, slots, Purged::default(), Page::new(images.next(), false)));
+            leaves.push(Leaf::new(
+                core.ground.leaf_rows_max,
+                span,
+                slots,
+                Purged::default(),
+                Page::new(images.next(), false),
+            ));
         }
-        Tree::of_leaves(self.tree, core.leaf_rows_max, base, leaves, None)
+        Tree::of_leaves(self.tree, &core.ground, leaves)
     }
 }
 
@@ -97,7 +105,7 @@ fn leaf_rows(rows: usize, rows_max: usize) -> usize {
 
 fn page_rows<'r>(core: &Core, rows: &'r [(Bytes, Bytes)]) -> impl Iterator<Item = PageRow<'r>> {
     let tick = core.timeline.base();
-    rows.iter().map(move |(key, payload)| PageRow { key, tick, payload })
+    rows.iter().map(move |(key, payload)| PageRow { key, tick, writer: Writer::default(), payload })
 }
 
 /// A table that is made.
@@ -163,7 +171,7 @@ impl Load<'_> {
             return Ok(self.contents.iter().map(|_| Vec::new()).collect());
         }
         let mut pages = core.rounds.pages();
-        let leaves = || self.contents.iter().flat_map(|content| content.leaves(core.leaf_rows_max));
+        let leaves = || self.contents.iter().flat_map(|content| content.leaves(core.ground.leaf_rows_max));
         let count = leaves().map(|(low, rows)| pages.image_pages(&low, page_rows(core, rows))).sum();
         // The logs need room as well. Without it commits would end in error until rows are deleted.
         let log = core.wal.stats();
@@ -173,7 +181,7 @@ impl Load<'_> {
         let mut images = Vec::new();
         for content in &self.contents {
             let mut of_tree = Vec::new();
-            for (low, rows) in content.leaves(core.leaf_rows_max) {
+            for (low, rows) in content.leaves(core.ground.leaf_rows_max) {
                 core.refuse_if_poisoned()?;
                 of_tree.push(batch.write(content.tree, &low, page_rows(core, rows))?);
             }

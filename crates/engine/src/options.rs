@@ -65,6 +65,12 @@ pub struct DatabaseOptions {
     pub checkpoint_thread: bool,
     /// Most rows of a leaf in DRAM: 2 to 65,536. A leaf has room for them from its beginning.
     pub leaf_rows_max: usize,
+    /// Bytes of DRAM for rows. The others are read from their pages when they are used. Rows that were not used for a
+    /// while make room, once a checkpoint has their changes. `None`: all rows that were used stay.
+    ///
+    /// The bound is for rows alone: each leaf that is not in DRAM takes about 300 bytes beside them. A transaction
+    /// keeps all rows that it has read until it ends. Read more than fits in a [snapshot](crate::Database::snapshot).
+    pub cache_bytes: Option<u64>,
     /// Bytes of a page, a power of two.
     pub page_bytes: u32,
     /// Pages that are taken from the pool at a time.
@@ -101,6 +107,7 @@ impl Default for DatabaseOptions {
             deltas: true,
             checkpoint_thread: true,
             leaf_rows_max: 64,
+            cache_bytes: None,
             page_bytes: pages.page_bytes,
             extent_pages: pages.extent_pages,
             side_bytes_max: 1 << 30,
@@ -123,6 +130,9 @@ impl DatabaseOptions {
         }
         if !(2..=leaf::ROWS_MAX).contains(&self.leaf_rows_max) {
             return bad("leaf_rows_max", to_u64(self.leaf_rows_max), "it is 2 to 65536");
+        }
+        if self.cache_bytes == Some(0) {
+            return bad("cache_bytes", 0, "it is at least 1, and none for all rows");
         }
         if self.inline_bytes_max > INLINE_BYTES_LIMIT {
             return bad("inline_bytes_max", to_u64(self.inline_bytes_max), "it is at most 32 KiB");

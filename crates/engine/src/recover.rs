@@ -27,6 +27,7 @@ use lodestone_pmem::{Memory, PmAddr, work};
 use lodestone_txn::{ClockKind, Lives, Tick, Timeline};
 use lodestone_wal::{Kept, Opening, Wal};
 
+use crate::cache::Cache;
 use crate::cold::Source;
 use crate::error::{Error, Result};
 use crate::format::Places;
@@ -34,7 +35,7 @@ use crate::leaf::Leaf;
 use crate::on_open::{Meter, OnOpen, OpenStep};
 use crate::options::DatabaseOptions;
 use crate::redo::{self, Redo, Sample, Trouble};
-use crate::tree::{Tree, TreePart};
+use crate::tree::{Ground, Tree, TreePart};
 
 /// Findings and work of an open.
 ///
@@ -82,6 +83,7 @@ pub struct Recovered {
     pub wal: Wal,
     pub pages: Pages,
     pub trees: BTreeMap<u32, Arc<Tree>>,
+    pub ground: Ground,
     pub report: RecoveryReport,
 }
 
@@ -121,8 +123,10 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     if !memory.is_read_only() {
         wal.mark_ends(&mut |tick| timeline.reserve(tick).is_ok())?;
     }
-    let trees = build(parts, timeline.base(), options.leaf_rows_max, &source, threads);
-    Ok(Recovered { timeline, wal, pages, trees, report })
+    let cache = options.cache_bytes.map(Cache::new);
+    let ground = Ground { leaf_rows_max: options.leaf_rows_max, base: timeline.base(), source, cache };
+    let trees = build(parts, &ground, threads);
+    Ok(Recovered { timeline, wal, pages, trees, ground, report })
 }
 
 /// The work of an open that threads share.
@@ -235,13 +239,7 @@ fn begin(memory: &Memory, lives: &mut Lives) -> Result<()> {
 }
 
 /// The trees of all parts, which are sorted.
-fn build(
-    parts: Vec<(u32, TreePart)>,
-    base: Tick,
-    leaf_rows_max: usize,
-    source: &Source,
-    threads: usize,
-) -> BTreeMap<u32, Arc<Tree>> {
+fn build(parts: Vec<(u32, TreePart)>, ground: &Ground, threads: usize) -> BTreeMap<u32, Arc<Tree>> {
     let (mut parts, mut pieces) = (parts.into_iter(), Vec::new());
     while parts.len() > 0 {
         pieces.push(Mutex::new(parts.by_ref().take(PARTS_OF_PIECE).collect::<Vec<_>>()));
@@ -254,7 +252,7 @@ fn build(
                 trees.push((tree, Vec::with_capacity(PARTS_OF_PIECE)));
             }
             let (_, leaves) = trees.last_mut().expect("one was added");
-            part.leaves(base, leaf_rows_max, leaves);
+            part.leaves(ground.base, ground.leaf_rows_max, leaves);
         }
         Ok::<_, Infallible>(trees)
     };
@@ -265,8 +263,7 @@ fn build(
         while let Some((_, more)) = leaves.next_if(|(tree, _)| *tree == number) {
             of_tree.extend(more);
         }
-        let tree = Tree::of_leaves(number, leaf_rows_max, base, of_tree, Some(source.clone()));
-        trees.insert(number, Arc::new(tree));
+        trees.insert(number, Tree::of_leaves(number, ground, of_tree));
     }
     trees
 }

@@ -371,7 +371,12 @@ fn newest<'r>(
 
 fn versions_of(image: &Found) -> impl Iterator<Item = Version<'_>> {
     let kind = EntryKind::Put;
-    image.rows().map(move |PageRow { key, tick, payload }| Version { key: Key::new(key), tick, kind, value: payload })
+    image.rows().map(move |PageRow { key, tick, payload, .. }| Version {
+        key: Key::new(key),
+        tick,
+        kind,
+        value: payload,
+    })
 }
 
 /// The largest key of the last image of a tree, or its first possible one.

@@ -21,7 +21,7 @@ use lodestone_pages::{Batch, Image, PageRow, PageStats, Pages};
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock, spin};
-use lodestone_txn::{RowState, Tick};
+use lodestone_txn::{RowState, RowWord};
 use lodestone_wal::{LogWriter, Record, Room, Wal};
 use lodestone_width::to_u64;
 
@@ -141,6 +141,26 @@ pub fn reserve(core: &Core, log: &mut LogWriter, record: &mut Record) -> Result<
     reserve()
 }
 
+/// Waits for a round, or makes it, if the cache is full of changes. No row may be locked.
+///
+/// # Errors
+/// Those of a round.
+#[inline]
+pub fn wait_for_cache(core: &Core) -> Result<()> {
+    match &core.ground.cache {
+        Some(cache) if cache.is_full() && !core.ways.durability.is_none() => {
+            let mut pages = core.rounds.pages();
+            // Another thread may have made one meanwhile.
+            match if cache.is_full() { round(core, &mut pages) } else { return Ok(()) } {
+                // The rows that changed stay in DRAM.
+                Err(error) if error.is_full() => Ok(()),
+                outcome => outcome.map(|_| ()),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Asks for a round if one is due. Makes it if there is no thread for that, or no room to wait for it.
 ///
 /// # Errors
@@ -155,7 +175,7 @@ pub fn ask_if_due(core: &Core) -> Result<()> {
 /// # Errors
 /// Those of a round, but for want of room.
 pub fn round_if_due(core: &Core) -> Result<()> {
-    if is_half_full(core) || is_pool_short(core) {
+    if is_half_full(core) || is_pool_short(core) || is_cache_short(core) {
         // Another thread that makes a round does it for this one as well.
         if let Ok(mut pages) = core.rounds.pages.try_lock() {
             match round(core, &mut pages) {
@@ -171,6 +191,11 @@ pub fn round_if_due(core: &Core) -> Result<()> {
 fn is_half_full(core: &Core) -> bool {
     let log = core.wal.stats();
     (log.segments - log.segments_free) * 2 >= log.segments_max
+}
+
+/// Whether the cache has no room but that of dirty leaves.
+fn is_cache_short(core: &Core) -> bool {
+    core.ground.cache.as_ref().is_some_and(|cache| cache.needs_round())
 }
 
 /// Whether the logs need as much of the pool as is free for pages.
@@ -195,6 +220,7 @@ fn try_round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     if core.ways.durability.is_none() {
         return Err(Error::WithoutDurability { path: core.heap.pool().path().to_owned() });
     }
+    core.ground.cache.iter().for_each(|cache| cache.begin_round());
     let dropped = core.dropped_trees();
     for Dropped { tree, .. } in dropped.iter().filter(|dropped| !dropped.is_before_last_cut) {
         settle_tree(core, tree)?;
@@ -228,6 +254,7 @@ fn try_round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     batch.publish_then(from, |pages| truncate(core, pages))?;
     let report = written.publish();
     core.note_dropped(&dropped, &ended);
+    core.ground.cache.iter().for_each(|cache| cache.end_round());
     Ok(report)
 }
 
@@ -286,6 +313,7 @@ impl Written {
             report.images += u64::from(home.is_some());
             report.pages += home.as_ref().map_or(0, |home| to_u64(home.page_count()));
             page.set_home(home);
+            page.leave_round();
         }
         report
     }
@@ -294,7 +322,10 @@ impl Written {
 impl Drop for Written {
     fn drop(&mut self) {
         if !self.is_published {
-            self.pages.iter().for_each(|(page, _)| page.soil());
+            self.pages.iter().for_each(|(page, _)| {
+                page.soil();
+                page.leave_round();
+            });
         }
     }
 }
@@ -334,18 +365,22 @@ fn write(
     batch: &mut Batch<'_>,
     tree: &Tree,
     low: &[u8],
-    rows: &[(Bytes, Tick, Bytes)],
+    rows: &[(Bytes, RowWord, Bytes)],
 ) -> Result<Option<Image>> {
     core.refuse_if_poisoned()?;
     if rows.is_empty() {
         return Ok(None);
     }
-    let rows = rows.iter().map(|(key, tick, payload)| PageRow { key, tick: *tick, payload });
+    let base = core.timeline.base();
+    let rows = rows.iter().map(|(key, word, payload)| {
+        let version = word.version();
+        PageRow { key, tick: version.tick(base), writer: version.writer(), payload }
+    });
     Ok(Some(batch.write(tree.number, low, rows)?))
 }
 
 /// The rows of `slots`, in versions whose records are persistent.
-fn settled_rows(core: &Core, tree: &Tree, slots: &[Arc<Slot>]) -> Result<Vec<(Bytes, Tick, Bytes)>> {
+fn settled_rows(core: &Core, tree: &Tree, slots: &[Arc<Slot>]) -> Result<Vec<(Bytes, RowWord, Bytes)>> {
     let mut rows = Vec::new();
     for slot in slots {
         let key = slot.key();
@@ -367,7 +402,7 @@ fn settled_rows(core: &Core, tree: &Tree, slots: &[Arc<Slot>]) -> Result<Vec<(By
             turn += 1;
         };
         if let Some((word, payload)) = found {
-            rows.push((key.clone(), word.version().tick(core.timeline.base()), payload));
+            rows.push((key.clone(), word, payload));
         }
     }
     Ok(rows)

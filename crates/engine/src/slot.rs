@@ -30,6 +30,13 @@ impl Slot {
         &self.key
     }
 
+    /// About how many bytes of DRAM it holds, with key and payload.
+    pub fn bytes(&self) -> usize {
+        // Each is a block of its own, with its length and two counts of references before it.
+        let block = |bytes: usize| (bytes + 24).next_multiple_of(16);
+        block(size_of::<Self>()) + block(self.key.len()) + block(lock(&self.payload).len())
+    }
+
     /// The address of the version word.
     pub fn address(&self) -> usize {
         std::ptr::from_ref(&self.word).addr()

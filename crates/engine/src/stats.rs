@@ -67,6 +67,12 @@ pub struct DatabaseStats {
     pub side_versions: u64,
     /// About their bytes.
     pub side_bytes: u64,
+    /// Bytes of the rows in DRAM, where [`DatabaseOptions::cache_bytes`](crate::DatabaseOptions::cache_bytes) is set.
+    pub cache_bytes: u64,
+    /// Leaves that were read from their pages since.
+    pub cache_loads: u64,
+    /// Leaves that made room.
+    pub cache_evictions: u64,
     /// Checkpoints that failed. [`Database::checkpoint_trouble`](crate::Database::checkpoint_trouble) says why.
     pub checkpoints_failed: u64,
     /// The log.
@@ -84,6 +90,10 @@ impl DatabaseStats {
             pages: core.rounds.page_stats(),
             ..Self::default()
         };
+        if let Some(cache) = &core.ground.cache {
+            (stats.cache_bytes, stats.cache_loads) = (cache.bytes(), cache.loads());
+            stats.cache_evictions = cache.evictions();
+        }
         (stats.side_versions, stats.side_bytes) = core.side.size();
         core.counts().iter().for_each(|counts| counts.add_to(&mut stats));
         stats
@@ -108,6 +118,9 @@ impl DatabaseStats {
             ("side_copies", self.side_copies),
             ("side_versions", self.side_versions),
             ("side_bytes", self.side_bytes),
+            ("cache_bytes", self.cache_bytes),
+            ("cache_loads", self.cache_loads),
+            ("cache_evictions", self.cache_evictions),
             ("checkpoints_failed", self.checkpoints_failed),
             ("log_segments", log.segments),
             ("log_segments_free", log.segments_free),

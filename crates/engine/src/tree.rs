@@ -26,7 +26,7 @@
 //!
 //! A leaf of an earlier life may be cold: its rows are read from its image at the first look at them (`cold.rs`).
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use lodestone_pages::Image;
@@ -36,6 +36,7 @@ use lodestone_pmem::{DurablePoint, planted};
 use lodestone_txn::{RowState, RowWord, Tick, Writer};
 
 use crate::branch::Branch;
+use crate::cache::Cache;
 use crate::cold::Source;
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -139,7 +140,7 @@ pub struct Loaded {
 impl TreePart {
     /// The rows of the image `home`, which are so many.
     pub fn cold(span: Span, home: Image, rows: usize) -> Self {
-        Self::Cold(Leaf::cold(span, Page::new(Some(home), false)), rows)
+        Self::Cold(Leaf::cold(span, Purged::default(), Page::new(Some(home), false)), rows)
     }
 
     fn empty() -> Self {
@@ -193,34 +194,50 @@ pub struct Tree {
     /// The tick at which this life began.
     base: Tick,
     /// Of cold leaves.
-    source: Option<Source>,
+    source: Source,
     /// Whether its table or index is gone: then its images may be gone as well.
     is_dropped: AtomicBool,
+    /// Where the rows need not all be in DRAM.
+    cache: Option<Arc<Cache>>,
+    me: Weak<Self>,
+}
+
+/// The things that all trees of a database share.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    pub leaf_rows_max: usize,
+    /// The tick at which this life began.
+    pub base: Tick,
+    /// Of cold leaves.
+    pub source: Source,
+    pub cache: Option<Arc<Cache>>,
 }
 
 impl Tree {
     /// An empty tree.
-    pub fn new(number: u32, leaf_rows_max: usize, base: Tick) -> Self {
+    pub fn new(number: u32, ground: &Ground) -> Arc<Self> {
         let mut leaves = Vec::new();
-        TreePart::empty().leaves(base, leaf_rows_max, &mut leaves);
-        Self::of_leaves(number, leaf_rows_max, base, leaves, None)
+        TreePart::empty().leaves(ground.base, ground.leaf_rows_max, &mut leaves);
+        Self::of_leaves(number, ground, leaves)
     }
 
     /// A tree of leaves by their first possible keys, of which the first one is empty. Each ends where the next begins.
-    /// `source`: of the rows of cold ones.
-    pub fn of_leaves(
-        number: u32,
-        leaf_rows_max: usize,
-        base: Tick,
-        leaves: Vec<Arc<Leaf>>,
-        source: Option<Source>,
-    ) -> Self {
-        let (root, shape, is_dropped) = (ArcSwap::new(Branch::root(leaves)), Mutex::new(()), AtomicBool::new(false));
-        Self { number, root, shape, leaf_rows_max, base, source, is_dropped }
+    pub fn of_leaves(number: u32, ground: &Ground, leaves: Vec<Arc<Leaf>>) -> Arc<Self> {
+        let Ground { leaf_rows_max, base, source, cache } = ground.clone();
+        Arc::new_cyclic(|me| {
+            if let Some(cache) = &cache {
+                leaves.iter().filter(|leaf| leaf.is_loaded()).for_each(|leaf| cache.add(me, leaf));
+            }
+            let (root, shape) = (ArcSwap::new(Branch::root(leaves)), Mutex::new(()));
+            let is_dropped = AtomicBool::new(false);
+            Self { number, root, shape, leaf_rows_max, base, source, is_dropped, cache, me: me.clone() }
+        })
     }
 
     /// Its table or index is gone. Transactions that still use it end with a conflict when they need its images.
     pub fn drop_images(&self) {
+        // From here on no leaf becomes cold.
+        let _shape = lock(&self.shape);
         self.is_dropped.store(true, Ordering::SeqCst);
     }
 
@@ -239,19 +256,58 @@ impl Tree {
     }
 
     /// Makes sure that the rows of `leaf` are loaded.
-    fn warm(&self, leaf: &Leaf) -> Result<()> {
-        if leaf.is_loaded() { Ok(()) } else { self.load(leaf) }
+    fn warm(&self, leaf: &Arc<Leaf>) -> Result<()> {
+        if !leaf.is_loaded() {
+            self.load(leaf)?;
+        }
+        if self.cache.is_some() {
+            leaf.note_use();
+        }
+        Ok(())
     }
 
     #[cold]
-    fn load(&self, leaf: &Leaf) -> Result<()> {
-        let source = self.source.as_ref().expect("a tree with cold leaves has a source");
-        let loaded = leaf.load(self.leaf_rows_max, |image| source.slots(image, self.number, &leaf.span, self.base));
-        match loaded {
+    fn load(&self, leaf: &Arc<Leaf>) -> Result<()> {
+        // Before: the hand must not take this leaf away before it is used.
+        self.cache.iter().for_each(|cache| cache.make_room());
+        let read = |image: &Image| self.source.slots(image, self.number, &leaf.span, self.base);
+        match leaf.load(self.leaf_rows_max, read) {
             // The pages may be used again.
-            Err(Error::Damaged { .. }) if self.is_dropped.load(Ordering::SeqCst) => Err(Error::Conflict),
-            loaded => loaded,
+            Err(Error::Damaged { .. }) if self.is_dropped.load(Ordering::SeqCst) => return Err(Error::Conflict),
+            Ok(true) => self.cache.iter().for_each(|cache| cache.add_loaded(&self.me, leaf)),
+            loaded => return loaded.map(|_| ()),
         }
+        Ok(())
+    }
+
+    /// Makes `leaf` cold: its rows are read from its image when they are used again. Returns whether it is cold, or
+    /// ended.
+    ///
+    /// It stays as it is when the image does not have the newest version of each row, when a thread holds one of its
+    /// rows, and when a deleted row is still seen by a snapshot.
+    pub fn evict(&self, core: &Core, leaf: &Arc<Leaf>) -> bool {
+        let is_busy = || leaf.page.is_busy() && !planted::active("engine-evicts-dirty");
+        let is_due = || leaf.is_loaded() && !is_busy();
+        if !is_due() {
+            return false;
+        }
+        let _shape = lock(&self.shape);
+        let Some(mut old) = leaf.lock() else { return true };
+        if self.is_dropped.load(Ordering::SeqCst) || !is_due() || leaf.page.home().is_none() {
+            return false;
+        }
+        let Some(rows) = LockedRows::of(core, &old) else { return false };
+        // A commit that changed a row before it was locked here has made the page dirty before.
+        if is_busy() {
+            return false;
+        }
+        let purged = rows.purged(core, leaf.purged, self.base);
+        let cold = Leaf::cold(leaf.span.clone(), purged, leaf.page.clone());
+        rows.keep_locked(&self.source, self.base);
+        let root = self.root.load_full().replace(vec![cold]);
+        old.end();
+        self.root.store(root);
+        true
     }
 
     /// The images of all leaves.
@@ -354,21 +410,29 @@ impl Tree {
                 }
                 return Ok(taken);
             }
-            let claimed = self.with_leaf(key, |mut leaf| match leaf.search(key) {
-                // Another transaction has added it.
-                Ok(_) => Claim::Late,
-                Err(_) if leaf.is_full() => Claim::NoRoom,
-                Err(number) => {
-                    let claim = RowWord::new(self.base, Writer::default(), true).locked();
-                    let slot = Slot::new(key.clone(), claim, Bytes::default());
-                    leaf.insert(number, slot.clone());
-                    soil(leaf.leaf);
-                    Claim::Added(slot, leaf.leaf.purged.floor)
+            let claimed = self.with_leaf(key, |mut leaf| {
+                if !leaf.is_loaded() {
+                    return Claim::Late;
+                }
+                match leaf.search(key) {
+                    // Another transaction has added it.
+                    Ok(_) => Claim::Late,
+                    Err(_) if leaf.is_full() => Claim::NoRoom,
+                    Err(number) => {
+                        let claim = RowWord::new(self.base, Writer::default(), true).locked();
+                        let slot = Slot::new(key.clone(), claim, Bytes::default());
+                        leaf.insert(number, slot.clone());
+                        soil(leaf.leaf);
+                        Claim::Added(slot, leaf.leaf.purged.floor)
+                    }
                 }
             });
             match claimed {
                 Claim::Late => {}
-                Claim::NoRoom => self.replace(core, key, |leaf| leaf.is_full()),
+                Claim::NoRoom => {
+                    self.replace(core, key, |leaf| leaf.is_full());
+                    self.cache.iter().for_each(|cache| cache.make_room());
+                }
                 Claim::Added(slot, floor) => return Ok(Taken::Claimed(slot, floor)),
             }
         }
@@ -430,6 +494,9 @@ impl Tree {
         let span = Span { low: low.clone(), high };
         new.push(Leaf::new(self.leaf_rows_max, span, slots, purged, page.clone()));
         new.reverse();
+        if let Some(cache) = &self.cache {
+            new.iter().for_each(|leaf| cache.add(&self.me, leaf));
+        }
         // All copies are made before the leaf ends, since readers wait from then on.
         let new = root.replace(new);
         // The image of the old leaf may have rows of the upper one. It must not be kept when that has its own, or none.
@@ -546,6 +613,57 @@ impl Tree {
                 _ => return Ok(found),
             }
         }
+    }
+}
+
+/// All rows of a leaf, locked. Dropped before they are to stay so, they are as they were.
+struct LockedRows(Vec<(Arc<Slot>, RowWord)>);
+
+impl LockedRows {
+    /// `None`: a row is in use.
+    fn of(core: &Core, leaf: &LockedLeaf<'_>) -> Option<Self> {
+        let mut rows = Self(Vec::with_capacity(leaf.leaf.len()));
+        for number in 0..leaf.leaf.len() {
+            let slot = leaf.slot(number);
+            let word = slot.word();
+            let is_idle = match word.state() {
+                RowState::Live => true,
+                RowState::Absent => core.may_purge(word),
+                RowState::Locked | RowState::Pending => false,
+            };
+            // A thread that gets hold of it from here on meets a conflict.
+            let may_evict = || Arc::strong_count(slot) == 1 && slot.try_lock(word);
+            if !is_idle || !(planted::active("engine-evicts-unlocked") || may_evict()) {
+                return None;
+            }
+            rows.0.push((slot.clone(), word));
+        }
+        Some(rows)
+    }
+
+    /// The trace of the deleted rows, after that of earlier ones.
+    fn purged(&self, core: &Core, mut purged: Purged, base: Tick) -> Purged {
+        let deleted = self.0.iter().filter(|(_, word)| word.is_absent());
+        let ticks = deleted.map(|(_, word)| word.version().tick(base));
+        if let Some(floor) = ticks.max() {
+            // After the rows are locked, as in a purge.
+            let (number, point) = (core.next_purge(), core.memory.flushed_anywhere());
+            purged = Purged { floor: purged.floor.max(floor), number, point };
+        }
+        purged
+    }
+
+    /// They stay locked for ever: a thread that still finds one looks for its key again.
+    fn keep_locked(mut self, source: &Source, base: Tick) {
+        for (_, word) in self.0.drain(..) {
+            source.note(word.version().tick(base));
+        }
+    }
+}
+
+impl Drop for LockedRows {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|(slot, word)| slot.set_word(*word));
     }
 }
 

@@ -399,9 +399,10 @@ fn figures_are_an_object_of_json_in_which_each_has_its_name() {
     (stats.regions, stats.region_conflicts, stats.region_overflows) = (6, 7, 8);
     (stats.region_others, stats.region_fallbacks) = (9, 10);
     (stats.snapshots_open, stats.side_copies, stats.side_versions, stats.side_bytes) = (11, 12, 13, 14);
-    (stats.checkpoints_failed, stats.log.segments, stats.log.segments_free) = (15, 16, 17);
-    (stats.log.segments_max, stats.log.segment_bytes) = (18, 19);
-    (stats.pages.pages, stats.pages.pages_free, stats.pages.page_bytes, stats.pages.batches) = (20, 21, 22, 23);
+    (stats.cache_bytes, stats.cache_loads, stats.cache_evictions) = (15, 16, 17);
+    (stats.checkpoints_failed, stats.log.segments, stats.log.segments_free) = (18, 19, 20);
+    (stats.log.segments_max, stats.log.segment_bytes) = (21, 22);
+    (stats.pages.pages, stats.pages.pages_free, stats.pages.page_bytes, stats.pages.batches) = (23, 24, 25, 26);
     let names = [
         "commits",
         "read_only",
@@ -417,6 +418,9 @@ fn figures_are_an_object_of_json_in_which_each_has_its_name() {
         "side_copies",
         "side_versions",
         "side_bytes",
+        "cache_bytes",
+        "cache_loads",
+        "cache_evictions",
         "checkpoints_failed",
         "log_segments",
         "log_segments_free",

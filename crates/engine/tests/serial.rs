@@ -296,6 +296,8 @@ fn prove(wanted: u64, lane: u64, is_in_regions: bool) -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let mut sizes = options(DomainChoice::Process);
     (sizes.pool.size_bytes, sizes.log_bytes) = (64 << 20, 32 << 20);
+    // Each odd lane: a leaf or two, so that they come and go all the time.
+    sizes.cache_bytes = (lane % 2 == 1).then_some(2 << 10);
     if is_in_regions {
         let hardware = Hardware::new();
         // So that there are regions, those that are tried again, and fallbacks beside them.

@@ -17,7 +17,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::checkpoint::Block;
 use crate::error::Result;
 use crate::image::{Image, PageRow, encode};
-use crate::layout::{ENTRY_BYTES, PAGE_MAGIC, PageHead, Summary};
+use crate::layout::{ENTRY_BYTES, PAGE_HEAD_BYTES, PAGE_MAGIC, PageHead, Summary};
 use crate::pages::Pages;
 
 /// Bytes that are written before they are made durable, in the block domain.
@@ -71,7 +71,8 @@ impl<'p> Batch<'p> {
             self.page.clear();
             self.page.extend(head.as_bytes());
             self.page.extend(bytes);
-            self.page.resize(self.page.len().next_multiple_of(64), 0);
+            let unit = to_usize(self.pages.memory().direct_unit()).min(piece_bytes + PAGE_HEAD_BYTES);
+            self.page.resize(self.page.len().next_multiple_of(unit), 0);
             // Settled before the fence of the batch.
             self.pages.memory().write_directly(self.pages.page(page), &self.page)?;
             // In the line of the word that makes the page begin, and flushed with it.

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! low key bytes u32, rows u32, low key, then for each row:
-//!   tick u64, key bytes u32, payload bytes u32, key, payload
+//!   tick u64, key bytes u32, payload bytes u32, writer u16, key, payload
 //! ```
 
 use std::sync::Arc;
 
 use lodestone_pmem::PmAddr;
-use lodestone_txn::Tick;
+use lodestone_txn::{Tick, Writer};
 use lodestone_width::{exact_u32, to_usize};
 use smallvec::SmallVec;
 
 /// Bytes of a row before its key.
-pub(crate) const ROW_BYTES: usize = 16;
+pub(crate) const ROW_BYTES: usize = 18;
 
 /// The place of an image: the pages that it is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub struct PageRow<'p> {
     pub key: &'p [u8],
     /// The tick of its version.
     pub tick: Tick,
+    /// The writer of its version. It means nothing in later lives.
+    pub writer: Writer,
     /// The rest of the row.
     pub payload: &'p [u8],
 }
@@ -98,9 +100,10 @@ fn take_u32(rest: &mut &[u8]) -> Option<u32> {
 fn take_row<'p>(rest: &mut &'p [u8]) -> Option<PageRow<'p>> {
     let tick = Tick(u64::from_le_bytes(rest.split_off(..8)?.try_into().ok()?));
     let (key, payload) = (take_u32(rest)?, take_u32(rest)?);
+    let writer = Writer::new(u16::from_le_bytes(rest.split_off(..2)?.try_into().ok()?))?;
     let key = rest.split_off(..to_usize(key))?;
     let payload = rest.split_off(..to_usize(payload))?;
-    Some(PageRow { key, tick, payload })
+    Some(PageRow { key, tick, writer, payload })
 }
 
 /// The bytes of an image. Returns the number of rows.
@@ -114,6 +117,7 @@ pub(crate) fn encode<'r>(out: &mut Vec<u8>, low: &[u8], rows: impl Iterator<Item
         out.extend(row.tick.0.to_le_bytes());
         out.extend(exact_u32(row.key.len()).to_le_bytes());
         out.extend(exact_u32(row.payload.len()).to_le_bytes());
+        out.extend(row.writer.number().to_le_bytes());
         out.extend(row.key);
         out.extend(row.payload);
         count += 1;

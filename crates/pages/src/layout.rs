@@ -30,7 +30,7 @@ pub const BLOCK_MAGIC: u64 = u64::from_le_bytes(*b"LDSTCHK\0");
 /// `LDPG`.
 pub const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"LDPG");
 /// The format that this crate writes and reads.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bytes before the rest of a directory or extent.
 pub const HEAD_BYTES: u64 = 512;
 /// Bytes of a page's head.
@@ -40,6 +40,8 @@ pub const ENTRY_BYTES: u64 = 64;
 /// Bytes of an image before its first possible key.
 pub const IMAGE_HEAD_BYTES: usize = 8;
 const COPY_OFFSET: u64 = 256;
+/// Bytes of a page of the operating system.
+const SYSTEM_PAGE_BYTES: u32 = 4096;
 /// Copies share no block of the media.
 const GRAIN: u64 = 256;
 
@@ -170,8 +172,15 @@ impl Places {
         (u64::from(self.options.extent_pages) * ENTRY_BYTES).next_multiple_of(GRAIN)
     }
 
+    /// Pages of this size begin at multiples of so many bytes: whole pages of the system are read and written.
+    fn page_grain(&self) -> u64 {
+        if self.options.page_bytes.is_multiple_of(SYSTEM_PAGE_BYTES) { SYSTEM_PAGE_BYTES.into() } else { GRAIN }
+    }
+
     pub fn extent_bytes(&self) -> u64 {
-        HEAD_BYTES + self.table_bytes() + u64::from(self.options.extent_pages) * u64::from(self.options.page_bytes)
+        let pages = u64::from(self.options.extent_pages) * u64::from(self.options.page_bytes);
+        // Wherever the extent begins, at a line, its first page has room after the table.
+        HEAD_BYTES + self.table_bytes() + pages + self.page_grain() - LINE_BYTES
     }
 
     /// The words of the page with number `index` in the extent at `extent`: the batches in which it began and ended.
@@ -187,7 +196,9 @@ impl Places {
 
     /// The page with number `index` in the extent at `extent`.
     pub fn page(&self, extent: PmAddr, index: u32) -> PmAddr {
-        extent.plus(HEAD_BYTES + self.table_bytes() + u64::from(index) * u64::from(self.options.page_bytes))
+        let after_table = extent.plus(HEAD_BYTES + self.table_bytes()).offset();
+        let first = after_table.next_multiple_of(self.page_grain());
+        PmAddr::new(extent.part(), first + u64::from(index) * u64::from(self.options.page_bytes))
     }
 
     /// Bytes of an image in one page.

@@ -45,7 +45,7 @@
 //!
 //! let mut pages = Pages::open(&heap, at)?;
 //! let mut batch = pages.batch();
-//! let row = PageRow { key: b"alice", tick: Tick(7), payload: b"100" };
+//! let row = PageRow { key: b"alice", tick: Tick(7), writer: Writer::default(), payload: b"100" };
 //! batch.write(1, b"", [row].into_iter())?;
 //! batch.publish(vec![4096])?; // the log of writer 0 is needed from there on
 //!

@@ -1,8 +1,9 @@
 //! Reading images, by any threads.
 
 use lodestone_heap::Heap;
-use lodestone_pmem::{PmAddr, PmPtr};
+use lodestone_pmem::{LINE_BYTES, PmAddr};
 use lodestone_width::{exact_u32, to_u64, to_usize};
+use zerocopy::FromBytes;
 
 use crate::error::Result;
 use crate::image::{Found, Image};
@@ -27,13 +28,21 @@ impl Reader {
         let mut tree = None;
         for (piece, &(page, at)) in (0..).zip(&image.pages) {
             let bad = |finding: &str| Err(damage(&self.heap, "page", at, &format!("page {page}: {finding}")));
-            let head: PageHead = self.heap.memory().get(PmPtr::new(at));
+            let memory = self.heap.memory();
+            // A call of the device for all of it. In memory only what is there is read.
+            let ahead = if memory.direct_unit() > LINE_BYTES { self.piece_bytes } else { 0 };
+            let start = bytes.len();
+            bytes.resize(start + PAGE_HEAD_BYTES + ahead, 0);
+            memory.read_directly(at, &mut bytes[start..])?;
+            let head = PageHead::read_from_bytes(&bytes[start..start + PAGE_HEAD_BYTES]).expect("so many bytes");
             if head.magic != PAGE_MAGIC || to_usize(head.bytes) > self.piece_bytes {
                 return bad("its head is not that of a page");
             }
-            let start = bytes.len();
+            bytes.drain(start..start + PAGE_HEAD_BYTES);
             bytes.resize(start + to_usize(head.bytes), 0);
-            self.heap.memory().read(at.plus(to_u64(PAGE_HEAD_BYTES)), &mut bytes[start..]);
+            if ahead == 0 {
+                memory.read_directly(at.plus(to_u64(PAGE_HEAD_BYTES)), &mut bytes[start..])?;
+            }
             if head.crc != head.checksum(&bytes[start..]) {
                 return bad("its checksum fails");
             }

@@ -10,7 +10,7 @@ use lodestone_heap::{Heap, HeapOptions};
 use lodestone_pages::{PageOptions, PageRow, Pages, Result};
 use lodestone_pmem::storage::SimulatedDisk;
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions, planted};
-use lodestone_txn::Tick;
+use lodestone_txn::{Tick, Writer};
 
 /// Bytes of an object that has the size of an extent.
 const BLOCK_BYTES: usize = 80 << 10;
@@ -66,7 +66,7 @@ fn destroys_a_block_that_lives() -> Result<bool> {
     action.free(live)?;
     action.commit()?;
     let mut pages = Pages::open(&heap, at)?;
-    let row = PageRow { key: b"key", tick: Tick(1), payload: &[9; 40] };
+    let row = PageRow { key: b"key", tick: Tick(1), writer: Writer::default(), payload: &[9; 40] };
     pages.batch().write(1, b"", std::iter::once(row))?;
     let disk = Arc::new(SimulatedDisk::new(disk.power_cut(|_| true)));
     let heap = open(&disk)?;

@@ -13,7 +13,8 @@ fn an_image_takes_the_pages_that_were_foretold() -> Result<()> {
     // 192 bytes of an image in a page.
     for (low, rows, payload) in [(0, 1, 0), (8, 1, 160), (8, 1, 161), (8, 5, 18), (100, 3, 300), (0, 0, 0)] {
         let (low, payload) = (vec![b'l'; low], vec![b'p'; payload]);
-        let rows = || (0..rows).map(|_| PageRow { key: b"", tick: Tick(1), payload: &payload });
+        let rows =
+            || (0..rows).map(|_| PageRow { key: b"", tick: Tick(1), writer: Writer::default(), payload: &payload });
         let foretold = pages.image_pages(&low, rows());
         let mut batch = pages.batch();
         assert_eq!(batch.write(1, &low, rows())?.page_count(), foretold, "{} bytes, {}", low.len(), payload.len());
@@ -45,7 +46,11 @@ fn a_batch_beside_a_checkpoint_keeps_its_positions() -> Result<()> {
     }
     assert_eq!(pages.from(writer), 100);
     let mut batch = pages.batch();
-    batch.write(1, b"", [PageRow { key: b"k", tick: Tick(1), payload: b"v" }].into_iter())?;
+    batch.write(
+        1,
+        b"",
+        [PageRow { key: b"k", tick: Tick(1), writer: Writer::default(), payload: b"v" }].into_iter(),
+    )?;
     batch.publish_beside()?;
     assert_eq!(pages.from(writer), 200, "both checkpoints have it");
     let reopened = fixture.open()?;

@@ -165,6 +165,24 @@ impl Mapping {
         Ok(())
     }
 
+    /// Gives the private copies of the whole pages in a range back: from then on these show the file. For a range whose
+    /// bytes the file has, and of which no word is stored meanwhile. Does nothing to other mappings than private ones.
+    pub(crate) fn drop_private(&self, offset: u64, len: u64) {
+        let (start, end) = (offset.next_multiple_of(PAGE), (offset + len) / PAGE * PAGE);
+        if self.backing == Backing::Private && start < end {
+            // SAFETY: `at` finds the range mapped. It stays so: the pages are read from the file again when they are
+            // touched. All access to them is by word atomics.
+            // The advice is refused for locked pages alone, and then the copies stay, which are equal.
+            let _ =
+                unsafe { madvise(self.at(start, end - start).cast(), to_usize(end - start), Advice::LinuxDontNeed) };
+        }
+    }
+
+    /// Whether the pages are private copies over a file.
+    pub(crate) fn is_private(&self) -> bool {
+        self.backing == Backing::Private
+    }
+
     /// Bytes of address space that growing can use.
     pub(crate) fn reserved_bytes(&self) -> u64 {
         to_u64(self.reserved)

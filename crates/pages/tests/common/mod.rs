@@ -67,7 +67,12 @@ impl Fixture {
         let mut batch = pages.batch();
         for (leaf, rows) in changes {
             if let Some(rows) = rows {
-                let image = rows.iter().map(|(key, (tick, payload))| PageRow { key, tick: Tick(*tick), payload });
+                let image = rows.iter().map(|(key, (tick, payload))| PageRow {
+                    key,
+                    tick: Tick(*tick),
+                    writer: Writer::default(),
+                    payload,
+                });
                 let image = batch.write(leaf.0, &leaf.1, image)?;
                 if next.leaves.insert(leaf.clone(), rows.clone()).is_some() {
                     batch.end(homes.remove(leaf).expect("an image"));

@@ -20,7 +20,7 @@ use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
 use crate::counters;
 use crate::error::{Error, Result};
 use crate::planted;
-use crate::storage::{Storage, write_all};
+use crate::storage::{Storage, read_all, write_all};
 use crate::sync::lock;
 
 /// The open files, and which of them have bytes that are not settled.
@@ -75,6 +75,17 @@ impl BlockDomain {
         });
         drop(files);
         self.woken(written)
+    }
+
+    /// Reads what was written directly at `at`.
+    ///
+    /// # Errors
+    /// A device that failed to read.
+    pub(crate) fn read_directly(&self, at: PmAddr, bytes: &mut [u8]) -> Result<()> {
+        let files = &self.engine.files;
+        // Not under the lock of the writers: nothing that counts is being written.
+        read_all(files.direct[usize::from(at.part())].as_ref(), bytes, at.offset())
+            .map_err(|source| Error::io(&files.path, "reading the pool file", "look at the device", source))
     }
 
     /// All direct writes before the call are durable on return.

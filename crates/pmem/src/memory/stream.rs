@@ -23,6 +23,7 @@ use crate::block::BlockDomain;
 use crate::cpu::{self, StreamInstruction};
 use crate::domain::Domain;
 use crate::error::Result;
+use crate::pool::layout::PAGE_BYTES;
 use crate::tracer::Site;
 
 /// From this size on a write that is not read soon goes around the cache: a 4 KiB stream costs a quarter of write plus
@@ -176,10 +177,57 @@ impl Memory {
             self.write_back(at, bytes);
             return Ok(());
         };
-        self.write(at, bytes);
+        let mapping = &self.inner.parts[usize::from(at.part())];
+        // Whole pages of a private mapping show the file as long as nothing is stored to them. Then the bytes take no
+        // memory of this process.
+        let whole = if mapping.is_private() { whole_pages(at, bytes.len()) } else { 0..0 };
+        self.write(at, &bytes[..whole.start]);
+        if whole.end < bytes.len() {
+            self.write(at.plus(to_u64(whole.end)), &bytes[whole.end..]);
+        }
         // Counted as a stream. The medium is told of the stores alone: the file is real.
         Self::count_stream(to_u64(bytes.len()));
-        block.write_directly(at, bytes)
+        block.write_directly(at, bytes)?;
+        mapping.drop_private(at.offset() + to_u64(whole.start), to_u64(whole.len()));
+        Ok(())
+    }
+
+    /// Reads bytes that were [written directly](Self::write_directly), in the cheapest way of the domain. In the
+    /// `block` domain that is from the file: they take no memory of this process but `bytes`.
+    ///
+    /// ```
+    /// use lodestone_pmem::{Memory, PmAddr};
+    /// let memory = Memory::anonymous(1 << 20)?;
+    /// let page = PmAddr::new(0, 8192);
+    /// memory.clear_for_direct_writes(page, 4096)?;
+    /// memory.write_directly(page, &[7; 4096])?;
+    /// let mut bytes = [0; 64];
+    /// memory.read_directly(page, &mut bytes)?;
+    /// assert_eq!(bytes, [7; 64]);
+    /// # Ok::<(), lodestone_pmem::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A device that failed to read.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    #[track_caller]
+    pub fn read_directly(&self, at: PmAddr, bytes: &mut [u8]) -> Result<()> {
+        match self.block().filter(|_| self.inner.domain == Domain::Block) {
+            Some(block) => block.read_directly(at, bytes),
+            None => {
+                self.read(at, bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// A direct write should have a multiple of so many bytes, and begin at one: else the rest of them takes memory of
+    /// the process as well.
+    #[must_use]
+    pub fn direct_unit(&self) -> u64 {
+        if self.inner.domain == Domain::Block { PAGE_BYTES } else { LINE_BYTES }
     }
 
     /// The bytes that any thread has written directly are on the device on return, in the `block` domain. In the others
@@ -198,7 +246,10 @@ impl Memory {
     /// # Errors
     /// As [`write_directly`](Self::write_directly).
     pub fn clear_for_direct_writes(&self, at: PmAddr, len: u64) -> Result<()> {
-        self.block().map_or(Ok(()), |block| block.clear_for_direct_writes(at, len))
+        let Some(block) = self.block() else { return Ok(()) };
+        block.clear_for_direct_writes(at, len)?;
+        self.inner.parts[usize::from(at.part())].drop_private(at.offset(), len);
+        Ok(())
     }
 
     /// Appends `bytes` to a log: as [`write_back`](Self::write_back), for bytes that do not change until they are
@@ -264,4 +315,10 @@ impl Memory {
             self.flush(at, to_u64(bytes.len()));
         }
     }
+}
+
+/// Which of the `len` bytes at `at` fill whole pages.
+fn whole_pages(at: PmAddr, len: usize) -> std::ops::Range<usize> {
+    let start = to_usize(at.offset().next_multiple_of(PAGE_BYTES) - at.offset()).min(len);
+    start..start + (len - start) / to_usize(PAGE_BYTES) * to_usize(PAGE_BYTES)
 }

@@ -6,6 +6,7 @@ use lodestone_store::Store;
 
 use crate::commands::pool::{OpenArgs, ReadArgs, open_store};
 use crate::output::{Output, ProgressUnit};
+use crate::size;
 
 /// Smallest log that is worth making.
 const LOG_BYTES_MIN: u64 = 64 << 10;
@@ -19,6 +20,11 @@ pub struct DbArgs {
     /// The database's name; a pool can have several
     #[arg(long, value_name = "NAME", default_value = DATABASE_NAME)]
     pub db: String,
+
+    /// Bytes of DRAM for rows: the others are read from their pages when they are used [default: all rows that were
+    /// used stay]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub cache: Option<u64>,
 }
 
 impl DbArgs {
@@ -39,7 +45,8 @@ impl DbArgs {
         // A small pool cannot spare a large piece for each step.
         let pages = (free / 64 / u64::from(default.page_bytes)).clamp(4, default.extent_pages.into());
         let extent_pages = u32::try_from(pages)?;
-        let options = DatabaseOptions { name: self.db.clone(), log_bytes, segment_bytes, extent_pages, ..default };
+        let (name, cache_bytes) = (self.db.clone(), self.cache);
+        let options = DatabaseOptions { name, cache_bytes, log_bytes, segment_bytes, extent_pages, ..default };
         open_with_bar(&store, options, output)
     }
 
@@ -69,7 +76,8 @@ impl DbArgs {
 
     fn open_on(&self, store: &Store, output: &Output) -> Result<Database> {
         self.must_exist(store)?;
-        let options = DatabaseOptions { name: self.db.clone(), ..DatabaseOptions::default() };
+        let (name, cache_bytes) = (self.db.clone(), self.cache);
+        let options = DatabaseOptions { name, cache_bytes, ..DatabaseOptions::default() };
         open_with_bar(store, options, output)
     }
 }

@@ -88,6 +88,11 @@ pub struct Args {
     #[arg(long, value_name = "THETA", default_value_t = 0.99)]
     theta: f64,
 
+    /// Bytes of DRAM for rows, with `--engine db`: the others are read from their pages. Each leaf fits a page then
+    /// [default: all rows that were used]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    cache: Option<u64>,
+
     /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -156,6 +161,8 @@ pub struct Request {
     pub place: Place,
     pub time_limit: Option<Duration>,
     pub verify_reads: bool,
+    /// Bytes of DRAM for the rows of a database.
+    pub cache_bytes: Option<u64>,
 }
 
 /// One run with all conditions of its figures.
@@ -216,7 +223,11 @@ impl Args {
             None => None,
             Some(seconds) => Some(Duration::try_from_secs_f64(seconds).context("--seconds needs a positive number")?),
         };
-        Ok(Request { engine: self.engine, spec, place: self.place.clone(), time_limit, verify_reads: self.verify })
+        if self.cache.is_some() && self.engine != YcsbEngine::Db {
+            bail!("--cache is for --engine db: the others have all their records in memory, or in the pool");
+        }
+        let (engine, place, cache_bytes) = (self.engine, self.place.clone(), self.cache);
+        Ok(Request { engine, spec, place, time_limit, verify_reads: self.verify, cache_bytes })
     }
 }
 
@@ -255,8 +266,18 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
     match request.engine {
         YcsbEngine::Map => measure_on(&MapEngine::open(pool.clone(), place.durability)?, &opened, request, output),
         YcsbEngine::Db => {
-            let database = Database::open_in(&Store::over(&pool)?, &DatabaseOptions::default())?;
-            measure_on(&DatabaseRecords::open(database)?, &opened, request, output)
+            let database = Database::open_in(&Store::over(&pool)?, &database_options(request))?;
+            let records = DatabaseRecords::open(database)?;
+            let mut measured = measure_on(&records, &opened, request, output)?;
+            if let Some(bytes) = request.cache_bytes {
+                let (stats, result) = (records.database().stats(), &mut measured.outcome.result);
+                result.set_extra("cache_limit_bytes", bytes);
+                result.set_extra("cache_bytes", stats.cache_bytes);
+                result.set_extra("cache_loads", stats.cache_loads);
+                result.set_extra("cache_evictions", stats.cache_evictions);
+                result.set_extra("anonymous_bytes", anonymous_bytes()?);
+            }
+            Ok(measured)
         }
         YcsbEngine::Stm => {
             let memory = Lodestone::open(&pool, Mode::OneFence, lodestone_stm::ClockKind::Thread)?;
@@ -265,6 +286,26 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
         YcsbEngine::Tl2Undo => measure_on(&tl2(LogKind::Undo)?, &opened, request, output),
         YcsbEngine::Tl2Redo => measure_on(&tl2(LogKind::Redo)?, &opened, request, output),
     }
+}
+
+/// With a cache a leaf has as many rows as fit a page, so that a look at a cold row reads one page.
+fn database_options(request: &Request) -> DatabaseOptions {
+    let default = DatabaseOptions::default();
+    let Some(cache_bytes) = request.cache_bytes else { return default };
+    let row_bytes = request.spec.key_bytes + request.spec.value_bytes + ROW_BYTES_EXTRA;
+    let leaf_rows_max = (default.page_bytes as usize / row_bytes).clamp(2, default.leaf_rows_max);
+    DatabaseOptions { cache_bytes: Some(cache_bytes), leaf_rows_max, ..default }
+}
+
+/// Bytes of a row of a table in an image, beside key and value.
+const ROW_BYTES_EXTRA: usize = 40;
+
+/// Bytes of memory of this process that no file backs, as far as they are resident.
+fn anonymous_bytes() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").context("reading /proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib: Option<u64> = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
+    Ok(kib.context("/proc/self/status has no line `RssAnon`")? << 10)
 }
 
 /// The pool of a run.
@@ -389,6 +430,7 @@ impl Request {
             place: Place::in_folder(folder),
             time_limit: Some(time_limit),
             verify_reads: true,
+            cache_bytes: None,
         }
     }
 }

@@ -1,0 +1,183 @@
+//! The leaves whose rows are in DRAM, where these need not be all: a cache with a bound.
+//!
+//! - Every leaf with loaded rows is on the *clock*, with the bytes that it held when the hand passed it last.
+//! - A thread that loads or splits a leaf adds it. If the cache holds more than its bound, a thread that is about to
+//!   load a leaf, or has split one, moves the hand until there is room again. One thread at a time does that.
+//! - The hand takes one from the count of uses of a leaf that was used since, and passes on. A leaf that was not used
+//!   becomes cold ([`Tree::evict`]). That is refused while a row has changed since the image was written, while it is
+//!   locked, and while a transaction holds it. So no transaction loses a row that it has read.
+//! - If an eighth of the cache is dirty and in the way, the hand asks for a round, after which it is clean. Commits
+//!   wait for the round when the cache holds an eighth more than its bound.
+//!
+//! So the cache holds more than its bound only while rows are dirty or held. A transaction that reads more rows than
+//! fit keeps them all until it ends; a snapshot keeps one leaf at a time.
+//!
+//! Paper 4, Figure 4: hot pages in DRAM, the others on the medium.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock, Weak};
+
+use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_width::to_u64;
+
+use crate::core::Core;
+use crate::leaf::Leaf;
+use crate::tree::Tree;
+
+/// The hand passes each leaf at most so often before it gives up: once for each use that is counted, and once more.
+const TURNS_MAX: usize = 5;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Cache {
+    bytes_max: u64,
+    clock: Mutex<VecDeque<Entry>>,
+    /// The sum of the entries.
+    bytes: AtomicU64,
+    /// Held while the hand moves.
+    hand: Mutex<()>,
+    /// So many calls are in vain: the hand has just met all leaves and found no room.
+    pause: AtomicU64,
+    /// Whether the hand found too many leaves that a round would make clean.
+    needs_round: AtomicBool,
+    loads: AtomicU64,
+    evictions: AtomicU64,
+    core: OnceLock<Weak<Core>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    tree: Weak<Tree>,
+    leaf: Weak<Leaf>,
+    bytes: u64,
+}
+
+impl Cache {
+    /// A cache of so many bytes.
+    pub fn new(bytes_max: u64) -> Arc<Self> {
+        Arc::new(Self {
+            bytes_max,
+            clock: Mutex::default(),
+            bytes: AtomicU64::new(0),
+            hand: Mutex::default(),
+            pause: AtomicU64::new(0),
+            needs_round: AtomicBool::new(false),
+            loads: AtomicU64::new(0),
+            evictions: AtomicU64::new(0),
+            core: OnceLock::new(),
+        })
+    }
+
+    /// From now on the hand may move: the database is open.
+    pub fn begin(&self, core: &Arc<Core>) {
+        let _ = self.core.set(Arc::downgrade(core));
+        self.make_room();
+    }
+
+    /// Bytes of the leaves with loaded rows.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many leaves were loaded.
+    pub fn loads(&self) -> u64 {
+        self.loads.load(Ordering::Relaxed)
+    }
+
+    /// How many leaves became cold.
+    pub fn evictions(&self) -> u64 {
+        self.evictions.load(Ordering::Relaxed)
+    }
+
+    /// Whether commits must wait for a round: the cache holds an eighth more than its bound, most of it dirty.
+    pub fn is_full(&self) -> bool {
+        self.bytes() > self.bytes_max + self.bytes_max / 8 && self.needs_round()
+    }
+
+    /// Whether a round is due because too many leaves are dirty.
+    pub fn needs_round(&self) -> bool {
+        self.needs_round.load(Ordering::Relaxed)
+    }
+
+    /// A round begins: what is dirty now is clean after it.
+    pub fn begin_round(&self) {
+        self.needs_round.store(false, Ordering::Relaxed);
+    }
+
+    /// A round has counted.
+    pub fn end_round(&self) {
+        self.pause.store(0, Ordering::Relaxed);
+        self.make_room();
+    }
+
+    /// Adds a leaf whose rows are loaded.
+    pub fn add(&self, tree: &Weak<Tree>, leaf: &Arc<Leaf>) {
+        let bytes = leaf.bytes();
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        lock(&self.clock).push_back(Entry { tree: tree.clone(), leaf: Arc::downgrade(leaf), bytes });
+    }
+
+    /// Adds a leaf whose rows were just read.
+    pub fn add_loaded(&self, tree: &Weak<Tree>, leaf: &Arc<Leaf>) {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        self.add(tree, leaf);
+    }
+
+    /// Moves the hand if the cache holds more than its bound. The caller holds no lock of a tree or a leaf. It may hold
+    /// locks of rows.
+    pub fn make_room(&self) {
+        if self.bytes() <= self.bytes_max {
+            return;
+        }
+        let Some(core) = self.core.get().and_then(Weak::upgrade) else { return };
+        let Ok(_hand) = self.hand.try_lock() else { return };
+        let pause = self.pause.load(Ordering::Relaxed);
+        if pause > 0 {
+            return self.pause.store(pause - 1, Ordering::Relaxed);
+        }
+        // A sixteenth of it is free afterwards, so that the hand moves seldom.
+        let wanted = self.bytes_max - self.bytes_max / 16;
+        let leaves = lock(&self.clock).len();
+        let mut turns = leaves * TURNS_MAX;
+        let mut dirty = 0;
+        while self.bytes() > wanted && turns > 0 {
+            turns -= 1;
+            let Some(entry) = lock(&self.clock).pop_front() else { return };
+            let in_the_way = self.pass(&core, entry);
+            // In the last turn, when all uses are taken.
+            dirty += if turns < leaves { in_the_way } else { 0 };
+        }
+        if self.bytes() > self.bytes_max {
+            // Else each call would pass all of them again.
+            self.pause.store(to_u64(leaves) / 4, Ordering::Relaxed);
+            // Else rounds would follow each other while a transaction holds more than fits.
+            if dirty > self.bytes_max / 8 {
+                self.needs_round.store(true, Ordering::Relaxed);
+                core.rounds.bell.ring();
+            }
+        }
+    }
+
+    /// The hand passes a leaf. Returns the bytes that stay because they are dirty.
+    fn pass(&self, core: &Core, Entry { tree, leaf: weak, bytes }: Entry) -> u64 {
+        let gone = || {
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            0
+        };
+        let (Some(of_tree), Some(leaf)) = (tree.upgrade(), weak.upgrade()) else { return gone() };
+        if leaf.is_ended() {
+            return gone();
+        }
+        let is_used = leaf.take_use();
+        if !is_used && of_tree.evict(core, &leaf) {
+            self.evictions.fetch_add(1, Ordering::Relaxed);
+            return gone();
+        }
+        let now = leaf.bytes();
+        self.bytes.fetch_add(now, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        lock(&self.clock).push_back(Entry { tree, leaf: weak, bytes: now });
+        if !is_used && leaf.page.is_busy() { now } else { 0 }
+    }
+}
