@@ -25,10 +25,12 @@ fn fixture() -> Result<Fixture> {
 fn places(pages: &Pages) -> Vec<(PmAddr, PmAddr)> {
     let extents = pages.heap_blocks().into_iter().skip(1).map(|(at, _)| at);
     let all = extents.flat_map(|at| {
-        let table_bytes = EXTENT_PAGES as u64 * 64;
+        // The pages begin at a block of the medium, wherever the extent does.
+        let after_table = at.plus(HEAD_BYTES + EXTENT_PAGES as u64 * 64);
+        let first = PmAddr::new(at.part(), after_table.offset().next_multiple_of(256));
         (0..EXTENT_PAGES as u64).map(move |page| {
             let entry = at.plus(HEAD_BYTES + page * 64);
-            (entry.plus(16), at.plus(HEAD_BYTES + table_bytes + page * PAGE_BYTES))
+            (entry.plus(16), first.plus(page * PAGE_BYTES))
         })
     });
     let stats = pages.stats();
