@@ -190,15 +190,10 @@ pub struct Tree {
     root: ArcSwap<Branch>,
     /// Held by a thread that replaces leaves.
     shape: Mutex<()>,
-    leaf_rows_max: usize,
-    /// The tick at which this life began.
-    base: Tick,
-    /// Of cold leaves.
-    source: Source,
+    ground: Ground,
     /// Whether its table or index is gone: then its images may be gone as well.
     is_dropped: AtomicBool,
-    /// Where the rows need not all be in DRAM.
-    cache: Option<Arc<Cache>>,
+    /// For the cache, which refers to it.
     me: Weak<Self>,
 }
 
@@ -210,6 +205,7 @@ pub struct Ground {
     pub base: Tick,
     /// Of cold leaves.
     pub source: Source,
+    /// Where the rows need not all be in DRAM.
     pub cache: Option<Arc<Cache>>,
 }
 
@@ -223,15 +219,20 @@ impl Tree {
 
     /// A tree of leaves by their first possible keys, of which the first one is empty. Each ends where the next begins.
     pub fn of_leaves(number: u32, ground: &Ground, leaves: Vec<Arc<Leaf>>) -> Arc<Self> {
-        let Ground { leaf_rows_max, base, source, cache } = ground.clone();
-        Arc::new_cyclic(|me| {
-            if let Some(cache) = &cache {
-                leaves.iter().filter(|leaf| leaf.is_loaded()).for_each(|leaf| cache.add(me, leaf));
-            }
+        let tree = Arc::new_cyclic(|me| {
             let (root, shape) = (ArcSwap::new(Branch::root(leaves)), Mutex::new(()));
-            let is_dropped = AtomicBool::new(false);
-            Self { number, root, shape, leaf_rows_max, base, source, is_dropped, cache, me: me.clone() }
-        })
+            let (ground, is_dropped) = (ground.clone(), AtomicBool::new(false));
+            Self { number, root, shape, ground, is_dropped, me: me.clone() }
+        });
+        if let Some(cache) = &ground.cache {
+            // Not before: the hand drops leaves whose tree is not there.
+            tree.root.load().for_each_leaf(&mut |leaf| {
+                if leaf.is_loaded() {
+                    cache.add(&tree.me, leaf);
+                }
+            });
+        }
+        tree
     }
 
     /// Its table or index is gone. Transactions that still use it end with a conflict when they need its images.
@@ -260,7 +261,7 @@ impl Tree {
         if !leaf.is_loaded() {
             self.load(leaf)?;
         }
-        if self.cache.is_some() {
+        if self.ground.cache.is_some() {
             leaf.note_use();
         }
         Ok(())
@@ -269,12 +270,12 @@ impl Tree {
     #[cold]
     fn load(&self, leaf: &Arc<Leaf>) -> Result<()> {
         // Before: the hand must not take this leaf away before it is used.
-        self.cache.iter().for_each(|cache| cache.make_room());
-        let read = |image: &Image| self.source.slots(image, self.number, &leaf.span, self.base);
-        match leaf.load(self.leaf_rows_max, read) {
+        self.ground.cache.iter().for_each(|cache| cache.make_room());
+        let read = |image: &Image| self.ground.source.slots(image, self.number, &leaf.span, self.ground.base);
+        match leaf.load(self.ground.leaf_rows_max, read) {
             // The pages may be used again.
             Err(Error::Damaged { .. }) if self.is_dropped.load(Ordering::SeqCst) => return Err(Error::Conflict),
-            Ok(true) => self.cache.iter().for_each(|cache| cache.add_loaded(&self.me, leaf)),
+            Ok(true) => self.ground.cache.iter().for_each(|cache| cache.add_loaded(&self.me, leaf)),
             loaded => return loaded.map(|_| ()),
         }
         Ok(())
@@ -301,9 +302,9 @@ impl Tree {
         if is_busy() {
             return false;
         }
-        let purged = rows.purged(core, leaf.purged, self.base);
+        let purged = rows.purged(core, leaf.purged, self.ground.base);
         let cold = Leaf::cold(leaf.span.clone(), purged, leaf.page.clone());
-        rows.keep_locked(&self.source, self.base);
+        rows.keep_locked(&self.ground.source, self.ground.base);
         let root = self.root.load_full().replace(vec![cold]);
         old.end();
         self.root.store(root);
@@ -419,7 +420,7 @@ impl Tree {
                     Ok(_) => Claim::Late,
                     Err(_) if leaf.is_full() => Claim::NoRoom,
                     Err(number) => {
-                        let claim = RowWord::new(self.base, Writer::default(), true).locked();
+                        let claim = RowWord::new(self.ground.base, Writer::default(), true).locked();
                         let slot = Slot::new(key.clone(), claim, Bytes::default());
                         leaf.insert(number, slot.clone());
                         soil(leaf.leaf);
@@ -431,7 +432,7 @@ impl Tree {
                 Claim::Late => {}
                 Claim::NoRoom => {
                     self.replace(core, key, |leaf| leaf.is_full());
-                    self.cache.iter().for_each(|cache| cache.make_room());
+                    self.ground.cache.iter().for_each(|cache| cache.make_room());
                 }
                 Claim::Added(slot, floor) => return Ok(Taken::Claimed(slot, floor)),
             }
@@ -485,16 +486,16 @@ impl Tree {
         let mut new = Vec::new();
         let mut high = high.clone();
         // Else a leaf that is nearly full would be copied again and again.
-        if slots.len() > self.leaf_rows_max * 3 / 4 {
+        if slots.len() > self.ground.leaf_rows_max * 3 / 4 {
             let upper = slots.split_off(slots.len() / 2);
             let middle = upper[0].key().clone();
             let span = Span { low: middle.clone(), high: high.replace(middle) };
-            new.push(Leaf::new(self.leaf_rows_max, span, upper, purged, Page::new(None, true)));
+            new.push(Leaf::new(self.ground.leaf_rows_max, span, upper, purged, Page::new(None, true)));
         }
         let span = Span { low: low.clone(), high };
-        new.push(Leaf::new(self.leaf_rows_max, span, slots, purged, page.clone()));
+        new.push(Leaf::new(self.ground.leaf_rows_max, span, slots, purged, page.clone()));
         new.reverse();
-        if let Some(cache) = &self.cache {
+        if let Some(cache) = &self.ground.cache {
             new.iter().for_each(|leaf| cache.add(&self.me, leaf));
         }
         // All copies are made before the leaf ends, since readers wait from then on.
@@ -515,7 +516,7 @@ impl Tree {
             let locks = || planted::active("engine-stale-slot") || slot.try_lock(word);
             let is_purged = may_purge(core, word) && locks();
             if is_purged && !planted::active("engine-no-floor") {
-                floor = floor.max(word.version().tick(self.base));
+                floor = floor.max(word.version().tick(self.ground.base));
             }
             !is_purged
         });
@@ -532,7 +533,7 @@ impl Tree {
         let is_due = |leaf: &Leaf| {
             let slots = (0..leaf.len()).map_while(|number| leaf.slot(number));
             let deleted = slots.filter(|slot| may_purge(core, slot.word())).count();
-            deleted >= (self.leaf_rows_max / 4).max(2)
+            deleted >= (self.ground.leaf_rows_max / 4).max(2)
         };
         let root = self.root.load();
         let leaf = root.leaf_of(key);

@@ -8,7 +8,44 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lodestone_pmem::{Memory, PmAddr};
+use lodestone_pmem::{DomainChoice, Memory, PmAddr, Pool, PoolOptions};
+
+/// A page that an object used before it is written directly. In the block domain the file alone has the new bytes: the
+/// private copy of the page must not hide them.
+#[test]
+fn what_is_written_directly_is_seen_by_every_way_to_read_it() -> Outcome {
+    for domain in [DomainChoice::Block, DomainChoice::DaxEmulated, DomainChoice::Process] {
+        let folder = tempfile::tempdir()?;
+        let options = PoolOptions { domain, size_bytes: 1 << 20, journal_bytes: 256 << 10, ..PoolOptions::default() };
+        let path = folder.path().join("a.pool");
+        let pool = Pool::create(&path, &options)?;
+        let memory = pool.memory();
+        // Whole pages with a piece of one before and after them; and a piece of a page alone.
+        for (at, len) in [(512 << 10, 8192), ((600 << 10) + 64, 3 * 4096), ((700 << 10) + 128, 256)] {
+            let (at, mut bytes) = (PmAddr::new(0, at), vec![0; len]);
+            memory.write(at, &vec![7; len]);
+            memory.persist(at, len as u64);
+            memory.clear_for_direct_writes(at, len as u64)?;
+            for round in [8, 9] {
+                memory.write_directly(at, &vec![round; len])?;
+                memory.read(at, &mut bytes);
+                assert!(bytes.iter().all(|byte| *byte == round), "{domain:?}: through the mapping, round {round}");
+                bytes.fill(0);
+                memory.read_directly(at, &mut bytes)?;
+                assert!(bytes.iter().all(|byte| *byte == round), "{domain:?}: directly, round {round}");
+            }
+            memory.settle()?;
+            memory.fence();
+            memory.durable()?;
+        }
+        pool.close()?;
+        let pool = Pool::open(&path, &options)?;
+        let mut bytes = [0; 64];
+        pool.memory().read(PmAddr::new(0, 512 << 10), &mut bytes);
+        assert_eq!(bytes, [9; 64], "{domain:?}: after a close");
+    }
+    Ok(())
+}
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 

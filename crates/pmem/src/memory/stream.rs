@@ -225,6 +225,12 @@ impl Memory {
 
     /// A direct write should have a multiple of so many bytes, and begin at one: else the rest of them takes memory of
     /// the process as well.
+    ///
+    /// ```
+    /// use lodestone_pmem::Memory;
+    /// assert_eq!(Memory::anonymous(1 << 20)?.direct_unit(), 64, "there is no file");
+    /// # Ok::<(), lodestone_pmem::Error>(())
+    /// ```
     #[must_use]
     pub fn direct_unit(&self) -> u64 {
         if self.inner.domain == Domain::Block { PAGE_BYTES } else { LINE_BYTES }
