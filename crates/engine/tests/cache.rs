@@ -243,3 +243,18 @@ fn a_cache_without_room_is_refused() {
     assert!(error.to_string().contains("cache_bytes"), "{error}");
     assert!(!folder.path().join("a.pool").exists(), "nothing is made");
 }
+
+#[test]
+fn commits_wait_while_the_cache_is_full_of_changes() -> Result<()> {
+    for checkpoint_thread in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = DatabaseOptions { checkpoint_thread, ..small(DomainChoice::Process) };
+        let db = Database::open_with(folder.path().join("a.pool"), &options)?;
+        let table = rows(&db)?;
+        for key in 0..KEYS {
+            db.update(|tx| table.put(tx, &row![key, version(key)]))?;
+            assert!(db.stats().cache_bytes <= CACHE * 2, "{}", db.stats());
+        }
+    }
+    Ok(())
+}
