@@ -24,6 +24,11 @@ use clap::{Parser, ValueEnum};
 use lodestone_engine::{Database, DatabaseOptions};
 use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_workload::engine::Environment;
+use mimalloc::MiMalloc;
+
+/// For all engines: see `Cargo.toml`.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 const SYNC_SAMPLES: u64 = 20_000;
 const SYNC_TIME: Duration = Duration::from_secs(2);
@@ -71,15 +76,16 @@ fn main() -> Result<()> {
     }
 }
 
-/// A Lodestone database in the domain of the durability, with room for `rows_bytes` and a run.
-fn lodestone(folder: &Path, durability: Durability, rows_bytes: u64) -> Result<Database> {
+/// A Lodestone database in the domain of the durability, with room for `rows_bytes` and a run. Its rows are all in
+/// memory, or in a cache of so many bytes.
+fn lodestone(folder: &Path, durability: Durability, rows_bytes: u64, cache: Option<u64>) -> Result<Database> {
     let domain = match durability {
         Durability::Sync => DomainChoice::Block,
         Durability::Process => DomainChoice::Process,
     };
     let size_bytes = (3 << 30) + rows_bytes.next_multiple_of(1 << 20);
     let pool = PoolOptions { domain, size_bytes, journal_bytes: 256 << 20, ..PoolOptions::default() };
-    let options = DatabaseOptions { pool, ..DatabaseOptions::default() };
+    let options = DatabaseOptions { pool, cache_bytes: cache, ..DatabaseOptions::default() };
     Ok(Database::open_with(folder.join("tables.pool"), &options)?)
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Tuning {
     pub(crate) pipelined: bool,
     /// Count syncs; costs some throughput.
     pub(crate) statistics: bool,
+    /// Bytes of the block cache, 1 GiB without it.
+    pub(crate) cache: Option<u64>,
 }
 
 /// An open database.
@@ -101,7 +103,8 @@ fn make_options(threads: usize, tuning: Tuning) -> *mut ffi::Options {
             ffi::rocksdb_options_enable_statistics(options);
         }
         let table = ffi::rocksdb_block_based_options_create();
-        let cache = ffi::rocksdb_cache_create_lru(BLOCK_CACHE_BYTES);
+        let cache_bytes = tuning.cache.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(BLOCK_CACHE_BYTES);
+        let cache = ffi::rocksdb_cache_create_lru(cache_bytes);
         ffi::rocksdb_block_based_options_set_block_cache(table, cache);
         ffi::rocksdb_cache_destroy(cache);
         let policy = ffi::rocksdb_filterpolicy_create_bloom_full(BLOOM_BITS_PER_KEY);

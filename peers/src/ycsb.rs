@@ -78,6 +78,11 @@ pub(crate) struct Arguments {
     /// Check every value that is read.
     #[arg(long)]
     verify: bool,
+    /// lodestone, rocksdb: bytes of the cache of rows or blocks. Without it all rows of lodestone are in memory, and
+    /// rocksdb has 1 GiB. The others have no such bound: limit the memory of the process, with its part of the page
+    /// cache.
+    #[arg(long, value_name = "BYTES")]
+    cache: Option<u64>,
     /// rocksdb: pipelined writes.
     #[arg(long)]
     pipelined: bool,
@@ -126,11 +131,12 @@ impl Arguments {
         let sync_latency = SyncLatency::measure(place, SYNC_SAMPLES, SYNC_TIME)?;
         match engine {
             EngineName::Lodestone => {
-                let database = crate::lodestone(place, durability, map_bytes(&spec) as u64)?;
+                let database = crate::lodestone(place, durability, map_bytes(&spec) as u64, self.cache)?;
                 self.bench(&DatabaseRecords::open(database)?, &spec, &sync_latency)
             }
             EngineName::Rocksdb => {
-                let tuning = rocksdb::Tuning { pipelined: self.pipelined, statistics: self.statistics };
+                let Self { pipelined, statistics, cache, .. } = *self;
+                let tuning = rocksdb::Tuning { pipelined, statistics, cache };
                 self.bench(&rocksdb::RocksDb::create(place, durability, threads, tuning)?, &spec, &sync_latency)
             }
             EngineName::Lmdb => {

@@ -11,6 +11,10 @@ use lodestone_cli::commands::Daily;
 use lodestone_cli::output::Output;
 use lodestone_cli::program::{self, Commands};
 
+/// Threads free rows that others have allocated. The system's allocator makes them wait for each other.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 #[expect(clippy::large_enum_variant, reason = "there is one, for the time of the command")]

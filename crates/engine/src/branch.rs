@@ -17,9 +17,9 @@ pub struct Branch {
     /// Bytes that the first possible keys of all other children begin with.
     skip: usize,
     /// Of the keys of `keys`, what comes after those bytes.
-    heads: Box<[u64]>,
+    heads: Arc<[u64]>,
     /// The first possible keys of all children but the first one.
-    keys: Keys,
+    keys: Arc<Keys>,
     children: Children,
 }
 
@@ -85,7 +85,8 @@ impl Branch {
             _ => 0,
         };
         let heads = children[1..].iter().map(|child| head(child.low(), skip)).collect();
-        Arc::new(Self { low: children[0].low().clone(), skip, heads, keys, children: wrap(children) })
+        let (low, keys) = (children[0].low().clone(), Arc::new(keys));
+        Arc::new(Self { low, skip, heads, keys, children: wrap(children) })
     }
 
     /// The leaf that may have `key`.
@@ -145,6 +146,21 @@ impl Branch {
         }
     }
 
+    /// A copy of this root that has `new` in the place of the leaf with the same first possible key. The branches keep
+    /// their shape, so the copies share the keys with them.
+    pub fn swap(&self, new: Arc<Leaf>) -> Arc<Self> {
+        let number = self.keys_before(new.low(), true);
+        let children = match &self.children {
+            Children::Branches(branches) => {
+                let child = branches[number].swap(new);
+                Children::Branches(with(branches, number, vec![child]))
+            }
+            Children::Leaves(leaves) => Children::Leaves(with(leaves, number, vec![new])),
+        };
+        let Self { low, skip, heads, keys, .. } = self;
+        Arc::new(Self { low: low.clone(), skip: *skip, heads: heads.clone(), keys: keys.clone(), children })
+    }
+
     /// Calls `visit` with all leaves, in the order of their keys.
     pub fn for_each_leaf(&self, visit: &mut impl FnMut(&Arc<Leaf>)) {
         match &self.children {
@@ -199,6 +215,10 @@ mod tests {
                 for low in lows_wanted.iter().skip(1).rev() {
                     let old = root.leaf_of(low).clone();
                     root = root.replace(vec![leaf(&old.span.low), leaf(low)]);
+                    // One leaf takes the place of another one.
+                    let new = leaf(&old.span.low);
+                    root = root.swap(new.clone());
+                    prop_assert!(Arc::ptr_eq(root.leaf_of(&old.span.low), &new));
                 }
                 root
             } else {

@@ -1,6 +1,8 @@
 //! The leaves whose rows are in DRAM, where these need not be all: a cache with a bound.
 //!
 //! - Every leaf with loaded rows is on the *clock*, with the bytes that it held when the hand passed it last.
+//! - A leaf takes some bytes also when it is cold. They count as well, so the rows have what is left of the bound, and
+//!   an eighth of it at least.
 //! - A thread that loads or splits a leaf adds it. If the cache holds more than its bound, a thread that is about to
 //!   load a leaf, or has split one, moves the hand until there is room again. One thread at a time does that.
 //! - The hand takes one from the count of uses of a leaf that was used since, and passes on. A leaf that was not used
@@ -25,6 +27,8 @@ use crate::core::Core;
 use crate::leaf::Leaf;
 use crate::tree::Tree;
 
+/// About how many bytes of DRAM a cold leaf takes, with its page and its place in a branch.
+pub const COLD_LEAF_BYTES: u64 = 350;
 /// The hand passes each leaf at most so often before it gives up: once for each use that is counted, and once more.
 const TURNS_MAX: usize = 5;
 
@@ -35,6 +39,8 @@ pub struct Cache {
     clock: Mutex<VecDeque<Entry>>,
     /// The sum of the entries.
     bytes: AtomicU64,
+    /// All leaves, loaded or not.
+    leaves: AtomicU64,
     /// Held while the hand moves.
     hand: Mutex<()>,
     /// So many calls are in vain: the hand has just met all leaves and found no room.
@@ -60,6 +66,7 @@ impl Cache {
             bytes_max,
             clock: Mutex::default(),
             bytes: AtomicU64::new(0),
+            leaves: AtomicU64::new(0),
             hand: Mutex::default(),
             pause: AtomicU64::new(0),
             needs_round: AtomicBool::new(false),
@@ -75,9 +82,33 @@ impl Cache {
         self.make_room();
     }
 
-    /// Bytes of the leaves with loaded rows.
+    /// Bytes of the loaded rows, and of all leaves.
     pub fn bytes(&self) -> u64 {
+        self.row_bytes() + self.leaf_bytes()
+    }
+
+    /// Bytes of the loaded rows.
+    fn row_bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn leaf_bytes(&self) -> u64 {
+        self.leaves.load(Ordering::Relaxed) * COLD_LEAF_BYTES
+    }
+
+    /// Bytes that are left for rows.
+    fn row_bytes_max(&self) -> u64 {
+        self.bytes_max.saturating_sub(self.leaf_bytes()).max(self.bytes_max / 8)
+    }
+
+    /// There are so many leaves more.
+    pub fn note_leaves(&self, count: usize) {
+        self.leaves.fetch_add(to_u64(count), Ordering::Relaxed);
+    }
+
+    /// So many leaves are gone with their tree.
+    pub fn forget_leaves(&self, count: usize) {
+        self.leaves.fetch_sub(to_u64(count), Ordering::Relaxed);
     }
 
     /// How many leaves were loaded.
@@ -92,7 +123,8 @@ impl Cache {
 
     /// Whether commits must wait for a round: the cache holds an eighth more than its bound, most of it dirty.
     pub fn is_full(&self) -> bool {
-        self.bytes() > self.bytes_max + self.bytes_max / 8 && self.needs_round()
+        let max = self.row_bytes_max();
+        self.row_bytes() > max + max / 8 && self.needs_round()
     }
 
     /// Whether a round is due because too many leaves are dirty.
@@ -127,7 +159,8 @@ impl Cache {
     /// Moves the hand if the cache holds more than its bound. The caller holds no lock of a tree or a leaf. It may hold
     /// locks of rows.
     pub fn make_room(&self) {
-        if self.bytes() <= self.bytes_max {
+        let max = self.row_bytes_max();
+        if self.row_bytes() <= max {
             return;
         }
         let Some(core) = self.core.get().and_then(Weak::upgrade) else { return };
@@ -137,22 +170,22 @@ impl Cache {
             return self.pause.store(pause - 1, Ordering::Relaxed);
         }
         // A sixteenth of it is free afterwards, so that the hand moves seldom.
-        let wanted = self.bytes_max - self.bytes_max / 16;
+        let wanted = max - max / 16;
         let leaves = lock(&self.clock).len();
         let mut turns = leaves * TURNS_MAX;
         let mut dirty = 0;
-        while self.bytes() > wanted && turns > 0 {
+        while self.row_bytes() > wanted && turns > 0 {
             turns -= 1;
             let Some(entry) = lock(&self.clock).pop_front() else { return };
             let in_the_way = self.pass(&core, entry);
             // In the last turn, when all uses are taken.
             dirty += if turns < leaves { in_the_way } else { 0 };
         }
-        if self.bytes() > self.bytes_max {
+        if self.row_bytes() > max {
             // Else each call would pass all of them again.
             self.pause.store(to_u64(leaves) / 4, Ordering::Relaxed);
             // Else rounds would follow each other while a transaction holds more than fits.
-            if dirty > self.bytes_max / 8 {
+            if dirty > max / 8 {
                 self.needs_round.store(true, Ordering::Relaxed);
                 core.rounds.bell.ring();
             }

@@ -20,7 +20,7 @@ use lodestone_txn::{RowWord, Tick, Writer};
 
 use crate::error::Result;
 use crate::leaf::Span;
-use crate::slot::Slot;
+use crate::slot::{Bytes, Slot};
 
 /// Where the rows of cold leaves are.
 #[derive(Clone, Debug)]
@@ -80,6 +80,15 @@ impl Source {
         let word = |row: &PageRow<'_>| {
             if row.tick > base { RowWord::new(row.tick, row.writer, false) } else { of_earlier_lives }
         };
-        Ok(found.rows().map(|row| Slot::new(row.key.into(), word(&row), row.payload.into())).collect())
+        // Two blocks of memory for all rows. If each had two, allocation would cost more than the read. The keys are not
+        // in the block of the payloads, which is free when no row has its payload there.
+        let keys: Arc<[u8]> = found.rows().flat_map(|row| row.key).copied().collect::<Vec<_>>().into();
+        let mut begin = 0;
+        let slot = |(row, payload): (PageRow<'_>, _)| {
+            let key = begin..begin + row.key.len();
+            begin = key.end;
+            Slot::new(Bytes::part(&keys, key), word(&row), Bytes::part(found.bytes(), payload))
+        };
+        Ok(found.rows_with_places().map(slot).collect())
     }
 }

@@ -659,8 +659,14 @@ impl Database {
     #[must_use]
     pub fn blocks(&self) -> Vec<(lodestone_pmem::PmAddr, u64)> {
         let anchor = (self.core.places.anchor, format::ANCHOR_BYTES);
-        let pages = self.core.rounds.pages().heap_blocks();
-        std::iter::once(anchor).chain(self.core.wal.blocks()).chain(pages).collect()
+        std::iter::once(anchor).chain(self.core.wal.blocks()).chain(self.page_blocks()).collect()
+    }
+
+    /// Those of the blocks in which pages are. For measuring how fast they can be read.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn page_blocks(&self) -> Vec<(lodestone_pmem::PmAddr, u64)> {
+        self.core.rounds.pages().heap_blocks()
     }
 }
 

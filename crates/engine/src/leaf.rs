@@ -211,20 +211,25 @@ impl Leaf {
         self.body.get().is_some()
     }
 
-    /// Loads the rows, with room for `rows_max`, unless another thread has done that. `read` reads an image.
+    /// Loads the rows, unless another thread has done that. `read` reads an image, and `room` says for how many rows
+    /// there is to be room.
     ///
     /// Returns whether this call did.
     ///
     /// # Errors
     /// Those of `read`. Then the rows are not loaded.
-    pub fn load(&self, rows_max: usize, read: impl FnOnce(&Image) -> Result<Vec<Arc<Slot>>>) -> Result<bool> {
+    pub fn load(
+        &self,
+        room: impl FnOnce(&[Arc<Slot>]) -> usize,
+        read: impl FnOnce(&Image) -> Result<Vec<Arc<Slot>>>,
+    ) -> Result<bool> {
         // The image counts while the lock is held and the rows are not loaded: no thread can change one of them.
         let mut taken = lock(&self.taken);
         let is_cold = !self.is_loaded();
         if is_cold {
             let slots = read(&self.page.home().expect("rows that are not loaded are in an image"))?;
             *taken = slots.len();
-            self.body.get_or_init(|| Body::new(rows_max, slots, self.skip));
+            self.body.get_or_init(|| Body::new(room(&slots), slots, self.skip));
         }
         Ok(is_cold)
     }
@@ -272,6 +277,11 @@ impl Leaf {
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.body().rows.load(Ordering::Relaxed)
+    }
+
+    /// How many rows it may have.
+    pub fn room(&self) -> usize {
+        self.body().places.len()
     }
 
     /// Row `number` in the order of the keys.

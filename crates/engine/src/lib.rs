@@ -52,6 +52,7 @@
 
 mod add;
 mod branch;
+mod bytes;
 mod cache;
 mod calendar;
 mod catalog;
@@ -75,6 +76,7 @@ mod key;
 mod kind;
 mod large;
 mod leaf;
+mod leaf_size;
 mod load;
 mod on_open;
 mod options;

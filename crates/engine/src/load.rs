@@ -30,9 +30,10 @@ use crate::error::{Error, Result};
 use crate::index::{Entry, entry};
 use crate::large::{PIECES, piece_key};
 use crate::leaf::{Leaf, Page, Purged, Span};
+use crate::leaf_size::LeafSize;
 use crate::schema::{Layout, Schema};
 use crate::table::Table;
-use crate::tree::{Bytes, Slot, Tree};
+use crate::tree::{Bytes, Slot, Tree, room};
 use crate::value::Row;
 
 /// Segments of the log that a load leaves room for at least.
@@ -67,10 +68,14 @@ impl Content {
     }
 
     /// The rows of each leaf, with the first key that could be in it.
-    fn leaves(&self, rows_max: usize) -> impl Iterator<Item = (Bytes, &[(Bytes, Bytes)])> {
-        let count = leaf_rows(self.rows.len(), rows_max);
-        let lows = self.rows.chunks(count).enumerate();
-        lows.map(|(number, rows)| (if number == 0 { Bytes::default() } else { rows[0].0.clone() }, rows))
+    fn leaves(&self, size: LeafSize) -> impl Iterator<Item = (Bytes, &[(Bytes, Bytes)])> {
+        let (mut rest, mut low) = (&self.rows[..], Bytes::default());
+        std::iter::from_fn(move || {
+            let count = size.take(&low, rest).min(rest.len());
+            let rows = rest.split_off(..count)?;
+            let next = rest.first().map(|(key, _)| key.clone()).unwrap_or_default();
+            (count > 0).then(|| (std::mem::replace(&mut low, next), rows))
+        })
     }
 
     /// The tree of these rows, whose leaves have these images. None: they have no images.
@@ -78,29 +83,19 @@ impl Content {
         let base = core.timeline.base();
         // A version that every thread knows to be committed, as those that an open finds.
         let word = RowWord::new(base, Writer::default(), false);
-        let count = leaf_rows(self.rows.len(), core.ground.leaf_rows_max);
+        let counts: Vec<_> = self.leaves(core.ground.leaf_size).map(|(_, rows)| rows.len()).collect();
         let mut images = images.into_iter();
         let mut rows = self.rows.into_iter().map(|(key, payload)| Slot::new(key, word, payload)).peekable();
         let (mut leaves, mut low) = (Vec::new(), Bytes::default());
-        while rows.peek().is_some() {
+        for count in counts {
             let slots: Vec<_> = rows.by_ref().take(count).collect();
             let high = rows.peek().map(|slot| slot.key().clone());
             let span = Span { low: std::mem::replace(&mut low, high.clone().unwrap_or_default()), high };
-            leaves.push(Leaf::new(
-                core.ground.leaf_rows_max,
-                span,
-                slots,
-                Purged::default(),
-                Page::new(images.next(), false),
-            ));
+            let (room, page) = (room(&core.ground.leaf_size, &slots), Page::new(images.next(), false));
+            leaves.push(Leaf::new(room, span, slots, Purged::default(), page));
         }
         Tree::of_leaves(self.tree, &core.ground, leaves)
     }
-}
-
-/// Rows of a leaf. Where there are several leaves, a quarter of each is left for inserts.
-fn leaf_rows(rows: usize, rows_max: usize) -> usize {
-    if rows <= rows_max { rows_max } else { (rows_max * 3 / 4).max(1) }
 }
 
 fn page_rows<'r>(core: &Core, rows: &'r [(Bytes, Bytes)]) -> impl Iterator<Item = PageRow<'r>> {
@@ -171,7 +166,7 @@ impl Load<'_> {
             return Ok(self.contents.iter().map(|_| Vec::new()).collect());
         }
         let mut pages = core.rounds.pages();
-        let leaves = || self.contents.iter().flat_map(|content| content.leaves(core.ground.leaf_rows_max));
+        let leaves = || self.contents.iter().flat_map(|content| content.leaves(core.ground.leaf_size));
         let count = leaves().map(|(low, rows)| pages.image_pages(&low, page_rows(core, rows))).sum();
         // The logs need room as well. Without it commits would end in error until rows are deleted.
         let log = core.wal.stats();
@@ -181,7 +176,7 @@ impl Load<'_> {
         let mut images = Vec::new();
         for content in &self.contents {
             let mut of_tree = Vec::new();
-            for (low, rows) in content.leaves(core.ground.leaf_rows_max) {
+            for (low, rows) in content.leaves(core.ground.leaf_size) {
                 core.refuse_if_poisoned()?;
                 of_tree.push(batch.write(content.tree, &low, page_rows(core, rows))?);
             }

@@ -32,6 +32,7 @@ use crate::cold::Source;
 use crate::error::{Error, Result};
 use crate::format::Places;
 use crate::leaf::Leaf;
+use crate::leaf_size::LeafSize;
 use crate::on_open::{Meter, OnOpen, OpenStep};
 use crate::options::DatabaseOptions;
 use crate::redo::{self, Redo, Sample, Trouble};
@@ -124,7 +125,8 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
         wal.mark_ends(&mut |tick| timeline.reserve(tick).is_ok())?;
     }
     let cache = options.cache_bytes.map(Cache::new);
-    let ground = Ground { leaf_rows_max: options.leaf_rows_max, base: timeline.base(), source, cache };
+    let leaf_size = LeafSize { rows_max: options.leaf_rows_max, bytes_max: pages.page_room() };
+    let ground = Ground { leaf_size, base: timeline.base(), source, cache };
     let trees = build(parts, &ground, threads);
     Ok(Recovered { timeline, wal, pages, trees, ground, report })
 }
@@ -252,7 +254,7 @@ fn build(parts: Vec<(u32, TreePart)>, ground: &Ground, threads: usize) -> BTreeM
                 trees.push((tree, Vec::with_capacity(PARTS_OF_PIECE)));
             }
             let (_, leaves) = trees.last_mut().expect("one was added");
-            part.leaves(ground.base, ground.leaf_rows_max, leaves);
+            part.leaves(ground.base, &ground.leaf_size, leaves);
         }
         Ok::<_, Infallible>(trees)
     };

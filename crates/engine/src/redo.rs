@@ -146,7 +146,7 @@ struct Part<'r> {
 
 impl Part<'_> {
     fn low(&self) -> Bytes {
-        self.image.map_or_else(|| self.low.bytes.into(), |listed| Bytes::clone(&listed.low))
+        self.image.map_or_else(|| self.low.bytes.into(), |listed| listed.low.clone().into())
     }
 }
 

@@ -334,6 +334,8 @@ impl Drop for Written {
 fn write_tree(core: &Core, batch: &mut Batch<'_>, tree: &Tree, written: &mut Written) -> Result<()> {
     let mut next = Some(Bytes::default());
     while let Some(low) = next {
+        // So that a look at one of its rows later reads one page.
+        tree.narrow(core, &low);
         // Before the look at the leaf: if it is split after that, its image stays as wide as it was.
         let before = tree.next_low(&low);
         let (page, dirt) = tree.take_dirt(&low);

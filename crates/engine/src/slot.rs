@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
+use lodestone_pages::row_bytes;
 use lodestone_pmem::count_shared_rmws;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, lock, spin};
 use lodestone_txn::{RowState, RowWord};
 
+pub use crate::bytes::Bytes;
+
 /// How often a thread looks at a locked slot before it gives up.
 const LOOKS_MAX: u32 = if cfg!(feature = "shuttle") { 8 } else { 4096 };
-
-/// The bytes of a key or payload. Threads share them.
-pub type Bytes = Arc<[u8]>;
 
 /// A row. It is the same slot as long as the row is in its tree.
 #[derive(Debug)]
@@ -32,9 +32,15 @@ impl Slot {
 
     /// About how many bytes of DRAM it holds, with key and payload.
     pub fn bytes(&self) -> usize {
-        // Each is a block of its own, with its length and two counts of references before it.
+        // Most are blocks of their own, with a length and two counts of references before them.
         let block = |bytes: usize| (bytes + 24).next_multiple_of(16);
-        block(size_of::<Self>()) + block(self.key.len()) + block(lock(&self.payload).len())
+        let of = |bytes: &Bytes| if bytes.is_part() { bytes.len() } else { block(bytes.len()) };
+        block(size_of::<Self>()) + of(&self.key) + of(&lock(&self.payload))
+    }
+
+    /// Bytes that it takes in an image.
+    pub fn image_bytes(&self) -> usize {
+        row_bytes(&self.key, &lock(&self.payload))
     }
 
     /// The address of the version word.

@@ -41,6 +41,7 @@ use crate::cold::Source;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::leaf::{Leaf, LockedLeaf, Page, Purged, Span};
+use crate::leaf_size::LeafSize;
 pub use crate::slot::{Bytes, Slot};
 
 /// A leaf as it was at one moment.
@@ -158,22 +159,24 @@ impl TreePart {
 
     /// Adds its leaves to `leaves`. The rows all have the first version of the life that began at `base`: every thread
     /// knows that they are committed.
-    pub fn leaves(self, base: Tick, leaf_rows_max: usize, leaves: &mut Vec<Arc<Leaf>>) {
+    pub fn leaves(self, base: Tick, size: &LeafSize, leaves: &mut Vec<Arc<Leaf>>) {
         let word = RowWord::new(base, Writer::default(), false);
         let Loaded { span: Span { mut low, high }, rows, mut home, is_dirty } = match self {
             Self::Cold(leaf, _) => return leaves.push(leaf),
             Self::Loaded(loaded) => *loaded,
         };
-        let is_whole = rows.len() <= leaf_rows_max;
-        // Where a part is too long, a quarter of each leaf is left for inserts.
-        let count = if is_whole { leaf_rows_max } else { (leaf_rows_max * 3 / 4).max(1) };
-        let mut rows = rows.into_iter().map(|(key, payload)| Slot::new(key, word, payload)).peekable();
+        let is_whole = size.take(&low, &rows) >= rows.len();
+        let mut rest = &rows[..];
         loop {
-            let slots: Vec<_> = rows.by_ref().take(count).collect();
-            let next = rows.peek().map(|slot| slot.key().clone());
+            let count = size.take(&low, rest).min(rest.len());
+            let (rows, after) = rest.split_at(count);
+            rest = after;
+            let slots: Vec<_> =
+                rows.iter().map(|(key, payload)| Slot::new(key.clone(), word, payload.clone())).collect();
+            let next = rest.first().map(|(key, _)| key.clone());
             let span = Span { low, high: next.clone().or_else(|| high.clone()) };
             let page = Page::new(home.take(), is_dirty || !is_whole);
-            leaves.push(Leaf::new(leaf_rows_max, span, slots, Purged::default(), page));
+            leaves.push(Leaf::new(room(size, &slots), span, slots, Purged::default(), page));
             match next {
                 Some(next) => low = next,
                 None => return,
@@ -200,7 +203,7 @@ pub struct Tree {
 /// The things that all trees of a database share.
 #[derive(Clone, Debug)]
 pub struct Ground {
-    pub leaf_rows_max: usize,
+    pub leaf_size: LeafSize,
     /// The tick at which this life began.
     pub base: Tick,
     /// Of cold leaves.
@@ -213,7 +216,7 @@ impl Tree {
     /// An empty tree.
     pub fn new(number: u32, ground: &Ground) -> Arc<Self> {
         let mut leaves = Vec::new();
-        TreePart::empty().leaves(ground.base, ground.leaf_rows_max, &mut leaves);
+        TreePart::empty().leaves(ground.base, &ground.leaf_size, &mut leaves);
         Self::of_leaves(number, ground, leaves)
     }
 
@@ -226,11 +229,14 @@ impl Tree {
         });
         if let Some(cache) = &ground.cache {
             // Not before: the hand drops leaves whose tree is not there.
+            let mut count = 0;
             tree.root.load().for_each_leaf(&mut |leaf| {
+                count += 1;
                 if leaf.is_loaded() {
                     cache.add(&tree.me, leaf);
                 }
             });
+            cache.note_leaves(count);
         }
         tree
     }
@@ -272,7 +278,7 @@ impl Tree {
         // Before: the hand must not take this leaf away before it is used.
         self.ground.cache.iter().for_each(|cache| cache.make_room());
         let read = |image: &Image| self.ground.source.slots(image, self.number, &leaf.span, self.ground.base);
-        match leaf.load(self.ground.leaf_rows_max, read) {
+        match leaf.load(|slots| room(&self.ground.leaf_size, slots), read) {
             // The pages may be used again.
             Err(Error::Damaged { .. }) if self.is_dropped.load(Ordering::SeqCst) => return Err(Error::Conflict),
             Ok(true) => self.ground.cache.iter().for_each(|cache| cache.add_loaded(&self.me, leaf)),
@@ -305,7 +311,7 @@ impl Tree {
         let purged = rows.purged(core, leaf.purged, self.ground.base);
         let cold = Leaf::cold(leaf.span.clone(), purged, leaf.page.clone());
         rows.keep_locked(&self.ground.source, self.ground.base);
-        let root = self.root.load_full().replace(vec![cold]);
+        let root = self.root.load_full().swap(cold);
         old.end();
         self.root.store(root);
         true
@@ -484,19 +490,19 @@ impl Tree {
         let purged = self.purge(core, old.leaf, &mut slots);
         let Leaf { span: Span { low, high }, page, .. } = &**old.leaf;
         let mut new = Vec::new();
-        let mut high = high.clone();
-        // Else a leaf that is nearly full would be copied again and again.
-        if slots.len() > self.ground.leaf_rows_max * 3 / 4 {
-            let upper = slots.split_off(slots.len() / 2);
-            let middle = upper[0].key().clone();
-            let span = Span { low: middle.clone(), high: high.replace(middle) };
-            new.push(Leaf::new(self.ground.leaf_rows_max, span, upper, purged, Page::new(None, true)));
+        let size = &self.ground.leaf_size;
+        let (mut low, mut page) = (low.clone(), page.clone());
+        loop {
+            let upper = slots.split_off(self.split_at(&low, &slots));
+            let next = upper.first().map(|slot| slot.key().clone());
+            let span = Span { low, high: next.clone().or_else(|| high.clone()) };
+            new.push(Leaf::new(room(size, &slots), span, slots, purged, page));
+            let Some(next) = next else { break };
+            (low, slots, page) = (next, upper, Page::new(None, true));
         }
-        let span = Span { low: low.clone(), high };
-        new.push(Leaf::new(self.ground.leaf_rows_max, span, slots, purged, page.clone()));
-        new.reverse();
         if let Some(cache) = &self.ground.cache {
             new.iter().for_each(|leaf| cache.add(&self.me, leaf));
+            cache.note_leaves(new.len() - 1);
         }
         // All copies are made before the leaf ends, since readers wait from then on.
         let new = root.replace(new);
@@ -506,6 +512,33 @@ impl Tree {
         }
         old.end();
         self.root.store(new);
+    }
+
+    /// How many of `slots`, the rows of a leaf without room or of one that does not fit a page, a new leaf has.
+    fn split_at(&self, low: &[u8], slots: &[Arc<Slot>]) -> usize {
+        let size = &self.ground.leaf_size;
+        let lengths = || slots.iter().map(|slot| slot.image_bytes());
+        if size.is_too_wide(low, lengths()) {
+            size.take_lengths(low, lengths()).min(slots.len())
+        } else if slots.len() > size.rows_max * 3 / 4 {
+            // Else a leaf that is nearly full would be copied again and again.
+            slots.len() / 2
+        } else {
+            slots.len()
+        }
+    }
+
+    /// Splits the leaf of `low` if it is dirty and does not fit a page.
+    pub fn narrow(&self, core: &Core, low: &[u8]) {
+        let is_due = |leaf: &Leaf| {
+            let lengths = (0..leaf.len()).map_while(|number| Some(leaf.slot(number)?.image_bytes()));
+            self.ground.leaf_size.is_too_wide(low, lengths)
+        };
+        let root = self.root.load();
+        let leaf = root.leaf_of(low);
+        if leaf.is_loaded() && leaf.page.is_busy() && is_due(leaf) {
+            self.replace(core, low, |leaf| is_due(leaf.leaf));
+        }
     }
 
     /// Takes the deleted rows of a leaf out of `slots`. They stay locked for ever.
@@ -533,7 +566,7 @@ impl Tree {
         let is_due = |leaf: &Leaf| {
             let slots = (0..leaf.len()).map_while(|number| leaf.slot(number));
             let deleted = slots.filter(|slot| may_purge(core, slot.word())).count();
-            deleted >= (self.ground.leaf_rows_max / 4).max(2)
+            deleted >= (leaf.room() / 4).max(2)
         };
         let root = self.root.load();
         let leaf = root.leaf_of(key);
@@ -615,6 +648,21 @@ impl Tree {
             }
         }
     }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        if let Some(cache) = &self.ground.cache {
+            let mut count = 0;
+            self.root.load().for_each_leaf(&mut |_| count += 1);
+            cache.forget_leaves(count);
+        }
+    }
+}
+
+/// For how many rows a leaf has room that begins with `slots`.
+pub fn room(size: &LeafSize, slots: &[Arc<Slot>]) -> usize {
+    size.room(slots.len(), slots.iter().map(|slot| slot.image_bytes()).sum())
 }
 
 /// All rows of a leaf, locked. Dropped before they are to stay so, they are as they were.

@@ -12,12 +12,12 @@ use lodestone_pmem::DomainChoice;
 use lodestone_workload::random::Random;
 
 const DOMAINS: [DomainChoice; 3] = [DomainChoice::Process, DomainChoice::DaxEmulated, DomainChoice::Block];
-const CACHE: u64 = 64 << 10;
+const CACHE: u64 = 128 << 10;
 
 fn small(domain: DomainChoice) -> DatabaseOptions {
     let mut options = DatabaseOptions { cache_bytes: Some(CACHE), ..options(domain) };
     options.pool.size_bytes = 32 << 20;
-    (options.leaf_rows_max, options.page_bytes) = (8, 4096);
+    (options.leaf_rows_max, options.page_bytes) = (64, 8192);
     options
 }
 
@@ -42,7 +42,7 @@ fn read(table: &Table, reader: &impl Reader, key: u64) -> Result<Option<u64>> {
     Ok(table.get(reader, &row![key])?.as_ref().map(number))
 }
 
-const KEYS: u64 = 3_000;
+const KEYS: u64 = 6_000;
 
 fn fill(db: &Database) -> Result<Table> {
     let table = rows(db)?;
@@ -254,6 +254,51 @@ fn commits_wait_while_the_cache_is_full_of_changes() -> Result<()> {
         for key in 0..KEYS {
             db.update(|tx| table.put(tx, &row![key, version(key)]))?;
             assert!(db.stats().cache_bytes <= CACHE * 2, "{}", db.stats());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_leaf_that_is_written_fits_a_page() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let mut options = options(DomainChoice::Process);
+    options.pool.size_bytes = 64 << 20;
+    (options.log_bytes, options.segment_bytes, options.page_bytes) = (16 << 20, 1 << 20, 8192);
+    // Three fit a page, of the 64 that a leaf may have.
+    let value = |key: u64| vec![key.to_le_bytes()[0]; 1_900];
+    let count = 300_u64;
+    {
+        let db = Database::open_with(&path, &options)?;
+        let table = rows(&db)?;
+        for first in (0..count).step_by(50) {
+            db.update(|tx| (first..first + 50).try_for_each(|key| table.put(tx, &row![key, value(key)])))?;
+        }
+        let report = db.checkpoint()?;
+        // A few more of the catalog.
+        assert!(report.images >= count / 4 && report.images == report.pages, "{report:?}");
+        // One row changes: one page is written.
+        db.update(|tx| table.put(tx, &row![7_u64, value(8)]))?;
+        let report = db.checkpoint()?;
+        assert_eq!((report.images, report.pages), (1, 1));
+        // A table that is loaded, and rows that became longer.
+        let schema = Schema::new("loaded").column("k", Type::U64).column("v", Type::Bytes).key(["k"]);
+        let loaded = db.load_table(&schema, (0..count).map(|key| Ok(row![key, vec![1_u8; 100]])))?;
+        for key in 0..count {
+            db.update(|tx| loaded.put(tx, &row![key, value(key)]))?;
+        }
+        let report = db.checkpoint()?;
+        assert!(report.images >= count / 4 && report.images == report.pages, "{report:?}");
+    }
+    let db = Database::open_with(&path, &options)?;
+    for name in ["rows", "loaded"] {
+        let table = db.table(name)?;
+        let found: Vec<_> = table.range(&db.snapshot()?, ..)?.collect::<Result<_>>()?;
+        assert_eq!(found.len(), 300, "{name}");
+        for (key, row) in (0_u64..).zip(&found) {
+            let expected = if (name, key) == ("rows", 7) { value(8) } else { value(key) };
+            assert!(row[0] == key.into() && row[1].as_bytes() == Some(&expected[..]), "{name} {key}");
         }
     }
     Ok(())

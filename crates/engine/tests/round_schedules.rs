@@ -24,9 +24,20 @@ fn open(store: &Store, options: &DatabaseOptions) -> Result<Open> {
 /// A row with the key `added` splits the leaf. There are so many checkpoints after the threads have ended.
 fn execution((added, checkpoints): (u64, usize)) {
     let (store, options) = traced();
-    let options = DatabaseOptions { leaf_rows_max: 3, ..options };
-    let world = Arc::new(open(&store, &options).expect("a database"));
-    world.set(&[(0, 0), (10, 0), (20, 0)]).expect("a commit");
+    check(&store, &DatabaseOptions { leaf_rows_max: 3, ..options }, &[0, 10, 20], added, checkpoints);
+}
+
+/// As [`execution`], but a page has room for four rows, so a checkpoint splits the leaf.
+fn wide_execution((added, checkpoints): (u64, usize)) {
+    let (store, options) = traced();
+    let options = DatabaseOptions { leaf_rows_max: 8, page_bytes: 256, ..options };
+    check(&store, &options, &[0, 10, 15, 20], added, checkpoints);
+}
+
+fn check(store: &Store, options: &DatabaseOptions, keys: &[u64], added: u64, checkpoints: usize) {
+    let world = Arc::new(open(store, options).expect("a database"));
+    let mut expected: Vec<_> = keys.iter().map(|key| (*key, 0)).collect();
+    world.set(&expected).expect("a commit");
     world.db.checkpoint().expect("a checkpoint");
     let works: [fn(&Open, u64) -> Result<()>; 3] =
         [|open, _| open.set(&[(20, 7)]), |open, key| open.set(&[(key, 1)]), |open, _| open.db.checkpoint().map(|_| ())];
@@ -41,8 +52,10 @@ fn execution((added, checkpoints): (u64, usize)) {
     let Open { db, table } = Arc::into_inner(world).expect("the threads have ended");
     drop(table);
     db.abandon();
-    let rows = open(&store, &options).and_then(|open| open.all()).expect("an open");
-    let mut expected = [(0, 0), (10, 0), (20, 7), (added, 1)];
+    let rows = open(store, options).and_then(|open| open.all()).expect("an open");
+    let last = expected.iter_mut().find(|(key, _)| *key == 20).expect("it is there");
+    last.1 = 7;
+    expected.push((added, 1));
     expected.sort_unstable();
     assert_eq!(rows, expected, "a commit is lost");
 }
@@ -53,6 +66,13 @@ fn a_commit_survives_a_split_and_checkpoints_and_each_broken_rule_is_found() {
     for case in [(5, 0), (5, 2), (25, 0), (25, 1)] {
         explore(move || execution(case), 300).expect("no violation");
     }
+    for case in [(5, 0), (5, 2), (25, 0), (25, 1)] {
+        explore(move || wide_execution(case), 300).expect("no violation");
+    }
+    planted::plant(Some("engine-soils-ended-leaf"));
+    let violation = explore(|| wide_execution((5, 3)), 10_000).expect_err("a commit is lost");
+    planted::plant(None);
+    assert!(violation.contains("a commit is lost"), "{violation}");
     let broken = [
         ("engine-soils-ended-leaf", (5, 2), "a commit is lost"),
         ("pages-clear-after-copy", (5, 2), "a commit is lost"),

@@ -5,6 +5,7 @@
 //!   tick u64, key bytes u32, payload bytes u32, writer u16, key, payload
 //! ```
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use lodestone_pmem::PmAddr;
@@ -70,14 +71,30 @@ pub struct Found {
     /// The first key that could be in the leaf.
     pub low: Vec<u8>,
     rows: u32,
-    bytes: Vec<u8>,
+    bytes: Arc<[u8]>,
 }
 
 impl Found {
+    /// The rows as they are in the image, one after the other.
+    #[must_use]
+    pub fn bytes(&self) -> &Arc<[u8]> {
+        &self.bytes
+    }
+
+    /// As [`rows`](Self::rows), with the place of each payload in [`bytes`](Self::bytes).
+    pub fn rows_with_places(&self) -> impl Iterator<Item = (PageRow<'_>, Range<usize>)> {
+        let mut rest = &self.bytes[..];
+        (0..self.rows).map_while(move |_| {
+            let row = take_row(&mut rest)?;
+            // It is the last part of a row.
+            let end = self.bytes.len() - rest.len();
+            Some((row, end - row.payload.len()..end))
+        })
+    }
+
     /// The rows, in the order in which they were written.
     pub fn rows(&self) -> impl Iterator<Item = PageRow<'_>> {
-        let mut rest = &self.bytes[..];
-        (0..self.rows).map_while(move |_| take_row(&mut rest))
+        self.rows_with_places().map(|(row, _)| row)
     }
 
     /// `None` when the bytes are no image.
@@ -85,7 +102,7 @@ impl Found {
         let mut rest = bytes;
         let (low_bytes, rows) = (take_u32(&mut rest)?, take_u32(&mut rest)?);
         let low = rest.split_off(..to_usize(low_bytes))?.to_vec();
-        let found = Self { image, tree, low, rows, bytes: rest.to_vec() };
+        let found = Self { image, tree, low, rows, bytes: rest.into() };
         for _ in 0..rows {
             take_row(&mut rest)?;
         }

@@ -84,3 +84,4 @@ pub use image::{Found, Image, Listed, PageRow};
 pub use options::PageOptions;
 pub use pages::{PageStats, Pages};
 pub use reader::Reader;
+pub use room::row_bytes;

@@ -7,10 +7,22 @@ use crate::image::{PageRow, ROW_BYTES};
 use crate::layout::IMAGE_HEAD_BYTES;
 use crate::pages::Pages;
 
+/// Bytes that a row takes in an image.
+#[must_use]
+pub fn row_bytes(key: &[u8], payload: &[u8]) -> usize {
+    ROW_BYTES + key.len() + payload.len()
+}
+
 impl Pages {
+    /// Bytes of its first possible key and its rows that an image in one page may have.
+    #[must_use]
+    pub fn page_room(&self) -> usize {
+        self.places.piece_bytes() - IMAGE_HEAD_BYTES
+    }
+
     /// Number of pages that an image of these rows takes.
     pub fn image_pages<'r>(&self, low: &[u8], rows: impl Iterator<Item = PageRow<'r>>) -> usize {
-        let rows = rows.map(|row| ROW_BYTES + row.key.len() + row.payload.len()).sum::<usize>();
+        let rows = rows.map(|row| row_bytes(row.key, row.payload)).sum::<usize>();
         (IMAGE_HEAD_BYTES + low.len() + rows).div_ceil(self.places.piece_bytes())
     }
 

@@ -1,18 +1,19 @@
-//! The allocator of the command: the system's, with a count of the bytes that are in use. `bench index` needs it to
-//! report an index's share of DRAM.
+//! The allocator of the command: mimalloc, as in `lodestone`, with a count of the bytes that are in use. `bench index`
+//! needs it to report an index's share of DRAM.
 //!
 //! Each thread counts in one of [`CELLS`] cells. Counting costs an addition on a line that no other thread writes at
 //! the time, unless there are more threads than cells. Bytes that one thread allocates and another frees make cells
-//! negative; only the sum of the cells means anything. The overhead that the system's allocator adds to each block is
-//! not counted.
+//! negative; only the sum of the cells means anything. The overhead that mimalloc adds to each block is not
+//! counted.
 
-#![expect(unsafe_code, reason = "an allocator is an unsafe trait; every call goes to the system's allocator unchanged")]
+#![expect(unsafe_code, reason = "an allocator is an unsafe trait; every call goes to mimalloc unchanged")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
+use mimalloc::MiMalloc;
 
 /// Cells that the threads share.
 const CELLS: usize = 64;
@@ -25,7 +26,7 @@ thread_local! {
     static CELL: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// The system's allocator, counted.
+/// Mimalloc, counted.
 pub struct Counted;
 
 #[global_allocator]
@@ -53,31 +54,31 @@ fn signed(bytes: usize) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-// SAFETY: every method passes its arguments to the system's allocator unchanged and returns its result. Counting
+// SAFETY: every method passes its arguments to mimalloc unchanged and returns its result. Counting
 // neither allocates nor unwinds.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(signed(layout.size()));
-        // SAFETY: the caller's obligations are the system allocator's.
-        unsafe { System.alloc(layout) }
+        // SAFETY: the caller's obligations are those of mimalloc.
+        unsafe { MiMalloc.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(signed(layout.size()));
         // SAFETY: as in `alloc`.
-        unsafe { System.alloc_zeroed(layout) }
+        unsafe { MiMalloc.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         count(-signed(layout.size()));
-        // SAFETY: as in `alloc`. The block came from the system's allocator.
-        unsafe { System.dealloc(block, layout) }
+        // SAFETY: as in `alloc`. The block came from mimalloc.
+        unsafe { MiMalloc.dealloc(block, layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         count(signed(bytes) - signed(layout.size()));
         // SAFETY: as in `dealloc`.
-        unsafe { System.realloc(block, layout, bytes) }
+        unsafe { MiMalloc.realloc(block, layout, bytes) }
     }
 }
 

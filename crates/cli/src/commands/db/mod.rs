@@ -37,8 +37,9 @@ Rows are JSON objects. Bytes are hexadecimal digits. Decimals, days, moments and
 UUIDs are texts: \"9.99\", \"2026-02-28\". A number that JSON does not know is the
 text \"NaN\", \"inf\" or \"-inf\". A column that may be null can be left out.
 
-All rows must fit into memory. Changes go to a log; when it is half full, changed
-rows go to pages and the log begins anew.";
+Rows that were read stay in memory. With --cache SIZE those make room that were not
+used for a while. Changes go to a log; when it is half full, changed rows go to
+pages and the log begins anew.";
 
 crate::subcommands! {
     /// The commands of `lodestone db`.

@@ -10,6 +10,7 @@ pub mod stm;
 mod substrate;
 mod ways;
 pub mod ycsb;
+mod ycsb_cache;
 pub mod ycsb_report;
 
 use std::time::Duration;

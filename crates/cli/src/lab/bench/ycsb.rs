@@ -31,6 +31,7 @@ use lodestone_cli::size;
 
 use super::engine::MapEngine;
 use super::place::{Durability, Place};
+use super::ycsb_cache::CacheWatch;
 use super::{results_table, ycsb_report};
 
 const AFTER_HELP: &str = "\
@@ -266,16 +267,13 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
     match request.engine {
         YcsbEngine::Map => measure_on(&MapEngine::open(pool.clone(), place.durability)?, &opened, request, output),
         YcsbEngine::Db => {
-            let database = Database::open_in(&Store::over(&pool)?, &database_options(request))?;
+            let options = DatabaseOptions { cache_bytes: request.cache_bytes, ..DatabaseOptions::default() };
+            let database = Database::open_in(&Store::over(&pool)?, &options)?;
             let records = DatabaseRecords::open(database)?;
-            let mut measured = measure_on(&records, &opened, request, output)?;
-            if let Some(bytes) = request.cache_bytes {
-                let (stats, result) = (records.database().stats(), &mut measured.outcome.result);
-                result.set_extra("cache_limit_bytes", bytes);
-                result.set_extra("cache_bytes", stats.cache_bytes);
-                result.set_extra("cache_loads", stats.cache_loads);
-                result.set_extra("cache_evictions", stats.cache_evictions);
-                result.set_extra("anonymous_bytes", anonymous_bytes()?);
+            let watch = CacheWatch::new(records.database());
+            let mut measured = measure_from(&records, &opened, request, output, || watch.begin())?;
+            if let Some(limit) = request.cache_bytes {
+                watch.add_to(&mut measured.outcome.result, &records, spec, limit)?;
             }
             Ok(measured)
         }
@@ -288,26 +286,6 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
     }
 }
 
-/// With a cache a leaf has as many rows as fit a page, so that a look at a cold row reads one page.
-fn database_options(request: &Request) -> DatabaseOptions {
-    let default = DatabaseOptions::default();
-    let Some(cache_bytes) = request.cache_bytes else { return default };
-    let row_bytes = request.spec.key_bytes + request.spec.value_bytes + ROW_BYTES_EXTRA;
-    let leaf_rows_max = (default.page_bytes as usize / row_bytes).clamp(2, default.leaf_rows_max);
-    DatabaseOptions { cache_bytes: Some(cache_bytes), leaf_rows_max, ..default }
-}
-
-/// Bytes of a row of a table in an image, beside key and value.
-const ROW_BYTES_EXTRA: usize = 40;
-
-/// Bytes of memory of this process that no file backs, as far as they are resident.
-fn anonymous_bytes() -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").context("reading /proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kib: Option<u64> = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
-    Ok(kib.context("/proc/self/status has no line `RssAnon`")? << 10)
-}
-
 /// The pool of a run.
 struct Opened {
     pool: Pool,
@@ -316,6 +294,17 @@ struct Opened {
 }
 
 fn measure_on<E: Engine>(engine: &E, opened: &Opened, request: &Request, output: &Output) -> Result<Measured> {
+    measure_from(engine, opened, request, output, || {})
+}
+
+/// As [`measure_on`]. Calls `at_start` between the load and the run.
+fn measure_from<E: Engine>(
+    engine: &E,
+    opened: &Opened,
+    request: &Request,
+    output: &Output,
+    at_start: impl FnOnce(),
+) -> Result<Measured> {
     let Request { spec, place, .. } = request;
     let name = format!("ycsb {} x{}", spec.workload, spec.threads);
     let load =
@@ -325,6 +314,7 @@ fn measure_on<E: Engine>(engine: &E, opened: &Opened, request: &Request, output:
         Domain::Block => Some(place.sync_latency()?),
         _ => None,
     };
+    at_start();
     let mut outcome = with_progress(output, &name, |hook| {
         let runner = Runner::new(engine, spec).on_progress(hook).verify_reads(request.verify_reads);
         match request.time_limit {
@@ -387,11 +377,25 @@ const COUNTS: [(&str, &str); 9] = [
     ("DRAM bytes/record", "dram_bytes_per_record"),
 ];
 
+const CACHE: [(&str, &str); 9] = [
+    ("workload", "workload"),
+    ("threads", "threads"),
+    ("bytes", "cache_bytes"),
+    ("resident", "anonymous_bytes"),
+    ("misses/op", "cache_misses_per_op"),
+    ("hits/s", "hits_per_s"),
+    ("page reads/s", "page_reads_per_s"),
+    ("allowed ops/s", "allowed_ops_per_s"),
+    ("part of it", "part_of_allowed"),
+];
+
 /// Speed, then events: two tables, and the origin of the figures.
 pub fn text(all: &[Measured]) -> String {
     let shown = |columns: &[_]| results_table(columns, all.iter().map(|measured| &measured.outcome.result));
     let origin = all.first().map(origin).unwrap_or_default();
-    format!("{origin}\n{}\nevents for each operation, and space\n{}", shown(&SPEED), shown(&COUNTS))
+    let cached = all.iter().any(|measured| measured.outcome.result.extra.contains_key("cache_limit_bytes"));
+    let cache = if cached { format!("\nthe cache\n{}", shown(&CACHE)) } else { String::new() };
+    format!("{origin}\n{}\nevents for each operation, and space\n{}{cache}", shown(&SPEED), shown(&COUNTS))
 }
 
 /// The conditions of a run's figures, in one line.

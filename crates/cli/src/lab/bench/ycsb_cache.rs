@@ -1,0 +1,143 @@
+//! The figures of `lodestone bench ycsb --cache`: how often the cache was hit, and the most that hits and the medium
+//! allow.
+//!
+//! After the run the same threads measure two more rates for a while each, in the same process and on the same file:
+//! reads of a few records that are in the cache, and reads of a page at random places of the file. An operation costs a
+//! hit and, as often as the run missed, a read of a page. So no cache of this size with these hits would be faster than
+//! `1 / (1 / hits + misses / reads)`.
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use lodestone_engine::Database;
+use lodestone_engine_bench::records::DatabaseRecords;
+use lodestone_workload::engine::{Engine, Session};
+use lodestone_workload::random::Random;
+use lodestone_workload::result::BenchResult;
+use lodestone_workload::ycsb::Spec;
+
+/// How long each of the two rates is measured.
+const TIME: Duration = Duration::from_millis(500);
+/// Records that are read again and again, for each thread.
+const HOT_RECORDS: u64 = 64;
+
+/// What the cache did before the run.
+pub struct CacheWatch<'d> {
+    database: &'d Database,
+    loads: Cell<u64>,
+    evictions: Cell<u64>,
+}
+
+impl<'d> CacheWatch<'d> {
+    pub fn new(database: &'d Database) -> Self {
+        Self { database, loads: Cell::new(0), evictions: Cell::new(0) }
+    }
+
+    /// The run begins.
+    pub fn begin(&self) {
+        let stats = self.database.stats();
+        self.loads.set(stats.cache_loads);
+        self.evictions.set(stats.cache_evictions);
+    }
+
+    /// Adds the figures of a run to its result.
+    pub fn add_to(&self, result: &mut BenchResult, records: &DatabaseRecords, spec: &Spec, limit: u64) -> Result<()> {
+        let stats = self.database.stats();
+        let loads = stats.cache_loads - self.loads.get();
+        let anonymous = anonymous_bytes()?;
+        let misses = loads as f64 / result.operations.max(1) as f64;
+        let (hits, reads) = (hits_per_s(records, spec)?, reads_per_s(self.database, spec)?);
+        let allowed = 1.0 / (1.0 / hits + misses / reads);
+        result.set_extra("cache_limit_bytes", limit);
+        result.set_extra("cache_bytes", stats.cache_bytes);
+        result.set_extra("cache_loads", loads);
+        result.set_extra("cache_evictions", stats.cache_evictions - self.evictions.get());
+        result.set_extra("anonymous_bytes", anonymous);
+        result.set_extra("anonymous_to_limit", anonymous as f64 / limit as f64);
+        result.set_extra("cache_misses_per_op", misses);
+        result.set_extra("hits_per_s", hits.round());
+        result.set_extra("page_reads_per_s", reads.round());
+        result.set_extra("allowed_ops_per_s", allowed.round());
+        result.set_extra("part_of_allowed", result.ops_per_s.unwrap_or(0.0) / allowed);
+        Ok(())
+    }
+}
+
+/// Reads per second of records that are in the cache, of all threads together.
+fn hits_per_s(records: &DatabaseRecords, spec: &Spec) -> Result<f64> {
+    let codec = spec.codec()?;
+    rate(spec.threads, |thread| {
+        let mut session = records.session()?;
+        let first = thread as u64 * HOT_RECORDS;
+        let keys: Vec<_> = (first..first + HOT_RECORDS).map(|record| codec.encode(record % spec.records)).collect();
+        let (mut value, mut next) = (Vec::new(), 0);
+        // They are loaded before the time begins.
+        keys.iter().try_for_each(|key| session.read(key, &mut value).map(|_| ()))?;
+        Ok(move || {
+            session.read(&keys[next], &mut value)?;
+            next = (next + 1) % keys.len();
+            black_box(&value);
+            Ok(())
+        })
+    })
+}
+
+/// Reads of pages per second at random places of the file, of all threads together.
+fn reads_per_s(database: &Database, spec: &Spec) -> Result<f64> {
+    let page_bytes = database.page_stats().page_bytes;
+    let memory = database.pool().memory();
+    let blocks: Vec<_> = database.page_blocks().into_iter().filter(|(_, bytes)| *bytes >= 2 * page_bytes).collect();
+    anyhow::ensure!(!blocks.is_empty(), "the database has no pages");
+    rate(spec.threads, |thread| {
+        let mut random = Random::for_stream(spec.seed, u64::MAX - thread as u64);
+        let (blocks, mut page) = (&blocks, vec![0; usize::try_from(page_bytes)?]);
+        Ok(move || {
+            let (at, bytes) = blocks[random.below(blocks.len() as u64) as usize];
+            // A page begins at a multiple of its size, as far as the medium has such pages.
+            let grain = memory.direct_unit().min(page_bytes);
+            let first = at.offset().next_multiple_of(grain) - at.offset();
+            let place = first + random.below((bytes - first - page_bytes) / grain + 1) * grain;
+            memory.read_directly(at.plus(place), &mut page)?;
+            black_box(&page);
+            Ok(())
+        })
+    })
+}
+
+/// Calls per second of what `make` makes for each thread.
+fn rate<W: FnMut() -> Result<()>>(threads: usize, make: impl Fn(usize) -> Result<W> + Sync) -> Result<f64> {
+    /// Calls between two looks at the clock.
+    const CALLS: u64 = 16;
+    let calls = AtomicU64::new(0);
+    let make = &make;
+    let calls = &calls;
+    thread::scope(|scope| {
+        let workers = (0..threads).map(|thread| {
+            scope.spawn(move || {
+                let mut work = make(thread)?;
+                let begin = Instant::now();
+                while begin.elapsed() < TIME {
+                    (0..CALLS).try_for_each(|_| work())?;
+                    calls.fetch_add(CALLS, Ordering::Relaxed);
+                }
+                Ok(begin.elapsed())
+            })
+        });
+        let workers: Vec<_> = workers.collect();
+        let times = workers.into_iter().map(|worker| worker.join().expect("no thread panics"));
+        let longest = times.collect::<Result<Vec<Duration>>>()?.into_iter().max().unwrap_or(TIME);
+        Ok(calls.load(Ordering::Relaxed) as f64 / longest.as_secs_f64())
+    })
+}
+
+/// Bytes of memory of this process that no file backs, as far as they are resident.
+fn anonymous_bytes() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").context("reading /proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib: Option<u64> = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
+    Ok(kib.context("/proc/self/status has no line `RssAnon`")? << 10)
+}

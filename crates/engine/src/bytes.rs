@@ -1,0 +1,147 @@
+//! Bytes that threads share: keys and payloads.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use lodestone_width::{exact_u32, to_usize};
+
+/// Bytes of a key or a payload. The rows of a page that was read share one block of memory: it is free when the last of
+/// them is.
+#[derive(Clone)]
+pub struct Bytes {
+    block: Arc<[u8]>,
+    begin: u32,
+    end: u32,
+}
+
+impl Bytes {
+    /// A part of `block`.
+    ///
+    /// # Panics
+    /// If the block ends before that, or is longer than 4 GiB.
+    pub fn part(block: &Arc<[u8]>, part: Range<usize>) -> Self {
+        assert!(part.start <= part.end && part.end <= block.len(), "{part:?} of {}", block.len());
+        Self { block: block.clone(), begin: exact_u32(part.start), end: exact_u32(part.end) }
+    }
+
+    /// Whether other bytes share the block.
+    pub fn is_part(&self) -> bool {
+        self.len() < self.block.len()
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.block[to_usize(self.begin)..to_usize(self.end)]
+    }
+}
+
+impl From<Arc<[u8]>> for Bytes {
+    fn from(block: Arc<[u8]>) -> Self {
+        let end = exact_u32(block.len());
+        Self { block, begin: 0, end }
+    }
+}
+
+impl From<&[u8]> for Bytes {
+    fn from(bytes: &[u8]) -> Self {
+        Arc::<[u8]>::from(bytes).into()
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Arc::<[u8]>::from(bytes).into()
+    }
+}
+
+impl<const N: usize> From<[u8; N]> for Bytes {
+    fn from(bytes: [u8; N]) -> Self {
+        Arc::<[u8]>::from(bytes).into()
+    }
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Arc::<[u8]>::default().into()
+    }
+}
+
+impl Borrow<[u8]> for Bytes {
+    fn borrow(&self) -> &[u8] {
+        self
+    }
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl PartialEq for Bytes {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Bytes {}
+
+impl PartialOrd for Bytes {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Bytes {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+/// As that of the slice, for lookups with one.
+impl Hash for Bytes {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b\"{}\"", self.escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashMap};
+
+    use super::*;
+
+    #[test]
+    fn parts_are_equal_to_copies_of_them() {
+        let block: Arc<[u8]> = b"alicebob"[..].into();
+        let (alice, bob) = (Bytes::part(&block, 0..5), Bytes::part(&block, 5..8));
+        assert_eq!((&*alice, &*bob), (&b"alice"[..], &b"bob"[..]));
+        assert!(alice.is_part() && !Bytes::from(block).is_part());
+        let copies = [Bytes::from(b"alice".to_vec()), Bytes::from(*b"bob")];
+        assert_eq!([alice.clone(), bob.clone()], copies);
+        assert!(alice < bob && Bytes::default() < alice && Bytes::default().is_empty());
+        let (tree, hash) = (BTreeMap::from([(alice.clone(), 1)]), HashMap::from([(bob, 2)]));
+        assert_eq!((tree.get(&b"alice"[..]), hash.get(&b"bob"[..])), (Some(&1), Some(&2)));
+        assert_eq!(format!("{alice:?}"), "b\"alice\"");
+    }
+
+    #[test]
+    #[should_panic(expected = "of 3")]
+    fn a_part_beyond_the_block_is_refused() {
+        Bytes::part(&b"bob"[..].into(), 1..4);
+    }
+}

@@ -1,0 +1,113 @@
+//! How many rows a leaf may have: at most so many, and as many as fit a page.
+//!
+//! A leaf that fits a page is written and read as one. The payloads of rows are known when they are written, so a round
+//! looks whether a leaf still fits its page, and splits it before it writes it.
+
+use lodestone_pages::row_bytes;
+
+use crate::slot::Bytes;
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub struct LeafSize {
+    /// Most rows, 2 at least.
+    pub rows_max: usize,
+    /// Most bytes of the rows in an image of one page.
+    pub bytes_max: usize,
+}
+
+impl LeafSize {
+    /// Whether rows of these lengths, of which the first possible key has `low` bytes, do not fit a page, and would fit
+    /// more of them. One row never does.
+    pub fn is_too_wide(&self, low: &[u8], rows: impl Iterator<Item = usize>) -> bool {
+        let (mut count, mut bytes) = (0, low.len());
+        for row in rows {
+            count += 1;
+            bytes += row;
+        }
+        count > 1 && bytes > self.bytes_max
+    }
+
+    /// For how many rows a leaf has room that begins with `rows` of `bytes` bytes together.
+    pub fn room(&self, rows: usize, bytes: usize) -> usize {
+        if rows == 0 {
+            return self.rows_max;
+        }
+        // As many as fit a page, and one more; else the leaf that has just been made would be full again soon.
+        let fit = self.bytes_max / (bytes / rows).max(1) + 1;
+        fit.max(rows + rows / 3 + 2).min(self.rows_max).max(rows)
+    }
+
+    /// How many of these rows, from the first one, a leaf has where others follow. If all fit one leaf: all. Else a
+    /// quarter of the rows, and an eighth of the page, are left for inserts.
+    pub fn take(&self, low: &[u8], rows: &[(Bytes, Bytes)]) -> usize {
+        self.take_lengths(low, rows.iter().map(|(key, payload)| row_bytes(key, payload)))
+    }
+
+    /// As [`take`](Self::take), of rows of these lengths.
+    pub fn take_lengths(&self, low: &[u8], rows: impl Iterator<Item = usize>) -> usize {
+        let (most, bytes_most) = ((self.rows_max * 3 / 4).max(1), self.bytes_max - self.bytes_max / 8);
+        let (mut bytes, mut part) = (low.len(), None);
+        for (number, row) in rows.enumerate() {
+            bytes += row;
+            if part.is_none() && number > 0 && (number >= most || bytes > bytes_most) {
+                part = Some(number);
+            }
+            if number > 0 && (number >= self.rows_max || bytes > self.bytes_max) {
+                return part.unwrap_or(number);
+            }
+        }
+        usize::MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: LeafSize = LeafSize { rows_max: 8, bytes_max: 800 };
+
+    /// The lengths of all leaves of rows of these lengths.
+    fn leaves(mut rows: &[usize]) -> Vec<usize> {
+        let mut leaves = Vec::new();
+        while !rows.is_empty() {
+            let count = SIZE.take_lengths(&[], rows.iter().copied()).min(rows.len());
+            leaves.push(count);
+            rows = &rows[count..];
+        }
+        leaves
+    }
+
+    #[test]
+    fn all_rows_that_fit_are_one_leaf() {
+        assert_eq!(leaves(&[100; 8]), [8]);
+        assert_eq!(leaves(&[10; 8]), [8]);
+        assert_eq!(leaves(&[790]), [1]);
+    }
+
+    #[test]
+    fn else_some_room_is_left() {
+        // A quarter of the rows: 6 of 8. The last ones fit one leaf.
+        assert_eq!(leaves(&[10; 20]), [6, 6, 8]);
+        // An eighth of the page: 700 bytes.
+        assert_eq!(leaves(&[300; 5]), [2, 2, 1]);
+        assert_eq!(leaves(&[350, 350, 350]), [2, 1]);
+    }
+
+    #[test]
+    fn a_row_that_fits_no_page_has_a_leaf() {
+        assert_eq!(leaves(&[5_000, 10, 10]), [1, 2]);
+        assert_eq!(leaves(&[10, 5_000, 10]), [1, 1, 1]);
+        assert!(!SIZE.is_too_wide(&[], [5_000].into_iter()));
+        assert!(SIZE.is_too_wide(&[], [5_000, 10].into_iter()));
+    }
+
+    #[test]
+    fn a_leaf_has_places_for_the_rows_that_fit() {
+        assert_eq!(SIZE.room(0, 0), 8, "an empty leaf may get short rows");
+        assert_eq!(SIZE.room(2, 600), 4, "two fit: it has place for two more");
+        assert_eq!(SIZE.room(1, 200), 5);
+        assert_eq!(SIZE.room(6, 60), 8);
+        assert_eq!(SIZE.room(20, 60), 20, "rows that are there have their places");
+    }
+}
