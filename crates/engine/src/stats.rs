@@ -67,7 +67,8 @@ pub struct DatabaseStats {
     pub side_versions: u64,
     /// About their bytes.
     pub side_bytes: u64,
-    /// Bytes of the rows in DRAM and of all leaves, where [`DatabaseOptions::cache_bytes`](crate::DatabaseOptions::cache_bytes) is set.
+    /// Bytes of the rows in DRAM and of all leaves, where
+    /// [`DatabaseOptions::cache_bytes`](crate::DatabaseOptions::cache_bytes) is set.
     pub cache_bytes: u64,
     /// Leaves that were read from their pages since.
     pub cache_loads: u64,

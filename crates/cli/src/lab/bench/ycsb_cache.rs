@@ -25,7 +25,7 @@ const TIME: Duration = Duration::from_millis(500);
 /// Records that are read again and again, for each thread.
 const HOT_RECORDS: u64 = 64;
 
-/// What the cache did before the run.
+/// Counts of the cache at the begin of the run.
 pub struct CacheWatch<'d> {
     database: &'d Database,
     loads: Cell<u64>,
