@@ -80,8 +80,8 @@ impl Source {
         let word = |row: &PageRow<'_>| {
             if row.tick > base { RowWord::new(row.tick, row.writer, false) } else { of_earlier_lives }
         };
-        // Two blocks of memory for all rows: to allocate two for each would cost more than the read. The keys are not in
-        // the block of the payloads, which is free when no row has its payload there.
+        // Two blocks of memory for all rows: to allocate two for each would cost more than the read. The keys are not
+        // in the block of the payloads, which is free when no row has its payload there.
         let keys: Arc<[u8]> = found.rows().flat_map(|row| row.key).copied().collect::<Vec<_>>().into();
         let mut begin = 0;
         let slot = |(row, payload): (PageRow<'_>, _)| {
