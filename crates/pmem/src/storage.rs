@@ -204,6 +204,8 @@ pub struct FaultPlan {
     pub fail_sync: Option<Failing>,
     /// These writes fail with "no space" and write nothing.
     pub fail_write: Option<Failing>,
+    /// These reads fail, and leave the buffer as it was.
+    pub fail_read: Option<Failing>,
     /// The write of this number (counted from 1) takes this many bytes only.
     pub short_write: Option<(u64, usize)>,
     /// Every write of more than this many bytes is cut to it.
@@ -233,6 +235,7 @@ struct FaultState {
     plan: FaultPlan,
     syncs: u64,
     writes: u64,
+    reads: u64,
     /// Since the device was made.
     write_backs_failed: u64,
 }
@@ -260,7 +263,7 @@ impl<S: Cached> FaultyStorage<S> {
         Self { inner, state: Mutex::new(FaultState { plan, ..FaultState::default() }) }
     }
 
-    /// Makes `plan` count from now on, with both counts back at 0.
+    /// Makes `plan` count from now on, with all counts back at 0.
     pub fn arm(&self, plan: FaultPlan) {
         let mut state = self.state();
         *state = FaultState { plan, write_backs_failed: state.write_backs_failed, ..FaultState::default() };
@@ -283,6 +286,12 @@ impl<S: Cached> FaultyStorage<S> {
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.state().writes
+    }
+
+    /// Reads asked for since the plan was made.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.state().reads
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, FaultState> {
@@ -315,6 +324,12 @@ impl<S: Cached> FaultyStorage<S> {
 
 impl<S: Cached> Storage for FaultyStorage<S> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut state = self.state();
+        state.reads += 1;
+        if state.plan.fail_read.is_some_and(|failing| failing.hits(state.reads)) {
+            return Err(io::Error::other(format!("injected failure of read {}", state.reads)));
+        }
+        drop(state);
         self.inner.read_at(buffer, offset)
     }
 

@@ -8,9 +8,11 @@
 //! 3. After the first error no step is acknowledged. Nothing panics or hangs, also when everything is closed.
 //! 4. The pool opens again and goes on. Its check finds nothing.
 //!
+//! `cold.rs` has rows that are not in memory, on a device that fails to read.
 //! `tables.rs` has the floors of tables: indexes, long values, deltas, definitions, groups, tickets, feeds, backups.
 //! `threads.rs` has many threads on a device that fails under them.
 
+mod cold;
 mod tables;
 mod threads;
 
