@@ -66,7 +66,7 @@ fn a_page_that_cannot_be_read_once_is_an_error_once() -> Outcome {
         assert_eq!(read(&db, &table, &versions)?, 0);
     }
     assert!(reads_failed >= 15 && writes_failed >= 10, "{reads_failed}, {writes_failed} of 20");
-    // From here on no page can be read. What is in memory is there, and the rest is an error each time.
+    // From here on no page can be read. Rows in memory are there, and the others are an error each time.
     device.arm(FaultPlan { fail_read: Some(Failing::for_ever(1)), ..FaultPlan::default() });
     assert!(read(&db, &table, &versions)? > ROWS / 2);
     device.arm(FaultPlan::default());
