@@ -17,8 +17,8 @@ pub struct LeafSize {
 }
 
 impl LeafSize {
-    /// Whether rows of these lengths, of which the first possible key has `low` bytes, do not fit a page, and would fit
-    /// more of them. One row never does.
+    /// Whether these are several rows and their image does not fit a page. `rows` are their lengths in it, `low` is the
+    /// first possible key.
     pub fn is_too_wide(&self, low: &[u8], rows: impl Iterator<Item = usize>) -> bool {
         let (mut count, mut bytes) = (0, low.len());
         for row in rows {

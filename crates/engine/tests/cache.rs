@@ -265,7 +265,8 @@ fn a_leaf_that_is_written_fits_a_page() -> Result<()> {
     let path = folder.path().join("a.pool");
     let mut options = options(DomainChoice::Process);
     options.pool.size_bytes = 64 << 20;
-    (options.log_bytes, options.segment_bytes, options.page_bytes) = (16 << 20, 1 << 20, 8192);
+    (options.log_bytes, options.segment_bytes) = (16 << 20, 1 << 20);
+    (options.leaf_rows_max, options.page_bytes) = (64, 8192);
     // Three fit a page, of the 64 that a leaf may have.
     let value = |key: u64| vec![key.to_le_bytes()[0]; 1_900];
     let count = 300_u64;
@@ -301,5 +302,23 @@ fn a_leaf_that_is_written_fits_a_page() -> Result<()> {
             assert!(row[0] == key.into() && row[1].as_bytes() == Some(&expected[..]), "{name} {key}");
         }
     }
+    Ok(())
+}
+
+#[test]
+fn leaves_that_are_not_in_dram_count() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let options = small(DomainChoice::Process);
+    let pages = {
+        let db = Database::open_with(&path, &options)?;
+        fill(&db)?;
+        db.checkpoint()?;
+        let stats = db.stats().pages;
+        stats.pages - stats.pages_free
+    };
+    let db = Database::open_with(&path, &options)?;
+    let stats = db.stats();
+    assert!(stats.cache_loads < 10 && stats.cache_bytes > pages * 150, "{pages} pages: {stats}");
     Ok(())
 }
