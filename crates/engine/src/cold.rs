@@ -18,7 +18,7 @@ use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pages::{Found, Image, PageRow, Reader};
 use lodestone_txn::{RowWord, Tick, Writer};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::leaf::Span;
 use crate::slot::{Bytes, Slot};
 
@@ -48,24 +48,41 @@ impl Source {
     /// # Errors
     /// `Error::Damaged` names the page.
     pub fn read(&self, image: &Image, tree: u32, low: &[u8], high: Option<&[u8]>) -> Result<Found> {
-        let found = self.reader.read(image)?;
+        let found = self.read_with_torn(image, tree, low, high)?;
+        if let Some(key) = found.torn().next() {
+            return Err(self.torn(image, key));
+        }
+        Ok(found)
+    }
+
+    /// An error about a row of an image that is torn, and that no record mends.
+    pub fn torn(&self, image: &Image, key: &[u8]) -> Error {
+        self.reader.torn(image, key).into()
+    }
+
+    /// As [`read`](Self::read), but some rows may be torn.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_with_torn(&self, image: &Image, tree: u32, low: &[u8], high: Option<&[u8]>) -> Result<Found> {
+        let found = self.reader.read_with_torn(image)?;
         let senseless = |finding: &str| Err(self.reader.senseless(image, finding).into());
         if (found.tree, &found.low[..]) != (tree, low) {
             return senseless("its content is of another leaf than its head says");
         }
         let limit = Tick(self.limit.load(Ordering::SeqCst));
         let mut before = None;
-        for PageRow { key, tick, .. } in found.rows() {
+        for key in found.keys() {
             if key < low || high.is_some_and(|high| key >= high) {
                 return senseless(&format!("the row `{}` is not between the keys of its leaf", key.escape_ascii()));
             }
             if before.is_some_and(|before| key <= before) {
                 return senseless(&format!("the row `{}` is not after the one before it", key.escape_ascii()));
             }
-            if tick > limit {
-                return senseless(&format!("the row `{}` has a tick that was never reserved", key.escape_ascii()));
-            }
             before = Some(key);
+        }
+        if let Some(PageRow { key, .. }) = found.rows().find(|row| row.tick > limit) {
+            return senseless(&format!("the row `{}` has a tick that was never reserved", key.escape_ascii()));
         }
         Ok(found)
     }

@@ -9,7 +9,7 @@ use lodestone_heap::Heap;
 use lodestone_pmem::htm::HardwareTransactions;
 use lodestone_pmem::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use lodestone_pmem::sync::{Condvar, Mutex, RwLock, lock, spin};
-use lodestone_pmem::{Domain, DurablePoint, Memory, count_shared_rmws, planted};
+use lodestone_pmem::{Domain, DurablePoint, LINE_BYTES, Memory, count_shared_rmws, planted};
 use lodestone_store::{InUse, Object};
 use lodestone_txn::{Lease, RowState, RowWord, Tick, Timeline};
 use lodestone_wal::{Found, LogWriter, Record, Wal};
@@ -107,7 +107,7 @@ impl Core {
         Self {
             rounds,
             timeline: found.timeline,
-            ways: Ways::new(options),
+            ways: Ways::new(options, memory.direct_unit() == LINE_BYTES),
             htm: None,
             group,
             waits: memory.domain() == Domain::Block,

@@ -35,9 +35,17 @@
 //! later image of an unchanged row has that tick, while the image that recovery finds may have the one before. So
 //! versions of an earlier life are no base. The cost is one whole row for each row that a life changes.
 //!
-//! This rests on images that are written anew. If rows of a page were written in place, a crash could tear one, and
-//! only a whole row in the log would mend it: then the base of each delta would have to be in the log as well, so the
-//! last whole record of the row had to be above the newest cut.
+//! **Rows that are written in place** (`rounds.rs`). A crash may tear the row of an image, and then no `vi` is left. So
+//! there is a second rule where rounds do that: a commit writes a delta only if a record *of its own epoch* has all of
+//! the row.
+//!
+//! 7. So in each epoch the first record of a row has all of it, and the later ones build on it. A round writes a
+//!    version in place only if the image lacks it. It is after `vi`, so its epoch is above `e` (2), and its record and
+//!    all before it, down to a whole one of its epoch, are in the log (3).
+//! 8. The epoch is read with the row locked, and so is the mark of the row. An epoch of the mark that is one less is
+//!    not enough: its record may be below the cut.
+//! 9. The records of an earlier life may follow the first rule alone. So a round writes no row in place that this life
+//!    has not changed (`Batch::patch`, its floor).
 
 use lodestone_pmem::planted;
 use lodestone_txn::{RowState, RowWord, Tick};
@@ -46,6 +54,7 @@ use lodestone_width::exact_u16;
 
 use crate::core::Core;
 use crate::error::Result;
+use crate::slot::Slot;
 use crate::state::State;
 use crate::tree::{Lookup, Tree};
 
@@ -92,13 +101,18 @@ fn find(core: &Core, tree: &Tree, key: &[u8], payload: &[u8], delta: &mut Vec<u8
         return None;
     }
     let Ok(Lookup::Slot(slot)) = tree.find(key) else { return None };
-    if slot.word().state() == RowState::Locked {
+    if slot.word().state() == RowState::Locked || !is_anchored(core, &slot, core.rounds.cuts.epoch()) {
         return None;
     }
     let (word, old) = slot.read()?;
     let (base, tick) = (core.timeline.base(), word.version().tick(core.timeline.base()));
     let is_base = !word.is_absent() && (tick > base || planted::active("engine-delta-without-full"));
     (is_base && write(tick, &old, payload, delta)).then_some(word)
+}
+
+/// Whether a commit of `epoch` may build a delta on the present version of the row, because of the records before it.
+pub fn is_anchored(core: &Core, slot: &Slot, epoch: u64) -> bool {
+    !core.ways.in_place || slot.has_whole_of(epoch) || planted::active("engine-delta-before-whole")
 }
 
 /// Writes the delta from `old`, of tick `base`, to `new`. Returns whether an entry is shorter for it.

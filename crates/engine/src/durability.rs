@@ -102,6 +102,24 @@ pub enum Region {
     Naive,
 }
 
+/// How much of a page a checkpoint writes.
+///
+/// ```
+/// use lodestone_engine::{DatabaseOptions, FlushUnit};
+/// assert_eq!(DatabaseOptions::default().flush_unit, FlushUnit::Line);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FlushUnit {
+    /// The lines of 64 bytes with rows that changed, where the medium has lines and a leaf has the keys that it had
+    /// (paper 4, section 2.1.4). A record has all of a row when the row changes for the first time after a checkpoint.
+    /// The `block` domain and group commit write whole pages.
+    #[default]
+    Line,
+    /// All rows of a leaf, into other pages: the baseline.
+    Page,
+}
+
 /// The ways of a commit, from the options.
 #[derive(Clone, Copy, Debug)]
 pub struct Ways {
@@ -112,16 +130,22 @@ pub struct Ways {
     pub is_early: bool,
     /// Whether records may have deltas.
     pub deltas: bool,
+    /// Whether a round changes rows of pages in place. Then the first record of a row in an epoch has all of it.
+    pub in_place: bool,
     /// Whether a thread makes rounds.
     pub checkpoint_thread: bool,
 }
 
 impl Ways {
-    pub fn new(options: &DatabaseOptions) -> Self {
+    /// `has_lines`: bytes may be written directly in lines.
+    pub fn new(options: &DatabaseOptions, has_lines: bool) -> Self {
         let locks_reads = options.region == Region::Naive;
         let is_early = options.early_release && !locks_reads;
         let DatabaseOptions { durability, deltas, checkpoint_thread, .. } = *options;
-        Self { durability, locks_reads, is_early, deltas, checkpoint_thread }
+        // In a group a version is installed before its record is persistent. So it must not be in a page that counts.
+        let is_at_once = matches!(durability, Durability::Sync | Durability::Ordered);
+        let in_place = options.flush_unit == FlushUnit::Line && has_lines && is_at_once;
+        Self { durability, locks_reads, is_early, deltas, in_place, checkpoint_thread }
     }
 }
 

@@ -107,7 +107,7 @@ mod value;
 pub use calendar::{Date, Timestamp};
 pub use database::Database;
 pub use decimal::Decimal;
-pub use durability::{Durability, Region};
+pub use durability::{Durability, FlushUnit, Region};
 pub use error::{Error, OrCancel, Result};
 pub use feed::{Feed, FeedBatch, FeedChange, FeedPosition, FeedStart, FeedTransaction};
 pub use index::{IndexRows, TableIndex};

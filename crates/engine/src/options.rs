@@ -5,7 +5,7 @@ use lodestone_pmem::PoolOptions;
 use lodestone_wal::{LogAlign, LogOptions, LogStore};
 use lodestone_width::to_u64;
 
-use crate::durability::{Durability, Region};
+use crate::durability::{Durability, FlushUnit, Region};
 use crate::error::{Error, Result};
 use crate::leaf;
 use crate::on_open::OnOpen;
@@ -60,6 +60,8 @@ pub struct DatabaseOptions {
     pub early_release: bool,
     /// Whether a record has the bytes of a row that changed, where they are fewer than those of the row.
     pub deltas: bool,
+    /// How much of a page a checkpoint writes.
+    pub flush_unit: FlushUnit,
     /// Whether a thread of the database makes these checkpoints. Without it a commit does, and takes as long. A commit
     /// without room in its log makes or awaits one in any case.
     pub checkpoint_thread: bool,
@@ -106,6 +108,7 @@ impl Default for DatabaseOptions {
             region: Region::default(),
             early_release: true,
             deltas: true,
+            flush_unit: FlushUnit::default(),
             checkpoint_thread: true,
             leaf_rows_max: 64,
             cache_bytes: None,

@@ -273,12 +273,13 @@ impl<'r> Redo<'r> {
                 Ok(TreePart::cold(span, listed.image.clone(), to_usize(listed.rows)))
             }
             Some(listed) => {
-                let found = self.source.read(&listed.image, part.tree, &span.low, span.high.as_deref())?;
-                let (rows, is_dirty) = self.merge(number, versions_of(&found), changes)?;
+                let (low, high) = (&span.low, span.high.as_deref());
+                let found = self.source.read_with_torn(&listed.image, part.tree, low, high)?;
+                let (rows, is_dirty) = self.merge(number, Some(&found), changes)?;
                 Ok(loaded(span, rows, Some(listed.image.clone()), is_dirty))
             }
             None => {
-                let (rows, _) = self.merge(number, std::iter::empty(), changes)?;
+                let (rows, _) = self.merge(number, None, changes)?;
                 Ok(loaded(span, rows, None, true))
             }
         }
@@ -311,28 +312,38 @@ impl<'r> Redo<'r> {
         changes
     }
 
-    /// The rows of a part whose image has the rows `of_image`, by key, and whether these are others.
+    /// The rows of a part with this image, by key, and whether these are others than those of the image.
+    ///
+    /// A row of the image that a crash has torn is as good as none: the records have all of its version.
     fn merge<'f>(
         &self,
         number: usize,
-        of_image: impl Iterator<Item = Version<'f>>,
+        image: Option<&'f Found>,
         changes: &[Changes<'f>],
     ) -> Result<(Vec<(Bytes, Bytes)>, bool), Trouble> {
-        let mut found: Vec<_> = of_image.map(|row| (true, row)).collect();
+        let mut found: Vec<_> = image.into_iter().flat_map(versions_of).map(|row| (true, row)).collect();
         for list in changes {
             found.extend(list.of_part(number).iter().map(|version| (false, *version)));
         }
         // The row of the image comes first.
         found.sort_unstable_by_key(|(is_of_image, version)| (version.key, !is_of_image, version.tick));
         let (mut rows, mut is_dirty, mut deltas, mut row) = (Vec::new(), false, Vec::new(), Vec::new());
+        let mut torn = image.into_iter().flat_map(Found::torn).peekable();
         for versions in found.chunk_by(|one, next| one.1.key == next.1.key) {
             let key = versions[0].1.key.bytes;
+            if torn.peek().is_some_and(|torn| *torn < key) {
+                break;
+            }
+            torn.next_if_eq(&key);
             let trouble = |finding| Trouble::Row { tree: self.parts[number].tree, key: key.to_vec(), finding };
             let newest = newest(versions, &mut deltas, &mut row).map_err(trouble)?;
             is_dirty |= newest.is_new;
             if newest.is_row {
                 rows.push((key.into(), row[..].into()));
             }
+        }
+        if let (Some(image), Some(key)) = (image, torn.next()) {
+            return Err(self.source.torn(&image.image, key).into());
         }
         Ok((rows, is_dirty))
     }
@@ -381,8 +392,8 @@ fn versions_of(image: &Found) -> impl Iterator<Item = Version<'_>> {
 
 /// The largest key of the last image of a tree, or its first possible one.
 fn last_key(source: &Source, listed: &Listed) -> Result<Vec<u8>, Error> {
-    let found = source.read(&listed.image, listed.tree, &listed.low, None)?;
-    Ok(found.rows().last().map_or(&found.low[..], |row| row.key).to_vec())
+    let found = source.read_with_torn(&listed.image, listed.tree, &listed.low, None)?;
+    Ok(found.keys().last().unwrap_or(&found.low).to_vec())
 }
 
 /// Calls `visit` for each change of a record that [is right](check), with its tick.

@@ -8,6 +8,10 @@
 //!    the fence of a pending one. So the images have all commits of the old epoch: those held their locks before the
 //!    epoch rose. Rows of later commits may be in an image: their records stay in the logs.
 //!    The images of dropped trees end.
+//!
+//!    If a leaf has the keys of its former image, and this medium has lines, only the rows that changed are written, in
+//!    place ([`Batch::patch`]). They count at once, whatever becomes of the round. That is no harm: their records are
+//!    persistent, and those above the cut of the newest checkpoint make a row that is torn (`delta.rs`).
 //! 3. *Publish*: images, ends of former images and positions begin to count all at once ([`lodestone_pages::Batch`]).
 //! 4. *Truncate*: up to the positions of the checkpoint before, which is kept too, or less for a feed.
 //!
@@ -17,7 +21,7 @@
 
 use std::sync::Arc;
 
-use lodestone_pages::{Batch, Image, PageRow, PageStats, Pages};
+use lodestone_pages::{Batch, Image, PageRow, PageStats, Pages, Patched};
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock, spin};
@@ -54,6 +58,10 @@ pub struct CheckpointReport {
     pub images: u64,
     /// Pages that they filled.
     pub pages: u64,
+    /// Rows that were written in place, in the pages that they have.
+    pub rows_in_place: u64,
+    /// Lines of 64 bytes that were written for them.
+    pub lines: u64,
 }
 
 /// The state of the rounds.
@@ -231,7 +239,7 @@ fn try_round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     trees.extend(core.trees());
     trees.sort_by_key(|tree| tree.number);
     trees.dedup_by_key(|tree| tree.number);
-    let mut written = Written { pages: Vec::new(), is_published: false };
+    let mut written = Written { pages: Vec::new(), report: CheckpointReport::default(), is_published: false };
     let mut batch = pages.batch();
     // The images of a tree end when the older of the kept cuts is after all of its records: those may be changes of
     // rows in the images. A snapshot may still look at a cold leaf. One that begins later does not see the table.
@@ -299,23 +307,34 @@ fn truncate(core: &Core, pages: &Pages) {
     }
 }
 
-/// Leaves that a round has written, with their new images.
+/// What a round has done with a leaf.
+#[derive(Debug)]
+enum NewHome {
+    /// It has another image, or none because it has no rows.
+    Written(Option<Image>),
+    /// Its image has the rows, or it is not written yet.
+    Same,
+}
+
+/// Leaves that a round has written.
 struct Written {
-    pages: Vec<(Arc<Page>, Option<Image>)>,
+    pages: Vec<(Arc<Page>, NewHome)>,
+    report: CheckpointReport,
     is_published: bool,
 }
 
 impl Written {
     fn publish(mut self) -> CheckpointReport {
         self.is_published = true;
-        let mut report = CheckpointReport::default();
         for (page, home) in self.pages.drain(..) {
-            report.images += u64::from(home.is_some());
-            report.pages += home.as_ref().map_or(0, |home| to_u64(home.page_count()));
-            page.set_home(home);
+            if let NewHome::Written(image) = home {
+                self.report.images += u64::from(image.is_some());
+                self.report.pages += image.as_ref().map_or(0, |image| to_u64(image.page_count()));
+                page.set_home(image);
+            }
             page.leave_round();
         }
-        report
+        self.report
     }
 }
 
@@ -343,20 +362,27 @@ fn write_tree(core: &Core, batch: &mut Batch<'_>, tree: &Tree, written: &mut Wri
             next = before;
             continue;
         };
-        written.pages.push((page, None));
+        written.pages.push((page, NewHome::Same));
         let mut rows = settled_rows(core, tree, &slots)?;
         // Looked at once: the image ends where the next one begins, also if the leaf is split from here on.
         next = tree.next_low(&low);
         if !planted::active("engine-image-too-wide") {
             rows.retain(|(key, ..)| next.as_ref().is_none_or(|next| key < next));
         }
-        let image = write(core, batch, tree, &low, &rows)?;
+        core.refuse_if_poisoned()?;
         let (page, new_home) = written.pages.last_mut().expect("just added");
+        let home = page.home();
+        if let Some(patched) = patch(core, batch, home.as_ref(), (tree.number, &low), &rows)? {
+            written.report.rows_in_place += patched.rows;
+            written.report.lines += patched.lines;
+            continue;
+        }
+        let image = write(core, batch, tree, &low, &rows)?;
         if planted::active("pages-clear-after-copy") {
             page.forget_dirt();
         }
-        page.home().into_iter().for_each(|home| batch.end(home));
-        *new_home = image;
+        home.into_iter().for_each(|home| batch.end(home));
+        *new_home = NewHome::Written(image);
     }
     Ok(())
 }
@@ -369,16 +395,37 @@ fn write(
     low: &[u8],
     rows: &[(Bytes, RowWord, Bytes)],
 ) -> Result<Option<Image>> {
-    core.refuse_if_poisoned()?;
     if rows.is_empty() {
         return Ok(None);
     }
+    Ok(Some(batch.write(tree.number, low, page_rows(core, rows))?))
+}
+
+/// Writes the rows that changed into the page of the leaf. `None`: a new image is due.
+fn patch(
+    core: &Core,
+    batch: &mut Batch<'_>,
+    home: Option<&Image>,
+    leaf: (u32, &[u8]),
+    rows: &[(Bytes, RowWord, Bytes)],
+) -> Result<Option<Patched>> {
+    match home {
+        Some(home) if core.ways.in_place && !rows.is_empty() => {
+            Ok(batch.patch(home, leaf, page_rows(core, rows), core.timeline.base())?)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn page_rows<'r>(
+    core: &Core,
+    rows: &'r [(Bytes, RowWord, Bytes)],
+) -> impl ExactSizeIterator<Item = PageRow<'r>> + use<'r> {
     let base = core.timeline.base();
-    let rows = rows.iter().map(|(key, word, payload)| {
+    rows.iter().map(move |(key, word, payload)| {
         let version = word.version();
         PageRow { key, tick: version.tick(base), writer: version.writer(), payload }
-    });
-    Ok(Some(batch.write(tree.number, low, rows)?))
+    })
 }
 
 /// The rows of `slots`, in versions whose records are persistent.

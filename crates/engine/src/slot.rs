@@ -18,12 +18,15 @@ const LOOKS_MAX: u32 = if cfg!(feature = "shuttle") { 8 } else { 4096 };
 pub struct Slot {
     key: Bytes,
     word: AtomicU64,
+    /// The epoch of the last record that has all of the row, and one more; 0: none of this stay in DRAM.
+    whole: std::sync::atomic::AtomicU32,
     payload: Mutex<Bytes>,
 }
 
 impl Slot {
     pub fn new(key: Bytes, word: RowWord, payload: Bytes) -> Arc<Self> {
-        Arc::new(Self { key, word: AtomicU64::new(word.to_raw()), payload: Mutex::new(payload) })
+        let (word, whole) = (AtomicU64::new(word.to_raw()), Default::default());
+        Arc::new(Self { key, word, whole, payload: Mutex::new(payload) })
     }
 
     pub fn key(&self) -> &Bytes {
@@ -81,6 +84,17 @@ impl Slot {
     pub fn set_word(&self, word: RowWord) {
         // Release: a thread that sees the word sees the payload.
         self.word.store(word.to_raw(), Ordering::Release);
+    }
+
+    /// Notes that a record of `epoch` has all of the row. The caller holds the lock.
+    pub fn note_whole(&self, epoch: u64) {
+        // Read under the lock, and before as a hint. An epoch beyond the range is never found: no deltas then.
+        self.whole.store(u32::try_from(epoch + 1).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Whether a record of `epoch` has all of the row.
+    pub fn has_whole_of(&self, epoch: u64) -> bool {
+        u64::from(self.whole.load(Ordering::Relaxed)) == epoch + 1
     }
 
     /// The payload. The caller holds the lock.

@@ -11,12 +11,12 @@
 //! `GROUP_BYTES`. A block that a crash tears leaves the other one.
 
 use lodestone_pmem::{Domain, PmPtr, checked, planted};
-use lodestone_width::{exact_u32, to_usize};
+use lodestone_width::{exact_u32, to_u64, to_usize};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::checkpoint::Block;
 use crate::error::Result;
-use crate::image::{Image, PageRow, encode};
+use crate::image::{Encoder, Image, PageRow};
 use crate::layout::{ENTRY_BYTES, PAGE_HEAD_BYTES, PAGE_MAGIC, PageHead, Summary};
 use crate::pages::Pages;
 
@@ -27,20 +27,31 @@ const GROUP_BYTES: usize = 8 << 20;
 #[derive(Debug)]
 #[must_use = "a batch counts when it is published"]
 pub struct Batch<'p> {
-    pages: &'p mut Pages,
+    pub(crate) pages: &'p mut Pages,
     number: u64,
     begun: Vec<u32>,
     ended: Vec<u32>,
-    bytes: Vec<u8>,
-    page: Vec<u8>,
+    encoder: Encoder,
+    pub(crate) page: Vec<u8>,
     /// Bytes since the last wait.
     streamed: usize,
+    /// Whether lines of older images were written.
+    pub(crate) has_patched: bool,
 }
 
 impl<'p> Batch<'p> {
     pub(crate) fn new(pages: &'p mut Pages) -> Self {
         let number = pages.published() + 1;
-        Self { pages, number, begun: Vec::new(), ended: Vec::new(), bytes: Vec::new(), page: Vec::new(), streamed: 0 }
+        Self {
+            pages,
+            number,
+            begun: Vec::new(),
+            ended: Vec::new(),
+            encoder: Encoder::default(),
+            page: Vec::new(),
+            streamed: 0,
+            has_patched: false,
+        }
     }
 
     /// Writes the image of a leaf of `tree` whose first possible key is `low`. Not fenced.
@@ -48,26 +59,28 @@ impl<'p> Batch<'p> {
     /// # Errors
     /// A full pool; a medium that failed.
     pub fn write<'r>(&mut self, tree: u32, low: &[u8], rows: impl Iterator<Item = PageRow<'r>>) -> Result<Image> {
-        let mut bytes = std::mem::take(&mut self.bytes);
-        let rows = encode(&mut bytes, low, rows);
+        let mut encoder = std::mem::take(&mut self.encoder);
+        let rows = encoder.encode(low, rows);
         let mut head = PageHead::new_zeroed();
         (head.magic, head.batch, head.tree) = (PAGE_MAGIC, self.number, tree);
         (head.low_bytes, head.rows) = (exact_u32(low.len()), rows);
-        let outcome = self.write_pieces(head, low, &bytes);
-        self.bytes = bytes;
+        let outcome = self.write_pieces(head, low, &mut encoder);
+        self.encoder = encoder;
         outcome
     }
 
-    fn write_pieces(&mut self, mut head: PageHead, low: &[u8], bytes: &[u8]) -> Result<Image> {
+    fn write_pieces(&mut self, mut head: PageHead, low: &[u8], encoder: &mut Encoder) -> Result<Image> {
         let piece_bytes = self.pages.places.piece_bytes();
-        let count = bytes.len().div_ceil(piece_bytes);
+        let count = encoder.len().div_ceil(piece_bytes);
         self.pages.find_free(count)?;
         let pages = self.pages.free.split_off(self.pages.free.len() - count);
         self.begun.extend(&pages);
         (head.first, head.pieces) = (pages[0], exact_u32(count));
+        let (fixed, bytes) = (encoder.fixed, encoder.seal(pages[0], self.number));
         for ((piece, &page), bytes) in (0..).zip(&pages).zip(bytes.chunks(piece_bytes)) {
             (head.page, head.piece) = (page, piece);
-            head.seal(bytes);
+            // Rows of an image in several pages are not changed in place.
+            head.seal(bytes, if count == 1 { fixed } else { bytes.len() });
             self.page.clear();
             self.page.extend(head.as_bytes());
             self.page.extend(bytes);
@@ -78,6 +91,7 @@ impl<'p> Batch<'p> {
             // In the line of the word that makes the page begin, and flushed with it.
             self.pages.memory().put(PmPtr::new(self.pages.summary(page)), &Summary::new(&head, low));
             self.streamed += self.page.len() + to_usize(ENTRY_BYTES);
+            self.pages.written_bytes += to_u64(self.page.len()) + ENTRY_BYTES;
         }
         if self.streamed >= GROUP_BYTES && self.pages.memory().domain() == Domain::Block {
             self.streamed = 0;
@@ -126,7 +140,7 @@ impl<'p> Batch<'p> {
     /// # Panics
     /// As [`publish`](Self::publish).
     pub fn publish_then(mut self, from: Vec<u64>, truncate: impl FnOnce(&Pages)) -> Result<()> {
-        let Self { pages, number, begun, ended, .. } = &mut self;
+        let Self { pages, number, begun, ended, has_patched, .. } = &mut self;
         assert_eq!(from.len(), usize::from(pages.places.options.writers), "a position for each writer");
         let memory = pages.memory().clone();
         let place = pages.newest().map_or(0, |(place, _)| 1 - place);
@@ -158,6 +172,7 @@ impl<'p> Batch<'p> {
         let previous = std::mem::replace(&mut pages.block_point, memory.flushed_here());
         pages.blocks[place] = Some(block);
         begun.clear();
+        *has_patched = false;
         truncate(pages);
         let ended = std::mem::replace(&mut pages.ended, std::mem::take(ended));
         // A repair may give up a journal that is damaged. It must not take the other block back too, which these pages
@@ -176,5 +191,10 @@ impl Drop for Batch<'_> {
     fn drop(&mut self) {
         // Nothing says yet that these pages are used.
         self.pages.free.append(&mut self.begun);
+        if self.has_patched && !std::thread::panicking() {
+            // The next batch finds these rows as they are to be, and may be of another thread, whose fence does nothing
+            // for what this one has flushed.
+            self.pages.memory().fence();
+        }
     }
 }

@@ -1,9 +1,13 @@
 //! An image: the rows of a leaf as bytes, in one page or several.
 //!
 //! ```text
-//! low key bytes u32, rows u32, low key, then for each row:
-//!   tick u64, key bytes u32, payload bytes u32, writer u16, key, payload
+//! low key bytes u32, rows u32, low key
+//! for each row: key bytes u32, room for its payload u32, key
+//! for each row: a cell (`cell.rs`): tick u64, payload bytes u32, writer u16, checksum u32, payload, up to the room
 //! ```
+//!
+//! The cells of an image in one page may change. All before them is *fixed*: the checksum of the page is of that part.
+//! An image in several pages has no part that changes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,8 +17,13 @@ use lodestone_txn::{Tick, Writer};
 use lodestone_width::{exact_u32, to_usize};
 use smallvec::SmallVec;
 
+use crate::cell::{CELL_HEAD_BYTES, CellPlace};
+use crate::layout::IMAGE_HEAD_BYTES;
+
 /// Bytes of a row before its key.
-pub(crate) const ROW_BYTES: usize = 18;
+const KEY_HEAD_BYTES: usize = 8;
+/// Bytes of a row beside key and payload.
+pub(crate) const ROW_BYTES: usize = KEY_HEAD_BYTES + CELL_HEAD_BYTES;
 
 /// The place of an image: the pages that it is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,42 +80,92 @@ pub struct Found {
     /// The first key that could be in the leaf.
     pub low: Vec<u8>,
     rows: u32,
+    /// Bytes of the keys with what is before each.
+    keys_bytes: usize,
+    /// The numbers of the rows whose cells are not whole.
+    torn: Vec<u32>,
+    /// The keys, then the cells.
     bytes: Arc<[u8]>,
 }
 
+/// A row of an image that was read: its number, its key, and its cell among the bytes.
+pub(crate) struct Entry<'f> {
+    pub number: u32,
+    pub key: &'f [u8],
+    pub cell: Range<usize>,
+}
+
 impl Found {
-    /// The rows as they are in the image, one after the other.
+    /// The keys and the payloads as they are in the image, one after the other.
     #[must_use]
     pub fn bytes(&self) -> &Arc<[u8]> {
         &self.bytes
     }
 
+    /// The keys of all rows, also of torn ones, in their order.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.entries().map(|entry| entry.key)
+    }
+
+    /// The keys of the rows whose content a crash has torn, or damage has changed, in their order.
+    pub fn torn(&self) -> impl Iterator<Item = &[u8]> {
+        self.entries().filter(|entry| self.torn.binary_search(&entry.number).is_ok()).map(|entry| entry.key)
+    }
+
     /// As [`rows`](Self::rows), with the place of each payload in [`bytes`](Self::bytes).
     pub fn rows_with_places(&self) -> impl Iterator<Item = (PageRow<'_>, Range<usize>)> {
-        let mut rest = &self.bytes[..];
-        (0..self.rows).map_while(move |_| {
-            let row = take_row(&mut rest)?;
-            // It is the last part of a row.
-            let end = self.bytes.len() - rest.len();
-            Some((row, end - row.payload.len()..end))
+        let whole = self.entries().filter(|entry| self.torn.binary_search(&entry.number).is_err());
+        whole.map(|Entry { key, cell, .. }| {
+            let (tick, writer, payload) = CellPlace::content(&self.bytes[cell.clone()]);
+            let begin = cell.start + CELL_HEAD_BYTES;
+            (PageRow { key, tick, writer, payload }, begin..begin + payload.len())
         })
     }
 
-    /// The rows, in the order in which they were written.
+    /// The rows that are whole, in the order in which they were written.
     pub fn rows(&self) -> impl Iterator<Item = PageRow<'_>> {
         self.rows_with_places().map(|(row, _)| row)
     }
 
-    /// `None` when the bytes are no image.
-    pub(crate) fn decode(image: Image, tree: u32, bytes: &[u8]) -> Option<Self> {
+    /// All rows, torn ones as well.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        let (mut rest, mut begin) = (&self.bytes[..self.keys_bytes], self.keys_bytes);
+        (0..self.rows).map_while(move |number| {
+            let (key, room) = take_key(&mut rest)?;
+            let cell = begin..begin + CELL_HEAD_BYTES + room;
+            begin = cell.end;
+            Some(Entry { number, key, cell })
+        })
+    }
+
+    /// Where [`bytes`](Self::bytes) begin among those of the image.
+    pub(crate) fn begin(&self) -> usize {
+        IMAGE_HEAD_BYTES + self.low.len()
+    }
+
+    /// The place of a row, for the checksum of its cell.
+    pub(crate) fn place(&self, row: u32) -> CellPlace {
+        CellPlace { page: self.image.pages[0].0, batch: self.image.batch, row }
+    }
+
+    /// `None` when the bytes are no image, or another part of it is fixed than the heads of its pages say.
+    pub(crate) fn decode(image: Image, tree: u32, bytes: &[u8], fixed: usize) -> Option<Self> {
         let mut rest = bytes;
         let (low_bytes, rows) = (take_u32(&mut rest)?, take_u32(&mut rest)?);
         let low = rest.split_off(..to_usize(low_bytes))?.to_vec();
-        let found = Self { image, tree, low, rows, bytes: rest.into() };
+        let (mut after, mut cells_bytes) = (rest, 0_usize);
         for _ in 0..rows {
-            take_row(&mut rest)?;
+            cells_bytes += CELL_HEAD_BYTES + take_key(&mut after)?.1;
         }
-        rest.is_empty().then_some(found)
+        let keys_bytes = rest.len() - after.len();
+        let is_fixed = if image.pages.len() == 1 { bytes.len() - after.len() } else { bytes.len() };
+        if after.len() != cells_bytes || fixed != is_fixed {
+            return None;
+        }
+        let mut found = Self { image, tree, low, rows, keys_bytes, torn: Vec::new(), bytes: rest.into() };
+        let is_torn = |entry: &Entry<'_>| found.place(entry.number).read(&found.bytes[entry.cell.clone()]).is_none();
+        found.torn = found.entries().filter(is_torn).map(|entry| entry.number).collect();
+        Some(found)
     }
 }
 
@@ -114,31 +173,61 @@ fn take_u32(rest: &mut &[u8]) -> Option<u32> {
     rest.split_off(..4)?.try_into().ok().map(u32::from_le_bytes)
 }
 
-fn take_row<'p>(rest: &mut &'p [u8]) -> Option<PageRow<'p>> {
-    let tick = Tick(u64::from_le_bytes(rest.split_off(..8)?.try_into().ok()?));
-    let (key, payload) = (take_u32(rest)?, take_u32(rest)?);
-    let writer = Writer::new(u16::from_le_bytes(rest.split_off(..2)?.try_into().ok()?))?;
-    let key = rest.split_off(..to_usize(key))?;
-    let payload = rest.split_off(..to_usize(payload))?;
-    Some(PageRow { key, tick, writer, payload })
+/// The next key, and the room for the payload.
+fn take_key<'p>(rest: &mut &'p [u8]) -> Option<(&'p [u8], usize)> {
+    let (key, room) = (take_u32(rest)?, take_u32(rest)?);
+    Some((rest.split_off(..to_usize(key))?, to_usize(room)))
 }
 
-/// The bytes of an image. Returns the number of rows.
-pub(crate) fn encode<'r>(out: &mut Vec<u8>, low: &[u8], rows: impl Iterator<Item = PageRow<'r>>) -> u32 {
-    out.clear();
-    out.extend(exact_u32(low.len()).to_le_bytes());
-    out.extend([0; 4]);
-    out.extend(low);
-    let mut count = 0_u32;
-    for row in rows {
-        out.extend(row.tick.0.to_le_bytes());
-        out.extend(exact_u32(row.key.len()).to_le_bytes());
-        out.extend(exact_u32(row.payload.len()).to_le_bytes());
-        out.extend(row.writer.number().to_le_bytes());
-        out.extend(row.key);
-        out.extend(row.payload);
-        count += 1;
+/// The bytes of an image. They are kept from one image to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Encoder {
+    bytes: Vec<u8>,
+    cells: Vec<u8>,
+    /// The ends of the cells.
+    ends: Vec<usize>,
+    /// Bytes before the cells.
+    pub fixed: usize,
+}
+
+impl Encoder {
+    /// Takes the rows in. Returns their number.
+    pub fn encode<'r>(&mut self, low: &[u8], rows: impl Iterator<Item = PageRow<'r>>) -> u32 {
+        self.bytes.clear();
+        self.cells.clear();
+        self.ends.clear();
+        self.bytes.extend(exact_u32(low.len()).to_le_bytes());
+        self.bytes.extend([0; 4]);
+        self.bytes.extend(low);
+        for row in rows {
+            self.bytes.extend(exact_u32(row.key.len()).to_le_bytes());
+            self.bytes.extend(exact_u32(row.payload.len()).to_le_bytes());
+            self.bytes.extend(row.key);
+            let begin = self.cells.len();
+            self.cells.resize(begin + CELL_HEAD_BYTES + row.payload.len(), 0);
+            CellPlace::fill(&mut self.cells[begin..], &row);
+            self.ends.push(self.cells.len());
+        }
+        let count = exact_u32(self.ends.len());
+        self.bytes[4..8].copy_from_slice(&count.to_le_bytes());
+        self.fixed = self.bytes.len();
+        count
     }
-    out[4..8].copy_from_slice(&count.to_le_bytes());
-    count
+
+    /// Bytes of the image.
+    pub fn len(&self) -> usize {
+        self.fixed + self.cells.len()
+    }
+
+    /// The bytes of the image that `batch` writes with `page` as its first one.
+    pub fn seal(&mut self, page: u32, batch: u64) -> &[u8] {
+        let mut begin = 0;
+        for (row, end) in (0..).zip(&self.ends) {
+            CellPlace { page, batch, row }.seal(&mut self.cells[begin..*end]);
+            begin = *end;
+        }
+        self.bytes.truncate(self.fixed);
+        self.bytes.extend_from_slice(&self.cells);
+        &self.bytes
+    }
 }

@@ -6,7 +6,7 @@
 //! extent:    two equal head lines, 256 bytes apart, each followed by a link to the next extent;
 //!            from 512 on a line of the page table for each page, then the pages
 //! block:     a line with the number of its batch, then a position for each writer
-//! page:      a head of 64 bytes, then a piece of an image
+//! page:      a head of 64 bytes, then a piece of an image, whose cells change in place (`cell.rs`)
 //! ```
 //!
 //! A line of the page table has two words and a *summary* of the page's head: the tree, and the first possible key if
@@ -30,7 +30,7 @@ pub const BLOCK_MAGIC: u64 = u64::from_le_bytes(*b"LDSTCHK\0");
 /// `LDPG`.
 pub const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"LDPG");
 /// The format that this crate writes and reads.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Bytes before the rest of a directory or extent.
 pub const HEAD_BYTES: u64 = 512;
 /// Bytes of a page's head.
@@ -288,21 +288,23 @@ pub struct PageHead {
     pub low_bytes: u32,
     /// Rows of the image.
     pub rows: u32,
-    pub zero: [u8; 12],
+    /// Bytes of the image in this page that never change, from the first one.
+    pub fixed: u32,
+    pub zero: [u8; 8],
     /// CRC-32C of the head before this field, then of the first possible key, as far as it is in this page.
     pub head_crc: u32,
-    /// CRC-32C of the bytes, then of the head before this field.
+    /// CRC-32C of the bytes that never change, then of the head before this field.
     pub crc: u32,
 }
 
 const _: () = assert!(size_of::<PageHead>() == PAGE_HEAD_BYTES);
 
 impl PageHead {
-    /// Completes the head of a page with these bytes.
-    pub fn seal(&mut self, bytes: &[u8]) {
-        self.bytes = exact_u32(bytes.len());
+    /// Completes the head of a page with these bytes, of which so many never change.
+    pub fn seal(&mut self, bytes: &[u8], fixed: usize) {
+        (self.bytes, self.fixed) = (exact_u32(bytes.len()), exact_u32(fixed));
         self.head_crc = self.head_checksum(&bytes[self.low()]);
-        self.crc = self.checksum(bytes);
+        self.crc = self.checksum(bytes).expect("a part of the bytes");
     }
 
     /// Where the first possible key is among the bytes of the page, as far as it is there.
@@ -321,7 +323,9 @@ impl PageHead {
         crc32c::crc32c_append(crc32c::crc32c(&self.as_bytes()[..PAGE_HEAD_BYTES - 8]), low)
     }
 
-    pub fn checksum(&self, bytes: &[u8]) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c(bytes), &self.as_bytes()[..PAGE_HEAD_BYTES - 4])
+    /// The checksum of the page. `None`: the head makes no sense.
+    pub fn checksum(&self, bytes: &[u8]) -> Option<u32> {
+        let fixed = bytes.get(..to_usize(self.fixed))?;
+        Some(crc32c::crc32c_append(crc32c::crc32c(fixed), &self.as_bytes()[..PAGE_HEAD_BYTES - 4]))
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A leaf of a tree is written as an *image*: its rows with their ticks, in one page or several. Images are written in
 //! *batches* that count all at once, together with the positions from which the logs are still needed. A crash leaves
-//! the state of the last batch that was published. Pages are never changed in place: a new image takes free pages, and
-//! the former image ends in the same batch.
+//! the state of the last batch that was published. A new image takes free pages, and the former image ends in the same
+//! batch. Where the medium has lines, rows of an image are also changed in place ([`Batch::patch`]).
 //!
 //! 1. *The page table* has a line for each page. Two words of it are the batches in which the page began and ended.
 //!    Each word changes by one store and verifies itself. The rest repeats the head of the page, for opens.
@@ -14,16 +14,18 @@
 //!    batch has the same number.
 //!
 //! This is paper 4's checkpoint (section 2.2.3: the last two are kept, and the newest one that is whole counts),
-//! without undo. Dirty lines of a page are not written in place yet (its section 2.1.4).
+//! without undo, and its dirty lines (section 2.1.4).
 //!
 //! | file | idea |
 //! | --- | --- |
 //! | `layout` | bytes of directory, extents, blocks and pages |
 //! | `pages` | opening, the page table, the list of images |
 //! | `batch` | writing images, and the page table |
+//! | `patch` | changing rows of an image in place |
 //! | `checkpoint` | the block that makes a batch count |
 //! | `heal` | the repair by an open |
 //! | `image` | rows as bytes |
+//! | `cell` | the part of a row that changes |
 //! | `reader` | reading images, by any threads |
 //! | `room` | the room that images need |
 //!
@@ -68,6 +70,7 @@
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod batch;
+mod cell;
 mod checkpoint;
 mod error;
 mod heal;
@@ -75,6 +78,7 @@ mod image;
 mod layout;
 mod options;
 mod pages;
+mod patch;
 mod reader;
 mod room;
 
@@ -82,6 +86,7 @@ pub use batch::Batch;
 pub use error::{Error, Result};
 pub use image::{Found, Image, Listed, PageRow};
 pub use options::PageOptions;
+pub use patch::Patched;
 pub use pages::{PageStats, Pages};
 pub use reader::Reader;
 pub use room::row_bytes;

@@ -58,6 +58,8 @@ pub struct PageStats {
     pub page_bytes: u64,
     /// Batches that were published since the store was made.
     pub batches: u64,
+    /// Bytes of pages, and of lines of the page table for new ones, that were written since the store was opened.
+    pub written_bytes: u64,
 }
 
 /// The pages of a database. One thread at a time changes them.
@@ -81,6 +83,7 @@ pub struct Pages {
     /// The newest block is durable there, or was before. Another opening in this life of the pool may have written it.
     pub(crate) block_point: DurablePoint,
     damaged: Vec<PmAddr>,
+    pub(crate) written_bytes: u64,
     /// Pages that a kept checkpoint has, whose heads alone are right.
     pub(crate) summaries_damaged: Vec<u32>,
 }
@@ -139,6 +142,7 @@ impl Pages {
             blocks: places.blocks().map(|place| Block::read(memory, place, places.options.writers)),
             block_point: memory.flushed_anywhere(),
             damaged: copies::damaged(memory, head_lines(at), &line),
+            written_bytes: 0,
             summaries_damaged: Vec::new(),
         };
         if pages.newest().is_none() {
@@ -520,6 +524,7 @@ impl Pages {
             pages_free: to_u64(self.free.len() + self.waiting.iter().map(|(_, pages)| pages.len()).sum::<usize>()),
             page_bytes: self.places.options.page_bytes.into(),
             batches: self.published().saturating_sub(1),
+            written_bytes: self.written_bytes,
         }
     }
 

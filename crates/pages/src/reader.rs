@@ -18,45 +18,72 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads an image. The caller makes sure that it counts until this returns.
+    /// Reads an image. The caller makes sure that it counts until this returns, and that no thread changes a row in its
+    /// page.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) names the page, and a row whose content fails its checksum.
+    pub fn read(&self, image: &Image) -> Result<Found> {
+        let found = self.read_with_torn(image)?;
+        if let Some(key) = found.torn().next() {
+            return Err(self.torn(image, key));
+        }
+        Ok(found)
+    }
+
+    /// As [`read`](Self::read), but [some rows](Found::torn) may be torn. They are mended by their records in the logs.
     ///
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged) names the page.
-    pub fn read(&self, image: &Image) -> Result<Found> {
-        let mut bytes = Vec::new();
+    pub fn read_with_torn(&self, image: &Image) -> Result<Found> {
+        let (mut bytes, mut page_bytes, mut fixed) = (Vec::new(), Vec::new(), 0);
         let (first, first_at) = image.pages[0];
         let mut tree = None;
         for (piece, &(page, at)) in (0..).zip(&image.pages) {
-            let bad = |finding: &str| Err(damage(&self.heap, "page", at, &format!("page {page}: {finding}")));
-            let memory = self.heap.memory();
-            // A call of the device for all of it. In memory only what is there is read.
-            let ahead = if memory.direct_unit() > LINE_BYTES { self.piece_bytes } else { 0 };
-            let start = bytes.len();
-            bytes.resize(start + PAGE_HEAD_BYTES + ahead, 0);
-            memory.read_directly(at, &mut bytes[start..])?;
-            let head = PageHead::read_from_bytes(&bytes[start..start + PAGE_HEAD_BYTES]).expect("so many bytes");
-            if head.magic != PAGE_MAGIC || to_usize(head.bytes) > self.piece_bytes {
-                return bad("its head is not that of a page");
-            }
-            bytes.drain(start..start + PAGE_HEAD_BYTES);
-            bytes.resize(start + to_usize(head.bytes), 0);
-            if ahead == 0 {
-                memory.read_directly(at.plus(to_u64(PAGE_HEAD_BYTES)), &mut bytes[start..])?;
-            }
-            if head.crc != head.checksum(&bytes[start..]) {
-                return bad("its checksum fails");
-            }
-            if (head.page, head.batch) != (page, image.batch) {
-                return bad("it is another page, or of another batch than the page table says");
-            }
+            let head = self.read_page(page, at, image.batch, &mut page_bytes)?;
             let of = (head.first, head.piece, head.pieces, *tree.get_or_insert(head.tree));
             if of != (first, piece, exact_u32(image.pages.len()), head.tree) {
-                return bad(&format!("it is not piece {piece} of the image that begins at page {first}"));
+                let finding = format!("page {page}: it is not piece {piece} of the image that begins at page {first}");
+                return Err(self.damaged(at, &finding));
             }
+            fixed += to_usize(head.fixed);
+            bytes.extend_from_slice(&page_bytes[PAGE_HEAD_BYTES..]);
         }
         let tree = tree.unwrap_or_default();
-        Found::decode(image.clone(), tree, &bytes)
+        Found::decode(image.clone(), tree, &bytes, fixed)
             .ok_or_else(|| self.damaged(first_at, "its checksums are right, but its rows are not whole"))
+    }
+
+    /// Reads the page with this number, of this batch, into `bytes`: its head, then what it has of an image.
+    pub(crate) fn read_page(&self, page: u32, at: PmAddr, batch: u64, bytes: &mut Vec<u8>) -> Result<PageHead> {
+        let bad = |finding: &str| Err(damage(&self.heap, "page", at, &format!("page {page}: {finding}")));
+        let memory = self.heap.memory();
+        // A call of the device for all of it. In memory only what is there is read.
+        let ahead = if memory.direct_unit() > LINE_BYTES { self.piece_bytes } else { 0 };
+        bytes.clear();
+        bytes.resize(PAGE_HEAD_BYTES + ahead, 0);
+        memory.read_directly(at, bytes)?;
+        let head = PageHead::read_from_bytes(&bytes[..PAGE_HEAD_BYTES]).expect("so many bytes");
+        if head.magic != PAGE_MAGIC || to_usize(head.bytes) > self.piece_bytes {
+            return bad("its head is not that of a page");
+        }
+        bytes.resize(PAGE_HEAD_BYTES + to_usize(head.bytes), 0);
+        if ahead == 0 {
+            memory.read_directly(at.plus(to_u64(PAGE_HEAD_BYTES)), &mut bytes[PAGE_HEAD_BYTES..])?;
+        }
+        if head.checksum(&bytes[PAGE_HEAD_BYTES..]) != Some(head.crc) {
+            return bad("its checksum fails");
+        }
+        if (head.page, head.batch) != (page, batch) {
+            return bad("it is another page, or of another batch than the page table says");
+        }
+        Ok(head)
+    }
+
+    /// An error about a row of a page that is not whole, and that nothing mends.
+    #[must_use]
+    pub fn torn(&self, image: &Image, key: &[u8]) -> crate::Error {
+        self.senseless(image, &format!("the checksum of the row `{}` fails", key.escape_ascii()))
     }
 
     /// An error about a page that verifies and makes no sense.

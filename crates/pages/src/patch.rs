@@ -1,0 +1,121 @@
+//! Rows that are changed in place: only the dirty lines of a page are written (paper 4, section 2.1.4).
+//!
+//! The page is that of the newest checkpoint and perhaps of the one before. A crash may leave any of the lines as they
+//! were, and others as they are to be. Then the cell of a row may be torn, which its checksum shows. So the caller
+//! makes sure of three things:
+//!
+//! 1. The record of each version is persistent before it is written here. Else a crash could leave one row of a
+//!    transaction alone.
+//! 2. From the records after the cut of the newest checkpoint alone, the version can be made again: the first of them
+//!    about this row has all of it. So a torn row is mended by the log.
+//! 3. The logs keep these records until the batch is published, whose fence makes the lines persistent.
+//!
+//! A version in a page may be later than the checkpoint. Records with its tick and earlier ones do nothing to it.
+
+use lodestone_pmem::{LINE_BYTES, planted};
+use lodestone_txn::Tick;
+use lodestone_width::{to_u64, to_usize};
+
+use crate::batch::Batch;
+use crate::error::Result;
+use crate::image::{Found, Image, PageRow};
+use crate::layout::PAGE_HEAD_BYTES;
+
+/// The work of [`Batch::patch`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Patched {
+    /// Rows that were written.
+    pub rows: u64,
+    /// Lines of 64 bytes that were written.
+    pub lines: u64,
+}
+
+impl Batch<'_> {
+    /// Makes the rows of a published image equal to `rows`, which are in the order of their keys, in place. Flushed,
+    /// not fenced. What it writes may survive whether the batch is published or not: see the module.
+    ///
+    /// A version that is not later than `floor` is not written; the image must have such a row with the same payload.
+    ///
+    /// `None`: the image has other keys, no room for a row, or is damaged; it takes several pages; a new image costs
+    /// hardly more; or the medium has no lines (the `block` domain). Nothing was written then.
+    ///
+    /// # Errors
+    /// A medium that failed.
+    pub fn patch<'r>(
+        &mut self,
+        image: &Image,
+        (tree, low): (u32, &[u8]),
+        rows: impl ExactSizeIterator<Item = PageRow<'r>>,
+        floor: Tick,
+    ) -> Result<Option<Patched>> {
+        let &[(page, at)] = &image.pages[..] else { return Ok(None) };
+        let memory = self.pages.memory().clone();
+        if memory.direct_unit() != LINE_BYTES {
+            return Ok(None);
+        }
+        // A page that is damaged is replaced.
+        let Ok(head) = self.pages.reader().read_page(page, at, image.batch, &mut self.page) else { return Ok(None) };
+        let (bytes, fixed) = (&self.page[PAGE_HEAD_BYTES..], to_usize(head.fixed));
+        let found = Found::decode(image.clone(), head.tree, bytes, fixed);
+        let Some(found) = found.filter(|found| (found.tree, &found.low[..]) == (tree, low)) else { return Ok(None) };
+        let count = self.page.len().div_ceil(LINE);
+        self.page.resize(count * LINE, 0);
+        let Some((dirty, written)) = change(&mut self.page, &found, rows, floor) else { return Ok(None) };
+        let lines = dirty.iter().filter(|is_dirty| **is_dirty).count();
+        if lines * 2 > count {
+            return Ok(None);
+        }
+        self.has_patched = true;
+        let mut begin = 0;
+        for run in dirty.chunk_by(|one, next| one == next) {
+            let end = begin + run.len();
+            if run[0] {
+                // Persistent with the fence of the batch, before the logs end where its checkpoint says.
+                memory.write_directly(at.plus(to_u64(begin * LINE)), &self.page[begin * LINE..end * LINE])?;
+            }
+            begin = end;
+        }
+        self.pages.written_bytes += to_u64(lines * LINE);
+        Ok(Some(Patched { rows: written, lines: to_u64(lines) }))
+    }
+}
+
+const LINE: usize = 64;
+const _: () = assert!(to_u64(LINE) == LINE_BYTES);
+
+/// Makes the rows of `found` in `page` equal to `rows`. Returns which lines are dirty then, and how many rows changed.
+/// `None`: that cannot be done.
+fn change<'r>(
+    page: &mut [u8],
+    found: &Found,
+    rows: impl ExactSizeIterator<Item = PageRow<'r>>,
+    floor: Tick,
+) -> Option<(Vec<bool>, u64)> {
+    let (mut dirty, mut written) = (vec![false; page.len() / LINE], 0);
+    let mut entries = found.entries();
+    for row in rows {
+        let entry = entries.next().filter(|entry| entry.key == row.key)?;
+        let (place, cell) = (found.place(entry.number), &found.bytes()[entry.cell.clone()]);
+        let before = place.read(cell);
+        if before.is_some_and(|(tick, ..)| tick == row.tick) {
+            continue;
+        }
+        if row.tick <= floor && !planted::active("pages-patch-of-earlier-life") {
+            // The records of an earlier life may not have all of the row.
+            before.filter(|(_, _, payload)| *payload == row.payload)?;
+            continue;
+        }
+        let begin = PAGE_HEAD_BYTES + found.begin() + entry.cell.start;
+        let end = begin + cell.len();
+        let room = end - begin - crate::cell::CELL_HEAD_BYTES;
+        if row.payload.len() > room {
+            return None;
+        }
+        place.write(&mut page[begin..end], &row);
+        let end = end - (room - row.payload.len());
+        dirty[begin / LINE..end.div_ceil(LINE)].fill(true);
+        written += 1;
+    }
+    entries.next().is_none().then_some((dirty, written))
+}
