@@ -47,6 +47,8 @@ pub struct Cache {
     pause: AtomicU64,
     /// Whether the hand found too many leaves that a round would make clean.
     needs_round: AtomicBool,
+    /// Whether a round is under way.
+    is_in_round: AtomicBool,
     loads: AtomicU64,
     evictions: AtomicU64,
     core: OnceLock<Weak<Core>>,
@@ -70,6 +72,7 @@ impl Cache {
             hand: Mutex::default(),
             pause: AtomicU64::new(0),
             needs_round: AtomicBool::new(false),
+            is_in_round: AtomicBool::new(false),
             loads: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
             core: OnceLock::new(),
@@ -121,10 +124,11 @@ impl Cache {
         self.evictions.load(Ordering::Relaxed)
     }
 
-    /// Whether commits must wait for a round: the cache holds an eighth more than its bound, most of it dirty.
+    /// Whether commits must wait for a round: the cache holds an eighth more than its bound, and a round is due or under
+    /// way.
     pub fn is_full(&self) -> bool {
         let max = self.row_bytes_max();
-        self.row_bytes() > max + max / 8 && self.needs_round()
+        self.row_bytes() > max + max / 8 && (self.needs_round() || self.is_in_round.load(Ordering::Relaxed))
     }
 
     /// Whether a round is due because too many leaves are dirty.
@@ -134,13 +138,17 @@ impl Cache {
 
     /// A round begins: what is dirty now is clean after it.
     pub fn begin_round(&self) {
+        self.is_in_round.store(true, Ordering::Relaxed);
         self.needs_round.store(false, Ordering::Relaxed);
     }
 
-    /// A round has counted.
-    pub fn end_round(&self) {
-        self.pause.store(0, Ordering::Relaxed);
-        self.make_room();
+    /// A round has counted, or has failed.
+    pub fn end_round(&self, has_counted: bool) {
+        if has_counted {
+            self.pause.store(0, Ordering::Relaxed);
+            self.make_room();
+        }
+        self.is_in_round.store(false, Ordering::Relaxed);
     }
 
     /// Adds a leaf whose rows are loaded.

@@ -217,7 +217,9 @@ fn is_pool_short(core: &Core) -> bool {
 /// # Errors
 /// A full pool; a medium that failed; `Error::Poisoned`. Then the round has not happened.
 pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
+    core.ground.cache.iter().for_each(|cache| cache.begin_round());
     let outcome = try_round(core, pages);
+    core.ground.cache.iter().for_each(|cache| cache.end_round(outcome.is_ok()));
     core.rounds.trouble.note(outcome.as_ref().err());
     outcome
 }
@@ -228,7 +230,6 @@ fn try_round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     if core.ways.durability.is_none() {
         return Err(Error::WithoutDurability { path: core.heap.pool().path().to_owned() });
     }
-    core.ground.cache.iter().for_each(|cache| cache.begin_round());
     let dropped = core.dropped_trees();
     for Dropped { tree, .. } in dropped.iter().filter(|dropped| !dropped.is_before_last_cut) {
         settle_tree(core, tree)?;
@@ -262,7 +263,6 @@ fn try_round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     batch.publish_then(from, |pages| truncate(core, pages))?;
     let report = written.publish();
     core.note_dropped(&dropped, &ended);
-    core.ground.cache.iter().for_each(|cache| cache.end_round());
     Ok(report)
 }
 

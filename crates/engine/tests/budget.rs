@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Open, options};
-use lodestone_engine::{Database, DatabaseOptions, Result, Row, Table, Tx, Value, row};
+use lodestone_engine::{Database, DatabaseOptions, FlushUnit, Result, Row, Table, Tx, Value, row};
 use lodestone_pmem::{CounterScope, Counters, DomainChoice};
 
 fn cost(work: impl FnOnce() -> Result<()>) -> Result<Counters> {
@@ -159,8 +159,8 @@ fn the_record_of_a_payment() -> Result<()> {
 fn the_first_change_of_a_row_in_a_life_is_whole() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.pool");
-    let options = options(DomainChoice::DaxEmulated);
-    for life in 0..3_i64 {
+    for (life, unit) in (0..4_i64).zip([FlushUnit::Line, FlushUnit::Page].repeat(2)) {
+        let options = DatabaseOptions { flush_unit: unit, ..options(DomainChoice::DaxEmulated) };
         let db = Database::open_with(&path, &options)?;
         let table = db.create_table(&"r (k u64, n i64, v text) key (k)".parse()?)?;
         if life == 0 {
@@ -174,7 +174,8 @@ fn the_first_change_of_a_row_in_a_life_is_whole() -> Result<()> {
         let bytes = [add()?.pm_bytes(), add()?.pm_bytes(), add()?.pm_bytes()];
         assert_eq!(bytes, if life == 0 { [64, 64, 64] } else { [384, 64, 64] }, "life {life}");
         db.checkpoint()?;
-        assert_eq!(add()?.pm_bytes(), 64, "also after a checkpoint");
+        let bytes = [add()?.pm_bytes(), add()?.pm_bytes()];
+        assert_eq!(bytes, if unit == FlushUnit::Line { [384, 64] } else { [64, 64] }, "after a checkpoint");
     }
     Ok(())
 }

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use common::{Open, options};
-use lodestone_engine::{Database, DatabaseOptions, Error, Isolation, Reader, Result, Row, Schema, Table, Type, row};
+use lodestone_engine::{
+    Database, DatabaseOptions, Error, FlushUnit, Isolation, Reader, Result, Row, Schema, Table, Type, row,
+};
 use lodestone_pmem::DomainChoice;
 use lodestone_workload::random::Random;
 
@@ -266,7 +268,7 @@ fn a_leaf_that_is_written_fits_a_page() -> Result<()> {
     let mut options = options(DomainChoice::Process);
     options.pool.size_bytes = 64 << 20;
     (options.log_bytes, options.segment_bytes) = (16 << 20, 1 << 20);
-    (options.leaf_rows_max, options.page_bytes) = (64, 8192);
+    (options.leaf_rows_max, options.page_bytes, options.flush_unit) = (64, 8192, FlushUnit::Page);
     // Three fit a page, of the 64 that a leaf may have.
     let value = |key: u64| vec![key.to_le_bytes()[0]; 1_900];
     let count = 300_u64;

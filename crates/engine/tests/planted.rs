@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use common::hardware::Hardware;
 use common::{Open, options};
-use lodestone_engine::{Database, DatabaseOptions, Durability, Error, FeedStart, Index, Isolation, Result, Row, row};
+use lodestone_engine::{
+    Database, DatabaseOptions, Durability, Error, FeedStart, FlushUnit, Index, Isolation, Result, Row, row,
+};
 use lodestone_pmem::storage::{Failing, FaultPlan};
 use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr, planted};
 
@@ -471,7 +473,9 @@ fn lacks_records_of_an_older_checkpoint() -> Result<bool> {
 fn needs_images_of_a_dropped_table() -> Result<bool> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.pool");
-    let options = DatabaseOptions { checkpoint_thread: false, ..options(DomainChoice::Process) };
+    let mut options = DatabaseOptions { checkpoint_thread: false, ..options(DomainChoice::Process) };
+    // Else the change of some bytes has all of the row.
+    options.flush_unit = FlushUnit::Page;
     for checkpoints in 1..4 {
         let open = Open::at(&path, &options)?;
         let wide = open.db.create_table(&"w (k u64, v i64, pad text) key (k)".parse()?)?;

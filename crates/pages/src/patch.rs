@@ -12,7 +12,7 @@
 //!
 //! A version in a page may be later than the checkpoint. Records with its tick and earlier ones do nothing to it.
 
-use lodestone_pmem::{LINE_BYTES, planted};
+use lodestone_pmem::LINE_BYTES;
 use lodestone_txn::Tick;
 use lodestone_width::{to_u64, to_usize};
 
@@ -101,7 +101,7 @@ fn change<'r>(
         if before.is_some_and(|(tick, ..)| tick == row.tick) {
             continue;
         }
-        if row.tick <= floor && !planted::active("pages-patch-of-earlier-life") {
+        if row.tick <= floor {
             // The records of an earlier life may not have all of the row.
             before.filter(|(_, _, payload)| *payload == row.payload)?;
             continue;

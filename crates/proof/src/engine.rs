@@ -17,6 +17,8 @@
 //! | `db-segment-again` | a segment that a checkpoint frees, and that the next commit takes |
 //! | `db-cut-round` | a checkpoint that is cut off, and one of the next life with the same number |
 //! | `db-older-round` | a newest checkpoint that is damaged, so that the one before must do |
+//! | `db-lines` | checkpoints that change rows in place, by two writers, and a life between them |
+//! | `db-lines-delta` | the same of columns that change alone, before and after checkpoints |
 //! | `db-delta` | columns that change alone, by two writers, around checkpoints and in several lives |
 //! | `db-delta-older-round` | deltas whose base is an image of the older checkpoint |
 //! | `db-load` | a table that is loaded with rows, index and pieces, then changed, around lives and a checkpoint |
@@ -622,6 +624,9 @@ impl Structure for Tables {
             // The only ones with traces of a batch that did not happen, and with a segment that is used at once.
             "db-cut-round" => is_in("pages/src/heal.rs"),
             "db-segment-again" => is_in("pages/src/checkpoint.rs"),
+            // They end with two checkpoints more, after which no log has the rows.
+            "db-lines" | "db-lines-delta" => is_in("pages/src/patch.rs"),
+            _ if is_in("pages/src/patch.rs") => false,
             _ if is_in("pages/src/heal.rs") || is_in("pages/src/checkpoint.rs") || needs_several => false,
             _ => site.file.contains("engine/src/") || site.file.contains("pages/src/"),
         }
@@ -715,6 +720,24 @@ fn all() -> Vec<Tables> {
                 vec![Both(0, 1), Checkpoint, Checkpoint, Put(0, 0, 4), CutCheckpoint, Checkpoint, Put(0, 0, 5)],
             )
         },
+        Tables {
+            before: vec![Checkpoint],
+            ..tables(
+                "db-lines",
+                vec![
+                    Put(0, 0, 1),
+                    Checkpoint,
+                    elsewhere(Both(1, 2)),
+                    Copy(0, 2),
+                    Checkpoint,
+                    Kill,
+                    Put(0, 0, 3),
+                    Checkpoint,
+                    Checkpoint,
+                    Checkpoint,
+                ],
+            )
+        },
         tables(
             "db-older-round",
             vec![
@@ -768,6 +791,20 @@ fn deltas_and_epochs() -> Vec<Tables> {
         Add(0, 0, 4000),
         Add(0, 1, 50_000),
     ];
+    // Whole rows and deltas on both sides of a cut, then rows in place, which a crash may tear.
+    let lines_delta = vec![
+        Put(0, 0, 1),
+        Add(0, 0, 20),
+        Checkpoint,
+        Add(0, 1, 300),
+        elsewhere(Add(0, 0, 4000)),
+        Checkpoint,
+        Kill,
+        Add(0, 1, 50_000),
+        Checkpoint,
+        Checkpoint,
+        Checkpoint,
+    ];
     // Records of two lines, each of which may be lost by itself.
     let epochs = vec![
         Group(vec![Copy(0, 1), elsewhere(Delete(0))]),
@@ -778,6 +815,7 @@ fn deltas_and_epochs() -> Vec<Tables> {
         Group(vec![Delete(1), elsewhere(Insert(0, 5))]),
     ];
     vec![
+        Tables { kind: Kind::Wide, before: vec![Checkpoint], ..tables("db-lines-delta", lines_delta) },
         Tables { kind: Kind::Wide, ..tables("db-delta", deltas) },
         Tables { kind: Kind::Wide, ..tables("db-delta-older-round", older_bases) },
         Tables { kind: Kind::Grouped, ..tables("db-epoch", epochs) },
@@ -825,6 +863,14 @@ pub fn threaded() -> Vec<Tables> {
             "db-threads-delta-round",
             vec![vec![Add(0, 0, 1), Add(0, 1, 20)], vec![Put(0, 0, 5)], vec![Checkpoint, Checkpoint]],
         ),
+        // A round writes rows in place beside their changes.
+        Tables {
+            before: vec![Checkpoint],
+            ..wide(
+                "db-threads-lines",
+                vec![vec![Add(0, 0, 1), Add(0, 1, 20)], vec![Put(0, 0, 5)], vec![Checkpoint, Checkpoint]],
+            )
+        },
         grouped("db-threads-epoch", vec![vec![Put(0, 0, 5)], vec![Copy(0, 1)], vec![Copy(1, 2)]]),
         grouped("db-threads-epoch-round", vec![vec![Both(0, 5), Copy(0, 1)], vec![Checkpoint, Checkpoint]]),
         // A commit builds on versions that a snapshot saw, and is lost if one of them is.
@@ -873,6 +919,10 @@ fn own_bugs() -> Vec<Bug> {
         Bug::new("engine-delta-wrong-base", "a change is applied to another version than it was made from", || {
             named("db-delta")
         }),
+        Bug::new("engine-delta-before-whole", "a row that a checkpoint tears has no whole record", || {
+            named("db-lines-delta")
+        }),
+        Bug::new("pages-torn-row-counts", "a row that a checkpoint tears is read as it is", || named("db-lines")),
         Bug::new("engine-epoch-answers-early", "a transaction is acknowledged, and its epoch is lost", || {
             named("db-epoch")
         }),
