@@ -12,7 +12,13 @@ const PAGE_BYTES: usize = 8192;
 
 fn wide(flush_unit: FlushUnit) -> DatabaseOptions {
     let options = options(DomainChoice::Process);
-    DatabaseOptions { flush_unit, page_bytes: PAGE_BYTES as u32, leaf_rows_max: 64, checkpoint_thread: false, ..options }
+    DatabaseOptions {
+        flush_unit,
+        page_bytes: PAGE_BYTES as u32,
+        leaf_rows_max: 64,
+        checkpoint_thread: false,
+        ..options
+    }
 }
 
 /// A database with `rows` rows, all in images.

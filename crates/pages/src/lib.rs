@@ -86,7 +86,7 @@ pub use batch::Batch;
 pub use error::{Error, Result};
 pub use image::{Found, Image, Listed, PageRow};
 pub use options::PageOptions;
-pub use patch::Patched;
 pub use pages::{PageStats, Pages};
+pub use patch::Patched;
 pub use reader::Reader;
 pub use room::row_bytes;
