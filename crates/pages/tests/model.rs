@@ -9,7 +9,16 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Batch { changes: Vec<Change>, is_published: bool },
+    Batch {
+        changes: Vec<Change>,
+        is_published: bool,
+    },
+    /// Some rows of a leaf get other content.
+    Patch {
+        leaf: prop::sample::Index,
+        rows: Vec<(prop::sample::Index, Vec<u8>)>,
+        is_published: bool,
+    },
     Reopen,
     Spoil,
 }
@@ -33,7 +42,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         }
         other => other,
     });
-    vec(prop_oneof![6 => batch, 2 => Just(Step::Reopen), 1 => Just(Step::Spoil)], 1..25)
+    let rows = vec((any::<prop::sample::Index>(), vec(any::<u8>(), 0..60)), 1..3);
+    let patch = (any::<prop::sample::Index>(), rows, prop::bool::weighted(0.8))
+        .prop_map(|(leaf, rows, is_published)| Step::Patch { leaf, rows, is_published });
+    vec(prop_oneof![6 => batch, 4 => patch, 2 => Just(Step::Reopen), 1 => Just(Step::Spoil)], 1..25)
 }
 
 fn run(steps: Vec<Step>) -> Result<()> {
@@ -43,6 +55,20 @@ fn run(steps: Vec<Step>) -> Result<()> {
         match step {
             Step::Batch { changes, is_published } => {
                 fixture.batch(&mut pages, &changes, number * 100, is_published)?;
+            }
+            Step::Patch { leaf, rows, is_published } => {
+                let leaves: Vec<_> =
+                    fixture.newest.leaves.clone().into_iter().filter(|(_, rows)| !rows.is_empty()).collect();
+                if leaves.is_empty() {
+                    continue;
+                }
+                let (leaf, mut new) = leaves[leaf.index(leaves.len())].clone();
+                for (row, payload) in rows {
+                    let key = new.keys().nth(row.index(new.len())).expect("a row").clone();
+                    // Each version has a tick of its own.
+                    new.insert(key, ((1 << 41) + number, payload));
+                }
+                fixture.patch(&mut pages, &leaf, &new, is_published)?;
             }
             Step::Reopen => pages = fixture.open()?,
             Step::Spoil => {

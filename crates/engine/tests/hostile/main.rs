@@ -185,6 +185,39 @@ impl Image {
     }
 }
 
+/// The cells of a page, by row: where each is, and its bytes. As far as they make sense.
+fn cells(image: &Image, page: PmAddr) -> Vec<(PmAddr, u64)> {
+    let end = 64 + image.load(page.plus(32), 4).min(PAGE_BYTES - 64);
+    let (low_bytes, rows) = (image.load(page.plus(64), 4), image.load(page.plus(68), 4));
+    let (mut at, mut rooms) = (72 + low_bytes, Vec::new());
+    while (rooms.len() as u64) < rows && at + 8 <= end {
+        rooms.push(image.load(page.plus(at + 4), 4));
+        at += 8 + image.load(page.plus(at), 4);
+    }
+    let mut cells = Vec::new();
+    for room in rooms {
+        if at + 18 + room <= end {
+            cells.push((page.plus(at), 18 + room));
+        }
+        at += 18 + room;
+    }
+    cells
+}
+
+/// Seals the cells of an image in one page.
+fn seal_cells(image: &mut Image, page: PmAddr) {
+    if image.load(page.plus(28), 4) != 1 {
+        return;
+    }
+    for (row, (at, bytes)) in (0_u32..).zip(cells(image, page)) {
+        let payload = image.load(at.plus(8), 4).min(bytes - 18);
+        let seed = [image.read(page.plus(16), 4), image.read(page.plus(8), 8), &row.to_le_bytes()].concat();
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&seed), image.read(at, 14));
+        let crc = crc32c::crc32c_append(crc, image.read(at.plus(18), payload));
+        image.write(at.plus(14), &crc.to_le_bytes());
+    }
+}
+
 /// Seals a line of 64 bytes that ends with its checksum.
 fn seal_line(image: &mut Image, at: PmAddr) {
     let crc = crc32c::crc32c(image.read(at, 60));
@@ -409,7 +442,7 @@ impl Sound {
         let (table, first) = (extent.plus(512), extent.plus(512 + TABLE_BYTES));
         let is_used = |page: &u64| image.load(first.plus(page * PAGE_BYTES), 8) != 0;
         let pages: Vec<PmAddr> = (0..EXTENT_PAGES).filter(is_used).map(|page| first.plus(page * PAGE_BYTES)).collect();
-        match numbers.below(8) {
+        match numbers.below(9) {
             0 => {
                 let field = *numbers.pick(&[(8, 4), (12, 4), (16, 4), (20, 4), (24, 8)]);
                 Self::damage_lines(image, [directory, directory.plus(256)], field, numbers);
@@ -467,9 +500,19 @@ impl Sound {
                 "page table"
             }
             _ if pages.is_empty() => "page",
+            6 => {
+                // A row that is torn, or damaged: nothing seals it.
+                let cells = cells(image, *numbers.pick(&pages));
+                if !cells.is_empty() {
+                    let (at, bytes) = *numbers.pick(&cells);
+                    upset(image, at.plus(numbers.below(bytes - 3)), 4, numbers);
+                }
+                "row of a page"
+            }
             _ => {
                 let page = *numbers.pick(&pages);
-                let head = [(0, 4), (4, 4), (8, 8), (16, 4), (20, 4), (24, 4), (28, 4), (32, 4), (36, 4), (40, 4)];
+                let head =
+                    [(0, 4), (4, 4), (8, 8), (16, 4), (20, 4), (24, 4), (28, 4), (32, 4), (36, 4), (40, 4), (44, 4)];
                 let (field, bytes) =
                     if numbers.below(2) == 0 { *numbers.pick(&head) } else { (64 + numbers.below(184), 4) };
                 upset(image, page.plus(field), bytes, numbers);
@@ -480,8 +523,10 @@ impl Sound {
                 let low = image.read(page.plus(64 + from), low_bytes);
                 let crc = crc32c::crc32c_append(crc32c::crc32c(image.read(page, 56)), low);
                 image.write(page.plus(56), &crc.to_le_bytes());
-                let crc = crc32c::crc32c_append(crc32c::crc32c(image.read(page.plus(64), bytes)), image.read(page, 60));
+                let fixed = image.load(page.plus(44), 4).min(bytes);
+                let crc = crc32c::crc32c_append(crc32c::crc32c(image.read(page.plus(64), fixed)), image.read(page, 60));
                 image.write(page.plus(60), &crc.to_le_bytes());
+                seal_cells(image, page);
                 "page"
             }
         }
@@ -670,4 +715,20 @@ fn the_sound_database_is_sound() {
     assert_eq!(rows_of(&database).expect("sound"), sound.rows);
     assert_eq!(sound.rows.values().map(Vec::len).collect::<Vec<_>>(), [13, 3]);
     assert_eq!(change(&database, &mut Numbers::new(1)).expect("room").len(), 3);
+}
+
+#[test]
+fn cells_are_where_the_format_says() {
+    let sound = sound();
+    let first = sound.extents[1].plus(512 + TABLE_BYTES);
+    let mut count = 0;
+    for page in (0..EXTENT_PAGES).map(|page| first.plus(page * PAGE_BYTES)) {
+        let mut image = sound.image.clone();
+        if image.load(page, 8) != 0 {
+            seal_cells(&mut image, page);
+            assert!(image.0 == sound.image.0, "the page at {page} is sealed already");
+            count += cells(&image, page).len();
+        }
+    }
+    assert!(count >= 3, "{count} rows");
 }

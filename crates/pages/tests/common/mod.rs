@@ -25,6 +25,8 @@ pub const WRITERS: u16 = 2;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     pub leaves: Leaves,
+    /// The images of the leaves.
+    pub homes: BTreeMap<(u32, Vec<u8>), Image>,
     /// The position of both logs.
     pub from: u64,
 }
@@ -67,12 +69,7 @@ impl Fixture {
         let mut batch = pages.batch();
         for (leaf, rows) in changes {
             if let Some(rows) = rows {
-                let image = rows.iter().map(|(key, (tick, payload))| PageRow {
-                    key,
-                    tick: Tick(*tick),
-                    writer: Writer::default(),
-                    payload,
-                });
+                let image = rows.iter().map(|(key, (tick, payload))| row(key, *tick, payload));
                 let image = batch.write(leaf.0, &leaf.1, image)?;
                 if next.leaves.insert(leaf.clone(), rows.clone()).is_some() {
                     batch.end(homes.remove(leaf).expect("an image"));
@@ -81,6 +78,7 @@ impl Fixture {
             } else if next.leaves.remove(leaf).is_some() {
                 batch.end(homes.remove(leaf).expect("an image"));
             }
+            next.homes = homes.clone();
         }
         if is_published {
             batch.publish(vec![from; usize::from(WRITERS)])?;
@@ -88,6 +86,27 @@ impl Fixture {
             self.is_alone = false;
         }
         Ok(())
+    }
+
+    /// Makes the rows of a leaf those of `rows`, in place. Returns whether that can be done. It counts at once, in both
+    /// checkpoints if they have the image.
+    pub fn patch(&mut self, pages: &mut Pages, leaf: &(u32, Vec<u8>), rows: &Rows, is_published: bool) -> Result<bool> {
+        let image = homes(pages)?.remove(leaf).expect("an image");
+        let from = self.newest.from;
+        let mut batch = pages.batch();
+        let new: Vec<_> = rows.iter().map(|(key, (tick, payload))| row(key, *tick, payload)).collect();
+        let patched = batch.patch(&image, (leaf.0, &leaf.1), new.into_iter(), Tick::NEVER)?;
+        if is_published {
+            batch.publish(vec![from; usize::from(WRITERS)])?;
+            self.older = self.newest.clone();
+            self.is_alone = false;
+        }
+        for state in [&mut self.newest, &mut self.older] {
+            if patched.is_some() && state.homes.get(leaf) == Some(&image) {
+                state.leaves.insert(leaf.clone(), rows.clone());
+            }
+        }
+        Ok(patched.is_some())
     }
 
     /// Damages the newest checkpoint, after which the older one counts.
@@ -103,6 +122,10 @@ impl Fixture {
         let from = if self.is_alone { self.newest.from } else { self.older.from };
         Ok(leaves(pages)? == self.newest.leaves && pages.from(Writer::new(1).expect("a writer")) == from)
     }
+}
+
+fn row<'r>(key: &'r [u8], tick: u64, payload: &'r [u8]) -> PageRow<'r> {
+    PageRow { key, tick: Tick(tick), writer: Writer::default(), payload }
 }
 
 /// The leaves that count.
