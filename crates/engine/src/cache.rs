@@ -124,8 +124,8 @@ impl Cache {
         self.evictions.load(Ordering::Relaxed)
     }
 
-    /// Whether commits must wait for a round: the cache holds an eighth more than its bound, and a round is due or under
-    /// way.
+    /// Whether commits must wait for a round: the cache holds an eighth more than its bound, and a round is due or is
+    /// under way.
     pub fn is_full(&self) -> bool {
         let max = self.row_bytes_max();
         self.row_bytes() > max + max / 8 && (self.needs_round() || self.is_in_round.load(Ordering::Relaxed))

@@ -307,7 +307,7 @@ fn truncate(core: &Core, pages: &Pages) {
     }
 }
 
-/// What a round has done with a leaf.
+/// The image of a leaf after a round.
 #[derive(Debug)]
 enum NewHome {
     /// It has another image, or none because it has no rows.

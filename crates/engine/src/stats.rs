@@ -131,6 +131,7 @@ impl DatabaseStats {
             ("pages_free", pages.pages_free),
             ("page_bytes", pages.page_bytes),
             ("page_batches", pages.batches),
+            ("page_written_bytes", pages.written_bytes),
         ]
     }
 }

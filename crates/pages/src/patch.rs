@@ -33,7 +33,7 @@ pub struct Patched {
 
 impl Batch<'_> {
     /// Makes the rows of a published image equal to `rows`, which are in the order of their keys, in place. Flushed,
-    /// not fenced. What it writes may survive whether the batch is published or not: see the module.
+    /// not fenced. The changes may survive whether the batch is published or not: see the module.
     ///
     /// A version that is not later than `floor` is not written; the image must have such a row with the same payload.
     ///

@@ -30,6 +30,7 @@
 //!
 //! [`threaded`] is for schedules of threads.
 
+mod lines;
 mod load;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -721,29 +722,6 @@ fn all() -> Vec<Tables> {
                 vec![Both(0, 1), Checkpoint, Checkpoint, Put(0, 0, 4), CutCheckpoint, Checkpoint, Put(0, 0, 5)],
             )
         },
-        Tables {
-            before: vec![Checkpoint],
-            redundant: vec![Redundant::new(
-                "late flush at crates/pages/src/patch.rs",
-                1,
-                "the fence of the checkpoint block does for the lines too, and the logs are truncated after that",
-            )],
-            ..tables(
-                "db-lines",
-                vec![
-                    Put(0, 0, 1),
-                    Checkpoint,
-                    elsewhere(Both(1, 2)),
-                    Copy(0, 2),
-                    Checkpoint,
-                    Kill,
-                    Put(0, 0, 3),
-                    Checkpoint,
-                    Checkpoint,
-                    Checkpoint,
-                ],
-            )
-        },
         tables(
             "db-older-round",
             vec![
@@ -797,22 +775,6 @@ fn deltas_and_epochs() -> Vec<Tables> {
         Add(0, 0, 4000),
         Add(0, 1, 50_000),
     ];
-    // Whole rows and deltas on both sides of a cut, then rows in place, which a crash may tear.
-    let lines_delta = vec![
-        Put(0, 0, 1),
-        Add(0, 0, 20),
-        Checkpoint,
-        // From here on no log has the whole row.
-        Checkpoint,
-        Add(0, 1, 300),
-        elsewhere(Add(0, 0, 4000)),
-        Checkpoint,
-        Kill,
-        Add(0, 1, 50_000),
-        Checkpoint,
-        Checkpoint,
-        Checkpoint,
-    ];
     // Records of two lines, each of which may be lost by itself.
     let epochs = vec![
         Group(vec![Copy(0, 1), elsewhere(Delete(0))]),
@@ -823,12 +785,6 @@ fn deltas_and_epochs() -> Vec<Tables> {
         Group(vec![Delete(1), elsewhere(Insert(0, 5))]),
     ];
     vec![
-        Tables {
-            kind: Kind::Wide,
-            before: vec![Checkpoint],
-            redundant: vec![Redundant::new("late flush at crates/pages/src/patch.rs", 1, "as in `db-lines`")],
-            ..tables("db-lines-delta", lines_delta)
-        },
         Tables { kind: Kind::Wide, ..tables("db-delta", deltas) },
         Tables { kind: Kind::Wide, ..tables("db-delta-older-round", older_bases) },
         Tables { kind: Kind::Grouped, ..tables("db-epoch", epochs) },
@@ -842,6 +798,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     all()
         .into_iter()
         .chain(deltas_and_epochs())
+        .chain(lines::targets())
         .chain(load::targets())
         .map(|target| Box::new(target) as Box<dyn Target>)
         .collect()
@@ -902,7 +859,7 @@ pub fn threaded() -> Vec<Tables> {
 /// Bugs that a target of this module must find.
 #[must_use]
 pub fn bugs() -> Vec<Bug> {
-    own_bugs().into_iter().chain(load::bugs()).collect()
+    own_bugs().into_iter().chain(lines::bugs()).chain(load::bugs()).collect()
 }
 
 fn own_bugs() -> Vec<Bug> {
@@ -932,10 +889,6 @@ fn own_bugs() -> Vec<Bug> {
         Bug::new("engine-delta-wrong-base", "a change is applied to another version than it was made from", || {
             named("db-delta")
         }),
-        Bug::new("engine-delta-before-whole", "a row that a checkpoint tears has no whole record", || {
-            named("db-lines-delta")
-        }),
-        Bug::new("pages-torn-row-counts", "a row that a checkpoint tears is read as it is", || named("db-lines")),
         Bug::new("engine-epoch-answers-early", "a transaction is acknowledged, and its epoch is lost", || {
             named("db-epoch")
         }),

@@ -11,6 +11,7 @@ mod substrate;
 mod ways;
 pub mod ycsb;
 mod ycsb_cache;
+mod ycsb_pages;
 pub mod ycsb_report;
 
 use std::time::Duration;

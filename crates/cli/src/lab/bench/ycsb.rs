@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lodestone_baselines::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
-use lodestone_engine::{Database, DatabaseOptions};
+use lodestone_engine::{Database, DatabaseOptions, FlushUnit};
 use lodestone_engine_bench::records::DatabaseRecords;
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::{Domain, Pool};
@@ -32,6 +32,7 @@ use lodestone_cli::size;
 use super::engine::MapEngine;
 use super::place::{Durability, Place};
 use super::ycsb_cache::CacheWatch;
+use super::ycsb_pages::PageWatch;
 use super::{results_table, ycsb_report};
 
 const AFTER_HELP: &str = "\
@@ -43,6 +44,8 @@ Examples:
   lodestone bench ycsb --workload e --distribution uniform --json
   lodestone bench ycsb --engine stm --workload a,b,c,d --path /dev/shm \\
     --domain dax-emulated
+  lodestone bench ycsb --engine db --distribution uniform --records 1000000 \
+    --flush-unit page,line --log 8MiB --path /dev/shm --domain dax-emulated
 
 Durability: `sync` waits for every write, and a read waits until what it saw is durable; `relaxed` orders writes and
 does not wait; `process` survives the death of the process only.";
@@ -94,6 +97,14 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     cache: Option<u64>,
 
+    /// How much of a page a checkpoint writes, with `--engine db`; several run one after the other
+    #[arg(long, value_name = "UNITS", value_enum, default_value = "line", value_delimiter = ',')]
+    flush_unit: Vec<Unit>,
+
+    /// Bytes of all logs, with `--engine db`: at half of that a checkpoint is made [default: that of a database]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    log: Option<u64>,
+
     /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -112,6 +123,15 @@ pub struct Args {
 
     #[command(flatten)]
     place: Place,
+}
+
+/// How much of a page a checkpoint writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Unit {
+    /// The lines with rows that changed
+    Line,
+    /// All rows of a leaf
+    Page,
 }
 
 /// The structure that holds the records.
@@ -162,8 +182,8 @@ pub struct Request {
     pub place: Place,
     pub time_limit: Option<Duration>,
     pub verify_reads: bool,
-    /// Bytes of DRAM for the rows of a database.
-    pub cache_bytes: Option<u64>,
+    /// Options of a database.
+    pub database: DatabaseOptions,
 }
 
 /// One run with all conditions of its figures.
@@ -180,8 +200,10 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     }
     let mut all = Vec::new();
     for &workload in args.workload.iter().flat_map(|word| &word.0) {
-        for &threads in &args.threads {
-            let request = args.request(workload, threads)?;
+        for (&threads, &unit) in
+            args.threads.iter().flat_map(|threads| args.flush_unit.iter().map(move |unit| (threads, unit)))
+        {
+            let request = args.request(workload, threads, unit)?;
             interrupt::so_far(format!("{} runs were measured; with --json each figure is printed at once", all.len()));
             let measured = measure(&request, output)?;
             if output.is_json() {
@@ -201,7 +223,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
 }
 
 impl Args {
-    fn request(&self, workload: Workload, threads: usize) -> Result<Request> {
+    fn request(&self, workload: Workload, threads: usize, unit: Unit) -> Result<Request> {
         let distribution = match &self.distribution {
             None => match workload.distribution() {
                 Distribution::Latest { .. } => Distribution::Latest { theta: self.theta },
@@ -227,8 +249,20 @@ impl Args {
         if self.cache.is_some() && self.engine != YcsbEngine::Db {
             bail!("--cache is for --engine db: the others have all their records in memory, or in the pool");
         }
-        let (engine, place, cache_bytes) = (self.engine, self.place.clone(), self.cache);
-        Ok(Request { engine, spec, place, time_limit, verify_reads: self.verify, cache_bytes })
+        if (self.log.is_some() || self.flush_unit != [Unit::Line]) && self.engine != YcsbEngine::Db {
+            bail!("--flush-unit and --log are for --engine db: the others have no pages and logs");
+        }
+        let flush_unit = match unit {
+            Unit::Line => FlushUnit::Line,
+            Unit::Page => FlushUnit::Page,
+        };
+        let mut database = DatabaseOptions { cache_bytes: self.cache, flush_unit, ..DatabaseOptions::default() };
+        if let Some(bytes) = self.log {
+            database.log_bytes = bytes;
+            database.segment_bytes = database.segment_bytes.min(bytes / 16);
+        }
+        let (engine, place) = (self.engine, self.place.clone());
+        Ok(Request { engine, spec, place, time_limit, verify_reads: self.verify, database })
     }
 }
 
@@ -249,7 +283,7 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
     let pool_bytes = match request.engine {
         YcsbEngine::Map => map_bytes,
         // Logs, and two images of each leaf.
-        YcsbEngine::Db => 2 * map_bytes + 2 * DatabaseOptions::default().log_bytes,
+        YcsbEngine::Db => 2 * map_bytes + 2 * request.database.log_bytes,
         _ => 3 * map_bytes,
     };
     if request.engine != YcsbEngine::Map && place.durability == Durability::Relaxed {
@@ -267,12 +301,15 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
     match request.engine {
         YcsbEngine::Map => measure_on(&MapEngine::open(pool.clone(), place.durability)?, &opened, request, output),
         YcsbEngine::Db => {
-            let options = DatabaseOptions { cache_bytes: request.cache_bytes, ..DatabaseOptions::default() };
-            let database = Database::open_in(&Store::over(&pool)?, &options)?;
+            let database = Database::open_in(&Store::over(&pool)?, &request.database)?;
             let records = DatabaseRecords::open(database)?;
-            let watch = CacheWatch::new(records.database());
-            let mut measured = measure_from(&records, &opened, request, output, || watch.begin())?;
-            if let Some(limit) = request.cache_bytes {
+            let (watch, pages) = (CacheWatch::new(records.database()), PageWatch::new(records.database()));
+            let mut measured = measure_from(&records, &opened, request, output, || {
+                watch.begin();
+                pages.begin()
+            })?;
+            pages.add_to(&mut measured.outcome.result, &request.database)?;
+            if let Some(limit) = request.database.cache_bytes {
                 watch.add_to(&mut measured.outcome.result, &records, spec, limit)?;
             }
             Ok(measured)
@@ -294,7 +331,7 @@ struct Opened {
 }
 
 fn measure_on<E: Engine>(engine: &E, opened: &Opened, request: &Request, output: &Output) -> Result<Measured> {
-    measure_from(engine, opened, request, output, || {})
+    measure_from(engine, opened, request, output, || Ok(()))
 }
 
 /// As [`measure_on`]. Calls `at_start` between the load and the run.
@@ -303,7 +340,7 @@ fn measure_from<E: Engine>(
     opened: &Opened,
     request: &Request,
     output: &Output,
-    at_start: impl FnOnce(),
+    at_start: impl FnOnce() -> Result<()>,
 ) -> Result<Measured> {
     let Request { spec, place, .. } = request;
     let name = format!("ycsb {} x{}", spec.workload, spec.threads);
@@ -314,7 +351,7 @@ fn measure_from<E: Engine>(
         Domain::Block => Some(place.sync_latency()?),
         _ => None,
     };
-    at_start();
+    at_start()?;
     let mut outcome = with_progress(output, &name, |hook| {
         let runner = Runner::new(engine, spec).on_progress(hook).verify_reads(request.verify_reads);
         match request.time_limit {
@@ -389,13 +426,24 @@ const CACHE: [(&str, &str); 9] = [
     ("part of it", "part_of_allowed"),
 ];
 
+const PAGES: [(&str, &str); 6] = [
+    ("workload", "workload"),
+    ("threads", "threads"),
+    ("flush unit", "flush_unit"),
+    ("checkpoints", "checkpoints"),
+    ("page bytes/update", "page_bytes_per_update"),
+    ("log", "log_bytes"),
+];
+
 /// Speed, then events: two tables, and the origin of the figures.
 pub fn text(all: &[Measured]) -> String {
     let shown = |columns: &[_]| results_table(columns, all.iter().map(|measured| &measured.outcome.result));
     let origin = all.first().map(origin).unwrap_or_default();
     let cached = all.iter().any(|measured| measured.outcome.result.extra.contains_key("cache_limit_bytes"));
     let cache = if cached { format!("\nthe cache\n{}", shown(&CACHE)) } else { String::new() };
-    format!("{origin}\n{}\nevents for each operation, and space\n{}{cache}", shown(&SPEED), shown(&COUNTS))
+    let has_pages = all.iter().any(|measured| measured.outcome.result.extra.contains_key("flush_unit"));
+    let pages = if has_pages { format!("\nthe pages\n{}", shown(&PAGES)) } else { String::new() };
+    format!("{origin}\n{}\nevents for each operation, and space\n{}{cache}{pages}", shown(&SPEED), shown(&COUNTS))
 }
 
 /// The conditions of a run's figures, in one line.
@@ -434,7 +482,7 @@ impl Request {
             place: Place::in_folder(folder),
             time_limit: Some(time_limit),
             verify_reads: true,
-            cache_bytes: None,
+            database: DatabaseOptions::default(),
         }
     }
 }

@@ -1,0 +1,59 @@
+//! Checkpoints that change rows in place: targets and bugs.
+
+use lodestone_crash::Redundant;
+use lodestone_crash::planted::Bug;
+
+use super::{Kind, Step, Tables, elsewhere, named, tables};
+
+pub fn targets() -> Vec<Tables> {
+    use Step::{Add, Both, Checkpoint, Copy, Kill, Put};
+    // At the end two more checkpoints, after which no log has the rows.
+    let whole = vec![
+        Put(0, 0, 1),
+        Checkpoint,
+        elsewhere(Both(1, 2)),
+        Copy(0, 2),
+        Checkpoint,
+        Kill,
+        Put(0, 0, 3),
+        Checkpoint,
+        Checkpoint,
+        Checkpoint,
+    ];
+    // Whole rows and deltas on both sides of a cut.
+    let columns = vec![
+        Put(0, 0, 1),
+        Add(0, 0, 20),
+        Checkpoint,
+        // From here on no log has the whole row.
+        Checkpoint,
+        Add(0, 1, 300),
+        elsewhere(Add(0, 0, 4000)),
+        Checkpoint,
+        Kill,
+        Add(0, 1, 50_000),
+        Checkpoint,
+        Checkpoint,
+        Checkpoint,
+    ];
+    let target = |name, kind, steps| Tables {
+        kind,
+        before: vec![Checkpoint],
+        redundant: vec![Redundant::new(
+            "late flush at crates/pages/src/patch.rs",
+            1,
+            "the fence of the checkpoint block does for the lines too, and the logs are truncated after that",
+        )],
+        ..tables(name, steps)
+    };
+    vec![target("db-lines", Kind::Narrow, whole), target("db-lines-delta", Kind::Wide, columns)]
+}
+
+pub fn bugs() -> Vec<Bug> {
+    vec![
+        Bug::new("engine-delta-before-whole", "a row that a checkpoint tears has no whole record", || {
+            named("db-lines-delta")
+        }),
+        Bug::new("pages-torn-row-counts", "a row that a checkpoint tears is read as it is", || named("db-lines")),
+    ]
+}
