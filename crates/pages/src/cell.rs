@@ -44,7 +44,8 @@ impl CellPlace {
         crc32c::crc32c_append(crc32c::crc32c_append(seed, &head.as_bytes()[..CELL_HEAD_BYTES - 4]), payload)
     }
 
-    /// Writes a version into the cell, which has room for it, and seals it. The bytes after the payload stay as they are.
+    /// Writes a version into the cell, which has room for it, and seals it. The bytes after the payload stay as they
+    /// are.
     pub fn write(self, cell: &mut [u8], row: &PageRow<'_>) {
         Self::fill(cell, row);
         self.seal(cell);
