@@ -10,7 +10,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use lodestone_engine::{DatabaseOptions, Durability, LogAlign, LogStore, Region};
+use lodestone_engine::{DatabaseOptions, Durability, FlushUnit, LogAlign, LogStore, Region};
 use lodestone_media::{Htm, HtmProfile};
 use lodestone_pmem::htm::HtmModel;
 use lodestone_workload::result::{BenchResult, human_figure, rounded};
@@ -32,6 +32,7 @@ Words of a way, joined by +:
   rtm           the same in a transaction of this processor, if it has Intel's RTM
   late          changes are visible when their record is persistent, not before
   whole-rows    records have whole rows, not the bytes that changed
+  whole-pages   checkpoints write whole pages, not the lines that changed
   flush         records are stored through the cache and flushed, not streamed around it
   unaligned     records share lines
   align-256     records begin at blocks of the medium";
@@ -45,6 +46,7 @@ pub struct Way {
     region: Region,
     early_release: bool,
     deltas: bool,
+    flush_unit: FlushUnit,
     log_align: LogAlign,
     log_store: LogStore,
 }
@@ -52,15 +54,16 @@ pub struct Way {
 impl Way {
     /// The way that sets `durability` and nothing else.
     pub fn of(durability: Durability, name: &str) -> Self {
-        let DatabaseOptions { region, early_release, deltas, log_align, log_store, .. } = DatabaseOptions::default();
-        Self { name: name.into(), durability, region, early_release, deltas, log_align, log_store }
+        let DatabaseOptions { region, early_release, deltas, flush_unit, log_align, log_store, .. } =
+            DatabaseOptions::default();
+        Self { name: name.into(), durability, region, early_release, deltas, flush_unit, log_align, log_store }
     }
 
     /// `options` with those of the way.
     pub fn apply(&self, options: DatabaseOptions) -> DatabaseOptions {
-        let Self { durability, early_release, deltas, log_align, log_store, .. } = *self;
+        let Self { durability, early_release, deltas, flush_unit, log_align, log_store, .. } = *self;
         let region = self.region.clone();
-        DatabaseOptions { durability, region, early_release, deltas, log_align, log_store, ..options }
+        DatabaseOptions { durability, region, early_release, deltas, flush_unit, log_align, log_store, ..options }
     }
 
     /// Whether its transactions are acknowledged much later than they are executed.
@@ -97,6 +100,7 @@ impl FromStr for Way {
                 "rtm" => way.region = Region::Rtm,
                 "emulated" => way.region = emulated(0.0),
                 "whole-rows" => way.deltas = false,
+                "whole-pages" => way.flush_unit = FlushUnit::Page,
                 "flush" => way.log_store = LogStore::Flush,
                 "unaligned" => way.log_align = LogAlign::None,
                 "align-256" => way.log_align = LogAlign::Block,
