@@ -195,16 +195,8 @@ impl<'c> Locks<'c> {
         self.held.iter().zip(bases).all(is_base) || planted::active("engine-delta-base-unchecked")
     }
 
-    /// Whether deltas to these versions may be in a record of `epoch`.
-    pub fn are_anchored(&self, bases: &[Option<RowWord>], epoch: u64) -> bool {
-        let is_anchored = |(held, base): (&Held, &Option<RowWord>)| {
-            base.is_none() || delta::is_anchored(self.core, &held.slot, epoch)
-        };
-        self.held.iter().zip(bases).all(is_anchored)
-    }
-
-    /// Notes the rows that the record of `epoch` has all of: those without a base.
-    pub fn note_whole(&self, bases: &[Option<RowWord>], epoch: u64) {
+    /// Notes the rows that the record of `epoch` has all of: those without a base. The commit cannot fail any more.
+    fn note_whole(&self, bases: &[Option<RowWord>], epoch: u64) {
         if self.core.ways.in_place {
             let whole = self.held.iter().zip(bases).filter(|(_, base)| base.is_none());
             whole.for_each(|(held, _)| held.slot.note_whole(epoch));
@@ -348,12 +340,10 @@ fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Res
         // With all locks held: a commit that builds on this one has the same epoch, or a later one.
         let epoch = core.rounds.cuts.epoch();
         let is_for_feeds = bases.iter().all(Option::is_none) || !core.holds.are_in_use();
-        if is_for_feeds && locks.have(&bases) && locks.are_anchored(&bases, epoch) {
-            locks.note_whole(&bases, epoch);
-            return append(core, state, committer, (room, epoch), locks);
+        if is_for_feeds && locks.have(&bases) {
+            return append(core, state, committer, (room, epoch), locks, &bases);
         }
-        // Another commit replaced a row in between. If this one has not read it, that is no conflict. Or a feed or an
-        // epoch began.
+        // Another commit replaced a row in between. If this one has not read it, that is no conflict. Or a feed began.
         may_delta = false;
     }
 }
@@ -365,11 +355,13 @@ fn append(
     committer: &mut Committer,
     (room, epoch): (Room, u64),
     mut locks: Locks<'_>,
+    bases: &[Option<RowWord>],
 ) -> Result<()> {
     let Committer { lease, log, record } = committer;
     let tick = locks.decide(state, lease)?;
     let version = |is_absent| RowWord::new(tick, lease.writer(), is_absent);
     locks.is_recorded = true;
+    locks.note_whole(bases, epoch);
     core.rounds.cuts.begins(lease.writer(), epoch, log.position());
     core.rounds.cuts.ends(lease.writer(), log.append(room, record, tick)?);
     if core.ways.is_early {

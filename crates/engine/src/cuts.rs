@@ -97,11 +97,11 @@ impl Cuts {
         self.writers.iter().map(|marks| marks.end.load(Relaxed)).sum()
     }
 
-    /// Begins a new epoch, and returns for each log the position of the cut.
-    pub fn cut(&self) -> Vec<u64> {
+    /// Begins a new epoch. Returns the one before, and for each log the position of the cut.
+    pub fn cut(&self) -> (u64, Vec<u64>) {
         let _alone = lock(&self.cutting);
         let epoch = self.raise();
-        self.positions(epoch)
+        (epoch, self.positions(epoch))
     }
 
     /// Ends an epoch and returns it.

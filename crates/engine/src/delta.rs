@@ -36,16 +36,17 @@
 //! versions of an earlier life are no base. The cost is one whole row for each row that a life changes.
 //!
 //! **Rows that are written in place** (`rounds.rs`). A crash may tear the row of an image, and then no `vi` is left. So
-//! there is a second rule where rounds do that: a commit writes a delta only if a record *of its own epoch* has all of
-//! the row.
+//! a round writes a version in place only if a record above the newest cut has all of the row.
 //!
-//! 7. So in each epoch the first record of a row has all of it, and the later ones build on it. A round writes a
-//!    version in place only if the image lacks it. It is after `vi`, so its epoch is above `e` (2), and its record and
-//!    all before it, down to a whole one of its epoch, are in the log (3).
-//! 8. The epoch is read with the row locked, and so is the mark of the row. An epoch of the mark that is one less is
-//!    not enough: its record may be below the cut.
-//! 9. The records of an earlier life may follow the first rule alone. So a round writes no row in place that this life
-//!    has not changed (`Batch::patch`, its floor).
+//! 7. Each slot has the epoch of the last record with all of the row, noted when the commit can fail no more, before
+//!    its version is visible. The round reads the epoch, and then the version: so this is that of the record, or a
+//!    later one. If the epoch is above `e`, the record is in the log, and with it all records after it (3).
+//! 8. The epoch of the newest checkpoint itself is not enough: its record may be below the cut.
+//! 9. A row that this life has not changed has no such epoch. So a round never relies on the records of another life.
+//!
+//! A row whose records above the cut are deltas takes a new image of its leaf. So that this is seldom, the first record
+//! of a row in an epoch has all of it, unless most lines of its page change in each epoch: then a new image is due in
+//! any case, and deltas are cheaper. That choice needs no care.
 
 use lodestone_pmem::planted;
 use lodestone_txn::{RowState, RowWord, Tick};
@@ -54,9 +55,8 @@ use lodestone_width::exact_u16;
 
 use crate::core::Core;
 use crate::error::Result;
-use crate::slot::Slot;
 use crate::state::State;
-use crate::tree::{Lookup, Tree};
+use crate::tree::Tree;
 
 /// Bytes of a base tick.
 const BASE_BYTES: usize = 8;
@@ -100,19 +100,17 @@ fn find(core: &Core, tree: &Tree, key: &[u8], payload: &[u8], delta: &mut Vec<u8
     if payload.len() < BASE_BYTES + RANGE_HEAD_BYTES + 8 {
         return None;
     }
-    let Ok(Lookup::Slot(slot)) = tree.find(key) else { return None };
-    if slot.word().state() == RowState::Locked || !is_anchored(core, &slot, core.rounds.cuts.epoch()) {
+    let Ok(Some((slot, changes_much))) = tree.find_with_page(key) else { return None };
+    if slot.word().state() == RowState::Locked {
+        return None;
+    }
+    if core.ways.in_place && !changes_much && slot.whole() != core.rounds.cuts.epoch() + 1 {
         return None;
     }
     let (word, old) = slot.read()?;
     let (base, tick) = (core.timeline.base(), word.version().tick(core.timeline.base()));
     let is_base = !word.is_absent() && (tick > base || planted::active("engine-delta-without-full"));
     (is_base && write(tick, &old, payload, delta)).then_some(word)
-}
-
-/// Whether a commit of `epoch` may build a delta on the present version of the row, because of the records before it.
-pub fn is_anchored(core: &Core, slot: &Slot, epoch: u64) -> bool {
-    !core.ways.in_place || slot.has_whole_of(epoch) || planted::active("engine-delta-before-whole")
 }
 
 /// Writes the delta from `old`, of tick `base`, to `new`. Returns whether an entry is shorter for it.

@@ -407,7 +407,7 @@ struct Entry {
 
 /// Positions of a cut. The records before them are durable on return.
 fn cut(core: &Handle) -> Result<Vec<u64>> {
-    let positions = core.rounds.cuts.cut();
+    let (_, positions) = core.rounds.cuts.cut();
     if planted::active("engine-feed-unsettled") {
         return Ok(positions);
     }

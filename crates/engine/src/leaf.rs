@@ -58,13 +58,15 @@ pub struct Page {
     is_dirty: AtomicBool,
     /// Whether a round has taken the dirt, and has not noted the image that has it.
     is_in_round: AtomicBool,
+    /// Whether most of its lines change between two rounds. Only a hint.
+    changes_much: std::sync::atomic::AtomicBool,
     home: Mutex<Option<Image>>,
 }
 
 impl Page {
     pub fn new(home: Option<Image>, is_dirty: bool) -> Arc<Self> {
-        let (is_dirty, is_in_round) = (AtomicBool::new(is_dirty), AtomicBool::new(false));
-        Arc::new(Self { is_dirty, is_in_round, home: Mutex::new(home) })
+        let (is_dirty, is_in_round, changes_much) = (AtomicBool::new(is_dirty), AtomicBool::new(false), false.into());
+        Arc::new(Self { is_dirty, is_in_round, changes_much, home: Mutex::new(home) })
     }
 
     /// Makes the page dirty. A commit has locked the row before.
@@ -84,6 +86,16 @@ impl Page {
     /// The round that took the dirt has noted the new image, or made the page dirty again.
     pub fn leave_round(&self) {
         self.is_in_round.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether most of its lines changed between the last rounds.
+    pub fn changes_much(&self) -> bool {
+        self.changes_much.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether most of its lines change between two rounds.
+    pub fn note_changes(&self, are_many: bool) {
+        self.changes_much.store(are_many, Ordering::Relaxed);
     }
 
     /// A bug on request: the dirt of a commit beside the copy goes with that before it.

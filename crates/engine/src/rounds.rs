@@ -21,11 +21,11 @@
 
 use std::sync::Arc;
 
-use lodestone_pages::{Batch, Image, PageRow, PageStats, Pages, Patched};
+use lodestone_pages::{Batch, Image, PageRow, PageStats, Pages, Patch};
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock, spin};
-use lodestone_txn::{RowState, RowWord};
+use lodestone_txn::{RowState, RowWord, Tick};
 use lodestone_wal::{LogWriter, Record, Room, Wal};
 use lodestone_width::to_u64;
 
@@ -73,6 +73,8 @@ pub struct Rounds {
     pages: Mutex<Pages>,
     /// Figures of the pages at the last look.
     page_stats: Mutex<PageStats>,
+    /// One more than the last epoch below the cut of the newest checkpoint, if it is of this life.
+    whole_floor: AtomicU64,
     pub trouble: CheckpointTrouble,
 }
 
@@ -107,7 +109,8 @@ impl Rounds {
     pub fn new(pages: Pages, writers: u16, wal: &Wal) -> Self {
         let page_stats = Mutex::new(pages.stats());
         let (cuts, pages) = (Cuts::new(writers, wal.positions()), Mutex::new(pages));
-        Self { cuts, bell: Bell::default(), pages, page_stats, trouble: CheckpointTrouble::default() }
+        let (bell, whole_floor, trouble) = (Bell::default(), AtomicU64::new(0), CheckpointTrouble::default());
+        Self { cuts, bell, pages, page_stats, whole_floor, trouble }
     }
 
     /// The pages. Waits while a round is under way.
@@ -236,7 +239,7 @@ fn try_round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     }
     // Those of before the cut too: what is in the log of a tree that is dropped meanwhile may build on its images.
     let mut trees = core.trees();
-    let from = core.rounds.cuts.cut();
+    let (epoch, from) = core.rounds.cuts.cut();
     trees.extend(core.trees());
     trees.sort_by_key(|tree| tree.number);
     trees.dedup_by_key(|tree| tree.number);
@@ -261,6 +264,7 @@ fn try_round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
         group.flush(core)?;
     }
     batch.publish_then(from, |pages| truncate(core, pages))?;
+    core.rounds.whole_floor.store(epoch + 1, Ordering::SeqCst);
     let report = written.publish();
     core.note_dropped(&dropped, &ended);
     Ok(report)
@@ -367,15 +371,20 @@ fn write_tree(core: &Core, batch: &mut Batch<'_>, tree: &Tree, written: &mut Wri
         // Looked at once: the image ends where the next one begins, also if the leaf is split from here on.
         next = tree.next_low(&low);
         if !planted::active("engine-image-too-wide") {
-            rows.retain(|(key, ..)| next.as_ref().is_none_or(|next| key < next));
+            rows.retain(|row| next.as_ref().is_none_or(|next| row.key < *next));
         }
         core.refuse_if_poisoned()?;
         let (page, new_home) = written.pages.last_mut().expect("just added");
         let home = page.home();
-        if let Some(patched) = patch(core, batch, home.as_ref(), (tree.number, &low), &rows)? {
-            written.report.rows_in_place += patched.rows;
-            written.report.lines += patched.lines;
-            continue;
+        match patch(core, batch, home.as_ref(), (tree.number, &low), &rows)? {
+            Patch::Done(patched) => {
+                written.report.rows_in_place += patched.rows;
+                written.report.lines += patched.lines;
+                continue;
+            }
+            Patch::MostLines => page.note_changes(true),
+            Patch::Refused => page.note_changes(false),
+            _ => {}
         }
         let image = write(core, batch, tree, &low, &rows)?;
         if planted::active("pages-clear-after-copy") {
@@ -388,59 +397,64 @@ fn write_tree(core: &Core, batch: &mut Batch<'_>, tree: &Tree, written: &mut Wri
 }
 
 /// Writes an image of `rows`. None of them is no image.
-fn write(
-    core: &Core,
-    batch: &mut Batch<'_>,
-    tree: &Tree,
-    low: &[u8],
-    rows: &[(Bytes, RowWord, Bytes)],
-) -> Result<Option<Image>> {
+fn write(core: &Core, batch: &mut Batch<'_>, tree: &Tree, low: &[u8], rows: &[SettledRow]) -> Result<Option<Image>> {
     if rows.is_empty() {
         return Ok(None);
     }
-    Ok(Some(batch.write(tree.number, low, page_rows(core, rows))?))
+    let base = core.timeline.base();
+    Ok(Some(batch.write(tree.number, low, rows.iter().map(|row| row.page_row(base)))?))
 }
 
-/// Writes the rows that changed into the page of the leaf. `None`: a new image is due.
+/// Writes the rows that changed into the page of the leaf, if that can be done.
 fn patch(
     core: &Core,
     batch: &mut Batch<'_>,
     home: Option<&Image>,
     leaf: (u32, &[u8]),
-    rows: &[(Bytes, RowWord, Bytes)],
-) -> Result<Option<Patched>> {
+    rows: &[SettledRow],
+) -> Result<Patch> {
+    let (base, floor) = (core.timeline.base(), core.rounds.whole_floor.load(Ordering::SeqCst));
+    let may_write = |row: &SettledRow| row.whole > floor || planted::active("engine-lines-without-whole");
     match home {
-        Some(home) if core.ways.in_place && !rows.is_empty() => {
-            Ok(batch.patch(home, leaf, page_rows(core, rows), core.timeline.base())?)
+        Some(home) if core.ways.in_place => {
+            Ok(batch.patch(home, leaf, rows.iter().map(|row| (row.page_row(base), may_write(row))), base)?)
         }
-        _ => Ok(None),
+        _ => Ok(Patch::OtherImage),
     }
 }
 
-fn page_rows<'r>(
-    core: &Core,
-    rows: &'r [(Bytes, RowWord, Bytes)],
-) -> impl ExactSizeIterator<Item = PageRow<'r>> + use<'r> {
-    let base = core.timeline.base();
-    rows.iter().map(move |(key, word, payload)| {
-        let version = word.version();
-        PageRow { key, tick: version.tick(base), writer: version.writer(), payload }
-    })
+/// A row that may be written to a page.
+#[derive(Debug)]
+struct SettledRow {
+    key: Bytes,
+    word: RowWord,
+    payload: Bytes,
+    /// See [`Slot::whole`].
+    whole: u64,
+}
+
+impl SettledRow {
+    /// The row in the life that began at `base`.
+    fn page_row(&self, base: Tick) -> PageRow<'_> {
+        let version = self.word.version();
+        PageRow { key: &self.key, tick: version.tick(base), writer: version.writer(), payload: &self.payload }
+    }
 }
 
 /// The rows of `slots`, in versions whose records are persistent.
-fn settled_rows(core: &Core, tree: &Tree, slots: &[Arc<Slot>]) -> Result<Vec<(Bytes, RowWord, Bytes)>> {
+fn settled_rows(core: &Core, tree: &Tree, slots: &[Arc<Slot>]) -> Result<Vec<SettledRow>> {
     let mut rows = Vec::new();
     for slot in slots {
         let key = slot.key();
         let mut turn = 0;
         let found = loop {
+            let whole = slot.whole();
             match slot.read() {
                 Some((word, payload)) => {
                     if word.state() == RowState::Pending && !planted::active("pages-copies-pending") {
                         core.wait_settled(slot, word)?;
                     }
-                    break (!word.is_absent()).then_some((word, payload));
+                    break (!word.is_absent()).then(|| SettledRow { key: key.clone(), word, payload, whole });
                 }
                 // It was purged, or its claim was given up. A commit that uses the key again is of this epoch or
                 // later, and makes the leaf dirty.
@@ -450,9 +464,7 @@ fn settled_rows(core: &Core, tree: &Tree, slots: &[Arc<Slot>]) -> Result<Vec<(By
             spin(turn);
             turn += 1;
         };
-        if let Some((word, payload)) = found {
-            rows.push((key.clone(), word, payload));
-        }
+        rows.extend(found);
     }
     Ok(rows)
 }

@@ -86,15 +86,17 @@ impl Slot {
         self.word.store(word.to_raw(), Ordering::Release);
     }
 
-    /// Notes that a record of `epoch` has all of the row. The caller holds the lock.
+    /// Notes that a record of `epoch` has all of the row. The caller holds the lock, and the commit cannot fail.
     pub fn note_whole(&self, epoch: u64) {
-        // Read under the lock, and before as a hint. An epoch beyond the range is never found: no deltas then.
-        self.whole.store(u32::try_from(epoch + 1).unwrap_or(0), Ordering::Relaxed);
+        // An epoch beyond the range is as good as none. Release: a thread that sees it sees the lock, or what came after.
+        self.whole.store(u32::try_from(epoch + 1).unwrap_or(0), Ordering::Release);
     }
 
-    /// Whether a record of `epoch` has all of the row.
-    pub fn has_whole_of(&self, epoch: u64) -> bool {
-        u64::from(self.whole.load(Ordering::Relaxed)) == epoch + 1
+    /// One more than the epoch of the last record that has all of the row. 0: there is none since the row is in DRAM.
+    ///
+    /// A thread that reads this and then a version: the version is that of the record, or a later one.
+    pub fn whole(&self) -> u64 {
+        u64::from(self.whole.load(Ordering::Acquire))
     }
 
     /// The payload. The caller holds the lock.

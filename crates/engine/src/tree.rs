@@ -376,6 +376,18 @@ impl Tree {
         )
     }
 
+    /// The slot of the row with `key`, and whether most of its page [changes](crate::leaf::Page::changes_much).
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn find_with_page(&self, key: &[u8]) -> Result<Option<(Arc<Slot>, bool)>> {
+        let slot = |leaf: &Leaf| match leaf.search(key)? {
+            Ok(number) => Some(Some((leaf.slot(number)?.clone(), leaf.page.changes_much()))),
+            Err(_) => Some(None),
+        };
+        self.read(|root| root.leaf_of(key), |leaf, _| slot(leaf))
+    }
+
     /// Where the deletions of all rows are durable that were purged from the leaf of `key`.
     ///
     /// # Errors

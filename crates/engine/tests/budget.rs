@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::{Open, options};
-use lodestone_engine::{Database, DatabaseOptions, FlushUnit, Result, Row, Table, Tx, Value, row};
+use lodestone_engine::{Database, DatabaseOptions, Error, FlushUnit, Result, Row, Table, Tx, Value, row};
 use lodestone_pmem::{CounterScope, Counters, DomainChoice};
 
 fn cost(work: impl FnOnce() -> Result<()>) -> Result<Counters> {
@@ -155,28 +157,56 @@ fn the_record_of_a_payment() -> Result<()> {
     Ok(())
 }
 
+/// A database with 20 long rows in one page.
+fn long_rows(path: &Path, flush_unit: FlushUnit) -> Result<(Database, Table)> {
+    let options = options(DomainChoice::DaxEmulated);
+    let db =
+        Database::open_with(path, &DatabaseOptions { flush_unit, page_bytes: 8192, leaf_rows_max: 64, ..options })?;
+    let table = db.create_table(&"r (k u64, n i64, v text) key (k)".parse()?)?;
+    // The first commit of a life persists a range of ticks.
+    db.update(|tx| (2..22_u64).try_for_each(|k| table.put(tx, &row![k, 0_i64, text(300)])))?;
+    Ok((db, table))
+}
+
+/// Bytes of the record of a change of eight bytes.
+fn add_bytes(db: &Database, table: &Table, k: u64) -> Result<u64> {
+    Ok(cost(|| db.update(|tx| table.add(tx, &row![k], "n", 1)))?.pm_bytes())
+}
+
 #[test]
 fn the_first_change_of_a_row_in_a_life_is_whole() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.pool");
     for (life, unit) in (0..4_i64).zip([FlushUnit::Line, FlushUnit::Page].repeat(2)) {
-        let options = DatabaseOptions { flush_unit: unit, ..options(DomainChoice::DaxEmulated) };
-        let db = Database::open_with(&path, &options)?;
-        let table = db.create_table(&"r (k u64, n i64, v text) key (k)".parse()?)?;
+        let (db, table) = long_rows(&path, unit)?;
         if life == 0 {
             db.update(|tx| table.put(tx, &row![1_u64, 0_i64, text(300)]))?;
-        } else {
-            db.checkpoint()?;
         }
-        // The first commit of a life persists a range of ticks.
-        db.update(|tx| table.put(tx, &row![2_u64, life, text(300)]))?;
-        let add = || cost(|| db.update(|tx| table.add(tx, &row![1_u64], "n", 1)));
-        let bytes = [add()?.pm_bytes(), add()?.pm_bytes(), add()?.pm_bytes()];
-        assert_eq!(bytes, if life == 0 { [64, 64, 64] } else { [384, 64, 64] }, "life {life}");
+        let add = || add_bytes(&db, &table, 1);
+        assert_eq!([add()?, add()?, add()?], if life == 0 { [64, 64, 64] } else { [384, 64, 64] }, "life {life}");
+        // This page changes much. After the next one only this row has changed.
+        (0..2).try_for_each(|_| db.checkpoint().and_then(|_| add().map(|_| ())))?;
         db.checkpoint()?;
-        let bytes = [add()?.pm_bytes(), add()?.pm_bytes()];
-        assert_eq!(bytes, if unit == FlushUnit::Line { [384, 64] } else { [64, 64] }, "after a checkpoint");
+        assert_eq!([add()?, add()?], if unit == FlushUnit::Line { [384, 64] } else { [64, 64] }, "after checkpoints");
     }
+    Ok(())
+}
+
+/// Else a round would write the row in place, and no record has all of it.
+#[test]
+fn a_commit_that_fails_has_no_whole_record() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (db, table) = long_rows(&folder.path().join("a.pool"), FlushUnit::Line)?;
+    for _ in 0..3 {
+        db.checkpoint()?;
+        add_bytes(&db, &table, 5)?;
+    }
+    let tx = db.begin();
+    table.get(&tx, &row![5_u64])?;
+    table.put(&tx, &row![7_u64, 1_i64, text(300)])?;
+    add_bytes(&db, &table, 5)?;
+    assert!(matches!(tx.commit(), Err(Error::Conflict)));
+    assert_eq!([add_bytes(&db, &table, 7)?, add_bytes(&db, &table, 7)?], [384, 64]);
     Ok(())
 }
 

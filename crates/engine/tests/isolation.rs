@@ -403,6 +403,7 @@ fn figures_are_an_object_of_json_in_which_each_has_its_name() {
     (stats.checkpoints_failed, stats.log.segments, stats.log.segments_free) = (18, 19, 20);
     (stats.log.segments_max, stats.log.segment_bytes) = (21, 22);
     (stats.pages.pages, stats.pages.pages_free, stats.pages.page_bytes, stats.pages.batches) = (23, 24, 25, 26);
+    stats.pages.written_bytes = 27;
     let names = [
         "commits",
         "read_only",
@@ -430,6 +431,7 @@ fn figures_are_an_object_of_json_in_which_each_has_its_name() {
         "pages_free",
         "page_bytes",
         "page_batches",
+        "page_written_bytes",
     ];
     assert_eq!(stats.figures(), names.into_iter().zip(1..).collect::<Vec<_>>());
     let fields: Vec<String> = names.iter().zip(1..).map(|(name, number)| format!("\"{name}\":{number}")).collect();

@@ -98,8 +98,23 @@ fn other_keys_and_longer_rows_take_a_new_image() -> Result<()> {
     assert_eq!(in_place(db.checkpoint()?), (1, 0));
     db.update(|tx| table.delete(tx, &row![50_u64]))?;
     assert_eq!(in_place(db.checkpoint()?), (1, 0));
-    (0..40).try_for_each(|k| put(&db, &table, k, 4, &text(k)))?;
-    assert_eq!(in_place(db.checkpoint()?), (1, 0), "most of the lines are dirty");
+    Ok(())
+}
+
+/// Records have all of a row only where that makes a new image unnecessary.
+#[test]
+fn a_page_that_changes_much_takes_new_images() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (db, table) = filled(&folder.path().join("a.pool"), FlushUnit::Line, 40)?;
+    let add = |k: u64| db.update(|tx| table.add(tx, &row![k], "n", 1));
+    for _ in 0..2 {
+        (0..40).try_for_each(add)?;
+        assert_eq!(in_place(db.checkpoint()?), (1, 0), "most of the lines are dirty");
+    }
+    add(7)?;
+    assert_eq!(in_place(db.checkpoint()?), (1, 0), "the record of the row is a delta");
+    add(7)?;
+    assert_eq!(in_place(db.checkpoint()?), (0, 1));
     Ok(())
 }
 

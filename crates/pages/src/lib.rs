@@ -87,6 +87,6 @@ pub use error::{Error, Result};
 pub use image::{Found, Image, Listed, PageRow};
 pub use options::PageOptions;
 pub use pages::{PageStats, Pages};
-pub use patch::Patched;
+pub use patch::{Patch, Patched};
 pub use reader::Reader;
 pub use room::row_bytes;

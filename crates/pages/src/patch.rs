@@ -6,8 +6,8 @@
 //!
 //! 1. The record of each version is persistent before it is written here. Else a crash could leave one row of a
 //!    transaction alone.
-//! 2. From the records after the cut of the newest checkpoint alone, the version can be made again: the first of them
-//!    about this row has all of it. So a torn row is mended by the log.
+//! 2. From the records after the cut of the newest checkpoint alone, the version can be made again: one of them has all
+//!    of the row, and the later ones follow. So a torn row is mended by the log.
 //! 3. The logs keep these records until the batch is published, whose fence makes the lines persistent.
 //!
 //! A version in a page may be later than the checkpoint. Records with its tick and earlier ones do nothing to it.
@@ -31,14 +31,27 @@ pub struct Patched {
     pub lines: u64,
 }
 
+/// The outcome of [`Batch::patch`]. In all cases but the first one nothing was written, and a new image is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Patch {
+    /// The page has the rows.
+    Done(Patched),
+    /// It would have, but a row may not be written.
+    Refused,
+    /// Most lines change: a new image costs hardly more.
+    MostLines,
+    /// The image has other keys, no room for a row, several pages, or is damaged; or the medium has no lines (the
+    /// `block` domain).
+    OtherImage,
+}
+
 impl Batch<'_> {
     /// Makes the rows of a published image equal to `rows`, which are in the order of their keys, in place. Flushed,
     /// not fenced. The changes may survive whether the batch is published or not: see the module.
     ///
-    /// A version that is not later than `floor` is not written; the image must have such a row with the same payload.
-    ///
-    /// `None`: the image has other keys, no room for a row, or is damaged; it takes several pages; a new image costs
-    /// hardly more; or the medium has no lines (the `block` domain). Nothing was written then.
+    /// With each row it is said whether it may be written. A version that is not later than `floor` counts as in the
+    /// image if that has the same payload.
     ///
     /// # Errors
     /// A medium that failed.
@@ -46,25 +59,35 @@ impl Batch<'_> {
         &mut self,
         image: &Image,
         (tree, low): (u32, &[u8]),
-        rows: impl ExactSizeIterator<Item = PageRow<'r>>,
+        rows: impl Iterator<Item = (PageRow<'r>, bool)>,
         floor: Tick,
-    ) -> Result<Option<Patched>> {
-        let &[(page, at)] = &image.pages[..] else { return Ok(None) };
-        let memory = self.pages.memory().clone();
+    ) -> Result<Patch> {
+        let (&[(page, at)], memory) = (&image.pages[..], self.pages.memory().clone()) else {
+            return Ok(Patch::OtherImage);
+        };
         if memory.direct_unit() != LINE_BYTES {
-            return Ok(None);
+            return Ok(Patch::OtherImage);
         }
         // A page that is damaged is replaced.
-        let Ok(head) = self.pages.reader().read_page(page, at, image.batch, &mut self.page) else { return Ok(None) };
+        let Ok(head) = self.pages.reader().read_page(page, at, image.batch, &mut self.page) else {
+            return Ok(Patch::OtherImage);
+        };
         let (bytes, fixed) = (&self.page[PAGE_HEAD_BYTES..], to_usize(head.fixed));
         let found = Found::decode(image.clone(), head.tree, bytes, fixed);
-        let Some(found) = found.filter(|found| (found.tree, &found.low[..]) == (tree, low)) else { return Ok(None) };
+        let Some(found) = found.filter(|found| (found.tree, &found.low[..]) == (tree, low)) else {
+            return Ok(Patch::OtherImage);
+        };
         let count = self.page.len().div_ceil(LINE);
         self.page.resize(count * LINE, 0);
-        let Some((dirty, written)) = change(&mut self.page, &found, rows, floor) else { return Ok(None) };
+        let Some(Changed { dirty, rows, is_refused }) = change(&mut self.page, &found, rows, floor) else {
+            return Ok(Patch::OtherImage);
+        };
         let lines = dirty.iter().filter(|is_dirty| **is_dirty).count();
         if lines * 2 > count {
-            return Ok(None);
+            return Ok(Patch::MostLines);
+        }
+        if is_refused {
+            return Ok(Patch::Refused);
         }
         self.has_patched = true;
         let mut begin = 0;
@@ -77,33 +100,40 @@ impl Batch<'_> {
             begin = end;
         }
         self.pages.written_bytes += to_u64(lines * LINE);
-        Ok(Some(Patched { rows: written, lines: to_u64(lines) }))
+        Ok(Patch::Done(Patched { rows, lines: to_u64(lines) }))
     }
 }
 
 const LINE: usize = 64;
 const _: () = assert!(to_u64(LINE) == LINE_BYTES);
 
-/// Makes the rows of `found` in `page` equal to `rows`. Returns which lines are dirty then, and how many rows changed.
-/// `None`: that cannot be done.
+/// The changes of a page.
+struct Changed {
+    /// By line.
+    dirty: Vec<bool>,
+    /// How many rows changed.
+    rows: u64,
+    /// Whether one of them may not be written.
+    is_refused: bool,
+}
+
+/// Makes the rows of `found` in `page` equal to `rows`. `None`: that cannot be done.
 fn change<'r>(
     page: &mut [u8],
     found: &Found,
-    rows: impl ExactSizeIterator<Item = PageRow<'r>>,
+    rows: impl Iterator<Item = (PageRow<'r>, bool)>,
     floor: Tick,
-) -> Option<(Vec<bool>, u64)> {
-    let (mut dirty, mut written) = (vec![false; page.len() / LINE], 0);
+) -> Option<Changed> {
+    let mut changed = Changed { dirty: vec![false; page.len() / LINE], rows: 0, is_refused: false };
     let mut entries = found.entries();
-    for row in rows {
+    for (row, may_write) in rows {
         let entry = entries.next().filter(|entry| entry.key == row.key)?;
         let (place, cell) = (found.place(entry.number), &found.bytes()[entry.cell.clone()]);
         let before = place.read(cell);
         if before.is_some_and(|(tick, ..)| tick == row.tick) {
             continue;
         }
-        if row.tick <= floor {
-            // The records of an earlier life may not have all of the row.
-            before.filter(|(_, _, payload)| *payload == row.payload)?;
+        if row.tick <= floor && before.is_some_and(|(_, _, payload)| payload == row.payload) {
             continue;
         }
         let begin = PAGE_HEAD_BYTES + found.begin() + entry.cell.start;
@@ -114,8 +144,9 @@ fn change<'r>(
         }
         place.write(&mut page[begin..end], &row);
         let end = end - (room - row.payload.len());
-        dirty[begin / LINE..end.div_ceil(LINE)].fill(true);
-        written += 1;
+        changed.dirty[begin / LINE..end.div_ceil(LINE)].fill(true);
+        changed.rows += 1;
+        changed.is_refused |= !may_write;
     }
-    entries.next().is_none().then_some((dirty, written))
+    entries.next().is_none().then_some(changed)
 }

@@ -54,7 +54,7 @@ impl Model {
             self.cuts.raise();
             positions
         } else {
-            self.cuts.cut()
+            self.cuts.cut().1
         };
         (positions, [0, 1].map(|row| lock(&self.rows[row]).clone()))
     }

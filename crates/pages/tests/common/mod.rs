@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use lodestone_heap::{Heap, HeapOptions};
-use lodestone_pages::{Error, Image, PageOptions, PageRow, Pages, Result};
+use lodestone_pages::{Error, Image, PageOptions, PageRow, Pages, Patch, Result};
 use lodestone_pmem::{DomainChoice, PmAddr, Pool, PoolOptions};
 use lodestone_txn::{Tick, Writer};
 use lodestone_width::to_usize;
@@ -94,19 +94,20 @@ impl Fixture {
         let image = homes(pages)?.remove(leaf).expect("an image");
         let from = self.newest.from;
         let mut batch = pages.batch();
-        let new: Vec<_> = rows.iter().map(|(key, (tick, payload))| row(key, *tick, payload)).collect();
+        let new: Vec<_> = rows.iter().map(|(key, (tick, payload))| (row(key, *tick, payload), true)).collect();
         let patched = batch.patch(&image, (leaf.0, &leaf.1), new.into_iter(), Tick::NEVER)?;
         if is_published {
             batch.publish(vec![from; usize::from(WRITERS)])?;
             self.older = self.newest.clone();
             self.is_alone = false;
         }
+        let is_done = matches!(patched, Patch::Done(_));
         for state in [&mut self.newest, &mut self.older] {
-            if patched.is_some() && state.homes.get(leaf) == Some(&image) {
+            if is_done && state.homes.get(leaf) == Some(&image) {
                 state.leaves.insert(leaf.clone(), rows.clone());
             }
         }
-        Ok(patched.is_some())
+        Ok(is_done)
     }
 
     /// Damages the newest checkpoint, after which the older one counts.

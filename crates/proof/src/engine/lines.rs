@@ -51,7 +51,7 @@ pub fn targets() -> Vec<Tables> {
 
 pub fn bugs() -> Vec<Bug> {
     vec![
-        Bug::new("engine-delta-before-whole", "a row that a checkpoint tears has no whole record", || {
+        Bug::new("engine-lines-without-whole", "a row that a checkpoint tears has no whole record", || {
             named("db-lines-delta")
         }),
         Bug::new("pages-torn-row-counts", "a row that a checkpoint tears is read as it is", || named("db-lines")),
