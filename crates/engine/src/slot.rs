@@ -88,7 +88,7 @@ impl Slot {
 
     /// Notes that a record of `epoch` has all of the row. The caller holds the lock, and the commit cannot fail.
     pub fn note_whole(&self, epoch: u64) {
-        // An epoch beyond the range is as good as none. Release: a thread that sees it sees the lock, or what came after.
+        // An epoch beyond the range is as good as none. Release: a thread that sees it sees the lock, or a later word.
         self.whole.store(u32::try_from(epoch + 1).unwrap_or(0), Ordering::Release);
     }
 

@@ -27,6 +27,8 @@ pub struct Args {
 struct Checkpoint {
     images: u64,
     pages: u64,
+    rows_in_place: u64,
+    lines: u64,
     log_segments_in_use: u64,
 }
 
@@ -38,13 +40,15 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     let made = Checkpoint {
         images: report.images,
         pages: report.pages,
+        rows_in_place: report.rows_in_place,
+        lines: report.lines,
         log_segments_in_use: log.segments - log.segments_free,
     };
     output.result(&made, |made| {
         let path = database.pool().path().display();
         format!(
-            "{path}: {} leaves written to {} pages; {} log segments in use",
-            made.images, made.pages, made.log_segments_in_use
+            "{path}: {} leaves written to {} pages, {} rows in {} lines of others; {} log segments in use",
+            made.images, made.pages, made.rows_in_place, made.lines, made.log_segments_in_use
         )
     })
 }
