@@ -45,8 +45,9 @@
 //! 9. A row that this life has not changed has no such epoch. So a round never relies on the records of another life.
 //!
 //! A row whose records above the cut are deltas takes a new image of its leaf. So that this is seldom, the first record
-//! of a row in an epoch has all of it, unless most lines of its page change in each epoch: then a new image is due in
-//! any case, and deltas are cheaper. That choice needs no care.
+//! of a row in an epoch has all of it where few lines of a page change in an epoch. Where most of them do, a new image
+//! is due in any case, and deltas are cheaper. Rounds note that for each page, and for each tree, whose pages may not
+//! have been looked at. It is only a hint.
 
 use lodestone_pmem::planted;
 use lodestone_txn::{RowState, RowWord, Tick};
@@ -100,11 +101,11 @@ fn find(core: &Core, tree: &Tree, key: &[u8], payload: &[u8], delta: &mut Vec<u8
     if payload.len() < BASE_BYTES + RANGE_HEAD_BYTES + 8 {
         return None;
     }
-    let Ok(Some((slot, changes_much))) = tree.find_with_page(key) else { return None };
+    let Ok(Some((slot, changes_little))) = tree.find_with_page(key) else { return None };
     if slot.word().state() == RowState::Locked {
         return None;
     }
-    let is_whole_due = core.ways.in_place && !changes_much && slot.whole() != core.rounds.cuts.epoch() + 1;
+    let is_whole_due = core.ways.in_place && changes_little && slot.whole() != core.rounds.cuts.epoch() + 1;
     if is_whole_due && !planted::active("engine-lines-without-whole") {
         return None;
     }

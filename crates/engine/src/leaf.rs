@@ -58,15 +58,26 @@ pub struct Page {
     is_dirty: AtomicBool,
     /// Whether a round has taken the dirt, and has not noted the image that has it.
     is_in_round: AtomicBool,
-    /// Whether most of its lines change between two rounds. Only a hint.
-    changes_much: std::sync::atomic::AtomicBool,
+    /// How much of it changes between two rounds, as [`Changes`]. Only a hint.
+    changes: std::sync::atomic::AtomicU8,
     home: Mutex<Option<Image>>,
+}
+
+/// How much of a page changes between two rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// No round has looked.
+    Unknown,
+    /// Less than half of its lines.
+    Few,
+    /// Half of its lines and more, so that it takes a new image.
+    Most,
 }
 
 impl Page {
     pub fn new(home: Option<Image>, is_dirty: bool) -> Arc<Self> {
-        let (is_dirty, is_in_round, changes_much) = (AtomicBool::new(is_dirty), AtomicBool::new(false), false.into());
-        Arc::new(Self { is_dirty, is_in_round, changes_much, home: Mutex::new(home) })
+        let (is_dirty, is_in_round, changes) = (AtomicBool::new(is_dirty), AtomicBool::new(false), Default::default());
+        Arc::new(Self { is_dirty, is_in_round, changes, home: Mutex::new(home) })
     }
 
     /// Makes the page dirty. A commit has locked the row before.
@@ -88,14 +99,23 @@ impl Page {
         self.is_in_round.store(false, Ordering::SeqCst);
     }
 
-    /// Whether most of its lines changed between the last rounds.
-    pub fn changes_much(&self) -> bool {
-        self.changes_much.load(Ordering::Relaxed)
+    /// How much of it changed before the last round that looked.
+    pub fn changes(&self) -> Changes {
+        match self.changes.load(Ordering::Relaxed) {
+            1 => Changes::Few,
+            2 => Changes::Most,
+            _ => Changes::Unknown,
+        }
     }
 
-    /// Notes whether most of its lines change between two rounds.
-    pub fn note_changes(&self, are_many: bool) {
-        self.changes_much.store(are_many, Ordering::Relaxed);
+    /// Notes how much of it has changed before a round.
+    pub fn note_changes(&self, changes: Changes) {
+        let number = match changes {
+            Changes::Unknown => 0,
+            Changes::Few => 1,
+            Changes::Most => 2,
+        };
+        self.changes.store(number, Ordering::Relaxed);
     }
 
     /// A bug on request: the dirt of a commit beside the copy goes with that before it.

@@ -33,7 +33,7 @@ use crate::checkpointer::Bell;
 use crate::core::{Core, Dropped};
 use crate::cuts::Cuts;
 use crate::error::{Error, Result};
-use crate::leaf::Page;
+use crate::leaf::{Changes, Page};
 use crate::tree::{Bytes, Lookup, Slot, Tree};
 
 /// How many rounds a full log is worth: the second one frees the records below the cut of the first one.
@@ -355,6 +355,8 @@ impl Drop for Written {
 
 /// Writes the dirty leaves of a tree.
 fn write_tree(core: &Core, batch: &mut Batch<'_>, tree: &Tree, written: &mut Written) -> Result<()> {
+    // Pages of which few and most lines have changed.
+    let (mut few, mut most) = (0, 0);
     let mut next = Some(Bytes::default());
     while let Some(low) = next {
         // So that a look at one of its rows later reads one page.
@@ -380,10 +382,18 @@ fn write_tree(core: &Core, batch: &mut Batch<'_>, tree: &Tree, written: &mut Wri
             Patch::Done(patched) => {
                 written.report.rows_in_place += patched.rows;
                 written.report.lines += patched.lines;
+                page.note_changes(Changes::Few);
+                few += 1;
                 continue;
             }
-            Patch::MostLines => page.note_changes(true),
-            Patch::Refused => page.note_changes(false),
+            Patch::Refused => {
+                page.note_changes(Changes::Few);
+                few += 1;
+            }
+            Patch::MostLines => {
+                page.note_changes(Changes::Most);
+                most += 1;
+            }
             _ => {}
         }
         let image = write(core, batch, tree, &low, &rows)?;
@@ -392,6 +402,9 @@ fn write_tree(core: &Core, batch: &mut Batch<'_>, tree: &Tree, written: &mut Wri
         }
         home.into_iter().for_each(|home| batch.end(home));
         *new_home = NewHome::Written(image);
+    }
+    if few != most {
+        tree.note_changes(few > most);
     }
     Ok(())
 }

@@ -40,7 +40,7 @@ use crate::cache::Cache;
 use crate::cold::Source;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::leaf::{Leaf, LockedLeaf, Page, Purged, Span};
+use crate::leaf::{Changes, Leaf, LockedLeaf, Page, Purged, Span};
 use crate::leaf_size::LeafSize;
 pub use crate::slot::{Bytes, Slot};
 
@@ -196,6 +196,8 @@ pub struct Tree {
     ground: Ground,
     /// Whether its table or index is gone: then its images may be gone as well.
     is_dropped: AtomicBool,
+    /// Whether few lines change between two rounds, of a page about which nothing is known. Only a hint.
+    changes_little: std::sync::atomic::AtomicBool,
     /// For the cache, which refers to it.
     me: Weak<Self>,
 }
@@ -224,8 +226,8 @@ impl Tree {
     pub fn of_leaves(number: u32, ground: &Ground, leaves: Vec<Arc<Leaf>>) -> Arc<Self> {
         let tree = Arc::new_cyclic(|me| {
             let (root, shape) = (ArcSwap::new(Branch::root(leaves)), Mutex::new(()));
-            let (ground, is_dropped) = (ground.clone(), AtomicBool::new(false));
-            Self { number, root, shape, ground, is_dropped, me: me.clone() }
+            let (ground, is_dropped, changes_little) = (ground.clone(), AtomicBool::new(false), Default::default());
+            Self { number, root, shape, ground, is_dropped, changes_little, me: me.clone() }
         });
         if let Some(cache) = &ground.cache {
             // Not before: the hand drops leaves whose tree is not there.
@@ -376,16 +378,25 @@ impl Tree {
         )
     }
 
-    /// The slot of the row with `key`, and whether most of its page [changes](crate::leaf::Page::changes_much).
+    /// The slot of the row with `key`, and whether few lines of its page change between two rounds.
     ///
     /// # Errors
     /// As [`find`](Self::find).
     pub fn find_with_page(&self, key: &[u8]) -> Result<Option<(Arc<Slot>, bool)>> {
+        let changes_little = |leaf: &Leaf| match leaf.page.changes() {
+            Changes::Unknown => self.changes_little.load(Ordering::Relaxed),
+            changes => changes == Changes::Few,
+        };
         let slot = |leaf: &Leaf| match leaf.search(key)? {
-            Ok(number) => Some(Some((leaf.slot(number)?.clone(), leaf.page.changes_much()))),
+            Ok(number) => Some(Some((leaf.slot(number)?.clone(), changes_little(leaf)))),
             Err(_) => Some(None),
         };
         self.read(|root| root.leaf_of(key), |leaf, _| slot(leaf))
+    }
+
+    /// Notes how much changed of most pages that the last round wrote.
+    pub fn note_changes(&self, are_few: bool) {
+        self.changes_little.store(are_few, Ordering::Relaxed);
     }
 
     /// Where the deletions of all rows are durable that were purged from the leaf of `key`.

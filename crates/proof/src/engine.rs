@@ -39,7 +39,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Config, Failure, Outcome, Profile, Redundant, SiteKey, Structure, Target, tiny_pool};
 use lodestone_engine::{
-    Database, DatabaseOptions, Durability, Error, Index, Isolation, Result, Row, Schema, Table, Tx, Type, row,
+    Database, DatabaseOptions, Durability, Error, FlushUnit, Index, Isolation, Result, Row, Schema, Table, Tx, Type,
+    row,
 };
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
@@ -147,6 +148,8 @@ enum Kind {
     /// Rows too short for deltas.
     #[default]
     Narrow,
+    /// The same, and checkpoints that write whole pages.
+    Imaged,
     /// Rows with a second number and a text.
     Wide,
     /// Short rows, and group commit by epochs.
@@ -199,6 +202,7 @@ fn options(kind: Kind) -> DatabaseOptions {
         // Fixed: runs must repeat exactly.
         log_salt: Some(0x5EED),
         leaf_rows_max: 4,
+        flush_unit: if kind == Kind::Imaged { FlushUnit::Page } else { FlushUnit::Line },
         // So that one of three rows is less than half of a page, and is written in place.
         page_bytes: if kind == Kind::Wide { 512 } else { 256 },
         extent_pages: 8,
@@ -224,7 +228,7 @@ impl Tables {
 fn make_table(db: &Database, name: &str, kind: Kind) -> Result<Table> {
     let narrow = || Schema::new(name).column("k", Type::U64).column("v", Type::I64);
     match (db.table(name), kind) {
-        (Err(Error::NoTable { .. }), Kind::Narrow | Kind::Grouped | Kind::Large) => {
+        (Err(Error::NoTable { .. }), Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large) => {
             db.create_table(&narrow().key(["k"]))
         }
         (Err(Error::NoTable { .. }), Kind::Wide) => {
@@ -250,7 +254,7 @@ impl Open {
     /// A row, with `value` in each number.
     fn row(&self, key: u64, value: i64) -> Row {
         match self.kind {
-            Kind::Narrow | Kind::Grouped | Kind::Large => row![key, value],
+            Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large => row![key, value],
             Kind::Wide => row![key, value, value, PAD],
         }
     }
@@ -712,6 +716,7 @@ fn all() -> Vec<Tables> {
             ..tables("db-segment-again", vec![Checkpoint, Many(0, 4, 5)])
         },
         Tables {
+            kind: Kind::Imaged,
             before: vec![Both(0, 0), Checkpoint, Both(0, 1), Checkpoint, Checkpoint],
             redundant: vec![Redundant::new(
                 "late flush at crates/pages/src/heal.rs",
