@@ -47,7 +47,7 @@ pub struct Cache {
     pause: AtomicU64,
     /// Whether the hand found too many leaves that a round would make clean.
     needs_round: AtomicBool,
-    /// Whether a round is under way.
+    /// Whether a round is under way that was due because of that.
     is_in_round: AtomicBool,
     loads: AtomicU64,
     evictions: AtomicU64,
@@ -124,8 +124,8 @@ impl Cache {
         self.evictions.load(Ordering::Relaxed)
     }
 
-    /// Whether commits must wait for a round: the cache holds an eighth more than its bound, and a round is due or is
-    /// under way.
+    /// Whether commits must wait for a round: the cache holds an eighth more than its bound, and the round that is due
+    /// for that has not ended.
     pub fn is_full(&self) -> bool {
         let max = self.row_bytes_max();
         self.row_bytes() > max + max / 8 && (self.needs_round() || self.is_in_round.load(Ordering::Relaxed))
@@ -138,8 +138,8 @@ impl Cache {
 
     /// A round begins: what is dirty now is clean after it.
     pub fn begin_round(&self) {
-        self.is_in_round.store(true, Ordering::Relaxed);
-        self.needs_round.store(false, Ordering::Relaxed);
+        let is_due = self.needs_round.swap(false, Ordering::Relaxed);
+        self.is_in_round.store(is_due, Ordering::Relaxed);
     }
 
     /// A round has counted, or has failed.

@@ -112,8 +112,8 @@ pub enum Region {
 #[non_exhaustive]
 pub enum FlushUnit {
     /// The lines of 64 bytes with rows that changed, where the medium has lines and a leaf has the keys that it had
-    /// (paper 4, section 2.1.4). A record has all of a row when the row changes for the first time after a checkpoint.
-    /// The `block` domain and group commit write whole pages.
+    /// (paper 4, section 2.1.4). Where few lines of a page change between two checkpoints, the first record of a row
+    /// after each one has all of it. The `block` domain and group commit write whole pages.
     #[default]
     Line,
     /// All rows of a leaf, into other pages: the baseline.
@@ -130,7 +130,7 @@ pub struct Ways {
     pub is_early: bool,
     /// Whether records may have deltas.
     pub deltas: bool,
-    /// Whether a round changes rows of pages in place. Then the first record of a row in an epoch has all of it.
+    /// Whether a round changes rows of pages in place.
     pub in_place: bool,
     /// Whether a thread makes rounds.
     pub checkpoint_thread: bool,

@@ -60,6 +60,8 @@ pub struct Page {
     is_in_round: AtomicBool,
     /// How much of it changes between two rounds, as [`Changes`]. Only a hint.
     changes: std::sync::atomic::AtomicU8,
+    /// Whether the next image must be a new one.
+    is_suspect: std::sync::atomic::AtomicBool,
     home: Mutex<Option<Image>>,
 }
 
@@ -76,8 +78,22 @@ pub enum Changes {
 
 impl Page {
     pub fn new(home: Option<Image>, is_dirty: bool) -> Arc<Self> {
-        let (is_dirty, is_in_round, changes) = (AtomicBool::new(is_dirty), AtomicBool::new(false), Default::default());
-        Arc::new(Self { is_dirty, is_in_round, changes, home: Mutex::new(home) })
+        let (is_dirty, is_in_round) = (AtomicBool::new(is_dirty), AtomicBool::new(false));
+        let (changes, is_suspect) = Default::default();
+        Arc::new(Self { is_dirty, is_in_round, changes, is_suspect, home: Mutex::new(home) })
+    }
+
+    /// A dirty page with an image that must not be written in place: a process that was killed may have stored rows
+    /// there, without a flush. They are read as they are to be, and a power cut would take them back.
+    pub fn suspect(home: Option<Image>) -> Arc<Self> {
+        let page = Self::new(home, true);
+        page.is_suspect.store(true, Ordering::Relaxed);
+        page
+    }
+
+    /// Whether rows of the image may be written in place.
+    pub fn may_patch(&self) -> bool {
+        !self.is_suspect.load(Ordering::Relaxed)
     }
 
     /// Makes the page dirty. A commit has locked the row before.
@@ -131,6 +147,7 @@ impl Page {
 
     /// Notes the image that has the rows from now on.
     pub fn set_home(&self, home: Option<Image>) {
+        self.is_suspect.store(false, Ordering::Relaxed);
         *lock(&self.home) = home;
     }
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use lodestone_heap::Heap;
 use lodestone_pages::{Listed, Pages};
 use lodestone_pmem::sync::{Mutex, lock};
-use lodestone_pmem::{Memory, PmAddr, work};
+use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, work};
 use lodestone_txn::{ClockKind, Lives, Tick, Timeline};
 use lodestone_wal::{Kept, Opening, Wal};
 
@@ -103,7 +103,8 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     let pages = Pages::open(heap, places.pages())?;
     report.page_copies_damaged = lodestone_width::to_u64(pages.copies_damaged().len());
     let (threads, limit) = (work::threads(memory), lives.limit());
-    let opener = Opener { heap, places, pages: &pages, limit, threads, on_open: options.on_open.as_ref() };
+    let is_suspect = !report.was_clean && memory.direct_unit() == LINE_BYTES;
+    let opener = Opener { heap, places, pages: &pages, limit, threads, is_suspect, on_open: options.on_open.as_ref() };
     let source = Source::new(pages.reader(), limit);
     let images = opener.read_pages()?;
     let opening = Opening::begin(heap, places.log())?;
@@ -139,6 +140,8 @@ struct Opener<'o> {
     /// No tick above it was ever reserved.
     limit: Tick,
     threads: usize,
+    /// Whether the life before was cut off, in memory that has lines.
+    is_suspect: bool,
     on_open: Option<&'o OnOpen>,
 }
 
@@ -194,7 +197,7 @@ impl Opener<'_> {
         records: &[Kept],
         source: &Source,
     ) -> Result<Vec<(u32, TreePart)>> {
-        let redo = Redo::new(images, sample, source, self.threads)?;
+        let redo = Redo::new(images, sample, source, self.threads, self.is_suspect)?;
         let meter = self.meter(OpenStep::Leaves, Some(redo.part_count()));
         redo.rows(records, &|| meter.add(1)).map_err(|trouble| match trouble {
             Trouble::Row { tree, key, finding } => {

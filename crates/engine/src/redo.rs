@@ -196,14 +196,23 @@ pub struct Redo<'r> {
     trees: HashMap<u32, Range<usize>>,
     source: &'r Source,
     threads: usize,
+    /// Whether a life that was killed may have written rows of images in place: of those that have records.
+    is_suspect: bool,
 }
 
 impl<'r> Redo<'r> {
-    /// `images`: by tree and first key, no two with the same ones. `sample`: of all records, finished.
+    /// `images`: by tree and first key, no two with the same ones. `sample`: of all records, finished. `is_suspect`:
+    /// the images may have rows that were stored in place and not flushed.
     ///
     /// # Errors
     /// An image that cannot be read.
-    pub fn new(images: &'r [Listed], sample: &'r Sample, source: &'r Source, threads: usize) -> Result<Self, Error> {
+    pub fn new(
+        images: &'r [Listed],
+        sample: &'r Sample,
+        source: &'r Source,
+        threads: usize,
+        is_suspect: bool,
+    ) -> Result<Self, Error> {
         let part = |tree, low, image: Option<&'r Listed>| Part { tree, low: Key::new(low), image };
         let mut parts: Vec<Part<'r>> =
             images.iter().map(|image| part(image.tree, &image.low[..], Some(image))).collect();
@@ -227,7 +236,7 @@ impl<'r> Redo<'r> {
             trees.insert(parts[0].tree, begin..begin + parts.len());
             begin += parts.len();
         }
-        Ok(Self { parts, prefixes, trees, source, threads })
+        Ok(Self { parts, prefixes, trees, source, threads, is_suspect })
     }
 
     /// The number of the part, of those of a tree, that may have the row.
@@ -267,7 +276,9 @@ impl<'r> Redo<'r> {
     fn part(&self, number: usize, changes: &[Changes<'r>]) -> Result<TreePart, Trouble> {
         let part = &self.parts[number];
         let span = self.span(number);
-        let loaded = |span, rows, home, is_dirty| TreePart::Loaded(Box::new(Loaded { span, rows, home, is_dirty }));
+        let loaded = |span, rows, home, is_dirty| {
+            TreePart::Loaded(Box::new(Loaded { span, rows, home, is_dirty, is_suspect: self.is_suspect }))
+        };
         match part.image {
             Some(listed) if changes.iter().all(|list| list.of_part(number).is_empty()) => {
                 Ok(TreePart::cold(span, listed.image.clone(), to_usize(listed.rows)))
@@ -334,9 +345,12 @@ impl<'r> Redo<'r> {
             if torn.peek().is_some_and(|torn| *torn < key) {
                 break;
             }
-            torn.next_if_eq(&key);
+            let is_torn = torn.next_if_eq(&key).is_some();
             let trouble = |finding| Trouble::Row { tree: self.parts[number].tree, key: key.to_vec(), finding };
-            let newest = newest(versions, &mut deltas, &mut row).map_err(trouble)?;
+            let newest = newest(versions, &mut deltas, &mut row).map_err(|finding| match image {
+                Some(image) if is_torn => self.source.torn(&image.image, key).into(),
+                _ => trouble(finding),
+            })?;
             is_dirty |= newest.is_new;
             if newest.is_row {
                 rows.push((key.into(), row[..].into()));

@@ -263,8 +263,10 @@ fn try_round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
         // The images may have versions of epochs that are not durable. They must not count before those.
         group.flush(core)?;
     }
-    batch.publish_then(from, |pages| truncate(core, pages))?;
-    core.rounds.whole_floor.store(epoch + 1, Ordering::SeqCst);
+    batch.publish_then(from, |pages| {
+        core.rounds.whole_floor.store(epoch + 1, Ordering::SeqCst);
+        truncate(core, pages);
+    })?;
     let report = written.publish();
     core.note_dropped(&dropped, &ended);
     Ok(report)
@@ -378,7 +380,8 @@ fn write_tree(core: &Core, batch: &mut Batch<'_>, tree: &Tree, written: &mut Wri
         core.refuse_if_poisoned()?;
         let (page, new_home) = written.pages.last_mut().expect("just added");
         let home = page.home();
-        match patch(core, batch, home.as_ref(), (tree.number, &low), &rows)? {
+        let patchable = home.as_ref().filter(|_| page.may_patch());
+        match patch(core, batch, patchable, (tree.number, &low), &rows)? {
             Patch::Done(patched) => {
                 written.report.rows_in_place += patched.rows;
                 written.report.lines += patched.lines;

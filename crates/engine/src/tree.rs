@@ -136,6 +136,8 @@ pub struct Loaded {
     pub home: Option<Image>,
     /// Whether the image is not equal to the rows.
     pub is_dirty: bool,
+    /// See [`Page::suspect`].
+    pub is_suspect: bool,
 }
 
 impl TreePart {
@@ -146,7 +148,7 @@ impl TreePart {
 
     fn empty() -> Self {
         let span = Span { low: Bytes::default(), high: None };
-        Self::Loaded(Box::new(Loaded { span, rows: Vec::new(), home: None, is_dirty: false }))
+        Self::Loaded(Box::new(Loaded { span, rows: Vec::new(), home: None, is_dirty: false, is_suspect: false }))
     }
 
     /// How many rows it has.
@@ -161,7 +163,7 @@ impl TreePart {
     /// knows that they are committed.
     pub fn leaves(self, base: Tick, size: &LeafSize, leaves: &mut Vec<Arc<Leaf>>) {
         let word = RowWord::new(base, Writer::default(), false);
-        let Loaded { span: Span { mut low, high }, rows, mut home, is_dirty } = match self {
+        let Loaded { span: Span { mut low, high }, rows, mut home, is_dirty, is_suspect } = match self {
             Self::Cold(leaf, _) => return leaves.push(leaf),
             Self::Loaded(loaded) => *loaded,
         };
@@ -175,7 +177,8 @@ impl TreePart {
                 rows.iter().map(|(key, payload)| Slot::new(key.clone(), word, payload.clone())).collect();
             let next = rest.first().map(|(key, _)| key.clone());
             let span = Span { low, high: next.clone().or_else(|| high.clone()) };
-            let page = Page::new(home.take(), is_dirty || !is_whole);
+            let home = home.take();
+            let page = if is_suspect { Page::suspect(home) } else { Page::new(home, is_dirty || !is_whole) };
             leaves.push(Leaf::new(room(size, &slots), span, slots, Purged::default(), page));
             match next {
                 Some(next) => low = next,

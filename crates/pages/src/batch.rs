@@ -23,7 +23,8 @@ use crate::pages::Pages;
 /// Bytes that are written before they are made durable, in the block domain.
 const GROUP_BYTES: usize = 8 << 20;
 
-/// See the module. Dropped without [`publish`](Self::publish), it has not happened.
+/// See the module. Dropped without [`publish`](Self::publish), it has not happened, but for rows that were changed
+/// [in place](Self::patch).
 #[derive(Debug)]
 #[must_use = "a batch counts when it is published"]
 pub struct Batch<'p> {
@@ -191,7 +192,7 @@ impl Drop for Batch<'_> {
     fn drop(&mut self) {
         // Nothing says yet that these pages are used.
         self.pages.free.append(&mut self.begun);
-        if self.has_patched && !std::thread::panicking() {
+        if self.has_patched {
             // The next batch finds these rows as they are to be, and may be of another thread, whose fence does nothing
             // for what this one has flushed.
             self.pages.memory().fence();

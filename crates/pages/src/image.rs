@@ -96,7 +96,7 @@ pub(crate) struct Entry<'f> {
 }
 
 impl Found {
-    /// The keys and the payloads as they are in the image, one after the other.
+    /// The keys with what is before each, then the cells, as they are in the image.
     #[must_use]
     pub fn bytes(&self) -> &Arc<[u8]> {
         &self.bytes

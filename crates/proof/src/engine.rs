@@ -19,6 +19,7 @@
 //! | `db-older-round` | a newest checkpoint that is damaged, so that the one before must do |
 //! | `db-lines` | checkpoints that change rows in place, by two writers, and a life between them |
 //! | `db-lines-delta` | the same of columns that change alone, before and after checkpoints |
+//! | `db-lines-older-round` | rows in place, a newest checkpoint that is damaged, and one that is cut off |
 //! | `db-delta` | columns that change alone, by two writers, around checkpoints and in several lives |
 //! | `db-delta-older-round` | deltas whose base is an image of the older checkpoint |
 //! | `db-load` | a table that is loaded with rows, index and pieces, then changed, around lives and a checkpoint |
@@ -634,7 +635,7 @@ impl Structure for Tables {
             "db-cut-round" => is_in("pages/src/heal.rs"),
             "db-segment-again" => is_in("pages/src/checkpoint.rs"),
             // They end with two checkpoints more, after which no log has the rows.
-            "db-lines" | "db-lines-delta" => is_in("pages/src/patch.rs"),
+            "db-lines" | "db-lines-delta" | "db-lines-older-round" => is_in("pages/src/patch.rs"),
             _ if is_in("pages/src/patch.rs") => false,
             _ if is_in("pages/src/heal.rs") || is_in("pages/src/checkpoint.rs") || needs_several => false,
             _ => site.file.contains("engine/src/") || site.file.contains("pages/src/"),

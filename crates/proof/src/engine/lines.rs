@@ -6,7 +6,7 @@ use lodestone_crash::planted::Bug;
 use super::{Kind, Step, Tables, elsewhere, named, tables};
 
 pub fn targets() -> Vec<Tables> {
-    use Step::{Add, Both, Checkpoint, Copy, Kill, Put};
+    use Step::{Add, Both, Checkpoint, Copy, CutCheckpoint, Kill, Put, SpoilCheckpoint};
     // At the end two more checkpoints, after which no log has the rows.
     let whole = vec![
         Put(0, 0, 1),
@@ -46,7 +46,27 @@ pub fn targets() -> Vec<Tables> {
         )],
         ..tables(name, steps)
     };
-    vec![target("db-lines", Kind::Narrow, whole), target("db-lines-delta", Kind::Wide, columns)]
+    // A checkpoint that is lost, and one that is cut off, after rows in place.
+    let older = vec![
+        Put(0, 0, 1),
+        Checkpoint,
+        elsewhere(Put(0, 1, 2)),
+        Checkpoint,
+        SpoilCheckpoint,
+        Put(0, 0, 3),
+        Checkpoint,
+        Put(0, 0, 4),
+        CutCheckpoint,
+        Put(0, 2, 5),
+        Checkpoint,
+        Checkpoint,
+        Checkpoint,
+    ];
+    vec![
+        target("db-lines", Kind::Narrow, whole),
+        target("db-lines-delta", Kind::Wide, columns),
+        target("db-lines-older-round", Kind::Narrow, older),
+    ]
 }
 
 pub fn bugs() -> Vec<Bug> {
