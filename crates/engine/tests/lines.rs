@@ -124,20 +124,51 @@ fn a_page_that_changes_much_takes_new_images() -> Result<()> {
 /// The records of a life that writes whole pages may lack what a torn row would need.
 #[test]
 fn a_row_of_an_earlier_life_takes_a_new_image() -> Result<()> {
+    for is_killed in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pool");
+        let (db, table) = filled(&path, FlushUnit::Page, 40)?;
+        db.update(|tx| table.add(tx, &row![9_u64], "n", 5))?;
+        drop(table);
+        if is_killed {
+            db.abandon();
+        } else {
+            drop(db);
+        }
+        let db = Database::open_with(&path, &wide(FlushUnit::Line))?;
+        let table = db.table("notes")?;
+        // A row of this life beside it changes nothing about that.
+        put(&db, &table, 7, 1, &text(7))?;
+        assert_eq!(in_place(db.checkpoint()?), (1, 0));
+        // From the next checkpoint but one on it is known that few lines change.
+        put(&db, &table, 7, 2, &text(7))?;
+        db.checkpoint()?;
+        put(&db, &table, 7, 3, &text(7))?;
+        assert_eq!(in_place(db.checkpoint()?), (0, 1));
+        assert_eq!(get(&db, &table, 9)?, Some((6, text(9))));
+    }
+    Ok(())
+}
+
+/// A process that is killed may have stored a row in place and not flushed it. The next life reads it as it is to be.
+#[test]
+fn a_leaf_with_records_takes_a_new_image_after_a_kill() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.pool");
-    let (db, table) = filled(&path, FlushUnit::Page, 40)?;
-    db.update(|tx| table.add(tx, &row![9_u64], "n", 5))?;
-    drop(table);
-    db.abandon();
-    let db = Database::open_with(&path, &wide(FlushUnit::Line))?;
-    let table = db.table("notes")?;
-    // A row of this life beside it changes nothing about that.
-    put(&db, &table, 7, 1, &text(7))?;
-    assert_eq!(in_place(db.checkpoint()?), (1, 0));
-    put(&db, &table, 7, 2, &text(7))?;
-    assert_eq!(in_place(db.checkpoint()?), (0, 1));
-    assert_eq!(get(&db, &table, 9)?, Some((6, text(9))));
+    for is_killed in [false, true] {
+        let _ = std::fs::remove_file(&path);
+        let (db, table) = filled(&path, FlushUnit::Line, 40)?;
+        put(&db, &table, 7, 2, &text(7))?;
+        assert_eq!(in_place(db.checkpoint()?), (0, 1));
+        drop(table);
+        if is_killed {
+            db.abandon();
+        } else {
+            drop(db);
+        }
+        let db = Database::open_with(&path, &wide(FlushUnit::Line))?;
+        assert_eq!(in_place(db.checkpoint()?).0 > 0, is_killed);
+    }
     Ok(())
 }
 
@@ -209,5 +240,20 @@ fn lines_are_a_twentieth_of_whole_pages() -> Result<()> {
     };
     let (pages, lines) = (written(FlushUnit::Page)?, written(FlushUnit::Line)?);
     assert!(pages >= 20 * lines, "{pages} and {lines} bytes for each update");
+    Ok(())
+}
+
+/// The logs have deltas of the damaged row, and nothing to build them on.
+#[test]
+fn a_damaged_row_with_deltas_alone_is_named() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let (db, table) = filled(&path, FlushUnit::Page, 40)?;
+    db.checkpoint()?;
+    db.update(|tx| table.add(tx, &row![7_u64], "n", 5))?;
+    drop((table, db));
+    damage_in_page(&path, &text(7));
+    let error = Database::open_with(&path, &wide(FlushUnit::Page)).map(|_| ()).expect_err("a damaged row");
+    assert!(error.to_string().contains("the checksum of the row"), "{error}");
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! Pages of rows in persistent memory: the state of a database from which its logs go on.
 //!
-//! A leaf of a tree is written as an *image*: its rows with their ticks, in one page or several. Images are written in
-//! *batches* that count all at once, together with the positions from which the logs are still needed. A crash leaves
-//! the state of the last batch that was published, where rows may be later versions. A new image takes free pages, and the former image ends in the same
-//! batch. Where the medium has lines, rows of an image are also changed in place ([`Batch::patch`]).
+//! A leaf of a tree is written as an *image*: its rows with their ticks, in one page or several. Images are written
+//! in *batches* that count all at once, together with the positions from which the logs are still needed. A crash
+//! leaves the state of the last batch that was published, where rows may be later versions. A new image takes free
+//! pages, and the former image ends in the same batch. Where the medium has lines, rows of an image are also changed
+//! in place ([`Batch::patch`]).
 //!
 //! 1. *The page table* has a line for each page. Two words of it are the batches in which the page began and ended.
 //!    Each word changes by one store and verifies itself. The rest repeats the head of the page, for opens.

@@ -148,8 +148,8 @@ impl Memory {
         }
     }
 
-    /// Writes bulk data that nothing refers to yet, in the cheapest way of the domain. Outside the `block` domain it may
-    /// also be lines whose loss the caller can mend, while no thread reads them. It is visible on return. After
+    /// Writes bulk data that nothing refers to yet, in the cheapest way of the domain. Outside the `block` domain it
+    /// may also be lines whose loss the caller can mend, while no thread reads them. It is visible on return. After
     /// [`settle`](Self::settle) and a fence it is persistent, and before that it may be, in any order. In the `block`
     /// domain the bytes go to the file at once, and not through the journal, so they are written once. The caller has
     /// called [`clear_for_direct_writes`](Self::clear_for_direct_writes) for the range, and flushes nothing in it.
