@@ -204,8 +204,8 @@ fn options(kind: Kind) -> DatabaseOptions {
         log_salt: Some(0x5EED),
         leaf_rows_max: 4,
         flush_unit: if kind == Kind::Imaged { FlushUnit::Page } else { FlushUnit::Line },
-        // So that one of three rows is less than half of a page, and is written in place.
-        page_bytes: if kind == Kind::Wide { 512 } else { 256 },
+        // A page has the rows of a leaf, and one of three rows is less than half of it, so that it is written in place.
+        page_bytes: 512,
         extent_pages: 8,
         inline_bytes_max,
         piece_bytes,
