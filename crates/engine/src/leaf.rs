@@ -70,9 +70,9 @@ pub struct Page {
 pub enum Changes {
     /// No round has looked.
     Unknown,
-    /// Less than half of its lines.
+    /// At most half of its lines.
     Few,
-    /// Half of its lines and more, so that it takes a new image.
+    /// More than half of its lines, so that it takes a new image.
     Most,
 }
 

@@ -397,6 +397,7 @@ fn write_tree(core: &Core, batch: &mut Batch<'_>, tree: &Tree, written: &mut Wri
                 page.note_changes(Changes::Most);
                 most += 1;
             }
+            // It says nothing about how much changes.
             _ => {}
         }
         let image = write(core, batch, tree, &low, &rows)?;

@@ -2,13 +2,15 @@
 //!
 //! The page is that of the newest checkpoint and perhaps of the one before. A crash may leave any of the lines as they
 //! were, and others as they are to be. Then the cell of a row may be torn, which its checksum shows. So the caller
-//! makes sure of three things:
+//! makes sure of four things:
 //!
 //! 1. The record of each version is persistent before it is written here. Else a crash could leave one row of a
 //!    transaction alone.
 //! 2. From the records after the cut of the newest checkpoint alone, the version can be made again: one of them has all
 //!    of the row, and the later ones follow. So a torn row is mended by the log.
 //! 3. The logs keep these records until the batch is published, whose fence makes the lines persistent.
+//! 4. No process that was killed has stored lines of the page without a flush. A row that is equal is not written
+//!    again, so this batch would not make it persistent.
 //!
 //! A version in a page may be later than the checkpoint. Records with its tick and earlier ones do nothing to it.
 
@@ -52,6 +54,37 @@ impl Batch<'_> {
     ///
     /// With each row it is said whether it may be written. A version that is not later than `floor` counts as in the
     /// image if that has the same payload.
+    ///
+    /// ```
+    /// # use lodestone_heap::{Heap, HeapOptions};
+    /// # use lodestone_pages::{Error, PageOptions, Pages};
+    /// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+    /// use lodestone_pages::{PageRow, Patch};
+    /// use lodestone_txn::{Tick, Writer};
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
+    /// # let mut action = heap.action();
+    /// # let at = Pages::make(&heap, &mut action, &PageOptions { writers: 1, ..PageOptions::default() })?;
+    /// # action.set(heap.root_word(0), at.to_raw());
+    /// # action.commit()?;
+    /// # let mut pages = Pages::open(&heap, at)?;
+    /// let row = |tick, payload| PageRow { key: b"alice", tick: Tick(tick), writer: Writer::default(), payload };
+    /// let mut batch = pages.batch();
+    /// let image = batch.write(1, b"", [row(7, &[1; 900])].into_iter())?;
+    /// batch.publish(vec![0])?;
+    /// let mut batch = pages.batch();
+    /// // Most lines would change, so a new image is due.
+    /// let patch = batch.patch(&image, (1, b""), [(row(8, &[2; 900]), true)].into_iter(), Tick(0))?;
+    /// assert_eq!(patch, Patch::MostLines);
+    /// let patch = batch.patch(&image, (1, b""), [(row(8, b"short"), true)].into_iter(), Tick(0))?;
+    /// let Patch::Done(patched) = patch else { panic!("{patch:?}") };
+    /// assert_eq!((patched.rows, patched.lines <= 2), (1, true));
+    /// batch.publish(vec![0])?;
+    /// assert_eq!(pages.reader().read(&image)?.rows().next().unwrap().payload, b"short");
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// A medium that failed.
