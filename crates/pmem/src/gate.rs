@@ -3,7 +3,7 @@
 //! 1. [`Gate::close`] raises a flag and then makes every thread of the process execute a memory barrier
 //!    (`membarrier(2)`).
 //! 2. A thread that comes to a fence looks at the flag first and waits while it is raised.
-//! 3. The copy is made; the guard's drop lowers the flag and wakes the waiters.
+//! 3. The pages that changed last are read (`changes.rs`); the guard's drop lowers the flag and wakes the waiters.
 //!
 //! **Why the copy is a state that the persistence contract allows.** Take a thread that came to a fence. Its look at
 //! the flag was before or after the barrier that it executed for `close`.

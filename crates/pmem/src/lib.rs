@@ -28,6 +28,7 @@ pub mod work;
 mod addr;
 mod barrier;
 mod block;
+mod changes;
 mod counters;
 mod cpu;
 mod domain;

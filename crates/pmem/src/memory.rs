@@ -25,6 +25,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::addr::{LINE_BYTES, LineAddr, PmAddr, PmPtr, WORD_BYTES, bytes_of_words, lines_of};
 use crate::block::BlockDomain;
+use crate::changes::{Changes, Marking};
 use crate::counters;
 use crate::cpu::{self, FlushInstruction, StreamInstruction};
 use crate::domain::Domain;
@@ -75,6 +76,7 @@ pub(crate) struct Inner {
     hooks: Hooks,
     block: OnceLock<BlockDomain>,
     gate: Gate,
+    changes: Changes,
     watch: OnceLock<Watch>,
 }
 
@@ -128,6 +130,11 @@ impl Memory {
     /// The gate that every fence passes.
     pub(crate) fn gate(&self) -> &Gate {
         &self.inner.gate
+    }
+
+    /// Marks the pages that are flushed from now on, until the guard is dropped.
+    pub(crate) fn mark_changes(&self) -> rustix::io::Result<Marking<'_>> {
+        self.inner.changes.begin(self.inner.parts.iter().map(Mapping::reserved_bytes))
     }
 
     pub(crate) fn attach_block(&self, block: BlockDomain) {
@@ -265,6 +272,7 @@ impl Memory {
         }
         let target = self.words(at, to_u64(words.len()));
         target.store_each(words);
+        self.inner.changes.note(at, to_u64(words.len()) * WORD_BYTES);
         let local = counters::local();
         let mut pointer = target.pointer();
         for line in lines_of(at, to_u64(words.len()) * WORD_BYTES) {
@@ -376,6 +384,7 @@ impl Memory {
     #[track_caller]
     pub fn flush(&self, at: PmAddr, len: u64) {
         let site = Location::caller();
+        self.inner.changes.note(at, len);
         for line in lines_of(at, len) {
             self.flush_line(line, site);
         }

@@ -121,6 +121,101 @@ fn backups_are_consistent_while_threads_write_with_the_instructions_of_dax() -> 
     backups_under_load(DOMAINS[2])
 }
 
+/// Pages that [`scatter`] writes.
+const SCATTERED: u64 = 700;
+
+/// The page that change `number` is about.
+fn page_of(pool: &Pool, number: u64) -> PmAddr {
+    pool.heap_area(0).0.plus((1 + number * 257 % SCATTERED) * 4096)
+}
+
+/// Numbers all over the pool, and after each in the first page. Each way to write has its turn.
+fn scatter(pool: &Pool, stop: &AtomicBool) -> Result<(), Error> {
+    let (memory, head) = (pool.memory(), pool.heap_area(0).0);
+    for number in 1_u64.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let (page, words) = (page_of(pool, number), [number; 80]);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        match number % 4 {
+            0 => memory.write_and_flush(page, &words),
+            1 => memory.stream(page, &bytes),
+            2 => memory.append(page, &bytes),
+            _ => {
+                memory.write(page, &bytes);
+                memory.flush(page, 640);
+            }
+        }
+        // The number in the first page may not overtake it.
+        memory.fence();
+        memory.store(head, number);
+        memory.persist(head, 8);
+    }
+    Ok(())
+}
+
+/// Grows the pool and fills what is new, a page after the other. How many there are is in the first page.
+fn extend(pool: &Pool, first: PmAddr, stop: &AtomicBool) -> Result<(), Error> {
+    let (memory, count) = (pool.memory(), pool.heap_area(0).0.plus(64));
+    for number in 0.. {
+        let page = first.plus(number * 4096);
+        if stop.load(Ordering::Relaxed) || page.offset() > 40 << 20 {
+            break;
+        }
+        if !memory.contains(page, 8192) {
+            pool.grow(0, page.offset() + (256 << 10))?;
+        }
+        memory.store(page.plus(1024), number + 1);
+        // As above.
+        memory.persist(page.plus(1024), 8);
+        memory.store(count, number + 1);
+        memory.persist(count, 8);
+    }
+    Ok(())
+}
+
+#[test]
+fn backups_of_a_pool_that_grows_have_every_page_that_was_flushed() -> Outcome {
+    for domain in DOMAINS {
+        let folder = tempfile::tempdir()?;
+        let (pool, stop) = (Pool::create(folder.path().join("a.pool"), &options(domain))?, AtomicBool::new(false));
+        let first = pool.heap_area(0).1;
+        let (mut again, mut grown) = (0, 0);
+        thread::scope(|scope| -> Outcome {
+            let others = [scope.spawn(|| scatter(&pool, &stop)), scope.spawn(|| extend(&pool, first, &stop))];
+            let judged = (|| -> Outcome {
+                let _stop = Stop(&stop);
+                for _ in 0..10 {
+                    let (target, bytes) = (folder.path().join("b.pool"), pool.heap_area(0).1.offset());
+                    let report = pool.backup(&target, &CopyOptions { overwrite: true, ..CopyOptions::default() })?;
+                    again += report.rewritten_bytes;
+                    let copy = Pool::open(&target, &options(domain))?;
+                    grown += copy.heap_area(0).1.offset() - bytes;
+                    let (memory, head) = (copy.memory(), copy.heap_area(0).0);
+                    let (last, count) = (memory.load(head), memory.load(head.plus(64)));
+                    for number in last.saturating_sub(SCATTERED - 1).max(1)..=last {
+                        let words: [u64; 80] = memory.load_words(page_of(&copy, number));
+                        // The change after the last one may be there in part.
+                        let is_whole = words.iter().all(|word| *word == number);
+                        assert!(is_whole || page_of(&copy, number) == page_of(&copy, last + 1), "{number}: {words:?}");
+                    }
+                    for number in 0..count {
+                        assert_eq!(memory.load(first.plus(number * 4096 + 1024)), number + 1, "of {count}");
+                    }
+                }
+                Ok(())
+            })();
+            for other in others {
+                other.join().expect("no panic")?;
+            }
+            judged
+        })?;
+        assert!(again > 0 && grown > 0, "{again} bytes again, {grown} more: nothing happened meanwhile");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_pool_grows_while_threads_write() -> Outcome {
     for domain in DOMAINS {

@@ -7,6 +7,7 @@ use lodestone_width::{exact_u16, to_u64};
 use super::hooks::Hooks;
 use super::{Inner, Memory};
 use crate::addr::{PmAddr, WORD_BYTES};
+use crate::changes::Changes;
 use crate::cpu::{FlushInstruction, StreamInstruction};
 use crate::domain::Domain;
 use crate::error::{Error, Result};
@@ -42,6 +43,7 @@ impl Memory {
                 hooks,
                 block: OnceLock::new(),
                 gate: Gate::default(),
+                changes: Changes::default(),
                 watch: OnceLock::new(),
             }),
         }

@@ -58,17 +58,19 @@ impl Memory {
     pub fn stream_each(&self, pieces: &[(PmAddr, &[u8])]) {
         /// Ends the streams however the loop ends: a refused piece is a panic, and the code that catches it may
         /// publish.
-        struct Publish<'m>(&'m Memory, bool);
+        struct Publish<'m>(&'m Memory, bool, &'m [(PmAddr, &'m [u8])]);
         impl Drop for Publish<'_> {
             #[inline]
             fn drop(&mut self) {
                 if self.1 {
                     self.0.publish_streams();
                 }
+                // Not before they are visible.
+                self.2.iter().for_each(|(at, bytes)| self.0.inner.changes.note(*at, to_u64(bytes.len())));
             }
         }
         let site = Location::caller();
-        let mut publish = Publish(self, false);
+        let mut publish = Publish(self, false, pieces);
         for &(at, bytes) in pieces {
             publish.1 |= self.uses_streams(bytes);
             self.stream_piece(at, bytes, site);
@@ -190,6 +192,7 @@ impl Memory {
         Self::count_stream(to_u64(bytes.len()));
         block.write_directly(at, bytes)?;
         mapping.drop_private(at.offset() + to_u64(whole.start), to_u64(whole.len()));
+        self.inner.changes.note(at, to_u64(bytes.len()));
         Ok(())
     }
 
@@ -285,6 +288,7 @@ impl Memory {
             Some(block) => {
                 self.write(at, bytes);
                 lines_of(at, to_u64(bytes.len())).for_each(|line| self.hook_flush(line));
+                self.inner.changes.note(at, to_u64(bytes.len()));
                 block.append(at, bytes);
             }
             None => self.write_back(at, bytes),

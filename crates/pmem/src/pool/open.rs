@@ -85,6 +85,12 @@ pub(crate) fn open_parts(
         if let Some(files) = &files {
             apply_journal(files, found)?;
         }
+        if matches!(chosen.domain, Domain::Dax | Domain::Eadr) {
+            // A process that was killed may have stored bytes and not flushed them. This life reads them as if they
+            // were persistent, and builds on them. The kernel writes back the lines of all pages that were stored to.
+            // A device without a file system has no such call.
+            parts.iter().try_for_each(sync)?;
+        }
         recovery = found;
     }
     let mappings = parts
@@ -110,6 +116,11 @@ pub(crate) fn open_parts(
     }
     let path = parts[0].path.clone();
     attach(Opened { path, parts, headers, memory, before, recovery, reason: chosen.reason }, options)
+}
+
+fn sync(part: &PartFile) -> Result<()> {
+    let failed = |source| Error::io(&part.path, "syncing", "check the device and try again", source);
+    part.file.sync_all().map_err(failed)
 }
 
 /// Zeroes in the place of the journal's header pages, in private memory: no reader of the memory sees the salt.

@@ -1,6 +1,7 @@
 //! `lodestone bench`: the speed of this machine and this code, in figures that name their origin.
 
 mod agents;
+mod backup;
 mod engine;
 mod index;
 mod oltp;
@@ -34,6 +35,7 @@ Examples:
   lodestone bench tpcc --warehouses 2 --threads 1,2
   lodestone bench smallbank --ways sync,none,epoch:40ms,naive --turns 3
   lodestone bench recovery --rows 1000000 --updates 4000000
+  lodestone bench backup --warehouses 4 --threads 8
   lodestone bench substrate --assert
   lodestone bench agents --profile optane
 
@@ -53,6 +55,8 @@ lodestone_cli::subcommands! {
         Smallbank(oltp::SmallBankArgs) => oltp::run_smallbank,
         /// Measure how long a database takes to open after a crash, by the bytes of its logs and of its pages
         Recovery(recovery::Args) => recovery::run,
+        /// Run TPC-C on a database beside backups, and check its conditions in the last backup
+        Backup(backup::Args) => backup::run,
         /// Run one structure on several transactional memories: Lodestone's, log-based ones, plain DRAM
         Stm(stm::Args) => stm::run,
         /// Run one mix of operations on several indexes: Lodestone's, and plain ones in DRAM

@@ -2,6 +2,7 @@
 //! the new one, or nothing that opens. The next backup to the same target puts everything in order.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 
 use super::publish::{Step, publish_all};
 use super::*;
@@ -172,7 +173,7 @@ fn a_backup_that_came_too_late_replaces_no_part_of_the_one_that_came_first() -> 
     pool.backup(target.join("b.pool"), &overwrite())?;
     files.push(NewFile::beside(&target.join("b.pool.1"), true)?);
     for (file, name) in files.iter().zip(names_of_whole(2)) {
-        write(file, &fs::read(late.join(name)).expect("the backup"), 0)?;
+        file.file.write_all_at(&fs::read(late.join(name)).expect("the backup"), 0).expect("a disk with room");
     }
     assert!(matches!(publish_all(files, &mut |_| Ok(())), Err(Error::Exists { .. })));
     assert_eq!((number_in(&target), names_in(&target)), (Some(2), names_of_whole(2)));
