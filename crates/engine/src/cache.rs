@@ -11,6 +11,9 @@
 //! - If an eighth of the cache is dirty and in the way, the hand asks for a round, after which it is clean. Commits
 //!   wait for the round when the cache holds an eighth more than its bound.
 //!
+//! - The first look at a row of a cold leaf does not load the leaf, once leaves were evicted (`cold.rs`). A second look
+//!   does, if it comes before as many leaves were evicted as are loaded: before the hand would have met it again.
+//!
 //! So the cache holds more than its bound only while rows are dirty or held. A transaction that reads more rows than
 //! fit keeps them all until it ends; a snapshot keeps one leaf at a time.
 //!
@@ -21,7 +24,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, lock};
-use lodestone_width::to_u64;
+use lodestone_width::{low_u32, to_u64};
 
 use crate::core::Core;
 use crate::leaf::Leaf;
@@ -29,6 +32,8 @@ use crate::tree::Tree;
 
 /// About how many bytes of DRAM a cold leaf takes, with its page and its place in a branch.
 pub const COLD_LEAF_BYTES: u64 = 350;
+/// Leaves that may refer to rows which were read alone, and which no thread holds any more.
+const EARLY_MAX: usize = 1024;
 /// The hand passes each leaf at most so often before it gives up: once for each use that is counted, and once more.
 const TURNS_MAX: usize = 5;
 
@@ -51,6 +56,12 @@ pub struct Cache {
     is_in_round: AtomicBool,
     loads: AtomicU64,
     evictions: AtomicU64,
+    /// Rows that were read alone.
+    row_reads: AtomicU64,
+    /// Leaves on the clock.
+    on_clock: AtomicU64,
+    /// Leaves of which a row was read alone.
+    early: Mutex<VecDeque<Weak<Leaf>>>,
     core: OnceLock<Weak<Core>>,
 }
 
@@ -75,6 +86,9 @@ impl Cache {
             is_in_round: AtomicBool::new(false),
             loads: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
+            row_reads: AtomicU64::new(0),
+            on_clock: AtomicU64::new(0),
+            early: Mutex::default(),
             core: OnceLock::new(),
         })
     }
@@ -124,6 +138,35 @@ impl Cache {
         self.evictions.load(Ordering::Relaxed)
     }
 
+    /// How many rows were read alone.
+    pub fn row_reads(&self) -> u64 {
+        self.row_reads.load(Ordering::Relaxed)
+    }
+
+    /// A row of a cold leaf was read alone. The leaf refers to it until it is loaded, or so many other ones came after
+    /// it that it is asked to [forget](Leaf::forget_early) rows that no thread holds.
+    pub fn note_row_read(&self, leaf: &Arc<Leaf>) {
+        self.row_reads.fetch_add(1, Ordering::Relaxed);
+        let mut early = lock(&self.early);
+        early.push_back(Arc::downgrade(leaf));
+        if early.len() > EARLY_MAX
+            && let Some(first) = early.pop_front()
+            && first.upgrade().is_some_and(|first| first.forget_early())
+        {
+            early.push_back(first);
+        }
+    }
+
+    /// Whether a look at one row of a cold leaf loads the leaf.
+    pub fn is_due(&self, leaf: &Leaf) -> bool {
+        let evictions = self.evictions();
+        // Time is the number of evictions. A mistake after billions of them does no harm.
+        let now = low_u32(evictions) | 1;
+        let before = leaf.note_look(now);
+        let is_soon = before != 0 && u64::from(now.wrapping_sub(before)) < self.on_clock.load(Ordering::Relaxed).max(1);
+        evictions == 0 || is_soon
+    }
+
     /// Whether commits must wait for a round: the cache holds an eighth more than its bound, and the round that is due
     /// for that has not ended.
     pub fn is_full(&self) -> bool {
@@ -155,6 +198,7 @@ impl Cache {
     pub fn add(&self, tree: &Weak<Tree>, leaf: &Arc<Leaf>) {
         let bytes = leaf.bytes();
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.on_clock.fetch_add(1, Ordering::Relaxed);
         lock(&self.clock).push_back(Entry { tree: tree.clone(), leaf: Arc::downgrade(leaf), bytes });
     }
 
@@ -204,6 +248,7 @@ impl Cache {
     fn pass(&self, core: &Core, Entry { tree, leaf: weak, bytes }: Entry) -> u64 {
         let gone = || {
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.on_clock.fetch_sub(1, Ordering::Relaxed);
             0
         };
         let (Some(of_tree), Some(leaf)) = (tree.upgrade(), weak.upgrade()) else { return gone() };

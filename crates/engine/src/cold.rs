@@ -7,6 +7,11 @@
 //! A database with a bound for its cache makes leaves cold again (`cache.rs`). The image of such a leaf has its rows in
 //! the versions that were committed last, and the reader gives them back as they were: with tick and writer.
 //!
+//! With a bound for the cache, the first look at one row of a cold leaf reads that row alone
+//! ([`Leaf::early_row`](crate::leaf::Leaf::early_row)): a leaf that is looked at once would only push out others. A
+//! second look soon after it loads the leaf. A row that was read early keeps its slot when the leaf is loaded, so a
+//! transaction that holds it meets the changes of others.
+//!
 //! A cold leaf has no row that changed, so no round writes it: its image counts until it is read. The exception is a
 //! tree that was dropped. Rounds leave its images alone while a snapshot may still look at a cold leaf of it. All other
 //! transactions that do so meet a conflict.
@@ -87,16 +92,19 @@ impl Source {
         Ok(found)
     }
 
+    /// One row of a leaf, in the life that began at `base`. `None`: there is none, or all of the leaf must be read.
+    pub fn slot(&self, image: &Image, tree: u32, span: &Span, key: &[u8], base: Tick) -> Option<Arc<Slot>> {
+        let (tick, writer, payload) = self.reader.read_row(image, (tree, &span.low), key)?;
+        let is_known = tick.0 <= self.limit.load(Ordering::SeqCst);
+        is_known.then(|| Slot::new(key.into(), word_of(tick, writer, base), payload.into()))
+    }
+
     /// The rows of a leaf, in the life that began at `base`. Those that it did not write have its first version.
     ///
     /// # Errors
     /// As [`read`](Self::read).
     pub fn slots(&self, image: &Image, tree: u32, span: &Span, base: Tick) -> Result<Vec<Arc<Slot>>> {
         let found = self.read(image, tree, &span.low, span.high.as_deref())?;
-        let of_earlier_lives = RowWord::new(base, Writer::default(), false);
-        let word = |row: &PageRow<'_>| {
-            if row.tick > base { RowWord::new(row.tick, row.writer, false) } else { of_earlier_lives }
-        };
         // Two blocks of memory for all rows: to allocate two for each would cost more than the read. The keys are not
         // in the block of the payloads, which is free when no row has its payload there.
         let keys: Arc<[u8]> = found.rows().flat_map(|row| row.key).copied().collect::<Vec<_>>().into();
@@ -104,8 +112,14 @@ impl Source {
         let slot = |(row, payload): (PageRow<'_>, _)| {
             let key = begin..begin + row.key.len();
             begin = key.end;
-            Slot::new(Bytes::part(&keys, key), word(&row), Bytes::part(found.bytes(), payload))
+            let word = word_of(row.tick, row.writer, base);
+            Slot::new(Bytes::part(&keys, key), word, Bytes::part(found.bytes(), payload))
         };
         Ok(found.rows_with_places().map(slot).collect())
     }
+}
+
+/// The word of a row of an image in the life that began at `base`.
+fn word_of(tick: Tick, writer: Writer, base: Tick) -> RowWord {
+    if tick > base { RowWord::new(tick, writer, false) } else { RowWord::new(base, Writer::default(), false) }
 }

@@ -23,6 +23,7 @@ use crate::group::{Group, LoggerThread};
 use crate::options::DatabaseOptions;
 use crate::payload::Limits;
 use crate::recover::{self, Recovered};
+use crate::restore::LogEnd;
 use crate::rounds::Rounds;
 use crate::side::Side;
 use crate::spares::Spares;
@@ -92,6 +93,8 @@ pub struct Core {
     savepoints: AtomicU64,
     /// Purges of leaves.
     purges: AtomicU64,
+    /// Where the logs ended when this life began.
+    pub ends: Vec<LogEnd>,
     /// The claim on the database. Released last.
     pub object: Object,
 }
@@ -130,6 +133,7 @@ impl Core {
             starving: AtomicUsize::new(0),
             savepoints: AtomicU64::new(0),
             purges: AtomicU64::new(0),
+            ends: found.ends,
             places,
             object,
         }

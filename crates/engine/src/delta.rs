@@ -47,7 +47,8 @@
 //! A row whose records above the cut are deltas takes a new image of its leaf. So that this is seldom, the first record
 //! of a row in an epoch has all of it where few lines of a page change in an epoch. Where most of them do, a new image
 //! is due in any case, and deltas are cheaper. Rounds note that for each page, and for each tree, whose pages may not
-//! have been looked at. It is only a hint.
+//! have been looked at. A tree of which nothing is noted has few changes in a page if it is large beside the log
+//! ([`Ground::many_leaves`](crate::tree::Ground::many_leaves)). All this is only a hint.
 
 use lodestone_pmem::planted;
 use lodestone_txn::{RowState, RowWord, Tick};

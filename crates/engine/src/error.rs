@@ -117,6 +117,22 @@ pub enum Error {
         /// The pool.
         path: PathBuf,
     },
+    /// An archive of the logs cannot be used.
+    #[error("{}: the archive cannot be used: {finding}; {hint}", path.display())]
+    Archive {
+        /// The archive.
+        path: PathBuf,
+        /// The finding.
+        finding: String,
+        /// The next step.
+        hint: &'static str,
+    },
+    /// The sink of a feed has not taken a batch.
+    #[error("the sink of the feed failed: {source}; mend it, and ship again: nothing is lost as long as the logs last")]
+    Sink {
+        /// The error of the sink.
+        source: std::io::Error,
+    },
     /// The table exists with other columns, another key or other indexes.
     #[error("table `{table}` differs from the schema: {difference}; use its columns, or another name")]
     SchemaDiffers {

@@ -23,6 +23,7 @@
 //! The changes of indexes are left out, and those of tables that have been dropped since.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +32,7 @@ use lodestone_txn::Writer;
 use lodestone_wal::EntryKind;
 use lodestone_width::to_usize;
 
+use crate::archive::{LogBatch, LogSink};
 use crate::catalog;
 use crate::core::{Core, Handle};
 use crate::database::Database;
@@ -71,6 +73,28 @@ pub struct FeedPosition {
     identity: u32,
     /// By writer. Writers that never wrote may be left out at the end.
     logs: Vec<u64>,
+}
+
+impl FeedPosition {
+    pub(crate) fn new(identity: u32, logs: &[u64]) -> Self {
+        let used = logs.iter().rposition(|position| *position > 0).map_or(0, |last| last + 1);
+        Self { identity, logs: logs[..used].to_vec() }
+    }
+
+    /// Of the database.
+    pub(crate) fn identity(&self) -> u32 {
+        self.identity
+    }
+
+    /// By writer. Others are 0.
+    pub(crate) fn logs(&self) -> &[u64] {
+        &self.logs
+    }
+
+    /// That of the log of a writer.
+    pub(crate) fn of(&self, writer: usize) -> u64 {
+        self.logs.get(writer).copied().unwrap_or(0)
+    }
 }
 
 impl std::fmt::Display for FeedPosition {
@@ -292,30 +316,92 @@ impl Feed {
     /// no feed, or a table was loaded; begin another feed then, and copy the tables.
     /// [`Error::Damaged`]; [`Error::Poisoned`]. The feed is where it was.
     pub fn next_batch(&mut self) -> Result<FeedBatch> {
+        let (records, to) = self.read_records()?;
+        let changes = records.into_iter().filter(|record| !record.entries.is_empty());
+        let transactions = changes.map(|record| self.transaction(record)).collect::<Result<_>>()?;
+        self.advance(to)?;
+        Ok(FeedBatch { transactions, position: self.position() })
+    }
+
+    /// Gives the records that were appended since the last batch, up to now, to `sink`: as
+    /// [`next_batch`](Self::next_batch), but as they are, for an [archive](crate::LogArchive) or another machine.
+    /// Returns the batch when the sink has it.
+    ///
+    /// # Errors
+    /// As [`next_batch`](Self::next_batch); [`Error::Sink`]. The feed is where it was, so the next call gives the sink
+    /// these records again, and more.
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, FeedStart, LogBatch, LogSink, Schema, Type, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// /// Keeps batches in memory.
+    /// #[derive(Default)]
+    /// struct Kept(Vec<LogBatch>);
+    ///
+    /// impl LogSink for Kept {
+    ///     fn append(&mut self, batch: &LogBatch) -> std::io::Result<()> {
+    ///         self.0.push(batch.clone());
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let db = Database::open_with(&path, &options)?;
+    /// let table = db.create_table(&Schema::new("t").column("k", Type::U64).key(["k"]))?;
+    /// let (mut feed, mut sink) = (db.feed(&FeedStart::Now)?, Kept::default());
+    /// db.update(|tx| table.put(tx, &row![1_u64]))?;
+    /// let batch = feed.ship(&mut sink)?;
+    /// assert_eq!((batch.records(), sink.0.len()), (1, 1));
+    /// assert_eq!(batch.position(), feed.position());
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn ship(&mut self, sink: &mut dyn LogSink) -> Result<LogBatch> {
+        let time = SystemTime::now();
+        let (records, to) = self.read_records()?;
+        let from = self.position();
+        let batch = LogBatch::new(&from, &FeedPosition::new(from.identity, &to), time, &records);
+        sink.append(&batch).map_err(|source| Error::Sink { source })?;
+        self.advance(to)?;
+        Ok(batch)
+    }
+
+    /// The records since the last batch, up to a new cut, in an order of their effects, and the cut.
+    fn read_records(&self) -> Result<(Vec<LogRecord>, Vec<u64>)> {
         let core = self.database.core().clone();
         let to = cut(&core)?;
-        let lagged = || Err(Error::FeedLagged { path: core.heap.pool().path().to_owned() });
         let mut found = Vec::new();
         for writer in core.rounds.cuts.writers() {
             let (from, to) = (self.logs[writer.index()], to[writer.index()]);
             let outcome = read(&core, writer, from, to, &mut found);
             // Without its hold the feed may have read segments that were used again meanwhile.
             if !core.holds.is_held(self.number) || matches!(outcome, Ok(false)) {
-                return lagged();
+                return Err(self.lagged());
             }
             outcome?;
         }
         if self.has_load(&found)? {
-            return lagged();
+            return Err(self.lagged());
         }
         found.sort_by_key(|record| (record.tick, record.writer));
-        let transactions = found.into_iter().map(|record| self.transaction(record)).collect::<Result<_>>()?;
-        let logs: Vec<u64> = self.logs.iter().zip(&to).map(|(last, to)| *last.max(to)).collect();
-        if !core.holds.set(self.number, logs.clone()) {
-            return lagged();
+        let to = self.logs.iter().zip(&to).map(|(last, to)| *last.max(to)).collect();
+        Ok((found, to))
+    }
+
+    /// The next batch begins at `to`.
+    fn advance(&mut self, to: Vec<u64>) -> Result<()> {
+        if !self.database.core().holds.set(self.number, to.clone()) {
+            return Err(self.lagged());
         }
-        self.logs = logs;
-        Ok(FeedBatch { transactions, position: self.position() })
+        self.logs = to;
+        Ok(())
+    }
+
+    fn lagged(&self) -> Error {
+        Error::FeedLagged { path: self.database.core().heap.pool().path().to_owned() }
     }
 
     /// Whether a table was loaded, with rows that no record has.
@@ -333,8 +419,7 @@ impl Feed {
     /// The place after the last batch.
     #[must_use]
     pub fn position(&self) -> FeedPosition {
-        let used = self.logs.iter().rposition(|position| *position > 0).map_or(0, |last| last + 1);
-        FeedPosition { identity: identity(self.database.core()), logs: self.logs[..used].to_vec() }
+        FeedPosition::new(identity(self.database.core()), &self.logs)
     }
 
     fn transaction(&mut self, record: LogRecord) -> Result<FeedTransaction> {
@@ -393,16 +478,21 @@ impl Drop for Feed {
 }
 
 /// A record of a log.
-struct LogRecord {
-    tick: u64,
-    writer: u16,
-    entries: Vec<Entry>,
+#[derive(Debug)]
+pub(crate) struct LogRecord {
+    pub tick: u64,
+    pub writer: u16,
+    pub position: u64,
+    /// None: a mark.
+    pub entries: Vec<Entry>,
 }
 
-struct Entry {
-    tree: u32,
-    key: Bytes,
-    payload: Option<Bytes>,
+/// A row of a tree after a transaction. `None`: it was deleted.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub tree: u32,
+    pub key: Bytes,
+    pub payload: Option<Bytes>,
 }
 
 /// Positions of a cut. The records before them are durable on return.
@@ -444,16 +534,14 @@ fn read(core: &Core, writer: Writer, from: u64, to: u64, found: &mut Vec<LogReco
             };
             entries.push(Entry { tree: entry.tree, key: entry.key.into(), payload });
         }
-        if !entries.is_empty() {
-            found.push(LogRecord { tick: record.tick.0, writer: writer.number(), entries });
-        }
+        found.push(LogRecord { tick: record.tick.0, writer: writer.number(), position: record.position, entries });
         Ok(())
     })?;
     Ok(are_there && are_whole)
 }
 
 /// Tells databases apart.
-fn identity(core: &Handle) -> u32 {
+pub(crate) fn identity(core: &Handle) -> u32 {
     let set = core.heap.pool().info().set_uuid;
     crc32c::crc32c_append(crc32c::crc32c(&set.to_bytes()), &core.places.anchor.to_raw().to_le_bytes())
 }

@@ -11,9 +11,10 @@
 //!
 //! So a range that was read is unchanged while the counts of its leaves are.
 //!
-//! The rows of a leaf of an earlier life may not be *loaded* yet (`cold.rs`). They are before any use of them.
+//! The rows of a leaf of an earlier life may not be *loaded* yet (`cold.rs`). They are before any use of them, but for
+//! a look at one row alone ([`Leaf::early_row`]).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use lodestone_pages::Image;
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -58,8 +59,8 @@ pub struct Page {
     is_dirty: AtomicBool,
     /// Whether a round has taken the dirt, and has not noted the image that has it.
     is_in_round: AtomicBool,
-    /// How much of it changes between two rounds, as [`Changes`]. Only a hint.
-    changes: std::sync::atomic::AtomicU8,
+    /// How much of it changes between two rounds.
+    pub changes: ChangesHint,
     /// Whether the next image must be a new one.
     is_suspect: std::sync::atomic::AtomicBool,
     home: Mutex<Option<Image>>,
@@ -74,6 +75,29 @@ pub enum Changes {
     Few,
     /// More than half of its lines, so that it takes a new image.
     Most,
+}
+
+/// The finding of the last round that looked. Nothing but costs depends on it.
+#[derive(Debug, Default)]
+pub struct ChangesHint(std::sync::atomic::AtomicU8);
+
+impl ChangesHint {
+    pub fn get(&self) -> Changes {
+        match self.0.load(Ordering::Relaxed) {
+            1 => Changes::Few,
+            2 => Changes::Most,
+            _ => Changes::Unknown,
+        }
+    }
+
+    pub fn note(&self, changes: Changes) {
+        let number = match changes {
+            Changes::Unknown => 0,
+            Changes::Few => 1,
+            Changes::Most => 2,
+        };
+        self.0.store(number, Ordering::Relaxed);
+    }
 }
 
 impl Page {
@@ -113,25 +137,6 @@ impl Page {
     /// The round that took the dirt has noted the new image, or made the page dirty again.
     pub fn leave_round(&self) {
         self.is_in_round.store(false, Ordering::SeqCst);
-    }
-
-    /// How much of it changed before the last round that looked.
-    pub fn changes(&self) -> Changes {
-        match self.changes.load(Ordering::Relaxed) {
-            1 => Changes::Few,
-            2 => Changes::Most,
-            _ => Changes::Unknown,
-        }
-    }
-
-    /// Notes how much of it has changed before a round.
-    pub fn note_changes(&self, changes: Changes) {
-        let number = match changes {
-            Changes::Unknown => 0,
-            Changes::Few => 1,
-            Changes::Most => 2,
-        };
-        self.changes.store(number, Ordering::Relaxed);
     }
 
     /// A bug on request: the dirt of a commit beside the copy goes with that before it.
@@ -184,8 +189,19 @@ pub struct Leaf {
     uses: std::sync::atomic::AtomicU8,
     /// Not set: the rows are not loaded.
     body: OnceLock<Body>,
-    /// How many places are taken. Its lock is that of the order, and of loading the rows.
-    taken: Mutex<usize>,
+    /// When a row of it was looked at while it was cold, as the cache counts time.
+    looked: std::sync::atomic::AtomicU32,
+    /// Its lock is that of the order, and of loading the rows.
+    taken: Mutex<Taken>,
+}
+
+/// See [`Leaf`].
+#[derive(Debug, Default)]
+struct Taken {
+    /// How many places are taken.
+    places: usize,
+    /// Rows that were read before the others, at least as long as a thread holds them.
+    early: Vec<Weak<Slot>>,
 }
 
 /// The rows.
@@ -212,21 +228,24 @@ impl Body {
 #[derive(Debug)]
 pub struct LockedLeaf<'l> {
     pub leaf: &'l Arc<Leaf>,
-    taken: MutexGuard<'l, usize>,
+    taken: MutexGuard<'l, Taken>,
 }
 
 impl Leaf {
     /// A leaf with room for `rows_max` rows, of which it has `slots`, by key.
     pub fn new(rows_max: usize, span: Span, slots: Vec<Arc<Slot>>, purged: Purged, page: Arc<Page>) -> Arc<Self> {
         let skip = skip_of(&span);
-        let (taken, body) = (Mutex::new(slots.len()), Body::new(rows_max, slots, skip).into());
-        Arc::new(Self { span, purged, page, skip, changes: AtomicU64::new(0), uses: Default::default(), body, taken })
+        let taken = Mutex::new(Taken { places: slots.len(), early: Vec::new() });
+        let (changes, body) = (AtomicU64::new(0), Body::new(rows_max, slots, skip).into());
+        let (uses, looked) = Default::default();
+        Arc::new(Self { span, purged, page, skip, changes, uses, body, looked, taken })
     }
 
     /// A leaf whose rows are those of the image of `page`, and are not loaded.
     pub fn cold(span: Span, purged: Purged, page: Arc<Page>) -> Arc<Self> {
-        let (skip, changes, uses, body) = (skip_of(&span), AtomicU64::new(0), Default::default(), OnceLock::new());
-        Arc::new(Self { span, purged, page, skip, changes, uses, body, taken: Mutex::new(0) })
+        let (skip, changes, body) = (skip_of(&span), AtomicU64::new(0), OnceLock::new());
+        let (uses, looked, taken) = Default::default();
+        Arc::new(Self { span, purged, page, skip, changes, uses, body, looked, taken })
     }
 
     /// Counts a use.
@@ -276,11 +295,52 @@ impl Leaf {
         let mut taken = lock(&self.taken);
         let is_cold = !self.is_loaded();
         if is_cold {
-            let slots = read(&self.page.home().expect("rows that are not loaded are in an image"))?;
-            *taken = slots.len();
+            let mut slots = read(&self.page.home().expect("rows that are not loaded are in an image"))?;
+            if !planted::active("engine-early-row-forgotten") {
+                // A thread holds them: changes are to be seen in these.
+                for early in std::mem::take(&mut taken.early).iter().filter_map(Weak::upgrade) {
+                    if let Ok(number) = slots.binary_search_by(|slot| slot.key().cmp(early.key())) {
+                        slots[number] = early;
+                    }
+                }
+            }
+            taken.places = slots.len();
             self.body.get_or_init(|| Body::new(room(&slots), slots, self.skip));
         }
         Ok(is_cold)
+    }
+
+    /// The row with `key` of a leaf that is not loaded. `None`: it is loaded, or `read` finds no such row in the image.
+    pub fn early_row(&self, key: &[u8], read: impl FnOnce(&Image) -> Option<Arc<Slot>>) -> Option<Arc<Slot>> {
+        // As in `load`: the image counts.
+        let mut taken = lock(&self.taken);
+        if self.is_loaded() {
+            return None;
+        }
+        let mut present = taken.early.iter().filter_map(Weak::upgrade);
+        if let Some(slot) = present.find(|slot| **slot.key() == *key) {
+            return Some(slot);
+        }
+        drop(present);
+        let slot = read(&self.page.home()?)?;
+        taken.early.push(Arc::downgrade(&slot));
+        Some(slot)
+    }
+
+    /// Forgets rows that were read early and that no thread holds. Returns whether there are others.
+    pub fn forget_early(&self) -> bool {
+        let mut taken = lock(&self.taken);
+        taken.early.retain(|slot| slot.strong_count() > 0);
+        taken.early.shrink_to_fit();
+        !taken.early.is_empty()
+    }
+
+    /// Notes a look at a row while the leaf is cold, at the time `now`, which is not 0. Returns the time of the look
+    /// before; 0: there was none.
+    pub fn note_look(&self, now: u32) -> u32 {
+        let before = self.looked.load(Ordering::Relaxed);
+        self.looked.store(now, Ordering::Relaxed);
+        before
     }
 
     fn body(&self) -> &Body {
@@ -397,14 +457,14 @@ impl LockedLeaf<'_> {
 
     /// Whether it has no place for another row.
     pub fn is_full(&self) -> bool {
-        *self.taken >= self.leaf.body().places.len()
+        self.taken.places >= self.leaf.body().places.len()
     }
 
     /// Adds a row before row `number`. There is room.
     pub fn insert(&mut self, number: usize, slot: Arc<Slot>) {
         let (Body { order, rows, places }, skip) = (self.leaf.body(), self.leaf.skip);
-        let place = *self.taken;
-        *self.taken += 1;
+        let place = self.taken.places;
+        self.taken.places += 1;
         let mut new = entry(place, slot.key(), skip);
         places[place].set(slot).expect("a place is taken once");
         let count = self.leaf.len() + 1;

@@ -51,6 +51,7 @@
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod add;
+mod archive;
 mod branch;
 mod bytes;
 mod cache;
@@ -78,6 +79,7 @@ mod large;
 mod leaf;
 mod leaf_size;
 mod load;
+mod metrics;
 mod on_open;
 mod options;
 mod payload;
@@ -85,6 +87,7 @@ mod reader;
 mod recover;
 mod redo;
 mod region;
+mod restore;
 mod rounds;
 mod rows;
 mod savepoint;
@@ -104,6 +107,7 @@ mod typed;
 mod uuid;
 mod value;
 
+pub use archive::{LogArchive, LogBatch, LogSink};
 pub use calendar::{Date, Timestamp};
 pub use database::Database;
 pub use decimal::Decimal;
@@ -122,6 +126,7 @@ pub use options::{DATABASE_NAME, DatabaseOptions};
 pub use payload::VALUE_BYTES_MAX;
 pub use reader::Reader;
 pub use recover::RecoveryReport;
+pub use restore::{RestorePoint, RestoreReport};
 pub use rounds::CheckpointReport;
 pub use rows::Rows;
 pub use savepoint::Savepoint;

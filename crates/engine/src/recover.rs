@@ -24,7 +24,7 @@ use lodestone_heap::Heap;
 use lodestone_pages::{Listed, Pages};
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, work};
-use lodestone_txn::{ClockKind, Lives, Tick, Timeline};
+use lodestone_txn::{ClockKind, Lives, Tick, Timeline, Writer};
 use lodestone_wal::{Kept, Opening, Wal};
 
 use crate::cache::Cache;
@@ -36,6 +36,7 @@ use crate::leaf_size::LeafSize;
 use crate::on_open::{Meter, OnOpen, OpenStep};
 use crate::options::DatabaseOptions;
 use crate::redo::{self, Redo, Sample, Trouble};
+use crate::restore::{self, LastRecord, LogEnd};
 use crate::tree::{Ground, Tree, TreePart};
 
 /// Findings and work of an open.
@@ -77,6 +78,9 @@ pub struct RecoveryReport {
 
 /// Parts of trees whose leaves a thread makes in one go.
 const PARTS_OF_PIECE: usize = 128;
+/// A tree of so many times the bytes of the log is large beside it. A round is due when the log is half full. So its
+/// records are about an eighth of the bytes of such a tree, at most a quarter of the lines of its pages.
+const LARGE: usize = 4;
 
 /// The parts of an opened database.
 pub struct Recovered {
@@ -85,6 +89,7 @@ pub struct Recovered {
     pub pages: Pages,
     pub trees: BTreeMap<u32, Arc<Tree>>,
     pub ground: Ground,
+    pub ends: Vec<LogEnd>,
     pub report: RecoveryReport,
 }
 
@@ -108,7 +113,7 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     let source = Source::new(pages.reader(), limit);
     let images = opener.read_pages()?;
     let opening = Opening::begin(heap, places.log())?;
-    let (records, sample) = opener.read_logs(&opening)?;
+    let (records, sample, last) = opener.read_logs(&opening)?;
     report.records = lodestone_width::to_u64(records.iter().map(Kept::len).sum::<usize>());
     let parts = opener.redo(&images, &sample, &records, &source)?;
     drop((records, images));
@@ -119,6 +124,13 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
             format!("writer {} has a log, the database has {} writers", writer.number(), places.threads_max());
         return Err(Error::Damaged { path: heap.pool().path().to_owned(), what: "log", at: places.log(), finding });
     }
+    // Before they are marked.
+    let end = |(writer, position): (Writer, u64)| LogEnd {
+        writer: writer.index(),
+        position,
+        last: last.iter().find(|(of, _)| *of == writer).map(|(_, last)| *last),
+    };
+    let ends = wal.positions().into_iter().map(end).collect();
     report.log_copies_damaged = lodestone_width::to_u64(wal.copies_damaged().len());
     begin(memory, &mut lives)?;
     let timeline = Timeline::new(memory, lives, ClockKind::Thread, places.threads_max());
@@ -127,9 +139,10 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     }
     let cache = options.cache_bytes.map(Cache::new);
     let leaf_size = LeafSize { rows_max: options.leaf_rows_max, bytes_max: pages.page_room() };
-    let ground = Ground { leaf_size, base: timeline.base(), source, cache };
+    let many_leaves = lodestone_width::to_usize(places.log_bytes()).saturating_mul(LARGE) / leaf_size.bytes_max;
+    let ground = Ground { leaf_size, base: timeline.base(), source, cache, many_leaves };
     let trees = build(parts, &ground, threads);
-    Ok(Recovered { timeline, wal, pages, trees, ground, report })
+    Ok(Recovered { timeline, wal, pages, trees, ground, ends, report })
 }
 
 /// The work of an open that threads share.
@@ -165,28 +178,40 @@ impl Opener<'_> {
         }
     }
 
+    #[expect(clippy::type_complexity, reason = "the parts go their own ways at once")]
     /// Reads all logs, each from the position where the older checkpoint needs it. Returns their records that have
-    /// entries.
-    fn read_logs(&self, opening: &Opening) -> Result<(Vec<Kept>, Sample)> {
+    /// entries, and the last record of each.
+    fn read_logs(&self, opening: &Opening) -> Result<(Vec<Kept>, Sample, Vec<(Writer, LastRecord)>)> {
         let (writers, meter) = (opening.writers(), self.meter(OpenStep::Records, None));
         let read = |number: usize| {
             let (writer, mut kept, mut sample) = (writers[number], Kept::default(), Sample::default());
+            let mut last: Option<(u64, Tick, bool)> = None;
             opening.read(writer, self.pages.from(writer), &mut |found| {
                 redo::check(found, self.limit, &mut sample)
                     .map_err(|finding| damaged(self.heap, self.places, found, finding))?;
+                last = Some((found.position, found.tick, found.is_mark()));
                 if !found.is_mark() {
                     kept.push(found);
                     meter.add_one_of_many(kept.len());
                 }
                 Ok(())
             })?;
-            Ok::<_, Error>((kept, sample))
+            let last = last.map(|(position, tick, is_mark)| {
+                let entries = kept.len().checked_sub(1).filter(|_| !is_mark);
+                let entries = entries.and_then(|number| kept.records(number..number + 1).next());
+                let contents = restore::contents_of(entries.into_iter().flat_map(|(_, entries)| entries));
+                (writer, LastRecord { position, tick: tick.0, contents })
+            });
+            Ok::<_, Error>((kept, sample, last))
         };
-        let (records, samples): (Vec<_>, Vec<_>) = work::each(self.threads, writers.len(), read)?.into_iter().unzip();
-        let mut sample = Sample::default();
-        samples.into_iter().for_each(|of_log| sample.extend(of_log));
+        let (mut records, mut sample, mut lasts) = (Vec::new(), Sample::default(), Vec::new());
+        for (kept, of_log, last) in work::each(self.threads, writers.len(), read)? {
+            records.push(kept);
+            sample.extend(of_log);
+            lasts.extend(last);
+        }
         sample.finish();
-        Ok((records, sample))
+        Ok((records, sample, lasts))
     }
 
     /// The rows of all trees, by tree and part.

@@ -385,16 +385,16 @@ fn write_tree(core: &Core, batch: &mut Batch<'_>, tree: &Tree, written: &mut Wri
             Patch::Done(patched) => {
                 written.report.rows_in_place += patched.rows;
                 written.report.lines += patched.lines;
-                page.note_changes(Changes::Few);
+                page.changes.note(Changes::Few);
                 few += 1;
                 continue;
             }
             Patch::Refused => {
-                page.note_changes(Changes::Few);
+                page.changes.note(Changes::Few);
                 few += 1;
             }
             Patch::MostLines => {
-                page.note_changes(Changes::Most);
+                page.changes.note(Changes::Most);
                 most += 1;
             }
             // It says nothing about how much changes.
@@ -408,7 +408,7 @@ fn write_tree(core: &Core, batch: &mut Batch<'_>, tree: &Tree, written: &mut Wri
         *new_home = NewHome::Written(image);
     }
     if few != most {
-        tree.note_changes(few > most);
+        tree.changes.note(if few > most { Changes::Few } else { Changes::Most });
     }
     Ok(())
 }

@@ -74,6 +74,8 @@ pub struct DatabaseStats {
     pub cache_loads: u64,
     /// Leaves that made room.
     pub cache_evictions: u64,
+    /// Rows that were read from their pages without the others of their leaves.
+    pub cache_row_reads: u64,
     /// Checkpoints that failed. [`Database::checkpoint_trouble`](crate::Database::checkpoint_trouble) says why.
     pub checkpoints_failed: u64,
     /// The log.
@@ -93,6 +95,7 @@ impl DatabaseStats {
         };
         if let Some(cache) = &core.ground.cache {
             (stats.cache_bytes, stats.cache_loads) = (cache.bytes(), cache.loads());
+            stats.cache_row_reads = cache.row_reads();
             stats.cache_evictions = cache.evictions();
         }
         (stats.side_versions, stats.side_bytes) = core.side.size();
@@ -122,6 +125,7 @@ impl DatabaseStats {
             ("cache_bytes", self.cache_bytes),
             ("cache_loads", self.cache_loads),
             ("cache_evictions", self.cache_evictions),
+            ("cache_row_reads", self.cache_row_reads),
             ("checkpoints_failed", self.checkpoints_failed),
             ("log_segments", log.segments),
             ("log_segments_free", log.segments_free),

@@ -24,7 +24,7 @@
 //! it has locked a slot. If the leaf has ended by then, its slot may be in a leaf with another page, and the commit
 //! says it there. A new page is dirty from its beginning.
 //!
-//! A leaf of an earlier life may be cold: its rows are read from its image at the first look at them (`cold.rs`).
+//! A leaf may be cold: its rows are read from its image at the first look at them, or the second one (`cold.rs`).
 
 use std::sync::{Arc, Weak};
 
@@ -40,7 +40,7 @@ use crate::cache::Cache;
 use crate::cold::Source;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::leaf::{Changes, Leaf, LockedLeaf, Page, Purged, Span};
+use crate::leaf::{Changes, ChangesHint, Leaf, LockedLeaf, Page, Purged, Span};
 use crate::leaf_size::LeafSize;
 pub use crate::slot::{Bytes, Slot};
 
@@ -199,8 +199,10 @@ pub struct Tree {
     ground: Ground,
     /// Whether its table or index is gone: then its images may be gone as well.
     is_dropped: AtomicBool,
-    /// Whether few lines change between two rounds, of a page about which nothing is known. Only a hint.
-    changes_little: std::sync::atomic::AtomicBool,
+    /// How much changes between two rounds of most pages that the last one wrote.
+    pub changes: ChangesHint,
+    /// How many leaves it has.
+    leaves: std::sync::atomic::AtomicUsize,
     /// For the cache, which refers to it.
     me: Weak<Self>,
 }
@@ -215,6 +217,8 @@ pub struct Ground {
     pub source: Source,
     /// Where the rows need not all be in DRAM.
     pub cache: Option<Arc<Cache>>,
+    /// A tree of so many leaves is large beside the log: the records between two rounds are about few rows of a leaf.
+    pub many_leaves: usize,
 }
 
 impl Tree {
@@ -227,16 +231,15 @@ impl Tree {
 
     /// A tree of leaves by their first possible keys, of which the first one is empty. Each ends where the next begins.
     pub fn of_leaves(number: u32, ground: &Ground, leaves: Vec<Arc<Leaf>>) -> Arc<Self> {
+        let count = leaves.len();
         let tree = Arc::new_cyclic(|me| {
             let (root, shape) = (ArcSwap::new(Branch::root(leaves)), Mutex::new(()));
-            let (ground, is_dropped, changes_little) = (ground.clone(), AtomicBool::new(false), Default::default());
-            Self { number, root, shape, ground, is_dropped, changes_little, me: me.clone() }
+            let (ground, is_dropped, changes) = (ground.clone(), AtomicBool::new(false), ChangesHint::default());
+            Self { number, root, shape, ground, is_dropped, changes, leaves: count.into(), me: me.clone() }
         });
         if let Some(cache) = &ground.cache {
             // Not before: the hand drops leaves whose tree is not there.
-            let mut count = 0;
             tree.root.load().for_each_leaf(&mut |leaf| {
-                count += 1;
                 if leaf.is_loaded() {
                     cache.add(&tree.me, leaf);
                 }
@@ -292,6 +295,16 @@ impl Tree {
         Ok(())
     }
 
+    /// The row with `key` of a leaf that is not loaded, and need not be.
+    #[cold]
+    fn cold_row(&self, leaf: &Arc<Leaf>, key: &[u8]) -> Option<Arc<Slot>> {
+        let cache = self.ground.cache.as_ref().filter(|cache| !cache.is_due(leaf))?;
+        let Ground { source, base, .. } = &self.ground;
+        let slot = leaf.early_row(key, |image| source.slot(image, self.number, &leaf.span, key, *base))?;
+        cache.note_row_read(leaf);
+        Some(slot)
+    }
+
     /// Makes `leaf` cold: its rows are read from its image when they are used again. Returns whether it is cold, or
     /// ended.
     ///
@@ -336,12 +349,27 @@ impl Tree {
     fn read<R>(
         &self,
         descend: impl Fn(&Branch) -> &Arc<Leaf>,
+        search: impl FnMut(&Arc<Leaf>, u64) -> Option<R>,
+    ) -> Result<R> {
+        self.read_or(descend, |_| None, search)
+    }
+
+    /// As [`read`](Self::read). If the leaf is not loaded, `early` may find the answer without that.
+    fn read_or<R>(
+        &self,
+        descend: impl Fn(&Branch) -> &Arc<Leaf>,
+        early: impl Fn(&Arc<Leaf>) -> Option<R>,
         mut search: impl FnMut(&Arc<Leaf>, u64) -> Option<R>,
     ) -> Result<R> {
         let mut turn = 0;
         loop {
             let root = self.root.load();
             let leaf = descend(&root);
+            if !leaf.is_loaded()
+                && let Some(found) = early(leaf)
+            {
+                return Ok(found);
+            }
             self.warm(leaf)?;
             if let Some(found) = leaf.read(|changes| search(leaf, changes)) {
                 return Ok(found);
@@ -370,8 +398,9 @@ impl Tree {
     /// # Errors
     /// An image that cannot be read.
     pub fn find(&self, key: &[u8]) -> Result<Lookup> {
-        self.read(
+        self.read_or(
             |root| root.leaf_of(key),
+            |leaf| self.cold_row(leaf, key).map(Lookup::Slot),
             |leaf, changes| {
                 Some(match leaf.search(key)? {
                     Ok(number) => Lookup::Slot(leaf.slot(number)?.clone()),
@@ -381,25 +410,21 @@ impl Tree {
         )
     }
 
-    /// The slot of the row with `key`, and whether few lines of its page change between two rounds.
+    /// The slot of the row with `key`, and whether few lines of its page change between two rounds, as far as that is
+    /// known: if not of the page, of most pages of the tree; and if not of these, by the size of the tree.
     ///
     /// # Errors
     /// As [`find`](Self::find).
     pub fn find_with_page(&self, key: &[u8]) -> Result<Option<(Arc<Slot>, bool)>> {
-        let changes_little = |leaf: &Leaf| match leaf.page.changes() {
-            Changes::Unknown => self.changes_little.load(Ordering::Relaxed),
-            changes => changes == Changes::Few,
+        let changes_little = |leaf: &Leaf| match (leaf.page.changes.get(), self.changes.get()) {
+            (Changes::Unknown, Changes::Unknown) => self.leaves.load(Ordering::Relaxed) >= self.ground.many_leaves,
+            (Changes::Unknown, changes) | (changes, _) => changes == Changes::Few,
         };
         let slot = |leaf: &Leaf| match leaf.search(key)? {
             Ok(number) => Some(Some((leaf.slot(number)?.clone(), changes_little(leaf)))),
             Err(_) => Some(None),
         };
         self.read(|root| root.leaf_of(key), |leaf, _| slot(leaf))
-    }
-
-    /// Notes how much changed of most pages that the last round wrote.
-    pub fn note_changes(&self, are_few: bool) {
-        self.changes_little.store(are_few, Ordering::Relaxed);
     }
 
     /// Where the deletions of all rows are durable that were purged from the leaf of `key`.
@@ -526,6 +551,7 @@ impl Tree {
             let Some(next) = next else { break };
             (low, slots, page) = (next, upper, Page::new(None, true));
         }
+        self.leaves.fetch_add(new.len() - 1, Ordering::Relaxed);
         if let Some(cache) = &self.ground.cache {
             new.iter().for_each(|leaf| cache.add(&self.me, leaf));
             cache.note_leaves(new.len() - 1);
@@ -679,9 +705,7 @@ impl Tree {
 impl Drop for Tree {
     fn drop(&mut self) {
         if let Some(cache) = &self.ground.cache {
-            let mut count = 0;
-            self.root.load().for_each_leaf(&mut |_| count += 1);
-            cache.forget_leaves(count);
+            cache.forget_leaves(*self.leaves.get_mut());
         }
     }
 }

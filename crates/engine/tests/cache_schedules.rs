@@ -69,7 +69,8 @@ fn execution() {
 #[test]
 fn leaves_come_and_go_beside_commits_and_each_broken_rule_is_found() {
     explore(execution, 100).expect("no violation");
-    for bug in ["engine-evicts-dirty", "engine-evicts-in-round", "engine-evicts-unlocked"] {
+    for bug in ["engine-evicts-dirty", "engine-evicts-in-round", "engine-evicts-unlocked", "engine-early-row-forgotten"]
+    {
         planted::plant(Some(bug));
         let outcome = explore(execution, 10_000);
         planted::plant(None);

@@ -128,6 +128,24 @@ fn a_page_that_changes_much_takes_new_images() -> Result<()> {
     Ok(())
 }
 
+/// Of a page that no round has looked at: where the table is large beside the log, few of its lines will have changed.
+#[test]
+fn a_large_table_has_whole_records_at_once() -> Result<()> {
+    let log = DatabaseOptions { log_bytes: 128 << 10, segment_bytes: 8 << 10, ..wide(FlushUnit::Line) };
+    for (rows, expected) in [(500, (1, 0)), (6_000, (0, 1))] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let db = Database::open_with(folder.path().join("a.pool"), &log)?;
+        let table = db.create_table(&"notes (k u64, n i64, text text) key (k)".parse()?)?;
+        for first in (0..rows).step_by(50) {
+            db.update(|tx| (first..first + 50).try_for_each(|k| table.put(tx, &row![k, 1_i64, text(k)])))?;
+        }
+        db.checkpoint()?;
+        db.update(|tx| table.add(tx, &row![7_u64], "n", 5))?;
+        assert_eq!(in_place(db.checkpoint()?), expected, "{rows} rows");
+    }
+    Ok(())
+}
+
 /// The records of a life that writes whole pages may lack what a torn row would need.
 #[test]
 fn a_row_of_an_earlier_life_takes_a_new_image() -> Result<()> {

@@ -7,7 +7,7 @@
 // page: use
 use lodestone::Database;
 use lodestone::engine::{
-    Date, Decimal, Error, FeedStart, Index, Isolation, OrCancel, Row, Schema, TableOf, TypedRow, row,
+    Date, Decimal, Error, FeedStart, Index, Isolation, LogArchive, OrCancel, Row, Schema, TableOf, TypedRow, row,
 };
 use lodestone::pmem::CopyOptions;
 // end
@@ -219,6 +219,13 @@ fn indexes((db, ..): &Opened) -> lodestone::Result<()> {
     db.backup("monday.pool", &CopyOptions::default())?; // while others write
     // end
     assert!(!position.is_empty());
+    drop(feed);
+    // page: archive
+    let mut archive = LogArchive::open("shop.archive")?;
+    let mut feed = db.feed(&archive.start())?; // goes on where the archive ends
+    feed.ship(&mut archive)?; // now and then: how often is what a disaster may lose
+    // end
+    assert_eq!(archive.position(), Some(&feed.position()));
     Ok(())
 }
 

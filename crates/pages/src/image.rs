@@ -169,6 +169,26 @@ impl Found {
     }
 }
 
+/// The number of the row with `key`, and its cell among all cells, in the fixed part of an image whose first possible
+/// key is `low`.
+pub(crate) fn find_cell(fixed: &[u8], low: &[u8], key: &[u8]) -> Option<(u32, Range<usize>)> {
+    let mut rest = fixed;
+    let (low_bytes, rows) = (take_u32(&mut rest)?, take_u32(&mut rest)?);
+    if rest.split_off(..to_usize(low_bytes))? != low {
+        return None;
+    }
+    let mut begin = 0;
+    for row in 0..rows {
+        let (found, room) = take_key(&mut rest)?;
+        let cell = begin..begin + CELL_HEAD_BYTES + room;
+        if found >= key {
+            return (found == key).then_some((row, cell));
+        }
+        begin = cell.end;
+    }
+    None
+}
+
 fn take_u32(rest: &mut &[u8]) -> Option<u32> {
     rest.split_off(..4)?.try_into().ok().map(u32::from_le_bytes)
 }

@@ -1,12 +1,16 @@
 //! Reading images, by any threads.
 
+use std::sync::Arc;
+
 use lodestone_heap::Heap;
 use lodestone_pmem::{LINE_BYTES, PmAddr};
+use lodestone_txn::{Tick, Writer};
 use lodestone_width::{exact_u32, to_u64, to_usize};
 use zerocopy::FromBytes;
 
+use crate::cell::CellPlace;
 use crate::error::Result;
-use crate::image::{Found, Image};
+use crate::image::{Found, Image, find_cell};
 use crate::layout::{PAGE_HEAD_BYTES, PAGE_MAGIC, PageHead};
 use crate::pages::damage;
 
@@ -52,6 +56,52 @@ impl Reader {
         let tree = tree.unwrap_or_default();
         Found::decode(image.clone(), tree, &bytes, fixed)
             .ok_or_else(|| self.damaged(first_at, "its checksums are right, but its rows are not whole"))
+    }
+
+    /// Reads one row of an image in one page, as far as possible without the others: the keys, and the cell of the row.
+    /// The caller makes sure of the same as for [`read`](Self::read).
+    ///
+    /// `None`: the image has no such row, it takes several pages, or it cannot be read or is damaged. Then
+    /// [`read`](Self::read) tells.
+    #[must_use]
+    pub fn read_row(&self, image: &Image, (tree, low): (u32, &[u8]), key: &[u8]) -> Option<(Tick, Writer, Arc<[u8]>)> {
+        let &[(page, at)] = &image.pages[..] else { return None };
+        let memory = self.heap.memory();
+        let read = |from: usize, bytes: &mut [u8]| memory.read_directly(at.plus(to_u64(from)), bytes).ok();
+        // A device has one call for all of it, which costs hardly more than one for a part.
+        let is_whole = memory.direct_unit() > LINE_BYTES;
+        let mut bytes = vec![0; PAGE_HEAD_BYTES + if is_whole { self.piece_bytes } else { 0 }];
+        read(0, &mut bytes)?;
+        let head = PageHead::read_from_bytes(&bytes[..PAGE_HEAD_BYTES]).ok()?;
+        let fixed = to_usize(head.fixed);
+        if head.magic != PAGE_MAGIC || head.fixed > head.bytes || to_usize(head.bytes) > self.piece_bytes {
+            return None;
+        }
+        if !is_whole {
+            bytes.resize(PAGE_HEAD_BYTES + fixed, 0);
+            read(PAGE_HEAD_BYTES, &mut bytes[PAGE_HEAD_BYTES..])?;
+        }
+        let of = (head.page, head.batch, head.first, head.pieces, head.tree);
+        if head.checksum(&bytes[PAGE_HEAD_BYTES..]) != Some(head.crc) || of != (page, image.batch, page, 1, tree) {
+            return None;
+        }
+        let (row, cell) = find_cell(&bytes[PAGE_HEAD_BYTES..PAGE_HEAD_BYTES + fixed], low, key)?;
+        let cell = PAGE_HEAD_BYTES + fixed + cell.start..PAGE_HEAD_BYTES + fixed + cell.end;
+        if cell.end > PAGE_HEAD_BYTES + to_usize(head.bytes) {
+            return None;
+        }
+        let place = CellPlace { page, batch: image.batch, row };
+        let mut apart = Vec::new();
+        let cell = if is_whole {
+            &bytes[cell]
+        } else {
+            // Memory is read in words.
+            let from = cell.start & !7;
+            apart.resize(cell.end - from, 0);
+            read(from, &mut apart)?;
+            &apart[cell.start - from..]
+        };
+        place.read(cell).map(|(tick, writer, payload)| (tick, writer, payload.into()))
     }
 
     /// Reads the page with this number, of this batch, into `bytes`: its head, then what it has of an image.

@@ -20,6 +20,7 @@
 //! | `db-lines` | checkpoints that change rows in place, by two writers, and a life between them |
 //! | `db-lines-delta` | the same of columns that change alone, before and after checkpoints |
 //! | `db-lines-older-round` | rows in place, a newest checkpoint that is damaged, and one that is cut off |
+//! | `db-evict` | checkpoints and changes of rows that come and go in a cache which has room for a leaf or two |
 //! | `db-delta` | columns that change alone, by two writers, around checkpoints and in several lives |
 //! | `db-delta-older-round` | deltas whose base is an image of the older checkpoint |
 //! | `db-load` | a table that is loaded with rows, index and pieces, then changed, around lives and a checkpoint |
@@ -31,6 +32,7 @@
 //!
 //! [`threaded`] is for schedules of threads.
 
+mod cache;
 mod lines;
 mod load;
 mod threads;
@@ -157,6 +159,8 @@ enum Kind {
     Grouped,
     /// Short rows, and a third table with values in pieces.
     Large,
+    /// Short rows, few of which are in DRAM.
+    Cached,
 }
 
 /// Outside the key of a wide row.
@@ -203,6 +207,7 @@ fn options(kind: Kind) -> DatabaseOptions {
         // Fixed: runs must repeat exactly.
         log_salt: Some(0x5EED),
         leaf_rows_max: 4,
+        cache_bytes: (kind == Kind::Cached).then_some(cache::BYTES),
         flush_unit: if kind == Kind::Imaged { FlushUnit::Page } else { FlushUnit::Line },
         // A page has the rows of a leaf, and one of three rows is less than half of it, so that it is written in place.
         page_bytes: 512,
@@ -229,7 +234,7 @@ impl Tables {
 fn make_table(db: &Database, name: &str, kind: Kind) -> Result<Table> {
     let narrow = || Schema::new(name).column("k", Type::U64).column("v", Type::I64);
     match (db.table(name), kind) {
-        (Err(Error::NoTable { .. }), Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large) => {
+        (Err(Error::NoTable { .. }), Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached) => {
             db.create_table(&narrow().key(["k"]))
         }
         (Err(Error::NoTable { .. }), Kind::Wide) => {
@@ -255,7 +260,7 @@ impl Open {
     /// A row, with `value` in each number.
     fn row(&self, key: u64, value: i64) -> Row {
         match self.kind {
-            Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large => row![key, value],
+            Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached => row![key, value],
             Kind::Wide => row![key, value, value, PAD],
         }
     }
@@ -625,6 +630,11 @@ impl Structure for Tables {
         self.threads.clone()
     }
 
+    fn nested_depth_max(&self) -> u32 {
+        // The recovery knows nothing of the cache: it is that of `db-lines`.
+        if self.kind == Kind::Cached { 0 } else { u32::MAX }
+    }
+
     fn audits(&self, site: &SiteKey) -> bool {
         let is_in = |file: &str| site.file.ends_with(file);
         // The pages of a batch are needed after further ones, when the logs have its rows no more.
@@ -808,6 +818,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
         .into_iter()
         .chain(deltas_and_epochs())
         .chain(lines::targets())
+        .chain(cache::targets())
         .chain(load::targets())
         .map(|target| Box::new(target) as Box<dyn Target>)
         .collect()
@@ -816,7 +827,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
 /// Bugs that a target of this module must find.
 #[must_use]
 pub fn bugs() -> Vec<Bug> {
-    own_bugs().into_iter().chain(lines::bugs()).chain(load::bugs()).collect()
+    own_bugs().into_iter().chain(lines::bugs()).chain(cache::bugs()).chain(load::bugs()).collect()
 }
 
 fn own_bugs() -> Vec<Bug> {

@@ -15,6 +15,7 @@ mod index;
 mod info;
 mod place;
 mod put;
+mod restore;
 mod scan;
 mod schema;
 mod tables;
@@ -69,6 +70,8 @@ crate::subcommands! {
         Checkpoint(checkpoint::Args) => checkpoint::run,
         /// Copy the pool at one moment, and verify the database in the copy
         Backup(backup::Args) => backup::run,
+        /// Bring a copy of a backup to a later moment, by an archive of the logs
+        Restore(restore::Args) => restore::run,
         /// Print committed transactions, in an order of their effects
         Feed(feed::Args) => feed::run,
         /// Add or remove an index of a table

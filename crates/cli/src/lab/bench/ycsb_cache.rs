@@ -3,8 +3,8 @@
 //!
 //! After the run the same threads measure two more rates for a while each, in the same process and on the same file:
 //! reads of a few records that are in the cache, and reads of a page at random places of the file. An operation costs a
-//! hit and, as often as the run missed, a read of a page. So no cache of this size with these hits would be faster than
-//! `1 / (1 / hits + misses / reads)`.
+//! hit and, as often as the run missed, a read of a page. So a cache of this size with these hits, which reads pages,
+//! would not be faster than `1 / (1 / hits + misses / reads)`. A miss here reads a page, or one row of it.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -29,32 +29,35 @@ const HOT_RECORDS: u64 = 64;
 pub struct CacheWatch<'d> {
     database: &'d Database,
     loads: Cell<u64>,
+    row_reads: Cell<u64>,
     evictions: Cell<u64>,
 }
 
 impl<'d> CacheWatch<'d> {
     pub fn new(database: &'d Database) -> Self {
-        Self { database, loads: Cell::new(0), evictions: Cell::new(0) }
+        Self { database, loads: Cell::new(0), row_reads: Cell::new(0), evictions: Cell::new(0) }
     }
 
     /// The run begins.
     pub fn begin(&self) {
         let stats = self.database.stats();
         self.loads.set(stats.cache_loads);
+        self.row_reads.set(stats.cache_row_reads);
         self.evictions.set(stats.cache_evictions);
     }
 
     /// Adds the figures of a run to its result.
     pub fn add_to(&self, result: &mut BenchResult, records: &DatabaseRecords, spec: &Spec, limit: u64) -> Result<()> {
         let stats = self.database.stats();
-        let loads = stats.cache_loads - self.loads.get();
+        let (loads, rows) = (stats.cache_loads - self.loads.get(), stats.cache_row_reads - self.row_reads.get());
         let anonymous = anonymous_bytes()?;
-        let misses = loads as f64 / result.operations.max(1) as f64;
+        let misses = (loads + rows) as f64 / result.operations.max(1) as f64;
         let (hits, reads) = (hits_per_s(records, spec)?, reads_per_s(self.database, spec)?);
         let allowed = 1.0 / (1.0 / hits + misses / reads);
         result.set_extra("cache_limit_bytes", limit);
         result.set_extra("cache_bytes", stats.cache_bytes);
         result.set_extra("cache_loads", loads);
+        result.set_extra("cache_row_reads", rows);
         result.set_extra("cache_evictions", stats.cache_evictions - self.evictions.get());
         result.set_extra("anonymous_bytes", anonymous);
         result.set_extra("anonymous_to_limit", anonymous as f64 / limit as f64);
