@@ -17,7 +17,8 @@ Examples:
   lodestone db restore new.pool --backup monday.pool --archive shop.archive
   lodestone db restore new.pool --backup monday.pool --archive shop.archive \\
     --time 2026-11-27T09:30:00Z
-  lodestone db restore new.pool --backup monday.pool --archive shop.archive --json
+  lodestone db restore new.pool --backup monday.pool --archive shop.archive \\
+    --json
 
 A backup is copied to POOL, which must not exist, and the transactions of the archive
 are added that were committed after the backup, up to the point. A program writes the

@@ -36,7 +36,8 @@ const AFTER_HELP: &str = "\
 Examples:
   lodestone bench backup --warehouses 4 --threads 8
   lodestone bench backup --path . --domain block --target /mnt/backups
-  lodestone bench backup --warehouses 1 --items 1000 --customers 100 --seconds 1 --json
+  lodestone bench backup --warehouses 1 --items 1000 --customers 100 \\
+    --seconds 1 --json
 
 The mix is that of `lodestone bench tpcc`. The twelve conditions of clause 3.3.2 are checked on the database and on the
 last backup.";
