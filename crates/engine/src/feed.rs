@@ -356,7 +356,7 @@ impl Feed {
     /// db.update(|tx| table.put(tx, &row![1_u64]))?;
     /// let batch = feed.ship(&mut sink)?;
     /// assert_eq!((batch.records(), sink.0.len()), (1, 1));
-    /// assert_eq!(batch.position(), feed.position());
+    /// assert_eq!(*batch.position(), feed.position());
     /// # Ok::<(), Error>(())
     /// ```
     pub fn ship(&mut self, sink: &mut dyn LogSink) -> Result<LogBatch> {
