@@ -56,7 +56,9 @@ struct BatchHead {
     /// Milliseconds since 1970.
     time: U64,
     writers: U32,
-    zero: [u8; 20],
+    /// The life of the pool in which it was made.
+    boot: U64,
+    zero: [u8; 12],
     /// CRC-32C of the bytes after the head.
     body_crc: U32,
     /// CRC-32C of the head before this field.
@@ -86,7 +88,12 @@ pub struct LogBatch {
 }
 
 impl LogBatch {
-    pub(crate) fn new(from: &FeedPosition, to: &FeedPosition, time: SystemTime, records: &[LogRecord]) -> Self {
+    pub(crate) fn new(
+        from: &FeedPosition,
+        to: &FeedPosition,
+        (time, boot): (SystemTime, u64),
+        records: &[LogRecord],
+    ) -> Self {
         let writers = from.logs().len().max(to.logs().len());
         let mut bytes = vec![0; HEAD_BYTES];
         for position in [from, to] {
@@ -108,6 +115,7 @@ impl LogBatch {
         head.magic = BATCH_MAGIC.into();
         head.bytes = to_u64(bytes.len() - HEAD_BYTES).into();
         (head.identity, head.records) = (to.identity().into(), exact_u32(records.len()).into());
+        head.boot = boot.into();
         (head.time, head.writers) = (milliseconds(time).into(), exact_u32(writers).into());
         head.body_crc = crc32c::crc32c(&bytes[HEAD_BYTES..]).into();
         head.crc = head.checksum().into();
@@ -167,6 +175,11 @@ impl LogBatch {
     #[must_use]
     pub fn time(&self) -> SystemTime {
         self.time
+    }
+
+    /// The life of the pool in which it was made.
+    pub(crate) fn boot(&self) -> u64 {
+        BatchHead::read_from_prefix(&self.bytes).map_or(0, |(head, _)| head.boot.get())
     }
 
     /// The records, in an order of their effects. `None`: the bytes make no sense.
@@ -256,6 +269,7 @@ impl Header {
 /// let table = db.create_table(&Schema::new("t").column("k", Type::U64).key(["k"]))?;
 /// let mut archive = LogArchive::open(&archived)?;
 /// let mut feed = db.feed(&archive.start())?;
+/// feed.ship(&mut archive)?; // before the first backup
 /// db.backup(&copy, &CopyOptions::default())?;
 /// db.update(|tx| table.put(tx, &row![1_u64]))?;
 /// let good = feed.ship(&mut archive)?; // a thread does so now and then

@@ -240,6 +240,12 @@ fn take_number(catalog: &Table, tx: &Tx) -> Result<u32> {
     u32::try_from(tree).map_err(|_| catalog.damaged(TOO_LARGE.into()))
 }
 
+/// Writes the number of the next tree again, so that a log has a record of this moment.
+pub fn note_moment(catalog: &Table, tx: &Tx) -> Result<()> {
+    let next = Numbers::read(catalog, tx)?.next;
+    catalog.put(tx, &crate::row![NO_NAME, NO_NAME, next, Vec::new()])
+}
+
 /// The numbers of the trees. Two tables with one tree would destroy each other's rows.
 pub struct Numbers {
     /// That of the next tree.

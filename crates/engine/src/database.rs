@@ -290,7 +290,7 @@ impl Database {
 
     /// Copies the pool to a new one at `target` while transactions go on: everything that was acknowledged before the
     /// call, and of each later transaction all or nothing. The copy holds all of the pool, also its other objects, and
-    /// opens as after a crash of this moment. Commits wait while the last few pages are read, a millisecond or two.
+    /// opens as after a crash of this moment. Commits wait while the last few pages are read.
     ///
     /// # Errors
     /// As [`Pool::backup`]: the target exists, no room, a pool that another process may change.

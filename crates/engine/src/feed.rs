@@ -276,6 +276,8 @@ pub struct Feed {
     logs: Vec<u64>,
     /// Tables by the number of their tree, as far as they were met. `None`: an index, or dropped.
     tables: BTreeMap<u32, Option<Table>>,
+    /// Whether it follows no earlier feed, and has shipped nothing.
+    is_first: bool,
 }
 
 impl Feed {
@@ -305,7 +307,8 @@ impl Feed {
         };
         let number = core.holds.begin(logs.clone());
         std::mem::forget(entered);
-        Ok(Self { database: database.clone(), number, logs, tables: BTreeMap::new() })
+        let is_first = !matches!(start, FeedStart::After(_));
+        Ok(Self { database: database.clone(), number, logs, tables: BTreeMap::new(), is_first })
     }
 
     /// The transactions that were committed since the last batch, up to now. There may be none: it does not wait for
@@ -355,16 +358,24 @@ impl Feed {
     /// let (mut feed, mut sink) = (db.feed(&FeedStart::Now)?, Kept::default());
     /// db.update(|tx| table.put(tx, &row![1_u64]))?;
     /// let batch = feed.ship(&mut sink)?;
-    /// assert_eq!((batch.records(), sink.0.len()), (1, 1));
+    /// // The first one has a record of its own, by which a backup is known to meet an archive.
+    /// assert_eq!((batch.records(), sink.0.len()), (2, 1));
     /// assert_eq!(*batch.position(), feed.position());
     /// # Ok::<(), Error>(())
     /// ```
     pub fn ship(&mut self, sink: &mut dyn LogSink) -> Result<LogBatch> {
-        let time = SystemTime::now();
+        let core = self.database.core();
+        if self.is_first && !core.memory.is_read_only() {
+            // A backup that is made from now on has a record that is in the archive: by that they are known to meet.
+            let catalog = catalog::table(&self.database)?;
+            self.database.update(|tx| catalog::note_moment(&catalog, tx))?;
+        }
+        let (time, boot) = (SystemTime::now(), core.heap.pool().boot());
         let (records, to) = self.read_records()?;
         let from = self.position();
-        let batch = LogBatch::new(&from, &FeedPosition::new(from.identity, &to), time, &records);
+        let batch = LogBatch::new(&from, &FeedPosition::new(from.identity, &to), (time, boot), &records);
         sink.append(&batch).map_err(|source| Error::Sink { source })?;
+        self.is_first = false;
         self.advance(to)?;
         Ok(batch)
     }

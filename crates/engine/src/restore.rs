@@ -8,6 +8,11 @@
 //! **The backup and the archive must meet.** The archive must begin before the end of each log of the backup. And the
 //! last record that the backup has of a log must be in the archive, at the same position, with the same tick and
 //! entries. A backup that was opened for writing has other records from there on, or marks: then it is refused.
+//!
+//! Of a log without records since the archive begins, or since the last checkpoint, only the end can be compared, and
+//! another record may end there as well. So at least one log must meet by its last record: the first batch of an archive
+//! has one for that. And the batch by which a log meets is of the life of the backup or a later one. A backup that was
+//! opened since is of a later life than most.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -97,8 +102,8 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Archive`](crate::Error::Archive): the archive is damaged, or of another database, or it does not meet
-    /// the backup, or does not reach the point, or the point is before the backup. Then no row has changed, or the
-    /// error says at which batch. As [`open_with`](Self::open_with) and [`update`](Self::update).
+    /// the backup, or does not reach the point, or the point is before the backup. All of that is found before a row
+    /// changes, unless the archive can be read once only. As [`open_with`](Self::open_with) and [`update`](Self::update).
     ///
     /// See [`LogArchive`](crate::LogArchive) for an example.
     pub fn restore(
@@ -150,6 +155,8 @@ impl Replay<'_> {
         }
         let (mut plan, mut first) = (None::<Plan>, None);
         let mut meets: Vec<bool> = self.ends.iter().map(|_| false).collect();
+        // That of the backup: this open has begun another one.
+        let (life, mut has_met) = (self.database.pool().boot().saturating_sub(1), false);
         for batch in self.archive.batches() {
             let batch = batch?;
             let before = plan.as_ref().map(|plan| &plan.to);
@@ -168,7 +175,10 @@ impl Replay<'_> {
             let from = first.get_or_insert_with(|| batch.from().clone());
             let records = batch.decode().unwrap_or_default();
             for (end, meets) in self.ends.iter().zip(&mut meets) {
-                *meets |= meets_at(end, from, &batch, &records);
+                let found = meets_at(end, from, &batch, &records);
+                let is_of_life = end.position <= from.of(end.writer) || batch.boot() >= life;
+                *meets |= found && is_of_life;
+                has_met |= found && is_of_life && end.position > from.of(end.writer) && end.last.is_some();
             }
             let batches = plan.map_or(0, |plan| plan.batches) + 1;
             plan = Some(Plan { batches, to: batch.position().clone(), time: Some(batch.time()) });
@@ -186,6 +196,10 @@ impl Replay<'_> {
                 end.writer, end.position
             );
             return self.refuse(finding, OTHER_BACKUP);
+        }
+        if !has_met {
+            let finding = "no log of the backup has a record that is in it";
+            return self.refuse(finding, "use a backup that was made after the first batch was shipped");
         }
         if let RestorePoint::Position(position) = point {
             if !is_reached(position, &plan.to) {

@@ -109,6 +109,7 @@ fn backups_meet_every_later_moment(domain: DomainChoice) -> Result<()> {
     (0..20).try_for_each(|number| change(&db, 0, number))?;
     let mut archive = LogArchive::open(files.at("a.archive"))?;
     let mut feed = db.feed(&archive.start())?;
+    feed.ship(&mut archive)?;
     let (running, is_over, gate) = (AtomicBool::new(true), AtomicBool::new(false), RwLock::new(()));
     let (moments, shipped) = thread::scope(|scope| {
         let writers: Vec<_> = (0..THREADS)
@@ -304,6 +305,9 @@ fn a_batch_that_was_cut_off_does_not_count_and_damage_is_named() -> Result<()> {
         damaged[at] ^= 4;
         expect_refused(attempt(&damaged), "damaged");
     }
+    let mut without = bytes.clone();
+    without.drain(places[6]..places[7]);
+    expect_refused(attempt(&without), "a batch is missing");
     let mut headless = bytes;
     headless[0] ^= 1;
     assert_eq!(attempt(&headless)?, whole, "one header line is enough");
@@ -322,7 +326,7 @@ fn an_archive_and_a_backup_that_do_not_meet_are_refused() -> Result<()> {
     let other = Files::new();
     drop(archived(&other)?);
     expect_refused(restore(&files, "backup", &other.at("a.archive")), "another database");
-    // A batch is missing.
+    // A batch that does not follow.
     let error = archive.append(&feed_from_now(&db)?).expect_err("a batch that does not follow");
     assert!(error.to_string().contains("does not begin where the archive ends"), "{error}");
     // An archive that begins after the backup, and one that ends before it.

@@ -223,7 +223,7 @@ fn indexes((db, ..): &Opened) -> lodestone::Result<()> {
     // page: archive
     let mut archive = LogArchive::open("shop.archive")?;
     let mut feed = db.feed(&archive.start())?; // goes on where the archive ends
-    feed.ship(&mut archive)?; // now and then: how often is what a disaster may lose
+    feed.ship(&mut archive)?; // once before the first backup, and then often: the rest is what a disaster may lose
     // end
     assert_eq!(archive.position(), Some(&feed.position()));
     Ok(())

@@ -119,8 +119,8 @@ impl Pool {
     /// in it.
     ///
     /// Writers go on while all is copied, and then what they have changed meanwhile, in several passes. At the end they
-    /// are stopped at their next [`fence`](crate::Memory::fence), while the last few pages are read: a millisecond or
-    /// two. If they change pages faster than these are copied, all that are left. The calling thread may hold no lock
+    /// are stopped at their next [`fence`](crate::Memory::fence), while the last few pages are read: 2 MiB at most. If
+    /// they change pages faster than these are copied, all that are left. The calling thread may hold no lock
     /// that another thread needs to come to its fence and go on.
     ///
     /// The files get owner and permissions of the pool's files, as far as this user may set them. They are never open

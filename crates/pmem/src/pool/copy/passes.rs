@@ -23,7 +23,7 @@ const CHUNK_BYTES: u64 = 64 << 10;
 const READINGS_MAX: u32 = 1 << 20;
 /// Readings of a line beside writers.
 const READINGS_MAX_BESIDE: u32 = 1 << 10;
-/// Pages that are few enough to stop the writers for: a millisecond or two.
+/// Pages that are few enough to stop the writers for: 2 MiB.
 const PAGES_LAST: u64 = 512;
 /// Passes beside writers, at most: then they are stopped for all pages that are left.
 const PASSES_MAX: u32 = 32;
