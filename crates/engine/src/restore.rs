@@ -10,9 +10,9 @@
 //! entries. A backup that was opened for writing has other records from there on, or marks: then it is refused.
 //!
 //! Of a log without records since the archive begins, or since the last checkpoint, only the end can be compared, and
-//! another record may end there as well. So at least one log must meet by its last record: the first batch of an archive
-//! has one for that. And the batch by which a log meets is of the life of the backup or a later one. A backup that was
-//! opened since is of a later life than most.
+//! another record may end there as well. So at least one log must meet by its last record: the first batch of an
+//! archive has one for that. And the batch by which a log meets is of the life of the backup or a later one. A backup
+//! that was opened since is of a later life than most.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -103,7 +103,8 @@ impl Database {
     /// # Errors
     /// [`Error::Archive`](crate::Error::Archive): the archive is damaged, or of another database, or it does not meet
     /// the backup, or does not reach the point, or the point is before the backup. All of that is found before a row
-    /// changes, unless the archive can be read once only. As [`open_with`](Self::open_with) and [`update`](Self::update).
+    /// changes, unless the archive can be read once only. As [`open_with`](Self::open_with) and
+    /// [`update`](Self::update).
     ///
     /// See [`LogArchive`](crate::LogArchive) for an example.
     pub fn restore(

@@ -359,6 +359,26 @@ fn an_archive_and_a_backup_that_do_not_meet_are_refused() -> Result<()> {
     Ok(())
 }
 
+/// The archive begins where the log of a backup ends that was opened since: by chance, since records have few sizes.
+#[test]
+fn a_backup_that_ends_where_the_archive_begins_by_chance_is_refused() -> Result<()> {
+    for records in 1..=4_u64 {
+        let files = Files::new();
+        let db = Database::open_with(files.at("a.pool"), &small(DomainChoice::Process))?;
+        let table = db.create_table(&"short (k u64) key (k)".parse()?)?;
+        db.update(|tx| table.put(tx, &row![0_u64]))?;
+        db.backup(files.at("backup"), &CopyOptions::default())?;
+        (1..=records).try_for_each(|k| db.update(|tx| table.put(tx, &row![k])))?;
+        let mut archive = LogArchive::open(files.at("a.archive"))?;
+        let mut feed = db.feed(&archive.start())?;
+        feed.ship(&mut archive)?;
+        drop(Database::open_with(files.at("backup"), &small(DomainChoice::Process))?);
+        let outcome = restore(&files, "backup", &files.at("a.archive"));
+        assert!(matches!(outcome, Err(Error::Archive { .. })), "{records}: {outcome:?}");
+    }
+    Ok(())
+}
+
 /// A batch of records that were committed after a feed began.
 fn feed_from_now(db: &Database) -> Result<LogBatch> {
     struct Kept;
