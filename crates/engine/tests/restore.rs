@@ -317,6 +317,40 @@ fn a_batch_that_was_cut_off_does_not_count_and_damage_is_named() -> Result<()> {
     Ok(())
 }
 
+/// Damage with right checksums is an error or another answer, never a panic. A restore that is refused says so.
+#[test]
+fn damage_that_is_sealed_again_does_no_harm() -> Result<()> {
+    let files = Files::new();
+    drop(archived(&files)?);
+    let bytes = fs::read(files.at("a.archive")).expect("the archive");
+    let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    let (mut refused, mut state) = (0, 7_u64);
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).expect("small") % below
+    };
+    for _ in 0..400 {
+        let (mut damaged, mut at) = (bytes.clone(), 8192);
+        for _ in 0..random(12) {
+            at += 64 + usize::try_from(number(at + 8)).expect("small");
+        }
+        let end = at + 64 + usize::try_from(number(at + 8)).expect("small");
+        for _ in 0..=random(3) {
+            // The numbers before the long texts, and the head but for its magic, its length and its checksums.
+            let place = if random(3) == 0 { at + 16 + random(40) } else { at + 64 + random((end - at - 64).min(200)) };
+            damaged[place] = u8::try_from(random(256)).expect("a byte");
+        }
+        let body = crc32c::crc32c(&damaged[at + 64..end]).to_le_bytes();
+        damaged[at + 56..at + 60].copy_from_slice(&body);
+        let head = crc32c::crc32c(&damaged[at..at + 60]).to_le_bytes();
+        damaged[at + 60..at + 64].copy_from_slice(&head);
+        fs::write(files.at("damaged"), &damaged).expect("a file");
+        refused += u32::from(restore(&files, "backup", &files.at("damaged")).is_err());
+    }
+    assert!((50..400).contains(&refused), "{refused} of 400");
+    Ok(())
+}
+
 #[test]
 fn an_archive_and_a_backup_that_do_not_meet_are_refused() -> Result<()> {
     let files = Files::new();

@@ -30,6 +30,7 @@ use lodestone_cli::output::{Output, properties};
 use lodestone_cli::size;
 
 use super::duration;
+use super::oltp::TpcCSizes;
 use super::place::Place;
 
 const AFTER_HELP: &str = "\
@@ -46,17 +47,8 @@ last backup.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// Warehouses
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..1 << 15))]
-    warehouses: u64,
-
-    /// Items; the standard has 100000
-    #[arg(long, value_name = "COUNT", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(10..1 << 31))]
-    items: u64,
-
-    /// Customers, and initial orders, of each district; the standard has 3000
-    #[arg(long, value_name = "COUNT", default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(10..1 << 16))]
-    customers: u64,
+    #[command(flatten)]
+    sizes: TpcCSizes,
 
     /// Threads that run transactions
     #[arg(long, value_name = "COUNT", default_value_t = 8)]
@@ -136,7 +128,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
 
 impl Args {
     fn measure(&self, place: &Place, output: &Output) -> Result<Figures> {
-        let workload = TpcC { warehouses: self.warehouses, items: self.items, customers: self.customers };
+        let workload = self.sizes.workload();
         let busy = output.busy("bench backup");
         let pool_bytes = self
             .pool_bytes

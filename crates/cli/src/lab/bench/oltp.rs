@@ -87,6 +87,16 @@ fn with_ways(help: &str) -> String {
 #[derive(Debug, clap::Args)]
 #[command(after_help = with_ways(AFTER_HELP_TPCC))]
 pub struct TpcCArgs {
+    #[command(flatten)]
+    sizes: TpcCSizes,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+/// The sizes of TPC-C.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct TpcCSizes {
     /// Warehouses
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..1 << 15))]
     warehouses: u64,
@@ -98,9 +108,14 @@ pub struct TpcCArgs {
     /// Customers, and initial orders, of each district; the standard has 3000
     #[arg(long, value_name = "COUNT", default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(10..1 << 16))]
     customers: u64,
+}
 
-    #[command(flatten)]
-    common: Common,
+impl TpcCSizes {
+    /// The workload of these sizes.
+    pub fn workload(self) -> TpcC {
+        let Self { warehouses, items, customers } = self;
+        TpcC { warehouses, items, customers }
+    }
 }
 
 /// Arguments of `lodestone bench tpcb`.
@@ -197,8 +212,7 @@ enum EngineKind {
 
 /// Runs `lodestone bench tpcc`.
 pub fn run_tpcc(args: &TpcCArgs, output: &Output) -> Result<()> {
-    let TpcCArgs { warehouses, items, customers, .. } = *args;
-    args.common.run(&TpcC { warehouses, items, customers }, output)
+    args.common.run(&args.sizes.workload(), output)
 }
 
 /// Runs `lodestone bench tpcb`.
