@@ -9,10 +9,13 @@
 //! 1. A handle on a table keeps the version of the table's row. The first use of the handle in a transaction adds that
 //!    row to the reads. So a transaction conflicts with one that changes the table meanwhile, and a handle that is
 //!    older than the table is refused.
-//! 2. A transaction that adds or drops an index writes the table's row again, so that it has another version.
-//! 3. A table that is loaded with its rows (`load.rs`) gets its numbers first, in a transaction of its own. Its rows in
+//! 2. A transaction that adds or drops an index writes the table's row again, so that it has another version. A handle
+//!    whose columns are those of the table still looks up the indexes of its moment (`Table::enter`).
+//! 3. An index that is added to a table is being built at first (`build.rs`): each change of a row keeps its entries,
+//!    and no transaction reads it. It is ready when the rows from before have their entries too.
+//! 4. A table that is loaded with its rows (`load.rs`) gets its numbers first, in a transaction of its own. Its rows in
 //!    the catalog follow when its pages count. So pages of a load that a crash ended are known to be without an owner.
-//! 4. The trees of a dropped table or index have no row. Numbers of trees are never used twice, so what the pages and
+//! 5. The trees of a dropped table or index have no row. Numbers of trees are never used twice, so what the pages and
 //!    logs still hold of them is known to be without an owner. The next checkpoint ends their images.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,10 +23,11 @@ use std::sync::Arc;
 
 use lodestone_txn::RowWord;
 
-use crate::database::Database;
+use crate::core::Handle;
 use crate::error::{Error, Result};
 use crate::index::IndexTree;
 use crate::large::PIECES;
+use crate::reader::Reader;
 use crate::schema::{Index, Layout, Schema};
 use crate::table::Table;
 use crate::tree::{Slot, Tree};
@@ -39,7 +43,7 @@ const NO_NAME: &str = "";
 const TOO_LARGE: &str = "the number of the next tree is too large";
 
 /// The catalog as a table.
-pub fn table(database: &Database) -> Result<Table> {
+pub fn table(core: &Handle) -> Result<Table> {
     let schema = Schema::new("catalog")
         .column("table", Type::Text)
         .column("index", Type::Text)
@@ -47,16 +51,23 @@ pub fn table(database: &Database) -> Result<Table> {
         .column("definition", Type::Bytes)
         .key(["table", "index"]);
     let layout = schema.layout()?;
-    Ok(Table::new(database, Definition { schema, layout, indexes: Vec::new(), origin: None }, CATALOG))
+    Ok(Table::new(core, Definition { schema, layout, indexes: Vec::new(), origin: None }, CATALOG))
 }
 
 /// A table as the catalog describes it.
 pub struct Found {
     pub tree: u32,
     pub schema: Schema,
-    /// The trees of its indexes.
-    trees: Vec<u32>,
-    origin: Origin,
+    /// Its indexes, in the order of the schema.
+    indexes: Vec<FoundIndex>,
+    /// A snapshot needs none: it never changes.
+    origin: Option<Origin>,
+}
+
+/// An index as the catalog describes it.
+struct FoundIndex {
+    tree: u32,
+    is_ready: bool,
 }
 
 /// The row of a table in the catalog, and the version that a handle was made from.
@@ -70,41 +81,55 @@ pub struct Origin {
 
 impl Found {
     /// A handle on the table.
-    pub fn handle(self, database: &Database) -> Result<Table> {
+    pub fn handle(self, core: &Handle) -> Result<Table> {
+        let tree = self.tree;
+        Ok(Table::new(core, self.definition(core)?, tree))
+    }
+
+    /// The part of it that handles share.
+    pub fn definition(self, core: &Handle) -> Result<Definition> {
         let layout = self.schema.layout()?;
-        let indexes = self.trees.iter().map(|tree| IndexTree { tree: database.core().tree(*tree) }).collect();
-        let definition = Definition { schema: self.schema, layout, indexes, origin: Some(self.origin) };
-        Ok(Table::new(database, definition, self.tree))
+        let index = |found: &FoundIndex| IndexTree { tree: core.tree(found.tree), is_ready: found.is_ready };
+        let indexes = self.indexes.iter().map(index).collect();
+        Ok(Definition { schema: self.schema, layout, indexes, origin: self.origin })
     }
 
     /// The trees of table, long values and indexes.
     pub fn trees(&self) -> Vec<u32> {
-        [self.tree, self.tree | PIECES].into_iter().chain(self.trees.iter().copied()).collect()
+        let indexes = self.indexes.iter().map(|index| index.tree);
+        [self.tree, self.tree | PIECES].into_iter().chain(indexes).collect()
     }
 }
 
 /// The table `name`.
 pub fn find(catalog: &Table, tx: &Tx, name: &str) -> Result<Option<Found>> {
+    let Some(mut found) = find_in(catalog, tx, name)? else { return Ok(None) };
+    found.origin = Some(catalog.origin(tx, &crate::row![name, NO_NAME])?.ok_or(Error::Conflict)?);
+    Ok(Some(found))
+}
+
+/// The table `name` as a snapshot or a transaction sees it, without its origin.
+pub fn find_in(catalog: &Table, reader: &impl Reader, name: &str) -> Result<Option<Found>> {
     if name == NO_NAME {
         return Ok(None);
     }
     let damaged =
         |what: &str| catalog.damaged(format!("the definition of {what} of the table `{name}` makes no sense"));
     let table = crate::row![name, NO_NAME];
-    let Some(row) = catalog.get(tx, &table)? else { return Ok(None) };
+    let Some(row) = catalog.get(reader, &table)? else { return Ok(None) };
     let (tree, definition) = tree_of(&row).ok_or_else(|| damaged("the columns"))?;
     let mut schema = Schema::decode(name, definition).ok_or_else(|| damaged("the columns"))?;
-    let mut trees = Vec::new();
-    for row in catalog.range(tx, crate::row![name]..=crate::row![name])? {
+    let mut indexes = Vec::new();
+    for row in catalog.range(reader, crate::row![name]..=crate::row![name])? {
         let row = row?;
         let Some(index) = row[1].as_text().filter(|index| *index != NO_NAME) else { continue };
         let (tree, definition) = tree_of(&row).ok_or_else(|| damaged("an index"))?;
-        schema.indexes.push(Index::decode(&schema, index, definition).ok_or_else(|| damaged("an index"))?);
-        trees.push(tree);
+        let (index, is_ready) = Index::decode(&schema, index, definition).ok_or_else(|| damaged("an index"))?;
+        schema.indexes.push(index);
+        indexes.push(FoundIndex { tree, is_ready });
     }
     schema.layout().map_err(|error| catalog.damaged(error.to_string()))?;
-    let origin = catalog.origin(tx, &table)?.ok_or(Error::Conflict)?;
-    Ok(Some(Found { tree, schema, trees, origin }))
+    Ok(Some(Found { tree, schema, indexes, origin: None }))
 }
 
 /// Tree and definition of a row of the catalog.
@@ -166,13 +191,14 @@ fn insert(catalog: &Table, tx: &Tx, schema: &Schema, layout: &Layout, trees: &[u
     let table = crate::row![schema.name.as_str(), NO_NAME, u64::from(trees[0]), schema.encode(layout)];
     catalog.insert(tx, &table)?;
     for ((index, columns), tree) in schema.indexes.iter().zip(&layout.indexes).zip(&trees[1..]) {
-        catalog.insert(tx, &index_row(&schema.name, index, columns, *tree))?;
+        catalog.insert(tx, &index_row(&schema.name, index, (columns, true), *tree))?;
     }
     Ok(())
 }
 
-fn index_row(table: &str, index: &Index, columns: &[usize], tree: u32) -> Row {
-    crate::row![table, index.name.as_str(), u64::from(tree), index.encode(columns)]
+/// The row of an index, with its columns and whether it is ready.
+fn index_row(table: &str, index: &Index, (columns, is_ready): (&[usize], bool), tree: u32) -> Row {
+    crate::row![table, index.name.as_str(), u64::from(tree), index.encode(columns, is_ready)]
 }
 
 /// Removes the table. Returns the numbers of its trees.
@@ -198,19 +224,47 @@ pub fn rename_table(catalog: &Table, tx: &Tx, from: &str, to: &str) -> Result<()
     Ok(())
 }
 
-/// Adds an index without entries to the table. Its tree is that of the last index of the result.
-pub fn create_index(catalog: &Table, tx: &Tx, table: &str, index: &Index) -> Result<u32> {
+/// Adds an index without entries to the table, which is being built from now on. One that is being built already is
+/// found. Returns the numbers of the trees of table and index.
+pub fn begin_index(catalog: &Table, tx: &Tx, table: &str, index: &Index) -> Result<(u32, u32)> {
     let mut found = must_find(catalog, tx, table)?;
-    if found.schema.indexes.iter().any(|other| other.name == index.name) {
-        return Err(Error::IndexExists { table: table.into(), index: index.name.clone() });
+    if let Some(number) = found.schema.indexes.iter().position(|other| other.name == index.name) {
+        if found.indexes[number].is_ready || found.schema.indexes[number] != *index {
+            return Err(Error::IndexExists { table: table.into(), index: index.name.clone() });
+        }
+        return Ok((found.tree, found.indexes[number].tree));
     }
     found.schema.indexes.push(index.clone());
     let layout = found.schema.layout()?;
     let tree = take_number(catalog, tx)?;
     let columns = layout.indexes.last().map_or(&[][..], |columns| columns);
-    catalog.insert(tx, &index_row(table, index, columns, tree))?;
+    catalog.insert(tx, &index_row(table, index, (columns, false), tree))?;
     touch(catalog, tx, table)?;
-    Ok(tree)
+    Ok((found.tree, tree))
+}
+
+/// Notes that the index with this tree, which was being built, has all entries.
+pub fn end_index(catalog: &Table, tx: &Tx, table: &str, tree: u32) -> Result<()> {
+    let found = must_find(catalog, tx, table)?;
+    let number = found.indexes.iter().position(|index| index.tree == tree);
+    let number = number.ok_or_else(|| Error::TableChanged { table: table.into() })?;
+    let columns = &found.schema.layout()?.indexes[number];
+    catalog.update(tx, &index_row(table, &found.schema.indexes[number], (columns, true), tree))?;
+    touch(catalog, tx, table)
+}
+
+/// The name of the table with this tree, which may have been renamed.
+pub fn name_of(catalog: &Table, tx: &Tx, tree: u32) -> Result<Option<String>> {
+    for row in catalog.range(tx, ..)? {
+        let row = row?;
+        if let (Some(name), Some(NO_NAME), Some(number)) = (row[0].as_text(), row[1].as_text(), row[2].as_u64())
+            && name != NO_NAME
+            && number == u64::from(tree)
+        {
+            return Ok(Some(name.to_owned()));
+        }
+    }
+    Ok(None)
 }
 
 /// Removes an index of the table. Returns the number of its tree.
@@ -220,10 +274,10 @@ pub fn drop_index(catalog: &Table, tx: &Tx, table: &str, index: &str) -> Result<
     let number = number.ok_or_else(|| Error::NoIndex { table: table.into(), index: index.into() })?;
     catalog.delete(tx, &crate::row![table, index])?;
     touch(catalog, tx, table)?;
-    Ok(found.trees[number])
+    Ok(found.indexes[number].tree)
 }
 
-/// Writes the table's row again, as another version: handles that do not know its indexes are refused from now on.
+/// Writes the table's row again, as another version: no transaction commits that does not know its indexes.
 fn touch(catalog: &Table, tx: &Tx, table: &str) -> Result<()> {
     let row = catalog.get(tx, &crate::row![table, NO_NAME])?.ok_or_else(|| Error::NoTable { table: table.into() })?;
     catalog.update(tx, &row)

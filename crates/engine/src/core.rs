@@ -15,6 +15,7 @@ use lodestone_txn::{Lease, RowState, RowWord, Tick, Timeline};
 use lodestone_wal::{Found, LogWriter, Record, Wal};
 
 use crate::checkpointer::Checkpointer;
+use crate::build::Builds;
 use crate::durability::{Durability, Point, Ways};
 use crate::error::{Error, Result};
 use crate::feed::Holds;
@@ -72,6 +73,8 @@ pub struct Core {
     pub rounds: Rounds,
     /// The parts of the logs that feeds still need.
     pub holds: Holds,
+    /// The indexes that are being built.
+    pub builds: Builds,
     /// Most bytes of the logs that feeds hold back.
     pub feed_bytes: u64,
     /// Versions that snapshots see and that were overwritten.
@@ -122,6 +125,7 @@ impl Core {
             trees: RwLock::new(found.trees),
             dropped: Mutex::default(),
             holds: Holds::default(),
+            builds: Builds::default(),
             feed_bytes: options.feed_bytes.unwrap_or(places.log_bytes() / 4),
             side: Side::new(options.side_bytes_max),
             states: Spares::default(),

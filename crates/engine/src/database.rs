@@ -12,6 +12,7 @@ use lodestone_store::{Object, Store};
 use lodestone_wal::LogStats;
 use lodestone_width::to_u64;
 
+use crate::build;
 use crate::catalog;
 use crate::core::{Committer, Core, Handle};
 use crate::durability::Durability;
@@ -19,7 +20,6 @@ use crate::error::{Error, Result};
 use crate::feed::{Feed, FeedStart};
 use crate::format;
 use crate::group::Group;
-use crate::index::fill;
 use crate::isolation::Isolation;
 use crate::kind::DATABASE;
 use crate::load::load;
@@ -139,7 +139,7 @@ impl Database {
 
     /// Forgets the rows of trees that no table and no index has any more.
     fn forget_dropped_trees(&self) {
-        let numbers = catalog::table(self).and_then(|catalog| self.update(|tx| catalog::Numbers::read(&catalog, tx)));
+        let numbers = catalog::table(&self.core).and_then(|catalog| self.update(|tx| catalog::Numbers::read(&catalog, tx)));
         // A damaged catalog is an error of the first call that needs it. Until then all rows are kept.
         if let Ok(numbers) = numbers {
             let dropped = self.core.tree_numbers().into_iter().filter(|tree| numbers.is_dropped(*tree));
@@ -330,7 +330,7 @@ impl Database {
     /// [`Error::BadSchema`]; as [`update`](Self::update).
     pub fn create_table(&self, schema: &Schema) -> Result<Table> {
         let layout = schema.layout()?;
-        let catalog = catalog::table(self)?;
+        let catalog = catalog::table(&self.core)?;
         self.update(|tx| catalog::create(&catalog, tx, schema, &layout))?;
         self.table(&schema.name)
     }
@@ -378,8 +378,8 @@ impl Database {
     /// # Errors
     /// [`Error::NoTable`]; [`Error::Damaged`].
     pub fn table(&self, name: &str) -> Result<Table> {
-        let catalog = catalog::table(self)?;
-        self.update(|tx| catalog::must_find(&catalog, tx, name))?.handle(self)
+        let catalog = catalog::table(&self.core)?;
+        self.update(|tx| catalog::must_find(&catalog, tx, name))?.handle(&self.core)
     }
 
     /// Removes the table with all its rows and indexes. Durable on return. Handles on it return
@@ -409,7 +409,7 @@ impl Database {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        let catalog = catalog::table(self)?;
+        let catalog = catalog::table(&self.core)?;
         let trees = self.update(|tx| catalog::drop_table(&catalog, tx, name))?;
         self.core.forget_trees(&trees);
         Ok(())
@@ -421,35 +421,69 @@ impl Database {
     /// [`Error::NoTable`]; [`Error::TableExists`]; [`Error::BadSchema`] for a name that no table can have; as
     /// [`update`](Self::update).
     pub fn rename_table(&self, from: &str, to: &str) -> Result<Table> {
-        let catalog = catalog::table(self)?;
+        let catalog = catalog::table(&self.core)?;
         self.update(|tx| catalog::rename_table(&catalog, tx, from, to))?;
         self.table(to)
     }
 
-    /// Adds an index to the table, with an entry for each of its rows. Durable on return. One transaction does it, so
-    /// it needs room in the log for all entries, and others that change the table meanwhile delay it. Handles on the
-    /// table return [`Error::TableChanged`] from now on; use the one that this returns.
+    /// Adds an index to the table, with an entry for each of its rows, while transactions go on. Durable on return.
+    ///
+    /// Transactions keep the entries of the rows that they change from the beginning. The other entries are added by
+    /// transactions of at most 1,024 rows. Until the end the index cannot be read ([`Error::IndexNotReady`]), and a
+    /// unique one refuses rows already. Handles on the table stay valid; the one that is returned knows the index.
+    ///
+    /// A crash leaves an index that is being built: the same call goes on with it, and [`drop_index`](Self::drop_index)
+    /// removes it. After an error there is no such index.
     ///
     /// # Errors
-    /// [`Error::NoTable`]; [`Error::IndexExists`]; [`Error::BadSchema`]; [`Error::Duplicate`] when two rows have the
-    /// same entry of a unique index; [`Error::TransactionTooLarge`]; as [`update`](Self::update).
+    /// [`Error::NoTable`]; [`Error::IndexExists`], also when another thread builds it; [`Error::BadSchema`];
+    /// [`Error::Duplicate`] when two rows have the same entry of a unique index; [`Error::NoIndex`] and
+    /// [`Error::TableChanged`] when it or the table is dropped meanwhile; as [`update`](Self::update).
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Index, Schema, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let users = db.create_table(&"users (id u64, town text) key (id)".parse::<Schema>()?)?;
+    /// db.update(|tx| users.put(tx, &row![1_u64, "Oslo"]))?;
+    /// let with_index = db.create_index("users", &Index::new("by_town", ["town"]))?;
+    /// // Handles from before keep the entries as well.
+    /// db.update(|tx| users.put(tx, &row![2_u64, "Oslo"]))?;
+    /// let by_town = with_index.index("by_town")?;
+    /// assert_eq!(db.update(|tx| Ok(by_town.range(tx, row!["Oslo"]..=row!["Oslo"])?.count()))?, 2);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn create_index(&self, table: &str, index: &Index) -> Result<Table> {
-        let catalog = catalog::table(self)?;
-        self.update(|tx| {
-            let rows = catalog::must_find(&catalog, tx, table)?.handle(self)?;
-            let tree = catalog::create_index(&catalog, tx, table, index)?;
-            fill(&rows, tx, index, &self.core.tree(tree))
-        })?;
+        self.create_index_with(table, index, |_| Ok(()))
+    }
+
+    /// As [`create_index`](Self::create_index). After each of its transactions `progress` is told how many rows have
+    /// their entries. An error that it returns ends the call, and there is no such index then.
+    ///
+    /// # Errors
+    /// As [`create_index`](Self::create_index); those of `progress`.
+    pub fn create_index_with(
+        &self,
+        table: &str,
+        index: &Index,
+        progress: impl FnMut(u64) -> Result<()>,
+    ) -> Result<Table> {
+        build::create_index(self, table, index, progress)?;
         self.table(table)
     }
 
-    /// Removes an index of the table. Durable on return. Handles on the table return [`Error::TableChanged`] from now
-    /// on; use the one that this returns.
+    /// Removes an index of the table, also one that is being built. Durable on return. Handles on the table stay valid,
+    /// but for reads by this index ([`Error::NoIndex`]).
     ///
     /// # Errors
     /// [`Error::NoTable`]; [`Error::NoIndex`]; as [`update`](Self::update).
     pub fn drop_index(&self, table: &str, index: &str) -> Result<Table> {
-        let catalog = catalog::table(self)?;
+        let catalog = catalog::table(&self.core)?;
         let tree = self.update(|tx| catalog::drop_index(&catalog, tx, table, index))?;
         self.core.forget_trees(&[tree]);
         self.table(table)
@@ -460,7 +494,7 @@ impl Database {
     /// # Errors
     /// [`Error::Damaged`].
     pub fn tables(&self) -> Result<Vec<String>> {
-        let catalog = catalog::table(self)?;
+        let catalog = catalog::table(&self.core)?;
         self.update(|tx| catalog::names(&catalog, tx))
     }
 
@@ -641,7 +675,7 @@ impl Database {
     /// As [`tables`](Self::tables).
     #[doc(hidden)]
     pub fn pages_in_use(&self) -> Result<u64> {
-        let catalog = catalog::table(self)?;
+        let catalog = catalog::table(&self.core)?;
         let numbers = self.update(|tx| catalog::Numbers::read(&catalog, tx))?;
         let trees = self.core.trees().into_iter().filter(|tree| !numbers.is_dropped(tree.number));
         Ok(trees.flat_map(|tree| tree.homes()).map(|home| to_u64(home.page_count())).sum())

@@ -85,7 +85,18 @@ pub enum Error {
         /// The index.
         index: String,
     },
-    /// The table was dropped, renamed or got other indexes after its handle was made.
+    /// The index is being built, or its building was interrupted.
+    #[error(
+        "the index `{index}` of table `{table}` is being built and cannot be read yet; if no thread builds it, \
+         `Database::create_index` goes on with it"
+    )]
+    IndexNotReady {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+    },
+    /// The table was dropped or renamed after its handle was made, or has other columns since.
     #[error("table `{table}` has changed since it was opened; get it again with `Database::table`")]
     TableChanged {
         /// The table, as it was called then.

@@ -367,7 +367,7 @@ impl Feed {
         let core = self.database.core();
         if self.is_first && !core.memory.is_read_only() {
             // A backup that is made from now on has a record that is in the archive: by that they are known to meet.
-            let catalog = catalog::table(&self.database)?;
+            let catalog = catalog::table(self.database.core())?;
             self.database.update(|tx| catalog::note_moment(&catalog, tx))?;
         }
         let (time, boot) = (SystemTime::now(), core.heap.pool().boot());
@@ -417,7 +417,7 @@ impl Feed {
 
     /// Whether a table was loaded, with rows that no record has.
     fn has_load(&self, records: &[LogRecord]) -> Result<bool> {
-        let catalog = catalog::table(&self.database)?;
+        let catalog = catalog::table(self.database.core())?;
         for LogRecord { entries, .. } in records {
             let changes = entries.iter().filter(|entry| entry.tree == catalog::CATALOG);
             if catalog::is_load(&catalog, changes.map(|entry| (&entry.key[..], entry.payload.is_some())))? {

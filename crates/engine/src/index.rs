@@ -15,7 +15,8 @@
 //! 3. A range of an index reads entries, then the row of each. The commit validates entries, the keys between them, and
 //!    rows.
 //!
-//! Invariant: after each commit an index has exactly the entries of the rows of its table. [`verify`] proves it.
+//! Invariant: after each commit an index has exactly the entries of the rows of its table. [`verify`] proves it. One that
+//! is being built (`build.rs`) may lack the entries of rows that have not changed since it was added.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 use lodestone_pmem::planted;
 
+use crate::catalog::Definition;
 use crate::error::{Error, Result};
 use crate::large::Before;
 use crate::payload::Payload;
@@ -38,6 +40,8 @@ use crate::value::{Row, Value};
 #[derive(Debug)]
 pub struct IndexTree {
     pub tree: Arc<Tree>,
+    /// Whether all entries are there. Before, changes of rows keep theirs, and nothing is read.
+    pub is_ready: bool,
 }
 
 /// Key and payload of an entry.
@@ -118,11 +122,12 @@ impl TableIndex {
     /// As with [`Table::range`], a transaction that commits has seen the range without phantoms.
     ///
     /// # Errors
-    /// [`Error::WrongType`] and [`Error::WrongLength`] for bounds of other columns; [`Error::TableChanged`]. The
-    /// iterator returns [`Error::Conflict`] and [`Error::Damaged`], and nothing after an error.
+    /// [`Error::WrongType`] and [`Error::WrongLength`] for bounds of other columns; [`Error::NoIndex`] when it was
+    /// dropped, or is not there yet for a snapshot; [`Error::IndexNotReady`]; [`Error::TableChanged`]. The iterator returns [`Error::Conflict`] and [`Error::Damaged`], and nothing after an error.
     pub fn range<'t>(&'t self, reader: &'t impl Reader, range: impl RangeBounds<Row>) -> Result<IndexRows<'t>> {
         let view = view(reader);
-        self.table.enter(view)?;
+        let entered = self.table.enter(view)?;
+        self.refuse_if_not_ready(&entered)?;
         let bytes = |bound: Bound<&Row>| match bound {
             Bound::Unbounded => Ok(Bound::Unbounded),
             Bound::Included(values) => self.bytes(values).map(Bound::Included),
@@ -131,6 +136,17 @@ impl TableIndex {
         let tree = &self.table.definition().indexes[self.number].tree;
         let cursor = Cursor::new(Moment::of(view), tree, bytes(range.start_bound())?, bytes(range.end_bound())?);
         Ok(IndexRows { index: self, cursor })
+    }
+
+    /// The index can be read where the table is as `entered`.
+    fn refuse_if_not_ready(&self, entered: &Definition) -> Result<()> {
+        let tree = self.table.definition().indexes[self.number].tree.number;
+        let (table, index) = (|| self.table.schema().name.clone(), || self.index().name.clone());
+        match entered.indexes.iter().find(|index| index.tree.number == tree) {
+            Some(found) if found.is_ready || planted::active("engine-index-read-early") => Ok(()),
+            Some(_) => Err(Error::IndexNotReady { table: table(), index: index() }),
+            None => Err(Error::NoIndex { table: table(), index: index() }),
+        }
     }
 
     fn columns(&self) -> &[usize] {
@@ -182,7 +198,9 @@ impl TableIndex {
                 None => findings.push(self.damaged(&key, "is that of no row")),
             }
         }
-        findings.extend(expected.keys().map(|key| self.damaged(key, "is missing")));
+        if self.table.definition().indexes[self.number].is_ready {
+            findings.extend(expected.keys().map(|key| self.damaged(key, "is missing")));
+        }
         Ok(findings)
     }
 }
@@ -238,18 +256,18 @@ pub fn entry(schema: &Schema, columns: &[usize], index: &Index, row: &[Value], r
 }
 
 /// Sets the row with `key` to `new`, with its payload, and changes the entries of all indexes. `before` is the row
-/// before as far as it is known; where the table has indexes it is known whole.
+/// before as far as it is known; where the table has indexes it is known whole. `definition`: the table as the
+/// transaction sees it.
 ///
 /// # Errors
 /// [`Error::Duplicate`]. Nothing is changed then.
 pub fn set_row(
-    table: &Table,
+    (table, definition): (&Table, &Definition),
     tx: &Tx,
     key: Vec<u8>,
     (before, old): (Before<'_>, Option<&Row>),
     new: Option<(&[Value], Payload<'_>)>,
 ) -> Result<()> {
-    let definition = table.definition();
     let schema = &definition.schema;
     let mut ended = Vec::new();
     let mut added = Vec::new();
@@ -271,6 +289,10 @@ pub fn set_row(
                 key: schema.columns_text(columns, &after.key),
             });
         }
+        let entry_before = match entry_before {
+            Some(before) if !tree.is_ready => own_entry(tx, tree, before)?,
+            other => other,
+        };
         let replaces = entry_before.as_ref().zip(after.as_ref()).is_some_and(|(before, after)| before.key == after.key);
         let ends = |_: &Entry| !replaces && !planted::active("engine-index-entry-kept");
         ended.extend(entry_before.filter(ends).map(|entry| (tree, entry)));
@@ -281,22 +303,18 @@ pub fn set_row(
     table.set(tx, key, before, new.map(|(_, payload)| payload))
 }
 
-/// Adds the entries of all rows of `table` to `tree`, which is empty and will be that of `index`.
+/// The entry of a row before a change, as far as it is to be ended, while the index is being built: it may not be there
+/// yet, and in a unique index another row may have it. Both had the same values before, and the build has not come to
+/// the second of them.
 ///
-/// # Errors
-/// [`Error::Duplicate`].
-pub fn fill(table: &Table, tx: &Tx, index: &Index, tree: &Arc<Tree>) -> Result<()> {
-    let schema = table.schema().clone().with_index(index.clone());
-    let layout = schema.layout()?;
-    let columns = layout.indexes.last().map_or(&[][..], |columns| columns);
-    for row in table.range(tx, ..)? {
-        let row = row?;
-        let Entry { key, payload } = entry(&schema, columns, index, &row, &schema.key_of(&layout, &row)?)?;
-        if !payload.is_empty() && tx.get(tree, &key)?.is_some() {
-            let key = schema.columns_text(columns, &key);
-            return Err(Error::Duplicate { table: schema.name.clone(), index: Some(index.name.clone()), key });
-        }
-        tx.set(tree, key, Some(payload))?;
+/// The entry is set as it was found. So it is validated at every level of isolation that it stays so until the commit.
+fn own_entry(tx: &Tx, index: &IndexTree, entry: Entry) -> Result<Option<Entry>> {
+    let found = tx.get(&index.tree, &entry.key)?;
+    if found.as_deref() == Some(&entry.payload[..]) || planted::active("engine-build-ends-others") {
+        return Ok(Some(entry));
     }
-    Ok(())
+    if !planted::active("engine-build-unvalidated") {
+        tx.set(&index.tree, entry.key, found.map(|payload| payload.to_vec()))?;
+    }
+    Ok(None)
 }

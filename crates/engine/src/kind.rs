@@ -71,7 +71,7 @@ impl Kind for DatabaseKind {
                 contents.flaws.push(Flaw { at, text, blocks_are_known: true, is_in_heap: false });
             }
         };
-        let catalog = catalog::table(&database)?;
+        let catalog = catalog::table(database.core())?;
         for (number, errors) in core.trees().iter().map(|tree| (tree.number, tree.load_all())) {
             let is_of_catalog = !errors.is_empty() && catalog.trees().any(|tree| tree == number);
             errors.iter().for_each(|error| flaw(error.to_string()));

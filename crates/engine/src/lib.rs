@@ -53,6 +53,7 @@
 mod add;
 mod archive;
 mod branch;
+mod build;
 mod bytes;
 mod cache;
 mod calendar;

@@ -212,7 +212,7 @@ pub fn load(database: &Database, schema: &Schema, rows: impl Iterator<Item = Res
     if core.holds.are_in_use() {
         return Err(Error::FeedOpen { table: schema.name.clone() });
     }
-    let (layout, catalog) = (schema.layout()?, catalog::table(database)?);
+    let (layout, catalog) = (schema.layout()?, catalog::table(database.core())?);
     let trees = database.update(|tx| catalog::take_numbers(&catalog, tx, schema))?;
     let contents = [trees[0], trees[0] | PIECES].into_iter().chain(trees[1..].iter().copied()).map(Content::new);
     let mut load = Load { core, schema, layout: &layout, contents: contents.collect() };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! definition of a table: columns 2, key columns 2, columns { type 1, nullable 1, name length 2, name }, key { number 2 }
-//! definition of an index: unique 1, columns { number 2 }
+//! definition of an index: flags 1 (1: unique, 2: being built), columns { number 2 }
 //! ```
 
 use std::fmt;
@@ -20,6 +20,9 @@ use crate::value::{Row, Type, Value};
 pub const COLUMNS_MAX: usize = 1024;
 /// Longest name of a table or column in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
+/// In the flags of an index.
+const UNIQUE: u8 = 1;
+const BEING_BUILT: u8 = 2;
 
 /// A column.
 ///
@@ -91,25 +94,25 @@ impl Index {
     }
 
     /// The bytes for the catalog.
-    pub(crate) fn encode(&self, columns: &[usize]) -> Vec<u8> {
-        let mut bytes = vec![u8::from(self.is_unique)];
+    pub(crate) fn encode(&self, columns: &[usize], is_ready: bool) -> Vec<u8> {
+        let unique = if self.is_unique { UNIQUE } else { 0 };
+        let mut bytes = vec![if is_ready { unique } else { unique | BEING_BUILT }];
         columns.iter().for_each(|number| bytes.extend(exact_u16(*number).to_le_bytes()));
         bytes
     }
 
-    /// The index `name` of `schema` from the bytes of the catalog. `None` for bytes that [`encode`](Self::encode) does
-    /// not write.
-    pub(crate) fn decode(schema: &Schema, name: &str, mut bytes: &[u8]) -> Option<Self> {
-        let is_unique = match bytes.split_off_first()? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
+    /// The index `name` of `schema` from the bytes of the catalog, and whether it is ready. `None` for bytes that
+    /// [`encode`](Self::encode) does not write.
+    pub(crate) fn decode(schema: &Schema, name: &str, mut bytes: &[u8]) -> Option<(Self, bool)> {
+        let flags = *bytes.split_off_first()?;
+        if flags & !(UNIQUE | BEING_BUILT) != 0 {
+            return None;
+        }
         let mut columns = Vec::new();
         while !bytes.is_empty() {
             columns.push(schema.columns.get(usize::from(take_u16(&mut bytes)?))?.name.clone());
         }
-        Some(Self { name: name.into(), columns, is_unique })
+        Some((Self { name: name.into(), columns, is_unique: flags & UNIQUE != 0 }, flags & BEING_BUILT == 0))
     }
 }
 
@@ -273,6 +276,11 @@ impl Schema {
             schema.key.push(schema.columns.get(number)?.name.clone());
         }
         (bytes.is_empty() && schema.layout().is_ok()).then_some(schema)
+    }
+
+    /// Whether rows of `other` are rows of this one: all is equal but the indexes.
+    pub(crate) fn has_rows_of(&self, other: &Self) -> bool {
+        self.columns == other.columns && self.key == other.key
     }
 
     /// The first difference from `other`, in words. `None` if there is none.

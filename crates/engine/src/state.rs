@@ -401,8 +401,18 @@ impl State {
     /// The slot of the row with `key`, and the version that was read. `None`: there is no such row.
     pub fn version_of(&mut self, core: &Core, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<(Arc<Slot>, RowWord)>> {
         let Lookup::Slot(slot) = tree.find(key)? else { return Ok(None) };
-        let found = self.read_slot(core, tree, key, &slot)?;
-        Ok(found.and_then(|_| self.reads.last().map(|read| (read.slot.clone(), read.word))))
+        let Some(cut) = &self.cut else {
+            let found = self.read_slot(core, tree, key, &slot)?;
+            return Ok(found.and_then(|_| self.reads.last().map(|read| (read.slot.clone(), read.word))));
+        };
+        // It may be an older version, which is not among the reads. Then the transaction cannot change the table.
+        let found = cut.read_slot(tree, key, &slot)?;
+        let seen = match &found.source {
+            Source::Newest(slot, word) => Some((slot.clone(), *word)),
+            Source::Kept(word) => Some((slot, *word)),
+            Source::Nothing(_) | Source::Later(_) => None,
+        };
+        Ok(self.accept(found).and(seen))
     }
 
     /// The rows of the tables that were used.

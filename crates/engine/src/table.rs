@@ -3,11 +3,11 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use arc_swap::{ArcSwap, Guard};
 use lodestone_pmem::PmAddr;
 
-use crate::catalog::{Definition, Origin};
+use crate::catalog::{self, Definition, Origin};
 use crate::core::Handle;
-use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::index::{TableIndex, set_row};
 use crate::isolation::Isolation;
@@ -15,12 +15,18 @@ use crate::large::{Before, Pieces};
 use crate::payload::{self, Moved, Payload};
 use crate::reader::{Moment, Reader, View, view};
 use crate::rows::Rows;
-use crate::schema::Schema;
+use crate::schema::{Index, Schema};
 use crate::tree::{Bytes, Tree};
 use crate::tx::Tx;
 use crate::value::{Row, Value};
 
+/// A table as a transaction or snapshot sees it.
+pub(crate) type Entered = Guard<Arc<Definition>>;
+
 /// A table of a database. It is cheap to clone, and any number of threads may use it, each in its own transactions.
+///
+/// A handle stays valid when indexes are added or dropped: its changes keep the entries of all indexes that the table
+/// has by then. It is refused ([`Error::TableChanged`]) when the table was dropped or renamed, or has other columns.
 ///
 /// ```
 /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, row};
@@ -50,18 +56,22 @@ use crate::value::{Row, Value};
 #[derive(Clone, Debug)]
 pub struct Table {
     core: Handle,
+    /// The table as it was when the handle was made.
     definition: Arc<Definition>,
+    /// The table as a transaction saw it last by this handle or one of its clones: with other indexes perhaps.
+    latest: Arc<ArcSwap<Definition>>,
     pub(crate) tree: Arc<Tree>,
     /// The pieces of long values. `None`: there are no columns for them.
     pieces: Option<Pieces>,
 }
 
 impl Table {
-    pub(crate) fn new(database: &Database, definition: Definition, tree: u32) -> Self {
-        let core = database.core().clone();
-        let pieces = Pieces::of(&core, tree, &definition.layout);
+    pub(crate) fn new(core: &Handle, definition: Definition, tree: u32) -> Self {
+        let pieces = Pieces::of(core, tree, &definition.layout);
         let tree = core.tree(tree);
-        Self { core, definition: Arc::new(definition), tree, pieces }
+        let definition = Arc::new(definition);
+        let latest = Arc::new(ArcSwap::new(definition.clone()));
+        Self { core: core.clone(), definition, latest, tree, pieces }
     }
 
     pub(crate) fn definition(&self) -> &Definition {
@@ -78,6 +88,18 @@ impl Table {
         Ok(TableIndex::new(self.clone(), number))
     }
 
+    /// Whether it had the index with this tree when the handle was made.
+    pub(crate) fn has_index(&self, tree: u32) -> bool {
+        self.definition.indexes.iter().any(|index| index.tree.number == tree)
+    }
+
+    /// The indexes that are being built, when the handle was made: see
+    /// [`Database::create_index`](crate::Database::create_index).
+    pub fn indexes_being_built(&self) -> impl Iterator<Item = &Index> {
+        let all = self.definition.schema.indexes.iter().zip(&self.definition.indexes);
+        all.filter(|(_, tree)| !tree.is_ready).map(|(index, _)| index)
+    }
+
     /// Its columns, key and indexes.
     #[must_use]
     pub fn schema(&self) -> &Schema {
@@ -91,7 +113,7 @@ impl Table {
     /// other columns; [`Error::Damaged`].
     pub fn get(&self, reader: &impl Reader, key: &[Value]) -> Result<Option<Row>> {
         let view = view(reader);
-        let key = self.key(view, key)?;
+        let (_, key) = self.key(view, key)?;
         let (payload, moment) = self.find(view, &key)?;
         payload.map(|payload| self.decode(&moment, &key, &payload)).transpose()
     }
@@ -129,7 +151,7 @@ impl Table {
     /// [`Error::NoColumn`]. Others as [`get`](Self::get).
     pub fn get_columns(&self, reader: &impl Reader, key: &[Value], columns: &[&str]) -> Result<Option<Row>> {
         let view = view(reader);
-        let key = self.key(view, key)?;
+        let (_, key) = self.key(view, key)?;
         let no_column = |column: &str| Error::NoColumn { table: self.schema().name.clone(), column: column.into() };
         let number = |column: &&str| self.schema().number_of(column).ok_or_else(|| no_column(column));
         let numbers = columns.iter().map(number).collect::<Result<Vec<_>>>()?;
@@ -152,12 +174,12 @@ impl Table {
     /// # Errors
     /// [`Error::Duplicate`] if there is one with its key. Others as [`put`](Self::put).
     pub fn insert(&self, tx: &Tx, row: &[Value]) -> Result<()> {
-        let (key, payload) = self.encode(tx, row)?;
+        let (entered, key, payload) = self.encode(tx, row)?;
         if tx.get(&self.tree, &key)?.is_some() {
             let (table, key) = (self.schema().name.clone(), self.key_text(&key));
             return Err(Error::Duplicate { table, index: None, key });
         }
-        set_row(self, tx, key, (Before::Nothing, None), Some((row, payload)))
+        set_row((self, &entered), tx, key, (Before::Nothing, None), Some((row, payload)))
     }
 
     /// Replaces the row with the same key.
@@ -165,12 +187,12 @@ impl Table {
     /// # Errors
     /// [`Error::NotFound`] if there is none. Others as [`put`](Self::put).
     pub fn update(&self, tx: &Tx, row: &[Value]) -> Result<()> {
-        let (key, payload) = self.encode(tx, row)?;
+        let (entered, key, payload) = self.encode(tx, row)?;
         let (Some(old), moment) = self.find(View::Tx(tx), &key)? else {
             return Err(Error::NotFound { table: self.schema().name.clone(), key: self.key_text(&key) });
         };
-        let row_before = self.decode_if_indexed(&moment, &key, &old)?;
-        set_row(self, tx, key, (Before::Payload(&old), row_before.as_ref()), Some((row, payload)))
+        let row_before = self.decode_if_indexed(&entered, &moment, &key, &old)?;
+        set_row((self, &entered), tx, key, (Before::Payload(&old), row_before.as_ref()), Some((row, payload)))
     }
 
     /// Adds a row, or replaces the one with the same key. In a table without indexes it does not look at that one, so
@@ -182,17 +204,18 @@ impl Table {
     /// fit; [`Error::Duplicate`] when another row has the entry in a unique index; [`Error::TableChanged`];
     /// [`Error::ReadOnly`].
     pub fn put(&self, tx: &Tx, row: &[Value]) -> Result<()> {
-        let (key, payload) = self.encode(tx, row)?;
+        let (entered, key, payload) = self.encode(tx, row)?;
         // Pieces of a row that another transaction replaces meanwhile: the other levels note that there are none.
         let is_seen =
-            !self.schema().indexes.is_empty() || self.pieces.is_some() && tx.isolation() == Isolation::ReadCommitted;
+            !entered.indexes.is_empty() || self.pieces.is_some() && tx.isolation() == Isolation::ReadCommitted;
         if !is_seen {
-            return set_row(self, tx, key, (Before::Unknown, None), Some((row, payload)));
+            return set_row((self, &entered), tx, key, (Before::Unknown, None), Some((row, payload)));
         }
         let (old, moment) = self.find(View::Tx(tx), &key)?;
-        let row_before = old.as_ref().map(|old| self.decode_if_indexed(&moment, &key, old)).transpose()?.flatten();
+        let decode = |old| self.decode_if_indexed(&entered, &moment, &key, old);
+        let row_before = old.as_ref().map(|old| decode(old)).transpose()?.flatten();
         let before = old.as_deref().map_or(Before::Nothing, Before::Payload);
-        set_row(self, tx, key, (before, row_before.as_ref()), Some((row, payload)))
+        set_row((self, &entered), tx, key, (before, row_before.as_ref()), Some((row, payload)))
     }
 
     /// Removes the row with this key. Returns whether there was one.
@@ -200,10 +223,10 @@ impl Table {
     /// # Errors
     /// As [`get`](Self::get); [`Error::ReadOnly`].
     pub fn delete(&self, tx: &Tx, key: &[Value]) -> Result<bool> {
-        let key = self.key(View::Tx(tx), key)?;
+        let (entered, key) = self.key(View::Tx(tx), key)?;
         let (Some(old), moment) = self.find(View::Tx(tx), &key)? else { return Ok(false) };
-        let row_before = self.decode_if_indexed(&moment, &key, &old)?;
-        set_row(self, tx, key, (Before::Payload(&old), row_before.as_ref()), None)?;
+        let row_before = self.decode_if_indexed(&entered, &moment, &key, &old)?;
+        set_row((self, &entered), tx, key, (Before::Payload(&old), row_before.as_ref()), None)?;
         Ok(true)
     }
 
@@ -228,41 +251,84 @@ impl Table {
         Ok(Rows::new(view, self, bytes(range.start_bound())?, bytes(range.end_bound())?))
     }
 
-    /// The table is used: a transaction conflicts with one that changes the table meanwhile.
+    /// The table is used: a transaction conflicts with one that changes the table meanwhile. Returns the table as the
+    /// transaction or snapshot sees it, which may have other indexes than when the handle was made.
     ///
     /// # Errors
     /// [`Error::OtherDatabase`]; [`Error::TableChanged`]; [`Error::Conflict`].
-    pub(crate) fn enter(&self, view: View<'_>) -> Result<()> {
-        let name = || self.schema().name.clone();
+    pub(crate) fn enter(&self, view: View<'_>) -> Result<Entered> {
         if !self.core.is_same(view.core()) {
-            return Err(Error::OtherDatabase { table: name() });
+            return Err(Error::OtherDatabase { table: self.schema().name.clone() });
         }
-        let Some(origin) = &self.definition.origin else { return Ok(()) };
-        let is_same = match view {
-            View::Tx(tx) => tx.live_state()?.use_table(&self.core, self.tree.number, origin)?,
-            View::Snapshot(snapshot) => snapshot.sees_table(origin)?,
+        let latest = self.latest.load();
+        let Some(origin) = &latest.origin else { return Ok(latest) };
+        match view {
+            View::Tx(tx) => {
+                let is_same = tx.live_state()?.use_table(&self.core, self.tree.number, origin)?;
+                if is_same { Ok(latest) } else { self.follow(tx).map(Guard::from_inner) }
+            }
+            View::Snapshot(snapshot) => {
+                // Most snapshots see the table as it was when the handle was made, or as it is.
+                let sees = |definition: &Definition| {
+                    definition.origin.as_ref().map_or(Ok(true), |origin| snapshot.sees_table(origin))
+                };
+                if sees(&self.definition)? {
+                    return Ok(Guard::from_inner(self.definition.clone()));
+                }
+                if sees(&latest)? {
+                    return Ok(latest);
+                }
+                let found = catalog::find_in(&catalog::table(&self.core)?, snapshot, &self.schema().name)?;
+                self.same_rows(found).map(Guard::from_inner)
+            }
+        }
+    }
+
+    /// The table as the transaction sees it, whose row in the catalog has changed.
+    fn follow(&self, tx: &Tx) -> Result<Arc<Definition>> {
+        let found = catalog::find(&catalog::table(&self.core)?, tx, &self.schema().name)?;
+        let definition = self.same_rows(found)?;
+        let mut state = tx.live_state()?;
+        if let Some(origin) = &definition.origin
+            && !state.use_table(&self.core, self.tree.number, origin)?
+        {
+            // The transaction has used the table before it changed.
+            return Err(state.conflict());
+        }
+        self.latest.store(definition.clone());
+        Ok(definition)
+    }
+
+    /// The table that was found, if it is this one and has the columns that the handle knows.
+    fn same_rows(&self, found: Option<catalog::Found>) -> Result<Arc<Definition>> {
+        let is_same = |found: &catalog::Found| {
+            found.tree == self.tree.number && found.schema.has_rows_of(self.schema())
         };
-        if is_same { Ok(()) } else { Err(Error::TableChanged { table: name() }) }
+        match found.filter(is_same) {
+            Some(found) => Ok(Arc::new(found.definition(&self.core)?)),
+            None => Err(Error::TableChanged { table: self.schema().name.clone() }),
+        }
     }
 
     /// The table's row in the catalog, which this is, with this key.
     pub(crate) fn origin(&self, tx: &Tx, key: &[Value]) -> Result<Option<Origin>> {
-        let key = self.key(View::Tx(tx), key)?;
+        let (_, key) = self.key(View::Tx(tx), key)?;
         let found = tx.version_of(&self.tree, &key)?;
         Ok(found.map(|(slot, word)| Origin { catalog: self.tree.clone(), key, slot, word }))
     }
 
-    fn key(&self, view: View<'_>, key: &[Value]) -> Result<Vec<u8>> {
-        self.enter(view)?;
-        self.schema().key_bytes(&self.definition.layout, key, false)
+    /// The table as it is now, and the bytes of a key.
+    fn key(&self, view: View<'_>, key: &[Value]) -> Result<(Entered, Vec<u8>)> {
+        let entered = self.enter(view)?;
+        Ok((entered, self.schema().key_bytes(&self.definition.layout, key, false)?))
     }
 
-    /// Key and payload of `row`.
-    fn encode<'r>(&self, tx: &Tx, row: &'r [Value]) -> Result<(Vec<u8>, Payload<'r>)> {
-        self.enter(View::Tx(tx))?;
+    /// The table as it is now, key and payload of `row`.
+    fn encode<'r>(&self, tx: &Tx, row: &'r [Value]) -> Result<(Entered, Vec<u8>, Payload<'r>)> {
+        let entered = self.enter(View::Tx(tx))?;
         let Definition { schema, layout, .. } = &*self.definition;
         schema.verify_row(row)?;
-        Ok((schema.key_of(layout, row)?, layout.encode(schema, row, self.core.limits)?))
+        Ok((entered, schema.key_of(layout, row)?, layout.encode(schema, row, self.core.limits)?))
     }
 
     /// Sets the row with `key`, and the pieces of its long values. `None` deletes.
@@ -333,8 +399,14 @@ impl Table {
     }
 
     /// The row, if an index needs it.
-    fn decode_if_indexed(&self, moment: &Moment<'_>, key: &[u8], payload: &[u8]) -> Result<Option<Row>> {
-        (!self.schema().indexes.is_empty()).then(|| self.decode(moment, key, payload)).transpose()
+    fn decode_if_indexed(
+        &self,
+        entered: &Definition,
+        moment: &Moment<'_>,
+        key: &[u8],
+        payload: &[u8],
+    ) -> Result<Option<Row>> {
+        (!entered.indexes.is_empty()).then(|| self.decode(moment, key, payload)).transpose()
     }
 
     /// The columns of a key, for messages.

@@ -189,6 +189,62 @@ fn misses_an_entry() -> Result<bool> {
     Ok(!matches!(tx.commit(), Err(Error::Conflict)))
 }
 
+/// The table `t` with the rows 0 to 1,099, and the unique index `by_v` built over it. `step` is told how many rows have
+/// their entries: 1,024 and then all.
+fn built(step: impl Fn(&Open, u64) -> Result<()>) -> Result<(tempfile::TempDir, Open)> {
+    let (folder, open) = fixture("a.pool")?;
+    open.db.update(|tx| (0..1100_u64).try_for_each(|key| open.table.put(tx, &row![key, row_value(key)])))?;
+    open.db.create_index_with("t", &Index::unique("by_v", ["v"]), |rows| step(&open, rows))?;
+    Ok((folder, open))
+}
+
+/// The last row has the value of the first one.
+fn row_value(key: u64) -> i64 {
+    i64::try_from(key % 1099).expect("small")
+}
+
+/// The entries of an index that was built, and the rows of the table.
+fn has_other_entries(open: &Open) -> Result<bool> {
+    let by_v = open.db.table("t")?.index("by_v")?;
+    open.db.update(|tx| Ok(by_v.range(tx, ..)?.filter(Result::is_ok).count() != 1100))
+}
+
+/// The second of two rows with the same values changes before the build comes to it.
+fn ends_the_entry_of_another_row() -> Result<bool> {
+    let (_folder, open) = built(|open, rows| if rows == 1024 { open.set(&[(1099, 7000)]) } else { Ok(()) })?;
+    has_other_entries(&open)
+}
+
+/// The build adds the entry of a row, and a transaction changes that row which has not seen the entry.
+fn keeps_the_entry_of_a_row_before() -> Result<bool> {
+    let late = std::cell::RefCell::new(None);
+    let (_folder, open) = built(|open, rows| {
+        if rows == 1024 {
+            open.set(&[(1099, 7000)])?;
+            let tx = open.db.begin_with(Isolation::ReadCommitted);
+            open.table.put(&tx, &row![1098_u64, 8000_i64])?;
+            late.replace(Some(tx));
+        } else if let Some(tx) = late.take() {
+            assert!(matches!(tx.commit(), Ok(()) | Err(Error::Conflict)));
+        }
+        Ok(())
+    })?;
+    let by_v = open.db.table("t")?.index("by_v")?;
+    let found = open.db.update(|tx| by_v.get(tx, &row![1098_i64]))?;
+    Ok(found.is_some_and(|row| row[1] != 1098_i64.into()) || has_other_entries(&open)?)
+}
+
+/// An index is read while it is built.
+fn reads_some_of_the_entries() -> Result<bool> {
+    let is_read = std::cell::Cell::new(false);
+    built(|open, rows| {
+        let by_v = open.db.table("t")?.index("by_v")?;
+        is_read.set(is_read.get() || by_v.range(&open.db.snapshot()?, ..).is_ok());
+        if rows == 1024 { open.set(&[(1099, 7000)]) } else { Ok(()) }
+    })?;
+    Ok(is_read.get())
+}
+
 /// A row that a snapshot sees is deleted, and its leaf is purged.
 fn a_snapshot_loses_a_row() -> Result<bool> {
     let (_folder, open) = fixture("a.pool")?;
@@ -531,7 +587,7 @@ type Scenario = (&'static str, fn() -> Result<bool>);
 
 #[test]
 fn every_planted_bug_is_found() -> Result<()> {
-    let scenarios: [Scenario; 37] = [
+    let scenarios: [Scenario; 40] = [
         ("engine-round-leaves-dropped", || commits_before_the_fence(drops)),
         ("engine-drop-ends-images-early", needs_images_of_a_dropped_table),
         ("block-discards-early", lacks_discarded_records),
@@ -556,6 +612,9 @@ fn every_planted_bug_is_found() -> Result<()> {
         ("engine-feed-unsettled", || commits_before_the_fence(feeds)),
         ("engine-index-entry-kept", keeps_an_old_entry),
         ("engine-table-unnoted", misses_an_entry),
+        ("engine-build-ends-others", ends_the_entry_of_another_row),
+        ("engine-build-unvalidated", keeps_the_entry_of_a_row_before),
+        ("engine-index-read-early", reads_some_of_the_entries),
         ("engine-snapshot-answers-pending", || commits_before_the_fence(answers_from_a_snapshot)),
         ("engine-reader-answers-early", || answers_what_is_lost(|open| open.get(&open.db.snapshot()?, 1))),
         ("engine-reader-answers-early", || answers_what_is_lost(|open| open.db.update(|tx| open.get(tx, 1)))),

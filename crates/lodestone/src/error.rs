@@ -250,6 +250,7 @@ fn of_engine(error: &engine::Error) -> ErrorCategory {
         E::Duplicate { .. } | E::TableExists { .. } | E::IndexExists { .. } => ErrorCategory::Exists,
         E::NotFound { .. } | E::NoTable { .. } | E::NoIndex { .. } => ErrorCategory::NotFound,
         E::SchemaDiffers { .. } | E::TableChanged { .. } => ErrorCategory::WrongType,
+        E::IndexNotReady { .. } => ErrorCategory::Busy,
         E::ReadOnly { .. } => ErrorCategory::ReadOnly,
         E::Cancelled { .. } => ErrorCategory::Cancelled,
         E::Poisoned { .. } | E::Sink { .. } => ErrorCategory::Io,

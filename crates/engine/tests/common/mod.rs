@@ -6,7 +6,7 @@ pub mod hardware;
 use std::path::Path;
 use std::sync::Arc;
 
-use lodestone_engine::{Database, DatabaseOptions, Reader, Result, Row, Schema, Table, Tx, Type, Value, row};
+use lodestone_engine::{DATABASE_NAME, Database, DatabaseOptions, Reader, Result, Row, Schema, Table, Tx, Type, Value, row};
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::storage::{FaultPlan, FaultyStorage, OpenFile, SimulatedDisk};
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions, SilentTracer};
@@ -73,6 +73,15 @@ pub fn explore(
 pub struct Device {
     pub disk: Arc<SimulatedDisk>,
     pub faulty: Arc<FaultyStorage<Arc<SimulatedDisk>>>,
+}
+
+/// The findings of the check of the pool about the database, which is closed.
+pub fn findings(path: &Path, options: &DatabaseOptions) -> Vec<String> {
+    let store = Store::open_or_create(path, &options.pool).expect("the store");
+    let object = store.open_object(DATABASE_NAME).expect("the database");
+    let kind = store.kind_of(&object).expect("a kind");
+    let contents = kind.examine(object).expect("the database opens");
+    contents.flaws.into_iter().map(|flaw| flaw.text).collect()
 }
 
 /// A database with the table `t (k u64, v i64)`.
