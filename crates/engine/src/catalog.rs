@@ -171,8 +171,8 @@ pub fn create_loaded(catalog: &Table, tx: &Tx, schema: &Schema, layout: &Layout,
     insert(catalog, tx, schema, layout, trees)
 }
 
-/// Whether a transaction with these changes of the catalog made a table whose rows no log has: no other one adds rows
-/// without a number for a tree, and takes none away. `changes`: keys, and whether there is a row afterwards.
+/// Whether a transaction with these changes of the catalog made a table whose rows no log has: no other one sets rows
+/// without the number of the next tree, and takes none away. `changes`: keys, and whether there is a row afterwards.
 pub fn is_load<'k>(catalog: &Table, changes: impl Iterator<Item = (&'k [u8], bool)>) -> Result<bool> {
     let counter = catalog.schema().key_bytes(&catalog.definition().layout, &crate::row![NO_NAME, NO_NAME], false)?;
     let mut changes = changes.peekable();
@@ -250,7 +250,9 @@ pub fn end_index(catalog: &Table, tx: &Tx, table: &str, tree: u32) -> Result<()>
     let number = number.ok_or_else(|| Error::TableChanged { table: table.into() })?;
     let columns = &found.schema.layout()?.indexes[number];
     catalog.update(tx, &index_row(table, &found.schema.indexes[number], (columns, true), tree))?;
-    touch(catalog, tx, table)
+    touch(catalog, tx, table)?;
+    // A feed must not take this transaction for a load.
+    note_moment(catalog, tx)
 }
 
 /// The name of the table with this tree, which may have been renamed.
@@ -275,6 +277,25 @@ pub fn drop_index(catalog: &Table, tx: &Tx, table: &str, index: &str) -> Result<
     catalog.delete(tx, &crate::row![table, index])?;
     touch(catalog, tx, table)?;
     Ok(found.indexes[number].tree)
+}
+
+/// Changes the columns of the table as `change` says, which leaves its name, key and indexes alone but for names.
+pub fn change_columns(
+    catalog: &Table,
+    tx: &Tx,
+    table: &str,
+    change: impl FnOnce(&mut Schema) -> Result<()>,
+) -> Result<()> {
+    let Found { tree, mut schema, indexes, .. } = must_find(catalog, tx, table)?;
+    change(&mut schema)?;
+    let layout = schema.layout()?;
+    catalog.update(tx, &crate::row![table, NO_NAME, u64::from(tree), schema.encode(&layout)])?;
+    // The definitions of indexes have numbers of columns.
+    for ((index, columns), found) in schema.indexes.iter().zip(&layout.indexes).zip(indexes) {
+        catalog.update(tx, &index_row(table, index, (columns, found.is_ready), found.tree))?;
+    }
+    // A feed must not take this transaction for a load.
+    note_moment(catalog, tx)
 }
 
 /// Writes the table's row again, as another version: no transaction commits that does not know its indexes.

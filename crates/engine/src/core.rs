@@ -14,8 +14,8 @@ use lodestone_store::{InUse, Object};
 use lodestone_txn::{Lease, RowState, RowWord, Tick, Timeline};
 use lodestone_wal::{Found, LogWriter, Record, Wal};
 
-use crate::checkpointer::Checkpointer;
 use crate::build::Builds;
+use crate::checkpointer::Checkpointer;
 use crate::durability::{Durability, Point, Ways};
 use crate::error::{Error, Result};
 use crate::feed::Holds;

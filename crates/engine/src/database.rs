@@ -27,13 +27,13 @@ use crate::options::DatabaseOptions;
 use crate::recover::{RecoveryReport, recover};
 use crate::region;
 use crate::rounds::{self, CheckpointReport};
-use crate::schema::{Index, Schema};
+use crate::schema::{Column, Index, Schema};
 use crate::snapshot::Snapshot;
 use crate::stats::DatabaseStats;
 use crate::table::Table;
 use crate::ticket::Ticket;
 use crate::tx::Tx;
-use crate::value::Row;
+use crate::value::{Row, Value};
 
 /// Conflicts in a row after which the others wait longer.
 const CONFLICTS_MAX: u32 = 16;
@@ -139,7 +139,8 @@ impl Database {
 
     /// Forgets the rows of trees that no table and no index has any more.
     fn forget_dropped_trees(&self) {
-        let numbers = catalog::table(&self.core).and_then(|catalog| self.update(|tx| catalog::Numbers::read(&catalog, tx)));
+        let numbers =
+            catalog::table(&self.core).and_then(|catalog| self.update(|tx| catalog::Numbers::read(&catalog, tx)));
         // A damaged catalog is an error of the first call that needs it. Until then all rows are kept.
         if let Ok(numbers) = numbers {
             let dropped = self.core.tree_numbers().into_iter().filter(|tree| numbers.is_dropped(*tree));
@@ -486,6 +487,66 @@ impl Database {
         let catalog = catalog::table(&self.core)?;
         let tree = self.update(|tx| catalog::drop_index(&catalog, tx, table, index))?;
         self.core.forget_trees(&[tree]);
+        self.table(table)
+    }
+
+    /// Adds a column to the table, after the others. Rows that are there have `default` in it. Only the catalog is
+    /// written, however many rows there are. Durable on return. Handles on the table return [`Error::TableChanged`] from
+    /// now on, as their rows have other columns; use the one that this returns.
+    ///
+    /// # Errors
+    /// [`Error::NoTable`]; [`Error::BadSchema`] for a column that is there already, and for one that may not be null
+    /// without a default; [`Error::WrongType`], [`Error::TooLarge`] for a default that does not fit; as
+    /// [`update`](Self::update).
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let users = db.create_table(&"users (id u64, town text) key (id)".parse::<Schema>()?)?;
+    /// db.update(|tx| users.put(tx, &row![1_u64, "Oslo"]))?;
+    /// let users = db.add_column("users", &"visits i64".parse().map_err(Error::cancelled)?, 0_i64)?;
+    /// assert_eq!(db.update(|tx| users.get(tx, &row![1_u64]))?, Some(row![1_u64, "Oslo", 0_i64]));
+    /// let users = db.drop_column("users", "town")?;
+    /// let users = db.rename_column(users.schema().name(), "visits", "seen")?;
+    /// assert_eq!(users.schema().to_string(), "users (id u64, seen i64) key (id)");
+    /// assert_eq!(db.update(|tx| users.get(tx, &row![1_u64]))?, Some(row![1_u64, 0_i64]));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn add_column(&self, table: &str, column: &Column, default: impl Into<Value>) -> Result<Table> {
+        let default = default.into();
+        self.change_columns(table, |schema| schema.add_column(column, &default))
+    }
+
+    /// Removes a column of the table. Only the catalog is written: rows that are there keep its bytes until they are
+    /// written again. Durable on return. Handles on the table return [`Error::TableChanged`] from now on; use the one
+    /// that this returns.
+    ///
+    /// # Errors
+    /// [`Error::NoTable`]; [`Error::NoColumn`]; [`Error::BadSchema`] for a column of the key or of an index; as
+    /// [`update`](Self::update).
+    pub fn drop_column(&self, table: &str, column: &str) -> Result<Table> {
+        self.change_columns(table, |schema| schema.drop_column(column))
+    }
+
+    /// Renames a column of the table, also in its key and indexes. Durable on return. Handles on the table return
+    /// [`Error::TableChanged`] from now on; use the one that this returns.
+    ///
+    /// # Errors
+    /// [`Error::NoTable`]; [`Error::NoColumn`]; [`Error::BadSchema`] for a name that no column can have, or another one
+    /// has; as [`update`](Self::update).
+    pub fn rename_column(&self, table: &str, from: &str, to: &str) -> Result<Table> {
+        self.change_columns(table, |schema| schema.rename_column(from, to))
+    }
+
+    fn change_columns(&self, table: &str, change: impl Fn(&mut Schema) -> Result<()>) -> Result<Table> {
+        let catalog = catalog::table(&self.core)?;
+        self.update(|tx| catalog::change_columns(&catalog, tx, table, &change))?;
         self.table(table)
     }
 

@@ -449,7 +449,7 @@ impl Feed {
             }
             let Some(table) = self.table(tree)? else { continue };
             let piece = |moved: &Moved, number| {
-                let key = piece_key(&key, moved.column, number);
+                let key = piece_key(&key, moved.id, number);
                 pieces.get(&(tree | PIECES, key.into())).and_then(Option::as_deref)
             };
             let value = |moved: &Moved| -> Option<Vec<u8>> {

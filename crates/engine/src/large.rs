@@ -5,7 +5,7 @@
 //! and the number of the pieces. The tree of a table has the number of the table's own with the highest bit set.
 //!
 //! ```text
-//! key of a piece: key of the row, number of the column 2, number of the piece 4 (both big-endian)    payload: bytes
+//! key of a piece: key of the row, id of the column 2, number of the piece 4 (both big-endian)    payload: bytes
 //! ```
 //!
 //! Pieces are rows like all others, so they are locked, logged, written to pages and recovered with the row that they
@@ -57,11 +57,10 @@ pub struct Pieces {
 impl Pieces {
     /// Of the table with the tree `table`. `None`: no column of it can be large.
     pub fn of(core: &Core, table: u32, layout: &Layout) -> Option<Self> {
-        let has_some = layout.payload.iter().any(|column| column.kind.fixed_bytes().is_none());
-        has_some.then(|| Self { tree: core.tree(table | PIECES), limits: core.limits })
+        layout.has_variable().then(|| Self { tree: core.tree(table | PIECES), limits: core.limits })
     }
 
-    /// Gives the row with `key` the pieces of `values`, by number of their column, and no others.
+    /// Gives the row with `key` the pieces of `values`, by id of their column, and no others.
     pub fn replace(&self, tx: &Tx, key: &[u8], before: Before<'_>, values: &[(usize, &[u8])]) -> Result<()> {
         let mut old = match before {
             Before::Nothing => BTreeSet::new(),
@@ -104,20 +103,20 @@ impl Pieces {
     pub fn read(&self, moment: &Moment<'_>, key: &[u8], moved: &Moved) -> Result<std::result::Result<Vec<u8>, String>> {
         let mut value = Vec::with_capacity(to_usize(moved.bytes));
         let mut count = 0;
-        let mut cursor = self.cursor(moment, &piece_key(key, moved.column, 0)[..key.len() + 2]);
+        let mut cursor = self.cursor(moment, &piece_key(key, moved.id, 0)[..key.len() + 2]);
         while let Some((found, piece)) = cursor.step()? {
             if count == moved.pieces {
-                return Ok(Err(format!("column {} has more than its {count} pieces", moved.column)));
+                return Ok(Err(format!("column {} has more than its {count} pieces", moved.id)));
             }
-            if *found != piece_key(key, moved.column, to_usize(count))[..] {
-                return Ok(Err(format!("piece {count} of column {} is missing", moved.column)));
+            if *found != piece_key(key, moved.id, to_usize(count))[..] {
+                return Ok(Err(format!("piece {count} of column {} is missing", moved.id)));
             }
             value.extend_from_slice(&piece);
             count += 1;
         }
         let is_whole = count == moved.pieces && to_u64(value.len()) == u64::from(moved.bytes);
         let finding = || {
-            let (column, bytes, pieces) = (moved.column, moved.bytes, moved.pieces);
+            let (column, bytes, pieces) = (moved.id, moved.bytes, moved.pieces);
             let found = value.len();
             format!(
                 "column {column} has {bytes} bytes in {pieces} pieces, and {found} bytes in {count} pieces are there"
@@ -145,7 +144,7 @@ impl Pieces {
                     &last.insert((row.to_vec(), named)).1
                 }
             };
-            if !named.iter().any(|moved| moved.column == column && piece < moved.pieces) {
+            if !named.iter().any(|moved| moved.id == column && piece < moved.pieces) {
                 findings.push(format!(
                     "piece {piece} of column {column} of the key `{}` belongs to no row",
                     row.escape_ascii()

@@ -72,6 +72,7 @@ mod error;
 mod feed;
 mod format;
 mod group;
+mod history;
 mod index;
 mod isolation;
 mod key;

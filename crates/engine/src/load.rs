@@ -123,9 +123,9 @@ impl Load<'_> {
         schema.verify_row(row)?;
         let key = schema.key_of(layout, row)?;
         let payload = layout.encode(schema, row, core.limits)?;
-        for (column, value) in payload.moved {
+        for (id, value) in payload.moved {
             for (number, piece) in value.chunks(core.limits.piece_bytes).enumerate() {
-                contents[LARGE].push(piece_key(&key, column, number), piece);
+                contents[LARGE].push(piece_key(&key, id, number), piece);
             }
         }
         for ((index, columns), content) in schema.indexes.iter().zip(&layout.indexes).zip(&mut contents[INDEXES..]) {

@@ -3,7 +3,7 @@
 //! ```text
 //! version 2, null bitmap (a bit per column, in the order below), columns of fixed length (null: zeroes),
 //! end offsets 2 of the others, their bytes
-//! version: 1, and 0x8000 if columns are moved; then a bitmap of these follows, a bit per column of variable length
+//! version: that of the schema (`history`), and 0x8000 if columns are moved; then a bitmap of these follows, a bit per column of variable length
 //! moved column: its bytes are the length of the value 4 and the number of its pieces 4
 //! ```
 //!
@@ -17,7 +17,7 @@ use lodestone_width::{const_usize, exact_u16, exact_u32, to_u64, to_usize, u16_t
 
 use crate::calendar::{Date, Timestamp};
 use crate::error::{Error, Result};
-use crate::schema::{COLUMNS_MAX, Layout, Schema};
+use crate::schema::{COLUMNS_MAX, Layout, PayloadColumn, Schema};
 use crate::uuid::Uuid;
 use crate::value::{Type, Value};
 
@@ -25,8 +25,6 @@ use crate::value::{Type, Value};
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 /// The largest `inline_bytes_max`.
 pub const INLINE_BYTES_LIMIT: usize = 32 << 10;
-/// The version of every schema: schemas do not change yet.
-const SCHEMA_VERSION: u16 = 1;
 /// In the version of a payload with moved columns.
 const HAS_MOVED: u16 = 1 << 15;
 /// Bytes that a row keeps of a moved column.
@@ -47,7 +45,10 @@ pub struct Limits {
 /// A column whose value is in pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct Moved {
-    pub column: usize,
+    /// Its id, by which its pieces are found.
+    pub id: usize,
+    /// Its number in the schema. `None`: it was dropped, and the row is from before.
+    pub number: Option<usize>,
     pub kind: Type,
     pub bytes: u32,
     pub pieces: u32,
@@ -57,7 +58,7 @@ pub struct Moved {
 #[derive(Debug)]
 pub struct Payload<'r> {
     pub bytes: Vec<u8>,
-    /// The values of the moved columns, by number of the column.
+    /// The values of the moved columns, by id of the column.
     pub moved: Vec<(usize, &'r [u8])>,
 }
 
@@ -77,7 +78,7 @@ impl Layout {
     /// [`Error::TooLarge`].
     pub(crate) fn encode<'r>(&self, schema: &Schema, row: &'r [Value], limits: Limits) -> Result<Payload<'r>> {
         let moved = self.to_move(schema, row, limits)?;
-        let version = if moved.is_empty() { SCHEMA_VERSION } else { SCHEMA_VERSION | HAS_MOVED };
+        let version = if moved.is_empty() { self.version } else { self.version | HAS_MOVED };
         let mut bytes = version.to_le_bytes().to_vec();
         let bitmap = bytes.len();
         bytes.resize(bitmap + self.payload.len().div_ceil(8), 0);
@@ -85,7 +86,7 @@ impl Layout {
         let mut moved_bitmap = vec![0; if moved.is_empty() { 0 } else { self.variable_columns().div_ceil(8) }];
         let mut variable_place = 0;
         for (place, column) in self.payload.iter().enumerate() {
-            let value = &row[column.number];
+            let value = column.number.map_or(&Value::Null, |number| &row[number]);
             if *value == Value::Null {
                 bytes[bitmap + place / 8] |= 1 << (place % 8);
                 bytes.extend(std::iter::repeat_n(0, column.kind.fixed_bytes().unwrap_or(0)));
@@ -94,7 +95,7 @@ impl Layout {
                 push_fixed(value, &mut bytes);
                 continue;
             }
-            if let Ok(number) = moved.binary_search_by_key(&column.number, |(number, _)| *number) {
+            if let Ok(number) = moved.binary_search_by_key(&column.id, |(id, _)| *id) {
                 let length = moved[number].1.len();
                 variable.extend(exact_u32(length).to_le_bytes());
                 variable.extend(exact_u32(length.div_ceil(limits.piece_bytes)).to_le_bytes());
@@ -111,12 +112,22 @@ impl Layout {
     }
 
     fn variable_columns(&self) -> usize {
-        self.payload.iter().filter(|column| column.kind.fixed_bytes().is_none()).count()
+        variable_columns(&self.payload)
+    }
+
+    /// The columns in rows of `version`, and the values of those that they lack.
+    fn rows_of(&self, version: u16) -> Option<(&[PayloadColumn], &[(usize, Value)])> {
+        if version == self.version {
+            return Some((&self.payload, &[]));
+        }
+        let earlier = self.earlier.get(usize::from(version.checked_sub(1)?))?;
+        Some((&earlier.payload, &earlier.defaults))
     }
 
     /// The columns that the row does not hold itself, with their values: the longest, until the others fit.
     fn to_move<'r>(&self, schema: &Schema, row: &'r [Value], limits: Limits) -> Result<Vec<(usize, &'r [u8])>> {
-        let columns = || self.payload.iter().map(|column| (column.number, variable_bytes(&row[column.number])));
+        let bytes = |column: &PayloadColumn| Some((column.id, variable_bytes(&row[column.number?])));
+        let columns = || self.payload.iter().filter_map(bytes);
         let mut left: usize = columns().map(|(_, bytes)| bytes.len()).sum();
         if left <= limits.inline_bytes_max {
             return Ok(Vec::new());
@@ -134,26 +145,25 @@ impl Layout {
         };
         let count = moved.iter().take_while(|(_, bytes)| is_moved(bytes)).count();
         moved.truncate(count);
-        moved.sort_by_key(|(number, _)| *number);
+        moved.sort_by_key(|(id, _)| *id);
         Ok(moved)
     }
 
     /// Sets the columns outside the key in `row`, but for the moved ones, which it returns. `None` for bytes that
-    /// [`encode`](Self::encode) does not write.
+    /// [`encode`](Self::encode) does not write, also in earlier versions.
     pub(crate) fn decode(&self, bytes: &[u8], row: &mut [Value]) -> Option<Vec<Moved>> {
         let (version, rest) = version(bytes)?;
-        if version & !HAS_MOVED != SCHEMA_VERSION {
-            return None;
-        }
-        let (bitmap, rest) = rest.split_at_checked(self.payload.len().div_ceil(8))?;
-        let offsets = self.variable_columns();
+        let (columns, defaults) = self.rows_of(version & !HAS_MOVED)?;
+        defaults.iter().for_each(|(number, value)| row[*number].clone_from(value));
+        let (bitmap, rest) = rest.split_at_checked(columns.len().div_ceil(8))?;
+        let offsets = variable_columns(columns);
         let moved_bytes = if version & HAS_MOVED == 0 { 0 } else { offsets.div_ceil(8) };
         let (mut rest, moved_bitmap) = rest.split_at_checked(rest.len().checked_sub(moved_bytes)?)?;
-        let fixed: usize = self.payload.iter().filter_map(|column| column.kind.fixed_bytes()).sum();
+        let fixed: usize = columns.iter().filter_map(|column| column.kind.fixed_bytes()).sum();
         let variable = rest.get(fixed + 2 * offsets..)?;
         let (mut begin, mut variable_place) = (0, 0);
         let mut moved = Vec::new();
-        for (place, column) in self.payload.iter().enumerate() {
+        for (place, column) in columns.iter().enumerate() {
             let is_null = bitmap[place / 8] & 1 << (place % 8) != 0;
             let (bytes, is_moved) = match column.kind.fixed_bytes() {
                 Some(bytes) => (rest.split_off(..bytes)?, false),
@@ -165,15 +175,18 @@ impl Layout {
                     (found, is_moved)
                 }
             };
-            row[column.number] = match (is_null, column.nullable) {
+            let found = match (is_null, column.nullable) {
                 (false, _) if is_moved => {
-                    moved.push(moved_column(column.number, column.kind, bytes)?);
+                    moved.push(moved_column(column, bytes)?);
                     Value::Null
                 }
                 (false, _) => value(column.kind, bytes)?,
                 (true, true) if !is_moved => Value::Null,
                 (true, _) => return None,
             };
+            if let Some(number) = column.number {
+                row[number] = found;
+            }
         }
         (begin == variable.len() && moved.is_empty() == (moved_bytes == 0)).then_some(moved)
     }
@@ -185,11 +198,16 @@ impl Layout {
     }
 }
 
-fn moved_column(column: usize, kind: Type, bytes: &[u8]) -> Option<Moved> {
+fn variable_columns(columns: &[PayloadColumn]) -> usize {
+    columns.iter().filter(|column| column.kind.fixed_bytes().is_none()).count()
+}
+
+fn moved_column(column: &PayloadColumn, bytes: &[u8]) -> Option<Moved> {
     let (length, pieces) = bytes.split_first_chunk()?;
     let (bytes, pieces) = (u32::from_le_bytes(*length), u32::from_le_bytes(pieces.try_into().ok()?));
     let has_sense = to_usize(bytes) <= VALUE_BYTES_MAX && to_u64(MOVED_BYTES) < u64::from(bytes) && pieces <= bytes;
-    has_sense.then_some(Moved { column, kind, bytes, pieces })
+    let PayloadColumn { id, number, kind, .. } = *column;
+    has_sense.then_some(Moved { id, number, kind, bytes, pieces })
 }
 
 /// The bytes of a text or bytes, none for other values.
@@ -330,7 +348,7 @@ mod tests {
             prop_assert_eq!(moved.len(), values.len());
             prop_assert_eq!(has_moved(&bytes), !moved.is_empty());
             for (moved, (column, value)) in moved.iter().zip(values) {
-                prop_assert_eq!((moved.column, to_usize(moved.bytes)), (column, value.len()));
+                prop_assert_eq!((moved.number, to_usize(moved.bytes)), (Some(column), value.len()));
                 prop_assert_eq!(to_usize(moved.pieces), value.len().div_ceil(5));
                 found.0[column] = moved_value(moved, value.to_vec()).expect("its own bytes");
             }
@@ -338,7 +356,7 @@ mod tests {
             // Columns are moved until the rest fits.
             let lengths = || row.iter().map(|value| variable_bytes(value).len());
             let kept: usize = lengths().sum::<usize>() - moved.iter().map(|moved| to_usize(moved.bytes) - 8).sum::<usize>();
-            let is_small = |(number, length): (usize, usize)| length <= 8 || moved.iter().any(|moved| moved.column == number);
+            let is_small = |(number, length): (usize, usize)| length <= 8 || moved.iter().any(|moved| moved.id == number);
             prop_assert!(kept <= inline_bytes_max || lengths().enumerate().all(is_small));
             for end in 0..bytes.len() {
                 prop_assert!(decode(&bytes[..end]).is_none());
@@ -353,7 +371,7 @@ mod tests {
             let layout = schema().layout()?;
             let mut bytes = bytes;
             if bytes.len() >= 2 {
-                let version = if has_moved { SCHEMA_VERSION | HAS_MOVED } else { SCHEMA_VERSION };
+                let version = if has_moved { 1 | HAS_MOVED } else { 1 };
                 bytes[..2].copy_from_slice(&version.to_le_bytes());
             }
             let _ = layout.decode(&bytes, &mut vec![Value::Null; 13]);

@@ -1,7 +1,8 @@
 //! The columns of a table, its key and its indexes, and their bytes in the catalog.
 //!
 //! ```text
-//! definition of a table: columns 2, key columns 2, columns { type 1, nullable 1, name length 2, name }, key { number 2 }
+//! definition of a table: columns 2, key columns 2, columns { type 1, nullable 1, name length 2, name }, key { number 2 },
+//!                        history (`history.rs`)
 //! definition of an index: flags 1 (1: unique, 2: being built), columns { number 2 }
 //! ```
 
@@ -12,6 +13,7 @@ use lodestone_width::exact_u16;
 
 use crate::decimal::SCALE_MAX;
 use crate::error::{Error, Result};
+use crate::history::{History, Lifetime, VERSION_MAX};
 use crate::key;
 use crate::payload::Moved;
 use crate::value::{Row, Type, Value};
@@ -20,6 +22,8 @@ use crate::value::{Row, Type, Value};
 pub const COLUMNS_MAX: usize = 1024;
 /// Longest name of a table or column in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
+/// Longest default of a column that is added.
+const DEFAULT_BYTES_MAX: usize = 2000;
 /// In the flags of an index.
 const UNIQUE: u8 = 1;
 const BEING_BUILT: u8 = 2;
@@ -47,6 +51,30 @@ pub struct Column {
 impl fmt::Display for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}{}", self.name, self.kind, if self.nullable { " null" } else { "" })
+    }
+}
+
+/// Reads the text that `Display` writes: a name, a type, and `null` if it may be null.
+///
+/// ```
+/// use lodestone_engine::{Column, Type};
+///
+/// let column: Column = "note text null".parse()?;
+/// assert_eq!(column, Column { name: "note".into(), kind: Type::Text, nullable: true });
+/// assert!("note".parse::<Column>().is_err());
+/// # Ok::<(), String>(())
+/// ```
+impl FromStr for Column {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, kind, nullable) = match text.split_whitespace().collect::<Vec<_>>()[..] {
+            [name, kind] => (name, kind, false),
+            [name, kind, "null"] => (name, kind, true),
+            _ => return Err(format!("`{}` is no `name type` or `name type null`", text.trim())),
+        };
+        let kind = kind.parse().map_err(|finding: String| format!("column `{name}`: {finding}"))?;
+        Ok(Self { name: name.into(), kind, nullable })
     }
 }
 
@@ -153,20 +181,33 @@ impl FromStr for Index {
 /// let text = "accounts (id u64, owner text, note text null) key (id) index by_owner (owner)";
 /// assert_eq!(schema.to_string(), text);
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Schema {
     pub(crate) name: String,
     pub(crate) columns: Vec<Column>,
     /// Names of the key's columns, in the order of the key.
     pub(crate) key: Vec<String>,
     pub(crate) indexes: Vec<Index>,
+    /// The columns of earlier rows.
+    pub(crate) history: History,
 }
+
+/// Two schemas are equal when their names, columns, keys and indexes are, whatever columns their tables had before.
+impl PartialEq for Schema {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { name, columns, key, indexes, history: _ } = self;
+        (name, columns, key, indexes) == (&other.name, &other.columns, &other.key, &other.indexes)
+    }
+}
+
+impl Eq for Schema {}
 
 impl Schema {
     /// A table called `name`, without columns.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), columns: Vec::new(), key: Vec::new(), indexes: Vec::new() }
+        let history = History::default();
+        Self { name: name.into(), columns: Vec::new(), key: Vec::new(), indexes: Vec::new(), history }
     }
 
     /// With another column.
@@ -252,6 +293,7 @@ impl Schema {
             bytes.extend(column.name.as_bytes());
         }
         layout.key.iter().for_each(|number| bytes.extend(exact_u16(*number).to_le_bytes()));
+        self.history.encode(&mut bytes);
         bytes
     }
 
@@ -275,12 +317,80 @@ impl Schema {
             let number = usize::from(take_u16(&mut bytes)?);
             schema.key.push(schema.columns.get(number)?.name.clone());
         }
-        (bytes.is_empty() && schema.layout().is_ok()).then_some(schema)
+        schema.history = History::decode(bytes, &schema.columns)?;
+        schema.layout().is_ok().then_some(schema)
+    }
+
+    /// With another column. Rows that are there have `default` in it.
+    ///
+    /// # Errors
+    /// [`Error::BadSchema`]; [`Error::WrongType`]; [`Error::TooLarge`].
+    pub(crate) fn add_column(&mut self, column: &Column, default: &Value) -> Result<()> {
+        let bad = |finding: String| Err(Error::BadSchema { table: self.name.clone(), finding });
+        if self.history.version >= VERSION_MAX {
+            return bad(format!("its columns have changed {VERSION_MAX} times; export the table and make it again"));
+        }
+        if *default == Value::Null && !column.nullable {
+            return bad(format!(
+                "its column `{column}` may not be null: it needs a default for the rows that are there"
+            ));
+        }
+        let bytes = match default {
+            Value::Text(text) => text.len(),
+            Value::Bytes(bytes) => bytes.len(),
+            _ => 0,
+        };
+        if bytes > DEFAULT_BYTES_MAX {
+            let (table, limit) = (self.name.clone(), DEFAULT_BYTES_MAX);
+            return Err(Error::TooLarge { table, what: "default", bytes, limit });
+        }
+        self.history = self.history.with_column(&self.columns, column, default.clone());
+        self.columns.push(column.clone());
+        self.verify([(self.columns.len() - 1, default)].into_iter())
+    }
+
+    /// Without the column called `name`. Rows that are there keep its bytes until they are written again.
+    ///
+    /// # Errors
+    /// [`Error::NoColumn`]; [`Error::BadSchema`] when key or indexes have it.
+    pub(crate) fn drop_column(&mut self, name: &str) -> Result<()> {
+        let number = self.must_have(name)?;
+        let bad = |finding: String| Err(Error::BadSchema { table: self.name.clone(), finding });
+        let names_it = |names: &[String]| names.iter().any(|column| column == name);
+        if names_it(&self.key) {
+            return bad(format!("its key has the column `{name}`, which cannot be dropped"));
+        }
+        if let Some(index) = self.indexes.iter().find(|index| names_it(&index.columns)) {
+            return bad(format!("its index `{}` has the column `{name}`; drop the index first", index.name));
+        }
+        if self.history.version >= VERSION_MAX {
+            return bad(format!("its columns have changed {VERSION_MAX} times; export the table and make it again"));
+        }
+        self.history = self.history.without_column(&self.columns, number);
+        self.columns.remove(number);
+        Ok(())
+    }
+
+    /// With another name for the column called `from`.
+    ///
+    /// # Errors
+    /// [`Error::NoColumn`].
+    pub(crate) fn rename_column(&mut self, from: &str, to: &str) -> Result<()> {
+        let number = self.must_have(from)?;
+        to.clone_into(&mut self.columns[number].name);
+        let indexes = self.indexes.iter_mut().flat_map(|index| &mut index.columns);
+        self.key.iter_mut().chain(indexes).filter(|name| *name == from).for_each(|name| to.clone_into(name));
+        Ok(())
+    }
+
+    /// The number of the column called `name`.
+    fn must_have(&self, name: &str) -> Result<usize> {
+        self.number_of(name).ok_or_else(|| Error::NoColumn { table: self.name.clone(), column: name.into() })
     }
 
     /// Whether rows of `other` are rows of this one: all is equal but the indexes.
     pub(crate) fn has_rows_of(&self, other: &Self) -> bool {
-        self.columns == other.columns && self.key == other.key
+        self.columns == other.columns && self.key == other.key && self.history == other.history
     }
 
     /// The first difference from `other`, in words. `None` if there is none.
@@ -488,13 +598,7 @@ impl FromStr for Schema {
         let (key, mut rest) = key.ok_or_else(|| bad("after its columns there is no `key (...)`"))?;
         let mut schema = Self::new(name);
         for column in columns.split(',') {
-            let (name, kind, nullable) = match column.split_whitespace().collect::<Vec<_>>()[..] {
-                [name, kind] => (name, kind, false),
-                [name, kind, "null"] => (name, kind, true),
-                _ => return Err(bad(&format!("`{}` is no `name type` or `name type null`", column.trim()))),
-            };
-            let kind = kind.parse().map_err(|finding: String| bad(&format!("column `{name}`: {finding}")))?;
-            schema.columns.push(Column { name: name.into(), kind, nullable });
+            schema.columns.push(column.parse().map_err(|finding: String| bad(&finding))?);
         }
         schema = schema.key(key.split(',').map(str::trim));
         while !rest.trim().is_empty() {
@@ -528,8 +632,12 @@ fn split_columns(text: &str) -> Option<(&str, &str)> {
 pub(crate) struct Layout {
     /// Numbers of the key's columns.
     pub key: Vec<usize>,
-    /// The other columns: those of fixed length, then the others.
+    /// The version of the schema.
+    pub version: u16,
+    /// The columns outside the key in rows of this version: those of fixed length, then the others.
     pub payload: Vec<PayloadColumn>,
+    /// By version from 1 on: rows that were written before the columns changed.
+    pub earlier: Vec<EarlierRows>,
     /// Numbers of the columns of each index.
     pub indexes: Vec<Vec<usize>>,
 }
@@ -537,23 +645,56 @@ pub(crate) struct Layout {
 /// A column outside the key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PayloadColumn {
-    pub number: usize,
+    /// Its number in the schema. `None`: it was dropped.
+    pub number: Option<usize>,
+    /// Its number among all columns that the table ever had.
+    pub id: usize,
     pub kind: Type,
     pub nullable: bool,
 }
 
+/// The rows of an earlier version.
+#[derive(Clone, Debug)]
+pub(crate) struct EarlierRows {
+    pub payload: Vec<PayloadColumn>,
+    /// The values of the columns that they lack, by number.
+    pub defaults: Vec<(usize, Value)>,
+}
+
 impl Layout {
     fn new(schema: &Schema, key: Vec<usize>, indexes: Vec<Vec<usize>>) -> Self {
-        let columns = schema.columns.iter().enumerate().filter(|(number, _)| !key.contains(number));
-        let column =
-            |(number, found): (usize, &Column)| PayloadColumn { number, kind: found.kind, nullable: found.nullable };
-        let (fixed, others): (Vec<_>, Vec<_>) =
-            columns.map(column).partition(|column| column.kind.fixed_bytes().is_some());
-        Self { key, payload: fixed.into_iter().chain(others).collect(), indexes }
+        let (version, all) = (schema.history.version, schema.history.all(&schema.columns));
+        // A key keeps its columns, so each number of it belongs to a column that is there.
+        let mut columns = Vec::new();
+        let mut numbers = 0..;
+        for (id, lifetime) in all.iter().enumerate() {
+            let number = if lifetime.dropped == 0 { numbers.next() } else { None };
+            if !number.is_some_and(|number| key.contains(&number)) {
+                let Lifetime { kind, nullable, .. } = *lifetime;
+                columns.push((PayloadColumn { number, id, kind, nullable }, lifetime));
+            }
+        }
+        let rows_of = |version| {
+            let there = columns.iter().filter(|(_, lifetime)| lifetime.is_in(version)).map(|(column, _)| *column);
+            let (fixed, others): (Vec<_>, Vec<_>) = there.partition(|column| column.kind.fixed_bytes().is_some());
+            fixed.into_iter().chain(others).collect()
+        };
+        let earlier = |version| {
+            let later = columns.iter().filter(|(_, lifetime)| lifetime.added > version);
+            let defaults = later.filter_map(|(column, lifetime)| Some((column.number?, lifetime.default.clone())));
+            EarlierRows { payload: rows_of(version), defaults: defaults.collect() }
+        };
+        Self { key, version, payload: rows_of(version), earlier: (1..version).map(earlier).collect(), indexes }
+    }
+
+    /// Whether a column that the table has or had may be in pieces.
+    pub(crate) fn has_variable(&self) -> bool {
+        let all = self.earlier.iter().map(|rows| &rows.payload).chain([&self.payload]);
+        all.flatten().any(|column| column.kind.fixed_bytes().is_none())
     }
 }
 
-fn take_u16(bytes: &mut &[u8]) -> Option<u16> {
+pub(crate) fn take_u16(bytes: &mut &[u8]) -> Option<u16> {
     let (word, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
     Some(u16::from_le_bytes(*word))

@@ -301,9 +301,8 @@ impl Table {
 
     /// The table that was found, if it is this one and has the columns that the handle knows.
     fn same_rows(&self, found: Option<catalog::Found>) -> Result<Arc<Definition>> {
-        let is_same = |found: &catalog::Found| {
-            found.tree == self.tree.number && found.schema.has_rows_of(self.schema())
-        };
+        let is_same =
+            |found: &catalog::Found| found.tree == self.tree.number && found.schema.has_rows_of(self.schema());
         match found.filter(is_same) {
             Some(found) => Ok(Arc::new(found.definition(&self.core)?)),
             None => Err(Error::TableChanged { table: self.schema().name.clone() }),
@@ -367,11 +366,13 @@ impl Table {
         let damaged = |finding: &str| self.damaged(format!("the row with the key `{}` {finding}", key.escape_ascii()));
         let (mut row, moved) = schema.decode_row(layout, key, payload).ok_or_else(|| damaged("makes no sense"))?;
         for moved in &moved {
+            // Of a column that was dropped the row still has the pieces.
+            let Some(number) = moved.number else { continue };
             let Some(pieces) = &self.pieces else { return Err(damaged("has pieces")) };
-            let column = &schema.columns[moved.column];
+            let column = &schema.columns[number];
             let bytes = read(pieces, moved)?
                 .map_err(|finding| damaged(&format!("lacks the value of `{column}`: {finding}")))?;
-            row.0[moved.column] =
+            row.0[number] =
                 payload::moved_value(moved, bytes).ok_or_else(|| damaged(&format!("has no text in `{column}`")))?;
         }
         Ok(row)

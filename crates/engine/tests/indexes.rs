@@ -4,15 +4,13 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use common::{findings, options};
-use lodestone_engine::{DATABASE_NAME, Database, DatabaseOptions, Error, Index, Result, Row, Schema, Table, Tx, Value};
+use lodestone_engine::{Database, Error, Index, Result, Row, Schema, Table, Tx, Value};
 use lodestone_engine::{Type, row};
 use lodestone_pmem::DomainChoice;
-use lodestone_store::Store;
 use proptest::prelude::*;
 
 /// Key, town (not unique), mail (unique, may be null).

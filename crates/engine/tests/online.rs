@@ -180,12 +180,8 @@ fn indexes_come_and_go_beside_threads() -> Result<()> {
         let open = fixture(domain)?;
         let Open { db, table, .. } = &open;
         let is_over = AtomicBool::new(false);
-        let levels = [
-            Isolation::Serializable,
-            Isolation::SerializableOnSnapshot,
-            Isolation::Snapshot,
-            Isolation::ReadCommitted,
-        ];
+        let levels =
+            [Isolation::Serializable, Isolation::SerializableOnSnapshot, Isolation::Snapshot, Isolation::ReadCommitted];
         thread::scope(|scope| -> Result<()> {
             let _stop = Stop(&is_over);
             for (thread, level) in (0_u64..).zip(levels) {

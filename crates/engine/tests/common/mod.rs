@@ -6,7 +6,9 @@ pub mod hardware;
 use std::path::Path;
 use std::sync::Arc;
 
-use lodestone_engine::{DATABASE_NAME, Database, DatabaseOptions, Reader, Result, Row, Schema, Table, Tx, Type, Value, row};
+use lodestone_engine::{
+    DATABASE_NAME, Database, DatabaseOptions, Reader, Result, Row, Schema, Table, Tx, Type, Value, row,
+};
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::storage::{FaultPlan, FaultyStorage, OpenFile, SimulatedDisk};
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions, SilentTracer};
