@@ -9,6 +9,8 @@
 //! | `db-mended` | a copy of the header that an open makes whole, after which the other one is damaged |
 //! | `db-lives` | a life that ends, one that is cut off, and commits by the next ones |
 //! | `db-index` | rows and their entries in an index, which is made and dropped |
+//! | `db-ddl` | an index that is built over rows, and a column that is added and dropped, around two lives |
+//! | `db-ddl-images` | rows of three versions of the columns, before and after checkpoints |
 //! | `db-drop` | a table that is dropped after a checkpoint, and its name again |
 //! | `db-large` | values in pieces that get longer and shorter, are replaced without a look and deleted, and a checkpoint |
 //! | `db-round` | a checkpoint after changes by two writers, and a commit after it |
@@ -33,6 +35,7 @@
 //! [`threaded`] is for schedules of threads.
 
 mod cache;
+mod ddl;
 mod lines;
 mod load;
 mod threads;
@@ -42,8 +45,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Config, Failure, Outcome, Profile, Redundant, SiteKey, Structure, Target, tiny_pool};
 use lodestone_engine::{
-    Database, DatabaseOptions, Durability, Error, FlushUnit, Index, Isolation, Result, Row, Schema, Table, Tx, Type,
-    row,
+    Database, DatabaseOptions, Durability, Error, FlushUnit, Isolation, Result, Row, Schema, Table, Tx, Type, row,
 };
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
@@ -103,6 +105,10 @@ pub enum Step {
     Index,
     /// The index is dropped.
     DropIndex,
+    /// The first table gets a column, with this number in all rows.
+    AddColumn(i64),
+    /// The column is dropped.
+    DropColumn,
     /// The first table is dropped, and made again.
     DropTable,
     /// The life ends, the newest checkpoint is damaged, and another life begins.
@@ -220,7 +226,10 @@ fn options(kind: Kind) -> DatabaseOptions {
 
 impl Tables {
     fn tables_change(&self) -> bool {
-        self.script.iter().any(|step| matches!(step, Step::Index | Step::DropIndex | Step::DropTable))
+        let changes = |step: &Step| {
+            matches!(step, Step::Index | Step::DropIndex | Step::DropTable | Step::AddColumn(_) | Step::DropColumn)
+        };
+        self.script.iter().any(changes)
     }
 
     /// Whether its threads make checkpoints.
@@ -257,12 +266,13 @@ impl Open {
         self.large.as_ref().ok_or_else(|| Error::cancelled("only `db-large` has the third table"))
     }
 
-    /// A row, with `value` in each number.
-    fn row(&self, key: u64, value: i64) -> Row {
-        match self.kind {
+    /// A row of `table`, with `value` in each number.
+    fn row(&self, table: &Table, key: u64, value: i64) -> Row {
+        let row = match self.kind {
             Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached => row![key, value],
             Kind::Wide => row![key, value, value, PAD],
-        }
+        };
+        row.0.into_iter().chain(ddl::added(table, value)).collect()
     }
 
     fn get(&self, tx: &Tx, key: u64) -> Result<Option<i64>> {
@@ -283,7 +293,9 @@ impl Open {
             Step::Load(count) => return self.load(*count),
             Step::PutLoaded(key, value) => return self.put_loaded(*key, *value),
             Step::NoPageLost => return self.no_page_is_lost(),
-            Step::Index => return self.db.create_index("a", &Index::new(INDEX, ["v"])).map(|_| ()),
+            Step::Index => return ddl::add_index(&self.db),
+            Step::AddColumn(default) => return ddl::add_column(&self.db, &self.tables[0], *default),
+            Step::DropColumn => return ddl::drop_column(&self.db, &self.tables[0]),
             Step::DropIndex => return self.db.drop_index("a", INDEX).map(|_| ()),
             Step::DropTable => {
                 self.db.drop_table("a")?;
@@ -314,10 +326,10 @@ impl Open {
     fn run(&self, tx: &Tx, step: &Step) -> Result<()> {
         let [first, second] = &self.tables;
         match *step {
-            Step::Put(table, key, value) => self.tables[table].put(tx, &self.row(key, value)),
+            Step::Put(table, key, value) => self.tables[table].put(tx, &self.row(&self.tables[table], key, value)),
             Step::Both(key, value) => {
-                first.put(tx, &self.row(key, value))?;
-                second.put(tx, &self.row(key, value))
+                first.put(tx, &self.row(first, key, value))?;
+                second.put(tx, &self.row(second, key, value))
             }
             Step::Add(key, column, amount) => first.add(tx, &row![key], ["v", "w"][column], amount),
             Step::AddBoth(key, amount) => {
@@ -326,20 +338,20 @@ impl Open {
             }
             Step::Copy(from, to) => {
                 let value = self.get(tx, from)?.unwrap_or(-1);
-                first.put(tx, &self.row(to, value + 1))
+                first.put(tx, &self.row(first, to, value + 1))
             }
-            Step::Insert(key, value) => first.insert(tx, &self.row(key, value)),
+            Step::Insert(key, value) => first.insert(tx, &self.row(first, key, value)),
             Step::Delete(key) => first.delete(tx, &row![key]).map(|_| ()),
             Step::PutLarge(key, length) => self.large()?.put(tx, &row![key, large_value(length)]),
             Step::UpdateLarge(key, length) => self.large()?.update(tx, &row![key, large_value(length)]),
             Step::DeleteLarge(key) => self.large()?.delete(tx, &row![key]).map(|_| ()),
-            Step::Many(from, to, value) => (from..to).try_for_each(|key| first.put(tx, &self.row(key, value))),
+            Step::Many(from, to, value) => (from..to).try_for_each(|key| first.put(tx, &self.row(first, key, value))),
             Step::Count(key) => {
                 let count = first.range(tx, ..)?.try_fold(0_i64, |count, row| row.map(|_| count + 1))?;
-                second.put(tx, &self.row(key, count))
+                second.put(tx, &self.row(second, key, count))
             }
             Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Checkpoint | Step::Group(_) => Ok(()),
-            Step::Index | Step::DropIndex | Step::DropTable => Ok(()),
+            Step::Index | Step::DropIndex | Step::DropTable | Step::AddColumn(_) | Step::DropColumn => Ok(()),
             Step::Load(_) | Step::PutLoaded(..) | Step::NoPageLost => Ok(()),
             Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint | Step::CutCheckpoint => Ok(()),
         }
@@ -354,17 +366,22 @@ impl Open {
     fn view_tables(&self) -> Result<View> {
         self.db.update(|tx| {
             let mut view = View::new();
+            let mut added = Vec::new();
             for (number, table) in self.tables.iter().enumerate() {
                 for row in table.range(tx, ..)? {
                     let row = row?;
                     let key = row[0].as_u64().unwrap_or(0);
                     view.insert((number, key), row[1].as_i64().unwrap_or(i64::MIN));
+                    if number == 0 {
+                        added.extend(row.last().map(|last| (key, last.clone())));
+                    }
                     if self.kind == Kind::Wide {
                         let second = row[2].as_i64().filter(|_| row[3].as_text() == Some(PAD));
                         view.insert((number + SECOND, key), second.unwrap_or(i64::MIN));
                     }
                 }
             }
+            ddl::view(&mut view, &self.tables[0], &added);
             let large = self.large.as_ref().map(|table| table.range(tx, ..)).transpose()?;
             for row in large.into_iter().flatten() {
                 let row = row?;
@@ -372,7 +389,9 @@ impl Open {
                 let length = i64::try_from(value.len()).unwrap_or(i64::MAX);
                 view.insert((LARGE, key), if value == large_value(length) { length } else { i64::MIN });
             }
-            if let Ok(index) = self.tables[0].index(INDEX) {
+            // One that a crash left while it was built is as none.
+            let is_being_built = self.tables[0].indexes_being_built().next().is_some();
+            if let (Ok(index), false) = (self.tables[0].index(INDEX), is_being_built) {
                 view.insert((HAS_INDEX, 0), 1);
                 for row in index.range(tx, ..)? {
                     let row = row?;
@@ -399,7 +418,10 @@ fn follow_kind(view: &mut View, step: &Step, kind: Kind) {
             view.entry((0, *key)).and_modify(|value| *value += amount);
             view.entry((SECOND, *key)).and_modify(|value| *value += amount);
         }
-        step if kind != Kind::Wide => follow(view, step),
+        step if kind != Kind::Wide => {
+            follow(view, step);
+            ddl::follow(view, step);
+        }
         step => {
             let mut firsts: View =
                 view.iter().filter(|((table, _), _)| *table < SECOND).map(|(k, v)| (*k, *v)).collect();
@@ -461,6 +483,7 @@ fn follow(view: &mut View, step: &Step) {
             view.remove(&(HAS_INDEX, 0));
         }
         Step::DropTable => view.retain(|(table, _), _| *table == 1),
+        Step::AddColumn(_) | Step::DropColumn => {}
         Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Group(_) | Step::Add(..) | Step::AddBoth(..) => {}
         Step::Reopen | Step::Kill | Step::Spoil(_) => {}
         Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint => {}
@@ -618,6 +641,9 @@ impl Structure for Tables {
         if self.name.starts_with("db-load") {
             return load::more();
         }
+        if self.name == "db-index" || self.name.starts_with("db-ddl") {
+            return ddl::more();
+        }
         if self.kind == Kind::Large {
             use Step::{DeleteLarge, PutLarge};
             // At the end the row has fewer pieces than before, by a step that does not look at it.
@@ -645,6 +671,8 @@ impl Structure for Tables {
             "db-cut-round" => is_in("pages/src/heal.rs"),
             "db-segment-again" => is_in("pages/src/checkpoint.rs"),
             // They end with two checkpoints more, after which no log has the rows.
+            // Changes of tables are transactions: they have no flush and no fence of their own.
+            "db-ddl" | "db-ddl-images" => false,
             "db-lines" | "db-lines-delta" | "db-lines-older-round" => is_in("pages/src/patch.rs"),
             _ if is_in("pages/src/patch.rs") => false,
             _ if is_in("pages/src/heal.rs") || is_in("pages/src/checkpoint.rs") || needs_several => false,
@@ -820,6 +848,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
         .chain(lines::targets())
         .chain(cache::targets())
         .chain(load::targets())
+        .chain(ddl::targets())
         .map(|target| Box::new(target) as Box<dyn Target>)
         .collect()
 }
