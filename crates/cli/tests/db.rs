@@ -212,6 +212,61 @@ fn a_full_pool_and_a_killed_import_lose_nothing() {
 }
 
 #[test]
+fn columns_are_added_renamed_and_dropped() {
+    let place = shop();
+    let column = |words: &[&str]| place.run(["db", "column"].iter().chain(words));
+    let refused = column(&["add", "a.pool", "accounts", "visits i64"]).fails_with(&["--default"]);
+    assert!(refused.contains("may not be null"), "{refused}");
+    column(&["add", "a.pool", "accounts", "visits i64", "--default", "many"]).fails_with(&["`visits i64`", "`many`"]);
+    column(&["add", "a.pool", "accounts", "visits"]).fails_with(&["is no `name type`"]);
+    let changed = column(&["add", "a.pool", "accounts", "visits i64", "--default", "-1"]).ok();
+    assert!(changed.contains("visits i64"), "{changed}");
+    column(&["rename", "a.pool", "accounts", "visits", "seen"]).ok();
+    column(&["drop", "a.pool", "accounts", "note"]).ok();
+    column(&["drop", "a.pool", "accounts", "id"]).fails_with(&["its key has the column `id`"]);
+    column(&["drop", "a.pool", "accounts", "note"]).fails_with(&["note"]);
+    column(&["drop", "a.pool", "nothing", "note"]).fails_with(&["no table `nothing`"]);
+    let rows = place.json(["db", "scan", "a.pool", "accounts"]);
+    assert!(rows.iter().all(|row| row["seen"] == -1 && row.get("note").is_none()), "{rows:?}");
+    let added = r#"{"id":9,"owner":"carol","cents":1,"seen":5}"#;
+    place.run(["db", "put", "a.pool", "accounts", added]).ok();
+    assert_eq!(place.json(["db", "get", "a.pool", "accounts", "9"])[0]["seen"], 5);
+    place.run(["db", "check", "a.pool"]).ok();
+}
+
+#[test]
+fn an_index_whose_building_was_killed_is_built_to_its_end() {
+    let place = Place::new();
+    place.run(["pool", "create", "a.pool", "--size", "64MiB", "--domain", "process"]).ok();
+    place.run(["db", "create", "a.pool", "t (k u64, v text) key (k)"]).ok();
+    let rows: String = (0..20_000).map(|key| format!("{{\"k\":{key},\"v\":\"{}\"}}\n", key % 100)).collect();
+    place.write("rows", rows);
+    place.run(["db", "import", "a.pool", "t", "rows"]).ok();
+    let add = ["db", "index", "add", "a.pool", "t", "index by_v (v)"];
+    for wait in [10, 20, 40] {
+        let mut child = place.command(add).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("run");
+        std::thread::sleep(std::time::Duration::from_millis(wait));
+        child.kill().expect("it runs, or has ended");
+        child.wait().expect("a child");
+        place.run(["db", "check", "a.pool"]).ok();
+        let described = place.json(["db", "schema", "a.pool", "t"]);
+        match described[0]["indexes"].get(0).map(|index| index["being_built"] == true) {
+            Some(false) => {
+                place.run(["db", "index", "drop", "a.pool", "t", "by_v"]).ok();
+            }
+            Some(true) => {
+                let scan = ["db", "scan", "a.pool", "t", "--index", "by_v"];
+                place.run(scan).fails_with(&["`by_v`", "is being built"]);
+            }
+            None => {}
+        }
+    }
+    place.run(add).ok();
+    assert_eq!(place.run(["db", "scan", "a.pool", "t", "--index", "by_v", "--prefix", "7"]).ok().lines().count(), 200);
+    place.run(["db", "check", "a.pool"]).ok();
+}
+
+#[test]
 fn indexes_are_added_scanned_and_dropped() {
     let place = shop();
     let changed = place.run(["db", "index", "add", "a.pool", "accounts", "index by_owner (owner)"]).ok();

@@ -10,9 +10,9 @@
 //! later change keeps the entry. A row that step 2 does not see was added after step 1. A row keeps its key, so none
 //! moves from the part ahead to the part that is done.
 //!
-//! Two rows with the same values of a unique index were there before step 1, or the second one was refused. Step 2 finds
-//! the entry of the first when it comes to the second. A change of one of them may not end the entry of the other: that
-//! is why a change looks whose entry it is (`index::set_row`).
+//! Two rows with the same values of a unique index were there before step 1, or the second one was refused. Step 2
+//! finds the entry of the first when it comes to the second. A change of one of them may not end the entry of the
+//! other: that is why a change looks whose entry it is (`index::set_row`).
 //!
 //! A crash leaves an index that is being built. Its entries are those of rows, so the next
 //! [`create_index`](crate::Database::create_index) goes on with it: it begins at the first row, and finds most entries.

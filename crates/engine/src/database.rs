@@ -491,8 +491,8 @@ impl Database {
     }
 
     /// Adds a column to the table, after the others. Rows that are there have `default` in it. Only the catalog is
-    /// written, however many rows there are. Durable on return. Handles on the table return [`Error::TableChanged`] from
-    /// now on, as their rows have other columns; use the one that this returns.
+    /// written, however many rows there are. Durable on return. Handles on the table return [`Error::TableChanged`]
+    /// from now on, as their rows have other columns; use the one that this returns.
     ///
     /// # Errors
     /// [`Error::NoTable`]; [`Error::BadSchema`] for a column that is there already, and for one that may not be null

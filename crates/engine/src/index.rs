@@ -15,8 +15,8 @@
 //! 3. A range of an index reads entries, then the row of each. The commit validates entries, the keys between them, and
 //!    rows.
 //!
-//! Invariant: after each commit an index has exactly the entries of the rows of its table. [`verify`] proves it. One that
-//! is being built (`build.rs`) may lack the entries of rows that have not changed since it was added.
+//! Invariant: after each commit an index has exactly the entries of the rows of its table. [`verify`] proves it. One
+//! that is being built (`build.rs`) may lack the entries of rows that have not changed since it was added.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
@@ -123,7 +123,8 @@ impl TableIndex {
     ///
     /// # Errors
     /// [`Error::WrongType`] and [`Error::WrongLength`] for bounds of other columns; [`Error::NoIndex`] when it was
-    /// dropped, or is not there yet for a snapshot; [`Error::IndexNotReady`]; [`Error::TableChanged`]. The iterator returns [`Error::Conflict`] and [`Error::Damaged`], and nothing after an error.
+    /// dropped, or is not there yet for a snapshot; [`Error::IndexNotReady`]; [`Error::TableChanged`]. The iterator
+    /// returns [`Error::Conflict`] and [`Error::Damaged`], and nothing after an error.
     pub fn range<'t>(&'t self, reader: &'t impl Reader, range: impl RangeBounds<Row>) -> Result<IndexRows<'t>> {
         let view = view(reader);
         let entered = self.table.enter(view)?;

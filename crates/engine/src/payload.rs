@@ -17,7 +17,7 @@ use lodestone_width::{const_usize, exact_u16, exact_u32, to_u64, to_usize, u16_t
 
 use crate::calendar::{Date, Timestamp};
 use crate::error::{Error, Result};
-use crate::schema::{COLUMNS_MAX, Layout, PayloadColumn, Schema};
+use crate::schema::{COLUMNS_MAX, Layout, PayloadColumn, RowForm, Schema};
 use crate::uuid::Uuid;
 use crate::value::{Type, Value};
 
@@ -81,11 +81,11 @@ impl Layout {
         let version = if moved.is_empty() { self.version } else { self.version | HAS_MOVED };
         let mut bytes = version.to_le_bytes().to_vec();
         let bitmap = bytes.len();
-        bytes.resize(bitmap + self.payload.len().div_ceil(8), 0);
+        bytes.resize(bitmap + self.form.columns.len().div_ceil(8), 0);
         let mut variable: Vec<u8> = Vec::new();
         let mut moved_bitmap = vec![0; if moved.is_empty() { 0 } else { self.variable_columns().div_ceil(8) }];
         let mut variable_place = 0;
-        for (place, column) in self.payload.iter().enumerate() {
+        for (place, column) in self.form.columns.iter().enumerate() {
             let value = column.number.map_or(&Value::Null, |number| &row[number]);
             if *value == Value::Null {
                 bytes[bitmap + place / 8] |= 1 << (place % 8);
@@ -112,22 +112,18 @@ impl Layout {
     }
 
     fn variable_columns(&self) -> usize {
-        variable_columns(&self.payload)
+        variable_columns(&self.form.columns)
     }
 
-    /// The columns in rows of `version`, and the values of those that they lack.
-    fn rows_of(&self, version: u16) -> Option<(&[PayloadColumn], &[(usize, Value)])> {
-        if version == self.version {
-            return Some((&self.payload, &[]));
-        }
-        let earlier = self.earlier.get(usize::from(version.checked_sub(1)?))?;
-        Some((&earlier.payload, &earlier.defaults))
+    /// The rows of `version`, if there was one.
+    fn form_of(&self, version: u16) -> Option<&RowForm> {
+        if version == self.version { Some(&self.form) } else { self.earlier.get(usize::from(version.checked_sub(1)?)) }
     }
 
     /// The columns that the row does not hold itself, with their values: the longest, until the others fit.
     fn to_move<'r>(&self, schema: &Schema, row: &'r [Value], limits: Limits) -> Result<Vec<(usize, &'r [u8])>> {
         let bytes = |column: &PayloadColumn| Some((column.id, variable_bytes(&row[column.number?])));
-        let columns = || self.payload.iter().filter_map(bytes);
+        let columns = || self.form.columns.iter().filter_map(bytes);
         let mut left: usize = columns().map(|(_, bytes)| bytes.len()).sum();
         if left <= limits.inline_bytes_max {
             return Ok(Vec::new());
@@ -153,7 +149,7 @@ impl Layout {
     /// [`encode`](Self::encode) does not write, also in earlier versions.
     pub(crate) fn decode(&self, bytes: &[u8], row: &mut [Value]) -> Option<Vec<Moved>> {
         let (version, rest) = version(bytes)?;
-        let (columns, defaults) = self.rows_of(version & !HAS_MOVED)?;
+        let RowForm { columns, defaults } = self.form_of(version & !HAS_MOVED)?;
         defaults.iter().for_each(|(number, value)| row[*number].clone_from(value));
         let (bitmap, rest) = rest.split_at_checked(columns.len().div_ceil(8))?;
         let offsets = variable_columns(columns);
@@ -193,7 +189,7 @@ impl Layout {
 
     /// The moved columns of a payload. `None` as for [`decode`](Self::decode).
     pub(crate) fn moved(&self, bytes: &[u8]) -> Option<Vec<Moved>> {
-        let mut row = vec![Value::Null; self.key.len() + self.payload.len()];
+        let mut row = vec![Value::Null; self.key.len() + self.form.columns.len()];
         self.decode(bytes, &mut row)
     }
 }

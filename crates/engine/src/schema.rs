@@ -634,10 +634,10 @@ pub(crate) struct Layout {
     pub key: Vec<usize>,
     /// The version of the schema.
     pub version: u16,
-    /// The columns outside the key in rows of this version: those of fixed length, then the others.
-    pub payload: Vec<PayloadColumn>,
+    /// The rows of this version.
+    pub form: RowForm,
     /// By version from 1 on: rows that were written before the columns changed.
-    pub earlier: Vec<EarlierRows>,
+    pub earlier: Vec<RowForm>,
     /// Numbers of the columns of each index.
     pub indexes: Vec<Vec<usize>>,
 }
@@ -653,11 +653,12 @@ pub(crate) struct PayloadColumn {
     pub nullable: bool,
 }
 
-/// The rows of an earlier version.
+/// The rows of a version.
 #[derive(Clone, Debug)]
-pub(crate) struct EarlierRows {
-    pub payload: Vec<PayloadColumn>,
-    /// The values of the columns that they lack, by number.
+pub(crate) struct RowForm {
+    /// Their columns outside the key: those of fixed length, then the others.
+    pub columns: Vec<PayloadColumn>,
+    /// The values of the columns that were added later, by number.
     pub defaults: Vec<(usize, Value)>,
 }
 
@@ -674,23 +675,20 @@ impl Layout {
                 columns.push((PayloadColumn { number, id, kind, nullable }, lifetime));
             }
         }
-        let rows_of = |version| {
+        let form = |version| {
             let there = columns.iter().filter(|(_, lifetime)| lifetime.is_in(version)).map(|(column, _)| *column);
             let (fixed, others): (Vec<_>, Vec<_>) = there.partition(|column| column.kind.fixed_bytes().is_some());
-            fixed.into_iter().chain(others).collect()
-        };
-        let earlier = |version| {
             let later = columns.iter().filter(|(_, lifetime)| lifetime.added > version);
             let defaults = later.filter_map(|(column, lifetime)| Some((column.number?, lifetime.default.clone())));
-            EarlierRows { payload: rows_of(version), defaults: defaults.collect() }
+            RowForm { columns: fixed.into_iter().chain(others).collect(), defaults: defaults.collect() }
         };
-        Self { key, version, payload: rows_of(version), earlier: (1..version).map(earlier).collect(), indexes }
+        Self { key, version, form: form(version), earlier: (1..version).map(form).collect(), indexes }
     }
 
     /// Whether a column that the table has or had may be in pieces.
     pub(crate) fn has_variable(&self) -> bool {
-        let all = self.earlier.iter().map(|rows| &rows.payload).chain([&self.payload]);
-        all.flatten().any(|column| column.kind.fixed_bytes().is_none())
+        let mut all = self.earlier.iter().chain([&self.form]).flat_map(|form| &form.columns);
+        all.any(|column| column.kind.fixed_bytes().is_none())
     }
 }
 

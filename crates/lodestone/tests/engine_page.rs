@@ -188,7 +188,12 @@ fn indexes((db, ..): &Opened) -> lodestone::Result<()> {
     let by_town = users.index("by_town")?;
     let count = db.update(|tx| Ok(by_town.range(tx, row!["Oslo"]..=row!["Oslo"])?.count()))?;
     assert_eq!(count, 2);
-    let users = db.create_index("users", &Index::new("by_both", ["town", "id"]))?; // with entries for all rows
+    db.create_index("users", &Index::new("by_both", ["town", "id"]))?; // with entries for all rows
+    // end
+    // page: columns
+    db.add_column("users", &"visits i64".parse().map_err(Error::cancelled)?, 0_i64)?; // 0 in the rows from before
+    db.rename_column("users", "mail", "address")?; // also in its indexes
+    let users = db.drop_column("users", "visits")?;
     // end
     // page: load
     let cities: Schema = "cities (name text, people u64) key (name) index by_people (people)".parse()?;

@@ -5,7 +5,8 @@ use lodestone_engine::Index;
 
 use super::place::TableArgs;
 use super::schema::print;
-use crate::output::Output;
+use crate::interrupt;
+use crate::output::{Output, ProgressUnit};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -15,7 +16,8 @@ Examples:
   lodestone db scan shop.pool accounts --index by_owner --prefix alice
 
 A unique index refuses a second row with the same values. Nulls are never the
-same. One transaction adds all entries, so the log needs room for them.";
+same. Transactions of some rows each add the entries. If they are interrupted,
+the same command goes on, and `drop` removes the index.";
 
 crate::subcommands! {
     /// The commands of `lodestone db index`.
@@ -62,7 +64,14 @@ pub struct DropArgs {
 /// Adds the index. Durable when this returns. Prints the schema.
 fn add(args: &AddArgs, output: &Output) -> Result<()> {
     let (database, _) = args.table.open(output)?;
-    print(&database.create_index(&args.table.table, &args.index)?, output)
+    let bar = output.progress(None, ProgressUnit::Steps).with_prefix("rows");
+    let table = database.create_index_with(&args.table.table, &args.index, |rows| {
+        bar.set_position(rows);
+        interrupt::so_far(format!("{rows} rows have their entries; the same command goes on"));
+        Ok(())
+    })?;
+    bar.finish_and_clear();
+    print(&table, output)
 }
 
 /// Drops the index. Durable when this returns. Prints the schema.

@@ -4,6 +4,7 @@ mod backup;
 mod batches;
 mod check;
 mod checkpoint;
+mod column;
 mod create;
 mod del;
 mod drop;
@@ -74,6 +75,9 @@ crate::subcommands! {
         Restore(restore::Args) => restore::run,
         /// Print committed transactions, in an order of their effects
         Feed(feed::Args) => feed::run,
+        /// Add, remove or rename a column of a table
+        #[command(subcommand)]
+        Column(column::ColumnCommand) => column::ColumnCommand::run,
         /// Add or remove an index of a table
         #[command(subcommand)]
         Index(index::IndexCommand) => index::IndexCommand::run,

@@ -1,7 +1,7 @@
 //! `lodestone db schema`.
 
 use anyhow::Result;
-use lodestone_engine::{Schema, Table};
+use lodestone_engine::Table;
 use serde::Serialize;
 
 use super::place::{DbArgs, find};
@@ -56,6 +56,8 @@ struct DescribedIndex {
     name: String,
     columns: Vec<String>,
     unique: bool,
+    /// Whether its building was interrupted, so that it cannot be read.
+    being_built: bool,
 }
 
 /// Prints the schemas.
@@ -70,11 +72,19 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
 
 /// Prints the schema of the table.
 pub fn print(table: &Table, output: &Output) -> Result<()> {
-    output.result(&described(table.schema()), |described| described.schema.clone())
+    for index in table.indexes_being_built() {
+        output.note(&format!(
+            "the index `{}` of `{}` was not built to its end: `lodestone db index add` with '{index}' goes on",
+            index.name,
+            table.schema().name()
+        ));
+    }
+    output.result(&described(table), |described| described.schema.clone())
 }
 
 /// A schema for machines.
-fn described(schema: &Schema) -> Described {
+fn described(table: &Table) -> Described {
+    let schema = table.schema();
     let column = |column: &lodestone_engine::Column| DescribedColumn {
         name: column.name.clone(),
         kind: column.kind.to_string(),
@@ -84,6 +94,7 @@ fn described(schema: &Schema) -> Described {
         name: index.name.clone(),
         columns: index.columns.clone(),
         unique: index.is_unique,
+        being_built: table.indexes_being_built().any(|other| other == index),
     };
     Described {
         table: schema.name().to_owned(),

@@ -133,7 +133,11 @@ pub fn columns_from_words(schema: &Schema, columns: &[&str], words: &[String]) -
     columns.zip(words).map(|(column, word)| value_from_word(column, word)).collect()
 }
 
-fn value_from_word(column: &Column, word: &str) -> Result<Value> {
+/// The value that `word` means in `column`.
+///
+/// # Errors
+/// When it is of another type. The message says how values of this one are written.
+pub fn value_from_word(column: &Column, word: &str) -> Result<Value> {
     let found = match column.kind {
         _ if word == "null" && column.nullable => Some(Value::Null),
         kind => Value::parse(kind, word),
