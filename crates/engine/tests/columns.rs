@@ -50,7 +50,7 @@ fn value(column: &Column, number: u64) -> Value {
         _ if column.nullable && number % 4 == 3 => Value::Null,
         Type::I64 => Value::I64(i64::try_from(number).expect("small")),
         Type::Text => "x".repeat(length).into(),
-        Type::Bool => (number % 2 == 0).into(),
+        Type::Bool => number.is_multiple_of(2).into(),
         Type::Bytes => vec![7_u8; length].into(),
         _ => Value::Decimal { units: i128::from(number), scale: 2 },
     }
@@ -96,7 +96,8 @@ impl World {
                 assert_eq!(is_there, self.rows.remove(key).is_some());
             }
             Step::Add(kind, is_null) => {
-                let column = Column { name: self.name(), kind: KINDS[*kind], nullable: *is_null || self.made % 2 == 0 };
+                let column =
+                    Column { name: self.name(), kind: KINDS[*kind], nullable: *is_null || self.made.is_multiple_of(2) };
                 let default = if *is_null { Value::Null } else { value(&column, 2) };
                 self.table = Some(self.db().add_column("t", &column, default.clone())?);
                 self.columns.push(column);
