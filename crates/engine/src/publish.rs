@@ -15,8 +15,9 @@
 //!   the same name is refused, and so is a name of any other file.
 //! - Nothing is synced: these are no data. Nothing waits for the thread, except the end of the database.
 //!
-//! The thread reads counters, and the sizes that two short locks guard: the stock of free log segments, and the set of
-//! active snapshots. No commit waits for a file.
+//! The thread reads counters, and some sizes under locks that it holds for a few loads: of the list of counters, of the
+//! stock of log segments, of the set of active snapshots, and of the figures of the pages. It holds none of them while
+//! it writes the file.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;

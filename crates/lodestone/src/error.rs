@@ -252,7 +252,7 @@ fn of_engine(error: &engine::Error) -> ErrorCategory {
         E::SchemaDiffers { .. } | E::TableChanged { .. } => ErrorCategory::WrongType,
         E::ReadOnly { .. } => ErrorCategory::ReadOnly,
         E::Cancelled { .. } => ErrorCategory::Cancelled,
-        E::Poisoned { .. } | E::Sink { .. } => ErrorCategory::Io,
+        E::Poisoned { .. } | E::Sink { .. } | E::Publish { .. } => ErrorCategory::Io,
         E::Archive { .. } => ErrorCategory::Invalid,
         E::TransactionTooLarge { .. } | E::TooLarge { .. } | E::BadOption { .. } | E::OtherDatabase { .. } => {
             ErrorCategory::Invalid
