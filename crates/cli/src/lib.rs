@@ -30,4 +30,5 @@ pub mod interrupt;
 pub mod new_file;
 pub mod object;
 pub mod output;
+pub mod publish;
 pub mod size;

@@ -23,6 +23,7 @@ use crate::format::Places;
 use crate::group::{Group, LoggerThread};
 use crate::options::DatabaseOptions;
 use crate::payload::Limits;
+use crate::publish::{PublishOptions, Publisher};
 use crate::recover::{self, Recovered};
 use crate::restore::LogEnd;
 use crate::rounds::Rounds;
@@ -484,6 +485,8 @@ struct Opened {
     _logger: Option<LoggerThread>,
     /// As the logger.
     _checkpointer: Option<Checkpointer>,
+    /// As the logger.
+    publisher: Mutex<Option<Publisher>>,
     core: Arc<Core>,
 }
 
@@ -492,7 +495,21 @@ impl Handle {
         let core = Arc::new(core);
         core.ground.cache.iter().for_each(|cache| cache.begin(&core));
         let (logger, checkpointer) = (LoggerThread::begin(&core), Checkpointer::begin(&core));
-        Self(Arc::new(Opened { _in_use: in_use, _logger: logger, _checkpointer: checkpointer, core }))
+        let publisher = Mutex::default();
+        Self(Arc::new(Opened { _in_use: in_use, _logger: logger, _checkpointer: checkpointer, publisher, core }))
+    }
+
+    /// Begins to publish figures. A publisher that was there ends first.
+    pub fn publish(&self, options: &PublishOptions) -> Result<()> {
+        let mut publisher = lock(&self.0.publisher);
+        *publisher = None;
+        *publisher = Some(Publisher::begin(&self.0.core, options)?);
+        Ok(())
+    }
+
+    /// The error of the publisher's last write, if it failed.
+    pub fn publish_trouble(&self) -> Option<String> {
+        lock(&self.0.publisher).as_ref().and_then(Publisher::trouble)
     }
 
     /// Whether both are on the same database.

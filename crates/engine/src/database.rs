@@ -24,6 +24,7 @@ use crate::isolation::Isolation;
 use crate::kind::DATABASE;
 use crate::load::load;
 use crate::options::DatabaseOptions;
+use crate::publish::PublishOptions;
 use crate::recover::{RecoveryReport, recover};
 use crate::region;
 use crate::rounds::{self, CheckpointReport};
@@ -189,6 +190,40 @@ impl Database {
     #[must_use]
     pub fn stats(&self) -> DatabaseStats {
         DatabaseStats::of(&self.core)
+    }
+
+    /// Writes the [`stats`](Self::stats) to a file for other processes, now and then in each period, until the database
+    /// closes: `lodestone db top` shows them. The file is removed then. A second call ends the first one.
+    ///
+    /// The file is one object of JSON, which appears whole and is not synced. Transactions do not wait for it. A write
+    /// that fails is repeated in the next period, and [`publish_trouble`](Self::publish_trouble) says why meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Publish`] when the first write fails, or another database publishes to the same file;
+    /// [`Error::BadOption`]. The database is open all the same, and publishes nothing.
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, Error, PublishOptions};
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// let db = Database::open(&path)?;
+    /// db.publish(&PublishOptions::default())?;
+    /// let file = PublishOptions::default_path(&path);
+    /// assert!(std::fs::read_to_string(&file).unwrap().contains("\"commits\":"));
+    /// assert_eq!(db.publish_trouble(), None);
+    /// drop(db);
+    /// assert!(!file.exists());
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn publish(&self, options: &PublishOptions) -> Result<()> {
+        self.core.publish(options)
+    }
+
+    /// The error of the last write of [`publish`](Self::publish), if it failed.
+    #[must_use]
+    pub fn publish_trouble(&self) -> Option<String> {
+        self.core.publish_trouble()
     }
 
     /// Figures about the log.

@@ -138,6 +138,16 @@ pub enum Error {
         /// The next step.
         hint: &'static str,
     },
+    /// The figures cannot be written to their file.
+    #[error("{}: the figures cannot be published: {finding}; {hint}", path.display())]
+    Publish {
+        /// The file.
+        path: PathBuf,
+        /// The finding.
+        finding: String,
+        /// The next step.
+        hint: &'static str,
+    },
     /// The sink of a feed has not taken a batch.
     #[error("the sink of the feed failed: {source}; mend it, and ship again: nothing is lost as long as the logs last")]
     Sink {

@@ -37,7 +37,7 @@
 //! | `durability` | when a commit is acknowledged; the protocols that this one is compared with |
 //! | `delta` | records of the bytes that changed, and the rule that makes them sound |
 //! | `group` | group commit by epochs, for comparison |
-//! | `stats` | counts of transactions, and figures of all parts |
+//! | `stats`, `publish` | counts of transactions, and figures of all parts; in a file for other processes |
 //! | `cuts` | a position in every log, while commits go on |
 //! | `rounds` | checkpoints: dirty leaves to pages, truncation |
 //! | `feed` | committed transactions in an order of their effects |
@@ -85,6 +85,7 @@ mod metrics;
 mod on_open;
 mod options;
 mod payload;
+mod publish;
 mod reader;
 mod recover;
 mod redo;
@@ -126,6 +127,7 @@ pub use lodestone_wal::{LogAlign, LogStats, LogStore};
 pub use on_open::{OnOpen, OpenProgress, OpenStep};
 pub use options::{DATABASE_NAME, DatabaseOptions};
 pub use payload::VALUE_BYTES_MAX;
+pub use publish::{PUBLISHED_VERSION, PublishOptions};
 pub use reader::Reader;
 pub use recover::RecoveryReport;
 pub use restore::{RestorePoint, RestoreReport};

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use crate::stats::DatabaseStats;
 
 /// Figures that only rise, by their name without the prefix, and what each of all figures is about.
-const DESCRIPTIONS: [(&str, bool, &str); 28] = [
+const DESCRIPTIONS: [(&str, bool, &str); 29] = [
     ("commits", true, "Transactions that committed changes."),
     ("read_only", true, "Transactions that ended well and changed nothing."),
     ("cancelled", true, "Transactions that ended with an error of their closure."),
@@ -36,6 +36,7 @@ const DESCRIPTIONS: [(&str, bool, &str); 28] = [
     ("page_bytes", false, "Bytes of a page."),
     ("page_batches", true, "Checkpoints and loads that were written since the database was made."),
     ("page_written_bytes", true, "Bytes that were written to pages."),
+    ("log_appended_bytes", true, "Bytes of all records that were ever appended to the logs."),
 ];
 
 impl DatabaseStats {

@@ -19,6 +19,7 @@
 //! database (`checkpointer.rs`), a commit whose log has no room, or a thread that asks for a checkpoint. Commits go on
 //! meanwhile (paper 4, section 2.2.3).
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use lodestone_pages::{Batch, Image, PageRow, PageStats, Pages, Patch};
@@ -71,7 +72,7 @@ pub struct Rounds {
     pub bell: Bell,
     /// Held during a round.
     pages: Mutex<Pages>,
-    /// Figures of the pages at the last look.
+    /// Figures of the pages, as the last thread that had them left them.
     page_stats: Mutex<PageStats>,
     /// One more than the last epoch below the cut of the newest checkpoint, if it is of this life.
     whole_floor: AtomicU64,
@@ -114,17 +115,47 @@ impl Rounds {
     }
 
     /// The pages. Waits while a round is under way.
-    pub fn pages(&self) -> MutexGuard<'_, Pages> {
-        lock(&self.pages)
+    pub fn pages(&self) -> LockedPages<'_> {
+        LockedPages { pages: lock(&self.pages), rounds: self }
     }
 
-    /// Figures of the pages. While a round is under way: those before it.
+    /// The pages, unless a round is under way.
+    fn try_pages(&self) -> Option<LockedPages<'_>> {
+        let pages = self.pages.try_lock().ok()?;
+        Some(LockedPages { pages, rounds: self })
+    }
+
+    /// Figures of the pages. While a round is under way: those before it. It does not lock the pages: a thread that
+    /// found them locked would leave out a round.
     pub fn page_stats(&self) -> PageStats {
-        let mut last = lock(&self.page_stats);
-        if let Ok(pages) = self.pages.try_lock() {
-            *last = pages.stats();
-        }
-        *last
+        *lock(&self.page_stats)
+    }
+}
+
+/// The pages, locked. Dropping this notes their figures.
+#[derive(Debug)]
+pub struct LockedPages<'r> {
+    pages: MutexGuard<'r, Pages>,
+    rounds: &'r Rounds,
+}
+
+impl Deref for LockedPages<'_> {
+    type Target = Pages;
+
+    fn deref(&self) -> &Pages {
+        &self.pages
+    }
+}
+
+impl DerefMut for LockedPages<'_> {
+    fn deref_mut(&mut self) -> &mut Pages {
+        &mut self.pages
+    }
+}
+
+impl Drop for LockedPages<'_> {
+    fn drop(&mut self) {
+        *lock(&self.rounds.page_stats) = self.pages.stats();
     }
 }
 
@@ -188,7 +219,7 @@ pub fn ask_if_due(core: &Core) -> Result<()> {
 pub fn round_if_due(core: &Core) -> Result<()> {
     if is_half_full(core) || is_pool_short(core) || is_cache_short(core) {
         // Another thread that makes a round does it for this one as well.
-        if let Ok(mut pages) = core.rounds.pages.try_lock() {
+        if let Some(mut pages) = core.rounds.try_pages() {
             match round(core, &mut pages) {
                 // The log still has room. An error is due when it has none.
                 Err(error) if error.is_full() => {}

@@ -78,6 +78,8 @@ pub struct DatabaseStats {
     pub cache_row_reads: u64,
     /// Checkpoints that failed. [`Database::checkpoint_trouble`](crate::Database::checkpoint_trouble) says why.
     pub checkpoints_failed: u64,
+    /// Bytes of all records that were ever appended to the logs.
+    pub log_appended_bytes: u64,
     /// The log.
     pub log: LogStats,
     /// The pages, as the last checkpoint left them.
@@ -89,6 +91,7 @@ impl DatabaseStats {
         let mut stats = Self {
             snapshots_open: to_u64(core.timeline.epochs().active_count()),
             checkpoints_failed: core.rounds.trouble.count(),
+            log_appended_bytes: core.rounds.cuts.bytes(),
             log: core.wal.stats(),
             pages: core.rounds.page_stats(),
             ..Self::default()
@@ -103,39 +106,66 @@ impl DatabaseStats {
         stats
     }
 
+    /// The figures of which `find` knows the values by their names: the reverse of [`figures`](Self::figures).
+    ///
+    /// # Errors
+    /// The name of the first one that `find` does not know.
+    ///
+    /// ```
+    /// use lodestone_engine::DatabaseStats;
+    ///
+    /// let stats = DatabaseStats::from_figures(|name| Some(if name == "commits" { 7 } else { 0 }));
+    /// assert_eq!(stats.map(|stats| stats.commits), Ok(7));
+    /// assert_eq!(DatabaseStats::from_figures(|_| None), Err("commits"));
+    /// ```
+    pub fn from_figures(find: impl Fn(&str) -> Option<u64>) -> Result<Self, &'static str> {
+        let mut stats = Self::default();
+        for (name, value) in stats.named() {
+            *value = find(name).ok_or(name)?;
+        }
+        Ok(stats)
+    }
+
     /// Each figure with its name. The names stay the same, and later versions add some.
     #[must_use]
     pub fn figures(&self) -> Vec<(&'static str, u64)> {
+        let mut copy = *self;
+        copy.named().into_iter().map(|(name, value)| (name, *value)).collect()
+    }
+
+    /// The places of all figures, by name.
+    fn named(&mut self) -> Vec<(&'static str, &mut u64)> {
         let Self { log, pages, .. } = self;
         vec![
-            ("commits", self.commits),
-            ("read_only", self.read_only),
-            ("cancelled", self.cancelled),
-            ("conflicts", self.conflicts),
-            ("retries", self.retries),
-            ("regions", self.regions),
-            ("region_conflicts", self.region_conflicts),
-            ("region_overflows", self.region_overflows),
-            ("region_others", self.region_others),
-            ("region_fallbacks", self.region_fallbacks),
-            ("snapshots_open", self.snapshots_open),
-            ("side_copies", self.side_copies),
-            ("side_versions", self.side_versions),
-            ("side_bytes", self.side_bytes),
-            ("cache_bytes", self.cache_bytes),
-            ("cache_loads", self.cache_loads),
-            ("cache_evictions", self.cache_evictions),
-            ("cache_row_reads", self.cache_row_reads),
-            ("checkpoints_failed", self.checkpoints_failed),
-            ("log_segments", log.segments),
-            ("log_segments_free", log.segments_free),
-            ("log_segments_max", log.segments_max),
-            ("log_segment_bytes", log.segment_bytes),
-            ("pages", pages.pages),
-            ("pages_free", pages.pages_free),
-            ("page_bytes", pages.page_bytes),
-            ("page_batches", pages.batches),
-            ("page_written_bytes", pages.written_bytes),
+            ("commits", &mut self.commits),
+            ("read_only", &mut self.read_only),
+            ("cancelled", &mut self.cancelled),
+            ("conflicts", &mut self.conflicts),
+            ("retries", &mut self.retries),
+            ("regions", &mut self.regions),
+            ("region_conflicts", &mut self.region_conflicts),
+            ("region_overflows", &mut self.region_overflows),
+            ("region_others", &mut self.region_others),
+            ("region_fallbacks", &mut self.region_fallbacks),
+            ("snapshots_open", &mut self.snapshots_open),
+            ("side_copies", &mut self.side_copies),
+            ("side_versions", &mut self.side_versions),
+            ("side_bytes", &mut self.side_bytes),
+            ("cache_bytes", &mut self.cache_bytes),
+            ("cache_loads", &mut self.cache_loads),
+            ("cache_evictions", &mut self.cache_evictions),
+            ("cache_row_reads", &mut self.cache_row_reads),
+            ("checkpoints_failed", &mut self.checkpoints_failed),
+            ("log_segments", &mut log.segments),
+            ("log_segments_free", &mut log.segments_free),
+            ("log_segments_max", &mut log.segments_max),
+            ("log_segment_bytes", &mut log.segment_bytes),
+            ("pages", &mut pages.pages),
+            ("pages_free", &mut pages.pages_free),
+            ("page_bytes", &mut pages.page_bytes),
+            ("page_batches", &mut pages.batches),
+            ("page_written_bytes", &mut pages.written_bytes),
+            ("log_appended_bytes", &mut self.log_appended_bytes),
         ]
     }
 }

@@ -404,7 +404,7 @@ fn figures_are_an_object_of_json_in_which_each_has_its_name() {
     (stats.log.segments, stats.log.segments_free) = (20, 21);
     (stats.log.segments_max, stats.log.segment_bytes) = (22, 23);
     (stats.pages.pages, stats.pages.pages_free, stats.pages.page_bytes, stats.pages.batches) = (24, 25, 26, 27);
-    stats.pages.written_bytes = 28;
+    (stats.pages.written_bytes, stats.log_appended_bytes) = (28, 29);
     let names = [
         "commits",
         "read_only",
@@ -434,10 +434,15 @@ fn figures_are_an_object_of_json_in_which_each_has_its_name() {
         "page_bytes",
         "page_batches",
         "page_written_bytes",
+        "log_appended_bytes",
     ];
     assert_eq!(stats.figures(), names.into_iter().zip(1..).collect::<Vec<_>>());
     let fields: Vec<String> = names.iter().zip(1..).map(|(name, number)| format!("\"{name}\":{number}")).collect();
     assert_eq!(stats.to_string(), format!("{{{}}}", fields.join(",")));
+    let find = |name: &str| stats.figures().into_iter().find(|(found, _)| *found == name).map(|(_, value)| value);
+    assert_eq!(DatabaseStats::from_figures(find), Ok(stats));
+    let last = DatabaseStats::from_figures(|name| find(name).filter(|_| name != "log_appended_bytes"));
+    assert_eq!(last, Err("log_appended_bytes"));
 }
 
 #[test]

@@ -253,7 +253,7 @@ fn of_engine(error: &engine::Error) -> ErrorCategory {
         E::IndexNotReady { .. } => ErrorCategory::Busy,
         E::ReadOnly { .. } => ErrorCategory::ReadOnly,
         E::Cancelled { .. } => ErrorCategory::Cancelled,
-        E::Poisoned { .. } | E::Sink { .. } => ErrorCategory::Io,
+        E::Poisoned { .. } | E::Sink { .. } | E::Publish { .. } => ErrorCategory::Io,
         E::Archive { .. } => ErrorCategory::Invalid,
         E::TransactionTooLarge { .. } | E::TooLarge { .. } | E::BadOption { .. } | E::OtherDatabase { .. } => {
             ErrorCategory::Invalid

@@ -13,6 +13,7 @@ use super::place::TableArgs;
 use super::values;
 use crate::interrupt;
 use crate::output::{Output, ProgressUnit};
+use crate::publish::PublishArgs;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -20,10 +21,12 @@ Examples:
   lodestone db scan old.pool accounts \\
     | lodestone db import new.pool accounts -
   lodestone db import shop.pool accounts accounts.jsonl --batch 1 --skip 5000
+  lodestone db import shop.pool accounts large.jsonl --publish
 
 Rows replace those with the same keys. A line that is no row of the table ends the
 import. The message names the line, and says which lines are in the table: all
-before its batch.";
+before its batch. With --publish, `lodestone db top shop.pool` shows figures of
+the database meanwhile.";
 
 /// Arguments of `lodestone db import`.
 #[derive(Debug, clap::Args)]
@@ -43,6 +46,9 @@ pub struct Args {
     /// Leave out so many lines at the beginning
     #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
     skip: u64,
+
+    #[command(flatten)]
+    publish: PublishArgs,
 }
 
 #[derive(Serialize)]
@@ -61,6 +67,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         Box::new(BufReader::new(File::open(&args.file).with_context(|| format!("{name}: opening the file failed"))?))
     };
     let (database, table) = args.table.open(output)?;
+    let _published = args.publish.begin(&database)?;
     let mut imported = Imported { rows: 0, transactions: 0, domain: database.pool().info().domain_label() };
     let bar = output.progress(None, ProgressUnit::Steps).with_prefix("rows");
     let (mut rows, mut stored_lines) = (Vec::new(), args.skip);

@@ -20,6 +20,7 @@ mod restore;
 mod scan;
 mod schema;
 mod tables;
+mod top;
 mod values;
 
 const AFTER_HELP: &str = "\
@@ -34,6 +35,7 @@ Examples:
   lodestone db export shop.pool accounts -o accounts.jsonl
   lodestone db tables shop.pool
   lodestone db info shop.pool
+  lodestone db top shop.pool
 
 Rows are JSON objects. Bytes are hexadecimal digits. Decimals, days, moments and
 UUIDs are texts: \"9.99\", \"2026-02-28\". A number that JSON does not know is the
@@ -67,6 +69,8 @@ crate::subcommands! {
         Import(import::Args) => import::run,
         /// Print figures about log, pages and the open
         Info(info::Args) => info::run,
+        /// Show figures of a database that another process has open, as they change
+        Top(top::Args) => top::run,
         /// Write changed rows to pages, so that the next open reads less of the log
         Checkpoint(checkpoint::Args) => checkpoint::run,
         /// Copy the pool at one moment, and verify the database in the copy

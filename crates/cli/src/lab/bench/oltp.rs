@@ -9,6 +9,8 @@
 //!
 //! With several ways the first one is compared with each other one at the end.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result, ensure};
 use lodestone_engine::{Database, DatabaseOptions, Durability};
 use lodestone_engine_bench::tables::DatabaseTables;
@@ -26,6 +28,7 @@ use lodestone_workload::result::{BenchResult, human_figure, human_ns, rounded};
 
 use lodestone_cli::interrupt;
 use lodestone_cli::output::{Output, ProgressUnit, table};
+use lodestone_cli::publish::publish;
 use lodestone_cli::size;
 
 use super::place::{self, Place};
@@ -39,6 +42,7 @@ Examples:
     --operations 10000 --json
   lodestone bench tpcc --warehouses 2 --path . --domain block
   lodestone bench tpcc --warehouses 2 --profile optane
+  lodestone bench tpcc --seconds 60 --publish tpcc.stats
   lodestone bench tpcc --ways sync,none,epoch:40ms,naive,late --turns 3
   lodestone bench tpcc --ways naive+unaligned+flush,sync+flush,sync \\
     --profile optane --json
@@ -193,6 +197,10 @@ struct Common {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pool_bytes: Option<u64>,
 
+    /// Publish the figures of each database in this file, for `lodestone db top --file FILE`
+    #[arg(long, value_name = "FILE")]
+    publish: Option<PathBuf>,
+
     /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -245,6 +253,8 @@ impl Common {
     fn run<L: Workload>(&self, workload: &L, output: &Output) -> Result<()> {
         let place = self.place.or_memory();
         let ways = self.chosen_ways()?;
+        let is_db = self.engine == EngineKind::Db;
+        ensure!(is_db || self.publish.is_none(), "--publish is for the database: leave it out");
         if !output.is_json() && self.engine == EngineKind::Db {
             // First, so that a reader of a figure knows its origin.
             output.line(&place.origin()?.to_string())?;
@@ -341,6 +351,7 @@ impl Common {
         let segment_bytes = (self.log_bytes / 4).min(DatabaseOptions::default().segment_bytes);
         let options = DatabaseOptions { log_bytes: self.log_bytes, segment_bytes, ..DatabaseOptions::default() };
         let database = Database::open_in(&Store::over(&pool)?, &run.way.apply(options))?;
+        let _published = self.publish.as_deref().map(|file| publish(&database, Some(file))).transpose()?;
         let unacknowledged_max = if run.way.is_grouped() { self.unacknowledged } else { 0 };
         let engine = DatabaseTables::open(database, L::TABLES)?.unacknowledged(unacknowledged_max);
         let sync_latency = match pool.memory().domain() {

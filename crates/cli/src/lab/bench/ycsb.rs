@@ -27,6 +27,7 @@ use lodestone_workload::ycsb::{Outcome, Progress, Runner, Spec, Workload};
 use lodestone_cli::interrupt;
 use lodestone_cli::new_file;
 use lodestone_cli::output::{Output, ProgressUnit};
+use lodestone_cli::publish::publish;
 use lodestone_cli::size;
 
 use super::engine::MapEngine;
@@ -104,6 +105,10 @@ pub struct Args {
     /// Bytes of all logs, with `--engine db`: at half of that a checkpoint is made [default: that of a database]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     log: Option<u64>,
+
+    /// Publish the figures of the database in this file, for `lodestone db top --file FILE`
+    #[arg(long, value_name = "FILE")]
+    publish: Option<PathBuf>,
 
     /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
@@ -184,6 +189,8 @@ pub struct Request {
     pub verify_reads: bool,
     /// Options of a database.
     pub database: DatabaseOptions,
+    /// File for the figures of a database.
+    pub publish: Option<PathBuf>,
 }
 
 /// One run with all conditions of its figures.
@@ -252,6 +259,9 @@ impl Args {
         if (self.log.is_some() || self.flush_unit != [Unit::Line]) && self.engine != YcsbEngine::Db {
             bail!("--flush-unit and --log are for --engine db: the others have no pages and logs");
         }
+        if self.publish.is_some() && self.engine != YcsbEngine::Db {
+            bail!("--publish is for --engine db: the others publish no figures");
+        }
         let flush_unit = match unit {
             Unit::Line => FlushUnit::Line,
             Unit::Page => FlushUnit::Page,
@@ -262,7 +272,8 @@ impl Args {
             database.segment_bytes = database.segment_bytes.min(bytes / 16);
         }
         let (engine, place) = (self.engine, self.place.clone());
-        Ok(Request { engine, spec, place, time_limit, verify_reads: self.verify, database })
+        let publish = self.publish.clone();
+        Ok(Request { engine, spec, place, time_limit, verify_reads: self.verify, database, publish })
     }
 }
 
@@ -302,6 +313,7 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
         YcsbEngine::Map => measure_on(&MapEngine::open(pool.clone(), place.durability)?, &opened, request, output),
         YcsbEngine::Db => {
             let database = Database::open_in(&Store::over(&pool)?, &request.database)?;
+            let _published = request.publish.as_deref().map(|file| publish(&database, Some(file))).transpose()?;
             let records = DatabaseRecords::open(database)?;
             let (watch, pages) = (CacheWatch::new(records.database()), PageWatch::new(records.database()));
             let mut measured = measure_from(&records, &opened, request, output, || {
@@ -483,6 +495,7 @@ impl Request {
             time_limit: Some(time_limit),
             verify_reads: true,
             database: DatabaseOptions::default(),
+            publish: None,
         }
     }
 }
