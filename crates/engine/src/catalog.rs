@@ -104,17 +104,17 @@ impl Found {
 
 /// The table `name`.
 ///
-/// # Errors
-/// [`Error::Conflict`] when the table changes meanwhile: statements of some levels do not read at one moment.
+/// The statements of some levels do not read at one moment. So the origin is read first: if the table changes before
+/// the rows of its indexes are read, the transaction has an old origin, and its changes conflict.
 pub fn find(catalog: &Table, tx: &Tx, name: &str) -> Result<Option<Found>> {
     if name == NO_NAME {
         return Ok(None);
     }
-    let Some(origin) = catalog.origin(tx, &crate::row![name, NO_NAME])? else { return Ok(None) };
+    let read = || catalog.origin(tx, &crate::row![name, NO_NAME]);
+    let Some(mut origin) = read()? else { return Ok(None) };
     let Some(mut found) = find_in(catalog, tx, name)? else { return Ok(None) };
-    let mut state = tx.live_state()?;
-    if !state.still_sees(&origin) && !planted::active("engine-table-of-two-moments") {
-        return Err(state.conflict());
+    if planted::active("engine-table-of-two-moments") {
+        origin = read()?.ok_or(Error::Conflict)?;
     }
     found.origin = Some(origin);
     Ok(Some(found))
