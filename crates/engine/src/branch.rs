@@ -1,7 +1,13 @@
-//! The nodes above the leaves of a tree. They never change: a leaf that ends is replaced in a copy of its branch, and
-//! of all those above. So a search from the root that a thread has loaded needs no lock and no second look.
+//! The nodes above the leaves of a tree. Their keys never change: where leaves of other keys take the place of one that
+//! ends, they do so in a copy of its branch, and of all those above. So a search from the root that a thread has loaded
+//! needs no lock. It may find an ended leaf: then the next root, or the next look, has the leaf in its place.
+//!
+//! A leaf that takes the place of one with the same keys is stored in the branch itself. Each leaf that leaves the cache
+//! is replaced by a cold one, and a copy would count a reference to all leaves beside it, and to all branches above.
 
 use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
 
 use crate::leaf::{Leaf, common, head};
 use crate::slot::Bytes;
@@ -33,7 +39,7 @@ struct Keys {
 #[derive(Debug)]
 enum Children {
     Branches(Vec<Arc<Branch>>),
-    Leaves(Vec<Arc<Leaf>>),
+    Leaves(Vec<ArcSwap<Leaf>>),
 }
 
 impl Keys {
@@ -63,7 +69,7 @@ impl Node for Arc<Leaf> {
 impl Branch {
     /// The root over `leaves`, which are sorted. There is one at least.
     pub fn root(leaves: Vec<Arc<Leaf>>) -> Arc<Self> {
-        Self::above(group(leaves, Children::Leaves))
+        Self::above(group(leaves, of_leaves))
     }
 
     fn above(mut branches: Vec<Arc<Self>>) -> Arc<Self> {
@@ -90,16 +96,20 @@ impl Branch {
     }
 
     /// The leaf that may have `key`.
-    pub fn leaf_of(&self, key: &[u8]) -> &Arc<Leaf> {
+    pub fn leaf_of(&self, key: &[u8]) -> Guard<Arc<Leaf>> {
         self.leaf(|branch| branch.keys_before(key, true))
     }
 
     /// The last leaf that may have a key before `end`, or the first leaf. `None`: no end.
-    pub fn leaf_before(&self, end: Option<&[u8]>) -> &Arc<Leaf> {
+    pub fn leaf_before(&self, end: Option<&[u8]>) -> Guard<Arc<Leaf>> {
         self.leaf(|branch| end.map_or(branch.heads.len(), |end| branch.keys_before(end, false)))
     }
 
-    fn leaf(&self, child: impl Fn(&Self) -> usize) -> &Arc<Leaf> {
+    fn leaf(&self, child: impl Fn(&Self) -> usize) -> Guard<Arc<Leaf>> {
+        self.cell(child).load()
+    }
+
+    fn cell(&self, child: impl Fn(&Self) -> usize) -> &ArcSwap<Leaf> {
         let mut branch = self;
         loop {
             match &branch.children {
@@ -142,32 +152,30 @@ impl Branch {
             Children::Branches(branches) => {
                 group(with(branches, number, branches[number].with(new)), Children::Branches)
             }
-            Children::Leaves(leaves) => group(with(leaves, number, new), Children::Leaves),
+            Children::Leaves(leaves) => {
+                let leaves: Vec<_> = leaves.iter().map(ArcSwap::load_full).collect();
+                group(with(&leaves, number, new), of_leaves)
+            }
         }
     }
 
-    /// A copy of this root that has `new` in the place of the leaf with the same first possible key. The branches keep
-    /// their shape, so the copies share the keys with them.
-    pub fn swap(&self, new: Arc<Leaf>) -> Arc<Self> {
-        let number = self.keys_before(new.low(), true);
-        let children = match &self.children {
-            Children::Branches(branches) => {
-                let child = branches[number].swap(new);
-                Children::Branches(with(branches, number, vec![child]))
-            }
-            Children::Leaves(leaves) => Children::Leaves(with(leaves, number, vec![new])),
-        };
-        let Self { low, skip, heads, keys, .. } = self;
-        Arc::new(Self { low: low.clone(), skip: *skip, heads: heads.clone(), keys: keys.clone(), children })
+    /// Puts `new` in the place of the leaf with the same keys, for all who have this root. No other thread changes the
+    /// tree meanwhile.
+    pub fn swap(&self, new: Arc<Leaf>) {
+        self.cell(|branch| branch.keys_before(new.low(), true)).store(new.clone());
     }
 
     /// Calls `visit` with all leaves, in the order of their keys.
     pub fn for_each_leaf(&self, visit: &mut impl FnMut(&Arc<Leaf>)) {
         match &self.children {
             Children::Branches(branches) => branches.iter().for_each(|branch| branch.for_each_leaf(visit)),
-            Children::Leaves(leaves) => leaves.iter().for_each(visit),
+            Children::Leaves(leaves) => leaves.iter().for_each(|leaf| visit(&leaf.load())),
         }
     }
+}
+
+fn of_leaves(leaves: Vec<Arc<Leaf>>) -> Children {
+    Children::Leaves(leaves.into_iter().map(ArcSwap::new).collect())
 }
 
 /// `nodes` with `new` in the place of number `number`.
@@ -213,12 +221,12 @@ mod tests {
                 // Leaves are split one by one.
                 let mut root = Branch::root(vec![leaf(&[])]);
                 for low in lows_wanted.iter().skip(1).rev() {
-                    let old = root.leaf_of(low).clone();
+                    let old = root.leaf_of(low);
                     root = root.replace(vec![leaf(&old.span.low), leaf(low)]);
                     // One leaf takes the place of another one.
                     let new = leaf(&old.span.low);
-                    root = root.swap(new.clone());
-                    prop_assert!(Arc::ptr_eq(root.leaf_of(&old.span.low), &new));
+                    root.swap(new.clone());
+                    prop_assert!(Arc::ptr_eq(&root.leaf_of(&old.span.low), &new));
                 }
                 root
             } else {

@@ -28,7 +28,7 @@
 
 use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use lodestone_pages::Image;
 use lodestone_pmem::sync::atomic::{AtomicBool, Ordering};
 use lodestone_pmem::sync::{Mutex, lock, spin};
@@ -329,9 +329,8 @@ impl Tree {
         let purged = rows.purged(core, leaf.purged, self.ground.base);
         let cold = Leaf::cold(leaf.span.clone(), purged, leaf.page.clone());
         rows.keep_locked(&self.ground.source, self.ground.base);
-        let root = self.root.load_full().swap(cold);
         old.end();
-        self.root.store(root);
+        self.root.load().swap(cold);
         true
     }
 
@@ -348,7 +347,7 @@ impl Tree {
     /// An image that cannot be read.
     fn read<R>(
         &self,
-        descend: impl Fn(&Branch) -> &Arc<Leaf>,
+        descend: impl Fn(&Branch) -> Guard<Arc<Leaf>>,
         search: impl FnMut(&Arc<Leaf>, u64) -> Option<R>,
     ) -> Result<R> {
         self.read_or(descend, |_| None, search)
@@ -357,7 +356,7 @@ impl Tree {
     /// As [`read`](Self::read). If the leaf is not loaded, `early` may find the answer without that.
     fn read_or<R>(
         &self,
-        descend: impl Fn(&Branch) -> &Arc<Leaf>,
+        descend: impl Fn(&Branch) -> Guard<Arc<Leaf>>,
         early: impl Fn(&Arc<Leaf>) -> Option<R>,
         mut search: impl FnMut(&Arc<Leaf>, u64) -> Option<R>,
     ) -> Result<R> {
@@ -366,12 +365,12 @@ impl Tree {
             let root = self.root.load();
             let leaf = descend(&root);
             if !leaf.is_loaded()
-                && let Some(found) = early(leaf)
+                && let Some(found) = early(&leaf)
             {
                 return Ok(found);
             }
-            self.warm(leaf)?;
-            if let Some(found) = leaf.read(|changes| search(leaf, changes)) {
+            self.warm(&leaf)?;
+            if let Some(found) = leaf.read(|changes| search(&leaf, changes)) {
                 return Ok(found);
             }
             // Another leaf takes its place: the next root has it.
@@ -456,7 +455,7 @@ impl Tree {
         loop {
             let root = self.root.load();
             let leaf = root.leaf_of(key);
-            self.warm(leaf)?;
+            self.warm(&leaf)?;
             let found = leaf.read(|_| match leaf.search(key)? {
                 Ok(number) => leaf.slot(number).cloned().map(Some),
                 Err(_) => Some(None),
@@ -464,7 +463,7 @@ impl Tree {
             if let Some(Some(slot)) = found {
                 let taken = take(slot);
                 if matches!(taken, Taken::Locked(..)) {
-                    self.soil_leaf(leaf, key);
+                    self.soil_leaf(&leaf, key);
                 }
                 return Ok(taken);
             }
@@ -499,7 +498,7 @@ impl Tree {
     /// Notes that the row with `key`, which the caller has locked, will change.
     pub fn soil_locked(&self, key: &[u8]) {
         let root = self.root.load();
-        self.soil_leaf(root.leaf_of(key), key);
+        self.soil_leaf(&root.leaf_of(key), key);
     }
 
     /// Notes that the row with `key`, which is locked and was found in `leaf`, will change.
@@ -533,7 +532,8 @@ impl Tree {
     fn replace(&self, core: &Core, key: &[u8], is_due: impl Fn(&LockedLeaf<'_>) -> bool) {
         let _shape = lock(&self.shape);
         let root = self.root.load_full();
-        let Some(mut old) = root.leaf_of(key).lock() else { return };
+        let leaf = root.leaf_of(key);
+        let Some(mut old) = leaf.lock() else { return };
         if !old.is_loaded() || !is_due(&old) {
             return;
         }
@@ -588,7 +588,7 @@ impl Tree {
         };
         let root = self.root.load();
         let leaf = root.leaf_of(low);
-        if leaf.is_loaded() && leaf.page.is_busy() && is_due(leaf) {
+        if leaf.is_loaded() && leaf.page.is_busy() && is_due(&leaf) {
             self.replace(core, low, |leaf| is_due(leaf.leaf));
         }
     }
@@ -622,7 +622,7 @@ impl Tree {
         };
         let root = self.root.load();
         let leaf = root.leaf_of(key);
-        if leaf.is_loaded() && is_due(leaf) {
+        if leaf.is_loaded() && is_due(&leaf) {
             self.replace(core, key, |leaf| is_due(leaf.leaf));
         }
     }
@@ -661,7 +661,7 @@ impl Tree {
     /// The rows of a range in a leaf, of which `select` takes a part.
     fn segment(
         &self,
-        descend: impl Fn(&Branch) -> &Arc<Leaf>,
+        descend: impl Fn(&Branch) -> Guard<Arc<Leaf>>,
         (from, to): (&[u8], Option<&[u8]>),
         select: impl Fn(std::ops::Range<usize>) -> std::ops::Range<usize>,
     ) -> Result<Segment> {

@@ -18,6 +18,7 @@
 //!
 //! The headers of the target carry a part table of their own, so that a copied set never finds parts of the original.
 
+mod pace;
 mod passes;
 mod publish;
 #[cfg(test)]
@@ -35,6 +36,7 @@ use crate::pool::create::NewFile;
 use crate::pool::layout::{PART_PATH_BYTES, PartHeader};
 use crate::pool::uuid::Uuid;
 use crate::pool::{Pool, PoolOptions, info, lock, set, space};
+use pace::Pace;
 use passes::{Copying, Figures};
 use publish::{Observer, publish_all};
 
@@ -55,12 +57,22 @@ use publish::{Observer, publish_all};
 /// pool.backup(&target, &replace)?;
 /// # Ok::<(), lodestone_pmem::Error>(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct CopyOptions {
     /// Whether existing files at the target may be replaced.
     pub overwrite: bool,
     /// Where the further parts go; empty: beside the target, `target.1`, `target.2`, ...
     pub parts: Vec<PathBuf>,
+    /// How much of its time a copy beside writers works, in percent, 1 to 100. It sleeps for the rest, so that they
+    /// have the processors and the medium. After the first pass over all pages it works more with each pass: else they
+    /// could change pages faster than these are copied. 20 by default. A pool without writers is copied without sleep.
+    pub share_percent: u8,
+}
+
+impl Default for CopyOptions {
+    fn default() -> Self {
+        Self { overwrite: false, parts: Vec::new(), share_percent: 20 }
+    }
 }
 
 /// The files, sizes and times of a copy.
@@ -150,6 +162,10 @@ impl Pool {
         new_identity: bool,
         after_step: Observer<'_>,
     ) -> Result<CopyReport> {
+        if !(1..=100).contains(&options.share_percent) {
+            let finding = format!("share_percent is {}", options.share_percent);
+            return Err(Error::Invalid { what: "options of a copy", finding, hint: "it is 1 to 100" });
+        }
         self.verify_one_moment()?;
         // A deleted file can be copied: often that is the only way to keep what it holds.
         self.verify_lengths()?;
@@ -163,7 +179,8 @@ impl Pool {
             files.push(file);
         }
         let set_uuid = Uuid(headers[0].set_uuid);
-        let mut copying = Copying { pool: self, headers, files, lengths, figures: Figures::default() };
+        let pace = Pace::new(options.share_percent);
+        let mut copying = Copying { pool: self, headers, files, lengths, pace, figures: Figures::default() };
         if self.memory.is_read_only() {
             copying.copy_all()?;
         } else {

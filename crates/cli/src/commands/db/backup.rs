@@ -57,7 +57,7 @@ pub fn run(args: &Args, output: &Output) -> Result<bool> {
     args.db.must_exist(&store)?;
     let _busy = output.busy("backup");
     interrupt::so_far(format!("{}: not made, and what was there is as it was; run it again", args.target.display()));
-    let options = CopyOptions { overwrite: args.overwrite, ..CopyOptions::default() };
+    let options = CopyOptions { overwrite: args.overwrite, share_percent: 100, ..CopyOptions::default() };
     let report = store.pool().backup(&args.target, &options)?;
     drop(store);
     interrupt::so_far(format!("{}: made, and not verified", args.target.display()));

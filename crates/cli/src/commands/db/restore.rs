@@ -77,7 +77,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     let (pool, parts) = (args.db.open.options()?, args.db.open.parts.clone());
     let backup =
         Pool::open_read_only(&args.backup, &lodestone_pmem::PoolOptions { parts: Vec::new(), ..pool.clone() })?;
-    backup.backup(path, &CopyOptions { parts, ..CopyOptions::default() })?;
+    backup.backup(path, &CopyOptions { parts, share_percent: 100, ..CopyOptions::default() })?;
     drop(backup);
     let options = DatabaseOptions { pool, name: args.db.db.clone(), ..DatabaseOptions::default() };
     let (_, report) = Database::restore(path, &options, &args.archive, &point)

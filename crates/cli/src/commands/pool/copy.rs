@@ -71,7 +71,7 @@ fn run(args: &Args, kind: CopyKind, output: &Output) -> Result<()> {
     let pool = args.wait.retry(|| Ok(Pool::open_read_only(&args.source, &PoolOptions::default())?))?;
     let _busy = output.busy(if kind == CopyKind::Copy { "copy" } else { "backup" });
     interrupt::so_far(format!("{}: not made, and what was there is as it was; run it again", args.target.display()));
-    let options = CopyOptions { overwrite: args.overwrite, parts: args.parts.clone() };
+    let options = CopyOptions { overwrite: args.overwrite, parts: args.parts.clone(), share_percent: 100 };
     let report = match kind {
         CopyKind::Copy => pool.copy(&args.target, &options)?,
         CopyKind::Backup => pool.backup(&args.target, &options)?,

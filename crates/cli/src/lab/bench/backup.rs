@@ -66,6 +66,10 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pool_bytes: Option<u64>,
 
+    /// How much of its time a backup works, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = CopyOptions::default().share_percent)]
+    share: u8,
+
     /// Folder for the backups, which are removed at the end [default: that of the pool]
     #[arg(long, value_name = "FOLDER")]
     target: Option<PathBuf>,
@@ -83,6 +87,7 @@ pub struct Args {
 struct Figures {
     threads: usize,
     rows: u64,
+    share_percent: u8,
     backups: usize,
     backup_seconds: f64,
     backup_bytes: u64,
@@ -170,6 +175,7 @@ impl Args {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let quantile = |run: &Run, quantile| run.outcome.run.latency.value_at_quantile(quantile);
         Ok(Figures {
+            share_percent: self.share,
             threads: self.threads,
             rows: workload.rows(),
             backups,
@@ -206,9 +212,10 @@ impl Args {
             let pause = scope.spawn(|| longest_pause(db, &is_over));
             let backups = scope.spawn(|| {
                 let mut done = Vec::new();
+                let options = CopyOptions { overwrite: true, share_percent: self.share, ..CopyOptions::default() };
                 while let Some(target) = target.filter(|_| !is_over.load(Ordering::Relaxed)) {
                     let started = Instant::now();
-                    let report = db.backup(target, &CopyOptions { overwrite: true, ..CopyOptions::default() })?;
+                    let report = db.backup(target, &options)?;
                     done.push((report, started.elapsed()));
                 }
                 Ok::<_, lodestone_engine::Error>(done)

@@ -13,6 +13,7 @@ use crate::changes::Marking;
 use crate::error::{Error, Result};
 use crate::gate::ClosedGate;
 use crate::memory::Memory;
+use crate::pool::copy::pace::{Pace, UNSYNCED_MAX};
 use crate::pool::create::NewFile;
 use crate::pool::layout::{PAGE_BYTES, PartHeader};
 use crate::pool::{Pool, header, space};
@@ -38,6 +39,7 @@ pub(super) struct Copying<'p> {
     pub(super) files: Vec<NewFile>,
     /// Bytes of the parts that the files have.
     pub(super) lengths: Vec<u64>,
+    pub(super) pace: Pace,
     pub(super) figures: Figures,
 }
 
@@ -66,6 +68,8 @@ impl Copying<'_> {
     /// The first pass. Beside writers it marks pages that change while they are read.
     fn copy_all_but(&mut self, marking: Option<&Marking<'_>>) -> Result<()> {
         self.figures.passes = 1;
+        self.pace.begin();
+        let mut unsynced = 0;
         let mut chunk = vec![0; to_usize(CHUNK_BYTES)];
         for part in 0..self.headers.len() {
             self.write_headers(part)?;
@@ -78,6 +82,10 @@ impl Copying<'_> {
                     if data.iter().any(|byte| *byte != 0) {
                         self.write(part, offset, data)?;
                         self.figures.written_bytes += to_u64(data.len());
+                        unsynced += to_u64(data.len());
+                    }
+                    if marking.is_some() {
+                        self.rest(part, &mut unsynced)?;
                     }
                 }
             }
@@ -142,7 +150,8 @@ impl Copying<'_> {
     /// Copies the pages that are marked.
     fn copy_marked(&mut self, marking: &Marking<'_>) -> Result<()> {
         self.figures.passes += 1;
-        let mut rewritten = 0;
+        self.pace.hurry();
+        let (mut rewritten, mut unsynced) = (0, 0);
         let mut chunk = vec![0; to_usize(CHUNK_BYTES)];
         for part in 0..self.headers.len() {
             marking.take(exact_u16(part), |offset, bytes| {
@@ -152,12 +161,25 @@ impl Copying<'_> {
                         self.read(part, from, data, Some(marking))?;
                         self.write(part, from, data)?;
                         rewritten += to_u64(data.len());
+                        unsynced += to_u64(data.len());
+                        self.rest(part, &mut unsynced)?;
                     }
                 }
                 Ok(())
             })?;
         }
         self.figures.rewritten_bytes += rewritten;
+        Ok(())
+    }
+
+    /// Lets the writers go on, after a chunk of work. So many bytes of the file of a part were written and not synced.
+    fn rest(&mut self, part: usize, unsynced: &mut u64) -> Result<()> {
+        if *unsynced >= UNSYNCED_MAX {
+            *unsynced = 0;
+            let (hint, file) = ("the device; the pool itself is untouched", &self.files[part]);
+            file.file.sync_data().map_err(|e| Error::io(&file.target, "syncing the copy", hint, e))?;
+        }
+        self.pace.rest();
         Ok(())
     }
 

@@ -18,6 +18,19 @@ fn overwrite() -> CopyOptions {
     CopyOptions { overwrite: true, ..CopyOptions::default() }
 }
 
+#[test]
+fn a_share_that_is_no_percentage_is_refused() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = pool_of(1, folder.path())?;
+    for share_percent in [0, 101] {
+        let options = CopyOptions { share_percent, ..CopyOptions::default() };
+        let error = pool.backup(folder.path().join("b.pool"), &options).expect_err("refused").to_string();
+        assert!(error.contains("1 to 100"), "{error}");
+    }
+    assert!(!folder.path().join("b.pool").exists());
+    Ok(())
+}
+
 fn pool_of(parts: u16, folder: &Path) -> Result<Pool> {
     let parts = (1..parts).map(|part| folder.join(format!("a.pool.{part}"))).collect();
     Pool::create(folder.join("a.pool"), &PoolOptions { parts, ..options() })
@@ -151,7 +164,7 @@ fn parts_in_other_folders_and_an_older_pool_of_one_part_are_replaced_as_well() -
     drop(Pool::create(target.join("b.pool"), &options())?);
     for number in 1..3 {
         fill(&pool, number);
-        let options = CopyOptions { overwrite: true, parts: vec![far.join("part")] };
+        let options = CopyOptions { overwrite: true, parts: vec![far.join("part")], ..CopyOptions::default() };
         pool.backup(target.join("b.pool"), &options)?;
         assert_eq!(number_in(&target), Some(number));
         assert_eq!((names_in(&target), names_in(&far)), (vec!["b.pool".to_owned()], vec!["part".to_owned()]));
