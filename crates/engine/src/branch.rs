@@ -2,8 +2,9 @@
 //! ends, they do so in a copy of its branch, and of all those above. So a search from the root that a thread has loaded
 //! needs no lock. It may find an ended leaf: then the next root, or the next look, has the leaf in its place.
 //!
-//! A leaf that takes the place of one with the same keys is stored in the branch itself. Each leaf that leaves the cache
-//! is replaced by a cold one, and a copy would count a reference to all leaves beside it, and to all branches above.
+//! A leaf that takes the place of one with the same keys is stored in the branch itself. Each leaf that leaves the
+//! cache is replaced by a cold one, and a copy would count a reference to all leaves beside it, and to all branches
+//! above.
 
 use std::sync::Arc;
 

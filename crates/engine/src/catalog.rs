@@ -21,7 +21,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use lodestone_pmem::planted;
 use lodestone_txn::RowWord;
 
 use crate::core::Handle;
@@ -110,12 +109,8 @@ pub fn find(catalog: &Table, tx: &Tx, name: &str) -> Result<Option<Found>> {
     if name == NO_NAME {
         return Ok(None);
     }
-    let read = || catalog.origin(tx, &crate::row![name, NO_NAME]);
-    let Some(mut origin) = read()? else { return Ok(None) };
+    let Some(origin) = catalog.origin(tx, &crate::row![name, NO_NAME])? else { return Ok(None) };
     let Some(mut found) = find_in(catalog, tx, name)? else { return Ok(None) };
-    if planted::active("engine-table-of-two-moments") {
-        origin = read()?.ok_or(Error::Conflict)?;
-    }
     found.origin = Some(origin);
     Ok(Some(found))
 }

@@ -2,8 +2,9 @@
 //!
 //! A row has a *slot*: its key, its version word and its payload. The slot stays the same as long as the row is in the
 //! tree, also when its leaf is replaced, so a transaction may hold one. Readers take no lock: they load the root, go
-//! down through branches that never change (`branch.rs`), and search the leaf between two looks at its count of changes
-//! (`leaf.rs`). So an access writes no line that threads share, but for the count of references to the slot it finds.
+//! down through branches whose keys never change (`branch.rs`), and search the leaf between two looks at its count of
+//! changes (`leaf.rs`). So an access writes no line that threads share, but for the count of references to the slot it
+//! finds.
 //!
 //! 1. *Claim*: a commit adds a locked slot for a key that has none ([`Tree::take`]). A commit that fails takes it out
 //!    again.
@@ -17,8 +18,8 @@
 //! Invariants:
 //! - a slot is in at most one leaf that is not ended, and a key has at most one such slot in the tree;
 //! - the *shape* of the tree is locked before a leaf, and no leaf before another one;
-//! - a leaf ends before the root shows those that take its place. So a range that was read in it is looked at again
-//!   before anything that was added there can count.
+//! - a leaf ends before the root or its branch shows those that take its place. So a range that was read in it is looked
+//!   at again before anything that was added there can count.
 //!
 //! The page of a leaf is *dirty* when a row of it may have changed since its image was written. A commit says so after
 //! it has locked a slot. If the leaf has ended by then, its slot may be in a leaf with another page, and the commit

@@ -56,10 +56,9 @@ fn execution() {
 #[test]
 fn an_index_has_the_entries_of_its_rows() {
     explore(execution, 100).expect("no violation");
-    for bug in ["engine-table-of-two-moments", "engine-build-unvalidated"] {
-        planted::plant(Some(bug));
-        let violation = explore(execution, 10_000).expect_err(bug);
-        planted::plant(None);
-        assert!(violation.contains("the index has other entries"), "{bug}: {violation}");
-    }
+    let bug = "engine-build-unvalidated";
+    planted::plant(Some(bug));
+    let violation = explore(execution, 10_000).expect_err(bug);
+    planted::plant(None);
+    assert!(violation.contains("the index has other entries"), "{bug}: {violation}");
 }

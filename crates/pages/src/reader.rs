@@ -1,8 +1,10 @@
 //! Reading images, by any threads.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use lodestone_heap::Heap;
+use lodestone_pmem::sync::thread_local;
 use lodestone_pmem::{LINE_BYTES, PmAddr};
 use lodestone_txn::{Tick, Writer};
 use lodestone_width::{exact_u32, to_u64, to_usize};
@@ -13,6 +15,18 @@ use crate::error::Result;
 use crate::image::{Found, Image, find_cell};
 use crate::layout::{PAGE_HEAD_BYTES, PAGE_MAGIC, PageHead};
 use crate::pages::damage;
+
+thread_local! {
+    /// Bytes of a page that was read last: to allocate them and fill them with zeroes would cost as much as to read.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Makes the bytes so many at least.
+fn lengthen(bytes: &mut Vec<u8>, length: usize) {
+    if bytes.len() < length {
+        bytes.resize(length, 0);
+    }
+}
 
 /// A reader of images: see [`Pages::reader`](crate::Pages::reader).
 #[derive(Clone, Debug)]
@@ -40,21 +54,27 @@ impl Reader {
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged) names the page.
     pub fn read_with_torn(&self, image: &Image) -> Result<Found> {
-        let (mut bytes, mut page_bytes, mut fixed) = (Vec::new(), Vec::new(), 0);
+        SCRATCH.with(|page_bytes| self.read_pages(image, &mut page_bytes.borrow_mut()))
+    }
+
+    fn read_pages(&self, image: &Image, page_bytes: &mut Vec<u8>) -> Result<Found> {
+        let (mut several, mut fixed, mut tree) = (Vec::new(), 0, 0);
         let (first, first_at) = image.pages[0];
-        let mut tree = None;
         for (piece, &(page, at)) in (0..).zip(&image.pages) {
-            let head = self.read_page(page, at, image.batch, &mut page_bytes)?;
-            let of = (head.first, head.piece, head.pieces, *tree.get_or_insert(head.tree));
+            let head = self.read_page(page, at, image.batch, page_bytes)?;
+            tree = if piece == 0 { head.tree } else { tree };
+            let of = (head.first, head.piece, head.pieces, tree);
             if of != (first, piece, exact_u32(image.pages.len()), head.tree) {
                 let finding = format!("page {page}: it is not piece {piece} of the image that begins at page {first}");
                 return Err(self.damaged(at, &finding));
             }
             fixed += to_usize(head.fixed);
-            bytes.extend_from_slice(&page_bytes[PAGE_HEAD_BYTES..]);
+            if image.pages.len() > 1 {
+                several.extend_from_slice(&page_bytes[PAGE_HEAD_BYTES..]);
+            }
         }
-        let tree = tree.unwrap_or_default();
-        Found::decode(image.clone(), tree, &bytes, fixed)
+        let bytes = if image.pages.len() > 1 { &several[..] } else { &page_bytes[PAGE_HEAD_BYTES..] };
+        Found::decode(image.clone(), tree, bytes, fixed)
             .ok_or_else(|| self.damaged(first_at, "its checksums are right, but its rows are not whole"))
     }
 
@@ -64,22 +84,34 @@ impl Reader {
     /// `None`: the image has no such row, it takes several pages, or it cannot be read or is damaged. Then
     /// [`read`](Self::read) tells.
     #[must_use]
-    pub fn read_row(&self, image: &Image, (tree, low): (u32, &[u8]), key: &[u8]) -> Option<(Tick, Writer, Arc<[u8]>)> {
+    pub fn read_row(&self, image: &Image, of: (u32, &[u8]), key: &[u8]) -> Option<(Tick, Writer, Arc<[u8]>)> {
+        SCRATCH.with(|bytes| self.read_row_with(image, of, key, &mut bytes.borrow_mut()))
+    }
+
+    fn read_row_with(
+        &self,
+        image: &Image,
+        (tree, low): (u32, &[u8]),
+        key: &[u8],
+        bytes: &mut Vec<u8>,
+    ) -> Option<(Tick, Writer, Arc<[u8]>)> {
         let &[(page, at)] = &image.pages[..] else { return None };
         let memory = self.heap.memory();
         let read = |from: usize, bytes: &mut [u8]| memory.read_directly(at.plus(to_u64(from)), bytes).ok();
         // A device has one call for all of it, which costs hardly more than one for a part.
         let is_whole = memory.direct_unit() > LINE_BYTES;
-        let mut bytes = vec![0; PAGE_HEAD_BYTES + if is_whole { self.piece_bytes } else { 0 }];
-        read(0, &mut bytes)?;
+        let ahead = PAGE_HEAD_BYTES + if is_whole { self.piece_bytes } else { 0 };
+        lengthen(bytes, ahead);
+        read(0, &mut bytes[..ahead])?;
         let head = PageHead::read_from_bytes(&bytes[..PAGE_HEAD_BYTES]).ok()?;
         let fixed = to_usize(head.fixed);
         if head.magic != PAGE_MAGIC || head.fixed > head.bytes || to_usize(head.bytes) > self.piece_bytes {
             return None;
         }
+        lengthen(bytes, PAGE_HEAD_BYTES + to_usize(head.bytes));
+        bytes.truncate(PAGE_HEAD_BYTES + to_usize(head.bytes));
         if !is_whole {
-            bytes.resize(PAGE_HEAD_BYTES + fixed, 0);
-            read(PAGE_HEAD_BYTES, &mut bytes[PAGE_HEAD_BYTES..])?;
+            read(PAGE_HEAD_BYTES, &mut bytes[PAGE_HEAD_BYTES..PAGE_HEAD_BYTES + fixed])?;
         }
         let of = (head.page, head.batch, head.first, head.pieces, head.tree);
         if head.checksum(&bytes[PAGE_HEAD_BYTES..]) != Some(head.crc) || of != (page, image.batch, page, 1, tree) {
@@ -110,14 +142,14 @@ impl Reader {
         let memory = self.heap.memory();
         // A call of the device for all of it. In memory only what is there is read.
         let ahead = if memory.direct_unit() > LINE_BYTES { self.piece_bytes } else { 0 };
-        bytes.clear();
-        bytes.resize(PAGE_HEAD_BYTES + ahead, 0);
-        memory.read_directly(at, bytes)?;
+        lengthen(bytes, PAGE_HEAD_BYTES + ahead);
+        memory.read_directly(at, &mut bytes[..PAGE_HEAD_BYTES + ahead])?;
         let head = PageHead::read_from_bytes(&bytes[..PAGE_HEAD_BYTES]).expect("so many bytes");
         if head.magic != PAGE_MAGIC || to_usize(head.bytes) > self.piece_bytes {
             return bad("its head is not that of a page");
         }
-        bytes.resize(PAGE_HEAD_BYTES + to_usize(head.bytes), 0);
+        lengthen(bytes, PAGE_HEAD_BYTES + to_usize(head.bytes));
+        bytes.truncate(PAGE_HEAD_BYTES + to_usize(head.bytes));
         if ahead == 0 {
             memory.read_directly(at.plus(to_u64(PAGE_HEAD_BYTES)), &mut bytes[PAGE_HEAD_BYTES..])?;
         }
