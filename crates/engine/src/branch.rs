@@ -166,6 +166,30 @@ impl Branch {
         self.cell(|branch| branch.keys_before(new.low(), true)).store(new.clone());
     }
 
+    /// A copy of this root that has `new` in the place of the leaf with the same first possible key, and of the leaves
+    /// after it that begin at the keys `gone`.
+    pub fn merge(&self, new: &Arc<Leaf>, gone: &[Bytes]) -> Arc<Self> {
+        Self::above(self.without(new, gone))
+    }
+
+    fn without(&self, new: &Arc<Leaf>, gone: &[Bytes]) -> Vec<Arc<Self>> {
+        let from = self.keys_before(new.low(), true);
+        let to = gone.last().map_or(from, |last| self.keys_before(last, true));
+        match &self.children {
+            Children::Branches(branches) => {
+                let (before, after) = (&branches[..from], &branches[to + 1..]);
+                let changed = branches[from..=to].iter().flat_map(|branch| branch.without(new, gone));
+                group(before.iter().cloned().chain(changed).chain(after.iter().cloned()).collect(), Children::Branches)
+            }
+            Children::Leaves(leaves) => {
+                let leaves = leaves.iter().map(ArcSwap::load_full);
+                let kept = leaves.filter(|leaf| gone.binary_search(leaf.low()).is_err());
+                let new_or = |leaf: Arc<Leaf>| if leaf.low() == new.low() { new.clone() } else { leaf };
+                group(kept.map(new_or).collect(), of_leaves)
+            }
+        }
+    }
+
     /// Calls `visit` with all leaves, in the order of their keys.
     pub fn for_each_leaf(&self, visit: &mut impl FnMut(&Arc<Leaf>)) {
         match &self.children {
@@ -234,6 +258,19 @@ mod tests {
                 Branch::root(lows_wanted.iter().map(|low| leaf(low)).collect())
             };
             prop_assert_eq!(&lows(&root), &lows_wanted);
+            // Some leaves in a row are merged.
+            let number = |text: &[u8]| text.iter().map(|byte| usize::from(*byte)).sum::<usize>() % lows_wanted.len();
+            let (first, end) = (number(&wanted[0]), number(&wanted[1]));
+            let mut merged_lows = lows_wanted.clone();
+            let mut root = root;
+            if first + 1 < end {
+                let gone: Vec<Bytes> = merged_lows.drain(first + 1..end).collect();
+                let new = leaf(&merged_lows[first]);
+                root = root.merge(&new, &gone);
+                prop_assert!(Arc::ptr_eq(&root.leaf_of(&gone[0]), &new));
+                prop_assert_eq!(&lows(&root), &merged_lows);
+            }
+            let lows_wanted = merged_lows;
             for key in wanted.iter().map(Vec::as_slice).chain(lows_wanted.iter().map(|low| &**low)) {
                 let (at, before) = (
                     lows_wanted.iter().rfind(|low| &***low <= key).expect("the first one is empty"),

@@ -777,6 +777,13 @@ impl Database {
         Ok(trees.flat_map(|tree| tree.homes()).map(|home| to_u64(home.page_count())).sum())
     }
 
+    /// Leaves of all tables and indexes. For proofs that those without rows go.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn leaves(&self) -> usize {
+        self.core.trees().iter().map(|tree| tree.leaf_count()).sum()
+    }
+
     /// The place of the newest checkpoint. For proofs that damage it.
     #[doc(hidden)]
     #[must_use]

@@ -1,5 +1,6 @@
 //! Rounds: all rows that a cut of the commits left are written to pages, and the logs begin at the cut.
 //!
+//! 0. *Merge*: leaves without rows and images go (`tree/merge.rs`).
 //! 1. *Cut*: the epoch rises, and each log has a position below which its records belong to the old epoch ([`Cuts`]).
 //! 2. *Images*: every dirty leaf is written, in the order of the keys. If a leaf is split before its image is written,
 //!    the image has the rows up to where the next leaf begins now, which is met next. If it is split later, the image
@@ -270,6 +271,7 @@ fn try_round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     }
     // Those of before the cut too: what is in the log of a tree that is dropped meanwhile may build on its images.
     let mut trees = core.trees();
+    trees.iter().for_each(|tree| tree.merge_spare(core));
     let (epoch, from) = core.rounds.cuts.cut();
     trees.extend(core.trees());
     trees.sort_by_key(|tree| tree.number);

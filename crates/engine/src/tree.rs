@@ -18,14 +18,16 @@
 //! Invariants:
 //! - a slot is in at most one leaf that is not ended, and a key has at most one such slot in the tree;
 //! - the *shape* of the tree is locked before a leaf, and no leaf before another one;
-//! - a leaf ends before the root or its branch shows those that take its place. So a range that was read in it is looked
-//!   at again before anything that was added there can count.
+//! - a leaf ends before the root or its branch shows those that take its place. So a range that was read in it is
+//!   looked at again before anything that was added there can count.
 //!
 //! The page of a leaf is *dirty* when a row of it may have changed since its image was written. A commit says so after
 //! it has locked a slot. If the leaf has ended by then, its slot may be in a leaf with another page, and the commit
 //! says it there. A new page is dirty from its beginning.
 //!
 //! A leaf may be cold: its rows are read from its image at the first look at them, or the second one (`cold.rs`).
+
+mod merge;
 
 use std::sync::{Arc, Weak};
 
@@ -333,6 +335,11 @@ impl Tree {
         old.end();
         self.root.load().swap(cold);
         true
+    }
+
+    /// How many leaves it has.
+    pub fn leaf_count(&self) -> usize {
+        self.leaves.load(Ordering::Relaxed)
     }
 
     /// The images of all leaves.

@@ -1,11 +1,9 @@
 //! Tables whose columns change: rows of all versions beside a model, in lives that end and lives that are cut off.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use common::{findings, options};
+use crate::common::{findings, options};
 use lodestone_engine::{Column, Database, DatabaseOptions, Error, FeedStart, Index, Result, Row, Schema, Table, Type};
 use lodestone_engine::{Value, row};
 use lodestone_pmem::DomainChoice;

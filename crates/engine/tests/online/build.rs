@@ -1,13 +1,11 @@
 //! Tables that change while transactions use them: an index is added to a table with rows.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use common::{findings, options};
+use crate::common::{findings, options};
 use lodestone_engine::{Database, DatabaseOptions, Error, Index, Isolation, Result, Row, Schema, Table, row};
 use lodestone_pmem::DomainChoice;
 
