@@ -4,8 +4,8 @@
 //! leaf that ever had one.
 //!
 //! A leaf is *spare* when all of its rows are deleted and may be purged, and it has no image: then the last round has
-//! seen it so, and ended the image. No image changes when it goes, because an image ends where the next one begins.
-//! An open makes no such leaf either.
+//! seen it so, and ended the image. No image changes when it goes, because an image ends where the next one begins. An
+//! open makes no such leaf either.
 //!
 //! Only the thread of a round merges, before it looks at the leaves: a round that has found the beginning of a leaf must
 //! find the leaf there.
