@@ -7,8 +7,8 @@
 //! seen it so, and ended the image. No image changes when it goes, because an image ends where the next one begins. An
 //! open makes no such leaf either.
 //!
-//! Only the thread of a round merges, before it looks at the leaves: a round that has found the beginning of a leaf must
-//! find the leaf there.
+//! Only the thread of a round merges, before it looks at the leaves: a round that has found the beginning of a leaf
+//! must find the leaf there.
 //!
 //! A commit may lock a deleted row of a spare leaf meanwhile, to insert it again. It makes the page of the leaf dirty,
 //! and then looks whether the leaf has ended. Here the leaf ends first, and then its page is looked at. So one of the
