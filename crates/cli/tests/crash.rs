@@ -36,7 +36,7 @@ fn everything_is_explored_and_holds() {
     let place = Place::new();
     let listed = place.json(["crash", "list"]);
     // One process for each profile: they share nothing.
-    let explored = |profile| reports_of(place.json(["crash", "run", "--all", "--profile", profile, "--bound", "150"]));
+    let explored = |profile| reports_of(place.json(["crash", "run", "--all", "--profile", profile, "--bound", "110"]));
     let reports: Vec<serde_json::Value> = std::thread::scope(|scope| {
         let runs = ["adr", "eadr", "block"].map(|profile| scope.spawn(move || explored(profile)));
         runs.into_iter().flat_map(|run| run.join().expect("no panic")).collect()

@@ -10,8 +10,8 @@
 //! later change keeps the entry. A row that step 2 does not see was added after step 1. A row keeps its key, so none
 //! moves from the part ahead to the part that is done.
 //!
-//! Two rows with the same values of a unique index were there before step 1, or the second one was refused. Step 2
-//! finds the entry of the first when it comes to the second. A change of one of them may not end the entry of the
+//! The first of two rows with the same values of a unique index gets the entry. If a transaction adds the second one, it
+//! is refused. Step 2 ends with an error when it comes to the second one. A change of one of them may not end the entry of the
 //! other: that is why a change looks whose entry it is (`index::set_row`).
 //!
 //! A crash leaves an index that is being built. Its entries are those of rows, so the next
@@ -71,7 +71,8 @@ struct Build<'d> {
     tree: Arc<Tree>,
 }
 
-/// Adds `index` to the table called `name`. `progress` is told how many rows have been read.
+/// Adds `index` to the table called `name`. `progress` is told how many rows have been read. Returns the table, which may
+/// have another name by then.
 ///
 /// # Errors
 /// As [`Database::create_index`]; those of `progress`. There is no such index then.
@@ -80,7 +81,7 @@ pub fn create_index(
     name: &str,
     index: &Index,
     mut progress: impl FnMut(u64) -> Result<()>,
-) -> Result<()> {
+) -> Result<Table> {
     let core = database.core();
     let catalog = catalog::table(core)?;
     let (table, number) = database.update(|tx| catalog::begin_index(&catalog, tx, name, index))?;
@@ -92,7 +93,7 @@ pub fn create_index(
     if outcome.is_err() {
         build.undo();
     }
-    outcome
+    outcome.and_then(|()| build.handle())
 }
 
 impl Build<'_> {
@@ -170,12 +171,14 @@ impl Build<'_> {
         }
     }
 
-    /// Takes the index away again. If that fails too, it stays as one that is being built.
+    /// Takes the index away again, if it is there. If that fails too, it stays as one that is being built.
     fn undo(&mut self) {
-        if let Ok(handle) = self.handle()
-            && handle.has_index(self.tree.number)
-        {
-            drop(self.database.drop_index(&self.name, &self.index.name));
+        if self.handle().is_err() {
+            return;
+        }
+        let (catalog, tree) = (&self.catalog, self.tree.number);
+        if self.database.update(|tx| catalog::drop_index_tree(catalog, tx, &self.name, tree)).is_ok() {
+            self.database.core().forget_trees(&[tree]);
         }
     }
 }

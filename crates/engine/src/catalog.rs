@@ -276,6 +276,15 @@ pub fn name_of(catalog: &Table, tx: &Tx, tree: u32) -> Result<Option<String>> {
     Ok(None)
 }
 
+/// Removes the index with this tree from the table.
+pub fn drop_index_tree(catalog: &Table, tx: &Tx, table: &str, tree: u32) -> Result<()> {
+    let found = must_find(catalog, tx, table)?;
+    match found.indexes.iter().position(|index| index.tree == tree) {
+        Some(number) => drop_index(catalog, tx, table, &found.schema.indexes[number].name).map(|_| ()),
+        None => Err(Error::TableChanged { table: table.into() }),
+    }
+}
+
 /// Removes an index of the table. Returns the number of its tree.
 pub fn drop_index(catalog: &Table, tx: &Tx, table: &str, index: &str) -> Result<u32> {
     let found = must_find(catalog, tx, table)?;

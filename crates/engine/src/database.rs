@@ -509,8 +509,7 @@ impl Database {
         index: &Index,
         progress: impl FnMut(u64) -> Result<()>,
     ) -> Result<Table> {
-        build::create_index(self, table, index, progress)?;
-        self.table(table)
+        build::create_index(self, table, index, progress)
     }
 
     /// Removes an index of the table, also one that is being built. Durable on return. Handles on the table stay valid,

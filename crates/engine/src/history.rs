@@ -13,6 +13,8 @@
 //! A row of a version has the columns with `added <= version` that were not dropped by then. Of the columns that were
 //! added later it has the default.
 
+use std::sync::Arc;
+
 use lodestone_width::exact_u16;
 
 use crate::key;
@@ -23,7 +25,7 @@ use crate::value::{Type, Value};
 pub const VERSION_MAX: u16 = (1 << 15) - 1;
 
 /// A column that the table has or had.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Lifetime {
     pub kind: Type,
     pub nullable: bool,
@@ -32,7 +34,7 @@ pub struct Lifetime {
     /// The first version that lacks it again. 0: none.
     pub dropped: u16,
     /// Its value in rows of earlier versions.
-    pub default: Value,
+    pub default: Arc<Value>,
 }
 
 impl Lifetime {
@@ -43,11 +45,23 @@ impl Lifetime {
 }
 
 /// The version of a schema, and the columns of all versions.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct History {
     pub version: u16,
     /// By id. Empty in version 1: these are the columns of the schema.
     columns: Vec<Lifetime>,
+}
+
+/// By their bytes: a default may be a number that is not equal to itself.
+impl PartialEq for History {
+    fn eq(&self, other: &Self) -> bool {
+        let bytes = |history: &Self| {
+            let mut bytes = Vec::new();
+            history.encode(&mut bytes);
+            bytes
+        };
+        self.version == other.version && bytes(self) == bytes(other)
+    }
 }
 
 impl Default for History {
@@ -67,7 +81,7 @@ impl History {
             nullable: column.nullable,
             added: 1,
             dropped: 0,
-            default: Value::Null,
+            default: Value::Null.into(),
         };
         columns.iter().map(first).collect()
     }
@@ -76,7 +90,7 @@ impl History {
     pub fn with_column(&self, columns: &[Column], added: &Column, default: Value) -> Self {
         let (version, mut all) = (self.version + 1, self.all(columns));
         let Column { kind, nullable, .. } = added;
-        all.push(Lifetime { kind: *kind, nullable: *nullable, added: version, dropped: 0, default });
+        all.push(Lifetime { kind: *kind, nullable: *nullable, added: version, dropped: 0, default: default.into() });
         Self { version, columns: all }
     }
 
@@ -127,7 +141,7 @@ impl History {
             if !has_sense {
                 return None;
             }
-            found.push(Lifetime { kind, nullable, added, dropped, default });
+            found.push(Lifetime { kind, nullable, added, dropped, default: default.into() });
         }
         let there = found.iter().filter(|column| column.dropped == 0);
         let is_same = there

@@ -115,11 +115,6 @@ impl Layout {
         variable_columns(&self.form.columns)
     }
 
-    /// The rows of `version`, if there was one.
-    fn form_of(&self, version: u16) -> Option<&RowForm> {
-        if version == self.version { Some(&self.form) } else { self.earlier.get(usize::from(version.checked_sub(1)?)) }
-    }
-
     /// The columns that the row does not hold itself, with their values: the longest, until the others fit.
     fn to_move<'r>(&self, schema: &Schema, row: &'r [Value], limits: Limits) -> Result<Vec<(usize, &'r [u8])>> {
         let bytes = |column: &PayloadColumn| Some((column.id, variable_bytes(&row[column.number?])));
@@ -150,7 +145,7 @@ impl Layout {
     pub(crate) fn decode(&self, bytes: &[u8], row: &mut [Value]) -> Option<Vec<Moved>> {
         let (version, rest) = version(bytes)?;
         let RowForm { columns, defaults } = self.form_of(version & !HAS_MOVED)?;
-        defaults.iter().for_each(|(number, value)| row[*number].clone_from(value));
+        defaults.iter().for_each(|(number, value)| row[*number].clone_from(&**value));
         let (bitmap, rest) = rest.split_at_checked(columns.len().div_ceil(8))?;
         let offsets = variable_columns(columns);
         let moved_bytes = if version & HAS_MOVED == 0 { 0 } else { offsets.div_ceil(8) };

@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
 
 use lodestone_width::exact_u16;
 
@@ -636,8 +637,10 @@ pub(crate) struct Layout {
     pub version: u16,
     /// The rows of this version.
     pub form: RowForm,
-    /// By version from 1 on: rows that were written before the columns changed.
-    pub earlier: Vec<RowForm>,
+    /// By version from 1 on: rows that were written before the columns changed. Most versions have none by now.
+    earlier: Vec<OnceLock<RowForm>>,
+    /// All columns outside the key that the table ever had, if they have changed.
+    columns: Vec<(PayloadColumn, Lifetime)>,
     /// Numbers of the columns of each index.
     pub indexes: Vec<Vec<usize>>,
 }
@@ -659,7 +662,17 @@ pub(crate) struct RowForm {
     /// Their columns outside the key: those of fixed length, then the others.
     pub columns: Vec<PayloadColumn>,
     /// The values of the columns that were added later, by number.
-    pub defaults: Vec<(usize, Value)>,
+    pub defaults: Vec<(usize, Arc<Value>)>,
+}
+
+impl RowForm {
+    fn new(columns: &[(PayloadColumn, Lifetime)], version: u16) -> Self {
+        let there = columns.iter().filter(|(_, lifetime)| lifetime.is_in(version)).map(|(column, _)| *column);
+        let (fixed, others): (Vec<_>, Vec<_>) = there.partition(|column| column.kind.fixed_bytes().is_some());
+        let later = columns.iter().filter(|(_, lifetime)| lifetime.added > version);
+        let defaults = later.filter_map(|(column, lifetime)| Some((column.number?, lifetime.default.clone())));
+        Self { columns: fixed.into_iter().chain(others).collect(), defaults: defaults.collect() }
+    }
 }
 
 impl Layout {
@@ -668,27 +681,30 @@ impl Layout {
         // A key keeps its columns, so each number of it belongs to a column that is there.
         let mut columns = Vec::new();
         let mut numbers = 0..;
-        for (id, lifetime) in all.iter().enumerate() {
+        for (id, lifetime) in all.into_iter().enumerate() {
             let number = if lifetime.dropped == 0 { numbers.next() } else { None };
             if !number.is_some_and(|number| key.contains(&number)) {
-                let Lifetime { kind, nullable, .. } = *lifetime;
+                let Lifetime { kind, nullable, .. } = lifetime;
                 columns.push((PayloadColumn { number, id, kind, nullable }, lifetime));
             }
         }
-        let form = |version| {
-            let there = columns.iter().filter(|(_, lifetime)| lifetime.is_in(version)).map(|(column, _)| *column);
-            let (fixed, others): (Vec<_>, Vec<_>) = there.partition(|column| column.kind.fixed_bytes().is_some());
-            let later = columns.iter().filter(|(_, lifetime)| lifetime.added > version);
-            let defaults = later.filter_map(|(column, lifetime)| Some((column.number?, lifetime.default.clone())));
-            RowForm { columns: fixed.into_iter().chain(others).collect(), defaults: defaults.collect() }
-        };
-        Self { key, version, form: form(version), earlier: (1..version).map(form).collect(), indexes }
+        let form = RowForm::new(&columns, version);
+        let earlier = std::iter::repeat_with(OnceLock::new).take(usize::from(version - 1)).collect();
+        Self { key, version, form, earlier, columns, indexes }
+    }
+
+    /// The rows of `version`, if there was one.
+    pub(crate) fn form_of(&self, version: u16) -> Option<&RowForm> {
+        if version == self.version {
+            return Some(&self.form);
+        }
+        let form = self.earlier.get(usize::from(version.checked_sub(1)?))?;
+        Some(form.get_or_init(|| RowForm::new(&self.columns, version)))
     }
 
     /// Whether a column that the table has or had may be in pieces.
     pub(crate) fn has_variable(&self) -> bool {
-        let mut all = self.earlier.iter().chain([&self.form]).flat_map(|form| &form.columns);
-        all.any(|column| column.kind.fixed_bytes().is_none())
+        self.columns.iter().any(|(column, _)| column.kind.fixed_bytes().is_none())
     }
 }
 

@@ -415,6 +415,14 @@ impl State {
         Ok(self.accept(found).and(seen))
     }
 
+    /// Whether the table's row is the one that [`version_of`](Self::version_of) found before, and no commit is about to
+    /// replace it. The rows of its indexes that were read in between belong to it then: a commit that changes them locks
+    /// the table's row before, and sets it with them.
+    pub fn still_sees(&self, origin: &Origin) -> bool {
+        let now = origin.slot.word();
+        self.cut.is_some() || now.same_version(origin.word) && now.state() != RowState::Locked
+    }
+
     /// The rows of the tables that were used.
     fn table_reads(&self) -> impl Iterator<Item = &Read> {
         let is_noted = |table: &&TableUse| table.is_in_use && !planted::active("engine-table-unnoted");

@@ -88,11 +88,6 @@ impl Table {
         Ok(TableIndex::new(self.clone(), number))
     }
 
-    /// Whether it had the index with this tree when the handle was made.
-    pub(crate) fn has_index(&self, tree: u32) -> bool {
-        self.definition.indexes.iter().any(|index| index.tree.number == tree)
-    }
-
     /// The indexes that are being built, when the handle was made: see
     /// [`Database::create_index`](crate::Database::create_index).
     pub fn indexes_being_built(&self) -> impl Iterator<Item = &Index> {
@@ -289,11 +284,13 @@ impl Table {
         let found = catalog::find(&catalog::table(&self.core)?, tx, &self.schema().name)?;
         let definition = self.same_rows(found)?;
         let mut state = tx.live_state()?;
-        if let Some(origin) = &definition.origin
-            && !state.use_table(&self.core, self.tree.number, origin)?
-        {
-            // The transaction has used the table before it changed.
-            return Err(state.conflict());
+        if let Some(origin) = &definition.origin {
+            // The transaction has used the table before it changed; or the table changed while its indexes were read,
+            // and then a snapshot of the origin's moment must not find these.
+            let is_used = state.use_table(&self.core, self.tree.number, origin)?;
+            if !is_used || !state.still_sees(origin) {
+                return Err(state.conflict());
+            }
         }
         self.latest.store(definition.clone());
         Ok(definition)

@@ -23,8 +23,11 @@ use lodestone_pmem::sync::lock;
 
 use super::{Tree, may_purge, room, soil};
 use crate::core::Core;
-use crate::leaf::{Leaf, Purged, Span};
+use crate::leaf::{Leaf, Purged, ROWS_MAX, Span};
 use crate::slot::Bytes;
+
+/// Most leaves that go at a time: they are locked meanwhile.
+const LEAVES_MAX: usize = 256;
 
 impl Tree {
     /// Takes the spare leaves out. The thread makes a round, and has not looked at the leaves yet.
@@ -50,7 +53,13 @@ impl Tree {
         let _shape = lock(&self.shape);
         let Some((first, others)) = run.split_first() else { return };
         let Some(mut first) = first.lock().filter(|_| !self.is_dropped.load(Ordering::SeqCst)) else { return };
-        let spare = others.iter().map_while(|leaf| leaf.lock().filter(|locked| is_spare(core, locked.leaf)));
+        // The others go with the next round.
+        let mut rows = if first.is_loaded() { first.leaf.len() } else { ROWS_MAX };
+        let spare = others.iter().take(LEAVES_MAX).map_while(|leaf| {
+            let locked = leaf.lock().filter(|locked| is_spare(core, locked.leaf))?;
+            rows += locked.leaf.len();
+            (rows <= ROWS_MAX).then_some(locked)
+        });
         let mut spare: Vec<_> = spare.collect();
         // Evicted, or split, or none of the others is spare any more.
         let Some(last) = spare.last().filter(|_| first.is_loaded()) else { return };

@@ -196,7 +196,7 @@ fn check(steps: &[Step]) -> Result<()> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
     fn rows_of_all_versions_agree_with_the_model(steps in prop::collection::vec(step(), 1..30)) {

@@ -5,8 +5,8 @@ use lodestone_engine::{Column, Database, Error, Index, Result, Table, Type, Valu
 use super::{INDEX, Step, Tables, View, elsewhere, puts, tables};
 
 /// In place of a table: the numbers of the column that is added, and whether it is there.
-const ADDED: usize = 13;
-const HAS_ADDED: (usize, u64) = (14, 0);
+const ADDED: usize = 20;
+const HAS_ADDED: (usize, u64) = (21, 0);
 const COLUMN: &str = "added";
 
 /// Builds the index, or goes on with one that a crash left.
