@@ -10,9 +10,9 @@
 //! later change keeps the entry. A row that step 2 does not see was added after step 1. A row keeps its key, so none
 //! moves from the part ahead to the part that is done.
 //!
-//! The first of two rows with the same values of a unique index gets the entry. If a transaction adds the second one, it
-//! is refused. Step 2 ends with an error when it comes to the second one. A change of one of them may not end the entry of the
-//! other: that is why a change looks whose entry it is (`index::set_row`).
+//! The first of two rows with the same values of a unique index gets the entry. If a transaction adds the second one,
+//! it is refused. Step 2 ends with an error when it comes to the second one. A change of one of them may not end the
+//! entry of the other: that is why a change looks whose entry it is (`index::set_row`).
 //!
 //! A crash leaves an index that is being built. Its entries are those of rows, so the next
 //! [`create_index`](crate::Database::create_index) goes on with it: it begins at the first row, and finds most entries.
@@ -71,8 +71,8 @@ struct Build<'d> {
     tree: Arc<Tree>,
 }
 
-/// Adds `index` to the table called `name`. `progress` is told how many rows have been read. Returns the table, which may
-/// have another name by then.
+/// Adds `index` to the table called `name`. `progress` is told how many rows have been read. Returns the table, which
+/// may have another name by then.
 ///
 /// # Errors
 /// As [`Database::create_index`]; those of `progress`. There is no such index then.

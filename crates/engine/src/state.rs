@@ -416,8 +416,8 @@ impl State {
     }
 
     /// Whether the table's row is the one that [`version_of`](Self::version_of) found before, and no commit is about to
-    /// replace it. The rows of its indexes that were read in between belong to it then: a commit that changes them locks
-    /// the table's row before, and sets it with them.
+    /// replace it. The rows of its indexes that were read in between belong to it then: a commit that changes them
+    /// locks the table's row before, and sets it with them.
     pub fn still_sees(&self, origin: &Origin) -> bool {
         let now = origin.slot.word();
         self.cut.is_some() || now.same_version(origin.word) && now.state() != RowState::Locked
