@@ -503,6 +503,28 @@ impl Database {
     ///
     /// # Errors
     /// As [`create_index`](Self::create_index); those of `progress`.
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Index, Schema, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let users = db.create_table(&"users (id u64, town text) key (id)".parse::<Schema>()?)?;
+    /// db.update(|tx| users.put(tx, &row![1_u64, "Oslo"]))?;
+    /// let mut rows_done = 0;
+    /// let users = db.create_index_with("users", &Index::new("by_town", ["town"]), |rows| {
+    ///     // Meanwhile it is listed, and cannot be read.
+    ///     assert_eq!(db.table("users")?.indexes_being_built().count(), 1);
+    ///     rows_done = rows;
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!((rows_done, users.indexes_being_built().count()), (1, 0));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn create_index_with(
         &self,
         table: &str,

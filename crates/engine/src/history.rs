@@ -18,7 +18,7 @@ use std::sync::Arc;
 use lodestone_width::exact_u16;
 
 use crate::key;
-use crate::schema::{Column, take_u16};
+use crate::schema::{Column, take_bool, take_u16};
 use crate::value::{Type, Value};
 
 /// The largest version: the bit above says that columns of a row are moved.
@@ -128,11 +128,7 @@ impl History {
         let mut found = Vec::new();
         for _ in 0..count {
             let kind = Type::from_code(*bytes.split_off_first()?)?;
-            let nullable = match bytes.split_off_first()? {
-                0 => false,
-                1 => true,
-                _ => return None,
-            };
+            let nullable = take_bool(&mut bytes)?;
             let (added, dropped) = (take_u16(&mut bytes)?, take_u16(&mut bytes)?);
             let default = key::decode(&mut bytes, kind, true)?;
             let has_sense = (1..=version).contains(&added)

@@ -305,11 +305,7 @@ impl Schema {
         let mut schema = Self::new(name);
         for _ in 0..columns {
             let kind = Type::from_code(*bytes.split_off_first()?)?;
-            let nullable = match bytes.split_off_first()? {
-                0 => false,
-                1 => true,
-                _ => return None,
-            };
+            let nullable = take_bool(&mut bytes)?;
             let length = usize::from(take_u16(&mut bytes)?);
             let name = std::str::from_utf8(bytes.split_off(..length)?).ok()?;
             schema.columns.push(Column { name: name.to_owned(), kind, nullable });
@@ -705,6 +701,14 @@ impl Layout {
     /// Whether a column that the table has or had may be in pieces.
     pub(crate) fn has_variable(&self) -> bool {
         self.columns.iter().any(|(column, _)| column.kind.fixed_bytes().is_none())
+    }
+}
+
+pub(crate) fn take_bool(bytes: &mut &[u8]) -> Option<bool> {
+    match bytes.split_off_first()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
     }
 }
 
