@@ -93,7 +93,7 @@ impl Tree {
     }
 }
 
-/// Whether nothing is lost with the leaf. Deleted rows that a snapshot sees would not be: they would gather in one leaf.
+/// Whether nothing is lost with the leaf. Deleted rows that a snapshot sees are not: they would gather in one leaf.
 fn is_spare(core: &Core, leaf: &Leaf) -> bool {
     let is_clean = || !leaf.page.is_busy() && leaf.page.home().is_none();
     let mut slots = (0..if leaf.is_loaded() { leaf.len() } else { 0 }).map(|number| leaf.slot(number));
