@@ -51,7 +51,8 @@ impl Model {
     /// Two leaves take the place of the first one.
     fn split(&self) {
         let root = self.root.load_full();
-        let mut old = root.leaf_of(&[]).lock().expect("only this thread splits");
+        let old = root.leaf_of(&[]);
+        let mut old = old.lock().expect("only this thread splits");
         let mut lower = old.slots();
         let upper = lower.split_off(1);
         let middle = upper[0].key().clone();
@@ -73,7 +74,7 @@ impl Model {
             let root = self.root.load_full();
             let leaf = root.leaf_of(&[LATE]);
             let locked = match leaf.lock() {
-                None if self.broken == Broken::AddedAfterEnd => Some(LockedLeaf { leaf, taken: lock(&leaf.taken) }),
+                None if self.broken == Broken::AddedAfterEnd => Some(LockedLeaf { leaf: &leaf, taken: lock(&leaf.taken) }),
                 locked => locked,
             };
             if let Some(mut leaf) = locked {
