@@ -57,6 +57,19 @@
 //!
 //! **Threads**: with the feature `shuttle`, `schedules::explore_schedules` runs the operations of several threads under
 //! a deterministic scheduler. It judges the crash states of each interleaving by durable linearizability.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `structure`, `builder`, `target` | what a user describes: a type, closures, anything else |
+//! | `recorder`, `event` | every store, flush and fence of a run |
+//! | `persist`, `options` | the fault model: the possible contents of the medium and of a line |
+//! | `choose`, `memo` | which states are visited, and which would read the same as an earlier one |
+//! | `engine`, `medium`, `history` | visiting, recovering and judging |
+//! | `audit`, `mutation` | flushes and fences that are removed or moved |
+//! | `schedules` | interleavings of threads together with crashes |
+//! | `follow`, `token`, `reproduce`, `report` | one violation: shrunk, as a command, as a text |
+//! | `planted`, `hostile` | bugs on request; damage whose checksum fits |
+//! | `pool` | the targets of pools |
 
 pub mod hostile;
 pub mod planted;

@@ -3,7 +3,7 @@
 //!
 //! A transaction collects its changes in DRAM and reads a state that was committed as a whole. At its commit it locks,
 //! validates, streams one record to the log of its writer, and fences once (paper 3, section 3.1). The rows
-//! are in DRAM. They come from pages, and after a crash also from the logs.
+//! are in DRAM when they are used. They come from pages, and after a crash also from the logs.
 //!
 //! - *Serializable in real time*: a transaction that commits has the effect of one that ran alone, after all that were
 //!   acknowledged before it began. Ranges have no phantoms, also in their empty parts.
@@ -15,36 +15,37 @@
 //! - *Bounded logs*: a checkpoint writes the rows that changed to pages, and the logs begin there. A thread makes one
 //!   when the logs are half full, [`Database::checkpoint`] at any time. Commits go on meanwhile.
 //!
-//! **Not there yet.** A checkpoint writes each leaf that changed as a whole. Rows that were used stay in DRAM, and must
-//! fit there. The columns of a table cannot change.
+//! - *Rows on the medium*: [`cache_bytes`](DatabaseOptions::cache_bytes) bounds the DRAM for rows. Without a bound all
+//!   rows that were used stay there.
 //!
 //! | file | idea |
 //! | --- | --- |
-//! | `value`, `schema` | types, values, columns |
+//! | `value`, `schema`, `history` | types, values, columns; the columns that a table had |
 //! | `calendar`, `decimal`, `uuid` | values that Rust has no type for |
 //! | `key` | keys as bytes in the order of their values |
 //! | `payload` | the other columns of a row as bytes |
 //! | `large` | texts and bytes that are too long for their row, in pieces |
 //! | `typed` | rows as structs: what `#[derive(Row)]` is for |
-//! | `tree` | rows in DRAM, by key: slots, leaves, claims, purge, split |
-//! | `state` | the reads and changes of a transaction, and their validation |
+//! | `tree`, `branch`, `leaf`, `slot` | rows in DRAM, by key: claims, purge, split |
+//! | `cold`, `cache` | leaves that are read from their pages when they are used; a bound for those in DRAM |
+//! | `state`, `columns` | the reads and changes of a transaction, and their validation; reads by column |
 //! | `isolation` | what a transaction sees of others, in four levels |
 //! | `savepoint` | changes of a transaction that are taken back |
 //! | `tx`, `table`, `add`, `rows`, `reader` | operations inside a transaction, and reads of a snapshot |
 //! | `snapshot`, `side` | long readers, and the versions kept for them |
-//! | `index` | other orders of the rows: entries in trees of their own |
+//! | `index`, `build` | other orders of the rows: entries in trees of their own; a new one while commits go on |
 //! | `commit`, `ticket` | the commit, step by step; waiting for it later |
 //! | `durability` | when a commit is acknowledged; the protocols that this one is compared with |
 //! | `delta` | records of the bytes that changed, and the rule that makes them sound |
-//! | `group` | group commit by epochs, for comparison |
-//! | `stats`, `publish` | counts of transactions, and figures of all parts; in a file for other processes |
+//! | `group`, `region` | for comparison: group commit by epochs; steps of a commit in a hardware transaction |
+//! | `stats`, `publish`, `metrics` | counts of transactions, and figures of all parts; in a file, and as text |
 //! | `cuts` | a position in every log, while commits go on |
-//! | `rounds` | checkpoints: dirty leaves to pages, truncation |
-//! | `feed` | committed transactions in an order of their effects |
+//! | `rounds`, `checkpointer`, `tree/merge` | checkpoints: dirty leaves to pages, truncation; a thread; empty leaves |
+//! | `feed`, `archive`, `restore` | committed transactions in an order of their effects; in a file; onto a backup |
 //! | `load` | a new table with all its rows: pages, and no records |
 //! | `catalog` | tables and indexes by name, as rows |
-//! | `recover`, `format` | opening: from pages and logs to the trees |
-//! | `database`, `core`, `kind` | what is shared, and the place in a store |
+//! | `recover`, `redo`, `format` | opening: from pages and logs to the trees, on several threads |
+//! | `database`, `core`, `spares`, `kind` | what is shared, what transactions use in turn, and the place in a store |
 //!
 //! [`Database`] has an example.
 

@@ -15,6 +15,10 @@
 //!
 //! - one word: 1 line and 2 fences;
 //! - up to three words: 2 lines for the record, one line per word, and 3 fences (4 when it allocates).
+//!
+//! Files: `heap`, `format`, `layout` (opening, bytes), `action`, `commit`, `record` (actions and their redo records),
+//! `class`, `arena`, `chunks`, `table`, `placement` (which memory is free, and which is taken), `recover` (lanes after
+//! a crash), `check`, `repair`, `owners`, `unknown` (damage, and what a complete list of blocks proves), `usage`.
 
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 

@@ -14,8 +14,24 @@
 //! 25,000 for a million records). But they would cost flushes and a recovery protocol at every structure change. Why
 //! not sorted leaves: an insert would shift half a leaf through the redo record instead of setting one word.
 //!
-//! Files: `layout` (bytes), `medium` (verified reads), `leaf` and `directory` (DRAM), `map` (point operations), `open`,
-//! `structure` (split, merge), `scan`, `check`.
+//! Its files: `layout` (bytes), `medium` (verified reads), `leaf` and `directory` (DRAM), `map` (point operations),
+//! `change` (those that depend on the value), `open`, `structure` (split, merge), `scan`, `check`.
+//!
+//! | structure | on the medium | in DRAM | where |
+//! | --- | --- | --- | --- |
+//! | [`OrderedMap`]: strings to strings, default of `kv` | leaves, records | directory | see above |
+//! | [`FastFair`]: B+-tree | all nodes | hints (a guide) | `fastfair/`, `guide` |
+//! | [`FpTree`] | leaves of cell lines | directory | `fptree/`, `cells/` |
+//! | [`HashIndex`] | directory, segments | versions | `hash/`, `cells/` |
+//! | [`SkipList`] | bottom list | upper levels | `skiplist/` |
+//! | [`Hybrid`] | the hash | a tree for ranges | `hybrid/` |
+//! | [`HybridPlus`] | a [`FastFair`] | a hash for points | `hybrid_plus/` |
+//! | [`Acs`]: cache before any index | - | all of it | `acs/` |
+//! | [`IndexedRecords`]: strings to strings over any ordered index | records, intents | locks | `records/` |
+//!
+//! All share `traits/`, `anchor` (the block by which an index is found), `reclaim` (freed blocks wait until no reader
+//! can be in them), `circle` (walks that damage leads in a circle), `salvage/` (records without links), `bulk` and
+//! `kinds` (the store's registry). Locks and versions are in DRAM only.
 //!
 //! Every reported result is durable: see [`Durability`]. Limits: keys up to [`KEY_BYTES_MAX`] bytes (the empty key is
 //! one). Values up to [`VALUE_BYTES_MAX`] bytes and up to the size of one block of the heap

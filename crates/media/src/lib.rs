@@ -6,6 +6,7 @@
 //!   time for every access, by spinning or on a virtual clock. The model also counts media blocks ([`model`]).
 //! - [`Htm`]: a model of hardware transactions over such a model: which ones would a processor abort ([`htm`]).
 //! - [`probe`]: measures a real medium (or a model) by the method of paper 2, into one record with a verdict.
+//! - [`fit`]: makes a profile from a probe. [`verify`]: a profile beside the figures of the papers.
 //!
 //! ```
 //! use lodestone_media::{MediaProfile, Model, TimeMode};

@@ -20,6 +20,9 @@
 //! **Costs.** Each pair of client and agent has one ring, with a single producer and a single consumer. Its slots hold
 //! request and answer. A message needs no read-modify-write on a shared line, and a submission needs one full barrier.
 //! See the `ring` module.
+//!
+//! Files: `agents`, `agent` (the threads of the nodes), `client`, `cost` (agent or direct access), `ring` (messages),
+//! `parker` (sleep), `counts`.
 
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 

@@ -13,6 +13,24 @@
 //!   durability.
 //!
 //! [`Memory`] says how safe code is kept from undefined behaviour, and [`Domain`] how each medium is made durable.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `memory`, `memory/stream`, `memory/durable` | load, store, flush, fence; streams, appends; waits for durability |
+//! | `view`, `memory/window`, `words` | hot readers: one bounds check for many words; the loops that copy words |
+//! | `cpu`, `barrier` | instructions, chosen by CPUID; a barrier that one thread executes for all |
+//! | `addr`, `checked` | addresses, typed pointers, words that verify themselves |
+//! | `block/` | durability on ordinary files: groups, journal, checkpoint, replay |
+//! | `pool/`, `mapping` | the files of a pool: create, open, grow, copy, check, repair |
+//! | `pool/mirror` | a record in two places that survives a crash and one damaged line |
+//! | `pool/lock`, `pool/claim` | one writer per pool, one heap per open pool |
+//! | `changes`, `gate`, `watch` | a copy of a pool in use; a pool whose file has no name any more |
+//! | `domain`, `pool/platform` | the domains, and which one a pool gets |
+//! | `topology`, `pool/nodes` | NUMA nodes, placement of parts |
+//! | `memory/hooks`, `tracer`, `medium`, `counters` | hooks of the explorer and of media models; counts |
+//! | `storage`, `sync`, `htm` | seams: devices that fail, schedulers, hardware transactions |
+//! | `measuring/` | instructions and scratch files for measuring alone, with a feature |
+//! | `planted`, `work` | bugs on request; work on several threads |
 
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 

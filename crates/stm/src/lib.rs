@@ -14,6 +14,7 @@
 //!
 //! | file | idea |
 //! | --- | --- |
+//! | `stm`, `context` | the loops that run transactions; what a thread keeps between them |
 //! | `tx` | reads by version word, working copies, start clocks |
 //! | `part` | fields that are read without the rest of their object |
 //! | `commit` | lock, validate, write, fence, publish; the three modes |
@@ -23,8 +24,9 @@
 //! | `snapshot`, `side` | long readers, and the versions kept for them |
 //! | `object`, `fields`, `roots` | types, layouts, fields, named roots |
 //! | `survey` | live objects and roots without their links, for a salvage |
-//! | `own_errors` | closures with another error type |
-//! | `format` | header, directory |
+//! | `own_errors`, `ticket` | closures with another error type; transactions that are waited for later |
+//! | `format`, `copies` | header, directory; what leads to the objects is there twice |
+//! | `published` | the orders that the paper prints, for tests |
 
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
