@@ -112,6 +112,19 @@ as_features() { sed "s/^-p \(.*\)/\1\/$1/" | paste -sd, -; }
 # features_of FEATURE: the feature of every crate that has it.
 features_of() { packages_with_feature "$1" | as_features "$1"; }
 
+# planted_of PACKAGE...: planted bugs as features of those of the packages ("-p NAME") that have any.
+planted_of() { packages_with_feature planted-bugs | grep -Fxf <(printf "%s\n" "$@") | as_features planted-bugs; }
+
+# marked_tests: the test programs with tests that are marked "`make prove` runs it": package, then program.
+marked_tests() {
+  local file package
+  grep -rlF "\`make prove\` runs it" crates/*/tests --include='*.rs' | while read -r file; do
+    package=$(sed -n '0,/^name = /s/^name = "\(.*\)"/\1/p' "${file%%/tests/*}/Cargo.toml")
+    file=${file#crates/*/tests/}
+    echo "$package $(basename "${file%%/*}" .rs)"
+  done | sort -u
+}
+
 # programs ARGUMENT...: as `cargo test`, with several test programs at a time. Not for tests in documents.
 programs() { cargo run --quiet --package xtask -- test-programs "$@"; }
 
@@ -135,7 +148,6 @@ clippy() {
 
 # The lists. One line a step; which crates take part follows from their features and from the names of their tests.
 # Bugs can be planted on request in all of it (no test but the planted ones asks for one), so one build serves both.
-planted=$(features_of planted-bugs)
 case $list in
   lint)
     lint
@@ -147,22 +159,27 @@ case $list in
     ;;
   test)
     lint
+    planted=$(features_of planted-bugs)
     step tests programs --workspace --features "$planted"
     step examples cargo test --workspace --no-fail-fast --features "$planted" --doc
     ;;
   prove)
-    step proofs programs --workspace --features "$planted" -- --ignored
+    # Only the programs with marked tests, as they are built once more, for speed.
+    mapfile -t packages < <(marked_tests | sed 's/^\(.*\) .*/-p \1/' | sort -u)
+    mapfile -t tests < <(marked_tests | sed 's/.* /--test /' | sort -u)
+    # shellcheck disable=SC2068
+    step proofs programs --profile prove ${packages[@]} --features "$(planted_of "${packages[@]}")" ${tests[@]} -- --ignored
     # Locks and threads of the deterministic scheduler; planted races must be found.
     mapfile -t packages < <(packages_with_feature shuttle)
-    planted_here=$(packages_with_feature planted-bugs | grep -Fxf <(printf "%s\n" "${packages[@]}") | as_features planted-bugs)
     # shellcheck disable=SC2068
-    step schedules programs ${packages[@]} --features "$(features_of shuttle),$planted_here" \
+    step schedules programs --profile prove ${packages[@]} --features "$(features_of shuttle),$(planted_of "${packages[@]}")" \
       --test '*schedules' --test '*histories'
-    step schedules-block cargo test --no-fail-fast -p lodestone-pmem --features shuttle,planted-bugs --lib schedules
-    step schedules-cache cargo test --no-fail-fast -p lodestone-index --features shuttle --lib schedules
-    step schedules-cuts cargo test --no-fail-fast -p lodestone-engine --features shuttle --lib schedules
+    schedules_of() { cargo test --profile prove --no-fail-fast --package "$1" --features "$2" --lib schedules; }
+    step schedules-block schedules_of lodestone-pmem shuttle,planted-bugs
+    step schedules-cache schedules_of lodestone-index shuttle
+    step schedules-leaves schedules_of lodestone-engine shuttle
     # Weak memory order: every execution of the word protocols, and of each with a rule broken.
-    step weak-memory cargo test --no-fail-fast -p lodestone-txn --features loom --test weak_memory
+    step weak-memory cargo test --profile prove --no-fail-fast -p lodestone-txn --features loom --test weak_memory
     clippy
     step documents env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
     ;;

@@ -1,7 +1,8 @@
 //! Choosing crash states among the options of the lines: how one choice is decided, and the representative sample.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
+use foldhash::{HashSet, HashSetExt};
 use lodestone_pmem::LineAddr;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};

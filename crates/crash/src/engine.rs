@@ -16,11 +16,12 @@
 //!
 //! Invariant: `states` counts recoveries that really ran and were judged.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use foldhash::{HashMap, HashMapExt};
 use lodestone_pmem::LineAddr;
 
 use crate::choose;

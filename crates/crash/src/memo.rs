@@ -12,9 +12,10 @@
 //! Invariant: a leaf is a run whose verdict was good under the same history and the same lengths of parts. If the run
 //! is to be crashed again, the leaf keeps its trace, for every image that leads to it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use foldhash::{HashMap, HashSet};
 use lodestone_pmem::LineAddr;
 
 use crate::event::{Content, Event, EventKind};

@@ -11,9 +11,10 @@
 //!
 //! Invariant: a line that is not in the map has the content of the baseline.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use foldhash::{HashMap, HashMapExt};
 use lodestone_pmem::{LineAddr, Site};
 
 use crate::event::{Content, Event, EventKind, ThreadId};

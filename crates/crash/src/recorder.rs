@@ -12,9 +12,10 @@
 //! - no lock is held while a panic leaves this file;
 //! - a limit on accesses ends endless recoveries with a panic that names the limit.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use foldhash::{HashMap, HashSet};
 use lodestone_pmem::{LineAddr, Memory, PmAddr, Site, TracedMemory, Tracer};
 
 use crate::event::{CallKind, Content, Event, EventKind, SiteKey, ThreadId};

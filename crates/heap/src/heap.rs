@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 use lodestone_pmem::sync::Mutex;
-use lodestone_pmem::{HeapClaim, Memory, PmAddr, Pool};
+use lodestone_pmem::{HeapClaim, Memory, PmAddr, Pool, work};
 use lodestone_width::{exact_u16, exact_u32, to_usize};
 
 use crate::action::{Action, FreedBlocks};
@@ -283,7 +283,7 @@ fn build_core(
 ) -> Core {
     let parts = pool.memory().part_count();
     let classes = Classes::new(&geometry);
-    let processors = || std::thread::available_parallelism().map_or(4, |count| 2 * count.get()).max(4);
+    let processors = || (2 * work::processors()).max(4);
     let arenas_per_part = if options.arenas == 0 { processors() } else { options.arenas };
     let bases = (0..parts).map(|part| pool.heap_area(part).0).map(|start| (start, geometry.zones_offset(start)));
     Core {

@@ -23,7 +23,7 @@ mod tests;
 use std::cell::Cell;
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestone_width::{exact_u32, to_u64};
@@ -132,10 +132,13 @@ impl Topology {
         Self { inner: Arc::new(Inner { identity, nodes, node_of_cpu, is_virtual }) }
     }
 
-    /// The machine this program runs on, restricted to the processors that it may use.
+    /// The machine this program runs on, restricted to the processors that the calling thread may use.
+    ///
+    /// The machine is looked at once in a process: processors that come later belong to no node.
     #[must_use]
     pub fn of_machine() -> Self {
-        Self::read(Path::new("/sys")).restricted_to(&allowed_cpus())
+        static MACHINE: OnceLock<Topology> = OnceLock::new();
+        MACHINE.get_or_init(|| Self::read(Path::new("/sys"))).restricted_to(&allowed_cpus())
     }
 
     /// The machine described under `sysfs` (normally `/sys`). Without readable node folders there is one node. All its

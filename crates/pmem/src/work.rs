@@ -1,5 +1,6 @@
 //! Work on several threads: numbered pieces, each done once. Opening a pool's contents reads and sorts so.
 
+use std::sync::OnceLock;
 use std::thread;
 
 use crate::domain::Domain;
@@ -11,13 +12,21 @@ const THREADS_MAX: usize = 16;
 /// Pieces that a thread takes at a time are this share of an even part.
 const TURNS: usize = 16;
 
+/// Processors that this process may use, by the thread that asks first. The system is asked once: it reads files for
+/// the answer, and every open of a pool needs it.
+#[must_use]
+pub fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, usize::from))
+}
+
 /// The number of threads that work on `memory` is worth. Where runs must repeat exactly it is one.
 #[must_use]
 pub fn threads(memory: &Memory) -> usize {
     if cfg!(feature = "shuttle") || memory.domain() == Domain::Traced {
         return 1;
     }
-    thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
+    processors().min(THREADS_MAX)
 }
 
 /// Calls `piece` for each number below `count`, on `threads` threads. Returns the answers by number.

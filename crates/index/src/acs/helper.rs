@@ -24,6 +24,7 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestone_pmem::sync::{Condvar, Mutex, lock, spin, thread};
+use lodestone_pmem::work;
 
 use super::core::Core;
 use super::key;
@@ -84,7 +85,7 @@ impl Helper {
     /// Starts a helper for the index of `core`; `None` where there is no second processor for it, or no thread to be
     /// had.
     pub(super) fn start<I: PointIndex + 'static>(core: &Arc<Core<I>>) -> Option<Self> {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = work::processors();
         if processors < 2 && cfg!(not(feature = "shuttle")) {
             return None;
         }

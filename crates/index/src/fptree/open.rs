@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use lodestone_heap::{Action, Heap};
-use lodestone_pmem::PmAddr;
+use lodestone_pmem::{PmAddr, work};
 use lodestone_store::{Object, Store};
 
 use crate::anchor::{self, Anchor, AnchorAt, First};
@@ -51,7 +51,7 @@ pub struct TreeOptions {
 
 impl Default for TreeOptions {
     fn default() -> Self {
-        let rebuild_threads = std::thread::available_parallelism().map_or(1, |count| count.get().min(8));
+        let rebuild_threads = work::processors().min(8);
         Self { lines_per_leaf: 20, rebuild_threads }
     }
 }

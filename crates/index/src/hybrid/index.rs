@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
-use lodestone_pmem::planted;
+use lodestone_pmem::{planted, work};
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestone_pmem::sync::thread::{self, JoinHandle};
 use lodestone_pmem::sync::{Mutex, lock};
@@ -87,7 +87,7 @@ pub struct HybridOptions {
 
 impl Default for HybridOptions {
     fn default() -> Self {
-        let rebuild_threads = std::thread::available_parallelism().map_or(1, |count| count.get().min(8));
+        let rebuild_threads = work::processors().min(8);
         Self {
             hash: HashOptions::default(),
             apply: Apply::Background { threads: 1 },

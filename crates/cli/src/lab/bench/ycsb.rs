@@ -426,10 +426,11 @@ const COUNTS: [(&str, &str); 9] = [
     ("DRAM bytes/record", "dram_bytes_per_record"),
 ];
 
-const CACHE: [(&str, &str); 9] = [
+const CACHE: [(&str, &str); 10] = [
     ("workload", "workload"),
     ("threads", "threads"),
     ("bytes", "cache_bytes"),
+    ("heap", "heap_bytes"),
     ("resident", "anonymous_bytes"),
     ("misses/op", "cache_misses_per_op"),
     ("hits/s", "hits_per_s"),

@@ -50,7 +50,7 @@ impl<'d> CacheWatch<'d> {
     pub fn add_to(&self, result: &mut BenchResult, records: &DatabaseRecords, spec: &Spec, limit: u64) -> Result<()> {
         let stats = self.database.stats();
         let (loads, rows) = (stats.cache_loads - self.loads.get(), stats.cache_row_reads - self.row_reads.get());
-        let anonymous = anonymous_bytes()?;
+        let (anonymous, heap) = (anonymous_bytes()?, crate::allocator::bytes_in_use());
         let misses = (loads + rows) as f64 / result.operations.max(1) as f64;
         let (hits, reads) = (hits_per_s(records, spec)?, reads_per_s(self.database, spec)?);
         let allowed = 1.0 / (1.0 / hits + misses / reads);
@@ -59,6 +59,7 @@ impl<'d> CacheWatch<'d> {
         result.set_extra("cache_loads", loads);
         result.set_extra("cache_row_reads", rows);
         result.set_extra("cache_evictions", stats.cache_evictions - self.evictions.get());
+        result.set_extra("heap_bytes", heap);
         result.set_extra("anonymous_bytes", anonymous);
         result.set_extra("anonymous_to_limit", anonymous as f64 / limit as f64);
         result.set_extra("cache_misses_per_op", misses);
