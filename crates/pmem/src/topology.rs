@@ -23,8 +23,8 @@ mod tests;
 use std::cell::Cell;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use lodestone_width::{exact_u32, to_u64};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};

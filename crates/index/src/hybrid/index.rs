@@ -5,10 +5,10 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
-use lodestone_pmem::{planted, work};
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestone_pmem::sync::thread::{self, JoinHandle};
 use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_pmem::{planted, work};
 use lodestone_store::{Object, Store};
 use lodestone_width::{to_u64, to_usize};
 
