@@ -149,6 +149,13 @@ impl Heap {
         Ok(Self { core: Arc::new(core) })
     }
 
+    /// The parts of the pool in the order in which the calling thread would try them for a block of `bytes`: by the
+    /// [placement](crate::Placement) of this heap, nearest first.
+    #[must_use]
+    pub fn parts_for(&self, bytes: u64) -> &[u16] {
+        self.core.placer.order(bytes)
+    }
+
     /// The pool below.
     #[must_use]
     pub fn pool(&self) -> &Pool {

@@ -4,6 +4,10 @@
 //! writer that will need it for the record it has begun. [`Segments::hand_out`] writes heads; an open makes their lines
 //! equal and takes back those of a torn record. A segment whose records are no longer needed returns to the stock in
 //! DRAM alone: at the next open the caller's positions say the same.
+//!
+//! A pool with a part for each node has segments in each of them. A thread takes those of its own node as long as there
+//! are any, and makes up to an even share there, so its log is near (paper 4, section 2.1.2: a WAL for each node). Only
+//! then it takes far ones: no log is full while a segment is free.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -262,13 +266,32 @@ impl Segments {
             return Err(Error::Full { path, needed, free, total: self.total });
         }
         while held.len() < count {
-            let next = match stock.free.pop() {
-                Some(at) => at,
-                None => self.make_segment(&mut stock)?,
-            };
-            held.push(next);
+            held.push(self.next(&mut stock)?);
         }
         Ok(())
+    }
+
+    /// The nearest segment that is free or can be made.
+    fn next(&self, stock: &mut Stock) -> Result<PmAddr> {
+        let parts = self.heap.parts_for(self.segment_bytes);
+        let near = parts.first().copied().unwrap_or(0);
+        let is_near = |at: &PmAddr| at.part() == near;
+        if let Some(place) = stock.free.iter().rposition(is_near) {
+            return Ok(stock.free.swap_remove(place));
+        }
+        let made_near = to_u64(stock.made.iter().filter(|at| is_near(at)).count());
+        let may_make = to_u64(stock.made.len()) < self.total;
+        if may_make && made_near < self.total.div_ceil(to_u64(parts.len().max(1))) {
+            match self.make_segment(stock, near) {
+                // Its part is full: a far one is better than none.
+                Err(_) if !stock.free.is_empty() => {}
+                outcome => return outcome,
+            }
+        }
+        match stock.free.pop() {
+            Some(far) => Ok(far),
+            None => self.make_segment(stock, near),
+        }
     }
 
     /// Returns segments to the stock.
@@ -276,10 +299,14 @@ impl Segments {
         lock(&self.stock).free.append(held);
     }
 
-    fn make_segment(&self, stock: &mut Stock) -> Result<PmAddr> {
+    /// Makes a segment in part `near`, or in another one if that is full.
+    fn make_segment(&self, stock: &mut Stock, near: u16) -> Result<PmAddr> {
         let memory = self.memory();
         let mut action = self.heap.action();
-        let at = action.alloc(self.segment_bytes)?;
+        let at = match action.alloc_in(near, self.segment_bytes) {
+            Err(lodestone_heap::Error::NoSpace { .. }) => action.alloc(self.segment_bytes)?,
+            outcome => outcome?,
+        };
         let mut line = SegmentLine::new(NO_WRITER, 0);
         line.seal(1);
         for place in segment_lines(at) {
