@@ -1,1 +1,23 @@
-//! x
+//! A simulated cluster of the fabric.
+
+mod network;
+mod node;
+mod oracle;
+mod plan;
+mod world;
+
+pub use plan::{NetworkFaults, Plan};
+pub use world::{Outcome, World};
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+/// Runs the scenario of `seed` with about so many writes.
+///
+/// # Panics
+/// If a plan's sizes are too small, which no drawn plan's are.
+#[must_use]
+pub fn run_seed(seed: u64, operations: u64) -> Outcome {
+    let plan = Plan::drawn(&mut ChaCha8Rng::seed_from_u64(seed), operations);
+    World::new(plan, seed).expect("drawn plans have room").run()
+}

@@ -315,5 +315,4 @@ impl ApplyLog {
     pub fn stand(&mut self, standing: Standing) {
         self.log.change_head(|head| head.standing = standing.code());
     }
-
 }

@@ -85,7 +85,8 @@ pub struct Leader {
     group: GroupId,
     sender: Sender,
     phase: Phase,
-    seen: Term,
+    /// The term that was the newest when this life claimed the next one.
+    claimed: Option<Term>,
     change: u64,
     call_due: Option<Moment>,
     calls: Vec<RegistryCall>,
@@ -103,7 +104,7 @@ impl Leader {
             group,
             sender,
             phase: Phase::Following,
-            seen: Term(0),
+            claimed: None,
             change: 0,
             call_due: None,
             calls: Vec::new(),
@@ -181,21 +182,22 @@ impl Leader {
     }
 
     fn learned(&mut self, now: Moment, state: &VolumeState, out: &mut Outbound) {
-        self.seen = self.seen.max(state.term);
         match self.phase {
             Phase::Following => {}
-            Phase::Claiming if state.sender == self.node && state.term > self.sender.term() => {
-                // Also the answer to a claim whose own answer was lost.
+            Phase::Claiming if state.sender == self.node && self.is_mine(state.term) => {
                 let Some(view) = state.view(self.group) else { return };
                 self.phase = Phase::Leading;
                 (self.change, self.call_due, self.lease_until) = (state.change, None, None);
                 self.renew_at = now;
                 self.sender.take_over(now, state.term, view.clone(), out);
             }
-            Phase::Claiming => self.call(now, RegistryCall::Claim(self.node, state.term)),
+            Phase::Claiming => {
+                self.claimed = Some(state.term);
+                self.call(now, RegistryCall::Claim(self.node, state.term));
+            }
             Phase::Leading if state.term > self.sender.term() => self.step_down(state.term),
             Phase::Leading => {
-                if state.change > self.change || self.sender.pending().is_none() {
+                if state.change > self.change {
                     self.change = state.change;
                     self.call_due = None;
                     if let Some(view) = state.view(self.group) {
@@ -206,8 +208,14 @@ impl Leader {
         }
     }
 
+    /// Whether this life of the node claimed `term`; also when the answer to the claim was lost. A term of a former life
+    /// is not used again: members may hold records of it that this life does not know.
+    fn is_mine(&self, term: Term) -> bool {
+        let is_claimed = self.claimed.is_some_and(|seen| term.0 == seen.0 + 1);
+        is_claimed || (planted::active("fabric-term-of-a-former-life") && term > self.sender.term())
+    }
+
     fn step_down(&mut self, term: Term) {
-        self.seen = self.seen.max(term);
         self.sender.depose(term);
         (self.phase, self.lease_until, self.call_due, self.wish) = (Phase::Following, None, None, None);
     }

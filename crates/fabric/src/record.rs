@@ -296,8 +296,7 @@ pub fn pages_body(pages: &[(PagePair, &[u8])]) -> Vec<u8> {
 /// [`Error::RecordTooLarge`].
 pub fn merge_body(pair: PagePair, at: u32, bytes: &[u8]) -> Result<Vec<u8>> {
     let limit = BODY_BYTES_MAX - MERGE_HEAD_BYTES;
-    let length =
-        u32::try_from(bytes.len()).map_err(|_| Error::RecordTooLarge { bytes: bytes.len(), limit })?;
+    let length = u32::try_from(bytes.len()).map_err(|_| Error::RecordTooLarge { bytes: bytes.len(), limit })?;
     let mut body = Vec::with_capacity(MERGE_HEAD_BYTES + bytes.len());
     body.extend(pair.new.to_le_bytes());
     body.extend(pair.old.to_le_bytes());

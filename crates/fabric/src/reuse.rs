@@ -29,6 +29,11 @@ impl PageStock {
         self.freed.push_back((by, page));
     }
 
+    /// A page that [`take`](Self::take) returned was not written after all.
+    pub fn give_back(&mut self, page: u64, by: Sequence) {
+        self.free.push((page, by));
+    }
+
     /// A page that may be written, and the record that freed it; `None` while all freed ones wait for a member.
     pub fn take(&mut self, stable: Sequence) -> Option<(u64, Sequence)> {
         while let Some((by, page)) = self.freed.front().copied() {

@@ -56,9 +56,8 @@ impl Ring {
         let mut found: VecDeque<(u64, RecordHead)> = VecDeque::new();
         let mut log = Log::open(KIND, memory, at, bytes, salt, &mut |entry| {
             let Some((head, _)) = verified(entry.payload, salt) else { return false };
-            let follows = found.back().is_none_or(|(_, last)| {
-                head.sequence == last.sequence.next() && head.term >= last.term
-            });
+            let follows =
+                found.back().is_none_or(|(_, last)| head.sequence == last.sequence.next() && head.term >= last.term);
             if follows {
                 found.push_back((entry.position, head));
             }

@@ -173,9 +173,8 @@ impl Sender {
                 && assembly.add(packet)
             {
                 let found = assembly.finish(salt).map(|(head, body)| (head, body.to_vec()));
-                let fits = found.filter(|(head, _)| {
-                    head.sequence == sequence && pull.adopted.term_of(sequence) == Some(head.term)
-                });
+                let fits = found
+                    .filter(|(head, _)| head.sequence == sequence && pull.adopted.term_of(sequence) == Some(head.term));
                 match fits {
                     Some((head, body)) => *part = Part::Whole(head, body),
                     None => {
@@ -236,13 +235,8 @@ impl Sender {
         self.joins_from = (self.stable, self.ring.terms().term_of(self.stable).unwrap_or_default());
         self.sent = self.base;
         self.reuse_floor = self.base;
-        let peer = Peer {
-            tail: Sequence(0),
-            credit: self.options.credit_bytes,
-            heard: now,
-            viewed: false,
-            view_sent: now,
-        };
+        let peer =
+            Peer { tail: Sequence(0), credit: self.options.credit_bytes, heard: now, viewed: false, view_sent: now };
         self.peers = self.view.members.iter().map(|member| (member.node, peer)).collect();
         // What this node cut is said in the log: nothing is dropped without a line.
         let body = cut.map_or_else(Vec::new, |(term, from, to)| {
@@ -303,9 +297,7 @@ impl Sender {
     #[must_use]
     pub fn promises(&self) -> Option<(u64, u64)> {
         match &self.phase {
-            Phase::Gathering(gathering) => {
-                Some((to_u64(gathering.logs.len()), to_u64(self.view.promises())))
-            }
+            Phase::Gathering(gathering) => Some((to_u64(gathering.logs.len()), to_u64(self.view.promises()))),
             _ => None,
         }
     }
