@@ -24,8 +24,6 @@ pub struct Made {
     pub pair: PagePair,
     /// The page after it.
     pub content: Vec<u8>,
-    /// When it was submitted.
-    pub submitted: u64,
 }
 
 /// A read of a file that is running or was answered.

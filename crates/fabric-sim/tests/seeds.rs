@@ -4,15 +4,19 @@ use lodestone_fabric_sim::{Plan, World, run_seed};
 #[test]
 fn calm() {
     let outcome = World::new(Plan::calm(), 1).unwrap().run();
-    println!("{outcome:?}");
     assert_eq!(outcome.violation, None);
 }
 
 #[test]
 fn some() {
-    for seed in 0..50 {
+    let read = |name: &str, other: u64| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(other);
+    let (from, to, ops) = (read("FROM", 0), read("TO", 50), read("OPS", 300));
+    let mut bad = 0;
+    for seed in from..to {
         let t = std::time::Instant::now();
-        let outcome = run_seed(seed, 300);
-        println!("{:?} {outcome:?}", t.elapsed());
+        let outcome = run_seed(seed, ops);
+        let ms = t.elapsed().as_millis();
+        if outcome.violation.is_some() || ms > 2000 || outcome.writes < ops / 3 { bad += 1; println!("{ms} ms {outcome:?}"); }
     }
+    println!("bad {bad}");
 }

@@ -1,7 +1,7 @@
 //! The log of a member: what it has applied, and what it has promised. The recovery of a member is its scan.
 //!
 //! ```text
-//! payload of an entry   head of the record 64, kept part of its body, checksum 4 of each page
+//! payload of an entry   head of the record 64, stable 8, kept part of its body, checksum 4 of each page
 //! mark                  no payload: its `settled` alone counts
 //! ```
 //!
@@ -27,6 +27,9 @@ use crate::record::{Form, PagePair, RECORD_HEAD_BYTES, RecordHead};
 use crate::terms::Terms;
 
 const KIND: LogKind = LogKind { magic: u32::from_le_bytes(*b"LFAP"), name: "log of applied records" };
+
+/// Bytes of a mark in the log.
+const MARK_BYTES: usize = 64;
 
 /// How far a member is in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +65,8 @@ impl Standing {
 pub struct Applied {
     /// Head of the record.
     pub head: RecordHead,
+    /// Every active member had everything up to here when the record was applied.
+    pub stable: Sequence,
     /// Kept part of its body.
     pub kept: Vec<u8>,
     /// Checksums of its pages.
@@ -71,12 +76,13 @@ pub struct Applied {
 impl Applied {
     fn decode(payload: &[u8]) -> Option<Self> {
         let head = RecordHead::from_bytes(payload)?;
-        let rest = payload.get(RECORD_HEAD_BYTES..)?;
+        let (stable, rest) = payload.get(RECORD_HEAD_BYTES..)?.split_first_chunk::<8>()?;
+        let stable = Sequence(u64::from_le_bytes(*stable));
         let (kept, checksums) = rest.split_at_checked(head.kept_bytes())?;
         let count = if head.form() == Form::Inline { 0 } else { to_usize(head.count) };
         let checksums: Vec<u32> =
             checksums.chunks_exact(4).filter_map(|c| c.try_into().ok()).map(u32::from_le_bytes).collect();
-        (checksums.len() == count).then(|| Self { head, kept: kept.to_vec(), checksums })
+        (checksums.len() == count).then(|| Self { head, stable, kept: kept.to_vec(), checksums })
     }
 
     /// The pages and their checksums.
@@ -96,6 +102,8 @@ pub struct ApplyLog {
     settled_newest: Sequence,
     /// `settled` of the newest durable entry.
     settled_durable: Sequence,
+    /// The newest `stable` of an entry that the open found.
+    stable: Sequence,
 }
 
 impl ApplyLog {
@@ -113,6 +121,7 @@ impl ApplyLog {
             positions: VecDeque::new(),
             settled_newest: none,
             settled_durable: none,
+            stable: none,
         })
     }
 
@@ -164,7 +173,8 @@ impl ApplyLog {
         let last = terms.last().1;
         let positions = entries.iter().map(|entry| entry.0).collect();
         // Everything before the cut is settled from now on.
-        Ok(Self { log, terms, first, positions, settled_newest: last, settled_durable: last })
+        let stable = entries.iter().map(|entry| entry.1.stable).max().unwrap_or(first);
+        Ok(Self { log, terms, first, positions, settled_newest: last, settled_durable: last, stable })
     }
 
     /// Terms of the applied records.
@@ -197,16 +207,22 @@ impl ApplyLog {
         Standing::from_code(self.log.head().standing)
     }
 
+    /// Every active member has everything up to here, as far as the open found.
+    #[must_use]
+    pub fn stable(&self) -> Sequence {
+        self.stable.max(self.first)
+    }
+
     /// The memory of the log.
     #[must_use]
     pub const fn memory(&self) -> &Memory {
         self.log.memory()
     }
 
-    /// Whether an entry of so many bytes has room.
+    /// Whether an entry for a record has room, and a mark before it.
     #[must_use]
     pub fn has_room(&self, head: &RecordHead) -> bool {
-        self.log.has_room(RECORD_HEAD_BYTES + head.kept_bytes() + 4 * to_usize(head.count))
+        self.log.has_room(MARK_BYTES + RECORD_HEAD_BYTES + 8 + head.kept_bytes() + 4 * to_usize(head.count))
     }
 
     /// Whether a mark has room.
@@ -218,13 +234,14 @@ impl ApplyLog {
     /// Appends the next applied record: not fenced. `settled`: everything up to it is durable.
     ///
     /// # Errors
-    /// [`Error::Full`].
-    pub fn append(&mut self, head: &RecordHead, kept: &[u8], checksums: &[u32], settled: Sequence) -> Result<()> {
-        let crcs: Vec<u8> = checksums.iter().flat_map(|crc| crc.to_le_bytes()).collect();
-        let pieces: [&[u8]; 3] = [&head.to_bytes(), kept, &crcs];
+    /// [`Error::Full`](crate::Error::Full).
+    pub fn append(&mut self, applied: &Applied, settled: Sequence) -> Result<()> {
+        let crcs: Vec<u8> = applied.checksums.iter().flat_map(|crc| crc.to_le_bytes()).collect();
+        let pieces: [&[u8]; 4] =
+            [&applied.head.to_bytes(), &applied.stable.0.to_le_bytes(), &applied.kept, &crcs];
         let position = self.log.append(&pieces, usize::MAX, settled.0)?;
         self.positions.push_back(position);
-        self.terms.push(head.term);
+        self.terms.push(applied.head.term);
         self.settled_newest = settled;
         Ok(())
     }

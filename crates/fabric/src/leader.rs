@@ -252,7 +252,18 @@ impl Leader {
 
     /// Proposes the next step of the wish, when that is allowed.
     fn pursue(&mut self, now: Moment) {
-        let (Some(wish), None) = (self.wish, self.sender.pending()) else { return };
+        if self.sender.pending().is_some() {
+            return;
+        }
+        // A member that joins counts as soon as it may, whatever else is wished.
+        let joiner = self.sender.view().members.iter().find(|member| member.role == Role::Joining);
+        if let Some(node) = joiner.map(|member| member.node).filter(|node| self.wish != Some(Wish::Remove(*node)))
+            && let Ok(view) = self.sender.propose_promotion(node)
+        {
+            self.call(now, RegistryCall::Change(self.sender.term(), self.change, self.group, view));
+            return;
+        }
+        let Some(wish) = self.wish else { return };
         let proposed = match wish {
             Wish::Remove(node) => match self.sender.view().role(node) {
                 None => return self.wish = None,
@@ -260,7 +271,8 @@ impl Leader {
             },
             Wish::Join(node) => match self.sender.view().role(node) {
                 Some(Role::Active) => return self.wish = None,
-                Some(Role::Joining) => self.sender.propose_promotion(node),
+                // It is promoted above.
+                Some(Role::Joining) => return,
                 None => self.sender.propose_join(node),
             },
         };

@@ -111,6 +111,12 @@ impl Ring {
         position(to).saturating_sub(position(from))
     }
 
+    /// Whether a record with so many bytes of body has room.
+    #[must_use]
+    pub fn has_room(&self, body_bytes: usize) -> bool {
+        self.log.has_room(RECORD_HEAD_BYTES + body_bytes)
+    }
+
     /// Bytes in use.
     #[must_use]
     pub const fn used(&self) -> u64 {

@@ -56,9 +56,13 @@ impl Clients {
         self.readings.retain(|_, reading| reading.node != node);
     }
 
-    /// A sender crashes: what it had fenced was told to those who write without waiting for others.
-    pub(super) fn stopped(&mut self, node: NodeId, sender: &Sender) {
+    /// A node crashes.
+    pub(super) fn stopped(&mut self, node: NodeId) {
         self.before.remove(&node);
+    }
+
+    /// What a sender has fenced is told to those who write without waiting for others.
+    pub(super) fn fenced(&mut self, node: NodeId, sender: &Sender) {
         if sender.is_sending() {
             self.fenced.insert(node, (sender.term(), sender.ring().fenced()));
         }
@@ -128,7 +132,7 @@ impl World {
         let Some(leader) = self.nodes.get(&id).and_then(Node::leader) else { return };
         let (term, first) = (leader.sender().term(), leader.sender().ring().last());
         let no_page = PagePair { new: 0, old: 0 };
-        let made = Made { file: None, pair: no_page, content: Vec::new(), submitted: self.now };
+        let made = Made { file: None, pair: no_page, content: Vec::new() };
         self.oracle.made(term, first, made);
         let files = self.oracle.state(term, first);
         let mut freed: BTreeMap<u64, Sequence> = (1..self.plan.pages).map(|page| (page, Sequence(0))).collect();
@@ -222,7 +226,7 @@ impl World {
         }
         let file = (!is_inline).then_some(file);
         self.clients.values = value;
-        self.oracle.made(term, sequence, Made { file, pair, content, submitted: self.now });
+        self.oracle.made(term, sequence, Made { file, pair, content });
         self.outcome.writes += 1;
         Ok(())
     }

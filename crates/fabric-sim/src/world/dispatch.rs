@@ -28,6 +28,9 @@ impl World {
             // It stopped in the middle: nothing of this left the node.
             return self.crash(id);
         }
+        if let Core::Sender(leader) = &node.core {
+            self.clients.fenced(id, leader.sender());
+        }
         self.happened(id, events);
         self.note_told(id, &out);
         for outgoing in out.packets {

@@ -79,9 +79,7 @@ impl World {
         let (seed, ns) = (self.random.random(), self.around(self.plan.outage_ns));
         self.clients.deposed(id);
         if let Some(node) = self.nodes.get_mut(&id) {
-            if let Some(leader) = node.leader() {
-                self.clients.stopped(id, leader.sender());
-            }
+            self.clients.stopped(id);
             node.crash(seed);
         }
         self.outcome.crashes += 1;

@@ -148,7 +148,7 @@ impl Receiver {
     /// A member with an empty log and area, or one that opens what it had: everything in the log is durable.
     #[must_use]
     pub fn new(options: ReceiverOptions, log: ApplyLog, pages: PageArea) -> Self {
-        let exposed = log.last();
+        let (exposed, stable) = (log.last(), log.stable());
         let joining = (log.standing() == Standing::Copying).then(serve::Copying::waiting);
         Self {
             options,
@@ -157,7 +157,7 @@ impl Receiver {
             sender: options.node,
             exposed,
             tail: exposed,
-            stable: Sequence(0),
+            stable,
             newest: exposed,
             loose: BTreeMap::new(),
             loose_bytes: 0,
@@ -296,6 +296,7 @@ impl Receiver {
 
     fn send_report(&mut self, out: &mut Outbound) {
         if !self.follows() || self.joining.is_some() {
+            self.report = Reporting { last: self.report.last, ..Reporting::default() };
             return;
         }
         let head = PacketHead { sequence: self.tail, credit: self.credit(), ..self.head(Kind::Report) };

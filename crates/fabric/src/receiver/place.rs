@@ -4,7 +4,7 @@ use lodestone_pmem::planted;
 use lodestone_width::{to_u64, to_usize};
 
 use super::{Loose, Receiver, WINDOW_RECORDS};
-use crate::applylog::Standing;
+use crate::applylog::{Applied, Standing};
 use crate::assembly::Assembly;
 use crate::effect::Outbound;
 use crate::error::Result;
@@ -163,8 +163,9 @@ impl Receiver {
                 None => return Ok(()),
             };
             let Loose::Placed { head, kept, checksums } = placed else { return Ok(()) };
-            self.log.append(&head, &kept, &checksums, self.tail)?;
-            head.pairs(&kept).zip(&checksums).for_each(|(pair, crc)| self.pages.note(pair.new, *crc));
+            let applied = Applied { head, stable: self.stable.min(self.tail), kept, checksums };
+            self.log.append(&applied, self.tail)?;
+            applied.pages().for_each(|(pair, crc)| self.pages.note(pair.new, crc));
             self.exposed = next;
             self.note_exposed(now, head.has(FLAG_SYNC));
         }

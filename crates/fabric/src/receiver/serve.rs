@@ -39,6 +39,13 @@ impl Copying {
         Self { source: Some(source), done, asked: None }
     }
 
+    /// Asks another member from now on: the former one may be gone. Pages that are there stay.
+    pub(super) fn change_source(&mut self, source: NodeId) {
+        if self.source.is_some_and(|present| present != source) {
+            (self.source, self.asked) = (Some(source), None);
+        }
+    }
+
     pub(super) const fn is_waiting(&self) -> bool {
         self.source.is_none()
     }

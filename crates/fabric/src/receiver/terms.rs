@@ -40,7 +40,7 @@ impl Receiver {
         if self.log.standing() == Standing::Copying {
             return Ok(());
         }
-        let head = PacketHead { flags: PACKET_ANSWER, sequence: self.tail, ..self.head(Kind::Promise) };
+        let head = PacketHead { flags: PACKET_ANSWER, sequence: self.tail, stable: self.stable, ..self.head(Kind::Promise) };
         let head = PacketHead { term: asked, ..head };
         out.to_node(packet.head.source, head.packet([&self.log.terms().to_payload(), &[]]));
         Ok(())
@@ -66,8 +66,11 @@ impl Receiver {
         };
         self.sender = head.source;
         let is_entered = viewed == head.term;
-        if !is_entered || head.view > self.log.view() || self.must_restart(head.term, role, &message) {
+        if !is_entered || head.view > self.log.view() || self.must_restart(&head, role, &message) {
             self.enter(head, role, &message)?;
+        }
+        if let Some(copying) = self.joining.as_mut().filter(|_| role == Role::Joining && message.copy_from != head.source) {
+            copying.change_source(message.copy_from);
         }
         self.stable = self.stable.max(head.stable);
         self.report.now = true;
@@ -76,16 +79,17 @@ impl Receiver {
     }
 
     /// Whether this member joins with pages that it does not have.
-    fn must_restart(&self, term: Term, role: Role, message: &ViewMessage) -> bool {
+    fn must_restart(&self, head: &PacketHead, role: Role, message: &ViewMessage) -> bool {
+        let has_source = message.copy_from != head.source;
         role == Role::Joining
-            && message.copy_from != self.options.node
+            && has_source
             && match self.log.standing() {
                 Standing::Active => true,
                 // Records after its own are kept for it as long as it is there, but not beyond that.
                 Standing::Replaying => self.log.terms().common(&message.adopted).is_none(),
                 // A sender of another term keeps other records.
                 Standing::Copying => {
-                    self.log.promised().1 != term || self.joining.as_ref().is_none_or(serve::Copying::is_waiting)
+                    self.log.promised().1 != head.term || self.joining.as_ref().is_none_or(serve::Copying::is_waiting)
                 }
             }
     }
@@ -93,7 +97,7 @@ impl Receiver {
     fn enter(&mut self, head: PacketHead, role: Role, message: &ViewMessage) -> Result<()> {
         self.fence_exposed()?;
         let (_, viewed) = self.log.promised();
-        if self.must_restart(head.term, role, message) {
+        if self.must_restart(&head, role, message) {
             self.forget_loose();
             self.log.restart(head.term, head.view, message.joins_from);
             let (base, _) = message.joins_from;

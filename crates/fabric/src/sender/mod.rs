@@ -23,6 +23,7 @@ mod takeover;
 use std::collections::{BTreeMap, VecDeque};
 
 use lodestone_pmem::planted;
+use lodestone_width::to_u64;
 
 use crate::effect::Outbound;
 use crate::error::{Error, Result};
@@ -268,7 +269,13 @@ impl Sender {
             Phase::Gathering(_) => return Err(Error::NotSender { state: "taking over" }),
         }
         if self.queue.len() >= self.options.queued_max {
-            return Err(Error::Busy { queued: lodestone_width::to_u64(self.queue.len()) });
+            return Err(Error::Busy { queued: to_u64(self.queue.len()) });
+        }
+        // An eighth is kept for the first records of terms: a takeover must not need what it is to release.
+        let (needed, capacity) = (to_u64(body.len()) + 128, self.ring.capacity());
+        let free = (capacity - capacity / 8).saturating_sub(self.ring.used());
+        if needed > free {
+            return Err(Error::Full { what: "ring of records", needed, free, capacity });
         }
         self.append(submission, body)
     }

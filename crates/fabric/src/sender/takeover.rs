@@ -15,9 +15,10 @@ use lodestone_width::to_u64;
 use super::{Peer, Phase, Sender, SenderEvent, Submission};
 use crate::assembly::Assembly;
 use crate::effect::Outbound;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::{Moment, NodeId, Sequence, Term};
 use crate::message::{Call, ViewMessage};
+use crate::outbox::Outbox;
 use crate::packet::{Kind, PACKET_ANSWER, PACKET_GONE, Packet};
 use crate::record::{FLAG_BEGIN, FLAG_INLINE, FLAG_SYNC, RecordHead};
 use crate::terms::Terms;
@@ -26,6 +27,8 @@ use crate::view::View;
 const ASK_AGAIN_NS: u64 = 2_000_000;
 const GIVE_UP_NS: u64 = 30_000_000;
 const VIEW_AGAIN_NS: u64 = 5_000_000;
+/// Body of the first record of a term.
+const BEGIN_BYTES: usize = 20;
 /// Records that are pulled at a time.
 const PULLS_AT_A_TIME: u64 = 8;
 
@@ -33,6 +36,10 @@ const PULLS_AT_A_TIME: u64 = 8;
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
     logs: BTreeMap<NodeId, Terms>,
+    /// Every active member has everything up to here, as some of them know.
+    stable: Sequence,
+    /// Whether all members must answer: the ring cannot hold what some of them may lack.
+    needs_all: bool,
     again: Moment,
     pull: Option<Pull>,
 }
@@ -109,7 +116,9 @@ impl Sender {
             return Ok(());
         };
         gathering.logs.insert(node, terms);
-        if gathering.logs.len() >= self.view.promises() {
+        gathering.stable = gathering.stable.max(packet.head.stable);
+        let needed = if gathering.needs_all { self.view.active().count() } else { self.view.promises() };
+        if gathering.logs.len() >= needed {
             self.adopt(now, out)?;
         }
         Ok(())
@@ -120,9 +129,14 @@ impl Sender {
         let Phase::Gathering(gathering) = &mut self.phase else { return Ok(()) };
         let best = gathering.logs.iter().max_by_key(|(_, terms)| terms.rank());
         let Some((source, adopted)) = best.map(|(node, terms)| (*node, terms.clone())) else { return Ok(()) };
+        let known = gathering.stable.min(adopted.last().1);
+        let all = gathering.logs.len() >= self.view.active().count();
+        let common = gathering.logs.values().map(|terms| terms.common(&adopted).unwrap_or_default()).min();
+        let stable = known.max(common.filter(|_| all).unwrap_or_default());
         let mut cut = None;
         if self.ring.terms().rank() >= adopted.rank() {
             // The ring is the best log: nothing is lacking.
+            self.ring.release(stable);
             return self.begin(now, None, out);
         }
         match self.ring.terms().common(&adopted) {
@@ -134,6 +148,10 @@ impl Sender {
             // Too old: every member has what it lacks, up to where the adopted log begins.
             None => self.ring.restart(adopted.base().0, adopted.base().1),
         }
+        if stable > self.ring.last() {
+            self.ring.restart(stable, adopted.term_of(stable).unwrap_or_default());
+        }
+        self.ring.release(stable);
         if self.ring.last() >= adopted.last().1 {
             return self.begin(now, cut, out);
         }
@@ -202,7 +220,11 @@ impl Sender {
             let part = pull.parts.remove(&next.0);
             pull.give_up = now.plus(GIVE_UP_NS);
             match part {
-                Some(Part::Whole(head, body)) => self.ring.append(&head, &body)?,
+                Some(Part::Whole(head, body)) => match self.ring.append(&head, &body) {
+                    Ok(()) => {}
+                    Err(Error::Full { .. }) => return self.gather_all(now, out),
+                    Err(error) => return Err(error),
+                },
                 _ => {
                     // A page of it was used again, so every member has it. Unless one said that it has not.
                     let term = pull.adopted.term_of(next).unwrap_or_default();
@@ -224,8 +246,19 @@ impl Sender {
         Ok(())
     }
 
+    /// The ring is too small for everything that a member might lack. When all members have answered, it is known what
+    /// they do lack.
+    fn gather_all(&mut self, now: Moment, out: &mut Outbound) -> Result<()> {
+        self.phase = Phase::Gathering(Gathering { needs_all: true, ..Gathering::default() });
+        self.ask_for_promises(now, out);
+        Ok(())
+    }
+
     /// The ring is the adopted log: the term begins.
     fn begin(&mut self, now: Moment, cut: Option<(Term, Sequence, Sequence)>, out: &mut Outbound) -> Result<()> {
+        if !self.ring.has_room(BEGIN_BYTES) {
+            return self.gather_all(now, out);
+        }
         self.base = self.ring.last();
         self.ring.fence()?;
         self.events.push(SenderEvent::Adopted { base: self.base, cut });
@@ -277,7 +310,7 @@ impl Sender {
     /// The member from which one that joins copies: the one that has most, and at least where it begins.
     fn copy_source(&self) -> Option<NodeId> {
         let from = self.joins_from.0;
-        self.readable(from).filter(|node| Some(*node) != self.joiner()).max_by_key(|node| self.tail(*node))
+        self.view.active().filter(|node| self.tail(*node) >= Some(from)).max_by_key(|node| self.tail(*node))
     }
 
     /// Sends the view again to members that have not entered it.
