@@ -12,12 +12,17 @@ pub use world::{Outcome, World};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+/// The scenario of `seed` with about so many writes.
+#[must_use]
+pub fn plan_of(seed: u64, operations: u64) -> Plan {
+    Plan::drawn(&mut ChaCha8Rng::seed_from_u64(seed), operations)
+}
+
 /// Runs the scenario of `seed` with about so many writes.
 ///
 /// # Panics
 /// If a plan's sizes are too small, which no drawn plan's are.
 #[must_use]
 pub fn run_seed(seed: u64, operations: u64) -> Outcome {
-    let plan = Plan::drawn(&mut ChaCha8Rng::seed_from_u64(seed), operations);
-    World::new(plan, seed).expect("drawn plans have room").run()
+    World::new(plan_of(seed, operations), seed).expect("drawn plans have room").run()
 }

@@ -221,20 +221,29 @@ impl Oracle {
 
     /// Judges all reads, after the end of a run.
     pub fn judge_reads(&mut self) {
-        // Acknowledged writes of each file, by the time of their acknowledgement.
-        let mut writes: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+        let reads = std::mem::take(&mut self.reads);
+        // What was told of each file, and when: acknowledged writes and answered reads.
+        let mut told: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
         for (sequence, (made_in, _, at)) in &self.acknowledged {
             if let Some(file) = self.made.get(&(*made_in, *sequence)).and_then(|made| made.file) {
-                writes.entry(file).or_default().push((*at, sequence.0));
+                told.entry(file).or_default().push((*at, sequence.0));
             }
         }
-        let mut reads = std::mem::take(&mut self.reads);
-        reads.sort_by_key(|read| read.ended);
-        for (index, read) in reads.iter().enumerate() {
-            let acknowledged = writes.get(&read.file).into_iter().flatten();
-            let must = acknowledged.filter(|write| write.0 < read.began).map(|write| write.1).max().unwrap_or(0);
-            let before = reads[..index].iter().filter(|other| other.file == read.file && other.ended < read.began);
-            let must = must.max(before.map(|other| other.sequence).max().unwrap_or(0));
+        for read in &reads {
+            told.entry(read.file).or_default().push((read.ended, read.sequence));
+        }
+        for moments in told.values_mut() {
+            moments.sort_unstable();
+            let mut newest = 0;
+            for moment in moments.iter_mut() {
+                newest = newest.max(moment.1);
+                moment.1 = newest;
+            }
+        }
+        for read in &reads {
+            let moments = told.get(&read.file).map_or(&[][..], Vec::as_slice);
+            let before = moments.partition_point(|moment| moment.0 < read.began);
+            let must = before.checked_sub(1).map_or(0, |last| moments[last].1);
             if read.sequence < must {
                 self.fail(|| {
                     format!(

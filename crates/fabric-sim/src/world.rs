@@ -10,7 +10,7 @@ mod dispatch;
 mod faults;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use lodestone_fabric::{
     LEASE_NS, LocalRegistry, NodeId, RegistryAnswer, RegistryCall, Result, Role, SenderEvent, Term, View,
@@ -120,9 +120,39 @@ pub struct World {
     /// When the faults ended.
     healed: Option<u64>,
     lose_answers: u32,
+    /// The last lines of what happened, if they are wanted.
+    trace: Option<VecDeque<String>>,
 }
 
+/// Lines of a trace that are kept.
+const TRACE_LINES: usize = 4_000;
+
 impl World {
+    /// Keeps the last lines of what happens, for [`run_traced`](Self::run_traced).
+    #[must_use]
+    pub fn traced(mut self) -> Self {
+        self.trace = Some(VecDeque::new());
+        self
+    }
+
+    /// Adds a line to the trace.
+    fn say(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            if trace.len() == TRACE_LINES {
+                trace.pop_front();
+            }
+            trace.push_back(format!("{:>12} {}", self.now, line()));
+        }
+    }
+
+    /// Runs as [`run`](Self::run), and returns the last lines of what happened too.
+    #[must_use]
+    pub fn run_traced(mut self) -> (Outcome, Vec<String>) {
+        self.go();
+        let trace = self.trace.take().unwrap_or_default().into();
+        (self.finish(), trace)
+    }
+
     /// A world of `plan`, of which everything else is drawn from `seed`.
     ///
     /// # Errors
@@ -155,6 +185,7 @@ impl World {
             outcome: Outcome { seed, ..Outcome::default() },
             healed: None,
             lose_answers,
+            trace: None,
         };
         world.begin();
         Ok(world)
@@ -185,6 +216,11 @@ impl World {
     /// Runs to the end, or to the first violation.
     #[must_use]
     pub fn run(mut self) -> Outcome {
+        self.go();
+        self.finish()
+    }
+
+    fn go(&mut self) {
         while let Some(Reverse(Scheduled(time, _, event))) = self.queue.pop() {
             self.now = time;
             self.outcome.events += 1;
@@ -195,7 +231,6 @@ impl World {
                 break;
             }
         }
-        self.finish()
     }
 
     fn is_done(&mut self) -> bool {
@@ -297,9 +332,11 @@ impl World {
         for event in events {
             let Some(leader) = self.nodes.get(&node).and_then(Node::leader) else { return };
             let (term, ring) = (leader.sender().term(), leader.sender().ring().terms().clone());
+            let is_sending = leader.sender().is_sending();
+            self.say(|| format!("{node} {term}: {event:?}; ring {ring:?}"));
             match event {
                 SenderEvent::Adopted { base, cut } => {
-                    if leader.sender().is_sending() {
+                    if is_sending {
                         self.oracle.adopted(term, &ring, base);
                         self.clients.adopted(&mut self.oracle, node, term, &ring, cut);
                     } else if let Some(cut) = cut {

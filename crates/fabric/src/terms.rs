@@ -111,7 +111,7 @@ impl Terms {
     }
 
     /// The last sequence up to which both logs are equal. `None` if they have no known sequence in common: then one of
-    /// them lacks records that the other has given up.
+    /// them lacks records that the other has given up, or has others in their places.
     #[must_use]
     pub fn common(&self, other: &Self) -> Option<Sequence> {
         let from = self.base.max(other.base);
@@ -125,13 +125,11 @@ impl Terms {
             if mine == theirs {
                 return Some(at);
             }
-            let larger = if mine > theirs { self } else { other };
-            let start = larger.start_of_run(at);
-            if start <= from {
-                // What both have given up is equal: it was applied by every member.
-                return Some(from);
+            if at == from {
+                return None;
             }
-            at = start.before();
+            let larger = if mine > theirs { self } else { other };
+            at = larger.start_of_run(at).before().max(from);
         }
     }
 
@@ -168,6 +166,16 @@ mod tests {
         assert_eq!((log.base(), log.last()), ((Sequence(2), Term(1)), (Term(2), Sequence(3))));
         log.cut(Sequence(2));
         assert_eq!(log.last(), (Term(1), Sequence(2)));
+    }
+
+    #[test]
+    fn logs_that_differ_below_a_base_have_nothing_in_common() {
+        let mut newer = of(&[1, 1, 3, 3, 3]);
+        newer.forget_below(Sequence(4));
+        let older = of(&[1, 1, 2, 2, 2, 2]);
+        assert_eq!(older.common(&newer), None);
+        assert_eq!(newer.common(&of(&[1, 1, 3, 3])), Some(Sequence(4)));
+        assert_eq!(newer.common(&of(&[1, 1, 3])), None, "it ends before the base");
     }
 
     proptest! {

@@ -246,7 +246,11 @@ impl World {
                 leader.is_some_and(|leader| leader.may_read(lodestone_fabric::Moment(now)))
             })
             .collect();
-        if let Some(node) = readers.choose(&mut self.random).copied().filter(|_| self.healed.is_none()) {
+        // While writers wait for long, readers do not go on for ever.
+        let is_wanted = self.healed.is_none()
+            && self.clients.readings.len() < 8
+            && (self.oracle.read_count() as u64) < 10 * self.plan.operations;
+        if let Some(node) = readers.choose(&mut self.random).copied().filter(|_| is_wanted) {
             let (file, term) = (self.random.random_range(1..=self.plan.files), self.term_of(node));
             let reading = Reading { node, term, file, began: self.now, found: None, replica: None, asked: 0 };
             self.clients.number += 1;

@@ -72,6 +72,10 @@ impl World {
             self.outcome.refused += 1;
             return Ok(());
         };
+        self.say(|| {
+            let h = packet.head;
+            format!("{id} gets {:?} of {} {} {} {} stable {} flags {}", h.kind, h.source, h.term, h.view, h.sequence, h.stable, h.flags)
+        });
         let mut is_batch = false;
         self.act(id, |core, now, out| match core {
             Core::Member(member) => {

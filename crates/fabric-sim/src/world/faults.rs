@@ -77,6 +77,7 @@ impl World {
 
     pub(super) fn crash(&mut self, id: NodeId) -> Result<()> {
         let (seed, ns) = (self.random.random(), self.around(self.plan.outage_ns));
+        self.say(|| format!("{id} crashes"));
         self.clients.deposed(id);
         if let Some(node) = self.nodes.get_mut(&id) {
             self.clients.stopped(id);
@@ -92,6 +93,13 @@ impl World {
         let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.is_up()) else { return Ok(()) };
         node.restart(&self.plan)?;
         let (told_promise, told_tail) = (node.told_promise, node.told_tail);
+        let line = match &node.core {
+            Core::Member(m) => format!("{id} restarts: {:?} {:?} {:?}", m.log().promised(), m.log().standing(), m.log().terms()),
+            Core::Sender(l) => format!("{id} restarts: ring {:?}", l.sender().ring().terms()),
+            Core::Down => String::new(),
+        };
+        self.say(|| line);
+        let Some(node) = self.nodes.get(&id) else { return Ok(()) };
         if let Some(member) = node.member() {
             let ((promised, viewed), last) = (member.log().promised(), member.exposed());
             if promised < told_promise {

@@ -145,8 +145,12 @@ impl Sender {
                 self.ring.cut(common)?;
             }
             Some(_) => {}
-            // Too old: every member has what it lacks, up to where the adopted log begins.
-            None => self.ring.restart(adopted.base().0, adopted.base().1),
+            // Too old, or of other records: every member has those up to where the adopted log begins.
+            None => {
+                let (term, last) = self.ring.terms().last();
+                cut = Some((term, self.ring.first().next(), last));
+                self.ring.restart(adopted.base().0, adopted.base().1);
+            }
         }
         if stable > self.ring.last() {
             self.ring.restart(stable, adopted.term_of(stable).unwrap_or_default());
