@@ -120,12 +120,14 @@ pub struct World {
     /// When the faults ended.
     healed: Option<u64>,
     lose_answers: u32,
+    /// The members of each term, as its sender has them.
+    views: BTreeMap<Term, View>,
     /// The last lines of what happened, if they are wanted.
     trace: Option<VecDeque<String>>,
 }
 
 /// Lines of a trace that are kept.
-const TRACE_LINES: usize = 4_000;
+const TRACE_LINES: usize = 100_000;
 
 impl World {
     /// Keeps the last lines of what happens, for [`run_traced`](Self::run_traced).
@@ -185,6 +187,7 @@ impl World {
             outcome: Outcome { seed, ..Outcome::default() },
             healed: None,
             lose_answers,
+            views: BTreeMap::new(),
             trace: None,
         };
         world.begin();

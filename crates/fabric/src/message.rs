@@ -6,7 +6,7 @@
 //! ```text
 //! terms    base 8, base term 4, runs 4, then {term 4, last sequence 8} each
 //! promise  (answer) terms
-//! view     source 2, copy from 2, members 4, then {node 2, role 1, zero 1} each, joins from 8, its term 4, terms
+//! view     source 2, copy from 2, members 4, then {node 2, role 1, zero 1, since 4} each, joins from 8, its term 4, terms
 //! nack     words 2, zero 6, fragments of the first 8, then words of 64 records each
 //! request  call 2, zero 2, number 4, argument 8
 //! reply    the same, then bytes
@@ -14,7 +14,7 @@
 
 use lodestone_width::{exact_u16, exact_u32, to_u64};
 
-use crate::ids::{NodeId, Sequence, Term};
+use crate::ids::{NodeId, Sequence, Term, ViewNumber};
 use crate::terms::{RUNS_MAX, Terms};
 use crate::view::{MEMBERS_MAX, Member, Role};
 
@@ -102,6 +102,7 @@ impl ViewMessage {
         for member in &self.members {
             out.extend(member.node.0.to_le_bytes());
             out.extend([member.role.code(), 0]);
+            out.extend(member.since.0.to_le_bytes());
         }
         out.extend(self.joins_from.0.0.to_le_bytes());
         out.extend(self.joins_from.1.0.to_le_bytes());
@@ -119,7 +120,7 @@ impl ViewMessage {
         let member = |from: &mut Reader<'_>| {
             let node = NodeId(from.u16()?);
             let [code, _] = from.take()?;
-            Some(Member { node, role: Role::from_code(code)? })
+            Some(Member { node, role: Role::from_code(code)?, since: ViewNumber(from.u32()?) })
         };
         let members = (0..count).map(|_| member(&mut from)).collect::<Option<_>>()?;
         let joins_from = (Sequence(from.u64()?), Term(from.u32()?));

@@ -40,6 +40,8 @@ pub struct Member {
     pub node: NodeId,
     /// Its part.
     pub role: Role,
+    /// The view in which it became a member.
+    pub since: ViewNumber,
 }
 
 /// The members of a group, as the registry has them.
@@ -55,7 +57,7 @@ impl View {
     /// A first view of active members.
     #[must_use]
     pub fn of(nodes: &[NodeId]) -> Self {
-        let members = nodes.iter().map(|node| Member { node: *node, role: Role::Active }).collect();
+        let members = nodes.iter().map(|node| Member { node: *node, role: Role::Active, since: ViewNumber(1) }).collect();
         Self { number: ViewNumber(1), members }
     }
 
@@ -73,10 +75,12 @@ impl View {
     /// The next view, with `node` in the part `role`, or without it.
     #[must_use]
     pub fn with(&self, node: NodeId, role: Option<Role>) -> Self {
+        let number = ViewNumber(self.number.0 + 1);
+        let since = self.members.iter().find(|member| member.node == node).map_or(number, |member| member.since);
         let mut members: Vec<Member> = self.members.iter().copied().filter(|member| member.node != node).collect();
-        members.extend(role.map(|role| Member { node, role }));
+        members.extend(role.map(|role| Member { node, role, since }));
         members.sort_by_key(|member| member.node);
-        Self { number: ViewNumber(self.number.0 + 1), members }
+        Self { number, members }
     }
 
     /// Members of a quorum: the majority of the active ones.

@@ -224,6 +224,7 @@ impl World {
                 files.stock.free(pair.old, sequence);
             }
         }
+        self.say(|| format!("{id} {term} makes {sequence} file {file} {pair:?} {head:?} reuse {}", submission.reuse));
         let file = (!is_inline).then_some(file);
         self.clients.values = value;
         self.oracle.made(term, sequence, Made { file, pair, content });

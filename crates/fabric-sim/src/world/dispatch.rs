@@ -29,6 +29,13 @@ impl World {
             return self.crash(id);
         }
         if let Core::Sender(leader) = &node.core {
+            let (term, view) = (leader.sender().term(), leader.sender().view());
+            if self.views.get(&term) != Some(view) {
+                self.views.insert(term, view.clone());
+                if let Some(trace) = &mut self.trace {
+                    trace.push_back(format!("{:>12} {id} {term} has {view:?}", self.now));
+                }
+            }
             self.clients.fenced(id, leader.sender());
         }
         self.happened(id, events);
@@ -185,7 +192,9 @@ impl World {
         let judged = node.judged;
         let Some(member) = node.member() else { return };
         let (_, term) = member.log().promised();
-        if !member.follows() || member.log().standing() == Standing::Copying {
+        // Pages are kept for members alone: one that was removed, and may not know it, is not judged.
+        let is_member = self.views.get(&term).is_some_and(|view| view.role(id).is_some());
+        if !is_member || !member.follows() || member.log().standing() == Standing::Copying {
             return;
         }
         let from = if judged.0 == term && !whole { judged.1.min(member.exposed().0) } else { 0 };

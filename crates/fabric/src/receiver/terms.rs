@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::ids::{Sequence, Term};
 use crate::message::ViewMessage;
 use crate::packet::{Kind, PACKET_ANSWER, PACKET_GONE, Packet, PacketHead};
-use crate::view::Role;
+use crate::view::{Member, Role};
 
 impl Receiver {
     /// A sender of a new term asks: from the durable promise on no packet of an older term counts.
@@ -59,17 +59,17 @@ impl Receiver {
             self.counts.refused += 1;
             return Ok(());
         };
-        let role = message.members.iter().find(|member| member.node == self.options.node).map(|found| found.role);
-        let Some(role) = role.filter(|_| head.term >= promised) else {
+        let member = message.members.iter().find(|member| member.node == self.options.node).copied();
+        let Some(member) = member.filter(|_| head.term >= promised) else {
             self.counts.dropped += 1;
             return Ok(());
         };
         self.sender = head.source;
         let is_entered = viewed == head.term;
-        if !is_entered || head.view > self.log.view() || self.must_restart(&head, role, &message) {
-            self.enter(head, role, &message)?;
+        if !is_entered || head.view > self.log.view() || self.must_restart(&head, member, &message) {
+            self.enter(head, member, &message)?;
         }
-        if let Some(copying) = self.joining.as_mut().filter(|_| role == Role::Joining && message.copy_from != head.source) {
+        if let Some(copying) = self.joining.as_mut().filter(|_| member.role == Role::Joining && message.copy_from != head.source) {
             copying.change_source(message.copy_from);
         }
         self.stable = self.stable.max(head.stable);
@@ -79,25 +79,29 @@ impl Receiver {
     }
 
     /// Whether this member joins with pages that it does not have.
-    fn must_restart(&self, head: &PacketHead, role: Role, message: &ViewMessage) -> bool {
+    fn must_restart(&self, head: &PacketHead, member: Member, message: &ViewMessage) -> bool {
         let has_source = message.copy_from != head.source;
-        role == Role::Joining
+        // It was no member for a while, and pages were used again without it.
+        let was_away = self.log.view() < member.since;
+        member.role == Role::Joining
             && has_source
             && match self.log.standing() {
                 Standing::Active => true,
                 // Records after its own are kept for it as long as it is there, but not beyond that.
-                Standing::Replaying => self.log.terms().common(&message.adopted).is_none(),
+                Standing::Replaying => was_away || self.log.terms().common(&message.adopted).is_none(),
                 // A sender of another term keeps other records.
                 Standing::Copying => {
-                    self.log.promised().1 != head.term || self.joining.as_ref().is_none_or(serve::Copying::is_waiting)
+                    was_away
+                        || self.log.promised().1 != head.term
+                        || self.joining.as_ref().is_none_or(serve::Copying::is_waiting)
                 }
             }
     }
 
-    fn enter(&mut self, head: PacketHead, role: Role, message: &ViewMessage) -> Result<()> {
+    fn enter(&mut self, head: PacketHead, member: Member, message: &ViewMessage) -> Result<()> {
         self.fence_exposed()?;
         let (_, viewed) = self.log.promised();
-        if self.must_restart(&head, role, message) {
+        if self.must_restart(&head, member, message) {
             self.forget_loose();
             self.log.restart(head.term, head.view, message.joins_from);
             let (base, _) = message.joins_from;
@@ -105,7 +109,7 @@ impl Receiver {
             self.joining = Some(serve::Copying::from(message.copy_from, self.pages.pages()));
             return Ok(());
         }
-        let standing = match (role, self.log.standing()) {
+        let standing = match (member.role, self.log.standing()) {
             (Role::Active, Standing::Replaying | Standing::Active) => Standing::Active,
             (_, standing) => standing,
         };

@@ -3,7 +3,7 @@
 //! ```text
 //! range    two slots of 2,048 bytes
 //! slot     magic 4, crc 4, number 8, bytes 4, zero 4, then the state
-//! state    term 4, sender 2, groups 2, change 8, then for each group: id 4, view 4, members 4, {node 2, role 1, zero 1}
+//! state    term 4, sender 2, groups 2, change 8, then for each group: id 4, view 4, members 4, {node 2, role 1, zero 1, since 4}
 //! ```
 //!
 //! A new state goes to the slot that is not the newest whole one, so a crash leaves the old state or the new one. After
@@ -97,6 +97,7 @@ fn encode(state: &VolumeState) -> Vec<u8> {
         for member in &view.members {
             out.extend(member.node.0.to_le_bytes());
             out.extend([member.role.code(), 0]);
+            out.extend(member.since.0.to_le_bytes());
         }
     }
     out
@@ -136,7 +137,8 @@ fn decode(mut from: &[u8]) -> Option<VolumeState> {
         let member = |from: &mut &[u8]| {
             let node = NodeId(u16::from_le_bytes(take(from)?));
             let [role, _] = take(from)?;
-            Some(Member { node, role: Role::from_code(role)? })
+            let since = ViewNumber(u32::from_le_bytes(take(from)?));
+            Some(Member { node, role: Role::from_code(role)?, since })
         };
         let members = (0..count).map(|_| member(from)).collect::<Option<_>>()?;
         Some((id, View { number, members }))

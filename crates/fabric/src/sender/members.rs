@@ -12,7 +12,7 @@ use lodestone_pmem::planted;
 
 use super::{Peer, Phase, Sender};
 use crate::error::{Error, Result};
-use crate::ids::{Moment, NodeId, Sequence};
+use crate::ids::{Moment, NodeId, Sequence, Term};
 use crate::view::{Role, View};
 
 const fn refused<T>(reason: &'static str) -> Result<T> {
@@ -20,6 +20,12 @@ const fn refused<T>(reason: &'static str) -> Result<T> {
 }
 
 impl Sender {
+    /// Where a member that joins begins: every other member has everything up to there, and the ring has the rest.
+    pub(super) fn join_point(&self) -> (Sequence, Term) {
+        let from = self.stable.max(self.ring.first());
+        (from, self.ring.terms().term_of(from).unwrap_or_default())
+    }
+
     fn may_change(&self) -> Result<()> {
         if !matches!(self.phase, Phase::Sending) {
             return refused("this node is not sending");
@@ -107,7 +113,7 @@ impl Sender {
         let joins = |node: &NodeId| view.role(*node) == Some(Role::Joining);
         let is_new_joiner = view.members.iter().any(|m| joins(&m.node) && self.view.role(m.node).is_none());
         if is_new_joiner {
-            self.joins_from = (self.stable, self.ring.terms().term_of(self.stable).unwrap_or_default());
+            self.joins_from = self.join_point();
         }
         self.view = pending;
         self.peers.retain(|node, _| view.role(*node).is_some());

@@ -229,7 +229,7 @@ impl Sender {
         self.acked
     }
 
-    /// Every member has everything up to here durably. A page that a record up to here freed may be used again.
+    /// Every member has everything up to here durably, and it is acknowledged. A page that a record up to here freed may be used again.
     #[must_use]
     pub const fn stable(&self) -> Sequence {
         self.stable
@@ -351,6 +351,12 @@ impl Sender {
 
     fn reported(&mut self, now: Moment, head: &PacketHead) {
         let is_newest = head.view >= self.view.number;
+        // A member that was removed and joins again speaks of records and pages that it is about to give up.
+        let since = self.view.members.iter().find(|member| member.node == head.source).map(|member| member.since);
+        let is_member = since.is_some_and(|since| head.view >= since);
+        if !is_member && !planted::active("fabric-report-of-an-older-view") {
+            return;
+        }
         let Some(peer) = self.peers.get_mut(&head.source).filter(|_| matches!(self.phase, Phase::Sending)) else {
             return;
         };
@@ -389,6 +395,9 @@ impl Sender {
         }
         let all = self.peers.values().map(|peer| peer.tail).min();
         let stable = if planted::active("fabric-gate-by-quorum") { Some(self.quorum_tail(&self.view)) } else { all };
+        // What is not acknowledged may still be replaced by a later term, although every member has it.
+        let is_kept = !planted::active("fabric-stable-without-acknowledgement");
+        let stable = stable.map(|stable| if is_kept { stable.min(self.acked) } else { stable });
         if let Some(stable) = stable.filter(|stable| *stable > self.stable) {
             self.stable = stable;
             if !planted::active("fabric-gate-by-quorum") {

@@ -260,6 +260,7 @@ impl Sender {
 
     /// The ring is the adopted log: the term begins.
     fn begin(&mut self, now: Moment, cut: Option<(Term, Sequence, Sequence)>, out: &mut Outbound) -> Result<()> {
+        let Phase::Gathering(Gathering { stable: known, .. }) = self.phase else { return Ok(()) };
         if !self.ring.has_room(BEGIN_BYTES) {
             return self.gather_all(now, out);
         }
@@ -267,9 +268,8 @@ impl Sender {
         self.ring.fence()?;
         self.events.push(SenderEvent::Adopted { base: self.base, cut });
         self.phase = Phase::Sending;
-        // Every member has what the ring has given up.
-        self.stable = self.ring.first();
-        self.joins_from = (self.stable, self.ring.terms().term_of(self.stable).unwrap_or_default());
+        self.stable = known;
+        self.joins_from = self.join_point();
         self.sent = self.base;
         self.reuse_floor = self.base;
         let peer =
