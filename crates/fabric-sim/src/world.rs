@@ -314,8 +314,8 @@ impl World {
             return Some(format!("the sender has {}, the registry {}", sender.term(), state.term));
         }
         let last = sender.ring().last();
-        if sender.acknowledged() != last {
-            return Some(format!("{last} is not acknowledged, only {}", sender.acknowledged()));
+        if leader.acknowledged() != last {
+            return Some(format!("{last} is not acknowledged, only {}", leader.acknowledged()));
         }
         for member in &sender.view().members {
             let found = self.nodes.get(&member.node).and_then(Node::member);

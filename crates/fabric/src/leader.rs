@@ -3,7 +3,8 @@
 //! 1. *Claim*: the next term by compare-and-swap. The registry names the members of that moment.
 //! 2. *Take over* (`sender/takeover.rs`).
 //! 3. *Confirm*: the registry says that the term is still the newest, and grants the lease when that of the former
-//!    sender is over. From then on reads are served. Writes need no lease: members take one term alone.
+//!    sender is over. From then on reads are served and writes are acknowledged. A write that was acknowledged before
+//!    would be missing in reads that the former sender may still serve.
 //! 4. *Renew* at a third of the lease. A sender whose lease has ended serves no reads, and one whose term is not the
 //!    newest is idle.
 //!
@@ -91,6 +92,10 @@ pub struct Leader {
     call_due: Option<Moment>,
     calls: Vec<RegistryCall>,
     lease_until: Option<Moment>,
+    /// Whether this term ever had the lease.
+    is_confirmed: bool,
+    /// What was acknowledged by a quorum before that.
+    unconfirmed: Option<Sequence>,
     renew_at: Moment,
     wish: Option<Wish>,
 }
@@ -109,6 +114,8 @@ impl Leader {
             call_due: None,
             calls: Vec::new(),
             lease_until: None,
+            is_confirmed: false,
+            unconfirmed: None,
             renew_at: Moment(0),
             wish: None,
         }
@@ -174,6 +181,7 @@ impl Leader {
             RegistryAnswer::Lease(Lease::Held(ns), asked) => {
                 // From before it asked, and a tenth less: the clocks differ.
                 self.lease_until = Some(asked.plus(ns - ns / 10));
+                self.is_confirmed = true;
                 self.renew_at = now.plus(ns / 3);
             }
             RegistryAnswer::Lease(Lease::Wait(ns), _) => self.renew_at = now.plus(ns + ns / 10),
@@ -188,6 +196,7 @@ impl Leader {
                 let Some(view) = state.view(self.group) else { return };
                 self.phase = Phase::Leading;
                 (self.change, self.call_due, self.lease_until) = (state.change, None, None);
+                (self.is_confirmed, self.unconfirmed) = (false, None);
                 self.renew_at = now;
                 self.sender.take_over(now, state.term, view.clone(), out);
             }
@@ -226,7 +235,7 @@ impl Leader {
     /// A damaged ring.
     pub fn tick(&mut self, now: Moment, out: &mut Outbound) -> Result<Vec<SenderEvent>> {
         self.sender.tick(now, out)?;
-        let events = self.sender.take_events();
+        let mut events = self.sender.take_events();
         if let Some(term) = events.iter().find_map(|event| match event {
             SenderEvent::Deposed(term) => Some(*term),
             _ => None,
@@ -247,7 +256,24 @@ impl Leader {
             }
             self.pursue(now);
         }
+        self.withhold(&mut events);
         Ok(events)
+    }
+
+    /// Keeps acknowledgements back until the former sender's lease is over.
+    fn withhold(&mut self, events: &mut Vec<SenderEvent>) {
+        if self.is_confirmed || planted::active("fabric-acknowledged-before-the-lease") {
+            let before = self.unconfirmed.take().filter(|_| self.phase == Phase::Leading);
+            events.extend(before.map(SenderEvent::Acknowledged));
+            return;
+        }
+        events.retain(|event| match event {
+            SenderEvent::Acknowledged(sequence) => {
+                self.unconfirmed = self.unconfirmed.max(Some(*sequence));
+                false
+            }
+            _ => true,
+        });
     }
 
     /// Proposes the next step of the wish, when that is allowed.
@@ -288,9 +314,9 @@ impl Leader {
         [self.sender.wake_at(), self.call_due, renew].into_iter().flatten().min()
     }
 
-    /// Everything up to here survives the loss of any minority.
+    /// Everything up to here survives the loss of any minority, and may be told.
     #[must_use]
     pub const fn acknowledged(&self) -> Sequence {
-        self.sender.acknowledged()
+        if self.is_confirmed { self.sender.acknowledged() } else { Sequence(0) }
     }
 }
