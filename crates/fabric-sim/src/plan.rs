@@ -97,7 +97,7 @@ impl Plan {
             page_bytes: 256,
             payload_bytes: 160,
             ring_bytes: 32 << 10,
-            log_bytes: 16 << 10,
+            log_bytes: 64 << 10,
             credit_bytes: 4 << 10,
             write_ns: 50_000,
             read_ns: 100_000,
@@ -136,6 +136,7 @@ impl Plan {
         let spare_pages = often(1.0, 2, 14);
         let members = u16::try_from(often(1.0, 2, 5)).unwrap_or(3);
         let span = operations * 60_000;
+        let ring_bytes = 512 + 64 * often(1.0, 150, 600);
         Self {
             members,
             spares: u16::try_from(often(0.7, 1, 2)).unwrap_or(0),
@@ -145,8 +146,8 @@ impl Plan {
             pages: files + spare_pages + 1,
             write_ns: often(1.0, 10_000, 120_000),
             read_ns: often(1.0, 20_000, 200_000),
-            ring_bytes: 512 + 64 * often(1.0, 150, 600),
-            log_bytes: 512 + 64 * often(1.0, 100, 400),
+            ring_bytes,
+            log_bytes: 2 * ring_bytes + 64 * often(1.0, 0, 200),
             credit_bytes: to_ppm(often(1.0, 1_500, 20_000)),
             network,
             crash_member_ns: often(0.7, span / 12 + 1, span),

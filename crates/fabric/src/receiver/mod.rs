@@ -12,6 +12,8 @@
 //!
 //! Invariants:
 //! - the reported tail never goes back within a term: it is fenced, not merely received;
+//! - the log holds everything that is not stable, if it has twice the bytes of the sender's ring: what a record takes
+//!   here, with a mark before it, is at most twice what it takes there;
 //! - records of which something is missing take at most `credit_bytes` of memory;
 //! - the log equals that of the sender of the entered view, up to the last exposed record.
 //!

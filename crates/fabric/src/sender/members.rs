@@ -20,9 +20,12 @@ const fn refused<T>(reason: &'static str) -> Result<T> {
 }
 
 impl Sender {
-    /// Where a member that joins begins: every other member has everything up to there, and the ring has the rest.
+    /// Where a member that joins begins: the ring has everything after it. And no page that counts there was used again:
+    /// this sender uses those that were freed up to `stable`, and former ones may have used any that was freed up to
+    /// `base`.
     pub(super) fn join_point(&self) -> (Sequence, Term) {
-        let from = self.stable.max(self.ring.first());
+        let floor = if planted::active("fabric-join-below-the-reuse-floor") { Sequence(0) } else { self.base };
+        let from = self.stable.max(self.ring.first()).max(floor);
         (from, self.ring.terms().term_of(from).unwrap_or_default())
     }
 
