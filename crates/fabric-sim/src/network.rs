@@ -42,7 +42,8 @@ impl Network {
         (0..copies)
             .map(|_| {
                 let usual = random.random_range(0..=faults.delay_ns) + faults.delay_ns / 2 + 500;
-                let late = if happens(random, faults.straggle) { random.random_range(0..=faults.straggle_ns) } else { 0 };
+                let late =
+                    if happens(random, faults.straggle) { random.random_range(0..=faults.straggle_ns) } else { 0 };
                 let flipped = happens(random, faults.damage).then(|| random.random_range(0..bytes.max(1) * 8));
                 Arrival { after_ns: usual * factor + late, flipped }
             })

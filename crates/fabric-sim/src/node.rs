@@ -102,7 +102,8 @@ impl Node {
     /// The time of the world at a moment of its clock, or a little later.
     #[must_use]
     pub fn global(&self, local: u64) -> u64 {
-        local.saturating_sub(u64::from(self.id.0) * 1_000_000_007) / self.clock_ppm * 1_000_000 + 2_000_000_000 / self.clock_ppm
+        local.saturating_sub(u64::from(self.id.0) * 1_000_000_007) / self.clock_ppm * 1_000_000
+            + 2_000_000_000 / self.clock_ppm
     }
 
     fn make(&self, plan: &Plan, is_new: bool) -> Result<Core> {

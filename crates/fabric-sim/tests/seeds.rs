@@ -17,7 +17,10 @@ fn some() {
         let t = std::time::Instant::now();
         let outcome = run_seed(seed, ops);
         let ms = t.elapsed().as_millis();
-        if outcome.violation.is_some() || ms > 2000 || outcome.writes < ops / 3 { bad += 1; println!("{ms} ms {outcome:?}"); }
+        if outcome.violation.is_some() || ms > 2000 || outcome.writes < ops / 3 {
+            bad += 1;
+            println!("{ms} ms {outcome:?}");
+        }
     }
     println!("bad {bad}");
 }

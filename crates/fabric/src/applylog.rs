@@ -237,8 +237,7 @@ impl ApplyLog {
     /// [`Error::Full`](crate::Error::Full).
     pub fn append(&mut self, applied: &Applied, settled: Sequence) -> Result<()> {
         let crcs: Vec<u8> = applied.checksums.iter().flat_map(|crc| crc.to_le_bytes()).collect();
-        let pieces: [&[u8]; 4] =
-            [&applied.head.to_bytes(), &applied.stable.0.to_le_bytes(), &applied.kept, &crcs];
+        let pieces: [&[u8]; 4] = [&applied.head.to_bytes(), &applied.stable.0.to_le_bytes(), &applied.kept, &crcs];
         let position = self.log.append(&pieces, usize::MAX, settled.0)?;
         self.positions.push_back(position);
         self.terms.push(applied.head.term);

@@ -57,7 +57,8 @@ impl View {
     /// A first view of active members.
     #[must_use]
     pub fn of(nodes: &[NodeId]) -> Self {
-        let members = nodes.iter().map(|node| Member { node: *node, role: Role::Active, since: ViewNumber(1) }).collect();
+        let members =
+            nodes.iter().map(|node| Member { node: *node, role: Role::Active, since: ViewNumber(1) }).collect();
         Self { number: ViewNumber(1), members }
     }
 

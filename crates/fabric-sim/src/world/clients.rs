@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use lodestone_fabric::{
-    Call, FLAG_INLINE, FLAG_MERGE, FLAG_SYNC, Kind, LocalRegistry, NodeId, PACKET_GONE, Packet, PacketHead, PagePair,
-    PageStock, RecordHead, Registry, Result, Sender, Sequence, Submission, Term, Terms, merge_body, pages_body,
+    FLAG_INLINE, FLAG_MERGE, FLAG_SYNC, Kind, LocalRegistry, NodeId, Packet, PacketHead, PagePair, PageStock, Reads,
+    RecordHead, Registry, Result, Sender, Sequence, Submission, Term, Terms, merge_body, pages_body,
 };
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -22,25 +22,24 @@ struct Files {
     term: Term,
     files: BTreeMap<u64, (Sequence, u64)>,
     stock: PageStock,
+    reads: Reads,
 }
 
 /// A read that is not answered.
 #[derive(Clone, Copy)]
 struct Reading {
-    node: NodeId,
     term: Term,
     file: u64,
     began: u64,
-    found: Option<(Sequence, u64)>,
-    replica: Option<NodeId>,
-    asked: u64,
+    /// The record that is asked for, its page, and the number of the request.
+    found: Option<(Sequence, u64, u32)>,
 }
 
 /// All clients.
 #[derive(Default)]
 pub struct Clients {
     files: BTreeMap<NodeId, Files>,
-    readings: BTreeMap<u32, Reading>,
+    readings: BTreeMap<(NodeId, u32), Reading>,
     number: u32,
     values: u64,
     /// Terms of the ring of a node before it took over, with what it said it cut since.
@@ -53,7 +52,7 @@ impl Clients {
     /// The node does not send any more, or crashed.
     pub(super) fn deposed(&mut self, node: NodeId) {
         self.files.remove(&node);
-        self.readings.retain(|_, reading| reading.node != node);
+        self.readings.retain(|key, _| key.0 != node);
     }
 
     /// A node crashes.
@@ -110,7 +109,8 @@ impl Clients {
             && former.0 + 1 == term.0
             && ring.last().1 < fenced
         {
-            oracle.fail(|| format!("{node} had fenced {fenced} in {former}, and begins {term} after {}", ring.last().1));
+            oracle
+                .fail(|| format!("{node} had fenced {fenced} in {former}, and begins {term} after {}", ring.last().1));
         }
         self.files.remove(&node);
         self.files.insert(node, Files { term, ..Files::default() });
@@ -146,7 +146,7 @@ impl World {
         by_age.sort_unstable();
         let mut stock = PageStock::default();
         by_age.into_iter().for_each(|(by, page)| stock.free(page, by));
-        self.clients.files.insert(id, Files { term, files, stock });
+        self.clients.files.insert(id, Files { term, files, stock, reads: Reads::default() });
     }
 
     /// Nodes that believe to be the sender, perhaps wrongly.
@@ -253,72 +253,69 @@ impl World {
             && (self.oracle.read_count() as u64) < 10 * self.plan.operations;
         if let Some(node) = readers.choose(&mut self.random).copied().filter(|_| is_wanted) {
             let (file, term) = (self.random.random_range(1..=self.plan.files), self.term_of(node));
-            let reading = Reading { node, term, file, began: self.now, found: None, replica: None, asked: 0 };
             self.clients.number += 1;
-            let number = self.clients.number;
-            self.clients.readings.insert(number, reading);
+            let key = (node, self.clients.number);
+            self.clients.readings.insert(key, Reading { term, file, began: self.now, found: None });
         }
-        let waiting: Vec<u32> = self.clients.readings.keys().copied().collect();
-        for number in waiting {
-            self.ask(number)?;
+        let waiting: Vec<(NodeId, u32)> = self.clients.readings.keys().copied().collect();
+        for key in waiting {
+            self.ask(key)?;
         }
         Ok(())
     }
 
-    /// Asks a replica for the page of a read.
-    fn ask(&mut self, number: u32) -> Result<()> {
-        let Some(reading) = self.clients.readings.get(&number).copied() else { return Ok(()) };
-        if reading.replica.is_some() && self.now - reading.asked < 3_000_000 {
+    /// Asks a replica for the page of a read, when that is due.
+    fn ask(&mut self, key: (NodeId, u32)) -> Result<()> {
+        let (node, now) = (key.0, self.now);
+        let Some(reading) = self.clients.readings.get_mut(&key) else { return Ok(()) };
+        let files = self.clients.files.get_mut(&node).filter(|files| files.term == reading.term);
+        let Some(files) = files else {
+            self.clients.readings.remove(&key);
             return Ok(());
+        };
+        let Some((sequence, page)) = files.files.get(&reading.file).copied() else {
+            self.told(key, Sequence(0), None);
+            return Ok(());
+        };
+        // A newer record of the file is asked for anew.
+        if reading.found.is_none_or(|found| (found.0, found.1) != (sequence, page)) {
+            reading.found.iter().for_each(|found| files.reads.forget(found.2));
+            reading.found = Some((sequence, page, files.reads.begin(page, sequence)));
         }
-        let files = self.clients.files.get(&reading.node).filter(|files| files.term == reading.term);
-        let Some(found) = files.map(|files| files.files.get(&reading.file).copied()) else {
-            self.clients.readings.remove(&number);
+        let number = reading.found.map_or(0, |found| found.2);
+        let Some(found) = self.nodes.get(&node) else { return Ok(()) };
+        let Some(leader) = found.leader() else { return Ok(()) };
+        let (term, local) = (reading.term, lodestone_fabric::Moment(found.local(now)));
+        let Some((replica, payload)) = files.reads.ask(local, number, leader.sender().readable(sequence)) else {
             return Ok(());
         };
-        let Some((sequence, page)) = found else {
-            self.told(number, Sequence(0), None);
-            return Ok(());
-        };
-        let Some(leader) = self.nodes.get(&reading.node).and_then(Node::leader) else { return Ok(()) };
-        let replicas: Vec<NodeId> = leader.sender().readable(sequence).collect();
-        let Some(replica) = replicas.choose(&mut self.random).copied() else { return Ok(()) };
-        let reading = Reading { found, replica: Some(replica), asked: self.now, ..reading };
-        self.clients.readings.insert(number, reading);
-        let term = reading.term;
-        self.act(reading.node, move |_, _, out| {
-            let head = PacketHead { term, ..PacketHead::new(Kind::Request, GROUP, reading.node) };
-            out.to_node(replica, head.packet([&Call::Page(page).to_payload(number), &[]]));
+        self.act(node, move |_, _, out| {
+            let head = PacketHead { term, ..PacketHead::new(Kind::Request, GROUP, node) };
+            out.to_node(replica, head.packet([&payload, &[]]));
             Ok(())
         })
     }
 
     /// A replica answered.
     pub(super) fn read_answered(&mut self, node: NodeId, packet: &Packet<'_>) {
-        let Some((Call::Page(page), number, bytes)) = Call::from_payload(packet.payload) else { return };
-        let Some(reading) = self.clients.readings.get_mut(&number).filter(|reading| reading.node == node) else {
-            return;
-        };
-        let present = self.clients.files.get(&node).and_then(|files| files.files.get(&reading.file)).copied();
-        let is_right = reading.replica == Some(packet.head.source)
-            && reading.found.is_some_and(|found| found.1 == page)
-            // The page may be another file's by now.
-            && reading.found == present
-            && !packet.head.has(PACKET_GONE);
-        reading.replica = None;
-        let (Some((sequence, _)), true) = (reading.found, is_right) else { return };
-        let term = reading.term;
-        // What could still be lost is not told: the client asks again.
-        if self.oracle.is_acknowledged(term, sequence) {
-            let bytes = bytes.to_vec();
-            self.told(number, sequence, Some(bytes));
+        let Some(files) = self.clients.files.get_mut(&node) else { return };
+        let Some((number, bytes)) = files.reads.answered(packet) else { return };
+        let is_it = |reading: &Reading| reading.found.is_some_and(|found| found.2 == number);
+        let mut readings = self.clients.readings.iter_mut();
+        let Some((key, reading)) = readings.find(|(key, reading)| key.0 == node && is_it(reading)) else { return };
+        let Some((sequence, page, _)) = reading.found.take() else { return };
+        let (key, term) = (*key, reading.term);
+        // The page may be another file's by now. And what could still be lost is not told: the client asks again.
+        let is_present = files.files.get(&reading.file) == Some(&(sequence, page));
+        if is_present && self.oracle.is_acknowledged(term, sequence) {
+            self.told(key, sequence, Some(bytes.to_vec()));
         }
     }
 
     /// Answers a read, if the sender may.
-    fn told(&mut self, number: u32, sequence: Sequence, bytes: Option<Vec<u8>>) {
-        let Some(reading) = self.clients.readings.remove(&number) else { return };
-        let Some(node) = self.nodes.get(&reading.node) else { return };
+    fn told(&mut self, key: (NodeId, u32), sequence: Sequence, bytes: Option<Vec<u8>>) {
+        let Some(reading) = self.clients.readings.remove(&key) else { return };
+        let Some(node) = self.nodes.get(&key.0) else { return };
         let now = lodestone_fabric::Moment(node.local(self.now));
         if !node.leader().is_some_and(|leader| leader.may_read(now)) {
             return;
@@ -327,7 +324,8 @@ impl World {
         if let Some(bytes) = bytes {
             let expected = self.oracle.record(term, sequence).map(|found| found.1.content.clone());
             if expected.as_deref() != Some(bytes.as_slice()) {
-                self.oracle.fail(|| format!("P3: a read of file {file} in {term} returned other bytes than {sequence} wrote"));
+                self.oracle
+                    .fail(|| format!("P3: a read of file {file} in {term} returned other bytes than {sequence} wrote"));
             }
         }
         self.oracle.read(Observed { file, began, ended: self.now, sequence: sequence.0 });

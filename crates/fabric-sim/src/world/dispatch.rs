@@ -71,7 +71,8 @@ impl World {
             return Ok(());
         }
         self.outcome.packets += 1;
-        for value in [self.now, u64::from(id.0), bytes.iter().fold(0, |sum, byte| sum * 31 % (1 << 40) + u64::from(*byte))]
+        for value in
+            [self.now, u64::from(id.0), bytes.iter().fold(0, |sum, byte| sum * 31 % (1 << 40) + u64::from(*byte))]
         {
             self.outcome.digest = (self.outcome.digest ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23);
         }
@@ -81,7 +82,10 @@ impl World {
         };
         self.say(|| {
             let h = packet.head;
-            format!("{id} gets {:?} of {} {} {} {} stable {} flags {}", h.kind, h.source, h.term, h.view, h.sequence, h.stable, h.flags)
+            format!(
+                "{id} gets {:?} of {} {} {} {} stable {} flags {}",
+                h.kind, h.source, h.term, h.view, h.sequence, h.stable, h.flags
+            )
         });
         let mut is_batch = false;
         self.act(id, |core, now, out| match core {

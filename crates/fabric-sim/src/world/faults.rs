@@ -94,7 +94,9 @@ impl World {
         node.restart(&self.plan)?;
         let (told_promise, told_tail) = (node.told_promise, node.told_tail);
         let line = match &node.core {
-            Core::Member(m) => format!("{id} restarts: {:?} {:?} {:?}", m.log().promised(), m.log().standing(), m.log().terms()),
+            Core::Member(m) => {
+                format!("{id} restarts: {:?} {:?} {:?}", m.log().promised(), m.log().standing(), m.log().terms())
+            }
             Core::Sender(l) => format!("{id} restarts: ring {:?}", l.sender().ring().terms()),
             Core::Down => String::new(),
         };
@@ -103,12 +105,12 @@ impl World {
         if let Some(member) = node.member() {
             let ((promised, viewed), last) = (member.log().promised(), member.exposed());
             if promised < told_promise {
-                self.oracle.fail(|| format!("P1: {id} told that it follows {told_promise}, and has {promised} after a crash"));
+                self.oracle
+                    .fail(|| format!("P1: {id} told that it follows {told_promise}, and has {promised} after a crash"));
             }
             if viewed == told_tail.0 && last.0 < told_tail.1 {
-                self.oracle.fail(|| {
-                    format!("P1: {id} reported {} in {viewed}, and has {last} after a crash", told_tail.1)
-                });
+                self.oracle
+                    .fail(|| format!("P1: {id} reported {} in {viewed}, and has {last} after a crash", told_tail.1));
             }
         }
         self.judge(id, true);

@@ -40,7 +40,8 @@ impl Receiver {
         if self.log.standing() == Standing::Copying {
             return Ok(());
         }
-        let head = PacketHead { flags: PACKET_ANSWER, sequence: self.tail, stable: self.stable, ..self.head(Kind::Promise) };
+        let head =
+            PacketHead { flags: PACKET_ANSWER, sequence: self.tail, stable: self.stable, ..self.head(Kind::Promise) };
         let head = PacketHead { term: asked, ..head };
         out.to_node(packet.head.source, head.packet([&self.log.terms().to_payload(), &[]]));
         Ok(())
@@ -69,7 +70,9 @@ impl Receiver {
         if !is_entered || head.view > self.log.view() || self.must_restart(&head, member, &message) {
             self.enter(head, member, &message)?;
         }
-        if let Some(copying) = self.joining.as_mut().filter(|_| member.role == Role::Joining && message.copy_from != head.source) {
+        if let Some(copying) =
+            self.joining.as_mut().filter(|_| member.role == Role::Joining && message.copy_from != head.source)
+        {
             copying.change_source(message.copy_from);
         }
         self.stable = self.stable.max(head.stable);
