@@ -1,11 +1,13 @@
 //! A simulated cluster of the fabric.
 
+mod bugs;
 mod network;
 mod node;
 mod oracle;
 mod plan;
 mod world;
 
+pub use bugs::{Bug, bugs};
 pub use plan::{NetworkFaults, Plan};
 pub use world::{Outcome, World};
 
