@@ -116,6 +116,13 @@ impl Plan {
         }
     }
 
+    /// Whether no packet is lost and every node runs: then a member has memory for all that it gets.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        let outages = [self.crash_member_ns, self.crash_sender_ns, self.takeover_ns, self.change_ns, self.cut_ns];
+        (self.network.lose, self.network.damage) == (0, 0) && outages == [0; 5]
+    }
+
     /// All faults, as the seed draws them.
     pub fn drawn(random: &mut ChaCha8Rng, operations: u64) -> Self {
         // Most runs lack some kind of fault: too many at once hide each other.

@@ -26,7 +26,7 @@ use crate::plan::Plan;
 use clients::Clients;
 
 /// Virtual time within which everything converges after the end of faults.
-const CONVERGE_NS: u64 = 30_000_000_000;
+const CONVERGE_NS: u64 = 8_000_000_000;
 const SUPERVISE_NS: u64 = 20_000_000;
 
 /// What happens at a moment.
@@ -72,7 +72,7 @@ impl Ord for Scheduled {
 }
 
 /// What a run did, and the first violation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,

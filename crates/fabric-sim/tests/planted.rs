@@ -19,11 +19,38 @@ fn every_planted_bug_is_found() {
         match found {
             Some((seed, violation)) => {
                 let clean = (0..=seed).find_map(run);
-                println!("{:40} seed {seed:4} {:5} ms {}", bug.name, t.elapsed().as_millis(), &violation[..violation.len().min(110)]);
-                if let Some(clean) = clean { println!("   CLEAN FAILS {clean}"); }
+                println!(
+                    "{:40} seed {seed:4} {:5} ms {}",
+                    bug.name,
+                    t.elapsed().as_millis(),
+                    &violation[..violation.len().min(110)]
+                );
+                if let Some(clean) = clean {
+                    println!("   CLEAN FAILS {clean}");
+                }
             }
-            None => { println!("{:40} MISSED in {} seeds, {} ms", bug.name, bug.seeds, t.elapsed().as_millis()); missed.push(bug.name) }
+            None => {
+                println!("{:40} MISSED in {} seeds, {} ms", bug.name, bug.seeds, t.elapsed().as_millis());
+                missed.push(bug.name)
+            }
         }
     }
     assert!(missed.is_empty(), "{missed:?}");
+}
+
+#[test]
+#[ignore = "by hand"]
+fn clean() {
+    let bug = bugs().into_iter().find(|bug| bug.name == std::env::var("BUG").unwrap()).unwrap();
+    let read = |name: &str, other: u64| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(other);
+    for seed in read("FROM", 0)..read("TO", 100) {
+        let world = World::new((bug.plan)(seed), seed).unwrap();
+        if std::env::var("TRACE").is_ok() {
+            let (outcome, lines) = world.traced().run_traced();
+            lines.iter().for_each(|line| println!("{line}"));
+            println!("{outcome:?}");
+        } else if let Some(violation) = world.run().violation {
+            println!("seed {seed}: {violation}");
+        }
+    }
 }

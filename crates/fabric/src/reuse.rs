@@ -3,6 +3,9 @@
 //! A page is free again when **every** active member has applied the record that freed it durably. A quorum is not
 //! enough: a record that is sent again late would land on the page of a member that is behind, and be read as the old
 //! file's bytes. The same holds for a member that joins.
+//!
+//! The record that uses a page again names the one that freed it. So a member checks the gate once more: it places no
+//! page before it has that record durably.
 
 use std::collections::VecDeque;
 
@@ -36,6 +39,13 @@ impl PageStock {
 
     /// A page that may be written, and the record that freed it; `None` while all freed ones wait for a member.
     pub fn take(&mut self, stable: Sequence) -> Option<(u64, Sequence)> {
+        let found = self.take_gated(stable);
+        // Without a gate there is nothing that members could check, either.
+        let is_gated = !planted::active("fabric-no-gate") && !planted::active("fabric-gate-by-quorum");
+        found.map(|(page, by)| (page, if is_gated { by } else { Sequence(0) }))
+    }
+
+    fn take_gated(&mut self, stable: Sequence) -> Option<(u64, Sequence)> {
         while let Some((by, page)) = self.freed.front().copied() {
             if by > stable && !planted::active("fabric-no-gate") {
                 break;

@@ -236,7 +236,8 @@ impl World {
     pub(super) fn read(&mut self) -> Result<()> {
         let ns = self.around(self.plan.read_ns);
         if self.healed.is_none() || self.clients.has_reads() {
-            self.after(ns.max(1_000), Event::Read);
+            let least = if self.healed.is_none() { 1_000 } else { 1_000_000 };
+            self.after(ns.max(least), Event::Read);
         }
         let readers: Vec<NodeId> = self
             .sending()

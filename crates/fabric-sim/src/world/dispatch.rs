@@ -196,8 +196,10 @@ impl World {
         let judged = node.judged;
         let Some(member) = node.member() else { return };
         let (_, term) = member.log().promised();
-        // Pages are kept for members alone: one that was removed, and may not know it, is not judged.
-        let is_member = self.views.get(&term).is_some_and(|view| view.role(id).is_some());
+        // Pages are kept for members alone. One that was removed is not judged, nor one that joins again and does not
+        // know it yet.
+        let found = self.views.get(&term).and_then(|view| view.members.iter().find(|member| member.node == id));
+        let is_member = found.is_some_and(|found| member.log().view() >= found.since);
         if !is_member || !member.follows() || member.log().standing() == Standing::Copying {
             return;
         }
@@ -209,6 +211,10 @@ impl World {
         sees_all |= self.random.random_range(0..8) == 0;
         let now_at = (term, member.exposed().0);
         self.oracle.judge_member(&id.to_string(), term, member, from, sees_all);
+        let dropped = member.counts().without_room;
+        if self.plan.is_calm() && dropped > 0 {
+            self.oracle.fail(|| format!("P7: {id} had no memory for {dropped} packets, although it never lost one"));
+        }
         let limit = u64::from(self.plan.credit_bytes) + 2_048;
         let loose = member.counts().loose_bytes_max;
         if loose > limit {
