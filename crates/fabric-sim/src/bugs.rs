@@ -82,16 +82,16 @@ fn scarce(seed: u64) -> Plan {
     Plan { crash_member_ns: 1_000_000, outage_ns: 500_000, pages: 11, operations: 400, write_ns: 30_000, ..lossy(seed) }
 }
 
-/// Senders that the registry hardly reaches, for longer than a lease.
+/// Senders that do not learn that they were replaced, for longer than a lease.
 fn leases(_: u64) -> Plan {
     Plan {
         senders: 3,
-        takeover_ns: 500_000_000,
-        registry_lose: 600_000,
-        write_ns: 2_000_000,
-        read_ns: 1_000_000,
+        takeover_ns: 1_500_000_000,
+        replaced_is_deaf: true,
+        write_ns: 5_000_000,
+        read_ns: 5_000_000,
         files: 3,
-        operations: 2_500,
+        operations: 1_500,
         ..Plan::calm()
     }
 }

@@ -50,6 +50,8 @@ pub struct Oracle {
     logs: BTreeMap<Term, BTreeMap<Sequence, Term>>,
     /// Term of each acknowledged record, the term that acknowledged it, and when.
     acknowledged: BTreeMap<Sequence, (Term, Term, u64)>,
+    /// How far each term has acknowledged.
+    acknowledged_in: BTreeMap<Term, Sequence>,
     reads: Vec<Observed>,
     /// The first violation.
     pub violation: Option<Violation>,
@@ -101,8 +103,8 @@ impl Oracle {
 
     /// The sender of `term` acknowledged everything up to `last`.
     pub fn acknowledge(&mut self, now: u64, term: Term, last: Sequence) {
-        let from = self.acknowledged.iter().filter(|(_, entry)| entry.1 == term).map(|(s, _)| s.0).max().unwrap_or(0);
-        for sequence in (from + 1..=last.0).map(Sequence) {
+        let from = self.acknowledged_in.insert(term, last).unwrap_or_default();
+        for sequence in (from.0 + 1..=last.0).map(Sequence) {
             let Some(made_in) = self.logs.get(&term).and_then(|log| log.get(&sequence)).copied() else {
                 self.fail(|| format!("P4: {sequence} was acknowledged in {term}, which has no such record"));
                 return;

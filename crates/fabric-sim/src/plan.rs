@@ -81,6 +81,8 @@ pub struct Plan {
     pub slow_factor: u64,
     /// Answers of the registry that are lost.
     pub registry_lose: Ppm,
+    /// Whether a sender that was replaced does not reach the registry, and so does not learn of it.
+    pub replaced_is_deaf: bool,
 }
 
 impl Plan {
@@ -113,6 +115,7 @@ impl Plan {
             sync: 500_000,
             slow_factor: 1,
             registry_lose: 0,
+            replaced_is_deaf: false,
         }
     }
 
@@ -141,6 +144,7 @@ impl Plan {
         };
         let files = often(1.0, 2, 10);
         let spare_pages = often(1.0, 2, 14);
+        let replaced_is_deaf = often(0.5, 1, 1) == 1;
         let members = u16::try_from(often(1.0, 2, 5)).unwrap_or(3);
         let span = operations * 60_000;
         let ring_bytes = 512 + 64 * often(1.0, 150, 600);
@@ -157,6 +161,7 @@ impl Plan {
             log_bytes: 2 * ring_bytes + 64 * often(1.0, 0, 200),
             credit_bytes: to_ppm(often(1.0, 1_500, 20_000)),
             network,
+            replaced_is_deaf,
             crash_member_ns: often(0.7, span / 12 + 1, span),
             crash_sender_ns: often(0.6, span / 6 + 1, span),
             takeover_ns: often(0.6, span / 6 + 1, span),

@@ -5,6 +5,7 @@
 
 mod applylog;
 mod assembly;
+mod driver;
 mod effect;
 mod error;
 mod ids;
@@ -22,9 +23,11 @@ mod reuse;
 mod ring;
 mod sender;
 mod terms;
+mod transport;
 mod view;
 
 pub use applylog::{Applied, ApplyLog, Standing};
+pub use driver::{Clock, MemberDriver, SenderDriver};
 pub use effect::{Outbound, Outgoing, Target};
 pub use error::{Error, Result};
 pub use ids::{GroupId, Moment, NodeId, Sequence, Term, ViewNumber};
@@ -41,4 +44,5 @@ pub use reuse::PageStock;
 pub use ring::Ring;
 pub use sender::{Sender, SenderCounts, SenderEvent, SenderOptions, Submission};
 pub use terms::{RUNS_MAX, Terms};
+pub use transport::{Peers, SwitchNetwork, SwitchPort, Transport, TransportCounts, UdpOptions, UdpTransport};
 pub use view::{MEMBERS_MAX, Member, Role, View};

@@ -1,8 +1,8 @@
 //! One action of one node: its effects become events, and the judges look at it.
 
 use lodestone_fabric::{
-    Kind, Moment, NodeId, Outbound, PACKET_ANSWER, PACKET_GONE, Packet, RegistryAnswer, RegistryCall, Result, Standing,
-    Target, Term,
+    Kind, Moment, NodeId, Outbound, PACKET_ANSWER, PACKET_GONE, Packet, Registry, RegistryAnswer, RegistryCall, Result,
+    Standing, Target, Term,
 };
 use rand::Rng;
 
@@ -137,10 +137,12 @@ impl World {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let (life, asked) = (node.life, node.local(now));
         let Core::Sender(leader) = &mut node.core else { return };
+        let newest = self.registry.state().map_or(Term(0), |state| state.term);
+        let is_deaf = self.plan.replaced_is_deaf && leader.sender().is_sending() && leader.sender().term() < newest;
         for call in leader.take_calls() {
             let is_lost = self.random.random_range(0..1_000_000) < self.lose_answers;
             let delay = self.random.random_range(10_000..3_000_000);
-            if !is_lost && !self.network.cut.contains(&id) {
+            if !is_lost && (!is_deaf || self.healed.is_some()) && !self.network.cut.contains(&id) {
                 self.after(delay, Event::Call(id, life, call, asked));
             }
         }
