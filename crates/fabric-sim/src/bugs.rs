@@ -77,16 +77,32 @@ fn changes(seed: u64) -> Plan {
     }
 }
 
+/// Members that come and go while senders follow each other, with few pages.
+fn churn(seed: u64) -> Plan {
+    Plan {
+        spares: 1,
+        takeover_ns: 2_000_000,
+        change_ns: 1_000_000,
+        crash_member_ns: 4_000_000,
+        crash_sender_ns: 0,
+        pages: 10,
+        merges: 300_000,
+        ..takeovers(seed)
+    }
+}
+
 /// Members that crash while pages are scarce.
 fn scarce(seed: u64) -> Plan {
     Plan { crash_member_ns: 1_000_000, outage_ns: 500_000, pages: 11, operations: 400, write_ns: 30_000, ..lossy(seed) }
 }
 
-/// Senders that do not learn that they were replaced, for longer than a lease.
+/// Senders that are cut off with one member, for longer than a lease.
 fn leases(_: u64) -> Plan {
     Plan {
         senders: 3,
-        takeover_ns: 1_500_000_000,
+        takeover_ns: 1_000_000_000,
+        cut_ns: 1_000_000_000,
+        outage_ns: 3_000_000_000,
         replaced_is_deaf: true,
         write_ns: 5_000_000,
         read_ns: 5_000_000,
@@ -107,21 +123,16 @@ pub fn bugs() -> Vec<Bug> {
         bug("fabric-old-terms-taken", "a member follows two senders", takeovers, 50),
         bug("fabric-view-cuts-nothing", "a member has records that its sender never had", takeovers, 50),
         bug("fabric-gate-by-quorum", "a late record lands on another file's page", lossy, 50),
-        bug("fabric-removed-before-the-rest-has-it", "an acknowledged record is lost with a member", changes, 400),
-        bug("fabric-adopted-log-forgotten", "a record of an earlier term is lost with a member", changes, 400),
-        bug("fabric-joined-before-it-has-it", "a member counts without the records", changes, 100),
-        bug("fabric-joiner-places-early", "a joining member has pages of another moment", changes, 400),
+        bug("fabric-removed-before-the-rest-has-it", "an acknowledged record is lost with a member", churn, 400),
+        bug("fabric-adopted-log-forgotten", "a record of an earlier term is lost with a member", churn, 400),
+        bug("fabric-joined-before-it-has-it", "a member counts without the records", churn, 100),
+        bug("fabric-joiner-places-early", "a joining member has pages of another moment", churn, 400),
         bug("fabric-old-terms-acknowledged", "a record counts that a later term replaces", takeovers, 400),
-        bug(
-            "fabric-stable-without-acknowledgement",
-            "a page is used again although its record comes back",
-            takeovers,
-            400,
-        ),
+        bug("fabric-stable-without-acknowledgement", "a page is used again although its record comes back", churn, 400),
         bug("fabric-acknowledged-before-the-lease", "a read of the former sender misses it", leases, 50),
         bug("fabric-change-with-one-quorum", "a record is acknowledged by members of the past", changes, 400),
         bug("fabric-report-of-an-older-view", "pages are used again that a joining member lacks", changes, 400),
-        bug("fabric-join-below-the-reuse-floor", "a joining member copies pages of other files", changes, 400),
+        bug("fabric-join-below-the-reuse-floor", "a joining member copies pages of other files", churn, 400),
         bug("fabric-promise-not-kept", "a member follows the former sender again", takeovers, 100),
         bug("fabric-cut-forgotten", "records that were cut come back after a crash", takeovers, 200),
         bug("fabric-scan-reads-settled-pages", "a member forgets what it reported", scarce, 100),

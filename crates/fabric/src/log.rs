@@ -331,7 +331,9 @@ impl Log {
         debug_assert!(end >= self.begin && end <= self.end);
         self.end = end;
         self.head.begin = self.begin;
-        if !planted::active("fabric-cut-forgotten") {
+        if planted::active("fabric-cut-forgotten") {
+            self.head.cut = self.head.cut.max(self.begin);
+        } else {
             self.head.cut = end;
             self.head.generation += 1;
         }
