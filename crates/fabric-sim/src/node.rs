@@ -13,7 +13,7 @@ use crate::plan::Plan;
 /// The one group.
 pub const GROUP: GroupId = GroupId(1);
 /// The salt of its records.
-pub const SALT: u64 = 0x5EED_0F_FAB;
+pub const SALT: u64 = 0x5EED_0FAB;
 /// Numbers of senders begin here.
 pub const FIRST_SENDER: u16 = 100;
 

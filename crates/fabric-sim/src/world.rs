@@ -246,8 +246,11 @@ impl World {
             }
             Some(at) => {
                 let is_late = self.now > at + CONVERGE_NS;
-                let missing =
-                    if self.outcome.events % 64 == 0 || is_late { self.missing() } else { Some(String::new()) };
+                let missing = if self.outcome.events.is_multiple_of(64) || is_late {
+                    self.missing()
+                } else {
+                    Some(String::new())
+                };
                 if is_late && let Some(missing) = &missing {
                     self.oracle.fail(|| format!("P6: after the end of faults {missing}"));
                 }

@@ -22,11 +22,13 @@ impl World {
 
     pub(super) fn fault(&mut self, event: Event) -> Result<()> {
         match event {
-            Event::Crash(node, life) => {
-                if self.nodes.get(&node).is_some_and(|found| found.life == life && found.is_up()) {
-                    self.crash(node)?;
-                }
+            Event::Crash(node, life)
+                if self.nodes.get(&node).is_some_and(|found| found.life == life && found.is_up()) =>
+            {
+                self.crash(node)?;
             }
+            // It crashed earlier.
+            Event::Crash(..) => {}
             Event::Restart(node) => self.restart(node)?,
             // Its outage has its end in the queue already.
             Event::Join => self.network.cut.clear(),
