@@ -227,6 +227,7 @@ impl Tracer for OnlineMedium {
     fn fence(&self, _site: Site) {
         let mut state = self.lock();
         state.count_event();
+        // The model of the fence: it makes safe what was flushed before.
         state.fence();
     }
 

@@ -46,7 +46,7 @@ pub struct Node {
     pub wake_at: u64,
     /// Whether the end of a batch is scheduled.
     pub in_batch: bool,
-    /// What its member told: term and tail, and the promise.
+    /// The newest report of its member: term and tail.
     pub told_tail: (Term, u64),
     /// The newest promise that was told.
     pub told_promise: Term,

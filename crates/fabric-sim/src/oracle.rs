@@ -2,7 +2,8 @@
 //!
 //! - **P1, P4**: a record that was acknowledged in a term is in the log of every later term, and no other record is
 //!   acknowledged in its place.
-//! - **P2**: the log of a member is a prefix of the log of the sender whose view it entered, and its pages are the state
+//! - **P2**: the log of a member is a prefix of the log of the sender whose view it entered, and its pages are the
+//!   state
 //!   after that prefix.
 //! - **P1 at a member**: after a crash it has everything that it reported, and keeps its promise.
 //! - **P3**: reads are linearizable, file by file. Acknowledged writes of a file are ordered by their sequence. So a
@@ -224,7 +225,7 @@ impl Oracle {
     /// Judges all reads, after the end of a run.
     pub fn judge_reads(&mut self) {
         let reads = std::mem::take(&mut self.reads);
-        // What was told of each file, and when: acknowledged writes and answered reads.
+        // Everything that was told of each file, and when: acknowledged writes and answered reads.
         let mut told: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
         for (sequence, (made_in, _, at)) in &self.acknowledged {
             if let Some(file) = self.made.get(&(*made_in, *sequence)).and_then(|made| made.file) {

@@ -1,7 +1,8 @@
 //! The world: nodes, network, registry and clients under one virtual clock. One seed draws everything.
 //!
 //! 1. Events are in a queue by time; those of one time in the order in which they were made.
-//! 2. An event is one action of one node. Its effects become events: packets arrive, calls of the registry are answered.
+//! 2. An event is one action of one node. Its effects become events: packets arrive, calls of the registry are
+//!    answered.
 //! 3. After each action the judges look at the node.
 //! 4. When the clients have written enough, the faults end and every node restarts. Then all must converge.
 
@@ -29,7 +30,7 @@ use clients::Clients;
 const CONVERGE_NS: u64 = 8_000_000_000;
 const SUPERVISE_NS: u64 = 20_000_000;
 
-/// What happens at a moment.
+/// An action of some node, or a fault.
 enum Event {
     Deliver(NodeId, Vec<u8>),
     BatchEnd(NodeId),
@@ -71,7 +72,7 @@ impl Ord for Scheduled {
     }
 }
 
-/// What a run did, and the first violation.
+/// Counts of a run, and the first violation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Outcome {
     /// The seed.
@@ -306,7 +307,7 @@ impl World {
         newest.max_by_key(|node| node.leader().map(|leader| leader.sender().term())).map(|node| node.id)
     }
 
-    /// What is not as it must be in the end.
+    /// The first thing that is not as it must be in the end.
     fn missing(&self) -> Option<String> {
         use lodestone_fabric::Registry as _;
         let state = self.registry.state().ok()?;

@@ -295,12 +295,12 @@ impl ApplyLog {
         Ok(())
     }
 
-    /// Promises to follow `term`: durable on return. What was applied was fenced before.
+    /// Promises to follow `term`: durable on return. Everything applied was fenced before.
     pub fn promise(&mut self, term: Term) {
         self.log.change_head(|head| head.promised = term.0);
     }
 
-    /// Enters a view of `term` with the records up to `last` alone: durable on return, in one step. What was applied
+    /// Enters a view of `term` with the records up to `last` alone: durable on return, in one step. Everything applied
     /// was fenced before.
     pub fn enter(&mut self, term: Term, view: ViewNumber, last: Sequence, standing: Standing) {
         let keep = to_usize(last.0.saturating_sub(self.first.0));
@@ -327,7 +327,7 @@ impl ApplyLog {
         (self.first, self.settled_newest, self.settled_durable) = (base.0, base.0, base.0);
     }
 
-    /// Changes how far the member is: durable on return. What it has copied was fenced before.
+    /// Changes how far the member is: durable on return. All copies were fenced before.
     pub fn stand(&mut self, standing: Standing) {
         self.log.change_head(|head| head.standing = standing.code());
     }

@@ -1,4 +1,5 @@
-//! What a core asks of the world. Cores have no clock, socket or thread: one action goes in, effects come out.
+//! Effects: requests of a core to the world. Cores have no clock, socket or thread: one action goes in, effects come
+//! out.
 
 use crate::ids::NodeId;
 

@@ -102,7 +102,7 @@ pub enum Error {
     Network {
         /// The step that failed.
         doing: String,
-        /// What to try.
+        /// The next thing to try.
         hint: &'static str,
         /// The cause.
         source: std::io::Error,

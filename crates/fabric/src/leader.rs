@@ -70,7 +70,7 @@ enum Phase {
     Leading,
 }
 
-/// What a node wants of its members.
+/// A wish of a node for its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// The node is removed.
@@ -94,7 +94,7 @@ pub struct Leader {
     lease_until: Option<Moment>,
     /// Whether this term ever had the lease.
     is_confirmed: bool,
-    /// What was acknowledged by a quorum before that.
+    /// The newest record that a quorum had before that.
     unconfirmed: Option<Sequence>,
     renew_at: Moment,
     wish: Option<Wish>,
@@ -217,7 +217,8 @@ impl Leader {
         }
     }
 
-    /// Whether this life of the node claimed `term`; also when the answer to the claim was lost. A term of a former life
+    /// Whether this life of the node claimed `term`; also when the answer to the claim was lost. A term of a former
+    /// life
     /// is not used again: members may hold records of it that this life does not know.
     fn is_mine(&self, term: Term) -> bool {
         let is_claimed = self.claimed.is_some_and(|seen| term.0 == seen.0 + 1);

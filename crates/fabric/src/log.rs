@@ -99,7 +99,7 @@ impl EntryHead {
     }
 }
 
-/// What a log is for: its magic and its name in errors.
+/// The purpose of a log: its magic and its name in errors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogKind {
     pub(crate) magic: u32,

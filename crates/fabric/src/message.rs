@@ -6,7 +6,8 @@
 //! ```text
 //! terms    base 8, base term 4, runs 4, then {term 4, last sequence 8} each
 //! promise  (answer) terms
-//! view     source 2, copy from 2, members 4, then {node 2, role 1, zero 1, since 4} each, joins from 8, its term 4, terms
+//! view     source 2, copy from 2, members 4, then {node 2, role 1, zero 1, since 4} each, joins from 8, its term 4,
+//! terms
 //! nack     words 2, zero 6, fragments of the first 8, then words of 64 records each
 //! request  call 2, zero 2, number 4, argument 8
 //! reply    the same, then bytes

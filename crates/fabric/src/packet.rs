@@ -43,7 +43,7 @@ pub const PACKET_ANSWER: u16 = 4;
 /// Flag: what was asked for is not there.
 pub const PACKET_GONE: u16 = 8;
 
-/// What a packet is for.
+/// The purpose of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A fragment of a record, from the sender to the group.
@@ -102,7 +102,7 @@ impl Kind {
 /// The head of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketHead {
-    /// What it is for.
+    /// Its purpose.
     pub kind: Kind,
     /// The group.
     pub group: GroupId,

@@ -1,7 +1,7 @@
 //! Pages that may be used again: the gate between the record that frees a page and the next one that writes it.
 //!
 //! A page is free again when **every** active member has applied the record that freed it durably. A quorum is not
-//! enough: a record that is sent again late would land on the page of a member that is behind, and be read as the old
+//! enough: a record that is sent again late would land on the page of a member that lags, and be read as the old
 //! file's bytes. The same holds for a member that joins.
 //!
 //! The record that uses a page again names the one that freed it. So a member checks the gate once more: it places no

@@ -48,7 +48,7 @@ impl Ring {
         Self { log, salt, terms, positions, first, fenced }
     }
 
-    /// Opens the ring: its records up to the last whole one. What comes after is void from now on.
+    /// Opens the ring: its records up to the last whole one. Everything after it is void from now on.
     ///
     /// # Errors
     /// [`Error::NoLog`]; [`Error::Damaged`].

@@ -1,5 +1,5 @@
-//! Rules of the protocol, each as the shortest course of events that needs it. With the feature `planted-bugs` each rule
-//! is left out once, and its test must notice.
+//! Rules of the protocol, each as the shortest course of events that needs it. With the feature `planted-bugs` each
+//! rule is left out once, and its test must notice.
 
 use std::sync::{Mutex, PoisonError};
 

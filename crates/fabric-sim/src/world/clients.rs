@@ -60,7 +60,7 @@ impl Clients {
         self.before.remove(&node);
     }
 
-    /// What a sender has fenced is told to those who write without waiting for others.
+    /// Records that a sender has fenced are told to those who write without waiting for others.
     pub(super) fn fenced(&mut self, node: NodeId, sender: &Sender) {
         if sender.is_sending() {
             self.fenced.insert(node, (sender.term(), sender.ring().fenced()));
@@ -172,6 +172,7 @@ impl World {
             if !fences_first {
                 leader.sender_mut().pump(now, out);
             }
+            // Before plain writes are answered.
             leader.sender_mut().fence()?;
             leader.sender_mut().pump(now, out);
             Ok(())

@@ -87,7 +87,7 @@ enum Loose {
     Placed { head: RecordHead, kept: Vec<u8>, checksums: Vec<u32> },
 }
 
-/// What a member counted.
+/// Counts of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverCounts {
     /// Packets of another term, or of a record that it has or cannot take.
@@ -197,7 +197,7 @@ impl Receiver {
         &self.pages
     }
 
-    /// What it counted.
+    /// Its counts.
     #[must_use]
     pub const fn counts(&self) -> ReceiverCounts {
         self.counts

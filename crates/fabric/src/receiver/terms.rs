@@ -119,7 +119,7 @@ impl Receiver {
         let mut last = self.exposed;
         if viewed != head.term {
             self.forget_loose();
-            // What differs from the adopted log was never acknowledged: it goes.
+            // Records that differ from the adopted log were never acknowledged: they go.
             let Some(common) = self.log.terms().common(&message.adopted) else {
                 // It lacks records that all others gave up: it must be added anew.
                 self.counts.refused += 1;

@@ -3,7 +3,8 @@
 //! ```text
 //! range    two slots of 2,048 bytes
 //! slot     magic 4, crc 4, number 8, bytes 4, zero 4, then the state
-//! state    term 4, sender 2, groups 2, change 8, then for each group: id 4, view 4, members 4, {node 2, role 1, zero 1, since 4}
+//! state    term 4, sender 2, groups 2, change 8, then for each group: id 4, view 4, members 4, {node 2, role 1, zero
+//! 1, since 4}
 //! ```
 //!
 //! A new state goes to the slot that is not the newest whole one, so a crash leaves the old state or the new one. After

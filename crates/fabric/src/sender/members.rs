@@ -20,7 +20,8 @@ const fn refused<T>(reason: &'static str) -> Result<T> {
 }
 
 impl Sender {
-    /// Where a member that joins begins: the ring has everything after it. And no page that counts there was used again:
+    /// Where a member that joins begins: the ring has everything after it. And no page that counts there was used
+    /// again:
     /// this sender uses those that were freed up to `stable`, and former ones may have used any that was freed up to
     /// `base`.
     pub(super) fn join_point(&self) -> (Sequence, Term) {
@@ -42,7 +43,7 @@ impl Sender {
         Ok(())
     }
 
-    /// What a member of the next view must have.
+    /// The record that a member of the next view must have.
     fn floor(&self) -> Sequence {
         if planted::active("fabric-adopted-log-forgotten") { self.acked } else { self.acked.max(self.base.next()) }
     }

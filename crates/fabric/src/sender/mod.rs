@@ -134,7 +134,7 @@ struct Peer {
     view_sent: Moment,
 }
 
-/// What a sender counted.
+/// Counts of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderCounts {
     /// Records submitted.
@@ -229,7 +229,8 @@ impl Sender {
         self.acked
     }
 
-    /// Every member has everything up to here durably, and it is acknowledged. A page that a record up to here freed may be used again.
+    /// Every member has everything up to here durably, and it is acknowledged. A page that a record up to here freed
+    /// may be used again.
     #[must_use]
     pub const fn stable(&self) -> Sequence {
         self.stable
@@ -241,7 +242,7 @@ impl Sender {
         &self.ring
     }
 
-    /// What it counted.
+    /// Its counts.
     #[must_use]
     pub const fn counts(&self) -> SenderCounts {
         self.counts
@@ -253,7 +254,7 @@ impl Sender {
         self.queue.len()
     }
 
-    /// What happened since the last call.
+    /// Events since the last call.
     pub fn take_events(&mut self) -> Vec<SenderEvent> {
         std::mem::take(&mut self.events)
     }
@@ -395,7 +396,7 @@ impl Sender {
         }
         let all = self.peers.values().map(|peer| peer.tail).min();
         let stable = if planted::active("fabric-gate-by-quorum") { Some(self.quorum_tail(&self.view)) } else { all };
-        // What is not acknowledged may still be replaced by a later term, although every member has it.
+        // A record that is not acknowledged may still be replaced by a later term, although every member has it.
         let is_kept = !planted::active("fabric-stable-without-acknowledgement");
         let stable = stable.map(|stable| if is_kept { stable.min(self.acked) } else { stable });
         if let Some(stable) = stable.filter(|stable| *stable > self.stable) {

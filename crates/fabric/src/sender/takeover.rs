@@ -275,7 +275,7 @@ impl Sender {
         let peer =
             Peer { tail: Sequence(0), credit: self.options.credit_bytes, heard: now, viewed: false, view_sent: now };
         self.peers = self.view.members.iter().map(|member| (member.node, peer)).collect();
-        // What this node cut is said in the log: nothing is dropped without a line.
+        // The cut of this node is said in the log: nothing is dropped without a line.
         let body = cut.map_or_else(Vec::new, |(term, from, to)| {
             let mut body = term.0.to_le_bytes().to_vec();
             body.extend(from.0.to_le_bytes());

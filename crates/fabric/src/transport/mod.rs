@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::effect::Outgoing;
 use crate::error::Result;
 
-/// What a transport counted.
+/// Counts of a transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransportCounts {
     /// Packets that were handed over by [`send`](Transport::send).
@@ -49,7 +49,7 @@ pub trait Transport {
     /// A socket that is broken; an error of `receive`.
     fn poll(&mut self, wait: Duration, most: usize, receive: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<usize>;
 
-    /// What it counted.
+    /// Its counts.
     fn counts(&self) -> TransportCounts;
 
     /// Its name, which is told at the start.
