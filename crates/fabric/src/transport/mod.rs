@@ -55,3 +55,21 @@ pub trait Transport {
     /// Its name, which is told at the start.
     fn name(&self) -> &'static str;
 }
+
+impl<T: Transport + ?Sized> Transport for Box<T> {
+    fn send(&mut self, packets: &[Outgoing]) -> Result<()> {
+        (**self).send(packets)
+    }
+
+    fn poll(&mut self, wait: Duration, most: usize, receive: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<usize> {
+        (**self).poll(wait, most, receive)
+    }
+
+    fn counts(&self) -> TransportCounts {
+        (**self).counts()
+    }
+
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+}
