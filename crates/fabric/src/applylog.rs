@@ -110,7 +110,7 @@ impl ApplyLog {
     /// Makes an empty log in `bytes` bytes at `at`.
     ///
     /// # Errors
-    /// [`Error::RangeTooSmall`].
+    /// [`Error::RangeTooSmall`](crate::Error::RangeTooSmall).
     pub fn create(memory: &Memory, at: PmAddr, bytes: u64, salt: u64) -> Result<Self> {
         let log = Log::create(KIND, memory, at, bytes, salt)?;
         let none = Sequence(0);
@@ -128,7 +128,7 @@ impl ApplyLog {
     /// Opens the log: the longest run of entries that count. Notes the checksums of their pages in `pages`.
     ///
     /// # Errors
-    /// [`Error::NoLog`]; [`Error::Damaged`]; a device that failed.
+    /// [`Error::NoLog`](crate::Error::NoLog); [`Error::Damaged`](crate::Error::Damaged); a device that failed.
     pub fn open(memory: &Memory, at: PmAddr, bytes: u64, salt: u64, pages: &mut PageArea) -> Result<Self> {
         // First the run of whole entries, for the newest `settled` in it; then the pages of those above it.
         let mut settled = 0;
@@ -259,7 +259,7 @@ impl ApplyLog {
     /// Appends a mark that everything up to `settled` is durable. It counts after the next fence.
     ///
     /// # Errors
-    /// [`Error::Full`].
+    /// [`Error::Full`](crate::Error::Full).
     pub fn mark(&mut self, settled: Sequence) -> Result<()> {
         self.log.append(&[], 0, settled.0)?;
         self.settled_newest = settled;

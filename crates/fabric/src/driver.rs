@@ -108,7 +108,7 @@ pub struct SenderDriver<T> {
 }
 
 impl<T: Transport> SenderDriver<T> {
-    /// A sender, which has been told to [take over](Self::sender_mut) or will be.
+    /// A sender, which has been told to [take over](Sender::take_over) or will be, by [`with`](Self::with).
     pub fn new(sender: Sender, transport: T) -> Self {
         Self { sender, transport, clock: Clock::default(), out: Outbound::default(), acknowledged: Sequence(0) }
     }
