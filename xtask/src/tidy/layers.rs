@@ -18,7 +18,7 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 26] = [
+const LAYERS: [(&str, Role); 28] = [
     ("width", Product),
     ("derive-path", Product),
     ("engine-derive", Product),
@@ -35,6 +35,7 @@ const LAYERS: [(&str, Role); 26] = [
     ("wal", Product),
     ("pages", Product),
     ("engine", Product),
+    ("fabric", Product),
     ("index", Product),
     ("stm", Product),
     ("collections", Product),
@@ -42,6 +43,7 @@ const LAYERS: [(&str, Role); 26] = [
     ("stm-bench", Proof),
     ("index-bench", Proof),
     ("engine-bench", Proof),
+    ("fabric-sim", Proof),
     ("baselines", Proof),
     ("proof", Proof),
     ("cli", Proof),

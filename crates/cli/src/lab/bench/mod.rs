@@ -3,6 +3,7 @@
 mod agents;
 mod backup;
 mod engine;
+mod fabric;
 mod index;
 mod oltp;
 pub mod place;
@@ -38,6 +39,7 @@ Examples:
   lodestone bench backup --warehouses 4 --threads 8
   lodestone bench substrate --assert
   lodestone bench agents --profile optane
+  lodestone bench fabric --transport switch,udp --members 2,3
 
 Every figure comes with its domain, medium, durability, instructions and seed.";
 
@@ -66,6 +68,8 @@ lodestone_cli::subcommands! {
         IndexLoad(index::LoadArgs) => index::run_load,
         /// Compare remote access with I/O agents: the estimates of the paper and of the profile, and measurements
         Agents(agents::Args) => agents::run,
+        /// Replicate records to members of a group, by transport and number of replicas
+        Fabric(fabric::Args) => fabric::run,
         /// Compare persist, stream and durable with the bare instructions and system calls
         Substrate(substrate::Args) => substrate::run,
     }

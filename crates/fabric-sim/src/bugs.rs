@@ -1,0 +1,139 @@
+//! Bugs that can be planted, each with the scenario that finds it: the proof that the judges can fail.
+//!
+//! The first part are the holes of paper 5 and of protocols like it, the second are rules of takeovers and changes of
+//! members, left out one at a time. Rules whose harm takes a rare course of events have a test of their own, which
+//! plays that course: `fabric` `tests/rules.rs`.
+
+use crate::plan::{NetworkFaults, Plan};
+
+/// A bug.
+#[derive(Clone, Copy)]
+pub struct Bug {
+    /// Name for [`lodestone_pmem::planted::active`].
+    pub name: &'static str,
+    /// The harm to a user.
+    pub harm: &'static str,
+    /// The scenario of a seed.
+    pub plan: fn(u64) -> Plan,
+    /// Seeds within which it must be found.
+    pub seeds: u64,
+}
+
+/// More records than a slow member has memory for, and packets that overtake each other.
+fn flood(_: u64) -> Plan {
+    let network =
+        NetworkFaults { straggle: 200_000, straggle_ns: 2_000_000, delay_ns: 20_000, ..NetworkFaults::default() };
+    Plan { network, write_ns: 5_000, credit_bytes: 2_000, slow_factor: 10, pages: 60, ..Plan::calm() }
+}
+
+/// A lossy network, nothing else.
+fn lossy(_: u64) -> Plan {
+    let network = NetworkFaults {
+        lose: 100_000,
+        repeat: 50_000,
+        straggle: 30_000,
+        delay_ns: 20_000,
+        straggle_ns: 4_000_000,
+        damage: 0,
+    };
+    Plan { network, pages: 14, operations: 300, ..Plan::calm() }
+}
+
+/// A network that damages packets.
+fn damaging(seed: u64) -> Plan {
+    let plan = lossy(seed);
+    Plan { network: NetworkFaults { damage: 30_000, ..plan.network }, ..plan }
+}
+
+/// Members that crash on a lossy network, one takeover after the other, few files and pages.
+fn takeovers(seed: u64) -> Plan {
+    Plan {
+        members: if seed.is_multiple_of(2) { 3 } else { 5 },
+        senders: 3,
+        takeover_ns: 2_500_000,
+        crash_member_ns: 3_000_000,
+        crash_sender_ns: 8_000_000,
+        outage_ns: 1_000_000,
+        write_ns: 30_000,
+        sync: 1_000_000,
+        operations: 400,
+        ..lossy(seed)
+    }
+}
+
+/// Members that come and go.
+fn changes(seed: u64) -> Plan {
+    Plan {
+        members: 3,
+        spares: 2,
+        change_ns: 1_500_000,
+        crash_member_ns: if seed.is_multiple_of(3) { 0 } else { 5_000_000 },
+        merges: 400_000,
+        write_ns: 40_000,
+        operations: 500,
+        takeover_ns: if seed.is_multiple_of(2) { 0 } else { 8_000_000 },
+        senders: 2,
+        outage_ns: 1_000_000,
+        ..lossy(seed)
+    }
+}
+
+/// Members that come and go while senders follow each other, with few pages.
+fn churn(seed: u64) -> Plan {
+    Plan {
+        spares: 1,
+        takeover_ns: 2_000_000,
+        change_ns: 1_000_000,
+        crash_member_ns: 4_000_000,
+        crash_sender_ns: 0,
+        pages: 10,
+        merges: 300_000,
+        ..takeovers(seed)
+    }
+}
+
+/// Members that crash while pages are scarce.
+fn scarce(seed: u64) -> Plan {
+    Plan { crash_member_ns: 1_000_000, outage_ns: 500_000, pages: 11, operations: 400, write_ns: 30_000, ..lossy(seed) }
+}
+
+/// All bugs.
+#[must_use]
+pub fn bugs() -> Vec<Bug> {
+    let bug = |name, harm, plan, seeds| Bug { name, harm, plan, seeds };
+    let mut all = holes_of_the_paper();
+    all.extend([
+        bug("fabric-takeover-asks-too-few", "an acknowledged record is lost", takeovers as fn(u64) -> Plan, 200),
+        bug("fabric-longest-log-wins", "an acknowledged record is lost", takeovers, 400),
+        bug("fabric-old-terms-taken", "a member follows two senders", takeovers, 50),
+        bug("fabric-view-cuts-nothing", "a member has records that its sender never had", takeovers, 50),
+        bug("fabric-gate-by-quorum", "a late record lands on another file's page", lossy, 50),
+        bug("fabric-removed-before-the-rest-has-it", "an acknowledged record is lost with a member", churn, 400),
+        bug("fabric-joined-before-it-has-it", "a member counts without the records", churn, 100),
+        bug("fabric-change-with-one-quorum", "a record is acknowledged by members of the past", changes, 400),
+        bug("fabric-report-of-an-older-view", "pages are used again that a joining member lacks", changes, 400),
+        bug("fabric-promise-not-kept", "a member follows the former sender again", takeovers, 100),
+        bug("fabric-cut-forgotten", "records that were cut come back after a crash", takeovers, 200),
+        bug("fabric-scan-reads-settled-pages", "a member forgets what it reported", scarce, 100),
+        bug("fabric-mark-forgotten", "a member forgets what it reported", scarce, 400),
+    ]);
+    all
+}
+
+/// The holes of paper 5, and of the obvious repairs of it.
+fn holes_of_the_paper() -> Vec<Bug> {
+    let bug = |name, harm, plan, seeds| Bug { name, harm, plan, seeds };
+    vec![
+        bug("fabric-acknowledged-at-send", "an acknowledged record is on no member", takeovers as fn(u64) -> Plan, 50),
+        bug("fabric-buffer-freed-at-send", "a lost packet can never be sent again", lossy, 20),
+        bug("fabric-no-beat", "the loss of the last record is never noticed", lossy, 50),
+        bug("fabric-one-nack", "a lost request is never repeated", lossy, 50),
+        bug("fabric-no-gate", "a late record lands on another file's page", lossy, 50),
+        bug("fabric-applied-records-placed-again", "a repeated packet destroys a page", lossy, 100),
+        bug("fabric-tail-is-received", "a member forgets what it reported", scarce, 50),
+        bug("fabric-head-outside-checksum", "damaged addresses send bytes to a wrong page", damaging, 50),
+        bug("fabric-first-fragment-counts", "half of a record is applied", lossy, 20),
+        bug("fabric-merge-without-old", "a small write erases the rest of its page", lossy, 20),
+        bug("fabric-no-credit", "members drop what they have no memory for", flood, 50),
+    ]
+}

@@ -1,0 +1,189 @@
+//! A node of the cluster: a pool on memory that can crash, and the cores that run on it.
+
+use std::sync::Arc;
+
+use lodestone_crash::OnlineMedium;
+use lodestone_fabric::{
+    ApplyLog, GroupId, Leader, NodeId, PageArea, Receiver, ReceiverOptions, Result, Ring, Sender, SenderOptions, Term,
+};
+use lodestone_pmem::{Memory, PmAddr, Pool, PoolOptions};
+
+use crate::plan::Plan;
+
+/// The one group.
+pub const GROUP: GroupId = GroupId(1);
+/// The salt of its records.
+pub const SALT: u64 = 0x5EED_0FAB;
+/// Numbers of senders begin here.
+pub const FIRST_SENDER: u16 = 100;
+
+/// The core that runs on a node.
+pub enum Core {
+    /// A member, or a spare one.
+    Member(Box<Receiver>),
+    /// A node that may send.
+    Sender(Box<Leader>),
+    /// It has crashed.
+    Down,
+}
+
+/// A node.
+pub struct Node {
+    /// Its name.
+    pub id: NodeId,
+    /// Its core.
+    pub core: Core,
+    /// Rises with every restart.
+    pub life: u32,
+    /// Its tracer.
+    pub medium: Arc<OnlineMedium>,
+    memory: Memory,
+    pool: Option<Pool>,
+    range: (PmAddr, u64),
+    /// Speed of its clock: millionths of the right one.
+    clock_ppm: u64,
+    /// When it is woken next, and whether a batch is open.
+    pub wake_at: u64,
+    /// Whether the end of a batch is scheduled.
+    pub in_batch: bool,
+    /// The newest report of its member: term and tail.
+    pub told_tail: (Term, u64),
+    /// The newest promise that was told.
+    pub told_promise: Term,
+    /// How far its pages were judged.
+    pub judged: (Term, u64),
+}
+
+fn pool_options(plan: &Plan) -> PoolOptions {
+    let bytes = plan.ring_bytes.max(plan.log_bytes + PageArea::bytes_for(plan.page_bytes, plan.pages)) + 4096;
+    let size_bytes = (bytes + (24 << 10)).next_multiple_of(4096);
+    PoolOptions { size_bytes, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() }
+}
+
+impl Node {
+    /// A new node with an empty pool.
+    ///
+    /// # Errors
+    /// If the plan's sizes are too small.
+    pub fn new(id: NodeId, plan: &Plan, clock_ppm: u64) -> Result<Self> {
+        let medium = Arc::new(OnlineMedium::new());
+        let options = pool_options(plan);
+        let image = vec![0; usize::try_from(options.size_bytes).unwrap_or(0)];
+        let memory = Memory::traced(&[image], options.reserve_bytes, medium.clone())?;
+        let pool = Pool::create_on(memory.clone(), &options)?;
+        let (start, end) = pool.heap_area(0);
+        let range = (start, (end.offset() - start.offset()) / 64 * 64);
+        let mut node = Self {
+            id,
+            core: Core::Down,
+            life: 0,
+            medium,
+            memory,
+            pool: Some(pool),
+            range,
+            clock_ppm,
+            wake_at: u64::MAX,
+            in_batch: false,
+            told_tail: (Term(0), 0),
+            told_promise: Term(0),
+            judged: (Term(0), 0),
+        };
+        node.core = node.make(plan, true)?;
+        Ok(node)
+    }
+
+    /// The time on its clock.
+    #[must_use]
+    pub fn local(&self, time: u64) -> u64 {
+        // The clocks begin far apart, too.
+        time / 1000 * self.clock_ppm / 1000 + u64::from(self.id.0) * 1_000_000_007
+    }
+
+    /// The time of the world at a moment of its clock, or a little later.
+    #[must_use]
+    pub fn global(&self, local: u64) -> u64 {
+        local.saturating_sub(u64::from(self.id.0) * 1_000_000_007) / self.clock_ppm * 1_000_000
+            + 2_000_000_000 / self.clock_ppm
+    }
+
+    fn make(&self, plan: &Plan, is_new: bool) -> Result<Core> {
+        let (memory, (at, bytes)) = (&self.memory, self.range);
+        if self.id.0 >= FIRST_SENDER {
+            let ring = if is_new {
+                Ring::create(memory, at, plan.ring_bytes, SALT)?
+            } else {
+                Ring::open(memory, at, plan.ring_bytes, SALT)?
+            };
+            let options = SenderOptions {
+                node: self.id,
+                group: GROUP,
+                salt: SALT,
+                payload_bytes_max: plan.payload_bytes,
+                credit_bytes: plan.credit_bytes,
+                ..SenderOptions::default()
+            };
+            return Ok(Core::Sender(Box::new(Leader::new(self.id, GROUP, Sender::new(options, ring)))));
+        }
+        let area = (at.plus(plan.log_bytes), bytes - plan.log_bytes);
+        let mut pages = PageArea::open(memory, area.0, area.1, plan.page_bytes, plan.pages)?;
+        let log = if is_new {
+            ApplyLog::create(memory, at, plan.log_bytes, SALT)?
+        } else {
+            ApplyLog::open(memory, at, plan.log_bytes, SALT, &mut pages)?
+        };
+        let options = ReceiverOptions {
+            node: self.id,
+            group: GROUP,
+            salt: SALT,
+            credit_bytes: plan.credit_bytes,
+            payload_bytes_max: plan.payload_bytes,
+            ..ReceiverOptions::default()
+        };
+        Ok(Core::Member(Box::new(Receiver::new(options, log, pages))))
+    }
+
+    /// Stops it: its memory is as a power cut leaves it.
+    pub fn crash(&mut self, seed: u64) {
+        self.core = Core::Down;
+        self.pool = None;
+        self.medium.crash(&self.memory, seed);
+        self.in_batch = false;
+        self.wake_at = u64::MAX;
+    }
+
+    /// Starts it again.
+    ///
+    /// # Errors
+    /// A pool or log that does not open: a crash must not do that.
+    pub fn restart(&mut self, plan: &Plan) -> Result<()> {
+        self.life += 1;
+        self.pool = Some(Pool::open_on(self.memory.clone(), &pool_options(plan))?);
+        self.core = self.make(plan, false)?;
+        self.judged = (Term(0), 0);
+        Ok(())
+    }
+
+    /// Whether it runs.
+    #[must_use]
+    pub const fn is_up(&self) -> bool {
+        !matches!(self.core, Core::Down)
+    }
+
+    /// Its member.
+    #[must_use]
+    pub const fn member(&self) -> Option<&Receiver> {
+        match &self.core {
+            Core::Member(receiver) => Some(receiver),
+            _ => None,
+        }
+    }
+
+    /// Its sender.
+    #[must_use]
+    pub const fn leader(&self) -> Option<&Leader> {
+        match &self.core {
+            Core::Sender(leader) => Some(leader),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! The world: nodes, network, registry and clients under one virtual clock. One seed draws everything.
+//!
+//! 1. Events are in a queue by time; those of one time in the order in which they were made.
+//! 2. An event is one action of one node. Its effects become events: packets arrive, calls of the registry are
+//!    answered.
+//! 3. After each action the judges look at the node.
+//! 4. When the clients have written enough, the faults end and every node restarts. Then all must converge.
+
+mod clients;
+mod dispatch;
+mod faults;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use lodestone_fabric::{
+    LEASE_NS, LocalRegistry, NodeId, RegistryAnswer, RegistryCall, Result, Role, SenderEvent, Term, View,
+};
+use lodestone_pmem::{Memory, PmAddr};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::network::Network;
+use crate::node::{Core, FIRST_SENDER, GROUP, Node};
+use crate::oracle::Oracle;
+use crate::plan::Plan;
+use clients::Clients;
+
+/// Virtual time within which everything converges after the end of faults.
+const CONVERGE_NS: u64 = 8_000_000_000;
+const SUPERVISE_NS: u64 = 20_000_000;
+
+/// An action of some node, or a fault.
+enum Event {
+    Deliver(NodeId, Vec<u8>),
+    BatchEnd(NodeId),
+    Wake(NodeId, u64),
+    Call(NodeId, u32, RegistryCall, u64),
+    Answer(NodeId, u32, RegistryAnswer),
+    Write,
+    Read,
+    CrashMember,
+    CrashSender,
+    Crash(NodeId, u32),
+    Restart(NodeId),
+    TakeOver,
+    Change,
+    Cut,
+    Join,
+    Supervise,
+}
+
+struct Scheduled(u64, u64, Event);
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+/// Counts of a run, and the first violation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// Records submitted by clients.
+    pub writes: u64,
+    /// Records acknowledged.
+    pub acknowledged: u64,
+    /// Reads answered.
+    pub reads: u64,
+    /// Packets that arrived.
+    pub packets: u64,
+    /// Packets that arrived and were refused as damaged.
+    pub refused: u64,
+    /// Crashes of nodes.
+    pub crashes: u64,
+    /// Terms whose sender was ready.
+    pub takeovers: u64,
+    /// Changes of members that the registry has.
+    pub changes: u64,
+    /// Fences before a page was used again.
+    pub mark_fences: u64,
+    /// Events.
+    pub events: u64,
+    /// Virtual time, in nanoseconds.
+    pub time_ns: u64,
+    /// A digest of every packet that arrived, at its time: equal runs have equal digests.
+    pub digest: u64,
+    /// The first violation.
+    pub violation: Option<String>,
+}
+
+/// The world.
+pub struct World {
+    plan: Plan,
+    random: ChaCha8Rng,
+    now: u64,
+    made: u64,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    nodes: BTreeMap<NodeId, Node>,
+    network: Network,
+    registry: LocalRegistry,
+    clients: Clients,
+    oracle: Oracle,
+    outcome: Outcome,
+    /// When the faults ended.
+    healed: Option<u64>,
+    lose_answers: u32,
+    /// The members of each term, as its sender has them.
+    views: BTreeMap<Term, View>,
+    /// The last lines of what happened, if they are wanted.
+    trace: Option<VecDeque<String>>,
+}
+
+/// Lines of a trace that are kept.
+const TRACE_LINES: usize = 100_000;
+
+impl World {
+    /// Keeps the last lines of what happens, for [`run_traced`](Self::run_traced).
+    #[must_use]
+    pub fn traced(mut self) -> Self {
+        self.trace = Some(VecDeque::new());
+        self
+    }
+
+    /// Adds a line to the trace.
+    fn say(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            if trace.len() == TRACE_LINES {
+                trace.pop_front();
+            }
+            trace.push_back(format!("{:>12} {}", self.now, line()));
+        }
+    }
+
+    /// Runs as [`run`](Self::run), and returns the last lines of what happened too.
+    #[must_use]
+    pub fn run_traced(mut self) -> (Outcome, Vec<String>) {
+        self.go();
+        let trace = self.trace.take().unwrap_or_default().into();
+        (self.finish(), trace)
+    }
+
+    /// A world of `plan`, of which everything else is drawn from `seed`.
+    ///
+    /// # Errors
+    /// If the plan's sizes are too small.
+    pub fn new(plan: Plan, seed: u64) -> Result<Self> {
+        let mut random = ChaCha8Rng::seed_from_u64(seed ^ 0xFAB_51C);
+        let data = 1..=plan.members + plan.spares;
+        let senders = FIRST_SENDER..FIRST_SENDER + plan.senders;
+        let mut nodes = BTreeMap::new();
+        for id in data.chain(senders).map(NodeId) {
+            nodes.insert(id, Node::new(id, &plan, random.random_range(952_000..=1_048_000))?);
+        }
+        let members: Vec<NodeId> = (1..=plan.members).map(NodeId).collect();
+        let memory = Memory::anonymous(64 << 10)?;
+        let registry = LocalRegistry::create(&memory, PmAddr::new(0, 4096), vec![(GROUP, View::of(&members))])?;
+        let slow = (plan.slow_factor > 1).then(|| (NodeId(random.random_range(1..=plan.members)), plan.slow_factor));
+        let network = Network { faults: plan.network, cut: Default::default(), slow };
+        let lose_answers = plan.registry_lose;
+        let mut world = Self {
+            clients: Clients::default(),
+            plan,
+            random,
+            now: 0,
+            made: 0,
+            queue: BinaryHeap::new(),
+            nodes,
+            network,
+            registry,
+            oracle: Oracle::default(),
+            outcome: Outcome { seed, ..Outcome::default() },
+            healed: None,
+            lose_answers,
+            views: BTreeMap::new(),
+            trace: None,
+        };
+        world.begin();
+        Ok(world)
+    }
+
+    fn begin(&mut self) {
+        let plan = self.plan.clone();
+        self.after(0, Event::Supervise);
+        self.after(1_000_000, Event::Write);
+        self.after(1_000_000, Event::Read);
+        self.next_fault(plan.crash_member_ns, Event::CrashMember);
+        self.next_fault(plan.crash_sender_ns, Event::CrashSender);
+        self.next_fault(plan.takeover_ns, Event::TakeOver);
+        self.next_fault(plan.change_ns, Event::Change);
+        self.next_fault(plan.cut_ns, Event::Cut);
+    }
+
+    fn after(&mut self, ns: u64, event: Event) {
+        self.made += 1;
+        self.queue.push(Reverse(Scheduled(self.now + ns, self.made, event)));
+    }
+
+    /// A time whose mean is `mean_ns`.
+    fn around(&mut self, mean_ns: u64) -> u64 {
+        self.random.random_range(0..=2 * mean_ns)
+    }
+
+    /// Runs to the end, or to the first violation.
+    #[must_use]
+    pub fn run(mut self) -> Outcome {
+        self.go();
+        self.finish()
+    }
+
+    fn go(&mut self) {
+        while let Some(Reverse(Scheduled(time, _, event))) = self.queue.pop() {
+            self.now = time;
+            self.outcome.events += 1;
+            if let Err(error) = self.handle(event) {
+                self.oracle.fail(|| format!("a core failed: {error}"));
+            }
+            if self.oracle.violation.is_some() || self.is_done() {
+                break;
+            }
+        }
+    }
+
+    fn is_done(&mut self) -> bool {
+        match self.healed {
+            None => {
+                if self.outcome.writes >= self.plan.operations || self.now > self.plan.operations * 20_000_000 {
+                    self.heal();
+                }
+                false
+            }
+            Some(at) => {
+                let is_late = self.now > at + CONVERGE_NS;
+                let missing = if self.outcome.events.is_multiple_of(64) || is_late {
+                    self.missing()
+                } else {
+                    Some(String::new())
+                };
+                if is_late && let Some(missing) = &missing {
+                    self.oracle.fail(|| format!("P6: after the end of faults {missing}"));
+                }
+                missing.is_none() || is_late
+            }
+        }
+    }
+
+    fn finish(mut self) -> Outcome {
+        if self.oracle.violation.is_none() {
+            for id in self.nodes.keys().copied().collect::<Vec<_>>() {
+                self.judge(id, true);
+            }
+            self.oracle.judge_reads();
+        }
+        let marks = self.nodes.values().filter_map(Node::member).map(|member| member.counts().mark_fences);
+        Outcome {
+            acknowledged: self.oracle.acknowledged_count() as u64,
+            reads: self.oracle.read_count() as u64,
+            changes: self.clients.changes(&self.registry),
+            mark_fences: marks.sum(),
+            time_ns: self.now,
+            violation: self.oracle.violation,
+            ..self.outcome
+        }
+    }
+
+    fn handle(&mut self, event: Event) -> Result<()> {
+        match event {
+            Event::Deliver(node, bytes) => self.deliver(node, &bytes),
+            Event::BatchEnd(node) => {
+                if let Some(found) = self.nodes.get_mut(&node) {
+                    found.in_batch = false;
+                }
+                self.act(node, |core, now, out| match core {
+                    Core::Member(member) => member.batch_end(now, out),
+                    _ => Ok(()),
+                })
+            }
+            Event::Wake(node, at) => self.wake(node, at),
+            Event::Call(node, life, call, asked) => self.call(node, life, &call, asked),
+            Event::Answer(node, life, answer) => self.answer(node, life, answer),
+            Event::Write => self.write(),
+            Event::Read => self.read(),
+            Event::Supervise => self.supervise(),
+            fault => self.fault(fault),
+        }
+    }
+
+    /// The node whose term is the newest, if it is sending.
+    fn sender(&self) -> Option<NodeId> {
+        let newest = self.nodes.values().filter(|node| node.leader().is_some_and(|l| l.sender().is_sending()));
+        newest.max_by_key(|node| node.leader().map(|leader| leader.sender().term())).map(|node| node.id)
+    }
+
+    /// The first thing that is not as it must be in the end.
+    fn missing(&self) -> Option<String> {
+        use lodestone_fabric::Registry as _;
+        let state = self.registry.state().ok()?;
+        let Some(leader) = self.sender().and_then(|id| self.nodes.get(&id)).and_then(Node::leader) else {
+            return Some("no node sends".to_owned());
+        };
+        let sender = leader.sender();
+        if sender.term() != state.term {
+            return Some(format!("the sender has {}, the registry {}", sender.term(), state.term));
+        }
+        let last = sender.ring().last();
+        if leader.acknowledged() != last {
+            return Some(format!("{last} is not acknowledged, only {}", leader.acknowledged()));
+        }
+        for member in &sender.view().members {
+            let found = self.nodes.get(&member.node).and_then(Node::member);
+            if member.role == Role::Joining || found.is_none_or(|found| found.tail() != last) {
+                let tail = found.map(|found| (found.exposed(), found.tail(), found.log().standing()));
+                return Some(format!("{} ({:?}) has {tail:?}, the last is {last}", member.node, member.role));
+            }
+        }
+        if self.clients.has_reads() {
+            return Some("reads wait".to_owned());
+        }
+        None
+    }
+
+    /// A sender found that something happened.
+    fn happened(&mut self, node: NodeId, events: Vec<SenderEvent>) {
+        for event in events {
+            let Some(leader) = self.nodes.get(&node).and_then(Node::leader) else { return };
+            let (term, ring) = (leader.sender().term(), leader.sender().ring().terms().clone());
+            let is_sending = leader.sender().is_sending();
+            self.say(|| format!("{node} {term}: {event:?}; ring {ring:?}"));
+            match event {
+                SenderEvent::Adopted { base, cut } => {
+                    if is_sending {
+                        self.oracle.adopted(term, &ring, base);
+                        self.clients.adopted(&mut self.oracle, node, term, &ring, cut);
+                    } else if let Some(cut) = cut {
+                        self.clients.cut(node, cut);
+                    }
+                }
+                SenderEvent::Ready => {
+                    self.outcome.takeovers += 1;
+                    self.first_record(node);
+                }
+                SenderEvent::Acknowledged(last) => {
+                    let now = self.now;
+                    self.oracle.acknowledge(now, term, last);
+                }
+                SenderEvent::Deposed(_) => self.clients.deposed(node),
+            }
+        }
+    }
+
+    /// How long after a takeover reads may wait at most: for tests.
+    #[must_use]
+    pub const fn lease_ns() -> u64 {
+        LEASE_NS
+    }
+
+    fn term_of(&self, node: NodeId) -> Term {
+        self.nodes.get(&node).and_then(Node::leader).map_or(Term(0), |leader| leader.sender().term())
+    }
+}

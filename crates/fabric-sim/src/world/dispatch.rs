@@ -1,0 +1,227 @@
+//! One action of one node: its effects become events, and the judges look at it.
+
+use lodestone_fabric::{
+    Kind, Moment, NodeId, Outbound, PACKET_ANSWER, PACKET_GONE, Packet, Registry, RegistryAnswer, RegistryCall, Result,
+    Standing, Target, Term,
+};
+use rand::Rng;
+
+use super::{Event, World};
+use crate::node::{Core, FIRST_SENDER};
+
+impl World {
+    /// Runs `action` on the core of a node that is up, and takes its effects.
+    pub(super) fn act(
+        &mut self,
+        id: NodeId,
+        action: impl FnOnce(&mut Core, Moment, &mut Outbound) -> Result<()>,
+    ) -> Result<()> {
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.is_up()) else { return Ok(()) };
+        let now = Moment(node.local(self.now));
+        let mut out = Outbound::default();
+        action(&mut node.core, now, &mut out)?;
+        let events = match &mut node.core {
+            Core::Sender(leader) => leader.tick(now, &mut out)?,
+            _ => Vec::new(),
+        };
+        if node.medium.has_blown() {
+            // It stopped in the middle: nothing of this left the node.
+            return self.crash(id);
+        }
+        if let Core::Sender(leader) = &node.core {
+            let (term, view) = (leader.sender().term(), leader.sender().view());
+            if self.views.get(&term) != Some(view) {
+                self.views.insert(term, view.clone());
+                if let Some(trace) = &mut self.trace {
+                    trace.push_back(format!("{:>12} {id} {term} has {view:?}", self.now));
+                }
+            }
+            self.clients.fenced(id, leader.sender());
+        }
+        self.happened(id, events);
+        self.note_told(id, &out);
+        for outgoing in out.packets {
+            self.send(id, outgoing.target, &outgoing.bytes);
+        }
+        self.take_calls(id);
+        self.judge(id, false);
+        self.schedule_wake(id);
+        Ok(())
+    }
+
+    fn send(&mut self, from: NodeId, target: Target, bytes: &[u8]) {
+        let group: Vec<NodeId> = match target {
+            Target::Node(node) => vec![node],
+            // The group of a multicast has every node with data, members or not.
+            Target::Group => self.nodes.keys().copied().filter(|node| node.0 < FIRST_SENDER).collect(),
+        };
+        for to in group {
+            for arrival in self.network.arrivals(&mut self.random, from, to, bytes.len()) {
+                let mut bytes = bytes.to_vec();
+                if let Some(bit) = arrival.flipped {
+                    bytes[bit / 8] ^= 1 << (bit % 8);
+                }
+                self.after(arrival.after_ns, Event::Deliver(to, bytes));
+            }
+        }
+    }
+
+    pub(super) fn deliver(&mut self, id: NodeId, bytes: &[u8]) -> Result<()> {
+        if self.nodes.get(&id).is_none_or(|node| !node.is_up()) {
+            return Ok(());
+        }
+        self.outcome.packets += 1;
+        for value in
+            [self.now, u64::from(id.0), bytes.iter().fold(0, |sum, byte| sum * 31 % (1 << 40) + u64::from(*byte))]
+        {
+            self.outcome.digest = (self.outcome.digest ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23);
+        }
+        let Ok(packet) = Packet::decode(bytes) else {
+            self.outcome.refused += 1;
+            return Ok(());
+        };
+        self.say(|| {
+            let h = packet.head;
+            format!(
+                "{id} gets {:?} of {} {} {} {} stable {} flags {}",
+                h.kind, h.source, h.term, h.view, h.sequence, h.stable, h.flags
+            )
+        });
+        let mut is_batch = false;
+        self.act(id, |core, now, out| match core {
+            Core::Member(member) => {
+                is_batch = true;
+                member.packet(now, &packet, out)
+            }
+            Core::Sender(leader) => leader.sender_mut().packet(now, &packet, out),
+            Core::Down => Ok(()),
+        })?;
+        if id.0 >= FIRST_SENDER && packet.head.kind == Kind::Reply {
+            self.read_answered(id, &packet);
+        }
+        let delay = self.random.random_range(1_000..15_000);
+        if let Some(node) = self.nodes.get_mut(&id).filter(|node| is_batch && !node.in_batch && node.is_up()) {
+            node.in_batch = true;
+            self.after(delay, Event::BatchEnd(id));
+        }
+        Ok(())
+    }
+
+    pub(super) fn wake(&mut self, id: NodeId, at: u64) -> Result<()> {
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.wake_at == at) else { return Ok(()) };
+        node.wake_at = u64::MAX;
+        self.act(id, |core, now, out| match core {
+            Core::Member(member) => member.tick(now, out),
+            _ => Ok(()),
+        })
+    }
+
+    fn schedule_wake(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let wanted = match &node.core {
+            Core::Member(member) => member.wake_at(),
+            Core::Sender(leader) => leader.wake_at(),
+            Core::Down => None,
+        };
+        let Some(wanted) = wanted else { return };
+        let at = node.global(wanted.0).max(self.now + 1_000);
+        if at < node.wake_at {
+            node.wake_at = at;
+            let ns = at - self.now;
+            self.after(ns, Event::Wake(id, at));
+        }
+    }
+
+    fn take_calls(&mut self, id: NodeId) {
+        let now = self.now;
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let (life, asked) = (node.life, node.local(now));
+        let Core::Sender(leader) = &mut node.core else { return };
+        let newest = self.registry.state().map_or(Term(0), |state| state.term);
+        let is_deaf = self.plan.replaced_is_deaf && leader.sender().is_sending() && leader.sender().term() < newest;
+        for call in leader.take_calls() {
+            let is_lost = self.random.random_range(0..1_000_000) < self.lose_answers;
+            let delay = self.random.random_range(10_000..3_000_000);
+            if !is_lost && (!is_deaf || self.healed.is_some()) && !self.network.cut.contains(&id) {
+                self.after(delay, Event::Call(id, life, call, asked));
+            }
+        }
+    }
+
+    pub(super) fn call(&mut self, id: NodeId, life: u32, call: &RegistryCall, asked: u64) -> Result<()> {
+        let now = Moment(self.now);
+        let answer = call.make(&mut self.registry, now, Moment(asked))?;
+        if self.random.random_range(0..1_000_000) >= self.lose_answers {
+            let delay = self.random.random_range(10_000..3_000_000);
+            self.after(delay, Event::Answer(id, life, answer));
+        }
+        Ok(())
+    }
+
+    pub(super) fn answer(&mut self, id: NodeId, life: u32, answer: RegistryAnswer) -> Result<()> {
+        if self.nodes.get(&id).is_none_or(|node| node.life != life) {
+            return Ok(());
+        }
+        self.before_takeover(id);
+        self.act(id, |core, now, out| {
+            if let Core::Sender(leader) = core {
+                leader.answered(now, answer, out);
+            }
+            Ok(())
+        })
+    }
+
+    /// Remembers what a member told others: it must be true after any crash.
+    fn note_told(&mut self, id: NodeId, out: &Outbound) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        if node.member().is_some_and(|member| member.log().standing() == Standing::Copying) {
+            node.told_tail = (Term(0), 0);
+        }
+        for outgoing in &out.packets {
+            let Ok(packet) = Packet::decode(&outgoing.bytes) else { continue };
+            let head = packet.head;
+            match head.kind {
+                Kind::Report if node.member().is_some() => {
+                    node.told_tail = node.told_tail.max((head.term, head.sequence.0));
+                }
+                Kind::Promise if node.member().is_some() && head.has(PACKET_ANSWER) && !head.has(PACKET_GONE) => {
+                    node.told_promise = node.told_promise.max(head.term);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The judges look at a member.
+    pub(super) fn judge(&mut self, id: NodeId, whole: bool) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let judged = node.judged;
+        let Some(member) = node.member() else { return };
+        let (_, term) = member.log().promised();
+        // Pages are kept for members alone. One that was removed is not judged, nor one that joins again and does not
+        // know it yet.
+        let found = self.views.get(&term).and_then(|view| view.members.iter().find(|member| member.node == id));
+        let is_member = found.is_some_and(|found| member.log().view() >= found.since);
+        if !is_member || !member.follows() || member.log().standing() == Standing::Copying {
+            return;
+        }
+        let from = if judged.0 == term && !whole { judged.1.min(member.exposed().0) } else { 0 };
+        let mut sees_all = whole || judged.0 != term;
+        if from == member.exposed().0 && !sees_all {
+            return;
+        }
+        sees_all |= self.random.random_range(0..8) == 0;
+        let now_at = (term, member.exposed().0);
+        self.oracle.judge_member(&id.to_string(), term, member, from, sees_all);
+        let dropped = member.counts().without_room;
+        if self.plan.is_calm() && dropped > 0 {
+            self.oracle.fail(|| format!("P7: {id} had no memory for {dropped} packets, although it never lost one"));
+        }
+        let limit = u64::from(self.plan.credit_bytes) + 2_048;
+        let loose = member.counts().loose_bytes_max;
+        if loose > limit {
+            self.oracle.fail(|| format!("P7: {id} holds {loose} bytes of loose records, its credit is {limit}"));
+        }
+        node.judged = now_at;
+    }
+}

@@ -1,0 +1,198 @@
+//! Faults, their end, and the supervisor that an operator or a keeper would be.
+
+use lodestone_fabric::{Leader, NodeId, Result, Role, Standing, Wish};
+use rand::Rng;
+use rand::seq::IndexedRandom;
+
+use super::{Event, SUPERVISE_NS, World};
+use crate::network::Network;
+use crate::node::{Core, FIRST_SENDER, Node};
+use crate::plan::NetworkFaults;
+
+/// A member that was silent for so long is removed.
+const SILENT_NS: u64 = 1_000_000_000;
+
+impl World {
+    pub(super) fn next_fault(&mut self, mean_ns: u64, event: Event) {
+        if mean_ns > 0 && self.healed.is_none() {
+            let ns = self.around(mean_ns);
+            self.after(ns, event);
+        }
+    }
+
+    pub(super) fn fault(&mut self, event: Event) -> Result<()> {
+        match event {
+            Event::Crash(node, life)
+                if self.nodes.get(&node).is_some_and(|found| found.life == life && found.is_up()) =>
+            {
+                self.crash(node)?;
+            }
+            // It crashed earlier.
+            Event::Crash(..) => {}
+            Event::Restart(node) => self.restart(node)?,
+            // Its outage has its end in the queue already.
+            Event::Join => self.network.cut.clear(),
+            _ if self.healed.is_some() => {}
+            Event::CrashMember => {
+                self.crash_some(|id| id.0 < FIRST_SENDER)?;
+                self.next_fault(self.plan.crash_member_ns, Event::CrashMember);
+            }
+            Event::CrashSender => {
+                self.crash_some(|id| id.0 >= FIRST_SENDER)?;
+                self.next_fault(self.plan.crash_sender_ns, Event::CrashSender);
+            }
+            Event::TakeOver => {
+                self.claim(true)?;
+                self.next_fault(self.plan.takeover_ns, Event::TakeOver);
+            }
+            Event::Change => {
+                self.wish();
+                self.next_fault(self.plan.change_ns, Event::Change);
+            }
+            Event::Cut => {
+                let all: Vec<NodeId> = self.nodes.keys().copied().collect();
+                self.network.cut = all.into_iter().filter(|_| self.random.random_range(0..3) == 0).collect();
+                let ns = self.around(self.plan.outage_ns);
+                self.after(ns, Event::Join);
+                self.next_fault(self.plan.cut_ns, Event::Cut);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Crashes a node at once, or at one of its next stores.
+    fn crash_some(&mut self, which: impl Fn(NodeId) -> bool) -> Result<()> {
+        let up: Vec<NodeId> = self.nodes.values().filter(|n| n.is_up() && which(n.id)).map(|n| n.id).collect();
+        let Some(id) = up.choose(&mut self.random).copied() else { return Ok(()) };
+        if self.random.random::<bool>() {
+            return self.crash(id);
+        }
+        let (events, seed) = (self.random.random_range(0..400), self.random.random());
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.medium.arm(events, seed);
+            let life = node.life;
+            self.after(2_000_000, Event::Crash(id, life));
+        }
+        Ok(())
+    }
+
+    pub(super) fn crash(&mut self, id: NodeId) -> Result<()> {
+        let (seed, ns) = (self.random.random(), self.around(self.plan.outage_ns));
+        self.say(|| format!("{id} crashes"));
+        self.clients.deposed(id);
+        if let Some(node) = self.nodes.get_mut(&id) {
+            self.clients.stopped(id);
+            node.crash(seed);
+        }
+        self.outcome.crashes += 1;
+        self.after(ns, Event::Restart(id));
+        Ok(())
+    }
+
+    /// Starts a node again, and judges its recovery.
+    fn restart(&mut self, id: NodeId) -> Result<()> {
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.is_up()) else { return Ok(()) };
+        node.restart(&self.plan)?;
+        let (told_promise, told_tail) = (node.told_promise, node.told_tail);
+        let line = match &node.core {
+            Core::Member(m) => {
+                format!("{id} restarts: {:?} {:?} {:?}", m.log().promised(), m.log().standing(), m.log().terms())
+            }
+            Core::Sender(l) => format!("{id} restarts: ring {:?}", l.sender().ring().terms()),
+            Core::Down => String::new(),
+        };
+        self.say(|| line);
+        let Some(node) = self.nodes.get(&id) else { return Ok(()) };
+        if let Some(member) = node.member() {
+            let ((promised, viewed), last) = (member.log().promised(), member.exposed());
+            if promised < told_promise {
+                self.oracle
+                    .fail(|| format!("P1: {id} told that it follows {told_promise}, and has {promised} after a crash"));
+            }
+            let is_anew = member.log().standing() == Standing::Copying;
+            if viewed == told_tail.0 && !is_anew && last.0 < told_tail.1 {
+                self.oracle
+                    .fail(|| format!("P1: {id} reported {} in {viewed}, and has {last} after a crash", told_tail.1));
+            }
+        }
+        self.judge(id, true);
+        self.act(id, |core, now, out| match core {
+            Core::Member(member) => member.tick(now, out),
+            _ => Ok(()),
+        })
+    }
+
+    /// A node that does not lead wants to. `lives`: also while another one leads.
+    pub(super) fn claim(&mut self, lives: bool) -> Result<()> {
+        let leads = |node: &Node| node.leader().is_some_and(Leader::is_leading);
+        if !lives && self.nodes.values().any(leads) {
+            return Ok(());
+        }
+        let idle: Vec<NodeId> =
+            self.nodes.values().filter(|node| node.leader().is_some() && !leads(node)).map(|node| node.id).collect();
+        let Some(id) = idle.choose(&mut self.random).copied() else { return Ok(()) };
+        self.act(id, |core, now, _| {
+            if let Core::Sender(leader) = core {
+                leader.claim(now);
+            }
+            Ok(())
+        })
+    }
+
+    fn wish(&mut self) {
+        let Some(id) = self.sender() else { return };
+        let data: Vec<NodeId> = self.nodes.keys().copied().filter(|node| node.0 < FIRST_SENDER).collect();
+        let Some(node) = data.choose(&mut self.random).copied() else { return };
+        let Some(Core::Sender(leader)) = self.nodes.get_mut(&id).map(|node| &mut node.core) else { return };
+        let view = leader.sender().view();
+        let wish = match view.role(node) {
+            Some(_) if view.active().count() > 2 => Wish::Remove(node),
+            Some(_) => return,
+            None => Wish::Join(node),
+        };
+        leader.wish(wish);
+    }
+
+    /// Sees to it that some node leads, and that members that are gone are removed.
+    pub(super) fn supervise(&mut self) -> Result<()> {
+        self.after(SUPERVISE_NS, Event::Supervise);
+        self.claim(false)?;
+        let Some(id) = self.sender() else { return Ok(()) };
+        let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
+        let now = lodestone_fabric::Moment(node.local(self.now));
+        let Core::Sender(leader) = &mut node.core else { return Ok(()) };
+        let silent = leader.sender().silent(now, SILENT_NS).next();
+        let view = leader.sender().view();
+        if let Some(silent) = silent {
+            let is_spared = view.role(silent) == Some(Role::Active) && view.active().count() <= 2;
+            if !is_spared {
+                leader.wish(Wish::Remove(silent));
+            }
+        } else if leader.wished().is_none()
+            && let Some(joiner) = view.members.iter().find(|member| member.role == Role::Joining)
+        {
+            // A sender before this one began it.
+            leader.wish(Wish::Join(joiner.node));
+        }
+        Ok(())
+    }
+
+    /// The faults end.
+    pub(super) fn heal(&mut self) {
+        self.healed = Some(self.now);
+        self.network = Network {
+            faults: NetworkFaults { delay_ns: 10_000, ..NetworkFaults::default() },
+            cut: Default::default(),
+            slow: None,
+        };
+        self.lose_answers = 0;
+        let down: Vec<NodeId> = self.nodes.values().filter(|node| !node.is_up()).map(|node| node.id).collect();
+        for node in down {
+            self.after(1_000, Event::Restart(node));
+        }
+        for node in self.nodes.values() {
+            node.medium.disarm();
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The sound code keeps all promises, under every seed. A failure prints the command that repeats it.
+
+use lodestone_fabric_sim::{Plan, World, run_seed};
+
+fn judge(seeds: std::ops::Range<u64>, operations: u64) {
+    let (mut acknowledged, mut crashes, mut takeovers, mut changes) = (0, 0, 0, 0);
+    for seed in seeds {
+        let outcome = run_seed(seed, operations);
+        if let Some(violation) = &outcome.violation {
+            panic!(
+                "seed {seed}: {violation}\nsee it again: lodestone sim fabric --seeds {seed}-{} --operations {operations}",
+                seed + 1
+            );
+        }
+        acknowledged += outcome.acknowledged;
+        crashes += outcome.crashes;
+        takeovers += outcome.takeovers;
+        changes += outcome.changes;
+    }
+    println!("{acknowledged} acknowledged, {crashes} crashes, {takeovers} takeovers, {changes} changes");
+    assert!(acknowledged > 0 && crashes > 0 && takeovers > 0 && changes > 0, "the faults happen");
+}
+
+#[test]
+fn without_faults_nothing_is_sent_again() {
+    let outcome = World::new(Plan::calm(), 1).expect("the plan has room").run();
+    assert_eq!(outcome.violation, None);
+    assert!(outcome.writes >= 200 && outcome.acknowledged > outcome.writes, "the first record of the term counts too");
+}
+
+#[test]
+fn thirty_seeds_keep_all_promises() {
+    judge(0..30, 200);
+}
+
+#[test]
+fn a_seed_repeats_bit_for_bit() {
+    let first = run_seed(7, 200);
+    assert_eq!(first, run_seed(7, 200));
+    assert_ne!(first.digest, run_seed(8, 200).digest);
+}
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn thousands_of_seeds_keep_all_promises() {
+    judge(1_000..3_000, 300);
+}

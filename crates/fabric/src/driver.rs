@@ -1,0 +1,175 @@
+//! Drivers: cores on a transport and a clock.
+//!
+//! A member's loop: take all packets that are there, one fence for what they exposed, send what came out, do what is
+//! due. A sender's step is the same; who calls it decides how long it waits.
+
+use std::time::{Duration, Instant};
+
+use crate::effect::Outbound;
+use crate::error::Result;
+use crate::ids::{Moment, Sequence};
+use crate::packet::Packet;
+use crate::receiver::Receiver;
+use crate::sender::{Sender, SenderEvent, Submission};
+use crate::transport::Transport;
+
+/// Packets that one fence covers at most.
+const BATCH_PACKETS: usize = 128;
+/// Longest wait of a driver.
+const WAIT_MAX: Duration = Duration::from_millis(5);
+
+/// The clock of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(Instant);
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Clock {
+    /// Now.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        // 1 second ahead, so that "long ago" is not before the beginning.
+        Moment(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_add(1_000_000_000))
+    }
+
+    /// How long until `moment`, at most [`WAIT_MAX`].
+    fn until(&self, moment: Option<Moment>) -> Duration {
+        moment.map_or(WAIT_MAX, |moment| Duration::from_nanos(moment.since(self.now())).min(WAIT_MAX))
+    }
+}
+
+/// A member on a transport. For one thread.
+#[derive(Debug)]
+pub struct MemberDriver<T> {
+    receiver: Receiver,
+    transport: T,
+    clock: Clock,
+    out: Outbound,
+    /// Batches that had packets.
+    batches: u64,
+    refused: u64,
+}
+
+impl<T: Transport> MemberDriver<T> {
+    /// A member.
+    pub fn new(receiver: Receiver, transport: T) -> Self {
+        Self { receiver, transport, clock: Clock::default(), out: Outbound::default(), batches: 0, refused: 0 }
+    }
+
+    /// One batch: waits up to `wait` for it. Returns its packets.
+    ///
+    /// # Errors
+    /// A device or a socket that failed.
+    pub fn step(&mut self, wait: Duration) -> Result<usize> {
+        let wait = wait.min(self.clock.until(self.receiver.wake_at()));
+        let (receiver, out, clock, refused) = (&mut self.receiver, &mut self.out, self.clock, &mut self.refused);
+        let count = self.transport.poll(wait, BATCH_PACKETS, &mut |bytes| match Packet::decode(bytes) {
+            Ok(packet) => receiver.packet(clock.now(), &packet, out),
+            Err(_) => {
+                *refused += 1;
+                Ok(())
+            }
+        })?;
+        self.batches += u64::from(count > 0);
+        self.receiver.tick(self.clock.now(), &mut self.out)?;
+        self.transport.send(&self.out.packets)?;
+        self.out.packets.clear();
+        Ok(count)
+    }
+
+    /// The member.
+    pub const fn receiver(&self) -> &Receiver {
+        &self.receiver
+    }
+
+    /// The transport.
+    pub const fn transport(&self) -> &T {
+        &self.transport
+    }
+
+    /// Batches that had packets.
+    pub const fn batches(&self) -> u64 {
+        self.batches
+    }
+}
+
+/// A sender on a transport. For one thread.
+#[derive(Debug)]
+pub struct SenderDriver<T> {
+    sender: Sender,
+    transport: T,
+    clock: Clock,
+    out: Outbound,
+    acknowledged: Sequence,
+}
+
+impl<T: Transport> SenderDriver<T> {
+    /// A sender, which has been told to [take over](Sender::take_over) or will be, by [`with`](Self::with).
+    pub fn new(sender: Sender, transport: T) -> Self {
+        Self { sender, transport, clock: Clock::default(), out: Outbound::default(), acknowledged: Sequence(0) }
+    }
+
+    /// Does something with the core, and sends what comes out.
+    ///
+    /// # Errors
+    /// Those of `action`, and a socket that failed.
+    pub fn with<R>(&mut self, action: impl FnOnce(&mut Sender, Moment, &mut Outbound) -> Result<R>) -> Result<R> {
+        let done = action(&mut self.sender, self.clock.now(), &mut self.out)?;
+        self.transport.send(&self.out.packets)?;
+        self.out.packets.clear();
+        Ok(done)
+    }
+
+    /// Submits a record and sends it: it travels while the ring is fenced.
+    ///
+    /// # Errors
+    /// Those of [`Sender::submit`]; a socket that failed.
+    pub fn submit(&mut self, submission: &Submission, body: Vec<u8>) -> Result<Sequence> {
+        let sequence = self.with(|sender, now, out| {
+            let sequence = sender.submit(submission, body)?;
+            sender.pump(now, out);
+            Ok(sequence)
+        })?;
+        self.sender.fence()?;
+        Ok(sequence)
+    }
+
+    /// Takes in what arrived, waiting up to `wait`, and does what is due. Returns packets.
+    ///
+    /// # Errors
+    /// A damaged ring, or a socket that failed.
+    pub fn step(&mut self, wait: Duration) -> Result<usize> {
+        let wait = wait.min(self.clock.until(self.sender.wake_at()));
+        let (sender, out, clock) = (&mut self.sender, &mut self.out, self.clock);
+        let count = self.transport.poll(wait, BATCH_PACKETS, &mut |bytes| match Packet::decode(bytes) {
+            Ok(packet) => sender.packet(clock.now(), &packet, out),
+            Err(_) => Ok(()),
+        })?;
+        self.with(|sender, now, out| sender.tick(now, out))?;
+        for event in self.sender.take_events() {
+            if let SenderEvent::Acknowledged(sequence) = event {
+                self.acknowledged = sequence;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Everything up to here is durable at a quorum.
+    pub const fn acknowledged(&self) -> Sequence {
+        self.acknowledged
+    }
+
+    /// The core.
+    pub const fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// The transport.
+    pub const fn transport(&self) -> &T {
+        &self.transport
+    }
+}

@@ -1,0 +1,323 @@
+//! The life of a sender in a volume: claims a term, takes over, holds the lease, steps down.
+//!
+//! 1. *Claim*: the next term by compare-and-swap. The registry names the members of that moment.
+//! 2. *Take over* (`sender/takeover.rs`).
+//! 3. *Confirm*: the registry says that the term is still the newest, and grants the lease when that of the former
+//!    sender is over. From then on reads are served and writes are acknowledged. A write that was acknowledged before
+//!    would be missing in reads that the former sender may still serve.
+//! 4. *Renew* at a third of the lease. A sender whose lease has ended serves no reads, and one whose term is not the
+//!    newest is idle.
+//!
+//! Like the other cores it has no clock and asks for calls of the registry as values. A call whose answer is lost is
+//! made again: each of them says by its condition whether it has happened.
+
+use lodestone_pmem::planted;
+
+use crate::effect::Outbound;
+use crate::error::Result;
+use crate::ids::{GroupId, Moment, NodeId, Sequence, Term};
+use crate::registry::{Lease, Registry, Swap, VolumeState};
+use crate::sender::{Sender, SenderEvent};
+use crate::view::{Role, View};
+
+const AGAIN_NS: u64 = 50_000_000;
+
+/// A call to the registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RegistryCall {
+    /// [`Registry::state`].
+    State,
+    /// [`Registry::claim`].
+    Claim(NodeId, Term),
+    /// [`Registry::change`].
+    Change(Term, u64, GroupId, View),
+    /// [`Registry::renew`].
+    Renew(Term),
+}
+
+/// Its answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RegistryAnswer {
+    /// The present state.
+    State(VolumeState),
+    /// Of a compare-and-swap.
+    Swap(Swap),
+    /// Of a renewal, which was asked for at a moment of the caller's clock.
+    Lease(Lease, Moment),
+}
+
+impl RegistryCall {
+    /// Makes the call. `now` is a moment of the registry, `asked` one of the caller.
+    ///
+    /// # Errors
+    /// A registry that cannot be reached.
+    pub fn make(&self, registry: &mut dyn Registry, now: Moment, asked: Moment) -> Result<RegistryAnswer> {
+        Ok(match self {
+            Self::State => RegistryAnswer::State(registry.state()?),
+            Self::Claim(node, seen) => RegistryAnswer::Swap(registry.claim(*node, *seen)?),
+            Self::Change(term, change, group, view) => {
+                RegistryAnswer::Swap(registry.change(*term, *change, *group, view)?)
+            }
+            Self::Renew(term) => RegistryAnswer::Lease(registry.renew(now, *term)?, asked),
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Following,
+    Claiming,
+    Leading,
+}
+
+/// A wish of a node for its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// The node is removed.
+    Remove(NodeId),
+    /// The node joins, and counts when it has everything.
+    Join(NodeId),
+}
+
+/// A node that may send in one group.
+#[derive(Debug)]
+pub struct Leader {
+    node: NodeId,
+    group: GroupId,
+    sender: Sender,
+    phase: Phase,
+    /// The term that was the newest when this life claimed the next one.
+    claimed: Option<Term>,
+    change: u64,
+    call_due: Option<Moment>,
+    calls: Vec<RegistryCall>,
+    lease_until: Option<Moment>,
+    /// Whether this term ever had the lease.
+    is_confirmed: bool,
+    /// The newest record that a quorum had before that.
+    unconfirmed: Option<Sequence>,
+    renew_at: Moment,
+    wish: Option<Wish>,
+}
+
+impl Leader {
+    /// A node that follows.
+    #[must_use]
+    pub const fn new(node: NodeId, group: GroupId, sender: Sender) -> Self {
+        Self {
+            node,
+            group,
+            sender,
+            phase: Phase::Following,
+            claimed: None,
+            change: 0,
+            call_due: None,
+            calls: Vec::new(),
+            lease_until: None,
+            is_confirmed: false,
+            unconfirmed: None,
+            renew_at: Moment(0),
+            wish: None,
+        }
+    }
+
+    /// The sender.
+    #[must_use]
+    pub const fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// The sender, to submit to.
+    pub const fn sender_mut(&mut self) -> &mut Sender {
+        &mut self.sender
+    }
+
+    /// Whether this node claims or holds the newest term that it knows.
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        self.phase != Phase::Following
+    }
+
+    /// Whether reads may be answered at `now`.
+    #[must_use]
+    pub fn may_read(&self, now: Moment) -> bool {
+        let holds = self.lease_until.is_some_and(|until| now < until) || planted::active("fabric-no-lease");
+        self.sender.is_sending() && holds
+    }
+
+    /// Wants to be the sender from now on.
+    pub fn claim(&mut self, now: Moment) {
+        self.phase = Phase::Claiming;
+        self.call(now, RegistryCall::State);
+    }
+
+    /// Wants a change of members. One at a time: the former wish is forgotten.
+    pub fn wish(&mut self, wish: Wish) {
+        self.wish = Some(wish);
+    }
+
+    /// The wish that is not fulfilled yet.
+    #[must_use]
+    pub const fn wished(&self) -> Option<Wish> {
+        self.wish
+    }
+
+    fn call(&mut self, now: Moment, call: RegistryCall) {
+        self.calls.push(call);
+        self.call_due = Some(now.plus(AGAIN_NS));
+    }
+
+    /// Calls to make.
+    pub fn take_calls(&mut self) -> Vec<RegistryCall> {
+        std::mem::take(&mut self.calls)
+    }
+
+    /// The registry answered.
+    pub fn answered(&mut self, now: Moment, answer: RegistryAnswer, out: &mut Outbound) {
+        match answer {
+            RegistryAnswer::State(state) | RegistryAnswer::Swap(Swap::Done(state) | Swap::Differs(state)) => {
+                self.learned(now, &state, out);
+            }
+            RegistryAnswer::Lease(Lease::Held(ns), asked) => {
+                // From before it asked, and a tenth less: the clocks differ.
+                self.lease_until = Some(asked.plus(ns - ns / 10));
+                self.is_confirmed = true;
+                self.renew_at = now.plus(ns / 3);
+            }
+            RegistryAnswer::Lease(Lease::Wait(ns), _) => self.renew_at = now.plus(ns + ns / 10),
+            RegistryAnswer::Lease(Lease::Lost(term), _) => self.step_down(term),
+        }
+    }
+
+    fn learned(&mut self, now: Moment, state: &VolumeState, out: &mut Outbound) {
+        match self.phase {
+            Phase::Following => {}
+            Phase::Claiming if state.sender == self.node && self.is_mine(state.term) => {
+                let Some(view) = state.view(self.group) else { return };
+                self.phase = Phase::Leading;
+                (self.change, self.call_due, self.lease_until) = (state.change, None, None);
+                (self.is_confirmed, self.unconfirmed) = (false, None);
+                self.renew_at = now;
+                self.sender.take_over(now, state.term, view.clone(), out);
+            }
+            Phase::Claiming => {
+                self.claimed = Some(state.term);
+                self.call(now, RegistryCall::Claim(self.node, state.term));
+            }
+            Phase::Leading if state.term > self.sender.term() => self.step_down(state.term),
+            Phase::Leading => {
+                if state.change > self.change {
+                    self.change = state.change;
+                    self.call_due = None;
+                    if let Some(view) = state.view(self.group) {
+                        self.sender.decided(now, view, out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether this life of the node claimed `term`; also when the answer to the claim was lost. A term of a former
+    /// life
+    /// is not used again: members may hold records of it that this life does not know.
+    fn is_mine(&self, term: Term) -> bool {
+        let is_claimed = self.claimed.is_some_and(|seen| term.0 == seen.0 + 1);
+        is_claimed || (planted::active("fabric-term-of-a-former-life") && term > self.sender.term())
+    }
+
+    fn step_down(&mut self, term: Term) {
+        self.sender.depose(term);
+        (self.phase, self.lease_until, self.call_due, self.wish) = (Phase::Following, None, None, None);
+    }
+
+    /// Does what is due.
+    ///
+    /// # Errors
+    /// A damaged ring.
+    pub fn tick(&mut self, now: Moment, out: &mut Outbound) -> Result<Vec<SenderEvent>> {
+        self.sender.tick(now, out)?;
+        let mut events = self.sender.take_events();
+        if let Some(term) = events.iter().find_map(|event| match event {
+            SenderEvent::Deposed(term) => Some(*term),
+            _ => None,
+        }) {
+            self.step_down(term);
+        }
+        if self.call_due.is_some_and(|due| now >= due) {
+            // The answer was lost, or the registry is slow.
+            self.call(now, RegistryCall::State);
+            if let Some(pending) = self.sender.pending().cloned() {
+                self.call(now, RegistryCall::Change(self.sender.term(), self.change, self.group, pending));
+            }
+        }
+        if self.phase == Phase::Leading && self.sender.is_sending() {
+            if now >= self.renew_at {
+                self.renew_at = now.plus(AGAIN_NS);
+                self.calls.push(RegistryCall::Renew(self.sender.term()));
+            }
+            self.pursue(now);
+        }
+        self.withhold(&mut events);
+        Ok(events)
+    }
+
+    /// Keeps acknowledgements back until the former sender's lease is over.
+    fn withhold(&mut self, events: &mut Vec<SenderEvent>) {
+        if self.is_confirmed || planted::active("fabric-acknowledged-before-the-lease") {
+            let before = self.unconfirmed.take().filter(|_| self.phase == Phase::Leading);
+            events.extend(before.map(SenderEvent::Acknowledged));
+            return;
+        }
+        events.retain(|event| match event {
+            SenderEvent::Acknowledged(sequence) => {
+                self.unconfirmed = self.unconfirmed.max(Some(*sequence));
+                false
+            }
+            _ => true,
+        });
+    }
+
+    /// Proposes the next step of the wish, when that is allowed.
+    fn pursue(&mut self, now: Moment) {
+        if self.sender.pending().is_some() {
+            return;
+        }
+        // A member that joins counts as soon as it may, whatever else is wished.
+        let joiner = self.sender.view().members.iter().find(|member| member.role == Role::Joining);
+        if let Some(node) = joiner.map(|member| member.node).filter(|node| self.wish != Some(Wish::Remove(*node)))
+            && let Ok(view) = self.sender.propose_promotion(node)
+        {
+            self.call(now, RegistryCall::Change(self.sender.term(), self.change, self.group, view));
+            return;
+        }
+        let Some(wish) = self.wish else { return };
+        let proposed = match wish {
+            Wish::Remove(node) => match self.sender.view().role(node) {
+                None => return self.wish = None,
+                Some(_) => self.sender.propose_removal(node),
+            },
+            Wish::Join(node) => match self.sender.view().role(node) {
+                Some(Role::Active) => return self.wish = None,
+                // It is promoted above.
+                Some(Role::Joining) => return,
+                None => self.sender.propose_join(node),
+            },
+        };
+        if let Ok(view) = proposed {
+            self.call(now, RegistryCall::Change(self.sender.term(), self.change, self.group, view));
+        }
+    }
+
+    /// When [`tick`](Self::tick) has something to do at the latest.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Moment> {
+        let renew = (self.phase == Phase::Leading).then_some(self.renew_at);
+        [self.sender.wake_at(), self.call_due, renew].into_iter().flatten().min()
+    }
+
+    /// Everything up to here survives the loss of any minority, and may be told.
+    #[must_use]
+    pub const fn acknowledged(&self) -> Sequence {
+        if self.is_confirmed { self.sender.acknowledged() } else { Sequence(0) }
+    }
+}

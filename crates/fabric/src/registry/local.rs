@@ -1,0 +1,222 @@
+//! A registry in a pool of one process: terms and members survive, leases do not.
+//!
+//! ```text
+//! range    two slots of 2,048 bytes
+//! slot     magic 4, crc 4, number 8, bytes 4, zero 4, then the state
+//! state    term 4, sender 2, groups 2, change 8, then for each group: id 4, view 4, members 4, {node 2, role 1, zero
+//! 1, since 4}
+//! ```
+//!
+//! A new state goes to the slot that is not the newest whole one, so a crash leaves the old state or the new one. After
+//! a restart no lease is known, so the first one waits for a whole lease: a holder of before may still read.
+
+use lodestone_pmem::{Memory, PmAddr};
+use lodestone_width::{exact_u16, exact_u32, to_usize};
+
+use super::{LEASE_NS, Lease, Registry, Swap, VolumeState};
+use crate::error::{Error, Result};
+use crate::ids::{GroupId, Moment, NodeId, Term, ViewNumber};
+use crate::view::{MEMBERS_MAX, Member, Role, View};
+
+const SLOT_BYTES: u64 = 2048;
+const SLOT_HEAD_BYTES: usize = 24;
+const MAGIC: u32 = u32::from_le_bytes(*b"LFRY");
+
+/// The registry.
+#[derive(Debug)]
+pub struct LocalRegistry {
+    memory: Memory,
+    at: PmAddr,
+    number: u64,
+    state: VolumeState,
+    /// Until when the holder of the lease may read, by this clock. `None`: not known yet.
+    lease: Option<(Term, Moment)>,
+}
+
+impl LocalRegistry {
+    /// Bytes of the range.
+    pub const BYTES: u64 = 2 * SLOT_BYTES;
+
+    /// Makes a registry with these members at `at`: durable on return.
+    ///
+    /// # Errors
+    /// A state that is too large; a device that failed.
+    pub fn create(memory: &Memory, at: PmAddr, groups: Vec<(GroupId, View)>) -> Result<Self> {
+        let state = VolumeState { groups, ..VolumeState::default() };
+        let none = VolumeState::default();
+        let lease = Some((Term(0), Moment(0)));
+        let mut registry = Self { memory: memory.clone(), at, number: 0, state: none, lease };
+        registry.save(state)?;
+        Ok(registry)
+    }
+
+    /// Opens the registry at `at`.
+    ///
+    /// # Errors
+    /// [`Error::NoLog`] if neither slot is whole.
+    pub fn open(memory: &Memory, at: PmAddr) -> Result<Self> {
+        let slots = [0, 1].map(|slot| read_slot(memory, at.plus(slot * SLOT_BYTES)));
+        let newest = slots.into_iter().flatten().max_by_key(|found| found.0);
+        let (number, state) = newest.ok_or(Error::NoLog { what: "registry", at })?;
+        Ok(Self { memory: memory.clone(), at, number, state, lease: None })
+    }
+
+    fn save(&mut self, state: VolumeState) -> Result<()> {
+        let body = encode(&state);
+        if SLOT_HEAD_BYTES + body.len() > to_usize(SLOT_BYTES) {
+            return Err(Error::Registry("the state is larger than a slot; use fewer groups".to_owned()));
+        }
+        let number = self.number + 1;
+        let mut slot = Vec::new();
+        slot.extend(number.to_le_bytes());
+        slot.extend(exact_u32(body.len()).to_le_bytes());
+        slot.extend([0; 4]);
+        slot.extend(&body);
+        let mut whole = MAGIC.to_le_bytes().to_vec();
+        whole.extend(crc32c::crc32c(&slot).to_le_bytes());
+        whole.extend(&slot);
+        let place = self.at.plus(number % 2 * SLOT_BYTES);
+        self.memory.write(place, &whole);
+        // The state, before it is told.
+        self.memory.persist(place, lodestone_width::to_u64(whole.len()));
+        self.memory.durable()?;
+        (self.number, self.state) = (number, state);
+        Ok(())
+    }
+}
+
+fn encode(state: &VolumeState) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.extend(state.term.0.to_le_bytes());
+    out.extend(state.sender.0.to_le_bytes());
+    out.extend(exact_u16(state.groups.len()).to_le_bytes());
+    out.extend(state.change.to_le_bytes());
+    for (group, view) in &state.groups {
+        out.extend(group.0.to_le_bytes());
+        out.extend(view.number.0.to_le_bytes());
+        out.extend(exact_u32(view.members.len()).to_le_bytes());
+        for member in &view.members {
+            out.extend(member.node.0.to_le_bytes());
+            out.extend([member.role.code(), 0]);
+            out.extend(member.since.0.to_le_bytes());
+        }
+    }
+    out
+}
+
+fn read_slot(memory: &Memory, at: PmAddr) -> Option<(u64, VolumeState)> {
+    let mut bytes = vec![0; to_usize(SLOT_BYTES)];
+    memory.read(at, &mut bytes);
+    let mut from = bytes.as_slice();
+    (u32::from_le_bytes(take(&mut from)?) == MAGIC).then_some(())?;
+    let crc = u32::from_le_bytes(take(&mut from)?);
+    let covered = from;
+    let number = u64::from_le_bytes(take(&mut from)?);
+    let length = to_usize(u32::from_le_bytes(take(&mut from)?));
+    take::<4>(&mut from)?;
+    (crc32c::crc32c(covered.get(..16 + length)?) == crc).then_some(())?;
+    Some((number, decode(from.get(..length)?)?))
+}
+
+fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, rest) = from.split_first_chunk::<N>()?;
+    *from = rest;
+    Some(*head)
+}
+
+fn decode(mut from: &[u8]) -> Option<VolumeState> {
+    let from = &mut from;
+    let term = Term(u32::from_le_bytes(take(from)?));
+    let sender = NodeId(u16::from_le_bytes(take(from)?));
+    let groups = u16::from_le_bytes(take(from)?);
+    let change = u64::from_le_bytes(take(from)?);
+    let group = |from: &mut &[u8]| {
+        let id = GroupId(u32::from_le_bytes(take(from)?));
+        let number = ViewNumber(u32::from_le_bytes(take(from)?));
+        let count = to_usize(u32::from_le_bytes(take(from)?));
+        (count <= MEMBERS_MAX).then_some(())?;
+        let member = |from: &mut &[u8]| {
+            let node = NodeId(u16::from_le_bytes(take(from)?));
+            let [role, _] = take(from)?;
+            let since = ViewNumber(u32::from_le_bytes(take(from)?));
+            Some(Member { node, role: Role::from_code(role)?, since })
+        };
+        let members = (0..count).map(|_| member(from)).collect::<Option<_>>()?;
+        Some((id, View { number, members }))
+    };
+    let groups = (0..groups).map(|_| group(from)).collect::<Option<_>>()?;
+    Some(VolumeState { term, sender, change, groups })
+}
+
+impl Registry for LocalRegistry {
+    fn state(&self) -> Result<VolumeState> {
+        Ok(self.state.clone())
+    }
+
+    fn claim(&mut self, node: NodeId, seen: Term) -> Result<Swap> {
+        if self.state.term != seen {
+            return Ok(Swap::Differs(self.state.clone()));
+        }
+        self.save(VolumeState { term: Term(seen.0 + 1), sender: node, ..self.state.clone() })?;
+        Ok(Swap::Done(self.state.clone()))
+    }
+
+    fn change(&mut self, term: Term, change: u64, group: GroupId, view: &View) -> Result<Swap> {
+        if (self.state.term, self.state.change) != (term, change) {
+            return Ok(Swap::Differs(self.state.clone()));
+        }
+        let mut next = self.state.clone();
+        next.change += 1;
+        let Some(found) = next.groups.iter_mut().find(|found| found.0 == group) else {
+            return Err(Error::Registry(format!("{group} does not exist")));
+        };
+        found.1 = view.clone();
+        self.save(next)?;
+        Ok(Swap::Done(self.state.clone()))
+    }
+
+    fn renew(&mut self, now: Moment, term: Term) -> Result<Lease> {
+        if term != self.state.term {
+            return Ok(Lease::Lost(self.state.term));
+        }
+        // Nothing is known of leases before a restart: the first one waits for a whole lease.
+        let (holder, until) = *self.lease.get_or_insert((Term(0), now.plus(LEASE_NS)));
+        if holder != term && now < until {
+            return Ok(Lease::Wait(until.since(now)));
+        }
+        self.lease = Some((term, now.plus(LEASE_NS)));
+        Ok(Lease::Held(LEASE_NS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_and_members_survive() -> Result<()> {
+        let memory = Memory::anonymous(1 << 16)?;
+        let at = PmAddr::new(0, 4096);
+        let view = View::of(&[NodeId(1), NodeId(2)]);
+        let mut registry = LocalRegistry::create(&memory, at, vec![(GroupId(1), view.clone())])?;
+        assert!(matches!(registry.claim(NodeId(7), Term(0))?, Swap::Done(_)));
+        assert!(matches!(registry.claim(NodeId(8), Term(0))?, Swap::Differs(_)), "a term is handed out once");
+        let next = view.with(NodeId(3), Some(Role::Joining));
+        assert!(matches!(registry.change(Term(1), 0, GroupId(1), &next)?, Swap::Done(_)));
+        assert!(matches!(registry.change(Term(1), 0, GroupId(1), &view)?, Swap::Differs(_)));
+        let state = registry.state()?;
+        drop(registry);
+        let mut registry = LocalRegistry::open(&memory, at)?;
+        assert_eq!(registry.state()?, state);
+        // A torn write of the next state leaves this one.
+        memory.store(at.plus((registry.number + 1) % 2 * SLOT_BYTES), u64::MAX);
+        assert_eq!(LocalRegistry::open(&memory, at)?.state()?, state);
+        // The lease of before is waited for.
+        assert_eq!(registry.renew(Moment(5), Term(1))?, Lease::Wait(LEASE_NS));
+        assert_eq!(registry.renew(Moment(5 + LEASE_NS), Term(1))?, Lease::Held(LEASE_NS));
+        assert!(matches!(registry.claim(NodeId(8), Term(1))?, Swap::Done(_)));
+        assert_eq!(registry.renew(Moment(6 + LEASE_NS), Term(1))?, Lease::Lost(Term(2)));
+        assert!(matches!(registry.renew(Moment(6 + LEASE_NS), Term(2))?, Lease::Wait(_)));
+        Ok(())
+    }
+}

@@ -1,0 +1,341 @@
+//! Taking over: promises, the best log, what this node's ring lacks of it, and the new view.
+//!
+//! 1. Ask the active members to promise the term. They make that durable and answer with the terms of their log.
+//! 2. From `k - q + 1` of them, and from this node's own ring: adopt the best by (term of the last record, length).
+//! 3. Cut the ring where it differs, and pull from the best member what it lacks. So the ring is a whole log.
+//! 4. Append the first record of the term. Send the view with the adopted log; members cut what differs.
+//!
+//! A step that gets no answer is repeated. A source that is silent, or that lost what it said it has, is given up: the
+//! promises are asked for again, and members that made them answer again.
+
+use std::collections::BTreeMap;
+
+use lodestone_width::to_u64;
+
+use super::{Peer, Phase, Sender, SenderEvent, Submission};
+use crate::assembly::Assembly;
+use crate::effect::Outbound;
+use crate::error::{Error, Result};
+use crate::ids::{Moment, NodeId, Sequence, Term};
+use crate::message::{Call, ViewMessage};
+use crate::outbox::Outbox;
+use crate::packet::{Kind, PACKET_ANSWER, PACKET_GONE, Packet};
+use crate::record::{FLAG_BEGIN, FLAG_INLINE, FLAG_SYNC, RecordHead};
+use crate::terms::Terms;
+use crate::view::View;
+
+const ASK_AGAIN_NS: u64 = 2_000_000;
+const GIVE_UP_NS: u64 = 30_000_000;
+const VIEW_AGAIN_NS: u64 = 5_000_000;
+/// Body of the first record of a term.
+const BEGIN_BYTES: usize = 20;
+/// Records that are pulled at a time.
+const PULLS_AT_A_TIME: u64 = 8;
+
+/// Promises, then what is pulled.
+#[derive(Debug, Default)]
+pub(super) struct Gathering {
+    logs: BTreeMap<NodeId, Terms>,
+    /// Every active member has everything up to here, as some of them know.
+    stable: Sequence,
+    /// Whether all members must answer: the ring cannot hold what some of them may lack.
+    needs_all: bool,
+    again: Moment,
+    pull: Option<Pull>,
+}
+
+impl Gathering {
+    pub(super) const fn wake_at(&self) -> Moment {
+        self.again
+    }
+}
+
+/// Records on their way from the best member.
+#[derive(Debug)]
+struct Pull {
+    source: NodeId,
+    adopted: Terms,
+    give_up: Moment,
+    parts: BTreeMap<u64, Part>,
+}
+
+#[derive(Debug)]
+enum Part {
+    Partial(Assembly),
+    Whole(RecordHead, Vec<u8>),
+    Gone,
+}
+
+impl Sender {
+    /// Becomes the sender of `term`, which the registry gave to this node, with the members of that moment.
+    pub fn take_over(&mut self, now: Moment, term: Term, view: View, out: &mut Outbound) {
+        (self.term, self.view, self.pending) = (term, view, None);
+        self.queue.clear();
+        self.wanted.clear();
+        self.resent_at.clear();
+        self.peers.clear();
+        self.acked = Sequence(0);
+        self.phase = Phase::Gathering(Gathering::default());
+        self.ask_for_promises(now, out);
+    }
+
+    fn ask_for_promises(&mut self, now: Moment, out: &mut Outbound) {
+        let head = self.head(Kind::Promise);
+        let Phase::Gathering(gathering) = &mut self.phase else { return };
+        gathering.again = now.plus(ASK_AGAIN_NS);
+        for node in self.view.active().filter(|node| !gathering.logs.contains_key(node)) {
+            out.to_node(node, head.packet([&[], &[]]));
+        }
+    }
+
+    pub(super) fn gather_more(&mut self, now: Moment, out: &mut Outbound) -> Result<()> {
+        let Phase::Gathering(gathering) = &mut self.phase else { return Ok(()) };
+        if now < gathering.again {
+            return Ok(());
+        }
+        gathering.again = now.plus(ASK_AGAIN_NS);
+        match &gathering.pull {
+            Some(pull) if now >= pull.give_up => {
+                *gathering = Gathering::default();
+                self.ask_for_promises(now, out);
+            }
+            Some(_) => self.ask_for_records(out),
+            None => self.ask_for_promises(now, out),
+        }
+        Ok(())
+    }
+
+    /// A member promised.
+    pub(super) fn promised(&mut self, now: Moment, packet: &Packet<'_>, out: &mut Outbound) -> Result<()> {
+        let node = packet.head.source;
+        let is_asked = packet.head.has(PACKET_ANSWER)
+            && packet.head.term == self.term
+            && self.view.active().any(|member| member == node);
+        let Phase::Gathering(gathering) = &mut self.phase else { return Ok(()) };
+        let Some(terms) = Terms::from_payload(packet.payload).filter(|_| is_asked && gathering.pull.is_none()) else {
+            return Ok(());
+        };
+        gathering.logs.insert(node, terms);
+        gathering.stable = gathering.stable.max(packet.head.stable);
+        let needed = if gathering.needs_all { self.view.active().count() } else { self.view.promises() };
+        if gathering.logs.len() >= needed {
+            self.adopt(now, out)?;
+        }
+        Ok(())
+    }
+
+    /// Chooses the best log and cuts the ring to it.
+    fn adopt(&mut self, now: Moment, out: &mut Outbound) -> Result<()> {
+        let Phase::Gathering(gathering) = &mut self.phase else { return Ok(()) };
+        let best = gathering.logs.iter().max_by_key(|(_, terms)| terms.rank());
+        let Some((source, adopted)) = best.map(|(node, terms)| (*node, terms.clone())) else { return Ok(()) };
+        let known = gathering.stable.min(adopted.last().1);
+        let all = gathering.logs.len() >= self.view.active().count();
+        let common = gathering.logs.values().map(|terms| terms.common(&adopted).unwrap_or_default()).min();
+        let stable = known.max(common.filter(|_| all).unwrap_or_default());
+        let mut cut = None;
+        if self.ring.terms().rank() >= adopted.rank() {
+            // The ring is the best log: nothing is lacking.
+            self.ring.release(stable);
+            return self.begin(now, None, out);
+        }
+        match self.ring.terms().common(&adopted) {
+            Some(common) if common < self.ring.last() => {
+                cut = Some((self.ring.terms().last().0, common.next(), self.ring.last()));
+                self.ring.cut(common)?;
+            }
+            Some(_) => {}
+            // Too old, or of other records: every member has those up to where the adopted log begins.
+            None => {
+                let (term, last) = self.ring.terms().last();
+                cut = Some((term, self.ring.first().next(), last));
+                self.ring.restart(adopted.base().0, adopted.base().1);
+            }
+        }
+        if stable > self.ring.last() {
+            self.ring.restart(stable, adopted.term_of(stable).unwrap_or_default());
+        }
+        self.ring.release(stable);
+        if self.ring.last() >= adopted.last().1 {
+            return self.begin(now, cut, out);
+        }
+        if let Some(cut) = cut {
+            self.events.push(SenderEvent::Adopted { base: adopted.last().1, cut: Some(cut) });
+        }
+        let Phase::Gathering(gathering) = &mut self.phase else { return Ok(()) };
+        gathering.pull = Some(Pull { source, adopted, give_up: now.plus(GIVE_UP_NS), parts: BTreeMap::new() });
+        self.ask_for_records(out);
+        Ok(())
+    }
+
+    fn ask_for_records(&mut self, out: &mut Outbound) {
+        let (next, head) = (self.ring.last().next(), self.head(Kind::Request));
+        let Phase::Gathering(Gathering { pull: Some(pull), .. }) = &self.phase else { return };
+        let last = pull.adopted.last().1.0.min(next.0 + PULLS_AT_A_TIME - 1);
+        for sequence in next.0..=last {
+            if !matches!(pull.parts.get(&sequence), Some(Part::Whole(..) | Part::Gone)) {
+                out.to_node(pull.source, head.packet([&Call::Record(Sequence(sequence)).to_payload(0), &[]]));
+            }
+        }
+    }
+
+    /// A record, or a part of one, from the best member.
+    pub(super) fn pulled(&mut self, now: Moment, packet: &Packet<'_>, out: &mut Outbound) -> Result<()> {
+        let (sequence, salt, next) = (packet.head.sequence, self.options.salt, self.ring.last().next());
+        let Phase::Gathering(Gathering { pull: Some(pull), .. }) = &mut self.phase else { return Ok(()) };
+        let in_reach = sequence >= next && sequence.0 < next.0 + PULLS_AT_A_TIME;
+        if packet.head.source != pull.source || packet.head.term != self.term || !in_reach {
+            return Ok(());
+        }
+        if packet.head.has(PACKET_GONE) {
+            pull.parts.insert(sequence.0, Part::Gone);
+        } else if packet.head.record_bytes > 0 {
+            let part = pull.parts.entry(sequence.0).or_insert_with(|| Part::Partial(Assembly::new(packet)));
+            if let Part::Partial(assembly) = part
+                && assembly.add(packet)
+            {
+                let found = assembly.finish(salt).map(|(head, body)| (head, body.to_vec()));
+                let fits = found
+                    .filter(|(head, _)| head.sequence == sequence && pull.adopted.term_of(sequence) == Some(head.term));
+                match fits {
+                    Some((head, body)) => *part = Part::Whole(head, body),
+                    None => {
+                        pull.parts.remove(&sequence.0);
+                    }
+                }
+            }
+        }
+        self.take_pulled(now, out)
+    }
+
+    /// Appends what was pulled, in order.
+    fn take_pulled(&mut self, now: Moment, out: &mut Outbound) -> Result<()> {
+        loop {
+            let next = self.ring.last().next();
+            let Phase::Gathering(gathering) = &mut self.phase else { return Ok(()) };
+            let Some(pull) = &mut gathering.pull else { return Ok(()) };
+            let base = pull.adopted.last().1;
+            if next > base {
+                return self.begin(now, None, out);
+            }
+            if !matches!(pull.parts.get(&next.0), Some(Part::Whole(..) | Part::Gone)) {
+                break;
+            }
+            let part = pull.parts.remove(&next.0);
+            pull.give_up = now.plus(GIVE_UP_NS);
+            match part {
+                Some(Part::Whole(head, body)) => match self.ring.append(&head, &body) {
+                    Ok(()) => {}
+                    Err(Error::Full { .. }) => return self.gather_all(now, out),
+                    Err(error) => return Err(error),
+                },
+                _ => {
+                    // A page of it was used again, so every member has it. Unless one said that it has not.
+                    let term = pull.adopted.term_of(next).unwrap_or_default();
+                    if gathering.logs.values().any(|terms| terms.last().1 < next) {
+                        *gathering = Gathering::default();
+                        self.ask_for_promises(now, out);
+                        return Ok(());
+                    }
+                    self.ring.restart(next, term);
+                }
+            }
+        }
+        // The next ones, when the last requests were answered.
+        if let Phase::Gathering(Gathering { pull: Some(pull), .. }) = &self.phase
+            && pull.parts.is_empty()
+        {
+            self.ask_for_records(out);
+        }
+        Ok(())
+    }
+
+    /// The ring is too small for everything that a member might lack. When all members have answered, it is known what
+    /// they do lack.
+    fn gather_all(&mut self, now: Moment, out: &mut Outbound) -> Result<()> {
+        self.phase = Phase::Gathering(Gathering { needs_all: true, ..Gathering::default() });
+        self.ask_for_promises(now, out);
+        Ok(())
+    }
+
+    /// The ring is the adopted log: the term begins.
+    fn begin(&mut self, now: Moment, cut: Option<(Term, Sequence, Sequence)>, out: &mut Outbound) -> Result<()> {
+        let Phase::Gathering(Gathering { stable: known, .. }) = self.phase else { return Ok(()) };
+        if !self.ring.has_room(BEGIN_BYTES) {
+            return self.gather_all(now, out);
+        }
+        self.base = self.ring.last();
+        self.ring.fence()?;
+        self.events.push(SenderEvent::Adopted { base: self.base, cut });
+        self.phase = Phase::Sending;
+        self.stable = known;
+        self.joins_from = self.join_point();
+        self.sent = self.base;
+        self.reuse_floor = self.base;
+        let peer =
+            Peer { tail: Sequence(0), credit: self.options.credit_bytes, heard: now, viewed: false, view_sent: now };
+        self.peers = self.view.members.iter().map(|member| (member.node, peer)).collect();
+        // The cut of this node is said in the log: nothing is dropped without a line.
+        let body = cut.map_or_else(Vec::new, |(term, from, to)| {
+            let mut body = term.0.to_le_bytes().to_vec();
+            body.extend(from.0.to_le_bytes());
+            body.extend(to.0.to_le_bytes());
+            body
+        });
+        let flags = FLAG_INLINE | FLAG_BEGIN | FLAG_SYNC;
+        self.append(&Submission { flags, ..Submission::default() }, body)?;
+        self.fence()?;
+        self.send_view(now, None, out);
+        self.events.push(SenderEvent::Ready);
+        self.pump(now, out);
+        Ok(())
+    }
+
+    /// Sends the view to one member, or to all.
+    pub(super) fn send_view(&mut self, now: Moment, node: Option<NodeId>, out: &mut Outbound) {
+        let copy_from = self.copy_source();
+        let message = ViewMessage {
+            members: self.view.members.clone(),
+            copy_from: copy_from.unwrap_or(self.options.node),
+            joins_from: self.joins_from,
+            adopted: self.ring.terms().clone(),
+        };
+        let head = self.head(Kind::View);
+        let packet = head.packet([&message.to_payload(), &[]]);
+        match node {
+            Some(node) => out.to_node(node, packet),
+            None => out.to_group(packet),
+        }
+        for (_, peer) in self.peers.iter_mut().filter(|(other, _)| node.is_none_or(|node| node == **other)) {
+            peer.view_sent = now;
+        }
+    }
+
+    /// The member from which one that joins copies: the one that has most, and at least where it begins.
+    fn copy_source(&self) -> Option<NodeId> {
+        let from = self.joins_from.0;
+        self.view.active().filter(|node| self.tail(*node) >= Some(from)).max_by_key(|node| self.tail(*node))
+    }
+
+    /// Sends the view again to members that have not entered it.
+    pub(super) fn send_views(&mut self, now: Moment, out: &mut Outbound) {
+        let late: Vec<NodeId> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| !peer.viewed && now.since(peer.view_sent) >= VIEW_AGAIN_NS)
+            .map(|(node, _)| *node)
+            .collect();
+        for node in late {
+            self.send_view(now, Some(node), out);
+        }
+    }
+
+    /// Logs that the takeover has, of how many it needs. For status.
+    #[must_use]
+    pub fn promises(&self) -> Option<(u64, u64)> {
+        match &self.phase {
+            Phase::Gathering(gathering) => Some((to_u64(gathering.logs.len()), to_u64(self.view.promises()))),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! One set of tests for all transports: records arrive, in order, at every member, also when packets are lost on the
+//! way; and the sends are counted exactly.
+
+use std::time::Duration;
+
+use lodestone_fabric::{
+    ApplyLog, Error, FLAG_SYNC, GroupId, MemberDriver, NodeId, Outgoing, PACKET_HEAD_BYTES, PageArea, PagePair, Peers,
+    Receiver, ReceiverOptions, Result, Ring, Sender, SenderDriver, SenderOptions, Sequence, Submission, SwitchNetwork,
+    Target, Term, Transport, TransportCounts, UdpOptions, UdpTransport, View, pages_body,
+};
+use lodestone_pmem::{Memory, PmAddr};
+
+const GROUP: GroupId = GroupId(1);
+const SALT: u64 = 7;
+const PAGE: u32 = 4096;
+const PAYLOAD: usize = 1472 - PACKET_HEAD_BYTES;
+const SENDER: NodeId = NodeId(100);
+
+type Transports = (Box<dyn Transport>, Vec<Box<dyn Transport>>);
+
+/// Loses every so many packets of another transport.
+struct Losing(Box<dyn Transport>, u64, u64);
+
+impl Transport for Losing {
+    fn send(&mut self, packets: &[Outgoing]) -> Result<()> {
+        let mut kept = Vec::new();
+        for packet in packets {
+            self.2 += 1;
+            if self.1 == 0 || !self.2.is_multiple_of(self.1) {
+                kept.push(packet.clone());
+            }
+        }
+        self.0.send(&kept)
+    }
+
+    fn poll(&mut self, wait: Duration, most: usize, receive: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<usize> {
+        self.0.poll(wait, most, receive)
+    }
+
+    fn counts(&self) -> TransportCounts {
+        self.0.counts()
+    }
+
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+}
+
+fn member(node: NodeId) -> Result<Receiver> {
+    let (log_bytes, pages) = (1 << 20, 256);
+    let bytes = log_bytes + PageArea::bytes_for(PAGE, pages);
+    let memory = Memory::anonymous(4096 + bytes)?;
+    let at = PmAddr::new(0, 4096);
+    let log = ApplyLog::create(&memory, at, log_bytes, SALT)?;
+    let area = PageArea::open(&memory, at.plus(log_bytes), bytes - log_bytes, PAGE, pages)?;
+    let options = ReceiverOptions { node, group: GROUP, salt: SALT, payload_bytes_max: PAYLOAD, ..Default::default() };
+    Ok(Receiver::new(options, log, area))
+}
+
+fn sender() -> Result<Sender> {
+    let memory = Memory::anonymous(1 << 20)?;
+    let ring = Ring::create(&memory, PmAddr::new(0, 4096), (1 << 20) - 4096, SALT)?;
+    let options =
+        SenderOptions { node: SENDER, group: GROUP, salt: SALT, payload_bytes_max: PAYLOAD, ..Default::default() };
+    Ok(Sender::new(options, ring))
+}
+
+/// A sender and members, driven in turn by one thread.
+struct Cluster {
+    sender: SenderDriver<Losing>,
+    members: Vec<MemberDriver<Losing>>,
+}
+
+impl Cluster {
+    /// `lose`: each transport loses one packet of so many; 0: none.
+    fn new(transports: Transports, lose: u64) -> Result<Self> {
+        let nodes: Vec<NodeId> = (1..).map(NodeId).take(transports.1.len()).collect();
+        let members = nodes
+            .iter()
+            .zip(transports.1)
+            .map(|(node, transport)| Ok(MemberDriver::new(member(*node)?, Losing(transport, lose, u64::from(node.0)))));
+        let members = members.collect::<Result<_>>()?;
+        let mut cluster = Self { sender: SenderDriver::new(sender()?, Losing(transports.0, lose, 0)), members };
+        cluster.sender.with(|sender, now, out| {
+            sender.take_over(now, Term(1), View::of(&nodes), out);
+            Ok(())
+        })?;
+        cluster.until(Sequence(1))?;
+        Ok(cluster)
+    }
+
+    /// Drives all until everything up to `sequence` is acknowledged, and at all members.
+    fn until(&mut self, sequence: Sequence) -> Result<()> {
+        for _ in 0..200_000 {
+            for member in &mut self.members {
+                member.step(Duration::ZERO)?;
+            }
+            self.sender.step(Duration::from_micros(20))?;
+            let all = self.members.iter().all(|member| member.receiver().tail() >= sequence);
+            if all && self.sender.acknowledged() >= sequence {
+                return Ok(());
+            }
+        }
+        let tails: Vec<Sequence> = self.members.iter().map(|member| member.receiver().tail()).collect();
+        panic!("{sequence} did not reach all members: {tails:?}");
+    }
+
+    fn write(&mut self, number: u64) -> Result<Sequence> {
+        let page = vec![u8::try_from(number % 251).unwrap_or(0); usize::try_from(PAGE).unwrap_or(0)];
+        let pair = PagePair { new: 1 + number % 200, old: 0 };
+        let submission = Submission { flags: FLAG_SYNC, count: 1, ..Submission::default() };
+        self.sender.submit(&submission, pages_body(&[(pair, &page)]))
+    }
+
+    fn judge(&self, number: u64) -> Result<()> {
+        for member in &self.members {
+            let page = member.receiver().pages().read(1 + number % 200)?;
+            assert!(page.iter().all(|byte| u64::from(*byte) == number % 251), "page of write {number}");
+        }
+        Ok(())
+    }
+}
+
+fn switch(members: u16) -> Transports {
+    let nodes: Vec<(NodeId, bool)> = (1..=members).map(|node| (NodeId(node), true)).chain([(SENDER, false)]).collect();
+    let mut ports = SwitchNetwork::list(&nodes);
+    let sender = ports.pop().expect("a port for each node");
+    (Box::new(sender), ports.into_iter().map(|port| -> Box<dyn Transport> { Box::new(port) }).collect())
+}
+
+fn udp(members: u16, port: Option<u16>) -> Result<Transports> {
+    let nodes: Vec<NodeId> = (1..=members).map(NodeId).collect();
+    let mut own = UdpTransport::bind(SENDER, &UdpOptions::loopback(port, false))?;
+    let bind = |node: &NodeId| UdpTransport::bind(*node, &UdpOptions::loopback(port, true));
+    let mut others = nodes.iter().map(bind).collect::<Result<Vec<_>>>()?;
+    let mut peers = Peers::from([(SENDER, own.address()?)]);
+    for (node, transport) in nodes.iter().zip(&others) {
+        peers.insert(*node, transport.address()?);
+    }
+    own.connect(peers.clone(), nodes.clone());
+    others.iter_mut().for_each(|other| other.connect(peers.clone(), nodes.clone()));
+    Ok((Box::new(own), others.into_iter().map(|other| -> Box<dyn Transport> { Box::new(other) }).collect()))
+}
+
+/// Writes arrive, with and without loss.
+fn conforms(make: impl Fn() -> Result<Transports>) -> Result<()> {
+    for lose in [0, 7] {
+        let mut cluster = Cluster::new(make()?, lose)?;
+        for number in 0..100 {
+            let sequence = cluster.write(number)?;
+            if number % 10 == 9 {
+                cluster.until(sequence)?;
+            }
+        }
+        for number in 0..100 {
+            cluster.judge(number)?;
+        }
+        assert_eq!(lose > 0, cluster.sender.sender().counts().resent > 0, "what was lost is sent again");
+    }
+    Ok(())
+}
+
+/// Packets, sends and fences of single writes. `group`: sends of one packet to the group.
+fn counts(make: impl Fn() -> Result<Transports>, group: u64) -> Result<()> {
+    let mut cluster = Cluster::new(make()?, 0)?;
+    let fragments = u64::from(PAGE + 64 + 16).div_ceil(u64::try_from(PAYLOAD).unwrap_or(1));
+    for number in 0..20 {
+        let before = (cluster.sender.transport().counts(), cluster.sender.sender().counts());
+        let of_members = |cluster: &Cluster| cluster.members.iter().map(|m| m.receiver().counts()).collect::<Vec<_>>();
+        let members = of_members(&cluster);
+        let sequence = cluster.write(number)?;
+        let after = cluster.sender.sender().counts();
+        assert_eq!(after.fragments - before.1.fragments, fragments, "one packet for each fragment");
+        assert_eq!(cluster.sender.transport().counts().sends - before.0.sends, fragments * group);
+        cluster.until(sequence)?;
+        for (before, after) in members.iter().zip(of_members(&cluster)) {
+            assert_eq!(after.exposed - before.exposed, 1);
+            assert_eq!(after.batch_fences - before.batch_fences, 1, "one fence for the batch");
+            // A beat may ask for a further report where the machine is slow.
+            assert!(after.reports > before.reports, "a report at once");
+            assert_eq!(after.mark_fences, 0, "no page was used again");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn switch_conforms() -> Result<()> {
+    conforms(|| Ok(switch(3)))?;
+    counts(|| Ok(switch(3)), 1)
+}
+
+#[test]
+fn unicast_conforms() -> Result<()> {
+    conforms(|| udp(3, None))?;
+    counts(|| udp(3, None), 3)
+}
+
+#[test]
+fn multicast_conforms() -> Result<()> {
+    // Not every machine lets a process join a group on its loopback interface.
+    if let Err(Error::Network { doing, source, .. }) = udp(2, Some(47_101)) {
+        println!("no multicast here: {doing}: {source}");
+        return Ok(());
+    }
+    conforms(|| udp(3, Some(47_102)))?;
+    counts(|| udp(3, Some(47_103)), 1)
+}
+
+#[test]
+fn a_packet_to_a_node_that_is_not_there_is_lost() -> Result<()> {
+    let (mut own, _) = udp(1, None)?;
+    own.send(&[Outgoing { target: Target::Node(NodeId(77)), bytes: vec![0; 64] }])?;
+    assert_eq!(own.counts().lost, 1);
+    Ok(())
+}
