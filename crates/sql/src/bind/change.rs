@@ -1,6 +1,6 @@
 //! INSERT, UPDATE and DELETE.
 
-use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
+use lodestone_sql_types::{Datum, Error, Result, SqlState};
 
 use super::Binder;
 use super::access::with_access;
@@ -15,7 +15,7 @@ type Bound = Result<(Action, Vec<OutputColumn>)>;
 
 impl Binder<'_> {
     /// The value of a column that the statement does not name.
-    fn default_of(&mut self, table: &TableDef, column: usize) -> Result<Expr> {
+    pub(super) fn default_of(&mut self, table: &TableDef, column: usize) -> Result<Expr> {
         let Some(default) = &table.columns[column].default else { return Ok(Expr::Const(Datum::Null)) };
         let typed = self.expr(&default.expr, &Scope::default())?;
         self.assign(typed, table, column, NOWHERE)
@@ -160,9 +160,4 @@ impl Binder<'_> {
         let (exprs, columns) = self.returned(items, &scope)?;
         Ok((Some(exprs), columns))
     }
-}
-
-/// The types of a table's columns, for COPY.
-pub fn types_of(table: &TableDef, columns: &[usize]) -> Vec<Type> {
-    columns.iter().map(|column| table.columns[*column].ty).collect()
 }

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, TableDef};
 use crate::parse::ast::{ObjectName, Position, Query, Statement, TypeName};
 use crate::plan::{Action, Expr, OutputColumn, Plan};
 
@@ -51,6 +51,19 @@ pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<P
         *ty = Type::Text;
     }
     Ok(Plan { action, columns, parameters: binder.parameters, catalog: catalog.version })
+}
+
+/// The values of the columns that a COPY does not name. `None`: the column is named, or has no default.
+///
+/// # Errors
+/// Those of a default that no longer makes sense.
+pub fn defaults(catalog: &Catalog, table: &TableDef, named: &[usize]) -> Result<Vec<Option<Expr>>> {
+    let mut binder = Binder { catalog, parameters: Vec::new(), with: Vec::new(), depth: 0, grouping: None };
+    let of = |column: usize| {
+        let has_default = !named.contains(&column) && table.columns[column].default.is_some();
+        has_default.then(|| binder.default_of(table, column)).transpose()
+    };
+    (0..table.columns.len()).map(of).collect()
 }
 
 impl Binder<'_> {

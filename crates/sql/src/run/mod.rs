@@ -25,6 +25,8 @@ use crate::locks::LockKey;
 use crate::parse::ast::SetOperation;
 use crate::plan::{Expr, Node, SortKey};
 
+pub use scan::key_of;
+
 /// The values of a row.
 pub type Row = Vec<Datum>;
 
