@@ -87,7 +87,8 @@ fn numeric(value: Numeric, bytes: &mut Vec<u8>) -> Result<()> {
     let whole = format!("{whole:0>width$}", width = whole.len().next_multiple_of(4));
     let fraction = format!("{fraction:0<width$}", width = scale.next_multiple_of(4));
     let all = format!("{whole}{fraction}");
-    let groups = all.as_bytes().chunks(4).map(|group| group.iter().fold(0_i16, |sum, digit| sum * 10 + i16::from(digit - b'0')));
+    let groups =
+        all.as_bytes().chunks(4).map(|group| group.iter().fold(0_i16, |sum, digit| sum * 10 + i16::from(digit - b'0')));
     let mut digits: Vec<i16> = groups.collect();
     let mut weight = i16::try_from(whole.len() / 4).unwrap_or(i16::MAX) - 1;
     while digits.first() == Some(&0) {
@@ -111,7 +112,8 @@ fn numeric(value: Numeric, bytes: &mut Vec<u8>) -> Result<()> {
 /// # Errors
 /// 22P03 for bytes that no value has; 22021 for texts that are no UTF-8; 0A000.
 pub fn decode(ty: Type, bytes: &[u8]) -> Result<Datum> {
-    let bad = || Error::new(SqlState::INVALID_BINARY_REPRESENTATION, format!("incorrect binary data format for type {ty}"));
+    let bad =
+        || Error::new(SqlState::INVALID_BINARY_REPRESENTATION, format!("incorrect binary data format for type {ty}"));
     if let Some(element) = ty.element() {
         return decode_array(element, bytes).ok_or_else(bad)?;
     }
@@ -149,8 +151,8 @@ pub fn utf8(bytes: &[u8]) -> Result<&str> {
         let message = format!("invalid byte sequence for encoding \"UTF8\": 0x{byte:02x}");
         Error::new(SqlState::CHARACTER_NOT_IN_REPERTOIRE, message)
     };
-    let text = std::str::from_utf8(bytes)
-        .map_err(|error| not(bytes.get(error.valid_up_to()).copied().unwrap_or_default()))?;
+    let text =
+        std::str::from_utf8(bytes).map_err(|error| not(bytes.get(error.valid_up_to()).copied().unwrap_or_default()))?;
     if text.contains('\0') { Err(not(0)) } else { Ok(text) }
 }
 

@@ -95,7 +95,13 @@ impl Datum {
             Self::Bool(value) => bytes.push(u8::from(*value)),
             Self::Int(value) | Self::Time(value) => bytes.extend(value.to_le_bytes()),
             Self::Float(value) => {
-                let value = if *value == 0.0 { 0.0 } else if value.is_nan() { f64::NAN } else { *value };
+                let value = if *value == 0.0 {
+                    0.0
+                } else if value.is_nan() {
+                    f64::NAN
+                } else {
+                    *value
+                };
                 bytes.extend(value.to_bits().to_le_bytes());
             }
             Self::Numeric(value) => {

@@ -153,7 +153,8 @@ impl Numeric {
         let digits = i32::from(scale) + i32::from(other.scale) - i32::from(self.scale);
         for _ in 0..digits {
             rest = rest.checked_mul(10).ok_or_else(overflow)?;
-            quotient = quotient.checked_mul(10).and_then(|found| found.checked_add(rest / divisor)).ok_or_else(overflow)?;
+            quotient =
+                quotient.checked_mul(10).and_then(|found| found.checked_add(rest / divisor)).ok_or_else(overflow)?;
             rest %= divisor;
         }
         if digits < 0 {
@@ -315,7 +316,8 @@ impl std::str::FromStr for Numeric {
             return Err(overflow());
         }
         let units: i128 = if all.is_empty() { 0 } else { all.parse().map_err(|_| bad())? };
-        let scale = i32::try_from(fraction.len()).map_err(|_| overflow())?.checked_sub(exponent).ok_or_else(overflow)?;
+        let scale =
+            i32::try_from(fraction.len()).map_err(|_| overflow())?.checked_sub(exponent).ok_or_else(overflow)?;
         if scale < 0 {
             let units = units.checked_mul(power(scale.unsigned_abs())?).ok_or_else(overflow)?;
             return Self::new(units * sign, 0);

@@ -28,7 +28,8 @@ pub fn like(text: &str, pattern: &str, escape: Option<char>, ignores_case: bool)
     while let Some(letter) = letters.next() {
         steps.push(match letter {
             letter if Some(letter) == escape => {
-                let error = || Error::new(SqlState::INVALID_ESCAPE_SEQUENCE, "LIKE pattern must not end with escape character");
+                let error =
+                    || Error::new(SqlState::INVALID_ESCAPE_SEQUENCE, "LIKE pattern must not end with escape character");
                 Step::Letter(letters.next().ok_or_else(error)?)
             }
             '%' => Step::AnyText,
@@ -68,7 +69,8 @@ fn fits(text: &[char], steps: &[Step]) -> bool {
 /// # Errors
 /// 2201B for one that makes no sense; 0A000 for back references and looks around.
 pub fn regex(pattern: &str, ignores_case: bool) -> Result<Regex> {
-    let is_back_reference = pattern.as_bytes().windows(2).any(|pair| pair[0] == b'\\' && (b'1'..=b'9').contains(&pair[1]));
+    let is_back_reference =
+        pattern.as_bytes().windows(2).any(|pair| pair[0] == b'\\' && (b'1'..=b'9').contains(&pair[1]));
     if is_back_reference || pattern.contains("(?=") || pattern.contains("(?!") || pattern.contains("(?<") {
         return Err(Error::unsupported("a back reference or look-around in a regular expression"));
     }

@@ -74,7 +74,9 @@ fn write_array(ty: Type, values: &[Datum], text: &mut String) {
 fn write_element(element: Type, value: &Datum, text: &mut String, special: &str) {
     let plain = encode(element, value);
     let is_quoted = value.as_text().is_some()
-        && (plain.is_empty() || plain.contains(|letter| special.contains(letter)) || plain.eq_ignore_ascii_case("null"));
+        && (plain.is_empty()
+            || plain.contains(|letter| special.contains(letter))
+            || plain.eq_ignore_ascii_case("null"));
     if !is_quoted {
         return text.push_str(&plain);
     }

@@ -116,9 +116,10 @@ pub fn parse_date(text: &str) -> Result<i32> {
         _ => {}
     }
     let days = parse(text, "date")?.days;
-    i32::try_from(days).ok().filter(|_| (DAYS_MIN..=DATE_MAX).contains(&days)).ok_or_else(|| {
-        Error::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("date out of range: \"{text}\""))
-    })
+    i32::try_from(days)
+        .ok()
+        .filter(|_| (DAYS_MIN..=DATE_MAX).contains(&days))
+        .ok_or_else(|| Error::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("date out of range: \"{text}\"")))
 }
 
 /// Reads a moment. Without a zone it is UTC; a zone is ignored in a `timestamp`, as the standard says.
@@ -180,7 +181,8 @@ fn parse(text: &str, name: &str) -> Result<Parts> {
 
 /// Reads a time of day with an optional zone.
 fn parse_clock(text: &str, parts: &mut Parts) -> Option<()> {
-    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != ':' && letter != '.').unwrap_or(text.len());
+    let end =
+        text.find(|letter: char| !letter.is_ascii_digit() && letter != ':' && letter != '.').unwrap_or(text.len());
     let (clock, zone) = text.split_at(end);
     let mut fields = clock.split(':');
     let (hour, minute) = (digits(fields.next()?)?, digits(fields.next()?)?);

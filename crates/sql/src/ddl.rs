@@ -176,7 +176,8 @@ fn column_names(columns: &[Name], notes: &[ColumnNote], table: &str) -> Result<V
             return Err(Error::new(SqlState::UNDEFINED_COLUMN, message).at(column.at));
         };
         if found.ty == Type::Numeric && found.modifier < 4 {
-            return Err(Error::unsupported("a key or index on a numeric without precision").at(column.at)
+            return Err(Error::unsupported("a key or index on a numeric without precision")
+                .at(column.at)
                 .hint("Use numeric(p, s)."));
         }
         if names.contains(&column.value) {

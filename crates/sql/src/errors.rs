@@ -8,10 +8,11 @@ pub fn from_engine(error: Engine) -> Error {
     let text = error.to_string();
     let is_full = error.is_full();
     match error {
-        Engine::Conflict | Engine::TableChanged { .. } => {
-            Error::new(SqlState::SERIALIZATION_FAILURE, "could not serialize access due to read/write dependencies among transactions")
-                .hint("The transaction might succeed if retried.")
-        }
+        Engine::Conflict | Engine::TableChanged { .. } => Error::new(
+            SqlState::SERIALIZATION_FAILURE,
+            "could not serialize access due to read/write dependencies among transactions",
+        )
+        .hint("The transaction might succeed if retried."),
         Engine::SnapshotTooOld => {
             Error::new(SqlState::SERIALIZATION_FAILURE, "the snapshot of the transaction is too old")
                 .detail(text)
@@ -27,7 +28,9 @@ pub fn from_engine(error: Engine) -> Error {
             .table(table)
             .constraint(constraint)
         }
-        Engine::NoTable { table } => Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{table}\" does not exist")),
+        Engine::NoTable { table } => {
+            Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{table}\" does not exist"))
+        }
         Engine::TransactionTooLarge { .. } => {
             Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "the transaction changes too much")
                 .detail(text)

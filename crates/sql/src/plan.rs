@@ -17,7 +17,10 @@ use crate::pgcatalog::VirtualTable;
 #[derive(Clone, Debug)]
 pub enum Expr {
     Const(Datum),
-    Column { depth: usize, index: usize },
+    Column {
+        depth: usize,
+        index: usize,
+    },
     Param(usize),
     Compare(Comparison, Type, Box<Expr>, Box<Expr>),
     Arithmetic(Arithmetic, Type, Box<Expr>, Box<Expr>),
@@ -31,20 +34,51 @@ pub enum Expr {
     IsDistinct(Type, Box<Expr>, Box<Expr>),
     /// Equal to one of the list.
     In(Type, Box<Expr>, Vec<Expr>),
-    Like { expr: Box<Expr>, pattern: Box<Expr>, escape: Option<char>, ignores_case: bool },
-    Regex { expr: Box<Expr>, pattern: Box<Expr>, ignores_case: bool },
+    Like {
+        expr: Box<Expr>,
+        pattern: Box<Expr>,
+        escape: Option<char>,
+        ignores_case: bool,
+    },
+    Regex {
+        expr: Box<Expr>,
+        pattern: Box<Expr>,
+        ignores_case: bool,
+    },
     /// Compares with the elements of an array.
-    Quantified { op: Comparison, ty: Type, left: Box<Expr>, right: Box<Expr>, is_all: bool },
-    Cast { expr: Box<Expr>, from: Type, to: Type },
+    Quantified {
+        op: Comparison,
+        ty: Type,
+        left: Box<Expr>,
+        right: Box<Expr>,
+        is_all: bool,
+    },
+    Cast {
+        expr: Box<Expr>,
+        from: Type,
+        to: Type,
+    },
     /// The modifier of a type.
-    Fit { expr: Box<Expr>, ty: Type, modifier: i32, is_explicit: bool },
+    Fit {
+        expr: Box<Expr>,
+        ty: Type,
+        modifier: i32,
+        is_explicit: bool,
+    },
     /// The number of the table that a text names.
     RelationOid(Box<Expr>),
     Call(&'static Function, Vec<Expr>),
-    Case { branches: Vec<(Expr, Expr)>, otherwise: Box<Expr> },
+    Case {
+        branches: Vec<(Expr, Expr)>,
+        otherwise: Box<Expr>,
+    },
     Coalesce(Vec<Expr>),
     /// The largest or the smallest of values.
-    Extreme { ty: Type, list: Vec<Expr>, is_greatest: bool },
+    Extreme {
+        ty: Type,
+        list: Vec<Expr>,
+        is_greatest: bool,
+    },
     Array(Vec<Expr>),
     Record(Vec<Expr>),
     Element(Box<Expr>, Box<Expr>),
@@ -138,17 +172,49 @@ pub enum SetFunction {
 pub enum Node {
     Values(Vec<Vec<Expr>>),
     Scan(Box<Scan>),
-    Virtual { table: &'static VirtualTable, filter: Option<Expr> },
-    Function { function: SetFunction, arguments: Vec<Expr>, has_ordinality: bool },
+    Virtual {
+        table: &'static VirtualTable,
+        filter: Option<Expr>,
+    },
+    Function {
+        function: SetFunction,
+        arguments: Vec<Expr>,
+        has_ordinality: bool,
+    },
     Join(Box<Join>),
-    Filter { input: Box<Node>, filter: Expr },
-    Project { input: Box<Node>, columns: Vec<Expr> },
-    Aggregate { input: Box<Node>, keys: Vec<Expr>, calls: Vec<AggregateCall> },
-    Sort { input: Box<Node>, keys: Vec<SortKey> },
-    Limit { input: Box<Node>, limit: Option<Expr>, offset: Option<Expr> },
+    Filter {
+        input: Box<Node>,
+        filter: Expr,
+    },
+    Project {
+        input: Box<Node>,
+        columns: Vec<Expr>,
+    },
+    Aggregate {
+        input: Box<Node>,
+        keys: Vec<Expr>,
+        calls: Vec<AggregateCall>,
+    },
+    Sort {
+        input: Box<Node>,
+        keys: Vec<SortKey>,
+    },
+    Limit {
+        input: Box<Node>,
+        limit: Option<Expr>,
+        offset: Option<Expr>,
+    },
     /// The first row of each group of equal columns; all columns if there are none.
-    Distinct { input: Box<Node>, on: Vec<Expr> },
-    Set { op: SetOperation, is_all: bool, left: Box<Node>, right: Box<Node> },
+    Distinct {
+        input: Box<Node>,
+        on: Vec<Expr>,
+    },
+    Set {
+        op: SetOperation,
+        is_all: bool,
+        left: Box<Node>,
+        right: Box<Node>,
+    },
 }
 
 /// A join of two tables.
@@ -170,8 +236,11 @@ pub struct Join {
 /// A column of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputColumn {
+    /// Its name.
     pub name: String,
+    /// The type of its values.
     pub ty: Type,
+    /// The modifier of the type; -1: none.
     pub modifier: i32,
     /// Table and column that it is taken from.
     pub origin: Option<(u32, i16)>,
@@ -181,9 +250,18 @@ pub struct OutputColumn {
 #[derive(Clone, Debug)]
 pub enum Change {
     /// The input has a value for each column.
-    Insert { table: Arc<TableDef>, input: Node, skips_duplicates: bool },
-    Update { scan: Scan, set: Vec<(usize, Expr)> },
-    Delete { scan: Scan },
+    Insert {
+        table: Arc<TableDef>,
+        input: Node,
+        skips_duplicates: bool,
+    },
+    Update {
+        scan: Scan,
+        set: Vec<(usize, Expr)>,
+    },
+    Delete {
+        scan: Scan,
+    },
 }
 
 /// What a statement does.
@@ -221,7 +299,12 @@ impl Expr {
     pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
         visit(self);
         match self {
-            Self::Const(_) | Self::Column { .. } | Self::Param(_) | Self::Scalar(_) | Self::Exists(_) | Self::ArrayOf(_) => {}
+            Self::Const(_)
+            | Self::Column { .. }
+            | Self::Param(_)
+            | Self::Scalar(_)
+            | Self::Exists(_)
+            | Self::ArrayOf(_) => {}
             Self::Compare(_, _, one, two)
             | Self::Arithmetic(_, _, one, two)
             | Self::Concat(one, two)
@@ -299,7 +382,12 @@ impl Expr {
     fn shift(&mut self, count: usize) {
         match self {
             Self::Column { depth: 0, index } => *index -= count,
-            Self::Const(_) | Self::Column { .. } | Self::Param(_) | Self::Scalar(_) | Self::Exists(_) | Self::ArrayOf(_) => {}
+            Self::Const(_)
+            | Self::Column { .. }
+            | Self::Param(_)
+            | Self::Scalar(_)
+            | Self::Exists(_)
+            | Self::ArrayOf(_) => {}
             Self::Compare(_, _, one, two)
             | Self::Arithmetic(_, _, one, two)
             | Self::Concat(one, two)

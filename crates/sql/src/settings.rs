@@ -102,7 +102,8 @@ const SETTINGS: &[Setting] = &[
 ];
 
 /// Beginnings of names whose settings tune the planner of another server.
-const KEPT_PREFIXES: &[&str] = &["enable_", "cpu_", "parallel_", "geqo", "jit_", "log_", "vacuum_", "from_collapse", "join_collapse"];
+const KEPT_PREFIXES: &[&str] =
+    &["enable_", "cpu_", "parallel_", "geqo", "jit_", "log_", "vacuum_", "from_collapse", "join_collapse"];
 
 fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)
@@ -141,10 +142,9 @@ impl Settings {
             ("transaction_isolation", _) => self.get("default_transaction_isolation"),
             ("transaction_read_only", _) => self.get("default_transaction_read_only"),
             (_, Some(setting)) => Ok(setting.default.to_owned()),
-            _ => Err(Error::new(
-                SqlState::UNDEFINED_OBJECT,
-                format!("unrecognized configuration parameter \"{name}\""),
-            )),
+            _ => {
+                Err(Error::new(SqlState::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\"")))
+            }
         }
     }
 
@@ -156,7 +156,9 @@ impl Settings {
         let name = name.to_ascii_lowercase();
         let (rule, report) = match find(&name) {
             Some(setting) => (setting.rule, setting.report),
-            None if name.contains('.') || KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => (Rule::Kept, None),
+            None if name.contains('.') || KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
+                (Rule::Kept, None)
+            }
             None => self.get(&name).map(|_| (Rule::Kept, None))?,
         };
         if let Some(value) = value {
@@ -205,10 +207,9 @@ fn check(name: &str, value: &str, rule: Rule) -> Result<()> {
     let is_level = name.ends_with("transaction_isolation");
     match rule {
         Rule::Kept => Ok(()),
-        Rule::Fixed => Err(Error::new(
-            SqlState::CANT_CHANGE_RUNTIME_PARAM,
-            format!("parameter \"{name}\" cannot be changed"),
-        )),
+        Rule::Fixed => {
+            Err(Error::new(SqlState::CANT_CHANGE_RUNTIME_PARAM, format!("parameter \"{name}\" cannot be changed")))
+        }
         Rule::Only(_) if value.eq_ignore_ascii_case("default") => Ok(()),
         Rule::Only(values) if values.contains(&switch(values, value).as_str()) => Ok(()),
         Rule::Only(_) if is_level => Err(Error::new(

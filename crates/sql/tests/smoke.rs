@@ -13,8 +13,14 @@ fn smoke() {
     let mut c = db.connect("me", "shop");
     for text in std::fs::read_to_string("/tmp/h/smoke.sql").unwrap().split(";\n") {
         match c.run(text) {
-            Ok(answers) => for a in answers { println!("{text}\n   {} {:?} {:?}", a.tag, a.columns, a.rows) },
-            Err(error) => println!("{text}\n   {error} {:?} {:?}", error.position(), error.fields().collect::<Vec<_>>()),
+            Ok(answers) => {
+                for a in answers {
+                    println!("{text}\n   {} {:?} {:?}", a.tag, a.columns, a.rows)
+                }
+            }
+            Err(error) => {
+                println!("{text}\n   {error} {:?} {:?}", error.position(), error.fields().collect::<Vec<_>>())
+            }
         }
     }
 }

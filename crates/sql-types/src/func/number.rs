@@ -17,7 +17,9 @@ pub const FUNCTIONS: &[Function] = &[
     of("mod", &[INT2, INT2], Type::Int2, |_, a| arithmetic(Arithmetic::Remainder, Type::Int2, &a[0], &a[1])),
     of("mod", &[INT4, INT4], Type::Int4, |_, a| arithmetic(Arithmetic::Remainder, Type::Int4, &a[0], &a[1])),
     of("mod", &[INT8, INT8], Type::Int8, |_, a| arithmetic(Arithmetic::Remainder, Type::Int8, &a[0], &a[1])),
-    of("mod", &[NUMERIC, NUMERIC], Type::Numeric, |_, a| arithmetic(Arithmetic::Remainder, Type::Numeric, &a[0], &a[1])),
+    of("mod", &[NUMERIC, NUMERIC], Type::Numeric, |_, a| {
+        arithmetic(Arithmetic::Remainder, Type::Numeric, &a[0], &a[1])
+    }),
     of("round", &[FLOAT], Type::Float8, |_, a| float(a, f64::round_ties_even)),
     of("round", &[NUMERIC], Type::Numeric, |_, a| round(a, 0)),
     of("round", &[NUMERIC, INT4], Type::Numeric, |_, a| round(a, int(a, 1))),

@@ -33,7 +33,8 @@ pub const FUNCTIONS: &[Function] = &[
         Ok(Datum::from(text(a, 0).trim_end_matches(|l| text(a, 1).contains(l))))
     }),
     of("replace", &[TEXT, TEXT, TEXT], Type::Text, |_, a| {
-        let found = if text(a, 1).is_empty() { text(a, 0).to_owned() } else { text(a, 0).replace(text(a, 1), text(a, 2)) };
+        let found =
+            if text(a, 1).is_empty() { text(a, 0).to_owned() } else { text(a, 0).replace(text(a, 1), text(a, 2)) };
         Ok(Datum::Text(found))
     }),
     of("strpos", &[TEXT, TEXT], Type::Int4, |_, a| Ok(position(text(a, 0), text(a, 1)))),
@@ -46,7 +47,9 @@ pub const FUNCTIONS: &[Function] = &[
     of("rpad", &[TEXT, INT4], Type::Text, |_, a| pad(text(a, 0), int(a, 1), " ", false)),
     of("rpad", &[TEXT, INT4, TEXT], Type::Text, |_, a| pad(text(a, 0), int(a, 1), text(a, 2), false)),
     of("split_part", &[TEXT, TEXT, INT4], Type::Text, |_, a| split_part(text(a, 0), text(a, 1), int(a, 2))),
-    of("concat", &[], Type::Text, |_, a| Ok(Datum::Text(a.iter().filter_map(Datum::as_text).collect()))).lax().variadic(),
+    of("concat", &[], Type::Text, |_, a| Ok(Datum::Text(a.iter().filter_map(Datum::as_text).collect())))
+        .lax()
+        .variadic(),
     of("quote_ident", &[TEXT], Type::Text, |_, a| Ok(Datum::Text(quote_ident(text(a, 0))))),
     of("quote_literal", &[TEXT], Type::Text, |_, a| Ok(Datum::Text(format!("'{}'", text(a, 0).replace('\'', "''"))))),
     of("ascii", &[TEXT], Type::Int4, |_, a| {
@@ -141,7 +144,8 @@ fn pad(text: &str, length: i64, filler: &str, is_left: bool) -> Result<Datum> {
         return Err(too_long());
     }
     let missing = length.saturating_sub(text.chars().count());
-    let padding: String = if filler.is_empty() { String::new() } else { filler.chars().cycle().take(missing).collect() };
+    let padding: String =
+        if filler.is_empty() { String::new() } else { filler.chars().cycle().take(missing).collect() };
     let kept: String = text.chars().take(length).collect();
     Ok(Datum::Text(if is_left { padding + &kept } else { kept + &padding }))
 }
@@ -152,25 +156,101 @@ fn split_part(text: &str, separator: &str, number: i64) -> Result<Datum> {
     }
     let parts: Vec<&str> = if separator.is_empty() { vec![text] } else { text.split(separator).collect() };
     let place = usize::try_from(number.unsigned_abs()).unwrap_or(usize::MAX);
-    let found = if number > 0 { parts.get(place - 1) } else { parts.len().checked_sub(place).and_then(|place| parts.get(place)) };
+    let found = if number > 0 {
+        parts.get(place - 1)
+    } else {
+        parts.len().checked_sub(place).and_then(|place| parts.get(place))
+    };
     Ok(Datum::from(found.copied().unwrap_or_default()))
 }
 
 /// The name as a statement needs it.
 pub fn quote_ident(name: &str) -> String {
     let is_plain = name.starts_with(|letter: char| letter.is_ascii_lowercase() || letter == '_')
-        && name.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, '_' | '$'))
+        && name
+            .chars()
+            .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, '_' | '$'))
         && !RESERVED.contains(&name);
     if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
 /// Words that are no names without quotes.
 const RESERVED: &[&str] = &[
-    "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "both", "case", "cast", "check",
-    "collate", "column", "constraint", "create", "current_catalog", "current_date", "current_role", "current_time",
-    "current_timestamp", "current_user", "default", "deferrable", "desc", "distinct", "do", "else", "end", "except",
-    "false", "fetch", "for", "foreign", "from", "grant", "group", "having", "in", "initially", "intersect", "into",
-    "lateral", "leading", "limit", "localtime", "localtimestamp", "not", "null", "offset", "on", "only", "or", "order",
-    "placing", "primary", "references", "returning", "select", "session_user", "some", "symmetric", "table", "then",
-    "to", "trailing", "true", "union", "unique", "user", "using", "variadic", "when", "where", "window", "with",
+    "all",
+    "analyse",
+    "analyze",
+    "and",
+    "any",
+    "array",
+    "as",
+    "asc",
+    "asymmetric",
+    "both",
+    "case",
+    "cast",
+    "check",
+    "collate",
+    "column",
+    "constraint",
+    "create",
+    "current_catalog",
+    "current_date",
+    "current_role",
+    "current_time",
+    "current_timestamp",
+    "current_user",
+    "default",
+    "deferrable",
+    "desc",
+    "distinct",
+    "do",
+    "else",
+    "end",
+    "except",
+    "false",
+    "fetch",
+    "for",
+    "foreign",
+    "from",
+    "grant",
+    "group",
+    "having",
+    "in",
+    "initially",
+    "intersect",
+    "into",
+    "lateral",
+    "leading",
+    "limit",
+    "localtime",
+    "localtimestamp",
+    "not",
+    "null",
+    "offset",
+    "on",
+    "only",
+    "or",
+    "order",
+    "placing",
+    "primary",
+    "references",
+    "returning",
+    "select",
+    "session_user",
+    "some",
+    "symmetric",
+    "table",
+    "then",
+    "to",
+    "trailing",
+    "true",
+    "union",
+    "unique",
+    "user",
+    "using",
+    "variadic",
+    "when",
+    "where",
+    "window",
+    "with",
 ];

@@ -133,10 +133,17 @@ impl Binder<'_> {
         let of = |aggregate, arguments: Vec<Typed>, ty| {
             let arguments = arguments.into_iter().map(|typed| typed.expr).collect();
             let is_distinct = call.is_distinct;
-            Ok((AggregateCall { aggregate, arguments, is_distinct, filter: filter.clone(), order_by: order_by.clone() }, ty))
+            Ok((
+                AggregateCall { aggregate, arguments, is_distinct, filter: filter.clone(), order_by: order_by.clone() },
+                ty,
+            ))
         };
         if call.is_star {
-            return if name == "count" { of(Aggregate::CountRows, Vec::new(), Type::Int8) } else { Err(undefined(call, &[], at)) };
+            return if name == "count" {
+                of(Aggregate::CountRows, Vec::new(), Type::Int8)
+            } else {
+                Err(undefined(call, &[], at))
+            };
         }
         let types: Vec<Type> = list.iter().map(|typed| typed.ty).collect();
         let wrong = || undefined(call, &types, at);

@@ -95,7 +95,8 @@ impl Binder<'_> {
 
 /// How well the function fits. `None`: not at all.
 fn score(function: &Function, types: &[Type]) -> Option<u32> {
-    let is_count = types.len() == function.arguments.len() || function.is_variadic && types.len() >= function.arguments.len();
+    let is_count =
+        types.len() == function.arguments.len() || function.is_variadic && types.len() >= function.arguments.len();
     if !is_count {
         return None;
     }

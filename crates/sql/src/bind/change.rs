@@ -68,7 +68,13 @@ impl Binder<'_> {
         Err(Error::new(SqlState::SYNTAX_ERROR, message).at(at))
     }
 
-    fn inserted_row(&mut self, table: &TableDef, targets: &[usize], is_named: bool, row: &[ast::Expr]) -> Result<Vec<Expr>> {
+    fn inserted_row(
+        &mut self,
+        table: &TableDef,
+        targets: &[usize],
+        is_named: bool,
+        row: &[ast::Expr],
+    ) -> Result<Vec<Expr>> {
         let at = row.last().map_or(NOWHERE, ast::Expr::at);
         self.check_count(row.len(), targets.len(), is_named, at)?;
         let mut values = vec![None; table.columns.len()];
@@ -83,7 +89,13 @@ impl Binder<'_> {
         values.into_iter().enumerate().map(value).collect()
     }
 
-    fn inserted_query(&mut self, table: &TableDef, targets: &[usize], is_named: bool, query: &ast::Query) -> Result<Node> {
+    fn inserted_query(
+        &mut self,
+        table: &TableDef,
+        targets: &[usize],
+        is_named: bool,
+        query: &ast::Query,
+    ) -> Result<Node> {
         let (node, columns) = self.query(query, None)?;
         self.check_count(columns.len(), targets.len(), is_named, NOWHERE)?;
         let mut values = vec![None; table.columns.len()];
@@ -97,7 +109,12 @@ impl Binder<'_> {
     }
 
     /// The rows of a table that a condition selects.
-    fn target(&mut self, table: &std::sync::Arc<TableDef>, filter: Option<&ast::Expr>, scope: &Scope<'_>) -> Result<Scan> {
+    fn target(
+        &mut self,
+        table: &std::sync::Arc<TableDef>,
+        filter: Option<&ast::Expr>,
+        scope: &Scope<'_>,
+    ) -> Result<Scan> {
         let mut conditions = Vec::new();
         if let Some(filter) = filter {
             self.condition(filter, scope, "WHERE")?.conjuncts(&mut conditions);
@@ -152,7 +169,12 @@ impl Binder<'_> {
         Ok((Action::Change(Change::Delete { scan }, returned), output))
     }
 
-    fn returning(&mut self, table: &TableDef, shown: &str, items: &[Item]) -> Result<(Option<Vec<Expr>>, Vec<OutputColumn>)> {
+    fn returning(
+        &mut self,
+        table: &TableDef,
+        shown: &str,
+        items: &[Item],
+    ) -> Result<(Option<Vec<Expr>>, Vec<OutputColumn>)> {
         if items.is_empty() {
             return Ok((None, Vec::new()));
         }

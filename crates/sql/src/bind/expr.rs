@@ -146,7 +146,12 @@ impl Binder<'_> {
             ast::Expr::Like { expr, pattern, escape, ignores_case, negated } => {
                 let (expr, pattern) = (self.text(expr, scope)?, self.text(pattern, scope)?);
                 let escape = escape.unwrap_or(Some('\\'));
-                let like = Expr::Like { expr: Box::new(expr), pattern: Box::new(pattern), escape, ignores_case: *ignores_case };
+                let like = Expr::Like {
+                    expr: Box::new(expr),
+                    pattern: Box::new(pattern),
+                    escape,
+                    ignores_case: *ignores_case,
+                };
                 Ok(negate_if(*negated, like))
             }
             ast::Expr::Quantified { left, op, right, is_all, at } => {
@@ -184,7 +189,10 @@ impl Binder<'_> {
             ast::Expr::Element(base, index, at) => {
                 let base = self.expr(base, scope)?;
                 let Some(element) = base.ty.element() else {
-                    return Err(mismatch(format!("cannot subscript type {} because it does not support subscripting", base.ty), *at));
+                    return Err(mismatch(
+                        format!("cannot subscript type {} because it does not support subscripting", base.ty),
+                        *at,
+                    ));
                 };
                 let index = self.expr(index, scope)?;
                 let index = self.coerce(index, Type::Int4, Context::Assignment, *at)?;
@@ -289,7 +297,9 @@ impl Binder<'_> {
             let message = || format!("{place} types {found} and {} cannot be matched", typed.ty);
             found = match (found, typed.ty) {
                 (Type::Unknown, other) | (other, Type::Unknown) => other,
-                (one, two) => meeting(one, two).filter(|ty| *ty != Type::Text || one.is_text()).ok_or_else(|| mismatch(message(), at))?,
+                (one, two) => meeting(one, two)
+                    .filter(|ty| *ty != Type::Text || one.is_text())
+                    .ok_or_else(|| mismatch(message(), at))?,
             };
         }
         let ty = if found == Type::Unknown { Type::Text } else { found };
@@ -360,7 +370,13 @@ impl Binder<'_> {
         Ok(Typed::new(Expr::Concat(boxed(one), boxed(two)), Type::Text))
     }
 
-    fn arithmetic(&mut self, operation: Arithmetic, op: &str, (one, two): (Typed, Typed), at: Position) -> Result<Typed> {
+    fn arithmetic(
+        &mut self,
+        operation: Arithmetic,
+        op: &str,
+        (one, two): (Typed, Typed),
+        at: Position,
+    ) -> Result<Typed> {
         let wrong = no_operator(&format!("{} {op} {}", one.ty, two.ty), at);
         let is_sum = matches!(operation, Arithmetic::Add | Arithmetic::Subtract);
         match (one.ty, two.ty) {
@@ -382,7 +398,11 @@ impl Binder<'_> {
         let Some(ty) = meeting(one.ty, two.ty).filter(|ty| ty.is_number()) else { return Err(wrong) };
         let is_bits = matches!(
             operation,
-            Arithmetic::BitAnd | Arithmetic::BitOr | Arithmetic::BitXor | Arithmetic::ShiftLeft | Arithmetic::ShiftRight
+            Arithmetic::BitAnd
+                | Arithmetic::BitOr
+                | Arithmetic::BitXor
+                | Arithmetic::ShiftLeft
+                | Arithmetic::ShiftRight
         );
         let is_real = matches!(ty, Type::Float4 | Type::Float8);
         if is_bits && !ty.is_integer() || is_real && operation == Arithmetic::Remainder {
@@ -442,7 +462,9 @@ impl Binder<'_> {
             right
         };
         let Some(element) = right.ty.element() else {
-            return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, "op ANY/ALL (array) requires array on right side").at(at));
+            return Err(
+                Error::new(SqlState::WRONG_OBJECT_TYPE, "op ANY/ALL (array) requires array on right side").at(at)
+            );
         };
         let Some(ty) = meeting(left.ty, element) else {
             return Err(no_operator(&format!("{} {op} {element}", left.ty), at));
@@ -497,7 +519,8 @@ impl Binder<'_> {
             Some(expr) => self.expr(expr, scope)?,
             None => Typed::new(Expr::Const(Datum::Null), Type::Unknown),
         });
-        let (mut results, ty) = self.unify(results, "CASE", branches.first().map_or(NOWHERE, |(_, result)| result.at()))?;
+        let (mut results, ty) =
+            self.unify(results, "CASE", branches.first().map_or(NOWHERE, |(_, result)| result.at()))?;
         let otherwise = Box::new(results.pop().unwrap_or(Expr::Const(Datum::Null)));
         let branches = conditions.into_iter().zip(results).collect();
         Ok(Typed::new(Expr::Case { branches, otherwise }, ty))

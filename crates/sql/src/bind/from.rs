@@ -125,7 +125,10 @@ impl Binder<'_> {
                 let found = self.query(&query, None);
                 self.with.extend(hidden);
                 let (node, output) = found?;
-                let alias = Alias { name: Some(shown), columns: if alias.columns.is_empty() { columns } else { alias.columns.clone() } };
+                let alias = Alias {
+                    name: Some(shown),
+                    columns: if alias.columns.is_empty() { columns } else { alias.columns.clone() },
+                };
                 let columns = output.into_iter().map(|column| ScopeColumn {
                     table: alias.name.clone(),
                     name: column.name,
@@ -231,7 +234,8 @@ impl Binder<'_> {
         let shared: Vec<Name> = match on {
             JoinOn::Using(names) => names.clone(),
             JoinOn::Natural => {
-                let names = left.columns.iter().filter(|column| right.columns.iter().any(|other| other.name == column.name));
+                let names =
+                    left.columns.iter().filter(|column| right.columns.iter().any(|other| other.name == column.name));
                 names.map(|column| Name { value: column.name.clone(), at: NOWHERE }).collect()
             }
             _ => Vec::new(),
@@ -284,13 +288,15 @@ impl Binder<'_> {
         let find = |range: std::ops::Range<usize>, side: &str| {
             let mut found = range.filter(|index| columns[*index].name == name.value && !columns[*index].is_hidden);
             let index = found.next().ok_or_else(|| {
-                let message = format!("column \"{}\" specified in USING clause does not exist in {side} table", name.value);
+                let message =
+                    format!("column \"{}\" specified in USING clause does not exist in {side} table", name.value);
                 Error::new(SqlState::UNDEFINED_COLUMN, message).at(name.at)
             })?;
             match found.next() {
                 None => Ok(index),
                 Some(_) => {
-                    let message = format!("common column name \"{}\" appears more than once in {side} table", name.value);
+                    let message =
+                        format!("common column name \"{}\" appears more than once in {side} table", name.value);
                     Err(Error::new(SqlState::AMBIGUOUS_COLUMN, message).at(name.at))
                 }
             }
@@ -304,7 +310,8 @@ impl Binder<'_> {
         let ty = typed.ty;
         let wrong = |error: Error| match error.state() {
             SqlState::DATATYPE_MISMATCH => {
-                let message = format!("column \"{}\" is of type {} but expression is of type {ty}", target.name, target.ty);
+                let message =
+                    format!("column \"{}\" is of type {} but expression is of type {ty}", target.name, target.ty);
                 Error::new(SqlState::DATATYPE_MISMATCH, message)
                     .hint("You will need to rewrite or cast the expression.")
                     .at(at)
@@ -319,8 +326,11 @@ impl Binder<'_> {
 fn renamed(mut columns: Vec<ScopeColumn>, alias: &Alias) -> Result<Vec<ScopeColumn>> {
     if alias.columns.len() > columns.len() {
         let name = alias.name.clone().unwrap_or_default();
-        let message =
-            format!("table \"{name}\" has {} columns available but {} columns specified", columns.len(), alias.columns.len());
+        let message = format!(
+            "table \"{name}\" has {} columns available but {} columns specified",
+            columns.len(),
+            alias.columns.len()
+        );
         return Err(Error::new(SqlState::INVALID_COLUMN_REFERENCE, message));
     }
     for (column, name) in columns.iter_mut().zip(&alias.columns) {

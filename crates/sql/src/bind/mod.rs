@@ -131,8 +131,29 @@ pub fn type_of(name: &TypeName) -> Result<(Type, i32)> {
     let undefined = || Error::new(SqlState::UNDEFINED_OBJECT, format!("type \"{}\" does not exist", name.name));
     let unsupported = || Error::unsupported(format!("the type {}", name.name));
     const LATER: &[&str] = &[
-        "time", "timetz", "interval", "uuid", "json", "jsonb", "xml", "inet", "cidr", "macaddr", "bit", "varbit", "money",
-        "point", "tsvector", "tsquery", "serial", "bigserial", "smallserial", "serial4", "serial8", "serial2", "hstore",
+        "time",
+        "timetz",
+        "interval",
+        "uuid",
+        "json",
+        "jsonb",
+        "xml",
+        "inet",
+        "cidr",
+        "macaddr",
+        "bit",
+        "varbit",
+        "money",
+        "point",
+        "tsvector",
+        "tsquery",
+        "serial",
+        "bigserial",
+        "smallserial",
+        "serial4",
+        "serial8",
+        "serial2",
+        "hstore",
     ];
     let element = match Type::named(&name.name) {
         Some(ty) => ty,
@@ -150,8 +171,10 @@ pub fn type_of(name: &TypeName) -> Result<(Type, i32)> {
         }
         (Type::Numeric, [precision, scale]) => {
             if !(1..=38).contains(precision) || !(0..=*precision).contains(scale) {
-                return Err(bad(format!("NUMERIC({precision},{scale}) must have 1 to 38 digits, and a scale of at most that"))
-                    .hint("Lodestone keeps 38 digits."));
+                return Err(bad(format!(
+                    "NUMERIC({precision},{scale}) must have 1 to 38 digits, and a scale of at most that"
+                ))
+                .hint("Lodestone keeps 38 digits."));
             }
             i32::try_from((precision << 16 | scale) + 4).unwrap_or(-1)
         }

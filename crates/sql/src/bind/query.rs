@@ -32,10 +32,14 @@ impl Binder<'_> {
             return Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, "stack depth limit exceeded"));
         }
         let grouping = self.grouping.take();
-        let with: BTreeMap<_, _> = query.with.iter().map(|(name, columns, query)| {
-            let columns = columns.iter().map(|column| column.value.clone()).collect();
-            (name.value.clone(), (columns, query.clone()))
-        }).collect();
+        let with: BTreeMap<_, _> = query
+            .with
+            .iter()
+            .map(|(name, columns, query)| {
+                let columns = columns.iter().map(|column| column.value.clone()).collect();
+                (name.value.clone(), (columns, query.clone()))
+            })
+            .collect();
         self.with.push(with);
         let found = self.query_inside(query, parent);
         self.with.pop();
@@ -66,7 +70,14 @@ impl Binder<'_> {
     fn body(&mut self, body: &Body, parent: Option<&Scope<'_>>) -> Result<(Node, Vec<OutputColumn>)> {
         match body {
             Body::Select(_) => {
-                let query = Query { with: Vec::new(), body: body.clone(), order_by: Vec::new(), limit: None, offset: None, locks_rows: false };
+                let query = Query {
+                    with: Vec::new(),
+                    body: body.clone(),
+                    order_by: Vec::new(),
+                    limit: None,
+                    offset: None,
+                    locks_rows: false,
+                };
                 self.query(&query, parent)
             }
             Body::Query(query) => self.query(query, parent),
@@ -115,7 +126,12 @@ impl Binder<'_> {
     }
 
     /// The order of a query whose columns are all that can be named.
-    fn sort_output(&mut self, node: Node, columns: Vec<OutputColumn>, order: &[Order]) -> Result<(Node, Vec<OutputColumn>)> {
+    fn sort_output(
+        &mut self,
+        node: Node,
+        columns: Vec<OutputColumn>,
+        order: &[Order],
+    ) -> Result<(Node, Vec<OutputColumn>)> {
         if order.is_empty() {
             return Ok((node, columns));
         }
@@ -162,7 +178,12 @@ impl Binder<'_> {
         Ok(Node::Limit { input: Box::new(node), limit, offset })
     }
 
-    fn select(&mut self, select: &Select, query: &Query, parent: Option<&Scope<'_>>) -> Result<(Node, Vec<OutputColumn>)> {
+    fn select(
+        &mut self,
+        select: &Select,
+        query: &Query,
+        parent: Option<&Scope<'_>>,
+    ) -> Result<(Node, Vec<OutputColumn>)> {
         let (mut node, columns) = self.from(&select.from, parent)?;
         let scope = Scope { columns, parent };
         if let Some(filter) = &select.filter {
@@ -350,7 +371,14 @@ impl Binder<'_> {
         // Subqueries over the groups see the keys that are columns.
         let columns = keys.iter().map(|(_, typed)| match typed.expr {
             Expr::Column { depth: 0, index } => scope.columns[index].clone(),
-            _ => ScopeColumn { table: None, name: String::new(), ty: typed.ty, modifier: -1, origin: None, is_hidden: true },
+            _ => ScopeColumn {
+                table: None,
+                name: String::new(),
+                ty: typed.ty,
+                modifier: -1,
+                origin: None,
+                is_hidden: true,
+            },
         });
         let groups = Scope { columns: columns.collect(), parent: scope.parent };
         self.grouping = Some(Grouping::new(scope.columns, keys));
@@ -385,7 +413,10 @@ fn star<'s>(scope: &'s Scope<'_>, shows: impl Fn(&ScopeColumn) -> bool + 's) -> 
         typed: Typed { expr: Expr::Column { depth: 0, index }, ty: column.ty, modifier: column.modifier },
         name: column.name.clone(),
         origin: column.origin,
-        written: column.table.as_ref().map(|table| ast::Expr::Column(vec![table.clone(), column.name.clone()], NOWHERE)),
+        written: column
+            .table
+            .as_ref()
+            .map(|table| ast::Expr::Column(vec![table.clone(), column.name.clone()], NOWHERE)),
     })
 }
 

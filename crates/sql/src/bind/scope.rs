@@ -58,7 +58,8 @@ impl<'p> Scope<'p> {
                 }
                 return Ok((depth, index, column));
             }
-            is_table |= table.is_some_and(|table| this.columns.iter().any(|column| column.table.as_ref() == Some(table)));
+            is_table |=
+                table.is_some_and(|table| this.columns.iter().any(|column| column.table.as_ref() == Some(table)));
             scope = this.parent;
             depth += 1;
         }

@@ -254,8 +254,9 @@ pub fn without_indexes(schema: &Schema) -> String {
 
 /// The number of an object that the library made: from its name, above all numbers that SQL takes in practice.
 fn derived_oid(name: &str, part: usize) -> u32 {
-    let hash = name.bytes().chain(part.to_string().bytes()).fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
+    let hash = name
+        .bytes()
+        .chain(part.to_string().bytes())
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     0x8000_0000 | (hash >> 1)
 }

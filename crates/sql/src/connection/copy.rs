@@ -35,7 +35,12 @@ pub struct CopyIn {
 }
 
 impl Connection {
-    pub(super) fn begin_copy(&mut self, copy: &Copy, table: &Arc<TableDef>, columns: &[usize]) -> Result<Completion, Failure> {
+    pub(super) fn begin_copy(
+        &mut self,
+        copy: &Copy,
+        table: &Arc<TableDef>,
+        columns: &[usize],
+    ) -> Result<Completion, Failure> {
         if !copy.is_from {
             return Err(Error::unsupported("COPY TO").hint("Use SELECT.").into());
         }
@@ -222,7 +227,9 @@ fn field(raw: &str, null: &str) -> Option<String> {
             Some('x') => {
                 let mut code = 0;
                 let mut count = 0;
-                while count < 2 && let Some(digit) = letters.peek().and_then(|letter| letter.to_digit(16)) {
+                while count < 2
+                    && let Some(digit) = letters.peek().and_then(|letter| letter.to_digit(16))
+                {
                     letters.next();
                     (code, count) = (code * 16 + digit, count + 1);
                 }
@@ -231,7 +238,9 @@ fn field(raw: &str, null: &str) -> Option<String> {
             Some(first @ '0'..='7') => {
                 let mut code = first.to_digit(8).unwrap_or(0);
                 let mut count = 1;
-                while count < 3 && let Some(digit) = letters.peek().and_then(|letter| letter.to_digit(8)) {
+                while count < 3
+                    && let Some(digit) = letters.peek().and_then(|letter| letter.to_digit(8))
+                {
                     letters.next();
                     (code, count) = (code * 8 + digit, count + 1);
                 }

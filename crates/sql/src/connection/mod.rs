@@ -102,7 +102,8 @@ impl Sink for Answer {
     }
 
     fn row(&mut self, row: &[Datum], columns: &[OutputColumn]) -> Result<()> {
-        let cell = |(datum, column): (&Datum, &OutputColumn)| (!datum.is_null()).then(|| text::encode(column.ty, datum));
+        let cell =
+            |(datum, column): (&Datum, &OutputColumn)| (!datum.is_null()).then(|| text::encode(column.ty, datum));
         self.rows.push(row.iter().zip(columns).map(cell).collect());
         Ok(())
     }
@@ -132,7 +133,10 @@ pub struct Connection {
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").field("number", &self.session.number).field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("Connection")
+            .field("number", &self.session.number)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
     }
 }
 
@@ -268,6 +272,12 @@ impl Connection {
             State::Explicit => b'T',
             State::Failed => b'E',
         }
+    }
+
+    /// A message made no sense: the transaction fails as by a wrong statement.
+    pub fn fail_message(&mut self) {
+        self.copy = None;
+        self.fail();
     }
 
     fn notice(&mut self, notice: Error) {

@@ -215,7 +215,9 @@ impl Connection {
         };
         let mut left = if rows_max == 0 { usize::MAX } else { rows_max };
         let mut count = 0;
-        while left > 0 && let Some(row) = rows.pop_front() {
+        while left > 0
+            && let Some(row) = rows.pop_front()
+        {
             sink.row(&row, &plan.columns)?;
             (left, count) = (left - 1, count + 1);
         }

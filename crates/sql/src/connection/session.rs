@@ -61,7 +61,10 @@ impl Session for SessionState {
 
     fn set(&self, name: &str, value: &str, is_local: bool) -> Result<String> {
         if name.eq_ignore_ascii_case("transaction_isolation") {
-            return Err(Error::new(SqlState::ACTIVE_SQL_TRANSACTION, "SET TRANSACTION ISOLATION LEVEL must be called before any query"));
+            return Err(Error::new(
+                SqlState::ACTIVE_SQL_TRANSACTION,
+                "SET TRANSACTION ISOLATION LEVEL must be called before any query",
+            ));
         }
         let report = self.settings.borrow_mut().set(name, Some(value), is_local)?;
         self.reports.borrow_mut().extend(report);

@@ -132,7 +132,9 @@ impl Connection {
             }
             let is_alone = self.state == State::Implicit && self.open.as_ref().is_some_and(|open| open.statements == 0);
             let outcome = match self.run_once(&plan, parameters, sink) {
-                Ok(tag) if self.state == State::Implicit && place.is_last => self.commit().map(|()| tag).map_err(Failure::Error),
+                Ok(tag) if self.state == State::Implicit && place.is_last => {
+                    self.commit().map(|()| tag).map_err(Failure::Error)
+                }
                 Ok(tag) => {
                     if let Some(open) = &mut self.open {
                         open.statements += 1;

@@ -219,9 +219,10 @@ impl Connection {
             let message = format!("{what} can only be used in transaction blocks");
             return Err(Error::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
         };
-        let place = open.savepoints.iter().rposition(|(other, _)| other == name).ok_or_else(|| {
-            Error::new(SqlState::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
-        })?;
+        let place =
+            open.savepoints.iter().rposition(|(other, _)| other == name).ok_or_else(|| {
+                Error::new(SqlState::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
+            })?;
         let savepoint = open.savepoints[place].1;
         if is_release {
             open.tx.release(savepoint).map_err(from_engine)?;

@@ -152,7 +152,12 @@ impl Connection {
         self.set_modes(modes)
     }
 
-    fn show_setting(&mut self, name: &str, columns: &[OutputColumn], sink: &mut dyn Sink) -> Result<Completion, Failure> {
+    fn show_setting(
+        &mut self,
+        name: &str,
+        columns: &[OutputColumn],
+        sink: &mut dyn Sink,
+    ) -> Result<Completion, Failure> {
         if name == "all" {
             let all: Vec<_> = self.session.settings.borrow().all().collect();
             for (name, value) in all {

@@ -114,9 +114,10 @@ impl Converter<'_> {
                 index_options,
                 characteristics: None,
                 nulls_distinct: tree::NullsDistinctOption::None | tree::NullsDistinctOption::Distinct,
-            }) if include.is_empty() && index_options.is_empty() => {
-                Ok((KeyDef { name: name.as_ref().map(super::expr::fold), columns: self.index_columns(columns)? }, false))
-            }
+            }) if include.is_empty() && index_options.is_empty() => Ok((
+                KeyDef { name: name.as_ref().map(super::expr::fold), columns: self.index_columns(columns)? },
+                false,
+            )),
             tree::TableConstraint::ForeignKey(_) => Err(Error::unsupported("a foreign key")),
             tree::TableConstraint::Check(_) => Err(Error::unsupported("a CHECK constraint")),
             other => Err(Error::unsupported(format!("the constraint {other}"))),
@@ -146,14 +147,31 @@ impl Converter<'_> {
         self.refuse_other(predicate.is_some(), "a partial index")?;
         self.refuse_other(!include.is_empty(), "an index with INCLUDE")?;
         let is_other = r#async || nulls_distinct == Some(false) || !with.is_empty();
-        self.refuse_other(is_other || !index_options.is_empty() || !alter_options.is_empty(), "this form of CREATE INDEX")?;
+        self.refuse_other(
+            is_other || !index_options.is_empty() || !alter_options.is_empty(),
+            "this form of CREATE INDEX",
+        )?;
         let name = name.map(|name| self.single(&name)).transpose()?;
-        Ok(Statement::CreateIndex { name, table, columns: self.index_columns(columns)?, is_unique: unique, if_not_exists })
+        Ok(Statement::CreateIndex {
+            name,
+            table,
+            columns: self.index_columns(columns)?,
+            is_unique: unique,
+            if_not_exists,
+        })
     }
 
     pub(super) fn alter_table(&self, table: tree::AlterTable) -> Result<Statement> {
-        let tree::AlterTable { name, if_exists, only: _, mut operations, location, on_cluster, table_type, end_token: _ } =
-            table;
+        let tree::AlterTable {
+            name,
+            if_exists,
+            only: _,
+            mut operations,
+            location,
+            on_cluster,
+            table_type,
+            end_token: _,
+        } = table;
         let table = self.object(&name)?;
         let is_other = if_exists || location.is_some() || on_cluster.is_some() || table_type.is_some();
         match (operations.pop(), operations.is_empty()) {

@@ -18,7 +18,16 @@ impl Converter<'_> {
             S::CreateTable(table) => self.create_table(table),
             S::CreateIndex(index) => self.create_index(index),
             S::AlterTable(table) => self.alter_table(table),
-            S::Drop { object_type, if_exists, names, cascade: _, restrict: _, purge: false, temporary: false, table: None } => {
+            S::Drop {
+                object_type,
+                if_exists,
+                names,
+                cascade: _,
+                restrict: _,
+                purge: false,
+                temporary: false,
+                table: None,
+            } => {
                 let is_index = match object_type {
                     tree::ObjectType::Table => false,
                     tree::ObjectType::Index => true,
@@ -199,7 +208,9 @@ impl Converter<'_> {
             let is_ascending = matches!(options.sort, None | Some(tree::OrderBySort::Asc));
             match expr {
                 tree::Expr::Identifier(ident) if is_plain && is_ascending => Ok(self.name(&ident)),
-                _ => Err(Error::unsupported("an index on an expression, in descending order or with an operator class")),
+                _ => {
+                    Err(Error::unsupported("an index on an expression, in descending order or with an operator class"))
+                }
             }
         };
         columns.into_iter().map(column).collect()

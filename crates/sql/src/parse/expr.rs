@@ -29,7 +29,9 @@ impl Converter<'_> {
         let mut parts = Vec::new();
         let mut at = NOWHERE;
         for part in &name.0 {
-            let tree::ObjectNamePart::Identifier(ident) = part else { return Err(Error::unsupported("a function as a name")) };
+            let tree::ObjectNamePart::Identifier(ident) = part else {
+                return Err(Error::unsupported("a function as a name"));
+            };
             if parts.is_empty() {
                 at = self.place(ident);
             }
@@ -159,8 +161,13 @@ impl Converter<'_> {
             }
             E::Collate { expr, collation } => {
                 let collation = self.object(&collation)?;
-                let is_bytes = matches!(collation.name.as_str(), "default" | "c" | "C" | "posix" | "POSIX" | "ucs_basic");
-                if is_bytes { self.expr(*expr) } else { Err(refuse(format!("the collation {}", collation.name), collation.at)) }
+                let is_bytes =
+                    matches!(collation.name.as_str(), "default" | "c" | "C" | "posix" | "POSIX" | "ucs_basic");
+                if is_bytes {
+                    self.expr(*expr)
+                } else {
+                    Err(refuse(format!("the collation {}", collation.name), collation.at))
+                }
             }
             E::Nested(expr) => self.expr(*expr),
             E::Value(value) => self.literal(value.value, at),
@@ -240,9 +247,7 @@ impl Converter<'_> {
         Ok(match *right {
             Expr::Scalar(query, _) if op == "=" && !is_all => Expr::InQuery { expr: left, query, negated: false, at },
             Expr::Scalar(query, _) if op == "<>" && is_all => Expr::InQuery { expr: left, query, negated: true, at },
-            Expr::Scalar(query, _) => {
-                Expr::Quantified { left, op, right: Box::new(Expr::ArrayOf(query)), is_all, at }
-            }
+            Expr::Scalar(query, _) => Expr::Quantified { left, op, right: Box::new(Expr::ArrayOf(query)), is_all, at },
             right => Expr::Quantified { left, op, right: Box::new(right), is_all, at },
         })
     }
@@ -306,13 +311,15 @@ impl Converter<'_> {
     }
 
     fn function(&self, function: tree::Function, at: Position) -> Result<Expr> {
-        let tree::Function { name, uses_odbc_syntax, parameters, args, within_group, filter, null_treatment, over } = function;
+        let tree::Function { name, uses_odbc_syntax, parameters, args, within_group, filter, null_treatment, over } =
+            function;
         let name = self.object(&name)?;
         let at = if name.at.0 > 0 { name.at } else { at };
         if over.is_some() {
             return Err(refuse("a window function", at));
         }
-        let is_other = uses_odbc_syntax || !matches!(parameters, tree::FunctionArguments::None) || null_treatment.is_some();
+        let is_other =
+            uses_odbc_syntax || !matches!(parameters, tree::FunctionArguments::None) || null_treatment.is_some();
         if is_other || !within_group.is_empty() {
             return Err(refuse("this form of a function call", at));
         }
@@ -398,9 +405,9 @@ impl Converter<'_> {
                 refuse_if(name.schema.is_some_and(|schema| schema != "pg_catalog"), "a type of a user's schema")?;
                 Ok(TypeName { name: name.name, modifiers: Vec::new(), is_array: false, at: name.at })
             }
-            D::Array(tree::ArrayElemTypeDef::SquareBracket(element, _) | tree::ArrayElemTypeDef::Qualified(element, _)) => {
-                Ok(TypeName { is_array: true, ..self.type_name(element)? })
-            }
+            D::Array(
+                tree::ArrayElemTypeDef::SquareBracket(element, _) | tree::ArrayElemTypeDef::Qualified(element, _),
+            ) => Ok(TypeName { is_array: true, ..self.type_name(element)? }),
             other => Err(Error::unsupported(format!("the type {other}"))),
         }
     }
@@ -408,8 +415,15 @@ impl Converter<'_> {
 
 /// Functions that are called without parentheses.
 const PLAIN_FUNCTIONS: &[&str] = &[
-    "current_timestamp", "current_date", "localtimestamp", "current_user", "session_user", "user", "current_role",
-    "current_catalog", "current_schema",
+    "current_timestamp",
+    "current_date",
+    "localtimestamp",
+    "current_user",
+    "session_user",
+    "user",
+    "current_role",
+    "current_catalog",
+    "current_schema",
 ];
 
 /// The beginning of a text, for messages.

@@ -68,8 +68,7 @@ fn statement(text: &str, tokens: &[TokenWithSpan], places: &Places) -> Result<St
         return Ok(found);
     }
     let dialect = PostgreSqlDialect {};
-    let mut parser =
-        Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
+    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
     let found = parser.parse_statement().map_err(|error| syntax_error(&error, text, places))?;
     let next = parser.peek_token();
     if next.token != Token::EOF {

@@ -3,15 +3,28 @@
 use lodestone_sql_types::{Error, Result};
 use sqlparser::ast as tree;
 
-use super::ast::{Alias, Body, Call, Distinct, Expr, Item, JoinKind, JoinOn, Order, Query, Select, SetOperation, TableRef};
+use super::ast::{
+    Alias, Body, Call, Distinct, Expr, Item, JoinKind, JoinOn, Order, Query, Select, SetOperation, TableRef,
+};
 use super::expr::fold;
 use super::{Converter, refuse, refuse_if};
 
 impl Converter<'_> {
     pub(super) fn query(&self, query: tree::Query) -> Result<Query> {
-        let tree::Query { with, body, order_by, limit_clause, fetch, locks, for_clause, settings, format_clause, pipe_operators } =
-            query;
-        let is_other = for_clause.is_some() || settings.is_some() || format_clause.is_some() || !pipe_operators.is_empty();
+        let tree::Query {
+            with,
+            body,
+            order_by,
+            limit_clause,
+            fetch,
+            locks,
+            for_clause,
+            settings,
+            format_clause,
+            pipe_operators,
+        } = query;
+        let is_other =
+            for_clause.is_some() || settings.is_some() || format_clause.is_some() || !pipe_operators.is_empty();
         refuse_if(is_other, "this form of a query")?;
         let (mut limit, mut offset) = (None, None);
         match limit_clause {
@@ -44,7 +57,10 @@ impl Converter<'_> {
     fn with(&self, with: tree::With) -> Result<Vec<(super::ast::Name, Vec<super::ast::Name>, Query)>> {
         refuse_if(with.recursive, "WITH RECURSIVE")?;
         let cte = |cte: tree::Cte| {
-            refuse_if(cte.from.is_some() || !cte.alias.columns.iter().all(|c| c.data_type.is_none()), "this form of WITH")?;
+            refuse_if(
+                cte.from.is_some() || !cte.alias.columns.iter().all(|c| c.data_type.is_none()),
+                "this form of WITH",
+            )?;
             let columns = cte.alias.columns.iter().map(|column| self.name(&column.name)).collect();
             Ok((self.name(&cte.alias.name), columns, self.query(*cte.query)?))
         };
@@ -267,7 +283,8 @@ impl Converter<'_> {
             T::UNNEST { alias, array_exprs, with_offset: false, with_offset_alias: None, with_ordinality } => {
                 let name = super::ast::ObjectName { schema: None, name: "unnest".into(), at: super::ast::NOWHERE };
                 let arguments = self.exprs(array_exprs)?;
-                let call = Call { name, arguments, is_star: false, is_distinct: false, order_by: Vec::new(), filter: None };
+                let call =
+                    Call { name, arguments, is_star: false, is_distinct: false, order_by: Vec::new(), filter: None };
                 Ok(TableRef::Function { call, has_ordinality: with_ordinality, alias: self.alias(alias)? })
             }
             T::NestedJoin { table_with_joins, alias: None } => self.joins(*table_with_joins),

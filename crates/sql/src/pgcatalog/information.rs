@@ -9,13 +9,27 @@ use crate::run::Row;
 
 use Type::{Int4, Name, Text};
 
-const INFORMATION_TABLES: &[(&str, Type)] =
-    &[("table_catalog", Name), ("table_schema", Name), ("table_name", Name), ("table_type", Text), ("is_insertable_into", Text)];
+const INFORMATION_TABLES: &[(&str, Type)] = &[
+    ("table_catalog", Name),
+    ("table_schema", Name),
+    ("table_name", Name),
+    ("table_type", Text),
+    ("is_insertable_into", Text),
+];
 
 const COLUMNS: &[(&str, Type)] = &[
-    ("table_catalog", Name), ("table_schema", Name), ("table_name", Name), ("column_name", Name),
-    ("ordinal_position", Int4), ("column_default", Text), ("is_nullable", Text), ("data_type", Text),
-    ("character_maximum_length", Int4), ("numeric_precision", Int4), ("numeric_scale", Int4), ("udt_name", Name),
+    ("table_catalog", Name),
+    ("table_schema", Name),
+    ("table_name", Name),
+    ("column_name", Name),
+    ("ordinal_position", Int4),
+    ("column_default", Text),
+    ("is_nullable", Text),
+    ("data_type", Text),
+    ("character_maximum_length", Int4),
+    ("numeric_precision", Int4),
+    ("numeric_scale", Int4),
+    ("udt_name", Name),
 ];
 
 const SCHEMATA: &[(&str, Type)] = &[("catalog_name", Name), ("schema_name", Name), ("schema_owner", Name)];
@@ -23,24 +37,30 @@ const SCHEMATA: &[(&str, Type)] = &[("catalog_name", Name), ("schema_name", Name
 pub const TABLES: &[VirtualTable] = &[
     VirtualTable::information("tables", 13_001, INFORMATION_TABLES, |catalog, session| {
         let of = |name: &String| {
-            row(INFORMATION_TABLES, &[
-                ("table_catalog", text(session.database())),
-                ("table_schema", text("public")),
-                ("table_name", text(name)),
-                ("table_type", text("BASE TABLE")),
-                ("is_insertable_into", text("YES")),
-            ])
+            row(
+                INFORMATION_TABLES,
+                &[
+                    ("table_catalog", text(session.database())),
+                    ("table_schema", text("public")),
+                    ("table_name", text(name)),
+                    ("table_type", text("BASE TABLE")),
+                    ("is_insertable_into", text("YES")),
+                ],
+            )
         };
         catalog.tables.keys().map(of).collect()
     }),
     VirtualTable::information("columns", 13_002, COLUMNS, columns),
     VirtualTable::information("schemata", 13_003, SCHEMATA, |_, session| {
         let of = |name: &str| {
-            row(SCHEMATA, &[
-                ("catalog_name", text(session.database())),
-                ("schema_name", text(name)),
-                ("schema_owner", text(session.user())),
-            ])
+            row(
+                SCHEMATA,
+                &[
+                    ("catalog_name", text(session.database())),
+                    ("schema_name", text(name)),
+                    ("schema_owner", text(session.user())),
+                ],
+            )
         };
         ["public", "pg_catalog", "information_schema"].into_iter().map(of).collect()
     }),
@@ -71,18 +91,21 @@ fn column_row(session: &dyn Session, table: &str, number: usize, column: &Column
         Type::Int8 => (precision, scale) = (int(64), int(0)),
         _ => {}
     }
-    row(COLUMNS, &[
-        ("table_catalog", text(session.database())),
-        ("table_schema", text("public")),
-        ("table_name", text(table)),
-        ("column_name", text(&column.name)),
-        ("ordinal_position", count(number)),
-        ("column_default", default),
-        ("is_nullable", text(if column.not_null { "NO" } else { "YES" })),
-        ("data_type", Datum::Text(column.ty.to_string())),
-        ("character_maximum_length", length),
-        ("numeric_precision", precision),
-        ("numeric_scale", scale),
-        ("udt_name", text(column.ty.info().name)),
-    ])
+    row(
+        COLUMNS,
+        &[
+            ("table_catalog", text(session.database())),
+            ("table_schema", text("public")),
+            ("table_name", text(table)),
+            ("column_name", text(&column.name)),
+            ("ordinal_position", count(number)),
+            ("column_default", default),
+            ("is_nullable", text(if column.not_null { "NO" } else { "YES" })),
+            ("data_type", Datum::Text(column.ty.to_string())),
+            ("character_maximum_length", length),
+            ("numeric_precision", precision),
+            ("numeric_scale", scale),
+            ("udt_name", text(column.ty.info().name)),
+        ],
+    )
 }

@@ -62,7 +62,9 @@ impl State {
     fn result(self, aggregate: Aggregate) -> Result<Datum> {
         Ok(match (aggregate, self.value) {
             (Aggregate::CountRows | Aggregate::Count, _) => Datum::Int(self.count),
-            (Aggregate::Avg(Type::Numeric), Datum::Numeric(sum)) => Datum::Numeric(sum.divide(Numeric::from(self.count))?),
+            (Aggregate::Avg(Type::Numeric), Datum::Numeric(sum)) => {
+                Datum::Numeric(sum.divide(Numeric::from(self.count))?)
+            }
             (Aggregate::Avg(ty), sum @ Datum::Float(_)) => {
                 let count = Datum::Float(Numeric::from(self.count).to_f64());
                 arithmetic(Arithmetic::Divide, ty, &sum, &count)?

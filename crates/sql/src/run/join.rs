@@ -67,7 +67,12 @@ impl Run<'_> {
     }
 
     /// The right side depends on the left row.
-    fn lateral(&self, join: &Join, outer: Option<&Env<'_>>, sink: &mut dyn FnMut(Row) -> Outcome<Flow>) -> Outcome<Flow> {
+    fn lateral(
+        &self,
+        join: &Join,
+        outer: Option<&Env<'_>>,
+        sink: &mut dyn FnMut(Row) -> Outcome<Flow>,
+    ) -> Outcome<Flow> {
         self.each(&join.left, outer, &mut |left| {
             let mut has_match = false;
             let env = Env { row: &left, outer };

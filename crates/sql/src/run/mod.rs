@@ -97,7 +97,12 @@ impl Run<'_> {
     }
 
     /// Calls `sink` for each row of `node`.
-    pub fn each(&self, node: &Node, outer: Option<&Env<'_>>, sink: &mut dyn FnMut(Row) -> Outcome<Flow>) -> Outcome<Flow> {
+    pub fn each(
+        &self,
+        node: &Node,
+        outer: Option<&Env<'_>>,
+        sink: &mut dyn FnMut(Row) -> Outcome<Flow>,
+    ) -> Outcome<Flow> {
         match node {
             Node::Values(rows) => {
                 let env = Env { row: &[], outer };
@@ -126,7 +131,9 @@ impl Run<'_> {
             Node::Filter { input, filter } => self.each(input, outer, &mut |row| {
                 if self.passes(Some(filter), &row, outer)? { sink(row) } else { Ok(Flow::More) }
             }),
-            Node::Project { input, columns } => self.each(input, outer, &mut |row| sink(self.project(columns, &row, outer)?)),
+            Node::Project { input, columns } => {
+                self.each(input, outer, &mut |row| sink(self.project(columns, &row, outer)?))
+            }
             Node::Aggregate { input, keys, calls } => self.aggregate(input, keys, calls, outer, sink),
             Node::Sort { input, keys } => {
                 let mut rows = Vec::new();

@@ -120,7 +120,13 @@ impl Run<'_> {
     }
 
     /// The value of a part of a key, in the type of its column. `None`: no row has it.
-    fn key_value(&self, table: &TableDef, column: usize, part: &KeyPart, outer: Option<&Env<'_>>) -> Outcome<Option<Value>> {
+    fn key_value(
+        &self,
+        table: &TableDef,
+        column: usize,
+        part: &KeyPart,
+        outer: Option<&Env<'_>>,
+    ) -> Outcome<Option<Value>> {
         let found = self.eval(&part.expr, &Env { row: &[], outer })?;
         if found.is_null() {
             return Ok(None);
