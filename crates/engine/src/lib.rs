@@ -41,6 +41,7 @@
 //! | `cuts` | a position in every log, while commits go on |
 //! | `rounds` | checkpoints: dirty leaves to pages, truncation |
 //! | `feed` | committed transactions in an order of their effects |
+//! | `replace` | a table in the place of another one |
 //! | `load` | a new table with all its rows: pages, and no records |
 //! | `catalog` | tables and indexes by name, as rows |
 //! | `recover`, `format` | opening: from pages and logs to the trees |
@@ -90,6 +91,7 @@ mod reader;
 mod recover;
 mod redo;
 mod region;
+mod replace;
 mod restore;
 mod rounds;
 mod rows;

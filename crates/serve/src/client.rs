@@ -89,7 +89,7 @@ impl Client {
     /// Reads what is there, and carries it out.
     pub fn read(&mut self, buffer: &mut Vec<u8>) {
         buffer.resize(READ_BYTES, 0);
-        // What waits for a lock or a cut of its messages.
+        // A statement that waited for a lock goes on first.
         self.machine.advance();
         while self.is_readable && !self.is_over() && self.machine.waiting_bytes() < WAITING_BYTES_MAX {
             match self.socket.read(buffer) {

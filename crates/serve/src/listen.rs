@@ -54,7 +54,7 @@ impl Listener {
         }
     }
 
-    /// The next client. `None`: nobody waits, or one is gone already.
+    /// The next client. `None`: no client waits, or one is gone already.
     pub fn accept(&self) -> Option<(Socket, Peer)> {
         match self {
             Self::Unix { listener, .. } => {

@@ -52,7 +52,7 @@ impl Default for ServeOptions {
     }
 }
 
-/// What the loops share.
+/// The state that the loops share.
 #[derive(Debug)]
 pub struct Shared {
     pub database: Database,
@@ -150,7 +150,7 @@ impl Server {
             // The first loop accepts for all.
             loops.push(Loop::new(shared.clone(), std::mem::take(&mut listeners))?);
         }
-        // Nobody else sets it.
+        // It is set once, here.
         drop(shared.mailboxes.set(loops.iter().map(Loop::mailbox).collect()));
         let mut threads = Vec::new();
         for (number, one) in loops.into_iter().enumerate() {
@@ -183,7 +183,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // There is nobody left who could be told.
+        // There is no caller left who could be told.
         drop(self.stop());
     }
 }

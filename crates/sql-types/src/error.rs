@@ -165,7 +165,7 @@ impl SqlState {
     }
 }
 
-/// What a statement is refused with, or a notice beside its answer.
+/// The reason why a statement is refused, or a notice beside its answer.
 ///
 /// ```
 /// use lodestone_sql_types::{Error, SqlState};
@@ -208,7 +208,7 @@ impl Error {
         }))
     }
 
-    /// What is not built, by name.
+    /// The refusal of something that is not built, by name.
     #[must_use]
     pub fn unsupported(what: impl fmt::Display) -> Self {
         Self::new(SqlState::FEATURE_NOT_SUPPORTED, format!("{what} is not supported"))

@@ -1,8 +1,8 @@
 //! Exact decimal numbers: 38 digits, and how many of them are after the point.
 //!
 //! `PostgreSQL` has up to 131,072 digits. A result beyond 38 digits is an error (22003), never a rounded number. The
-//! number of digits after the point follows `PostgreSQL`'s rules: the larger one for a sum, both together for a product,
-//! at least 16 significant digits for a quotient.
+//! number of digits after the point follows `PostgreSQL`'s rules: the larger one for a sum, both together for a
+//! product, at least 16 significant digits for a quotient.
 
 use std::cmp::Ordering;
 use std::fmt;

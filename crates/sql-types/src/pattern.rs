@@ -21,7 +21,7 @@ enum Step {
 /// # Ok::<(), lodestone_sql_types::Error>(())
 /// ```
 pub fn like(text: &str, pattern: &str, escape: Option<char>, ignores_case: bool) -> Result<bool> {
-    let fold = |text: &str| if ignores_case { text.to_lowercase() } else { text.to_owned() };
+    let fold = |text: &str| if ignores_case { text.to_ascii_lowercase() } else { text.to_owned() };
     let mut steps = Vec::new();
     let pattern = fold(pattern);
     let mut letters = pattern.chars();

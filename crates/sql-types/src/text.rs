@@ -190,7 +190,7 @@ fn float(ty: Type, text: &str) -> Result<f64> {
 }
 
 fn bytes(text: &str) -> Result<Vec<u8>> {
-    let bad = |message: &str| Error::new(SqlState::INVALID_TEXT_REPRESENTATION, message.to_owned());
+    let bad = |message: &str| Error::new(SqlState::INVALID_PARAMETER_VALUE, message.to_owned());
     if let Some(digits) = text.strip_prefix("\\x") {
         let digits: Vec<char> = digits.chars().filter(|letter| !letter.is_whitespace()).collect();
         if !digits.len().is_multiple_of(2) {

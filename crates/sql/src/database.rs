@@ -1,4 +1,4 @@
-//! What all connections of a database share.
+//! The state that all connections of a database share.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -57,13 +57,16 @@ pub struct Cancel {
     waker: Waker,
 }
 
+/// Prepared statements by text and types of parameters.
+type Plans = HashMap<(String, Vec<Type>), Arc<Prepared>>;
+
 #[derive(Debug)]
 pub struct Shared {
     pub engine: lodestone_engine::Database,
     catalog: RwLock<Arc<Catalog>>,
     pub locks: Locks,
     owners: AtomicU64,
-    plans: Mutex<HashMap<(String, Vec<Type>), Arc<Prepared>>>,
+    plans: Mutex<Plans>,
     /// Definitions change one after another.
     pub definitions: Mutex<()>,
     pub isolation: &'static str,

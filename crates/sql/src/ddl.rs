@@ -1,8 +1,8 @@
 //! Definitions of tables and indexes. Each is a transaction of its own, and durable when it returns.
 //!
 //! A table whose key changes (ALTER TABLE .. ADD PRIMARY KEY) is written again: its rows are loaded into a table of
-//! another name, in pages and not in the log. One transaction then puts it in the place of the old one, and has read all
-//! of the old rows. So it conflicts with any change of them meanwhile, and is run again.
+//! another name, in pages and not in the log. One transaction then puts it in the place of the old one, and has
+//! read all of the old rows. So it conflicts with any change of them meanwhile, and is run again.
 
 use std::sync::PoisonError;
 
@@ -19,6 +19,8 @@ use crate::parse::ast::{ColumnDef, Expr, KeyDef, Literal, Name, ObjectName, Stat
 
 /// The name under which a table is written again.
 const REWRITTEN: &str = "lodestone_rewritten";
+/// The place of a column, for messages.
+const IN_KEY: &str = " named in key";
 /// Most attempts to write a table again while others change it.
 const ATTEMPTS_MAX: usize = 10;
 
@@ -127,7 +129,7 @@ fn create_table(
     let mut schema = schema_of(table, &notes, &not_null, key.map(|key| &key.columns[..]))?;
     let mut indexes = Vec::new();
     for (key, oid) in unique.iter().zip(&oids[2..]) {
-        let names = column_names(&key.columns, &notes, table)?;
+        let names = column_names(&key.columns, &notes, IN_KEY)?;
         let name = key.name.clone().unwrap_or_else(|| format!("{table}_{}_key", names.join("_")));
         schema = schema.with_index(Index::unique(&name, names));
         indexes.push(IndexNote { oid: *oid, name, is_constraint: true });
@@ -168,11 +170,11 @@ fn check_default(default: &Expr, column: &ColumnDef) -> Result<()> {
 }
 
 /// The names of columns that are there.
-fn column_names(columns: &[Name], notes: &[ColumnNote], table: &str) -> Result<Vec<String>> {
+fn column_names(columns: &[Name], notes: &[ColumnNote], place: &str) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for column in columns {
         let Some(found) = notes.iter().find(|note| note.name == column.value) else {
-            let message = format!("column \"{}\" named in key of \"{table}\" does not exist", column.value);
+            let message = format!("column \"{}\"{place} does not exist", column.value);
             return Err(Error::new(SqlState::UNDEFINED_COLUMN, message).at(column.at));
         };
         if found.ty == Type::Numeric && found.modifier < 4 {
@@ -199,12 +201,12 @@ fn schema_of(table: &str, notes: &[ColumnNote], not_null: &[bool], key: Option<&
         schema = if *not_null { schema.column(&note.name, kind) } else { schema.nullable(&note.name, kind) };
     }
     match key {
-        Some(key) => Ok(schema.key(column_names(key, notes, table)?)),
+        Some(key) => Ok(schema.key(column_names(key, notes, IN_KEY)?)),
         None => Ok(schema.column(ROW_NUMBER, Kind::U64).key([ROW_NUMBER])),
     }
 }
 
-/// What SQL knows of a table, to be written again.
+/// The properties of a table, to be written again.
 fn note_of(table: &TableDef) -> Note {
     let column = |column: &crate::catalog::ColumnDef| ColumnNote {
         name: column.name.clone(),
@@ -240,7 +242,7 @@ fn create_index(
 ) -> Result<Vec<Error>> {
     let found = find(catalog, table)?;
     let mut note = note_of(found);
-    let names = column_names(columns, &note.columns, &found.name)?;
+    let names = column_names(columns, &note.columns, "")?;
     let name = name.map_or_else(|| format!("{}_{}_idx", found.name, names.join("_")), |name| name.value.clone());
     if catalog.oid_of(&name).is_some() {
         if if_not_exists {
@@ -275,7 +277,7 @@ fn add_index(
 fn add_unique(database: &Database, catalog: &Catalog, table: &ObjectName, key: &KeyDef) -> Result<Vec<Error>> {
     let found = find(catalog, table)?;
     let mut note = note_of(found);
-    let names = column_names(&key.columns, &note.columns, &found.name)?;
+    let names = column_names(&key.columns, &note.columns, IN_KEY)?;
     let name = key.name.clone().unwrap_or_else(|| format!("{}_{}_key", found.name, names.join("_")));
     if catalog.oid_of(&name).is_some() {
         return Err(exists(&name));
@@ -290,7 +292,7 @@ fn add_primary_key(database: &Database, catalog: &Catalog, table: &ObjectName, k
         return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, message).at(table.at));
     }
     let mut note = note_of(found);
-    let names = column_names(&key.columns, &note.columns, &found.name)?;
+    let names = column_names(&key.columns, &note.columns, IN_KEY)?;
     if let Some(name) = &key.name {
         note.key_name.clone_from(name);
     }
@@ -312,7 +314,7 @@ fn add_primary_key(database: &Database, catalog: &Catalog, table: &ObjectName, k
 /// Writes the rows of `table` into the table of `schema`, which takes its place.
 fn rewrite(database: &Database, table: &TableDef, schema: &Schema, note: &Note) -> Result<()> {
     let engine = &database.0.engine;
-    // What a crash or an error has left.
+    // A crash or an error may have left one.
     match engine.drop_table(REWRITTEN) {
         Ok(()) | Err(EngineError::NoTable { .. }) => {}
         Err(error) => return Err(from_engine(error)),

@@ -1,11 +1,12 @@
 //! Locks on rows, in DRAM, held to the end of a transaction.
 //!
-//! A change of a row takes the lock of its key first. So a transaction that comes second waits, reads the newest version
-//! and goes on, instead of meeting a conflict at its commit. The locks are comfort: the engine validates every commit,
-//! also against users of the library, who take none.
+//! A change of a row takes the lock of its key first. So a transaction that comes second waits, reads the newest
+//! version and goes on, instead of meeting a conflict at its commit. The locks are comfort: the engine validates
+//! every commit, also against users of the library, who take none.
 //!
 //! 1. A lock has one owner and a queue. When the owner ends, the first of the queue owns it and is woken.
-//! 2. Nobody waits here: who does not get a lock is told so, undoes its statement, and runs it again when it is woken.
+//! 2. No thread waits here: who does not get a lock is told so, undoes its statement, and runs it again when it is
+//!    woken.
 //! 3. An owner waits for one lock at a time. One that would wait for itself over others is refused (40P01).
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -135,7 +136,7 @@ mod tests {
         assert!(locks.acquire(2, &key(0), waker)?);
         locks.release(3, HashSet::new());
         locks.release(2, [key(0)].into());
-        assert!(locks.acquire(4, &key(0), waker)?, "nobody waits any more");
+        assert!(locks.acquire(4, &key(0), waker)?, "no owner waits any more");
         Ok(())
     }
 

@@ -264,7 +264,7 @@ pub enum Change {
     },
 }
 
-/// What a statement does.
+/// The work of a statement.
 #[derive(Clone, Debug)]
 pub enum Action {
     Select(Node),

@@ -1,7 +1,7 @@
 //! Settings of a session.
 //!
-//! A setting that changes how text is read or written has the values that are built, and every other one is refused. One
-//! that tunes another server (`work_mem`, `enable_seqscan`) is kept and shown.
+//! A setting that changes how text is read or written has the values that are built, and every other one is
+//! refused. One that tunes another server (`work_mem`, `enable_seqscan`) is kept and shown.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use lodestone_sql_types::{Error, Result, SqlState};
 /// The version that clients read. Their queries of the catalog depend on it.
 pub const SERVER_VERSION: &str = concat!("15.0 (Lodestone ", env!("CARGO_PKG_VERSION"), ")");
 
-/// What values a setting takes.
+/// The values that a setting takes.
 #[derive(Clone, Copy)]
 enum Rule {
     /// Any.

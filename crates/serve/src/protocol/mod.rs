@@ -1,10 +1,10 @@
 //! The conversation with one client, without a socket: bytes in, bytes out.
 //!
-//! 1. [`Machine::receive`] takes bytes, [`Machine::advance`] carries out all complete messages, [`Machine::ready`] has the
-//!    bytes that may leave.
+//! 1. [`Machine::receive`] takes bytes, [`Machine::advance`] carries out all complete messages, [`Machine::ready`]
+//!    has the bytes that may leave.
 //! 2. Before a client is known it has 10,000 bytes for its first message, and nothing else is kept of it.
 //! 3. An error of the extended protocol skips all messages up to the next Sync.
-//! 4. A statement that waits for a lock keeps the machine: later messages wait behind it.
+//! 4. A statement that waits for a lock keeps the machine: later messages wait for it.
 //! 5. An answer waits for the tickets of its statement; later messages are carried out meanwhile.
 //!
 //! No input makes it panic: that is tested with every prefix and random damage of recorded conversations.
@@ -27,13 +27,13 @@ use out::Out;
 pub enum Peer {
     /// The operating system says that it is this user.
     User(String),
-    /// Nobody says so: it comes from this machine, and that is enough by the server's options.
+    /// No authority says so: it comes from this machine, and that is enough by the server's options.
     Trusted,
     /// It may not connect, for this reason.
     Refused(String),
 }
 
-/// What a server tells its clients, and accepts from them.
+/// The server, as a conversation needs it.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// The tables.
@@ -307,7 +307,7 @@ impl Machine {
         backend::error(&mut self.out.bytes, "ERROR", error);
     }
 
-    /// What the connection wants to tell besides its answers. Bytes from number `from` on wait for its tickets.
+    /// Sends notices and changed settings. Bytes from number `from` on wait for its tickets.
     fn told(&mut self, from: u64) {
         let Phase::Ready(connection) = &mut self.phase else { return };
         for notice in connection.take_notices() {

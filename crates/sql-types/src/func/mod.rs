@@ -1,7 +1,7 @@
 //! Functions by name and types of their arguments.
 //!
-//! One table serves the binder and `pg_proc`. A function is strict unless it says otherwise: it is null when an argument
-//! is. Those that ask about the session or the catalog do it through [`Session`].
+//! One table serves the binder and `pg_proc`. A function is strict unless it says otherwise: it is null when an
+//! argument is. Those that ask about the session or the catalog do it through [`Session`].
 
 mod catalog;
 mod number;
@@ -12,7 +12,7 @@ use crate::datum::Datum;
 use crate::error::Result;
 use crate::types::Type;
 
-/// What functions ask about their session.
+/// The answers to functions that ask about their session.
 pub trait Session {
     /// When the transaction began: microseconds since 2000-01-01 UTC.
     fn transaction_time(&self) -> i64;

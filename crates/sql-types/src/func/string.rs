@@ -1,4 +1,4 @@
-//! Functions of texts and arrays.
+//! Functions of texts and arrays. The locale is C: letters beyond ASCII have no case.
 
 use super::{Argument, Function, INT4, NUMERIC, TEXT, int, of, text};
 use crate::datum::Datum;
@@ -8,8 +8,8 @@ use crate::types::Type;
 const BYTEA: Argument = Argument::Of(Type::Bytea);
 
 pub const FUNCTIONS: &[Function] = &[
-    of("lower", &[TEXT], Type::Text, |_, a| Ok(Datum::Text(text(a, 0).to_lowercase()))),
-    of("upper", &[TEXT], Type::Text, |_, a| Ok(Datum::Text(text(a, 0).to_uppercase()))),
+    of("lower", &[TEXT], Type::Text, |_, a| Ok(Datum::Text(text(a, 0).to_ascii_lowercase()))),
+    of("upper", &[TEXT], Type::Text, |_, a| Ok(Datum::Text(text(a, 0).to_ascii_uppercase()))),
     of("length", &[TEXT], Type::Int4, |_, a| Ok(count(text(a, 0).chars().count()))),
     of("length", &[BYTEA], Type::Int4, |_, a| Ok(bytes_count(a))),
     of("char_length", &[TEXT], Type::Int4, |_, a| Ok(count(text(a, 0).chars().count()))),

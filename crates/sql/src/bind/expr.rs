@@ -106,6 +106,18 @@ impl Binder<'_> {
                 let inner = self.condition(inner, scope, "NOT")?;
                 Ok(Typed::new(Expr::Not(Box::new(inner)), Type::Bool))
             }
+            ast::Expr::Cast { expr, to } => self.cast(expr, to, scope),
+            ast::Expr::Call(call, at) => self.call(call, *at, scope),
+            ast::Expr::Case { operand, branches, otherwise } => {
+                self.case(operand.as_deref(), branches, otherwise.as_deref(), scope)
+            }
+            other => self.predicate(other, scope),
+        }
+    }
+
+    /// Tests, and expressions with subqueries.
+    fn predicate(&mut self, expr: &ast::Expr, scope: &Scope<'_>) -> Result<Typed> {
+        match expr {
             ast::Expr::IsNull { expr, negated } => {
                 let inner = self.expr(expr, scope)?;
                 let inner = self.known(inner);
@@ -157,11 +169,13 @@ impl Binder<'_> {
             ast::Expr::Quantified { left, op, right, is_all, at } => {
                 self.quantified(op, (left, right), *is_all, *at, scope)
             }
-            ast::Expr::Cast { expr, to } => self.cast(expr, to, scope),
-            ast::Expr::Call(call, at) => self.call(call, *at, scope),
-            ast::Expr::Case { operand, branches, otherwise } => {
-                self.case(operand.as_deref(), branches, otherwise.as_deref(), scope)
-            }
+            other => self.subquery(other, scope),
+        }
+    }
+
+    /// Subqueries, arrays and rows.
+    fn subquery(&mut self, expr: &ast::Expr, scope: &Scope<'_>) -> Result<Typed> {
+        match expr {
             ast::Expr::Exists(query) => {
                 let (node, _) = self.query(query, Some(scope))?;
                 Ok(Typed::new(Expr::Exists(Box::new(node)), Type::Bool))
@@ -202,6 +216,7 @@ impl Binder<'_> {
                 let list = list.iter().map(|expr| self.expr(expr, scope).map(|typed| self.known(typed).expr));
                 Ok(Typed::new(Expr::Record(list.collect::<Result<_>>()?), Type::Record))
             }
+            other => Err(Error::unsupported("this expression").at(other.at())),
         }
     }
 
@@ -360,7 +375,7 @@ impl Binder<'_> {
     fn concat(&mut self, one: Typed, two: Typed, at: Position) -> Result<Typed> {
         let is_array = |typed: &Typed| typed.ty.element().is_some();
         if is_array(&one) || is_array(&two) {
-            return Err(Error::unsupported("|| of arrays").at(at));
+            return self.concat_arrays(one, two, at);
         }
         if !one.ty.is_text() && !two.ty.is_text() {
             return Err(no_operator(&format!("{} || {}", one.ty, two.ty), at));
@@ -368,6 +383,21 @@ impl Binder<'_> {
         let one = self.coerce(one, Type::Text, Context::Assignment, at)?;
         let two = self.coerce(two, Type::Text, Context::Assignment, at)?;
         Ok(Typed::new(Expr::Concat(boxed(one), boxed(two)), Type::Text))
+    }
+
+    /// Two arrays, or an array and an element.
+    fn concat_arrays(&mut self, one: Typed, two: Typed, at: Position) -> Result<Typed> {
+        let ty = if one.ty.element().is_some() { one.ty } else { two.ty };
+        let element = ty.element().unwrap_or(Type::Text);
+        let mut as_array = |typed: Typed| -> Result<Typed> {
+            if typed.ty.element().is_some() || typed.ty == Type::Unknown {
+                return self.coerce(typed, ty, Context::Implicit, at);
+            }
+            let typed = self.coerce(typed, element, Context::Implicit, at)?;
+            Ok(Typed::new(Expr::Array(vec![typed.expr]), ty))
+        };
+        let (one, two) = (as_array(one)?, as_array(two)?);
+        Ok(Typed::new(Expr::Concat(boxed(one), boxed(two)), ty))
     }
 
     fn arithmetic(
@@ -478,8 +508,13 @@ impl Binder<'_> {
     fn cast(&mut self, expr: &ast::Expr, to: &ast::TypeName, scope: &Scope<'_>) -> Result<Typed> {
         let (ty, modifier) = type_of(to)?;
         let at = expr.at();
-        // A literal is input of the type, not a text that is converted.
-        let inner = self.expr(expr, scope)?;
+        // A literal is input of the type, not a value that is converted.
+        let inner = match expr {
+            ast::Expr::Literal(Literal::Number(number), _) if matches!(ty, Type::Float4 | Type::Float8) => {
+                Typed::new(Expr::Const(Datum::Text(number.clone())), Type::Unknown)
+            }
+            _ => self.expr(expr, scope)?,
+        };
         let from = inner.ty;
         let wrong = |error: Error| match error.state() {
             SqlState::DATATYPE_MISMATCH => {

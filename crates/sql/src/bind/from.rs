@@ -1,7 +1,7 @@
 //! The tables of a query.
 //!
-//! They become a tree of joins that is deep on the left side. A table that may name columns of those before it (LATERAL,
-//! a function) is bound inside a scope of theirs.
+//! They become a tree of joins that is deep on the left side. A table that may name columns of those before it
+//! (LATERAL, a function) is bound inside a scope of theirs.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::expr::Typed;
 use super::scope::{Scope, ScopeColumn};
 use super::{Binder, no_table};
 use crate::catalog::TableDef;
-use crate::parse::ast::{self, Alias, JoinKind, JoinOn, NOWHERE, Name, ObjectName, TableRef};
+use crate::parse::ast::{self, Alias, JoinKind, JoinOn, NOWHERE, Name, ObjectName, Query, TableRef};
 use crate::pgcatalog;
 use crate::plan::{Access, Expr, Join, Node, Scan, SetFunction};
 
@@ -65,13 +65,7 @@ impl Binder<'_> {
                 continue;
             };
             let right = self.table_ref(table, &before, parent)?;
-            for column in &right.columns {
-                if column.table.is_some() && before.iter().any(|other| other.table == column.table) {
-                    let name = column.table.clone().unwrap_or_default();
-                    let message = format!("table name \"{name}\" specified more than once");
-                    return Err(Error::new(SqlState::DUPLICATE_ALIAS, message));
-                }
-            }
+            refuse_twice(&before, &right.columns)?;
             let (left_width, right_width) = (before.len(), right.columns.len());
             let join = Join {
                 kind: JoinKind::Inner,
@@ -116,13 +110,16 @@ impl Binder<'_> {
     fn named_table(&mut self, name: &ObjectName, alias: &Alias, parent: Option<&Scope<'_>>) -> Result<Bound> {
         let shown = alias.name.as_ref().unwrap_or(&name.name).clone();
         if name.schema.is_none() {
-            let level = self.with.iter().rposition(|with| with.contains_key(&name.name));
-            if let Some((level, (columns, query))) =
-                level.and_then(|level| Some((level, self.with[level].get(&name.name)?.clone())))
-            {
-                // The query sees what was there when it was written: the queries around it.
+            let place =
+                |with: &Vec<(String, Vec<String>, Query)>| with.iter().position(|(other, ..)| *other == name.name);
+            let found = self.with.iter().enumerate().rev().find_map(|(level, with)| Some((level, place(with)?)));
+            if let Some((level, number)) = found {
+                let (_, columns, query) = self.with[level][number].clone();
+                // The query sees the ones before it, and those around it.
                 let hidden = self.with.split_off(level);
+                self.with.push(hidden[0][..number].to_vec());
                 let found = self.query(&query, None);
+                self.with.truncate(level);
                 self.with.extend(hidden);
                 let (node, output) = found?;
                 let alias = Alias {
@@ -231,6 +228,7 @@ impl Binder<'_> {
             return Err(Error::unsupported("a RIGHT or FULL join with a LATERAL table"));
         }
         let (left_width, right_width) = (left.columns.len(), right.columns.len());
+        refuse_twice(&left.columns, &right.columns)?;
         let shared: Vec<Name> = match on {
             JoinOn::Using(names) => names.clone(),
             JoinOn::Natural => {
@@ -321,6 +319,15 @@ impl Binder<'_> {
         let typed = self.coerce(typed, target.ty, Context::Assignment, at).map_err(wrong)?;
         Ok(self.fitted(typed, target.ty, target.modifier, false).expr)
     }
+}
+
+/// Refuses tables of one name on both sides.
+fn refuse_twice(left: &[ScopeColumn], right: &[ScopeColumn]) -> Result<()> {
+    let is_twice =
+        |column: &&ScopeColumn| column.table.is_some() && left.iter().any(|other| other.table == column.table);
+    let Some(column) = right.iter().find(is_twice) else { return Ok(()) };
+    let name = column.table.clone().unwrap_or_default();
+    Err(Error::new(SqlState::DUPLICATE_ALIAS, format!("table name \"{name}\" specified more than once")))
 }
 
 fn renamed(mut columns: Vec<ScopeColumn>, alias: &Alias) -> Result<Vec<ScopeColumn>> {

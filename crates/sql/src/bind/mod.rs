@@ -1,8 +1,8 @@
 //! Names to columns, literals to types, operators to functions: from a statement to a plan.
 //!
-//! Types follow `PostgreSQL`'s rules in their simple form. A literal or parameter without a type takes the one that its
-//! place needs. Numbers meet at the larger type of int2, int4, int8, numeric, float8. Everything else is an error with a
-//! position.
+//! Types follow `PostgreSQL`'s rules in their simple form. A literal or parameter without a type takes the one that
+//! its place needs. Numbers meet at the larger type of int2, int4, int8, numeric, float8. Everything else is an
+//! error with a position.
 
 mod access;
 mod aggregate;
@@ -12,8 +12,6 @@ mod expr;
 mod from;
 mod query;
 mod scope;
-
-use std::collections::BTreeMap;
 
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
@@ -29,7 +27,7 @@ pub struct Binder<'c> {
     /// The types of the parameters, as far as they are known.
     parameters: Vec<Type>,
     /// The queries of WITH, by name: those of the innermost query last.
-    with: Vec<BTreeMap<String, (Vec<String>, Query)>>,
+    with: Vec<Vec<(String, Vec<String>, Query)>>,
     /// Subqueries inside each other.
     depth: usize,
     /// The groups of the query at hand.

@@ -3,8 +3,6 @@
 //! FROM, WHERE, groups, HAVING, columns, DISTINCT, ORDER BY, LIMIT. Columns of an order that are not shown are computed
 //! beside the others and taken away at the end.
 
-use std::collections::BTreeMap;
-
 use lodestone_sql_types::cast::Context;
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
@@ -32,14 +30,11 @@ impl Binder<'_> {
             return Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, "stack depth limit exceeded"));
         }
         let grouping = self.grouping.take();
-        let with: BTreeMap<_, _> = query
-            .with
-            .iter()
-            .map(|(name, columns, query)| {
-                let columns = columns.iter().map(|column| column.value.clone()).collect();
-                (name.value.clone(), (columns, query.clone()))
-            })
-            .collect();
+        let with = query.with.iter().map(|(name, columns, query)| {
+            let columns = columns.iter().map(|column| column.value.clone()).collect();
+            (name.value.clone(), columns, query.clone())
+        });
+        let with = with.collect();
         self.with.push(with);
         let found = self.query_inside(query, parent);
         self.with.pop();

@@ -1,7 +1,7 @@
 //! The tables of a database as SQL sees them.
 //!
-//! A table of SQL is an ordinary table of the engine, and a table that the library made is one of SQL. What the engine
-//! does not know of a column (`varchar(20)`, defaults, numbers of objects) is in rows of the table
+//! A table of SQL is an ordinary table of the engine, and a table that the library made is one of SQL. Properties that
+//! the engine does not know (`varchar(20)`, defaults, numbers of objects) is in rows of the table
 //! [`store::NAME`]. They count only while the engine's table has the same columns, so a table that was changed by other
 //! means has the types that the engine knows.
 //!

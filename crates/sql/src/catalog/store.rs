@@ -1,15 +1,14 @@
-//! What SQL knows of tables beyond the engine, as rows.
+//! The properties of tables that the engine does not know, as rows.
 //!
 //! ```text
-//! lodestone_sql: key (relation text, item u64)
-//! relation "", item 0: `number` is the next number of an object
-//! item 0: the table: `number` is its own, `other` that of its key, `name` of the key, `note` the engine's schema as text
-//! item 1..: its columns: `number` is the type, `other` its modifier, `note` the default
-//! item 65,536..: its indexes: `number` is its own, `other` 1 if it was made by a constraint
+//! lodestone_sql: key (relation text, item u64) relation "", item 0: `number` is the next number of an object item
+//! 0: the table: `number` is its own, `other` that of its key, `name` of the key, `note` the engine's schema as
+//! text item 1..: its columns: `number` is the type, `other` its modifier, `note` the default item 65,536..: its
+//! indexes: `number` is its own, `other` 1 if it was made by a constraint
 //! ```
 //!
 //! The rows of a table are written before the table is made, and are removed after it is dropped. So a crash between
-//! both leaves rows without a table, which nobody sees and the next CREATE TABLE replaces.
+//! both leaves rows without a table, which no statement sees and the next CREATE TABLE replaces.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ pub const FIRST_OID: i64 = 16_384;
 /// The item of the first index.
 const FIRST_INDEX: u64 = 65_536;
 
-/// What SQL knows of a table.
+/// The properties of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
     pub oid: u32,
@@ -39,7 +38,7 @@ pub struct Note {
     pub indexes: Vec<IndexNote>,
 }
 
-/// What SQL knows of a column.
+/// The properties of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnNote {
     pub name: String,
@@ -48,7 +47,7 @@ pub struct ColumnNote {
     pub default: Option<String>,
 }
 
-/// What SQL knows of an index.
+/// The properties of an index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexNote {
     pub oid: u32,
@@ -135,7 +134,7 @@ fn remove_rows(table: &Table, tx: &lodestone_engine::Tx, name: &str) -> lodeston
     Ok(())
 }
 
-/// What SQL knows of all tables.
+/// The properties of all tables.
 pub struct Notes(BTreeMap<String, Vec<Row>>);
 
 impl Notes {

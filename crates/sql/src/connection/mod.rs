@@ -166,7 +166,7 @@ impl SimpleQuery {
 impl Connection {
     pub(crate) fn new(database: Database, user: &str, name: &str) -> Self {
         use std::hash::{BuildHasher, RandomState};
-        // Keys that the system's random numbers seed: nobody guesses them.
+        // Keys that the system's random numbers seed: they cannot be guessed.
         let secret = lodestone_width::low_u32(RandomState::new().hash_one(name));
         let secret = i32::from_be_bytes(secret.to_be_bytes());
         let cancel = Arc::new(AtomicBool::new(false));
@@ -209,7 +209,8 @@ impl Connection {
         (self.session.number, self.secret)
     }
 
-    /// What is called when the connection can go on: a lock is its own, or a client wants its statement to end.
+    /// Sets the waker, which is called when the connection can go on: a lock is its own, or a client wants its
+    /// statement to end.
     pub fn set_waker(&mut self, waker: Waker) {
         self.database.set_waker(self.session.number, waker.clone());
         self.held.waker = waker;

@@ -1,4 +1,4 @@
-//! What functions and locks know of a connection.
+//! The part of a connection that functions and locks see.
 
 use std::cell::RefCell;
 use std::collections::HashSet;

@@ -257,7 +257,7 @@ impl Connection {
 /// Whether a plan is likely to be used again with the same text.
 fn is_worth_keeping(statement: &Statement) -> bool {
     // Statements about transactions and settings have no values as a rule.
-    matches!(statement, Statement::Begin(_) | Statement::Commit | Statement::Rollback)
+    matches!(statement, Statement::Begin { .. } | Statement::Commit | Statement::Rollback)
 }
 
 fn is_retried(error: &Error, attempt: u32) -> bool {

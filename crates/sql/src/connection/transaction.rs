@@ -213,7 +213,7 @@ impl Connection {
     }
 
     /// ROLLBACK TO, or RELEASE.
-    pub(super) fn to_savepoint(&mut self, name: &str, is_release: bool) -> Result<()> {
+    pub(super) fn go_to_savepoint(&mut self, name: &str, is_release: bool) -> Result<()> {
         let what = if is_release { "RELEASE SAVEPOINT" } else { "ROLLBACK TO SAVEPOINT" };
         let Some(open) = self.open.as_mut().filter(|_| matches!(self.state, State::Explicit | State::Failed)) else {
             let message = format!("{what} can only be used in transaction blocks");

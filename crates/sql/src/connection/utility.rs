@@ -22,9 +22,9 @@ impl Connection {
         sink: &mut dyn Sink,
     ) -> Result<Completion, Failure> {
         match statement {
-            Statement::Begin(modes) => {
+            Statement::Begin { modes, is_start } => {
                 self.begin(*modes)?;
-                tag("BEGIN")
+                tag(if *is_start { "START TRANSACTION" } else { "BEGIN" })
             }
             Statement::Commit => Ok(Completion::Tag(self.end()?.to_owned())),
             Statement::Rollback => {
@@ -36,11 +36,11 @@ impl Connection {
                 tag("SAVEPOINT")
             }
             Statement::RollbackTo(name) => {
-                self.to_savepoint(name, false)?;
+                self.go_to_savepoint(name, false)?;
                 tag("ROLLBACK")
             }
             Statement::Release(name) => {
-                self.to_savepoint(name, true)?;
+                self.go_to_savepoint(name, true)?;
                 tag("RELEASE")
             }
             Statement::Set { name, value, is_local } => {

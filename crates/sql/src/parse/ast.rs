@@ -284,7 +284,7 @@ pub enum TableRef {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     Defaults,
-    Query(Query),
+    Query(Box<Query>),
 }
 
 /// A column of CREATE TABLE.
@@ -305,7 +305,7 @@ pub struct KeyDef {
     pub columns: Vec<Name>,
 }
 
-/// What a transaction asks for.
+/// The properties that a transaction asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modes {
     pub isolation: Option<Level>,
@@ -382,7 +382,11 @@ pub enum Statement {
     },
     Truncate(Vec<ObjectName>),
     Copy(Copy),
-    Begin(Modes),
+    /// `is_start`: it was written START TRANSACTION.
+    Begin {
+        modes: Modes,
+        is_start: bool,
+    },
     Commit,
     Rollback,
     Savepoint(String),

@@ -32,7 +32,7 @@ impl Converter<'_> {
         self.table_options(&table.table_options)?;
         let (mut columns, mut key, mut unique) = (Vec::new(), None, Vec::new());
         for column in table.columns {
-            columns.push(self.column(column, &mut key, &mut unique)?);
+            columns.push(self.column(&name.name, column, &mut key, &mut unique)?);
         }
         for constraint in table.constraints {
             match self.key(constraint)? {
@@ -61,7 +61,13 @@ impl Converter<'_> {
         Ok(())
     }
 
-    fn column(&self, column: tree::ColumnDef, key: &mut Option<KeyDef>, unique: &mut Vec<KeyDef>) -> Result<ColumnDef> {
+    fn column(
+        &self,
+        table: &str,
+        column: tree::ColumnDef,
+        key: &mut Option<KeyDef>,
+        unique: &mut Vec<KeyDef>,
+    ) -> Result<ColumnDef> {
         let name = self.name(&column.name);
         let ty = super::ast::TypeName { at: name.at, ..self.type_name(&column.data_type)? };
         let mut found = ColumnDef { name, ty, not_null: false, default: None, default_text: None };
@@ -76,7 +82,7 @@ impl Converter<'_> {
                 }
                 tree::ColumnOption::PrimaryKey(constraint) => {
                     self.refuse_other(constraint.characteristics.is_some(), "a deferrable key")?;
-                    set_key(key, own(), "this table")?;
+                    set_key(key, own(), table)?;
                 }
                 tree::ColumnOption::Unique(constraint) => {
                     self.refuse_other(constraint.characteristics.is_some(), "a deferrable key")?;

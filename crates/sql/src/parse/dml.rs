@@ -111,7 +111,7 @@ impl Converter<'_> {
         };
         let source = match source {
             None => Source::Defaults,
-            Some(query) => Source::Query(self.query(*query)?),
+            Some(query) => Source::Query(Box::new(self.query(*query)?)),
         };
         let columns = columns.iter().map(|column| self.single(column)).collect::<Result<_>>()?;
         let returning = self.items(returning.unwrap_or_default())?;

@@ -128,6 +128,32 @@ impl Converter<'_> {
             E::Cast { kind: tree::CastKind::Cast | tree::CastKind::DoubleColon, expr, data_type, format: None } => {
                 Ok(Expr::Cast { expr: self.boxed(*expr)?, to: self.type_name(&data_type)? })
             }
+            E::Nested(expr) => self.expr(*expr),
+            E::Value(value) => self.literal(value.value, at),
+            E::Function(function) => self.function(function, at),
+            E::Case { case_token: _, end_token: _, operand, conditions, else_result } => {
+                let branch = |when: tree::CaseWhen| Ok((self.expr(when.condition)?, self.expr(when.result)?));
+                Ok(Expr::Case {
+                    operand: operand.map(|operand| self.boxed(*operand)).transpose()?,
+                    branches: conditions.into_iter().map(branch).collect::<Result<_>>()?,
+                    otherwise: else_result.map(|result| self.boxed(*result)).transpose()?,
+                })
+            }
+            E::Exists { subquery, negated } => {
+                let exists = Expr::Exists(Box::new(self.query(*subquery)?));
+                Ok(if negated { Expr::Not(Box::new(exists)) } else { exists })
+            }
+            E::Subquery(query) => Ok(Expr::Scalar(Box::new(self.query(*query)?), at)),
+            E::Tuple(list) => Ok(Expr::Row(self.exprs(list)?, at)),
+            E::Array(array) => Ok(Expr::Array(self.exprs(array.elem)?, at)),
+            other => self.standard_call(other, at),
+        }
+    }
+
+    /// Functions with a syntax of their own.
+    fn standard_call(&self, expr: tree::Expr, at: Position) -> Result<Expr> {
+        use tree::Expr as E;
+        match expr {
             E::TypedString(tree::TypedString { data_type, value, uses_odbc_syntax: false }) => {
                 let at = self.places.of(value.span.start);
                 let expr = Box::new(self.literal(value.value, at)?);
@@ -169,24 +195,6 @@ impl Converter<'_> {
                     Err(refuse(format!("the collation {}", collation.name), collation.at))
                 }
             }
-            E::Nested(expr) => self.expr(*expr),
-            E::Value(value) => self.literal(value.value, at),
-            E::Function(function) => self.function(function, at),
-            E::Case { case_token: _, end_token: _, operand, conditions, else_result } => {
-                let branch = |when: tree::CaseWhen| Ok((self.expr(when.condition)?, self.expr(when.result)?));
-                Ok(Expr::Case {
-                    operand: operand.map(|operand| self.boxed(*operand)).transpose()?,
-                    branches: conditions.into_iter().map(branch).collect::<Result<_>>()?,
-                    otherwise: else_result.map(|result| self.boxed(*result)).transpose()?,
-                })
-            }
-            E::Exists { subquery, negated } => {
-                let exists = Expr::Exists(Box::new(self.query(*subquery)?));
-                Ok(if negated { Expr::Not(Box::new(exists)) } else { exists })
-            }
-            E::Subquery(query) => Ok(Expr::Scalar(Box::new(self.query(*query)?), at)),
-            E::Tuple(list) => Ok(Expr::Row(self.exprs(list)?, at)),
-            E::Array(array) => Ok(Expr::Array(self.exprs(array.elem)?, at)),
             other => Err(refuse(format!("the expression {}", shorten(&other.to_string())), at)),
         }
     }

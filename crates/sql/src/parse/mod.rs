@@ -1,6 +1,6 @@
 //! The front end: text to statements of our own.
 //!
-//! `sqlparser` reads queries, changes of rows and definitions; its tree ends here. What Lodestone does not do is refused
+//! `sqlparser` reads queries, changes of rows and definitions; its tree ends here. Everything else is refused
 //! by name with 0A000, never ignored: each conversion takes its struct apart completely, or compares it with one that
 //! has the accepted parts only. Statements about transactions, settings and upkeep, and COPY, are read here from the
 //! same tokens (`utility`): their forms are small, and the crate reads other systems' forms of them.
@@ -37,12 +37,24 @@ pub fn parse(text: &str) -> Result<Vec<Statement>> {
     }
     let places = Places::new(text);
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location().map_err(|error| {
-        let message = error.message.strip_suffix(" literal").map_or(error.message.clone(), str::to_owned);
-        Error::new(SqlState::SYNTAX_ERROR, message.to_lowercase()).at(places.of(error.location))
+        let at = places.of(error.location);
+        let rest: String = text.chars().skip(at.0.saturating_sub(1)).take(40).collect();
+        let what = if error.message.contains("string literal") { "quoted string" } else { "token" };
+        Error::new(SqlState::SYNTAX_ERROR, format!("unterminated {what} at or near \"{rest}\"")).at(at)
     })?;
-    let statements = tokens.split(|token| token.token == Token::SemiColon);
-    let statements = statements.filter(|tokens| tokens.iter().any(|token| !is_blank(&token.token)));
-    statements.map(|tokens| statement(text, tokens, &places)).collect()
+    let mut found = Vec::new();
+    for part in tokens.split_inclusive(|token| token.token == Token::SemiColon) {
+        let (end, part) = match part.split_last() {
+            Some((last, part)) if last.token == Token::SemiColon => (Some(places.of(last.span.start)), part),
+            _ => (None, part),
+        };
+        if part.iter().all(|token| is_blank(&token.token)) {
+            continue;
+        }
+        let end = End { text, semicolon: end };
+        found.push(statement(&end, part, &places)?);
+    }
+    Ok(found)
 }
 
 /// An expression that was written alone: the default of a column.
@@ -63,13 +75,13 @@ fn is_blank(token: &Token) -> bool {
     matches!(token, Token::Whitespace(_) | Token::EOF)
 }
 
-fn statement(text: &str, tokens: &[TokenWithSpan], places: &Places) -> Result<Statement> {
-    if let Some(found) = utility::statement(text, tokens, places)? {
+fn statement(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result<Statement> {
+    if let Some(found) = utility::statement(end, tokens, places)? {
         return Ok(found);
     }
     let dialect = PostgreSqlDialect {};
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
-    let found = parser.parse_statement().map_err(|error| syntax_error(&error, text, places))?;
+    let found = parser.parse_statement().map_err(|error| syntax_error(&error, end, places))?;
     let next = parser.peek_token();
     if next.token != Token::EOF {
         return Err(near(&next.token.to_string(), places.of(next.span.start)));
@@ -82,11 +94,25 @@ fn near(token: &str, at: Position) -> Error {
     Error::new(SqlState::SYNTAX_ERROR, format!("syntax error at or near \"{token}\"")).at(at)
 }
 
-fn at_end(text: &str) -> Error {
-    Error::new(SqlState::SYNTAX_ERROR, "syntax error at end of input").at(text.chars().count() + 1)
+/// The end of a statement.
+struct End<'t> {
+    text: &'t str,
+    semicolon: Option<Position>,
 }
 
-fn syntax_error(error: &ParserError, text: &str, places: &Places) -> Error {
+impl End<'_> {
+    /// The error of a statement that ends too early.
+    fn error(&self) -> Error {
+        match self.semicolon {
+            Some(at) => near(";", at),
+            None => {
+                Error::new(SqlState::SYNTAX_ERROR, "syntax error at end of input").at(self.text.chars().count() + 1)
+            }
+        }
+    }
+}
+
+fn syntax_error(error: &ParserError, end: &End<'_>, places: &Places) -> Error {
     let message = match error {
         ParserError::RecursionLimitExceeded => {
             return Error::new(SqlState::STATEMENT_TOO_COMPLEX, "stack depth limit exceeded")
@@ -102,7 +128,7 @@ fn syntax_error(error: &ParserError, text: &str, places: &Places) -> Error {
         Some(places.of(Location { line: line.parse().ok()?, column: column.trim_end().parse().ok()? }))
     });
     match (rest.rsplit_once("found: "), at) {
-        (Some((_, "EOF")), _) => at_end(text),
+        (Some((_, "EOF")), _) => end.error(),
         (Some((_, token)), Some(at)) => near(token, at),
         _ => Error::new(SqlState::SYNTAX_ERROR, format!("syntax error: {rest}")),
     }

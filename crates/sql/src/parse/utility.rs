@@ -4,13 +4,13 @@ use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::ast::{Copy, Level, Modes, NOWHERE, Name, ObjectName, Position, Statement};
-use super::{Places, at_end, is_blank, near, refuse};
+use super::{End, Places, is_blank, near, refuse};
 
 /// Reads tokens one after another.
 struct Tokens<'t> {
     rest: Vec<&'t TokenWithSpan>,
     next: usize,
-    text: &'t str,
+    end_of: &'t End<'t>,
     places: &'t Places,
 }
 
@@ -48,7 +48,7 @@ impl Tokens<'_> {
     fn unexpected(&self) -> Error {
         match self.peek() {
             Some(token) => near(&token.to_string(), self.at()),
-            None => at_end(self.text),
+            None => self.end_of.error(),
         }
     }
 
@@ -96,9 +96,9 @@ impl Tokens<'_> {
 }
 
 /// The statement of `tokens`, if it is one of this module.
-pub fn statement(text: &str, tokens: &[TokenWithSpan], places: &Places) -> Result<Option<Statement>> {
+pub fn statement(end_of: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result<Option<Statement>> {
     let rest = tokens.iter().filter(|token| !is_blank(&token.token)).collect();
-    let mut tokens = Tokens { rest, next: 0, text, places };
+    let mut tokens = Tokens { rest, next: 0, end_of, places };
     let Some(Token::Word(first)) = tokens.peek() else { return Ok(None) };
     let (word, at) = (first.value.to_ascii_uppercase(), tokens.at());
     tokens.next += 1;
@@ -106,12 +106,12 @@ pub fn statement(text: &str, tokens: &[TokenWithSpan], places: &Places) -> Resul
         "BEGIN" => {
             tokens.accept_any(&["WORK", "TRANSACTION"]);
             let modes = modes(&mut tokens)?;
-            tokens.end(Statement::Begin(modes))
+            tokens.end(Statement::Begin { modes, is_start: false })
         }
         "START" => {
             tokens.expect("TRANSACTION")?;
             let modes = modes(&mut tokens)?;
-            tokens.end(Statement::Begin(modes))
+            tokens.end(Statement::Begin { modes, is_start: true })
         }
         "COMMIT" | "END" | "ROLLBACK" | "ABORT" => finish(&mut tokens, &word, at),
         "SAVEPOINT" => {

@@ -257,6 +257,7 @@ fn types(_: &Catalog, _: &dyn Session) -> Vec<Row> {
                 ("typelem", other(info.element)),
                 ("typarray", other(info.array)),
                 ("typtypmod", int(-1)),
+                ("typcollation", int(super::tables::collation(info.ty))),
             ],
         )
     };

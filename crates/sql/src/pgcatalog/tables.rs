@@ -328,7 +328,7 @@ fn indexes(table: &TableDef) -> impl Iterator<Item = (u32, &str, &[usize], bool,
         .chain(others.map(|index| (index.oid, index.name.as_str(), &index.columns[..], index.is_unique, false)))
 }
 
-fn collation(ty: Type) -> i64 {
+pub fn collation(ty: Type) -> i64 {
     match ty {
         Type::Text | Type::Varchar | Type::Bpchar => 100,
         Type::Name => 950,

@@ -8,7 +8,7 @@ use lodestone_sql_types::{Datum, Numeric, Result, Type};
 use super::{Env, Flow, Outcome, Row, Run};
 use crate::plan::{Aggregate, AggregateCall, Expr, Node};
 
-/// What an aggregate knows of the rows so far.
+/// The state of an aggregate after the rows so far.
 struct State {
     /// Values that are not null.
     count: i64,

@@ -75,7 +75,7 @@ impl Run<'_> {
         }
         self.lock_entries(table, &stored)?;
         let outcome = match table.row_numbers {
-            // Nobody else has the number, so nothing needs to be read.
+            // No other row has the number, so nothing needs to be read.
             Some(_) => table.engine.put(self.tx, &stored),
             None => table.engine.insert(self.tx, &stored),
         };

@@ -28,6 +28,8 @@ impl Run<'_> {
             Expr::Negate(ty, inner) => negate(*ty, self.eval(inner, env)?)?,
             Expr::Concat(one, two) => match (self.eval(one, env)?, self.eval(two, env)?) {
                 (Datum::Text(one), Datum::Text(two)) => Datum::Text(one + &two),
+                (Datum::Array(one), Datum::Array(two)) => Datum::Array(one.into_iter().chain(two).collect()),
+                (Datum::Array(one), Datum::Null) | (Datum::Null, Datum::Array(one)) => Datum::Array(one),
                 _ => Datum::Null,
             },
             Expr::And(one, two) => match self.eval(one, env)?.truth() {
@@ -59,6 +61,28 @@ impl Run<'_> {
                     (one, two) => one != two,
                 })
             }
+            Expr::Cast { expr, from, to } => cast::convert(self.eval(expr, env)?, *from, *to)?,
+            Expr::Fit { expr, ty, modifier, is_explicit } => {
+                cast::fit(self.eval(expr, env)?, *ty, *modifier, *is_explicit)?
+            }
+            Expr::RelationOid(inner) => match self.eval(inner, env)? {
+                Datum::Text(name) => self.relation_oid(&name)?,
+                other => other,
+            },
+            Expr::Call(function, arguments) => {
+                let arguments = arguments.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<Vec<_>>>()?;
+                if function.is_strict && arguments.iter().any(Datum::is_null) {
+                    return Ok(Datum::Null);
+                }
+                (function.eval)(self.session, &arguments)?
+            }
+            other => return self.eval_search(other, env),
+        })
+    }
+
+    /// Expressions that look for a value among others.
+    fn eval_search(&self, expr: &Expr, env: &Env<'_>) -> Outcome<Datum> {
+        Ok(match expr {
             Expr::In(ty, left, list) => {
                 let left = self.eval(left, env)?;
                 self.any(*ty, Comparison::Equal, &left, list.iter().map(|expr| self.eval(expr, env)))?
@@ -83,21 +107,13 @@ impl Run<'_> {
                 let values = values.into_iter().map(Ok);
                 if *is_all { self.every(*ty, *op, &left, values)? } else { self.any(*ty, *op, &left, values)? }
             }
-            Expr::Cast { expr, from, to } => cast::convert(self.eval(expr, env)?, *from, *to)?,
-            Expr::Fit { expr, ty, modifier, is_explicit } => {
-                cast::fit(self.eval(expr, env)?, *ty, *modifier, *is_explicit)?
-            }
-            Expr::RelationOid(inner) => match self.eval(inner, env)? {
-                Datum::Text(name) => self.relation_oid(&name)?,
-                other => other,
-            },
-            Expr::Call(function, arguments) => {
-                let arguments = arguments.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<Vec<_>>>()?;
-                if function.is_strict && arguments.iter().any(Datum::is_null) {
-                    return Ok(Datum::Null);
-                }
-                (function.eval)(self.session, &arguments)?
-            }
+            other => return self.eval_nested(other, env),
+        })
+    }
+
+    /// Expressions of lists and of subqueries.
+    fn eval_nested(&self, expr: &Expr, env: &Env<'_>) -> Outcome<Datum> {
+        Ok(match expr {
             Expr::Case { branches, otherwise } => {
                 for (condition, result) in branches {
                     if self.eval(condition, env)?.truth() == Some(true) {
@@ -166,6 +182,7 @@ impl Run<'_> {
                 let values = rows.into_iter().filter_map(|row| row.into_iter().next());
                 self.any(*ty, Comparison::Equal, &left, values.map(Ok))?
             }
+            _ => return Err(lost().into()),
         })
     }
 

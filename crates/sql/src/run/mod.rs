@@ -1,7 +1,7 @@
 //! The executor: plans to rows.
 //!
-//! Rows are pushed: each node calls its sink for a row, and the sink says whether it wants more. So a LIMIT ends a scan.
-//! Sorts, groups and the right side of a join keep rows in memory.
+//! Rows are pushed: each node calls its sink for a row, and the sink says whether it wants more. So a LIMIT ends a
+//! scan. Sorts, groups and the right side of a join keep rows in memory.
 //!
 //! A statement that needs a lock of another transaction stops with [`Stop::Blocked`], and is run again from its start.
 
@@ -218,7 +218,7 @@ impl Run<'_> {
             is_enough = sink(row)?;
             Ok(if left == 0 { Flow::Enough } else { is_enough })
         })?;
-        // What ends here is this query, not the one around it.
+        // This query ends here, not the one around it.
         Ok(is_enough)
     }
 

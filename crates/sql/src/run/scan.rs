@@ -14,6 +14,12 @@ use crate::plan::{Access, KeyPart, Scan};
 /// The key of a row for the engine.
 pub type Key = Vec<Value>;
 
+/// A limit, and whether it is part of the range.
+type Limit = (KeyPart, bool);
+
+/// The limits of a range.
+type Bounds = (Bound<EngineRow>, Bound<EngineRow>);
+
 /// The lock of a row.
 pub fn lock_key(table: u32, key: &[Value]) -> LockKey {
     let mut bytes = Vec::new();
@@ -161,12 +167,12 @@ impl Run<'_> {
         table: &TableDef,
         columns: &[usize],
         equal: &[KeyPart],
-        (low, high): (Option<&(KeyPart, bool)>, Option<&(KeyPart, bool)>),
+        (low, high): (Option<&Limit>, Option<&Limit>),
         outer: Option<&Env<'_>>,
-    ) -> Outcome<Option<(Bound<EngineRow>, Bound<EngineRow>)>> {
+    ) -> Outcome<Option<Bounds>> {
         let Some(prefix) = self.key_values(table, columns, equal, outer)? else { return Ok(None) };
         let whole = || if prefix.is_empty() { Bound::Unbounded } else { Bound::Included(EngineRow(prefix.clone())) };
-        let bound = |limit: Option<&(KeyPart, bool)>, is_low: bool| -> Outcome<Option<Bound<EngineRow>>> {
+        let bound = |limit: Option<&Limit>, is_low: bool| -> Outcome<Option<Bound<EngineRow>>> {
             let Some((part, is_inclusive)) = limit else {
                 return Ok(Some(whole()));
             };
