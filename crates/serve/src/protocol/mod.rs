@@ -431,6 +431,7 @@ impl Machine {
                 }
                 Ok(completion) => self.completed(&completion, from),
                 Err(Failure::Blocked) => {
+                    self.out.take_back(from);
                     self.pending = Some(Pending::Simple(query));
                     return;
                 }
@@ -457,6 +458,7 @@ impl Machine {
             }
             Ok(completion) => self.completed(&completion, from),
             Err(Failure::Blocked) => {
+                self.out.take_back(from);
                 self.pending = Some(Pending::Execute { portal: portal.to_owned(), rows_max, is_last });
             }
             Err(Failure::Error(error)) => {

@@ -26,6 +26,11 @@ impl Out {
         self.left + lodestone_width::to_u64(self.bytes.len())
     }
 
+    /// Forgets the bytes from number `from` on, none of which has left: their statement runs again.
+    pub fn take_back(&mut self, from: u64) {
+        self.bytes.truncate(usize::try_from(from.saturating_sub(self.left)).unwrap_or(usize::MAX));
+    }
+
     /// Bytes from number `from` on wait for `tickets`.
     pub fn gate(&mut self, from: u64, tickets: Vec<Ticket<()>>) {
         // A byte that left already cannot wait: the machine gates an answer before anybody sends it.
