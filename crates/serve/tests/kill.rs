@@ -1,7 +1,7 @@
 //! SIGKILL of a server under transfers and inserts: nothing that was acknowledged is lost, and the sums hold.
 //!
-//! The server is this test program, started again with a variable that says so. The pool is in the `block` domain, where
-//! an acknowledgement waits for the disk.
+//! The server is this test program, started again with a variable that says so. The pool is in the `block` domain,
+//! where an acknowledgement waits for the disk.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -37,7 +37,7 @@ select case when 1 > 2 then 'a' when null then 'b' else 'c' end, case 3 when 1 t
 select coalesce(null, 2, 3), nullif(1, 1), nullif(1, 2), greatest(1, 3, null, 2), least('b', 'a');
 select 'pgbench_tellers' like 'pg%\_t_llers', 'abc' ilike 'A_C', 'abc' not like 'b%', 'a%c' like 'a!%c' escape '!';
 select 'foobar' ~ '^foo', 'FOO' ~* 'o$', 'x' !~ '[a-w]';
-select lower('ÄB'), upper('abc'), length('äöü'), substring('hello' from 2 for 3), substr('hello', -1, 3), position('l' in 'hello');
+select lower(U&'\00C4B') = U&'\00C4b', upper('abc'), length(U&'\00e4\00f6'), octet_length(U&'\00e4\00f6'), substring('hello' from 2 for 3), substr('hello', -1, 3), position('l' in 'hello');
 select trim('  x '), trim(leading 'x' from 'xxaxx'), rtrim('abcc', 'c'), replace('abab', 'b', '--'), split_part('a,b,c', ',', 2);
 select left('abcdef', -2), right('abcdef', 2), repeat('ab', 3), reverse('abc'), lpad('7', 3, '0'), concat('a', null, 'b');
 select round(2.567, 2), round(-2.5), round(2.5::float8), trunc(-2.7), ceil(2.1), floor(-2.1), abs(-3), sign(-2.5), mod(10, 3);
@@ -51,6 +51,6 @@ select 'a' || 1, 1 || 'a', 'a' || null;
 select 5 between 1 and 10, 5 not between 1 and 10, 7 & 3, 5 | 2, 5 # 1, 1 << 4, 256 >> 2;
 select 9223372036854775807::numeric * 10, 0.1::numeric + 0.2, 1.000, 1.0 = 1.00;
 select 123.456::text, 1e10::numeric::text, (-0.5)::numeric, .5;
-select 'it''s', E'tab\there', $$dollar$$, U&'\0041';
+select 'it''s', length(E'tab\there'), $$dollar$$, U&'\0041';
 select quote_ident('Select'), quote_ident('ok'), quote_literal('a''b');
 select '5'::int4::oid, 'integer'::text, 'x'::name, 'y'::"char";
