@@ -16,6 +16,9 @@ use crate::parse::ast::{self, Alias, JoinKind, JoinOn, NOWHERE, Name, ObjectName
 use crate::pgcatalog;
 use crate::plan::{Access, Expr, Join, Node, Scan, SetFunction};
 
+/// Most tables between the commas of one FROM: each is one join deeper.
+const TABLES_MAX: usize = 256;
+
 /// A table of a query with its columns. `is_lateral`: it was bound inside the columns before it.
 struct Bound {
     node: Node,
@@ -57,6 +60,9 @@ impl Binder<'_> {
     }
 
     pub(super) fn from(&mut self, from: &[TableRef], parent: Option<&Scope<'_>>) -> Result<(Node, Vec<ScopeColumn>)> {
+        if from.len() > TABLES_MAX {
+            return Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, "too many tables in one query"));
+        }
         let mut found: Option<(Node, Vec<ScopeColumn>)> = None;
         for table in from {
             let Some((left, before)) = found.take() else {

@@ -9,6 +9,7 @@
 
 pub mod ast;
 mod ddl;
+mod depth;
 mod dml;
 mod expr;
 mod query;
@@ -42,6 +43,7 @@ pub fn parse(text: &str) -> Result<Vec<Statement>> {
         let what = if error.message.contains("string literal") { "quoted string" } else { "token" };
         Error::new(SqlState::SYNTAX_ERROR, format!("unterminated {what} at or near \"{rest}\"")).at(at)
     })?;
+    depth::check(&tokens)?;
     let mut found = Vec::new();
     for part in tokens.split_inclusive(|token| token.token == Token::SemiColon) {
         let (end, part) = match part.split_last() {
