@@ -91,7 +91,7 @@ impl Client {
         buffer.resize(READ_BYTES, 0);
         // A statement that waited for a lock goes on first.
         self.machine.advance();
-        while self.is_readable && !self.is_over() && self.machine.waiting_bytes() < WAITING_BYTES_MAX {
+        while self.is_readable && !self.is_over() && self.takes_more() {
             match self.socket.read(buffer) {
                 Ok(0) => self.is_lost = true,
                 Ok(count) => {
@@ -123,6 +123,10 @@ impl Client {
             }
         }
         was_full && self.is_readable && self.machine.waiting_bytes() < WAITING_BYTES_MAX
+    }
+
+    fn takes_more(&self) -> bool {
+        self.machine.takes_more() && self.machine.waiting_bytes() < WAITING_BYTES_MAX
     }
 
     fn is_over(&self) -> bool {

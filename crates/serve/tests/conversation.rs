@@ -189,6 +189,26 @@ fn a_statement_waits_for_a_row_and_goes_on() {
 }
 
 #[test]
+fn a_lock_that_is_not_needed_any_more_is_given_back() {
+    let place = Place::new();
+    place.answers(&[query("create table t (k int primary key, v int)"), query("insert into t values (1, 10)")]);
+    let (mut first, mut second) = (place.open(), place.open());
+    first.receive(&[query("begin"), query("update t set v = 11 where k = 1")].concat());
+    first.advance();
+    // It waits for the row, which does not fit its condition any more when it is its turn.
+    second.receive(&query("update t set v = 0 where v = 10"));
+    second.advance();
+    first.receive(&query("commit"));
+    first.advance();
+    second.advance();
+    assert_eq!(Messages::of(second.ready()).last(b'C'), b"UPDATE 0\0");
+    let mut third = place.open();
+    third.receive(&query("delete from t where k = 1"));
+    third.advance();
+    assert_eq!(Messages::of(third.ready()).last(b'C'), b"DELETE 1\0");
+}
+
+#[test]
 fn a_waiting_statement_can_be_cancelled() {
     let place = Place::new();
     place.answers(&[query("create table t (k int primary key)"), query("insert into t values (1)")]);

@@ -22,6 +22,9 @@ use backend::Writer;
 use frontend::{Message, Opening};
 use out::Out;
 
+/// Bytes of messages that may wait for a statement that waits for a lock.
+const INPUT_BYTES_MAX: usize = 1 << 20;
+
 /// Who a client may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
@@ -120,6 +123,12 @@ impl Machine {
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
         self.out.bytes.len()
+    }
+
+    /// Whether it takes more messages: one that waits for a lock keeps the later ones in memory.
+    #[must_use]
+    pub fn takes_more(&self) -> bool {
+        self.pending.is_none() || self.input.len() < INPUT_BYTES_MAX
     }
 
     /// Whether bytes wait to become durable.

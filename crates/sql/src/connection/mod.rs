@@ -190,6 +190,7 @@ impl Connection {
                 database: database.clone(),
                 owner: database.new_owner(),
                 keys: RefCell::default(),
+                asked: RefCell::default(),
                 waker: Waker::noop().clone(),
             },
             state: State::Idle,

@@ -95,13 +95,16 @@ pub struct Held {
     pub database: Database,
     pub owner: Owner,
     pub keys: RefCell<HashSet<LockKey>>,
+    /// Locks that were waited for. One may be the transaction's own by now, and not be needed any more.
+    pub asked: RefCell<HashSet<LockKey>>,
     pub waker: Waker,
 }
 
 impl Held {
     /// Ends all locks. The next transaction is another owner.
     pub fn release(&mut self) {
-        let keys = std::mem::take(self.keys.get_mut());
+        let mut keys = std::mem::take(self.keys.get_mut());
+        keys.extend(self.asked.get_mut().drain());
         self.database.0.locks.release(self.owner, keys);
         self.owner = self.database.new_owner();
     }
@@ -113,9 +116,8 @@ impl Locker for Held {
             return Ok(true);
         }
         let is_held = self.database.0.locks.acquire(self.owner, &key, &self.waker)?;
-        if is_held {
-            self.keys.borrow_mut().insert(key);
-        }
+        let place = if is_held { &self.keys } else { &self.asked };
+        place.borrow_mut().insert(key);
         Ok(is_held)
     }
 }
