@@ -48,7 +48,8 @@ def processor_seconds(pid):
 
 def run(server, arguments, seconds, level):
     host, port, database, pid = server
-    environment = dict(os.environ, PGOPTIONS=f"-c default_transaction_isolation={level}")
+    setting = level.replace(" ", "\\ ")
+    environment = dict(os.environ, PGOPTIONS=f"-c default_transaction_isolation={setting}" if level else "")
     before = processor_seconds(pid)
     command = ["pgbench", "-n", "-h", host, "-p", port, "-T", str(seconds), *arguments, database]
     out = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -66,7 +67,7 @@ def main():
     parser.add_argument("--server", action="append", required=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5)
-    parser.add_argument("--level", default="serializable")
+    parser.add_argument("--level", default="serializable", help="level of all transactions; empty: the default of each server")
     arguments = parser.parse_args()
     servers = {}
     for text in arguments.server:

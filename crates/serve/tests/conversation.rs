@@ -27,6 +27,17 @@ fn a_client_comes_in() {
 }
 
 #[test]
+fn settings_come_with_the_first_message() {
+    let place = Place::new();
+    let mut machine = place.machine();
+    let body = "user\0root\0database\0shop\0options\0-c default_transaction_isolation=read\\ committed\0\0";
+    let length = u32::try_from(body.len() + 8).expect("short").to_be_bytes();
+    machine.receive(&[&length[..], &[0, 3, 0, 0], body.as_bytes(), &query("show transaction_isolation")].concat());
+    machine.advance();
+    assert!(Messages::of(machine.ready()).has_text(b'D', "read committed"));
+}
+
+#[test]
 fn strangers_are_refused() {
     let place = Place::new();
     for (sent, code) in [

@@ -525,9 +525,26 @@ impl Machine {
     }
 }
 
+/// Words between blanks; a backslash takes the meaning of the next letter.
+fn words(text: &str) -> Vec<String> {
+    let (mut words, mut word) = (Vec::new(), String::new());
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => word.extend(letters.next()),
+            letter if letter.is_whitespace() => words.push(std::mem::take(&mut word)),
+            letter => word.push(letter),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
 /// The settings of `options`: `-c name=value`.
 fn set_options(connection: &mut Connection, options: &str) -> Result<(), Error> {
-    let mut words = options.split_whitespace();
+    let found = words(options);
+    let mut words = found.iter().map(String::as_str);
     while let Some(word) = words.next() {
         let setting = match word.strip_prefix("-c") {
             Some("") => words.next().unwrap_or_default(),
