@@ -23,7 +23,7 @@ use signal_hook::iterator::Signals;
 use crate::output::Output;
 
 /// The state for the signal thread.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Scene {
     /// Files and folders to be removed.
     scratch: BTreeSet<PathBuf>,
@@ -31,9 +31,11 @@ struct Scene {
     so_far: Option<String>,
     /// The message of a command that runs others, in place of theirs.
     overall: Option<String>,
+    /// A command that ends by itself when it is told to.
+    stop: Option<Box<dyn FnOnce() + Send>>,
 }
 
-static SCENE: Mutex<Scene> = Mutex::new(Scene { scratch: BTreeSet::new(), so_far: None, overall: None });
+static SCENE: Mutex<Scene> = Mutex::new(Scene { scratch: BTreeSet::new(), so_far: None, overall: None, stop: None });
 
 fn scene() -> MutexGuard<'static, Scene> {
     SCENE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -46,8 +48,12 @@ fn scene() -> MutexGuard<'static, Scene> {
 pub fn watch(output: Output) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("preparing for Ctrl-C failed")?;
     let wait = move || {
-        if let Some(signal) = signals.forever().next() {
-            end(signal, output);
+        for signal in signals.forever() {
+            // A second signal ends a command that does not stop.
+            match scene().stop.take() {
+                Some(stop) => stop(),
+                None => end(signal, output),
+            }
         }
     };
     thread::Builder::new().name("signals".into()).spawn(wait).context("preparing for Ctrl-C failed")?;
@@ -89,6 +95,11 @@ fn remove(path: &Path) {
 /// Sets the progress message for a signal from now on: the work done, and how to go on.
 pub fn so_far(text: impl Into<String>) {
     scene().so_far = Some(text.into());
+}
+
+/// Calls `stop` in place of an end of the process when the first signal comes. The command ends by itself then.
+pub fn on_signal(stop: impl FnOnce() + Send + 'static) {
+    scene().stop = Some(Box::new(stop));
 }
 
 /// Sets the message of a command that runs others. Theirs are not shown from now on.

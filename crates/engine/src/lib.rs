@@ -42,6 +42,7 @@
 //! | `cuts` | a position in every log, while commits go on |
 //! | `rounds`, `checkpointer`, `tree/merge` | checkpoints: dirty leaves to pages, truncation; a thread; empty leaves |
 //! | `feed`, `archive`, `restore` | committed transactions in an order of their effects; in a file; onto a backup |
+//! | `replace` | a table in the place of another one |
 //! | `load` | a new table with all its rows: pages, and no records |
 //! | `catalog` | tables and indexes by name, as rows |
 //! | `recover`, `redo`, `format` | opening: from pages and logs to the trees, on several threads |
@@ -91,6 +92,7 @@ mod reader;
 mod recover;
 mod redo;
 mod region;
+mod replace;
 mod restore;
 mod rounds;
 mod rows;

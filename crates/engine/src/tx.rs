@@ -224,6 +224,36 @@ impl Tx {
         self.conclude_async(Ok(()))
     }
 
+    /// A ticket for what the transaction has read so far: an answer in the middle of it waits for that. The transaction
+    /// goes on.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]; [`Error::Poisoned`].
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let table = db.create_table(&Schema::new("t").column("k", Type::U64).key(["k"]))?;
+    /// let first = db.update_async(|tx| table.put(tx, &row![1_u64]))?;
+    /// let tx = db.begin();
+    /// assert!(table.get(&tx, &row![1_u64])?.is_some());
+    /// tx.seen()?.durable()?; // from here on the outside may be told of the row
+    /// assert!(first.is_durable());
+    /// tx.commit()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn seen(&self) -> Result<Ticket<()>> {
+        let state = self.live_state()?;
+        state.settle(&self.core)?;
+        Ok(Ticket::new(&self.core, self.core.seen_point(&state), ()))
+    }
+
     /// Ends an attempt whose closure returned `outcome`. Its answer is durable.
     pub(crate) fn conclude<R>(&self, outcome: Result<R>) -> Result<R> {
         let (value, point) = self.order(outcome)?;

@@ -18,7 +18,7 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 28] = [
+const LAYERS: [(&str, Role); 31] = [
     ("width", Product),
     ("derive-path", Product),
     ("engine-derive", Product),
@@ -39,6 +39,9 @@ const LAYERS: [(&str, Role); 28] = [
     ("index", Product),
     ("stm", Product),
     ("collections", Product),
+    ("sql-types", Product),
+    ("sql", Product),
+    ("serve", Product),
     ("lodestone", Proof),
     ("stm-bench", Proof),
     ("index-bench", Proof),

@@ -6,6 +6,8 @@ pub mod kv;
 mod man;
 mod media;
 pub mod pool;
+mod serve;
+mod sql;
 mod topology;
 
 use std::process::ExitCode;
@@ -28,6 +30,10 @@ pub enum Daily {
     /// Tables of typed rows in serializable transactions
     #[command(subcommand)]
     Db(db::DbCommand),
+    /// Serve a database to the clients of PostgreSQL
+    Serve(serve::Args),
+    /// Run SQL on a database, without a server
+    Sql(sql::Args),
     /// Know the cost of memories: profiles, models, and how they compare with the papers
     #[command(subcommand)]
     Media(media::MediaCommand),
@@ -49,6 +55,8 @@ impl Daily {
             Self::Pool(command) => command.run(output),
             Self::Kv(command) => command.run(output),
             Self::Db(command) => command.run(output),
+            Self::Serve(args) => serve::run(&args, output).map(Outcome::code),
+            Self::Sql(args) => sql::run(&args, output).map(Outcome::code),
             Self::Media(command) => command.run(output),
             Self::Topology(args) => topology::run(&args, output).map(Outcome::code),
             Self::Completions(args) => completions::run(&args, program).map(Outcome::code),

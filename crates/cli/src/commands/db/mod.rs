@@ -14,7 +14,7 @@ mod get;
 mod import;
 mod index;
 mod info;
-mod place;
+pub(super) mod place;
 mod put;
 mod restore;
 mod scan;

@@ -1,0 +1,117 @@
+//! `lodestone serve`: a database for the clients of `PostgreSQL`.
+
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use lodestone_serve::{ServeOptions, Server, socket_path};
+use serde::Serialize;
+
+use super::db::place::DbArgs;
+use crate::interrupt;
+use crate::output::Output;
+use crate::size;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone pool create shop.pool
+  lodestone serve shop.pool --socket /tmp
+  psql -h /tmp shop
+
+The user who runs the server connects by the unix socket, as that user. The database
+has the name of the pool's file without its suffix. With --trust-loopback anybody on
+this machine connects by TCP, as any user: that is for tests.
+
+Ctrl-C or SIGTERM ends the server: clients are told, transactions that have not
+committed are forgotten, a checkpoint is made. SIGKILL loses nothing that was
+acknowledged. docs/SQL.md says what SQL there is.";
+
+/// How often the loops are looked at.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// Arguments of `lodestone serve`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(flatten)]
+    db: DbArgs,
+
+    /// Folder of the unix socket
+    #[arg(long, value_name = "DIR")]
+    socket: Option<PathBuf>,
+
+    /// Port, also in the name of the unix socket
+    #[arg(long, default_value_t = 5432)]
+    port: u16,
+
+    /// Let anybody on this machine connect by TCP as any user, without a password
+    #[arg(long)]
+    trust_loopback: bool,
+
+    /// Level of transactions that name none
+    #[arg(long, value_name = "LEVEL", default_value = "serializable", value_parser =
+        ["serializable", "repeatable read", "read committed", "read uncommitted"])]
+    isolation: String,
+
+    /// Loops that serve clients [default: one for each processor]
+    #[arg(long, value_name = "COUNT")]
+    loops: Option<usize>,
+
+    /// Most clients at a time
+    #[arg(long, value_name = "COUNT", default_value_t = 200)]
+    connections: usize,
+
+    /// Bytes of the log of a new database [default: a quarter of the free space, at most 256 MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    log: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Serving {
+    database: String,
+    socket: Option<PathBuf>,
+    port: u16,
+    domain: String,
+}
+
+/// Serves until a signal comes.
+pub fn run(args: &Args, output: &Output) -> Result<()> {
+    if args.socket.is_none() && !args.trust_loopback {
+        bail!("there is no way in; give `--socket DIR` for a unix socket");
+    }
+    let engine = args.db.make(args.log, output)?;
+    let domain = engine.pool().info().domain_label();
+    let stem = args.db.open.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let database =
+        lodestone_sql::Database::new(engine.clone(), &args.isolation).context("the catalog cannot be read")?;
+    let options = ServeOptions {
+        name: stem.clone(),
+        folder: args.socket.clone(),
+        port: args.port,
+        trusts_loopback: args.trust_loopback,
+        loops: args.loops,
+        connections_max: args.connections,
+    };
+    let (stop, stopped) = mpsc::channel();
+    interrupt::on_signal(move || {
+        // The receiver is gone only when the server has ended.
+        let _ = stop.send(());
+    });
+    let server = Server::start(database, &options).context("the server cannot start")?;
+    if args.trust_loopback {
+        output.note("anybody on this machine can connect as any user (--trust-loopback)");
+    }
+    let socket = args.socket.as_ref().map(|folder| socket_path(folder, args.port));
+    let serving = Serving { database: stem, socket, port: args.port, domain };
+    output.result(&serving, |serving| {
+        let place =
+            serving.socket.as_ref().map_or(format!("127.0.0.1:{}", serving.port), |path| path.display().to_string());
+        format!("serving database `{}` at {place} ({})", serving.database, serving.domain)
+    })?;
+    while stopped.recv_timeout(WATCH) == Err(mpsc::RecvTimeoutError::Timeout) && !server.has_failed() {}
+    server.stop().context("a loop of the server has ended")?;
+    engine.checkpoint()?;
+    output.note("the server has ended, and a checkpoint was made");
+    Ok(())
+}

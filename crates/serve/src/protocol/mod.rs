@@ -1,0 +1,561 @@
+//! The conversation with one client, without a socket: bytes in, bytes out.
+//!
+//! 1. [`Machine::receive`] takes bytes, [`Machine::advance`] carries out all complete messages, [`Machine::ready`]
+//!    has the bytes that may leave.
+//! 2. Before a client is known it has 10,000 bytes for its first message, and nothing else is kept of it.
+//! 3. An error of the extended protocol skips all messages up to the next Sync.
+//! 4. A statement that waits for a lock keeps the machine: later messages wait for it.
+//! 5. An answer waits for the tickets of its statement; later messages are carried out meanwhile.
+//!
+//! No input makes it panic: that is tested with every prefix and random damage of recorded conversations.
+
+mod backend;
+mod frontend;
+mod out;
+
+use std::task::{Context, Waker};
+
+use lodestone_sql::{Completion, Connection, Database, Failure, SimpleQuery};
+use lodestone_sql_types::{Error, SqlState};
+
+use backend::Writer;
+use frontend::{Message, Opening};
+use out::Out;
+
+/// Bytes of messages that may wait for a statement that waits for a lock.
+const INPUT_BYTES_MAX: usize = 1 << 20;
+
+/// Who a client may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// The operating system says that it is this user.
+    User(String),
+    /// No authority says so: it comes from this machine, and that is enough by the server's options.
+    Trusted,
+    /// It may not connect, for this reason.
+    Refused(String),
+}
+
+/// The server, as a conversation needs it.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The tables.
+    pub database: Database,
+    /// The name of the database.
+    pub name: String,
+    /// There is no room for another client.
+    pub is_full: bool,
+}
+
+/// A message that has not been answered yet.
+enum Pending {
+    Simple(SimpleQuery),
+    Execute { portal: String, rows_max: usize, is_last: bool },
+}
+
+enum Phase {
+    Opening,
+    Ready(Box<Connection>),
+    Closed,
+}
+
+/// The conversation with one client. See the module.
+pub struct Machine {
+    host: Host,
+    peer: Peer,
+    phase: Phase,
+    input: Vec<u8>,
+    out: Out,
+    waker: Waker,
+    pending: Option<Pending>,
+    /// The rest of a simple query whose COPY takes rows.
+    copying: Option<SimpleQuery>,
+    /// The COPY belongs to the extended protocol.
+    is_extended_copy: bool,
+    /// Messages up to the next Sync do not count.
+    is_skipping: bool,
+}
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Machine").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+impl Machine {
+    /// A client that has said nothing yet. `waker` is called when the machine can go on.
+    #[must_use]
+    pub fn new(host: Host, peer: Peer, waker: Waker) -> Self {
+        Self {
+            host,
+            peer,
+            phase: Phase::Opening,
+            input: Vec::new(),
+            out: Out::default(),
+            waker,
+            pending: None,
+            copying: None,
+            is_extended_copy: false,
+            is_skipping: false,
+        }
+    }
+
+    /// Takes bytes of the client.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        if !matches!(self.phase, Phase::Closed) {
+            self.input.extend(bytes);
+        }
+    }
+
+    /// Whether the client is known.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Ready(_))
+    }
+
+    /// Whether the conversation is over: what [`ready`](Self::ready) has is sent, and then the socket is closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        matches!(self.phase, Phase::Closed)
+    }
+
+    /// Bytes that have not left yet, also those that wait.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.out.bytes.len()
+    }
+
+    /// Whether it takes more messages: one that waits for a lock keeps the later ones in memory.
+    #[must_use]
+    pub fn takes_more(&self) -> bool {
+        self.pending.is_none() || self.input.len() < INPUT_BYTES_MAX
+    }
+
+    /// Whether bytes wait to become durable.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.out.is_waiting()
+    }
+
+    /// The bytes that may leave. The waker is called when there may be more.
+    pub fn ready(&mut self) -> &[u8] {
+        let waker = self.waker.clone();
+        let mut task = Context::from_waker(&waker);
+        if let Err(error) = self.out.ready(&mut task) {
+            let error = lodestone_sql::from_engine(error);
+            backend::error(&mut self.out.bytes, "FATAL", &error);
+            self.phase = Phase::Closed;
+        }
+        self.out.ready(&mut task).unwrap_or_default()
+    }
+
+    /// `count` of the ready bytes left.
+    pub fn leave(&mut self, count: usize) {
+        self.out.leave(count);
+    }
+
+    /// Ends the conversation: the server stops.
+    pub fn stop(&mut self) {
+        if !self.is_closed() {
+            let error = Error::new(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
+            self.fatal(&error);
+        }
+    }
+
+    fn fatal(&mut self, error: &Error) {
+        backend::error(&mut self.out.bytes, "FATAL", error);
+        self.phase = Phase::Closed;
+        self.pending = None;
+        self.input.clear();
+    }
+
+    /// Carries out all complete messages.
+    pub fn advance(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            let Phase::Ready(connection) = &mut self.phase else { return };
+            if !connection.can_go_on() {
+                self.pending = Some(pending);
+                return;
+            }
+            let cancelled = connection.check_cancel().err();
+            match (pending, cancelled) {
+                (Pending::Simple(_), Some(error)) => {
+                    self.refuse(&error);
+                    self.ready_for_query();
+                }
+                (Pending::Execute { .. }, Some(error)) => {
+                    self.refuse(&error);
+                    self.is_skipping = true;
+                }
+                (Pending::Simple(query), None) => self.run_simple(query),
+                (Pending::Execute { portal, rows_max, is_last }, None) => self.execute(&portal, rows_max, is_last),
+            }
+        }
+        let input = std::mem::take(&mut self.input);
+        let mut rest = &input[..];
+        while self.pending.is_none() {
+            match self.message(rest) {
+                Ok(0) => break,
+                Ok(count) => rest = &rest[count..],
+                Err(error) => {
+                    self.fatal(&error);
+                    break;
+                }
+            }
+        }
+        if !self.is_closed() {
+            let done = input.len() - rest.len();
+            self.input = input;
+            self.input.drain(..done);
+        }
+    }
+
+    /// Carries out the first message of `input`. Returns its length; 0 if it is not complete.
+    fn message(&mut self, input: &[u8]) -> Result<usize, Error> {
+        match self.phase {
+            Phase::Closed => Ok(0),
+            Phase::Opening => {
+                let Some((opening, length)) = frontend::opening(input)? else { return Ok(0) };
+                self.open(opening)?;
+                Ok(length)
+            }
+            Phase::Ready(_) => {
+                let Some(length) = frontend::frame(input)? else { return Ok(0) };
+                // A Sync right after it: an implicit transaction may end with this message.
+                let is_last = input.get(length) == Some(&b'S');
+                match frontend::decode(input[0], &input[5..length]) {
+                    Ok(message) => self.carry_out(message, is_last),
+                    Err(error) => {
+                        let is_sync = input[0] == b'Q';
+                        self.fail_connection();
+                        self.refuse(&error);
+                        if is_sync { self.ready_for_query() } else { self.is_skipping = true }
+                    }
+                }
+                Ok(length)
+            }
+        }
+    }
+
+    /// A message that makes no sense ends a transaction as a wrong statement does.
+    fn fail_connection(&mut self) {
+        if let Phase::Ready(connection) = &mut self.phase {
+            connection.fail_message();
+        }
+    }
+
+    fn open(&mut self, opening: Opening) -> Result<(), Error> {
+        match opening {
+            Opening::Encryption => {
+                self.out.bytes.extend_from_slice(b"N");
+                Ok(())
+            }
+            Opening::Cancel { number, secret } => {
+                self.host.database.cancel(number, secret);
+                self.phase = Phase::Closed;
+                Ok(())
+            }
+            Opening::Startup { minor, settings } => self.start(minor, &settings),
+        }
+    }
+
+    fn start(&mut self, minor: u16, settings: &[(String, String)]) -> Result<(), Error> {
+        let setting = |name: &str| settings.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str());
+        let user = setting("user").filter(|user| !user.is_empty()).ok_or_else(|| {
+            Error::new(SqlState::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
+        })?;
+        match &self.peer {
+            Peer::Trusted => {}
+            Peer::User(name) if name == user => {}
+            Peer::User(_) => {
+                let message = format!("Peer authentication failed for user \"{user}\"");
+                return Err(Error::new(SqlState::INVALID_AUTHORIZATION, message));
+            }
+            Peer::Refused(reason) => return Err(Error::new(SqlState::INVALID_AUTHORIZATION, reason.clone())),
+        }
+        if self.host.is_full {
+            return Err(Error::new(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already"));
+        }
+        let database = setting("database").filter(|name| !name.is_empty()).unwrap_or(user);
+        if database != self.host.name && database != "postgres" {
+            let message = format!("database \"{database}\" does not exist");
+            return Err(Error::new(SqlState::INVALID_CATALOG_NAME, message)
+                .hint(format!("This server has the database \"{}\".", self.host.name)));
+        }
+        if setting("replication").is_some_and(|value| !matches!(value, "false" | "off" | "no" | "0")) {
+            return Err(Error::unsupported("a connection for replication"));
+        }
+        let mut connection = self.host.database.connect(user, database);
+        connection.set_waker(self.waker.clone());
+        let mut unknown = Vec::new();
+        for (name, value) in settings {
+            match name.as_str() {
+                "user" | "database" | "replication" => {}
+                "options" => set_options(&mut connection, value)?,
+                name if name.starts_with("_pq_.") => unknown.push(name.to_owned()),
+                name => connection.set(name, value)?,
+            }
+        }
+        let out = &mut self.out.bytes;
+        if minor > 0 || !unknown.is_empty() {
+            backend::negotiate(out, unknown);
+        }
+        backend::authentication_ok(out);
+        for (name, value) in connection.reports() {
+            backend::parameter_status(out, name, &value);
+        }
+        backend::backend_key(out, connection.cancel_key());
+        backend::ready(out, connection.status());
+        self.phase = Phase::Ready(Box::new(connection));
+        Ok(())
+    }
+
+    /// Tells the client of an error.
+    fn refuse(&mut self, error: &Error) {
+        self.told(self.out.end());
+        backend::error(&mut self.out.bytes, "ERROR", error);
+    }
+
+    /// Sends notices and changed settings. Bytes from number `from` on wait for its tickets.
+    fn told(&mut self, from: u64) {
+        let Phase::Ready(connection) = &mut self.phase else { return };
+        for notice in connection.take_notices() {
+            let severity = if notice.state() == SqlState::SUCCESS { "NOTICE" } else { "WARNING" };
+            backend::error(&mut self.out.bytes, severity, &notice);
+        }
+        for (name, value) in connection.take_reports() {
+            backend::parameter_status(&mut self.out.bytes, name, &value);
+        }
+        let tickets = connection.take_tickets();
+        self.out.gate(from, tickets);
+    }
+
+    fn ready_for_query(&mut self) {
+        self.told(self.out.end());
+        if let Phase::Ready(connection) = &self.phase {
+            backend::ready(&mut self.out.bytes, connection.status());
+        }
+    }
+
+    fn carry_out(&mut self, message: Message<'_>, is_last: bool) {
+        let Phase::Ready(connection) = &mut self.phase else { return };
+        if connection.is_copying() {
+            return self.copy_message(message, is_last);
+        }
+        let is_extended = !matches!(message, Message::Query(_) | Message::Terminate | Message::Sync);
+        if self.is_skipping && is_extended {
+            return;
+        }
+        let from = self.out.end();
+        match message {
+            Message::Query(text) => match connection.simple(text) {
+                Ok(query) if query.is_done() => {
+                    backend::empty_query(&mut self.out.bytes);
+                    self.ready_for_query();
+                }
+                Ok(query) => self.run_simple(query),
+                Err(error) => {
+                    self.refuse(&error);
+                    self.ready_for_query();
+                }
+            },
+            Message::Parse { name, query, types } => {
+                let outcome = connection.parse(name, query, &types);
+                self.answered(outcome, from, backend::parse_complete);
+            }
+            Message::Bind { portal, statement, formats, values, results } => {
+                let outcome = connection.bind(portal, statement, (&formats, &values), results);
+                self.answered(outcome, from, backend::bind_complete);
+            }
+            Message::DescribeStatement(name) => {
+                let outcome = connection.describe_statement(name);
+                self.answered_with(outcome, from, |out, (parameters, columns)| {
+                    backend::parameters(out, &parameters);
+                    match columns {
+                        Some(columns) => backend::row_description(out, &columns, &[]),
+                        None => backend::no_data(out),
+                    }
+                });
+            }
+            Message::DescribePortal(name) => {
+                let outcome = connection.describe_portal(name);
+                self.answered_with(outcome, from, |out, columns| match columns {
+                    Some((columns, formats)) => backend::row_description(out, &columns, &formats),
+                    None => backend::no_data(out),
+                });
+            }
+            Message::Execute { portal, rows_max } => self.execute(portal, rows_max, is_last),
+            Message::CloseStatement(name) => {
+                connection.close(false, name);
+                backend::close_complete(&mut self.out.bytes);
+            }
+            Message::ClosePortal(name) => {
+                connection.close(true, name);
+                backend::close_complete(&mut self.out.bytes);
+            }
+            Message::Sync => {
+                self.is_skipping = false;
+                if let Err(error) = connection.sync() {
+                    self.refuse(&error);
+                }
+                self.told(from);
+                self.ready_for_query();
+            }
+            Message::Flush => {}
+            Message::Terminate => self.phase = Phase::Closed,
+            // The rest of a COPY that was refused.
+            Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => {}
+        }
+    }
+
+    fn answered(&mut self, outcome: Result<(), Error>, from: u64, write: fn(&mut bytes::BytesMut)) {
+        self.answered_with(outcome, from, |out, ()| write(out));
+    }
+
+    fn answered_with<T>(&mut self, outcome: Result<T, Error>, from: u64, write: impl FnOnce(&mut bytes::BytesMut, T)) {
+        match outcome {
+            Ok(found) => {
+                self.told(from);
+                write(&mut self.out.bytes, found);
+            }
+            Err(error) => {
+                self.refuse(&error);
+                self.is_skipping = true;
+            }
+        }
+    }
+
+    /// Runs the statements of a simple query.
+    fn run_simple(&mut self, mut query: SimpleQuery) {
+        while !query.is_done() {
+            let from = self.out.end();
+            let Phase::Ready(connection) = &mut self.phase else { return };
+            let mut writer = Writer::new(&mut self.out.bytes, &[]);
+            match connection.next(&mut query, &mut writer) {
+                Ok(Completion::CopyIn(columns)) => {
+                    self.told(from);
+                    backend::copy_in(&mut self.out.bytes, columns);
+                    (self.copying, self.is_extended_copy) = (Some(query), false);
+                    return;
+                }
+                Ok(completion) => self.completed(&completion, from),
+                Err(Failure::Blocked) => {
+                    self.out.take_back(from);
+                    self.pending = Some(Pending::Simple(query));
+                    return;
+                }
+                Err(Failure::Error(error)) => {
+                    self.told(from);
+                    self.refuse(&error);
+                    break;
+                }
+            }
+        }
+        self.ready_for_query();
+    }
+
+    fn execute(&mut self, portal: &str, rows_max: usize, is_last: bool) {
+        let from = self.out.end();
+        let Phase::Ready(connection) = &mut self.phase else { return };
+        let formats = connection.formats(portal).to_vec();
+        let mut writer = Writer::new(&mut self.out.bytes, &formats);
+        match connection.execute(portal, rows_max, is_last, &mut writer) {
+            Ok(Completion::CopyIn(columns)) => {
+                self.told(from);
+                backend::copy_in(&mut self.out.bytes, columns);
+                self.is_extended_copy = true;
+            }
+            Ok(completion) => self.completed(&completion, from),
+            Err(Failure::Blocked) => {
+                self.out.take_back(from);
+                self.pending = Some(Pending::Execute { portal: portal.to_owned(), rows_max, is_last });
+            }
+            Err(Failure::Error(error)) => {
+                self.told(from);
+                self.refuse(&error);
+                self.is_skipping = true;
+            }
+        }
+    }
+
+    fn completed(&mut self, completion: &Completion, from: u64) {
+        self.told(from);
+        let out = &mut self.out.bytes;
+        match completion {
+            Completion::Tag(tag) => backend::complete(out, tag),
+            Completion::Empty => backend::empty_query(out),
+            Completion::Suspended => backend::portal_suspended(out),
+            Completion::CopyIn(_) => {}
+        }
+    }
+
+    /// A message while rows are taken.
+    fn copy_message(&mut self, message: Message<'_>, is_last: bool) {
+        let Phase::Ready(connection) = &mut self.phase else { return };
+        let from = self.out.end();
+        let is_only =
+            if self.is_extended_copy { is_last } else { self.copying.as_ref().is_none_or(SimpleQuery::is_done) };
+        let outcome = match message {
+            Message::CopyData(bytes) => match connection.copy_data(bytes) {
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
+            Message::CopyDone => connection.copy_done(is_only),
+            Message::CopyFail(reason) => Err(connection.copy_fail(reason)),
+            Message::Flush | Message::Sync => return,
+            Message::Terminate => {
+                self.phase = Phase::Closed;
+                return;
+            }
+            _ => Err(connection.copy_fail("unexpected message type during COPY from stdin")),
+        };
+        self.told(from);
+        let rest = self.copying.take();
+        match (outcome, rest) {
+            (Ok(tag), None) => backend::complete(&mut self.out.bytes, &tag),
+            (Ok(tag), Some(rest)) => {
+                backend::complete(&mut self.out.bytes, &tag);
+                self.run_simple(rest);
+            }
+            (Err(error), rest) => {
+                self.refuse(&error);
+                if rest.is_some() { self.ready_for_query() } else { self.is_skipping = true }
+            }
+        }
+    }
+}
+
+/// Words between blanks; a backslash takes the meaning of the next letter.
+fn words(text: &str) -> Vec<String> {
+    let (mut words, mut word) = (Vec::new(), String::new());
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => word.extend(letters.next()),
+            letter if letter.is_whitespace() => words.push(std::mem::take(&mut word)),
+            letter => word.push(letter),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// The settings of `options`: `-c name=value`.
+fn set_options(connection: &mut Connection, options: &str) -> Result<(), Error> {
+    let found = words(options);
+    let mut words = found.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        let setting = match word.strip_prefix("-c") {
+            Some("") => words.next().unwrap_or_default(),
+            Some(setting) => setting,
+            None => match word.strip_prefix("--") {
+                Some(setting) => setting,
+                None => return Err(Error::unsupported(format!("the startup option {word}"))),
+            },
+        };
+        let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+        connection.set(&name.replace('-', "_"), value)?;
+    }
+    Ok(())
+}

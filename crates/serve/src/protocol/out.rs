@@ -1,0 +1,73 @@
+//! Bytes for a client, which leave when what they tell is durable.
+
+use std::collections::VecDeque;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, BytesMut};
+use lodestone_engine::Ticket;
+
+type Acknowledgement = <Ticket<()> as IntoFuture>::IntoFuture;
+
+/// Bytes, and the places that wait for something to be durable.
+#[derive(Default)]
+pub struct Out {
+    pub bytes: BytesMut,
+    /// Bytes that left before.
+    left: u64,
+    /// From which byte on what must be durable.
+    gates: VecDeque<(u64, Acknowledgement)>,
+}
+
+impl Out {
+    /// The number of the next byte.
+    pub fn end(&self) -> u64 {
+        self.left + lodestone_width::to_u64(self.bytes.len())
+    }
+
+    /// Forgets the bytes from number `from` on, none of which has left: their statement runs again.
+    pub fn take_back(&mut self, from: u64) {
+        self.bytes.truncate(usize::try_from(from.saturating_sub(self.left)).unwrap_or(usize::MAX));
+    }
+
+    /// Bytes from number `from` on wait for `tickets`.
+    pub fn gate(&mut self, from: u64, tickets: Vec<Ticket<()>>) {
+        // A byte that left already cannot wait: the machine gates an answer before anybody sends it.
+        self.gates.extend(tickets.into_iter().map(|ticket| (from.max(self.left), ticket.into_future())));
+    }
+
+    /// The bytes that may leave. The waker of `task` is called when there may be more.
+    ///
+    /// # Errors
+    /// When the medium failed: nothing after this place is true.
+    pub fn ready(&mut self, task: &mut Context<'_>) -> Result<&[u8], lodestone_engine::Error> {
+        while let Some((from, gate)) = self.gates.front_mut() {
+            match Pin::new(gate).poll(task) {
+                Poll::Ready(Ok(())) => drop(self.gates.pop_front()),
+                Poll::Ready(Err(error)) => {
+                    let keep = usize::try_from(*from - self.left).unwrap_or(0);
+                    self.bytes.truncate(keep);
+                    self.gates.clear();
+                    return Err(error);
+                }
+                Poll::Pending => break,
+            }
+        }
+        let end = self.gates.front().map_or(self.bytes.len(), |(from, _)| {
+            usize::try_from(*from - self.left).unwrap_or(usize::MAX).min(self.bytes.len())
+        });
+        Ok(&self.bytes[..end])
+    }
+
+    /// `count` bytes left.
+    pub fn leave(&mut self, count: usize) {
+        self.bytes.advance(count);
+        self.left += lodestone_width::to_u64(count);
+    }
+
+    /// Whether something still waits to become durable.
+    pub fn is_waiting(&self) -> bool {
+        !self.gates.is_empty()
+    }
+}

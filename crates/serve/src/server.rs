@@ -1,0 +1,189 @@
+//! The server: listeners, loops, and the end.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+
+use lodestone_sql::Database;
+
+use crate::client::Socket;
+use crate::listen::Listener;
+use crate::protocol::Peer;
+use crate::turn::{Loop, Mailbox};
+
+/// Bytes of a loop's stack: statements may be deep.
+const STACK_BYTES: usize = 16 << 20;
+
+/// How to serve.
+///
+/// ```
+/// let options = lodestone_serve::ServeOptions::default();
+/// assert_eq!((options.port, options.connections_max), (5432, 200));
+/// ```
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// The name of the database for clients.
+    pub name: String,
+    /// The folder of the unix socket. `None`: there is none.
+    pub folder: Option<PathBuf>,
+    /// The port, also in the name of the unix socket.
+    pub port: u16,
+    /// Whether anybody on this machine may connect by TCP, as any user. For tests.
+    pub trusts_loopback: bool,
+    /// Loops. `None`: one for each processor.
+    pub loops: Option<usize>,
+    /// Most clients at a time.
+    pub connections_max: usize,
+}
+
+impl Default for ServeOptions {
+    fn default() -> Self {
+        Self {
+            name: "lodestone".into(),
+            folder: None,
+            port: 5432,
+            trusts_loopback: false,
+            loops: None,
+            connections_max: 200,
+        }
+    }
+}
+
+/// The state that the loops share.
+#[derive(Debug)]
+pub struct Shared {
+    pub database: Database,
+    pub name: String,
+    connections_max: usize,
+    connections: AtomicUsize,
+    is_stopping: AtomicBool,
+    mailboxes: OnceLock<Vec<Arc<Mailbox>>>,
+    next: AtomicUsize,
+}
+
+impl Shared {
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    /// Counts a client. Returns whether there are too many.
+    pub fn entered(&self) -> bool {
+        self.connections.fetch_add(1, Ordering::Relaxed) >= self.connections_max
+    }
+
+    pub fn left(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Gives a client to the next loop.
+    pub fn hand_over(&self, socket: Socket, peer: Peer) {
+        let Some(mailboxes) = self.mailboxes.get() else { return };
+        let number = self.next.fetch_add(1, Ordering::Relaxed) % mailboxes.len().max(1);
+        if let Some(mailbox) = mailboxes.get(number) {
+            mailbox.send(socket, peer);
+        }
+    }
+
+    fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.mailboxes.get().into_iter().flatten().for_each(|mailbox| mailbox.wake());
+    }
+}
+
+/// A server that runs. Dropping it stops it.
+///
+/// ```
+/// use lodestone_engine::DatabaseOptions;
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_serve::{ServeOptions, Server};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("shop.pool");
+/// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let options = DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+/// let engine = lodestone_engine::Database::open_with(&path, &options)?;
+/// let database = lodestone_sql::Database::new(engine, "serializable")?;
+/// let options = ServeOptions { folder: Some(folder.path().to_owned()), ..ServeOptions::default() };
+/// let server = Server::start(database, &options)?;
+/// // psql -h FOLDER lodestone
+/// server.stop()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<io::Result<()>>>>,
+}
+
+impl Server {
+    /// Begins to serve.
+    ///
+    /// # Errors
+    /// When no socket is asked for, or one cannot be made.
+    pub fn start(database: Database, options: &ServeOptions) -> io::Result<Self> {
+        let mut listeners = Vec::new();
+        if let Some(folder) = &options.folder {
+            listeners.push(Listener::unix(folder, options.port)?);
+        }
+        if options.trusts_loopback {
+            listeners.push(Listener::loopback(SocketAddr::from((Ipv4Addr::LOCALHOST, options.port)))?);
+        }
+        if listeners.is_empty() {
+            let message = "there is no way in: name the folder of a unix socket";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let shared = Arc::new(Shared {
+            database,
+            name: options.name.clone(),
+            connections_max: options.connections_max,
+            connections: AtomicUsize::new(0),
+            is_stopping: AtomicBool::new(false),
+            mailboxes: OnceLock::new(),
+            next: AtomicUsize::new(0),
+        });
+        let count = options.loops.or_else(|| std::thread::available_parallelism().ok().map(usize::from)).unwrap_or(1);
+        let mut loops = Vec::new();
+        for _ in 0..count.max(1) {
+            // The first loop accepts for all.
+            loops.push(Loop::new(shared.clone(), std::mem::take(&mut listeners))?);
+        }
+        // It is set once, here.
+        drop(shared.mailboxes.set(loops.iter().map(Loop::mailbox).collect()));
+        let mut threads = Vec::new();
+        for (number, one) in loops.into_iter().enumerate() {
+            let builder = std::thread::Builder::new().name(format!("serve-{number}")).stack_size(STACK_BYTES);
+            threads.push(builder.spawn(move || one.run())?);
+        }
+        Ok(Self { shared, threads: Mutex::new(threads) })
+    }
+
+    /// Ends the server: clients are told, and transactions that have not committed are forgotten.
+    ///
+    /// # Errors
+    /// That of a loop that ended early.
+    pub fn stop(&self) -> io::Result<()> {
+        self.shared.stop();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            thread.join().map_err(|_| io::Error::other("a loop of the server has panicked"))??;
+        }
+        Ok(())
+    }
+
+    /// Whether a loop has ended, which it does only when the system fails.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.iter().any(JoinHandle::is_finished)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // There is no caller left who could be told.
+        drop(self.stop());
+    }
+}

@@ -1,0 +1,228 @@
+//! One loop: a thread that serves many clients.
+//!
+//! A turn takes all clients that are ready, carries out their messages, and then sends all answers. So the commits of a
+//! turn share a group of the log, and a client gets one write for all of its messages.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+use mio::{Events, Poll, Token};
+
+use crate::client::{Client, Socket};
+use crate::listen::Listener;
+use crate::protocol::{Host, Machine, Peer};
+use crate::server::Shared;
+
+/// The token of the loop's own waker.
+const WAKE: Token = Token(0);
+/// The first token of a listener.
+const FIRST_LISTENER: usize = 1;
+/// The first token of a client.
+const FIRST_CLIENT: usize = 64;
+/// How often late clients are looked for.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// How other threads reach a loop.
+#[derive(Debug)]
+pub struct Mailbox {
+    waker: mio::Waker,
+    /// Clients that can go on.
+    ready: Mutex<Vec<usize>>,
+    sockets: Mutex<Vec<(Socket, Peer)>>,
+    is_woken: AtomicBool,
+}
+
+impl Mailbox {
+    /// Wakes the loop, once for all reasons of a turn.
+    pub fn wake(&self) {
+        if !self.is_woken.swap(true, Ordering::AcqRel) {
+            // The loop is gone if this fails.
+            drop(self.waker.wake());
+        }
+    }
+
+    /// Hands a client to the loop.
+    pub fn send(&self, socket: Socket, peer: Peer) {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push((socket, peer));
+        self.wake();
+    }
+}
+
+/// Wakes one client of a loop.
+struct ClientWaker {
+    mailbox: Arc<Mailbox>,
+    token: usize,
+}
+
+impl Wake for ClientWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.mailbox.ready.lock().unwrap_or_else(PoisonError::into_inner).push(self.token);
+        self.mailbox.wake();
+    }
+}
+
+/// A loop.
+pub struct Loop {
+    poll: Poll,
+    mailbox: Arc<Mailbox>,
+    shared: Arc<Shared>,
+    listeners: Vec<Listener>,
+    clients: HashMap<usize, Client>,
+    next: usize,
+    buffer: Vec<u8>,
+}
+
+impl Loop {
+    pub fn new(shared: Arc<Shared>, mut listeners: Vec<Listener>) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        for (number, listener) in listeners.iter_mut().enumerate() {
+            listener.register(poll.registry(), Token(FIRST_LISTENER + number))?;
+        }
+        let mailbox = Mailbox {
+            waker: mio::Waker::new(poll.registry(), WAKE)?,
+            ready: Mutex::default(),
+            sockets: Mutex::default(),
+            is_woken: AtomicBool::new(false),
+        };
+        Ok(Self {
+            poll,
+            mailbox: Arc::new(mailbox),
+            shared,
+            listeners,
+            clients: HashMap::new(),
+            next: FIRST_CLIENT,
+            buffer: Vec::new(),
+        })
+    }
+
+    pub fn mailbox(&self) -> Arc<Mailbox> {
+        self.mailbox.clone()
+    }
+
+    /// Serves until the server stops.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(1024);
+        let mut touched = Vec::new();
+        let mut swept = Instant::now();
+        while !self.shared.is_stopping() {
+            match self.poll.poll(&mut events, Some(SWEEP)) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+            touched.clear();
+            for event in &events {
+                let Token(token) = event.token();
+                if token >= FIRST_CLIENT {
+                    if let Some(client) = self.clients.get_mut(&token)
+                        && (event.is_readable() || event.is_read_closed())
+                    {
+                        client.note_readable();
+                    }
+                    touched.push(token);
+                } else if token >= FIRST_LISTENER {
+                    self.accept(token - FIRST_LISTENER);
+                }
+            }
+            self.take_mail(&mut touched);
+            touched.sort_unstable();
+            touched.dedup();
+            self.turn(&mut touched);
+            if swept.elapsed() > SWEEP {
+                swept = Instant::now();
+                self.clients
+                    .values_mut()
+                    .filter(|client| client.is_late(swept))
+                    .for_each(|client| client.machine.stop());
+                let late: Vec<usize> = self.clients.keys().copied().collect();
+                late.into_iter().for_each(|token| self.end_if_done(token));
+            }
+        }
+        self.stop();
+        Ok(())
+    }
+
+    /// Carries out the messages of all ready clients, then sends the answers.
+    fn turn(&mut self, touched: &mut Vec<usize>) {
+        while !touched.is_empty() {
+            for token in touched.iter() {
+                if let Some(client) = self.clients.get_mut(token) {
+                    client.read(&mut self.buffer);
+                }
+            }
+            let clients = &mut self.clients;
+            touched.retain(|token| {
+                let goes_on = clients.get_mut(token).is_some_and(Client::write);
+                if !goes_on && clients.get(token).is_some_and(Client::is_done) {
+                    Self::end(clients, &self.poll, &self.shared, *token);
+                }
+                goes_on
+            });
+        }
+    }
+
+    fn end(clients: &mut HashMap<usize, Client>, poll: &Poll, shared: &Shared, token: usize) {
+        if let Some(mut client) = clients.remove(&token) {
+            // The socket closes with the client in any case.
+            drop(client.socket.deregister(poll.registry()));
+            shared.left();
+        }
+    }
+
+    fn end_if_done(&mut self, token: usize) {
+        if let Some(client) = self.clients.get_mut(&token) {
+            client.write();
+            if client.is_done() {
+                Self::end(&mut self.clients, &self.poll, &self.shared, token);
+            }
+        }
+    }
+
+    fn take_mail(&mut self, touched: &mut Vec<usize>) {
+        // Before the lists are taken: what comes after this wakes the loop again.
+        self.mailbox.is_woken.store(false, Ordering::Release);
+        touched.append(&mut self.mailbox.ready.lock().unwrap_or_else(PoisonError::into_inner));
+        let sockets = std::mem::take(&mut *self.mailbox.sockets.lock().unwrap_or_else(PoisonError::into_inner));
+        for (socket, peer) in sockets {
+            touched.extend(self.add(socket, peer));
+        }
+    }
+
+    /// A new client of this loop. `None`: its socket is gone already.
+    fn add(&mut self, mut socket: Socket, peer: Peer) -> Option<usize> {
+        let token = self.next;
+        self.next += 1;
+        socket.register(self.poll.registry(), Token(token)).ok()?;
+        let waker = Waker::from(Arc::new(ClientWaker { mailbox: self.mailbox.clone(), token }));
+        let host = Host {
+            database: self.shared.database.clone(),
+            name: self.shared.name.clone(),
+            is_full: self.shared.entered(),
+        };
+        self.clients.insert(token, Client::new(socket, Machine::new(host, peer, waker)));
+        Some(token)
+    }
+
+    fn accept(&mut self, number: usize) {
+        let Some(listener) = self.listeners.get(number) else { return };
+        // Edges: all clients that wait.
+        while let Some((socket, peer)) = listener.accept() {
+            self.shared.hand_over(socket, peer);
+        }
+    }
+
+    fn stop(&mut self) {
+        for client in self.clients.values_mut() {
+            client.machine.stop();
+            client.write();
+        }
+        self.clients.clear();
+    }
+}

@@ -1,0 +1,142 @@
+//! A database for a test, and messages as bytes.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use lodestone_engine::DatabaseOptions;
+use lodestone_pmem::{DomainChoice, PoolOptions};
+use lodestone_serve::protocol::{Host, Machine, Peer};
+use lodestone_sql::Database;
+
+/// A database, and clients of it.
+pub struct Place {
+    folder: Arc<tempfile::TempDir>,
+    pub database: Database,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let folder = Arc::new(tempfile::tempdir().expect("folder"));
+        let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+        let options =
+            DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+        let engine = lodestone_engine::Database::open_with(folder.path().join("a.pool"), &options).expect("open");
+        Self { folder, database: Database::new(engine, "serializable").expect("catalog") }
+    }
+
+    /// The same database.
+    pub fn new_cheap(other: &Self) -> Self {
+        Self { folder: other.folder.clone(), database: other.database.clone() }
+    }
+
+    /// A client that has said nothing.
+    pub fn machine(&self) -> Machine {
+        let host = Host { database: self.database.clone(), name: "shop".into(), is_full: false };
+        Machine::new(host, Peer::User("root".into()), Waker::noop().clone())
+    }
+
+    /// A client that is known.
+    pub fn open(&self) -> Machine {
+        let mut machine = self.machine();
+        machine.receive(&startup("root", "shop"));
+        machine.advance();
+        let sent = machine.ready().len();
+        machine.leave(sent);
+        machine
+    }
+
+    /// The answers to these messages of a new client.
+    pub fn answers(&self, sent: &[Vec<u8>]) -> Messages {
+        let mut machine = self.open();
+        machine.receive(&sent.concat());
+        machine.advance();
+        Messages::of(machine.ready())
+    }
+}
+
+/// Messages of the server.
+#[derive(Debug)]
+pub struct Messages(Vec<(u8, Vec<u8>)>);
+
+impl Messages {
+    /// # Panics
+    /// When the bytes are no whole messages.
+    pub fn of(mut bytes: &[u8]) -> Self {
+        let mut found = Vec::new();
+        while let Some((letter, rest)) = bytes.split_first() {
+            let length = u32::from_be_bytes(*rest.first_chunk().expect("a length"));
+            let length = usize::try_from(length).expect("a length");
+            found.push((*letter, rest.get(4..length).expect("a body").to_vec()));
+            bytes = &rest[length..];
+        }
+        Self(found)
+    }
+
+    pub fn letters(&self) -> String {
+        self.0.iter().map(|(letter, _)| char::from(*letter)).collect()
+    }
+
+    /// The body of the last message with this letter.
+    pub fn last(&self, letter: u8) -> &[u8] {
+        let found = self.0.iter().rev().find(|(other, _)| *other == letter);
+        &found.unwrap_or_else(|| panic!("no {} in {self:?}", char::from(letter))).1
+    }
+
+    /// Whether a message with this letter has this text in it.
+    pub fn has_text(&self, letter: u8, text: &str) -> bool {
+        let has = |body: &[u8]| body.windows(text.len()).any(|part| part == text.as_bytes());
+        self.0.iter().any(|(other, body)| *other == letter && has(body))
+    }
+}
+
+pub fn message(letter: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() + 4).expect("short").to_be_bytes();
+    [&[letter][..], &length, body].concat()
+}
+
+pub fn startup(user: &str, database: &str) -> Vec<u8> {
+    let body = format!("user\0{user}\0database\0{database}\0application_name\0test\0\0");
+    let length = u32::try_from(body.len() + 8).expect("short").to_be_bytes();
+    [&length[..], &[0, 3, 0, 0], body.as_bytes()].concat()
+}
+
+pub fn query(text: &str) -> Vec<u8> {
+    message(b'Q', format!("{text}\0").as_bytes())
+}
+
+pub fn parse(name: &str, text: &str, types: &[u32]) -> Vec<u8> {
+    let mut body = format!("{name}\0{text}\0").into_bytes();
+    body.extend(u16::try_from(types.len()).expect("few").to_be_bytes());
+    types.iter().for_each(|ty| body.extend(ty.to_be_bytes()));
+    message(b'P', &body)
+}
+
+pub fn bind(portal: &str, statement: &str, formats: &[i16], values: &[Option<&[u8]>], results: &[i16]) -> Vec<u8> {
+    let mut body = format!("{portal}\0{statement}\0").into_bytes();
+    let count = |count: usize| u16::try_from(count).expect("few").to_be_bytes();
+    body.extend(count(formats.len()));
+    formats.iter().for_each(|format| body.extend(format.to_be_bytes()));
+    body.extend(count(values.len()));
+    for value in values {
+        let length = value.map_or(-1, |value| i32::try_from(value.len()).expect("short"));
+        body.extend(length.to_be_bytes());
+        body.extend(value.unwrap_or_default());
+    }
+    body.extend(count(results.len()));
+    results.iter().for_each(|format| body.extend(format.to_be_bytes()));
+    message(b'B', &body)
+}
+
+pub fn describe(kind: u8, name: &str) -> Vec<u8> {
+    message(b'D', &[&[kind][..], name.as_bytes(), b"\0"].concat())
+}
+
+pub fn execute(portal: &str, rows: u32) -> Vec<u8> {
+    message(b'E', &[portal.as_bytes(), b"\0", &rows.to_be_bytes()].concat())
+}
+
+pub fn sync() -> Vec<u8> {
+    message(b'S', b"")
+}

@@ -1,0 +1,232 @@
+//! The binary format of values, as `PostgreSQL` sends and receives it.
+
+use crate::datum::Datum;
+use crate::error::{Error, Result, SqlState};
+use crate::numeric::Numeric;
+use crate::text::{narrow, out_of_range};
+use crate::types::Type;
+
+/// The words of a sign in the binary form of numeric.
+const NEGATIVE: u16 = 0x4000;
+const POSITIVE: u16 = 0;
+
+/// Appends the bytes of `datum`, which is of type `ty` and not null.
+///
+/// # Errors
+/// 22003 for an integer outside the limits of its type; 0A000 for a type without a binary format here.
+///
+/// ```
+/// use lodestone_sql_types::{Datum, Type, binary};
+///
+/// let mut bytes = Vec::new();
+/// binary::encode(Type::Int4, &Datum::Int(7), &mut bytes)?;
+/// assert_eq!(bytes, [0, 0, 0, 7]);
+/// assert_eq!(binary::decode(Type::Int4, &bytes)?, Datum::Int(7));
+/// # Ok::<(), lodestone_sql_types::Error>(())
+/// ```
+pub fn encode(ty: Type, datum: &Datum, bytes: &mut Vec<u8>) -> Result<()> {
+    match datum {
+        Datum::Null => {}
+        Datum::Bool(value) => bytes.push(u8::from(*value)),
+        Datum::Int(value) => {
+            let out = |_| out_of_range(ty);
+            match ty {
+                Type::Int2 => bytes.extend(i16::try_from(*value).map_err(out)?.to_be_bytes()),
+                Type::Int4 => bytes.extend(i32::try_from(*value).map_err(out)?.to_be_bytes()),
+                Type::Int8 => bytes.extend(value.to_be_bytes()),
+                _ => bytes.extend(u32::try_from(*value).map_err(out)?.to_be_bytes()),
+            }
+        }
+        Datum::Float(value) if ty == Type::Float4 => bytes.extend(narrow(*value).to_be_bytes()),
+        Datum::Float(value) => bytes.extend(value.to_be_bytes()),
+        Datum::Numeric(value) => numeric(*value, bytes)?,
+        Datum::Text(value) => bytes.extend(value.as_bytes()),
+        Datum::Bytes(value) => bytes.extend(value),
+        Datum::Date(days) => bytes.extend(days.to_be_bytes()),
+        Datum::Time(micros) => bytes.extend(micros.to_be_bytes()),
+        Datum::Array(values) => array(ty, values, bytes)?,
+        Datum::Record(_) => return Err(Error::unsupported("the binary format of a record")),
+    }
+    Ok(())
+}
+
+fn length(bytes: usize) -> Result<[u8; 4]> {
+    let error = || Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "a value is longer than 2 GiB");
+    i32::try_from(bytes).map(i32::to_be_bytes).map_err(|_| error())
+}
+
+fn array(ty: Type, values: &[Datum], bytes: &mut Vec<u8>) -> Result<()> {
+    let element = ty.element().unwrap_or(Type::Text);
+    let has_null = values.iter().any(Datum::is_null);
+    bytes.extend(i32::from(!values.is_empty()).to_be_bytes());
+    bytes.extend(i32::from(has_null).to_be_bytes());
+    bytes.extend(element.oid().to_be_bytes());
+    if values.is_empty() {
+        return Ok(());
+    }
+    bytes.extend(length(values.len())?);
+    bytes.extend(1_i32.to_be_bytes());
+    for value in values {
+        if value.is_null() {
+            bytes.extend((-1_i32).to_be_bytes());
+            continue;
+        }
+        let mut inner = Vec::new();
+        encode(element, value, &mut inner)?;
+        bytes.extend(length(inner.len())?);
+        bytes.extend(inner);
+    }
+    Ok(())
+}
+
+/// Digits to the base 10,000, aligned at the point.
+fn numeric(value: Numeric, bytes: &mut Vec<u8>) -> Result<()> {
+    let scale = usize::from(value.scale());
+    let text = format!("{:0>width$}", value.units().unsigned_abs(), width = scale + 1);
+    let (whole, fraction) = text.split_at(text.len() - scale);
+    let whole = format!("{whole:0>width$}", width = whole.len().next_multiple_of(4));
+    let fraction = format!("{fraction:0<width$}", width = scale.next_multiple_of(4));
+    let all = format!("{whole}{fraction}");
+    let groups =
+        all.as_bytes().chunks(4).map(|group| group.iter().fold(0_i16, |sum, digit| sum * 10 + i16::from(digit - b'0')));
+    let mut digits: Vec<i16> = groups.collect();
+    let mut weight = i16::try_from(whole.len() / 4).unwrap_or(i16::MAX) - 1;
+    while digits.first() == Some(&0) {
+        digits.remove(0);
+        weight -= 1;
+    }
+    while digits.last() == Some(&0) {
+        digits.pop();
+    }
+    let sign = if value.units() < 0 { NEGATIVE } else { POSITIVE };
+    bytes.extend(u16::try_from(digits.len()).map_err(|_| out_of_range(Type::Numeric))?.to_be_bytes());
+    bytes.extend((if digits.is_empty() { 0 } else { weight }).to_be_bytes());
+    bytes.extend(sign.to_be_bytes());
+    bytes.extend(u16::from(value.scale()).to_be_bytes());
+    digits.iter().for_each(|digit| bytes.extend(digit.to_be_bytes()));
+    Ok(())
+}
+
+/// The value of type `ty` that `bytes` are.
+///
+/// # Errors
+/// 22P03 for bytes that no value has; 22021 for texts that are no UTF-8; 0A000.
+pub fn decode(ty: Type, bytes: &[u8]) -> Result<Datum> {
+    let bad =
+        || Error::new(SqlState::INVALID_BINARY_REPRESENTATION, format!("incorrect binary data format for type {ty}"));
+    if let Some(element) = ty.element() {
+        return decode_array(element, bytes).ok_or_else(bad)?;
+    }
+    let fixed4 = || <[u8; 4]>::try_from(bytes).map_err(|_| bad());
+    let fixed8 = || <[u8; 8]>::try_from(bytes).map_err(|_| bad());
+    Ok(match ty {
+        Type::Bool => match bytes {
+            [value] => Datum::Bool(*value != 0),
+            _ => return Err(bad()),
+        },
+        Type::Int2 => Datum::Int(i16::from_be_bytes(bytes.try_into().map_err(|_| bad())?).into()),
+        Type::Int4 => Datum::Int(i32::from_be_bytes(fixed4()?).into()),
+        Type::Int8 => Datum::Int(i64::from_be_bytes(fixed8()?)),
+        _ if ty.is_oid() => Datum::Int(u32::from_be_bytes(fixed4()?).into()),
+        Type::Float4 => Datum::Float(f32::from_be_bytes(fixed4()?).into()),
+        Type::Float8 => Datum::Float(f64::from_be_bytes(fixed8()?)),
+        Type::Numeric => Datum::Numeric(decode_numeric(bytes).ok_or_else(bad)??),
+        Type::Bytea => Datum::Bytes(bytes.to_vec()),
+        Type::Date => Datum::Date(i32::from_be_bytes(fixed4()?)),
+        Type::Timestamp | Type::Timestamptz => Datum::Time(i64::from_be_bytes(fixed8()?)),
+        Type::Record => return Err(Error::unsupported("the binary format of a record")),
+        _ => {
+            let text = utf8(bytes)?;
+            crate::text::decode(ty, text)?
+        }
+    })
+}
+
+/// The text that `bytes` are.
+///
+/// # Errors
+/// 22021 if they are no UTF-8, or have a zero.
+pub fn utf8(bytes: &[u8]) -> Result<&str> {
+    let not = |byte: u8| {
+        let message = format!("invalid byte sequence for encoding \"UTF8\": 0x{byte:02x}");
+        Error::new(SqlState::CHARACTER_NOT_IN_REPERTOIRE, message)
+    };
+    let text =
+        std::str::from_utf8(bytes).map_err(|error| not(bytes.get(error.valid_up_to()).copied().unwrap_or_default()))?;
+    if text.contains('\0') { Err(not(0)) } else { Ok(text) }
+}
+
+fn word(bytes: &mut &[u8]) -> Option<i32> {
+    let (word, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(i32::from_be_bytes(*word))
+}
+
+/// `None` for bytes that are no array.
+fn decode_array(element: Type, mut bytes: &[u8]) -> Option<Result<Datum>> {
+    let (dimensions, _nulls, oid) = (word(&mut bytes)?, word(&mut bytes)?, word(&mut bytes)?);
+    if u32::from_be_bytes(oid.to_be_bytes()) != element.oid() {
+        let message = "wrong element type";
+        return Some(Err(Error::new(SqlState::DATATYPE_MISMATCH, message)));
+    }
+    if dimensions == 0 {
+        return bytes.is_empty().then_some(Ok(Datum::Array(Vec::new())));
+    }
+    if dimensions != 1 {
+        return Some(Err(Error::unsupported("an array of several dimensions")));
+    }
+    let (count, _lower) = (usize::try_from(word(&mut bytes)?).ok()?, word(&mut bytes)?);
+    let mut values = Vec::new();
+    for _ in 0..count {
+        let length = word(&mut bytes)?;
+        if length == -1 {
+            values.push(Datum::Null);
+            continue;
+        }
+        let inner = bytes.split_off(..usize::try_from(length).ok()?)?;
+        match decode(element, inner) {
+            Ok(value) => values.push(value),
+            Err(error) => return Some(Err(error)),
+        }
+    }
+    bytes.is_empty().then_some(Ok(Datum::Array(values)))
+}
+
+/// `None` for bytes that are no number.
+fn decode_numeric(bytes: &[u8]) -> Option<Result<Numeric>> {
+    let half = |number: usize| Some(u16::from_be_bytes(bytes.get(number * 2..number * 2 + 2)?.try_into().ok()?));
+    let (count, weight, sign, scale) = (half(0)?, half(1)?, half(2)?, half(3)?);
+    let weight = i16::from_be_bytes(weight.to_be_bytes());
+    if bytes.len() != 8 + usize::from(count) * 2 || scale > 16_383 {
+        return None;
+    }
+    if sign != NEGATIVE && sign != POSITIVE {
+        return Some(Err(Error::unsupported("a numeric NaN or infinity")));
+    }
+    // More groups than 38 digits have overflow anyway.
+    let mut text = String::from(if sign == NEGATIVE { "-0" } else { "0" });
+    if count > 24 || weight.unsigned_abs() > 16 {
+        return Some(Err(out_of_range(Type::Numeric)));
+    }
+    let mut place = weight.max(-1);
+    for number in 0..count {
+        let digit = half(4 + usize::from(number))?;
+        if digit > 9_999 {
+            return None;
+        }
+        if number == 0 {
+            (weight + 1..0).for_each(|_| text.push_str(if text.contains('.') { "0000" } else { ".0000" }));
+            place = weight;
+        }
+        if place == -1 && !text.contains('.') {
+            text.push('.');
+        }
+        text.push_str(&format!("{digit:04}"));
+        place -= 1;
+    }
+    if count > 0 {
+        (0..=place).for_each(|_| text.push_str("0000"));
+    }
+    let scale = u8::try_from(scale).ok()?;
+    Some(text.parse::<Numeric>().and_then(|number| number.round(scale)))
+}

@@ -1,0 +1,179 @@
+//! Casts: which ones are there and how implicit they are, and the conversion itself.
+
+use crate::datum::Datum;
+use crate::error::{Error, Result, SqlState};
+use crate::numeric::Numeric;
+use crate::text;
+use crate::time::DAY_MICROS;
+use crate::types::Type;
+
+/// How implicit a cast may be. The order is that of strength.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Context {
+    /// Anywhere.
+    Implicit,
+    /// Where a value is assigned to a column.
+    Assignment,
+    /// Where it is written.
+    Explicit,
+}
+
+/// The weakest context in which values of type `from` become values of type `to`. `None`: in none.
+///
+/// ```
+/// use lodestone_sql_types::Type;
+/// use lodestone_sql_types::cast::{Context, context};
+///
+/// assert_eq!(context(Type::Int4, Type::Int8), Some(Context::Implicit));
+/// assert_eq!(context(Type::Int8, Type::Int4), Some(Context::Assignment));
+/// assert_eq!(context(Type::Bool, Type::Date), None);
+/// ```
+#[must_use]
+pub fn context(from: Type, to: Type) -> Option<Context> {
+    use Context::{Assignment, Explicit, Implicit};
+    if from == to || from == Type::Unknown {
+        return Some(Implicit);
+    }
+    if let (Some(one), Some(two)) = (from.element(), to.element()) {
+        return context(one, two);
+    }
+    if let (Some(one), Some(two)) = (from.rank(), to.rank()) {
+        return Some(if one < two { Implicit } else { Assignment });
+    }
+    match (from, to) {
+        (Type::Int2 | Type::Int4 | Type::Int8, _) if to.is_oid() => Some(Implicit),
+        (_, Type::Int4 | Type::Int8) if from.is_oid() => Some(Assignment),
+        _ if from.is_oid() && to.is_oid() => Some(Implicit),
+        (Type::Int4, Type::Bool) | (Type::Bool, Type::Int4) => Some(Explicit),
+        (Type::Text | Type::Varchar, Type::Text | Type::Varchar | Type::Bpchar | Type::Name | Type::Regclass) => {
+            Some(Implicit)
+        }
+        (Type::Bpchar, Type::Text | Type::Varchar) | (Type::Name | Type::Char, Type::Text) => Some(Implicit),
+        (Type::Date, Type::Timestamp | Type::Timestamptz) | (Type::Timestamp, Type::Timestamptz) => Some(Implicit),
+        (Type::Timestamp | Type::Timestamptz, Type::Date) | (Type::Timestamptz, Type::Timestamp) => Some(Assignment),
+        (Type::Void | Type::Record, _) | (_, Type::Void | Type::Record) => None,
+        _ if to.is_text() => Some(Assignment),
+        _ if from.is_text() => Some(Explicit),
+        _ => None,
+    }
+}
+
+/// Converts `datum` of type `from` to type `to`.
+///
+/// # Errors
+/// As the input of the type, and 22003.
+pub fn convert(datum: Datum, from: Type, to: Type) -> Result<Datum> {
+    if from == to || datum.is_null() {
+        return Ok(datum);
+    }
+    Ok(match (datum, to) {
+        (Datum::Text(value), _) if to.is_text() => match (from, to) {
+            (Type::Bpchar, _) if to != Type::Bpchar => Datum::Text(value.trim_end_matches(' ').to_owned()),
+            (_, Type::Name) => Datum::Text(name_of(&value)),
+            (_, Type::Char) => Datum::Text(value.chars().take(1).collect()),
+            _ => Datum::Text(value),
+        },
+        (Datum::Text(value), _) => text::decode(to, &value)?,
+        (Datum::Int(value), Type::Int2 | Type::Int4 | Type::Int8) => Datum::Int(within(value, to)?),
+        (Datum::Int(value), _) if to.is_oid() => Datum::Int(within(value, Type::Oid)?),
+        (Datum::Int(value), Type::Numeric) => Datum::Numeric(value.into()),
+        (Datum::Int(value), Type::Float4 | Type::Float8) => Datum::Float(Numeric::from(value).to_f64()),
+        (Datum::Int(value), Type::Bool) => Datum::Bool(value != 0),
+        (Datum::Bool(value), Type::Int4) => Datum::Int(value.into()),
+        (Datum::Bool(value), _) if to.is_text() => Datum::from(if value { "true" } else { "false" }),
+        (Datum::Numeric(value), Type::Float4 | Type::Float8) => Datum::Float(value.to_f64()),
+        (Datum::Numeric(value), Type::Int2 | Type::Int4 | Type::Int8) => {
+            Datum::Int(value.to_i64().and_then(|value| within(value, to)).map_err(|_| text::out_of_range(to))?)
+        }
+        (Datum::Float(value), Type::Float8) => Datum::Float(value),
+        (Datum::Float(value), Type::Float4) => {
+            let narrow = f64::from(text::narrow(value));
+            if narrow.is_infinite() && value.is_finite() {
+                return Err(Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "value out of range: overflow"));
+            }
+            Datum::Float(narrow)
+        }
+        (Datum::Float(value), Type::Numeric) => Datum::Numeric(Numeric::of_f64(value)?),
+        (Datum::Float(value), Type::Int2 | Type::Int4 | Type::Int8) => Datum::Int(integer_of(value, to)?),
+        (Datum::Date(days), Type::Timestamp | Type::Timestamptz) => Datum::Time(match days {
+            i32::MAX => i64::MAX,
+            i32::MIN => i64::MIN,
+            days => i64::from(days).checked_mul(DAY_MICROS).ok_or_else(|| text::out_of_range(to))?,
+        }),
+        (Datum::Time(micros), Type::Date) => Datum::Date(match micros {
+            i64::MAX => i32::MAX,
+            i64::MIN => i32::MIN,
+            micros => i32::try_from(micros.div_euclid(DAY_MICROS)).map_err(|_| text::out_of_range(to))?,
+        }),
+        (Datum::Time(micros), Type::Timestamp | Type::Timestamptz) => Datum::Time(micros),
+        (Datum::Array(values), _) if to.element().is_some() => {
+            let (one, two) = (from.element().unwrap_or(Type::Text), to.element().unwrap_or(Type::Text));
+            Datum::Array(values.into_iter().map(|value| convert(value, one, two)).collect::<Result<_>>()?)
+        }
+        (datum, _) if to.is_text() => Datum::Text(text::encode(from, &datum)),
+        (_, _) => {
+            return Err(Error::new(SqlState::CANNOT_COERCE, format!("cannot cast type {from} to {to}")));
+        }
+    })
+}
+
+/// The first 63 bytes of a name, at the border of a character.
+fn name_of(text: &str) -> String {
+    let mut end = text.len().min(63);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+fn within(value: i64, ty: Type) -> Result<i64> {
+    let (least, most) = ty.limits();
+    if (least..=most).contains(&value) { Ok(value) } else { Err(text::out_of_range(ty)) }
+}
+
+/// The nearest integer, the even one at the half.
+fn integer_of(value: f64, ty: Type) -> Result<i64> {
+    let whole = value.round_ties_even();
+    // The text of a whole number in the limits is exact.
+    let found = if whole.is_finite() { format!("{whole:.0}").parse::<i64>().ok() } else { None };
+    found.ok_or_else(|| text::out_of_range(ty)).and_then(|value| within(value, ty))
+}
+
+/// Applies the modifier of a column's type: lengths of texts, digits of numbers. A text is cut when the cast is
+/// `is_explicit`; otherwise only blanks may be cut.
+///
+/// # Errors
+/// 22001; 22003.
+pub fn fit(datum: Datum, ty: Type, modifier: i32, is_explicit: bool) -> Result<Datum> {
+    if modifier < 4 {
+        return Ok(datum);
+    }
+    let limit = usize::try_from(modifier - 4).unwrap_or(usize::MAX);
+    Ok(match (datum, ty) {
+        (Datum::Text(value), Type::Varchar | Type::Bpchar) => {
+            let count = value.chars().count();
+            let padding = if ty == Type::Bpchar { limit.saturating_sub(count) } else { 0 };
+            if count <= limit {
+                return Ok(Datum::Text(if padding > 0 { value + &" ".repeat(padding) } else { value }));
+            }
+            let end = value.char_indices().nth(limit).map_or(value.len(), |(place, _)| place);
+            if !is_explicit && value[end..].chars().any(|letter| letter != ' ') {
+                let message = format!("value too long for type {}", ty.with_modifier(modifier));
+                return Err(Error::new(SqlState::STRING_DATA_RIGHT_TRUNCATION, message));
+            }
+            Datum::Text(value[..end].to_owned())
+        }
+        (Datum::Numeric(value), Type::Numeric) => {
+            let (precision, scale) = digits_of(modifier);
+            Datum::Numeric(value.fit(precision, scale)?)
+        }
+        (datum, _) => datum,
+    })
+}
+
+/// Precision and scale of a modifier of numeric.
+#[must_use]
+pub fn digits_of(modifier: i32) -> (u32, u8) {
+    let bits = modifier.saturating_sub(4);
+    (u32::try_from(bits >> 16).unwrap_or(0), u8::try_from(bits & 0x7ff).unwrap_or(u8::MAX))
+}

@@ -1,0 +1,128 @@
+//! Functions by name and types of their arguments.
+//!
+//! One table serves the binder and `pg_proc`. A function is strict unless it says otherwise: it is null when an
+//! argument is. Those that ask about the session or the catalog do it through [`Session`].
+
+mod catalog;
+mod number;
+mod string;
+mod system;
+
+use crate::datum::Datum;
+use crate::error::Result;
+use crate::types::Type;
+
+/// The answers to functions that ask about their session.
+pub trait Session {
+    /// When the transaction began: microseconds since 2000-01-01 UTC.
+    fn transaction_time(&self) -> i64;
+    /// When the statement began.
+    fn statement_time(&self) -> i64;
+    /// The user.
+    fn user(&self) -> &str;
+    /// The database.
+    fn database(&self) -> &str;
+    /// The number of the connection.
+    fn backend(&self) -> i64;
+    /// A setting.
+    ///
+    /// # Errors
+    /// 42704 if there is none of that name.
+    fn setting(&self, name: &str) -> Result<String>;
+    /// Changes a setting, until the end of the transaction if `is_local`.
+    ///
+    /// # Errors
+    /// As the statement SET.
+    fn set(&self, name: &str, value: &str, is_local: bool) -> Result<String>;
+    /// The name of a table or index.
+    fn relation_name(&self, oid: i64) -> Option<String>;
+    /// The statement that makes the index, or one of its columns.
+    fn index_definition(&self, oid: i64, column: i64) -> Option<String>;
+    /// The clause that makes the constraint.
+    fn constraint_definition(&self, oid: i64) -> Option<String>;
+    /// Rows of a table, for its size.
+    fn relation_bytes(&self, oid: i64) -> Option<i64>;
+}
+
+/// Computes a function from its arguments.
+pub type Eval = fn(&dyn Session, &[Datum]) -> Result<Datum>;
+
+/// The type of an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// This one.
+    Of(Type),
+    /// Any one.
+    Any,
+    /// Any array.
+    AnyArray,
+}
+
+/// A function.
+#[derive(Clone, Copy, Debug)]
+pub struct Function {
+    /// Its name.
+    pub name: &'static str,
+    /// The types of its arguments.
+    pub arguments: &'static [Argument],
+    /// Whether more arguments of any type may follow.
+    pub is_variadic: bool,
+    /// The type of its result.
+    pub result: Type,
+    /// Whether it is null when an argument is.
+    pub is_strict: bool,
+    /// Whether it may have another value the next time.
+    pub is_volatile: bool,
+    /// Computes it.
+    pub eval: Eval,
+}
+
+/// A strict function of arguments of these types.
+const fn of(name: &'static str, arguments: &'static [Argument], result: Type, eval: Eval) -> Function {
+    Function { name, arguments, is_variadic: false, result, is_strict: true, is_volatile: false, eval }
+}
+
+impl Function {
+    const fn lax(self) -> Self {
+        Self { is_strict: false, ..self }
+    }
+
+    const fn volatile(self) -> Self {
+        Self { is_volatile: true, ..self }
+    }
+
+    const fn variadic(self) -> Self {
+        Self { is_variadic: true, ..self }
+    }
+}
+
+/// All functions.
+///
+/// ```
+/// use lodestone_sql_types::func;
+///
+/// assert!(func::all().any(|function| function.name == "substring"));
+/// ```
+pub fn all() -> impl Iterator<Item = &'static Function> {
+    [number::FUNCTIONS, string::FUNCTIONS, system::FUNCTIONS, catalog::FUNCTIONS].into_iter().flatten()
+}
+
+/// The argument with this number as a text; empty if it is none.
+fn text(arguments: &[Datum], number: usize) -> &str {
+    arguments.get(number).and_then(Datum::as_text).unwrap_or_default()
+}
+
+/// The argument with this number as an integer; 0 if it is none.
+fn int(arguments: &[Datum], number: usize) -> i64 {
+    arguments.get(number).and_then(Datum::as_int).unwrap_or_default()
+}
+
+const BOOL: Argument = Argument::Of(Type::Bool);
+const INT2: Argument = Argument::Of(Type::Int2);
+const INT4: Argument = Argument::Of(Type::Int4);
+const INT8: Argument = Argument::Of(Type::Int8);
+const FLOAT: Argument = Argument::Of(Type::Float8);
+const NUMERIC: Argument = Argument::Of(Type::Numeric);
+const TEXT: Argument = Argument::Of(Type::Text);
+const NAME: Argument = Argument::Of(Type::Name);
+const OID: Argument = Argument::Of(Type::Oid);

@@ -1,0 +1,36 @@
+//! Values of SQL: types, text and binary codecs, casts, operators, functions, and errors with their codes.
+//!
+//! Types, numbers of types, texts and binary formats are those of `PostgreSQL` 15. One table of functions and one of
+//! types serve the binder, the executor and the catalog (`pg_type`, `pg_proc`).
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `types` | types by name and number |
+//! | `datum` | values, their order, and bytes that are equal when they are |
+//! | `numeric` | exact decimal numbers of 38 digits |
+//! | `time` | the calendar, and texts of days and moments |
+//! | `text`, `binary` | the two formats of the wire |
+//! | `cast` | from one type to another |
+//! | `op` | comparison and arithmetic |
+//! | `pattern` | `LIKE`, and the regular expressions of `~` |
+//! | `func` | functions by name and types |
+//! | `error` | codes, messages, positions |
+
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
+
+pub mod binary;
+pub mod cast;
+mod datum;
+mod error;
+pub mod func;
+mod numeric;
+pub mod op;
+pub mod pattern;
+pub mod text;
+pub mod time;
+mod types;
+
+pub use datum::Datum;
+pub use error::{Error, Result, SqlState};
+pub use numeric::{DIGITS_MAX, Numeric};
+pub use types::{TYPES, Type, TypeInfo};

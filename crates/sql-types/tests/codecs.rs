@@ -1,0 +1,108 @@
+//! The codecs: values come back from both formats, and no bytes make them panic.
+
+use std::cmp::Ordering;
+
+use lodestone_sql_types::{Datum, Numeric, TYPES, Type, binary, cast, text, time};
+use proptest::prelude::*;
+
+fn texts() -> impl Strategy<Value = String> {
+    proptest::collection::vec(prop_oneof![any::<char>(), Just('"'), Just('\\'), Just(','), Just('{')], 0..12)
+        .prop_map(|letters| letters.into_iter().filter(|letter| *letter != '\0').collect())
+}
+
+fn numerics() -> impl Strategy<Value = Numeric> {
+    (-10_i128.pow(30)..10_i128.pow(30), 0_u8..20)
+        .prop_map(|(units, scale)| Numeric::new(units, scale).expect("in limits"))
+}
+
+fn datums() -> impl Strategy<Value = (Type, Datum)> {
+    let days = -2_000_000_i32..100_000_000;
+    let moments = -200_000_000_000_000_000_i64..9_000_000_000_000_000_000;
+    prop_oneof![
+        any::<bool>().prop_map(|value| (Type::Bool, Datum::Bool(value))),
+        any::<i16>().prop_map(|value| (Type::Int2, Datum::Int(value.into()))),
+        any::<i32>().prop_map(|value| (Type::Int4, Datum::Int(value.into()))),
+        any::<i64>().prop_map(|value| (Type::Int8, Datum::Int(value))),
+        any::<u32>().prop_map(|value| (Type::Oid, Datum::Int(value.into()))),
+        any::<f64>()
+            .prop_filter("equal to itself", |value| !value.is_nan())
+            .prop_map(|value| (Type::Float8, Datum::Float(value))),
+        any::<f32>()
+            .prop_filter("equal to itself", |value| !value.is_nan())
+            .prop_map(|v| (Type::Float4, Datum::Float(v.into()))),
+        numerics().prop_map(|value| (Type::Numeric, Datum::Numeric(value))),
+        texts().prop_map(|value| (Type::Text, Datum::Text(value))),
+        proptest::collection::vec(any::<u8>(), 0..20).prop_map(|value| (Type::Bytea, Datum::Bytes(value))),
+        days.prop_map(|value| (Type::Date, Datum::Date(value))),
+        moments.clone().prop_map(|value| (Type::Timestamp, Datum::Time(value))),
+        moments.prop_map(|value| (Type::Timestamptz, Datum::Time(value))),
+        proptest::collection::vec(proptest::option::of(texts()), 0..5).prop_map(|values| {
+            let datum = |value: Option<String>| value.map_or(Datum::Null, Datum::Text);
+            (Type::TextArray, Datum::Array(values.into_iter().map(datum).collect()))
+        }),
+        proptest::collection::vec(any::<i32>(), 0..5).prop_map(|values| {
+            (Type::Int4Array, Datum::Array(values.into_iter().map(|value| Datum::Int(value.into())).collect()))
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn values_come_back((ty, datum) in datums()) {
+        let shown = text::encode(ty, &datum);
+        prop_assert_eq!(text::decode(ty, &shown).expect("its own text"), datum.clone(), "{}", shown);
+        let mut bytes = Vec::new();
+        binary::encode(ty, &datum, &mut bytes).expect("a binary format");
+        prop_assert_eq!(binary::decode(ty, &bytes).expect("its own bytes"), datum);
+    }
+
+    #[test]
+    fn any_bytes_are_a_value_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        for info in TYPES {
+            if let Ok(datum) = binary::decode(info.ty, &bytes) {
+                let _ = text::encode(info.ty, &datum);
+            }
+        }
+    }
+
+    #[test]
+    fn any_text_is_a_value_or_an_error(value in "[-+0-9a-zA-Z:. {}\",\\\\]{0,24}") {
+        for info in TYPES {
+            if let Ok(datum) = text::decode(info.ty, &value) {
+                let mut key = Vec::new();
+                datum.key(&mut key);
+                for other in TYPES {
+                    let _ = cast::convert(datum.clone(), info.ty, other.ty);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn orders_of_numbers_are_those_of_their_differences(one in numerics(), two in numerics()) {
+        let difference = one.minus(two).expect("in limits").units();
+        prop_assert_eq!(one.cmp(&two), difference.cmp(&0));
+        prop_assert_eq!(two.cmp(&one), 0.cmp(&difference));
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        Datum::Numeric(one).key(&mut first);
+        Datum::Numeric(two).key(&mut second);
+        prop_assert_eq!(first == second, one.cmp(&two) == Ordering::Equal);
+    }
+
+    #[test]
+    fn quotients_are_right_to_their_last_digit(one in -10_i64.pow(12)..10_i64.pow(12), two in 1_i64..10_i64.pow(6), scale in 0_u8..4) {
+        let divisor = Numeric::new(two.into(), scale).expect("in limits");
+        let quotient = Numeric::from(one).divide(divisor).expect("in limits");
+        let back = quotient.multiply(divisor).expect("in limits");
+        // The error is at most half a unit of the quotient's last digit, times the divisor.
+        let error = back.minus(one.into()).expect("in limits").units().unsigned_abs();
+        prop_assert!(error * 2 <= divisor.units().unsigned_abs() * 10_u128.pow((back.scale() - quotient.scale() - divisor.scale()).into()));
+    }
+
+    #[test]
+    fn days_are_those_of_the_calendar(days in -2_000_000_i64..2_000_000) {
+        let (year, month, day) = time::civil_of(days);
+        prop_assert_eq!(time::days_of(year, month, day), days);
+        prop_assert!((1..=12).contains(&month) && (1..=31).contains(&day));
+    }
+}

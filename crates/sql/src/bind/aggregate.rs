@@ -1,0 +1,194 @@
+//! Groups: which columns they have, and the aggregates over them.
+//!
+//! The rows of an aggregate have the keys of the groups first, then the aggregates. An expression over them is bound in
+//! two ways: a part that is a key, or an aggregate, is the column of that; any other column is an error.
+
+use lodestone_sql_types::cast::Context;
+use lodestone_sql_types::{Error, Result, SqlState, Type};
+
+use super::Binder;
+use super::expr::{Typed, array_of};
+use super::scope::{Scope, ScopeColumn};
+use crate::parse::ast::{self, Call, Position};
+use crate::plan::{Aggregate, AggregateCall, Expr};
+
+/// The groups of a query.
+pub struct Grouping {
+    /// The columns before they were grouped.
+    pub columns: Vec<ScopeColumn>,
+    /// The keys as they were written and bound.
+    pub keys: Vec<(ast::Expr, Typed)>,
+    pub calls: Vec<AggregateCall>,
+    /// An aggregate's arguments are being bound.
+    is_inside: bool,
+}
+
+impl Grouping {
+    pub fn new(columns: Vec<ScopeColumn>, keys: Vec<(ast::Expr, Typed)>) -> Self {
+        Self { columns, keys, calls: Vec::new(), is_inside: false }
+    }
+}
+
+/// Whether a function of this name is an aggregate.
+pub fn is_aggregate(name: &str) -> bool {
+    matches!(
+        name,
+        "count" | "sum" | "avg" | "min" | "max" | "bool_and" | "bool_or" | "every" | "string_agg" | "array_agg"
+    )
+}
+
+/// Whether the expression has an aggregate of its own query.
+pub fn has_aggregate(expr: &ast::Expr) -> bool {
+    use ast::Expr as E;
+    match expr {
+        E::Call(call, _) => is_aggregate(&call.name.name) || call.arguments.iter().any(has_aggregate),
+        E::Literal(..) | E::Parameter(..) | E::Column(..) | E::Exists(_) | E::Scalar(..) | E::ArrayOf(_) => false,
+        E::Negate(inner, _) | E::Not(inner) => has_aggregate(inner),
+        E::IsNull { expr, .. } | E::IsTruth { expr, .. } | E::Cast { expr, .. } | E::InQuery { expr, .. } => {
+            has_aggregate(expr)
+        }
+        E::And(one, two)
+        | E::Or(one, two)
+        | E::Element(one, two, _)
+        | E::Binary { left: one, right: two, .. }
+        | E::IsDistinct { left: one, right: two, .. }
+        | E::Like { expr: one, pattern: two, .. }
+        | E::Quantified { left: one, right: two, .. } => has_aggregate(one) || has_aggregate(two),
+        E::InList { expr, list, .. } => has_aggregate(expr) || list.iter().any(has_aggregate),
+        E::Between { expr, low, high, .. } => has_aggregate(expr) || has_aggregate(low) || has_aggregate(high),
+        E::Case { operand, branches, otherwise } => {
+            operand.as_deref().is_some_and(has_aggregate)
+                || branches.iter().any(|(condition, result)| has_aggregate(condition) || has_aggregate(result))
+                || otherwise.as_deref().is_some_and(has_aggregate)
+        }
+        E::Array(list, _) | E::Row(list, _) => list.iter().any(has_aggregate),
+    }
+}
+
+impl Binder<'_> {
+    /// A part of an expression over groups, if it is a key or an aggregate.
+    ///
+    /// # Errors
+    /// 42803 for a column that is neither.
+    pub(super) fn grouped(&mut self, expr: &ast::Expr, scope: &Scope<'_>) -> Result<Option<Typed>> {
+        let Some(grouping) = &self.grouping else { return Ok(None) };
+        if grouping.is_inside {
+            return match expr {
+                ast::Expr::Call(call, at) if is_aggregate(&call.name.name) => {
+                    Err(Error::new(SqlState::GROUPING_ERROR, "aggregate function calls cannot be nested").at(*at))
+                }
+                _ => Ok(None),
+            };
+        }
+        let of = |index: usize, typed: &Typed| Typed { expr: Expr::Column { depth: 0, index }, ..typed.clone() };
+        if let Some(index) = grouping.keys.iter().position(|(key, _)| key == expr) {
+            return Ok(Some(of(index, &grouping.keys[index].1)));
+        }
+        match expr {
+            ast::Expr::Call(call, at) if is_aggregate(&call.name.name) => self.aggregate(call, *at, scope).map(Some),
+            ast::Expr::Column(names, at) => {
+                let before = Scope { columns: grouping.columns.clone(), parent: scope.parent };
+                let (depth, place, column) = before.find(names, *at)?;
+                if depth > 0 {
+                    return Ok(None);
+                }
+                let key = |key: &Typed| matches!(key.expr, Expr::Column { depth: 0, index } if index == place);
+                if let Some(index) = grouping.keys.iter().position(|(_, typed)| key(typed)) {
+                    return Ok(Some(of(index, &grouping.keys[index].1)));
+                }
+                let table = column.table.as_ref().map_or(String::new(), |table| format!("{table}."));
+                let message = format!(
+                    "column \"{table}{}\" must appear in the GROUP BY clause or be used in an aggregate function",
+                    column.name
+                );
+                Err(Error::new(SqlState::GROUPING_ERROR, message).at(*at))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn aggregate(&mut self, call: &Call, at: Position, scope: &Scope<'_>) -> Result<Typed> {
+        let Some(grouping) = &mut self.grouping else {
+            return Err(Error::new(SqlState::GROUPING_ERROR, "aggregate functions are not allowed here").at(at));
+        };
+        let before = Scope { columns: grouping.columns.clone(), parent: scope.parent };
+        grouping.is_inside = true;
+        let found = self.aggregate_call(call, at, &before);
+        let Some(grouping) = &mut self.grouping else { return Err(Error::unsupported("an aggregate here").at(at)) };
+        grouping.is_inside = false;
+        let (call, ty) = found?;
+        grouping.calls.push(call);
+        let index = grouping.keys.len() + grouping.calls.len() - 1;
+        Ok(Typed::new(Expr::Column { depth: 0, index }, ty))
+    }
+
+    fn aggregate_call(&mut self, call: &Call, at: Position, before: &Scope<'_>) -> Result<(AggregateCall, Type)> {
+        let name = call.name.name.as_str();
+        let filter = match &call.filter {
+            Some(filter) => Some(self.condition(filter, before, "FILTER")?),
+            None => None,
+        };
+        let mut list = call.arguments.iter().map(|expr| self.expr(expr, before)).collect::<Result<Vec<_>>>()?;
+        let order_by = self.sort_keys(&call.order_by, before)?;
+        let of = |aggregate, arguments: Vec<Typed>, ty| {
+            let arguments = arguments.into_iter().map(|typed| typed.expr).collect();
+            let is_distinct = call.is_distinct;
+            Ok((
+                AggregateCall { aggregate, arguments, is_distinct, filter: filter.clone(), order_by: order_by.clone() },
+                ty,
+            ))
+        };
+        if call.is_star {
+            return if name == "count" {
+                of(Aggregate::CountRows, Vec::new(), Type::Int8)
+            } else {
+                Err(undefined(call, &[], at))
+            };
+        }
+        let types: Vec<Type> = list.iter().map(|typed| typed.ty).collect();
+        let wrong = || undefined(call, &types, at);
+        match (name, list.pop(), list.pop()) {
+            ("string_agg", Some(separator), Some(value)) => {
+                let value = self.coerce(value, Type::Text, Context::Implicit, at).map_err(|_| wrong())?;
+                let separator = self.coerce(separator, Type::Text, Context::Implicit, at).map_err(|_| wrong())?;
+                of(Aggregate::StringAgg, vec![value, separator], Type::Text)
+            }
+            ("count", Some(value), None) => {
+                let value = self.known(value);
+                of(Aggregate::Count, vec![value], Type::Int8)
+            }
+            ("array_agg", Some(value), None) => {
+                let value = self.known(value);
+                let ty = array_of(value.ty)?;
+                of(Aggregate::ArrayAgg, vec![value], ty)
+            }
+            ("bool_and" | "every" | "bool_or", Some(value), None) => {
+                let value = self.coerce(value, Type::Bool, Context::Implicit, at).map_err(|_| wrong())?;
+                let aggregate = if name == "bool_or" { Aggregate::BoolOr } else { Aggregate::BoolAnd };
+                of(aggregate, vec![value], Type::Bool)
+            }
+            ("min" | "max", Some(value), None) => {
+                let value = self.known(value);
+                let ty = if value.ty == Type::Varchar { Type::Text } else { value.ty };
+                let aggregate = if name == "min" { Aggregate::Min(ty) } else { Aggregate::Max(ty) };
+                of(aggregate, vec![value], ty)
+            }
+            ("sum" | "avg", Some(value), None) if value.ty.is_number() => {
+                let is_sum = name == "sum";
+                let ty = match value.ty {
+                    Type::Int2 | Type::Int4 if is_sum => Type::Int8,
+                    Type::Float4 if is_sum => Type::Float4,
+                    Type::Float4 | Type::Float8 => Type::Float8,
+                    _ => Type::Numeric,
+                };
+                let value = self.coerce(value, ty, Context::Assignment, at)?;
+                of(if is_sum { Aggregate::Sum(ty) } else { Aggregate::Avg(ty) }, vec![value], ty)
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+fn undefined(call: &Call, types: &[Type], at: Position) -> Error {
+    super::call::undefined(&call.name.name, types, at)
+}

@@ -1,0 +1,124 @@
+//! Calls of functions: which one is meant.
+
+use lodestone_sql_types::cast::{Context, context};
+use lodestone_sql_types::func::{self, Argument, Function};
+use lodestone_sql_types::op::Comparison;
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
+
+use super::Binder;
+use super::aggregate::is_aggregate;
+use super::expr::Typed;
+use super::scope::Scope;
+use crate::parse::ast::{Call, NOWHERE, Position};
+use crate::plan::Expr;
+
+impl Binder<'_> {
+    pub(super) fn call(&mut self, call: &Call, at: Position, scope: &Scope<'_>) -> Result<Typed> {
+        let name = call.name.name.as_str();
+        if call.name.schema.as_deref().is_some_and(|schema| schema != "pg_catalog") {
+            return Err(undefined(name, &[], at));
+        }
+        if is_aggregate(name) {
+            let message = format!("aggregate functions are not allowed here: {name}");
+            return Err(Error::new(SqlState::GROUPING_ERROR, message).at(at));
+        }
+        if call.is_star || call.is_distinct || !call.order_by.is_empty() || call.filter.is_some() {
+            let message = format!("{name} is not an aggregate function");
+            return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).at(at));
+        }
+        let arguments = call.arguments.iter().map(|expr| self.expr(expr, scope)).collect::<Result<Vec<_>>>()?;
+        match (name, arguments.len()) {
+            ("coalesce", 1..) => {
+                let (list, ty) = self.unify(arguments, "COALESCE", at)?;
+                Ok(Typed::new(Expr::Coalesce(list), ty))
+            }
+            ("greatest" | "least", 1..) => {
+                let (list, ty) = self.unify(arguments, &name.to_uppercase(), at)?;
+                Ok(Typed::new(Expr::Extreme { ty, list, is_greatest: name == "greatest" }, ty))
+            }
+            ("nullif", 2) => self.nullif(arguments, at),
+            ("pg_typeof", 1) => {
+                let ty = arguments[0].ty;
+                Ok(Typed::new(Expr::Const(Datum::Text(ty.to_string())), Type::Text))
+            }
+            _ => self.named(name, arguments, at),
+        }
+    }
+
+    fn nullif(&mut self, arguments: Vec<Typed>, at: Position) -> Result<Typed> {
+        let mut arguments = arguments.into_iter();
+        let (Some(one), Some(two)) = (arguments.next(), arguments.next()) else {
+            return Err(undefined("nullif", &[], at));
+        };
+        let (left, right, ty) = self.meet(one.clone(), two, "=", at)?;
+        let one = self.known(one);
+        let equal = Expr::Compare(Comparison::Equal, ty, Box::new(left.expr), Box::new(right.expr));
+        let branches = vec![(equal, Expr::Const(Datum::Null))];
+        Ok(Typed { expr: Expr::Case { branches, otherwise: Box::new(one.expr) }, ..one })
+    }
+
+    /// The call of the function that fits these arguments best.
+    pub(super) fn named(&mut self, name: &str, arguments: Vec<Typed>, at: Position) -> Result<Typed> {
+        let types: Vec<Type> = arguments.iter().map(|typed| typed.ty).collect();
+        let candidates = func::all().filter(|function| function.name == name);
+        let best = candidates.filter_map(|function| Some((score(function, &types)?, function)));
+        // The first of the best: the table has the common types first.
+        let best = best.reduce(|best, next| if next.0 > best.0 { next } else { best });
+        let Some((_, function)) = best else { return Err(undefined(name, &types, at)) };
+        let mut list = Vec::new();
+        for (number, typed) in arguments.into_iter().enumerate() {
+            let typed = match function.arguments.get(number) {
+                Some(Argument::Of(ty)) => self.coerce(typed, *ty, Context::Assignment, at)?,
+                Some(_) => self.known(typed),
+                None => {
+                    let typed = self.known(typed);
+                    self.coerce(typed, Type::Text, Context::Assignment, at)?
+                }
+            };
+            list.push(typed.expr);
+        }
+        let list = self.one_element_type(function, list, &types)?;
+        Ok(Typed::new(Expr::Call(function, list), function.result))
+    }
+
+    /// The element that is looked for has the type of the array's elements.
+    fn one_element_type(&mut self, function: &Function, mut list: Vec<Expr>, types: &[Type]) -> Result<Vec<Expr>> {
+        if function.arguments == [Argument::AnyArray, Argument::Any]
+            && let (Some(element), Some(last)) = (types[0].element(), list.pop())
+        {
+            let typed = Typed::new(last, if types[1] == Type::Unknown { Type::Text } else { types[1] });
+            list.push(self.coerce(typed, element, Context::Explicit, NOWHERE)?.expr);
+        }
+        Ok(list)
+    }
+}
+
+/// How well the function fits. `None`: not at all.
+fn score(function: &Function, types: &[Type]) -> Option<u32> {
+    let is_count =
+        types.len() == function.arguments.len() || function.is_variadic && types.len() >= function.arguments.len();
+    if !is_count {
+        return None;
+    }
+    let mut score = 0;
+    for (argument, ty) in function.arguments.iter().zip(types) {
+        score += match argument {
+            Argument::Of(wanted) if wanted == ty => 100,
+            Argument::Of(Type::Text) if *ty == Type::Unknown => 20,
+            Argument::Of(Type::Float8) if ty.is_number() => 12,
+            Argument::Of(wanted) if context(*ty, *wanted) == Some(Context::Implicit) => 10,
+            Argument::Any => 5,
+            Argument::AnyArray if ty.element().is_some() => 5,
+            _ => return None,
+        };
+    }
+    Some(score)
+}
+
+/// The error of a function that is not there.
+pub(super) fn undefined(name: &str, types: &[Type], at: Position) -> Error {
+    let types: Vec<String> = types.iter().map(Type::to_string).collect();
+    Error::new(SqlState::UNDEFINED_FUNCTION, format!("function {name}({}) does not exist", types.join(", ")))
+        .hint("No function matches the given name and argument types. You might need to add explicit type casts.")
+        .at(at)
+}

@@ -1,0 +1,596 @@
+//! Expressions.
+
+use lodestone_sql_types::cast::{Context, context, convert};
+use lodestone_sql_types::op::{Arithmetic, Comparison};
+use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type, text};
+
+use super::scope::Scope;
+use super::{Binder, mismatch, type_of};
+use crate::parse::ast::{self, Literal, NOWHERE, Position};
+use crate::plan::Expr;
+
+/// An expression with its type.
+#[derive(Clone, Debug)]
+pub struct Typed {
+    pub expr: Expr,
+    pub ty: Type,
+    pub modifier: i32,
+}
+
+impl Typed {
+    pub fn new(expr: Expr, ty: Type) -> Self {
+        Self { expr, ty, modifier: -1 }
+    }
+}
+
+fn boxed(typed: Typed) -> Box<Expr> {
+    Box::new(typed.expr)
+}
+
+/// The comparison that an operator is.
+pub fn comparison(op: &str) -> Option<Comparison> {
+    Some(match op {
+        "=" => Comparison::Equal,
+        "<>" | "!=" => Comparison::NotEqual,
+        "<" => Comparison::Less,
+        "<=" => Comparison::LessOrEqual,
+        ">" => Comparison::Greater,
+        ">=" => Comparison::GreaterOrEqual,
+        _ => return None,
+    })
+}
+
+fn arithmetic(op: &str) -> Option<Arithmetic> {
+    Some(match op {
+        "+" => Arithmetic::Add,
+        "-" => Arithmetic::Subtract,
+        "*" => Arithmetic::Multiply,
+        "/" => Arithmetic::Divide,
+        "%" => Arithmetic::Remainder,
+        "&" => Arithmetic::BitAnd,
+        "|" => Arithmetic::BitOr,
+        "#" => Arithmetic::BitXor,
+        "<<" => Arithmetic::ShiftLeft,
+        ">>" => Arithmetic::ShiftRight,
+        _ => return None,
+    })
+}
+
+/// The type in which values of two types are compared or counted with.
+fn meeting(one: Type, two: Type) -> Option<Type> {
+    match (one, two) {
+        (Type::Unknown, Type::Unknown) => Some(Type::Text),
+        (Type::Unknown, other) | (other, Type::Unknown) => Some(other),
+        _ if one == two => Some(one),
+        _ if one.is_oid() && two.is_integer() || two.is_oid() && one.is_integer() => Some(Type::Int8),
+        _ if one.is_text() && two.is_text() => Some(Type::Text),
+        _ => match (one.rank(), two.rank()) {
+            (Some(_), Some(_)) if one == Type::Float4 || two == Type::Float4 => Some(Type::Float8),
+            (Some(first), Some(second)) => Some(if first >= second { one } else { two }),
+            _ if context(one, two) == Some(Context::Implicit) => Some(two),
+            _ if context(two, one) == Some(Context::Implicit) => Some(one),
+            _ => None,
+        },
+    }
+}
+
+impl Binder<'_> {
+    /// Binds an expression.
+    pub fn expr(&mut self, expr: &ast::Expr, scope: &Scope<'_>) -> Result<Typed> {
+        if let Some(found) = self.grouped(expr, scope)? {
+            return Ok(found);
+        }
+        match expr {
+            ast::Expr::Literal(literal, at) => literal_of(literal).map_err(|error| error.at(*at)),
+            ast::Expr::Parameter(number, _) => Ok(self.parameter(*number)),
+            ast::Expr::Column(names, at) => self.column(names, *at, scope),
+            ast::Expr::Negate(inner, at) => {
+                let inner = self.expr(inner, scope)?;
+                let ty = if inner.ty == Type::Unknown { Type::Float8 } else { inner.ty };
+                if !ty.is_number() {
+                    return Err(no_operator(&format!("- {ty}"), *at));
+                }
+                let inner = self.coerce(inner, ty, Context::Implicit, *at)?;
+                Ok(Typed::new(Expr::Negate(ty, boxed(inner)), ty))
+            }
+            ast::Expr::Binary { op, left, right, at } => self.binary(op, (left, right), *at, scope),
+            ast::Expr::And(one, two) => {
+                let (one, two) = (self.condition(one, scope, "AND")?, self.condition(two, scope, "AND")?);
+                Ok(Typed::new(Expr::And(Box::new(one), Box::new(two)), Type::Bool))
+            }
+            ast::Expr::Or(one, two) => {
+                let (one, two) = (self.condition(one, scope, "OR")?, self.condition(two, scope, "OR")?);
+                Ok(Typed::new(Expr::Or(Box::new(one), Box::new(two)), Type::Bool))
+            }
+            ast::Expr::Not(inner) => {
+                let inner = self.condition(inner, scope, "NOT")?;
+                Ok(Typed::new(Expr::Not(Box::new(inner)), Type::Bool))
+            }
+            ast::Expr::Cast { expr, to } => self.cast(expr, to, scope),
+            ast::Expr::Call(call, at) => self.call(call, *at, scope),
+            ast::Expr::Case { operand, branches, otherwise } => {
+                self.case(operand.as_deref(), branches, otherwise.as_deref(), scope)
+            }
+            other => self.predicate(other, scope),
+        }
+    }
+
+    /// Tests, and expressions with subqueries.
+    fn predicate(&mut self, expr: &ast::Expr, scope: &Scope<'_>) -> Result<Typed> {
+        match expr {
+            ast::Expr::IsNull { expr, negated } => {
+                let inner = self.expr(expr, scope)?;
+                let inner = self.known(inner);
+                Ok(negate_if(*negated, Expr::IsNull(boxed(inner))))
+            }
+            ast::Expr::IsTruth { expr, truth, negated } => {
+                let inner = self.condition(expr, scope, "IS")?;
+                Ok(negate_if(*negated, Expr::IsTruth(Box::new(inner), *truth)))
+            }
+            ast::Expr::IsDistinct { left, right, negated, at } => {
+                let (one, two) = (self.expr(left, scope)?, self.expr(right, scope)?);
+                let (one, two, ty) = self.meet(one, two, "=", *at)?;
+                Ok(negate_if(*negated, Expr::IsDistinct(ty, boxed(one), boxed(two))))
+            }
+            ast::Expr::InList { expr, list, negated, at } => self.in_list(expr, list, *negated, *at, scope),
+            ast::Expr::InQuery { expr, query, negated, at } => {
+                let left = self.expr(expr, scope)?;
+                let (node, columns) = self.query(query, Some(scope))?;
+                let [column] = &columns[..] else {
+                    return Err(Error::new(SqlState::SYNTAX_ERROR, "subquery has too many columns").at(*at));
+                };
+                let right = Typed::new(Expr::Column { depth: 0, index: 0 }, column.ty);
+                let (left, right, ty) = self.meet(left, right, "=", *at)?;
+                let node = crate::plan::Node::Project { input: Box::new(node), columns: vec![right.expr] };
+                Ok(negate_if(*negated, Expr::InQuery(ty, boxed(left), Box::new(node))))
+            }
+            ast::Expr::Between { expr, low, high, negated, at } => {
+                let compare = |op: &str, bound: &ast::Expr| ast::Expr::Binary {
+                    op: op.into(),
+                    left: expr.clone(),
+                    right: Box::new(bound.clone()),
+                    at: *at,
+                };
+                let (low, high) = (compare(">=", low), compare("<=", high));
+                let both = self.expr(&ast::Expr::And(Box::new(low), Box::new(high)), scope)?;
+                Ok(negate_if(*negated, both.expr))
+            }
+            ast::Expr::Like { expr, pattern, escape, ignores_case, negated } => {
+                let (expr, pattern) = (self.text(expr, scope)?, self.text(pattern, scope)?);
+                let escape = escape.unwrap_or(Some('\\'));
+                let like = Expr::Like {
+                    expr: Box::new(expr),
+                    pattern: Box::new(pattern),
+                    escape,
+                    ignores_case: *ignores_case,
+                };
+                Ok(negate_if(*negated, like))
+            }
+            ast::Expr::Quantified { left, op, right, is_all, at } => {
+                self.quantified(op, (left, right), *is_all, *at, scope)
+            }
+            other => self.subquery(other, scope),
+        }
+    }
+
+    /// Subqueries, arrays and rows.
+    fn subquery(&mut self, expr: &ast::Expr, scope: &Scope<'_>) -> Result<Typed> {
+        match expr {
+            ast::Expr::Exists(query) => {
+                let (node, _) = self.query(query, Some(scope))?;
+                Ok(Typed::new(Expr::Exists(Box::new(node)), Type::Bool))
+            }
+            ast::Expr::Scalar(query, at) => {
+                let (node, columns) = self.query(query, Some(scope))?;
+                let [column] = &columns[..] else {
+                    return Err(Error::new(SqlState::SYNTAX_ERROR, "subquery must return only one column").at(*at));
+                };
+                Ok(Typed { expr: Expr::Scalar(Box::new(node)), ty: column.ty, modifier: column.modifier })
+            }
+            ast::Expr::ArrayOf(query) => {
+                let (node, columns) = self.query(query, Some(scope))?;
+                let [column] = &columns[..] else {
+                    return Err(Error::new(SqlState::SYNTAX_ERROR, "subquery must return only one column"));
+                };
+                let ty = array_of(column.ty)?;
+                Ok(Typed::new(Expr::ArrayOf(Box::new(node)), ty))
+            }
+            ast::Expr::Array(list, at) => {
+                let list = list.iter().map(|expr| self.expr(expr, scope)).collect::<Result<Vec<_>>>()?;
+                let (list, element) = self.unify(list, "ARRAY", *at)?;
+                Ok(Typed::new(Expr::Array(list), array_of(element)?))
+            }
+            ast::Expr::Element(base, index, at) => {
+                let base = self.expr(base, scope)?;
+                let Some(element) = base.ty.element() else {
+                    return Err(mismatch(
+                        format!("cannot subscript type {} because it does not support subscripting", base.ty),
+                        *at,
+                    ));
+                };
+                let index = self.expr(index, scope)?;
+                let index = self.coerce(index, Type::Int4, Context::Assignment, *at)?;
+                Ok(Typed::new(Expr::Element(boxed(base), boxed(index)), element))
+            }
+            ast::Expr::Row(list, _) => {
+                let list = list.iter().map(|expr| self.expr(expr, scope).map(|typed| self.known(typed).expr));
+                Ok(Typed::new(Expr::Record(list.collect::<Result<_>>()?), Type::Record))
+            }
+            other => Err(Error::unsupported("this expression").at(other.at())),
+        }
+    }
+
+    fn column(&mut self, names: &[String], at: Position, scope: &Scope<'_>) -> Result<Typed> {
+        let (depth, index, column) = scope.find(names, at)?;
+        Ok(Typed { expr: Expr::Column { depth, index }, ty: column.ty, modifier: column.modifier })
+    }
+
+    /// An expression without a type becomes a text.
+    pub fn known(&mut self, typed: Typed) -> Typed {
+        if typed.ty != Type::Unknown {
+            return typed;
+        }
+        if let Expr::Param(number) = typed.expr {
+            let ty = self.learn(number + 1, Type::Text);
+            return Typed { ty, ..typed };
+        }
+        Typed { ty: Type::Text, ..typed }
+    }
+
+    /// A condition.
+    pub fn condition(&mut self, expr: &ast::Expr, scope: &Scope<'_>, place: &str) -> Result<Expr> {
+        let typed = self.expr(expr, scope)?;
+        let (ty, at) = (typed.ty, expr.at());
+        let wrong = |error: Error| match error.state() {
+            SqlState::DATATYPE_MISMATCH => {
+                mismatch(format!("argument of {place} must be type boolean, not type {ty}"), at)
+            }
+            _ => error,
+        };
+        self.coerce(typed, Type::Bool, Context::Implicit, at).map(|typed| typed.expr).map_err(wrong)
+    }
+
+    fn text(&mut self, expr: &ast::Expr, scope: &Scope<'_>) -> Result<Expr> {
+        let typed = self.expr(expr, scope)?;
+        if !typed.ty.is_text() {
+            return Err(no_operator(&format!("{} ~~ text", typed.ty), expr.at()));
+        }
+        self.coerce(typed, Type::Text, Context::Implicit, expr.at()).map(|typed| typed.expr)
+    }
+
+    /// The expression as one of type `to`.
+    pub fn coerce(&mut self, typed: Typed, to: Type, within: Context, at: Position) -> Result<Typed> {
+        let typed = match typed {
+            Typed { expr: Expr::Param(number), ty: Type::Unknown, modifier } => {
+                Typed { ty: self.learn(number + 1, to), expr: Expr::Param(number), modifier }
+            }
+            Typed { expr: Expr::Const(Datum::Text(value)), ty: Type::Unknown, .. } => {
+                if to == Type::Regclass && !value.trim().bytes().all(|byte| byte.is_ascii_digit()) {
+                    return Ok(Typed::new(Expr::RelationOid(Box::new(Expr::Const(Datum::Text(value)))), to));
+                }
+                if to.is_oid() && to != Type::Oid && text::decode(Type::Oid, &value).is_err() {
+                    return Err(Error::unsupported(format!("a name as a {to}")).at(at));
+                }
+                let datum = text::decode(to, &value).map_err(|error| error.at(at))?;
+                return Ok(Typed::new(Expr::Const(datum), to));
+            }
+            other => other,
+        };
+        if typed.ty == to {
+            return Ok(typed);
+        }
+        if context(typed.ty, to).is_none_or(|needed| needed > within) {
+            return Err(mismatch(format!("expression is of type {} but {to} is needed", typed.ty), at));
+        }
+        if to == Type::Regclass && typed.ty.is_text() {
+            return Ok(Typed::new(Expr::RelationOid(boxed(typed)), to));
+        }
+        if let Expr::Const(datum) = typed.expr {
+            let datum = convert(datum, typed.ty, to).map_err(|error| error.at(at))?;
+            return Ok(Typed::new(Expr::Const(datum), to));
+        }
+        Ok(Typed::new(Expr::Cast { expr: Box::new(typed.expr), from: typed.ty, to }, to))
+    }
+
+    /// Both sides in one type.
+    pub fn meet(&mut self, one: Typed, two: Typed, op: &str, at: Position) -> Result<(Typed, Typed, Type)> {
+        let (first, second) = (one.ty, two.ty);
+        let ty = meeting(first, second).ok_or_else(|| no_operator(&format!("{first} {op} {second}"), at))?;
+        // A text of varying length is compared as a text.
+        let ty = if ty == Type::Varchar { Type::Text } else { ty };
+        let place = |typed: &Typed| typed.ty.is_oid() && ty == Type::Int8 || typed.ty == ty;
+        let within = Context::Assignment;
+        let one = if place(&one) { one } else { self.coerce(one, ty, within, at)? };
+        let two = if place(&two) { two } else { self.coerce(two, ty, within, at)? };
+        Ok((one, two, ty))
+    }
+
+    /// All of them in one type.
+    pub fn unify(&mut self, list: Vec<Typed>, place: &str, at: Position) -> Result<(Vec<Expr>, Type)> {
+        let mut found = Type::Unknown;
+        for typed in &list {
+            let message = || format!("{place} types {found} and {} cannot be matched", typed.ty);
+            found = match (found, typed.ty) {
+                (Type::Unknown, other) | (other, Type::Unknown) => other,
+                (one, two) => meeting(one, two)
+                    .filter(|ty| *ty != Type::Text || one.is_text())
+                    .ok_or_else(|| mismatch(message(), at))?,
+            };
+        }
+        let ty = if found == Type::Unknown { Type::Text } else { found };
+        let list = list.into_iter().map(|typed| Ok(self.coerce(typed, ty, Context::Assignment, at)?.expr));
+        Ok((list.collect::<Result<_>>()?, ty))
+    }
+
+    fn binary(&mut self, op: &str, sides: (&ast::Expr, &ast::Expr), at: Position, scope: &Scope<'_>) -> Result<Typed> {
+        if let (Some(op), ast::Expr::Row(one, _), ast::Expr::Row(two, _)) = (comparison(op), sides.0, sides.1) {
+            return self.compare_rows(op, (one, two), at, scope);
+        }
+        let (one, two) = (self.expr(sides.0, scope)?, self.expr(sides.1, scope)?);
+        if let Some(comparison) = comparison(op) {
+            let (one, two, ty) = self.meet(one, two, op, at)?;
+            return Ok(Typed::new(Expr::Compare(comparison, ty, boxed(one), boxed(two)), Type::Bool));
+        }
+        match op {
+            "||" => self.concat(one, two, at),
+            "~" | "~*" | "!~" | "!~*" => {
+                if !one.ty.is_text() {
+                    return Err(no_operator(&format!("{} {op} {}", one.ty, two.ty), at));
+                }
+                let one = self.coerce(one, Type::Text, Context::Implicit, at)?;
+                let two = self.coerce(two, Type::Text, Context::Implicit, at)?;
+                let regex = Expr::Regex { expr: boxed(one), pattern: boxed(two), ignores_case: op.ends_with('*') };
+                Ok(negate_if(op.starts_with('!'), regex))
+            }
+            "^" => self.named("power", vec![one, two], at),
+            _ => match arithmetic(op) {
+                Some(operation) => self.arithmetic(operation, op, (one, two), at),
+                None => Err(no_operator(&format!("{} {op} {}", one.ty, two.ty), at)),
+            },
+        }
+    }
+
+    /// `(a, b) = (c, d)`.
+    fn compare_rows(
+        &mut self,
+        op: Comparison,
+        (one, two): (&[ast::Expr], &[ast::Expr]),
+        at: Position,
+        scope: &Scope<'_>,
+    ) -> Result<Typed> {
+        if one.len() != two.len() {
+            return Err(Error::new(SqlState::SYNTAX_ERROR, "unequal number of entries in row expressions").at(at));
+        }
+        if !matches!(op, Comparison::Equal | Comparison::NotEqual) {
+            return Err(Error::unsupported("a row comparison other than = and <>").at(at));
+        }
+        let mut all = Vec::new();
+        for (one, two) in one.iter().zip(two) {
+            all.push(self.binary("=", (one, two), at, scope)?.expr);
+        }
+        let all = Expr::all(all).ok_or_else(|| Error::unsupported("a comparison of empty rows").at(at))?;
+        Ok(negate_if(op == Comparison::NotEqual, all))
+    }
+
+    fn concat(&mut self, one: Typed, two: Typed, at: Position) -> Result<Typed> {
+        let is_array = |typed: &Typed| typed.ty.element().is_some();
+        if is_array(&one) || is_array(&two) {
+            return self.concat_arrays(one, two, at);
+        }
+        if !one.ty.is_text() && !two.ty.is_text() {
+            return Err(no_operator(&format!("{} || {}", one.ty, two.ty), at));
+        }
+        let one = self.coerce(one, Type::Text, Context::Assignment, at)?;
+        let two = self.coerce(two, Type::Text, Context::Assignment, at)?;
+        Ok(Typed::new(Expr::Concat(boxed(one), boxed(two)), Type::Text))
+    }
+
+    /// Two arrays, or an array and an element.
+    fn concat_arrays(&mut self, one: Typed, two: Typed, at: Position) -> Result<Typed> {
+        let ty = if one.ty.element().is_some() { one.ty } else { two.ty };
+        let element = ty.element().unwrap_or(Type::Text);
+        let mut as_array = |typed: Typed| -> Result<Typed> {
+            if typed.ty.element().is_some() || typed.ty == Type::Unknown {
+                return self.coerce(typed, ty, Context::Implicit, at);
+            }
+            let typed = self.coerce(typed, element, Context::Implicit, at)?;
+            Ok(Typed::new(Expr::Array(vec![typed.expr]), ty))
+        };
+        let (one, two) = (as_array(one)?, as_array(two)?);
+        Ok(Typed::new(Expr::Concat(boxed(one), boxed(two)), ty))
+    }
+
+    fn arithmetic(
+        &mut self,
+        operation: Arithmetic,
+        op: &str,
+        (one, two): (Typed, Typed),
+        at: Position,
+    ) -> Result<Typed> {
+        let wrong = no_operator(&format!("{} {op} {}", one.ty, two.ty), at);
+        let is_sum = matches!(operation, Arithmetic::Add | Arithmetic::Subtract);
+        match (one.ty, two.ty) {
+            (Type::Date, Type::Date) if operation == Arithmetic::Subtract => {
+                return Ok(Typed::new(Expr::Arithmetic(operation, Type::Int4, boxed(one), boxed(two)), Type::Int4));
+            }
+            (Type::Date, Type::Int2 | Type::Int4 | Type::Unknown) if is_sum => {
+                let two = self.coerce(two, Type::Int4, Context::Implicit, at)?;
+                return Ok(Typed::new(Expr::Arithmetic(operation, Type::Date, boxed(one), boxed(two)), Type::Date));
+            }
+            (Type::Int2 | Type::Int4, Type::Date) if operation == Arithmetic::Add => {
+                return self.arithmetic(operation, op, (two, one), at);
+            }
+            (Type::Timestamp | Type::Timestamptz, _) | (_, Type::Timestamp | Type::Timestamptz) => {
+                return Err(Error::unsupported("arithmetic with the type interval").at(at));
+            }
+            _ => {}
+        }
+        let Some(ty) = meeting(one.ty, two.ty).filter(|ty| ty.is_number()) else { return Err(wrong) };
+        let is_bits = matches!(
+            operation,
+            Arithmetic::BitAnd
+                | Arithmetic::BitOr
+                | Arithmetic::BitXor
+                | Arithmetic::ShiftLeft
+                | Arithmetic::ShiftRight
+        );
+        let is_real = matches!(ty, Type::Float4 | Type::Float8);
+        if is_bits && !ty.is_integer() || is_real && operation == Arithmetic::Remainder {
+            return Err(wrong);
+        }
+        let one = self.coerce(one, ty, Context::Assignment, at)?;
+        let two = self.coerce(two, ty, Context::Assignment, at)?;
+        Ok(Typed::new(Expr::Arithmetic(operation, ty, boxed(one), boxed(two)), ty))
+    }
+
+    fn in_list(
+        &mut self,
+        expr: &ast::Expr,
+        list: &[ast::Expr],
+        negated: bool,
+        at: Position,
+        scope: &Scope<'_>,
+    ) -> Result<Typed> {
+        if matches!(expr, ast::Expr::Row(..)) {
+            let equal = list.iter().map(|item| self.binary("=", (expr, item), at, scope).map(|typed| typed.expr));
+            let equal = equal.collect::<Result<Vec<_>>>()?;
+            let any = equal.into_iter().reduce(|one, two| Expr::Or(Box::new(one), Box::new(two)));
+            return Ok(negate_if(negated, any.unwrap_or(Expr::Const(Datum::Bool(false)))));
+        }
+        let left = self.expr(expr, scope)?;
+        let list = list.iter().map(|expr| self.expr(expr, scope)).collect::<Result<Vec<_>>>()?;
+        let mut ty = left.ty;
+        for item in &list {
+            let wrong = || no_operator(&format!("{} = {}", left.ty, item.ty), at);
+            ty = if ty == Type::Unknown { item.ty } else { meeting(ty, item.ty).ok_or_else(wrong)? };
+        }
+        let ty = if matches!(ty, Type::Unknown | Type::Varchar) { Type::Text } else { ty };
+        let mut items = Vec::new();
+        for item in list {
+            items.push(self.coerce(item, ty, Context::Assignment, at)?.expr);
+        }
+        let left = self.coerce(left, ty, Context::Assignment, at)?;
+        Ok(negate_if(negated, Expr::In(ty, boxed(left), items)))
+    }
+
+    fn quantified(
+        &mut self,
+        op: &str,
+        (left, right): (&ast::Expr, &ast::Expr),
+        is_all: bool,
+        at: Position,
+        scope: &Scope<'_>,
+    ) -> Result<Typed> {
+        let (left, right) = (self.expr(left, scope)?, self.expr(right, scope)?);
+        let Some(comparison) = comparison(op) else {
+            return Err(Error::unsupported(format!("the operator {op} with ANY or ALL")).at(at));
+        };
+        let right = if right.ty == Type::Unknown {
+            let element = if left.ty == Type::Unknown { Type::Text } else { left.ty };
+            self.coerce(right, array_of(element)?, Context::Implicit, at)?
+        } else {
+            right
+        };
+        let Some(element) = right.ty.element() else {
+            return Err(
+                Error::new(SqlState::WRONG_OBJECT_TYPE, "op ANY/ALL (array) requires array on right side").at(at)
+            );
+        };
+        let Some(ty) = meeting(left.ty, element) else {
+            return Err(no_operator(&format!("{} {op} {element}", left.ty), at));
+        };
+        let left = self.coerce(left, ty, Context::Assignment, at)?;
+        let right = if element == ty { right } else { self.coerce(right, array_of(ty)?, Context::Assignment, at)? };
+        let expr = Expr::Quantified { op: comparison, ty, left: boxed(left), right: boxed(right), is_all };
+        Ok(Typed::new(expr, Type::Bool))
+    }
+
+    fn cast(&mut self, expr: &ast::Expr, to: &ast::TypeName, scope: &Scope<'_>) -> Result<Typed> {
+        let (ty, modifier) = type_of(to)?;
+        let at = expr.at();
+        // A literal is input of the type, not a value that is converted.
+        let inner = match expr {
+            ast::Expr::Literal(Literal::Number(number), _) if matches!(ty, Type::Float4 | Type::Float8) => {
+                Typed::new(Expr::Const(Datum::Text(number.clone())), Type::Unknown)
+            }
+            _ => self.expr(expr, scope)?,
+        };
+        let from = inner.ty;
+        let wrong = |error: Error| match error.state() {
+            SqlState::DATATYPE_MISMATCH => {
+                Error::new(SqlState::CANNOT_COERCE, format!("cannot cast type {from} to {ty}")).at(at)
+            }
+            _ => error,
+        };
+        let found = self.coerce(inner, ty, Context::Explicit, at).map_err(wrong)?;
+        Ok(Typed { modifier, ..self.fitted(found, ty, modifier, true) })
+    }
+
+    /// With the modifier of a type applied.
+    pub fn fitted(&mut self, typed: Typed, ty: Type, modifier: i32, is_explicit: bool) -> Typed {
+        let has_modifier = modifier >= 4 && matches!(ty, Type::Varchar | Type::Bpchar | Type::Numeric);
+        if !has_modifier || typed.modifier == modifier {
+            return typed;
+        }
+        Typed { expr: Expr::Fit { expr: boxed(typed), ty, modifier, is_explicit }, ty, modifier }
+    }
+
+    fn case(
+        &mut self,
+        operand: Option<&ast::Expr>,
+        branches: &[(ast::Expr, ast::Expr)],
+        otherwise: Option<&ast::Expr>,
+        scope: &Scope<'_>,
+    ) -> Result<Typed> {
+        let (mut conditions, mut results) = (Vec::new(), Vec::new());
+        for (condition, result) in branches {
+            conditions.push(match operand {
+                Some(operand) => self.binary("=", (operand, condition), condition.at(), scope)?.expr,
+                None => self.condition(condition, scope, "CASE/WHEN")?,
+            });
+            results.push(self.expr(result, scope)?);
+        }
+        results.push(match otherwise {
+            Some(expr) => self.expr(expr, scope)?,
+            None => Typed::new(Expr::Const(Datum::Null), Type::Unknown),
+        });
+        let (mut results, ty) =
+            self.unify(results, "CASE", branches.first().map_or(NOWHERE, |(_, result)| result.at()))?;
+        let otherwise = Box::new(results.pop().unwrap_or(Expr::Const(Datum::Null)));
+        let branches = conditions.into_iter().zip(results).collect();
+        Ok(Typed::new(Expr::Case { branches, otherwise }, ty))
+    }
+}
+
+pub fn negate_if(negated: bool, expr: Expr) -> Typed {
+    Typed::new(if negated { Expr::Not(Box::new(expr)) } else { expr }, Type::Bool)
+}
+
+/// The array type of an element type.
+pub fn array_of(element: Type) -> Result<Type> {
+    let ty = match element {
+        Type::Unknown | Type::Bpchar => Some(Type::TextArray),
+        other => other.array(),
+    };
+    ty.ok_or_else(|| Error::unsupported(format!("an array of {element}")))
+}
+
+/// The error of an operator that is not there.
+pub fn no_operator(text: &str, at: Position) -> Error {
+    Error::new(SqlState::UNDEFINED_FUNCTION, format!("operator does not exist: {text}"))
+        .hint("No operator matches the given name and argument types. You might need to add explicit type casts.")
+        .at(at)
+}
+
+fn literal_of(literal: &Literal) -> Result<Typed> {
+    Ok(match literal {
+        Literal::Null => Typed::new(Expr::Const(Datum::Null), Type::Unknown),
+        Literal::Bool(value) => Typed::new(Expr::Const(Datum::Bool(*value)), Type::Bool),
+        Literal::Text(text) => Typed::new(Expr::Const(Datum::Text(text.clone())), Type::Unknown),
+        Literal::Number(text) => match text.parse::<i64>() {
+            Ok(value) if i32::try_from(value).is_ok() => Typed::new(Expr::Const(Datum::Int(value)), Type::Int4),
+            Ok(value) => Typed::new(Expr::Const(Datum::Int(value)), Type::Int8),
+            Err(_) => Typed::new(Expr::Const(Datum::Numeric(text.parse::<Numeric>()?)), Type::Numeric),
+        },
+    })
+}

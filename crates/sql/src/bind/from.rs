@@ -1,0 +1,353 @@
+//! The tables of a query.
+//!
+//! They become a tree of joins that is deep on the left side. A table that may name columns of those before it
+//! (LATERAL, a function) is bound inside a scope of theirs.
+
+use std::sync::Arc;
+
+use lodestone_sql_types::cast::Context;
+use lodestone_sql_types::{Error, Result, SqlState, Type};
+
+use super::expr::Typed;
+use super::scope::{Scope, ScopeColumn};
+use super::{Binder, no_table};
+use crate::catalog::TableDef;
+use crate::parse::ast::{self, Alias, JoinKind, JoinOn, NOWHERE, Name, ObjectName, Query, TableRef};
+use crate::pgcatalog;
+use crate::plan::{Access, Expr, Join, Node, Scan, SetFunction};
+
+/// Most tables between the commas of one FROM: each is one join deeper.
+const TABLES_MAX: usize = 256;
+
+/// A table of a query with its columns. `is_lateral`: it was bound inside the columns before it.
+struct Bound {
+    node: Node,
+    columns: Vec<ScopeColumn>,
+    is_lateral: bool,
+}
+
+/// The columns of a table under its name in a query.
+pub fn columns_of(table: &TableDef, alias: &str) -> Vec<ScopeColumn> {
+    let column = |(number, column): (usize, &crate::catalog::ColumnDef)| ScopeColumn {
+        table: Some(alias.to_owned()),
+        name: column.name.clone(),
+        ty: column.ty,
+        modifier: column.modifier,
+        origin: i16::try_from(number + 1).ok().map(|number| (table.oid, number)),
+        is_hidden: false,
+    };
+    table.columns.iter().enumerate().map(column).collect()
+}
+
+impl Binder<'_> {
+    /// A table of the user.
+    pub fn table(&self, name: &ObjectName) -> Result<Arc<TableDef>> {
+        let is_public = name.schema.as_deref().is_none_or(|schema| schema == "public");
+        let found = self.catalog.tables.get(&name.name).filter(|_| is_public);
+        if found.is_none() && pgcatalog::find(name.schema.as_deref(), &name.name).is_some() {
+            let message = format!("permission denied: \"{}\" is a system catalog", name.name);
+            return Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, message).at(name.at));
+        }
+        found.cloned().ok_or_else(|| no_table(name))
+    }
+
+    /// The number of a column.
+    pub fn column_of(&self, table: &TableDef, name: &Name) -> Result<usize> {
+        table.column(&name.value).ok_or_else(|| {
+            let message = format!("column \"{}\" of relation \"{}\" does not exist", name.value, table.name);
+            Error::new(SqlState::UNDEFINED_COLUMN, message).at(name.at)
+        })
+    }
+
+    pub(super) fn from(&mut self, from: &[TableRef], parent: Option<&Scope<'_>>) -> Result<(Node, Vec<ScopeColumn>)> {
+        if from.len() > TABLES_MAX {
+            return Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, "too many tables in one query"));
+        }
+        let mut found: Option<(Node, Vec<ScopeColumn>)> = None;
+        for table in from {
+            let Some((left, before)) = found.take() else {
+                let Bound { node, columns, .. } = self.table_ref(table, &[], parent)?;
+                found = Some((node, columns));
+                continue;
+            };
+            let right = self.table_ref(table, &before, parent)?;
+            refuse_twice(&before, &right.columns)?;
+            let (left_width, right_width) = (before.len(), right.columns.len());
+            let join = Join {
+                kind: JoinKind::Inner,
+                left,
+                right: right.node,
+                left_width,
+                right_width,
+                is_lateral: right.is_lateral,
+                on: None,
+                hash: Vec::new(),
+            };
+            found = Some((Node::Join(Box::new(join)), before.into_iter().chain(right.columns).collect()));
+        }
+        Ok(found.unwrap_or_else(|| (Node::Values(vec![Vec::new()]), Vec::new())))
+    }
+
+    /// `before`: the columns that a lateral table may name.
+    fn table_ref(&mut self, table: &TableRef, before: &[ScopeColumn], parent: Option<&Scope<'_>>) -> Result<Bound> {
+        match table {
+            TableRef::Table { name, alias } => self.named_table(name, alias, parent),
+            TableRef::Query { query, is_lateral, alias } => {
+                let lateral = Scope { columns: before.to_vec(), parent };
+                let is_lateral = *is_lateral && !before.is_empty();
+                let (node, columns) = self.query(query, if is_lateral { Some(&lateral) } else { parent })?;
+                let columns = columns.into_iter().map(|column| ScopeColumn {
+                    table: alias.name.clone(),
+                    name: column.name,
+                    ty: column.ty,
+                    modifier: column.modifier,
+                    origin: None,
+                    is_hidden: false,
+                });
+                Ok(Bound { node, columns: renamed(columns.collect(), alias)?, is_lateral })
+            }
+            TableRef::Function { call, has_ordinality, alias } => {
+                self.table_function(call, *has_ordinality, alias, before, parent)
+            }
+            TableRef::Join { kind, left, right, on } => self.join(*kind, left, right, on, before, parent),
+        }
+    }
+
+    fn named_table(&mut self, name: &ObjectName, alias: &Alias, parent: Option<&Scope<'_>>) -> Result<Bound> {
+        let shown = alias.name.as_ref().unwrap_or(&name.name).clone();
+        if name.schema.is_none() {
+            let place =
+                |with: &Vec<(String, Vec<String>, Query)>| with.iter().position(|(other, ..)| *other == name.name);
+            let found = self.with.iter().enumerate().rev().find_map(|(level, with)| Some((level, place(with)?)));
+            if let Some((level, number)) = found {
+                let (_, columns, query) = self.with[level][number].clone();
+                // The query sees the ones before it, and those around it.
+                let hidden = self.with.split_off(level);
+                self.with.push(hidden[0][..number].to_vec());
+                let found = self.query(&query, None);
+                self.with.truncate(level);
+                self.with.extend(hidden);
+                let (node, output) = found?;
+                let alias = Alias {
+                    name: Some(shown),
+                    columns: if alias.columns.is_empty() { columns } else { alias.columns.clone() },
+                };
+                let columns = output.into_iter().map(|column| ScopeColumn {
+                    table: alias.name.clone(),
+                    name: column.name,
+                    ty: column.ty,
+                    modifier: column.modifier,
+                    origin: None,
+                    is_hidden: false,
+                });
+                return Ok(Bound { node, columns: renamed(columns.collect(), &alias)?, is_lateral: false });
+            }
+        }
+        let _ = parent;
+        let is_public = name.schema.as_deref().is_none_or(|schema| schema == "public");
+        if let Some(table) = self.catalog.tables.get(&name.name).filter(|_| is_public) {
+            let columns = renamed(columns_of(table, &shown), alias)?;
+            let scan = Scan { table: table.clone(), access: Access::All, filter: None, locks: false };
+            return Ok(Bound { node: Node::Scan(Box::new(scan)), columns, is_lateral: false });
+        }
+        let Some(table) = pgcatalog::find(name.schema.as_deref(), &name.name) else { return Err(no_table(name)) };
+        let column = |(number, (column, ty)): (usize, &(&str, Type))| ScopeColumn {
+            table: Some(shown.clone()),
+            name: (*column).to_owned(),
+            ty: *ty,
+            modifier: -1,
+            origin: i16::try_from(number + 1).ok().map(|number| (table.oid, number)),
+            is_hidden: false,
+        };
+        let columns = renamed(table.columns.iter().enumerate().map(column).collect(), alias)?;
+        Ok(Bound { node: Node::Virtual { table, filter: None }, columns, is_lateral: false })
+    }
+
+    fn table_function(
+        &mut self,
+        call: &ast::Call,
+        has_ordinality: bool,
+        alias: &Alias,
+        before: &[ScopeColumn],
+        parent: Option<&Scope<'_>>,
+    ) -> Result<Bound> {
+        let lateral = Scope { columns: before.to_vec(), parent };
+        let scope = if before.is_empty() { Scope::inside(parent) } else { Scope::inside(Some(&lateral)) };
+        let at = call.name.at;
+        let mut arguments = Vec::new();
+        for expr in &call.arguments {
+            arguments.push(self.expr(expr, &scope)?);
+        }
+        let (function, arguments, ty) = match (call.name.name.as_str(), arguments.len()) {
+            ("generate_series", 2 | 3) => {
+                let (list, ty) = self.unify(arguments, "generate_series", at)?;
+                if !matches!(ty, Type::Int4 | Type::Int8 | Type::Numeric) {
+                    return Err(Error::unsupported(format!("generate_series of {ty}")).at(at));
+                }
+                (SetFunction::GenerateSeries, list, ty)
+            }
+            ("unnest", 1) => {
+                let ty = arguments[0].ty.element();
+                let ty = ty.ok_or_else(|| super::call::undefined("unnest", &[arguments[0].ty], at))?;
+                (SetFunction::Unnest, arguments.into_iter().map(|typed| typed.expr).collect(), ty)
+            }
+            ("generate_subscripts", 2) => {
+                (SetFunction::GenerateSubscripts, arguments.into_iter().map(|typed| typed.expr).collect(), Type::Int4)
+            }
+            _ => {
+                let typed = self.call(call, at, &scope)?;
+                (SetFunction::One, vec![typed.expr], typed.ty)
+            }
+        };
+        let shown = alias.name.clone().unwrap_or_else(|| call.name.name.clone());
+        let column = |name: String, ty| ScopeColumn {
+            table: Some(shown.clone()),
+            name,
+            ty,
+            modifier: -1,
+            origin: None,
+            is_hidden: false,
+        };
+        let mut columns = vec![column(shown.clone(), ty)];
+        if has_ordinality {
+            columns.push(column("ordinality".into(), Type::Int8));
+        }
+        let node = Node::Function { function, arguments, has_ordinality };
+        Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral: !before.is_empty() })
+    }
+
+    fn join(
+        &mut self,
+        kind: JoinKind,
+        left: &TableRef,
+        right: &TableRef,
+        on: &JoinOn,
+        before: &[ScopeColumn],
+        parent: Option<&Scope<'_>>,
+    ) -> Result<Bound> {
+        let left = self.table_ref(left, before, parent)?;
+        let right = self.table_ref(right, &left.columns, parent)?;
+        if left.is_lateral {
+            return Err(Error::unsupported("a LATERAL table on the left side of a join"));
+        }
+        if right.is_lateral && matches!(kind, JoinKind::Right | JoinKind::Full) {
+            return Err(Error::unsupported("a RIGHT or FULL join with a LATERAL table"));
+        }
+        let (left_width, right_width) = (left.columns.len(), right.columns.len());
+        refuse_twice(&left.columns, &right.columns)?;
+        let shared: Vec<Name> = match on {
+            JoinOn::Using(names) => names.clone(),
+            JoinOn::Natural => {
+                let names =
+                    left.columns.iter().filter(|column| right.columns.iter().any(|other| other.name == column.name));
+                names.map(|column| Name { value: column.name.clone(), at: NOWHERE }).collect()
+            }
+            _ => Vec::new(),
+        };
+        let mut columns: Vec<ScopeColumn> = left.columns.into_iter().chain(right.columns).collect();
+        let mut conditions = Vec::new();
+        let mut first = Vec::new();
+        for name in &shared {
+            let (one, two) = self.shared_column(name, &columns, left_width)?;
+            let of = |index: usize| Typed::new(Expr::Column { depth: 0, index }, columns[index].ty);
+            let (left, right, ty) = self.meet(of(one), of(two), "=", name.at)?;
+            let equal = lodestone_sql_types::op::Comparison::Equal;
+            conditions.push(Expr::Compare(equal, ty, Box::new(left.expr), Box::new(right.expr)));
+            let (shown, hidden) = if kind == JoinKind::Right { (two, one) } else { (one, two) };
+            if kind == JoinKind::Full {
+                return Err(Error::unsupported("FULL JOIN with USING").at(name.at));
+            }
+            columns[hidden].is_hidden = true;
+            first.push(shown);
+        }
+        if let JoinOn::Expr(expr) = on {
+            let scope = Scope { columns: columns.clone(), parent };
+            let condition = self.condition(expr, &scope, "JOIN/ON")?;
+            conditions.push(condition);
+        }
+        let join = Join {
+            kind,
+            left: left.node,
+            right: right.node,
+            left_width,
+            right_width,
+            is_lateral: right.is_lateral,
+            on: None,
+            hash: Vec::new(),
+        };
+        let mut node = super::access::with_conditions(join, conditions);
+        if !first.is_empty() {
+            // The shared columns are shown before the others.
+            let rest = (0..columns.len()).filter(|index| !first.contains(index));
+            let order: Vec<usize> = first.iter().copied().chain(rest).collect();
+            let exprs = order.iter().map(|index| Expr::Column { depth: 0, index: *index }).collect();
+            node = Node::Project { input: Box::new(node), columns: exprs };
+            columns = order.iter().map(|index| columns[*index].clone()).collect();
+        }
+        Ok(Bound { node, columns, is_lateral: false })
+    }
+
+    /// The numbers of a column that both sides of a join have.
+    fn shared_column(&self, name: &Name, columns: &[ScopeColumn], left_width: usize) -> Result<(usize, usize)> {
+        let find = |range: std::ops::Range<usize>, side: &str| {
+            let mut found = range.filter(|index| columns[*index].name == name.value && !columns[*index].is_hidden);
+            let index = found.next().ok_or_else(|| {
+                let message =
+                    format!("column \"{}\" specified in USING clause does not exist in {side} table", name.value);
+                Error::new(SqlState::UNDEFINED_COLUMN, message).at(name.at)
+            })?;
+            match found.next() {
+                None => Ok(index),
+                Some(_) => {
+                    let message =
+                        format!("common column name \"{}\" appears more than once in {side} table", name.value);
+                    Err(Error::new(SqlState::AMBIGUOUS_COLUMN, message).at(name.at))
+                }
+            }
+        };
+        Ok((find(0..left_width, "left")?, find(left_width..columns.len(), "right")?))
+    }
+
+    /// A value for a column.
+    pub fn assign(&mut self, typed: Typed, table: &TableDef, column: usize, at: ast::Position) -> Result<Expr> {
+        let target = &table.columns[column];
+        let ty = typed.ty;
+        let wrong = |error: Error| match error.state() {
+            SqlState::DATATYPE_MISMATCH => {
+                let message =
+                    format!("column \"{}\" is of type {} but expression is of type {ty}", target.name, target.ty);
+                Error::new(SqlState::DATATYPE_MISMATCH, message)
+                    .hint("You will need to rewrite or cast the expression.")
+                    .at(at)
+            }
+            _ => error,
+        };
+        let typed = self.coerce(typed, target.ty, Context::Assignment, at).map_err(wrong)?;
+        Ok(self.fitted(typed, target.ty, target.modifier, false).expr)
+    }
+}
+
+/// Refuses tables of one name on both sides.
+fn refuse_twice(left: &[ScopeColumn], right: &[ScopeColumn]) -> Result<()> {
+    let is_twice =
+        |column: &&ScopeColumn| column.table.is_some() && left.iter().any(|other| other.table == column.table);
+    let Some(column) = right.iter().find(is_twice) else { return Ok(()) };
+    let name = column.table.clone().unwrap_or_default();
+    Err(Error::new(SqlState::DUPLICATE_ALIAS, format!("table name \"{name}\" specified more than once")))
+}
+
+fn renamed(mut columns: Vec<ScopeColumn>, alias: &Alias) -> Result<Vec<ScopeColumn>> {
+    if alias.columns.len() > columns.len() {
+        let name = alias.name.clone().unwrap_or_default();
+        let message = format!(
+            "table \"{name}\" has {} columns available but {} columns specified",
+            columns.len(),
+            alias.columns.len()
+        );
+        return Err(Error::new(SqlState::INVALID_COLUMN_REFERENCE, message));
+    }
+    for (column, name) in columns.iter_mut().zip(&alias.columns) {
+        column.name.clone_from(name);
+    }
+    Ok(columns)
+}

@@ -1,0 +1,462 @@
+//! Queries: the order of their parts.
+//!
+//! FROM, WHERE, groups, HAVING, columns, DISTINCT, ORDER BY, LIMIT. Columns of an order that are not shown are computed
+//! beside the others and taken away at the end.
+
+use lodestone_sql_types::cast::Context;
+use lodestone_sql_types::{Error, Result, SqlState, Type};
+
+use super::aggregate::{Grouping, has_aggregate};
+use super::expr::Typed;
+use super::scope::{Scope, ScopeColumn};
+use super::{Binder, DEPTH_MAX};
+use crate::parse::ast::{self, Body, Distinct, Item, NOWHERE, Order, Query, Select};
+use crate::plan::{Expr, Node, OutputColumn, SortKey};
+
+/// A column of a query that is being bound.
+struct Shown {
+    typed: Typed,
+    name: String,
+    origin: Option<(u32, i16)>,
+    /// The expression as it was written, to find it in GROUP BY and ORDER BY.
+    written: Option<ast::Expr>,
+}
+
+impl Binder<'_> {
+    /// Binds a query inside `parent`.
+    pub fn query(&mut self, query: &Query, parent: Option<&Scope<'_>>) -> Result<(Node, Vec<OutputColumn>)> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, "stack depth limit exceeded"));
+        }
+        let grouping = self.grouping.take();
+        let with = query.with.iter().map(|(name, columns, query)| {
+            let columns = columns.iter().map(|column| column.value.clone()).collect();
+            (name.value.clone(), columns, query.clone())
+        });
+        let with = with.collect();
+        self.with.push(with);
+        let found = self.query_inside(query, parent);
+        self.with.pop();
+        self.grouping = grouping;
+        self.depth -= 1;
+        found
+    }
+
+    fn query_inside(&mut self, query: &Query, parent: Option<&Scope<'_>>) -> Result<(Node, Vec<OutputColumn>)> {
+        let (node, columns) = match &query.body {
+            Body::Select(select) => self.select(select, query, parent)?,
+            Body::Query(inner) => {
+                let (node, columns) = self.query(inner, parent)?;
+                self.sort_output(node, columns, &query.order_by)?
+            }
+            body => {
+                let (node, columns) = self.body(body, parent)?;
+                self.sort_output(node, columns, &query.order_by)?
+            }
+        };
+        if query.locks_rows && !matches!(query.body, Body::Select(_)) {
+            return Err(Error::unsupported("FOR UPDATE of this query"));
+        }
+        let node = self.limit(node, query, parent)?;
+        Ok((node, columns))
+    }
+
+    fn body(&mut self, body: &Body, parent: Option<&Scope<'_>>) -> Result<(Node, Vec<OutputColumn>)> {
+        match body {
+            Body::Select(_) => {
+                let query = Query {
+                    with: Vec::new(),
+                    body: body.clone(),
+                    order_by: Vec::new(),
+                    limit: None,
+                    offset: None,
+                    locks_rows: false,
+                };
+                self.query(&query, parent)
+            }
+            Body::Query(query) => self.query(query, parent),
+            Body::Values(rows) => self.values(rows, parent),
+            Body::Set { op, is_all, left, right } => {
+                let ((left, one), (right, two)) = (self.body(left, parent)?, self.body(right, parent)?);
+                if one.len() != two.len() {
+                    let name = match op {
+                        ast::SetOperation::Union => "UNION",
+                        ast::SetOperation::Intersect => "INTERSECT",
+                        ast::SetOperation::Except => "EXCEPT",
+                    };
+                    let message = format!("each {name} query must have the same number of columns");
+                    return Err(Error::new(SqlState::SYNTAX_ERROR, message));
+                }
+                let (mut casts_left, mut casts_right, mut columns) = (Vec::new(), Vec::new(), Vec::new());
+                for (index, (one, two)) in one.into_iter().zip(two).enumerate() {
+                    let of = |ty| Typed::new(Expr::Column { depth: 0, index }, ty);
+                    let (mut list, ty) = self.unify(vec![of(one.ty), of(two.ty)], "UNION", NOWHERE)?;
+                    casts_right.extend(list.pop());
+                    casts_left.extend(list.pop());
+                    columns.push(OutputColumn { ty, modifier: -1, origin: None, ..one });
+                }
+                let cast = |input, columns| Box::new(Node::Project { input: Box::new(input), columns });
+                let (left, right) = (cast(left, casts_left), cast(right, casts_right));
+                Ok((Node::Set { op: *op, is_all: *is_all, left, right }, columns))
+            }
+        }
+    }
+
+    fn values(&mut self, rows: &[Vec<ast::Expr>], parent: Option<&Scope<'_>>) -> Result<(Node, Vec<OutputColumn>)> {
+        let scope = Scope::inside(parent);
+        let width = rows.first().map_or(0, Vec::len);
+        if rows.iter().any(|row| row.len() != width) {
+            return Err(Error::new(SqlState::SYNTAX_ERROR, "VALUES lists must all be the same length"));
+        }
+        let mut bound = vec![Vec::new(); rows.len()];
+        let mut columns = Vec::new();
+        for number in 0..width {
+            let column = rows.iter().map(|row| self.expr(&row[number], &scope)).collect::<Result<Vec<_>>>()?;
+            let (list, ty) = self.unify(column, "VALUES", NOWHERE)?;
+            bound.iter_mut().zip(list).for_each(|(row, expr)| row.push(expr));
+            columns.push(OutputColumn { name: format!("column{}", number + 1), ty, modifier: -1, origin: None });
+        }
+        Ok((Node::Values(bound), columns))
+    }
+
+    /// The order of a query whose columns are all that can be named.
+    fn sort_output(
+        &mut self,
+        node: Node,
+        columns: Vec<OutputColumn>,
+        order: &[Order],
+    ) -> Result<(Node, Vec<OutputColumn>)> {
+        if order.is_empty() {
+            return Ok((node, columns));
+        }
+        let column = |column: &OutputColumn| ScopeColumn {
+            table: None,
+            name: column.name.clone(),
+            ty: column.ty,
+            modifier: column.modifier,
+            origin: None,
+            is_hidden: false,
+        };
+        let scope = Scope { columns: columns.iter().map(column).collect(), parent: None };
+        let mut keys = Vec::new();
+        for order in order {
+            let typed = match ordinal(&order.expr, columns.len())? {
+                Some(index) => Typed::new(Expr::Column { depth: 0, index }, columns[index].ty),
+                None => self.expr(&order.expr, &scope)?,
+            };
+            keys.push(sort_key(typed, order));
+        }
+        Ok((Node::Sort { input: Box::new(node), keys }, columns))
+    }
+
+    /// Columns of an order inside an aggregate.
+    pub fn sort_keys(&mut self, order: &[Order], scope: &Scope<'_>) -> Result<Vec<SortKey>> {
+        order.iter().map(|order| self.expr(&order.expr, scope).map(|typed| sort_key(typed, order))).collect()
+    }
+
+    fn limit(&mut self, node: Node, query: &Query, parent: Option<&Scope<'_>>) -> Result<Node> {
+        let scope = Scope::inside(parent);
+        let mut count = |expr: &Option<ast::Expr>| -> Result<Option<Expr>> {
+            let Some(expr) = expr else { return Ok(None) };
+            // LIMIT ALL is no limit.
+            if matches!(expr, ast::Expr::Column(names, _) if names[..] == ["all"]) {
+                return Ok(None);
+            }
+            let typed = self.expr(expr, &scope)?;
+            self.coerce(typed, Type::Int8, Context::Assignment, expr.at()).map(|typed| Some(typed.expr))
+        };
+        let (limit, offset) = (count(&query.limit)?, count(&query.offset)?);
+        if limit.is_none() && offset.is_none() {
+            return Ok(node);
+        }
+        Ok(Node::Limit { input: Box::new(node), limit, offset })
+    }
+
+    fn select(
+        &mut self,
+        select: &Select,
+        query: &Query,
+        parent: Option<&Scope<'_>>,
+    ) -> Result<(Node, Vec<OutputColumn>)> {
+        let (mut node, columns) = self.from(&select.from, parent)?;
+        let scope = Scope { columns, parent };
+        if let Some(filter) = &select.filter {
+            if has_aggregate(filter) {
+                let message = "aggregate functions are not allowed in WHERE";
+                return Err(Error::new(SqlState::GROUPING_ERROR, message).at(filter.at()));
+            }
+            let filter = self.condition(filter, &scope, "WHERE")?;
+            node = self.filter(node, filter);
+        }
+        if query.locks_rows {
+            node = super::access::lock(node)?;
+        }
+        let is_grouped = !select.group_by.is_empty()
+            || select.having.is_some()
+            || select.items.iter().any(|item| matches!(item, Item::Expr(expr, _) if has_aggregate(expr)))
+            || query.order_by.iter().any(|order| has_aggregate(&order.expr));
+        if is_grouped {
+            return self.grouped_select(select, query, node, scope);
+        }
+        let shown = self.items(&select.items, &scope)?;
+        self.finish(select, query, node, shown, &scope)
+    }
+
+    /// The columns, their order, and what of them is distinct.
+    fn finish(
+        &mut self,
+        select: &Select,
+        query: &Query,
+        node: Node,
+        shown: Vec<Shown>,
+        scope: &Scope<'_>,
+    ) -> Result<(Node, Vec<OutputColumn>)> {
+        let width = shown.len();
+        let (mut exprs, mut keys) = (Vec::new(), Vec::new());
+        let mut columns = Vec::new();
+        let mut hidden: Vec<Expr> = Vec::new();
+        for order in &query.order_by {
+            let typed = match self.shown_column(&order.expr, &shown)? {
+                Some(index) => Typed::new(Expr::Column { depth: 0, index }, shown[index].typed.ty),
+                None if select.distinct == Distinct::Rows => {
+                    let message = "for SELECT DISTINCT, ORDER BY expressions must appear in select list";
+                    return Err(Error::new(SqlState::INVALID_COLUMN_REFERENCE, message).at(order.expr.at()));
+                }
+                None => {
+                    let typed = self.expr(&order.expr, scope)?;
+                    hidden.push(typed.expr);
+                    Typed::new(Expr::Column { depth: 0, index: width + hidden.len() - 1 }, typed.ty)
+                }
+            };
+            keys.push(sort_key(typed, order));
+        }
+        let mut on = Vec::new();
+        if let Distinct::On(list) = &select.distinct {
+            for expr in list {
+                let index = match self.shown_column(expr, &shown)? {
+                    Some(index) => index,
+                    None => {
+                        hidden.push(self.expr(expr, scope)?.expr);
+                        width + hidden.len() - 1
+                    }
+                };
+                on.push(Expr::Column { depth: 0, index });
+            }
+        }
+        for Shown { typed, name, origin, .. } in shown {
+            let typed = self.known(typed);
+            columns.push(OutputColumn { name, ty: typed.ty, modifier: typed.modifier, origin });
+            exprs.push(typed.expr);
+        }
+        let is_wider = !hidden.is_empty();
+        exprs.extend(hidden);
+        let mut node = Node::Project { input: Box::new(node), columns: exprs };
+        let boxed = |node| Box::new(node);
+        if select.distinct == Distinct::Rows {
+            node = Node::Distinct { input: boxed(node), on: Vec::new() };
+        }
+        if !keys.is_empty() {
+            node = Node::Sort { input: boxed(node), keys };
+        }
+        if !on.is_empty() {
+            node = Node::Distinct { input: boxed(node), on };
+        }
+        if is_wider {
+            // The hidden columns end after the limit as well as before it.
+            let columns = (0..width).map(|index| Expr::Column { depth: 0, index }).collect();
+            node = Node::Project { input: boxed(node), columns };
+        }
+        Ok((node, columns))
+    }
+
+    /// The shown column that an expression of ORDER BY or GROUP BY means.
+    fn shown_column(&self, expr: &ast::Expr, shown: &[Shown]) -> Result<Option<usize>> {
+        if let Some(index) = ordinal(expr, shown.len())? {
+            return Ok(Some(index));
+        }
+        if let ast::Expr::Column(names, at) = expr
+            && let [name] = &names[..]
+        {
+            let mut found = shown.iter().enumerate().filter(|(_, shown)| shown.name == *name);
+            if let Some((index, first)) = found.next() {
+                if found.any(|(_, other)| other.written != first.written) {
+                    let message = format!("ORDER BY \"{name}\" is ambiguous");
+                    return Err(Error::new(SqlState::AMBIGUOUS_COLUMN, message).at(*at));
+                }
+                return Ok(Some(index));
+            }
+        }
+        Ok(shown.iter().position(|shown| shown.written.as_ref() == Some(expr)))
+    }
+
+    fn items(&mut self, items: &[Item], scope: &Scope<'_>) -> Result<Vec<Shown>> {
+        let mut shown = Vec::new();
+        for item in items {
+            match item {
+                Item::Star(at) => {
+                    if scope.columns.is_empty() {
+                        let message = "SELECT * with no tables specified is not valid";
+                        return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(*at));
+                    }
+                    shown.extend(star(scope, |column| !column.is_hidden));
+                }
+                Item::TableStar(names, at) => {
+                    let table = names.last().cloned().unwrap_or_default();
+                    if !scope.has_table(&table) {
+                        let message = format!("missing FROM-clause entry for table \"{table}\"");
+                        return Err(Error::new(SqlState::UNDEFINED_TABLE, message).at(*at));
+                    }
+                    shown.extend(star(scope, |column| column.table.as_ref() == Some(&table)));
+                }
+                Item::Expr(expr, alias) => {
+                    let typed = self.expr(expr, scope)?;
+                    let origin = match typed.expr {
+                        Expr::Column { depth: 0, index } => scope.columns.get(index).and_then(|column| column.origin),
+                        _ => None,
+                    };
+                    let name = alias.clone().unwrap_or_else(|| name_of(expr));
+                    shown.push(Shown { typed, name, origin, written: Some(expr.clone()) });
+                }
+            }
+        }
+        Ok(shown)
+    }
+
+    /// The columns that RETURNING shows of the rows of `scope`.
+    pub fn returned(&mut self, items: &[Item], scope: &Scope<'_>) -> Result<(Vec<Expr>, Vec<OutputColumn>)> {
+        let (mut exprs, mut columns) = (Vec::new(), Vec::new());
+        for Shown { typed, name, origin, .. } in self.items(items, scope)? {
+            let typed = self.known(typed);
+            columns.push(OutputColumn { name, ty: typed.ty, modifier: typed.modifier, origin });
+            exprs.push(typed.expr);
+        }
+        Ok((exprs, columns))
+    }
+
+    fn grouped_select(
+        &mut self,
+        select: &Select,
+        query: &Query,
+        node: Node,
+        scope: Scope<'_>,
+    ) -> Result<(Node, Vec<OutputColumn>)> {
+        let mut keys = Vec::new();
+        for expr in &select.group_by {
+            // The columns of FROM are before the names of the answer, but numbers mean the answer.
+            let is_column = matches!(expr, ast::Expr::Column(names, at) if scope.find(names, *at).is_ok());
+            let meant = match ordinal(expr, select.items.len())? {
+                Some(index) => select.items.get(index),
+                None if is_column => None,
+                None => select.items.iter().find(|item| match (item, expr) {
+                    (Item::Expr(_, Some(alias)), ast::Expr::Column(names, _)) => names[..] == [alias.clone()],
+                    _ => false,
+                }),
+            };
+            let expr = match meant {
+                Some(Item::Expr(expr, _)) => expr,
+                Some(_) => return Err(Error::unsupported("GROUP BY with the number of a *")),
+                None => expr,
+            };
+            let typed = self.expr(expr, &scope)?;
+            let typed = self.known(typed);
+            keys.push((expr.clone(), typed));
+        }
+        let key_exprs = keys.iter().map(|(_, typed)| typed.expr.clone()).collect();
+        // Subqueries over the groups see the keys that are columns.
+        let columns = keys.iter().map(|(_, typed)| match typed.expr {
+            Expr::Column { depth: 0, index } => scope.columns[index].clone(),
+            _ => ScopeColumn {
+                table: None,
+                name: String::new(),
+                ty: typed.ty,
+                modifier: -1,
+                origin: None,
+                is_hidden: true,
+            },
+        });
+        let groups = Scope { columns: columns.collect(), parent: scope.parent };
+        self.grouping = Some(Grouping::new(scope.columns, keys));
+        let shown = self.items(&select.items, &groups)?;
+        let having = select.having.as_ref().map(|having| self.condition(having, &groups, "HAVING")).transpose()?;
+        // The order may have aggregates of its own, so the calls are complete only after it.
+        let placeholder = Node::Values(Vec::new());
+        let (mut finished, columns) = self.finish(select, query, placeholder, shown, &groups)?;
+        let calls = self.grouping.take().map(|grouping| grouping.calls).unwrap_or_default();
+        let mut node = Node::Aggregate { input: Box::new(node), keys: key_exprs, calls };
+        if let Some(filter) = having {
+            node = Node::Filter { input: Box::new(node), filter };
+        }
+        put_input(&mut finished, node);
+        Ok((finished, columns))
+    }
+}
+
+/// Puts `input` in the place of the empty rows at the bottom.
+fn put_input(node: &mut Node, input: Node) {
+    match node {
+        Node::Project { input: inner, .. } | Node::Sort { input: inner, .. } | Node::Distinct { input: inner, .. } => {
+            put_input(inner, input);
+        }
+        place => *place = input,
+    }
+}
+
+fn star<'s>(scope: &'s Scope<'_>, shows: impl Fn(&ScopeColumn) -> bool + 's) -> impl Iterator<Item = Shown> + 's {
+    let columns = scope.columns.iter().enumerate().filter(move |(_, column)| shows(column));
+    columns.map(|(index, column)| Shown {
+        typed: Typed { expr: Expr::Column { depth: 0, index }, ty: column.ty, modifier: column.modifier },
+        name: column.name.clone(),
+        origin: column.origin,
+        written: column
+            .table
+            .as_ref()
+            .map(|table| ast::Expr::Column(vec![table.clone(), column.name.clone()], NOWHERE)),
+    })
+}
+
+/// The column that a number in ORDER BY or GROUP BY means.
+fn ordinal(expr: &ast::Expr, width: usize) -> Result<Option<usize>> {
+    let ast::Expr::Literal(ast::Literal::Number(number), at) = expr else { return Ok(None) };
+    let place = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1)).filter(|place| *place < width);
+    let error = || {
+        let message = format!("ORDER BY position {number} is not in select list");
+        Error::new(SqlState::INVALID_COLUMN_REFERENCE, message).at(*at)
+    };
+    place.map(Some).ok_or_else(error)
+}
+
+fn sort_key(typed: Typed, order: &Order) -> SortKey {
+    let nulls_first = order.nulls_first.unwrap_or(order.is_descending);
+    SortKey { expr: typed.expr, ty: typed.ty, is_descending: order.is_descending, nulls_first }
+}
+
+/// The name of a column that has none.
+fn name_of(expr: &ast::Expr) -> String {
+    match expr {
+        ast::Expr::Column(names, _) => names.last().cloned().unwrap_or_default(),
+        ast::Expr::Call(call, _) => call.name.name.clone(),
+        ast::Expr::Cast { expr, to } => match name_of(expr) {
+            name if name == "?column?" => to.name.clone(),
+            name => name,
+        },
+        ast::Expr::Element(base, ..) => name_of(base),
+        ast::Expr::Case { otherwise, .. } => match otherwise.as_deref().map(name_of) {
+            Some(name) if name != "?column?" => name,
+            _ => "case".into(),
+        },
+        ast::Expr::Exists(_) => "exists".into(),
+        ast::Expr::ArrayOf(_) | ast::Expr::Array(..) => "array".into(),
+        ast::Expr::Row(..) => "row".into(),
+        ast::Expr::Scalar(query, _) => match &query.body {
+            Body::Select(select) => match &select.items[..] {
+                [Item::Expr(_, Some(alias))] => alias.clone(),
+                [Item::Expr(expr, None)] => name_of(expr),
+                _ => "?column?".into(),
+            },
+            _ => "?column?".into(),
+        },
+        ast::Expr::Literal(ast::Literal::Bool(_), _) => "bool".into(),
+        _ => "?column?".into(),
+    }
+}

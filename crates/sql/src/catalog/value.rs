@@ -1,0 +1,143 @@
+//! Values of the engine and values of SQL.
+//!
+//! The engine counts days and moments from 1970, SQL from 2000. `char(n)` is kept without its blanks. A `numeric`
+//! without digits is kept as a text, and is no part of a key.
+
+use lodestone_engine::{Date, Timestamp, Type as Kind, Value};
+use lodestone_sql_types::time::{DAY_MICROS, EPOCH_DAYS};
+use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type};
+
+use super::ColumnDef;
+
+/// The type in which the engine keeps values of `ty`. `None`: it keeps none.
+pub fn kind_of(ty: Type, modifier: i32) -> Option<Kind> {
+    Some(match ty {
+        Type::Bool => Kind::Bool,
+        Type::Int2 => Kind::I16,
+        Type::Int4 => Kind::I32,
+        Type::Int8 => Kind::I64,
+        Type::Oid => Kind::I64,
+        Type::Float4 | Type::Float8 => Kind::F64,
+        Type::Text | Type::Varchar | Type::Bpchar | Type::Name | Type::Char => Kind::Text,
+        Type::Bytea => Kind::Bytes,
+        Type::Date => Kind::Date,
+        Type::Timestamp | Type::Timestamptz => Kind::Timestamp,
+        Type::Numeric if modifier >= 4 => Kind::Decimal(lodestone_sql_types::cast::digits_of(modifier).1),
+        Type::Numeric => Kind::Text,
+        _ => return None,
+    })
+}
+
+/// The type that SQL gives a column that the library made.
+pub fn type_of(kind: Kind) -> (Type, i32) {
+    match kind {
+        Kind::Bool => (Type::Bool, -1),
+        Kind::I16 => (Type::Int2, -1),
+        Kind::I32 => (Type::Int4, -1),
+        Kind::I64 => (Type::Int8, -1),
+        // 20 digits without a fraction.
+        Kind::U64 => (Type::Numeric, (20 << 16) + 4),
+        Kind::F64 => (Type::Float8, -1),
+        Kind::Bytes => (Type::Bytea, -1),
+        Kind::Date => (Type::Date, -1),
+        Kind::Timestamp => (Type::Timestamptz, -1),
+        Kind::Decimal(scale) => (Type::Numeric, (38 << 16) + i32::from(scale) + 4),
+        // Texts, and identifiers of 128 bits in their text form.
+        _ => (Type::Text, -1),
+    }
+}
+
+fn broken(column: &ColumnDef) -> Error {
+    let message = format!("the value of column \"{}\" makes no sense", column.name);
+    Error::new(SqlState::DATA_CORRUPTED, message).hint("Run `lodestone db check` on the pool.")
+}
+
+/// The value of a column as SQL sees it.
+///
+/// # Errors
+/// XX001 for a value that the column cannot have; 0A000 for one that SQL has no type for.
+pub fn to_datum(column: &ColumnDef, value: Value) -> Result<Datum> {
+    Ok(match value {
+        Value::Null => Datum::Null,
+        Value::Bool(value) => Datum::Bool(value),
+        Value::I16(value) => Datum::Int(value.into()),
+        Value::I32(value) => Datum::Int(value.into()),
+        Value::I64(value) => Datum::Int(value),
+        Value::U64(value) => Datum::Numeric(Numeric::new(value.into(), 0)?),
+        Value::F64(value) => Datum::Float(value),
+        Value::Text(text) => match column.ty {
+            Type::Numeric => Datum::Numeric(text.parse().map_err(|_| broken(column))?),
+            Type::Bpchar => lodestone_sql_types::cast::fit(Datum::Text(text), column.ty, column.modifier, false)?,
+            _ => Datum::Text(text),
+        },
+        Value::Bytes(bytes) => Datum::Bytes(bytes),
+        Value::Date(date) => Datum::Date(match date.days() {
+            i32::MAX => i32::MAX,
+            i32::MIN => i32::MIN,
+            days => i32::try_from(i64::from(days) - EPOCH_DAYS).map_err(|_| broken(column))?,
+        }),
+        Value::Timestamp(moment) => Datum::Time(match moment.micros() {
+            i64::MAX => i64::MAX,
+            i64::MIN => i64::MIN,
+            micros => micros.checked_sub(EPOCH_DAYS * DAY_MICROS).ok_or_else(|| broken(column))?,
+        }),
+        Value::Uuid(uuid) => Datum::Text(uuid.to_string()),
+        Value::Decimal { units, scale } => Datum::Numeric(Numeric::new(units, scale)?),
+        _ => return Err(Error::unsupported(format!("the type of column \"{}\"", column.name)).column(&column.name)),
+    })
+}
+
+/// The value for the engine of a datum of the column's type. `None`: no value of the column is equal to it.
+pub fn to_value(column: &ColumnDef, datum: Datum) -> Option<Value> {
+    Some(match (datum, column.kind) {
+        (Datum::Null, _) => Value::Null,
+        (Datum::Bool(value), Kind::Bool) => Value::Bool(value),
+        (Datum::Int(value), Kind::I16) => Value::I16(value.try_into().ok()?),
+        (Datum::Int(value), Kind::I32) => Value::I32(value.try_into().ok()?),
+        (Datum::Int(value), Kind::I64) => Value::I64(value),
+        (Datum::Int(value), Kind::U64) => Value::U64(value.try_into().ok()?),
+        (Datum::Float(value), Kind::F64) => Value::F64(value),
+        (Datum::Numeric(value), Kind::U64) => {
+            let whole = value.trimmed();
+            if whole.scale() > 0 {
+                return None;
+            }
+            Value::U64(whole.units().try_into().ok()?)
+        }
+        (Datum::Numeric(value), Kind::Decimal(scale)) => {
+            let fitted = value.round(scale).ok().filter(|fitted| *fitted == value)?;
+            Value::Decimal { units: fitted.units(), scale }
+        }
+        (Datum::Numeric(value), Kind::Text) => Value::Text(value.to_string()),
+        (Datum::Text(mut text), Kind::Text) => {
+            if column.ty == Type::Bpchar {
+                text.truncate(text.trim_end_matches(' ').len());
+            }
+            Value::Text(text)
+        }
+        (Datum::Text(text), Kind::Uuid) => Value::parse(Kind::Uuid, &text)?,
+        (Datum::Bytes(bytes), Kind::Bytes) => Value::Bytes(bytes),
+        (Datum::Date(days), Kind::Date) => Value::Date(Date::from_days(match days {
+            i32::MAX => i32::MAX,
+            i32::MIN => i32::MIN,
+            days => i32::try_from(i64::from(days) + EPOCH_DAYS).ok()?,
+        })),
+        (Datum::Time(micros), Kind::Timestamp) => Value::Timestamp(Timestamp::from_micros(match micros {
+            i64::MAX => i64::MAX,
+            i64::MIN => i64::MIN,
+            micros => micros.checked_add(EPOCH_DAYS * DAY_MICROS)?,
+        })),
+        _ => return None,
+    })
+}
+
+/// As [`to_value`], for a value that is stored.
+///
+/// # Errors
+/// 22003 for a value that the engine's type does not hold.
+pub fn to_stored(column: &ColumnDef, datum: Datum) -> Result<Value> {
+    to_value(column, datum).ok_or_else(|| {
+        let message = format!("{} out of range", column.ty);
+        Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message).column(&column.name)
+    })
+}

@@ -1,0 +1,334 @@
+//! One client: its transaction, prepared statements, portals and settings. No input or output, and no threads.
+//!
+//! 1. A message becomes a statement with a plan, from the shared cache or the parser.
+//! 2. The plan runs in the transaction at hand, or in one that ends with the message.
+//! 3. A statement that needs a lock of another transaction is undone to its start ([`Stop::Blocked`]), and the caller
+//!    runs it again when the connection's waker was called.
+//! 4. A statement that is a transaction of its own, and of whose answer nothing was sent, runs again after a conflict.
+//! 5. Everything that an answer tells is durable when the tickets are ([`Connection::take_tickets`]).
+
+mod copy;
+mod portal;
+mod session;
+mod statement;
+mod transaction;
+mod utility;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+
+use lodestone_engine::Ticket;
+use lodestone_sql_types::{Datum, Error, Result, SqlState, text, time};
+
+use crate::database::{Database, Prepared};
+use crate::run::Stop;
+use crate::settings::{Report, Settings};
+
+pub use crate::plan::OutputColumn;
+use copy::CopyIn;
+use portal::Portal;
+use session::{Held, SessionState};
+use transaction::{Open, State};
+
+/// Takes the rows of an answer.
+pub trait Sink {
+    /// The columns, before the rows. Only of statements that return rows.
+    fn columns(&mut self, columns: &[OutputColumn]);
+
+    /// A row.
+    ///
+    /// # Errors
+    /// When a value cannot be written. The statement ends with it.
+    fn row(&mut self, row: &[Datum], columns: &[OutputColumn]) -> Result<()>;
+
+    /// The statement runs again from its start: what it gave so far does not count.
+    fn restart(&mut self);
+}
+
+/// How a statement ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// With this tag.
+    Tag(String),
+    /// There was no statement.
+    Empty,
+    /// The client is to send rows of so many columns.
+    CopyIn(usize),
+    /// There are more rows than were asked for.
+    Suspended,
+}
+
+/// Why a statement gave no answer.
+#[derive(Debug)]
+pub enum Failure {
+    /// It was refused.
+    Error(Error),
+    /// It waits for another transaction. Run it again when the waker was called.
+    Blocked,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<Stop> for Failure {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Error(error) => Self::Error(error),
+            Stop::Blocked => Self::Blocked,
+        }
+    }
+}
+
+/// The answer of one statement, as texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Names of its columns.
+    pub columns: Vec<String>,
+    /// Its rows. `None` is null.
+    pub rows: Vec<Vec<Option<String>>>,
+    /// Its tag.
+    pub tag: String,
+}
+
+impl Sink for Answer {
+    fn columns(&mut self, columns: &[OutputColumn]) {
+        self.columns = columns.iter().map(|column| column.name.clone()).collect();
+    }
+
+    fn row(&mut self, row: &[Datum], columns: &[OutputColumn]) -> Result<()> {
+        let cell =
+            |(datum, column): (&Datum, &OutputColumn)| (!datum.is_null()).then(|| text::encode(column.ty, datum));
+        self.rows.push(row.iter().zip(columns).map(cell).collect());
+        Ok(())
+    }
+
+    fn restart(&mut self) {
+        self.rows.clear();
+    }
+}
+
+/// The state of one client. See the module.
+///
+/// Thread safety: it may move to another thread.
+pub struct Connection {
+    database: Database,
+    session: SessionState,
+    secret: i32,
+    cancel: Arc<AtomicBool>,
+    held: Held,
+    state: State,
+    open: Option<Open>,
+    statements: HashMap<String, Arc<Prepared>>,
+    portals: HashMap<String, Portal>,
+    copy: Option<CopyIn>,
+    notices: Vec<Error>,
+    tickets: Vec<Ticket<()>>,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("number", &self.session.number)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A statement of a simple query that has not run yet.
+#[derive(Debug)]
+pub struct SimpleQuery {
+    /// The last one first.
+    rest: Vec<Waiting>,
+    /// Whether there was only one.
+    is_single: bool,
+}
+
+#[derive(Debug)]
+enum Waiting {
+    Prepared(Arc<Prepared>),
+    Statement(Box<crate::parse::ast::Statement>),
+}
+
+impl SimpleQuery {
+    /// Whether nothing is left to run.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.rest.is_empty()
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(database: Database, user: &str, name: &str) -> Self {
+        use std::hash::{BuildHasher, RandomState};
+        // Keys that the system's random numbers seed: they cannot be guessed.
+        let secret = lodestone_width::low_u32(RandomState::new().hash_one(name));
+        let secret = i32::from_be_bytes(secret.to_be_bytes());
+        let cancel = Arc::new(AtomicBool::new(false));
+        let number = database.register(secret, cancel.clone(), Waker::noop().clone());
+        let isolation = database.0.isolation;
+        Self {
+            session: SessionState {
+                user: user.to_owned(),
+                database: name.to_owned(),
+                number,
+                settings: RefCell::new(Settings::new(user, isolation)),
+                reports: RefCell::default(),
+                level: isolation.to_owned(),
+                transaction_time: time::now(),
+                statement_time: time::now(),
+                catalog: database.catalog(),
+            },
+            secret,
+            cancel,
+            held: Held {
+                database: database.clone(),
+                owner: database.new_owner(),
+                keys: RefCell::default(),
+                asked: RefCell::default(),
+                waker: Waker::noop().clone(),
+            },
+            state: State::Idle,
+            open: None,
+            statements: HashMap::new(),
+            portals: HashMap::new(),
+            copy: None,
+            notices: Vec::new(),
+            tickets: Vec::new(),
+            database,
+        }
+    }
+
+    /// The number and the secret with which a statement of the connection can be cancelled.
+    #[must_use]
+    pub fn cancel_key(&self) -> (i32, i32) {
+        (self.session.number, self.secret)
+    }
+
+    /// Sets the waker, which is called when the connection can go on: a lock is its own, or a client wants its
+    /// statement to end.
+    pub fn set_waker(&mut self, waker: Waker) {
+        self.database.set_waker(self.session.number, waker.clone());
+        self.held.waker = waker;
+    }
+
+    /// Whether a statement that was blocked can run again.
+    #[must_use]
+    pub fn can_go_on(&self) -> bool {
+        self.database.0.locks.is_granted(self.held.owner) || self.cancel.load(Ordering::Relaxed)
+    }
+
+    /// Ends the wait of a blocked statement that is cancelled.
+    ///
+    /// # Errors
+    /// 57014 if it is.
+    pub fn check_cancel(&mut self) -> Result<()> {
+        if !self.cancel.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.fail();
+        Err(Error::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"))
+    }
+
+    /// The tickets for which everything that was answered so far waits.
+    pub fn take_tickets(&mut self) -> Vec<Ticket<()>> {
+        std::mem::take(&mut self.tickets)
+    }
+
+    /// Notices for the client.
+    pub fn take_notices(&mut self) -> Vec<Error> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Changes of settings that the client is told of.
+    pub fn take_reports(&mut self) -> Vec<Report> {
+        std::mem::take(&mut *self.session.reports.borrow_mut())
+    }
+
+    /// The settings that a new client is told of.
+    #[must_use]
+    pub fn reports(&self) -> Vec<Report> {
+        self.session.settings.borrow().reports().collect()
+    }
+
+    /// Changes a setting, as the startup message does.
+    ///
+    /// # Errors
+    /// As the statement SET.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        self.session.settings.borrow_mut().set(name, Some(value), false)?;
+        drop(self.session.settings.borrow_mut().end(true));
+        self.session.level = self.session.settings.borrow().get("default_transaction_isolation")?;
+        Ok(())
+    }
+
+    /// The letter of the state: `I` outside of a transaction, `T` in one, `E` in one that failed.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        match self.state {
+            State::Idle | State::Implicit => b'I',
+            State::Explicit => b'T',
+            State::Failed => b'E',
+        }
+    }
+
+    /// A message made no sense: the transaction fails as by a wrong statement.
+    pub fn fail_message(&mut self) {
+        self.copy = None;
+        self.fail();
+    }
+
+    fn notice(&mut self, notice: Error) {
+        self.notices.push(notice);
+    }
+
+    /// Runs statements and waits for everything. For use without a server.
+    ///
+    /// # Errors
+    /// That of the first statement that is refused. The ones before it in `text` have not happened then, unless they
+    /// ended a transaction.
+    pub fn run(&mut self, text: &str) -> Result<Vec<Answer>> {
+        let mut query = self.simple(text)?;
+        let mut answers = Vec::new();
+        while !query.is_done() {
+            let mut answer = Answer::default();
+            let completion = loop {
+                match self.next(&mut query, &mut answer) {
+                    Ok(completion) => break completion,
+                    Err(Failure::Error(error)) => return Err(error),
+                    Err(Failure::Blocked) => {
+                        while !self.can_go_on() {
+                            std::thread::yield_now();
+                        }
+                    }
+                }
+            };
+            answer.tag = match completion {
+                Completion::Tag(tag) => tag,
+                Completion::CopyIn(_) => {
+                    self.copy_fail("there is no client that sends rows");
+                    return Err(Error::unsupported("COPY FROM STDIN without a server"));
+                }
+                Completion::Empty | Completion::Suspended => String::new(),
+            };
+            answers.push(answer);
+        }
+        for ticket in self.take_tickets() {
+            ticket.durable().map_err(crate::errors::from_engine)?;
+        }
+        Ok(answers)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.open = None;
+        self.held.release();
+        self.database.forget(self.session.number);
+    }
+}

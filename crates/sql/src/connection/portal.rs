@@ -1,0 +1,239 @@
+//! Prepared statements and portals: the extended protocol.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, binary, text};
+
+use super::statement::{Place, named_types};
+use super::{Completion, Connection, Failure, OutputColumn, Sink};
+use crate::database::Prepared;
+use crate::parse::ast::Statement;
+use crate::parse::parse;
+
+/// A statement with its parameters.
+#[derive(Debug)]
+pub struct Portal {
+    prepared: Arc<Prepared>,
+    parameters: Arc<Vec<Datum>>,
+    /// The format of each column; one for all; none: text.
+    formats: Vec<i16>,
+    /// Rows that were not asked for yet, and the tag after them.
+    rest: Option<(VecDeque<Vec<Datum>>, String)>,
+}
+
+/// Keeps rows.
+#[derive(Default)]
+struct Rows(VecDeque<Vec<Datum>>);
+
+impl Sink for Rows {
+    fn columns(&mut self, _: &[OutputColumn]) {}
+
+    fn row(&mut self, row: &[Datum], _: &[OutputColumn]) -> Result<()> {
+        self.0.push_back(row.to_vec());
+        Ok(())
+    }
+
+    fn restart(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Connection {
+    /// Prepares a statement under `name`. `oids`: the types of the parameters that the client knows.
+    ///
+    /// # Errors
+    /// Those of the parser and the binder; 42P05 if there is one of that name.
+    pub fn parse(&mut self, name: &str, query: &str, oids: &[u32]) -> Result<()> {
+        self.parse_inside(name, query, oids).inspect_err(|_| self.fail())
+    }
+
+    fn parse_inside(&mut self, name: &str, query: &str, oids: &[u32]) -> Result<()> {
+        if !name.is_empty() && self.statements.contains_key(name) {
+            let message = format!("prepared statement \"{name}\" already exists");
+            return Err(Error::new(SqlState::DUPLICATE_PREPARED_STATEMENT, message));
+        }
+        let types = named_types(oids)?;
+        let prepared = match self.database.find(query, &types) {
+            Some(prepared) => prepared,
+            None => {
+                let mut statements = parse(query)?;
+                if statements.len() > 1 {
+                    let message = "cannot insert multiple commands into a prepared statement";
+                    return Err(Error::new(SqlState::SYNTAX_ERROR, message));
+                }
+                let statement = statements.pop().unwrap_or(Statement::Empty);
+                self.refuse_if_failed(&statement)?;
+                self.database.prepare(Some(query), statement, &types)?
+            }
+        };
+        self.refuse_if_failed(&prepared.statement)?;
+        self.statements.insert(name.to_owned(), prepared);
+        Ok(())
+    }
+
+    fn prepared(&self, name: &str) -> Result<Arc<Prepared>> {
+        self.statements.get(name).cloned().ok_or_else(|| {
+            let message = format!("prepared statement \"{name}\" does not exist");
+            Error::new(SqlState::INVALID_SQL_STATEMENT_NAME, message)
+        })
+    }
+
+    fn portal(&self, name: &str) -> Result<&Portal> {
+        self.portals
+            .get(name)
+            .ok_or_else(|| Error::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist")))
+    }
+
+    /// The types of the parameters of a statement, and its columns if it returns rows.
+    ///
+    /// # Errors
+    /// 26000.
+    pub fn describe_statement(&mut self, name: &str) -> Result<(Vec<Type>, Option<Vec<OutputColumn>>)> {
+        let found = self.prepared(name).and_then(|prepared| prepared.plan(&self.database.catalog()));
+        let plan = found.inspect_err(|_| self.fail())?;
+        Ok((plan.parameters.clone(), plan.returns_rows().then(|| plan.columns.clone())))
+    }
+
+    /// The columns of a portal with their formats, if it returns rows.
+    ///
+    /// # Errors
+    /// 34000.
+    pub fn describe_portal(&mut self, name: &str) -> Result<Option<(Vec<OutputColumn>, Vec<i16>)>> {
+        let found = self.portal(name).and_then(|portal| {
+            let plan = portal.prepared.plan(&self.database.catalog())?;
+            Ok(plan.returns_rows().then(|| (plan.columns.clone(), portal.formats.clone())))
+        });
+        found.inspect_err(|_| self.fail())
+    }
+
+    /// Makes a portal of a statement and its parameters. `None` is null. A format is 0 for text and 1 for binary; one
+    /// counts for all.
+    ///
+    /// # Errors
+    /// 26000; 08P01 for a wrong number of parameters; those of the types' input.
+    pub fn bind(
+        &mut self,
+        portal: &str,
+        statement: &str,
+        (formats, values): (&[i16], &[Option<&[u8]>]),
+        results: Vec<i16>,
+    ) -> Result<()> {
+        self.bind_inside(portal, statement, (formats, values), results).inspect_err(|_| self.fail())
+    }
+
+    fn bind_inside(
+        &mut self,
+        portal: &str,
+        statement: &str,
+        (formats, values): (&[i16], &[Option<&[u8]>]),
+        results: Vec<i16>,
+    ) -> Result<()> {
+        let prepared = self.prepared(statement)?;
+        self.refuse_if_failed(&prepared.statement)?;
+        let plan = prepared.plan(&self.database.catalog())?;
+        let wrong = |message: String| Error::new(SqlState::PROTOCOL_VIOLATION, message);
+        if values.len() != plan.parameters.len() {
+            return Err(wrong(format!(
+                "bind message supplies {} parameters, but prepared statement \"{statement}\" requires {}",
+                values.len(),
+                plan.parameters.len()
+            )));
+        }
+        if formats.len() > 1 && formats.len() != values.len() {
+            let (formats, values) = (formats.len(), values.len());
+            return Err(wrong(format!("bind message has {formats} parameter formats but {values} parameters")));
+        }
+        if results.len() > 1 && plan.returns_rows() && results.len() != plan.columns.len() {
+            let (results, columns) = (results.len(), plan.columns.len());
+            return Err(wrong(format!("bind message has {results} result formats but query has {columns} columns")));
+        }
+        if !portal.is_empty() && self.portals.contains_key(portal) {
+            return Err(Error::new(SqlState::INVALID_CURSOR_NAME, format!("cursor \"{portal}\" already exists")));
+        }
+        let mut parameters = Vec::with_capacity(values.len());
+        for (number, (value, ty)) in values.iter().zip(&plan.parameters).enumerate() {
+            let format = formats.get(number).or(formats.first()).copied().unwrap_or(0);
+            parameters.push(match (value, format) {
+                (None, _) => Datum::Null,
+                (Some(bytes), 0) => text::decode(*ty, binary::utf8(bytes)?)?,
+                (Some(bytes), 1) => binary::decode(*ty, bytes)?,
+                (_, format) => {
+                    let message = format!("unsupported format code: {format}");
+                    return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message));
+                }
+            });
+        }
+        let made = Portal { prepared, parameters: Arc::new(parameters), formats: results, rest: None };
+        self.portals.insert(portal.to_owned(), made);
+        Ok(())
+    }
+
+    /// The formats of a portal's columns.
+    #[must_use]
+    pub fn formats(&self, portal: &str) -> &[i16] {
+        self.portals.get(portal).map_or(&[], |portal| &portal.formats)
+    }
+
+    /// Runs a portal, up to `rows_max` rows if that is not 0. `is_last`: the next message is a Sync, so an implicit
+    /// transaction may end here.
+    ///
+    /// # Errors
+    /// 34000; the statement's.
+    pub fn execute(
+        &mut self,
+        name: &str,
+        rows_max: usize,
+        is_last: bool,
+        sink: &mut dyn Sink,
+    ) -> Result<Completion, Failure> {
+        let (prepared, parameters, is_begun) = match self.portal(name) {
+            Ok(portal) => (portal.prepared.clone(), portal.parameters.clone(), portal.rest.is_some()),
+            Err(error) => {
+                self.fail();
+                return Err(error.into());
+            }
+        };
+        let place = Place { is_single: is_last, is_last: is_last && rows_max == 0 };
+        if rows_max == 0 && !is_begun {
+            return self.run_statement(&prepared, &parameters, place, false, sink);
+        }
+        if !is_begun {
+            let mut rows = Rows::default();
+            match self.run_statement(&prepared, &parameters, place, false, &mut rows)? {
+                Completion::Tag(tag) if !rows.0.is_empty() => {
+                    if let Some(portal) = self.portals.get_mut(name) {
+                        portal.rest = Some((rows.0, tag));
+                    }
+                }
+                other => return Ok(other),
+            }
+        }
+        let plan = prepared.plan(&self.database.catalog())?;
+        let Some((rows, tag)) = self.portals.get_mut(name).and_then(|portal| portal.rest.as_mut()) else {
+            return Ok(Completion::Empty);
+        };
+        let mut left = if rows_max == 0 { usize::MAX } else { rows_max };
+        let mut count = 0;
+        while left > 0
+            && let Some(row) = rows.pop_front()
+        {
+            sink.row(&row, &plan.columns)?;
+            (left, count) = (left - 1, count + 1);
+        }
+        if left == 0 {
+            return Ok(Completion::Suspended);
+        }
+        let verb = tag.split(' ').next().unwrap_or_default();
+        Ok(Completion::Tag(if verb == "SELECT" { format!("SELECT {count}") } else { tag.clone() }))
+    }
+
+    /// Forgets a prepared statement, or a portal.
+    pub fn close(&mut self, is_portal: bool, name: &str) {
+        if is_portal {
+            self.portals.remove(name);
+        } else {
+            self.statements.remove(name);
+        }
+    }
+}

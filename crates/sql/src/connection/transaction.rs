@@ -1,0 +1,242 @@
+//! The transaction of a connection.
+
+use lodestone_engine::{Isolation, Savepoint, Ticket, Tx};
+use lodestone_sql_types::func::Session;
+use lodestone_sql_types::{Error, Result, SqlState, time};
+
+use super::Connection;
+use crate::errors::from_engine;
+use crate::parse::ast::{Level, Modes};
+
+/// Where a connection is between transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Outside of a transaction.
+    Idle,
+    /// In one that ends with the message or the next Sync.
+    Implicit,
+    /// After BEGIN.
+    Explicit,
+    /// After an error in it: only its end is accepted.
+    Failed,
+}
+
+/// A transaction of the engine, and what SQL knows of it.
+pub struct Open {
+    pub tx: Tx,
+    pub is_read_only: bool,
+    /// Statements that ran in it.
+    pub statements: u64,
+    /// By name, the latest last.
+    pub savepoints: Vec<(String, Savepoint)>,
+}
+
+/// The word of a level.
+pub fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::ReadUncommitted => "read uncommitted",
+        Level::ReadCommitted => "read committed",
+        Level::RepeatableRead => "repeatable read",
+        Level::Serializable => "serializable",
+    }
+}
+
+/// The engine's level for a word.
+fn isolation_of(level: &str) -> Isolation {
+    match level {
+        "read committed" | "read uncommitted" => Isolation::ReadCommitted,
+        "repeatable read" => Isolation::Snapshot,
+        _ => Isolation::Serializable,
+    }
+}
+
+impl Connection {
+    /// Opens a transaction if there is none.
+    pub(super) fn open(&mut self, modes: Modes) -> Result<()> {
+        if self.open.is_some() {
+            return Ok(());
+        }
+        let level = match modes.isolation {
+            Some(level) => level_name(level).to_owned(),
+            None => self.session.settings.borrow().get("default_transaction_isolation")?,
+        };
+        let is_read_only = match modes.is_read_only {
+            Some(is_read_only) => is_read_only,
+            None => self.session.settings.borrow().get("default_transaction_read_only")? == "on",
+        };
+        self.open = Some(Open {
+            tx: self.database.0.engine.begin_with(isolation_of(&level)),
+            is_read_only,
+            statements: 0,
+            savepoints: Vec::new(),
+        });
+        self.session.level = level;
+        self.session.transaction_time = time::now();
+        Ok(())
+    }
+
+    /// Commits. The answer waits for the ticket.
+    pub(super) fn commit(&mut self) -> Result<()> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let outcome = open.tx.commit_async().map_err(from_engine);
+        self.state = State::Idle;
+        self.held.release();
+        self.end_settings(outcome.is_ok());
+        self.wait_for(outcome?);
+        Ok(())
+    }
+
+    /// Forgets the changes of the transaction.
+    pub(super) fn roll_back(&mut self) {
+        // An answer about rows that are not durable yet must wait for them.
+        if let Some(open) = self.open.take()
+            && let Ok(ticket) = open.tx.seen()
+        {
+            self.wait_for(ticket);
+        }
+        self.held.release();
+        self.end_settings(false);
+    }
+
+    fn end_settings(&mut self, is_committed: bool) {
+        let reports = self.session.settings.borrow_mut().end(is_committed);
+        self.session.reports.borrow_mut().extend(reports);
+        let level = self.session.settings.borrow().get("default_transaction_isolation");
+        self.session.level = level.unwrap_or_default();
+    }
+
+    /// The answer waits for this as well.
+    pub(super) fn wait_for(&mut self, ticket: Ticket<()>) {
+        if !ticket.is_durable() {
+            self.tickets.push(ticket);
+        }
+    }
+
+    /// The answer in the middle of a transaction waits for what it has read.
+    pub(super) fn wait_for_reads(&mut self) -> Result<()> {
+        let Some(open) = &self.open else { return Ok(()) };
+        let ticket = open.tx.seen().map_err(from_engine)?;
+        self.wait_for(ticket);
+        Ok(())
+    }
+
+    /// An error ends the transaction: at once if it is implicit.
+    pub(super) fn fail(&mut self) {
+        match self.state {
+            State::Explicit => {
+                if let Some(open) = &self.open
+                    && let Ok(ticket) = open.tx.seen()
+                {
+                    self.wait_for(ticket);
+                }
+                self.state = State::Failed;
+            }
+            State::Failed => {}
+            State::Implicit | State::Idle => {
+                self.roll_back();
+                self.state = State::Idle;
+            }
+        }
+    }
+
+    pub(super) fn begin(&mut self, modes: Modes) -> Result<()> {
+        match self.state {
+            State::Idle | State::Implicit => {
+                self.open(modes)?;
+                self.set_modes(modes)?;
+                self.state = State::Explicit;
+            }
+            State::Explicit | State::Failed => {
+                self.notice(Error::new(SqlState::ACTIVE_SQL_TRANSACTION, "there is already a transaction in progress"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the modes of the transaction at hand.
+    pub(super) fn set_modes(&mut self, modes: Modes) -> Result<()> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        if let Some(is_read_only) = modes.is_read_only {
+            open.is_read_only = is_read_only;
+        }
+        let Some(level) = modes.isolation.map(level_name).filter(|level| *level != self.session.level) else {
+            return Ok(());
+        };
+        if open.statements > 0 {
+            let message = "SET TRANSACTION ISOLATION LEVEL must be called before any query";
+            return Err(Error::new(SqlState::ACTIVE_SQL_TRANSACTION, message));
+        }
+        open.tx = self.database.0.engine.begin_with(isolation_of(level));
+        level.clone_into(&mut self.session.level);
+        Ok(())
+    }
+
+    /// COMMIT. Returns its tag.
+    pub(super) fn end(&mut self) -> Result<&'static str> {
+        match self.state {
+            State::Idle | State::Implicit => {
+                self.notice(Error::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress"));
+                self.commit()?;
+                Ok("COMMIT")
+            }
+            State::Explicit => {
+                self.commit()?;
+                Ok("COMMIT")
+            }
+            State::Failed => {
+                self.roll_back();
+                self.state = State::Idle;
+                Ok("ROLLBACK")
+            }
+        }
+    }
+
+    /// ROLLBACK.
+    pub(super) fn abort(&mut self) {
+        if matches!(self.state, State::Idle | State::Implicit) {
+            self.notice(Error::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress"));
+        }
+        self.roll_back();
+        self.state = State::Idle;
+    }
+
+    pub(super) fn savepoint(&mut self, name: &str) -> Result<()> {
+        let Some(open) = self.open.as_mut().filter(|_| self.state == State::Explicit) else {
+            return Err(Error::new(
+                SqlState::NO_ACTIVE_SQL_TRANSACTION,
+                "SAVEPOINT can only be used in transaction blocks",
+            ));
+        };
+        let savepoint = open.tx.savepoint().map_err(from_engine)?;
+        open.savepoints.push((name.to_owned(), savepoint));
+        Ok(())
+    }
+
+    /// ROLLBACK TO, or RELEASE.
+    pub(super) fn go_to_savepoint(&mut self, name: &str, is_release: bool) -> Result<()> {
+        let what = if is_release { "RELEASE SAVEPOINT" } else { "ROLLBACK TO SAVEPOINT" };
+        let Some(open) = self.open.as_mut().filter(|_| matches!(self.state, State::Explicit | State::Failed)) else {
+            let message = format!("{what} can only be used in transaction blocks");
+            return Err(Error::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
+        };
+        let place =
+            open.savepoints.iter().rposition(|(other, _)| other == name).ok_or_else(|| {
+                Error::new(SqlState::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
+            })?;
+        let savepoint = open.savepoints[place].1;
+        if is_release {
+            open.tx.release(savepoint).map_err(from_engine)?;
+            open.savepoints.truncate(place);
+        } else {
+            open.tx.rollback_to(savepoint).map_err(from_engine)?;
+            open.savepoints.truncate(place + 1);
+            self.state = State::Explicit;
+        }
+        Ok(())
+    }
+
+    /// The value of a setting for SHOW.
+    pub(super) fn show(&self, name: &str) -> Result<String> {
+        self.session.setting(name)
+    }
+}

@@ -1,0 +1,214 @@
+//! Statements about transactions, settings, tables and upkeep.
+
+use lodestone_sql_types::{Datum, Error, Result, SqlState};
+
+use super::statement::Place;
+use super::transaction::{State, level_name};
+use super::{Completion, Connection, Failure, OutputColumn, Sink};
+use crate::ddl;
+use crate::errors::from_engine;
+use crate::parse::ast::{Modes, ObjectName, Statement};
+
+fn tag(text: &str) -> Result<Completion, Failure> {
+    Ok(Completion::Tag(text.to_owned()))
+}
+
+impl Connection {
+    pub(super) fn utility(
+        &mut self,
+        statement: &Statement,
+        columns: &[OutputColumn],
+        place: Place,
+        sink: &mut dyn Sink,
+    ) -> Result<Completion, Failure> {
+        match statement {
+            Statement::Begin { modes, is_start } => {
+                self.begin(*modes)?;
+                tag(if *is_start { "START TRANSACTION" } else { "BEGIN" })
+            }
+            Statement::Commit => Ok(Completion::Tag(self.end()?.to_owned())),
+            Statement::Rollback => {
+                self.abort();
+                tag("ROLLBACK")
+            }
+            Statement::Savepoint(name) => {
+                self.savepoint(name)?;
+                tag("SAVEPOINT")
+            }
+            Statement::RollbackTo(name) => {
+                self.go_to_savepoint(name, false)?;
+                tag("ROLLBACK")
+            }
+            Statement::Release(name) => {
+                self.go_to_savepoint(name, true)?;
+                tag("RELEASE")
+            }
+            Statement::Set { name, value, is_local } => {
+                self.change_setting(name, value.as_deref(), *is_local)?;
+                tag(if value.is_some() { "SET" } else { "RESET" })
+            }
+            Statement::SetTransaction { modes, is_session } => {
+                self.set_transaction(*modes, *is_session)?;
+                tag("SET")
+            }
+            Statement::Show(name) => self.show_setting(name, columns, sink),
+            Statement::Vacuum(tables) => {
+                self.refuse_inside("VACUUM", place)?;
+                self.find_all(tables)?;
+                tag("VACUUM")
+            }
+            Statement::Analyze(tables) => {
+                self.find_all(tables)?;
+                tag("ANALYZE")
+            }
+            Statement::Checkpoint => {
+                self.database.0.engine.checkpoint().map_err(from_engine)?;
+                tag("CHECKPOINT")
+            }
+            Statement::Discard => {
+                self.refuse_inside("DISCARD ALL", place)?;
+                self.statements.clear();
+                self.portals.clear();
+                let isolation = self.database.0.isolation;
+                *self.session.settings.borrow_mut() = crate::settings::Settings::new(&self.session.user, isolation);
+                tag("DISCARD ALL")
+            }
+            Statement::Deallocate(None) => {
+                self.statements.clear();
+                tag("DEALLOCATE ALL")
+            }
+            Statement::Deallocate(Some(name)) => {
+                if self.statements.remove(name).is_none() {
+                    let message = format!("prepared statement \"{name}\" does not exist");
+                    return Err(Error::new(SqlState::INVALID_SQL_STATEMENT_NAME, message).into());
+                }
+                tag("DEALLOCATE")
+            }
+            Statement::Truncate(tables) => self.truncate(tables, place),
+            definition => self.define(definition, place),
+        }
+    }
+
+    /// Refuses a statement that cannot be part of a transaction.
+    fn refuse_inside(&self, what: &str, place: Place) -> Result<()> {
+        if matches!(self.state, State::Explicit | State::Failed) || self.open.is_some() || !place.is_single {
+            let message = format!("{what} cannot run inside a transaction block");
+            return Err(Error::new(SqlState::ACTIVE_SQL_TRANSACTION, message));
+        }
+        Ok(())
+    }
+
+    fn find_all(&self, tables: &[ObjectName]) -> Result<()> {
+        let missing = |name: &&ObjectName| {
+            !self.session.catalog.tables.contains_key(&name.name)
+                && crate::pgcatalog::find(name.schema.as_deref(), &name.name).is_none()
+        };
+        match tables.iter().find(missing) {
+            Some(name) => Err(ddl::no_relation(&name.name).at(name.at)),
+            None => Ok(()),
+        }
+    }
+
+    fn change_setting(&mut self, name: &str, value: Option<&str>, is_local: bool) -> Result<()> {
+        if is_local && self.state != State::Explicit {
+            self.notice(Error::new(
+                SqlState::NO_ACTIVE_SQL_TRANSACTION,
+                "SET LOCAL can only be used in transaction blocks",
+            ));
+        }
+        if name == "all" && value.is_none() {
+            return Err(Error::unsupported("RESET ALL"));
+        }
+        let report = self.session.settings.borrow_mut().set(name, value, is_local)?;
+        self.session.reports.borrow_mut().extend(report);
+        if self.state == State::Idle {
+            let reports = self.session.settings.borrow_mut().end(true);
+            self.session.reports.borrow_mut().extend(reports);
+            if name == "default_transaction_isolation" {
+                self.session.level = self.session.settings.borrow().get(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn set_transaction(&mut self, modes: Modes, is_session: bool) -> Result<()> {
+        if is_session {
+            if let Some(level) = modes.isolation {
+                self.change_setting("default_transaction_isolation", Some(level_name(level)), false)?;
+            }
+            if let Some(is_read_only) = modes.is_read_only {
+                let value = if is_read_only { "on" } else { "off" };
+                self.change_setting("default_transaction_read_only", Some(value), false)?;
+            }
+            return Ok(());
+        }
+        if self.state != State::Explicit {
+            self.notice(Error::new(
+                SqlState::NO_ACTIVE_SQL_TRANSACTION,
+                "SET TRANSACTION can only be used in transaction blocks",
+            ));
+            return Ok(());
+        }
+        self.set_modes(modes)
+    }
+
+    fn show_setting(
+        &mut self,
+        name: &str,
+        columns: &[OutputColumn],
+        sink: &mut dyn Sink,
+    ) -> Result<Completion, Failure> {
+        if name == "all" {
+            let all: Vec<_> = self.session.settings.borrow().all().collect();
+            for (name, value) in all {
+                sink.row(&[Datum::Text(name), Datum::Text(value)], columns)?;
+            }
+        } else {
+            let value = self.show(name)?;
+            sink.row(&[Datum::Text(value)], columns)?;
+        }
+        tag("SHOW")
+    }
+
+    /// Deletes all rows, as part of the transaction.
+    fn truncate(&mut self, tables: &[ObjectName], place: Place) -> Result<Completion, Failure> {
+        self.find_all(tables)?;
+        self.open(Modes::default())?;
+        if self.state == State::Idle {
+            self.state = State::Implicit;
+        }
+        let Some(open) = &mut self.open else { return tag("TRUNCATE TABLE") };
+        if open.is_read_only {
+            let message = "cannot execute TRUNCATE TABLE in a read-only transaction";
+            return Err(Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, message).into());
+        }
+        open.statements += 1;
+        for name in tables {
+            let Some(table) = self.session.catalog.tables.get(&name.name) else { continue };
+            for row in table.engine.range(&open.tx, ..).map_err(from_engine)? {
+                let row = row.map_err(from_engine)?;
+                let key = crate::run::key_of(table, &row);
+                table.engine.delete(&open.tx, &key).map_err(from_engine)?;
+            }
+        }
+        if self.state == State::Implicit && place.is_last {
+            self.commit()?;
+        } else {
+            self.wait_for_reads()?;
+        }
+        tag("TRUNCATE TABLE")
+    }
+
+    /// A definition: a transaction of its own.
+    fn define(&mut self, statement: &Statement, place: Place) -> Result<Completion, Failure> {
+        let what = ddl::name_of(statement);
+        if matches!(self.state, State::Explicit | State::Failed) || self.open.is_some() || !place.is_single {
+            return Err(Error::unsupported(format!("{what} inside a transaction block"))
+                .hint("Run it alone: it is a transaction of its own.")
+                .into());
+        }
+        let notices = ddl::define(&self.database, statement)?;
+        self.notices.extend(notices);
+        tag(what)
+    }
+}

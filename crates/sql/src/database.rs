@@ -1,0 +1,223 @@
+//! The state that all connections of a database share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::task::Waker;
+
+use lodestone_sql_types::{Error, Result, SqlState, Type};
+
+use crate::bind;
+use crate::catalog::Catalog;
+use crate::connection::Connection;
+use crate::locks::Locks;
+use crate::parse::ast::Statement;
+use crate::plan::Plan;
+
+/// Most plans that are kept.
+const PLANS_MAX: usize = 1000;
+/// Longest text whose plan is kept.
+const PLAN_TEXT_BYTES_MAX: usize = 4096;
+
+/// A statement that was read, with its plan.
+#[derive(Debug)]
+pub struct Prepared {
+    pub statement: Statement,
+    /// The types of parameters that the client named.
+    pub types: Vec<Type>,
+    plan: RwLock<Arc<Plan>>,
+}
+
+impl Prepared {
+    /// The plan, made again if tables have changed since.
+    ///
+    /// # Errors
+    /// Those of [`bind`](crate::bind::bind); 0A000 if the columns of the answer are others now.
+    pub fn plan(&self, catalog: &Catalog) -> Result<Arc<Plan>> {
+        let plan = self.plan.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if plan.catalog == catalog.version {
+            return Ok(plan);
+        }
+        let new = Arc::new(bind::bind(catalog, self.statement.clone(), &self.types)?);
+        if new.columns.iter().map(|column| column.ty).ne(plan.columns.iter().map(|column| column.ty)) {
+            let message = "cached plan must not change result type";
+            return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+        }
+        *self.plan.write().unwrap_or_else(PoisonError::into_inner) = new.clone();
+        Ok(new)
+    }
+}
+
+/// How a connection is cancelled.
+#[derive(Debug)]
+pub struct Cancel {
+    secret: i32,
+    /// Its statement is to end.
+    pub is_asked: Arc<AtomicBool>,
+    waker: Waker,
+}
+
+/// Prepared statements by text and types of parameters.
+type Plans = HashMap<(String, Vec<Type>), Arc<Prepared>>;
+
+#[derive(Debug)]
+pub struct Shared {
+    pub engine: lodestone_engine::Database,
+    catalog: RwLock<Arc<Catalog>>,
+    pub locks: Locks,
+    owners: AtomicU64,
+    plans: Mutex<Plans>,
+    /// Definitions change one after another.
+    pub definitions: Mutex<()>,
+    pub isolation: &'static str,
+    numbers: AtomicI32,
+    cancels: Mutex<HashMap<i32, Cancel>>,
+}
+
+/// A database for SQL, in this process. It is cheap to clone.
+///
+/// ```
+/// use lodestone_engine::DatabaseOptions;
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_sql::Database;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("shop.pool");
+/// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let options = DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+/// let engine = lodestone_engine::Database::open_with(&path, &options)?;
+/// let database = Database::new(engine, "serializable")?;
+/// let mut connection = database.connect("app", "shop");
+/// connection.run("create table t (k int primary key, v text)")?;
+/// connection.run("insert into t values (1, 'one'), (2, null)")?;
+/// let answers = connection.run("select v, k + 1 from t order by k")?;
+/// assert_eq!(answers[0].rows, [[Some("one".to_owned()), Some("2".to_owned())], [None, Some("3".to_owned())]]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Database(pub(crate) Arc<Shared>);
+
+impl Database {
+    /// SQL on the tables of `engine`. `isolation` is the level of transactions that name none: `serializable`,
+    /// `repeatable read`, `read committed` or `read uncommitted`.
+    ///
+    /// # Errors
+    /// 22023 for another level; those of the engine.
+    pub fn new(engine: lodestone_engine::Database, isolation: &str) -> Result<Self> {
+        const LEVELS: &[&str] = &["serializable", "repeatable read", "read committed", "read uncommitted"];
+        let Some(isolation) = LEVELS.iter().copied().find(|level| *level == isolation) else {
+            let message = format!("\"{isolation}\" is no level of isolation");
+            return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message)
+                .hint("Available values: serializable, repeatable read, read committed, read uncommitted."));
+        };
+        let catalog = Catalog::read(&engine, &Catalog::default())?;
+        Ok(Self(Arc::new(Shared {
+            engine,
+            catalog: RwLock::new(Arc::new(catalog)),
+            locks: Locks::default(),
+            owners: AtomicU64::new(1),
+            plans: Mutex::default(),
+            definitions: Mutex::new(()),
+            isolation,
+            numbers: AtomicI32::new(1),
+            cancels: Mutex::default(),
+        })))
+    }
+
+    /// A connection of `user`. `name` is the name of the database that it sees.
+    #[must_use]
+    pub fn connect(&self, user: &str, name: &str) -> Connection {
+        Connection::new(self.clone(), user, name)
+    }
+
+    /// The database below.
+    #[must_use]
+    pub fn engine(&self) -> &lodestone_engine::Database {
+        &self.0.engine
+    }
+
+    /// Ends the statement of the connection with this number, if `secret` is its own.
+    pub fn cancel(&self, number: i32, secret: i32) {
+        if let Some(cancel) = self.cancels().get(&number).filter(|cancel| cancel.secret == secret) {
+            cancel.is_asked.store(true, Ordering::Relaxed);
+            cancel.waker.wake_by_ref();
+        }
+    }
+
+    fn cancels(&self) -> MutexGuard<'_, HashMap<i32, Cancel>> {
+        self.0.cancels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for a connection, which can be cancelled with `secret`.
+    pub(crate) fn register(&self, secret: i32, is_asked: Arc<AtomicBool>, waker: Waker) -> i32 {
+        let mut cancels = self.cancels();
+        loop {
+            let number = self.0.numbers.fetch_add(1, Ordering::Relaxed);
+            // The numbers come round, and connections may be old.
+            if number > 0 && !cancels.contains_key(&number) {
+                cancels.insert(number, Cancel { secret, is_asked, waker });
+                return number;
+            }
+            if number < 0 {
+                self.0.numbers.store(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(crate) fn set_waker(&self, number: i32, waker: Waker) {
+        if let Some(cancel) = self.cancels().get_mut(&number) {
+            cancel.waker = waker;
+        }
+    }
+
+    pub(crate) fn forget(&self, number: i32) {
+        self.cancels().remove(&number);
+    }
+
+    pub(crate) fn new_owner(&self) -> u64 {
+        self.0.owners.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        self.0.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads the catalog again.
+    pub(crate) fn refresh(&self) -> Result<Arc<Catalog>> {
+        let mut place = self.0.catalog.write().unwrap_or_else(PoisonError::into_inner);
+        *place = Arc::new(Catalog::read(&self.0.engine, &place)?);
+        Ok(place.clone())
+    }
+
+    /// The statement that `text` is, if it was prepared before.
+    pub(crate) fn find(&self, text: &str, types: &[Type]) -> Option<Arc<Prepared>> {
+        if text.len() > PLAN_TEXT_BYTES_MAX {
+            return None;
+        }
+        let plans = self.0.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        plans.get(&(text.to_owned(), types.to_vec())).cloned()
+    }
+
+    /// Prepares one statement. `text`: under which it is found again.
+    pub(crate) fn prepare(&self, text: Option<&str>, statement: Statement, types: &[Type]) -> Result<Arc<Prepared>> {
+        let bound = bind::bind(&self.catalog(), statement.clone(), types);
+        let plan = match bound {
+            // The library may have made a table since the catalog was read.
+            Err(error) if error.state() == SqlState::UNDEFINED_TABLE => {
+                let catalog = self.refresh()?;
+                bind::bind(&catalog, statement.clone(), types)?
+            }
+            other => other?,
+        };
+        let prepared = Arc::new(Prepared { statement, types: types.to_vec(), plan: RwLock::new(Arc::new(plan)) });
+        if let Some(text) = text.filter(|text| text.len() <= PLAN_TEXT_BYTES_MAX) {
+            let mut plans = self.0.plans.lock().unwrap_or_else(PoisonError::into_inner);
+            if plans.len() >= PLANS_MAX {
+                // Rare: a client that writes its values into its statements. The others are prepared again.
+                plans.clear();
+            }
+            plans.insert((text.to_owned(), types.to_vec()), prepared.clone());
+        }
+        Ok(prepared)
+    }
+}

@@ -1,0 +1,40 @@
+//! SQL on the engine: parser, catalog, plans, operators, locks, connections.
+//!
+//! The reference is `PostgreSQL` 15: the same statement has the same rows, the same tag and the same `SQLSTATE`. What
+//! is not built is refused by name (0A000).
+//!
+//! | module | idea |
+//! | --- | --- |
+//! | `parse` | text to statements of our own; `sqlparser` is the front end, and nothing else sees its tree |
+//! | `catalog` | tables of the engine with the types, defaults and numbers that SQL gives them |
+//! | `bind` | names to columns, literals to types, operators to functions: a typed plan |
+//! | `plan` | what the executor runs |
+//! | `run` | operators and expressions |
+//! | `locks` | rows that a transaction changes, until it ends |
+//! | `ddl` | definitions of tables and indexes |
+//! | `pgcatalog` | `pg_catalog` and `information_schema`, computed from the catalog |
+//! | `settings` | SET and SHOW |
+//! | `connection` | one client, without input or output |
+//! | `database` | what connections share: catalog, plans, locks |
+//!
+//! [`Database`] has an example. The server is one caller of [`Connection`] among others.
+
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
+
+mod bind;
+mod catalog;
+mod connection;
+mod database;
+mod ddl;
+mod errors;
+mod locks;
+mod parse;
+mod pgcatalog;
+mod plan;
+mod run;
+mod settings;
+
+pub use connection::{Answer, Completion, Connection, Failure, OutputColumn, SimpleQuery, Sink};
+pub use database::Database;
+pub use errors::from_engine;
+pub use settings::SERVER_VERSION;

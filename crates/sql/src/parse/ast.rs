@@ -1,0 +1,411 @@
+//! Statements as the rest of the crate sees them.
+
+/// The number of a character in the statement, from 1. 0: unknown. Two expressions are equal wherever they are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Position(pub usize);
+
+impl PartialEq for Position {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl From<Position> for usize {
+    fn from(position: Position) -> Self {
+        position.0
+    }
+}
+
+/// No known place.
+pub const NOWHERE: Position = Position(0);
+
+/// A name with its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Name {
+    pub value: String,
+    pub at: Position,
+}
+
+/// The name of a table, type or function, with its schema.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectName {
+    pub schema: Option<String>,
+    pub name: String,
+    pub at: Position,
+}
+
+/// The name of a type, with its modifiers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TypeName {
+    pub name: String,
+    /// Lengths or digits.
+    pub modifiers: Vec<i64>,
+    pub is_array: bool,
+    pub at: Position,
+}
+
+/// A constant.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Literal {
+    Null,
+    Bool(bool),
+    Number(String),
+    Text(String),
+}
+
+/// A call of a function or aggregate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    pub name: ObjectName,
+    pub arguments: Vec<Expr>,
+    /// `count(*)`.
+    pub is_star: bool,
+    pub is_distinct: bool,
+    pub order_by: Vec<Order>,
+    pub filter: Option<Box<Expr>>,
+}
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expr {
+    Literal(Literal, Position),
+    Parameter(usize, Position),
+    /// With the names before it.
+    Column(Vec<String>, Position),
+    Negate(Box<Expr>, Position),
+    Binary {
+        op: String,
+        left: Box<Expr>,
+        right: Box<Expr>,
+        at: Position,
+    },
+    And(Box<Expr>, Box<Expr>),
+    Or(Box<Expr>, Box<Expr>),
+    Not(Box<Expr>),
+    IsNull {
+        expr: Box<Expr>,
+        negated: bool,
+    },
+    /// `None`: unknown.
+    IsTruth {
+        expr: Box<Expr>,
+        truth: Option<bool>,
+        negated: bool,
+    },
+    IsDistinct {
+        left: Box<Expr>,
+        right: Box<Expr>,
+        negated: bool,
+        at: Position,
+    },
+    InList {
+        expr: Box<Expr>,
+        list: Vec<Expr>,
+        negated: bool,
+        at: Position,
+    },
+    InQuery {
+        expr: Box<Expr>,
+        query: Box<Query>,
+        negated: bool,
+        at: Position,
+    },
+    Between {
+        expr: Box<Expr>,
+        low: Box<Expr>,
+        high: Box<Expr>,
+        negated: bool,
+        at: Position,
+    },
+    Like {
+        expr: Box<Expr>,
+        pattern: Box<Expr>,
+        escape: Option<Option<char>>,
+        ignores_case: bool,
+        negated: bool,
+    },
+    /// Compares with each element of an array: with any, or with all.
+    Quantified {
+        left: Box<Expr>,
+        op: String,
+        right: Box<Expr>,
+        is_all: bool,
+        at: Position,
+    },
+    Cast {
+        expr: Box<Expr>,
+        to: TypeName,
+    },
+    Call(Box<Call>, Position),
+    Case {
+        operand: Option<Box<Expr>>,
+        branches: Vec<(Expr, Expr)>,
+        otherwise: Option<Box<Expr>>,
+    },
+    Exists(Box<Query>),
+    Scalar(Box<Query>, Position),
+    ArrayOf(Box<Query>),
+    Array(Vec<Expr>, Position),
+    Element(Box<Expr>, Box<Expr>, Position),
+    Row(Vec<Expr>, Position),
+}
+
+impl Expr {
+    /// Where it is, if that is known.
+    pub fn at(&self) -> Position {
+        match self {
+            Self::Literal(_, at)
+            | Self::Parameter(_, at)
+            | Self::Column(_, at)
+            | Self::Negate(_, at)
+            | Self::Call(_, at)
+            | Self::Scalar(_, at)
+            | Self::Array(_, at)
+            | Self::Row(_, at) => *at,
+            Self::Binary { left, .. }
+            | Self::And(left, _)
+            | Self::Or(left, _)
+            | Self::IsDistinct { left, .. }
+            | Self::Quantified { left, .. }
+            | Self::Element(left, ..) => left.at(),
+            Self::IsNull { expr, .. }
+            | Self::IsTruth { expr, .. }
+            | Self::InList { expr, .. }
+            | Self::InQuery { expr, .. }
+            | Self::Between { expr, .. }
+            | Self::Like { expr, .. }
+            | Self::Cast { expr, .. }
+            | Self::Not(expr) => expr.at(),
+            Self::Case { branches, .. } => branches.first().map_or(NOWHERE, |(condition, _)| condition.at()),
+            Self::Exists(_) | Self::ArrayOf(_) => NOWHERE,
+        }
+    }
+}
+
+/// A column of an order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Order {
+    pub expr: Expr,
+    pub is_descending: bool,
+    pub nulls_first: Option<bool>,
+}
+
+/// A query with its order and limits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Query {
+    pub with: Vec<(Name, Vec<Name>, Query)>,
+    pub body: Body,
+    pub order_by: Vec<Order>,
+    pub limit: Option<Expr>,
+    pub offset: Option<Expr>,
+    /// `FOR UPDATE` and its relatives.
+    pub locks_rows: bool,
+}
+
+/// The rows of a query.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    Select(Box<Select>),
+    Values(Vec<Vec<Expr>>),
+    Query(Box<Query>),
+    Set { op: SetOperation, is_all: bool, left: Box<Body>, right: Box<Body> },
+}
+
+/// An operation on the rows of two queries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetOperation {
+    Union,
+    Intersect,
+    Except,
+}
+
+/// Which rows of a SELECT stay.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Distinct {
+    All,
+    Rows,
+    On(Vec<Expr>),
+}
+
+/// A SELECT.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Select {
+    pub distinct: Distinct,
+    pub items: Vec<Item>,
+    pub from: Vec<TableRef>,
+    pub filter: Option<Expr>,
+    pub group_by: Vec<Expr>,
+    pub having: Option<Expr>,
+}
+
+/// A column of a SELECT.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    Star(Position),
+    TableStar(Vec<String>, Position),
+    Expr(Expr, Option<String>),
+}
+
+/// The name of a table in a query, and of its columns.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Alias {
+    pub name: Option<String>,
+    pub columns: Vec<String>,
+}
+
+/// How two tables are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinKind {
+    Inner,
+    Left,
+    Right,
+    Full,
+}
+
+/// Which rows of two tables belong together.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JoinOn {
+    Nothing,
+    Expr(Expr),
+    Using(Vec<Name>),
+    Natural,
+}
+
+/// A table of a query.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TableRef {
+    Table { name: ObjectName, alias: Alias },
+    Query { query: Box<Query>, is_lateral: bool, alias: Alias },
+    Function { call: Call, has_ordinality: bool, alias: Alias },
+    Join { kind: JoinKind, left: Box<TableRef>, right: Box<TableRef>, on: JoinOn },
+}
+
+/// The rows of an INSERT.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    Defaults,
+    Query(Box<Query>),
+}
+
+/// A column of CREATE TABLE.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ColumnDef {
+    pub name: Name,
+    pub ty: TypeName,
+    pub not_null: bool,
+    pub default: Option<Expr>,
+    /// The text of the default.
+    pub default_text: Option<String>,
+}
+
+/// A key of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeyDef {
+    pub name: Option<String>,
+    pub columns: Vec<Name>,
+}
+
+/// The properties that a transaction asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Modes {
+    pub isolation: Option<Level>,
+    pub is_read_only: Option<bool>,
+}
+
+/// A level of isolation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    ReadUncommitted,
+    ReadCommitted,
+    RepeatableRead,
+    Serializable,
+}
+
+/// A COPY of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Copy {
+    pub table: ObjectName,
+    pub columns: Vec<Name>,
+    pub is_from: bool,
+    pub delimiter: char,
+    pub null: String,
+}
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Statement {
+    Empty,
+    Query(Query),
+    Insert {
+        table: ObjectName,
+        columns: Vec<Name>,
+        source: Source,
+        skips_duplicates: bool,
+        returning: Vec<Item>,
+    },
+    Update {
+        table: ObjectName,
+        alias: Option<String>,
+        set: Vec<(Name, Option<Expr>)>,
+        filter: Option<Expr>,
+        returning: Vec<Item>,
+    },
+    Delete {
+        table: ObjectName,
+        alias: Option<String>,
+        filter: Option<Expr>,
+        returning: Vec<Item>,
+    },
+    CreateTable {
+        name: ObjectName,
+        if_not_exists: bool,
+        columns: Vec<ColumnDef>,
+        key: Option<KeyDef>,
+        unique: Vec<KeyDef>,
+    },
+    CreateIndex {
+        name: Option<Name>,
+        table: ObjectName,
+        columns: Vec<Name>,
+        is_unique: bool,
+        if_not_exists: bool,
+    },
+    AddKey {
+        table: ObjectName,
+        key: KeyDef,
+        is_primary: bool,
+    },
+    Drop {
+        is_index: bool,
+        names: Vec<ObjectName>,
+        if_exists: bool,
+    },
+    Truncate(Vec<ObjectName>),
+    Copy(Copy),
+    /// `is_start`: it was written START TRANSACTION.
+    Begin {
+        modes: Modes,
+        is_start: bool,
+    },
+    Commit,
+    Rollback,
+    Savepoint(String),
+    RollbackTo(String),
+    Release(String),
+    Set {
+        name: String,
+        value: Option<String>,
+        is_local: bool,
+    },
+    SetTransaction {
+        modes: Modes,
+        is_session: bool,
+    },
+    Show(String),
+    Vacuum(Vec<ObjectName>),
+    Analyze(Vec<ObjectName>),
+    Checkpoint,
+    Discard,
+    /// `None`: all.
+    Deallocate(Option<String>),
+}

@@ -1,0 +1,468 @@
+//! Expressions, and the names in them.
+
+use lodestone_sql_types::{Error, Result, SqlState};
+use sqlparser::ast::{self as tree, Spanned};
+
+use super::ast::{Call, Expr, Literal, NOWHERE, Name, ObjectName, Position, TypeName};
+use super::{Converter, refuse, refuse_if};
+
+/// Whether the words are unquoted: `PostgreSQL` folds those to lower case.
+pub(super) fn fold(ident: &tree::Ident) -> String {
+    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
+}
+
+impl Converter<'_> {
+    pub(super) fn place(&self, ident: &tree::Ident) -> Position {
+        self.places.of(ident.span.start)
+    }
+
+    pub(super) fn name(&self, ident: &tree::Ident) -> Name {
+        Name { value: fold(ident), at: self.place(ident) }
+    }
+
+    pub(super) fn at_of(&self, spanned: &impl Spanned) -> Position {
+        self.places.of(spanned.span().start)
+    }
+
+    /// The parts of a name.
+    fn parts(&self, name: &tree::ObjectName) -> Result<(Vec<String>, Position)> {
+        let mut parts = Vec::new();
+        let mut at = NOWHERE;
+        for part in &name.0 {
+            let tree::ObjectNamePart::Identifier(ident) = part else {
+                return Err(Error::unsupported("a function as a name"));
+            };
+            if parts.is_empty() {
+                at = self.place(ident);
+            }
+            parts.push(fold(ident));
+        }
+        Ok((parts, at))
+    }
+
+    pub(super) fn object(&self, name: &tree::ObjectName) -> Result<ObjectName> {
+        let (mut parts, at) = self.parts(name)?;
+        let last = parts.pop().unwrap_or_default();
+        match parts.len() {
+            0 => Ok(ObjectName { schema: None, name: last, at }),
+            1 => Ok(ObjectName { schema: parts.pop(), name: last, at }),
+            _ => Err(refuse("a name with a database", at)),
+        }
+    }
+
+    /// A name of one part.
+    pub(super) fn single(&self, name: &tree::ObjectName) -> Result<Name> {
+        let (mut parts, at) = self.parts(name)?;
+        match (parts.pop(), parts.is_empty()) {
+            (Some(value), true) => Ok(Name { value, at }),
+            _ => Err(refuse("a qualified name here", at)),
+        }
+    }
+
+    pub(super) fn boxed(&self, expr: tree::Expr) -> Result<Box<Expr>> {
+        self.expr(expr).map(Box::new)
+    }
+
+    pub(super) fn exprs(&self, list: impl IntoIterator<Item = tree::Expr>) -> Result<Vec<Expr>> {
+        list.into_iter().map(|expr| self.expr(expr)).collect()
+    }
+
+    /// An expression.
+    pub(super) fn expr(&self, expr: tree::Expr) -> Result<Expr> {
+        use tree::Expr as E;
+        let at = match &expr {
+            E::Value(value) => self.places.of(value.span.start),
+            E::Identifier(ident) => self.place(ident),
+            E::CompoundIdentifier(idents) => idents.first().map_or(NOWHERE, |ident| self.place(ident)),
+            // Wide trees would be walked again and again.
+            E::BinaryOp { .. } | E::Nested(_) => NOWHERE,
+            other => self.at_of(other),
+        };
+        let is_null = |expr, negated| Ok(Expr::IsNull { expr: self.boxed(expr)?, negated });
+        let truth = |expr, truth, negated| Ok(Expr::IsTruth { expr: self.boxed(expr)?, truth, negated });
+        match expr {
+            E::Identifier(ident) => Ok(match self.name(&ident) {
+                // Keywords of the standard that are functions without parentheses.
+                Name { value, at } if ident.quote_style.is_none() && PLAIN_FUNCTIONS.contains(&value.as_str()) => {
+                    self.plain_call(value, at)
+                }
+                Name { value, at } => Expr::Column(vec![value], at),
+            }),
+            E::CompoundIdentifier(idents) => Ok(Expr::Column(idents.iter().map(fold).collect(), at)),
+            E::CompoundFieldAccess { root, access_chain } => self.access(*root, access_chain, at),
+            E::IsFalse(expr) => truth(*expr, Some(false), false),
+            E::IsNotFalse(expr) => truth(*expr, Some(false), true),
+            E::IsTrue(expr) => truth(*expr, Some(true), false),
+            E::IsNotTrue(expr) => truth(*expr, Some(true), true),
+            E::IsUnknown(expr) => truth(*expr, None, false),
+            E::IsNotUnknown(expr) => truth(*expr, None, true),
+            E::IsNull(expr) => is_null(*expr, false),
+            E::IsNotNull(expr) => is_null(*expr, true),
+            E::IsDistinctFrom(left, right) => self.distinct(*left, *right, false, at),
+            E::IsNotDistinctFrom(left, right) => self.distinct(*left, *right, true, at),
+            E::In { expr, target, negated, global: false } => self.in_target(*expr, target, negated, at),
+            E::Between { expr, negated, low, high } => Ok(Expr::Between {
+                expr: self.boxed(*expr)?,
+                low: self.boxed(*low)?,
+                high: self.boxed(*high)?,
+                negated,
+                at,
+            }),
+            E::BinaryOp { left, op, right } => self.binary(*left, &op, *right),
+            E::Like { negated, any: false, expr, pattern, escape_char } => {
+                self.like(*expr, *pattern, escape_char, (false, negated))
+            }
+            E::ILike { negated, any: false, expr, pattern, escape_char } => {
+                self.like(*expr, *pattern, escape_char, (true, negated))
+            }
+            E::AnyOp { left, compare_op, right, is_some: _ } => self.quantified(*left, &compare_op, *right, false),
+            E::AllOp { left, compare_op, right } => self.quantified(*left, &compare_op, *right, true),
+            E::UnaryOp { op: tree::UnaryOperator::Not, expr } => Ok(Expr::Not(self.boxed(*expr)?)),
+            E::UnaryOp { op: tree::UnaryOperator::Plus, expr } => self.expr(*expr),
+            E::UnaryOp { op: tree::UnaryOperator::Minus, expr } => match self.expr(*expr)? {
+                Expr::Literal(Literal::Number(number), at) if !number.starts_with('-') => {
+                    Ok(Expr::Literal(Literal::Number(format!("-{number}")), at))
+                }
+                expr => Ok(Expr::Negate(Box::new(expr), at)),
+            },
+            E::Cast { kind: tree::CastKind::Cast | tree::CastKind::DoubleColon, expr, data_type, format: None } => {
+                Ok(Expr::Cast { expr: self.boxed(*expr)?, to: self.type_name(&data_type)? })
+            }
+            E::Nested(expr) => self.expr(*expr),
+            E::Value(value) => self.literal(value.value, at),
+            E::Function(function) => self.function(function, at),
+            E::Case { case_token: _, end_token: _, operand, conditions, else_result } => {
+                let branch = |when: tree::CaseWhen| Ok((self.expr(when.condition)?, self.expr(when.result)?));
+                Ok(Expr::Case {
+                    operand: operand.map(|operand| self.boxed(*operand)).transpose()?,
+                    branches: conditions.into_iter().map(branch).collect::<Result<_>>()?,
+                    otherwise: else_result.map(|result| self.boxed(*result)).transpose()?,
+                })
+            }
+            E::Exists { subquery, negated } => {
+                let exists = Expr::Exists(Box::new(self.query(*subquery)?));
+                Ok(if negated { Expr::Not(Box::new(exists)) } else { exists })
+            }
+            E::Subquery(query) => Ok(Expr::Scalar(Box::new(self.query(*query)?), at)),
+            E::Tuple(list) => Ok(Expr::Row(self.exprs(list)?, at)),
+            E::Array(array) => Ok(Expr::Array(self.exprs(array.elem)?, at)),
+            other => self.standard_call(other, at),
+        }
+    }
+
+    /// Functions with a syntax of their own.
+    fn standard_call(&self, expr: tree::Expr, at: Position) -> Result<Expr> {
+        use tree::Expr as E;
+        match expr {
+            E::TypedString(tree::TypedString { data_type, value, uses_odbc_syntax: false }) => {
+                let at = self.places.of(value.span.start);
+                let expr = Box::new(self.literal(value.value, at)?);
+                Ok(Expr::Cast { expr, to: self.type_name(&data_type)? })
+            }
+            E::Extract { field, syntax: _, expr } => {
+                let field = Expr::Literal(Literal::Text(field.to_string().to_lowercase()), at);
+                Ok(self.call("extract", vec![field, self.expr(*expr)?], at))
+            }
+            E::Ceil { expr, field: tree::CeilFloorKind::DateTimeField(tree::DateTimeField::NoDateTime) } => {
+                Ok(self.call("ceil", vec![self.expr(*expr)?], at))
+            }
+            E::Floor { expr, field: tree::CeilFloorKind::DateTimeField(tree::DateTimeField::NoDateTime) } => {
+                Ok(self.call("floor", vec![self.expr(*expr)?], at))
+            }
+            E::Position { expr, r#in } => Ok(self.call("position", vec![self.expr(*r#in)?, self.expr(*expr)?], at)),
+            E::Substring { expr, substring_from, substring_for, special: _, shorthand: _ } => {
+                let one = || Box::new(tree::Expr::value(tree::Value::Number("1".into(), false)));
+                let from = substring_from.unwrap_or_else(one);
+                let rest = [Some(from), substring_for].into_iter().flatten().map(|expr| *expr);
+                Ok(self.call("substring", self.exprs([*expr].into_iter().chain(rest))?, at))
+            }
+            E::Trim { trim_where, trim_what, expr, trim_characters } => {
+                let name = match trim_where {
+                    None | Some(tree::TrimWhereField::Both) => "btrim",
+                    Some(tree::TrimWhereField::Leading) => "ltrim",
+                    Some(tree::TrimWhereField::Trailing) => "rtrim",
+                };
+                let what = trim_what.map(|what| *what).into_iter().chain(trim_characters.into_iter().flatten());
+                Ok(self.call(name, self.exprs([*expr].into_iter().chain(what))?, at))
+            }
+            E::Collate { expr, collation } => {
+                let collation = self.object(&collation)?;
+                let is_bytes =
+                    matches!(collation.name.as_str(), "default" | "c" | "C" | "posix" | "POSIX" | "ucs_basic");
+                if is_bytes {
+                    self.expr(*expr)
+                } else {
+                    Err(refuse(format!("the collation {}", collation.name), collation.at))
+                }
+            }
+            other => Err(refuse(format!("the expression {}", shorten(&other.to_string())), at)),
+        }
+    }
+
+    fn call(&self, name: &str, arguments: Vec<Expr>, at: Position) -> Expr {
+        let name = ObjectName { schema: None, name: name.into(), at };
+        let call = Call { name, arguments, is_star: false, is_distinct: false, order_by: Vec::new(), filter: None };
+        Expr::Call(Box::new(call), at)
+    }
+
+    fn plain_call(&self, name: String, at: Position) -> Expr {
+        self.call(&name, Vec::new(), at)
+    }
+
+    fn distinct(&self, left: tree::Expr, right: tree::Expr, negated: bool, at: Position) -> Result<Expr> {
+        Ok(Expr::IsDistinct { left: self.boxed(left)?, right: self.boxed(right)?, negated, at })
+    }
+
+    fn in_target(&self, expr: tree::Expr, target: tree::InTarget, negated: bool, at: Position) -> Result<Expr> {
+        let expr = self.boxed(expr)?;
+        match target {
+            tree::InTarget::List(list) => Ok(Expr::InList { expr, list: self.exprs(list)?, negated, at }),
+            tree::InTarget::Subquery(query) => {
+                Ok(Expr::InQuery { expr, query: Box::new(self.query(*query)?), negated, at })
+            }
+            _ => Err(refuse("this form of IN", at)),
+        }
+    }
+
+    fn binary(&self, left: tree::Expr, op: &tree::BinaryOperator, right: tree::Expr) -> Result<Expr> {
+        let (left, right) = (self.boxed(left)?, self.boxed(right)?);
+        let at = left.at();
+        let op = match op {
+            tree::BinaryOperator::And => return Ok(Expr::And(left, right)),
+            tree::BinaryOperator::Or => return Ok(Expr::Or(left, right)),
+            op => operator_text(op).ok_or_else(|| refuse(format!("the operator {op}"), at))?,
+        };
+        let like = |ignores_case, negated| Expr::Like {
+            expr: left.clone(),
+            pattern: right.clone(),
+            escape: None,
+            ignores_case,
+            negated,
+        };
+        Ok(match op.as_str() {
+            "~~" => like(false, false),
+            "!~~" => like(false, true),
+            "~~*" => like(true, false),
+            "!~~*" => like(true, true),
+            _ => Expr::Binary { op, left, right, at },
+        })
+    }
+
+    fn quantified(&self, left: tree::Expr, op: &tree::BinaryOperator, right: tree::Expr, is_all: bool) -> Result<Expr> {
+        let (left, right) = (self.boxed(left)?, self.boxed(right)?);
+        let at = left.at();
+        let op = operator_text(op).ok_or_else(|| refuse(format!("the operator {op}"), at))?;
+        Ok(match *right {
+            Expr::Scalar(query, _) if op == "=" && !is_all => Expr::InQuery { expr: left, query, negated: false, at },
+            Expr::Scalar(query, _) if op == "<>" && is_all => Expr::InQuery { expr: left, query, negated: true, at },
+            Expr::Scalar(query, _) => Expr::Quantified { left, op, right: Box::new(Expr::ArrayOf(query)), is_all, at },
+            right => Expr::Quantified { left, op, right: Box::new(right), is_all, at },
+        })
+    }
+
+    fn like(
+        &self,
+        expr: tree::Expr,
+        pattern: tree::Expr,
+        escape: Option<Box<tree::Expr>>,
+        (ignores_case, negated): (bool, bool),
+    ) -> Result<Expr> {
+        let escape = match escape.map(|escape| self.expr(*escape)).transpose()? {
+            None => None,
+            Some(Expr::Literal(Literal::Text(text), at)) => {
+                let mut letters = text.chars();
+                let first = letters.next();
+                if letters.next().is_some() {
+                    return Err(Error::new(SqlState::INVALID_ESCAPE_SEQUENCE, "invalid escape string").at(at));
+                }
+                Some(first)
+            }
+            Some(other) => return Err(refuse("an ESCAPE that is no literal", other.at())),
+        };
+        Ok(Expr::Like { expr: self.boxed(expr)?, pattern: self.boxed(pattern)?, escape, ignores_case, negated })
+    }
+
+    fn literal(&self, value: tree::Value, at: Position) -> Result<Expr> {
+        use tree::Value as V;
+        let literal = match value {
+            V::Null => Literal::Null,
+            V::Boolean(value) => Literal::Bool(value),
+            V::Number(text, false) => Literal::Number(text.replace('_', "")),
+            V::SingleQuotedString(text) | V::EscapedStringLiteral(text) | V::UnicodeStringLiteral(text) => {
+                Literal::Text(text)
+            }
+            V::DollarQuotedString(text) => Literal::Text(text.value),
+            V::Placeholder(name) => {
+                let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
+                return match number {
+                    Some(number @ 1..=65_535) => Ok(Expr::Parameter(number, at)),
+                    _ => Err(Error::new(SqlState::UNDEFINED_PARAMETER, format!("there is no parameter {name}")).at(at)),
+                };
+            }
+            other => return Err(refuse(format!("the literal {}", shorten(&other.to_string())), at)),
+        };
+        Ok(Expr::Literal(literal, at))
+    }
+
+    /// `a[1]`; fields of composite values are refused.
+    fn access(&self, root: tree::Expr, chain: Vec<tree::AccessExpr>, at: Position) -> Result<Expr> {
+        let mut found = self.expr(root)?;
+        for access in chain {
+            found = match access {
+                tree::AccessExpr::Subscript(tree::Subscript::Index { index }) => {
+                    Expr::Element(Box::new(found), self.boxed(index)?, at)
+                }
+                _ => return Err(refuse("a slice of an array, or a field of a composite value", at)),
+            };
+        }
+        Ok(found)
+    }
+
+    fn function(&self, function: tree::Function, at: Position) -> Result<Expr> {
+        let tree::Function { name, uses_odbc_syntax, parameters, args, within_group, filter, null_treatment, over } =
+            function;
+        let name = self.object(&name)?;
+        let at = if name.at.0 > 0 { name.at } else { at };
+        if over.is_some() {
+            return Err(refuse("a window function", at));
+        }
+        let is_other =
+            uses_odbc_syntax || !matches!(parameters, tree::FunctionArguments::None) || null_treatment.is_some();
+        if is_other || !within_group.is_empty() {
+            return Err(refuse("this form of a function call", at));
+        }
+        let mut call = Call {
+            name,
+            arguments: Vec::new(),
+            is_star: false,
+            is_distinct: false,
+            order_by: Vec::new(),
+            filter: filter.map(|filter| self.boxed(*filter)).transpose()?,
+        };
+        let list = match args {
+            tree::FunctionArguments::None => return Ok(Expr::Call(Box::new(call), at)),
+            tree::FunctionArguments::Subquery(query) if call.name.name == "array" => {
+                return Ok(Expr::ArrayOf(Box::new(self.query(*query)?)));
+            }
+            tree::FunctionArguments::Subquery(_) => return Err(refuse("a query as an argument", at)),
+            tree::FunctionArguments::List(list) => list,
+        };
+        call.is_distinct = matches!(list.duplicate_treatment, Some(tree::DuplicateTreatment::Distinct));
+        for clause in list.clauses {
+            match clause {
+                tree::FunctionArgumentClause::OrderBy(order) => call.order_by = self.orders(order)?,
+                other => return Err(refuse(format!("the clause {other} of a function call"), at)),
+            }
+        }
+        for argument in list.args {
+            match argument {
+                tree::FunctionArg::Unnamed(tree::FunctionArgExpr::Expr(expr)) => call.arguments.push(self.expr(expr)?),
+                tree::FunctionArg::Unnamed(tree::FunctionArgExpr::Wildcard) => call.is_star = true,
+                other => return Err(refuse(format!("the argument {other}"), at)),
+            }
+        }
+        if let ("coalesce" | "nullif" | "greatest" | "least", None) = (call.name.name.as_str(), &call.name.schema) {
+            refuse_if(call.is_distinct || call.filter.is_some(), "this form of a function call")?;
+        }
+        Ok(Expr::Call(Box::new(call), at))
+    }
+
+    /// The name of a type.
+    pub(super) fn type_name(&self, found: &tree::DataType) -> Result<TypeName> {
+        use tree::DataType as D;
+        let of = |name: &str, modifiers: Vec<i64>| {
+            Ok(TypeName { name: name.into(), modifiers, is_array: false, at: NOWHERE })
+        };
+        let plain = |name: &str| of(name, Vec::new());
+        let length = |length: &Option<tree::CharacterLength>| match length {
+            Some(tree::CharacterLength::IntegerLength { length, unit: None }) => {
+                Ok(vec![i64::try_from(*length).unwrap_or(i64::MAX)])
+            }
+            None => Ok(Vec::new()),
+            Some(other) => Err(Error::unsupported(format!("the length {other} of a type"))),
+        };
+        match found {
+            D::Character(size) | D::Char(size) => {
+                let size = length(size)?;
+                of("bpchar", if size.is_empty() { vec![1] } else { size })
+            }
+            D::CharacterVarying(size) | D::CharVarying(size) | D::Varchar(size) => of("varchar", length(size)?),
+            D::Numeric(info) | D::Decimal(info) | D::Dec(info) => match info {
+                tree::ExactNumberInfo::None => plain("numeric"),
+                tree::ExactNumberInfo::Precision(precision) => {
+                    of("numeric", vec![i64::try_from(*precision).unwrap_or(i64::MAX), 0])
+                }
+                tree::ExactNumberInfo::PrecisionAndScale(precision, scale) => {
+                    of("numeric", vec![i64::try_from(*precision).unwrap_or(i64::MAX), *scale])
+                }
+            },
+            D::Int2(None) | D::SmallInt(None) => plain("int2"),
+            D::Int(None) | D::Int4(None) | D::Integer(None) => plain("int4"),
+            D::Int8(None) | D::BigInt(None) => plain("int8"),
+            D::Float4 | D::Real => plain("float4"),
+            D::Float8 | D::DoublePrecision | D::Float(tree::ExactNumberInfo::None) => plain("float8"),
+            D::Bool | D::Boolean => plain("bool"),
+            D::Date => plain("date"),
+            D::Timestamp(None, tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => plain("timestamp"),
+            D::Timestamp(None, _) => plain("timestamptz"),
+            D::Regclass => plain("regclass"),
+            D::Text => plain("text"),
+            D::Bytea => plain("bytea"),
+            D::Custom(name, modifiers) if modifiers.is_empty() => {
+                let name = self.object(name)?;
+                refuse_if(name.schema.is_some_and(|schema| schema != "pg_catalog"), "a type of a user's schema")?;
+                Ok(TypeName { name: name.name, modifiers: Vec::new(), is_array: false, at: name.at })
+            }
+            D::Array(
+                tree::ArrayElemTypeDef::SquareBracket(element, _) | tree::ArrayElemTypeDef::Qualified(element, _),
+            ) => Ok(TypeName { is_array: true, ..self.type_name(element)? }),
+            other => Err(Error::unsupported(format!("the type {other}"))),
+        }
+    }
+}
+
+/// Functions that are called without parentheses.
+const PLAIN_FUNCTIONS: &[&str] = &[
+    "current_timestamp",
+    "current_date",
+    "localtimestamp",
+    "current_user",
+    "session_user",
+    "user",
+    "current_role",
+    "current_catalog",
+    "current_schema",
+];
+
+/// The beginning of a text, for messages.
+fn shorten(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+/// The operator as it is written.
+fn operator_text(op: &tree::BinaryOperator) -> Option<String> {
+    use tree::BinaryOperator as B;
+    Some(match op {
+        B::Plus | B::Minus | B::Multiply | B::Divide | B::Modulo | B::StringConcat => op.to_string(),
+        B::Gt | B::Lt | B::GtEq | B::LtEq | B::Eq | B::NotEq => op.to_string(),
+        B::BitwiseOr | B::BitwiseAnd => op.to_string(),
+        B::PGBitwiseXor => "#".into(),
+        B::PGBitwiseShiftLeft => "<<".into(),
+        B::PGBitwiseShiftRight => ">>".into(),
+        B::PGExp => "^".into(),
+        B::PGRegexMatch => "~".into(),
+        B::PGRegexIMatch => "~*".into(),
+        B::PGRegexNotMatch => "!~".into(),
+        B::PGRegexNotIMatch => "!~*".into(),
+        B::PGLikeMatch => "~~".into(),
+        B::PGILikeMatch => "~~*".into(),
+        B::PGNotLikeMatch => "!~~".into(),
+        B::PGNotILikeMatch => "!~~*".into(),
+        B::PGCustomBinaryOperator(parts) => {
+            let (last, schema) = parts.split_last()?;
+            let is_known = schema.is_empty() || schema == ["pg_catalog"];
+            return is_known.then(|| last.clone());
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,303 @@
+//! Queries.
+
+use lodestone_sql_types::{Error, Result};
+use sqlparser::ast as tree;
+
+use super::ast::{
+    Alias, Body, Call, Distinct, Expr, Item, JoinKind, JoinOn, Order, Query, Select, SetOperation, TableRef,
+};
+use super::expr::fold;
+use super::{Converter, refuse, refuse_if};
+
+impl Converter<'_> {
+    pub(super) fn query(&self, query: tree::Query) -> Result<Query> {
+        let tree::Query {
+            with,
+            body,
+            order_by,
+            limit_clause,
+            fetch,
+            locks,
+            for_clause,
+            settings,
+            format_clause,
+            pipe_operators,
+        } = query;
+        let is_other =
+            for_clause.is_some() || settings.is_some() || format_clause.is_some() || !pipe_operators.is_empty();
+        refuse_if(is_other, "this form of a query")?;
+        let (mut limit, mut offset) = (None, None);
+        match limit_clause {
+            None => {}
+            Some(tree::LimitClause::LimitOffset { limit: found, offset: skip, limit_by }) => {
+                refuse_if(!limit_by.is_empty(), "LIMIT .. BY")?;
+                limit = found.map(|expr| self.expr(expr)).transpose()?;
+                offset = skip.map(|skip| self.expr(skip.value)).transpose()?;
+            }
+            Some(other) => return Err(Error::unsupported(format!("the clause{other}"))),
+        }
+        if let Some(tree::Fetch { with_ties, percent, quantity }) = fetch {
+            refuse_if(with_ties || percent, "FETCH .. WITH TIES, and of a percentage")?;
+            let one = || tree::Expr::value(tree::Value::Number("1".into(), false));
+            limit = Some(self.expr(quantity.unwrap_or_else(one))?);
+        }
+        for tree::LockClause { lock_type: _, of, nonblock } in &locks {
+            refuse_if(of.is_some() || nonblock.is_some(), "FOR UPDATE with OF, NOWAIT or SKIP LOCKED")?;
+        }
+        Ok(Query {
+            with: with.map(|with| self.with(with)).transpose()?.unwrap_or_default(),
+            body: self.body(*body)?,
+            order_by: order_by.map(|order| self.order_by(order)).transpose()?.unwrap_or_default(),
+            limit,
+            offset,
+            locks_rows: !locks.is_empty(),
+        })
+    }
+
+    fn with(&self, with: tree::With) -> Result<Vec<(super::ast::Name, Vec<super::ast::Name>, Query)>> {
+        refuse_if(with.recursive, "WITH RECURSIVE")?;
+        let cte = |cte: tree::Cte| {
+            refuse_if(
+                cte.from.is_some() || !cte.alias.columns.iter().all(|c| c.data_type.is_none()),
+                "this form of WITH",
+            )?;
+            let columns = cte.alias.columns.iter().map(|column| self.name(&column.name)).collect();
+            Ok((self.name(&cte.alias.name), columns, self.query(*cte.query)?))
+        };
+        with.cte_tables.into_iter().map(cte).collect()
+    }
+
+    fn order_by(&self, order: tree::OrderBy) -> Result<Vec<Order>> {
+        match order {
+            tree::OrderBy { kind: tree::OrderByKind::Expressions(list), interpolate: None } => self.orders(list),
+            _ => Err(Error::unsupported("this form of ORDER BY")),
+        }
+    }
+
+    pub(super) fn orders(&self, list: Vec<tree::OrderByExpr>) -> Result<Vec<Order>> {
+        let order = |order: tree::OrderByExpr| {
+            let tree::OrderByExpr { expr, options: tree::OrderByOptions { sort, nulls_first }, with_fill } = order;
+            let is_descending = match sort {
+                None | Some(tree::OrderBySort::Asc) => false,
+                Some(tree::OrderBySort::Desc) => true,
+                Some(_) => return Err(Error::unsupported("ORDER BY .. USING")),
+            };
+            refuse_if(with_fill.is_some(), "ORDER BY .. WITH FILL")?;
+            Ok(Order { expr: self.expr(expr)?, is_descending, nulls_first })
+        };
+        list.into_iter().map(order).collect()
+    }
+
+    fn body(&self, body: tree::SetExpr) -> Result<Body> {
+        match body {
+            tree::SetExpr::Select(select) => self.select(*select).map(|select| Body::Select(Box::new(select))),
+            tree::SetExpr::Query(query) => self.query(*query).map(|query| Body::Query(Box::new(query))),
+            tree::SetExpr::Values(values) => {
+                let rows = values.rows.into_iter().map(|row| self.exprs(row.content));
+                Ok(Body::Values(rows.collect::<Result<_>>()?))
+            }
+            tree::SetExpr::SetOperation { left, op, set_quantifier, right } => {
+                let op = match op {
+                    tree::SetOperator::Union => SetOperation::Union,
+                    tree::SetOperator::Intersect => SetOperation::Intersect,
+                    tree::SetOperator::Except => SetOperation::Except,
+                    tree::SetOperator::Minus => return Err(Error::unsupported("MINUS")),
+                };
+                let is_all = match set_quantifier {
+                    tree::SetQuantifier::All => true,
+                    tree::SetQuantifier::None | tree::SetQuantifier::Distinct => false,
+                    other => return Err(Error::unsupported(format!("the quantifier {other} of a set operation"))),
+                };
+                Ok(Body::Set { op, is_all, left: Box::new(self.body(*left)?), right: Box::new(self.body(*right)?) })
+            }
+            tree::SetExpr::Table(table) => Err(Error::unsupported(format!("the query {table}"))),
+            _ => Err(Error::unsupported("a change of rows inside a query")),
+        }
+    }
+
+    fn select(&self, select: tree::Select) -> Result<Select> {
+        let tree::Select {
+            select_token: _,
+            optimizer_hints,
+            distinct,
+            select_modifiers,
+            top,
+            top_before_distinct: _,
+            projection,
+            exclude,
+            into,
+            from,
+            lateral_views,
+            prewhere,
+            selection,
+            connect_by,
+            group_by,
+            cluster_by,
+            distribute_by,
+            sort_by,
+            having,
+            named_window,
+            qualify,
+            window_before_qualify: _,
+            value_table_mode,
+            flavor: _,
+        } = select;
+        refuse_if(into.is_some(), "SELECT INTO")?;
+        refuse_if(!named_window.is_empty(), "WINDOW")?;
+        let is_other = !optimizer_hints.is_empty()
+            || select_modifiers.is_some()
+            || top.is_some()
+            || exclude.is_some()
+            || !lateral_views.is_empty()
+            || prewhere.is_some()
+            || !connect_by.is_empty()
+            || !cluster_by.is_empty()
+            || !distribute_by.is_empty()
+            || !sort_by.is_empty()
+            || qualify.is_some()
+            || value_table_mode.is_some();
+        refuse_if(is_other, "this form of SELECT")?;
+        let group_by = match group_by {
+            tree::GroupByExpr::Expressions(list, modifiers) if modifiers.is_empty() => self.exprs(list)?,
+            _ => return Err(Error::unsupported("this form of GROUP BY")),
+        };
+        let mut tables = Vec::new();
+        for table in from {
+            tables.push(self.joins(table)?);
+        }
+        Ok(Select {
+            distinct: match distinct {
+                None | Some(tree::Distinct::All) => Distinct::All,
+                Some(tree::Distinct::Distinct) => Distinct::Rows,
+                Some(tree::Distinct::On(list)) => Distinct::On(self.exprs(list)?),
+            },
+            items: self.items(projection)?,
+            from: tables,
+            filter: selection.map(|filter| self.expr(filter)).transpose()?,
+            group_by,
+            having: having.map(|having| self.expr(having)).transpose()?,
+        })
+    }
+
+    pub(super) fn items(&self, items: Vec<tree::SelectItem>) -> Result<Vec<Item>> {
+        let plain = |options: &tree::WildcardAdditionalOptions| {
+            let is_other = options.opt_ilike.is_some()
+                || options.opt_exclude.is_some()
+                || options.opt_except.is_some()
+                || options.opt_replace.is_some()
+                || options.opt_rename.is_some()
+                || options.opt_alias.is_some();
+            refuse_if(is_other, "a * with a clause")
+        };
+        let item = |item: tree::SelectItem| match item {
+            tree::SelectItem::UnnamedExpr(expr) => Ok(Item::Expr(self.expr(expr)?, None)),
+            tree::SelectItem::ExprWithAlias { expr, alias } => Ok(Item::Expr(self.expr(expr)?, Some(fold(&alias)))),
+            tree::SelectItem::Wildcard(options) => {
+                plain(&options)?;
+                Ok(Item::Star(self.places.of(options.wildcard_token.0.span.start)))
+            }
+            tree::SelectItem::QualifiedWildcard(tree::SelectItemQualifiedWildcardKind::ObjectName(name), options) => {
+                plain(&options)?;
+                let name = self.object(&name)?;
+                Ok(Item::TableStar(name.schema.into_iter().chain([name.name]).collect(), name.at))
+            }
+            other => Err(Error::unsupported(format!("the column {other}"))),
+        };
+        items.into_iter().map(item).collect()
+    }
+
+    pub(super) fn joins(&self, tables: tree::TableWithJoins) -> Result<TableRef> {
+        let mut found = self.table(tables.relation)?;
+        for tree::Join { relation, global, join_operator } in tables.joins {
+            refuse_if(global, "GLOBAL JOIN")?;
+            use tree::JoinOperator as J;
+            let (kind, on) = match join_operator {
+                J::Join(on) | J::Inner(on) | J::CrossJoin(on) => (JoinKind::Inner, on),
+                J::Left(on) | J::LeftOuter(on) => (JoinKind::Left, on),
+                J::Right(on) | J::RightOuter(on) => (JoinKind::Right, on),
+                J::FullOuter(on) => (JoinKind::Full, on),
+                _ => return Err(Error::unsupported("this form of JOIN")),
+            };
+            let on = match on {
+                tree::JoinConstraint::None => JoinOn::Nothing,
+                tree::JoinConstraint::Natural => JoinOn::Natural,
+                tree::JoinConstraint::On(expr) => JoinOn::Expr(self.expr(expr)?),
+                tree::JoinConstraint::Using(names) => {
+                    JoinOn::Using(names.iter().map(|name| self.single(name)).collect::<Result<_>>()?)
+                }
+                tree::JoinConstraint::UsingAlias(..) => return Err(Error::unsupported("USING with an alias")),
+            };
+            found = TableRef::Join { kind, left: Box::new(found), right: Box::new(self.table(relation)?), on };
+        }
+        Ok(found)
+    }
+
+    fn alias(&self, alias: Option<tree::TableAlias>) -> Result<Alias> {
+        let Some(tree::TableAlias { explicit: _, name, columns, at }) = alias else { return Ok(Alias::default()) };
+        refuse_if(at.is_some() || columns.iter().any(|column| column.data_type.is_some()), "this form of an alias")?;
+        Ok(Alias { name: Some(fold(&name)), columns: columns.iter().map(|column| fold(&column.name)).collect() })
+    }
+
+    fn table(&self, table: tree::TableFactor) -> Result<TableRef> {
+        use tree::TableFactor as T;
+        match table {
+            T::Table {
+                name,
+                alias,
+                args,
+                with_hints,
+                version,
+                with_ordinality,
+                partitions,
+                json_path,
+                sample,
+                index_directives,
+                inheritance,
+            } => {
+                let name = self.object(&name)?;
+                let is_other = version.is_some()
+                    || !partitions.is_empty()
+                    || json_path.is_some()
+                    || !with_hints.is_empty()
+                    || !index_directives.is_empty();
+                if is_other || sample.is_some() {
+                    return Err(refuse("this form of a table in FROM", name.at));
+                }
+                // There is no inheritance: ONLY and * change nothing.
+                let _ = inheritance;
+                let alias = self.alias(alias)?;
+                let Some(arguments) = args else { return Ok(TableRef::Table { name, alias }) };
+                refuse_if(arguments.settings.is_some(), "this form of a function in FROM")?;
+                let call = self.table_call(name, arguments.args)?;
+                Ok(TableRef::Function { call, has_ordinality: with_ordinality, alias })
+            }
+            T::Derived { lateral, subquery, alias, sample } => {
+                refuse_if(sample.is_some(), "TABLESAMPLE")?;
+                let (query, alias) = (Box::new(self.query(*subquery)?), self.alias(alias)?);
+                Ok(TableRef::Query { query, is_lateral: lateral, alias })
+            }
+            T::Function { lateral: _, name, args, with_ordinality, alias } => {
+                let call = self.table_call(self.object(&name)?, args)?;
+                Ok(TableRef::Function { call, has_ordinality: with_ordinality, alias: self.alias(alias)? })
+            }
+            T::UNNEST { alias, array_exprs, with_offset: false, with_offset_alias: None, with_ordinality } => {
+                let name = super::ast::ObjectName { schema: None, name: "unnest".into(), at: super::ast::NOWHERE };
+                let arguments = self.exprs(array_exprs)?;
+                let call =
+                    Call { name, arguments, is_star: false, is_distinct: false, order_by: Vec::new(), filter: None };
+                Ok(TableRef::Function { call, has_ordinality: with_ordinality, alias: self.alias(alias)? })
+            }
+            T::NestedJoin { table_with_joins, alias: None } => self.joins(*table_with_joins),
+            other => Err(Error::unsupported(format!("{other} in FROM"))),
+        }
+    }
+
+    fn table_call(&self, name: super::ast::ObjectName, arguments: Vec<tree::FunctionArg>) -> Result<Call> {
+        let argument = |argument| match argument {
+            tree::FunctionArg::Unnamed(tree::FunctionArgExpr::Expr(expr)) => self.expr(expr),
+            other => Err(Error::unsupported(format!("the argument {other}"))),
+        };
+        let arguments: Vec<Expr> = arguments.into_iter().map(argument).collect::<Result<_>>()?;
+        Ok(Call { name, arguments, is_star: false, is_distinct: false, order_by: Vec::new(), filter: None })
+    }
+}

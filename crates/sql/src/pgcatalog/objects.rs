@@ -1,0 +1,327 @@
+//! Tables about everything else: schemas, types, roles, databases, settings.
+
+use lodestone_sql_types::func::{self, Argument, Session};
+use lodestone_sql_types::{Datum, TYPES, Type};
+
+use super::{INFORMATION_SCHEMA, OWNER, PG_CATALOG, PUBLIC, VirtualTable, count, int, row, text};
+use crate::catalog::Catalog;
+use crate::run::Row;
+
+use Type::{Bool, Char, Int2, Int4, Name, Oid, OidVector, Text, TextArray};
+
+const NAMESPACE: &[(&str, Type)] = &[("oid", Oid), ("nspname", Name), ("nspowner", Oid), ("nspacl", TextArray)];
+
+const TYPE: &[(&str, Type)] = &[
+    ("oid", Oid),
+    ("typname", Name),
+    ("typnamespace", Oid),
+    ("typowner", Oid),
+    ("typlen", Int2),
+    ("typbyval", Bool),
+    ("typtype", Char),
+    ("typcategory", Char),
+    ("typispreferred", Bool),
+    ("typisdefined", Bool),
+    ("typdelim", Char),
+    ("typrelid", Oid),
+    ("typsubscript", Oid),
+    ("typelem", Oid),
+    ("typarray", Oid),
+    ("typinput", Oid),
+    ("typoutput", Oid),
+    ("typreceive", Oid),
+    ("typsend", Oid),
+    ("typmodin", Oid),
+    ("typmodout", Oid),
+    ("typanalyze", Oid),
+    ("typalign", Char),
+    ("typstorage", Char),
+    ("typnotnull", Bool),
+    ("typbasetype", Oid),
+    ("typtypmod", Int4),
+    ("typndims", Int4),
+    ("typcollation", Oid),
+    ("typdefaultbin", Text),
+    ("typdefault", Text),
+    ("typacl", TextArray),
+];
+
+const PROC: &[(&str, Type)] = &[
+    ("oid", Oid),
+    ("proname", Name),
+    ("pronamespace", Oid),
+    ("proowner", Oid),
+    ("prolang", Oid),
+    ("prokind", Char),
+    ("proisstrict", Bool),
+    ("proretset", Bool),
+    ("provolatile", Char),
+    ("pronargs", Int2),
+    ("prorettype", Oid),
+    ("proargtypes", OidVector),
+    ("prosrc", Text),
+    ("proacl", TextArray),
+];
+
+const DATABASE: &[(&str, Type)] = &[
+    ("oid", Oid),
+    ("datname", Name),
+    ("datdba", Oid),
+    ("encoding", Int4),
+    ("datlocprovider", Char),
+    ("datistemplate", Bool),
+    ("datallowconn", Bool),
+    ("datconnlimit", Int4),
+    ("dattablespace", Oid),
+    ("datcollate", Text),
+    ("datctype", Text),
+    ("daticulocale", Text),
+    ("datcollversion", Text),
+    ("datacl", TextArray),
+];
+
+const ROLES: &[(&str, Type)] = &[
+    ("oid", Oid),
+    ("rolname", Name),
+    ("rolsuper", Bool),
+    ("rolinherit", Bool),
+    ("rolcreaterole", Bool),
+    ("rolcreatedb", Bool),
+    ("rolcanlogin", Bool),
+    ("rolreplication", Bool),
+    ("rolbypassrls", Bool),
+    ("rolconnlimit", Int4),
+    ("rolpassword", Text),
+    ("rolvaliduntil", Type::Timestamptz),
+    ("rolconfig", TextArray),
+];
+
+const AM: &[(&str, Type)] = &[("oid", Oid), ("amname", Name), ("amhandler", Oid), ("amtype", Char)];
+
+const COLLATION: &[(&str, Type)] = &[
+    ("oid", Oid),
+    ("collname", Name),
+    ("collnamespace", Oid),
+    ("collowner", Oid),
+    ("collprovider", Char),
+    ("collisdeterministic", Bool),
+    ("collencoding", Int4),
+    ("collcollate", Text),
+    ("collctype", Text),
+];
+
+const SETTINGS: &[(&str, Type)] = &[("name", Text), ("setting", Text), ("unit", Text), ("short_desc", Text)];
+
+const DESCRIPTION: &[(&str, Type)] = &[("objoid", Oid), ("classoid", Oid), ("objsubid", Int4), ("description", Text)];
+
+pub const TABLES: &[VirtualTable] = &[
+    VirtualTable::of("pg_namespace", 2615, NAMESPACE, namespace),
+    VirtualTable::of("pg_type", 1247, TYPE, types),
+    VirtualTable::of("pg_proc", 1255, PROC, procs),
+    VirtualTable::of("pg_database", 1262, DATABASE, database),
+    VirtualTable::of("pg_roles", 12_003, ROLES, roles),
+    VirtualTable::of("pg_authid", 1260, ROLES, roles),
+    VirtualTable::of("pg_am", 2601, AM, |_, _| {
+        let of = |oid: i64, name: &str, kind: &str| {
+            row(AM, &[("oid", int(oid)), ("amname", text(name)), ("amtype", text(kind))])
+        };
+        vec![of(2, "heap", "t"), of(403, "btree", "i")]
+    }),
+    VirtualTable::of("pg_collation", 3456, COLLATION, |_, _| {
+        let of = |oid: i64, name: &str| {
+            row(
+                COLLATION,
+                &[
+                    ("oid", int(oid)),
+                    ("collname", text(name)),
+                    ("collnamespace", int(PG_CATALOG)),
+                    ("collprovider", text("c")),
+                    ("collisdeterministic", Datum::Bool(true)),
+                    ("collencoding", int(-1)),
+                ],
+            )
+        };
+        vec![of(100, "default"), of(950, "C"), of(951, "POSIX")]
+    }),
+    VirtualTable::of("pg_settings", 12_004, SETTINGS, |_, session| {
+        let names =
+            ["server_version", "server_encoding", "client_encoding", "TimeZone", "max_index_keys", "search_path"];
+        let of = |name: &str| {
+            let value = session.setting(name).map_or(Datum::Null, Datum::Text);
+            row(SETTINGS, &[("name", text(name)), ("setting", value)])
+        };
+        names.into_iter().map(of).collect()
+    }),
+    VirtualTable::empty("pg_description", 2609, DESCRIPTION),
+    VirtualTable::empty("pg_shdescription", 2396, &[("objoid", Oid), ("classoid", Oid), ("description", Text)]),
+    VirtualTable::empty(
+        "pg_depend",
+        2608,
+        &[
+            ("classid", Oid),
+            ("objid", Oid),
+            ("objsubid", Int4),
+            ("refclassid", Oid),
+            ("refobjid", Oid),
+            ("refobjsubid", Int4),
+            ("deptype", Char),
+        ],
+    ),
+    VirtualTable::empty(
+        "pg_tablespace",
+        1213,
+        &[("oid", Oid), ("spcname", Name), ("spcowner", Oid), ("spcacl", TextArray), ("spcoptions", TextArray)],
+    ),
+    VirtualTable::empty(
+        "pg_auth_members",
+        1261,
+        &[("roleid", Oid), ("member", Oid), ("grantor", Oid), ("admin_option", Bool)],
+    ),
+    VirtualTable::empty(
+        "pg_db_role_setting",
+        2964,
+        &[("setdatabase", Oid), ("setrole", Oid), ("setconfig", TextArray)],
+    ),
+    VirtualTable::empty(
+        "pg_enum",
+        3501,
+        &[("oid", Oid), ("enumtypid", Oid), ("enumsortorder", Type::Float4), ("enumlabel", Name)],
+    ),
+    VirtualTable::empty(
+        "pg_range",
+        3541,
+        &[("rngtypid", Oid), ("rngsubtype", Oid), ("rngmultitypid", Oid), ("rngcollation", Oid), ("rngsubopc", Oid)],
+    ),
+    VirtualTable::empty(
+        "pg_extension",
+        3079,
+        &[
+            ("oid", Oid),
+            ("extname", Name),
+            ("extowner", Oid),
+            ("extnamespace", Oid),
+            ("extrelocatable", Bool),
+            ("extversion", Text),
+        ],
+    ),
+    VirtualTable::empty(
+        "pg_foreign_server",
+        1417,
+        &[("oid", Oid), ("srvname", Name), ("srvowner", Oid), ("srvfdw", Oid)],
+    ),
+    VirtualTable::empty(
+        "pg_opclass",
+        2616,
+        &[
+            ("oid", Oid),
+            ("opcmethod", Oid),
+            ("opcname", Name),
+            ("opcnamespace", Oid),
+            ("opcowner", Oid),
+            ("opcfamily", Oid),
+            ("opcintype", Oid),
+            ("opcdefault", Bool),
+            ("opckeytype", Oid),
+        ],
+    ),
+    VirtualTable::empty(
+        "pg_event_trigger",
+        3466,
+        &[("oid", Oid), ("evtname", Name), ("evtevent", Name), ("evtowner", Oid)],
+    ),
+];
+
+fn namespace(_: &Catalog, _: &dyn Session) -> Vec<Row> {
+    let of =
+        |oid: i64, name: &str| row(NAMESPACE, &[("oid", int(oid)), ("nspname", text(name)), ("nspowner", int(OWNER))]);
+    vec![of(PG_CATALOG, "pg_catalog"), of(PUBLIC, "public"), of(INFORMATION_SCHEMA, "information_schema")]
+}
+
+fn types(_: &Catalog, _: &dyn Session) -> Vec<Row> {
+    let of = |info: &lodestone_sql_types::TypeInfo| {
+        let other = |ty: Option<Type>| int(ty.map_or(0, Type::oid));
+        let is_pseudo = matches!(info.ty, Type::Void | Type::Record | Type::Unknown);
+        row(
+            TYPE,
+            &[
+                ("oid", int(info.oid)),
+                ("typname", text(info.name)),
+                ("typnamespace", int(PG_CATALOG)),
+                ("typowner", int(OWNER)),
+                ("typlen", int(info.len)),
+                ("typbyval", Datum::Bool((1..=8).contains(&info.len))),
+                ("typtype", text(if is_pseudo { "p" } else { "b" })),
+                ("typcategory", Datum::Text(info.category.to_string())),
+                ("typisdefined", Datum::Bool(true)),
+                ("typdelim", text(",")),
+                ("typelem", other(info.element)),
+                ("typarray", other(info.array)),
+                ("typtypmod", int(-1)),
+                ("typcollation", int(super::tables::collation(info.ty))),
+            ],
+        )
+    };
+    TYPES.iter().map(of).collect()
+}
+
+fn procs(_: &Catalog, _: &dyn Session) -> Vec<Row> {
+    let of = |(number, function): (i64, &func::Function)| {
+        let oid = |argument: &Argument| match argument {
+            Argument::Of(ty) => int(ty.oid()),
+            Argument::Any => int(2283),
+            Argument::AnyArray => int(2277),
+        };
+        row(
+            PROC,
+            &[
+                // The numbers of functions are no part of what clients keep.
+                ("oid", int(10_000 + number)),
+                ("proname", text(function.name)),
+                ("pronamespace", int(PG_CATALOG)),
+                ("proowner", int(OWNER)),
+                ("prolang", int(12)),
+                ("prokind", text("f")),
+                ("proisstrict", Datum::Bool(function.is_strict)),
+                ("provolatile", text(if function.is_volatile { "v" } else { "i" })),
+                ("pronargs", count(function.arguments.len())),
+                ("prorettype", int(function.result.oid())),
+                ("proargtypes", Datum::Array(function.arguments.iter().map(oid).collect())),
+                ("prosrc", text(function.name)),
+            ],
+        )
+    };
+    (0..).zip(func::all()).map(of).collect()
+}
+
+fn database(_: &Catalog, session: &dyn Session) -> Vec<Row> {
+    vec![row(
+        DATABASE,
+        &[
+            ("oid", int(5)),
+            ("datname", text(session.database())),
+            ("datdba", int(OWNER)),
+            ("encoding", int(6)),
+            ("datlocprovider", text("c")),
+            ("datallowconn", Datum::Bool(true)),
+            ("datconnlimit", int(-1)),
+            ("datcollate", text("C")),
+            ("datctype", text("C")),
+        ],
+    )]
+}
+
+fn roles(_: &Catalog, session: &dyn Session) -> Vec<Row> {
+    vec![row(
+        ROLES,
+        &[
+            ("oid", int(OWNER)),
+            ("rolname", text(session.user())),
+            ("rolsuper", Datum::Bool(true)),
+            ("rolinherit", Datum::Bool(true)),
+            ("rolcreaterole", Datum::Bool(true)),
+            ("rolcreatedb", Datum::Bool(true)),
+            ("rolcanlogin", Datum::Bool(true)),
+            ("rolconnlimit", int(-1)),
+        ],
+    )]
+}

@@ -1,0 +1,491 @@
+//! Tables about tables: `pg_class`, `pg_attribute`, `pg_index`, `pg_constraint` and their relatives.
+
+use lodestone_sql_types::func::Session;
+use lodestone_sql_types::{Datum, Type};
+
+use super::{OWNER, PG_CATALOG, PUBLIC, VirtualTable, all, count, int, row, text};
+use crate::catalog::{Catalog, TableDef};
+use crate::run::Row;
+
+use Type::{Bool, Char, Float4, Int2, Int4, Name, Oid, OidVector, Text, TextArray};
+
+const CLASS: &[(&str, Type)] = &[
+    ("oid", Oid),
+    ("relname", Name),
+    ("relnamespace", Oid),
+    ("reltype", Oid),
+    ("reloftype", Oid),
+    ("relowner", Oid),
+    ("relam", Oid),
+    ("relfilenode", Oid),
+    ("reltablespace", Oid),
+    ("relpages", Int4),
+    ("reltuples", Float4),
+    ("relallvisible", Int4),
+    ("reltoastrelid", Oid),
+    ("relhasindex", Bool),
+    ("relisshared", Bool),
+    ("relpersistence", Char),
+    ("relkind", Char),
+    ("relnatts", Int2),
+    ("relchecks", Int2),
+    ("relhasrules", Bool),
+    ("relhastriggers", Bool),
+    ("relhassubclass", Bool),
+    ("relrowsecurity", Bool),
+    ("relforcerowsecurity", Bool),
+    ("relispopulated", Bool),
+    ("relreplident", Char),
+    ("relispartition", Bool),
+    ("relrewrite", Oid),
+    ("relfrozenxid", Int4),
+    ("relminmxid", Int4),
+    ("relacl", TextArray),
+    ("reloptions", TextArray),
+    ("relpartbound", Text),
+];
+
+const ATTRIBUTE: &[(&str, Type)] = &[
+    ("attrelid", Oid),
+    ("attname", Name),
+    ("atttypid", Oid),
+    ("attstattarget", Int4),
+    ("attlen", Int2),
+    ("attnum", Int2),
+    ("attndims", Int4),
+    ("attcacheoff", Int4),
+    ("atttypmod", Int4),
+    ("attbyval", Bool),
+    ("attalign", Char),
+    ("attstorage", Char),
+    ("attcompression", Char),
+    ("attnotnull", Bool),
+    ("atthasdef", Bool),
+    ("atthasmissing", Bool),
+    ("attidentity", Char),
+    ("attgenerated", Char),
+    ("attisdropped", Bool),
+    ("attislocal", Bool),
+    ("attinhcount", Int4),
+    ("attcollation", Oid),
+    ("attacl", TextArray),
+    ("attoptions", TextArray),
+    ("attfdwoptions", TextArray),
+    ("attmissingval", Text),
+];
+
+const INDEX: &[(&str, Type)] = &[
+    ("indexrelid", Oid),
+    ("indrelid", Oid),
+    ("indnatts", Int2),
+    ("indnkeyatts", Int2),
+    ("indisunique", Bool),
+    ("indnullsnotdistinct", Bool),
+    ("indisprimary", Bool),
+    ("indisexclusion", Bool),
+    ("indimmediate", Bool),
+    ("indisclustered", Bool),
+    ("indisvalid", Bool),
+    ("indcheckxmin", Bool),
+    ("indisready", Bool),
+    ("indislive", Bool),
+    ("indisreplident", Bool),
+    ("indkey", Type::Int2Vector),
+    ("indcollation", OidVector),
+    ("indclass", OidVector),
+    ("indoption", Type::Int2Vector),
+    ("indexprs", Text),
+    ("indpred", Text),
+];
+
+const CONSTRAINT: &[(&str, Type)] = &[
+    ("oid", Oid),
+    ("conname", Name),
+    ("connamespace", Oid),
+    ("contype", Char),
+    ("condeferrable", Bool),
+    ("condeferred", Bool),
+    ("convalidated", Bool),
+    ("conrelid", Oid),
+    ("contypid", Oid),
+    ("conindid", Oid),
+    ("conparentid", Oid),
+    ("confrelid", Oid),
+    ("confupdtype", Char),
+    ("confdeltype", Char),
+    ("confmatchtype", Char),
+    ("conislocal", Bool),
+    ("coninhcount", Int4),
+    ("connoinherit", Bool),
+    ("conkey", Type::Int2Array),
+    ("confkey", Type::Int2Array),
+    ("conpfeqop", Type::OidArray),
+    ("conppeqop", Type::OidArray),
+    ("conffeqop", Type::OidArray),
+    ("confdelsetcols", Type::Int2Array),
+    ("conexclop", Type::OidArray),
+    ("conbin", Text),
+];
+
+const ATTRDEF: &[(&str, Type)] = &[("oid", Oid), ("adrelid", Oid), ("adnum", Int2), ("adbin", Text)];
+
+const PG_TABLES: &[(&str, Type)] = &[
+    ("schemaname", Name),
+    ("tablename", Name),
+    ("tableowner", Name),
+    ("tablespace", Name),
+    ("hasindexes", Bool),
+    ("hasrules", Bool),
+    ("hastriggers", Bool),
+    ("rowsecurity", Bool),
+];
+
+const PG_INDEXES: &[(&str, Type)] =
+    &[("schemaname", Name), ("tablename", Name), ("indexname", Name), ("tablespace", Name), ("indexdef", Text)];
+
+pub const TABLES: &[VirtualTable] = &[
+    VirtualTable::of("pg_class", 1259, CLASS, class),
+    VirtualTable::of("pg_attribute", 1249, ATTRIBUTE, attribute),
+    VirtualTable::of("pg_index", 2610, INDEX, index),
+    VirtualTable::of("pg_constraint", 2606, CONSTRAINT, constraint),
+    VirtualTable::of("pg_attrdef", 2604, ATTRDEF, attrdef),
+    VirtualTable::of("pg_tables", 12_001, PG_TABLES, pg_tables),
+    VirtualTable::of("pg_indexes", 12_002, PG_INDEXES, pg_indexes),
+    VirtualTable::empty(
+        "pg_inherits",
+        2611,
+        &[("inhrelid", Oid), ("inhparent", Oid), ("inhseqno", Int4), ("inhdetachpending", Bool)],
+    ),
+    VirtualTable::empty(
+        "pg_partitioned_table",
+        3350,
+        &[
+            ("partrelid", Oid),
+            ("partstrat", Char),
+            ("partnatts", Int2),
+            ("partdefid", Oid),
+            ("partattrs", Type::Int2Vector),
+            ("partclass", OidVector),
+            ("partcollation", OidVector),
+            ("partexprs", Text),
+        ],
+    ),
+    VirtualTable::empty(
+        "pg_policy",
+        3256,
+        &[
+            ("oid", Oid),
+            ("polname", Name),
+            ("polrelid", Oid),
+            ("polcmd", Char),
+            ("polpermissive", Bool),
+            ("polroles", Type::OidArray),
+            ("polqual", Text),
+            ("polwithcheck", Text),
+        ],
+    ),
+    VirtualTable::empty(
+        "pg_statistic_ext",
+        3381,
+        &[
+            ("oid", Oid),
+            ("stxrelid", Oid),
+            ("stxname", Name),
+            ("stxnamespace", Oid),
+            ("stxowner", Oid),
+            ("stxstattarget", Int4),
+            ("stxkeys", Type::Int2Vector),
+            ("stxkind", TextArray),
+            ("stxexprs", Text),
+        ],
+    ),
+    VirtualTable::empty(
+        "pg_publication",
+        6104,
+        &[
+            ("oid", Oid),
+            ("pubname", Name),
+            ("pubowner", Oid),
+            ("puballtables", Bool),
+            ("pubinsert", Bool),
+            ("pubupdate", Bool),
+            ("pubdelete", Bool),
+            ("pubtruncate", Bool),
+            ("pubviaroot", Bool),
+        ],
+    ),
+    VirtualTable::empty(
+        "pg_publication_rel",
+        6106,
+        &[("oid", Oid), ("prpubid", Oid), ("prrelid", Oid), ("prqual", Text), ("prattrs", Type::Int2Vector)],
+    ),
+    VirtualTable::empty("pg_publication_namespace", 6237, &[("oid", Oid), ("pnpubid", Oid), ("pnnspid", Oid)]),
+    VirtualTable::empty(
+        "pg_trigger",
+        2620,
+        &[
+            ("oid", Oid),
+            ("tgrelid", Oid),
+            ("tgparentid", Oid),
+            ("tgname", Name),
+            ("tgfoid", Oid),
+            ("tgtype", Int2),
+            ("tgenabled", Char),
+            ("tgisinternal", Bool),
+            ("tgconstrrelid", Oid),
+            ("tgconstrindid", Oid),
+            ("tgconstraint", Oid),
+            ("tgdeferrable", Bool),
+            ("tginitdeferred", Bool),
+            ("tgnargs", Int2),
+        ],
+    ),
+    VirtualTable::empty(
+        "pg_rewrite",
+        2618,
+        &[
+            ("oid", Oid),
+            ("rulename", Name),
+            ("ev_class", Oid),
+            ("ev_type", Char),
+            ("ev_enabled", Char),
+            ("is_instead", Bool),
+            ("ev_qual", Text),
+            ("ev_action", Text),
+        ],
+    ),
+    VirtualTable::empty(
+        "pg_sequence",
+        2224,
+        &[
+            ("seqrelid", Oid),
+            ("seqtypid", Oid),
+            ("seqstart", Type::Int8),
+            ("seqincrement", Type::Int8),
+            ("seqmax", Type::Int8),
+            ("seqmin", Type::Int8),
+            ("seqcache", Type::Int8),
+            ("seqcycle", Bool),
+        ],
+    ),
+    VirtualTable::empty("pg_foreign_table", 3118, &[("ftrelid", Oid), ("ftserver", Oid), ("ftoptions", TextArray)]),
+];
+
+fn relation(values: &[(&str, Datum)]) -> Row {
+    let always = [
+        ("relowner", int(OWNER)),
+        ("relpersistence", text("p")),
+        ("relispopulated", Datum::Bool(true)),
+        ("relreplident", text("d")),
+        ("reltuples", Datum::Float(-1.0)),
+    ];
+    row(CLASS, &[values, &always].concat())
+}
+
+fn class(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for table in catalog.tables.values() {
+        let has_index = !table.key.is_empty() || !table.indexes.is_empty();
+        rows.push(relation(&[
+            ("oid", int(table.oid)),
+            ("relname", text(&table.name)),
+            ("relnamespace", int(PUBLIC)),
+            ("relam", int(2)),
+            ("relkind", text("r")),
+            ("relnatts", count(table.columns.len())),
+            ("relhasindex", Datum::Bool(has_index)),
+        ]));
+        for (oid, name, columns, _, _) in indexes(table) {
+            rows.push(relation(&[
+                ("oid", int(oid)),
+                ("relname", text(name)),
+                ("relnamespace", int(PUBLIC)),
+                ("relam", int(403)),
+                ("relkind", text("i")),
+                ("relreplident", text("n")),
+                ("relnatts", count(columns.len())),
+            ]));
+        }
+    }
+    for table in all() {
+        let namespace = if table.schema == "pg_catalog" { PG_CATALOG } else { super::INFORMATION_SCHEMA };
+        rows.push(relation(&[
+            ("oid", int(table.oid)),
+            ("relname", text(table.name)),
+            ("relnamespace", int(namespace)),
+            ("relkind", text(if table.schema == "pg_catalog" { "r" } else { "v" })),
+            ("relnatts", count(table.columns.len())),
+        ]));
+    }
+    rows
+}
+
+/// Number, name, columns, whether it is unique, and whether it is the key, of each index.
+fn indexes(table: &TableDef) -> impl Iterator<Item = (u32, &str, &[usize], bool, bool)> {
+    let key = (!table.key.is_empty()).then_some((table.key_oid, table.key_name.as_str(), &table.key[..], true, true));
+    let others = table.indexes.iter();
+    key.into_iter()
+        .chain(others.map(|index| (index.oid, index.name.as_str(), &index.columns[..], index.is_unique, false)))
+}
+
+pub fn collation(ty: Type) -> i64 {
+    match ty {
+        Type::Text | Type::Varchar | Type::Bpchar => 100,
+        Type::Name => 950,
+        _ => 0,
+    }
+}
+
+fn attribute(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let of = |relation: u32, name: &str, number: usize, ty: Type, rest: &[(&str, Datum)]| {
+        let values = [
+            ("attrelid", int(relation)),
+            ("attname", text(name)),
+            ("atttypid", int(ty.oid())),
+            ("attstattarget", int(-1)),
+            ("attlen", int(ty.len())),
+            ("attnum", count(number)),
+            ("attcacheoff", int(-1)),
+            ("atttypmod", int(-1)),
+            ("attstorage", text(if ty.len() < 0 { "x" } else { "p" })),
+            ("attalign", text("i")),
+            ("attislocal", Datum::Bool(true)),
+            ("attcollation", int(collation(ty))),
+        ];
+        // The later of two values would not count.
+        row(ATTRIBUTE, &[rest, &values].concat())
+    };
+    for table in catalog.tables.values() {
+        for (number, column) in (1..).zip(&table.columns) {
+            let rest = [
+                ("atttypmod", int(column.modifier)),
+                ("attnotnull", Datum::Bool(column.not_null)),
+                ("atthasdef", Datum::Bool(column.default.is_some())),
+            ];
+            rows.push(of(table.oid, &column.name, number, column.ty, &rest));
+        }
+        for (oid, _, columns, _, _) in indexes(table) {
+            for (number, column) in (1..).zip(columns) {
+                let column = &table.columns[*column];
+                rows.push(of(oid, &column.name, number, column.ty, &[("atttypmod", int(column.modifier))]));
+            }
+        }
+    }
+    for table in all() {
+        for (number, (name, ty)) in (1..).zip(table.columns) {
+            rows.push(of(table.oid, name, number, *ty, &[]));
+        }
+    }
+    rows
+}
+
+fn index(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for table in catalog.tables.values() {
+        for (oid, _, columns, is_unique, is_key) in indexes(table) {
+            let zeros = || Datum::Array(columns.iter().map(|_| int(0)).collect());
+            rows.push(row(
+                INDEX,
+                &[
+                    ("indexrelid", int(oid)),
+                    ("indrelid", int(table.oid)),
+                    ("indnatts", count(columns.len())),
+                    ("indnkeyatts", count(columns.len())),
+                    ("indisunique", Datum::Bool(is_unique)),
+                    ("indisprimary", Datum::Bool(is_key)),
+                    ("indimmediate", Datum::Bool(true)),
+                    ("indisvalid", Datum::Bool(true)),
+                    ("indisready", Datum::Bool(true)),
+                    ("indislive", Datum::Bool(true)),
+                    ("indkey", Datum::Array(columns.iter().map(|column| count(column + 1)).collect())),
+                    ("indcollation", zeros()),
+                    ("indclass", zeros()),
+                    ("indoption", zeros()),
+                ],
+            ));
+        }
+    }
+    rows
+}
+
+fn constraint(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for table in catalog.tables.values() {
+        for (oid, name, columns, _, is_key) in indexes(table) {
+            let is_constraint = is_key || table.indexes.iter().any(|index| index.oid == oid && index.is_constraint);
+            if !is_constraint {
+                continue;
+            }
+            rows.push(row(
+                CONSTRAINT,
+                &[
+                    ("oid", int(oid)),
+                    ("conname", text(name)),
+                    ("connamespace", int(PUBLIC)),
+                    ("contype", text(if is_key { "p" } else { "u" })),
+                    ("convalidated", Datum::Bool(true)),
+                    ("conrelid", int(table.oid)),
+                    ("conindid", int(oid)),
+                    ("conislocal", Datum::Bool(true)),
+                    ("connoinherit", Datum::Bool(true)),
+                    ("conkey", Datum::Array(columns.iter().map(|column| count(column + 1)).collect())),
+                ],
+            ));
+        }
+    }
+    rows
+}
+
+fn attrdef(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for table in catalog.tables.values() {
+        for (number, column) in (1..).zip(&table.columns) {
+            let Some(default) = &column.default else { continue };
+            let values = [
+                ("oid", int(table.oid)),
+                ("adrelid", int(table.oid)),
+                ("adnum", int(number)),
+                ("adbin", text(&default.text)),
+            ];
+            rows.push(row(ATTRDEF, &values));
+        }
+    }
+    rows
+}
+
+fn pg_tables(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
+    let of = |table: &std::sync::Arc<TableDef>| {
+        row(
+            PG_TABLES,
+            &[
+                ("schemaname", text("public")),
+                ("tablename", text(&table.name)),
+                ("tableowner", text(session.user())),
+                ("tablespace", Datum::Null),
+                ("hasindexes", Datum::Bool(!table.key.is_empty() || !table.indexes.is_empty())),
+            ],
+        )
+    };
+    catalog.tables.values().map(of).collect()
+}
+
+fn pg_indexes(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for table in catalog.tables.values() {
+        for (oid, name, ..) in indexes(table) {
+            let definition = super::index_definition(catalog, oid.into(), 0).map_or(Datum::Null, Datum::Text);
+            rows.push(row(
+                PG_INDEXES,
+                &[
+                    ("schemaname", text("public")),
+                    ("tablename", text(&table.name)),
+                    ("indexname", text(name)),
+                    ("tablespace", Datum::Null),
+                    ("indexdef", definition),
+                ],
+            ));
+        }
+    }
+    rows
+}

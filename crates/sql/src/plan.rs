@@ -1,0 +1,446 @@
+//! Plans: what the binder makes and the executor runs.
+//!
+//! A row is a list of values. An expression names a value of the row at hand by its number (depth 0), or one of the row
+//! around a subquery or lateral table (depth 1 and more).
+
+use std::sync::Arc;
+
+use lodestone_sql_types::func::Function;
+use lodestone_sql_types::op::{Arithmetic, Comparison};
+use lodestone_sql_types::{Datum, Type};
+
+use crate::catalog::TableDef;
+use crate::parse::ast::{Copy, JoinKind, SetOperation};
+use crate::pgcatalog::VirtualTable;
+
+/// An expression whose types are known.
+#[derive(Clone, Debug)]
+pub enum Expr {
+    Const(Datum),
+    Column {
+        depth: usize,
+        index: usize,
+    },
+    Param(usize),
+    Compare(Comparison, Type, Box<Expr>, Box<Expr>),
+    Arithmetic(Arithmetic, Type, Box<Expr>, Box<Expr>),
+    Negate(Type, Box<Expr>),
+    Concat(Box<Expr>, Box<Expr>),
+    And(Box<Expr>, Box<Expr>),
+    Or(Box<Expr>, Box<Expr>),
+    Not(Box<Expr>),
+    IsNull(Box<Expr>),
+    IsTruth(Box<Expr>, Option<bool>),
+    IsDistinct(Type, Box<Expr>, Box<Expr>),
+    /// Equal to one of the list.
+    In(Type, Box<Expr>, Vec<Expr>),
+    Like {
+        expr: Box<Expr>,
+        pattern: Box<Expr>,
+        escape: Option<char>,
+        ignores_case: bool,
+    },
+    Regex {
+        expr: Box<Expr>,
+        pattern: Box<Expr>,
+        ignores_case: bool,
+    },
+    /// Compares with the elements of an array.
+    Quantified {
+        op: Comparison,
+        ty: Type,
+        left: Box<Expr>,
+        right: Box<Expr>,
+        is_all: bool,
+    },
+    Cast {
+        expr: Box<Expr>,
+        from: Type,
+        to: Type,
+    },
+    /// The modifier of a type.
+    Fit {
+        expr: Box<Expr>,
+        ty: Type,
+        modifier: i32,
+        is_explicit: bool,
+    },
+    /// The number of the table that a text names.
+    RelationOid(Box<Expr>),
+    Call(&'static Function, Vec<Expr>),
+    Case {
+        branches: Vec<(Expr, Expr)>,
+        otherwise: Box<Expr>,
+    },
+    Coalesce(Vec<Expr>),
+    /// The largest or the smallest of values.
+    Extreme {
+        ty: Type,
+        list: Vec<Expr>,
+        is_greatest: bool,
+    },
+    Array(Vec<Expr>),
+    Record(Vec<Expr>),
+    Element(Box<Expr>, Box<Expr>),
+    Scalar(Box<Node>),
+    Exists(Box<Node>),
+    ArrayOf(Box<Node>),
+    InQuery(Type, Box<Expr>, Box<Node>),
+}
+
+/// An aggregate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aggregate {
+    CountRows,
+    Count,
+    /// Of this type.
+    Sum(Type),
+    Avg(Type),
+    Min(Type),
+    Max(Type),
+    BoolAnd,
+    BoolOr,
+    StringAgg,
+    ArrayAgg,
+}
+
+/// A call of an aggregate.
+#[derive(Clone, Debug)]
+pub struct AggregateCall {
+    pub aggregate: Aggregate,
+    pub arguments: Vec<Expr>,
+    pub is_distinct: bool,
+    pub filter: Option<Expr>,
+    pub order_by: Vec<SortKey>,
+}
+
+/// A column of an order.
+#[derive(Clone, Debug)]
+pub struct SortKey {
+    pub expr: Expr,
+    pub ty: Type,
+    pub is_descending: bool,
+    pub nulls_first: bool,
+}
+
+/// The bound of a range: an expression of the type with which it is compared.
+#[derive(Clone, Debug)]
+pub struct KeyPart {
+    pub expr: Expr,
+    pub ty: Type,
+}
+
+/// How rows of a table are found.
+#[derive(Clone, Debug)]
+pub enum Access {
+    /// All rows.
+    All,
+    /// The row with this key.
+    Key(Vec<KeyPart>),
+    /// Rows by the first columns of the key or an index, and limits of the next one.
+    Range {
+        /// The number of the index. `None`: the key.
+        index: Option<usize>,
+        equal: Vec<KeyPart>,
+        low: Option<(KeyPart, bool)>,
+        high: Option<(KeyPart, bool)>,
+    },
+}
+
+/// Rows of a table.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    pub table: Arc<TableDef>,
+    pub access: Access,
+    pub filter: Option<Expr>,
+    /// Whether the rows are locked until the transaction ends.
+    pub locks: bool,
+}
+
+/// A function that returns rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetFunction {
+    GenerateSeries,
+    Unnest,
+    GenerateSubscripts,
+    /// Any other function, as one row.
+    One,
+}
+
+/// A query.
+#[derive(Clone, Debug)]
+pub enum Node {
+    Values(Vec<Vec<Expr>>),
+    Scan(Box<Scan>),
+    Virtual {
+        table: &'static VirtualTable,
+        filter: Option<Expr>,
+    },
+    Function {
+        function: SetFunction,
+        arguments: Vec<Expr>,
+        has_ordinality: bool,
+    },
+    Join(Box<Join>),
+    Filter {
+        input: Box<Node>,
+        filter: Expr,
+    },
+    Project {
+        input: Box<Node>,
+        columns: Vec<Expr>,
+    },
+    Aggregate {
+        input: Box<Node>,
+        keys: Vec<Expr>,
+        calls: Vec<AggregateCall>,
+    },
+    Sort {
+        input: Box<Node>,
+        keys: Vec<SortKey>,
+    },
+    Limit {
+        input: Box<Node>,
+        limit: Option<Expr>,
+        offset: Option<Expr>,
+    },
+    /// The first row of each group of equal columns; all columns if there are none.
+    Distinct {
+        input: Box<Node>,
+        on: Vec<Expr>,
+    },
+    Set {
+        op: SetOperation,
+        is_all: bool,
+        left: Box<Node>,
+        right: Box<Node>,
+    },
+}
+
+/// A join of two tables.
+#[derive(Clone, Debug)]
+pub struct Join {
+    pub kind: JoinKind,
+    pub left: Node,
+    pub right: Node,
+    pub left_width: usize,
+    pub right_width: usize,
+    /// Whether the right side names columns of the left one, at depth 1.
+    pub is_lateral: bool,
+    /// Over the columns of both sides.
+    pub on: Option<Expr>,
+    /// Equal columns: of the left row, and of the right row.
+    pub hash: Vec<(Expr, Expr)>,
+}
+
+/// A column of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutputColumn {
+    /// Its name.
+    pub name: String,
+    /// The type of its values.
+    pub ty: Type,
+    /// The modifier of the type; -1: none.
+    pub modifier: i32,
+    /// Table and column that it is taken from.
+    pub origin: Option<(u32, i16)>,
+}
+
+/// A change of rows.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// The input has a value for each column.
+    Insert {
+        table: Arc<TableDef>,
+        input: Node,
+        skips_duplicates: bool,
+    },
+    Update {
+        scan: Scan,
+        set: Vec<(usize, Expr)>,
+    },
+    Delete {
+        scan: Scan,
+    },
+}
+
+/// The work of a statement.
+#[derive(Clone, Debug)]
+pub enum Action {
+    Select(Node),
+    /// With the columns that are returned of each row.
+    Change(Change, Option<Vec<Expr>>),
+    Copy(Copy, Arc<TableDef>, Vec<usize>),
+    /// Statements that the connection carries out from their text.
+    Utility(crate::parse::ast::Statement),
+    Empty,
+}
+
+/// A statement that is ready to run.
+#[derive(Debug)]
+pub struct Plan {
+    pub action: Action,
+    pub columns: Vec<OutputColumn>,
+    pub parameters: Vec<Type>,
+    /// The catalog that it was made under.
+    pub catalog: u64,
+}
+
+impl Plan {
+    /// Whether it returns rows.
+    pub fn returns_rows(&self) -> bool {
+        matches!(self.action, Action::Select(_) | Action::Change(_, Some(_)))
+            || matches!(self.action, Action::Utility(crate::parse::ast::Statement::Show(_)))
+    }
+}
+
+impl Expr {
+    /// Calls `visit` for each part that belongs to the same row, the outermost first. Subqueries are not entered.
+    pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
+        visit(self);
+        match self {
+            Self::Const(_)
+            | Self::Column { .. }
+            | Self::Param(_)
+            | Self::Scalar(_)
+            | Self::Exists(_)
+            | Self::ArrayOf(_) => {}
+            Self::Compare(_, _, one, two)
+            | Self::Arithmetic(_, _, one, two)
+            | Self::Concat(one, two)
+            | Self::And(one, two)
+            | Self::Or(one, two)
+            | Self::IsDistinct(_, one, two)
+            | Self::Element(one, two)
+            | Self::Like { expr: one, pattern: two, .. }
+            | Self::Regex { expr: one, pattern: two, .. }
+            | Self::Quantified { left: one, right: two, .. } => {
+                one.walk(visit);
+                two.walk(visit);
+            }
+            Self::Negate(_, expr)
+            | Self::Not(expr)
+            | Self::IsNull(expr)
+            | Self::IsTruth(expr, _)
+            | Self::Cast { expr, .. }
+            | Self::Fit { expr, .. }
+            | Self::RelationOid(expr)
+            | Self::InQuery(_, expr, _) => expr.walk(visit),
+            Self::In(_, expr, list) => {
+                expr.walk(visit);
+                list.iter().for_each(|expr| expr.walk(visit));
+            }
+            Self::Call(_, list)
+            | Self::Coalesce(list)
+            | Self::Extreme { list, .. }
+            | Self::Array(list)
+            | Self::Record(list) => list.iter().for_each(|expr| expr.walk(visit)),
+            Self::Case { branches, otherwise } => {
+                for (condition, result) in branches {
+                    condition.walk(visit);
+                    result.walk(visit);
+                }
+                otherwise.walk(visit);
+            }
+        }
+    }
+
+    /// Whether it has a subquery.
+    pub fn has_subquery(&self) -> bool {
+        let mut found = false;
+        self.walk(&mut |expr| {
+            found |= matches!(expr, Self::Scalar(_) | Self::Exists(_) | Self::ArrayOf(_) | Self::InQuery(..));
+        });
+        found
+    }
+
+    /// Whether it may have another value the next time.
+    pub fn is_volatile(&self) -> bool {
+        let mut found = false;
+        self.walk(&mut |expr| found |= matches!(expr, Self::Call(function, _) if function.is_volatile));
+        found
+    }
+
+    /// The least and the largest column of the row at hand that it names.
+    pub fn column_range(&self) -> Option<(usize, usize)> {
+        let mut range: Option<(usize, usize)> = None;
+        self.walk(&mut |expr| {
+            if let Self::Column { depth: 0, index } = expr {
+                range = Some(range.map_or((*index, *index), |(least, most)| (least.min(*index), most.max(*index))));
+            }
+        });
+        range
+    }
+
+    /// The same expression over a row that begins `count` columns later. It has no subquery.
+    pub fn shifted(&self, count: usize) -> Self {
+        let mut found = self.clone();
+        found.shift(count);
+        found
+    }
+
+    fn shift(&mut self, count: usize) {
+        match self {
+            Self::Column { depth: 0, index } => *index -= count,
+            Self::Const(_)
+            | Self::Column { .. }
+            | Self::Param(_)
+            | Self::Scalar(_)
+            | Self::Exists(_)
+            | Self::ArrayOf(_) => {}
+            Self::Compare(_, _, one, two)
+            | Self::Arithmetic(_, _, one, two)
+            | Self::Concat(one, two)
+            | Self::And(one, two)
+            | Self::Or(one, two)
+            | Self::IsDistinct(_, one, two)
+            | Self::Element(one, two)
+            | Self::Like { expr: one, pattern: two, .. }
+            | Self::Regex { expr: one, pattern: two, .. }
+            | Self::Quantified { left: one, right: two, .. } => {
+                one.shift(count);
+                two.shift(count);
+            }
+            Self::Negate(_, expr)
+            | Self::Not(expr)
+            | Self::IsNull(expr)
+            | Self::IsTruth(expr, _)
+            | Self::Cast { expr, .. }
+            | Self::Fit { expr, .. }
+            | Self::RelationOid(expr)
+            | Self::InQuery(_, expr, _) => expr.shift(count),
+            Self::In(_, expr, list) => {
+                expr.shift(count);
+                list.iter_mut().for_each(|expr| expr.shift(count));
+            }
+            Self::Call(_, list)
+            | Self::Coalesce(list)
+            | Self::Extreme { list, .. }
+            | Self::Array(list)
+            | Self::Record(list) => list.iter_mut().for_each(|expr| expr.shift(count)),
+            Self::Case { branches, otherwise } => {
+                for (condition, result) in branches {
+                    condition.shift(count);
+                    result.shift(count);
+                }
+                otherwise.shift(count);
+            }
+        }
+    }
+
+    /// The conditions that all must hold.
+    pub fn conjuncts(self, found: &mut Vec<Self>) {
+        match self {
+            Self::And(one, two) => {
+                one.conjuncts(found);
+                two.conjuncts(found);
+            }
+            other => found.push(other),
+        }
+    }
+
+    /// All of the conditions together.
+    pub fn all(conditions: impl IntoIterator<Item = Self>) -> Option<Self> {
+        conditions.into_iter().reduce(|one, two| Self::And(Box::new(one), Box::new(two)))
+    }
+}

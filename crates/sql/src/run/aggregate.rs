@@ -1,0 +1,146 @@
+//! Groups and aggregates.
+
+use std::collections::{HashMap, HashSet};
+
+use lodestone_sql_types::op::{Arithmetic, arithmetic, order};
+use lodestone_sql_types::{Datum, Numeric, Result, Type};
+
+use super::{Env, Flow, Outcome, Row, Run};
+use crate::plan::{Aggregate, AggregateCall, Expr, Node};
+
+/// The state of an aggregate after the rows so far.
+struct State {
+    /// Values that are not null.
+    count: i64,
+    value: Datum,
+    seen: HashSet<Vec<u8>>,
+    /// Arguments with the keys of their order, for aggregates that depend on it.
+    rows: Vec<(Row, Row)>,
+}
+
+impl State {
+    fn new() -> Self {
+        Self { count: 0, value: Datum::Null, seen: HashSet::new(), rows: Vec::new() }
+    }
+
+    /// Adds a value.
+    fn add(&mut self, aggregate: Aggregate, arguments: &[Datum]) -> Result<()> {
+        let argument = arguments.first().cloned().unwrap_or(Datum::Null);
+        if argument.is_null() && !matches!(aggregate, Aggregate::CountRows | Aggregate::ArrayAgg) {
+            return Ok(());
+        }
+        self.count += 1;
+        let before = std::mem::replace(&mut self.value, Datum::Null);
+        let is_first = before.is_null();
+        self.value = match aggregate {
+            Aggregate::CountRows | Aggregate::Count => Datum::Null,
+            _ if is_first && aggregate != Aggregate::ArrayAgg => argument,
+            Aggregate::Sum(ty) | Aggregate::Avg(ty) => arithmetic(Arithmetic::Add, ty, &before, &argument)?,
+            Aggregate::Min(ty) if order(ty, &argument, &before).is_lt() => argument,
+            Aggregate::Max(ty) if order(ty, &argument, &before).is_gt() => argument,
+            Aggregate::Min(_) | Aggregate::Max(_) => before,
+            Aggregate::BoolAnd => Datum::Bool(before.truth() == Some(true) && argument.truth() == Some(true)),
+            Aggregate::BoolOr => Datum::Bool(before.truth() == Some(true) || argument.truth() == Some(true)),
+            Aggregate::StringAgg => match (before, argument) {
+                (Datum::Text(before), Datum::Text(value)) => {
+                    let separator = arguments.get(1).and_then(Datum::as_text).unwrap_or_default();
+                    Datum::Text(before + separator + &value)
+                }
+                (before, _) => before,
+            },
+            Aggregate::ArrayAgg => match before {
+                Datum::Array(mut values) => {
+                    values.push(argument);
+                    Datum::Array(values)
+                }
+                _ => Datum::Array(vec![argument]),
+            },
+        };
+        Ok(())
+    }
+
+    fn result(self, aggregate: Aggregate) -> Result<Datum> {
+        Ok(match (aggregate, self.value) {
+            (Aggregate::CountRows | Aggregate::Count, _) => Datum::Int(self.count),
+            (Aggregate::Avg(Type::Numeric), Datum::Numeric(sum)) => {
+                Datum::Numeric(sum.divide(Numeric::from(self.count))?)
+            }
+            (Aggregate::Avg(ty), sum @ Datum::Float(_)) => {
+                let count = Datum::Float(Numeric::from(self.count).to_f64());
+                arithmetic(Arithmetic::Divide, ty, &sum, &count)?
+            }
+            (_, value) => value,
+        })
+    }
+}
+
+impl Run<'_> {
+    pub(super) fn aggregate(
+        &self,
+        input: &Node,
+        keys: &[Expr],
+        calls: &[AggregateCall],
+        outer: Option<&Env<'_>>,
+        sink: &mut dyn FnMut(Row) -> Outcome<Flow>,
+    ) -> Outcome<Flow> {
+        let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
+        let mut groups: Vec<(Row, Vec<State>)> = Vec::new();
+        let states = || calls.iter().map(|_| State::new()).collect::<Vec<_>>();
+        if keys.is_empty() {
+            // Without keys there is one group, also of no rows.
+            groups.push((Vec::new(), states()));
+            places.insert(Vec::new(), 0);
+        }
+        self.each(input, outer, &mut |row| {
+            let env = Env { row: &row, outer };
+            let key = keys.iter().map(|expr| self.eval(expr, &env)).collect::<Outcome<Row>>()?;
+            let mut bytes = Vec::new();
+            key.iter().for_each(|datum| datum.key(&mut bytes));
+            let place = *places.entry(bytes).or_insert_with(|| {
+                groups.push((key, states()));
+                groups.len() - 1
+            });
+            for (call, state) in calls.iter().zip(&mut groups[place].1) {
+                self.add(call, state, &env)?;
+            }
+            Ok(Flow::More)
+        })?;
+        for (key, states) in groups {
+            let mut row = key;
+            for (call, mut state) in calls.iter().zip(states) {
+                let mut rows = std::mem::take(&mut state.rows);
+                rows.sort_by(|(one, _), (two, _)| super::order(&call.order_by, one, two));
+                for (_, arguments) in rows {
+                    state.add(call.aggregate, &arguments)?;
+                }
+                row.push(state.result(call.aggregate)?);
+            }
+            if sink(row)? == Flow::Enough {
+                return Ok(Flow::Enough);
+            }
+        }
+        Ok(Flow::More)
+    }
+
+    fn add(&self, call: &AggregateCall, state: &mut State, env: &Env<'_>) -> Outcome<()> {
+        if let Some(filter) = &call.filter
+            && self.eval(filter, env)?.truth() != Some(true)
+        {
+            return Ok(());
+        }
+        let arguments = call.arguments.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<Row>>()?;
+        if call.is_distinct {
+            let mut bytes = Vec::new();
+            arguments.iter().for_each(|datum| datum.key(&mut bytes));
+            if !state.seen.insert(bytes) {
+                return Ok(());
+            }
+        }
+        if call.order_by.is_empty() {
+            return Ok(state.add(call.aggregate, &arguments)?);
+        }
+        let keys = call.order_by.iter().map(|key| self.eval(&key.expr, env)).collect::<Outcome<Row>>()?;
+        state.rows.push((keys, arguments));
+        Ok(())
+    }
+}

@@ -1,0 +1,246 @@
+//! Expressions to values: three-valued, as SQL is.
+
+use lodestone_sql_types::op::{Comparison, arithmetic, compare, negate, order};
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, cast, pattern};
+
+use super::{Env, Flow, Outcome, Run};
+use crate::plan::Expr;
+
+fn bool_or_null(value: Option<bool>) -> Datum {
+    value.map_or(Datum::Null, Datum::Bool)
+}
+
+impl Run<'_> {
+    /// The value of `expr` for the row at hand.
+    pub fn eval(&self, expr: &Expr, env: &Env<'_>) -> Outcome<Datum> {
+        Ok(match expr {
+            Expr::Const(datum) => datum.clone(),
+            Expr::Column { depth, index } => {
+                let mut at = env;
+                for _ in 0..*depth {
+                    at = at.outer.ok_or_else(lost)?;
+                }
+                at.row.get(*index).cloned().ok_or_else(lost)?
+            }
+            Expr::Param(number) => self.parameters.get(*number).cloned().ok_or_else(lost)?,
+            Expr::Compare(op, ty, one, two) => compare(*op, *ty, &self.eval(one, env)?, &self.eval(two, env)?),
+            Expr::Arithmetic(op, ty, one, two) => arithmetic(*op, *ty, &self.eval(one, env)?, &self.eval(two, env)?)?,
+            Expr::Negate(ty, inner) => negate(*ty, self.eval(inner, env)?)?,
+            Expr::Concat(one, two) => match (self.eval(one, env)?, self.eval(two, env)?) {
+                (Datum::Text(one), Datum::Text(two)) => Datum::Text(one + &two),
+                (Datum::Array(one), Datum::Array(two)) => Datum::Array(one.into_iter().chain(two).collect()),
+                (Datum::Array(one), Datum::Null) | (Datum::Null, Datum::Array(one)) => Datum::Array(one),
+                _ => Datum::Null,
+            },
+            Expr::And(one, two) => match self.eval(one, env)?.truth() {
+                Some(false) => Datum::Bool(false),
+                one => match (one, self.eval(two, env)?.truth()) {
+                    (_, Some(false)) => Datum::Bool(false),
+                    (Some(true), Some(true)) => Datum::Bool(true),
+                    _ => Datum::Null,
+                },
+            },
+            Expr::Or(one, two) => match self.eval(one, env)?.truth() {
+                Some(true) => Datum::Bool(true),
+                one => match (one, self.eval(two, env)?.truth()) {
+                    (_, Some(true)) => Datum::Bool(true),
+                    (Some(false), Some(false)) => Datum::Bool(false),
+                    _ => Datum::Null,
+                },
+            },
+            Expr::Not(inner) => bool_or_null(self.eval(inner, env)?.truth().map(|value| !value)),
+            Expr::IsNull(inner) => Datum::Bool(match self.eval(inner, env)? {
+                Datum::Record(values) => values.iter().all(Datum::is_null),
+                value => value.is_null(),
+            }),
+            Expr::IsTruth(inner, truth) => Datum::Bool(self.eval(inner, env)?.truth() == *truth),
+            Expr::IsDistinct(ty, one, two) => {
+                let (one, two) = (self.eval(one, env)?, self.eval(two, env)?);
+                Datum::Bool(match (one.is_null(), two.is_null()) {
+                    (false, false) => order(*ty, &one, &two).is_ne(),
+                    (one, two) => one != two,
+                })
+            }
+            Expr::Cast { expr, from, to } => cast::convert(self.eval(expr, env)?, *from, *to)?,
+            Expr::Fit { expr, ty, modifier, is_explicit } => {
+                cast::fit(self.eval(expr, env)?, *ty, *modifier, *is_explicit)?
+            }
+            Expr::RelationOid(inner) => match self.eval(inner, env)? {
+                Datum::Text(name) => self.relation_oid(&name)?,
+                other => other,
+            },
+            Expr::Call(function, arguments) => {
+                let arguments = arguments.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<Vec<_>>>()?;
+                if function.is_strict && arguments.iter().any(Datum::is_null) {
+                    return Ok(Datum::Null);
+                }
+                (function.eval)(self.session, &arguments)?
+            }
+            other => return self.eval_search(other, env),
+        })
+    }
+
+    /// Expressions that look for a value among others.
+    fn eval_search(&self, expr: &Expr, env: &Env<'_>) -> Outcome<Datum> {
+        Ok(match expr {
+            Expr::In(ty, left, list) => {
+                let left = self.eval(left, env)?;
+                self.any(*ty, Comparison::Equal, &left, list.iter().map(|expr| self.eval(expr, env)))?
+            }
+            Expr::Like { expr, pattern, escape, ignores_case } => {
+                match (self.eval(expr, env)?, self.eval(pattern, env)?) {
+                    (Datum::Text(text), Datum::Text(found)) => {
+                        Datum::Bool(pattern::like(&text, &found, *escape, *ignores_case)?)
+                    }
+                    _ => Datum::Null,
+                }
+            }
+            Expr::Regex { expr, pattern, ignores_case } => match (self.eval(expr, env)?, self.eval(pattern, env)?) {
+                (Datum::Text(text), Datum::Text(found)) => {
+                    Datum::Bool(pattern::regex(&found, *ignores_case)?.is_match(&text))
+                }
+                _ => Datum::Null,
+            },
+            Expr::Quantified { op, ty, left, right, is_all } => {
+                let (left, right) = (self.eval(left, env)?, self.eval(right, env)?);
+                let Datum::Array(values) = right else { return Ok(Datum::Null) };
+                let values = values.into_iter().map(Ok);
+                if *is_all { self.every(*ty, *op, &left, values)? } else { self.any(*ty, *op, &left, values)? }
+            }
+            other => return self.eval_nested(other, env),
+        })
+    }
+
+    /// Expressions of lists and of subqueries.
+    fn eval_nested(&self, expr: &Expr, env: &Env<'_>) -> Outcome<Datum> {
+        Ok(match expr {
+            Expr::Case { branches, otherwise } => {
+                for (condition, result) in branches {
+                    if self.eval(condition, env)?.truth() == Some(true) {
+                        return self.eval(result, env);
+                    }
+                }
+                self.eval(otherwise, env)?
+            }
+            Expr::Coalesce(list) => {
+                for expr in list {
+                    let value = self.eval(expr, env)?;
+                    if !value.is_null() {
+                        return Ok(value);
+                    }
+                }
+                Datum::Null
+            }
+            Expr::Extreme { ty, list, is_greatest } => {
+                let mut best = Datum::Null;
+                for expr in list {
+                    let value = self.eval(expr, env)?;
+                    let is_better = best.is_null() || order(*ty, &value, &best).is_gt() == *is_greatest;
+                    if !value.is_null() && is_better {
+                        best = value;
+                    }
+                }
+                best
+            }
+            Expr::Array(list) => Datum::Array(list.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<_>>()?),
+            Expr::Record(list) => Datum::Record(list.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<_>>()?),
+            Expr::Element(base, index) => match (self.eval(base, env)?, self.eval(index, env)?) {
+                (Datum::Array(values), Datum::Int(index)) => {
+                    // Vectors of the catalog begin at 0, arrays at 1; which one it is, the binder knows.
+                    let place = usize::try_from(index).ok().and_then(|index| index.checked_sub(1));
+                    place.and_then(|place| values.get(place).cloned()).unwrap_or(Datum::Null)
+                }
+                _ => Datum::Null,
+            },
+            Expr::Scalar(node) => {
+                let mut found = None;
+                self.each(node, Some(env), &mut |row| {
+                    if found.is_some() {
+                        let message = "more than one row returned by a subquery used as an expression";
+                        return Err(Error::new(SqlState::CARDINALITY_VIOLATION, message).into());
+                    }
+                    found = row.into_iter().next();
+                    Ok(Flow::More)
+                })?;
+                found.unwrap_or(Datum::Null)
+            }
+            Expr::Exists(node) => {
+                let mut is_there = false;
+                self.each(node, Some(env), &mut |_| {
+                    is_there = true;
+                    Ok(Flow::Enough)
+                })?;
+                Datum::Bool(is_there)
+            }
+            Expr::ArrayOf(node) => {
+                let rows = self.rows(node, Some(env))?;
+                Datum::Array(rows.into_iter().filter_map(|row| row.into_iter().next()).collect())
+            }
+            Expr::InQuery(ty, left, node) => {
+                let left = self.eval(left, env)?;
+                let rows = self.rows(node, Some(env))?;
+                let values = rows.into_iter().filter_map(|row| row.into_iter().next());
+                self.any(*ty, Comparison::Equal, &left, values.map(Ok))?
+            }
+            _ => return Err(lost().into()),
+        })
+    }
+
+    /// Whether the comparison holds for one of the values: null if that depends on a null.
+    fn any(
+        &self,
+        ty: Type,
+        op: Comparison,
+        left: &Datum,
+        values: impl Iterator<Item = Outcome<Datum>>,
+    ) -> Outcome<Datum> {
+        let mut found = Datum::Bool(false);
+        for value in values {
+            match compare(op, ty, left, &value?) {
+                Datum::Bool(true) => return Ok(Datum::Bool(true)),
+                Datum::Null => found = Datum::Null,
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    fn every(
+        &self,
+        ty: Type,
+        op: Comparison,
+        left: &Datum,
+        values: impl Iterator<Item = Outcome<Datum>>,
+    ) -> Outcome<Datum> {
+        let mut found = Datum::Bool(true);
+        for value in values {
+            match compare(op, ty, left, &value?) {
+                Datum::Bool(false) => return Ok(Datum::Bool(false)),
+                Datum::Null => found = Datum::Null,
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// The number of the table that a text names, or of that number.
+    fn relation_oid(&self, name: &str) -> Result<Datum> {
+        if let Ok(oid) = name.trim().parse::<u32>() {
+            return Ok(Datum::Int(oid.into()));
+        }
+        let (schema, last) = name.rsplit_once('.').map_or((None, name), |(schema, last)| (Some(schema), last));
+        let plain = match last.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+            Some(quoted) => quoted.replace("\"\"", "\""),
+            None => last.to_lowercase(),
+        };
+        let user = self.catalog.oid_of(&plain).filter(|_| schema.is_none_or(|schema| schema == "public"));
+        let found = user.or_else(|| crate::pgcatalog::find(schema, &plain).map(|table| table.oid));
+        let error = || Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"));
+        found.map(|oid| Datum::Int(oid.into())).ok_or_else(error)
+    }
+}
+
+/// A plan names a value that is not there: a fault of the binder.
+fn lost() -> Error {
+    Error::new(SqlState::INTERNAL_ERROR, "a plan names a value that is not there")
+}

@@ -1,0 +1,301 @@
+//! The executor: plans to rows.
+//!
+//! Rows are pushed: each node calls its sink for a row, and the sink says whether it wants more. So a LIMIT ends a
+//! scan. Sorts, groups and the right side of a join keep rows in memory.
+//!
+//! A statement that needs a lock of another transaction stops with [`Stop::Blocked`], and is run again from its start.
+
+mod aggregate;
+mod change;
+mod eval;
+mod join;
+mod scan;
+mod set;
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lodestone_engine::Tx;
+use lodestone_sql_types::func::Session;
+use lodestone_sql_types::{Datum, Error, SqlState, op};
+
+use crate::catalog::Catalog;
+use crate::locks::LockKey;
+use crate::parse::ast::SetOperation;
+use crate::plan::{Expr, Node, SortKey};
+
+pub use scan::key_of;
+
+/// The values of a row.
+pub type Row = Vec<Datum>;
+
+/// Why a statement ended early.
+#[derive(Debug)]
+pub enum Stop {
+    Error(Error),
+    /// It waits for a lock. Its transaction goes on when the lock is its own.
+    Blocked,
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// Result of a step of a statement.
+pub type Outcome<T> = Result<T, Stop>;
+
+/// Whether a sink wants more rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    More,
+    Enough,
+}
+
+/// The row at hand, and those around it.
+#[derive(Clone, Copy)]
+pub struct Env<'e> {
+    pub row: &'e [Datum],
+    pub outer: Option<&'e Env<'e>>,
+}
+
+/// Takes locks for a transaction.
+pub trait Locker {
+    /// Takes the lock. `false`: the transaction waits for it now.
+    ///
+    /// # Errors
+    /// 40P01.
+    fn lock(&self, key: LockKey) -> lodestone_sql_types::Result<bool>;
+}
+
+/// A statement that runs.
+pub struct Run<'r> {
+    pub tx: &'r Tx,
+    pub parameters: &'r [Datum],
+    pub session: &'r dyn Session,
+    pub catalog: &'r Catalog,
+    pub locker: &'r dyn Locker,
+    pub cancel: &'r AtomicBool,
+    pub steps: Cell<u8>,
+}
+
+impl Run<'_> {
+    /// Ends the statement if its client asks for that.
+    fn step(&self) -> Outcome<()> {
+        self.steps.set(self.steps.get().wrapping_add(1));
+        if self.steps.get() == 0 && self.cancel.swap(false, Ordering::Relaxed) {
+            let message = "canceling statement due to user request";
+            return Err(Error::new(SqlState::QUERY_CANCELED, message).into());
+        }
+        Ok(())
+    }
+
+    fn lock(&self, key: LockKey) -> Outcome<()> {
+        if self.locker.lock(key)? { Ok(()) } else { Err(Stop::Blocked) }
+    }
+
+    /// Calls `sink` for each row of `node`.
+    pub fn each(
+        &self,
+        node: &Node,
+        outer: Option<&Env<'_>>,
+        sink: &mut dyn FnMut(Row) -> Outcome<Flow>,
+    ) -> Outcome<Flow> {
+        match node {
+            Node::Values(rows) => {
+                let env = Env { row: &[], outer };
+                for row in rows {
+                    let row = row.iter().map(|expr| self.eval(expr, &env)).collect::<Outcome<Row>>()?;
+                    if sink(row)? == Flow::Enough {
+                        return Ok(Flow::Enough);
+                    }
+                }
+                Ok(Flow::More)
+            }
+            Node::Scan(scan) => self.scan(scan, outer, &mut |row, _| sink(row)),
+            Node::Virtual { table, filter } => {
+                for row in (table.rows)(self.catalog, self.session) {
+                    self.step()?;
+                    if self.passes(filter.as_ref(), &row, outer)? && sink(row)? == Flow::Enough {
+                        return Ok(Flow::Enough);
+                    }
+                }
+                Ok(Flow::More)
+            }
+            Node::Function { function, arguments, has_ordinality } => {
+                self.set_function(*function, arguments, *has_ordinality, outer, sink)
+            }
+            Node::Join(join) => self.join(join, outer, sink),
+            Node::Filter { input, filter } => self.each(input, outer, &mut |row| {
+                if self.passes(Some(filter), &row, outer)? { sink(row) } else { Ok(Flow::More) }
+            }),
+            Node::Project { input, columns } => {
+                self.each(input, outer, &mut |row| sink(self.project(columns, &row, outer)?))
+            }
+            Node::Aggregate { input, keys, calls } => self.aggregate(input, keys, calls, outer, sink),
+            Node::Sort { input, keys } => {
+                let mut rows = Vec::new();
+                self.each(input, outer, &mut |row| {
+                    let env = Env { row: &row, outer };
+                    let key = keys.iter().map(|key| self.eval(&key.expr, &env)).collect::<Outcome<Row>>()?;
+                    rows.push((key, row));
+                    Ok(Flow::More)
+                })?;
+                rows.sort_by(|(one, _), (two, _)| order(keys, one, two));
+                give(rows.into_iter().map(|(_, row)| row), sink)
+            }
+            Node::Limit { input, limit, offset } => self.limit(input, (limit.as_ref(), offset.as_ref()), outer, sink),
+            Node::Distinct { input, on } => {
+                let mut seen = HashSet::new();
+                self.each(input, outer, &mut |row| {
+                    let mut key = Vec::new();
+                    if on.is_empty() {
+                        row.iter().for_each(|datum| datum.key(&mut key));
+                    } else {
+                        let env = Env { row: &row, outer };
+                        for expr in on {
+                            self.eval(expr, &env)?.key(&mut key);
+                        }
+                    }
+                    if seen.insert(key) { sink(row) } else { Ok(Flow::More) }
+                })
+            }
+            Node::Set { op, is_all, left, right } => self.combine(*op, *is_all, (left, right), outer, sink),
+        }
+    }
+
+    /// All rows of `node`.
+    pub fn rows(&self, node: &Node, outer: Option<&Env<'_>>) -> Outcome<Vec<Row>> {
+        let mut rows = Vec::new();
+        self.each(node, outer, &mut |row| {
+            rows.push(row);
+            Ok(Flow::More)
+        })?;
+        Ok(rows)
+    }
+
+    pub fn project(&self, columns: &[Expr], row: &[Datum], outer: Option<&Env<'_>>) -> Outcome<Row> {
+        let env = Env { row, outer };
+        columns.iter().map(|expr| self.eval(expr, &env)).collect()
+    }
+
+    /// Whether the condition is true for the row.
+    fn passes(&self, filter: Option<&Expr>, row: &[Datum], outer: Option<&Env<'_>>) -> Outcome<bool> {
+        let Some(filter) = filter else { return Ok(true) };
+        Ok(self.eval(filter, &Env { row, outer })?.truth() == Some(true))
+    }
+
+    fn limit(
+        &self,
+        input: &Node,
+        (limit, offset): (Option<&Expr>, Option<&Expr>),
+        outer: Option<&Env<'_>>,
+        sink: &mut dyn FnMut(Row) -> Outcome<Flow>,
+    ) -> Outcome<Flow> {
+        let env = Env { row: &[], outer };
+        let count = |expr: Option<&Expr>, state: SqlState, name: &str| -> Outcome<Option<i64>> {
+            let Some(expr) = expr else { return Ok(None) };
+            match self.eval(expr, &env)?.as_int() {
+                Some(count) if count < 0 => Err(Error::new(state, format!("{name} must not be negative")).into()),
+                count => Ok(count),
+            }
+        };
+        let limit = count(limit, SqlState::INVALID_ROW_COUNT_IN_LIMIT, "LIMIT")?;
+        let mut skip = count(offset, SqlState::INVALID_ROW_COUNT_IN_OFFSET, "OFFSET")?.unwrap_or(0);
+        let mut left = limit.unwrap_or(i64::MAX);
+        if left == 0 {
+            return Ok(Flow::More);
+        }
+        let mut is_enough = Flow::More;
+        self.each(input, outer, &mut |row| {
+            if skip > 0 {
+                skip -= 1;
+                return Ok(Flow::More);
+            }
+            left -= 1;
+            is_enough = sink(row)?;
+            Ok(if left == 0 { Flow::Enough } else { is_enough })
+        })?;
+        // This query ends here, not the one around it.
+        Ok(is_enough)
+    }
+
+    fn combine(
+        &self,
+        op: SetOperation,
+        is_all: bool,
+        (left, right): (&Node, &Node),
+        outer: Option<&Env<'_>>,
+        sink: &mut dyn FnMut(Row) -> Outcome<Flow>,
+    ) -> Outcome<Flow> {
+        if op == SetOperation::Union && is_all {
+            return match self.each(left, outer, sink)? {
+                Flow::More => self.each(right, outer, sink),
+                Flow::Enough => Ok(Flow::Enough),
+            };
+        }
+        let key = |row: &Row| {
+            let mut key = Vec::new();
+            row.iter().for_each(|datum| datum.key(&mut key));
+            key
+        };
+        let mut left = self.rows(left, outer)?;
+        let right = self.rows(right, outer)?;
+        let mut counts = std::collections::HashMap::<Vec<u8>, usize>::new();
+        right.iter().for_each(|row| *counts.entry(key(row)).or_default() += 1);
+        let mut seen = HashSet::new();
+        let mut is_new = |row: &Row| is_all || seen.insert(key(row));
+        match op {
+            SetOperation::Union => {
+                left.extend(right);
+                left.retain(|row| is_new(row));
+            }
+            SetOperation::Intersect => left.retain(|row| {
+                let found = counts.get_mut(&key(row)).filter(|count| **count > 0);
+                found.is_some_and(|count| {
+                    *count -= usize::from(is_all);
+                    is_new(row)
+                })
+            }),
+            SetOperation::Except => left.retain(|row| match counts.get_mut(&key(row)).filter(|count| **count > 0) {
+                Some(count) => {
+                    *count -= usize::from(is_all);
+                    false
+                }
+                None => is_new(row),
+            }),
+        }
+        give(left, sink)
+    }
+}
+
+/// Calls `sink` for each row.
+fn give(rows: impl IntoIterator<Item = Row>, sink: &mut dyn FnMut(Row) -> Outcome<Flow>) -> Outcome<Flow> {
+    for row in rows {
+        if sink(row)? == Flow::Enough {
+            return Ok(Flow::Enough);
+        }
+    }
+    Ok(Flow::More)
+}
+
+/// The order of two rows by their keys.
+fn order(keys: &[SortKey], one: &[Datum], two: &[Datum]) -> std::cmp::Ordering {
+    for ((key, one), two) in keys.iter().zip(one).zip(two) {
+        let found = match (one.is_null(), two.is_null()) {
+            (true, true) => std::cmp::Ordering::Equal,
+            (true, false) if key.nulls_first => std::cmp::Ordering::Less,
+            (true, false) => std::cmp::Ordering::Greater,
+            (false, true) if key.nulls_first => std::cmp::Ordering::Greater,
+            (false, true) => std::cmp::Ordering::Less,
+            _ if key.is_descending => op::order(key.ty, two, one),
+            _ => op::order(key.ty, one, two),
+        };
+        if found.is_ne() {
+            return found;
+        }
+    }
+    std::cmp::Ordering::Equal
+}

@@ -1,0 +1,198 @@
+//! Rows of tables, and their locks.
+
+use std::ops::Bound;
+
+use lodestone_engine::{Row as EngineRow, Value};
+use lodestone_sql_types::{Datum, Type, cast};
+
+use super::{Env, Flow, Outcome, Row, Run};
+use crate::catalog::{TableDef, value};
+use crate::errors::from_engine;
+use crate::locks::LockKey;
+use crate::plan::{Access, KeyPart, Scan};
+
+/// The key of a row for the engine.
+pub type Key = Vec<Value>;
+
+/// A limit, and whether it is part of the range.
+type Limit = (KeyPart, bool);
+
+/// The limits of a range.
+type Bounds = (Bound<EngineRow>, Bound<EngineRow>);
+
+/// The lock of a row.
+pub fn lock_key(table: u32, key: &[Value]) -> LockKey {
+    let mut bytes = Vec::new();
+    for value in key {
+        match value {
+            Value::I32(number) => bytes.extend(number.to_le_bytes()),
+            Value::I64(number) => bytes.extend(number.to_le_bytes()),
+            Value::U64(number) => bytes.extend(number.to_le_bytes()),
+            Value::I16(number) => bytes.extend(number.to_le_bytes()),
+            Value::Text(text) => bytes.extend(text.bytes().chain([0])),
+            other => bytes.extend(format!("{other}").bytes().chain([0])),
+        }
+    }
+    LockKey { table, key: bytes }
+}
+
+/// The key of `row`.
+pub fn key_of(table: &TableDef, row: &[Value]) -> Key {
+    match table.row_numbers {
+        Some(_) => row.last().cloned().into_iter().collect(),
+        None => table.key.iter().map(|column| row[*column].clone()).collect(),
+    }
+}
+
+/// The row as SQL sees it.
+pub fn to_row(table: &TableDef, row: EngineRow) -> lodestone_sql_types::Result<Row> {
+    table.columns.iter().zip(row.0).map(|(column, found)| value::to_datum(column, found)).collect()
+}
+
+impl Run<'_> {
+    /// Calls `sink` for each row of `scan`, with its key if rows are locked.
+    pub fn scan(
+        &self,
+        scan: &Scan,
+        outer: Option<&Env<'_>>,
+        sink: &mut dyn FnMut(Row, Key) -> Outcome<Flow>,
+    ) -> Outcome<Flow> {
+        let table = &*scan.table;
+        match &scan.access {
+            Access::Key(parts) => {
+                let Some(key) = self.key_values(table, &table.key, parts, outer)? else { return Ok(Flow::More) };
+                self.step()?;
+                if scan.locks {
+                    self.lock(lock_key(table.oid, &key))?;
+                }
+                let found = table.engine.get(self.tx, &key).map_err(from_engine)?;
+                let Some(found) = found else { return Ok(Flow::More) };
+                let row = to_row(table, found)?;
+                if self.passes(scan.filter.as_ref(), &row, outer)? { sink(row, key) } else { Ok(Flow::More) }
+            }
+            Access::All => {
+                let rows = table.engine.range(self.tx, ..).map_err(from_engine)?;
+                self.scan_rows(scan, rows, outer, sink)
+            }
+            Access::Range { index, equal, low, high } => {
+                let columns = index.map_or(&table.key, |index| &table.indexes[index].columns);
+                let Some(bounds) = self.bounds(table, columns, equal, (low.as_ref(), high.as_ref()), outer)? else {
+                    return Ok(Flow::More);
+                };
+                match index {
+                    None => {
+                        let rows = table.engine.range(self.tx, bounds).map_err(from_engine)?;
+                        self.scan_rows(scan, rows, outer, sink)
+                    }
+                    Some(index) => {
+                        let rows = table.indexes[*index].engine.range(self.tx, bounds).map_err(from_engine)?;
+                        self.scan_rows(scan, rows, outer, sink)
+                    }
+                }
+            }
+        }
+    }
+
+    fn scan_rows(
+        &self,
+        scan: &Scan,
+        rows: impl Iterator<Item = lodestone_engine::Result<EngineRow>>,
+        outer: Option<&Env<'_>>,
+        sink: &mut dyn FnMut(Row, Key) -> Outcome<Flow>,
+    ) -> Outcome<Flow> {
+        let table = &*scan.table;
+        for found in rows {
+            self.step()?;
+            let found = found.map_err(from_engine)?;
+            let key = if scan.locks { key_of(table, &found) } else { Vec::new() };
+            let mut row = to_row(table, found)?;
+            if !self.passes(scan.filter.as_ref(), &row, outer)? {
+                continue;
+            }
+            if scan.locks {
+                self.lock(lock_key(table.oid, &key))?;
+                // Another transaction may have changed the row before the lock was taken.
+                let Some(found) = table.engine.get(self.tx, &key).map_err(from_engine)? else { continue };
+                row = to_row(table, found)?;
+                if !self.passes(scan.filter.as_ref(), &row, outer)? {
+                    continue;
+                }
+            }
+            if sink(row, key)? == Flow::Enough {
+                return Ok(Flow::Enough);
+            }
+        }
+        Ok(Flow::More)
+    }
+
+    /// The value of a part of a key, in the type of its column. `None`: no row has it.
+    fn key_value(
+        &self,
+        table: &TableDef,
+        column: usize,
+        part: &KeyPart,
+        outer: Option<&Env<'_>>,
+    ) -> Outcome<Option<Value>> {
+        let found = self.eval(&part.expr, &Env { row: &[], outer })?;
+        if found.is_null() {
+            return Ok(None);
+        }
+        let column = &table.columns[column];
+        let found = match (part.ty, found) {
+            (ty, found) if ty == column.ty || ty.is_integer() && column.ty.is_integer() => found,
+            (Type::Text, Datum::Text(text)) if column.ty.is_text() => Datum::Text(text),
+            (ty, found) => cast::convert(found, ty, column.ty)?,
+        };
+        Ok(value::to_value(column, found))
+    }
+
+    fn key_values(
+        &self,
+        table: &TableDef,
+        columns: &[usize],
+        parts: &[KeyPart],
+        outer: Option<&Env<'_>>,
+    ) -> Outcome<Option<Key>> {
+        let mut key = Vec::with_capacity(parts.len());
+        for (column, part) in columns.iter().zip(parts) {
+            let Some(found) = self.key_value(table, *column, part, outer)? else { return Ok(None) };
+            key.push(found);
+        }
+        Ok(Some(key))
+    }
+
+    /// The limits of a range. `None`: it is empty.
+    fn bounds(
+        &self,
+        table: &TableDef,
+        columns: &[usize],
+        equal: &[KeyPart],
+        (low, high): (Option<&Limit>, Option<&Limit>),
+        outer: Option<&Env<'_>>,
+    ) -> Outcome<Option<Bounds>> {
+        let Some(prefix) = self.key_values(table, columns, equal, outer)? else { return Ok(None) };
+        let whole = || if prefix.is_empty() { Bound::Unbounded } else { Bound::Included(EngineRow(prefix.clone())) };
+        let bound = |limit: Option<&Limit>, is_low: bool| -> Outcome<Option<Bound<EngineRow>>> {
+            let Some((part, is_inclusive)) = limit else {
+                return Ok(Some(whole()));
+            };
+            let column = columns[equal.len()];
+            match self.key_value(table, column, part, outer)? {
+                Some(found) => {
+                    let row = EngineRow(prefix.iter().cloned().chain([found]).collect());
+                    Ok(Some(if *is_inclusive { Bound::Included(row) } else { Bound::Excluded(row) }))
+                }
+                None => self.beyond(part, is_low, outer).map(|is_all| is_all.then(whole)),
+            }
+        };
+        let (Some(low), Some(high)) = (bound(low, true)?, bound(high, false)?) else { return Ok(None) };
+        Ok(Some((low, high)))
+    }
+
+    /// For a limit that no value of the column has: whether all values are on its right side. An integer of a wider
+    /// type than the column is beyond all of its values, on one side or the other.
+    fn beyond(&self, part: &KeyPart, is_low: bool, outer: Option<&Env<'_>>) -> Outcome<bool> {
+        let found = self.eval(&part.expr, &Env { row: &[], outer })?;
+        Ok(found.as_int().is_some_and(|found| (found < 0) == is_low))
+    }
+}

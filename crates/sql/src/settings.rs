@@ -1,0 +1,247 @@
+//! Settings of a session.
+//!
+//! A setting that changes how text is read or written has the values that are built, and every other one is
+//! refused. One that tunes another server (`work_mem`, `enable_seqscan`) is kept and shown.
+
+use std::collections::BTreeMap;
+
+use lodestone_sql_types::{Error, Result, SqlState};
+
+/// The version that clients read. Their queries of the catalog depend on it.
+pub const SERVER_VERSION: &str = concat!("15.0 (Lodestone ", env!("CARGO_PKG_VERSION"), ")");
+
+/// The values that a setting takes.
+#[derive(Clone, Copy)]
+enum Rule {
+    /// Any.
+    Kept,
+    /// One of these.
+    Only(&'static [&'static str]),
+    /// None.
+    Fixed,
+}
+
+struct Setting {
+    name: &'static str,
+    default: &'static str,
+    rule: Rule,
+    /// The name in messages to the client, which is told of each change.
+    report: Option<&'static str>,
+}
+
+const fn kept(name: &'static str, default: &'static str) -> Setting {
+    Setting { name, default, rule: Rule::Kept, report: None }
+}
+
+const fn only(name: &'static str, default: &'static str, values: &'static [&'static str]) -> Setting {
+    Setting { name, default, rule: Rule::Only(values), report: None }
+}
+
+const fn fixed(name: &'static str, default: &'static str) -> Setting {
+    Setting { name, default, rule: Rule::Fixed, report: None }
+}
+
+impl Setting {
+    const fn reported(self, name: &'static str) -> Self {
+        Self { report: Some(name), ..self }
+    }
+}
+
+const LEVELS: &[&str] = &["serializable", "repeatable read", "read committed", "read uncommitted"];
+const ON: &[&str] = &["on"];
+const OFF: &[&str] = &["off"];
+const ON_OFF: &[&str] = &["on", "off"];
+
+const SETTINGS: &[Setting] = &[
+    kept("application_name", "").reported("application_name"),
+    only("backslash_quote", "safe_encoding", &["safe_encoding"]),
+    only("bytea_output", "hex", &["hex"]),
+    kept("check_function_bodies", "on"),
+    only("client_encoding", "UTF8", &["utf8", "utf-8", "unicode"]).reported("client_encoding"),
+    kept("client_min_messages", "notice"),
+    kept("cursor_tuple_fraction", "0.1"),
+    only("datestyle", "ISO, MDY", &["iso", "iso, mdy"]).reported("DateStyle"),
+    kept("deadlock_timeout", "1s"),
+    only("default_transaction_isolation", "serializable", LEVELS),
+    only("default_transaction_read_only", "off", ON_OFF).reported("default_transaction_read_only"),
+    only("default_transaction_deferrable", "off", OFF),
+    kept("effective_cache_size", "4GB"),
+    kept("extra_float_digits", "1"),
+    fixed("in_hot_standby", "off").reported("in_hot_standby"),
+    fixed("integer_datetimes", "on").reported("integer_datetimes"),
+    only("idle_in_transaction_session_timeout", "0", &["0"]),
+    only("intervalstyle", "postgres", &["postgres"]).reported("IntervalStyle"),
+    fixed("is_superuser", "on").reported("is_superuser"),
+    kept("jit", "off"),
+    fixed("lc_collate", "C"),
+    fixed("lc_ctype", "C"),
+    kept("lc_messages", "C"),
+    kept("lc_monetary", "C"),
+    kept("lc_numeric", "C"),
+    kept("lc_time", "C"),
+    only("lock_timeout", "0", &["0"]),
+    kept("log_min_duration_statement", "-1"),
+    kept("maintenance_work_mem", "64MB"),
+    fixed("max_identifier_length", "63"),
+    fixed("max_index_keys", "32"),
+    kept("max_parallel_workers_per_gather", "0"),
+    only("row_security", "on", ON_OFF),
+    only("search_path", "\"$user\", public", &["\"$user\", public", "public", "$user, public", "public, pg_catalog"]),
+    fixed("server_encoding", "UTF8").reported("server_encoding"),
+    fixed("server_version", SERVER_VERSION).reported("server_version"),
+    fixed("server_version_num", "150000"),
+    fixed("session_authorization", "").reported("session_authorization"),
+    only("standard_conforming_strings", "on", ON).reported("standard_conforming_strings"),
+    only("statement_timeout", "0", &["0", "0ms", "0s"]),
+    only("synchronous_commit", "on", ON),
+    only("timezone", "UTC", &["utc", "gmt", "etc/utc", "etc/gmt", "zulu", "default"]).reported("TimeZone"),
+    only("transaction_isolation", "serializable", LEVELS),
+    only("transaction_read_only", "off", ON_OFF),
+    kept("work_mem", "16MB"),
+    only("xmloption", "content", &["content"]),
+];
+
+/// Beginnings of names whose settings tune the planner of another server.
+const KEPT_PREFIXES: &[&str] =
+    &["enable_", "cpu_", "parallel_", "geqo", "jit_", "log_", "vacuum_", "from_collapse", "join_collapse"];
+
+fn find(name: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.name == name)
+}
+
+/// The settings of a session: those that were changed.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    user: String,
+    changed: BTreeMap<String, String>,
+    /// Values before changes of this transaction.
+    before: Vec<(String, Option<String>, bool)>,
+}
+
+/// A setting whose change the client is told of.
+pub type Report = (&'static str, String);
+
+impl Settings {
+    /// Those of a new session.
+    pub fn new(user: &str, isolation: &str) -> Self {
+        let changed = [("default_transaction_isolation".to_owned(), isolation.to_owned())].into();
+        Self { user: user.to_owned(), changed, before: Vec::new() }
+    }
+
+    /// The value of a setting.
+    ///
+    /// # Errors
+    /// 42704 if there is none of that name.
+    pub fn get(&self, name: &str) -> Result<String> {
+        let name = name.to_ascii_lowercase();
+        if let Some(value) = self.changed.get(&name) {
+            return Ok(value.clone());
+        }
+        match (name.as_str(), find(&name)) {
+            ("session_authorization", _) => Ok(self.user.clone()),
+            ("transaction_isolation", _) => self.get("default_transaction_isolation"),
+            ("transaction_read_only", _) => self.get("default_transaction_read_only"),
+            (_, Some(setting)) => Ok(setting.default.to_owned()),
+            _ => {
+                Err(Error::new(SqlState::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\"")))
+            }
+        }
+    }
+
+    /// Changes a setting; `None`: to its default. Returns what the client must be told.
+    ///
+    /// # Errors
+    /// 42704 for an unknown one; 22023 or 0A000 for a value that is not built; 55P02 for one that never changes.
+    pub fn set(&mut self, name: &str, value: Option<&str>, is_local: bool) -> Result<Option<Report>> {
+        let name = name.to_ascii_lowercase();
+        let (rule, report) = match find(&name) {
+            Some(setting) => (setting.rule, setting.report),
+            None if name.contains('.') || KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
+                (Rule::Kept, None)
+            }
+            None => self.get(&name).map(|_| (Rule::Kept, None))?,
+        };
+        if let Some(value) = value {
+            check(&name, value, rule)?;
+        }
+        let value = value.filter(|value| !value.eq_ignore_ascii_case("default")).map(|value| written(&name, value));
+        let before = match &value {
+            Some(value) => self.changed.insert(name.clone(), value.clone()),
+            None => self.changed.remove(&name),
+        };
+        self.before.push((name.clone(), before, is_local));
+        report.map(|report| Ok((report, self.get(&name)?))).transpose()
+    }
+
+    /// Ends a transaction. Its changes stay if it `is_committed`, but for the local ones. Returns what the client must
+    /// be told.
+    pub fn end(&mut self, is_committed: bool) -> Vec<Report> {
+        let mut reports = Vec::new();
+        for (name, before, is_local) in std::mem::take(&mut self.before).into_iter().rev() {
+            if is_committed && !is_local {
+                continue;
+            }
+            match before {
+                Some(value) => drop(self.changed.insert(name.clone(), value)),
+                None => drop(self.changed.remove(&name)),
+            }
+            let report = find(&name).and_then(|setting| setting.report);
+            reports.extend(report.and_then(|report| Some((report, self.get(&name).ok()?))));
+        }
+        reports
+    }
+
+    /// All settings that a new client is told of.
+    pub fn reports(&self) -> impl Iterator<Item = Report> {
+        let reported = SETTINGS.iter().filter_map(|setting| Some((setting.name, setting.report?)));
+        reported.filter_map(|(name, report)| Some((report, self.get(name).ok()?)))
+    }
+
+    /// All settings with their values.
+    pub fn all(&self) -> impl Iterator<Item = (String, String)> {
+        SETTINGS.iter().filter_map(|setting| Some((setting.name.to_owned(), self.get(setting.name).ok()?)))
+    }
+}
+
+fn check(name: &str, value: &str, rule: Rule) -> Result<()> {
+    let is_level = name.ends_with("transaction_isolation");
+    match rule {
+        Rule::Kept => Ok(()),
+        Rule::Fixed => {
+            Err(Error::new(SqlState::CANT_CHANGE_RUNTIME_PARAM, format!("parameter \"{name}\" cannot be changed")))
+        }
+        Rule::Only(_) if value.eq_ignore_ascii_case("default") => Ok(()),
+        Rule::Only(values) if values.contains(&switch(values, value).as_str()) => Ok(()),
+        Rule::Only(_) if is_level => Err(Error::new(
+            SqlState::INVALID_PARAMETER_VALUE,
+            format!("invalid value for parameter \"{name}\": \"{value}\""),
+        )
+        .hint("Available values: serializable, repeatable read, read committed, read uncommitted.")),
+        Rule::Only(values) => Err(Error::unsupported(format!("the value \"{value}\" of the parameter \"{name}\""))
+            .hint(format!("Available values: {}.", values.join(", ")))),
+    }
+}
+
+/// The value in lower case; words for on and off as these.
+fn switch(values: &[&str], value: &str) -> String {
+    let value = value.to_ascii_lowercase();
+    let is_switch = values.iter().any(|value| matches!(*value, "on" | "off"));
+    match value.as_str() {
+        "true" | "yes" | "1" if is_switch => "on".into(),
+        "false" | "no" | "0" if is_switch => "off".into(),
+        _ => value,
+    }
+}
+
+/// The value as it is shown.
+fn written(name: &str, value: &str) -> String {
+    match name {
+        "client_encoding" => "UTF8".into(),
+        "datestyle" => "ISO, MDY".into(),
+        "timezone" if value.eq_ignore_ascii_case("utc") => "UTC".into(),
+        _ => match find(name).map(|setting| setting.rule) {
+            Some(Rule::Only(values)) if !name.contains("zone") => switch(values, value),
+            _ => value.to_owned(),
+        },
+    }
+}

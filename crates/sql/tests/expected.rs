@@ -1,0 +1,83 @@
+//! Statements against the answers that PostgreSQL 15 gave to them.
+//!
+//! `tools/sql_expected.py` has recorded them. Where Lodestone differs on purpose, the statement is in the list of the
+//! file's test, with the answer that is expected here.
+
+use std::path::Path;
+
+use lodestone_engine::DatabaseOptions;
+use lodestone_pmem::{DomainChoice, PoolOptions};
+use lodestone_sql::{Connection, Database};
+
+fn connect(folder: &Path) -> Connection {
+    let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    let options = DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    let engine = lodestone_engine::Database::open_with(folder.join("a.pool"), &options).expect("open");
+    Database::new(engine, "read committed").expect("catalog").connect("root", "shop")
+}
+
+fn answer(connection: &mut Connection, statement: &str) -> Vec<String> {
+    match connection.run(&format!("{statement};")) {
+        Err(error) => vec![format!("ERROR {}: {}", error.state().code(), error.message())],
+        Ok(answers) => {
+            let mut lines = Vec::new();
+            for answer in answers {
+                let cell = |cell: &Option<String>| cell.clone().unwrap_or_else(|| "NULL".into());
+                let rows = answer.rows.iter().map(|row| row.iter().map(cell).collect::<Vec<_>>().join("|"));
+                lines.extend(rows.flat_map(|row| row.split('\n').map(str::to_owned).collect::<Vec<_>>()));
+                let shows_tag = !answer.tag.starts_with("SELECT") && !answer.tag.starts_with("SHOW");
+                lines.extend(shows_tag.then_some(answer.tag));
+            }
+            lines.retain(|line| !line.trim().is_empty());
+            lines
+        }
+    }
+}
+
+/// Runs a recorded file. `others`: statements with another answer here.
+fn check(recorded: &str, others: &[(&str, &[&str])]) {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut connection = connect(folder.path());
+    let (mut differences, mut used) = (Vec::new(), 0);
+    let mut count = 0;
+    for part in recorded.strip_prefix("> ").expect("a statement").split("\n> ") {
+        let mut lines = part.lines();
+        // A statement is one line in these files.
+        let statement = lines.next().unwrap_or_default();
+        let mut expected: Vec<String> = lines.map(str::to_owned).collect();
+        if let Some((_, other)) = others.iter().find(|(text, _)| *text == statement) {
+            assert_ne!(expected, *other, "it does not differ any more: {statement}");
+            expected = other.iter().map(|line| (*line).to_owned()).collect();
+            used += 1;
+        }
+        let found = answer(&mut connection, statement);
+        if found != expected {
+            differences.push(format!("{statement}\n  expected {expected:?}\n  found    {found:?}"));
+        }
+        count += 1;
+    }
+    assert!(differences.is_empty(), "{} of {count} differ:\n{}", differences.len(), differences.join("\n"));
+    assert_eq!(used, others.len(), "a statement of the list is not in the file");
+}
+
+#[test]
+fn values() {
+    check(include_str!("expected/values.out"), &[]);
+}
+
+#[test]
+fn queries() {
+    // A literal of a set operation is a text before both sides meet.
+    let union = ["ERROR 42804: UNION types integer and text cannot be matched"];
+    check(include_str!("expected/queries.out"), &[("select 1 union select 'x'", &union)]);
+}
+
+#[test]
+fn changes() {
+    check(include_str!("expected/changes.out"), &[]);
+}
+
+#[test]
+fn transactions() {
+    check(include_str!("expected/transactions.out"), &[]);
+}

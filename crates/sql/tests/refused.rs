@@ -1,0 +1,130 @@
+//! Statements that are not built are refused by name, with a position; deep ones by a limit, and nothing overflows.
+
+use lodestone_engine::DatabaseOptions;
+use lodestone_pmem::{DomainChoice, PoolOptions};
+use lodestone_sql::{Connection, Database};
+
+fn connect() -> (tempfile::TempDir, Connection) {
+    let folder = tempfile::tempdir().expect("folder");
+    let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    let options = DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    let engine = lodestone_engine::Database::open_with(folder.path().join("a.pool"), &options).expect("open");
+    let mut connection = Database::new(engine, "serializable").expect("catalog").connect("root", "shop");
+    connection.run("create table t (k int primary key, v text)").expect("create");
+    (folder, connection)
+}
+
+#[test]
+fn everything_that_is_missing_is_named() {
+    let (_folder, mut connection) = connect();
+    for (text, name) in [
+        ("with recursive x as (select 1) select * from x", "WITH RECURSIVE"),
+        ("select count(*) over () from t", "window function"),
+        ("select k from t group by grouping sets ((k))", ""),
+        ("select * from t for update skip locked", "SKIP LOCKED"),
+        ("select * from t tablesample system (10)", ""),
+        ("select x into y from t", "SELECT INTO"),
+        ("insert into t values (1) on conflict (k) do update set v = 'x'", "ON CONFLICT"),
+        ("update t set v = 'x' from t t2", "UPDATE .. FROM"),
+        ("delete from t using t t2", "DELETE .. USING"),
+        ("merge into t using t t2 on true when matched then delete", "MERGE"),
+        ("copy t to stdout", "COPY TO"),
+        ("copy t from stdin csv", "csv"),
+        ("copy t from '/etc/passwd'", "file"),
+        ("create table x (a int references t)", "foreign key"),
+        ("create table x (a int check (a > 0))", "CHECK"),
+        ("create table x (a serial)", "serial"),
+        ("create table x (a int) partition by range (a)", "partition"),
+        ("create table x (a int generated always as identity)", ""),
+        ("create table x (like t)", ""),
+        ("create table x as select 1", ""),
+        ("create table x (a int[])", "integer[]"),
+        ("create temp table x (a int)", "TEMPORARY"),
+        ("create unlogged table x (a int)", "UNLOGGED"),
+        ("create table x (a uuid)", "uuid"),
+        ("create view x as select 1", ""),
+        ("create schema x", ""),
+        ("create sequence x", ""),
+        ("create role x", ""),
+        ("create function f() returns int as 'select 1' language sql", ""),
+        ("create index on t (lower(v))", "expression"),
+        ("create index on t (k) where k > 1", "partial"),
+        ("create index on t using gin (v)", "btree"),
+        ("create index on t (k) include (v)", "INCLUDE"),
+        ("alter table t add column x int", ""),
+        ("alter table t drop column v", ""),
+        ("alter table t rename to x", ""),
+        ("drop view x", "DROP"),
+        ("grant select on t to x", "GRANT"),
+        ("explain select 1", "EXPLAIN"),
+        ("declare c cursor for select 1", "DECLARE"),
+        ("prepare p as select 1", "PREPARE"),
+        ("listen x", "LISTEN"),
+        ("lock table t", "LOCK"),
+        ("do $$ begin end $$", "DO"),
+        ("truncate t restart identity", "RESTART"),
+        ("commit and chain", "CHAIN"),
+        ("set timezone = 'Europe/Berlin'", "timezone"),
+        ("set datestyle = 'German'", "datestyle"),
+        ("set statement_timeout = 5", "statement_timeout"),
+        ("select interval '1 day'", "interval"),
+        ("select '{}'::jsonb", "jsonb"),
+        ("select 'NaN'::numeric", "NaN"),
+        ("select 'a' similar to 'b'", ""),
+        ("select * from t natural full join t t2", "FULL JOIN"),
+        ("begin; create table x (a int)", "transaction block"),
+    ] {
+        let error = connection.run(text).expect_err(text);
+        assert_eq!(error.state().code(), "0A000", "{text}: {error}");
+        assert!(error.to_string().to_lowercase().contains(&name.to_lowercase()), "{text}: {error}");
+        let _ = connection.run("rollback");
+    }
+    assert_eq!(connection.run("select count(*) from t").expect("it goes on")[0].rows[0][0].as_deref(), Some("0"));
+}
+
+#[test]
+fn deep_statements_are_refused_and_long_ones_are_not() {
+    // As much stack as a loop of the server has.
+    let deep = || {
+        let (_folder, mut connection) = connect();
+        let chain = |count: usize, part: &str| format!("select 1{}", part.repeat(count));
+        for part in [" + 1", " - 1", " = 1 or true", "::int::int", " union select 1", " and 1 = 1"] {
+            let text = chain(3_000, part);
+            assert_eq!(connection.run(&text).expect_err(part).state().code(), "54001", "{part}");
+        }
+        assert_eq!(connection.run(&chain(490, " + 1")).expect("short enough")[0].rows[0][0].as_deref(), Some("491"));
+        for (open, close) in [("(", ")"), ("(select ", ")"), ("abs(", ")"), ("array[", "]"), ("- ", ""), ("not ", "")] {
+            let text = format!("select {}1{}", open.repeat(3_000), close.repeat(3_000));
+            let code = connection.run(&text).expect_err(open).state().code();
+            assert!(matches!(code, "54001" | "42804" | "42601"), "{open}: {code}");
+            let text = format!("select {}1{}", open.repeat(10), close.repeat(10));
+            let _ = connection.run(&text);
+        }
+        let list = vec!["1"; 20_000].join(", ");
+        let found = connection.run(&format!("select 1 in ({list})")).expect("a list is not deep");
+        assert_eq!(found[0].rows[0][0].as_deref(), Some("t"));
+        let rows: Vec<String> = (0..2_000).map(|k| format!("({k}, 'v' || {k})")).collect();
+        let found = connection.run(&format!("insert into t values {}", rows.join(", "))).expect("many rows");
+        assert_eq!(found[0].tag, "INSERT 0 2000");
+    };
+    std::thread::Builder::new().stack_size(16 << 20).spawn(deep).expect("a thread").join().expect("no panic");
+}
+
+#[test]
+fn errors_have_the_place_in_the_statement() {
+    let (_folder, mut connection) = connect();
+    for (text, position) in [
+        ("select nosuch from t", 8),
+        ("select 1,\n  nosuch from t", 13),
+        ("select * from nosuch", 15),
+        ("selec 1", 1),
+        ("select 1 from t where", 22),
+        ("insert into t (nosuch) values (1)", 16),
+        ("select lower(1, 2)", 8),
+        ("select count(*) over () from t", 8),
+        ("select 'x'::int", 8),
+    ] {
+        let error = connection.run(text).expect_err(text);
+        assert_eq!(error.position(), Some(position), "{text}: {error}");
+    }
+}
