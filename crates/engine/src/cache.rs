@@ -27,6 +27,7 @@ use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_width::{low_u32, to_u64};
 
 use crate::core::Core;
+use crate::events;
 use crate::leaf::Leaf;
 use crate::tree::Tree;
 
@@ -238,7 +239,9 @@ impl Cache {
             self.pause.store(to_u64(leaves) / 4, Ordering::Relaxed);
             // Else rounds would follow each other while a transaction holds more than fits.
             if dirty > max / 8 {
-                self.needs_round.store(true, Ordering::Relaxed);
+                if !self.needs_round.swap(true, Ordering::Relaxed) {
+                    events::evictions_wait(&core, dirty, self.row_bytes());
+                }
                 core.rounds.bell.ring();
             }
         }

@@ -18,6 +18,7 @@ use crate::build::Builds;
 use crate::checkpointer::Checkpointer;
 use crate::durability::{Durability, Point, Ways};
 use crate::error::{Error, Result};
+use crate::events;
 use crate::feed::Holds;
 use crate::format::Places;
 use crate::group::{Group, LoggerThread};
@@ -528,11 +529,19 @@ impl Deref for Handle {
 
 impl Drop for Core {
     fn drop(&mut self) {
+        let in_order = self.close();
+        events::closed(self.heap.pool().path(), in_order);
+    }
+}
+
+impl Core {
+    /// Ends the life. Returns whether it ended in order.
+    fn close(&mut self) -> bool {
         if !self.memory.is_read_only() && !self.timeline.is_poisoned() {
             if let Some(group) = &self.group {
                 if group.close(self).is_err() {
                     // The life ends as in a crash.
-                    return;
+                    return false;
                 }
                 group.end();
             }
@@ -542,5 +551,6 @@ impl Drop for Core {
             let _ = self.wal.mark_ends(&mut |tick| self.timeline.reserve(tick).is_ok());
         }
         self.timeline.close();
+        !self.timeline.is_poisoned()
     }
 }

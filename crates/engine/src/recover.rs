@@ -30,6 +30,7 @@ use lodestone_wal::{Kept, Opening, Wal};
 use crate::cache::Cache;
 use crate::cold::Source;
 use crate::error::{Error, Result};
+use crate::events::Phases;
 use crate::format::Places;
 use crate::leaf::Leaf;
 use crate::leaf_size::LeafSize;
@@ -94,7 +95,7 @@ pub struct Recovered {
 }
 
 /// Opens everything. See the module.
-pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Result<Recovered> {
+pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions, phases: &mut Phases<'_>) -> Result<Recovered> {
     let memory = heap.memory();
     let mut lives = Lives::open(memory, places.lives())?;
     let mut report = RecoveryReport { was_clean: !lives.is_open(), ..RecoveryReport::default() };
@@ -112,12 +113,15 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     let opener = Opener { heap, places, pages: &pages, limit, threads, is_suspect, on_open: options.on_open.as_ref() };
     let source = Source::new(pages.reader(), limit);
     let images = opener.read_pages()?;
+    phases.end("images", images.len());
     let opening = Opening::begin(heap, places.log())?;
     let (records, sample, last) = opener.read_logs(&opening)?;
     report.records = lodestone_width::to_u64(records.iter().map(Kept::len).sum::<usize>());
+    phases.end("records", lodestone_width::to_usize(report.records));
     let parts = opener.redo(&images, &sample, &records, &source)?;
     drop((records, images));
     report.rows = parts.iter().map(|(_, part)| lodestone_width::to_u64(part.len())).sum();
+    phases.end("rows", lodestone_width::to_usize(report.rows));
     let wal = opening.finish(options.log_store);
     if let Some((writer, _)) = wal.positions().into_iter().find(|(writer, _)| writer.number() >= places.threads_max()) {
         let finding =
@@ -141,7 +145,9 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     let leaf_size = LeafSize { rows_max: options.leaf_rows_max, bytes_max: pages.page_room() };
     let many_leaves = lodestone_width::to_usize(places.log_bytes()).saturating_mul(LARGE) / leaf_size.bytes_max;
     let ground = Ground { leaf_size, base: timeline.base(), source, cache, many_leaves };
+    phases.end("life", 1);
     let trees = build(parts, &ground, threads);
+    phases.end("trees", trees.len());
     Ok(Recovered { timeline, wal, pages, trees, ground, ends, report })
 }
 

@@ -43,6 +43,7 @@ use crate::cache::Cache;
 use crate::cold::Source;
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::events;
 use crate::leaf::{Changes, ChangesHint, Leaf, LockedLeaf, Page, Purged, Span};
 use crate::leaf_size::LeafSize;
 pub use crate::slot::{Bytes, Slot};
@@ -293,7 +294,7 @@ impl Tree {
             // The pages may be used again.
             Err(Error::Damaged { .. }) if self.is_dropped.load(Ordering::SeqCst) => return Err(Error::Conflict),
             Ok(true) => self.ground.cache.iter().for_each(|cache| cache.add_loaded(&self.me, leaf)),
-            loaded => return loaded.map(|_| ()),
+            loaded => return loaded.map(|_| ()).inspect_err(events::damage),
         }
         Ok(())
     }

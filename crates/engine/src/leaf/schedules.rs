@@ -74,7 +74,9 @@ impl Model {
             let root = self.root.load_full();
             let leaf = root.leaf_of(&[LATE]);
             let locked = match leaf.lock() {
-                None if self.broken == Broken::AddedAfterEnd => Some(LockedLeaf { leaf: &leaf, taken: lock(&leaf.taken) }),
+                None if self.broken == Broken::AddedAfterEnd => {
+                    Some(LockedLeaf { leaf: &leaf, taken: lock(&leaf.taken) })
+                }
                 locked => locked,
             };
             if let Some(mut leaf) = locked {

@@ -46,7 +46,7 @@ Examples:
   lodestone bench ycsb --engine stm --workload a,b,c,d --path /dev/shm \\
     --domain dax-emulated
   lodestone bench ycsb --engine db --distribution uniform --records 1000000 \\
-    --flush-unit page,line --log 8MiB --path /dev/shm --domain dax-emulated
+    --flush-unit page,line --log-bytes 8MiB --path /dev/shm --domain dax-emulated
 
 Durability: `sync` waits for every write, and a read waits until what it saw is durable; `relaxed` orders writes and
 does not wait; `process` survives the death of the process only.";
@@ -104,7 +104,7 @@ pub struct Args {
 
     /// Bytes of all logs, with `--engine db`: at half of that a checkpoint is made [default: that of a database]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    log: Option<u64>,
+    log_bytes: Option<u64>,
 
     /// Publish the figures of the database in this file, for `lodestone db top --file FILE`
     #[arg(long, value_name = "FILE")]
@@ -256,8 +256,8 @@ impl Args {
         if self.cache.is_some() && self.engine != YcsbEngine::Db {
             bail!("--cache is for --engine db: the others have all their records in memory, or in the pool");
         }
-        if (self.log.is_some() || self.flush_unit != [Unit::Line]) && self.engine != YcsbEngine::Db {
-            bail!("--flush-unit and --log are for --engine db: the others have no pages and logs");
+        if (self.log_bytes.is_some() || self.flush_unit != [Unit::Line]) && self.engine != YcsbEngine::Db {
+            bail!("--flush-unit and --log-bytes are for --engine db: the others have no pages and logs");
         }
         if self.publish.is_some() && self.engine != YcsbEngine::Db {
             bail!("--publish is for --engine db: the others publish no figures");
@@ -267,7 +267,7 @@ impl Args {
             Unit::Page => FlushUnit::Page,
         };
         let mut database = DatabaseOptions { cache_bytes: self.cache, flush_unit, ..DatabaseOptions::default() };
-        if let Some(bytes) = self.log {
+        if let Some(bytes) = self.log_bytes {
             database.log_bytes = bytes;
             database.segment_bytes = database.segment_bytes.min(bytes / 16);
         }
