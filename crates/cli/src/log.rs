@@ -68,7 +68,7 @@ fn level(text: &str) -> Result<LevelFilter, String> {
     if text.eq_ignore_ascii_case("off") {
         return Ok(LevelFilter::OFF);
     }
-    // Numbers are levels to the parser of `tracing`. Nobody remembers which.
+    // Numbers are levels to the parser of `tracing`. They are not documented here.
     let level = Level::from_str(text).ok().filter(|_| text.chars().all(|letter| letter.is_ascii_alphabetic()));
     level.map(LevelFilter::from_level).ok_or_else(|| {
         format!("`{text}` is no level: use off, error, warn, info, debug or trace, alone or after `TARGET=`")

@@ -34,7 +34,7 @@ Examples:
   lodestone kv scan orders.pool --prefix 2026- --limit 10
   lodestone pool check orders.pool
   lodestone crash run --all
-  lodestone --log info,lodestone::round=debug --log-format json db checkpoint shop.pool 2> events.jsonl
+  lodestone --log info --log-format json db checkpoint shop.pool 2> a.jsonl
 
 Exit codes:
   0  success, without a finding

@@ -129,15 +129,7 @@ impl Database {
         let (heap, in_use) = (object.heap().clone(), object.in_use());
         options.check()?;
         let places = format::read(&heap, object.at())?;
-        if places.is_without_durability() != options.durability.is_none() {
-            let (without, with) = ("with `Durability::None`", "with durability");
-            let [made, open] = if places.is_without_durability() { [without, without] } else { [with, with] };
-            return Err(Error::DurabilityDiffers { path: heap.pool().path().to_owned(), made, open });
-        }
-        if matches!(options.durability, Durability::Epoch(_)) && places.threads_max() < 2 {
-            let (option, rule) = ("threads_max", "group commit by epochs needs a database made with at least 2");
-            return Err(Error::BadOption { option, value: places.threads_max().into(), rule });
-        }
+        options.check_with(&places, heap.pool().path())?;
         let found = recover(&heap, &places, options, phases)?;
         let report = found.report;
         let mut core = Core::new(heap, places, options, found, object);
@@ -766,6 +758,11 @@ impl Database {
     }
 
     /// Ends the thread that closes epochs of group commit: from then on threads that wait for one close it. For tests.
+    #[doc(hidden)]
+    pub fn wait_for_warm_up(&self) {
+        self.core.wait_for_warm_up();
+    }
+
     #[doc(hidden)]
     pub fn end_logger(&self) {
         self.core.group.iter().for_each(Group::stop);

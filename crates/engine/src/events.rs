@@ -184,6 +184,33 @@ pub fn evictions_wait(core: &Core, dirty_bytes: u64, cache_bytes: u64) {
     );
 }
 
+/// Leaves of the last close are in the cache again. `left`: those for which there was no room or no time.
+pub fn warmed_up(core: &Core, leaves: u64, left: usize, began: Instant) {
+    event!(
+        name: "warm-up ended",
+        target: OPEN,
+        Level::INFO,
+        path = %core.heap.pool().path().display(),
+        leaves,
+        left = to_u64(left),
+        elapsed_us = us(began.elapsed()),
+        "warm-up ended"
+    );
+}
+
+/// The list of leaves for a warm-up cannot be read or written.
+pub fn warm_up_refused(core: &Core, error: &Error) {
+    let path = core.heap.pool().path().display();
+    event!(
+        name: "warm-up list refused",
+        target: OPEN,
+        Level::WARN,
+        path = %path,
+        cause = %error,
+        "warm-up list refused: the cache begins empty"
+    );
+}
+
 /// A table was made, changed or dropped.
 pub fn table(core: &Core, action: &'static str, table: &str) {
     event!(

@@ -21,7 +21,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use lodestone_heap::Heap;
-use lodestone_pages::{Listed, Pages};
+use lodestone_pages::{Image, Listed, Pages};
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, work};
 use lodestone_txn::{ClockKind, Lives, Tick, Timeline, Writer};
@@ -39,6 +39,7 @@ use crate::options::DatabaseOptions;
 use crate::redo::{self, Redo, Sample, Trouble};
 use crate::restore::{self, LastRecord, LogEnd};
 use crate::tree::{Ground, Tree, TreePart};
+use crate::warm::WARM_TREE;
 
 /// Findings and work of an open.
 ///
@@ -91,6 +92,8 @@ pub struct Recovered {
     pub trees: BTreeMap<u32, Arc<Tree>>,
     pub ground: Ground,
     pub ends: Vec<LogEnd>,
+    /// The images of the list of leaves for a warm-up, with their first keys.
+    pub warm: Vec<(Image, Arc<[u8]>)>,
     pub report: RecoveryReport,
 }
 
@@ -112,7 +115,9 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions, phases: 
     let is_suspect = !report.was_clean && memory.direct_unit() == LINE_BYTES;
     let opener = Opener { heap, places, pages: &pages, limit, threads, is_suspect, on_open: options.on_open.as_ref() };
     let source = Source::new(pages.reader(), limit);
-    let images = opener.read_pages()?;
+    let mut images = opener.read_pages()?;
+    let warm = images.extract_if(.., |listed| listed.tree == WARM_TREE).map(|listed| (listed.image, listed.low));
+    let warm = warm.collect();
     phases.end("images", images.len());
     let opening = Opening::begin(heap, places.log())?;
     let (records, sample, last) = opener.read_logs(&opening)?;
@@ -148,7 +153,7 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions, phases: 
     phases.end("life", 1);
     let trees = build(parts, &ground, threads);
     phases.end("trees", trees.len());
-    Ok(Recovered { timeline, wal, pages, trees, ground, ends, report })
+    Ok(Recovered { timeline, wal, pages, trees, ground, ends, warm, report })
 }
 
 /// The work of an open that threads share.

@@ -274,6 +274,19 @@ impl Tree {
         errors
     }
 
+    /// Loads the leaf that may hold `key`. Returns whether this call did.
+    ///
+    /// # Errors
+    /// An image that cannot be read.
+    pub fn load_at(&self, key: &[u8]) -> Result<bool> {
+        let leaf = self.root.load().leaf_of(key).clone();
+        let is_cold = !leaf.is_loaded() && !leaf.is_ended();
+        if is_cold {
+            self.load(&leaf)?;
+        }
+        Ok(is_cold)
+    }
+
     /// Makes sure that the rows of `leaf` are loaded.
     fn warm(&self, leaf: &Arc<Leaf>) -> Result<()> {
         if !leaf.is_loaded() {

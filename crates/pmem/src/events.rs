@@ -2,8 +2,8 @@
 //!
 //! - A program without a subscriber receives nothing. This library installs none.
 //! - No store, flush, fence or load has an event. A wait for durability has one only when the device has failed.
-//! - An event is emitted with no lock of the pool held that another thread needs to become durable. A subscriber may not
-//!   call into the pool all the same: an open or a backup may be under way.
+//! - An event is emitted with no lock of the pool held that another thread needs to become durable. A subscriber may
+//!   not call into the pool all the same: an open or a backup may be under way.
 
 use std::path::Path;
 use std::time::Duration;

@@ -43,7 +43,7 @@ pub(super) enum Upto {
     Oldest,
 }
 
-/// What a checkpoint has moved.
+/// Groups that a checkpoint has moved.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moved {
     groups: u64,
