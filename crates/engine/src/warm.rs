@@ -1,14 +1,14 @@
 //! Warm-up: the leaves that were in the cache when the database was closed are read again after the next open.
 //!
 //! - *The list* of these leaves, by tree and first key, is written at a close. It is a tree of its own in the pages
-//!   ([`WARM_TREE`]): its rows are the leaves, and no log ever names it. So it has their checksums, it replaces the former
-//!   list in one batch or not at all, and its pages are freed like others. A crash leaves the list of the last close.
-//!   Nothing relies on it: an entry without a leaf is passed over, and a damaged list is named and not used.
+//!   ([`WARM_TREE`]): its rows are the leaves, and no log ever names it. So it has their checksums, it replaces the
+//!   former list in one batch or not at all, and its pages are freed like others. A crash leaves the list of the last
+//!   close. Nothing relies on it: an entry without a leaf is passed over, and a damaged list is named and not used.
 //! - *Why a list*: the page table knows which images are new, and so which leaves were written. In a load of reads that
 //!   says nothing about those that are used.
-//! - *After the open* a thread reads these leaves, those that were used most first, until they are done or the cache has no
-//!   room. It evicts nothing. It rests for four fifths of the time, as a backup does, and a close ends it after the
-//!   leaf at which it is.
+//! - *After the open* a thread reads these leaves, those that were used most first, until they are done or the cache
+//!   has no room. It evicts nothing. It rests for four fifths of the time, as a backup does, and a close ends it after
+//!   the leaf at which it is.
 //! - A close that comes before the end keeps the entries that are left, as many as fit into the cache.
 //!
 //! There is no thread where runs must repeat exactly.
