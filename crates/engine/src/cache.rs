@@ -170,7 +170,8 @@ impl Cache {
     }
 
     /// The leaves that are here and have images: their trees and first possible keys. First those that were used most
-    /// since the hand passed them, and of these the ones that it met last.
+    /// since the hand passed them. Others are in the order of the clock: so leaves that a warm-up has read, and that
+    /// were not used since, keep their ranks.
     pub fn loaded(&self) -> Vec<(u32, Bytes)> {
         let clock = lock(&self.clock);
         let place = |Entry { tree, leaf, .. }: &Entry| {
@@ -178,7 +179,7 @@ impl Cache {
             let counts = leaf.is_loaded() && !leaf.is_ended() && leaf.page.home().is_some();
             counts.then(|| (leaf.uses(), (tree.number, leaf.span.low.clone())))
         };
-        let mut places: Vec<_> = clock.iter().rev().filter_map(place).collect();
+        let mut places: Vec<_> = clock.iter().filter_map(place).collect();
         places.sort_by_key(|(uses, _)| std::cmp::Reverse(*uses));
         places.into_iter().map(|(_, place)| place).collect()
     }
