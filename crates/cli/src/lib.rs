@@ -27,6 +27,7 @@ pub mod export;
 pub mod import;
 pub mod import_store;
 pub mod interrupt;
+pub mod log;
 pub mod new_file;
 pub mod object;
 pub mod output;

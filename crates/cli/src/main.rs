@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 use lodestone_cli::commands::Daily;
+use lodestone_cli::log::command_word;
 use lodestone_cli::output::Output;
 use lodestone_cli::program::{self, Commands};
 
@@ -51,13 +52,13 @@ impl Commands for Command {
 
 fn main() -> ExitCode {
     // Before the arguments are parsed: `lodestone-lab` parses those of its commands.
-    let words = || std::env::args().skip(1);
-    match words().find(|word| !word.starts_with('-')).as_deref() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match command_word(words.iter().map(String::as_str)) {
         Some(word) if LAB.contains(&word) => lab_program::run(),
         // Pages and completions cover all commands, when `lodestone-lab` is installed.
         Some("man" | "completions") if lab_program::is_here() => lab_program::run(),
         // `lodestone help bench`
-        Some("help") if words().any(|word| LAB.contains(&word.as_str())) => lab_program::run(),
+        Some("help") if words.iter().any(|word| LAB.contains(&word.as_str())) => lab_program::run(),
         _ => program::run::<Command>(),
     }
 }

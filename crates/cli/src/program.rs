@@ -17,6 +17,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::emulation;
 use crate::interrupt;
+use crate::log::LogArgs;
 use crate::output::{Output, StdoutClosed, exit};
 
 /// Colours of the help.
@@ -33,16 +34,18 @@ Examples:
   lodestone kv scan orders.pool --prefix 2026- --limit 10
   lodestone pool check orders.pool
   lodestone crash run --all
+  lodestone --log info --log-format json db checkpoint shop.pool 2> a.jsonl
 
 Exit codes:
   0  success, without a finding
   1  a finding: damage, a missing key, rejected rows, a crash-consistency violation, a surviving mutant
   2  wrong usage, or the work could not be done; the message names the file, the finding and the next step
 
-Every command takes --json (one JSON object per line on standard output) and --help (with examples).";
+Every command takes --json (one JSON object per line on standard output) and --help (with examples), and
+--log (what opens, checkpoints, waits and builds do, as events on standard error).";
 
 /// Arguments that every command takes.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 struct Globals {
     /// Print one JSON object per line instead of text
     #[arg(long, global = true)]
@@ -51,6 +54,9 @@ struct Globals {
     /// Print results and errors only: no notes, no progress
     #[arg(long, short, global = true)]
     quiet: bool,
+
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 /// Durable data on persistent memory and on ordinary files.
@@ -142,7 +148,7 @@ pub fn run<C: Commands>() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let output = Output::new(globals.json, globals.quiet);
-    match run_watched(command, &output) {
+    match run_watched(command, &globals.log, &output) {
         Ok(code) => code,
         Err(error) if error.is::<StdoutClosed>() => exit::ok(),
         Err(error) => {
@@ -152,9 +158,10 @@ pub fn run<C: Commands>() -> ExitCode {
     }
 }
 
-fn run_watched<C: Commands>(command: C, output: &Output) -> Result<ExitCode> {
+fn run_watched<C: Commands>(command: C, log: &LogArgs, output: &Output) -> Result<ExitCode> {
     // A worker that another command started is ended by that command, and has nothing to tell.
     if !command.is_worker() {
+        log.begin().map_err(anyhow::Error::msg)?;
         interrupt::watch(*output)?;
     }
     let code = command.run(Cli::<C>::command(), output)?;

@@ -157,7 +157,7 @@ fn an_import_names_the_bad_line_and_where_to_go_on() {
 #[test]
 fn a_small_log_holds_an_import_and_checkpoints_are_shown() {
     let place = Place::with_pool("16MiB");
-    place.run(["db", "create", "a.pool", "t (k u64, v text) key (k)", "--log", "64KiB"]).ok();
+    place.run(["db", "create", "a.pool", "t (k u64, v text) key (k)", "--log-bytes", "64KiB"]).ok();
     let lines: String = (0..5000).map(|k| format!("{{\"k\":{k},\"v\":\"{k}\"}}\n")).collect();
     place.feed(lines.as_bytes(), ["db", "import", "a.pool", "t", "-", "--batch", "10"]).ok();
     assert_eq!(place.run(["db", "scan", "a.pool", "t"]).ok().lines().count(), 5000);
@@ -181,7 +181,7 @@ fn a_small_log_holds_an_import_and_checkpoints_are_shown() {
 fn a_full_pool_and_a_killed_import_lose_nothing() {
     let place = Place::with_pool("12MiB");
     let table = "t (k u64, v text) key (k)";
-    place.run(["db", "create", "a.pool", table, "--log", "128KiB"]).ok();
+    place.run(["db", "create", "a.pool", table, "--log-bytes", "128KiB"]).ok();
     let line = |k| format!("{{\"k\":{k},\"v\":\"{}\"}}\n", "v".repeat(1000));
     place.write("wide.jsonl", (0..10_000).map(line).collect::<String>());
     let import = ["db", "import", "a.pool", "t", "wide.jsonl", "--batch", "10"];
@@ -353,7 +353,7 @@ fn a_feed_goes_on_where_it_ended() {
 #[test]
 fn a_feed_refuses_a_position_whose_transactions_are_gone() {
     let place = Place::with_pool("16MiB");
-    place.run(["db", "create", "a.pool", "t (k u64, v text) key (k)", "--log", "64KiB"]).ok();
+    place.run(["db", "create", "a.pool", "t (k u64, v text) key (k)", "--log-bytes", "64KiB"]).ok();
     let text = place.run(["db", "feed", "a.pool"]).ok();
     let last: serde_json::Value = serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");
     let last = last["position"].as_str().expect("a text");

@@ -9,7 +9,7 @@ use lodestone_pmem::CopyOptions;
 #[test]
 fn a_backup_is_brought_to_a_point_of_the_archive() -> Result<()> {
     let place = Place::with_pool("16MiB");
-    place.run(["db", "create", "a.pool", "notes (k u64, text text) key (k)", "--log", "1MiB"]).ok();
+    place.run(["db", "create", "a.pool", "notes (k u64, text text) key (k)", "--log-bytes", "1MiB"]).ok();
     let middle = {
         let db = Database::open_with(place.path("a.pool"), &DatabaseOptions::default())?;
         let notes = db.table("notes")?;

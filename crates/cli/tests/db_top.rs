@@ -15,7 +15,7 @@ use serde_json::Value;
 /// A place with an empty table `t` in `a.pool`.
 fn with_table() -> Place {
     let place = Place::with_pool("16MiB");
-    place.run(["db", "create", "a.pool", "t (k u64, v text) key (k)", "--log", "1MiB"]).ok();
+    place.run(["db", "create", "a.pool", "t (k u64, v text) key (k)", "--log-bytes", "1MiB"]).ok();
     place
 }
 

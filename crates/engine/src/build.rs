@@ -26,6 +26,7 @@ use lodestone_width::to_u64;
 use crate::catalog::{self, Definition};
 use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::events::IndexBuild;
 use crate::index::{Entry, entry};
 use crate::schema::Index;
 use crate::table::Table;
@@ -89,7 +90,13 @@ pub fn create_index(
     let _running = core.builds.begin(number).ok_or_else(exists)?;
     let tree = core.tree(number);
     let mut build = Build { database, catalog, table, name: name.into(), index, tree };
+    let mut told = IndexBuild::begin(core, name, &index.name);
+    let mut progress = |rows| {
+        told.reached(rows);
+        progress(rows)
+    };
     let outcome = build.fill(&mut progress).and_then(|()| build.end());
+    told.end(&outcome);
     if outcome.is_err() {
         build.undo();
     }

@@ -24,11 +24,12 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, lock};
-use lodestone_width::{low_u32, to_u64};
+use lodestone_width::{low_u32, to_u64, to_usize};
 
 use crate::core::Core;
+use crate::events;
 use crate::leaf::Leaf;
-use crate::tree::Tree;
+use crate::tree::{Bytes, Tree};
 
 /// About how many bytes of DRAM a cold leaf takes, with its page and its place in a branch.
 pub const COLD_LEAF_BYTES: u64 = 350;
@@ -58,6 +59,8 @@ pub struct Cache {
     evictions: AtomicU64,
     /// Rows that were read alone.
     row_reads: AtomicU64,
+    /// Leaves that were loaded before they were used.
+    warm_loads: AtomicU64,
     /// Leaves on the clock.
     on_clock: AtomicU64,
     /// Leaves of which a row was read alone.
@@ -87,6 +90,7 @@ impl Cache {
             loads: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
             row_reads: AtomicU64::new(0),
+            warm_loads: AtomicU64::new(0),
             on_clock: AtomicU64::new(0),
             early: Mutex::default(),
             core: OnceLock::new(),
@@ -141,6 +145,43 @@ impl Cache {
     /// How many rows were read alone.
     pub fn row_reads(&self) -> u64 {
         self.row_reads.load(Ordering::Relaxed)
+    }
+
+    /// How many leaves were loaded before they were used.
+    pub fn warm_loads(&self) -> u64 {
+        self.warm_loads.load(Ordering::Relaxed)
+    }
+
+    /// A leaf was loaded before it was used.
+    pub fn note_warm_load(&self) {
+        self.warm_loads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a leaf whose page has so many bytes can be loaded, and nothing is evicted for it. Rows take more in
+    /// DRAM than in their page.
+    pub fn has_room(&self, page_bytes: usize) -> bool {
+        let max = self.row_bytes_max();
+        self.row_bytes() + max / 16 + 4 * to_u64(page_bytes) <= max
+    }
+
+    /// How many leaves whose pages have so many bytes can be here at most.
+    pub fn leaves_max(&self, page_bytes: usize) -> usize {
+        to_usize(self.row_bytes_max() / to_u64(page_bytes).max(1))
+    }
+
+    /// The leaves that are here and have images: their trees and first possible keys. First those that were used most
+    /// since the hand passed them. Others are in the order of the clock: so leaves that a warm-up has read, and that
+    /// were not used since, keep their ranks.
+    pub fn loaded(&self) -> Vec<(u32, Bytes)> {
+        let clock = lock(&self.clock);
+        let place = |Entry { tree, leaf, .. }: &Entry| {
+            let (tree, leaf) = (tree.upgrade()?, leaf.upgrade()?);
+            let counts = leaf.is_loaded() && !leaf.is_ended() && leaf.page.home().is_some();
+            counts.then(|| (leaf.uses(), (tree.number, leaf.span.low.clone())))
+        };
+        let mut places: Vec<_> = clock.iter().filter_map(place).collect();
+        places.sort_by_key(|(uses, _)| std::cmp::Reverse(*uses));
+        places.into_iter().map(|(_, place)| place).collect()
     }
 
     /// A row of a cold leaf was read alone. The leaf refers to it until it is loaded, or so many other ones came after
@@ -238,7 +279,9 @@ impl Cache {
             self.pause.store(to_u64(leaves) / 4, Ordering::Relaxed);
             // Else rounds would follow each other while a transaction holds more than fits.
             if dirty > max / 8 {
-                self.needs_round.store(true, Ordering::Relaxed);
+                if !self.needs_round.swap(true, Ordering::Relaxed) {
+                    events::evictions_wait(&core, dirty, self.row_bytes());
+                }
                 core.rounds.bell.ring();
             }
         }

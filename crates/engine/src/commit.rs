@@ -37,6 +37,7 @@ use crate::core::{Committer, Core};
 use crate::delta;
 use crate::durability::{Durability, Point};
 use crate::error::{Error, Result};
+use crate::events;
 use crate::group;
 use crate::region;
 use crate::rounds;
@@ -293,6 +294,9 @@ impl<'c> Locks<'c> {
 impl Drop for Locks<'_> {
     fn drop(&mut self) {
         if self.is_recorded {
+            if !self.core.timeline.is_poisoned() {
+                events::poisoned(self.core);
+            }
             self.core.timeline.poison();
             return;
         }

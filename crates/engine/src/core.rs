@@ -18,6 +18,7 @@ use crate::build::Builds;
 use crate::checkpointer::Checkpointer;
 use crate::durability::{Durability, Point, Ways};
 use crate::error::{Error, Result};
+use crate::events;
 use crate::feed::Holds;
 use crate::format::Places;
 use crate::group::{Group, LoggerThread};
@@ -32,6 +33,7 @@ use crate::spares::Spares;
 use crate::state::State;
 use crate::stats::Counts;
 use crate::tree::{Ground, Slot, Tree};
+use crate::warm::{WarmList, WarmUp};
 
 /// The right to append to a log.
 #[derive(Debug)]
@@ -78,6 +80,8 @@ pub struct Core {
     pub builds: Builds,
     /// Most bytes of the logs that feeds hold back.
     pub feed_bytes: u64,
+    /// The leaves that an open reads again.
+    pub warm: WarmList,
     /// Versions that snapshots see and that were overwritten.
     pub side: Side,
     /// States between transactions.
@@ -128,6 +132,7 @@ impl Core {
             holds: Holds::default(),
             builds: Builds::default(),
             feed_bytes: options.feed_bytes.unwrap_or(places.log_bytes() / 4),
+            warm: WarmList::new(found.warm, options.warm_up),
             side: Side::new(options.side_bytes_max),
             states: Spares::default(),
             counts: Mutex::default(),
@@ -186,6 +191,11 @@ impl Core {
     /// The numbers of the trees that were used in this life or hold rows.
     pub fn tree_numbers(&self) -> Vec<u32> {
         self.trees.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+    }
+
+    /// The tree with this number, if it was used in this life or holds rows.
+    pub fn find_tree(&self, number: u32) -> Option<Arc<Tree>> {
+        self.trees.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
     }
 
     /// All trees.
@@ -486,6 +496,8 @@ struct Opened {
     /// As the logger.
     _checkpointer: Option<Checkpointer>,
     /// As the logger.
+    warm_up: Option<WarmUp>,
+    /// As the logger.
     publisher: Mutex<Option<Publisher>>,
     core: Arc<Core>,
 }
@@ -495,8 +507,9 @@ impl Handle {
         let core = Arc::new(core);
         core.ground.cache.iter().for_each(|cache| cache.begin(&core));
         let (logger, checkpointer) = (LoggerThread::begin(&core), Checkpointer::begin(&core));
-        let publisher = Mutex::default();
-        Self(Arc::new(Opened { _in_use: in_use, _logger: logger, _checkpointer: checkpointer, publisher, core }))
+        let (warm_up, publisher) = (WarmUp::begin(&core), Mutex::default());
+        let (_logger, _checkpointer) = (logger, checkpointer);
+        Self(Arc::new(Opened { _in_use: in_use, _logger, _checkpointer, warm_up, publisher, core }))
     }
 
     /// Begins to publish figures. A publisher that was there ends first.
@@ -505,6 +518,11 @@ impl Handle {
         *publisher = None;
         *publisher = Some(Publisher::begin(&self.0.core, options)?);
         Ok(())
+    }
+
+    /// Waits for the end of the warm-up.
+    pub fn wait_for_warm_up(&self) {
+        self.0.warm_up.iter().for_each(WarmUp::wait);
     }
 
     /// The error of the publisher's last write, if it failed.
@@ -528,13 +546,26 @@ impl Deref for Handle {
 
 impl Drop for Core {
     fn drop(&mut self) {
+        let in_order = self.close();
+        events::closed(self.heap.pool().path(), in_order);
+    }
+}
+
+impl Core {
+    /// Ends the life. Returns whether it ended in order.
+    fn close(&mut self) -> bool {
         if !self.memory.is_read_only() && !self.timeline.is_poisoned() {
             if let Some(group) = &self.group {
                 if group.close(self).is_err() {
                     // The life ends as in a crash.
-                    return;
+                    return false;
                 }
                 group.end();
+            }
+            if !self.ways.durability.is_none()
+                && let Err(error) = self.warm.write(self)
+            {
+                events::warm_up_refused(self, &error);
             }
             // A log with an owner gets no mark.
             self.committers.clear();
@@ -542,5 +573,6 @@ impl Drop for Core {
             let _ = self.wal.mark_ends(&mut |tick| self.timeline.reserve(tick).is_ok());
         }
         self.timeline.close();
+        !self.timeline.is_poisoned()
     }
 }

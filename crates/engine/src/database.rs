@@ -17,6 +17,7 @@ use crate::catalog;
 use crate::core::{Committer, Core, Handle};
 use crate::durability::Durability;
 use crate::error::{Error, Result};
+use crate::events::{self, Phases};
 use crate::feed::{Feed, FeedStart};
 use crate::format;
 use crate::group::Group;
@@ -114,19 +115,22 @@ impl Database {
     /// # Errors
     /// As [`open_with`](Self::open_with).
     pub fn open_object(object: Object, options: &DatabaseOptions) -> Result<Self> {
+        let heap = object.heap().clone();
+        let mut phases = Phases::begin(heap.pool().path());
+        let opened = Self::open_in_phases(object, options, &mut phases);
+        match &opened {
+            Ok(database) => phases.opened(&database.report),
+            Err(error) => phases.failed(error),
+        }
+        opened
+    }
+
+    fn open_in_phases(object: Object, options: &DatabaseOptions, phases: &mut Phases<'_>) -> Result<Self> {
         let (heap, in_use) = (object.heap().clone(), object.in_use());
         options.check()?;
         let places = format::read(&heap, object.at())?;
-        if places.is_without_durability() != options.durability.is_none() {
-            let (without, with) = ("with `Durability::None`", "with durability");
-            let [made, open] = if places.is_without_durability() { [without, without] } else { [with, with] };
-            return Err(Error::DurabilityDiffers { path: heap.pool().path().to_owned(), made, open });
-        }
-        if matches!(options.durability, Durability::Epoch(_)) && places.threads_max() < 2 {
-            let (option, rule) = ("threads_max", "group commit by epochs needs a database made with at least 2");
-            return Err(Error::BadOption { option, value: places.threads_max().into(), rule });
-        }
-        let found = recover(&heap, &places, options)?;
+        options.check_with(&places, heap.pool().path())?;
+        let found = recover(&heap, &places, options, phases)?;
         let report = found.report;
         let mut core = Core::new(heap, places, options, found, object);
         core.htm = region::hardware(&options.region)?;
@@ -368,6 +372,7 @@ impl Database {
         let layout = schema.layout()?;
         let catalog = catalog::table(&self.core)?;
         self.update(|tx| catalog::create(&catalog, tx, schema, &layout))?;
+        events::table(&self.core, "create", &schema.name);
         self.table(&schema.name)
     }
 
@@ -448,6 +453,7 @@ impl Database {
         let catalog = catalog::table(&self.core)?;
         let trees = self.update(|tx| catalog::drop_table(&catalog, tx, name))?;
         self.core.forget_trees(&trees);
+        events::table(&self.core, "drop", name);
         Ok(())
     }
 
@@ -459,6 +465,7 @@ impl Database {
     pub fn rename_table(&self, from: &str, to: &str) -> Result<Table> {
         let catalog = catalog::table(&self.core)?;
         self.update(|tx| catalog::rename_table(&catalog, tx, from, to))?;
+        events::table(&self.core, "rename", to);
         self.table(to)
     }
 
@@ -543,6 +550,7 @@ impl Database {
         let catalog = catalog::table(&self.core)?;
         let tree = self.update(|tx| catalog::drop_index(&catalog, tx, table, index))?;
         self.core.forget_trees(&[tree]);
+        events::index_dropped(&self.core, table, index);
         self.table(table)
     }
 
@@ -603,6 +611,7 @@ impl Database {
     fn change_columns(&self, table: &str, change: impl Fn(&mut Schema) -> Result<()>) -> Result<Table> {
         let catalog = catalog::table(&self.core)?;
         self.update(|tx| catalog::change_columns(&catalog, tx, table, &change))?;
+        events::table(&self.core, "columns", table);
         self.table(table)
     }
 
@@ -749,6 +758,11 @@ impl Database {
     }
 
     /// Ends the thread that closes epochs of group commit: from then on threads that wait for one close it. For tests.
+    #[doc(hidden)]
+    pub fn wait_for_warm_up(&self) {
+        self.core.wait_for_warm_up();
+    }
+
     #[doc(hidden)]
     pub fn end_logger(&self) {
         self.core.group.iter().for_each(Group::stop);

@@ -40,6 +40,7 @@ use crate::commit::Locks;
 use crate::core::{Committer, Core};
 use crate::delta;
 use crate::error::{Error, Result};
+use crate::events;
 use crate::rounds;
 use crate::state::State;
 use crate::threads;
@@ -408,6 +409,7 @@ impl Drop for Closing<'_> {
     fn drop(&mut self) {
         if !self.is_done {
             self.core.timeline.poison();
+            events::poisoned(self.core);
         }
     }
 }

@@ -63,6 +63,9 @@ impl Kind for DatabaseKind {
             let note = |at| format!("{at}: a checkpoint block is torn or damaged; the other one is used");
             contents.notes.extend(pages.blocks_damaged().into_iter().map(note));
         }
+        if let Err(error) = core.warm.verify(core) {
+            contents.notes.push(format!("the list for a warm-up after an open is not used: {error}"));
+        }
         let at = core.places.anchor;
         // A damaged page is found again by each look at it.
         let mut told = BTreeSet::new();

@@ -258,6 +258,11 @@ impl Leaf {
         }
     }
 
+    /// Uses that are counted.
+    pub fn uses(&self) -> u8 {
+        self.uses.load(Ordering::Relaxed)
+    }
+
     /// Takes one from the count of uses. Returns whether there was one.
     pub fn take_use(&self) -> bool {
         let uses = self.uses.load(Ordering::Relaxed);

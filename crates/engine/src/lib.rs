@@ -39,6 +39,8 @@
 //! | `delta` | records of the bytes that changed, and the rule that makes them sound |
 //! | `group`, `region` | for comparison: group commit by epochs; steps of a commit in a hardware transaction |
 //! | `stats`, `publish`, `metrics` | counts of transactions, and figures of all parts; in a file, and as text |
+//! | `warm` | leaves of the last close are read again after an open |
+//! | `events` | what an operator is told, through `tracing` |
 //! | `cuts` | a position in every log, while commits go on |
 //! | `rounds`, `checkpointer`, `tree/merge` | checkpoints: dirty leaves to pages, truncation; a thread; empty leaves |
 //! | `feed`, `archive`, `restore` | committed transactions in an order of their effects; in a file; onto a backup |
@@ -71,6 +73,7 @@ mod decimal;
 mod delta;
 mod durability;
 mod error;
+mod events;
 mod feed;
 mod format;
 mod group;
@@ -112,6 +115,7 @@ mod tx;
 mod typed;
 mod uuid;
 mod value;
+mod warm;
 
 pub use archive::{LogArchive, LogBatch, LogSink};
 pub use calendar::{Date, Timestamp};

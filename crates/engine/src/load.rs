@@ -18,6 +18,7 @@
 //! of these trees. A transaction sees the rows when it sees the table in the catalog.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use lodestone_pages::{Image, PageRow};
 use lodestone_pmem::planted;
@@ -27,6 +28,7 @@ use crate::catalog;
 use crate::core::Core;
 use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::events;
 use crate::index::{Entry, entry};
 use crate::large::{PIECES, piece_key};
 use crate::leaf::{Leaf, Page, Purged, Span};
@@ -207,7 +209,7 @@ impl Load<'_> {
 
 /// Makes the table of `schema` with these rows. See the module.
 pub fn load(database: &Database, schema: &Schema, rows: impl Iterator<Item = Result<Row>>) -> Result<Table> {
-    let core: &Core = database.core();
+    let (core, began): (&Core, _) = (database.core(), Instant::now());
     core.refuse_if_read_only()?;
     if core.holds.are_in_use() {
         return Err(Error::FeedOpen { table: schema.name.clone() });
@@ -216,8 +218,10 @@ pub fn load(database: &Database, schema: &Schema, rows: impl Iterator<Item = Res
     let trees = database.update(|tx| catalog::take_numbers(&catalog, tx, schema))?;
     let contents = [trees[0], trees[0] | PIECES].into_iter().chain(trees[1..].iter().copied()).map(Content::new);
     let mut load = Load { core, schema, layout: &layout, contents: contents.collect() };
+    let mut count = 0;
     for row in rows {
         load.push(&row?)?;
+        count += 1;
     }
     load.sort()?;
     let add_table = || database.update(|tx| catalog::create_loaded(&catalog, tx, schema, &layout, &trees));
@@ -237,5 +241,6 @@ pub fn load(database: &Database, schema: &Schema, rows: impl Iterator<Item = Res
         }
         return Err(error);
     }
+    events::loaded(core, &schema.name, count, began);
     database.table(&schema.name)
 }

@@ -1,5 +1,7 @@
 //! Options of a database.
 
+use std::path::Path;
+
 use lodestone_pages::PageOptions;
 use lodestone_pmem::PoolOptions;
 use lodestone_wal::{LogAlign, LogOptions, LogStore};
@@ -7,6 +9,7 @@ use lodestone_width::to_u64;
 
 use crate::durability::{Durability, FlushUnit, Region};
 use crate::error::{Error, Result};
+use crate::format::Places;
 use crate::leaf;
 use crate::on_open::OnOpen;
 use crate::payload::{INLINE_BYTES_LIMIT, Limits};
@@ -74,6 +77,9 @@ pub struct DatabaseOptions {
     /// 8 KiB. The rows have the rest, and an eighth at least. A transaction keeps all rows that it has read until it
     /// ends. Read more than fits in a [snapshot](crate::Database::snapshot).
     pub cache_bytes: Option<u64>,
+    /// Whether the rows that were in the cache at the last close are read again after an open, until the cache is full.
+    /// A thread does that beside transactions, for a fifth of the time. It counts where `cache_bytes` is set.
+    pub warm_up: bool,
     /// Bytes of a page, a power of two.
     pub page_bytes: u32,
     /// Pages that are taken from the pool at a time.
@@ -112,6 +118,7 @@ impl Default for DatabaseOptions {
             checkpoint_thread: true,
             leaf_rows_max: 64,
             cache_bytes: None,
+            warm_up: true,
             page_bytes: pages.page_bytes,
             extent_pages: pages.extent_pages,
             side_bytes_max: 1 << 30,
@@ -146,6 +153,20 @@ impl DatabaseOptions {
         }
         region::hardware(&self.region)?;
         self.durability.check()
+    }
+
+    /// Whether the database at `places` can be opened with these options.
+    pub(crate) fn check_with(&self, places: &Places, path: &Path) -> Result<()> {
+        if places.is_without_durability() != self.durability.is_none() {
+            let (without, with) = ("with `Durability::None`", "with durability");
+            let [made, open] = if places.is_without_durability() { [without, without] } else { [with, with] };
+            return Err(Error::DurabilityDiffers { path: path.to_owned(), made, open });
+        }
+        if matches!(self.durability, Durability::Epoch(_)) && places.threads_max() < 2 {
+            let (option, rule) = ("threads_max", "group commit by epochs needs a database made with at least 2");
+            return Err(Error::BadOption { option, value: places.threads_max().into(), rule });
+        }
+        Ok(())
     }
 
     pub(crate) fn limits(&self) -> Limits {

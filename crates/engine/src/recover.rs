@@ -21,7 +21,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use lodestone_heap::Heap;
-use lodestone_pages::{Listed, Pages};
+use lodestone_pages::{Image, Listed, Pages};
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, work};
 use lodestone_txn::{ClockKind, Lives, Tick, Timeline, Writer};
@@ -30,6 +30,7 @@ use lodestone_wal::{Kept, Opening, Wal};
 use crate::cache::Cache;
 use crate::cold::Source;
 use crate::error::{Error, Result};
+use crate::events::Phases;
 use crate::format::Places;
 use crate::leaf::Leaf;
 use crate::leaf_size::LeafSize;
@@ -38,6 +39,7 @@ use crate::options::DatabaseOptions;
 use crate::redo::{self, Redo, Sample, Trouble};
 use crate::restore::{self, LastRecord, LogEnd};
 use crate::tree::{Ground, Tree, TreePart};
+use crate::warm::WARM_TREE;
 
 /// Findings and work of an open.
 ///
@@ -90,11 +92,13 @@ pub struct Recovered {
     pub trees: BTreeMap<u32, Arc<Tree>>,
     pub ground: Ground,
     pub ends: Vec<LogEnd>,
+    /// The images of the list of leaves for a warm-up, with their first keys.
+    pub warm: Vec<(Image, Arc<[u8]>)>,
     pub report: RecoveryReport,
 }
 
 /// Opens everything. See the module.
-pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Result<Recovered> {
+pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions, phases: &mut Phases<'_>) -> Result<Recovered> {
     let memory = heap.memory();
     let mut lives = Lives::open(memory, places.lives())?;
     let mut report = RecoveryReport { was_clean: !lives.is_open(), ..RecoveryReport::default() };
@@ -111,13 +115,18 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     let is_suspect = !report.was_clean && memory.direct_unit() == LINE_BYTES;
     let opener = Opener { heap, places, pages: &pages, limit, threads, is_suspect, on_open: options.on_open.as_ref() };
     let source = Source::new(pages.reader(), limit);
-    let images = opener.read_pages()?;
+    let mut images = opener.read_pages()?;
+    let warm = images.extract_if(.., |listed| listed.tree == WARM_TREE).map(|listed| (listed.image, listed.low));
+    let warm = warm.collect();
+    phases.end("images", images.len());
     let opening = Opening::begin(heap, places.log())?;
     let (records, sample, last) = opener.read_logs(&opening)?;
     report.records = lodestone_width::to_u64(records.iter().map(Kept::len).sum::<usize>());
+    phases.end("records", lodestone_width::to_usize(report.records));
     let parts = opener.redo(&images, &sample, &records, &source)?;
     drop((records, images));
     report.rows = parts.iter().map(|(_, part)| lodestone_width::to_u64(part.len())).sum();
+    phases.end("rows", lodestone_width::to_usize(report.rows));
     let wal = opening.finish(options.log_store);
     if let Some((writer, _)) = wal.positions().into_iter().find(|(writer, _)| writer.number() >= places.threads_max()) {
         let finding =
@@ -141,8 +150,10 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     let leaf_size = LeafSize { rows_max: options.leaf_rows_max, bytes_max: pages.page_room() };
     let many_leaves = lodestone_width::to_usize(places.log_bytes()).saturating_mul(LARGE) / leaf_size.bytes_max;
     let ground = Ground { leaf_size, base: timeline.base(), source, cache, many_leaves };
+    phases.end("life", 1);
     let trees = build(parts, &ground, threads);
-    Ok(Recovered { timeline, wal, pages, trees, ground, ends, report })
+    phases.end("trees", trees.len());
+    Ok(Recovered { timeline, wal, pages, trees, ground, ends, warm, report })
 }
 
 /// The work of an open that threads share.

@@ -22,6 +22,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::time::Instant;
 
 use lodestone_pages::{Batch, Image, PageRow, PageStats, Pages, Patch};
 use lodestone_pmem::planted;
@@ -35,6 +36,7 @@ use crate::checkpointer::Bell;
 use crate::core::{Core, Dropped};
 use crate::cuts::Cuts;
 use crate::error::{Error, Result};
+use crate::events;
 use crate::leaf::{Changes, Page};
 use crate::tree::{Bytes, Lookup, Slot, Tree};
 
@@ -174,6 +176,7 @@ pub fn reserve(core: &Core, log: &mut LogWriter, record: &mut Record) -> Result<
             Err(error) if error.is_full() => {}
             outcome => return outcome,
         }
+        let _waits = Waits::begin(core, "log");
         // The segments that a round frees help with a full pool as well. Another thread may have made one meanwhile.
         let mut pages = core.rounds.pages();
         match reserve() {
@@ -184,6 +187,25 @@ pub fn reserve(core: &Core, log: &mut LogWriter, record: &mut Record) -> Result<
     reserve()
 }
 
+/// A commit waits for room. Dropping this emits the event: after the pages are unlocked, which were locked later.
+struct Waits<'c> {
+    core: &'c Core,
+    what: &'static str,
+    began: Instant,
+}
+
+impl<'c> Waits<'c> {
+    fn begin(core: &'c Core, what: &'static str) -> Self {
+        Self { core, what, began: Instant::now() }
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        events::waited(self.core, self.what, self.began);
+    }
+}
+
 /// Waits for a round, or makes it, if the cache is full of changes. No row may be locked.
 ///
 /// # Errors
@@ -192,6 +214,7 @@ pub fn reserve(core: &Core, log: &mut LogWriter, record: &mut Record) -> Result<
 pub fn wait_for_cache(core: &Core) -> Result<()> {
     match &core.ground.cache {
         Some(cache) if cache.is_full() && !core.ways.durability.is_none() => {
+            let _waits = Waits::begin(core, "cache");
             let mut pages = core.rounds.pages();
             // Another thread may have made one meanwhile.
             match if cache.is_full() { round(core, &mut pages) } else { return Ok(()) } {
@@ -252,10 +275,12 @@ fn is_pool_short(core: &Core) -> bool {
 /// # Errors
 /// A full pool; a medium that failed; `Error::Poisoned`. Then the round has not happened.
 pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
+    let (began, before) = (Instant::now(), pages.stats());
     core.ground.cache.iter().for_each(|cache| cache.begin_round());
     let outcome = try_round(core, pages);
     core.ground.cache.iter().for_each(|cache| cache.end_round(outcome.is_ok()));
     core.rounds.trouble.note(outcome.as_ref().err());
+    events::round(core, &outcome, &before, &pages.stats(), began);
     outcome
 }
 

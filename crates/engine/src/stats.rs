@@ -76,6 +76,8 @@ pub struct DatabaseStats {
     pub cache_evictions: u64,
     /// Rows that were read from their pages without the others of their leaves.
     pub cache_row_reads: u64,
+    /// Leaves that were read after the open because they were in the cache at the last close.
+    pub cache_warm_loads: u64,
     /// Checkpoints that failed. [`Database::checkpoint_trouble`](crate::Database::checkpoint_trouble) says why.
     pub checkpoints_failed: u64,
     /// Bytes of all records that were ever appended to the logs.
@@ -99,6 +101,7 @@ impl DatabaseStats {
         if let Some(cache) = &core.ground.cache {
             (stats.cache_bytes, stats.cache_loads) = (cache.bytes(), cache.loads());
             stats.cache_row_reads = cache.row_reads();
+            stats.cache_warm_loads = cache.warm_loads();
             stats.cache_evictions = cache.evictions();
         }
         (stats.side_versions, stats.side_bytes) = core.side.size();
@@ -155,6 +158,7 @@ impl DatabaseStats {
             ("cache_loads", &mut self.cache_loads),
             ("cache_evictions", &mut self.cache_evictions),
             ("cache_row_reads", &mut self.cache_row_reads),
+            ("cache_warm_loads", &mut self.cache_warm_loads),
             ("checkpoints_failed", &mut self.checkpoints_failed),
             ("log_segments", &mut log.segments),
             ("log_segments_free", &mut log.segments_free),

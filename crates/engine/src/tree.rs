@@ -43,6 +43,7 @@ use crate::cache::Cache;
 use crate::cold::Source;
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::events;
 use crate::leaf::{Changes, ChangesHint, Leaf, LockedLeaf, Page, Purged, Span};
 use crate::leaf_size::LeafSize;
 pub use crate::slot::{Bytes, Slot};
@@ -273,6 +274,19 @@ impl Tree {
         errors
     }
 
+    /// Loads the leaf that may hold `key`. Returns whether this call did.
+    ///
+    /// # Errors
+    /// An image that cannot be read.
+    pub fn load_at(&self, key: &[u8]) -> Result<bool> {
+        let leaf = self.root.load().leaf_of(key).clone();
+        let is_cold = !leaf.is_loaded() && !leaf.is_ended();
+        if is_cold {
+            self.load(&leaf)?;
+        }
+        Ok(is_cold)
+    }
+
     /// Makes sure that the rows of `leaf` are loaded.
     fn warm(&self, leaf: &Arc<Leaf>) -> Result<()> {
         if !leaf.is_loaded() {
@@ -293,7 +307,7 @@ impl Tree {
             // The pages may be used again.
             Err(Error::Damaged { .. }) if self.is_dropped.load(Ordering::SeqCst) => return Err(Error::Conflict),
             Ok(true) => self.ground.cache.iter().for_each(|cache| cache.add_loaded(&self.me, leaf)),
-            loaded => return loaded.map(|_| ()),
+            loaded => return loaded.map(|_| ()).inspect_err(events::damage),
         }
         Ok(())
     }

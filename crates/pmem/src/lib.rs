@@ -30,6 +30,7 @@
 //! | `memory/hooks`, `tracer`, `medium`, `counters` | hooks of the explorer and of media models; counts |
 //! | `storage`, `sync`, `htm` | seams: devices that fail, schedulers, hardware transactions |
 //! | `measuring/` | instructions and scratch files for measuring alone, with a feature |
+//! | `events` | what an operator is told |
 //! | `planted`, `work` | bugs on request; work on several threads |
 
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
@@ -51,6 +52,7 @@ mod counters;
 mod cpu;
 mod domain;
 mod error;
+mod events;
 mod gate;
 mod mapping;
 mod medium;

@@ -15,6 +15,7 @@
 //! by a checkpoint that moves the line which says that it is not needed: a repair may give up the rest of the journal.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use lodestone_width::{to_u64, to_usize};
 
@@ -25,6 +26,7 @@ use crate::addr::{LineAddr, PmAddr};
 use crate::block::journal::JournalState;
 use crate::counters;
 use crate::error::{Error, Result};
+use crate::events;
 use crate::planted;
 use crate::sync::lock;
 
@@ -39,6 +41,14 @@ pub(super) enum Upto {
     /// So many that a quarter of the ring is in use afterwards. The newest ones are left, because most bytes of logs
     /// are discarded before they are old.
     Oldest,
+}
+
+/// Groups that a checkpoint has moved.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
+    groups: u64,
+    /// In the journal.
+    bytes: u64,
 }
 
 /// Ranges whose older content is no longer needed, by their first address.
@@ -148,12 +158,19 @@ impl Engine {
     ///
     /// After an error the caller wakes all waiters, once it holds no lock.
     pub(super) fn checkpoint(&self, upto: Upto) -> Result<()> {
+        let start = Instant::now();
         let mut failed = lock(&self.checkpoint);
         self.check_halt()?;
-        self.apply_unapplied(upto).map_err(|failure| {
+        let moved = self.apply_unapplied(upto).map_err(|failure| {
             *failed = Some(failure.to_string());
             self.poison(&failure)
-        })
+        });
+        drop(failed);
+        let Moved { groups, bytes } = moved?;
+        if groups > 0 {
+            events::checkpointed(&self.files.path, groups, bytes, start.elapsed());
+        }
+        Ok(())
     }
 
     /// The last checkpoint, after the last commit: the header says that nothing follows.
@@ -163,14 +180,14 @@ impl Engine {
             return Err(Error::Poisoned { path: self.files.path.clone(), cause: cause.clone() });
         }
         match self.halt.get() {
-            Some(Halt::Closed) => self.apply_unapplied(Upto::Close),
+            Some(Halt::Closed) => self.apply_unapplied(Upto::Close).map(|_| ()),
             _ => self.check_halt(),
         }
     }
 
-    fn apply_unapplied(&self, upto: Upto) -> Result<()> {
+    fn apply_unapplied(&self, upto: Upto) -> Result<Moved> {
         let closing = matches!(upto, Upto::Close);
-        let (records, discarded, first, end, end_group) = {
+        let (records, discarded, first, bytes, end, end_group) = {
             let mut ring = lock(&self.ring);
             let count = self.records_upto(&ring, upto);
             let records: Vec<Record> = ring.unapplied.drain(..count).collect();
@@ -178,11 +195,11 @@ impl Engine {
             ring.first_group += to_u64(count);
             let next = ring.first_group;
             let discarded = ring.discarded.of_groups_before(next);
-            let end = ring.tail + records.iter().map(Record::len).sum::<u64>();
-            (records, discarded, first, end, next)
+            let bytes = records.iter().map(Record::len).sum::<u64>();
+            (records, discarded, first, bytes, ring.tail + bytes, next)
         };
         if records.is_empty() && !closing {
-            return Ok(());
+            return Ok(Moved::default());
         }
         self.apply_newest(&records, first, &discarded)?;
         sync_parts(&self.files)?;
@@ -191,7 +208,7 @@ impl Engine {
         self.files.area().write_header(&state)?;
         let mut ring = lock(&self.ring);
         (ring.tail, ring.left_before) = (end, end_group);
-        Ok(())
+        Ok(Moved { groups: to_u64(records.len()), bytes })
     }
 
     /// How many records a checkpoint takes.

@@ -16,6 +16,7 @@ use super::checkpoint::Upto;
 use super::record::Record;
 use super::{CommitState, Engine, Halt};
 use crate::error::{Error, Result};
+use crate::events;
 use crate::planted;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, MutexGuard, lock, thread};
@@ -69,6 +70,16 @@ impl Engine {
         drop(lock(&self.ring));
         self.ring_moved.notify_all();
         self.tasks.wake(u64::MAX);
+        self.tell_failure();
+    }
+
+    /// Emits the event about a failure of the device, once. A subscriber is foreign code as well.
+    fn tell_failure(&self) {
+        if let Some(Halt::Poisoned(cause)) = self.halt.get()
+            && !self.is_told.swap(true, std::sync::atomic::Ordering::Relaxed)
+        {
+            events::device_failed(&self.files.path, cause);
+        }
     }
 
     /// Whether `group` is on disk.

@@ -141,6 +141,8 @@ struct Engine {
     /// Nothing becomes durable any more. Set under the lock under which other threads would go on.
     halted: AtomicBool,
     halt: OnceLock<Halt>,
+    /// Whether the failure of the device was told. Not one of the scheduler's: nothing waits for it.
+    is_told: std::sync::atomic::AtomicBool,
     commit: Mutex<CommitState>,
     /// Waiters of even and of odd groups.
     waiters: [Condvar; 2],
@@ -238,6 +240,7 @@ impl BlockDomain {
             sync_ns: AtomicU64::new(0),
             halted: AtomicBool::new(false),
             halt: OnceLock::new(),
+            is_told: std::sync::atomic::AtomicBool::new(false),
             commit: Mutex::default(),
             waiters: [Condvar::new(), Condvar::new()],
             tasks: Tasks::default(),

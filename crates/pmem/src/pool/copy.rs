@@ -27,10 +27,12 @@ mod tests;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use lodestone_width::nearest_f64;
 
 use crate::error::{Error, Result};
+use crate::events;
 use crate::pool::access::Access;
 use crate::pool::create::NewFile;
 use crate::pool::layout::{PART_PATH_BYTES, PartHeader};
@@ -143,7 +145,7 @@ impl Pool {
     /// [`allow_concurrent_writer`](PoolOptions::allow_concurrent_writer): then nothing stops the other writer. The
     /// target is then unchanged, or not there. A kill leaves that, or the new pool.
     pub fn backup(&self, target: impl AsRef<Path>, options: &CopyOptions) -> Result<CopyReport> {
-        self.copy_to(target.as_ref(), options, false, &mut |_| Ok(()))
+        self.told_copy(target.as_ref(), options, false)
     }
 
     /// Makes a new pool with identities of its own and the contents of this one; otherwise as [`backup`](Self::backup).
@@ -152,7 +154,16 @@ impl Pool {
     /// # Errors
     /// As [`backup`](Self::backup).
     pub fn copy(&self, target: impl AsRef<Path>, options: &CopyOptions) -> Result<CopyReport> {
-        self.copy_to(target.as_ref(), options, true, &mut |_| Ok(()))
+        self.told_copy(target.as_ref(), options, true)
+    }
+
+    /// Copies, and emits the events about it.
+    fn told_copy(&self, target: &Path, options: &CopyOptions, new_identity: bool) -> Result<CopyReport> {
+        let start = Instant::now();
+        events::copy_begins(self.path(), target);
+        let outcome = self.copy_to(target, options, new_identity, &mut |_| Ok(()));
+        events::copied(self.path(), target, &outcome, start.elapsed());
+        outcome
     }
 
     fn copy_to(

@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 
 use crate::addr::PmAddr;
 use crate::error::{Error, Result};
+use crate::events;
 use crate::planted;
 use crate::pool::layout::{PAGE_BYTES, StateSlot};
 use crate::pool::part::{self, PartFile};
@@ -62,6 +63,8 @@ impl Pool {
         states[index] = state::write(&self.memory, part, StateSlot { grown_from: 0, ..states[index] });
         self.memory.durable()?;
         self.shared.part_bytes[index].store(wanted, Ordering::Release);
+        drop(states);
+        events::grown(self.path(), part, old.part_bytes, wanted);
         Ok(wanted)
     }
 

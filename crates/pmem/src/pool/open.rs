@@ -27,6 +27,7 @@ use crate::block::{
 };
 use crate::domain::Domain;
 use crate::error::{Error, Result};
+use crate::events::PoolOpened;
 use crate::mapping::Backing;
 use crate::memory::{Memory, Setup};
 use crate::planted;
@@ -370,6 +371,9 @@ fn attach(opened: Opened, options: &PoolOptions) -> Result<Pool> {
     let was_clean = states[0].flags & STATE_CLEAN != 0;
     let states = if memory.is_read_only() { states } else { begin_life(&path, &memory, states)? };
     super::attach_watch(&memory, &parts, options);
+    let (boot, is_read_only) = (states[0].boot, memory.is_read_only());
+    let domain = memory.domain();
+    PoolOpened { path: &path, domain, reason: &reason, boot, was_clean, is_read_only, recovery: &recovery }.emit();
     let is_unlocked = memory.is_read_only() && options.allow_concurrent_writer && !parts.is_empty();
     let shared = Shared {
         grow_bytes_max: options.grow_bytes_max,

@@ -12,7 +12,7 @@ const AFTER_HELP: &str = "\
 Examples:
   lodestone db create shop.pool \\
     'accounts (id u64, owner text, note text null) key (id)'
-  lodestone db create shop.pool --log 1GiB \\
+  lodestone db create shop.pool --log-bytes 1GiB \\
     'orders (customer text, number u64, paid bool) key (customer, number)'
 
   lodestone db create shop.pool \\
@@ -35,7 +35,7 @@ pub struct Args {
 
     /// Bytes of the log of a new database [default: a quarter of the free space, at most 256 MiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    log: Option<u64>,
+    log_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -47,7 +47,7 @@ struct Created {
 
 /// Makes the table. Durable when this returns.
 pub fn run(args: &Args, output: &Output) -> Result<()> {
-    let database = args.db.make(args.log, output)?;
+    let database = args.db.make(args.log_bytes, output)?;
     let table = database.create_table(&args.schema)?;
     let created = Created {
         table: table.schema().name().to_owned(),

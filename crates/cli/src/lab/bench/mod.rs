@@ -5,7 +5,9 @@ mod backup;
 mod engine;
 mod fabric;
 mod index;
+mod kv;
 mod oltp;
+mod over;
 pub mod place;
 mod recovery;
 pub mod stm;
@@ -33,6 +35,7 @@ Examples:
     --path /dev/shm --domain dax-emulated
   lodestone bench index --index fastfair,fptree,hash --mix search,insert \\
     --path /dev/shm --domain dax-emulated
+  lodestone bench kv --path /dev/shm --domain dax-emulated
   lodestone bench tpcc --warehouses 2 --threads 1,2
   lodestone bench smallbank --ways sync,none,epoch:40ms,naive --turns 3
   lodestone bench recovery --rows 1000000 --updates 4000000
@@ -49,6 +52,8 @@ lodestone_cli::subcommands! {
     pub enum BenchCommand {
         /// Run the workloads A to F of YCSB on a map in a new pool
         Ycsb(ycsb::Args) => ycsb::run,
+        /// Run the same puts, gets and scans on an ordered map, a map over an index, and a table of a database
+        Kv(kv::Args) => kv::run,
         /// Run TPC-C on a database, and check its twelve consistency conditions
         Tpcc(oltp::TpcCArgs) => oltp::run_tpcc,
         /// Run TPC-B on a database, and check its sums

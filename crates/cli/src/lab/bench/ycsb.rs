@@ -13,6 +13,7 @@ use lodestone_baselines::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
 use lodestone_engine::{Database, DatabaseOptions, FlushUnit};
 use lodestone_engine_bench::records::DatabaseRecords;
 use lodestone_heap::HeapOptions;
+use lodestone_index::IndexKind;
 use lodestone_pmem::{Domain, Pool};
 use lodestone_stm::Mode;
 use lodestone_stm_bench::lodestone::Lodestone;
@@ -31,6 +32,7 @@ use lodestone_cli::publish::publish;
 use lodestone_cli::size;
 
 use super::engine::MapEngine;
+use super::over::OverEngine;
 use super::place::{Durability, Place};
 use super::ycsb_cache::CacheWatch;
 use super::ycsb_pages::PageWatch;
@@ -46,7 +48,7 @@ Examples:
   lodestone bench ycsb --engine stm --workload a,b,c,d --path /dev/shm \\
     --domain dax-emulated
   lodestone bench ycsb --engine db --distribution uniform --records 1000000 \\
-    --flush-unit page,line --log 8MiB --path /dev/shm --domain dax-emulated
+    --flush-unit page,line --log-bytes 8MiB --path /dev/shm --domain dax-emulated
 
 Durability: `sync` waits for every write, and a read waits until what it saw is durable; `relaxed` orders writes and
 does not wait; `process` survives the death of the process only.";
@@ -64,8 +66,8 @@ pub struct Args {
     #[arg(long, value_name = "NAMES", default_value = "a", value_delimiter = ',', value_parser = workloads)]
     workload: Vec<Workloads>,
 
-    /// The structure that holds the records: the ordered map, a table of a database, or a B+-tree over a transactional
-    /// memory
+    /// The structure that holds the records: the ordered map, a map over an index, a table of a database, or a
+    /// B+-tree over a transactional memory
     #[arg(long, value_enum, default_value = "map")]
     engine: YcsbEngine,
 
@@ -104,7 +106,7 @@ pub struct Args {
 
     /// Bytes of all logs, with `--engine db`: at half of that a checkpoint is made [default: that of a database]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    log: Option<u64>,
+    log_bytes: Option<u64>,
 
     /// Publish the figures of the database in this file, for `lodestone db top --file FILE`
     #[arg(long, value_name = "FILE")]
@@ -144,6 +146,8 @@ enum Unit {
 pub enum YcsbEngine {
     /// The durable ordered map
     Map,
+    /// A durable map over an index (fastfair)
+    Index,
     /// A table of the database engine
     Db,
     /// A B+-tree over Lodestone's transactional memory (mode one-fence, thread clocks)
@@ -155,10 +159,23 @@ pub enum YcsbEngine {
 }
 
 impl YcsbEngine {
+    /// Its name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Map => "map",
+            Self::Index => "index",
+            Self::Db => "table",
+            Self::Stm => "stm",
+            Self::Tl2Undo => "tl2-undo",
+            Self::Tl2Redo => "tl2-redo",
+        }
+    }
+
     /// Its name, for people.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Map => "a durable ordered map",
+            Self::Index => "a durable map over an index (fastfair)",
             Self::Db => "a table of the database engine",
             Self::Stm => "a B+-tree over a transactional memory",
             Self::Tl2Undo => "a B+-tree over TL2 with an undo log",
@@ -256,8 +273,8 @@ impl Args {
         if self.cache.is_some() && self.engine != YcsbEngine::Db {
             bail!("--cache is for --engine db: the others have all their records in memory, or in the pool");
         }
-        if (self.log.is_some() || self.flush_unit != [Unit::Line]) && self.engine != YcsbEngine::Db {
-            bail!("--flush-unit and --log are for --engine db: the others have no pages and logs");
+        if (self.log_bytes.is_some() || self.flush_unit != [Unit::Line]) && self.engine != YcsbEngine::Db {
+            bail!("--flush-unit and --log-bytes are for --engine db: the others have no pages and logs");
         }
         if self.publish.is_some() && self.engine != YcsbEngine::Db {
             bail!("--publish is for --engine db: the others publish no figures");
@@ -267,7 +284,7 @@ impl Args {
             Unit::Page => FlushUnit::Page,
         };
         let mut database = DatabaseOptions { cache_bytes: self.cache, flush_unit, ..DatabaseOptions::default() };
-        if let Some(bytes) = self.log {
+        if let Some(bytes) = self.log_bytes {
             database.log_bytes = bytes;
             database.segment_bytes = database.segment_bytes.min(bytes / 16);
         }
@@ -311,6 +328,10 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
     };
     match request.engine {
         YcsbEngine::Map => measure_on(&MapEngine::open(pool.clone(), place.durability)?, &opened, request, output),
+        YcsbEngine::Index => {
+            let engine = OverEngine::open(pool.clone(), IndexKind::FastFair, place.durability.to_string())?;
+            measure_on(&engine, &opened, request, output)
+        }
         YcsbEngine::Db => {
             let database = Database::open_in(&Store::over(&pool)?, &request.database)?;
             let _published = request.publish.as_deref().map(|file| publish(&database, Some(file))).transpose()?;
