@@ -757,12 +757,13 @@ impl Database {
         self.core.timeline.poison();
     }
 
-    /// Ends the thread that closes epochs of group commit: from then on threads that wait for one close it. For tests.
+    /// Waits for the end of the warm-up. For tests.
     #[doc(hidden)]
     pub fn wait_for_warm_up(&self) {
         self.core.wait_for_warm_up();
     }
 
+    /// Ends the thread that closes epochs of group commit: from then on threads that wait for one close it. For tests.
     #[doc(hidden)]
     pub fn end_logger(&self) {
         self.core.group.iter().for_each(Group::stop);
