@@ -64,7 +64,7 @@ pub struct Args {
 
     /// Bytes of the log of a new database [default: a quarter of the free space, at most 256 MiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    log: Option<u64>,
+    log_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -80,7 +80,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     if args.socket.is_none() && !args.trust_loopback {
         bail!("there is no way in; give `--socket DIR` for a unix socket");
     }
-    let engine = args.db.make(args.log, output)?;
+    let engine = args.db.make(args.log_bytes, output)?;
     let domain = engine.pool().info().domain_label();
     let stem = args.db.open.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let database =

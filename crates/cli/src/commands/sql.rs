@@ -37,7 +37,7 @@ pub struct Args {
 
     /// Bytes of the log of a new database [default: a quarter of the free space, at most 256 MiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    log: Option<u64>,
+    log_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -56,7 +56,7 @@ struct Refused {
 
 /// Runs the statements. Whether all of them were accepted.
 pub fn run(args: &Args, output: &Output) -> Result<bool> {
-    let engine = args.db.make(args.log, output)?;
+    let engine = args.db.make(args.log_bytes, output)?;
     let stem = args.db.open.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let database = Database::new(engine, &args.isolation)?;
     let mut connection = database.connect("lodestone", &stem);
