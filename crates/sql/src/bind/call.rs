@@ -51,7 +51,8 @@ impl Binder<'_> {
             return Err(undefined("nullif", &[], at));
         };
         let (left, right, ty) = self.meet(one.clone(), two, "=", at)?;
-        let one = self.known(one);
+        // A value without a type has that of the other one: `nullif(null, 1)` is a number.
+        let one = if one.ty == Type::Unknown { left.clone() } else { one };
         let equal = Expr::Compare(Comparison::Equal, ty, Box::new(left.expr), Box::new(right.expr));
         let branches = vec![(equal, Expr::Const(Datum::Null))];
         Ok(Typed { expr: Expr::Case { branches, otherwise: Box::new(one.expr) }, ..one })
