@@ -49,8 +49,10 @@ pub fn watch(output: Output) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("preparing for Ctrl-C failed")?;
     let wait = move || {
         for signal in signals.forever() {
+            // Taken before the match: `end` locks the scene as well.
+            let stop = scene().stop.take();
             // A second signal ends a command that does not stop.
-            match scene().stop.take() {
+            match stop {
                 Some(stop) => stop(),
                 None => end(signal, output),
             }
