@@ -17,11 +17,10 @@ const AFTER_HELP: &str = "\
 Examples:
   lodestone pool create shop.pool
   lodestone serve shop.pool --socket /tmp
-  psql -h /tmp shop
 
-The user who runs the server connects by the unix socket, as that user. The database
-has the name of the pool's file without its suffix. With --trust-loopback anybody on
-this machine connects by TCP, as any user: that is for tests.
+Then `psql -h /tmp shop` connects: by the unix socket only the user who runs the server,
+as that user. The database has the name of the pool's file without its suffix. With
+--trust-loopback anybody on this machine connects by TCP, as any user: that is for tests.
 
 Ctrl-C or SIGTERM ends the server: clients are told, transactions that have not
 committed are forgotten, a checkpoint is made. SIGKILL loses nothing that was
