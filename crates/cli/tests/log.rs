@@ -8,7 +8,8 @@ use serde_json::Value;
 /// A place with a database of one table.
 fn place() -> Place {
     let place = Place::new();
-    place.run(["db", "create", "shop.pool", "t (k u64, v i64) key (k)", "--size", "32MiB", "--log-bytes", "1MiB"]).ok();
+    place.run(["pool", "create", "shop.pool", "--size", "32MiB"]).ok();
+    place.run(["db", "create", "shop.pool", "t (k u64, v i64) key (k)", "--log-bytes", "1MiB"]).ok();
     place
 }
 

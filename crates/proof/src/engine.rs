@@ -168,6 +168,8 @@ enum Kind {
     Large,
     /// Short rows, few of which are in DRAM.
     Cached,
+    /// As `Cached`, and a close writes which leaves are in DRAM.
+    Warm,
 }
 
 /// Outside the key of a wide row.
@@ -214,7 +216,8 @@ fn options(kind: Kind) -> DatabaseOptions {
         // Fixed: runs must repeat exactly.
         log_salt: Some(0x5EED),
         leaf_rows_max: 4,
-        cache_bytes: (kind == Kind::Cached).then_some(cache::BYTES),
+        cache_bytes: matches!(kind, Kind::Cached | Kind::Warm).then_some(cache::BYTES),
+        warm_up: kind == Kind::Warm,
         flush_unit: if kind == Kind::Imaged { FlushUnit::Page } else { FlushUnit::Line },
         // A page has the rows of a leaf, and one of three rows is less than half of it, so that it is written in place.
         page_bytes: 512,
@@ -244,7 +247,7 @@ impl Tables {
 fn make_table(db: &Database, name: &str, kind: Kind) -> Result<Table> {
     let narrow = || Schema::new(name).column("k", Type::U64).column("v", Type::I64);
     match (db.table(name), kind) {
-        (Err(Error::NoTable { .. }), Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached) => {
+        (Err(Error::NoTable { .. }), Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached | Kind::Warm) => {
             db.create_table(&narrow().key(["k"]))
         }
         (Err(Error::NoTable { .. }), Kind::Wide) => {
@@ -270,7 +273,7 @@ impl Open {
     /// A row of `table`, with `value` in each number.
     fn row(&self, table: &Table, key: u64, value: i64) -> Row {
         let row = match self.kind {
-            Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached => row![key, value],
+            Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached | Kind::Warm => row![key, value],
             Kind::Wide => row![key, value, value, PAD],
         };
         row.0.into_iter().chain(ddl::added(table, value)).collect()
@@ -659,7 +662,7 @@ impl Structure for Tables {
 
     fn nested_depth_max(&self) -> u32 {
         // The recovery knows nothing of the cache: it is that of `db-lines`.
-        if self.kind == Kind::Cached { 0 } else { u32::MAX }
+        if matches!(self.kind, Kind::Cached | Kind::Warm) { 0 } else { u32::MAX }
     }
 
     fn audits(&self, site: &SiteKey) -> bool {

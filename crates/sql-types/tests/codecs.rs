@@ -80,7 +80,9 @@ proptest! {
 
     #[test]
     fn orders_of_numbers_are_those_of_their_differences(one in numerics(), two in numerics()) {
-        let difference = one.minus(two).expect("in limits").units();
+        // With the digits of both it may be too long.
+        let Ok(difference) = one.minus(two) else { return Ok(()) };
+        let difference = difference.units();
         prop_assert_eq!(one.cmp(&two), difference.cmp(&0));
         prop_assert_eq!(two.cmp(&one), 0.cmp(&difference));
         let (mut first, mut second) = (Vec::new(), Vec::new());
