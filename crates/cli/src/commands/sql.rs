@@ -13,7 +13,7 @@ use crate::size;
 const AFTER_HELP: &str = "\
 Examples:
   lodestone sql shop.pool -c 'create table t (k int primary key, v text)'
-  lodestone sql shop.pool -c \"insert into t values (1, 'one')\" -c 'select * from t'
+  lodestone sql shop.pool -c 'insert into t values (1)' -c 'select * from t'
   lodestone sql shop.pool < statements.sql
 
 Without -c statements are read from standard input; one ends with ; at the end of a

@@ -17,7 +17,6 @@ pub fn targets() -> Vec<Tables> {
         elsewhere(Delete(9)),
     ];
     let before = vec![Many(0, 12, 0), Checkpoint, Checkpoint];
-    // Its pages of the list may be lost line by line.
     let warm = Tables { kind: Kind::Warm, before: before.clone(), ..tables("db-warm", vec![Put(0, 1, 5)]) };
     vec![Tables { kind: Kind::Cached, before, ..tables("db-evict", script) }, warm]
 }
