@@ -12,8 +12,8 @@ impl Database {
     /// [`load_table`](Self::load_table) makes `from` of them, and this commits only if no row has changed since.
     ///
     /// # Errors
-    /// [`Error::NoTable`]; [`Error::OtherDatabase`]; [`Error::Conflict`] and others as [`Tx::commit`]. Nothing has
-    /// changed then.
+    /// [`crate::Error::NoTable`]; [`crate::Error::OtherDatabase`]; [`crate::Error::Conflict`] and others as
+    /// [`Tx::commit`]. Nothing has changed then.
     ///
     /// ```
     /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, row};
