@@ -247,9 +247,10 @@ impl Tables {
 fn make_table(db: &Database, name: &str, kind: Kind) -> Result<Table> {
     let narrow = || Schema::new(name).column("k", Type::U64).column("v", Type::I64);
     match (db.table(name), kind) {
-        (Err(Error::NoTable { .. }), Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached | Kind::Warm) => {
-            db.create_table(&narrow().key(["k"]))
-        }
+        (
+            Err(Error::NoTable { .. }),
+            Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached | Kind::Warm,
+        ) => db.create_table(&narrow().key(["k"])),
         (Err(Error::NoTable { .. }), Kind::Wide) => {
             db.create_table(&narrow().column("w", Type::I64).column("pad", Type::Text).key(["k"]))
         }
