@@ -2,6 +2,10 @@
 
 use lodestone_fabric_sim::{Plan, World, run_seed};
 
+fn judge_one(seed: u64, operations: u64) {
+    assert_eq!(run_seed(seed, operations).violation, None, "seed {seed}");
+}
+
 fn judge(seeds: std::ops::Range<u64>, operations: u64) {
     let (mut acknowledged, mut crashes, mut takeovers, mut changes) = (0, 0, 0, 0);
     for seed in seeds {
@@ -31,6 +35,12 @@ fn without_faults_nothing_is_sent_again() {
 #[test]
 fn thirty_seeds_keep_all_promises() {
     judge(0..30, 200);
+}
+
+/// The last report of a member that joins is lost, and nobody writes any more.
+#[test]
+fn a_last_report_that_is_lost_is_asked_for() {
+    judge_one(1640, 300);
 }
 
 #[test]

@@ -121,12 +121,14 @@ impl Sender {
         Ok(())
     }
 
-    /// Tells the newest sequence: a millisecond after data, then every ten.
+    /// Tells the newest sequence: a millisecond after data, then every ten. It asks for reports until each member has
+    /// reported everything: a last report may be lost, and without it a member that joins would join for ever.
     pub(super) fn beat(&mut self, now: Moment, out: &mut Outbound) {
         if now < self.beat_at {
             return;
         }
-        let flags = if self.is_awaited() { PACKET_SYNC } else { 0 };
+        let is_late = self.peers.values().any(|peer| peer.tail < self.sent);
+        let flags = if self.is_awaited() || is_late { PACKET_SYNC } else { 0 };
         let head = PacketHead { sequence: self.sent, flags, ..self.head(Kind::Beat) };
         out.to_group(head.packet([&[], &[]]));
         self.beat_at = now.plus(self.options.beat_ns);
