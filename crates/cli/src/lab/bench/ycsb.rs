@@ -48,7 +48,8 @@ Examples:
   lodestone bench ycsb --engine stm --workload a,b,c,d --path /dev/shm \\
     --domain dax-emulated
   lodestone bench ycsb --engine db --distribution uniform --records 1000000 \\
-    --flush-unit page,line --log-bytes 8MiB --path /dev/shm --domain dax-emulated
+    --flush-unit page,line --log-bytes 8MiB --path /dev/shm \\
+    --domain dax-emulated
 
 Durability: `sync` waits for every write, and a read waits until what it saw is durable; `relaxed` orders writes and
 does not wait; `process` survives the death of the process only.";
