@@ -52,6 +52,6 @@ fn a_seed_repeats_bit_for_bit() {
 
 #[test]
 #[ignore = "`make prove` runs it"]
-fn thousands_of_seeds_keep_all_promises() {
+fn hundreds_of_seeds_keep_all_promises() {
     judge(1_000..1_800, 300);
 }
