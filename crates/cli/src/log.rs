@@ -12,9 +12,9 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry, fmt};
 
-/// The variable that stands in for `--log`.
+/// The variable that is read where `--log` is not given.
 const LOG_VARIABLE: &str = "LODESTONE_LOG";
-/// The variable that stands in for `--log-format`.
+/// The variable that is read where `--log-format` is not given.
 const FORMAT_VARIABLE: &str = "LODESTONE_LOG_FORMAT";
 /// Options with a value that may stand before the command.
 const WITH_VALUE: [&str; 2] = ["--log", "--log-format"];

@@ -81,7 +81,7 @@ impl OnlineMedium {
         self.lock().fuse = None;
     }
 
-    /// Whether the fuse has blown: what the running operation did since is undone by [`crash`](Self::crash).
+    /// Whether the fuse has blown. [`crash`](Self::crash) undoes all stores after that.
     #[must_use]
     pub fn has_blown(&self) -> bool {
         self.lock().image.is_some()

@@ -1,4 +1,4 @@
-//! The judges: what the fabric promises, checked against everything that happened.
+//! The judges: the promises of the fabric, checked against everything that happened.
 //!
 //! - **P1, P4**: a record that was acknowledged in a term is in the log of every later term, and no other record is
 //!   acknowledged in its place.
@@ -10,7 +10,7 @@
 //!   read returns a write that is not older than any that was acknowledged, or read, before it began.
 //! - **P6**: when the faults have ended, everything is acknowledged and all members are equal. The world asks for that.
 //! - **P7**: a member takes no more memory than the credit that it granted.
-//! - **P8**: what a sender cut off its own ring, it says.
+//! - **P8**: a sender says which records it cut off its own ring.
 
 use std::collections::{BTreeMap, HashMap};
 
