@@ -65,8 +65,13 @@ impl Receiver {
             self.counts.dropped += 1;
             return Ok(());
         };
-        self.sender = head.source;
         let is_entered = viewed == head.term;
+        if is_entered && head.view < self.log.view() {
+            // It was late. A member that counts by now would join once more, and forget what it has reported.
+            self.counts.dropped += 1;
+            return Ok(());
+        }
+        self.sender = head.source;
         if !is_entered || head.view > self.log.view() || self.must_restart(&head, member, &message) {
             self.enter(head, member, &message)?;
         }
