@@ -129,7 +129,7 @@ fn holes_of_the_paper() -> Vec<Bug> {
         bug("fabric-no-beat", "the loss of the last record is never noticed", lossy, 50),
         bug("fabric-one-nack", "a lost request is never repeated", lossy, 50),
         bug("fabric-no-gate", "a late record lands on another file's page", lossy, 50),
-        bug("fabric-applied-records-placed-again", "a repeated packet destroys a page", lossy, 100),
+        bug("fabric-applied-records-placed-again", "a repeated packet destroys a page", lossy, 400),
         bug("fabric-tail-is-received", "a member forgets what it reported", scarce, 50),
         bug("fabric-head-outside-checksum", "damaged addresses send bytes to a wrong page", damaging, 50),
         bug("fabric-first-fragment-counts", "half of a record is applied", lossy, 20),

@@ -81,12 +81,14 @@ impl Oracle {
 
     /// The sender of `term` adopted a log: what was acknowledged before must be in it.
     pub fn adopted(&mut self, term: Term, ring: &Terms, base: Sequence) {
-        // Below the begin of the ring every member has everything: the log there is that of the term before.
+        // Below the begin of the ring every member has everything. Logs that have the same record there are equal up to
+        // it. The term that made it may have no log here: its sender crashed before it said that it had adopted one.
         let (begin, _) = ring.base();
         let mut log = BTreeMap::new();
         let begin_term = ring.term_of(begin).unwrap_or_default();
-        if let Some(older) = self.logs.range(..=begin_term).next_back() {
-            log.extend(older.1.range(..=begin).map(|(sequence, made_in)| (*sequence, *made_in)));
+        let has_begin = |log: &&BTreeMap<Sequence, Term>| log.get(&begin) == Some(&begin_term);
+        if let Some(older) = self.logs.range(..term).rev().map(|(_, log)| log).find(has_begin) {
+            log.extend(older.range(..=begin).map(|(sequence, made_in)| (*sequence, *made_in)));
         }
         for sequence in begin.0 + 1..=base.0 {
             log.insert(Sequence(sequence), ring.term_of(Sequence(sequence)).unwrap_or_default());
