@@ -96,9 +96,10 @@ mod sender;
 mod terms;
 mod transport;
 mod view;
+mod volume;
 
 pub use applylog::{Applied, ApplyLog, Standing};
-pub use driver::{Clock, MemberDriver, SenderDriver};
+pub use driver::{Clock, MemberDriver, SenderDriver, VolumeDriver};
 pub use effect::{Outbound, Outgoing, Target};
 pub use error::{Error, Result};
 pub use ids::{GroupId, Moment, NodeId, Sequence, Term, ViewNumber};
@@ -117,3 +118,4 @@ pub use sender::{Sender, SenderCounts, SenderEvent, SenderOptions, Submission};
 pub use terms::{RUNS_MAX, Terms};
 pub use transport::{Peers, SwitchNetwork, SwitchPort, Transport, TransportCounts, UdpOptions, UdpTransport};
 pub use view::{MEMBERS_MAX, Member, Role, View};
+pub use volume::{OPERATIONS, Payload, VolumeSender};

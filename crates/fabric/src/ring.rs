@@ -148,6 +148,16 @@ impl Ring {
         Ok(())
     }
 
+    /// A fence of the same memory made everything durable that was appended.
+    pub(crate) fn was_fenced(&mut self) {
+        self.fenced = self.last();
+    }
+
+    /// The memory of the ring.
+    pub(crate) const fn memory(&self) -> &Memory {
+        self.log.memory()
+    }
+
     /// Cuts off what comes after `last`: durable on return.
     ///
     /// # Errors
