@@ -14,7 +14,7 @@
 //! sender    places, sends, acknowledges; takes over; changes members     ring       its records (an Outbox)
 //! receiver  places early, exposes in order, fences, reports              applylog   what it applied; pages
 //! record, packet, message: bytes                                          log        the circular log below both
-//! transport: switch, udp, unicast                                         driver     cores on a clock and a socket
+//! transport: switch, udp, unicast, tcp                                       driver     cores on a clock and a socket
 //! ```
 //!
 //! [`Leader`], [`Sender`] and [`Receiver`] are synchronous state machines: one action goes in, effects come out. They
@@ -116,6 +116,8 @@ pub use reuse::PageStock;
 pub use ring::Ring;
 pub use sender::{Sender, SenderCounts, SenderEvent, SenderOptions, Submission};
 pub use terms::{RUNS_MAX, Terms};
-pub use transport::{Peers, SwitchNetwork, SwitchPort, Transport, TransportCounts, UdpOptions, UdpTransport};
+pub use transport::{
+    Peers, SwitchNetwork, SwitchPort, TcpTransport, Transport, TransportCounts, UdpOptions, UdpTransport,
+};
 pub use view::{MEMBERS_MAX, Member, Role, View};
 pub use volume::{OPERATIONS, Payload, VolumeSender};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lodestone_fabric::{
     ApplyLog, Error, FLAG_SYNC, GroupId, MemberDriver, NodeId, Outgoing, PACKET_HEAD_BYTES, PageArea, PagePair, Peers,
     Receiver, ReceiverOptions, Result, Ring, Sender, SenderDriver, SenderOptions, Sequence, Submission, SwitchNetwork,
-    Target, Term, Transport, TransportCounts, UdpOptions, UdpTransport, View, pages_body,
+    Target, TcpTransport, Term, Transport, TransportCounts, UdpOptions, UdpTransport, View, pages_body,
 };
 use lodestone_pmem::{Memory, PmAddr};
 
@@ -142,6 +142,20 @@ fn udp(members: u16, port: Option<u16>) -> Result<Transports> {
     Ok((Box::new(own), others.into_iter().map(|other| -> Box<dyn Transport> { Box::new(other) }).collect()))
 }
 
+fn tcp(members: u16) -> Result<Transports> {
+    let nodes: Vec<NodeId> = (1..=members).map(NodeId).collect();
+    let bind = |node: NodeId| TcpTransport::bind(node, ([127, 0, 0, 1], 0).into());
+    let mut own = bind(SENDER)?;
+    let mut others = nodes.iter().map(|node| bind(*node)).collect::<Result<Vec<_>>>()?;
+    let mut peers = Peers::from([(SENDER, own.address()?)]);
+    for (node, transport) in nodes.iter().zip(&others) {
+        peers.insert(*node, transport.address()?);
+    }
+    own.connect(peers.clone(), nodes.clone());
+    others.iter_mut().for_each(|other| other.connect(peers.clone(), nodes.clone()));
+    Ok((Box::new(own), others.into_iter().map(|other| -> Box<dyn Transport> { Box::new(other) }).collect()))
+}
+
 /// Writes arrive, with and without loss.
 fn conforms(make: impl Fn() -> Result<Transports>) -> Result<()> {
     for lose in [0, 7] {
@@ -194,6 +208,29 @@ fn switch_conforms() -> Result<()> {
 fn unicast_conforms() -> Result<()> {
     conforms(|| udp(3, None))?;
     counts(|| udp(3, None), 3)
+}
+
+#[test]
+fn tcp_conforms() -> Result<()> {
+    conforms(|| tcp(3))?;
+    counts(|| tcp(3), 3)
+}
+
+/// A connection that brings no packets is closed, and others go on.
+#[test]
+fn a_stream_of_another_protocol_is_closed() -> Result<()> {
+    use std::io::{Read, Write};
+    let mut own = TcpTransport::bind(SENDER, ([127, 0, 0, 1], 0).into())?;
+    let length = u32::MAX.to_le_bytes();
+    for hello in [b"GET / HTTP/1.1\r\n\r\n".as_slice(), &[b"LFT1".as_slice(), &length].concat()] {
+        let mut stream = std::net::TcpStream::connect(own.address()?).expect("a connection");
+        stream.write_all(hello).expect("bytes are sent");
+        let count = (0..2).map(|_| own.poll(Duration::from_secs(5), 8, &mut |_| Ok(()))).sum::<Result<usize>>()?;
+        assert_eq!(count, 0);
+        // The end of the stream, or the error that tells of unread bytes.
+        assert!(!matches!(stream.read(&mut [0; 8]), Ok(1..)));
+    }
+    Ok(())
 }
 
 #[test]

@@ -60,19 +60,19 @@ fn a_takeover_takes_operations_with_payloads_alone() {
 #[test]
 #[ignore = "`make prove` runs it"]
 fn two_terms_of_two_units_are_exhausted() {
-    must_hold(&Model { units: 2, ..SMALL }, 30_000_000);
+    must_hold(&Model { units: 2, ..SMALL }, 10_000_000);
 }
 
 #[test]
 #[ignore = "`make prove` runs it"]
 fn three_terms_are_exhausted() {
-    must_hold(&Model { terms: 3, length: 3, each: 1, ..SMALL }, 30_000_000);
+    must_hold(&Model { terms: 3, ..SMALL }, 10_000_000);
 }
 
 #[test]
 #[ignore = "`make prove` runs it"]
 fn stable_waits_for_the_operation() {
-    must_fail(&Model { without: Some(Rule::StableIsAcknowledged), length: 4, ..SMALL }, 30_000_000);
+    must_fail(&Model { without: Some(Rule::StableIsAcknowledged), each: 2, ..SMALL }, 10_000_000);
 }
 
 #[test]

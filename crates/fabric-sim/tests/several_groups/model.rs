@@ -113,8 +113,8 @@ struct Sender {
 pub struct State {
     members: [[Member; MEMBERS]; GROUPS],
     senders: [Sender; TERMS],
-    /// Term of each acknowledged operation.
-    committed: [u8; LENGTH],
+    /// Each acknowledged operation: the term that made it, and the first that acknowledged it.
+    committed: [(u8, u8); LENGTH],
     violation: Option<&'static str>,
 }
 
@@ -308,10 +308,11 @@ impl Model {
         for sequence in 1..=acked {
             let made_in = operations.at(sequence).term;
             let committed = &mut state.committed[usize::from(sequence)];
-            if *committed != 0 && *committed != made_in {
+            if committed.0 != 0 && committed.0 != made_in {
                 state.violation = Some("two operations are acknowledged under one number");
             }
-            *committed = made_in;
+            let by = if committed.0 == 0 { term as u8 } else { committed.1.min(term as u8) };
+            *committed = (made_in, by);
         }
     }
 
@@ -377,8 +378,9 @@ impl Model {
         if !(1..=length).all(|sequence| has_payload(sequence, false)) {
             state.violation = Some("an operation without its payload is adopted");
         }
-        let is_kept = |(sequence, made_in): (usize, &u8)| {
-            *made_in == 0 || (sequence <= usize::from(length) && operations.at(sequence as u8).term == *made_in)
+        // A sender that is late cannot know what a later one has acknowledged, and acknowledges nothing itself.
+        let is_kept = |(sequence, (made_in, by)): (usize, &(u8, u8))| {
+            *made_in == 0 || usize::from(*by) >= term || (sequence <= usize::from(length) && operations.at(sequence as u8).term == *made_in)
         };
         if !state.committed.iter().enumerate().skip(1).all(is_kept) {
             state.violation = Some("an acknowledged operation is lost");
