@@ -284,6 +284,9 @@ impl<'p> Packet<'p> {
             counter: raw.counter.get(),
             credit: raw.credit.get(),
         };
+        if head.sequence >= Sequence::MAX || head.stable >= Sequence::MAX {
+            return Err(Refusal::Fields);
+        }
         let is_data = kind == Kind::Data || (kind == Kind::Reply && head.record_bytes > 0);
         if is_data && head.fragment_place(payload.len()).is_none() {
             return Err(Refusal::Fields);

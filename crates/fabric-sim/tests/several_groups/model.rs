@@ -25,8 +25,9 @@ pub struct Model {
     pub terms: usize,
     /// Longest log of a sender before it makes no more operations.
     pub length: usize,
-    /// Operations of each sender.
-    pub each: u8,
+    /// Operations of the first sender, and of each later one.
+    pub first: u8,
+    pub later: u8,
     pub without: Option<Rule>,
 }
 
@@ -183,7 +184,7 @@ impl Model {
         let sender = &state.senders[term];
         let has_room = |group: usize| usize::from(sender.groups[group].log.length) < self.length;
         let is_ready = (0..=self.units).all(|group| sender.groups[group].is_adopted);
-        if !is_ready || sender.made >= self.each || !has_room(0) || !has_room(unit) {
+        if !is_ready || sender.made >= if term == 1 { self.first } else { self.later } || !has_room(0) || !has_room(unit) {
             return None;
         }
         let page = self.free_page(sender, unit)?;
