@@ -81,7 +81,7 @@ pub struct Outcome {
     pub seed: u64,
     /// Records submitted by clients.
     pub writes: u64,
-    /// Records acknowledged.
+    /// Records acknowledged: of clients, and first ones of terms.
     pub acknowledged: u64,
     /// Reads answered.
     pub reads: u64,

@@ -104,6 +104,12 @@ pub enum Error {
         /// The present state.
         state: &'static str,
     },
+    /// A packet could not be sealed.
+    #[error("sealing packets: {what}")]
+    Sealing {
+        /// The reason, and what to do.
+        what: &'static str,
+    },
     /// Too many records wait to be sent.
     #[error("{queued} records wait for the slowest member; wait until some were sent")]
     Busy {

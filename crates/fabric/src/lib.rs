@@ -92,6 +92,7 @@ mod record;
 mod registry;
 mod reuse;
 mod ring;
+mod seal;
 mod sender;
 mod terms;
 mod transport;
@@ -114,6 +115,7 @@ pub use record::*;
 pub use registry::{LEASE_NS, Lease, LocalRegistry, Registry, Swap, VolumeState};
 pub use reuse::PageStock;
 pub use ring::Ring;
+pub use seal::{KeyRing, SEAL_BYTES, SealCounts, SealedTransport, Secret};
 pub use sender::{Sender, SenderCounts, SenderEvent, SenderOptions, Submission};
 pub use terms::{RUNS_MAX, Terms};
 pub use transport::{

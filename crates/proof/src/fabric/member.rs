@@ -61,6 +61,8 @@ pub struct Found {
     viewed: u32,
     view: u32,
     standing: u8,
+    /// The last record.
+    last: u64,
     /// Sequence and term, above the floor.
     records: Vec<(u64, u32)>,
     /// The pages that its records refer to, halves of each.
@@ -114,8 +116,8 @@ pub fn targets() -> Vec<Box<dyn Target>> {
         // Page 1 is written again when the record that freed it is durable, and known to be.
         script(
             "fs-applylog-reuse",
-            vec![Batch(1, vec![page(1, 1, 0)], 0)],
-            vec![Batch(1, vec![page(2, 2, 1)], 0), Batch(1, vec![reuse], 2), Batch(1, vec![inline(4, 8)], 2)],
+            vec![],
+            vec![Batch(1, vec![page(1, 1, 0), page(2, 2, 1)], 0), Batch(1, vec![reuse], 2), Batch(1, vec![inline(4, 8)], 2)],
             0,
         ),
         // The log is full: what is stable goes, and the checksums of its pages to their table.
@@ -252,13 +254,18 @@ fn open(memory: &Memory, at: PmAddr, is_new: bool) -> Outcome<Receiver> {
 }
 
 impl Found {
-    /// What a member has after a step, if nothing crashed.
+    /// What a member has after a step, if nothing crashed. A step that does not fit changes nothing.
     fn step(&mut self, step: &Step) {
         match step {
             Step::Batch(term, records, _) => {
                 let mut records = records.clone();
                 records.sort_by_key(|written| written.sequence);
                 for written in records {
+                    let follows = (self.promised, self.viewed) == (*term, *term) && self.standing != 1;
+                    if !follows || written.sequence != self.last + 1 {
+                        return;
+                    }
+                    self.last += 1;
                     self.records.push((written.sequence, *term));
                     let old = self.pages.get(&written.old).copied();
                     self.pages.remove(&written.old);
@@ -269,21 +276,29 @@ impl Found {
                     }
                 }
             }
-            Step::Promise(term) => self.promised = *term,
+            Step::Promise(term) => self.promised = self.promised.max(*term),
+            Step::View { term, .. } | Step::Join { term, .. } if *term < self.promised => {}
             Step::View { term, number, role, keep, .. } => {
+                let is_new = self.viewed != *term;
                 (self.promised, self.viewed, self.view) = (*term, *term, *number);
-                self.records.retain(|record| record.0 <= *keep);
+                if is_new {
+                    self.records.retain(|record| record.0 <= *keep);
+                    self.last = self.last.min(*keep);
+                }
                 let kept: Vec<u8> = self.records.iter().map(|record| fill(record.0)).collect();
                 // Pages of records that were cut are free.
                 if *role == Role::Active && self.standing == 0 {
                     self.pages.retain(|_, halves| kept.contains(&halves[1]));
                 }
-                self.standing = 0;
+                if self.standing == 2 && *role == Role::Active {
+                    self.standing = 0;
+                }
             }
-            Step::Join { term, number, .. } => {
-                (self.promised, self.viewed, self.view) = (*term, *term, *number);
+            Step::Join { term, number, from, .. } => {
+                (self.promised, self.viewed, self.view, self.last) = (*term, *term, *number, *from);
                 (self.standing, self.records, self.pages) = (1, Vec::new(), BTreeMap::new());
             }
+            Step::Copies(..) if self.standing != 1 => {}
             Step::Copies(pages, byte) => {
                 for page in pages {
                     self.pages.insert(*page, [*byte; 2]);
@@ -357,6 +372,7 @@ impl Structure for Script {
             viewed: viewed.0,
             view: log.view().0,
             standing,
+            last: held.exposed().0,
             ..Found::default()
         };
         let (first, last) = (log.terms().base().0.0.max(self.floor), held.exposed().0);

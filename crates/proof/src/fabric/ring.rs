@@ -40,9 +40,9 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     use Step::{Append, Cut, Release, Restart};
     let script = |name, before, steps, floor| -> Box<dyn Target> { Box::new(Script { name, before, steps, floor }) };
     vec![
-        script("fs-ring", (0, 0), vec![Append(1, &[8]), Append(1, &[200, 8]), Append(2, &[8])], 0),
+        script("fs-ring", (0, 0), vec![Append(1, &[8]), Append(1, &[40, 8]), Append(2, &[8])], 0),
         // The ring is full: what follows takes the place of the first records.
-        script("fs-ring-lap", (9, 4), vec![Append(1, &[300]), Release(5), Append(1, &[300])], 5),
+        script("fs-ring-lap", (9, 4), vec![Append(1, &[8]), Release(5), Append(1, &[8])], 5),
         script("fs-ring-cut", (3, 0), vec![Cut(1), Append(2, &[8]), Append(2, &[8])], 0),
         script("fs-ring-restart", (3, 0), vec![Restart(7, 2), Append(3, &[8])], 7),
     ]
