@@ -195,10 +195,7 @@ impl<T: Transport> VolumeDriver<T> {
     ///
     /// # Errors
     /// Those of `action`, and a socket that failed.
-    pub fn with<R>(
-        &mut self,
-        action: impl FnOnce(&mut VolumeSender, Moment, &mut Outbound) -> Result<R>,
-    ) -> Result<R> {
+    pub fn with<R>(&mut self, action: impl FnOnce(&mut VolumeSender, Moment, &mut Outbound) -> Result<R>) -> Result<R> {
         let done = action(&mut self.volume, self.clock.now(), &mut self.out)?;
         self.transport.send(&self.out.packets)?;
         self.out.packets.clear();
@@ -209,7 +206,7 @@ impl<T: Transport> VolumeDriver<T> {
     ///
     /// # Errors
     /// Those of [`VolumeSender::submit`]; a socket that failed.
-    pub fn submit(&mut self, operation: &Submission, body: &[u8], payloads: &[Payload]) -> Result<Sequence> {
+    pub fn submit(&mut self, operation: &Submission, body: &[u8], payloads: Vec<Payload>) -> Result<Sequence> {
         let number = self.with(|volume, now, out| {
             let number = volume.submit(operation, body, payloads)?;
             volume.pump(now, out);

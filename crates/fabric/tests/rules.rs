@@ -5,10 +5,10 @@ use std::sync::{Mutex, PoisonError};
 
 use lodestone_fabric::{
     Applied, ApplyLog, Call, Error, FLAG_INLINE, FLAG_SYNC, GroupId, Kind, LEASE_NS, Leader, LocalRegistry, Member,
-    Moment, NodeId, OPERATIONS, Outbound, PACKET_ANSWER, Packet, PacketHead, PageArea, PagePair, Payload, Reads, Receiver,
-    ReceiverOptions, RecordHead, Registry, RegistryCall, Result, Ring, Role, Sender, SenderEvent, SenderOptions, Sequence,
-    Standing, Submission, Target, Term, Terms, View, ViewMessage, ViewNumber, VolumeSender, VolumeState, fragments,
-    pages_body,
+    Moment, NodeId, OPERATIONS, Outbound, PACKET_ANSWER, Packet, PacketHead, PageArea, PagePair, Payload, Reads,
+    Receiver, ReceiverOptions, RecordHead, Registry, RegistryCall, Result, Ring, Role, Sender, SenderEvent,
+    SenderOptions, Sequence, Standing, Submission, Target, Term, Terms, View, ViewMessage, ViewNumber, VolumeSender,
+    VolumeState, fragments, pages_body,
 };
 use lodestone_pmem::{Memory, PmAddr};
 
@@ -295,9 +295,8 @@ fn of_group(packet: &[u8], group: GroupId) -> Vec<u8> {
 fn nothing_is_stable_before_the_first_record_of_the_term() -> Result<()> {
     rule("fabric-payload-stable-before-the-term", || {
         let (mut volume, mut out) = volume()?;
-        let mut bring = |volume: &mut VolumeSender, packet: Vec<u8>| {
-            volume.packet(Moment(1), &decoded(&packet), &mut out)
-        };
+        let mut bring =
+            |volume: &mut VolumeSender, packet: Vec<u8>| volume.packet(Moment(1), &decoded(&packet), &mut out);
         bring(&mut volume, of_group(&promise(1, Term(3)), OPERATIONS))?;
         assert!(!volume.operations().is_sending(), "it waits for the unit");
         bring(&mut volume, promise(3, Term(3)))?;
@@ -326,7 +325,7 @@ fn an_operation_waits_for_its_payload() -> Result<()> {
         let pair = PagePair { new: 1, old: 0 };
         let submission = Submission { count: 1, ..Submission::default() };
         let payload = Payload { unit: GROUP, submission, body: pages_body(&[(pair, &[7; 64])]) };
-        let number = volume.submit(&Submission::default(), b"write", &[payload])?;
+        let number = volume.submit(&Submission::default(), b"write", vec![payload])?;
         assert_eq!(number, Sequence(2));
         for node in [1, 2] {
             let packet = of_group(&report(node, Term(3), 2), OPERATIONS);
@@ -345,7 +344,7 @@ fn an_operation_waits_for_its_payload() -> Result<()> {
 fn an_operation_is_submitted_whole_or_not_at_all() -> Result<()> {
     let (mut volume, mut out) = volume()?;
     let payload = |bytes| Payload { unit: GROUP, submission: Submission::default(), body: vec![7; bytes] };
-    let refused = volume.submit(&Submission::default(), b"early", &[payload(64)]);
+    let refused = volume.submit(&Submission::default(), b"early", vec![payload(64)]);
     assert!(matches!(refused, Err(Error::NotSender { .. })), "{refused:?}");
     for packet in [of_group(&promise(1, Term(3)), OPERATIONS), promise(3, Term(3))] {
         volume.packet(Moment(1), &decoded(&packet), &mut out)?;
@@ -354,7 +353,7 @@ fn an_operation_is_submitted_whole_or_not_at_all() -> Result<()> {
     let before = lasts(&volume);
     let of_no_unit = Payload { unit: GroupId(7), ..payload(64) };
     for payloads in [vec![payload(64), payload(30 << 10)], vec![payload(70 << 10)], vec![payload(64), of_no_unit]] {
-        let refused = volume.submit(&Submission::default(), b"write", &payloads);
+        let refused = volume.submit(&Submission::default(), b"write", payloads);
         assert!(refused.is_err());
         assert_eq!(lasts(&volume), before, "{refused:?}");
     }

@@ -2,7 +2,7 @@
 //! that was damaged is made again without another send.
 //!
 //! ```text
-//! packet   head 64, halves: bytes of the payload 4, CRC-32 of each half 4 + 4, first half, second half, parity
+//! packet   head 64, bytes of the payload 4, CRC-32C of each half 4 + 4, first half, second half, parity
 //! ```
 //!
 //! The second half is filled up with a zero if the payload has an odd number of bytes. Paper 5 leaves two holes. Its
@@ -183,7 +183,10 @@ mod tests {
             let taken = join(&halves);
             planted::plant(None);
             let (garbage, _) = taken.expect("without the check garbage counts");
-            assert!(crate::packet::Packet::decode(&garbage).is_err(), "the checksum of head and payload still finds it");
+            assert!(
+                crate::packet::Packet::decode(&garbage).is_err(),
+                "the checksum of head and payload still finds it"
+            );
         }
     }
 
