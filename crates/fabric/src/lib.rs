@@ -100,7 +100,7 @@ mod view;
 mod volume;
 
 pub use applylog::{Applied, ApplyLog, Standing};
-pub use driver::{Clock, MemberDriver, SenderDriver, VolumeDriver};
+pub use driver::{Clock, MemberDriver, NodeDriver, SenderDriver, VolumeDriver};
 pub use effect::{Outbound, Outgoing, Target};
 pub use error::{Error, Result};
 pub use ids::{GroupId, Moment, NodeId, Sequence, Term, ViewNumber};

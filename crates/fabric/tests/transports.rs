@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use lodestone_fabric::{
-    ApplyLog, Error, FLAG_SYNC, GroupId, HalvesTransport, KeyRing, Kind, MemberDriver, NodeId, OPERATIONS, Outgoing,
-    PACKET_HEAD_BYTES, PacketHead, PageArea, PagePair, Payload, Peers, Receiver, ReceiverOptions, Result, Ring,
-    SealedTransport, Secret, Sender, SenderDriver, SenderOptions, Sequence, Submission, SwitchNetwork, Target,
+    ApplyLog, Error, FLAG_SYNC, GroupId, HalvesTransport, KeyRing, Kind, MemberDriver, NodeDriver, NodeId, OPERATIONS,
+    Outgoing, PACKET_HEAD_BYTES, PacketHead, PageArea, PagePair, Payload, Peers, Receiver, ReceiverOptions, Result,
+    Ring, SealedTransport, Secret, Sender, SenderDriver, SenderOptions, Sequence, Submission, SwitchNetwork, Target,
     TcpTransport, Term, Transport, TransportCounts, UdpOptions, UdpTransport, View, ViewNumber, VolumeDriver,
     VolumeSender, VolumeState, pages_body,
 };
@@ -393,6 +393,20 @@ fn groups() -> Vec<(GroupId, Vec<NodeId>)> {
     std::iter::once((OPERATIONS, STANDBYS.to_vec())).chain(units).collect()
 }
 
+/// Idle senders of all groups.
+fn volume_sender() -> Result<VolumeSender> {
+    let mut senders = Vec::new();
+    for (group, _) in groups() {
+        let memory = Memory::anonymous(1 << 20)?;
+        let ring = Ring::create(&memory, PmAddr::new(0, 4096), (1 << 20) - 4096, SALT)?;
+        let options =
+            SenderOptions { node: SENDER, group, salt: SALT, payload_bytes_max: PAYLOAD, ..Default::default() };
+        senders.push(Sender::new(options, ring));
+    }
+    let first = senders.remove(0);
+    VolumeSender::new(first, senders)
+}
+
 impl Volume {
     fn new(own: Box<dyn Transport>, others: Vec<(NodeId, Box<dyn Transport>)>) -> Result<Self> {
         let of = |node: NodeId| groups().into_iter().find(|group| group.1.contains(&node)).map(|group| group.0);
@@ -401,16 +415,7 @@ impl Volume {
             let group = of(node).expect("a node of a group");
             members.push((group, MemberDriver::new(member_of(node, group)?, transport)));
         }
-        let mut senders = Vec::new();
-        for (group, _) in groups() {
-            let memory = Memory::anonymous(1 << 20)?;
-            let ring = Ring::create(&memory, PmAddr::new(0, 4096), (1 << 20) - 4096, SALT)?;
-            let options =
-                SenderOptions { node: SENDER, group, salt: SALT, payload_bytes_max: PAYLOAD, ..Default::default() };
-            senders.push(Sender::new(options, ring));
-        }
-        let first = senders.remove(0);
-        let mut volume = Self { sender: VolumeDriver::new(VolumeSender::new(first, senders)?, own), members };
+        let mut volume = Self { sender: VolumeDriver::new(volume_sender()?, own), members };
         let views = groups().into_iter().map(|(group, nodes)| (group, View::of(&nodes))).collect();
         let state = VolumeState { term: Term(1), sender: SENDER, change: 0, groups: views };
         volume.sender.with(|sender, now, out| sender.take_over(now, &state, out))?;
@@ -525,4 +530,47 @@ fn datagrams_carry_volumes() -> Result<()> {
         let others = others.into_iter().map(|(node, other)| -> (_, Box<dyn Transport>) { (node, Box::new(other)) });
         Ok((Box::new(own), others.collect()))
     })
+}
+
+/// Two nodes, each with a member of every group.
+#[test]
+fn a_node_has_members_of_several_groups() -> Result<()> {
+    let nodes = [NodeId(1), NodeId(2)];
+    let all = vec![OPERATIONS, GroupId(1), GroupId(2)];
+    let mut ports = SwitchNetwork::of_groups(&[(nodes[0], all.clone()), (nodes[1], all.clone()), (SENDER, vec![])]);
+    let own: Box<dyn Transport> = Box::new(ports.pop().expect("a port for each node"));
+    let mut hosts = Vec::new();
+    for (node, port) in nodes.into_iter().zip(ports) {
+        let receivers = all.iter().map(|group| member_of(node, *group)).collect::<Result<Vec<_>>>()?;
+        hosts.push(NodeDriver::new(receivers, port));
+    }
+    let mut volume = Volume { sender: VolumeDriver::new(volume_sender()?, own), members: Vec::new() };
+    let views = all.iter().map(|group| (*group, View::of(&nodes))).collect();
+    let state = VolumeState { term: Term(1), sender: SENDER, change: 0, groups: views };
+    volume.sender.with(|sender, now, out| sender.take_over(now, &state, out))?;
+    let mut until = |volume: &mut Volume, operation| -> Result<()> {
+        for _ in 0..200_000 {
+            hosts.iter_mut().try_for_each(|host| host.step(Duration::ZERO).map(drop))?;
+            volume.sender.step(Duration::from_micros(20))?;
+            let has_all = |host: &NodeDriver<_>| host.receiver(OPERATIONS).is_some_and(|all| all.tail() >= operation);
+            if volume.sender.acknowledged() >= operation && hosts.iter().all(has_all) {
+                return Ok(());
+            }
+        }
+        panic!("{operation} is not acknowledged");
+    };
+    until(&mut volume, Sequence(1))?;
+    let submission = Submission { count: 1, ..Submission::default() };
+    let page = vec![7; usize::try_from(PAGE).unwrap_or(0)];
+    let body = pages_body(&[(PagePair { new: 3, old: 0 }, &page)]);
+    let payloads = [GroupId(1), GroupId(2)].map(|unit| Payload { unit, submission, body: body.clone() });
+    let operation = volume.sender.submit(&Submission::default(), b"both", payloads.to_vec())?;
+    until(&mut volume, operation)?;
+    for host in &hosts {
+        for unit in [GroupId(1), GroupId(2)] {
+            let found = host.receiver(unit).map(|receiver| receiver.pages().read(3)).transpose()?;
+            assert_eq!(found.as_deref(), Some(page.as_slice()));
+        }
+    }
+    Ok(())
 }

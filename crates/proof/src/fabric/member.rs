@@ -392,12 +392,17 @@ impl Structure for Script {
         if standing == 1 {
             return Ok(found);
         }
-        // Every page with its halves; the judge looks at those that count.
+        // Every page with its halves; the judge looks at those that count. Their checksums must be known, and right.
         for page in 1..PAGES {
             let bytes = held.pages().read(page)?;
             let is_even =
                 bytes[..32].iter().all(|byte| *byte == bytes[0]) && bytes[32..].iter().all(|b| *b == bytes[32]);
-            found.pages.insert(page, if is_even { [bytes[0], bytes[32]] } else { [255, 255] });
+            let is_right = match held.pages().checksum(page) {
+                Some(crc) => held.pages().verifies(page, crc)?,
+                None => false,
+            };
+            let halves = if is_even && is_right { [bytes[0], bytes[32]] } else { [255, u8::from(is_even)] };
+            found.pages.insert(page, halves);
         }
         Ok(found)
     }
