@@ -361,7 +361,7 @@ fn append(
     mut locks: Locks<'_>,
     bases: &[Option<RowWord>],
 ) -> Result<()> {
-    let Committer { lease, log, record } = committer;
+    let Committer { lease, log, record, .. } = committer;
     let tick = locks.decide(state, lease)?;
     let version = |is_absent| RowWord::new(tick, lease.writer(), is_absent);
     locks.is_recorded = true;

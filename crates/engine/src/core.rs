@@ -24,6 +24,7 @@ use crate::format::Places;
 use crate::group::{Group, LoggerThread};
 use crate::options::DatabaseOptions;
 use crate::payload::Limits;
+use crate::placement::Placements;
 use crate::publish::{PublishOptions, Publisher};
 use crate::recover::{self, Recovered};
 use crate::restore::LogEnd;
@@ -38,6 +39,8 @@ use crate::warm::{WarmList, WarmUp};
 /// The right to append to a log.
 #[derive(Debug)]
 pub struct Committer {
+    /// The number of the node that the log is on, among those that are told apart.
+    node: usize,
     pub lease: Lease,
     pub log: LogWriter,
     pub record: Record,
@@ -74,6 +77,8 @@ pub struct Core {
     /// Trees of dropped tables and indexes, whose images have not ended yet.
     dropped: Mutex<Vec<Dropped>>,
     pub rounds: Rounds,
+    /// The parts of the pool that the pages of trees are in.
+    pub placements: Placements,
     /// The parts of the logs that feeds still need.
     pub holds: Holds,
     /// The indexes that are being built.
@@ -88,8 +93,10 @@ pub struct Core {
     states: Spares<State>,
     /// Those of all states.
     counts: Mutex<Vec<Arc<Counts>>>,
-    /// Writers between commits.
-    committers: Spares<Committer>,
+    /// Writers between commits, by the node that their logs are on.
+    committers: Box<[Spares<Committer>]>,
+    /// The part of the pool that all logs are in.
+    log_part: Option<u16>,
     /// Commits that wait for one, and how they are woken.
     waiting: AtomicUsize,
     returned: (Mutex<()>, Condvar),
@@ -115,6 +122,8 @@ impl Core {
             _ => None,
         };
         let rounds = Rounds::new(found.pages, places.threads_max(), &found.wal);
+        // With one part all logs are equally near.
+        let nodes = if memory.part_count() == 1 { 1 } else { heap.pool().topology().nodes().len() };
         Self {
             rounds,
             timeline: found.timeline,
@@ -129,6 +138,7 @@ impl Core {
             limits: options.limits(),
             trees: RwLock::new(found.trees),
             dropped: Mutex::default(),
+            placements: Placements::default(),
             holds: Holds::default(),
             builds: Builds::default(),
             feed_bytes: options.feed_bytes.unwrap_or(places.log_bytes() / 4),
@@ -136,7 +146,8 @@ impl Core {
             side: Side::new(options.side_bytes_max),
             states: Spares::default(),
             counts: Mutex::default(),
-            committers: Spares::default(),
+            committers: (0..nodes).map(|_| Spares::default()).collect(),
+            log_part: options.log_part,
             waiting: AtomicUsize::new(0),
             returned: (Mutex::new(()), Condvar::new()),
             points: (0..places.threads_max()).map(|_| CachePadded::default()).collect(),
@@ -172,6 +183,7 @@ impl Core {
         let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
         let found = numbers.iter().filter_map(|number| trees.remove(number)).inspect(|tree| tree.drop_images());
         lock(&self.dropped).extend(found.map(|tree| Dropped { tree, is_before_last_cut: false }));
+        self.placements.set(numbers, None);
     }
 
     /// The trees that were taken out.
@@ -238,31 +250,53 @@ impl Core {
         self.purges.load(Ordering::SeqCst)
     }
 
-    /// A writer for one commit. Waits while all of them are in use.
+    /// A writer for one commit, with a log on the node of this thread, if there is one or a new one can be made. Waits
+    /// while all of them are in use.
     pub fn take_committer(&self) -> Result<Committer> {
-        if let Some(committer) = self.committers.take() {
+        let node = if self.committers.len() == 1 { 0 } else { self.heap.pool().topology().node_of_thread() };
+        if let Some(committer) = self.committers[node].take() {
             return Ok(committer);
         }
         let mut waits = lock(&self.returned.0);
         let _waiting = Waiting::new(&self.waiting);
         loop {
-            if let Some(committer) = self.committers.take() {
+            if let Some(committer) = self.committers[node].take() {
+                return Ok(committer);
+            }
+            // A far log is better than one that takes a segment which others need.
+            if self.committers.len() > 1
+                && self.are_segments_scarce()
+                && let Some(committer) = self.committers.iter().find_map(Spares::take)
+            {
                 return Ok(committer);
             }
             match self.timeline.registry().lease() {
                 Ok(lease) => match self.wal.writer(lease.writer()) {
-                    Ok(log) => return Ok(Committer { lease, log, record: Record::new() }),
+                    Ok(mut log) => {
+                        log.place(self.log_part);
+                        return Ok(Committer { node, lease, log, record: Record::new() });
+                    }
                     Err(error) => {
                         self.timeline.registry().release(lease);
                         return Err(error.into());
                     }
                 },
                 Err(lodestone_txn::Error::TooManyThreads { .. }) => {
+                    // A far log is better than none.
+                    if let Some(committer) = self.committers.iter().find_map(Spares::take) {
+                        return Ok(committer);
+                    }
                     waits = self.returned.1.wait(waits).unwrap_or_else(PoisonError::into_inner);
                 }
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Whether a quarter of the log's segments is in use.
+    fn are_segments_scarce(&self) -> bool {
+        let log = self.wal.stats();
+        (log.segments - log.segments_free) * 4 >= log.segments_max
     }
 
     /// A writer for the commit of this thread: see [`take_committer`](Self::take_committer).
@@ -272,7 +306,7 @@ impl Core {
 
     /// Keeps a writer for the next commit.
     pub fn give_committer(&self, committer: Committer) {
-        self.committers.give(committer);
+        self.committers[committer.node].give(committer);
         // One that waits has counted itself, and then looked.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
@@ -568,7 +602,7 @@ impl Core {
                 events::warm_up_refused(self, &error);
             }
             // A log with an owner gets no mark.
-            self.committers.clear();
+            self.committers.iter().for_each(Spares::clear);
             // Without a mark the log is as after a crash. The next open marks it.
             let _ = self.wal.mark_ends(&mut |tick| self.timeline.reserve(tick).is_ok());
         }

@@ -9,6 +9,7 @@ use lodestone_width::to_u64;
 
 use crate::durability::{Durability, FlushUnit, Region};
 use crate::error::{Error, Result};
+use crate::far::FarPages;
 use crate::format::Places;
 use crate::leaf;
 use crate::on_open::OnOpen;
@@ -53,6 +54,11 @@ pub struct DatabaseOptions {
     pub log_align: LogAlign,
     /// How records are stored.
     pub log_store: LogStore,
+    /// How pages on other nodes are read. It counts in a pool with parts on several nodes.
+    pub far_pages: FarPages,
+    /// The part of the pool in which all logs are, as long as it has room. `None`: each log is near the thread that
+    /// writes it. For comparison: paper 4 measures one log for all nodes.
+    pub log_part: Option<u16>,
     /// Seed of the log's checksums: see [`LogOptions::salt`].
     pub log_salt: Option<u64>,
     /// When a transaction is acknowledged. `Durability::None` counts when the database is made.
@@ -109,6 +115,8 @@ impl Default for DatabaseOptions {
             feed_bytes: None,
             log_align: log.align,
             log_store: LogStore::default(),
+            far_pages: FarPages::default(),
+            log_part: None,
             log_salt: log.salt,
             durability: Durability::default(),
             region: Region::default(),
@@ -155,12 +163,16 @@ impl DatabaseOptions {
         self.durability.check()
     }
 
-    /// Whether the database at `places` can be opened with these options.
-    pub(crate) fn check_with(&self, places: &Places, path: &Path) -> Result<()> {
+    /// Whether the database at `places`, in a pool of so many parts, can be opened with these options.
+    pub(crate) fn check_with(&self, places: &Places, parts: u16, path: &Path) -> Result<()> {
         if places.is_without_durability() != self.durability.is_none() {
             let (without, with) = ("with `Durability::None`", "with durability");
             let [made, open] = if places.is_without_durability() { [without, without] } else { [with, with] };
             return Err(Error::DurabilityDiffers { path: path.to_owned(), made, open });
+        }
+        if let Some(part) = self.log_part.filter(|part| *part >= parts) {
+            let rule = "it is a part of the pool, counted from 0";
+            return Err(Error::BadOption { option: "log_part", value: part.into(), rule });
         }
         if matches!(self.durability, Durability::Epoch(_)) && places.threads_max() < 2 {
             let (option, rule) = ("threads_max", "group commit by epochs needs a database made with at least 2");

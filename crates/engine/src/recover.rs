@@ -114,7 +114,11 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions, phases: 
     let (threads, limit) = (work::threads(memory), lives.limit());
     let is_suspect = !report.was_clean && memory.direct_unit() == LINE_BYTES;
     let opener = Opener { heap, places, pages: &pages, limit, threads, is_suspect, on_open: options.on_open.as_ref() };
-    let source = Source::new(pages.reader(), limit);
+    let reader = match options.far_pages.begin(heap.pool())? {
+        Some(far) => pages.reader().through(far),
+        None => pages.reader(),
+    };
+    let source = Source::new(reader, limit);
     let mut images = opener.read_pages()?;
     let warm = images.extract_if(.., |listed| listed.tree == WARM_TREE).map(|listed| (listed.image, listed.low));
     let warm = warm.collect();
