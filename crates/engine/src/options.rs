@@ -83,6 +83,9 @@ pub struct DatabaseOptions {
     /// 8 KiB. The rows have the rest, and an eighth at least. A transaction keeps all rows that it has read until it
     /// ends. Read more than fits in a [snapshot](crate::Database::snapshot).
     pub cache_bytes: Option<u64>,
+    /// Whether the first look at a row of a leaf that is not in DRAM reads that row alone, and not the whole leaf. It
+    /// counts where `cache_bytes` is set. For comparison: a database of whole pages reads one for each row.
+    pub row_reads: bool,
     /// Whether the rows that were in the cache at the last close are read again after an open, until the cache is full.
     /// A thread does that beside transactions, for a fifth of the time. It counts where `cache_bytes` is set.
     pub warm_up: bool,
@@ -126,6 +129,7 @@ impl Default for DatabaseOptions {
             checkpoint_thread: true,
             leaf_rows_max: 64,
             cache_bytes: None,
+            row_reads: true,
             warm_up: true,
             page_bytes: pages.page_bytes,
             extent_pages: pages.extent_pages,

@@ -85,9 +85,11 @@ pub fn write_trees(core: &Core, batch: &mut Batch<'_>, trees: Vec<Arc<Tree>>, wr
     if far.is_empty() {
         return write_all(core, &mut Pen::Batch(batch), &near.trees, written);
     }
-    let parts = batch.side_by_side(|shares| match work::threads(&core.memory) {
-        1 => far.iter().chain([&near]).map(|group| write_group(core, shares, group)).collect(),
-        _ => side_by_side(core, shares, &near, &far),
+    let parts = batch.side_by_side(|shares| {
+        if work::threads(&core.memory) > 1 && core.ground.source.far().is_none_or(|far| !far.run_on(0, &mut || ())) {
+            return side_by_side(core, shares, &near, &far);
+        }
+        far.iter().chain([&near]).map(|group| in_turn(core, shares, group)).collect()
     });
     parts.into_iter().try_for_each(|part: Result<_>| part.map(|part| written.join(part)))
 }
@@ -95,9 +97,15 @@ pub fn write_trees(core: &Core, batch: &mut Batch<'_>, trees: Vec<Arc<Tree>>, wr
 /// Writes all groups, each by a thread of its own.
 fn side_by_side(core: &Core, shares: &Shares<'_>, near: &Group, far: &[Group]) -> Vec<Result<Written>> {
     thread::scope(|scope| {
-        let write = |group| move || write_group(core, shares, group);
-        let threads: Vec<_> = far.iter().map(|group| scope.spawn(write(group))).collect();
-        let own = write_group(core, shares, near);
+        let write = |group: &Group| {
+            if let Some(node) = group.node {
+                // A thread that may not run there writes the same pages from afar.
+                let _ = core.heap.pool().topology().pin_thread(node);
+            }
+            write_group(core, shares, group)
+        };
+        let threads: Vec<_> = far.iter().map(|group| scope.spawn(move || write(group))).collect();
+        let own = write(near);
         let join = |thread: thread::ScopedJoinHandle<'_, _>| match thread.join() {
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -106,13 +114,18 @@ fn side_by_side(core: &Core, shares: &Shares<'_>, near: &Group, far: &[Group]) -
     })
 }
 
+/// Writes a group by this thread, in a simulation as one of its node.
+fn in_turn(core: &Core, shares: &Shares<'_>, group: &Group) -> Result<Written> {
+    let mut outcome = None;
+    if let (Some(far), Some(node)) = (core.ground.source.far(), group.node) {
+        far.run_on(node, &mut || outcome = Some(write_group(core, shares, group)));
+    }
+    outcome.unwrap_or_else(|| write_group(core, shares, group))
+}
+
 /// Writes a group as a share of the batch.
 fn write_group(core: &Core, shares: &Shares<'_>, group: &Group) -> Result<Written> {
     let (mut written, mut pen) = (Written::default(), Pen::Share(shares.share(None)));
-    if let Some(node) = group.node.filter(|_| work::threads(&core.memory) > 1) {
-        // A thread that may not run there writes the same pages from afar.
-        let _ = core.heap.pool().topology().pin_thread(node);
-    }
     write_all(core, &mut pen, &group.trees, &mut written)?;
     match (pen, group.node) {
         (Pen::Share(share), Some(_)) => share.finish()?,

@@ -33,6 +33,12 @@ pub trait FarReads: std::fmt::Debug + Send + Sync {
     /// Reads `bytes.len()` bytes at `at`, which is a multiple of 8. Returns whether it did: if not, the caller reads
     /// them itself.
     fn read(&self, at: PmAddr, bytes: &mut [u8]) -> bool;
+
+    /// Runs `work` as if on the node with this index. Returns whether it did: if not, the caller has a thread for that.
+    /// For simulations, in which one thread is all of them.
+    fn run_on(&self, _node: usize, _work: &mut dyn FnMut()) -> bool {
+        false
+    }
 }
 
 /// A reader of images: see [`Pages::reader`](crate::Pages::reader).
@@ -49,6 +55,12 @@ impl Reader {
     pub fn through(self, far: Arc<dyn FarReads>) -> Self {
         let far = (self.heap.memory().direct_unit() == LINE_BYTES).then_some(far);
         Self { far, ..self }
+    }
+
+    /// The reads of other nodes.
+    #[must_use]
+    pub fn far(&self) -> Option<&dyn FarReads> {
+        self.far.as_deref()
     }
 
     /// Reads bytes of a page.
