@@ -13,6 +13,7 @@ use lodestone_pmem::{Domain, DurablePoint, LINE_BYTES, Memory, count_shared_rmws
 use lodestone_store::{InUse, Object};
 use lodestone_txn::{Lease, RowState, RowWord, Tick, Timeline};
 use lodestone_wal::{Found, LogWriter, Record, Wal};
+use lodestone_width::low_u16;
 
 use crate::build::Builds;
 use crate::checkpointer::Checkpointer;
@@ -39,8 +40,8 @@ use crate::warm::{WarmList, WarmUp};
 /// The right to append to a log.
 #[derive(Debug)]
 pub struct Committer {
-    /// The number of the node that the log is on, among those that are told apart.
-    node: usize,
+    /// The part of the pool that the log is in, or another number by which logs are told apart.
+    shelf: u16,
     pub lease: Lease,
     pub log: LogWriter,
     pub record: Record,
@@ -93,10 +94,12 @@ pub struct Core {
     states: Spares<State>,
     /// Those of all states.
     counts: Mutex<Vec<Arc<Counts>>>,
-    /// Writers between commits, by the node that their logs are on.
+    /// Writers between commits, by the part of the pool that their logs are in.
     committers: Box<[Spares<Committer>]>,
     /// The part of the pool that all logs are in.
     log_part: Option<u16>,
+    /// Tables are told apart by their numbers: for proofs.
+    log_groups: u16,
     /// Commits that wait for one, and how they are woken.
     waiting: AtomicUsize,
     returned: (Mutex<()>, Condvar),
@@ -122,8 +125,7 @@ impl Core {
             _ => None,
         };
         let rounds = Rounds::new(found.pages, places.threads_max(), &found.wal);
-        // With one part all logs are equally near.
-        let nodes = if memory.part_count() == 1 { 1 } else { heap.pool().topology().nodes().len() };
+        let shelves = memory.part_count().max(options.log_groups);
         Self {
             rounds,
             timeline: found.timeline,
@@ -146,8 +148,9 @@ impl Core {
             side: Side::new(options.side_bytes_max),
             states: Spares::default(),
             counts: Mutex::default(),
-            committers: (0..nodes).map(|_| Spares::default()).collect(),
+            committers: (0..shelves).map(|_| Spares::default()).collect(),
             log_part: options.log_part,
+            log_groups: options.log_groups,
             waiting: AtomicUsize::new(0),
             returned: (Mutex::new(()), Condvar::new()),
             points: (0..places.threads_max()).map(|_| CachePadded::default()).collect(),
@@ -250,17 +253,34 @@ impl Core {
         self.purges.load(Ordering::SeqCst)
     }
 
-    /// A writer for one commit, with a log on the node of this thread, if there is one or a new one can be made. Waits
-    /// while all of them are in use.
+    /// The number by which the log of this thread is told from others: the part of the pool that is nearest to it.
+    pub fn near_shelf(&self) -> u16 {
+        let near = || self.heap.parts_for(LINE_BYTES).first().copied().unwrap_or(0);
+        self.log_part.unwrap_or_else(|| if self.memory.part_count() == 1 { 0 } else { near() })
+    }
+
+    /// The number of the log for the rows of a tree, if they are not with all others.
+    pub fn shelf_of(&self, tree: u32) -> Option<u16> {
+        match self.log_groups {
+            0 => self.placements.of(tree),
+            groups => Some(low_u16(u64::from(tree % u32::from(groups)))),
+        }
+    }
+
+    /// A writer for one commit, with a log near this thread, if there is one or a new one can be made. Waits while all
+    /// of them are in use.
     pub fn take_committer(&self) -> Result<Committer> {
-        let node = if self.committers.len() == 1 { 0 } else { self.heap.pool().topology().node_of_thread() };
-        if let Some(committer) = self.committers[node].take() {
+        self.take_committer_of(self.near_shelf())
+    }
+
+    fn take_committer_of(&self, shelf: u16) -> Result<Committer> {
+        if let Some(committer) = self.committers[usize::from(shelf)].take() {
             return Ok(committer);
         }
         let mut waits = lock(&self.returned.0);
         let _waiting = Waiting::new(&self.waiting);
         loop {
-            if let Some(committer) = self.committers[node].take() {
+            if let Some(committer) = self.committers[usize::from(shelf)].take() {
                 return Ok(committer);
             }
             // A far log is better than one that takes a segment which others need.
@@ -270,27 +290,47 @@ impl Core {
             {
                 return Ok(committer);
             }
-            match self.timeline.registry().lease() {
-                Ok(lease) => match self.wal.writer(lease.writer()) {
-                    Ok(mut log) => {
-                        log.place(self.log_part);
-                        return Ok(Committer { node, lease, log, record: Record::new() });
-                    }
-                    Err(error) => {
-                        self.timeline.registry().release(lease);
-                        return Err(error.into());
-                    }
-                },
-                Err(lodestone_txn::Error::TooManyThreads { .. }) => {
-                    // A far log is better than none.
-                    if let Some(committer) = self.committers.iter().find_map(Spares::take) {
-                        return Ok(committer);
-                    }
-                    waits = self.returned.1.wait(waits).unwrap_or_else(PoisonError::into_inner);
-                }
-                Err(error) => return Err(error.into()),
+            if let Some(committer) = self.make_committer(shelf)? {
+                return Ok(committer);
+            }
+            // A far log is better than none.
+            if let Some(committer) = self.committers.iter().find_map(Spares::take) {
+                return Ok(committer);
+            }
+            waits = self.returned.1.wait(waits).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A new writer. `None`: there are as many as there may be.
+    fn make_committer(&self, shelf: u16) -> Result<Option<Committer>> {
+        let lease = match self.timeline.registry().lease() {
+            Ok(lease) => lease,
+            Err(lodestone_txn::Error::TooManyThreads { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        match self.wal.writer(lease.writer()) {
+            Ok(mut log) => {
+                let is_by_table = self.ways.by_table && self.memory.part_count() > 1;
+                log.place(self.log_part.or(is_by_table.then_some(shelf)));
+                Ok(Some(Committer { shelf, lease, log, record: Record::new() }))
+            }
+            Err(error) => {
+                self.timeline.registry().release(lease);
+                Err(error.into())
             }
         }
+    }
+
+    /// Another writer for a commit that has one, with a log in this part. It never waits.
+    pub fn lend_another(&self, shelf: u16) -> Result<Option<Lent<'_>>> {
+        let spare = self.committers[usize::from(shelf)].take();
+        let committer = if spare.is_some() { spare } else { self.make_committer(shelf)? };
+        Ok(committer.map(|committer| Lent { core: self, committer: Some(committer) }))
+    }
+
+    /// A writer for the commit of this thread, with a log in this part if there is one.
+    pub fn lend_committer_of(&self, shelf: u16) -> Result<Lent<'_>> {
+        Ok(Lent { core: self, committer: Some(self.take_committer_of(shelf)?) })
     }
 
     /// Whether a quarter of the log's segments is in use.
@@ -306,7 +346,7 @@ impl Core {
 
     /// Keeps a writer for the next commit.
     pub fn give_committer(&self, committer: Committer) {
-        self.committers[committer.node].give(committer);
+        self.committers[usize::from(committer.shelf)].give(committer);
         // One that waits has counted itself, and then looked.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {

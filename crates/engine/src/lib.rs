@@ -127,7 +127,7 @@ pub use archive::{LogArchive, LogBatch, LogSink};
 pub use calendar::{Date, Timestamp};
 pub use database::Database;
 pub use decimal::Decimal;
-pub use durability::{Durability, FlushUnit, Region};
+pub use durability::{Durability, FlushUnit, LogPlacement, Region};
 pub use error::{Error, OrCancel, Result};
 pub use far::FarPages;
 pub use feed::{Feed, FeedBatch, FeedChange, FeedPosition, FeedStart, FeedTransaction};

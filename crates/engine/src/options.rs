@@ -7,7 +7,7 @@ use lodestone_pmem::PoolOptions;
 use lodestone_wal::{LogAlign, LogOptions, LogStore};
 use lodestone_width::to_u64;
 
-use crate::durability::{Durability, FlushUnit, Region};
+use crate::durability::{Durability, FlushUnit, LogPlacement, Region};
 use crate::error::{Error, Result};
 use crate::far::FarPages;
 use crate::format::Places;
@@ -54,6 +54,11 @@ pub struct DatabaseOptions {
     pub log_align: LogAlign,
     /// How records are stored.
     pub log_store: LogStore,
+    /// In which logs the record of a transaction is.
+    pub log_placement: LogPlacement,
+    /// In a pool of one part tables are told apart by their numbers, as if they were in so many parts. For proofs.
+    #[doc(hidden)]
+    pub log_groups: u16,
     /// How pages on other nodes are read. It counts in a pool with parts on several nodes.
     pub far_pages: FarPages,
     /// The part of the pool in which all logs are, as long as it has room. `None`: each log is near the thread that
@@ -118,6 +123,8 @@ impl Default for DatabaseOptions {
             feed_bytes: None,
             log_align: log.align,
             log_store: LogStore::default(),
+            log_placement: LogPlacement::default(),
+            log_groups: 0,
             far_pages: FarPages::default(),
             log_part: None,
             log_salt: log.salt,

@@ -193,7 +193,7 @@ fn print(output: &Output, outcomes: &[Outcome]) -> Result<()> {
             outcome.layout.name.clone(),
             outcome.processors.to_string(),
             human_figure(outcome.ops_per_s),
-            human_ns(outcome.latency_ns_mean),
+            human_ns(outcome.latency_ns_mean as u64),
             format!("{:+.0} %", 100.0 * (last.ops_per_s / outcome.ops_per_s.max(1.0) - 1.0)),
             format!("{} of {}", per(far), per(near + far)),
             per(outcome.far_lines_written),
