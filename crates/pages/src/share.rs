@@ -7,7 +7,7 @@
 //! threads costs `n - 1` fences more, side by side.
 
 use lodestone_pmem::sync::{Mutex, lock};
-use lodestone_pmem::{Domain, Memory, PmAddr, PmPtr, planted};
+use lodestone_pmem::{Domain, Memory, PmAddr, PmPtr};
 use lodestone_txn::Tick;
 use lodestone_width::{exact_u32, to_u64, to_usize};
 use zerocopy::{FromZeros, IntoBytes};
@@ -233,10 +233,8 @@ impl Share<'_, '_> {
         let work = self.work();
         let memory = work.memory();
         memory.settle()?;
-        if !planted::active("pages-share-unfenced") {
-            // Images and rows in place, before the block that makes the batch count: its fence is another thread's.
-            memory.fence();
-        }
+        // Images and rows in place, before the block that makes the batch count: its fence is another thread's.
+        memory.fence();
         work.has_patched = false;
         Ok(())
     }

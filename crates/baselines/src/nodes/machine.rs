@@ -67,7 +67,8 @@ impl Machine {
             segment_bytes: 4 << 20,
             log_part: layout.log_part,
             far_pages: FarPages::By(far.clone()),
-            cache_bytes: Some(setup.cache_bytes),
+            // The tables of TPC-C are smaller.
+            cache_bytes: Some(if load == Load::TpcC { setup.cache_bytes / 4 } else { setup.cache_bytes }),
             row_reads: !layout.whole_pages,
             flush_unit: if layout.whole_pages { FlushUnit::Page } else { FlushUnit::Line },
             checkpoint_thread: false,

@@ -213,7 +213,7 @@ impl Setup {
             records: 40_000,
             value_bytes: 1_000,
             cache_bytes: 4 << 20,
-            tpcc: (8, 2_000, 300),
+            tpcc: (4, 1_000, 100),
             duration_ns: 2_000_000,
             changes_per_round: 1_000,
             costs: SoftwareCosts::default(),
