@@ -173,8 +173,9 @@ impl Load<'_> {
         // The logs need room as well. Without it commits would end in error until rows are deleted.
         let log = core.wal.stats();
         let spare = (log.segments - log.segments_free).max(SPARE_SEGMENTS).saturating_sub(log.segments_free);
-        pages.find_room(count, (spare, log.segment_bytes))?;
+        pages.find_room(count, self.schema.part(), (spare, log.segment_bytes))?;
         let mut batch = pages.batch();
+        batch.place(self.schema.part());
         let mut images = Vec::new();
         for content in &self.contents {
             let mut of_tree = Vec::new();
@@ -214,6 +215,7 @@ pub fn load(database: &Database, schema: &Schema, rows: impl Iterator<Item = Res
     if core.holds.are_in_use() {
         return Err(Error::FeedOpen { table: schema.name.clone() });
     }
+    database.verify_part(&schema.name, schema.part())?;
     let (layout, catalog) = (schema.layout()?, catalog::table(database.core())?);
     let trees = database.update(|tx| catalog::take_numbers(&catalog, tx, schema))?;
     let contents = [trees[0], trees[0] | PIECES].into_iter().chain(trees[1..].iter().copied()).map(Content::new);
@@ -229,6 +231,8 @@ pub fn load(database: &Database, schema: &Schema, rows: impl Iterator<Item = Res
     if is_early {
         add_table()?;
     }
+    // Before the pages are written. They are without an owner if the load fails.
+    core.placements.set(&trees, schema.part());
     let images = load.write()?;
     let filled = load.add_trees(images);
     // The pages are durable. Before that the table may not be: a crash would leave it without its rows.

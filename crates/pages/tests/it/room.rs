@@ -25,11 +25,11 @@ fn a_search_for_room_takes_none() -> Result<()> {
     let fixture = Fixture::new()?;
     let mut pages = fixture.open()?;
     let before = (pages.stats(), fixture.heap.usage().bytes_used);
-    pages.find_room(100, (2, 4096))?;
-    let error = pages.find_room(100_000, (0, 0)).expect_err("the pool has 4 MiB");
+    pages.find_room(100, None, (2, 4096))?;
+    let error = pages.find_room(100_000, None, (0, 0)).expect_err("the pool has 4 MiB");
     assert!(matches!(error, Error::Heap(error) if error.is_full()));
-    assert!(pages.find_room(100, (2, 4 << 20)).is_err(), "no room for the spare blocks");
-    pages.find_room(0, (2, 4 << 20))?;
+    assert!(pages.find_room(100, None, (2, 4 << 20)).is_err(), "no room for the spare blocks");
+    pages.find_room(0, None, (2, 4 << 20))?;
     assert_eq!((pages.stats(), fixture.heap.usage().bytes_used), before);
     Ok(())
 }
