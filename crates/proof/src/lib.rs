@@ -8,6 +8,7 @@
 //! | [`wal`] | logs: records, segments, pieces, truncation |
 //! | [`store`] | names: create, rename, drop |
 //! | [`engine`] | tables: commits, deletions, lives |
+//! | [`fabric`] | rings of senders, logs of members |
 //! | [`index`] | the ordered map and every index, random programs as well |
 //! | [`stm`] | transactions over typed objects |
 //! | [`tl2`] | the logged baselines that `bench stm` compares with |
@@ -29,6 +30,7 @@
 
 pub mod collections;
 pub mod engine;
+pub mod fabric;
 pub mod heap;
 pub mod index;
 pub mod stm;
@@ -51,7 +53,7 @@ pub struct Floor {
 ///
 /// ```
 /// let names: Vec<&str> = lodestone_proof::floors().iter().map(|floor| floor.name).collect();
-/// assert_eq!(names, ["pool", "heap", "wal", "store", "index", "stm", "tl2", "collections", "engine"]);
+/// assert_eq!(names, ["pool", "heap", "wal", "store", "index", "stm", "tl2", "collections", "engine", "fabric"]);
 /// ```
 #[must_use]
 pub fn floors() -> Vec<Floor> {
@@ -65,5 +67,6 @@ pub fn floors() -> Vec<Floor> {
         Floor { name: "tl2", targets: tl2::targets },
         Floor { name: "collections", targets: collections::targets },
         Floor { name: "engine", targets: engine::targets },
+        Floor { name: "fabric", targets: fabric::targets },
     ]
 }

@@ -6,6 +6,7 @@
 mod collections;
 mod common;
 mod engine;
+mod fabric;
 mod heap;
 mod index;
 mod some_states;
