@@ -12,7 +12,7 @@ use std::sync::{Condvar, PoisonError, RwLock};
 
 use lodestone_fabric::{FLAG_INLINE, RecordHead, Ring, Sequence, Term};
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
-use lodestone_pmem::{DurablePoint, Memory, planted};
+use lodestone_pmem::{DurablePoint, Memory};
 use lodestone_store::{Object, Store};
 use lodestone_width::{to_u64, to_usize};
 
@@ -160,19 +160,13 @@ impl Core {
             ..RecordHead::default()
         };
         head.seal(self.salt, body)?;
-        if planted::active("fs-apply-before-log") {
-            apply(&mut self.state, op)?;
-        }
         self.ring.append(&head, body)?;
         // The operation is persistent before it is answered, and before the image has it.
         memory.fence();
         self.point = memory.flushed_here();
         self.counts.operations += 1;
         self.counts.log_bytes += to_u64(body.len()) + 96;
-        if !planted::active("fs-apply-before-log") {
-            apply(&mut self.state, op)?;
-        }
-        Ok(())
+        apply(&mut self.state, op)
     }
 }
 

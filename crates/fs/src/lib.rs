@@ -47,6 +47,8 @@ mod inode;
 mod layout;
 mod names;
 mod op;
+#[cfg(feature = "oracle")]
+pub mod oracle;
 mod path;
 mod space;
 mod state;
