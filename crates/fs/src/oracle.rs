@@ -4,6 +4,7 @@
 //! [`Plain::run`] on the tree. Both return the number of the error that refuses it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use lodestone_width::{exact_u32, to_usize};
 
@@ -51,7 +52,7 @@ pub enum Step {
 }
 
 /// What a reader sees of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Shot {
     /// Kind.
     pub kind: FileKind,
@@ -65,8 +66,35 @@ pub struct Shot {
     pub extra: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
+impl fmt::Debug for Shot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let extra = self.extra.iter().map(|(name, value)| (name.escape_ascii().to_string(), Runs(value)));
+        let extra: BTreeMap<String, Runs<'_>> = extra.collect();
+        write!(f, "{:?} {:o}, {} links, {:?}, {extra:?}", self.kind, self.permissions, self.links, Runs(&self.bytes))
+    }
+}
+
+/// Bytes in short: each run as its length and value.
+struct Runs<'b>(&'b [u8]);
+
+impl fmt::Debug for Runs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes:", self.0.len())?;
+        let runs = self.0.chunk_by(|left, right| left == right);
+        runs.take(12).try_for_each(|run| write!(f, " {}x{}", run.len(), run[0]))
+    }
+}
+
 /// All files, by path.
 pub type Shots = BTreeMap<String, Shot>;
+
+/// The first path at which two trees differ, with both files.
+#[must_use]
+pub fn difference(found: &Shots, expected: &Shots) -> Option<String> {
+    let paths = found.keys().chain(expected.keys());
+    let path = paths.filter(|path| found.get(*path) != expected.get(*path)).min()?;
+    Some(format!("{path}: found {:?}, expected {:?}", found.get(path), expected.get(path)))
+}
 
 type Outcome = Result<(), i32>;
 
@@ -99,13 +127,14 @@ impl Step {
             let (folder, name) = split(path);
             Ok((find(folder)?, name.as_bytes().to_vec()))
         };
+        let make = |path: &str, new: &NewFile<'_>| {
+            let (folder, name) = place(path)?;
+            volume.make_file(&root, folder, &name, new, false).map(drop)
+        };
         match self {
-            Self::File(path) => {
-                let (folder, name) = place(path)?;
-                volume.make_file(&root, folder, &name, &NewFile::new(FileKind::File, 0o644), false).map(drop)
-            }
-            Self::Folder(path) => paths.create_folder(path),
-            Self::Link(path, target) => paths.create_link(path, target),
+            Self::File(path) => make(path, &NewFile::new(FileKind::File, 0o644)),
+            Self::Folder(path) => make(path, &NewFile::new(FileKind::Folder, 0o755)),
+            Self::Link(path, target) => make(path, &NewFile::link(target.as_bytes())),
             Self::Hard(from, to) => {
                 let (ino, (folder, name)) = (find(from)?, place(to)?);
                 volume.link(&root, ino, folder, &name).map(drop)
@@ -116,7 +145,14 @@ impl Step {
             Self::Zero(path, at, count) => {
                 volume.allocate(&root, find(path)?, *at, *count, Allocation::Zero { grows: true })
             }
-            Self::Remove(path) => paths.remove(path),
+            Self::Remove(path) => {
+                let (folder, name) = place(path)?;
+                if volume.lookup(&root, folder, &name)?.is_folder() {
+                    volume.remove_folder(&root, folder, &name)
+                } else {
+                    volume.unlink(&root, folder, &name)
+                }
+            }
             Self::Rename(from, to) | Self::Exchange(from, to) => {
                 let is_exchange = matches!(self, Self::Exchange(..));
                 let mode = if is_exchange { RenameMode::Exchange } else { RenameMode::Replace };
@@ -256,8 +292,11 @@ impl Plain {
 
     fn make(&mut self, path: &str, node: Node) -> Outcome {
         let (folder, name) = self.vacant(path)?;
-        let (ino, is_folder) = (self.next, node.is_folder());
+        let (ino, is_folder, mut node) = (self.next, node.is_folder(), node);
         self.next += 1;
+        if is_folder {
+            node.shot.permissions |= self.node(folder).shot.permissions & 0o2000;
+        }
         self.nodes.insert(ino, node);
         self.enter(folder, &name, ino, is_folder);
         Ok(())

@@ -3,7 +3,7 @@
 //! Every step must do the same to both, or be refused by both with the same number. Lives end without a last batch of
 //! the image, so the next one replays the log. After each life the whole volume is compared and checked.
 
-use lodestone_fs::oracle::{Draw, Plain, shots};
+use lodestone_fs::oracle::{Draw, Plain, difference, shots};
 use lodestone_fs::{Clock, FormatOptions, Volume, VolumeOptions};
 use lodestone_pmem::{DomainChoice, PoolOptions};
 
@@ -21,6 +21,13 @@ fn options(files_in_memory: usize) -> VolumeOptions {
     options
 }
 
+fn same(volume: &Volume, plain: &Plain, when: &str) {
+    let found = shots(volume).unwrap_or_else(|error| panic!("{when}: {error}"));
+    if let Some(difference) = difference(&found, &plain.shots()) {
+        panic!("{when}: {difference}");
+    }
+}
+
 fn run(seed: u64) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("model.vol");
@@ -32,14 +39,14 @@ fn run(seed: u64) {
     while done < STEPS {
         let volume = Volume::open_with(&path, &pool(), &options(keep)).expect("it opens");
         assert_eq!(volume.recovery().dropped, 0, "{again}");
-        assert_eq!(shots(&volume).expect("it reads"), plain.shots(), "after the open: {again}");
+        same(&volume, &plain, &format!("after the open, step {done}: {again}"));
         for _ in 0..1 + draw.below(120) {
             let step = draw.step();
             let (found, expected) = (step.run(&volume), plain.run(&step));
             assert_eq!(found, expected, "step {done}, {step:?}: {again}");
             done += 1;
         }
-        assert_eq!(shots(&volume).expect("it reads"), plain.shots(), "step {done}: {again}");
+        same(&volume, &plain, &format!("step {done}: {again}"));
         if draw.below(2) == 0 {
             let report = volume.check(true).expect("a check");
             assert!(report.is_clean(), "step {done}: {again}: {:?}", report.findings);
