@@ -3,7 +3,7 @@
 use crate::access::{Caller, READ, WRITE, without_set_id};
 use crate::core::Core;
 use crate::error::{Refusal, Result};
-use crate::inode::{ATTRIBUTE_BYTES_MAX, Attributes, Content, FileKind, NAME_BYTES_MAX, PAGE_BYTES, Stamp};
+use crate::inode::{ATTRIBUTE_BYTES_MAX, Attributes, Content, FileKind, NAME_BYTES_MAX, Stamp};
 use crate::op::{Action, Op};
 use crate::volume::Volume;
 
@@ -240,7 +240,7 @@ impl Volume {
         // Pages in quarantine are free for whoever asks: a write that needs them ends it.
         let free = space.pages() - 1 - space.used();
         let available = free.saturating_sub(crate::content::reserve_pages(space.pages()));
-        Room { page_bytes: PAGE_BYTES, pages: space.pages() - 1, free, available, files: core.state.head.files }
+        Room { page_bytes: self.inner.page_bytes(), pages: space.pages() - 1, free, available, files: core.state.head.files }
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Result;
 use crate::extents::Run;
-use crate::inode::{Content, FileKind, Inode, PAGE_BYTES, ROOT};
+use crate::inode::{Content, FileKind, Inode, ROOT};
 use crate::volume::Volume;
 
 /// A rule that does not hold.
@@ -183,10 +183,10 @@ impl Checker<'_> {
                 let says = inode.attributes.pages;
                 self.found(*ino, format!("it says {says} pages and has {}", extents.pages()));
             }
-            let end = inode.attributes.size.div_ceil(PAGE_BYTES);
+            let end = inode.attributes.size.div_ceil(self.volume.inner.page_bytes());
             for (first, run) in extents.iter() {
                 if first + run.count > end {
-                    self.found(*ino, format!("it has a page after its end, at offset {}", first * PAGE_BYTES));
+                    self.found(*ino, format!("it has a page after its end, at offset {}", first * self.volume.inner.page_bytes()));
                 }
                 self.run(*ino, first, run, reads)?;
             }
@@ -198,7 +198,7 @@ impl Checker<'_> {
     fn run(&mut self, ino: u64, first: u64, run: Run, reads: bool) -> Result<()> {
         for (page, at) in (run.page..run.page + run.count).zip(first..) {
             self.report.pages += 1;
-            let offset = at * PAGE_BYTES;
+            let offset = at * self.volume.inner.page_bytes();
             if let Some((other, place)) = self.owners.insert(page, (ino, offset)) {
                 self.found(ino, format!("page {page} at offset {offset} is also at offset {place} of file {other}"));
             }

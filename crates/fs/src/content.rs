@@ -14,7 +14,7 @@ use crate::access::{Caller, WRITE, without_set_id};
 use crate::core::{Core, Inner};
 use crate::error::{Error, Refusal, Result};
 use crate::extents::{Extents, Run};
-use crate::inode::{Attributes, FILE_BYTES_MAX, FileKind, PAGE_BYTES};
+use crate::inode::{Attributes, FILE_BYTES_MAX, FileKind};
 use crate::op::{Action, ContentChange, OP_PAGES_MAX, Op};
 use crate::volume::Volume;
 
@@ -113,13 +113,13 @@ impl Inner {
         if offset >= end {
             return Ok(0);
         }
-        let (from, to) = (offset / PAGE_BYTES, end.div_ceil(PAGE_BYTES));
+        let (from, to) = (offset / self.page_bytes(), end.div_ceil(self.page_bytes()));
         let found: Vec<(u64, Run)> = extents.within(from, to).collect();
         let mut pieces = Vec::with_capacity(found.len());
         for (file_page, run) in found {
             let crc = |page| core.state.checksums.get(&page).copied().or_else(|| self.data.checksum(page));
             let crcs: Option<Vec<u32>> = (run.page..run.page + run.count).map(crc).collect();
-            let damaged = Error::DamagedPage { ino, offset: file_page * PAGE_BYTES, page: run.page };
+            let damaged = Error::DamagedPage { ino, offset: file_page * self.page_bytes(), page: run.page };
             pieces.push(Piece { file_page, run, crcs: crcs.ok_or(damaged)? });
         }
         // Taken under the lock: a batch that releases these pages waits until they are read.
@@ -136,7 +136,7 @@ impl Inner {
         let end = offset + to_u64(out.len());
         let mut scratch = Vec::new();
         for piece in pieces {
-            let (start, stop) = (piece.file_page * PAGE_BYTES, (piece.file_page + piece.run.count) * PAGE_BYTES);
+            let (start, stop) = (piece.file_page * self.page_bytes(), (piece.file_page + piece.run.count) * self.page_bytes());
             if start > done {
                 out[to_usize(done - offset)..to_usize(start - offset)].fill(0);
             }
@@ -159,12 +159,12 @@ impl Inner {
     /// Reads whole pages and compares their checksums.
     fn read_run(&self, ino: u64, piece: &Piece, out: &mut [u8]) -> Result<()> {
         let is_there = self.data.read(piece.run, out)?;
-        let pages = out.chunks_exact(to_usize(PAGE_BYTES)).zip(&piece.crcs).zip(0..);
+        let pages = out.chunks_exact(to_usize(self.page_bytes())).zip(&piece.crcs).zip(0..);
         for ((bytes, crc), index) in pages {
             if is_there && (crc32c::crc32c(bytes) == *crc || planted::active("fs-checksums-ignored")) {
                 continue;
             }
-            let (offset, page) = ((piece.file_page + index) * PAGE_BYTES, piece.run.page + index);
+            let (offset, page) = ((piece.file_page + index) * self.page_bytes(), piece.run.page + index);
             let error = Error::DamagedPage { ino, offset, page };
             tracing::error!("{}: {error}", self.store.pool().path().display());
             return Err(error);
@@ -174,17 +174,17 @@ impl Inner {
 
     /// One page of a file as it is now; zeroes where it has none.
     fn page(&self, ino: u64, file_page: u64) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; to_usize(PAGE_BYTES)];
-        self.read(ino, file_page * PAGE_BYTES, &mut bytes)?;
+        let mut bytes = vec![0; to_usize(self.page_bytes())];
+        self.read(ino, file_page * self.page_bytes(), &mut bytes)?;
         Ok(bytes)
     }
 
     /// Writes whole pages into new places. Adds them to `change`.
     fn put_pages(&self, first: u64, bytes: &[u8], change: &mut ContentChange) -> Result<Reserved<'_>> {
-        let reserved = self.reserve(to_u64(bytes.len()) / PAGE_BYTES)?;
+        let reserved = self.reserve(to_u64(bytes.len()) / self.page_bytes())?;
         let (mut at, mut rest) = (first, bytes);
         for run in &reserved.runs {
-            let (piece, others) = rest.split_at(to_usize(run.count * PAGE_BYTES));
+            let (piece, others) = rest.split_at(to_usize(run.count * self.page_bytes()));
             self.data.write(*run, piece, &mut change.crcs)?;
             change.puts.push((at, *run));
             (at, rest) = (at + run.count, others);
@@ -223,9 +223,9 @@ impl Inner {
             core.extents(ino)?.0.size
         };
         let end = offset + to_u64(bytes.len());
-        let first = offset / PAGE_BYTES;
+        let first = offset / self.page_bytes();
         let mut change = ContentChange { size: size.max(end), touches: true, ..ContentChange::default() };
-        let is_whole = offset.is_multiple_of(PAGE_BYTES) && end.is_multiple_of(PAGE_BYTES);
+        let is_whole = offset.is_multiple_of(self.page_bytes()) && end.is_multiple_of(self.page_bytes());
         let reserved = if is_whole {
             self.put_pages(first, bytes, &mut change)?
         } else {
@@ -238,10 +238,10 @@ impl Inner {
     /// Whole pages: `bytes` at `offset`, and around them what the file has.
     fn merged(&self, ino: u64, offset: u64, bytes: &[u8]) -> Result<Vec<u8>> {
         let end = offset + to_u64(bytes.len());
-        let (first, last) = (offset / PAGE_BYTES, (end - 1) / PAGE_BYTES);
-        let (head, tail) = (to_usize(offset % PAGE_BYTES), to_usize(end % PAGE_BYTES));
-        let mut pages = vec![0; to_usize((last + 1 - first) * PAGE_BYTES)];
-        let whole = to_usize(PAGE_BYTES);
+        let (first, last) = (offset / self.page_bytes(), (end - 1) / self.page_bytes());
+        let (head, tail) = (to_usize(offset % self.page_bytes()), to_usize(end % self.page_bytes()));
+        let mut pages = vec![0; to_usize((last + 1 - first) * self.page_bytes())];
+        let whole = to_usize(self.page_bytes());
         let last_at = pages.len() - whole;
         if head > 0 {
             pages[..whole].copy_from_slice(&self.page(ino, first)?);
@@ -256,15 +256,15 @@ impl Inner {
     /// A change that makes the bytes `from..to` of the file zeroes: holes, and edges of pages. The file has `size`
     /// bytes.
     fn clear(&self, ino: u64, from: u64, to: u64, size: u64, change: &mut ContentChange) -> Result<Vec<Reserved<'_>>> {
-        let (first, last) = (from.div_ceil(PAGE_BYTES), to / PAGE_BYTES);
+        let (first, last) = (from.div_ceil(self.page_bytes()), to / self.page_bytes());
         let mut reserved = Vec::new();
         if first < last {
             change.cuts.push((first, last));
         }
-        let (head, tail) = (from / PAGE_BYTES, to / PAGE_BYTES);
+        let (head, tail) = (from / self.page_bytes(), to / self.page_bytes());
         let edges = if head == tail { vec![head] } else { vec![head, tail] };
         for page in edges {
-            let (start, stop) = (page * PAGE_BYTES, (page + 1) * PAGE_BYTES);
+            let (start, stop) = (page * self.page_bytes(), (page + 1) * self.page_bytes());
             let (begin, end) = (from.max(start), to.min(stop));
             let is_edge = begin < end && (begin > start || end < stop) && start < size;
             let has_page = is_edge && self.core().extents(ino)?.1.page_of(page).is_some();
@@ -321,7 +321,7 @@ impl Volume {
         end.ok_or(Refusal::FileTooLarge)?;
         let (mut at, mut rest) = (offset, bytes);
         while !rest.is_empty() {
-            let room = (at / PAGE_BYTES + OP_PAGES_MAX) * PAGE_BYTES - at;
+            let room = (at / self.inner.page_bytes() + OP_PAGES_MAX) * self.inner.page_bytes() - at;
             let (piece, others) = rest.split_at(to_usize(room.min(to_u64(rest.len()))));
             self.inner.write_piece(caller, ino, at, piece)?;
             (at, rest) = (at + to_u64(piece.len()), others);
@@ -347,7 +347,7 @@ impl Volume {
         let mut change = ContentChange { size, touches: true, ..ContentChange::default() };
         let mut reserved = Vec::new();
         if size < old && !planted::active("fs-truncate-keeps-bytes") {
-            let end = old.next_multiple_of(PAGE_BYTES);
+            let end = old.next_multiple_of(self.inner.page_bytes());
             reserved = self.inner.clear(ino, size, end, old, &mut change)?;
         }
         self.inner.commit_content(caller, ino, change, reserved)
@@ -372,12 +372,12 @@ impl Volume {
         let mut change = ContentChange { size, touches: true, ..ContentChange::default() };
         let mut reserved = Vec::new();
         if let Allocation::Room { .. } = what {
-            self.need_room(ino, offset / PAGE_BYTES, end.div_ceil(PAGE_BYTES))?;
+            self.need_room(ino, offset / self.inner.page_bytes(), end.div_ceil(self.inner.page_bytes()))?;
             if size == old {
                 return Ok(());
             }
         } else {
-            let stop = end.min(old.next_multiple_of(PAGE_BYTES));
+            let stop = end.min(old.next_multiple_of(self.inner.page_bytes()));
             if offset < stop {
                 reserved = self.inner.clear(ino, offset, stop, old, &mut change)?;
             }
@@ -405,13 +405,13 @@ impl Volume {
         if offset >= file.size {
             return Err(Refusal::Beyond.into());
         }
-        let page = offset / PAGE_BYTES;
+        let page = offset / self.inner.page_bytes();
         match to {
             SeekTo::Data => {
-                let found = extents.next_data(page).map(|page| (page * PAGE_BYTES).max(offset));
+                let found = extents.next_data(page).map(|page| (page * self.inner.page_bytes()).max(offset));
                 found.filter(|at| *at < file.size).ok_or_else(|| Refusal::Beyond.into())
             }
-            SeekTo::Hole => Ok((extents.next_hole(page) * PAGE_BYTES).max(offset).min(file.size)),
+            SeekTo::Hole => Ok((extents.next_hole(page) * self.inner.page_bytes()).max(offset).min(file.size)),
         }
     }
 }

@@ -182,6 +182,11 @@ impl Inner {
         lock(&self.core)
     }
 
+    /// Bytes of a page.
+    pub(crate) const fn page_bytes(&self) -> u64 {
+        self.layout.page_bytes
+    }
+
     /// The lock of the content of `ino`.
     pub(crate) fn stripe(&self, ino: u64) -> MutexGuard<'_, ()> {
         lock(&self.stripes[to_usize(ino % to_u64(STRIPES))])

@@ -13,7 +13,6 @@ use lodestone_width::{low_u32, to_u64, to_usize};
 
 use crate::error::{Error, Refusal, Result};
 use crate::extents::Run;
-use crate::inode::PAGE_BYTES;
 use crate::layout::{self, Super};
 
 /// The pages.
@@ -35,7 +34,7 @@ impl Data {
         for number in 0..head.areas() {
             let area = layout::area(&memory, at, &head, number)?;
             if let Some(area) = area.filter(|_| !memory.is_read_only()) {
-                memory.clear_for_direct_writes(head.pages_of(area), head.area_pages * PAGE_BYTES)?;
+                memory.clear_for_direct_writes(head.pages_of(area), head.area_pages * head.page_bytes)?;
             }
             areas.push(area);
         }
@@ -63,7 +62,7 @@ impl Data {
         action.commit()?;
         // The block may have been another object's in this life, whose end is not durable yet.
         self.memory.leave_journal(self.memory.flushed_here())?;
-        self.memory.clear_for_direct_writes(self.head.pages_of(area), self.head.area_pages * PAGE_BYTES)?;
+        self.memory.clear_for_direct_writes(self.head.pages_of(area), self.head.area_pages * self.head.page_bytes)?;
         self.areas.write().unwrap_or_else(PoisonError::into_inner)[number] = Some(area);
         Ok(area)
     }
@@ -81,15 +80,15 @@ impl Data {
 
     /// Writes the pages of `run`, not yet settled. Adds their checksums to `crcs`.
     pub(crate) fn write(&self, run: Run, bytes: &[u8], crcs: &mut Vec<u32>) -> Result<()> {
-        debug_assert!(to_u64(bytes.len()) == run.count * PAGE_BYTES, "whole pages");
+        debug_assert!(to_u64(bytes.len()) == run.count * self.head.page_bytes, "whole pages");
         let mut rest = bytes;
         for (area, within, count) in self.pieces(run) {
             let at = self.area(area).map_or_else(|| self.grow(area), Ok)?;
-            let (piece, others) = rest.split_at(to_usize(count * PAGE_BYTES));
-            self.memory.write_directly(self.head.pages_of(at).plus(within * PAGE_BYTES), piece)?;
+            let (piece, others) = rest.split_at(to_usize(count * self.head.page_bytes));
+            self.memory.write_directly(self.head.pages_of(at).plus(within * self.head.page_bytes), piece)?;
             rest = others;
         }
-        crcs.extend(bytes.chunks_exact(to_usize(PAGE_BYTES)).map(crc32c::crc32c));
+        crcs.extend(bytes.chunks_exact(to_usize(self.head.page_bytes)).map(crc32c::crc32c));
         Ok(())
     }
 
@@ -98,8 +97,8 @@ impl Data {
         let mut rest = out;
         for (area, within, count) in self.pieces(run) {
             let Some(at) = self.area(area) else { return Ok(false) };
-            let (piece, others) = rest.split_at_mut(to_usize(count * PAGE_BYTES));
-            self.memory.read_directly(self.head.pages_of(at).plus(within * PAGE_BYTES), piece)?;
+            let (piece, others) = rest.split_at_mut(to_usize(count * self.head.page_bytes));
+            self.memory.read_directly(self.head.pages_of(at).plus(within * self.head.page_bytes), piece)?;
             rest = others;
         }
         Ok(true)
@@ -110,7 +109,7 @@ impl Data {
         if page >= self.head.pages {
             return Ok(false);
         }
-        let mut bytes = vec![0; to_usize(PAGE_BYTES)];
+        let mut bytes = vec![0; to_usize(self.head.page_bytes)];
         Ok(self.read(Run { page, count: 1 }, &mut bytes)? && crc32c::crc32c(&bytes) == crc)
     }
 

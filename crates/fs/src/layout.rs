@@ -36,6 +36,7 @@ const TABLE_OFFSET: u64 = 4096;
 /// The head of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Super {
+    pub(crate) page_bytes: u64,
     pub(crate) volume_id: u64,
     pub(crate) salt: u64,
     /// Pages, page 0 included.
@@ -49,7 +50,7 @@ pub(crate) struct Super {
 impl Super {
     fn to_bytes(self) -> Vec<u8> {
         let mut out = Writer(MAGIC.to_vec());
-        out.u32(FORMAT_VERSION).u32(lodestone_width::low_u32(PAGE_BYTES)).u64(self.volume_id).u64(self.salt);
+        out.u32(FORMAT_VERSION).u32(lodestone_width::low_u32(self.page_bytes)).u64(self.volume_id).u64(self.salt);
         out.u64(self.pages).u64(self.area_pages).u64(self.ring_at.to_raw()).u64(self.ring_bytes).i64(self.created);
         out.0.resize(HEAD_BYTES - 4, 0);
         let crc = crc32c::crc32c(&out.0);
@@ -74,6 +75,7 @@ impl Super {
     fn fields(from: &mut Reader<'_>) -> Option<Self> {
         let page_bytes = from.u32()?;
         let head = Self {
+            page_bytes: u64::from(page_bytes),
             volume_id: from.u64()?,
             salt: from.u64()?,
             pages: from.u64()?,
@@ -82,7 +84,8 @@ impl Super {
             ring_bytes: from.u64()?,
             created: from.i64()?,
         };
-        let fits = u64::from(page_bytes) == PAGE_BYTES
+        let fits = page_bytes.is_power_of_two()
+            && (64..=1 << 16).contains(&page_bytes)
             && (1..=1 << 20).contains(&head.area_pages)
             && head.pages > 1
             && head.pages <= 1 << 40
@@ -98,7 +101,7 @@ impl Super {
     /// Bytes of the block of an area.
     pub(crate) const fn area_bytes(&self) -> u64 {
         // The pages begin at a multiple of their size, wherever the block is.
-        (self.area_pages * 4).next_multiple_of(PAGE_BYTES) + (self.area_pages + 1) * PAGE_BYTES
+        (self.area_pages * 4).next_multiple_of(self.page_bytes) + (self.area_pages + 1) * self.page_bytes
     }
 
     fn table_bytes(&self) -> u64 {
@@ -118,7 +121,7 @@ impl Super {
     /// Where the pages of the area at `at` begin.
     pub(crate) fn pages_of(&self, at: PmAddr) -> PmAddr {
         let table_end = at.offset() + self.area_pages * 4;
-        PmAddr::new(at.part(), table_end.next_multiple_of(PAGE_BYTES))
+        PmAddr::new(at.part(), table_end.next_multiple_of(self.page_bytes))
     }
 }
 
@@ -246,6 +249,7 @@ mod tests {
 
     fn head() -> Super {
         Super {
+            page_bytes: PAGE_BYTES,
             volume_id: 7,
             salt: 9,
             pages: 4096,

@@ -79,6 +79,8 @@ pub struct FormatOptions {
     pub gid: u32,
     /// Salt of the log; 0: drawn. For tests that must repeat.
     pub salt: u64,
+    /// Bytes of a page, pages, and pages of an area; the default: 4096, and by the size. For tests.
+    pub pages: Option<(u64, u64, u64)>,
 }
 
 /// What an open found.
@@ -342,14 +344,20 @@ fn make_object(
 ) -> Result<lodestone_pmem::PmAddr> {
     let memory = store.memory();
     let (start, end) = store.pool().heap_area(0);
-    let (pages, area_pages, ring_bytes) = layout::sizes(end.offset() - start.offset(), options.log_bytes)?;
+    let (page_bytes, pages, area_pages, ring_bytes) = match options.pages {
+        Some((page_bytes, pages, area_pages)) => (page_bytes, pages, area_pages, options.log_bytes),
+        None => {
+            let (pages, area_pages, ring_bytes) = layout::sizes(end.offset() - start.offset(), options.log_bytes)?;
+            (PAGE_BYTES, pages, area_pages, ring_bytes)
+        }
+    };
     let draw = || std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), system_time());
     let salt = if options.salt == 0 { draw() } else { options.salt };
     let ring_at = action.alloc(ring_bytes)?;
     Ring::create(memory, ring_at, ring_bytes, salt)?;
     let created = if volume.clock == Clock::System { system_time() } else { 0 };
     let volume_id = if options.salt == 0 { draw() } else { options.salt };
-    let head = Super { volume_id, salt, pages, area_pages, ring_at, ring_bytes, created };
+    let head = Super { page_bytes, volume_id, salt, pages, area_pages, ring_at, ring_bytes, created };
     layout::make(memory, action, &head)
 }
 
@@ -429,5 +437,3 @@ impl Inner {
         Ok(lodestone_width::to_u64(orphans.len()))
     }
 }
-
-const _: () = assert!(PAGE_BYTES.is_power_of_two());

@@ -1,0 +1,5 @@
+//! Volumes of files, exhausted.
+
+use lodestone_proof::fs;
+
+use crate::common::{audit, exhaust};
