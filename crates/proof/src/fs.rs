@@ -74,7 +74,8 @@ fn volume_options() -> VolumeOptions {
 }
 
 fn store(pool: &Pool) -> Outcome<Store> {
-    let heap = HeapOptions { chunk_bytes: 4096, zone_chunks: 16, ..HeapOptions::small() };
+    let mut heap = HeapOptions::small();
+    (heap.chunk_bytes, heap.zone_chunks) = (4096, 16);
     Ok(Store::over_with(pool, &StoreOptions::with_heap(heap))?)
 }
 

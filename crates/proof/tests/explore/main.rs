@@ -6,6 +6,7 @@
 mod collections;
 mod common;
 mod engine;
+mod fs;
 mod heap;
 mod index;
 mod some_states;

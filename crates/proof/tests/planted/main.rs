@@ -4,6 +4,7 @@
 
 mod collections;
 mod engine;
+mod fs;
 mod heap;
 mod index;
 mod stm;
