@@ -64,6 +64,8 @@ type Plans = HashMap<(String, Vec<Type>), Arc<Prepared>>;
 pub struct Shared {
     pub engine: lodestone_engine::Database,
     catalog: RwLock<Arc<Catalog>>,
+    /// The version of `catalog`, for a look without its lock.
+    version: AtomicU64,
     pub locks: Locks,
     owners: AtomicU64,
     plans: Mutex<Plans>,
@@ -113,6 +115,7 @@ impl Database {
         let catalog = Catalog::read(&engine, &Catalog::default())?;
         Ok(Self(Arc::new(Shared {
             engine,
+            version: AtomicU64::new(catalog.version),
             catalog: RwLock::new(Arc::new(catalog)),
             locks: Locks::default(),
             owners: AtomicU64::new(1),
@@ -182,10 +185,17 @@ impl Database {
         self.0.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether no other catalog was read since.
+    pub(crate) fn is_newest(&self, catalog: &Catalog) -> bool {
+        self.0.version.load(Ordering::Acquire) == catalog.version
+    }
+
     /// Reads the catalog again.
     pub(crate) fn refresh(&self) -> Result<Arc<Catalog>> {
         let mut place = self.0.catalog.write().unwrap_or_else(PoisonError::into_inner);
         *place = Arc::new(Catalog::read(&self.0.engine, &place)?);
+        // While the lock is held: a connection that sees the number finds this catalog, or a later one.
+        self.0.version.store(place.version, Ordering::Release);
         Ok(place.clone())
     }
 

@@ -12,6 +12,7 @@ use lodestone_sql_types::{Datum, Type};
 use crate::catalog::TableDef;
 use crate::parse::ast::{Copy, JoinKind, SetOperation};
 use crate::pgcatalog::VirtualTable;
+use crate::run::point::PointQuery;
 
 /// An expression whose types are known.
 #[derive(Clone, Debug)]
@@ -284,6 +285,8 @@ pub struct Plan {
     pub parameters: Vec<Type>,
     /// The catalog that it was made under.
     pub catalog: u64,
+    /// The same as a query of one row by its key, if it is one.
+    pub point: Option<PointQuery>,
 }
 
 impl Plan {

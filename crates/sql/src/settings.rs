@@ -4,6 +4,7 @@
 //! refused. One that tunes another server (`work_mem`, `enable_seqscan`) is kept and shown.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestone_sql_types::{Error, Result, SqlState};
 
@@ -116,6 +117,15 @@ pub struct Settings {
     changed: BTreeMap<String, String>,
     /// Values before changes of this transaction.
     before: Vec<(String, Option<String>, bool)>,
+    /// A number that no other state of settings has.
+    generation: u64,
+}
+
+/// The last number of a state of settings in this process.
+static GENERATIONS: AtomicU64 = AtomicU64::new(0);
+
+fn next_generation() -> u64 {
+    GENERATIONS.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 /// A setting whose change the client is told of.
@@ -125,7 +135,12 @@ impl Settings {
     /// Those of a new session.
     pub fn new(user: &str, isolation: &str) -> Self {
         let changed = [("default_transaction_isolation".to_owned(), isolation.to_owned())].into();
-        Self { user: user.to_owned(), changed, before: Vec::new() }
+        Self { user: user.to_owned(), changed, before: Vec::new(), generation: next_generation() }
+    }
+
+    /// A number that changes with every change of a setting.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// The value of a setting.
@@ -170,6 +185,7 @@ impl Settings {
             None => self.changed.remove(&name),
         };
         self.before.push((name.clone(), before, is_local));
+        self.generation = next_generation();
         report.map(|report| Ok((report, self.get(&name)?))).transpose()
     }
 
@@ -177,6 +193,10 @@ impl Settings {
     /// be told.
     pub fn end(&mut self, is_committed: bool) -> Vec<Report> {
         let mut reports = Vec::new();
+        if self.before.is_empty() {
+            return reports;
+        }
+        self.generation = next_generation();
         for (name, before, is_local) in std::mem::take(&mut self.before).into_iter().rev() {
             if is_committed && !is_local {
                 continue;

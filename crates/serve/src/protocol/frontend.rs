@@ -5,13 +5,17 @@
 //! buffer, and refused by name.
 
 use lodestone_sql_types::{Error, Result, SqlState, binary};
+use smallvec::SmallVec;
+
+/// A list that is short as a rule.
+pub type Few<T> = SmallVec<[T; 4]>;
 
 /// A message of a client that is connected.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message<'b> {
     Query(&'b str),
-    Parse { name: &'b str, query: &'b str, types: Vec<u32> },
-    Bind { portal: &'b str, statement: &'b str, formats: Vec<i16>, values: Vec<Option<&'b [u8]>>, results: Vec<i16> },
+    Parse { name: &'b str, query: &'b str, types: Few<u32> },
+    Bind { portal: &'b str, statement: &'b str, formats: Few<i16>, values: Few<Option<&'b [u8]>>, results: Few<i16> },
     DescribeStatement(&'b str),
     DescribePortal(&'b str),
     Execute { portal: &'b str, rows_max: usize },
@@ -93,7 +97,7 @@ impl<'b> Body<'b> {
         binary::utf8(text)
     }
 
-    fn list<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+    fn list<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T>) -> Result<Few<T>> {
         let count = usize::from(self.u16()?);
         // A count is no reason to take memory: each element has a byte at least.
         if count > self.0.len() {

@@ -139,6 +139,9 @@ impl Machine {
 
     /// The bytes that may leave. The waker is called when there may be more.
     pub fn ready(&mut self) -> &[u8] {
+        if !self.out.is_waiting() {
+            return &self.out.bytes;
+        }
         let waker = self.waker.clone();
         let mut task = Context::from_waker(&waker);
         if let Err(error) = self.out.ready(&mut task) {
@@ -364,7 +367,7 @@ impl Machine {
                 self.answered(outcome, from, backend::parse_complete);
             }
             Message::Bind { portal, statement, formats, values, results } => {
-                let outcome = connection.bind(portal, statement, (&formats, &values), results);
+                let outcome = connection.bind(portal, statement, (&formats, &values), &results);
                 self.answered(outcome, from, backend::bind_complete);
             }
             Message::DescribeStatement(name) => {
@@ -378,11 +381,12 @@ impl Machine {
                 });
             }
             Message::DescribePortal(name) => {
-                let outcome = connection.describe_portal(name);
-                self.answered_with(outcome, from, |out, columns| match columns {
-                    Some((columns, formats)) => backend::row_description(out, &columns, &formats),
+                let out = &mut self.out.bytes;
+                let outcome = connection.describe_portal(name).map(|columns| match columns {
+                    Some((columns, formats)) => backend::row_description(out, columns, formats),
                     None => backend::no_data(out),
                 });
+                self.answered_with(outcome, from, |_, ()| {});
             }
             Message::Execute { portal, rows_max } => self.execute(portal, rows_max, is_last),
             Message::CloseStatement(name) => {
@@ -457,8 +461,7 @@ impl Machine {
     fn execute(&mut self, portal: &str, rows_max: usize, is_last: bool) {
         let from = self.out.end();
         let Phase::Ready(connection) = &mut self.phase else { return };
-        let formats = connection.formats(portal).to_vec();
-        let mut writer = Writer::new(&mut self.out.bytes, &formats);
+        let mut writer = Writer::new(&mut self.out.bytes, connection.formats(portal));
         match connection.execute(portal, rows_max, is_last, &mut writer) {
             Ok(Completion::CopyIn(columns)) => {
                 self.told(from);
@@ -483,6 +486,7 @@ impl Machine {
         let out = &mut self.out.bytes;
         match completion {
             Completion::Tag(tag) => backend::complete(out, tag),
+            Completion::Short(tag) => backend::complete(out, tag),
             Completion::Empty => backend::empty_query(out),
             Completion::Suspended => backend::portal_suspended(out),
             Completion::CopyIn(_) => {}

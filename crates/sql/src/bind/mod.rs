@@ -17,6 +17,7 @@ use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use crate::catalog::{Catalog, TableDef};
 use crate::parse::ast::{ObjectName, Position, Query, Statement, TypeName};
+use crate::run::point::PointQuery;
 use crate::plan::{Action, Expr, OutputColumn, Plan};
 
 pub use expr::Typed;
@@ -48,7 +49,8 @@ pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<P
     for ty in binder.parameters.iter_mut().filter(|ty| **ty == Type::Unknown) {
         *ty = Type::Text;
     }
-    Ok(Plan { action, columns, parameters: binder.parameters, catalog: catalog.version })
+    let point = PointQuery::of(&action);
+    Ok(Plan { action, columns, parameters: binder.parameters, catalog: catalog.version, point })
 }
 
 /// The values of the columns that a COPY does not name. `None`: the column is named, or has no default.

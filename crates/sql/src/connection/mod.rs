@@ -25,13 +25,15 @@ use lodestone_sql_types::{Datum, Error, Result, SqlState, text, time};
 
 use crate::database::{Database, Prepared};
 use crate::run::Stop;
+use crate::run::point::PointBuffers;
 use crate::settings::{Report, Settings};
 
 pub use crate::plan::OutputColumn;
 use copy::CopyIn;
-use portal::Portal;
+pub use portal::Described;
+use portal::Portals;
 use session::{Held, SessionState};
-use transaction::{Open, State};
+use transaction::{Defaults, Open, State};
 
 /// Takes the rows of an answer.
 pub trait Sink {
@@ -53,6 +55,8 @@ pub trait Sink {
 pub enum Completion {
     /// With this tag.
     Tag(String),
+    /// With this tag, of a statement of one row or none.
+    Short(&'static str),
     /// There was no statement.
     Empty,
     /// The client is to send rows of so many columns.
@@ -125,7 +129,10 @@ pub struct Connection {
     state: State,
     open: Option<Open>,
     statements: HashMap<String, Arc<Prepared>>,
-    portals: HashMap<String, Portal>,
+    portals: Portals,
+    /// For queries of one row.
+    buffers: PointBuffers,
+    defaults: Defaults,
     copy: Option<CopyIn>,
     notices: Vec<Error>,
     tickets: Vec<Ticket<()>>,
@@ -196,7 +203,9 @@ impl Connection {
             state: State::Idle,
             open: None,
             statements: HashMap::new(),
-            portals: HashMap::new(),
+            portals: Portals::default(),
+            buffers: PointBuffers::default(),
+            defaults: Defaults::default(),
             copy: None,
             notices: Vec::new(),
             tickets: Vec::new(),
@@ -310,6 +319,7 @@ impl Connection {
             };
             answer.tag = match completion {
                 Completion::Tag(tag) => tag,
+                Completion::Short(tag) => tag.to_owned(),
                 Completion::CopyIn(_) => {
                     self.copy_fail("there is no client that sends rows");
                     return Err(Error::unsupported("COPY FROM STDIN without a server"));

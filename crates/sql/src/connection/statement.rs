@@ -13,6 +13,7 @@ use crate::errors::from_engine;
 use crate::parse::ast::{Modes, Statement};
 use crate::parse::parse;
 use crate::plan::{Action, Change, Plan};
+use crate::run::point::{PointAnswer, PointQuery};
 use crate::run::{Flow, Outcome, Run, Stop};
 
 /// Most attempts of a statement that meets conflicts.
@@ -113,12 +114,19 @@ impl Connection {
         shows_columns: bool,
         sink: &mut dyn Sink,
     ) -> Result<Completion, Failure> {
-        self.session.statement_time = time::now();
-        self.session.catalog = self.database.catalog();
+        self.follow_catalog();
         let mut plan = prepared.plan(&self.session.catalog)?;
         if shows_columns && plan.returns_rows() {
             sink.columns(&plan.columns);
         }
+        if let Some(point) = &plan.point
+            && self.state == State::Idle
+            && place.is_last
+            && let Some(completion) = self.run_point(point, &plan, parameters, sink)?
+        {
+            return Ok(completion);
+        }
+        self.session.statement_time = time::now();
         match &plan.action {
             Action::Empty => return Ok(Completion::Empty),
             Action::Utility(statement) => return self.utility(statement, &plan.columns, place, sink),
@@ -170,6 +178,33 @@ impl Connection {
             }
         }
         Ok(Completion::Empty)
+    }
+
+    /// Runs a query of one row, which is a transaction of its own. `None`: the plan must be used.
+    fn run_point(
+        &mut self,
+        point: &PointQuery,
+        plan: &Plan,
+        parameters: &[Datum],
+        sink: &mut dyn Sink,
+    ) -> Result<Option<Completion>> {
+        let (ticket, tag) = match point.run(parameters, &mut self.buffers)? {
+            PointAnswer::Elsewhere => return Ok(None),
+            PointAnswer::NoRow(ticket) => (ticket, "SELECT 0"),
+            PointAnswer::Row(ticket) => {
+                sink.row(&self.buffers.row, &plan.columns)?;
+                (ticket, "SELECT 1")
+            }
+        };
+        self.tickets.extend(ticket);
+        Ok(Some(Completion::Short(tag)))
+    }
+
+    /// Takes the newest catalog.
+    pub(super) fn follow_catalog(&mut self) {
+        if !self.database.is_newest(&self.session.catalog) {
+            self.session.catalog = self.database.catalog();
+        }
     }
 
     /// Runs a plan once, and returns its tag. A statement that is blocked leaves no changes.
@@ -245,7 +280,7 @@ impl Connection {
     /// # Errors
     /// Those of the commit.
     pub fn sync(&mut self) -> Result<()> {
-        self.portals.retain(|name, _| !name.is_empty());
+        self.portals.remove("");
         if self.state != State::Implicit {
             return Ok(());
         }

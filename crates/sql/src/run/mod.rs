@@ -9,6 +9,7 @@ mod aggregate;
 mod change;
 mod eval;
 mod join;
+pub mod point;
 mod scan;
 mod set;
 
