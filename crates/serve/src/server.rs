@@ -13,9 +13,10 @@ use crate::client::Socket;
 use crate::listen::Listener;
 use crate::protocol::Peer;
 use crate::turn::{Loop, Mailbox};
+use crate::worker::Workers;
 
 /// Bytes of a loop's stack: statements may be deep.
-const STACK_BYTES: usize = 16 << 20;
+pub const STACK_BYTES: usize = 16 << 20;
 
 /// How to serve.
 ///
@@ -60,6 +61,7 @@ pub struct Shared {
     connections_max: usize,
     connections: AtomicUsize,
     is_stopping: AtomicBool,
+    pub workers: Arc<Workers>,
     mailboxes: OnceLock<Vec<Arc<Mailbox>>>,
     next: AtomicUsize,
 }
@@ -89,6 +91,7 @@ impl Shared {
 
     fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
+        self.workers.stop();
         self.mailboxes.get().into_iter().flatten().for_each(|mailbox| mailbox.wake());
     }
 }
@@ -141,6 +144,7 @@ impl Server {
             connections_max: options.connections_max,
             connections: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
+            workers: Arc::default(),
             mailboxes: OnceLock::new(),
             next: AtomicUsize::new(0),
         });

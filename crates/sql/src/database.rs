@@ -72,6 +72,8 @@ pub struct Shared {
     /// Definitions change one after another.
     pub definitions: Mutex<()>,
     pub isolation: &'static str,
+    /// A session has had a time limit.
+    uses_timeouts: AtomicBool,
     numbers: AtomicI32,
     cancels: Mutex<HashMap<i32, Cancel>>,
 }
@@ -122,6 +124,7 @@ impl Database {
             plans: Mutex::default(),
             definitions: Mutex::new(()),
             isolation,
+            uses_timeouts: AtomicBool::new(false),
             numbers: AtomicI32::new(1),
             cancels: Mutex::default(),
         })))
@@ -137,6 +140,16 @@ impl Database {
     #[must_use]
     pub fn engine(&self) -> &lodestone_engine::Database {
         &self.0.engine
+    }
+
+    /// Whether connections must be asked now and then whether something is [overdue](Connection::overdue).
+    #[must_use]
+    pub fn uses_timeouts(&self) -> bool {
+        self.0.uses_timeouts.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_timeouts(&self) {
+        self.0.uses_timeouts.store(true, Ordering::Relaxed);
     }
 
     /// Ends the statement of the connection with this number, if `secret` is its own.

@@ -36,6 +36,12 @@ pub fn name_of(statement: &Statement) -> &'static str {
     }
 }
 
+/// Whether a statement may take long however small its text is: definitions, and upkeep.
+pub fn is_long(statement: &Statement) -> bool {
+    let is_definition = name_of(statement) != "the statement";
+    is_definition || matches!(statement, Statement::Truncate(_) | Statement::Checkpoint)
+}
+
 /// The error of a table that is not there.
 pub fn no_relation(name: &str) -> Error {
     Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))

@@ -34,7 +34,7 @@ mod plan;
 mod run;
 mod settings;
 
-pub use connection::{Answer, Completion, Connection, Described, Failure, OutputColumn, SimpleQuery, Sink};
+pub use connection::{Answer, Completion, Connection, Described, Failure, OutputColumn, Overdue, Pressure, SimpleQuery, Sink};
 pub use database::Database;
 pub use errors::from_engine;
 pub use settings::SERVER_VERSION;

@@ -3,15 +3,18 @@
 
 use bytes::{BufMut, BytesMut};
 use lodestone_width::{exact_u32, low_u8};
-use lodestone_sql::{OutputColumn, Sink};
+use lodestone_engine::Ticket;
+use lodestone_sql::{OutputColumn, Pressure, Sink};
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, binary, text};
 use pgwire::messages::Message;
-use pgwire::messages::copy::CopyInResponse;
+use pgwire::messages::copy::{CopyInResponse, CopyOutResponse};
 use pgwire::messages::data::{NoData, ParameterDescription};
 use pgwire::messages::extendedquery::{CloseComplete, PortalSuspended};
 use pgwire::messages::response::{EmptyQueryResponse, ErrorResponse, NoticeResponse};
 use pgwire::messages::startup::{Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, SecretKey};
 use smallvec::SmallVec;
+
+use super::out::Out;
 
 /// Appends a message.
 fn put(out: &mut BytesMut, message: &impl Message) {
@@ -89,6 +92,11 @@ fn end(out: &mut BytesMut, before: usize) {
     }
 }
 
+fn copy_out(out: &mut BytesMut, columns: usize) {
+    let columns = i16::try_from(columns).unwrap_or(i16::MAX);
+    put(out, &CopyOutResponse::new(0, columns, (0..columns).map(|_| 0).collect()));
+}
+
 pub fn copy_in(out: &mut BytesMut, columns: usize) {
     let columns = i16::try_from(columns).unwrap_or(i16::MAX);
     put(out, &CopyInResponse::new(0, columns, (0..columns).map(|_| 0).collect()));
@@ -132,29 +140,46 @@ pub fn row_description(out: &mut BytesMut, columns: &[OutputColumn], formats: &[
     end(out, before);
 }
 
+/// Bytes of an answer that leave while the statement runs.
+const FLUSH_BYTES: usize = 64 << 10;
+/// Bytes of an answer on a thread that serves others as well.
+const SHORT_BYTES_MAX: usize = 256 << 10;
+
+/// Sends bytes to a client while a statement runs.
+pub trait Stream: Send {
+    /// Sends as many of the bytes as the client takes, and waits a moment for it. Returns how many.
+    ///
+    /// # Errors
+    /// When the client is gone.
+    fn send(&mut self, bytes: &[u8]) -> Result<usize>;
+}
+
 /// Writes the rows of a statement.
 pub struct Writer<'w> {
-    out: &'w mut BytesMut,
+    out: &'w mut Out,
+    stream: Option<&'w mut Box<dyn Stream>>,
     formats: SmallVec<[i16; 4]>,
     /// Where the answer of the statement begins.
     start: usize,
+    has_left: bool,
     text: String,
     bytes: Vec<u8>,
 }
 
 impl<'w> Writer<'w> {
-    pub fn new(out: &'w mut BytesMut, formats: &[i16]) -> Self {
-        let start = out.len();
-        Self { out, formats: formats.into(), start, text: String::new(), bytes: Vec::new() }
+    pub fn new(out: &'w mut Out, stream: Option<&'w mut Box<dyn Stream>>, formats: &[i16]) -> Self {
+        let start = out.bytes.len();
+        let (text, bytes) = Default::default();
+        Self { out, stream, formats: formats.into(), start, has_left: false, text, bytes }
     }
 
     fn datum(&mut self, number: usize, datum: &Datum, ty: Type) -> Result<()> {
         if datum.is_null() {
-            self.out.put_i32(-1);
+            self.out.bytes.put_i32(-1);
             return Ok(());
         }
         if let (Datum::Int(value), 0) = (datum, format(&self.formats, number)) {
-            integer(self.out, *value);
+            integer(&mut self.out.bytes, *value);
             return Ok(());
         }
         let bytes = match format(&self.formats, number) {
@@ -169,8 +194,8 @@ impl<'w> Writer<'w> {
                 self.text.as_bytes()
             }
         };
-        self.out.put_i32(i32::try_from(bytes.len()).map_err(|_| too_long())?);
-        self.out.put_slice(bytes);
+        self.out.bytes.put_i32(i32::try_from(bytes.len()).map_err(|_| too_long())?);
+        self.out.bytes.put_slice(bytes);
         Ok(())
     }
 }
@@ -201,26 +226,65 @@ fn too_long() -> Error {
 
 impl Sink for Writer<'_> {
     fn columns(&mut self, columns: &[OutputColumn]) {
-        row_description(self.out, columns, &self.formats);
+        row_description(&mut self.out.bytes, columns, &self.formats);
         // If the statement runs again, its columns are still right.
-        self.start = self.out.len();
+        self.start = self.out.bytes.len();
     }
 
     fn row(&mut self, row: &[Datum], columns: &[OutputColumn]) -> Result<()> {
-        let before = self.out.len();
-        self.out.put_u8(b'D');
-        self.out.put_i32(0);
-        self.out.put_i16(i16::try_from(row.len()).map_err(|_| too_long())?);
+        let before = begin(&mut self.out.bytes, b'D');
+        self.out.bytes.put_i16(i16::try_from(row.len()).map_err(|_| too_long())?);
         for (number, (datum, column)) in row.iter().zip(columns).enumerate() {
             self.datum(number, datum, column.ty)?;
         }
-        let length = i32::try_from(self.out.len() - before - 1).map_err(|_| too_long())?;
-        self.out[before + 1..before + 5].copy_from_slice(&length.to_be_bytes());
+        let out = &mut self.out.bytes;
+        let length = i32::try_from(out.len() - before - 1).map_err(|_| too_long())?;
+        out[before + 1..before + 5].copy_from_slice(&length.to_be_bytes());
         Ok(())
     }
 
     fn restart(&mut self) {
-        self.out.truncate(self.start);
+        if !self.has_left {
+            self.out.bytes.truncate(self.start);
+        }
+    }
+
+    fn copy_out(&mut self, columns: usize) -> Result<()> {
+        copy_out(&mut self.out.bytes, columns);
+        Ok(())
+    }
+
+    fn copy_line(&mut self, line: &[u8]) -> Result<()> {
+        let out = &mut self.out.bytes;
+        out.put_u8(b'd');
+        out.put_i32(i32::try_from(line.len() + 4).map_err(|_| too_long())?);
+        out.put_slice(line);
+        Ok(())
+    }
+
+    fn copy_end(&mut self) {
+        self.out.bytes.put_slice(&[b'c', 0, 0, 0, 4]);
+    }
+
+    fn pressure(&self) -> Pressure {
+        match (&self.stream, self.out.bytes.len()) {
+            (Some(_), FLUSH_BYTES..) => Pressure::Flush,
+            (None, SHORT_BYTES_MAX..) => Pressure::Long,
+            _ => Pressure::None,
+        }
+    }
+
+    fn flush(&mut self, ticket: Ticket<()>) -> Result<()> {
+        let Some(stream) = self.stream.as_mut() else { return Ok(()) };
+        self.out.wait().and_then(|()| ticket.durable()).map_err(lodestone_sql::from_engine)?;
+        (self.has_left, self.start) = (true, 0);
+        let count = stream.send(&self.out.bytes)?;
+        self.out.leave(count);
+        Ok(())
+    }
+
+    fn has_left(&self) -> bool {
+        self.has_left
     }
 }
 

@@ -5,7 +5,9 @@
 //! 2. Before a client is known it has 10,000 bytes for its first message, and nothing else is kept of it.
 //! 3. An error of the extended protocol skips all messages up to the next Sync.
 //! 4. A statement that waits for a lock keeps the machine: later messages wait for it.
-//! 5. An answer waits for the tickets of its statement; later messages are carried out meanwhile.
+//! 5. A message that takes long waits for a thread that carries it out ([`Machine::wants_worker`]). There rows leave while
+//!    the statement runs.
+//! 6. An answer waits for the tickets of its statement; later messages are carried out meanwhile.
 //!
 //! No input makes it panic: that is tested with every prefix and random damage of recorded conversations.
 
@@ -14,10 +16,12 @@ mod frontend;
 mod out;
 
 use std::task::{Context, Waker};
+use std::time::Instant;
 
-use lodestone_sql::{Completion, Connection, Database, Failure, SimpleQuery};
+use lodestone_sql::{Completion, Connection, Database, Failure, Overdue, SimpleQuery};
 use lodestone_sql_types::{Error, SqlState};
 
+pub use backend::Stream;
 use backend::Writer;
 use frontend::{Message, Opening};
 use out::Out;
@@ -68,6 +72,10 @@ pub struct Machine {
     out: Out,
     waker: Waker,
     pending: Option<Pending>,
+    /// The pending message takes long.
+    wants_worker: bool,
+    /// On a thread that serves this client alone: bytes may leave while a statement runs.
+    stream: Option<Box<dyn Stream>>,
     /// The rest of a simple query whose COPY takes rows.
     copying: Option<SimpleQuery>,
     /// The COPY belongs to the extended protocol.
@@ -94,6 +102,8 @@ impl Machine {
             out: Out::default(),
             waker,
             pending: None,
+            wants_worker: false,
+            stream: None,
             copying: None,
             is_extended_copy: false,
             is_skipping: false,
@@ -117,6 +127,62 @@ impl Machine {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         matches!(self.phase, Phase::Closed)
+    }
+
+    /// Whether the next message takes long: another thread is to carry it out.
+    #[must_use]
+    pub fn wants_worker(&self) -> bool {
+        self.wants_worker
+    }
+
+    /// From now on a thread serves this client alone, and waits for it. `None`: no more.
+    pub fn set_stream(&mut self, stream: Option<Box<dyn Stream>>) {
+        self.wants_worker = false;
+        if let Phase::Ready(connection) = &mut self.phase {
+            connection.set_patient(stream.is_some());
+        }
+        self.stream = stream;
+    }
+
+    /// Whether the client sends rows.
+    #[must_use]
+    pub fn is_copying(&self) -> bool {
+        matches!(&self.phase, Phase::Ready(connection) if connection.is_copying())
+    }
+
+    /// Waits until all bytes may leave.
+    pub fn wait(&mut self) {
+        if let Err(error) = self.out.wait() {
+            self.fatal(&lodestone_sql::from_engine(error));
+        }
+    }
+
+    /// The number and the secret by which its statement can be cancelled.
+    #[must_use]
+    pub fn cancel_key(&self) -> Option<(i32, i32)> {
+        match &self.phase {
+            Phase::Ready(connection) => Some(connection.cancel_key()),
+            _ => None,
+        }
+    }
+
+    /// Looks at the clock: ends a wait that is too long, or the conversation.
+    pub fn look_at_clock(&mut self, now: Instant) {
+        let Phase::Ready(connection) = &mut self.phase else { return };
+        let is_waiting = self.pending.is_some();
+        match connection.overdue(now, is_waiting) {
+            None => {}
+            Some(Overdue::Session(error)) => self.fatal(&error),
+            Some(Overdue::Statement(error)) => {
+                let Some(pending) = self.pending.take() else { return };
+                self.refuse(&error);
+                match pending {
+                    Pending::Simple(_) => self.ready_for_query(),
+                    Pending::Execute { .. } => self.is_skipping = true,
+                }
+                self.advance();
+            }
+        }
     }
 
     /// Bytes that have not left yet, also those that wait.
@@ -174,6 +240,9 @@ impl Machine {
 
     /// Carries out all complete messages.
     pub fn advance(&mut self) {
+        if self.wants_worker {
+            return;
+        }
         if let Some(pending) = self.pending.take() {
             let Phase::Ready(connection) = &mut self.phase else { return };
             if !connection.can_go_on() {
@@ -290,6 +359,7 @@ impl Machine {
         }
         let mut connection = self.host.database.connect(user, database);
         connection.set_waker(self.waker.clone());
+        connection.set_patient(false);
         let mut unknown = Vec::new();
         for (name, value) in settings {
             match name.as_str() {
@@ -434,7 +504,7 @@ impl Machine {
         while !query.is_done() {
             let from = self.out.end();
             let Phase::Ready(connection) = &mut self.phase else { return };
-            let mut writer = Writer::new(&mut self.out.bytes, &[]);
+            let mut writer = Writer::new(&mut self.out, self.stream.as_mut(), &[]);
             match connection.next(&mut query, &mut writer) {
                 Ok(Completion::CopyIn(columns)) => {
                     self.told(from);
@@ -443,8 +513,9 @@ impl Machine {
                     return;
                 }
                 Ok(completion) => self.completed(&completion, from),
-                Err(Failure::Blocked) => {
+                Err(failure @ (Failure::Blocked | Failure::Long)) => {
                     self.out.take_back(from);
+                    self.wants_worker = matches!(failure, Failure::Long);
                     self.pending = Some(Pending::Simple(query));
                     return;
                 }
@@ -461,7 +532,7 @@ impl Machine {
     fn execute(&mut self, portal: &str, rows_max: usize, is_last: bool) {
         let from = self.out.end();
         let Phase::Ready(connection) = &mut self.phase else { return };
-        let mut writer = Writer::new(&mut self.out.bytes, connection.formats(portal));
+        let mut writer = Writer::new(&mut self.out, self.stream.as_mut(), connection.formats(portal));
         match connection.execute(portal, rows_max, is_last, &mut writer) {
             Ok(Completion::CopyIn(columns)) => {
                 self.told(from);
@@ -469,8 +540,9 @@ impl Machine {
                 self.is_extended_copy = true;
             }
             Ok(completion) => self.completed(&completion, from),
-            Err(Failure::Blocked) => {
+            Err(failure @ (Failure::Blocked | Failure::Long)) => {
                 self.out.take_back(from);
+                self.wants_worker = matches!(failure, Failure::Long);
                 self.pending = Some(Pending::Execute { portal: portal.to_owned(), rows_max, is_last });
             }
             Err(Failure::Error(error)) => {

@@ -132,4 +132,8 @@ impl Locker for NoLocks {
     fn lock(&self, _: LockKey) -> Result<bool> {
         Ok(true)
     }
+
+    fn locks(&self) -> bool {
+        false
+    }
 }

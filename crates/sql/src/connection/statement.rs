@@ -7,7 +7,8 @@ use lodestone_engine::Savepoint;
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, time};
 
 use super::transaction::State;
-use super::{Completion, Connection, Failure, SimpleQuery, Sink, Waiting};
+use super::copy::CopyOut;
+use super::{Completion, Connection, Failure, Pressure, SimpleQuery, Sink, Waiting};
 use crate::database::Prepared;
 use crate::errors::from_engine;
 use crate::parse::ast::{Modes, Statement};
@@ -74,7 +75,7 @@ impl Connection {
             }
         };
         let outcome = self.run_statement(&prepared, &[], place, true, sink);
-        if !matches!(outcome, Err(Failure::Blocked)) {
+        if !matches!(outcome, Err(Failure::Blocked | Failure::Long)) {
             query.rest.pop();
         }
         outcome
@@ -99,7 +100,9 @@ impl Connection {
         sink: &mut dyn Sink,
     ) -> Result<Completion, Failure> {
         self.refuse_if_failed(&prepared.statement)?;
+        self.begin_clock();
         let outcome = self.run_inside(prepared, parameters, place, shows_columns, sink);
+        self.end_clock(&outcome);
         if let Err(Failure::Error(_)) = outcome {
             self.fail();
         }
@@ -127,11 +130,12 @@ impl Connection {
             return Ok(completion);
         }
         self.session.statement_time = time::now();
+        self.refuse_if_short(&plan)?;
         match &plan.action {
             Action::Empty => return Ok(Completion::Empty),
             Action::Utility(statement) => return self.utility(statement, &plan.columns, place, sink),
-            Action::Copy(copy, table, columns) => return self.begin_copy(copy, table, columns),
-            Action::Select(_) | Action::Change(..) => {}
+            Action::CopyIn(format, table, columns) => return self.begin_copy(format, table, columns),
+            Action::Select(_) | Action::CopyOut(..) | Action::Change(..) => {}
         }
         for attempt in 1.. {
             self.open(Modes::default())?;
@@ -139,7 +143,8 @@ impl Connection {
                 self.state = State::Implicit;
             }
             let is_alone = self.state == State::Implicit && self.open.as_ref().is_some_and(|open| open.statements == 0);
-            let outcome = match self.run_once(&plan, parameters, sink) {
+            let is_own = is_alone && place.is_last;
+            let outcome = match self.run_once(&plan, parameters, is_own, sink) {
                 Ok(tag) if self.state == State::Implicit && place.is_last => {
                     self.commit().map(|()| tag).map_err(Failure::Error)
                 }
@@ -149,18 +154,18 @@ impl Connection {
                     }
                     return Ok(self.wait_for_reads().map(|()| Completion::Tag(tag))?);
                 }
-                Err(Stop::Blocked) if is_alone => {
+                Err(stop @ (Stop::Blocked | Stop::Long)) if is_alone => {
                     // A fresh start sees what the other transaction did. The locks stay.
                     self.open = None;
                     self.state = State::Idle;
                     sink.restart();
-                    return Err(Failure::Blocked);
+                    return Err(stop.into());
                 }
                 Err(stop) => Err(stop.into()),
             };
             match outcome {
                 Ok(tag) => return Ok(Completion::Tag(tag)),
-                Err(Failure::Error(error)) if is_alone && place.is_last && is_retried(&error, attempt) => {
+                Err(Failure::Error(error)) if is_own && !sink.has_left() && is_retried(&error, attempt) => {
                     self.open = None;
                     self.held.release();
                     self.state = State::Idle;
@@ -208,7 +213,14 @@ impl Connection {
     }
 
     /// Runs a plan once, and returns its tag. A statement that is blocked leaves no changes.
-    fn run_once(&mut self, plan: &Plan, parameters: &[Datum], sink: &mut dyn Sink) -> Outcome<String> {
+    /// `is_own`: it is a transaction of its own.
+    fn run_once(
+        &mut self,
+        plan: &Plan,
+        parameters: &[Datum],
+        is_own: bool,
+        sink: &mut dyn Sink,
+    ) -> Outcome<String> {
         let Some(open) = &self.open else {
             return Err(Error::new(SqlState::INTERNAL_ERROR, "a statement runs without a transaction").into());
         };
@@ -221,27 +233,54 @@ impl Connection {
             true => Some(open.tx.savepoint().map_err(from_engine)?),
             false => None,
         };
+        // A long query notes nothing and meets no conflict: it is a transaction at the moment of its begin.
+        let is_long_query = is_own && self.watch.steps_max.is_none() && plan.only_reads();
+        let snapshot = is_long_query.then(|| self.database.0.engine.snapshot()).transpose().map_err(from_engine)?;
         let run = Run {
             tx: &open.tx,
+            snapshot: snapshot.as_ref(),
+            replaced: &open.replaced,
             parameters,
             session: &self.session,
             catalog: &self.session.catalog,
             locker: &self.held,
-            cancel: &self.cancel,
+            watch: &self.watch,
             steps: Cell::new(0),
+        };
+        // A statement that takes locks may have to run again: none of its rows leave before its end.
+        let may_flush = plan.only_reads();
+        let relieve = |sink: &mut dyn Sink| loop {
+            match sink.pressure() {
+                Pressure::Flush if may_flush => {
+                    self.watch.check()?;
+                    sink.flush(open.tx.seen().map_err(from_engine)?)?;
+                }
+                Pressure::Long => return Err(Stop::Long),
+                Pressure::Flush | Pressure::None => return Ok(Flow::More),
+            }
         };
         let mut give = |row: Vec<Datum>| {
             sink.row(&row, &plan.columns)?;
-            Ok(Flow::More)
+            relieve(sink)
         };
+        let mut count = 0_u64;
         let outcome = match &plan.action {
-            Action::Select(node) => {
-                let mut count = 0_u64;
-                run.each(node, None, &mut |row| {
+            Action::Select(node) => run
+                .each(node, None, &mut |row| {
                     count += 1;
                     give(row)
                 })
-                .map(|_| format!("SELECT {count}"))
+                .map(|_| format!("SELECT {count}")),
+            Action::CopyOut(format, node) => {
+                let mut out = CopyOut::begin(sink, format, &plan.columns)?;
+                let outcome = run.each(node, None, &mut |row| {
+                    count += 1;
+                    relieve(out.row(&row, &plan.columns)?)
+                });
+                outcome.map(|_| {
+                    out.end();
+                    format!("COPY {count}")
+                })
             }
             Action::Change(change, returned) => {
                 let count = run.change(change, returned.as_deref(), &mut give);
@@ -251,20 +290,30 @@ impl Connection {
                     Change::Delete { .. } => format!("DELETE {count}"),
                 })
             }
-            Action::Copy(..) | Action::Utility(_) | Action::Empty => Ok(String::new()),
+            Action::CopyIn(..) | Action::Utility(_) | Action::Empty => Ok(String::new()),
         };
         if let Some(savepoint) = savepoint {
             match &outcome {
                 Ok(_) => open.tx.release(savepoint).map_err(from_engine)?,
                 // After a conflict the transaction is lost anyway.
-                Err(Stop::Blocked) => open.tx.rollback_to(savepoint).map_err(from_engine)?,
+                Err(Stop::Blocked | Stop::Long) => open.tx.rollback_to(savepoint).map_err(from_engine)?,
                 Err(Stop::Error(_)) => drop(open.tx.rollback_to(savepoint)),
             }
-        } else if matches!(outcome, Err(Stop::Blocked)) && self.state == State::Explicit && is_change {
+        } else if matches!(outcome, Err(Stop::Blocked | Stop::Long)) && self.state == State::Explicit && is_change {
             // The first statement of a transaction: nothing is lost by a fresh start, which keeps the level.
             self.restart_transaction();
         }
         outcome
+    }
+
+    /// Ends a statement that takes long in any case, where that must not be.
+    fn refuse_if_short(&self, plan: &Plan) -> Result<(), Failure> {
+        let is_long = match &plan.action {
+            Action::CopyIn(..) | Action::CopyOut(..) => true,
+            Action::Utility(statement) => crate::ddl::is_long(statement),
+            _ => false,
+        };
+        if is_long && self.watch.steps_max.is_some() { Err(Failure::Long) } else { Ok(()) }
     }
 
     /// Begins the transaction of an explicit block again, before its first statement.

@@ -5,6 +5,7 @@ use lodestone_sql_types::func::Session;
 use lodestone_sql_types::{Error, Result, SqlState, time};
 
 use super::Connection;
+use super::load::Replaced;
 use crate::errors::from_engine;
 use crate::parse::ast::{Level, Modes};
 
@@ -29,6 +30,8 @@ pub struct Open {
     pub statements: u64,
     /// By name, the latest last.
     pub savepoints: Vec<(String, Savepoint)>,
+    /// Tables to which it gave other rows.
+    pub replaced: Vec<Replaced>,
 }
 
 /// The modes of a transaction that names none, as the settings of this generation say.
@@ -73,6 +76,7 @@ impl Connection {
             is_read_only: modes.is_read_only.unwrap_or(defaults.is_read_only),
             statements: 0,
             savepoints: Vec::new(),
+            replaced: Vec::new(),
         });
         if self.session.level != level {
             level.clone_into(&mut self.session.level);
@@ -96,7 +100,12 @@ impl Connection {
     /// Commits. The answer waits for the ticket.
     pub(super) fn commit(&mut self) -> Result<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
+        let has_other_rows = !open.replaced.is_empty();
         let outcome = open.tx.commit_async().map_err(from_engine);
+        if has_other_rows {
+            // Their handles are of the rows before.
+            self.database.refresh()?;
+        }
         self.state = State::Idle;
         self.held.release();
         self.end_settings(outcome.is_ok());
@@ -247,9 +256,11 @@ impl Connection {
         if is_release {
             open.tx.release(savepoint).map_err(from_engine)?;
             open.savepoints.truncate(place);
+            open.release_from(place);
         } else {
             open.tx.rollback_to(savepoint).map_err(from_engine)?;
             open.savepoints.truncate(place + 1);
+            open.undo_to(place);
             self.state = State::Explicit;
         }
         Ok(())

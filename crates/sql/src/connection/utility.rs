@@ -183,13 +183,9 @@ impl Connection {
             return Err(Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, message).into());
         }
         open.statements += 1;
-        for name in tables {
-            let Some(table) = self.session.catalog.tables.get(&name.name) else { continue };
-            for row in table.engine.range(&open.tx, ..).map_err(from_engine)? {
-                let row = row.map_err(from_engine)?;
-                let key = crate::run::key_of(table, &row);
-                table.engine.delete(&open.tx, &key).map_err(from_engine)?;
-            }
+        let catalog = self.session.catalog.clone();
+        for table in tables.iter().filter_map(|name| catalog.tables.get(&name.name)) {
+            self.remove_all(table)?;
         }
         if self.state == State::Implicit && place.is_last {
             self.commit()?;

@@ -321,14 +321,45 @@ pub enum Level {
     Serializable,
 }
 
-/// A COPY of a table.
+/// The lines of a COPY.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Copy {
-    pub table: ObjectName,
-    pub columns: Vec<Name>,
-    pub is_from: bool,
+pub struct CopyFormat {
+    pub is_csv: bool,
     pub delimiter: char,
     pub null: String,
+    /// The first line has the names of the columns.
+    pub has_header: bool,
+    pub quote: char,
+    pub escape: char,
+}
+
+impl Default for CopyFormat {
+    fn default() -> Self {
+        let (delimiter, null) = ('\t', "\\N".into());
+        Self { is_csv: false, delimiter, null, has_header: false, quote: '"', escape: '"' }
+    }
+}
+
+impl CopyFormat {
+    /// Of files with commas.
+    pub fn csv() -> Self {
+        Self { is_csv: true, delimiter: ',', null: String::new(), ..Self::default() }
+    }
+}
+
+/// A COPY.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Copy {
+    pub source: CopySource,
+    pub is_from: bool,
+    pub format: CopyFormat,
+}
+
+/// The rows of a COPY.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CopySource {
+    Table(ObjectName, Vec<Name>),
+    Query(Box<Query>),
 }
 
 /// A statement.
