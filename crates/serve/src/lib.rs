@@ -11,8 +11,10 @@
 //!
 //! A reply leaves when what it tells is durable, and other clients are served meanwhile. [`Server`] has an example.
 //!
-//! **Not there yet.** Passwords and encryption are missing, so a client is the operating system's user who runs the
-//! server.
+//! By the unix socket a client is the operating system's user who runs the server. By TCP it proves that it knows the
+//! password of a role.
+//!
+//! **Not there yet.** Encryption.
 
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 

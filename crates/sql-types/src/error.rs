@@ -151,6 +151,10 @@ states! {
     QUERY_CANCELED = "57014";
     /// The server ends.
     ADMIN_SHUTDOWN = "57P01";
+    /// The name belongs to the system.
+    RESERVED_NAME = "42939";
+    /// There is an object of this name.
+    DUPLICATE_OBJECT = "42710";
     /// A transaction was idle for too long.
     IDLE_IN_TRANSACTION_SESSION_TIMEOUT = "25P03";
     /// A lock was not to be had in time.

@@ -12,7 +12,10 @@ use crate::catalog::Catalog;
 use crate::connection::Connection;
 use crate::locks::Locks;
 use crate::parse::ast::Statement;
-use crate::plan::Plan;
+use crate::literals::{self, Pattern};
+use crate::plan::{Action, Plan};
+use crate::roles;
+use crate::scram::Verifier;
 
 /// Most plans that are kept.
 const PLANS_MAX: usize = 1000;
@@ -57,8 +60,10 @@ pub struct Cancel {
     waker: Waker,
 }
 
-/// Prepared statements by text and types of parameters.
-type Plans = HashMap<(String, Vec<Type>), Arc<Prepared>>;
+/// Prepared statements by text, with the types of parameters that were named.
+type Plans = HashMap<String, Vec<Arc<Prepared>>>;
+/// Statements by the text without their integers. `None`: they are no ones that share a plan.
+type Patterns = HashMap<String, Option<Arc<Prepared>>>;
 
 #[derive(Debug)]
 pub struct Shared {
@@ -69,6 +74,7 @@ pub struct Shared {
     pub locks: Locks,
     owners: AtomicU64,
     plans: Mutex<Plans>,
+    patterns: Mutex<Patterns>,
     /// Definitions change one after another.
     pub definitions: Mutex<()>,
     pub isolation: &'static str,
@@ -122,6 +128,7 @@ impl Database {
             locks: Locks::default(),
             owners: AtomicU64::new(1),
             plans: Mutex::default(),
+            patterns: Mutex::default(),
             definitions: Mutex::new(()),
             isolation,
             uses_timeouts: AtomicBool::new(false),
@@ -134,6 +141,14 @@ impl Database {
     #[must_use]
     pub fn connect(&self, user: &str, name: &str) -> Connection {
         Connection::new(self.clone(), user, name)
+    }
+
+    /// The verifier of a role that may connect by its password.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn verifier(&self, role: &str) -> Result<Option<Verifier>> {
+        roles::verifier(&self.0.engine, role)
     }
 
     /// The database below.
@@ -218,7 +233,29 @@ impl Database {
             return None;
         }
         let plans = self.0.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        plans.get(&(text.to_owned(), types.to_vec())).cloned()
+        plans.get(text)?.iter().find(|prepared| prepared.types == types).cloned()
+    }
+
+    /// The statement of a pattern. `Some(None)`: the statements of it have no plan in common.
+    pub(crate) fn find_pattern(&self, pattern: &Pattern) -> Option<Option<Arc<Prepared>>> {
+        let patterns = self.0.patterns.lock().unwrap_or_else(PoisonError::into_inner);
+        patterns.get(&pattern.key).cloned()
+    }
+
+    /// Prepares the statements of a pattern, of which `statement` is one.
+    pub(crate) fn prepare_pattern(&self, pattern: &Pattern, statement: &Statement) {
+        let types = vec![Type::Int4; pattern.values.len()];
+        let prepared = literals::substitute(statement.clone(), pattern).and_then(|statement| {
+            let prepared = self.prepare(None, statement, &types).ok()?;
+            let plan = prepared.plan(&self.catalog()).ok()?;
+            let is_right = plan.parameters == types && matches!(plan.action, Action::Select(_) | Action::Change(..));
+            is_right.then_some(prepared)
+        });
+        let mut patterns = self.0.patterns.lock().unwrap_or_else(PoisonError::into_inner);
+        if patterns.len() >= PLANS_MAX {
+            patterns.clear();
+        }
+        patterns.insert(pattern.key.clone(), prepared);
     }
 
     /// Prepares one statement. `text`: under which it is found again.
@@ -239,7 +276,9 @@ impl Database {
                 // Rare: a client that writes its values into its statements. The others are prepared again.
                 plans.clear();
             }
-            plans.insert((text.to_owned(), types.to_vec()), prepared.clone());
+            let same_text = plans.entry(text.to_owned()).or_default();
+            same_text.retain(|other| other.types != types);
+            same_text.push(prepared.clone());
         }
         Ok(prepared)
     }

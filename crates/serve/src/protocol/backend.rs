@@ -1,7 +1,7 @@
 //! Messages to clients. Rows and the messages around each statement are encoded here, as there are many of them;
 //! everything else by `pgwire`.
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use lodestone_width::{exact_u32, low_u8};
 use lodestone_engine::Ticket;
 use lodestone_sql::{OutputColumn, Pressure, Sink};
@@ -27,6 +27,19 @@ fn put(out: &mut BytesMut, message: &impl Message) {
 
 pub fn authentication_ok(out: &mut BytesMut) {
     put(out, &Authentication::Ok);
+}
+
+/// Asks for a proof of the password.
+pub fn authentication_sasl(out: &mut BytesMut, mechanism: &str) {
+    put(out, &Authentication::SASL(vec![mechanism.into()]));
+}
+
+pub fn sasl_continue(out: &mut BytesMut, answer: &str) {
+    put(out, &Authentication::SASLContinue(Bytes::copy_from_slice(answer.as_bytes())));
+}
+
+pub fn sasl_final(out: &mut BytesMut, answer: &str) {
+    put(out, &Authentication::SASLFinal(Bytes::copy_from_slice(answer.as_bytes())));
 }
 
 pub fn parameter_status(out: &mut BytesMut, name: &str, value: &str) {

@@ -53,7 +53,8 @@ const CANCEL_CODE: u32 = 80_877_102;
 const SSL_CODE: u32 = 80_877_103;
 const GSS_CODE: u32 = 80_877_104;
 
-fn wrong(message: impl Into<String>) -> Error {
+/// The error of a message that breaks the protocol.
+pub fn wrong(message: impl Into<String>) -> Error {
     Error::new(SqlState::PROTOCOL_VIOLATION, message.into())
 }
 
@@ -125,6 +126,47 @@ pub fn frame(input: &[u8]) -> Result<Option<usize>> {
     let length = usize::try_from(length).ok().filter(|length| (4..=MESSAGE_BYTES_MAX).contains(length));
     let length = length.ok_or_else(|| wrong("invalid message length"))?;
     Ok((input.len() > length).then_some(length + 1))
+}
+
+/// As [`frame`], of a client that must prove who it is: it has no long messages.
+///
+/// # Errors
+/// 08P01.
+pub fn proof_frame(input: &[u8]) -> Result<Option<usize>> {
+    match input {
+        [] => Ok(None),
+        [b'p', rest @ ..] => {
+            let Some(length) = rest.first_chunk() else { return Ok(None) };
+            let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+            if !(4..=OPENING_BYTES_MAX).contains(&length) {
+                return Err(wrong("invalid message length"));
+            }
+            Ok((input.len() > length).then_some(length + 1))
+        }
+        [letter, ..] => Err(wrong(format!("expected SASL response, got message type {letter}"))),
+    }
+}
+
+/// The client's first message of a proof.
+///
+/// # Errors
+/// 08P01; 22021.
+pub fn first_proof(body: &[u8]) -> Result<&str> {
+    let mut body = Body(body);
+    if body.text()? != lodestone_sql::scram::MECHANISM {
+        return Err(wrong("client selected an invalid SASL authentication mechanism"));
+    }
+    let length = usize::try_from(body.i32()?).map_err(|_| wrong("invalid message format"))?;
+    let message = body.bytes(length)?;
+    body.end(binary::utf8(message)?)
+}
+
+/// A body that is one text.
+///
+/// # Errors
+/// 22021.
+pub fn text_of(body: &[u8]) -> Result<&str> {
+    binary::utf8(body)
 }
 
 /// The message with this letter and body.

@@ -18,6 +18,7 @@ mod out;
 use std::task::{Context, Waker};
 use std::time::Instant;
 
+use lodestone_sql::scram::{self, Exchange, Verifier};
 use lodestone_sql::{Completion, Connection, Database, Failure, Overdue, SimpleQuery};
 use lodestone_sql_types::{Error, SqlState};
 
@@ -36,6 +37,8 @@ pub enum Peer {
     User(String),
     /// No authority says so: it comes from this machine, and that is enough by the server's options.
     Trusted,
+    /// No authority says so: it must prove that it knows the password of a role.
+    Unknown,
     /// It may not connect, for this reason.
     Refused(String),
 }
@@ -49,6 +52,8 @@ pub struct Host {
     pub name: String,
     /// There is no room for another client.
     pub is_full: bool,
+    /// The source of the answers to users that are not there. Clients do not know it.
+    pub secret: [u8; 32],
 }
 
 /// A message that has not been answered yet.
@@ -59,8 +64,20 @@ enum Pending {
 
 enum Phase {
     Opening,
+    /// A client that has said who it is, and must prove it.
+    Proving(Box<Proof>),
     Ready(Box<Connection>),
     Closed,
+}
+
+/// The proof of a password that is under way.
+struct Proof {
+    minor: u16,
+    settings: Vec<(String, String)>,
+    user: String,
+    verifier: Option<Verifier>,
+    /// After the client's first message.
+    exchange: Option<Exchange>,
 }
 
 /// The conversation with one client. See the module.
@@ -291,6 +308,11 @@ impl Machine {
                 self.open(opening)?;
                 Ok(length)
             }
+            Phase::Proving(_) => {
+                let Some(length) = frontend::proof_frame(input)? else { return Ok(0) };
+                self.prove(&input[5..length])?;
+                Ok(length)
+            }
             Phase::Ready(_) => {
                 let Some(length) = frontend::frame(input)? else { return Ok(0) };
                 // A Sync right after it: an implicit transaction may end with this message.
@@ -327,24 +349,59 @@ impl Machine {
                 self.phase = Phase::Closed;
                 Ok(())
             }
-            Opening::Startup { minor, settings } => self.start(minor, &settings),
+            Opening::Startup { minor, settings } => self.know(minor, settings),
         }
     }
 
-    fn start(&mut self, minor: u16, settings: &[(String, String)]) -> Result<(), Error> {
-        let setting = |name: &str| settings.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str());
-        let user = setting("user").filter(|user| !user.is_empty()).ok_or_else(|| {
+    /// A client says who it is.
+    fn know(&mut self, minor: u16, settings: Vec<(String, String)>) -> Result<(), Error> {
+        let user = setting(&settings, "user").filter(|user| !user.is_empty()).ok_or_else(|| {
             Error::new(SqlState::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
         })?;
         match &self.peer {
             Peer::Trusted => {}
             Peer::User(name) if name == user => {}
+            Peer::Unknown => {
+                let found = self.host.database.verifier(user)?;
+                let verifier = found.unwrap_or_else(|| Verifier::of_nobody(&self.host.secret, user));
+                backend::authentication_sasl(&mut self.out.bytes, scram::MECHANISM);
+                let (user, verifier) = (user.to_owned(), Some(verifier));
+                self.phase = Phase::Proving(Box::new(Proof { minor, settings, user, verifier, exchange: None }));
+                return Ok(());
+            }
             Peer::User(_) => {
                 let message = format!("Peer authentication failed for user \"{user}\"");
                 return Err(Error::new(SqlState::INVALID_AUTHORIZATION, message));
             }
             Peer::Refused(reason) => return Err(Error::new(SqlState::INVALID_AUTHORIZATION, reason.clone())),
         }
+        self.start(minor, &settings)
+    }
+
+    /// Takes a message of the proof.
+    fn prove(&mut self, body: &[u8]) -> Result<(), Error> {
+        let Phase::Proving(proof) = &mut self.phase else { return Ok(()) };
+        if let Some(verifier) = proof.verifier.take() {
+            let message = frontend::first_proof(body)?;
+            let (exchange, answer) = Exchange::begin(verifier, message)?;
+            proof.exchange = Some(exchange);
+            backend::sasl_continue(&mut self.out.bytes, &answer);
+            return Ok(());
+        }
+        let exchange = proof.exchange.take().ok_or_else(|| frontend::wrong("this message is not expected here"))?;
+        let Some(answer) = exchange.finish(frontend::text_of(body)?)? else {
+            let message = format!("password authentication failed for user \"{}\"", proof.user);
+            return Err(Error::new(SqlState::INVALID_PASSWORD, message));
+        };
+        let (minor, settings) = (proof.minor, std::mem::take(&mut proof.settings));
+        backend::sasl_final(&mut self.out.bytes, &answer);
+        self.start(minor, &settings)
+    }
+
+    /// The client is who it says.
+    fn start(&mut self, minor: u16, settings: &[(String, String)]) -> Result<(), Error> {
+        let setting = |name: &str| setting(settings, name);
+        let user = setting("user").unwrap_or_default();
         if self.host.is_full {
             return Err(Error::new(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already"));
         }
@@ -599,6 +656,11 @@ impl Machine {
             }
         }
     }
+}
+
+/// A setting of the startup message.
+fn setting<'s>(settings: &'s [(String, String)], name: &str) -> Option<&'s str> {
+    settings.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
 }
 
 /// Words between blanks; a backslash takes the meaning of the next letter.

@@ -26,6 +26,8 @@ use std::task::Waker;
 use lodestone_engine::Ticket;
 use lodestone_sql_types::{Datum, Error, Result, text, time};
 
+use smallvec::SmallVec;
+
 use crate::database::{Database, Prepared};
 use crate::run::{Stop, Watch};
 use crate::run::point::PointBuffers;
@@ -213,18 +215,24 @@ impl std::fmt::Debug for Connection {
 #[derive(Debug)]
 pub struct SimpleQuery {
     /// The last one first.
-    rest: Vec<Waiting>,
+    rest: SmallVec<[Waiting; 1]>,
     /// Whether there was only one.
     is_single: bool,
 }
 
 #[derive(Debug)]
 enum Waiting {
-    Prepared(Arc<Prepared>),
+    /// With the values of its parameters.
+    Prepared(Arc<Prepared>, SmallVec<[Datum; 8]>),
     Statement(Box<crate::parse::ast::Statement>),
 }
 
 impl SimpleQuery {
+    /// Of one statement.
+    fn one(prepared: Arc<Prepared>, values: SmallVec<[Datum; 8]>) -> Self {
+        Self { rest: SmallVec::from_buf([Waiting::Prepared(prepared, values)]), is_single: true }
+    }
+
     /// Whether nothing is left to run.
     #[must_use]
     pub fn is_done(&self) -> bool {

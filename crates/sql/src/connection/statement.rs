@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use lodestone_engine::Savepoint;
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, time};
+use smallvec::SmallVec;
 
 use super::transaction::State;
 use super::copy::CopyOut;
 use super::{Completion, Connection, Failure, Pressure, SimpleQuery, Sink, Waiting};
 use crate::database::Prepared;
 use crate::errors::from_engine;
+use crate::literals::Pattern;
 use crate::parse::ast::{Modes, Statement};
 use crate::parse::parse;
 use crate::plan::{Action, Change, Plan};
@@ -34,21 +36,32 @@ impl Connection {
     /// As the parser. A transaction fails by it.
     pub fn simple(&mut self, text: &str) -> Result<SimpleQuery> {
         if let Some(prepared) = self.database.find(text, &[]) {
-            return Ok(SimpleQuery { rest: vec![Waiting::Prepared(prepared)], is_single: true });
+            return Ok(SimpleQuery::one(prepared, SmallVec::new()));
+        }
+        let pattern = Pattern::of(text);
+        if let Some(pattern) = &pattern
+            && let Some(Some(prepared)) = self.database.find_pattern(pattern)
+        {
+            return Ok(SimpleQuery::one(prepared, pattern.values.clone()));
         }
         let statements = parse(text).inspect_err(|_| self.fail())?;
         let is_single = statements.len() == 1;
-        let mut rest: Vec<Waiting> = Vec::new();
+        let mut rest: SmallVec<[Waiting; 1]> = SmallVec::new();
         for statement in statements {
             // A plan with values in its text is used once, as a rule; one for the statements of transactions often.
             rest.push(Waiting::Statement(Box::new(statement)));
+        }
+        if let (Some(pattern), true, [Waiting::Statement(statement)]) = (&pattern, is_single, &rest[..])
+            && self.database.find_pattern(pattern).is_none()
+        {
+            self.database.prepare_pattern(pattern, statement);
         }
         if let (true, Some(Waiting::Statement(statement))) = (is_single, rest.last())
             && is_worth_keeping(statement)
             && !matches!(self.state, State::Failed)
         {
             let prepared = self.database.prepare(Some(text), (**statement).clone(), &[]);
-            rest = vec![Waiting::Prepared(prepared.inspect_err(|_| self.fail())?)];
+            rest = SmallVec::from_buf([Waiting::Prepared(prepared.inspect_err(|_| self.fail())?, SmallVec::new())]);
         }
         rest.reverse();
         Ok(SimpleQuery { rest, is_single })
@@ -61,20 +74,20 @@ impl Connection {
     pub fn next(&mut self, query: &mut SimpleQuery, sink: &mut dyn Sink) -> Result<Completion, Failure> {
         let Some(waiting) = query.rest.last() else { return Ok(Completion::Empty) };
         let place = Place { is_single: query.is_single, is_last: query.rest.len() == 1 };
-        let prepared = match waiting {
-            Waiting::Prepared(prepared) => prepared.clone(),
+        let (prepared, values) = match waiting {
+            Waiting::Prepared(prepared, values) => (prepared.clone(), values.clone()),
             Waiting::Statement(statement) => {
                 self.refuse_if_failed(statement)?;
                 let statement = (**statement).clone();
                 let prepared = self.database.prepare(None, statement, &[]).inspect_err(|_| self.fail())?;
                 // A blocked statement comes back.
                 if let Some(place) = query.rest.last_mut() {
-                    *place = Waiting::Prepared(prepared.clone());
+                    *place = Waiting::Prepared(prepared.clone(), SmallVec::new());
                 }
-                prepared
+                (prepared, SmallVec::new())
             }
         };
-        let outcome = self.run_statement(&prepared, &[], place, true, sink);
+        let outcome = self.run_statement(&prepared, &values, place, true, sink);
         if !matches!(outcome, Err(Failure::Blocked | Failure::Long)) {
             query.rest.pop();
         }

@@ -321,6 +321,36 @@ pub enum Level {
     Serializable,
 }
 
+/// What happens to a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoleVerb {
+    Create,
+    Alter,
+    Drop,
+}
+
+/// A change of a role.
+#[derive(Clone, PartialEq)]
+pub struct RoleChange {
+    pub verb: RoleVerb,
+    pub name: String,
+    /// Whether it was called a user.
+    pub is_user: bool,
+    /// Whether it is the user of the session.
+    pub is_own: bool,
+    pub if_exists: bool,
+    pub can_login: Option<bool>,
+    /// `Some(None)`: it gets none.
+    pub password: Option<Option<String>>,
+}
+
+/// Passwords are in no log.
+impl std::fmt::Debug for RoleChange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RoleChange").field("verb", &self.verb).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 /// The lines of a COPY.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CopyFormat {
@@ -413,6 +443,7 @@ pub enum Statement {
     },
     Truncate(Vec<ObjectName>),
     Copy(Copy),
+    Role(RoleChange),
     /// `is_start`: it was written START TRANSACTION.
     Begin {
         modes: Modes,
