@@ -253,7 +253,9 @@ impl LoadedTable {
         match outcome {
             Ok(_) => {
                 self.is_kept = true;
-                self.core.forget_trees(&self.replaced);
+                if !planted::active("engine-load-keeps-rows-before") {
+                    self.core.forget_trees(&self.replaced);
+                }
             }
             // After an error of the medium the table may have either. The next open finds out.
             Err(error) => self.is_kept = is_unknown(error),

@@ -249,6 +249,7 @@ impl Loop {
             database: self.shared.database.clone(),
             name: self.shared.name.clone(),
             is_full: self.shared.entered(),
+            has_workers: true,
             secret: self.shared.secret,
         };
         self.clients.insert(token, Box::new(Client::new(socket, Machine::new(host, peer, waker))));

@@ -52,6 +52,8 @@ pub struct Host {
     pub name: String,
     /// There is no room for another client.
     pub is_full: bool,
+    /// Whether there are threads for messages that take long: see [`Machine::wants_worker`].
+    pub has_workers: bool,
     /// The source of the answers to users that are not there. Clients do not know it.
     pub secret: [u8; 32],
 }
@@ -156,7 +158,7 @@ impl Machine {
     pub fn set_stream(&mut self, stream: Option<Box<dyn Stream>>) {
         self.wants_worker = false;
         if let Phase::Ready(connection) = &mut self.phase {
-            connection.set_patient(stream.is_some());
+            connection.set_patient(stream.is_some() || !self.host.has_workers);
         }
         self.stream = stream;
     }
@@ -416,7 +418,7 @@ impl Machine {
         }
         let mut connection = self.host.database.connect(user, database);
         connection.set_waker(self.waker.clone());
-        connection.set_patient(false);
+        connection.set_patient(!self.host.has_workers);
         let mut unknown = Vec::new();
         for (name, value) in settings {
             match name.as_str() {
@@ -472,6 +474,7 @@ impl Machine {
         if connection.is_copying() {
             return self.copy_message(message, is_last);
         }
+        connection.forget_cancel();
         let is_extended = !matches!(message, Message::Query(_) | Message::Terminate | Message::Sync);
         if self.is_skipping && is_extended {
             return;

@@ -311,6 +311,13 @@ impl Connection {
         self.watch.check().inspect_err(|_| self.fail())
     }
 
+    /// A message begins: a wish to end the one before it came too late.
+    pub fn forget_cancel(&mut self) {
+        if self.watch.cancel.load(Ordering::Relaxed) {
+            self.watch.cancel.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Whether statements may take long here. Where they may not, one that does ends with [`Failure::Long`].
     pub fn set_patient(&mut self, is_patient: bool) {
         self.watch.steps_max = (!is_patient).then_some(STEPS_MAX);
