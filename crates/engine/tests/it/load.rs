@@ -119,6 +119,7 @@ proptest! {
         is_block in any::<bool>(),
         is_closed in any::<bool>(),
         is_checkpointed in any::<bool>(),
+        buffer in prop::sample::select(vec![64 << 20, 1, 300, 4000_usize]),
     ) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.pool");
@@ -126,6 +127,7 @@ proptest! {
         if is_block {
             options.pool.domain = DomainChoice::Block;
         }
+        options.load_buffer_bytes = buffer;
         let mut model = model;
         let db = Database::open_with(&path, &options)?;
         let mut rows: Vec<_> = model.values().cloned().collect();
@@ -340,6 +342,150 @@ fn a_snapshot_before_the_load_does_not_see_the_table() -> Result<()> {
     assert!(table.get(&db.snapshot()?, &row!["user 0"])?.is_some());
     assert!(table.get(&tx, &row!["user 0"])?.is_some(), "it read nothing before the load");
     tx.commit()
+}
+
+/// Rows that come in no order, and many more than fit in memory.
+#[test]
+fn a_load_needs_little_memory() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let options = DatabaseOptions { load_buffer_bytes: 20_000, cache_bytes: Some(100_000), ..small() };
+    let db = Database::open_with(&path, &options)?;
+    let shuffled = |number: u64| number * 7919 % 20_011;
+    let rows = (0..20_000).map(|number| Ok(row![shuffled(number), number % 7, "a text of some length"]));
+    let schema: Schema = "t (k u64, v u64, w text) key (k) index by_v (v)".parse()?;
+    let table = db.load_table(&schema, rows)?;
+    let by_v = table.index("by_v")?;
+    let check = |db: &Database, table: &Table| {
+        let snapshot = db.snapshot()?;
+        let mut expected: Vec<_> = (0..20_000).map(|number| (shuffled(number), number % 7)).collect();
+        expected.sort_unstable();
+        let found = table.range(&snapshot, ..)?.map(|row| row.map(|row| (row[0].as_u64(), row[1].as_u64())));
+        assert!(found.collect::<Result<Vec<_>>>()?.into_iter().eq(expected.iter().map(|(k, v)| (Some(*k), Some(*v)))));
+        let sevens = expected.iter().filter(|(_, value)| *value == 3).count();
+        let by_v = table.index("by_v")?;
+        assert_eq!(by_v.range(&snapshot, row![3_u64]..=row![3_u64])?.count(), sevens);
+        Ok::<_, Error>(())
+    };
+    check(&db, &table)?;
+    let twice = (0..20_000_u64).map(|number| Ok(row![number * 7919 % 19_997, 0_u64, "a text of some length"]));
+    let other: Schema = "u (k u64, v u64, w text) key (k)".parse()?;
+    let error = db.load_table(&other, twice).expect_err("a key that is there twice, far apart");
+    assert!(matches!(error, Error::Duplicate { index: None, .. }), "{error}");
+    no_page_is_lost(&db)?;
+    drop((table, by_v, db));
+    assert_eq!(findings(&path)?, Vec::<String>::new());
+    let db = Database::open_with(&path, &options)?;
+    check(&db, &db.table("t")?)?;
+    let files = std::fs::read_dir(folder.path()).expect("the folder").count();
+    assert_eq!(files, 1, "nothing is beside the pool");
+    Ok(())
+}
+
+fn replacement(db: &Database, count: u64) -> Result<lodestone_engine::LoadedTable> {
+    let mut load = db.begin_load(&schema())?;
+    users(count).try_for_each(|row| load.push(&row?))?;
+    load.finish()
+}
+
+fn count(db: &Database) -> Result<(usize, usize)> {
+    let table = db.table("users")?;
+    let by_town = table.index("by_town")?;
+    db.update(|tx| Ok((table.range(tx, ..)?.count(), by_town.range(tx, ..)?.count())))
+}
+
+#[test]
+fn a_table_gets_the_rows_of_a_load_with_its_transaction() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let db = Database::open_with(&path, &small())?;
+    let table = db.load_table(&schema(), users(30))?;
+    // Given up: by itself, with the transaction, and by a conflict.
+    drop(replacement(&db, 100)?);
+    let tx = db.begin();
+    let inside = db.put_loaded(&tx, replacement(&db, 100)?)?;
+    assert_eq!(inside.range(&tx, ..)?.count(), 100);
+    assert_eq!(count(&db)?, (30, 30), "others do not see it");
+    drop(tx);
+    let tx = db.begin();
+    assert!(table.get(&tx, &row!["user 0"])?.is_some());
+    db.put_loaded(&tx, replacement(&db, 100)?)?;
+    db.update(|tx| table.delete(tx, &row!["user 0"]).map(drop))?;
+    assert!(matches!(tx.commit(), Err(Error::Conflict)));
+    assert_eq!(count(&db)?, (29, 29));
+    drop(inside);
+    no_page_is_lost(&db)?;
+    // A transaction that used the table before, and one with changes of the new rows.
+    let (before, snapshot) = (db.begin(), db.snapshot()?);
+    table.put(&before, &row!["a", "b", None::<&str>, vec![0_u8]])?;
+    let tx = db.begin();
+    let inside = db.put_loaded(&tx, replacement(&db, 200)?)?;
+    assert!(inside.delete(&tx, &row!["user 0"])?);
+    inside.put(&tx, &row!["zed", "town 1", None::<&str>, vec![1_u8; 90]])?;
+    tx.commit()?;
+    assert!(matches!(before.commit(), Err(Error::Conflict)), "its row would be lost");
+    assert_eq!(count(&db)?, (200, 200));
+    assert_eq!(table.range(&snapshot, ..)?.count(), 29);
+    drop(snapshot);
+    assert!(matches!(db.update(|tx| table.get(tx, &row!["zed"])), Err(Error::TableChanged { .. })));
+    no_page_is_lost(&db)?;
+    Ok(())
+}
+
+/// Loads that a savepoint takes back, and loads that take the place of others.
+#[test]
+fn the_last_load_of_a_transaction_counts() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let db = Database::open_with(&path, &small())?;
+    db.load_table(&schema(), users(30))?;
+    let tx = db.begin();
+    db.put_loaded(&tx, replacement(&db, 0)?)?;
+    let first = db.put_loaded(&tx, replacement(&db, 7)?)?;
+    let savepoint = tx.savepoint()?;
+    let second = db.put_loaded(&tx, replacement(&db, 9)?)?;
+    assert_eq!((first.range(&tx, ..)?.count(), second.range(&tx, ..)?.count()), (7, 9));
+    tx.rollback_to(savepoint)?;
+    tx.commit()?;
+    drop((first, second));
+    assert_eq!(count(&db)?, (7, 7));
+    no_page_is_lost(&db)?;
+    let tx = db.begin();
+    let savepoint = tx.savepoint()?;
+    db.put_loaded(&tx, replacement(&db, 9)?)?;
+    tx.rollback_to(savepoint)?;
+    tx.commit()?;
+    assert_eq!(count(&db)?, (7, 7));
+    no_page_is_lost(&db)?;
+    db.abandon();
+    assert_eq!(findings(&path)?, Vec::<String>::new());
+    let db = Database::open_with(&path, &small())?;
+    assert_eq!(count(&db)?, (7, 7));
+    no_page_is_lost(&db)
+}
+
+#[test]
+fn tables_and_loads_are_of_different_transactions() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let db = Database::open_with(folder.path().join("a.pool"), &small())?;
+    db.load_table(&schema(), users(3))?;
+    let mut load = db.begin_load(&schema())?;
+    assert!(matches!(load.push(&row!["a"]), Err(Error::WrongLength { .. })));
+    let loaded = replacement(&db, 5)?;
+    let feed = db.feed(&FeedStart::Now)?;
+    assert!(matches!(db.begin_load(&schema()), Err(Error::FeedOpen { .. })));
+    drop(feed);
+    let other: Schema = "users (name text) key (name)".parse()?;
+    let tx = db.begin();
+    let outcome = db.put_loaded(&tx, db.begin_load(&other)?.finish()?);
+    assert!(matches!(outcome, Err(Error::SchemaDiffers { .. })), "{outcome:?}");
+    drop(tx);
+    let tx = db.begin();
+    assert!(!tx.makes_trees()?);
+    db.put_loaded(&tx, loaded)?;
+    tx.commit()?;
+    assert_eq!(count(&db)?, (5, 5));
+    Ok(())
 }
 
 #[test]

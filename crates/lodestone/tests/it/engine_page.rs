@@ -202,6 +202,17 @@ fn indexes((db, ..): &Opened) -> lodestone::Result<()> {
     let by_people = cities.index("by_people")?;
     assert_eq!(db.update(|tx| Ok(by_people.range(tx, row![90_u64]..)?.count()))?, 100);
     // end
+    // page: reload
+    let mut load = db.begin_load(cities.schema())?;
+    (0..10_u64).try_for_each(|number| load.push(&row![format!("town {number}"), number]))?;
+    let tx = db.begin();
+    assert_eq!(cities.range(&tx, ..)?.count(), 1000); // none of these is lost unseen: the commit validates the read
+    let towns = db.put_loaded(&tx, load.finish()?)?; // the handle by which `tx` sees the new rows
+    towns.delete(&tx, &row!["town 0"])?;
+    tx.commit()?; // before that no other transaction sees them, and without it they are forgotten
+    let cities = db.table("cities")?;
+    // end
+    assert_eq!(db.update(|tx| Ok(cities.range(tx, ..)?.count()))?, 9);
     // page: snapshots
     let before = db.snapshot()?;
     db.update(|tx| users.delete(tx, &row![1_u64]).map(|_| ()))?;
