@@ -179,12 +179,7 @@ pub fn take_tree_numbers(catalog: &Table, tx: &Tx, count: usize) -> Result<Vec<u
 
 /// Gives the table of `schema`, which exists, other trees: its own and those of its indexes. Returns its origin, and
 /// the numbers of the trees that it had.
-pub fn replace_trees(
-    catalog: &Table,
-    tx: &Tx,
-    schema: &Schema,
-    trees: &[u32],
-) -> Result<(Option<Origin>, Vec<u32>)> {
+pub fn replace_trees(catalog: &Table, tx: &Tx, schema: &Schema, trees: &[u32]) -> Result<(Option<Origin>, Vec<u32>)> {
     let found = must_find(catalog, tx, &schema.name)?;
     if let Some(difference) = found.schema.difference(schema) {
         return Err(Error::SchemaDiffers { table: schema.name.clone(), difference });
@@ -195,7 +190,8 @@ pub fn replace_trees(
     }
     let layout = found.schema.layout()?;
     // The bytes of a row say which version of the schema they have: those of the load are of the newest one.
-    catalog.update(tx, &crate::row![schema.name.as_str(), NO_NAME, u64::from(trees[0]), found.schema.encode(&layout)])?;
+    catalog
+        .update(tx, &crate::row![schema.name.as_str(), NO_NAME, u64::from(trees[0]), found.schema.encode(&layout)])?;
     for (index, columns) in found.schema.indexes.iter().zip(&layout.indexes) {
         // The catalog has them by name, the schema of a load in any order.
         let place = schema.indexes.iter().position(|other| other.name == index.name);

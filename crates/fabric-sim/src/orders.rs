@@ -88,7 +88,8 @@ impl Orders {
 
     /// The sender of `term` acknowledged the operations after `from`, up to `last`.
     pub fn acknowledged(&self, operations: &mut Oracle, term: Term, from: Sequence, last: Sequence) {
-        let log: Vec<(Sequence, Term)> = operations.log(term).filter(|found| found.0 > from && found.0 <= last).collect();
+        let log: Vec<(Sequence, Term)> =
+            operations.log(term).filter(|found| found.0 > from && found.0 <= last).collect();
         for (operation, made_in) in log {
             for wrote in self.wrote(made_in, operation) {
                 let has = |unit: &Oracle| unit.is_acknowledged(term, wrote.sequence);

@@ -14,8 +14,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use lodestone_fabric::{
-    GroupId, LEASE_NS, LocalRegistry, NodeId, RegistryAnswer, RegistryCall, Result, Role, Sender, SenderEvent, Sequence,
-    Term, View,
+    GroupId, LEASE_NS, LocalRegistry, NodeId, RegistryAnswer, RegistryCall, Result, Role, Sender, SenderEvent,
+    Sequence, Term, View,
 };
 use lodestone_pmem::{Memory, PmAddr};
 use rand::{Rng, SeedableRng};
@@ -168,7 +168,8 @@ impl World {
     pub fn new(plan: Plan, seed: u64) -> Result<Self> {
         let mut random = ChaCha8Rng::seed_from_u64(seed ^ 0xFAB_51C);
         let groups = groups_of(&plan);
-        let mut data: Vec<NodeId> = groups.iter().flat_map(|(_, members, spares)| members.iter().chain(spares)).copied().collect();
+        let mut data: Vec<NodeId> =
+            groups.iter().flat_map(|(_, members, spares)| members.iter().chain(spares)).copied().collect();
         data.sort_unstable();
         let senders = (FIRST_SENDER..FIRST_SENDER + plan.senders).map(NodeId);
         let mut nodes = BTreeMap::new();

@@ -195,10 +195,7 @@ impl<T: Transport> VolumeDriver<T> {
     ///
     /// # Errors
     /// Those of `action`, and a socket that failed.
-    pub fn with<R>(
-        &mut self,
-        action: impl FnOnce(&mut VolumeSender, Moment, &mut Outbound) -> Result<R>,
-    ) -> Result<R> {
+    pub fn with<R>(&mut self, action: impl FnOnce(&mut VolumeSender, Moment, &mut Outbound) -> Result<R>) -> Result<R> {
         let done = action(&mut self.volume, self.clock.now(), &mut self.out)?;
         self.transport.send(&self.out.packets)?;
         self.out.packets.clear();

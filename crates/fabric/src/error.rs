@@ -45,7 +45,9 @@ pub enum Error {
         known: u8,
     },
     /// A head whose checksum holds has values that nothing wrote.
-    #[error("the {what} at {at} has an intact checksum, but {field} is impossible; restore the node from another replica")]
+    #[error(
+        "the {what} at {at} has an intact checksum, but {field} is impossible; restore the node from another replica"
+    )]
     Impossible {
         /// The kind of log.
         what: &'static str,

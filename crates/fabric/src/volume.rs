@@ -363,9 +363,7 @@ impl VolumeSender {
     /// Lets the operations be acknowledged up to the first whose payload is not.
     fn complete(&mut self) {
         let units = &self.units;
-        let has = |place: &(GroupId, Sequence)| {
-            units.get(&place.0).is_some_and(|unit| unit.acknowledged() >= place.1)
-        };
+        let has = |place: &(GroupId, Sequence)| units.get(&place.0).is_some_and(|unit| unit.acknowledged() >= place.1);
         while self.waiting.get(self.complete).is_some_and(|waiting| waiting.places.iter().all(has)) {
             self.complete += 1;
         }

@@ -4,8 +4,8 @@
 //! The checksums are made here as `docs/format.md` says, so this is also a second implementation of the formats.
 
 use lodestone_fabric::{
-    ApplyLog, Call, Error, FLAG_INLINE, GroupId, Kind, LocalRegistry, Missing, Moment, NodeId, Outbound, Outbox, Packet,
-    PacketHead, PageArea, Payloads, Receiver, ReceiverOptions, RecordHead, Registry, Result, Ring, Sender,
+    ApplyLog, Call, Error, FLAG_INLINE, GroupId, Kind, LocalRegistry, Missing, Moment, NodeId, Outbound, Outbox,
+    Packet, PacketHead, PageArea, Payloads, Receiver, ReceiverOptions, RecordHead, Registry, Result, Ring, Sender,
     SenderOptions, Sequence, Term, Terms, View, ViewMessage, ViewNumber,
 };
 use lodestone_pmem::{Memory, PmAddr};
@@ -85,9 +85,8 @@ fn payload() -> impl Strategy<Value = Vec<u8>> {
             [head.to_bytes().as_slice(), &body].concat()
         },
     );
-    let call = (0..6_u16, number()).prop_map(|(code, argument)| {
-        [&code.to_le_bytes()[..], &[0; 6], &argument.to_le_bytes(), &[7; 64]].concat()
-    });
+    let call = (0..6_u16, number())
+        .prop_map(|(code, argument)| [&code.to_le_bytes()[..], &[0; 6], &argument.to_le_bytes(), &[7; 64]].concat());
     prop_oneof![words, terms, record, call, prop::collection::vec(any::<u8>(), 0..200)]
 }
 

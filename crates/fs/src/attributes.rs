@@ -240,7 +240,13 @@ impl Volume {
         // Pages in quarantine are free for whoever asks: a write that needs them ends it.
         let free = space.pages() - 1 - space.used();
         let available = free.saturating_sub(crate::content::reserve_pages(space.pages()));
-        Room { page_bytes: self.inner.page_bytes(), pages: space.pages() - 1, free, available, files: core.state.head.files }
+        Room {
+            page_bytes: self.inner.page_bytes(),
+            pages: space.pages() - 1,
+            free,
+            available,
+            files: core.state.head.files,
+        }
     }
 }
 

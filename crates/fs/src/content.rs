@@ -136,7 +136,8 @@ impl Inner {
         let end = offset + to_u64(out.len());
         let mut scratch = Vec::new();
         for piece in pieces {
-            let (start, stop) = (piece.file_page * self.page_bytes(), (piece.file_page + piece.run.count) * self.page_bytes());
+            let (start, stop) =
+                (piece.file_page * self.page_bytes(), (piece.file_page + piece.run.count) * self.page_bytes());
             if start > done {
                 out[to_usize(done - offset)..to_usize(start - offset)].fill(0);
             }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use lodestone_engine::{Database, DatabaseOptions, FarPages, FarReads, FlushUnit};
 use lodestone_media::{MediaProfile, Model, SimulatedThread, TimeMode};
 use lodestone_numa::Costs;
-use lodestone_pmem::{DomainChoice, Memory, Medium, PmAddr, PoolOptions, Topology};
+use lodestone_pmem::{DomainChoice, Medium, Memory, PmAddr, PoolOptions, Topology};
 use lodestone_store::Store;
 use lodestone_workload::engine::{EngineError, Result};
 

@@ -5,6 +5,7 @@ mod common;
 
 mod backup;
 mod budget;
+mod by_table;
 mod cache;
 mod cold;
 mod deltas;
@@ -22,6 +23,7 @@ mod lives;
 mod load;
 mod log_areas;
 mod model;
+mod nodes;
 mod online;
 mod publish;
 mod recovery;

@@ -329,7 +329,8 @@ impl World {
         }
         let before: BTreeMap<GroupId, Sequence> =
             leader.volume().groups().map(|sender| (sender.group(), sender.ring().last())).collect();
-        let payload = |draft: &Draft| Payload { unit: draft.group, submission: draft.submission, body: draft.body.clone() };
+        let payload =
+            |draft: &Draft| Payload { unit: draft.group, submission: draft.submission, body: draft.body.clone() };
         let payloads: Vec<Payload> = drafts.iter().map(payload).collect();
         let number = leader.volume_mut().submit(submission, bytes, &payloads).ok()?;
         let mut next = before;
@@ -346,7 +347,8 @@ impl World {
         let (number, sequences) = made;
         let units = self.plan.units;
         self.say(|| {
-            let parts: Vec<String> = drafts.iter().zip(&sequences).map(|(draft, at)| format!("{at} {draft:?}")).collect();
+            let parts: Vec<String> =
+                drafts.iter().zip(&sequences).map(|(draft, at)| format!("{at} {draft:?}")).collect();
             format!("{id} {term} makes {number}: {parts:?}")
         });
         let none = PagePair { new: 0, old: 0 };

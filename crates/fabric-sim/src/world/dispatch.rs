@@ -1,8 +1,8 @@
 //! One action of one node: its effects become events, and the judges look at it.
 
 use lodestone_fabric::{
-    Kind, Moment, NodeId, Outbound, Outgoing, PACKET_ANSWER, PACKET_GONE, Packet, Registry, RegistryAnswer, RegistryCall, Result,
-    Standing, Target, Term,
+    Kind, Moment, NodeId, Outbound, Outgoing, PACKET_ANSWER, PACKET_GONE, Packet, Registry, RegistryAnswer,
+    RegistryCall, Result, Standing, Target, Term,
 };
 use rand::Rng;
 
@@ -211,7 +211,8 @@ impl World {
         // Pages are kept for members alone. One that was removed is not judged, nor one that joins again and does not
         // know it yet.
         let group = group_of(&self.plan, id);
-        let found = self.views.get(&(group, term)).and_then(|view| view.members.iter().find(|member| member.node == id));
+        let found =
+            self.views.get(&(group, term)).and_then(|view| view.members.iter().find(|member| member.node == id));
         let is_member = found.is_some_and(|found| member.log().view() >= found.since);
         if !is_member || !member.follows() || member.log().standing() == Standing::Copying {
             return;

@@ -184,7 +184,11 @@ impl Model {
         let sender = &state.senders[term];
         let has_room = |group: usize| usize::from(sender.groups[group].log.length) < self.length;
         let is_ready = (0..=self.units).all(|group| sender.groups[group].is_adopted);
-        if !is_ready || sender.made >= if term == 1 { self.first } else { self.later } || !has_room(0) || !has_room(unit) {
+        if !is_ready
+            || sender.made >= if term == 1 { self.first } else { self.later }
+            || !has_room(0)
+            || !has_room(unit)
+        {
             return None;
         }
         let page = self.free_page(sender, unit)?;
@@ -381,7 +385,9 @@ impl Model {
         }
         // A sender that is late cannot know what a later one has acknowledged, and acknowledges nothing itself.
         let is_kept = |(sequence, (made_in, by)): (usize, &(u8, u8))| {
-            *made_in == 0 || usize::from(*by) >= term || (sequence <= usize::from(length) && operations.at(sequence as u8).term == *made_in)
+            *made_in == 0
+                || usize::from(*by) >= term
+                || (sequence <= usize::from(length) && operations.at(sequence as u8).term == *made_in)
         };
         if !state.committed.iter().enumerate().skip(1).all(is_kept) {
             state.violation = Some("an acknowledged operation is lost");

@@ -28,7 +28,6 @@ mod window;
 
 use std::time::Duration;
 
-
 pub use keys::{KeyRing, Secret};
 
 use crate::effect::Outgoing;

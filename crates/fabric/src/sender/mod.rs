@@ -35,8 +35,8 @@ use crate::record::{FLAG_SYNC, RecordHead};
 use crate::ring::Ring;
 use crate::view::{Role, View};
 use flow::Wanted;
-pub(crate) use order::{PayloadLog, Place};
 use order::Order;
+pub(crate) use order::{PayloadLog, Place};
 use takeover::Gathering;
 
 /// How a sender works.

@@ -72,7 +72,9 @@ impl Order {
 
     /// Whether some payload of an operation is in no adopted log.
     fn lacks_payload(&self, head: &RecordHead, body: &[u8]) -> bool {
-        if self.place != Place::Operations || !head.has(FLAG_PAYLOADS) || planted::active("fabric-operations-taken-whole")
+        if self.place != Place::Operations
+            || !head.has(FLAG_PAYLOADS)
+            || planted::active("fabric-operations-taken-whole")
         {
             return false;
         }

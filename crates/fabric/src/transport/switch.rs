@@ -73,7 +73,8 @@ impl SwitchNetwork {
     /// Ports of nodes that are members of some of several groups.
     #[must_use]
     pub fn of_groups(nodes: &[(NodeId, Vec<GroupId>)]) -> Vec<SwitchPort> {
-        let port = |groups: &[GroupId]| Port { is_member: !groups.is_empty(), groups: groups.to_vec(), ..Port::default() };
+        let port =
+            |groups: &[GroupId]| Port { is_member: !groups.is_empty(), groups: groups.to_vec(), ..Port::default() };
         let ports = nodes.iter().map(|(node, groups)| (*node, port(groups))).collect();
         let network = Arc::new(Self { ports });
         nodes.iter().map(|(node, _)| SwitchPort::new(&network, *node)).collect()

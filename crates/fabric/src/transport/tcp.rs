@@ -35,7 +35,11 @@ const INCOMING_MAX: usize = 256;
 const READ_BYTES: usize = 256 << 10;
 
 fn failed(doing: &str, source: std::io::Error) -> Error {
-    Error::Network { doing: doing.to_owned(), hint: "check the address, and that no other program has the port", source }
+    Error::Network {
+        doing: doing.to_owned(),
+        hint: "check the address, and that no other program has the port",
+        source,
+    }
 }
 
 /// A connection to a node.

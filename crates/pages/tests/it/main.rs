@@ -5,4 +5,5 @@ mod common;
 
 mod model;
 mod room;
+mod shares;
 mod summaries;

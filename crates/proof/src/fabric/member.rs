@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use lodestone_crash::{Failure, History, Outcome, Redundant, SiteKey, Structure, Target};
 use lodestone_fabric::{
     ApplyLog, Call, FLAG_INLINE, FLAG_MERGE, FLAG_SYNC, GroupId, Kind, Member, Moment, NodeId, Outbound, PACKET_ANSWER,
-    Packet, PacketHead, PageArea, PagePair, Receiver, ReceiverOptions, RecordHead, Role, Sequence, Standing, Term, Terms,
-    ViewMessage, ViewNumber, fragments, merge_body, pages_body,
+    Packet, PacketHead, PageArea, PagePair, Receiver, ReceiverOptions, RecordHead, Role, Sequence, Standing, Term,
+    Terms, ViewMessage, ViewNumber, fragments, merge_body, pages_body,
 };
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{Memory, PmAddr, Pool};
@@ -117,7 +117,11 @@ pub fn targets() -> Vec<Box<dyn Target>> {
         script(
             "fs-applylog-reuse",
             vec![],
-            vec![Batch(1, vec![page(1, 1, 0), page(2, 2, 1)], 0), Batch(1, vec![reuse], 2), Batch(1, vec![inline(4, 8)], 2)],
+            vec![
+                Batch(1, vec![page(1, 1, 0), page(2, 2, 1)], 0),
+                Batch(1, vec![reuse], 2),
+                Batch(1, vec![inline(4, 8)], 2),
+            ],
             0,
         ),
         // The log is full: what is stable goes, and the checksums of its pages to their table.
@@ -179,11 +183,8 @@ fn packets(step: &Step) -> Outcome<Vec<Vec<u8>>> {
             let mut all = Vec::new();
             for written in records {
                 let (record, body) = record(*term, written)?;
-                let head = PacketHead {
-                    sequence: record.sequence,
-                    stable: Sequence(*stable),
-                    ..head(Kind::Data, *term)
-                };
+                let head =
+                    PacketHead { sequence: record.sequence, stable: Sequence(*stable), ..head(Kind::Data, *term) };
                 fragments(&head, &record.to_bytes(), &body, 4096, u64::MAX, &mut |bytes| all.push(bytes));
             }
             all
@@ -378,7 +379,9 @@ impl Structure for Script {
         let (first, last) = (log.terms().base().0.0.max(self.floor), held.exposed().0);
         for sequence in (first + 1..=last).map(Sequence) {
             let entry = log.entry(sequence).ok_or_else(|| Failure::new(format!("{sequence} has no entry")))?;
-            Failure::unless(log.terms().term_of(sequence) == Some(entry.head.term), || format!("the term of {sequence}"))?;
+            Failure::unless(log.terms().term_of(sequence) == Some(entry.head.term), || {
+                format!("the term of {sequence}")
+            })?;
             found.records.push((sequence.0, entry.head.term.0));
         }
         if standing == 1 {
@@ -387,7 +390,8 @@ impl Structure for Script {
         // Every page with its halves; the judge looks at those that count.
         for page in 1..PAGES {
             let bytes = held.pages().read(page)?;
-            let is_even = bytes[..32].iter().all(|byte| *byte == bytes[0]) && bytes[32..].iter().all(|b| *b == bytes[32]);
+            let is_even =
+                bytes[..32].iter().all(|byte| *byte == bytes[0]) && bytes[32..].iter().all(|b| *b == bytes[32]);
             found.pages.insert(page, if is_even { [bytes[0], bytes[32]] } else { [255, 255] });
         }
         Ok(found)

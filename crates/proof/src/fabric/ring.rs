@@ -55,13 +55,8 @@ fn at(pool: &Pool) -> PmAddr {
 fn append(ring: &mut Ring, term: u32, bytes: usize) -> Outcome {
     let sequence = ring.last().next();
     let body = vec![sequence.0.to_le_bytes()[0]; bytes];
-    let mut head = RecordHead {
-        sequence,
-        term: Term(term),
-        flags: FLAG_INLINE,
-        group: GroupId(1),
-        ..RecordHead::default()
-    };
+    let mut head =
+        RecordHead { sequence, term: Term(term), flags: FLAG_INLINE, group: GroupId(1), ..RecordHead::default() };
     head.seal(SALT, &body)?;
     Ok(ring.append(&head, &body)?)
 }

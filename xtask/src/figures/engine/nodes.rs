@@ -109,7 +109,14 @@ fn placements(lines: &[Value]) -> Section {
 /// Figure 7 and figure 8 b.
 fn gains(lines: &[Value], assumed: &str) -> Section {
     let titles = [
-        "load", "paper, over case 1", "2 nodes", "4 nodes", "whole pages", "paper, over case 2", "2 nodes", "4 nodes",
+        "load",
+        "paper, over case 1",
+        "2 nodes",
+        "4 nodes",
+        "whole pages",
+        "paper, over case 2",
+        "2 nodes",
+        "4 nodes",
         "whole pages",
     ];
     let mut table = Table::new(titles).caption(
@@ -161,9 +168,10 @@ fn steps(lines: &[Value]) -> Section {
     }
     Section {
         heading: "Paper 4: placement and agents, apart",
-        note: "The profile assumes that a far read costs ten times a near one, and a far write twice (paper 4, section \
+        note:
+            "The profile assumes that a far read costs ten times a near one, and a far write twice (paper 4, section \
                2.1.1). With other factors the gains are others: --profile chooses them."
-            .into(),
+                .into(),
         table: Some(table),
         figures: Vec::new(),
     }

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use hdrhistogram::Histogram;
 use lodestone_fabric::{
-    ApplyLog, FLAG_SYNC, GroupId, KeyRing, MemberDriver, NodeId, Outgoing, PACKET_HEAD_BYTES, PageArea, PagePair, Peers,
-    Receiver, ReceiverOptions, Ring, SEAL_BYTES, SealedTransport, Secret, Sender, SenderDriver, SenderOptions, Sequence,
-    Submission, SwitchNetwork, TcpTransport, Term, Transport, TransportCounts, UdpOptions, UdpTransport, View,
-    ViewNumber, pages_body,
+    ApplyLog, FLAG_SYNC, GroupId, KeyRing, MemberDriver, NodeId, Outgoing, PACKET_HEAD_BYTES, PageArea, PagePair,
+    Peers, Receiver, ReceiverOptions, Ring, SEAL_BYTES, SealedTransport, Secret, Sender, SenderDriver, SenderOptions,
+    Sequence, Submission, SwitchNetwork, TcpTransport, Term, Transport, TransportCounts, UdpOptions, UdpTransport,
+    View, ViewNumber, pages_body,
 };
 use lodestone_pmem::{Memory, PmAddr};
 use serde::Serialize;
@@ -258,11 +258,7 @@ fn transports(args: &Args, name: &str, members: u16, port: u16) -> Result<Transp
     Ok((dressed(args, own, SENDER), others))
 }
 
-fn packets(
-    name: &str,
-    members: u16,
-    port: u16,
-) -> Result<(Box<dyn Transport + Send>, Vec<Box<dyn Transport + Send>>)> {
+fn packets(name: &str, members: u16, port: u16) -> Result<(Box<dyn Transport + Send>, Vec<Box<dyn Transport + Send>>)> {
     let nodes: Vec<NodeId> = (1..=members).map(NodeId).collect();
     let group = match name {
         "switch" => {

@@ -3,15 +3,13 @@
 //!
 //! Where the machine does not let this user mount, the tests print why and end.
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::Place;
+use crate::common::Place;
 
 /// How often the mount is killed.
 const KILLS: u64 = 6;
