@@ -7,6 +7,7 @@ mod collections;
 mod common;
 mod engine;
 mod fabric;
+mod fs;
 mod heap;
 mod index;
 mod some_states;

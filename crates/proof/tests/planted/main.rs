@@ -5,6 +5,7 @@
 mod collections;
 mod engine;
 mod fabric;
+mod fs;
 mod heap;
 mod index;
 mod stm;
