@@ -100,7 +100,7 @@ pub struct SealedTransport<T> {
 }
 
 impl<T: Transport> SealedTransport<T> {
-    /// Seals what `node` sends over `inner`. `life` never repeats for this node: it is the boot number of its pool, and a
+    /// Seals what `node` sends over `inner`. `life` never repeats for this node: it is the boot number of its pool. A
     /// node with two sealed transports needs two of them. With a life that repeats, nothing is secret any more.
     pub fn new(inner: T, node: NodeId, life: u32, keys: KeyRing) -> Self {
         Self {
