@@ -11,7 +11,8 @@ use std::error::Error;
 use std::io::Read;
 use std::path::PathBuf;
 
-use lodestone_engine::{Database, Schema, row};
+use lodestone_engine::{Database, DatabaseOptions, Schema, row};
+use lodestone_pmem::PoolOptions;
 use lodestone_serve::{ServeOptions, Server};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -20,7 +21,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: shop POOL FOLDER [PORT]".into());
     };
     let port = arguments.next().and_then(|port| port.to_str()?.parse().ok()).unwrap_or(5432);
-    let db = Database::open(&pool)?;
+    // It begins small, and grows as far as that.
+    let grown = PoolOptions { grow_bytes_max: 16 << 30, ..PoolOptions::default() };
+    let db = Database::open_with(&pool, &DatabaseOptions { pool: grown, ..DatabaseOptions::default() })?;
     // A row by the library, for clients to read.
     let visits = db.create_table(&"visits (number i64) key (number)".parse::<Schema>()?)?;
     db.update(|tx| {
