@@ -179,12 +179,7 @@ pub fn take_tree_numbers(catalog: &Table, tx: &Tx, count: usize) -> Result<Vec<u
 
 /// Gives the table of `schema`, which exists, other trees: its own and those of its indexes. Returns its origin, and
 /// the numbers of the trees that it had.
-pub fn replace_trees(
-    catalog: &Table,
-    tx: &Tx,
-    schema: &Schema,
-    trees: &[u32],
-) -> Result<(Option<Origin>, Vec<u32>)> {
+pub fn replace_trees(catalog: &Table, tx: &Tx, schema: &Schema, trees: &[u32]) -> Result<(Option<Origin>, Vec<u32>)> {
     let found = must_find(catalog, tx, &schema.name)?;
     if let Some(difference) = found.schema.difference(schema) {
         return Err(Error::SchemaDiffers { table: schema.name.clone(), difference });
@@ -195,7 +190,8 @@ pub fn replace_trees(
     }
     let layout = found.schema.layout()?;
     // The bytes of a row say which version of the schema they have: those of the load are of the newest one.
-    catalog.update(tx, &crate::row![schema.name.as_str(), NO_NAME, u64::from(trees[0]), found.schema.encode(&layout)])?;
+    catalog
+        .update(tx, &crate::row![schema.name.as_str(), NO_NAME, u64::from(trees[0]), found.schema.encode(&layout)])?;
     for (index, columns) in found.schema.indexes.iter().zip(&layout.indexes) {
         // The catalog has them by name, the schema of a load in any order.
         let place = schema.indexes.iter().position(|other| other.name == index.name);
@@ -250,6 +246,33 @@ fn insert(catalog: &Table, tx: &Tx, schema: &Schema, layout: &Layout, trees: &[u
 /// The row of an index, with its columns and whether it is ready.
 fn index_row(table: &str, index: &Index, (columns, is_ready): (&[usize], bool), tree: u32) -> Row {
     crate::row![table, index.name.as_str(), u64::from(tree), index.encode(columns, is_ready)]
+}
+
+/// The part of the pool that each tree is to be in, of those for which the catalog says one.
+pub fn placements(catalog: &Table, tx: &Tx) -> Result<Vec<(u32, u16)>> {
+    let (mut placed, mut of_table) = (Vec::new(), None);
+    for row in catalog.range(tx, ..)? {
+        let row = row?;
+        let Some((tree, definition)) = tree_of(&row) else { continue };
+        if row[1].as_text() == Some(NO_NAME) {
+            // The rows of its indexes follow.
+            of_table = Schema::decode_part(definition);
+        }
+        placed.extend(of_table.map(|part| (tree, part)));
+    }
+    Ok(placed)
+}
+
+/// Notes another part of the pool for the table. Returns the numbers of its trees.
+pub fn place_table(catalog: &Table, tx: &Tx, table: &str, part: Option<u16>) -> Result<Vec<u32>> {
+    let mut found = must_find(catalog, tx, table)?;
+    let trees = found.trees();
+    found.schema.part = part;
+    let layout = found.schema.layout()?;
+    catalog.update(tx, &crate::row![table, NO_NAME, u64::from(found.tree), found.schema.encode(&layout)])?;
+    // A feed must not take this transaction for a load.
+    note_moment(catalog, tx)?;
+    Ok(trees)
 }
 
 /// Removes the table. Returns the numbers of its trees.

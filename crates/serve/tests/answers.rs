@@ -34,7 +34,10 @@ fn tables_go_out_and_come_back() {
     assert_eq!(text, "1\ta,b\n2\t\\N\n3\t\n4\tx\\ty\\n\"z\"\\\\\n");
     let csv = copied(&place, "copy t to stdout with (format csv, header)");
     assert_eq!(csv, "k,v\n1,\"a,b\"\n2,\n3,\"\"\n4,\"x\ty\n\"\"z\"\"\\\"\n");
-    assert_eq!(copied(&place, "copy (select v from t where k < 3 order by k desc) to stdout csv null 'nil'"), "nil\n\"a,b\"\n");
+    assert_eq!(
+        copied(&place, "copy (select v from t where k < 3 order by k desc) to stdout csv null 'nil'"),
+        "nil\n\"a,b\"\n"
+    );
     assert_eq!(copied(&place, "copy t (v) to stdout (delimiter '|', null '')").lines().next(), Some("a,b"));
     place.answers(&[query("create table u (k int primary key, v text)")]);
     for (statement, data) in [("copy u from stdin", &text), ("copy u from stdin csv header", &csv)] {
@@ -116,7 +119,10 @@ fn a_rival_of_a_load_is_not_lost() {
     for (level, is_refused) in [("serializable", true), ("read committed", false), ("repeatable read", false)] {
         place.answers(&[query("truncate t")]);
         let mut loader = place.open();
-        loader.receive(&[query(&format!("begin isolation level {level}")), copy_in("copy t from stdin", &rows(3000)).concat()].concat());
+        loader.receive(
+            &[query(&format!("begin isolation level {level}")), copy_in("copy t from stdin", &rows(3000)).concat()]
+                .concat(),
+        );
         loader.advance();
         let rival = place.answers(&[query("insert into t values (123456, 1)")]);
         assert_eq!(rival.letters(), "CZ", "{level}");
@@ -155,7 +161,10 @@ fn with_workers(place: &Place) -> Machine {
 #[test]
 fn a_long_answer_leaves_while_its_statement_runs() {
     let place = Place::new();
-    for text in ["select g, 'a text of some length' from generate_series(1, 50000) g", "copy (select * from generate_series(1, 200000)) to stdout"] {
+    for text in [
+        "select g, 'a text of some length' from generate_series(1, 50000) g",
+        "copy (select * from generate_series(1, 200000)) to stdout",
+    ] {
         let mut machine = with_workers(&place);
         machine.receive(&[query(text), query("select 'after'")].concat());
         machine.advance();
@@ -227,7 +236,8 @@ fn waits_and_idle_transactions_have_limits() {
     idle.look_at_clock(later + Duration::from_secs(1));
     assert!(idle.is_closed() && Messages::of(idle.ready()).has_text(b'E', "25P03"));
     for (text, shown) in [("250", "250ms"), ("'2s'", "2s"), ("'90s'", "90s"), ("60000", "1min"), ("0", "0")] {
-        let answers = place.answers(&[query(&format!("set statement_timeout = {text}")), query("show statement_timeout")]);
+        let answers =
+            place.answers(&[query(&format!("set statement_timeout = {text}")), query("show statement_timeout")]);
         assert_eq!(answers.texts(b'D'), [shown]);
     }
     let answers = place.answers(&[query("set statement_timeout = 'soon'")]);
@@ -332,7 +342,10 @@ fn a_client_that_proves_nothing_is_refused() {
         machine.advance();
         assert!(machine.is_closed());
         let answers = Messages::of(machine.ready());
-        assert!(answers.letters() == "RE" && answers.has_text(b'E', "08P01") || answers.has_text(b'E', "22021"), "{answers:?}");
+        assert!(
+            answers.letters() == "RE" && answers.has_text(b'E', "08P01") || answers.has_text(b'E', "22021"),
+            "{answers:?}"
+        );
     }
 }
 
@@ -354,7 +367,12 @@ fn statements_that_differ_in_integers_have_their_own_answers() {
         assert_eq!(found.texts(b'D'), ["0"]);
         assert_eq!(place.answers(&[query("select 4000000000, 1 + 1")]).texts(b'D'), ["4000000000", "2"]);
     }
-    let select = [parse("s", "select v from t where k = $1", &[]), bind("", "s", &[], &[Some(b"3")], &[]), execute("", 0), sync()];
+    let select = [
+        parse("s", "select v from t where k = $1", &[]),
+        bind("", "s", &[], &[Some(b"3")], &[]),
+        execute("", 0),
+        sync(),
+    ];
     let mut machine = place.open();
     machine.receive(&select.concat());
     machine.advance();
@@ -366,6 +384,7 @@ fn statements_that_differ_in_integers_have_their_own_answers() {
     machine.advance();
     let answers = Messages::of(machine.ready());
     assert_eq!(answers.texts(b'D'), ["33"], "{answers:?}");
-    let found = place.answers(&[query("select v, a from t where k = 3;"), query("select v from t where k = 4000000000")]);
+    let found =
+        place.answers(&[query("select v, a from t where k = 3;"), query("select v from t where k = 4000000000")]);
     assert_eq!(found.texts(b'D'), ["33", "new"]);
 }

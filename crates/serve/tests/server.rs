@@ -23,10 +23,12 @@ impl Place {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-        let options = DatabaseOptions { pool, log_bytes: 4 << 20, segment_bytes: 1 << 18, ..DatabaseOptions::default() };
+        let options =
+            DatabaseOptions { pool, log_bytes: 4 << 20, segment_bytes: 1 << 18, ..DatabaseOptions::default() };
         let engine = lodestone_engine::Database::open_with(folder.path().join("a.pool"), &options).expect("open");
         let database = lodestone_sql::Database::new(engine, "serializable").expect("catalog");
-        let options = ServeOptions { folder: Some(folder.path().to_owned()), loops: Some(1), ..ServeOptions::default() };
+        let options =
+            ServeOptions { folder: Some(folder.path().to_owned()), loops: Some(1), ..ServeOptions::default() };
         Self { server: Some(Server::start(database, &options).expect("start")), folder }
     }
 
@@ -168,7 +170,8 @@ fn other_machines_need_the_word_plaintext() {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("its number").port();
     let database = || {
         let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-        let options = DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+        let options =
+            DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
         let path = place.folder.path().join("b.pool");
         let engine = lodestone_engine::Database::open_with(path, &options).expect("open");
         lodestone_sql::Database::new(engine, "serializable").expect("catalog")

@@ -39,7 +39,9 @@ mod run;
 pub mod scram;
 mod settings;
 
-pub use connection::{Answer, Completion, Connection, Described, Failure, OutputColumn, Overdue, Pressure, SimpleQuery, Sink};
+pub use connection::{
+    Answer, Completion, Connection, Described, Failure, OutputColumn, Overdue, Pressure, SimpleQuery, Sink,
+};
 pub use database::Database;
 pub use errors::from_engine;
 pub use settings::SERVER_VERSION;

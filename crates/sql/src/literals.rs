@@ -38,7 +38,8 @@ impl Pattern {
         if bytes.len() > TEXT_BYTES_MAX {
             return None;
         }
-        let mut found = Self { key: String::with_capacity(bytes.len()), values: SmallVec::new(), places: SmallVec::new() };
+        let mut found =
+            Self { key: String::with_capacity(bytes.len()), values: SmallVec::new(), places: SmallVec::new() };
         let (mut place, mut copied) = (0, 0);
         while let Some(byte) = bytes.get(place) {
             match *byte {
@@ -174,7 +175,9 @@ mod tests {
         assert_eq!(found.values[..], [Datum::Int(7), Datum::Int(15)]);
         let found = Pattern::of("select 1234567890, 1.5, 2e3, .5, 999999999").expect("one");
         assert_eq!(found.key, "select 1234567890, 1.5, 2e3, .5, \u{1}");
-        for text in ["select 'a' where k = 1", "select 1 -- 2", "select $1 + 1", "select 1 /* 2 */", "select a", "\u{e4} = 1"] {
+        for text in
+            ["select 'a' where k = 1", "select 1 -- 2", "select $1 + 1", "select 1 /* 2 */", "select a", "\u{e4} = 1"]
+        {
             assert!(Pattern::of(text).is_none(), "{text}");
         }
     }
@@ -185,7 +188,10 @@ mod tests {
             assert_eq!(substituted(one), parse(other).expect("a statement").pop(), "{one}");
         };
         same("select a from t where k = 7", "select a from t where k = $1");
-        same("update t set a = a + -5 where k = 7 and b in (1, 2)", "update t set a = a + -$1 where k = $2 and b in ($3, $4)");
+        same(
+            "update t set a = a + -5 where k = 7 and b in (1, 2)",
+            "update t set a = a + -$1 where k = $2 and b in ($3, $4)",
+        );
         same("insert into t values (1, 2, -3, now())", "insert into t values ($1, $2, -$3, now())");
         same("delete from t where k between 1 and 2", "delete from t where k between $1 and $2");
     }

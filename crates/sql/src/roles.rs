@@ -99,9 +99,7 @@ pub fn change(engine: &Engine, change: &RoleChange) -> Result<Option<Error>> {
         .map_err(from_engine)?;
     match change.verb {
         _ if is_done => Ok(None),
-        RoleVerb::Create => {
-            Err(Error::new(SqlState::DUPLICATE_OBJECT, format!("role \"{name}\" already exists")))
-        }
+        RoleVerb::Create => Err(Error::new(SqlState::DUPLICATE_OBJECT, format!("role \"{name}\" already exists"))),
         RoleVerb::Drop if change.if_exists => {
             Ok(Some(Error::new(SqlState::SUCCESS, format!("role \"{name}\" does not exist, skipping"))))
         }

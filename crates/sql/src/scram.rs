@@ -239,11 +239,8 @@ mod tests {
     fn the_example_of_the_standard() -> Result<()> {
         let salt = BASE64.decode("W22ZaJ0SNY7soEsUEjb6gQ==").expect("base64");
         let verifier = Verifier::with_salt("pencil", &salt, 4096);
-        let (exchange, answer) = Exchange::begin_with(
-            verifier,
-            "n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
-            "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0",
-        )?;
+        let (exchange, answer) =
+            Exchange::begin_with(verifier, "n,,n=user,r=rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")?;
         assert_eq!(answer, "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096");
         let last = "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
                     p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
@@ -265,11 +262,15 @@ mod tests {
     #[test]
     fn wrong_messages_are_refused() -> Result<()> {
         let verifier = Verifier::of("secret")?;
-        for first in ["", "n", "n,,", "n,,r=a", "n,,n=", "n,,n=,r=", "n,,n=,r=\u{7}", "p=tls-unique,,n=,r=a", "n,a=b,n=,r=a"] {
+        for first in
+            ["", "n", "n,,", "n,,r=a", "n,,n=", "n,,n=,r=", "n,,n=,r=\u{7}", "p=tls-unique,,n=,r=a", "n,a=b,n=,r=a"]
+        {
             assert!(Exchange::begin(verifier.clone(), first).is_err(), "{first}");
         }
         let proof = BASE64.encode([9; 32]);
-        for last in ["", "c=biws", "c=biws,r=abc", "c=eSws,r=NONCE,p=PROOF", "c=biws,r=abc,p=PROOF", "c=biws,r=NONCE,p=AA=="] {
+        for last in
+            ["", "c=biws", "c=biws,r=abc", "c=eSws,r=NONCE,p=PROOF", "c=biws,r=abc,p=PROOF", "c=biws,r=NONCE,p=AA=="]
+        {
             let (exchange, answer) = Exchange::begin(verifier.clone(), "n,,n=,r=abc")?;
             let nonce = answer.split(',').next().and_then(|part| part.strip_prefix("r=")).expect("a nonce");
             let last = last.replace("NONCE", nonce).replace("PROOF", &proof);

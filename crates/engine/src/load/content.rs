@@ -236,8 +236,13 @@ impl Content {
     pub fn tree(mut self, core: &Core) -> Arc<Tree> {
         let in_memory = if self.has_spilled_leaves() { Vec::new() } else { self.cuts(core, true) };
         let written = std::mem::take(&mut self.leaves);
-        let leaves = if in_memory.is_empty() { cold_leaves(core, written) } else { self.loaded(core, in_memory, written) };
-        if leaves.is_empty() { Tree::new(self.tree, &core.ground) } else { Tree::of_leaves(self.tree, &core.ground, leaves) }
+        let leaves =
+            if in_memory.is_empty() { cold_leaves(core, written) } else { self.loaded(core, in_memory, written) };
+        if leaves.is_empty() {
+            Tree::new(self.tree, &core.ground)
+        } else {
+            Tree::of_leaves(self.tree, &core.ground, leaves)
+        }
     }
 
     /// Whether the buffer does not have the rows of all leaves.
@@ -246,12 +251,7 @@ impl Content {
     }
 
     /// Leaves whose rows are in memory, with their images if there are any.
-    fn loaded(
-        &self,
-        core: &Core,
-        cuts: Vec<(Bytes, std::ops::Range<usize>)>,
-        written: Vec<Written>,
-    ) -> Vec<Arc<Leaf>> {
+    fn loaded(&self, core: &Core, cuts: Vec<(Bytes, std::ops::Range<usize>)>, written: Vec<Written>) -> Vec<Arc<Leaf>> {
         // A version that every thread knows to be committed, as those that an open finds.
         let word = RowWord::new(core.timeline.base(), Writer::default(), false);
         let mut images = written.into_iter();
@@ -268,7 +268,8 @@ impl Content {
     /// The slots of a leaf, whose bytes are in one block of memory.
     fn slots(&self, rows: std::ops::Range<usize>, word: RowWord) -> Vec<Arc<Slot>> {
         let all = rows.map(|number| self.buffer.row(number));
-        let block: Arc<[u8]> = all.clone().flat_map(|(key, payload)| [key, payload]).collect::<Vec<_>>().concat().into();
+        let block: Arc<[u8]> =
+            all.clone().flat_map(|(key, payload)| [key, payload]).collect::<Vec<_>>().concat().into();
         let mut begin = 0;
         let slot = |(key, payload): (&[u8], &[u8])| {
             let key = begin..begin + key.len();
@@ -303,7 +304,12 @@ enum Source<'s> {
     Buffer(&'s RowBuffer, usize),
     Run(RunReader<'s>),
     /// Leaves of a tree, and the rows that are left of the first one, the last one first.
-    Leaves { core: &'s Core, tree: u32, leaves: std::slice::Iter<'s, Written>, rows: Vec<(Vec<u8>, Vec<u8>)> },
+    Leaves {
+        core: &'s Core,
+        tree: u32,
+        leaves: std::slice::Iter<'s, Written>,
+        rows: Vec<(Vec<u8>, Vec<u8>)>,
+    },
 }
 
 impl<'s> Source<'s> {

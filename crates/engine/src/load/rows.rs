@@ -80,7 +80,10 @@ impl RowBuffer {
     /// A key that two rows have, which are sorted.
     pub fn duplicate(&self) -> Option<&[u8]> {
         let pairs = self.places.windows(2);
-        pairs.map(|pair| (self.key_at(pair[0]), self.key_at(pair[1]))).find(|(one, other)| one == other).map(|(key, _)| key)
+        pairs
+            .map(|pair| (self.key_at(pair[0]), self.key_at(pair[1])))
+            .find(|(one, other)| one == other)
+            .map(|(key, _)| key)
     }
 
     /// Forgets the first `count` rows, which were added first.

@@ -152,7 +152,10 @@ impl RunReader<'_> {
         let left = to_usize(self.end - self.at);
         let count = READ_BYTES.max(bytes - have).min(left);
         self.buffer.resize(have + count, 0);
-        self.runs.file.read_exact_at(&mut self.buffer[have..], self.at).map_err(|error| failure(&self.runs.path, error))?;
+        self.runs
+            .file
+            .read_exact_at(&mut self.buffer[have..], self.at)
+            .map_err(|error| failure(&self.runs.path, error))?;
         self.at += to_u64(count);
         Ok(self.buffer.len() >= bytes)
     }
@@ -160,5 +163,10 @@ impl RunReader<'_> {
 
 /// An error of the file.
 fn failure(path: &Path, source: std::io::Error) -> Error {
-    Error::Pool(PoolError::io(path, "sorting rows", "make room on its device, or load rows in the order of the key", source))
+    Error::Pool(PoolError::io(
+        path,
+        "sorting rows",
+        "make room on its device, or load rows in the order of the key",
+        source,
+    ))
 }

@@ -92,7 +92,9 @@ pub fn follow(view: &mut View, step: &Step) {
         Step::Reload(count, value) if view.contains_key(&(HAS_LOADED, 0)) => {
             view.retain(|(table, _), _| !matches!(*table, LOADED | LOADED_ENTRIES));
             let number = |key| if key == 0 { value + 1 } else { value };
-            view.extend((0..count).flat_map(|key| [((LOADED, key), number(key)), ((LOADED_ENTRIES, key), number(key))]));
+            view.extend(
+                (0..count).flat_map(|key| [((LOADED, key), number(key)), ((LOADED_ENTRIES, key), number(key))]),
+            );
         }
         Step::PutLoaded(key, value) if view.contains_key(&(LOADED, key)) => {
             view.extend([((LOADED, key), value), ((LOADED_ENTRIES, key), value)]);

@@ -2,10 +2,10 @@
 //! everything else by `pgwire`.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use lodestone_width::{exact_u32, low_u8};
 use lodestone_engine::Ticket;
 use lodestone_sql::{OutputColumn, Pressure, Sink};
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, binary, text};
+use lodestone_width::{exact_u32, low_u8};
 use pgwire::messages::Message;
 use pgwire::messages::copy::{CopyInResponse, CopyOutResponse};
 use pgwire::messages::data::{NoData, ParameterDescription};

@@ -17,8 +17,8 @@ use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use crate::catalog::{Catalog, TableDef};
 use crate::parse::ast::{Copy, CopySource, Name, ObjectName, Position, Query, Statement, TypeName};
-use crate::run::point::PointQuery;
 use crate::plan::{Action, Expr, OutputColumn, Plan};
+use crate::run::point::PointQuery;
 
 pub use expr::Typed;
 

@@ -152,9 +152,8 @@ impl Connection {
             Way::Rows => Ok(()),
             Way::Waiting(rows) => {
                 let place = |line: u64| format!("COPY {}, line {line}", copy.table.name);
-                rows.into_iter().try_for_each(|(line, row)| {
-                    self.add_row(copy, row).map_err(|error| error.context(place(line)))
-                })
+                rows.into_iter()
+                    .try_for_each(|(line, row)| self.add_row(copy, row).map_err(|error| error.context(place(line))))
             }
             Way::Load(load) => self.end_load(&copy.table, *load),
         }

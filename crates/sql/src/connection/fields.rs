@@ -74,11 +74,7 @@ fn ascii(letter: char) -> u8 {
 ///
 /// # Errors
 /// 22P04; those of `take`.
-pub fn each_field<'l>(
-    line: &'l str,
-    format: &CopyFormat,
-    mut take: impl FnMut(Field<'l>) -> Result<()>,
-) -> Result<()> {
+pub fn each_field<'l>(line: &'l str, format: &CopyFormat, mut take: impl FnMut(Field<'l>) -> Result<()>) -> Result<()> {
     if format.is_csv { each_csv(line, format, take) } else { each_text(line, format, &mut take) }
 }
 
@@ -151,17 +147,14 @@ fn code(
     (count > 0).then(|| char::from_u32(code & 0xff).unwrap_or('\u{fffd}'))
 }
 
-fn each_csv<'l>(
-    line: &'l str,
-    format: &CopyFormat,
-    mut take: impl FnMut(Field<'l>) -> Result<()>,
-) -> Result<()> {
+fn each_csv<'l>(line: &'l str, format: &CopyFormat, mut take: impl FnMut(Field<'l>) -> Result<()>) -> Result<()> {
     let mut rest = line;
     loop {
         let is_quoted = rest.starts_with(format.quote);
         let plain_end = rest.find(format.delimiter).unwrap_or(rest.len());
         let has_quote = is_quoted || rest[..plain_end].contains(format.quote);
-        let (field, used) = if has_quote { quoted_field(rest, format)? } else { (Cow::from(&rest[..plain_end]), plain_end) };
+        let (field, used) =
+            if has_quote { quoted_field(rest, format)? } else { (Cow::from(&rest[..plain_end]), plain_end) };
         let is_null = !has_quote && field == format.null.as_str();
         take((!is_null).then_some(field))?;
         match rest[used..].strip_prefix(format.delimiter) {
@@ -203,7 +196,8 @@ pub fn write_field(line: &mut String, field: Option<&str>, is_first: bool, is_on
     if !format.is_csv {
         return write_text(line, field, format.delimiter);
     }
-    let special = |letter: char| letter == format.delimiter || letter == format.quote || letter == '\n' || letter == '\r';
+    let special =
+        |letter: char| letter == format.delimiter || letter == format.quote || letter == '\n' || letter == '\r';
     // Else a text would be read as null, or as the end of the data.
     let needs_quotes = field == format.null || field.contains(special) || is_only && field == "\\.";
     if !needs_quotes {
@@ -267,12 +261,10 @@ mod tests {
     #[test]
     fn fields_of_csv_have_quotes() -> Result<()> {
         let csv = CopyFormat::csv();
-        assert_eq!(fields("1,,\"\",\"a,\"\"b\"\"\"", &csv)?, [
-            Some("1".into()),
-            None,
-            Some(String::new()),
-            Some("a,\"b\"".into())
-        ]);
+        assert_eq!(
+            fields("1,,\"\",\"a,\"\"b\"\"\"", &csv)?,
+            [Some("1".into()), None, Some(String::new()), Some("a,\"b\"".into())]
+        );
         assert_eq!(fields("a\"b,c\"d", &csv)?, some(&["ab,cd"]));
         assert!(fields("\"a", &csv).is_err());
         let other = CopyFormat { quote: '\'', escape: '\\', delimiter: ';', ..CopyFormat::csv() };

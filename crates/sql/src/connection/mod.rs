@@ -29,15 +29,15 @@ use lodestone_sql_types::{Datum, Error, Result, text, time};
 use smallvec::SmallVec;
 
 use crate::database::{Database, Prepared};
-use crate::run::{Stop, Watch};
 use crate::run::point::PointBuffers;
+use crate::run::{Stop, Watch};
 use crate::settings::{Report, Settings};
 
 pub use crate::plan::OutputColumn;
 use clock::Clock;
 pub use clock::Overdue;
-pub use load::{Replaced, find as find_replaced};
 use copy::CopyIn;
+pub use load::{Replaced, find as find_replaced};
 pub use portal::Described;
 use portal::Portals;
 use session::{Held, SessionState};

@@ -7,8 +7,8 @@ use lodestone_engine::Savepoint;
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, time};
 use smallvec::SmallVec;
 
-use super::transaction::State;
 use super::copy::CopyOut;
+use super::transaction::State;
 use super::{Completion, Connection, Failure, Pressure, SimpleQuery, Sink, Waiting};
 use crate::database::Prepared;
 use crate::errors::from_engine;
@@ -227,13 +227,7 @@ impl Connection {
 
     /// Runs a plan once, and returns its tag. A statement that is blocked leaves no changes.
     /// `is_own`: it is a transaction of its own.
-    fn run_once(
-        &mut self,
-        plan: &Plan,
-        parameters: &[Datum],
-        is_own: bool,
-        sink: &mut dyn Sink,
-    ) -> Outcome<String> {
+    fn run_once(&mut self, plan: &Plan, parameters: &[Datum], is_own: bool, sink: &mut dyn Sink) -> Outcome<String> {
         let Some(open) = &self.open else {
             return Err(Error::new(SqlState::INTERNAL_ERROR, "a statement runs without a transaction").into());
         };

@@ -530,8 +530,7 @@ fn role(tokens: &mut Tokens<'_>, verb: &str) -> Result<Option<Statement>> {
     // The session knows who this is.
     let is_own = verb == RoleVerb::Alter && tokens.accept_any(&["CURRENT_USER", "SESSION_USER", "CURRENT_ROLE"]);
     let name = if is_own { String::new() } else { tokens.name()?.value };
-    let mut change =
-        RoleChange { verb, name, is_user, is_own, if_exists, can_login: None, password: None };
+    let mut change = RoleChange { verb, name, is_user, is_own, if_exists, can_login: None, password: None };
     if verb != RoleVerb::Drop {
         tokens.accept("WITH");
         while tokens.peek().is_some() {

@@ -157,7 +157,8 @@ fn with_values(error: EngineError, table: &TableDef, row: &EngineRow) -> Error {
     let (name, columns) = constraint_of(table, index.as_deref());
     let shown = |number: &usize| {
         let column = &table.columns[*number];
-        value::to_datum(column, row[*number].clone()).map_or_else(|_| "?".to_owned(), |datum| text::encode(column.ty, &datum))
+        value::to_datum(column, row[*number].clone())
+            .map_or_else(|_| "?".to_owned(), |datum| text::encode(column.ty, &datum))
     };
     let values: Vec<String> = columns.iter().map(shown).collect();
     duplicate(table, name, columns, &values.join(", "))

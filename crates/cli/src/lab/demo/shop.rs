@@ -135,7 +135,10 @@ pub fn serve(story: &mut Story<'_>, folder: &Path) -> Result<()> {
     )?;
     let pool: PathBuf = folder.join("shop.pool");
     // It is closed at once: the server opens it.
-    drop(Pool::create(&pool, &PoolOptions { size_bytes: POOL_BYTES, journal_bytes: JOURNAL_BYTES, ..PoolOptions::default() })?);
+    drop(Pool::create(
+        &pool,
+        &PoolOptions { size_bytes: POOL_BYTES, journal_bytes: JOURNAL_BYTES, ..PoolOptions::default() },
+    )?);
     story.command(&format!("lodestone serve {} --socket {}", pool.display(), folder.display()))?;
     story.command(&format!("psql -h {} postgres", folder.display()))?;
     let served = Served::start(&pool, folder)?;
