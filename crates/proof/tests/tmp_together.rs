@@ -31,9 +31,16 @@ fn exhaust() {
 #[test]
 #[ignore = "long"]
 fn bugs() {
-    for bug in lodestone_proof::engine::bugs() {
-        if bug.name.starts_with("engine-part") || bug.name.starts_with("engine-together") {
-            println!("{}", bug.must_be_found_after(&mut Default::default()));
+    use lodestone_pmem::planted;
+    for name in ["engine-part-counts-alone", "engine-together-half-fenced"] {
+        for (target_name, mode) in [("db-together", Mode::Representative), ("db-together", Mode::Reading)] {
+            let target = lodestone_proof::engine::targets().into_iter().find(|t| t.name() == target_name).unwrap();
+            planted::plant(Some(name));
+            let begin = std::time::Instant::now();
+            let config = Config { profile: Profile::Adr, mode, nested_depth: 0, states_max: 200_000, ..Config::default() };
+            let report = run_target(target.as_ref(), &config, &mut |_| {});
+            planted::plant(None);
+            println!("{name} {mode:?}: {} {:?}", report.to_string().chars().take(600).collect::<String>(), begin.elapsed());
         }
     }
 }
