@@ -176,6 +176,8 @@ fn misplaced(database: &Database, table: &str) -> Option<String> {
     let part = usize::from(placement.part?);
     let elsewhere = placement.pages.iter().sum::<u64>() - placement.pages.get(part)?;
     (elsewhere > 0).then(|| {
-        format!("table `{table}`: {elsewhere} of its pages are outside part {part}; `lodestone db move` brings them there")
+        format!(
+            "table `{table}`: {elsewhere} of its pages are outside part {part}; `lodestone db move` brings them there"
+        )
     })
 }

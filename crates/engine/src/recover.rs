@@ -31,6 +31,7 @@ use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, work};
 use lodestone_txn::{ClockKind, Lives, Tick, Timeline, Writer};
 use lodestone_wal::{Kept, Opening, Wal};
 
+use self::together::Parts;
 use crate::cache::Cache;
 use crate::cold::Source;
 use crate::error::{Error, Result};
@@ -38,7 +39,6 @@ use crate::events::Phases;
 use crate::format::Places;
 use crate::leaf::Leaf;
 use crate::leaf_size::LeafSize;
-use self::together::Parts;
 use crate::on_open::{Meter, OnOpen, OpenStep};
 use crate::options::DatabaseOptions;
 use crate::redo::{self, Redo, Sample, Trouble};

@@ -443,7 +443,9 @@ pub fn check(found: &lodestone_wal::Found<'_>, limit: Tick, sample: &mut Sample)
             EntryKind::Commit if named_tick(&entry).is_none_or(|tick| tick > found.tick) => {
                 return Err("the tick of a transaction makes no sense");
             }
-            EntryKind::Together if entry.places().is_none_or(|places| !places.contains(&(found.writer, found.position))) => {
+            EntryKind::Together
+                if entry.places().is_none_or(|places| !places.contains(&(found.writer, found.position))) =>
+            {
                 return Err("the places of a transaction's records make no sense");
             }
             EntryKind::Commit | EntryKind::Together => {}

@@ -13,9 +13,9 @@ use crate::snapshot::Snapshot;
 use crate::table::Table;
 
 impl Database {
-    /// Calls `scan` with all rows of each table as `snapshot` sees them, in the order of their keys, on several threads.
-    /// Those of a table [in a part](crate::Schema::in_part) of the pool run on its node, so they read near pages.
-    /// Returns the answers in the order of the tables.
+    /// Calls `scan` with all rows of each table as `snapshot` sees them, in the order of their keys, on several
+    /// threads. Those of a table [in a part](crate::Schema::in_part) of the pool run on its node, so they read near
+    /// pages. Returns the answers in the order of the tables.
     ///
     /// # Errors
     /// Those of `scan`: of the first table that failed.

@@ -66,8 +66,7 @@ fn a_commit_over_two_parts_has_one_fence_and_survives() -> Result<()> {
     (0..3).try_for_each(|_| db.checkpoint().map(drop))?;
     both(&db, &tables, 7, 4)?;
     drop((tables, db));
-    let (db, tables) =
-        open(folder.path(), &DatabaseOptions { log_placement: LogPlacement::Home, ..options.clone() })?;
+    let (db, tables) = open(folder.path(), &DatabaseOptions { log_placement: LogPlacement::Home, ..options.clone() })?;
     assert_eq!(values(&db, &tables, 7)?, [Some(4), Some(4)]);
     both(&db, &tables, 9, 5)?;
     // The records of the life before are parts, of which a feed knows nothing.

@@ -200,7 +200,10 @@ fn agents_read_the_pages_of_other_nodes() -> Result<()> {
     {
         let db = open(folder.path(), &made)?;
         for part in [0, 1] {
-            db.load_table(&schema(&format!("t{part}"), part), (0..400_u64).map(|k| Ok(row![k, 1_i64, vec![1_u8; 30]])))?;
+            db.load_table(
+                &schema(&format!("t{part}"), part),
+                (0..400_u64).map(|k| Ok(row![k, 1_i64, vec![1_u8; 30]])),
+            )?;
         }
     }
     let agents = FarPages::Agents(lodestone_numa::AgentOptions::default());
@@ -212,7 +215,10 @@ fn agents_read_the_pages_of_other_nodes() -> Result<()> {
             for table in ["t0", "t1"] {
                 let table = db.table(table)?;
                 for key in (0..400_u64).step_by(7) {
-                    assert_eq!(db.update(|tx| table.get(tx, &row![key]))?.map(|row| row[1].clone()), Some(1_i64.into()));
+                    assert_eq!(
+                        db.update(|tx| table.get(tx, &row![key]))?.map(|row| row[1].clone()),
+                        Some(1_i64.into())
+                    );
                 }
             }
             Ok(())

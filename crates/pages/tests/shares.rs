@@ -5,7 +5,7 @@ mod common;
 use std::thread;
 
 use common::Fixture;
-use lodestone_pages::{Error, Image, Pages, PageRow, Patch, Result, Shares};
+use lodestone_pages::{Error, Image, PageRow, Pages, Patch, Result, Shares};
 use lodestone_pmem::thread_counters;
 use lodestone_txn::{Tick, Writer};
 
@@ -24,12 +24,14 @@ fn keys(pages: &Pages) -> Result<Vec<(u32, Vec<u8>)>> {
 
 /// Writes an image for each of the trees by a thread of its own. Returns the images, and the fences of each thread.
 fn write(shares: &Shares<'_>, trees: &[u32], tick: u64) -> Result<Vec<(Image, u64)>> {
-    let work = |tree: u32| move || {
-        let before = thread_counters().fences;
-        let mut share = shares.share(None);
-        let image = share.write(tree, b"", std::iter::once(row(tick, &tick.to_le_bytes())))?;
-        share.finish()?;
-        Ok((image, thread_counters().fences - before))
+    let work = |tree: u32| {
+        move || {
+            let before = thread_counters().fences;
+            let mut share = shares.share(None);
+            let image = share.write(tree, b"", std::iter::once(row(tick, &tick.to_le_bytes())))?;
+            share.finish()?;
+            Ok((image, thread_counters().fences - before))
+        }
     };
     thread::scope(|scope| {
         let threads: Vec<_> = trees.iter().map(|tree| scope.spawn(work(*tree))).collect();

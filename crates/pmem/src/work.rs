@@ -193,7 +193,8 @@ mod tests {
             let answers = each_near(&topology, threads, count, &node_of, |number| Ok::<_, ()>(number * 2));
             assert_eq!(answers, Ok((0..count).map(|number| number * 2).collect::<Vec<_>>()));
         }
-        let failed = each_near(&topology, 2, 1000, &|_| Some(0), |number| if number == 7 { Err(number) } else { Ok(()) });
+        let failed =
+            each_near(&topology, 2, 1000, &|_| Some(0), |number| if number == 7 { Err(number) } else { Ok(()) });
         assert_eq!(failed, Err(7));
     }
 

@@ -51,7 +51,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Failure, Outcome, Redundant, SiteKey, Structure, Target, tiny_pool};
 use lodestone_engine::{
-    Database, DatabaseOptions, Durability, Error, FlushUnit, Isolation, LogPlacement, Result, Row, Schema, Table, Tx, Type, row,
+    Database, DatabaseOptions, Durability, Error, FlushUnit, Isolation, LogPlacement, Result, Row, Schema, Table, Tx,
+    Type, row,
 };
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
@@ -285,7 +286,9 @@ impl Open {
     /// A row of `table`, with `value` in each number.
     fn row(&self, table: &Table, key: u64, value: i64) -> Row {
         let row = match self.kind {
-            Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached | Kind::Warm | Kind::ByTable => row![key, value],
+            Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached | Kind::Warm | Kind::ByTable => {
+                row![key, value]
+            }
             Kind::Wide => row![key, value, value, PAD],
         };
         row.0.into_iter().chain(ddl::added(table, value)).collect()
@@ -881,7 +884,13 @@ pub fn targets() -> Vec<Box<dyn Target>> {
 /// Bugs that a target of this module must find.
 #[must_use]
 pub fn bugs() -> Vec<Bug> {
-    bugs::all().into_iter().chain(lines::bugs()).chain(cache::bugs()).chain(load::bugs()).chain(together::bugs()).collect()
+    bugs::all()
+        .into_iter()
+        .chain(lines::bugs())
+        .chain(cache::bugs())
+        .chain(load::bugs())
+        .chain(together::bugs())
+        .collect()
 }
 
 fn named(name: &str) -> Box<dyn Target> {

@@ -1,8 +1,8 @@
 //! Storage devices for paper 4's figures 6 and 8 a: channels that serve one request at a time.
 //!
-//! A request takes the channel that is free first, for the time of a page. So a lone thread has the latency of a device,
-//! and many have its requests per second. Requests larger than a page, caches of the device and orders of requests are
-//! not modelled. Figures are those of data sheets.
+//! A request takes the channel that is free first, for the time of a page. So a lone thread has the latency of a
+//! device, and many have its requests per second. Requests larger than a page, caches of the device and orders of
+//! requests are not modelled. Figures are those of data sheets.
 
 use serde::Serialize;
 

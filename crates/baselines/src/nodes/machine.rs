@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use lodestone_engine::{Database, DatabaseOptions, FarPages, FarReads, FlushUnit};
 use lodestone_media::{MediaProfile, Model, SimulatedThread, TimeMode};
 use lodestone_numa::Costs;
-use lodestone_pmem::{DomainChoice, Memory, Medium, PmAddr, PoolOptions, Topology};
+use lodestone_pmem::{DomainChoice, Medium, Memory, PmAddr, PoolOptions, Topology};
 use lodestone_store::Store;
 use lodestone_workload::engine::{EngineError, Result};
 
@@ -113,7 +113,7 @@ impl Machine {
         let stats = self.database.page_stats();
         if let Some(data) = &mut *lock(&self.far.data) {
             let pages = (stats.written_bytes - pages).div_ceil(stats.page_bytes);
-            // Nobody waits for them, but those who read meanwhile.
+            // No thread waits for them, but those that read meanwhile.
             for _ in 0..pages {
                 data.write(now_ns);
             }

@@ -114,7 +114,14 @@ fn placements(lines: &[Value]) -> Section {
 /// Figure 7 and figure 8 b.
 fn gains(lines: &[Value], assumed: &str) -> Section {
     let titles = [
-        "load", "paper, over case 1", "2 nodes", "4 nodes", "whole pages", "paper, over case 2", "2 nodes", "4 nodes",
+        "load",
+        "paper, over case 1",
+        "2 nodes",
+        "4 nodes",
+        "whole pages",
+        "paper, over case 2",
+        "2 nodes",
+        "4 nodes",
         "whole pages",
     ];
     let mut table = Table::new(titles).caption(
@@ -153,7 +160,7 @@ fn gains(lines: &[Value], assumed: &str) -> Section {
     }
 }
 
-/// What placement and agents do, apart from what the profile assumes.
+/// The effects of placement and agents, apart from the assumptions of the profile.
 fn steps(lines: &[Value]) -> Section {
     let titles = ["layout, 2 nodes"].into_iter().map(String::from).chain(LOADS.map(|(load, ..)| load.to_owned()));
     let mut table = Table::new(titles).caption(
@@ -166,9 +173,10 @@ fn steps(lines: &[Value]) -> Section {
     }
     Section {
         heading: "Paper 4: placement and agents, apart",
-        note: "The profile assumes that a far read costs ten times a near one, and a far write twice (paper 4, section \
+        note:
+            "The profile assumes that a far read costs ten times a near one, and a far write twice (paper 4, section \
                2.1.1). With other factors the gains are others: --profile chooses them."
-            .into(),
+                .into(),
         table: Some(table),
         figures: Vec::new(),
     }
@@ -201,10 +209,12 @@ fn media(lines: &[Value]) -> Section {
     }
     Section {
         heading: "Paper 4, figures 6 and 8 a: persistent memory beside disks",
-        note: "Predicted by a model in virtual time (`lodestone sim nodes --media`), on one node. Disks have the latency \
-               and the requests per second of data sheets, and serve whole pages. The paper's GoldenX needs more of a \
-               processor than this engine, so its gains are smaller where memory is not the limit."
-            .into(),
+        note:
+            "Predicted by a model in virtual time (`lodestone sim nodes --media`), on one node with one module. Disks \
+               have the latency and the requests per second of data sheets, and serve whole pages. Each commit waits \
+               for a write of its own: without group commit a log on a disk costs more here than in the paper. GoldenX \
+               needs more of a processor than this engine, so its gains are smaller where the processor is the limit."
+                .into(),
         table: Some(table),
         figures: Vec::new(),
     }

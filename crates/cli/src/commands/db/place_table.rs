@@ -46,8 +46,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     let database = args.db.open(output)?;
     let (part, table) = (database.part_on(args.to)?, find(&database, &args.table)?.schema().name().to_owned());
     let report = database.move_table(&table, Some(part))?;
-    let moved =
-        Moved { table, node: args.to, part, leaves: report.leaves, checkpoints: report.checkpoints };
+    let moved = Moved { table, node: args.to, part, leaves: report.leaves, checkpoints: report.checkpoints };
     output.result(&moved, |moved| {
         format!("`{}`: {} leaves moved to part {} on node {}", moved.table, moved.leaves, moved.part, moved.node)
     })

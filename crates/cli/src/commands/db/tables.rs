@@ -61,7 +61,8 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
             let columns = schema.strip_prefix(&name).unwrap_or(&schema).trim().to_owned();
             let any = |number: Option<String>| number.unwrap_or_else(|| "-".into());
             let pages = placement.pages.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
-            let (part, node) = (placement.part.map(|part| part.to_string()), placement.node.map(|node| node.to_string()));
+            let (part, node) =
+                (placement.part.map(|part| part.to_string()), placement.node.map(|node| node.to_string()));
             let cells = [name, rows.to_string(), any(part), any(node), pages, columns];
             text.add_row(titles.iter().zip(cells).filter(|(title, _)| shown(title)).map(|(_, cell)| cell));
         }

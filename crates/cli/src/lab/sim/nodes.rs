@@ -132,9 +132,7 @@ pub fn run_all(args: &Args, output: &Output) -> Result<()> {
     let (medium, dram) = (MediaProfile::resolve(&args.profile)?, MediaProfile::resolve(&args.dram)?);
     let default = Setup::new(medium, dram, nodes);
     let costs = match args.software_ns[..] {
-        [read_ns, change_ns, scanned_row_ns, tpcc_ns] => {
-            SoftwareCosts { read_ns, change_ns, scanned_row_ns, tpcc_ns }
-        }
+        [read_ns, change_ns, scanned_row_ns, tpcc_ns] => SoftwareCosts { read_ns, change_ns, scanned_row_ns, tpcc_ns },
         _ => default.costs,
     };
     let setup = Setup {
