@@ -4,6 +4,7 @@
 //! - `figures`: runs the benchmarks of the papers' figures and draws them again ([`figures`]).
 //! - `tables`: measures the tables of a document and writes them into it ([`tables`]).
 //! - `hook-cost`: the cost of the unused hooks in the memory primitives ([`hook_cost`]).
+//! - `judge`: suites of others on a mounted volume ([`judge`]).
 //! - `test-programs`: the test programs of `cargo test`, several at a time ([`test_programs`]).
 //! - `vm`: guests with emulated persistent memory, and the tests that need it ([`vm`]).
 //!
@@ -12,6 +13,7 @@
 
 mod figures;
 mod hook_cost;
+mod judge;
 mod tables;
 mod test_programs;
 mod tidy;
@@ -42,6 +44,9 @@ enum Chore {
     Tables(tables::Command),
     /// Compare a persist with and without the hooks for tracing and media models; builds two release programs.
     HookCost(hook_cost::Options),
+    /// Run suites and programs of others on what Lodestone offers to them.
+    #[command(subcommand)]
+    Judge(judge::Command),
     /// Run test programs as `cargo test` does, several at a time.
     TestPrograms(test_programs::Options),
     /// Boot guests with emulated persistent memory and run the tests that need it.
@@ -56,6 +61,7 @@ fn main() -> ExitCode {
         Chore::Figures(command) => figures::run(&root, &command),
         Chore::Tables(command) => tables::run(&root, &command),
         Chore::HookCost(options) => hook_cost::run(&root, &options),
+        Chore::Judge(command) => judge::run(&root, &command),
         Chore::TestPrograms(options) => test_programs::run(&root, &options),
         Chore::Vm(command) => vm::run(&root, &command),
     };

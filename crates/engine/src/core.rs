@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 
 use crossbeam_utils::CachePadded;
 use lodestone_heap::Heap;
+use lodestone_pages::Image;
 use lodestone_pmem::htm::HardwareTransactions;
 use lodestone_pmem::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use lodestone_pmem::sync::{Condvar, Mutex, RwLock, lock, spin};
@@ -13,7 +14,7 @@ use lodestone_pmem::{Domain, DurablePoint, LINE_BYTES, Memory, count_shared_rmws
 use lodestone_store::{InUse, Object};
 use lodestone_txn::{Lease, RowState, RowWord, Tick, Timeline};
 use lodestone_wal::{Found, LogWriter, Record, Wal};
-use lodestone_width::low_u16;
+use lodestone_width::{low_u16, to_u64};
 
 use crate::build::Builds;
 use crate::checkpointer::Checkpointer;
@@ -23,6 +24,7 @@ use crate::events;
 use crate::feed::Holds;
 use crate::format::Places;
 use crate::group::{Group, LoggerThread};
+use crate::leaf::{Leaf, Page, Purged, Span};
 use crate::options::DatabaseOptions;
 use crate::payload::Limits;
 use crate::placement::Placements;
@@ -34,7 +36,7 @@ use crate::side::Side;
 use crate::spares::Spares;
 use crate::state::State;
 use crate::stats::Counts;
-use crate::tree::{Ground, Slot, Tree};
+use crate::tree::{Bytes, Ground, Slot, Tree};
 use crate::warm::{WarmList, WarmUp};
 
 /// The right to append to a log.
@@ -86,6 +88,8 @@ pub struct Core {
     pub builds: Builds,
     /// Most bytes of the logs that feeds hold back.
     pub feed_bytes: u64,
+    /// Bytes of rows of a load that are in memory.
+    pub load_buffer_bytes: usize,
     /// The leaves that an open reads again.
     pub warm: WarmList,
     /// Versions that snapshots see and that were overwritten.
@@ -144,6 +148,7 @@ impl Core {
             holds: Holds::default(),
             builds: Builds::default(),
             feed_bytes: options.feed_bytes.unwrap_or(places.log_bytes() / 4),
+            load_buffer_bytes: options.load_buffer_bytes,
             warm: WarmList::new(found.warm, options.warm_up),
             side: Side::new(options.side_bytes_max),
             states: Spares::default(),
@@ -187,6 +192,22 @@ impl Core {
         let found = numbers.iter().filter_map(|number| trees.remove(number)).inspect(|tree| tree.drop_images());
         lock(&self.dropped).extend(found.map(|tree| Dropped { tree, is_before_last_cut: false }));
         self.placements.set(numbers, None);
+    }
+
+    /// Forgets images of the tree with this number, which was never added.
+    pub fn forget_images(&self, number: u32, images: Vec<Image>) {
+        if images.is_empty() {
+            return;
+        }
+        let leaf = |(place, image): (usize, Image)| {
+            // The keys mean nothing: no thread looks for a row.
+            let low = if place == 0 { Bytes::default() } else { to_u64(place).to_be_bytes().into() };
+            Leaf::cold(Span { low, high: None }, Purged::default(), Page::new(Some(image), false))
+        };
+        let leaves = images.into_iter().enumerate().map(leaf).collect();
+        let tree = Tree::of_leaves(number, &self.ground, leaves);
+        tree.drop_images();
+        lock(&self.dropped).push(Dropped { tree, is_before_last_cut: false });
     }
 
     /// The trees that were taken out.

@@ -122,6 +122,12 @@ pub enum Error {
         /// The table.
         table: String,
     },
+    /// A transaction takes numbers for trees, and gives a table the rows of a load.
+    #[error(
+        "a transaction that makes tables or indexes cannot give a table the rows of a load, which a feed would not \
+         notice; use two transactions"
+    )]
+    LoadBesideTables,
     /// The position is that of a feed of another database.
     #[error("{}: the position belongs to a feed of another database; use one of this database", path.display())]
     OtherFeed {

@@ -107,6 +107,9 @@ pub struct DatabaseOptions {
     pub inline_bytes_max: usize,
     /// Bytes of such a piece.
     pub piece_bytes: usize,
+    /// Bytes of memory for the rows of a load ([`Database::begin_load`](crate::Database::begin_load)). It writes them to
+    /// pages when there are more.
+    pub load_buffer_bytes: usize,
     /// Is told how far an open is.
     pub on_open: Option<OnOpen>,
 }
@@ -144,6 +147,7 @@ impl Default for DatabaseOptions {
             inline_bytes_max: 2000,
             // Two to a page of 8 KiB.
             piece_bytes: 3900,
+            load_buffer_bytes: 64 << 20,
             on_open: None,
         }
     }

@@ -27,6 +27,7 @@
 //! | `db-delta-older-round` | deltas whose base is an image of the older checkpoint |
 //! | `db-load` | a table that is loaded with rows, index and pieces, then changed, around lives and a checkpoint |
 //! | `db-load-older-round` | a newest checkpoint that is damaged after a load |
+//! | `db-load-again` | a table that gets the rows of a load in place of its own, with a change of one of them |
 //! | `db-epoch` | group commit: transactions by two writers that survive together or not at all |
 //! | `db-together` | transactions with a record in each of two logs, which count together or not at all |
 //! | `db-together-rounds` | the same around checkpoints that cut and truncate the logs, and a life between them |
@@ -92,6 +93,8 @@ pub enum Step {
     DeleteLarge(u64),
     /// Makes the fourth table with so many rows, or finds it.
     Load(u64),
+    /// Gives the fourth table so many rows with this number in place of its own, and changes one of these.
+    Reload(u64, i64),
     /// Sets the number of a row of the fourth table.
     PutLoaded(u64, i64),
     /// A backup is made, and opens to the rows of this moment.
@@ -310,6 +313,7 @@ impl Open {
         match step {
             Step::Checkpoint => return self.db.checkpoint().map(|_| ()),
             Step::Load(count) => return self.load(*count),
+            Step::Reload(count, value) => return self.reload(*count, *value),
             Step::PutLoaded(key, value) => return self.put_loaded(*key, *value),
             Step::NoPageLost => return self.no_page_is_lost(),
             Step::Backup => return together::back_up(self),
@@ -372,7 +376,7 @@ impl Open {
             }
             Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Checkpoint | Step::Group(_) => Ok(()),
             Step::Index | Step::DropIndex | Step::DropTable | Step::AddColumn(_) | Step::DropColumn => Ok(()),
-            Step::Load(_) | Step::PutLoaded(..) | Step::NoPageLost | Step::Backup => Ok(()),
+            Step::Load(_) | Step::Reload(..) | Step::PutLoaded(..) | Step::NoPageLost | Step::Backup => Ok(()),
             Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint | Step::CutCheckpoint => Ok(()),
         }
     }
@@ -507,7 +511,7 @@ fn follow(view: &mut View, step: &Step) {
         Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Group(_) | Step::Add(..) | Step::AddBoth(..) => {}
         Step::Reopen | Step::Kill | Step::Spoil(_) => {}
         Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint | Step::Backup => {}
-        Step::Load(_) | Step::PutLoaded(..) | Step::NoPageLost => load::follow(view, step),
+        Step::Load(_) | Step::Reload(..) | Step::PutLoaded(..) | Step::NoPageLost => load::follow(view, step),
     }
 }
 

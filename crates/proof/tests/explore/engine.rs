@@ -14,6 +14,7 @@ fn every_crash_state_is_right_and_so_is_each_in_a_crashed_open() {
         "db-large",
         "db-load",
         "db-load-older-round",
+        "db-load-again",
         "db-together",
         "db-together-rounds",
     ];
@@ -22,7 +23,8 @@ fn every_crash_state_is_right_and_so_is_each_in_a_crashed_open() {
     crate::common::exhaust(&others, Profile::Adr, Mode::Reading, 1);
     for target in large {
         // Those of which even a sample has very many states.
-        let is_long = matches!(target.name().as_str(), "db-create" | "db-load" | "db-load-older-round");
+        let is_long =
+            matches!(target.name().as_str(), "db-create" | "db-load" | "db-load-older-round" | "db-load-again");
         let config = Config { nested_depth: u32::from(!is_long), states_max: 20_000, ..Config::default() };
         crate::common::sample_and_reach_the_end(&[target], &config);
     }
