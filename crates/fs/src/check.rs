@@ -186,7 +186,10 @@ impl Checker<'_> {
             let end = inode.attributes.size.div_ceil(self.volume.inner.page_bytes());
             for (first, run) in extents.iter() {
                 if first + run.count > end {
-                    self.found(*ino, format!("it has a page after its end, at offset {}", first * self.volume.inner.page_bytes()));
+                    self.found(
+                        *ino,
+                        format!("it has a page after its end, at offset {}", first * self.volume.inner.page_bytes()),
+                    );
                 }
                 self.run(*ino, first, run, reads)?;
             }

@@ -86,12 +86,13 @@ impl Drop for Reserved<'_> {
 }
 
 impl Inner {
-    /// Reserves pages. When there are too few, the quarantine is ended first.
-    fn reserve(&self, count: u64) -> Result<Reserved<'_>> {
+    /// Reserves pages, also of those that are kept for removals if `removes`. When there are too few, the quarantine is
+    /// ended first.
+    fn reserve(&self, count: u64, removes: bool) -> Result<Reserved<'_>> {
         for attempt in 0..2 {
             let mut core = self.core();
             core.check_poison()?;
-            let keep = reserve_pages(core.state.space.pages());
+            let keep = if removes { 0 } else { reserve_pages(core.state.space.pages()) };
             if core.state.space.free() >= count + keep
                 && let Some(runs) = core.state.space.reserve(count)
             {
@@ -136,7 +137,8 @@ impl Inner {
         let end = offset + to_u64(out.len());
         let mut scratch = Vec::new();
         for piece in pieces {
-            let (start, stop) = (piece.file_page * self.page_bytes(), (piece.file_page + piece.run.count) * self.page_bytes());
+            let (start, stop) =
+                (piece.file_page * self.page_bytes(), (piece.file_page + piece.run.count) * self.page_bytes());
             if start > done {
                 out[to_usize(done - offset)..to_usize(start - offset)].fill(0);
             }
@@ -180,8 +182,8 @@ impl Inner {
     }
 
     /// Writes whole pages into new places. Adds them to `change`.
-    fn put_pages(&self, first: u64, bytes: &[u8], change: &mut ContentChange) -> Result<Reserved<'_>> {
-        let reserved = self.reserve(to_u64(bytes.len()) / self.page_bytes())?;
+    fn put_pages(&self, first: u64, bytes: &[u8], change: &mut ContentChange, removes: bool) -> Result<Reserved<'_>> {
+        let reserved = self.reserve(to_u64(bytes.len()) / self.page_bytes(), removes)?;
         let (mut at, mut rest) = (first, bytes);
         for run in &reserved.runs {
             let (piece, others) = rest.split_at(to_usize(run.count * self.page_bytes()));
@@ -227,10 +229,10 @@ impl Inner {
         let mut change = ContentChange { size: size.max(end), touches: true, ..ContentChange::default() };
         let is_whole = offset.is_multiple_of(self.page_bytes()) && end.is_multiple_of(self.page_bytes());
         let reserved = if is_whole {
-            self.put_pages(first, bytes, &mut change)?
+            self.put_pages(first, bytes, &mut change, false)?
         } else {
             let pages = self.merged(ino, offset, bytes)?;
-            self.put_pages(first, &pages, &mut change)?
+            self.put_pages(first, &pages, &mut change, false)?
         };
         self.commit_content(caller, ino, change, vec![reserved])
     }
@@ -271,7 +273,7 @@ impl Inner {
             if has_page {
                 let mut bytes = self.page(ino, page)?;
                 bytes[to_usize(begin - start)..to_usize(end - start)].fill(0);
-                reserved.push(self.put_pages(page, &bytes, change)?);
+                reserved.push(self.put_pages(page, &bytes, change, true)?);
             }
         }
         Ok(reserved)

@@ -100,13 +100,32 @@ fn space_is_refused_and_comes_back() {
     assert_eq!(error.refusal(), Some(Refusal::NoSpace));
     assert!(written + 16 > room.available && written <= room.available, "{written} of {room:?}");
     assert!(volume.check(true).expect("a check").is_clean());
-    // A removal works in a full volume, and so does the next write.
+    // A file can be made shorter in a full volume, and removed; then a write finds room.
+    file.truncate(written * PAGE_BYTES - 100).expect("it is shorter");
     drop(file);
     volume.remove("/a").expect("it goes");
     volume.create("/b").expect("a file").write_at(0, &[2; 1 << 20]).expect("room again");
     let volume = again(&folder, volume, &pool());
     assert_eq!(volume.open_file("/b").expect("the file").read_all().expect("its content"), [2; 1 << 20]);
     assert!(volume.check(true).expect("a check").is_clean());
+}
+
+#[test]
+fn trees_that_need_more_than_their_share_grow_the_pool() {
+    let (folder, volume) = volume(&pool());
+    let bytes = |folder: &tempfile::TempDir| folder.path().join("a.vol").metadata().expect("the file").len();
+    let (root, before) = (Caller::root(), bytes(&folder));
+    let new = NewFile::new(FileKind::File, 0o644);
+    let name = |number: u32| format!("a-name-of-some-length-{number}").into_bytes();
+    let mut count = 0;
+    while bytes(&folder) == before {
+        volume.make_file(&root, ROOT, &name(count), &new, false).expect("room for its row");
+        count += 1;
+        assert!(count < 50_000, "so many files have no room in {before} bytes");
+    }
+    let volume = again(&folder, volume, &pool());
+    assert_eq!(volume.room().files, u64::from(count) + 1);
+    assert!(volume.lookup(&root, ROOT, &name(count - 1)).is_ok());
 }
 
 #[test]
