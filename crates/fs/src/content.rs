@@ -7,7 +7,7 @@
 
 use std::sync::PoisonError;
 
-use lodestone_pmem::planted;
+use lodestone_pmem::{Domain, planted};
 use lodestone_width::{to_u64, to_usize};
 
 use crate::access::{Caller, WRITE, without_set_id};
@@ -43,6 +43,9 @@ pub enum SeekTo {
     /// The next hole; the end of the file is one.
     Hole,
 }
+
+/// Most bytes of a write that the log has as well.
+const INLINE_BYTES_MAX: usize = 16 << 10;
 
 /// Pages that only removals may use: one of a hundred.
 pub(crate) const fn reserve_pages(pages: u64) -> u64 {
@@ -191,7 +194,16 @@ impl Inner {
             change.puts.push((at, *run));
             (at, rest) = (at + run.count, others);
         }
+        if self.is_inlined(bytes.len()) {
+            change.payload.extend_from_slice(bytes);
+        }
         Ok(reserved)
+    }
+
+    /// Whether the log has the bytes of a write as well. In the `block` domain a sync then waits for the log alone, not
+    /// for the pages and then for the log. Such writes are written twice, so only those that are soon synced do it.
+    fn is_inlined(&self, bytes: usize) -> bool {
+        self.memory.domain() == Domain::Block && bytes <= INLINE_BYTES_MAX && self.core().is_synced_often()
     }
 
     /// Logs a change of content. The reservations become the file's.
@@ -203,6 +215,11 @@ impl Inner {
         reserved: Vec<Reserved<'_>>,
     ) -> Result<Attributes> {
         let pages: u64 = change.puts.iter().map(|(_, run)| run.count).sum();
+        if to_u64(change.payload.len()) != pages * self.page_bytes() {
+            // Edges of which one was inlined: all or none.
+            change.payload.clear();
+        }
+        let is_inline = pages == 0 || !change.payload.is_empty();
         let plan = |core: &mut Core, at| {
             let (file, _) = core.extents(ino)?;
             let mode = without_set_id(file.mode);
@@ -211,6 +228,8 @@ impl Inner {
         };
         self.commit(plan, |core, ()| {
             core.counts.pages_written += pages;
+            core.since_sync += 1;
+            core.relies_on_pages |= !is_inline;
             for mut used in reserved {
                 used.runs.clear();
             }

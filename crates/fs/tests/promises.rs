@@ -62,6 +62,29 @@ fn a_damaged_page_is_named_and_never_read() {
     assert!(volume.check(true).expect("a check").is_clean());
 }
 
+/// A sync of small writes waits for the log alone. So the log must have what the pages may lack.
+#[test]
+fn a_synced_write_that_the_log_has_survives_the_loss_of_its_pages() {
+    let pool = PoolOptions { domain: DomainChoice::Block, journal_bytes: 2 << 20, ..pool() };
+    let (folder, volume) = volume(&pool);
+    let file = volume.create("/a").expect("a file");
+    for round in 1..4 {
+        file.write_at(0, &[round; 4096]).expect("a write").sync().expect("a sync");
+    }
+    let scope = CounterScope::start();
+    file.write_at(0, &[0xB3; 4096]).expect("a write").sync().expect("a sync");
+    assert!(scope.delta().syncs <= 1, "the pages were waited for");
+    let (live, copy) = (folder.path().join("a.vol"), folder.path().join("copy.vol"));
+    let mut bytes = std::fs::read(&live).expect("the file");
+    let is_page = |at: &usize| bytes[*at..at + 4096].iter().all(|byte| *byte == 0xB3);
+    let page = (0..bytes.len() - 4096).step_by(4096).find(is_page).expect("the page");
+    bytes[page..page + 4096].fill(0);
+    std::fs::write(&copy, bytes).expect("the copy");
+    let after = Volume::open_with(&copy, &pool, &quiet()).expect("it opens");
+    assert_eq!(after.open_file("/a").expect("the file").read_all().expect("its content"), [0xB3; 4096]);
+    assert!(after.check(true).expect("a check").is_clean());
+}
+
 #[test]
 fn an_open_file_stays_without_a_name_and_is_freed_by_the_next_life() {
     let (folder, volume) = volume(&pool());
