@@ -118,7 +118,6 @@ impl Adapter {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the trait is the kernel's protocol")]
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let wanted = InitFlags::FUSE_PARALLEL_DIROPS
