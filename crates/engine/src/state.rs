@@ -114,6 +114,8 @@ pub struct State {
     /// Read committed: each row as it was read last; `None` without a slot.
     bases: HashMap<RowKey, Option<RowWord>>,
     pub savepoints: Savepoints,
+    /// Gives a table the rows of a load. So it takes no numbers of trees: see `catalog::is_load`.
+    pub has_load: bool,
     counts: Arc<Counts>,
 }
 
@@ -138,6 +140,7 @@ impl State {
             purged: DurablePoint::default(),
             bases: HashMap::new(),
             savepoints: Savepoints::default(),
+            has_load: false,
             counts,
         }
     }
@@ -179,6 +182,7 @@ impl State {
         self.purged = DurablePoint::default();
         self.bases.clear();
         self.savepoints.clear();
+        self.has_load = false;
     }
 
     /// Changes the row with `key`; `None` deletes.

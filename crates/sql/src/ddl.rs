@@ -36,6 +36,12 @@ pub fn name_of(statement: &Statement) -> &'static str {
     }
 }
 
+/// Whether a statement may take long however small its text is: definitions, and upkeep.
+pub fn is_long(statement: &Statement) -> bool {
+    let is_definition = name_of(statement) != "the statement";
+    is_definition || matches!(statement, Statement::Truncate(_) | Statement::Checkpoint | Statement::Role(_))
+}
+
 /// The error of a table that is not there.
 pub fn no_relation(name: &str) -> Error {
     Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
@@ -98,7 +104,7 @@ fn create_table(
     (columns, key, unique): Parts<'_>,
 ) -> Result<Vec<Error>> {
     let table = public(name)?;
-    if catalog.oid_of(table).is_some() || table == store::NAME {
+    if catalog.oid_of(table).is_some() || table == store::NAME || table == crate::roles::NAME {
         if if_not_exists {
             return Ok(vec![note(format!("relation \"{table}\" already exists, skipping"))]);
         }

@@ -6,6 +6,7 @@
 mod collections;
 mod common;
 mod engine;
+mod fabric;
 mod fs;
 mod heap;
 mod index;

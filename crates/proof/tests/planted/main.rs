@@ -4,6 +4,7 @@
 
 mod collections;
 mod engine;
+mod fabric;
 mod fs;
 mod heap;
 mod index;

@@ -16,8 +16,9 @@ mod scope;
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use crate::catalog::{Catalog, TableDef};
-use crate::parse::ast::{ObjectName, Position, Query, Statement, TypeName};
+use crate::parse::ast::{Copy, CopySource, Name, ObjectName, Position, Query, Statement, TypeName};
 use crate::plan::{Action, Expr, OutputColumn, Plan};
+use crate::run::point::PointQuery;
 
 pub use expr::Typed;
 
@@ -48,7 +49,8 @@ pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<P
     for ty in binder.parameters.iter_mut().filter(|ty| **ty == Type::Unknown) {
         *ty = Type::Text;
     }
-    Ok(Plan { action, columns, parameters: binder.parameters, catalog: catalog.version })
+    let point = PointQuery::of(&action);
+    Ok(Plan { action, columns, parameters: binder.parameters, catalog: catalog.version, point })
 }
 
 /// The values of the columns that a COPY does not name. `None`: the column is named, or has no default.
@@ -81,17 +83,7 @@ impl Binder<'_> {
             Statement::Delete { table, alias, filter, returning } => {
                 self.delete(&table, alias, filter.as_ref(), &returning)?
             }
-            Statement::Copy(copy) => {
-                let table = self.table(&copy.table)?;
-                let mut columns = Vec::new();
-                for name in &copy.columns {
-                    columns.push(self.column_of(&table, name)?);
-                }
-                if copy.columns.is_empty() {
-                    columns = (0..table.columns.len()).collect();
-                }
-                (Action::Copy(copy, table, columns), Vec::new())
-            }
+            Statement::Copy(copy) => self.copy(copy)?,
             Statement::Show(name) => {
                 let modifier = -1;
                 let column = |name: &str| OutputColumn { name: name.into(), ty: Type::Text, modifier, origin: None };
@@ -100,6 +92,35 @@ impl Binder<'_> {
             }
             other => (Action::Utility(other), Vec::new()),
         })
+    }
+
+    fn copy(&mut self, copy: Copy) -> Result<(Action, Vec<OutputColumn>)> {
+        let (name, named) = match copy.source {
+            CopySource::Table(name, named) => (name, named),
+            CopySource::Query(query) => {
+                let (node, columns) = self.query(&query, None)?;
+                return Ok((Action::CopyOut(copy.format, node), columns));
+            }
+        };
+        if !copy.is_from {
+            // The table is there, and so are its columns: the query names them.
+            let table = self.table(&name)?;
+            named.iter().try_for_each(|name| self.column_of(&table, name).map(drop))?;
+            let Some(Statement::Query(query)) = crate::parse::parse(&rows_of(&name, &named))?.pop() else {
+                return Err(Error::new(SqlState::INTERNAL_ERROR, "a query of a table is no query"));
+            };
+            let (node, columns) = self.query(&query, None)?;
+            return Ok((Action::CopyOut(copy.format, node), columns));
+        }
+        let table = self.table(&name)?;
+        let mut columns = Vec::new();
+        for name in &named {
+            columns.push(self.column_of(&table, name)?);
+        }
+        if named.is_empty() {
+            columns = (0..table.columns.len()).collect();
+        }
+        Ok((Action::CopyIn(copy.format, table, columns), Vec::new()))
     }
 
     /// The type of a parameter becomes known.
@@ -180,6 +201,15 @@ pub fn type_of(name: &TypeName) -> Result<(Type, i32)> {
     };
     let ty = if name.is_array { element.array().ok_or_else(unsupported)? } else { element };
     Ok((ty, modifier))
+}
+
+/// The query of the rows of a table.
+fn rows_of(table: &ObjectName, columns: &[Name]) -> String {
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let columns: Vec<String> = columns.iter().map(|name| quoted(&name.value)).collect();
+    let columns = if columns.is_empty() { "*".to_owned() } else { columns.join(", ") };
+    let schema = table.schema.as_ref().map_or_else(String::new, |schema| format!("{}.", quoted(schema)));
+    format!("SELECT {columns} FROM {schema}{}", quoted(&table.name))
 }
 
 /// The error of a table that is not there.

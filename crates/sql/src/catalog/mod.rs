@@ -125,7 +125,7 @@ impl Catalog {
         let notes = store::Notes::read(database)?;
         let mut tables = BTreeMap::new();
         for name in database.tables().map_err(from_engine)? {
-            if name == store::NAME {
+            if name == store::NAME || name == crate::roles::NAME {
                 continue;
             }
             let engine = match database.table(&name) {

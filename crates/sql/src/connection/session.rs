@@ -103,6 +103,9 @@ pub struct Held {
 impl Held {
     /// Ends all locks. The next transaction is another owner.
     pub fn release(&mut self) {
+        if self.keys.get_mut().is_empty() && self.asked.get_mut().is_empty() {
+            return;
+        }
         let mut keys = std::mem::take(self.keys.get_mut());
         keys.extend(self.asked.get_mut().drain());
         self.database.0.locks.release(self.owner, keys);
@@ -128,5 +131,9 @@ pub struct NoLocks;
 impl Locker for NoLocks {
     fn lock(&self, _: LockKey) -> Result<bool> {
         Ok(true)
+    }
+
+    fn locks(&self) -> bool {
+        false
     }
 }

@@ -5,6 +5,7 @@ use lodestone_sql_types::func::Session;
 use lodestone_sql_types::{Error, Result, SqlState, time};
 
 use super::Connection;
+use super::load::Replaced;
 use crate::errors::from_engine;
 use crate::parse::ast::{Level, Modes};
 
@@ -29,7 +30,19 @@ pub struct Open {
     pub statements: u64,
     /// By name, the latest last.
     pub savepoints: Vec<(String, Savepoint)>,
+    /// Tables to which it gave other rows.
+    pub replaced: Vec<Replaced>,
 }
+
+/// The modes of a transaction that names none, as the settings of this generation say.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Defaults {
+    generation: u64,
+    level: &'static str,
+    is_read_only: bool,
+}
+
+const LEVELS: [&str; 4] = ["serializable", "repeatable read", "read committed", "read uncommitted"];
 
 /// The word of a level.
 pub fn level_name(level: Level) -> &'static str {
@@ -56,29 +69,43 @@ impl Connection {
         if self.open.is_some() {
             return Ok(());
         }
-        let level = match modes.isolation {
-            Some(level) => level_name(level).to_owned(),
-            None => self.session.settings.borrow().get("default_transaction_isolation")?,
-        };
-        let is_read_only = match modes.is_read_only {
-            Some(is_read_only) => is_read_only,
-            None => self.session.settings.borrow().get("default_transaction_read_only")? == "on",
-        };
+        let defaults = self.defaults()?;
+        let level = modes.isolation.map_or(defaults.level, level_name);
         self.open = Some(Open {
-            tx: self.database.0.engine.begin_with(isolation_of(&level)),
-            is_read_only,
+            tx: self.database.0.engine.begin_with(isolation_of(level)),
+            is_read_only: modes.is_read_only.unwrap_or(defaults.is_read_only),
             statements: 0,
             savepoints: Vec::new(),
+            replaced: Vec::new(),
         });
-        self.session.level = level;
+        if self.session.level != level {
+            level.clone_into(&mut self.session.level);
+        }
         self.session.transaction_time = time::now();
         Ok(())
+    }
+
+    /// The modes of a transaction that names none.
+    fn defaults(&mut self) -> Result<Defaults> {
+        let settings = self.session.settings.borrow();
+        if self.defaults.generation != settings.generation() {
+            let level = settings.get("default_transaction_isolation")?;
+            let level = LEVELS.iter().copied().find(|name| *name == level).unwrap_or("serializable");
+            let is_read_only = settings.get("default_transaction_read_only")? == "on";
+            self.defaults = Defaults { generation: settings.generation(), level, is_read_only };
+        }
+        Ok(self.defaults)
     }
 
     /// Commits. The answer waits for the ticket.
     pub(super) fn commit(&mut self) -> Result<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
+        let has_other_rows = !open.replaced.is_empty();
         let outcome = open.tx.commit_async().map_err(from_engine);
+        if has_other_rows {
+            // Their handles are of the rows before.
+            self.database.refresh()?;
+        }
         self.state = State::Idle;
         self.held.release();
         self.end_settings(outcome.is_ok());
@@ -101,8 +128,10 @@ impl Connection {
     fn end_settings(&mut self, is_committed: bool) {
         let reports = self.session.settings.borrow_mut().end(is_committed);
         self.session.reports.borrow_mut().extend(reports);
-        let level = self.session.settings.borrow().get("default_transaction_isolation");
-        self.session.level = level.unwrap_or_default();
+        let level = self.defaults().map(|defaults| defaults.level).unwrap_or_default();
+        if self.session.level != level {
+            level.clone_into(&mut self.session.level);
+        }
     }
 
     /// The answer waits for this as well.
@@ -227,9 +256,11 @@ impl Connection {
         if is_release {
             open.tx.release(savepoint).map_err(from_engine)?;
             open.savepoints.truncate(place);
+            open.release_from(place);
         } else {
             open.tx.rollback_to(savepoint).map_err(from_engine)?;
             open.savepoints.truncate(place + 1);
+            open.undo_to(place);
             self.state = State::Explicit;
         }
         Ok(())

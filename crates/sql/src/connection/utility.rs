@@ -7,7 +7,7 @@ use super::transaction::{State, level_name};
 use super::{Completion, Connection, Failure, OutputColumn, Sink};
 use crate::ddl;
 use crate::errors::from_engine;
-use crate::parse::ast::{Modes, ObjectName, Statement};
+use crate::parse::ast::{Modes, ObjectName, RoleChange, RoleVerb, Statement};
 
 fn tag(text: &str) -> Result<Completion, Failure> {
     Ok(Completion::Tag(text.to_owned()))
@@ -85,6 +85,7 @@ impl Connection {
                 tag("DEALLOCATE")
             }
             Statement::Truncate(tables) => self.truncate(tables, place),
+            Statement::Role(change) => self.change_role(change, place),
             definition => self.define(definition, place),
         }
     }
@@ -183,13 +184,9 @@ impl Connection {
             return Err(Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, message).into());
         }
         open.statements += 1;
-        for name in tables {
-            let Some(table) = self.session.catalog.tables.get(&name.name) else { continue };
-            for row in table.engine.range(&open.tx, ..).map_err(from_engine)? {
-                let row = row.map_err(from_engine)?;
-                let key = crate::run::key_of(table, &row);
-                table.engine.delete(&open.tx, &key).map_err(from_engine)?;
-            }
+        let catalog = self.session.catalog.clone();
+        for table in tables.iter().filter_map(|name| catalog.tables.get(&name.name)) {
+            self.remove_all(table)?;
         }
         if self.state == State::Implicit && place.is_last {
             self.commit()?;
@@ -197,6 +194,23 @@ impl Connection {
             self.wait_for_reads()?;
         }
         tag("TRUNCATE TABLE")
+    }
+
+    /// A change of a role: a transaction of its own.
+    fn change_role(&mut self, change: &RoleChange, place: Place) -> Result<Completion, Failure> {
+        let what = match change.verb {
+            RoleVerb::Create => "CREATE ROLE",
+            RoleVerb::Alter => "ALTER ROLE",
+            RoleVerb::Drop => "DROP ROLE",
+        };
+        self.refuse_inside(what, place)?;
+        let mut change = change.clone();
+        if change.is_own {
+            change.name.clone_from(&self.session.user);
+        }
+        change.is_own = change.name == self.session.user;
+        self.notices.extend(crate::roles::change(&self.database.0.engine, &change)?);
+        tag(what)
     }
 
     /// A definition: a transaction of its own.

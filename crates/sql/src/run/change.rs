@@ -3,7 +3,7 @@
 use lodestone_engine::{Error as EngineError, Row as EngineRow, Value};
 use lodestone_sql_types::{Datum, Error, SqlState, text};
 
-use super::scan::{Key, key_of, lock_key};
+use super::scan::{Key, key_of};
 use super::{Flow, Outcome, Row, Run};
 use crate::catalog::{TableDef, value};
 use crate::errors::from_engine;
@@ -48,7 +48,7 @@ impl Run<'_> {
             }
             Change::Delete { scan } => {
                 for (row, key) in self.locked_rows(scan)? {
-                    scan.table.engine.delete(self.tx, &key).map_err(from_engine)?;
+                    self.engine(&scan.table).delete(self.tx, &key).map_err(from_engine)?;
                     done(&row)?;
                 }
             }
@@ -67,22 +67,27 @@ impl Run<'_> {
 
     /// Adds a row. `false`: another one has its key, and that is to be skipped.
     pub fn insert(&self, table: &TableDef, row: &[Datum], skips_duplicates: bool) -> Outcome<bool> {
-        let mut stored = to_stored(table, row)?;
+        self.insert_stored(table, to_stored(table, row)?, skips_duplicates)
+    }
+
+    /// As [`insert`](Self::insert), of a row as the engine has it, without a hidden number.
+    pub fn insert_stored(&self, table: &TableDef, mut stored: EngineRow, skips_duplicates: bool) -> Outcome<bool> {
         if table.row_numbers.is_some() {
             stored.0.push(table.next_row().into());
         } else {
-            self.lock(lock_key(table.oid, &key_of(table, &stored)))?;
+            self.lock_row(table.oid, || key_of(table, &stored))?;
         }
         self.lock_entries(table, &stored)?;
+        let engine = self.engine(table);
         let outcome = match table.row_numbers {
             // No other row has the number, so nothing needs to be read.
-            Some(_) => table.engine.put(self.tx, &stored),
-            None => table.engine.insert(self.tx, &stored),
+            Some(_) => engine.put(self.tx, &stored),
+            None => engine.insert(self.tx, &stored),
         };
         match outcome {
             Ok(()) => Ok(true),
             Err(EngineError::Duplicate { .. }) if skips_duplicates => Ok(false),
-            Err(error) => Err(with_values(error, table, row).into()),
+            Err(error) => Err(with_values(error, table, &stored).into()),
         }
     }
 
@@ -91,7 +96,7 @@ impl Run<'_> {
         for index in table.indexes.iter().filter(|index| index.is_unique) {
             let values: Vec<Value> = index.columns.iter().map(|column| stored[*column].clone()).collect();
             if !values.contains(&Value::Null) {
-                self.lock(lock_key(index.oid, &values))?;
+                self.lock_row(index.oid, || values)?;
             }
         }
         Ok(())
@@ -104,14 +109,15 @@ impl Run<'_> {
         }
         self.lock_entries(table, &stored)?;
         let new = key_of(table, &stored);
+        let engine = self.engine(table);
         let outcome = if new[..] == *key {
-            table.engine.put(self.tx, &stored)
+            engine.put(self.tx, &stored)
         } else {
-            self.lock(lock_key(table.oid, &new))?;
-            let removed = table.engine.delete(self.tx, key).map(drop);
-            removed.and_then(|()| table.engine.insert(self.tx, &stored))
+            self.lock_row(table.oid, || new)?;
+            let removed = engine.delete(self.tx, key).map(drop);
+            removed.and_then(|()| engine.insert(self.tx, &stored))
         };
-        outcome.map_err(|error| with_values(error, table, row).into())
+        outcome.map_err(|error| with_values(error, table, &stored).into())
     }
 }
 
@@ -146,15 +152,35 @@ fn texts(table: &TableDef, row: &[Datum]) -> String {
 }
 
 /// The error of the engine, with the columns and values of the row.
-fn with_values(error: EngineError, table: &TableDef, row: &[Datum]) -> Error {
+fn with_values(error: EngineError, table: &TableDef, row: &EngineRow) -> Error {
     let EngineError::Duplicate { index, .. } = &error else { return from_engine(error) };
-    let found = index.as_ref().and_then(|name| table.indexes.iter().find(|other| other.name == *name));
-    let (name, columns) = found.map_or((&table.key_name, &table.key), |index| (&index.name, &index.columns));
+    let (name, columns) = constraint_of(table, index.as_deref());
+    let shown = |number: &usize| {
+        let column = &table.columns[*number];
+        value::to_datum(column, row[*number].clone())
+            .map_or_else(|_| "?".to_owned(), |datum| text::encode(column.ty, &datum))
+    };
+    let values: Vec<String> = columns.iter().map(shown).collect();
+    duplicate(table, name, columns, &values.join(", "))
+}
+
+/// The error of the engine about a row that is not at hand, with the names that SQL has.
+pub fn with_names(error: EngineError, table: &TableDef) -> Error {
+    let EngineError::Duplicate { index, key, .. } = &error else { return from_engine(error) };
+    let (name, columns) = constraint_of(table, index.as_deref());
+    duplicate(table, name, columns, key.trim_start_matches('(').trim_end_matches(')'))
+}
+
+/// The name and the columns of a unique index; `None`: of the key.
+fn constraint_of<'t>(table: &'t TableDef, index: Option<&str>) -> (&'t str, &'t [usize]) {
+    let found = index.and_then(|name| table.indexes.iter().find(|other| other.name == name));
+    found.map_or((&table.key_name, &table.key), |index| (&index.name, &index.columns))
+}
+
+fn duplicate(table: &TableDef, name: &str, columns: &[usize], values: &str) -> Error {
     let names: Vec<&str> = columns.iter().map(|column| table.columns[*column].name.as_str()).collect();
-    let values: Vec<String> =
-        columns.iter().map(|column| text::encode(table.columns[*column].ty, &row[*column])).collect();
     Error::new(SqlState::UNIQUE_VIOLATION, format!("duplicate key value violates unique constraint \"{name}\""))
-        .detail(format!("Key ({})=({}) already exists.", names.join(", "), values.join(", ")))
+        .detail(format!("Key ({})=({values}) already exists.", names.join(", ")))
         .table(&table.name)
         .constraint(name)
 }
