@@ -2,7 +2,7 @@
 //!
 //! Group 0 has the operations, other groups (units) their payloads. An operation names one payload: unit and sequence.
 //! The model has senders of terms 1 to `terms`, and members that are durable at once: single groups, with early
-//! placement, loss and crashes, have a model of their own. What is asked here:
+//! placement, loss and crashes, have a model of their own. The questions here are:
 //!
 //! 1. an acknowledged operation is in the log of every later term, and so is its payload;
 //! 2. every operation of an adopted log has its payload, made in the same term, in the adopted log of its unit;
