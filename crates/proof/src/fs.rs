@@ -57,8 +57,8 @@ pub fn targets() -> Vec<Box<dyn Target>> {
         // The volume is so small that each write needs pages that another one has freed.
         files(
             "fs-reuse",
-            vec![file("/a"), file("/b"), write("/a", 0, 1, 640), Step::Image],
-            vec![write("/a", 0, 2, 640), write("/a", 0, 3, 640), write("/b", 0, 4, 640), write("/b", 0, 5, 640)],
+            vec![file("/a"), write("/a", 0, 1, 640), Step::Image],
+            (2..6).map(|byte| write("/a", 0, byte, 640)).collect(),
         ),
         files(
             "fs-names",
