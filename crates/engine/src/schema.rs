@@ -564,7 +564,8 @@ impl Schema {
     }
 
     pub(crate) fn encode_key<'v>(&self, values: impl Iterator<Item = (usize, &'v Value)>) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
+        // Most keys are a number or two.
+        let mut bytes = Vec::with_capacity(16);
         values.for_each(|(number, value)| key::encode(value, self.columns[number].nullable, &mut bytes));
         if bytes.len() > key::KEY_BYTES_MAX {
             let (bytes, limit) = (bytes.len(), key::KEY_BYTES_MAX);
