@@ -1,7 +1,7 @@
 //! Paper 4's engine on several nodes: the database of this repository in the paper's three cases and five placements,
 //! in virtual time.
 //!
-//! 1. *Machine* ([`machine`]): nodes with processors and a part of the pool each. The medium is a model with the
+//! 1. *Machine* (`machine.rs`): nodes with processors and a part of the pool each. The medium is a model with the
 //!    figures of a profile, local and remote. One thread of this machine is all processors of the simulated one: the
 //!    one with the smallest clock runs its next transaction. So a run is exact, and the same every time.
 //! 2. *Layout* ([`Layout`]): on which node the modules are, where tables and logs are, where the processes run, whether
