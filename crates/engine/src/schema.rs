@@ -260,12 +260,12 @@ impl Schema {
         self
     }
 
-    /// With pages in this part of the pool, as long as it has room: those of the table, its indexes and its long values.
-    /// So they are on the node of that part ([`Database::part_on`](crate::Database::part_on)). Without it they are where
-    /// there is room, nearest to the thread that writes them first.
+    /// With pages in this part of the pool, as long as it has room: those of the table, its indexes and its long
+    /// values. So they are on the node of that part ([`Database::part_on`](crate::Database::part_on)). Without it they
+    /// are where there is room, nearest to the thread that writes them first.
     ///
-    /// It counts when the table is made. [`Database::move_table`](crate::Database::move_table) changes it later. It is no
-    /// part of the text of a schema, and two schemas that differ in it alone are equal.
+    /// It counts when the table is made. [`Database::move_table`](crate::Database::move_table) changes it later. It is
+    /// no part of the text of a schema, and two schemas that differ in it alone are equal.
     ///
     /// ```
     /// use lodestone_engine::{Schema, Type};
