@@ -44,6 +44,7 @@
 //! | `cuts` | a position in every log, while commits go on |
 //! | `rounds`, `checkpointer`, `tree/merge` | checkpoints: dirty leaves to pages, truncation; a thread; empty leaves |
 //! | `feed`, `archive`, `restore` | committed transactions in an order of their effects; in a file; onto a backup |
+//! | `define` | tables that a transaction makes, changes and drops among its other changes |
 //! | `replace` | a table in the place of another one |
 //! | `load` | a new table with all its rows: pages, and no records |
 //! | `catalog` | tables and indexes by name, as rows |
@@ -70,6 +71,7 @@ mod core;
 mod cuts;
 mod database;
 mod decimal;
+mod define;
 mod delta;
 mod durability;
 mod error;

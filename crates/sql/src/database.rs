@@ -10,9 +10,11 @@ use lodestone_sql_types::{Error, Result, SqlState, Type};
 use crate::bind;
 use crate::catalog::Catalog;
 use crate::connection::Connection;
+use crate::ddl;
 use crate::locks::Locks;
 use crate::parse::ast::Statement;
 use crate::plan::Plan;
+use crate::sequence::Sequences;
 
 /// Most plans that are kept.
 const PLANS_MAX: usize = 1000;
@@ -29,6 +31,11 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// Whether its plan was made for these tables.
+    pub(crate) fn is_of(&self, catalog: &Catalog) -> bool {
+        self.plan.read().unwrap_or_else(PoisonError::into_inner).catalog == catalog.version
+    }
+
     /// The plan, made again if tables have changed since.
     ///
     /// # Errors
@@ -67,8 +74,7 @@ pub struct Shared {
     pub locks: Locks,
     owners: AtomicU64,
     plans: Mutex<Plans>,
-    /// Definitions change one after another.
-    pub definitions: Mutex<()>,
+    pub sequences: Sequences,
     pub isolation: &'static str,
     numbers: AtomicI32,
     cancels: Mutex<HashMap<i32, Cancel>>,
@@ -110,6 +116,7 @@ impl Database {
             return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message)
                 .hint("Available values: serializable, repeatable read, read committed, read uncommitted."));
         };
+        ddl::sweep(&engine)?;
         let catalog = Catalog::read(&engine, &Catalog::default())?;
         Ok(Self(Arc::new(Shared {
             engine,
@@ -117,7 +124,7 @@ impl Database {
             locks: Locks::default(),
             owners: AtomicU64::new(1),
             plans: Mutex::default(),
-            definitions: Mutex::new(()),
+            sequences: Sequences::default(),
             isolation,
             numbers: AtomicI32::new(1),
             cancels: Mutex::default(),
@@ -190,25 +197,25 @@ impl Database {
     }
 
     /// The statement that `text` is, if it was prepared before.
-    pub(crate) fn find(&self, text: &str, types: &[Type]) -> Option<Arc<Prepared>> {
+    pub(crate) fn find(&self, text: &str, types: &[Type], catalog: &Catalog) -> Option<Arc<Prepared>> {
         if text.len() > PLAN_TEXT_BYTES_MAX {
             return None;
         }
         let plans = self.0.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        plans.get(&(text.to_owned(), types.to_vec())).cloned()
+        let found = plans.get(&(text.to_owned(), types.to_vec()))?;
+        // One that was made for other tables may have other columns.
+        found.is_of(catalog).then(|| found.clone())
     }
 
     /// Prepares one statement. `text`: under which it is found again.
-    pub(crate) fn prepare(&self, text: Option<&str>, statement: Statement, types: &[Type]) -> Result<Arc<Prepared>> {
-        let bound = bind::bind(&self.catalog(), statement.clone(), types);
-        let plan = match bound {
-            // The library may have made a table since the catalog was read.
-            Err(error) if error.state() == SqlState::UNDEFINED_TABLE => {
-                let catalog = self.refresh()?;
-                bind::bind(&catalog, statement.clone(), types)?
-            }
-            other => other?,
-        };
+    pub(crate) fn prepare(
+        &self,
+        text: Option<&str>,
+        statement: Statement,
+        types: &[Type],
+        catalog: &Catalog,
+    ) -> Result<Arc<Prepared>> {
+        let plan = bind::bind(catalog, statement.clone(), types)?;
         let prepared = Arc::new(Prepared { statement, types: types.to_vec(), plan: RwLock::new(Arc::new(plan)) });
         if let Some(text) = text.filter(|text| text.len() <= PLAN_TEXT_BYTES_MAX) {
             let mut plans = self.0.plans.lock().unwrap_or_else(PoisonError::into_inner);

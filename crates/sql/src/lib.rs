@@ -11,7 +11,8 @@
 //! | `plan` | what the executor runs |
 //! | `run` | operators and expressions |
 //! | `locks` | rows that a transaction changes, until it ends |
-//! | `ddl` | definitions of tables and indexes |
+//! | `ddl` | definitions: parts of their transactions |
+//! | `sequence` | numbers that are logged ahead |
 //! | `pgcatalog` | `pg_catalog` and `information_schema`, computed from the catalog |
 //! | `settings` | SET and SHOW |
 //! | `connection` | one client, without input or output |
@@ -32,6 +33,7 @@ mod parse;
 mod pgcatalog;
 mod plan;
 mod run;
+mod sequence;
 mod settings;
 
 pub use connection::{Answer, Completion, Connection, Failure, OutputColumn, SimpleQuery, Sink};

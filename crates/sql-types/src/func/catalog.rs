@@ -1,6 +1,6 @@
 //! Functions about the catalog: what the clients' introspection asks.
 
-use super::{Argument, BOOL, Function, INT2, INT4, NAME, OID, Session, TEXT, int, of};
+use super::{Argument, BOOL, Function, INT2, INT4, NAME, OID, Session, TEXT, int, of, text};
 use crate::datum::Datum;
 use crate::error::Result;
 use crate::types::Type;
@@ -37,7 +37,7 @@ pub const FUNCTIONS: &[Function] = &[
         }))
     })
     .lax(),
-    of("pg_table_is_visible", &[OID], Type::Bool, yes),
+    of("pg_table_is_visible", &[OID], Type::Bool, |s, a| Ok(Datum::Bool(s.is_visible(int(a, 0))))),
     of("pg_type_is_visible", &[OID], Type::Bool, yes),
     of("pg_function_is_visible", &[OID], Type::Bool, yes),
     of("pg_get_userbyid", &[OID], Type::Name, |s, _| Ok(Datum::from(s.user()))),
@@ -48,7 +48,8 @@ pub const FUNCTIONS: &[Function] = &[
     of("pg_get_constraintdef", &[OID], Type::Text, |s, a| maybe(s.constraint_definition(int(a, 0)))),
     of("pg_get_constraintdef", &[OID, BOOL], Type::Text, |s, a| maybe(s.constraint_definition(int(a, 0)))),
     of("pg_get_statisticsobjdef_columns", &[OID], Type::Text, none),
-    of("pg_get_viewdef", &[OID], Type::Text, none),
+    of("pg_get_viewdef", &[OID], Type::Text, |s, a| maybe(s.view_definition(int(a, 0)))),
+    of("pg_get_viewdef", &[OID, BOOL], Type::Text, |s, a| maybe(s.view_definition(int(a, 0)))),
     of("obj_description", &[OID, NAME], Type::Text, none),
     of("obj_description", &[OID], Type::Text, none),
     of("shobj_description", &[OID, NAME], Type::Text, none),
@@ -57,6 +58,8 @@ pub const FUNCTIONS: &[Function] = &[
     of("pg_table_size", &[REGCLASS], Type::Int8, size),
     of("pg_total_relation_size", &[REGCLASS], Type::Int8, size),
     of("pg_relation_size", &[REGCLASS], Type::Int8, size),
-    of("pg_get_serial_sequence", &[TEXT, TEXT], Type::Text, none),
+    of("pg_get_serial_sequence", &[TEXT, TEXT], Type::Text, |s, a| {
+        maybe(s.serial_sequence(text(a, 0), text(a, 1))?)
+    }),
     of("pg_column_is_updatable", &[REGCLASS, INT2, BOOL], Type::Bool, yes),
 ];

@@ -36,11 +36,15 @@ pub const FUNCTIONS: &[Function] = &[
     }),
     of("current_database", &[], Type::Name, |s, _| Ok(Datum::from(s.database()))),
     of("current_catalog", &[], Type::Name, |s, _| Ok(Datum::from(s.database()))),
-    of("current_schema", &[], Type::Name, |_, _| Ok(Datum::from("public"))),
-    of("current_schemas", &[BOOL], Type::NameArray, |_, a| {
+    of("current_schema", &[], Type::Name, |s, _| {
+        Ok(s.schemas().into_iter().next().map_or(Datum::Null, Datum::Text))
+    })
+    .volatile(),
+    of("current_schemas", &[BOOL], Type::NameArray, |s, a| {
         let system = (a[0] == Datum::Bool(true)).then(|| Datum::from("pg_catalog"));
-        Ok(Datum::Array(system.into_iter().chain([Datum::from("public")]).collect()))
-    }),
+        Ok(Datum::Array(system.into_iter().chain(s.schemas().into_iter().map(Datum::Text)).collect()))
+    })
+    .volatile(),
     of("current_user", &[], Type::Name, |s, _| Ok(Datum::from(s.user()))),
     of("session_user", &[], Type::Name, |s, _| Ok(Datum::from(s.user()))),
     of("current_role", &[], Type::Name, |s, _| Ok(Datum::from(s.user()))),

@@ -26,7 +26,8 @@ fn push(node: Node, conditions: Vec<Expr>) -> Node {
         Node::Scan(mut scan) => {
             let before = scan.filter.take().into_iter();
             let all: Vec<Expr> = before.chain(conditions).collect();
-            *scan = with_access(scan.table, all, scan.locks);
+            let shows_number = scan.shows_number;
+            *scan = Scan { shows_number, ..with_access(scan.table, all, scan.locks) };
             Node::Scan(scan)
         }
         Node::Virtual { table, filter } => {
@@ -213,11 +214,11 @@ pub(super) fn with_access(table: std::sync::Arc<TableDef>, conditions: Vec<Expr>
         }
     }
     let Some((_, access, used)) = best else {
-        return Scan { table, access: Access::All, filter: Expr::all(conditions), locks };
+        return Scan { table, access: Access::All, filter: Expr::all(conditions), locks, shows_number: false };
     };
     let rest = conditions.into_iter().enumerate().filter(|(number, _)| !used.contains(number));
     let filter = Expr::all(rest.map(|(_, condition)| condition));
-    Scan { table, access, filter, locks }
+    Scan { table, access, filter, locks, shows_number: false }
 }
 
 /// Rows by the first `columns` of a key or index: how good that is, the way, and the conditions that it fulfils.

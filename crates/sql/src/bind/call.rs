@@ -18,6 +18,16 @@ impl Binder<'_> {
         if call.name.schema.as_deref().is_some_and(|schema| schema != "pg_catalog") {
             return Err(undefined(name, &[], at));
         }
+        if let Some(over) = &call.over {
+            return self.window_call(call, over, at, scope);
+        }
+        if super::window::is_window(name) {
+            let message = format!("window function {name} requires an OVER clause");
+            return Err(Error::new(SqlState::WINDOWING_ERROR, message).at(at));
+        }
+        if let Some(found) = self.set_in_list(call, at, scope)? {
+            return Ok(found);
+        }
         if is_aggregate(name) {
             let message = format!("aggregate functions are not allowed here: {name}");
             return Err(Error::new(SqlState::GROUPING_ERROR, message).at(at));

@@ -3,7 +3,7 @@
 //! Rows are added to the transaction as they come. They take no locks: a stream cannot be run again. A rival that adds
 //! the same key meets a conflict at its commit, or makes this one meet it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use lodestone_sql_types::{Datum, Error, Result, SqlState, binary, cast, text};
@@ -110,6 +110,7 @@ impl Connection {
         let line = std::mem::take(&mut copy.rest);
         let last = if line.is_empty() { Ok(()) } else { self.copy_line(&mut copy, &line) };
         let is_last = is_last && self.state == State::Implicit;
+        let last = last.and_then(|()| self.settle_copy());
         let outcome = last.and_then(|()| if is_last { self.commit() } else { self.wait_for_reads() });
         outcome.inspect_err(|_| self.fail())?;
         Ok(format!("COPY {}", copy.rows))
@@ -155,8 +156,10 @@ impl Connection {
             session: &self.session,
             catalog: &self.session.catalog,
             locker: &NoLocks,
+            events: &open.events,
             cancel: &self.cancel,
             steps: Cell::new(0),
+            work: RefCell::default(),
         };
         let stopped = |stop| match stop {
             Stop::Error(error) => error,

@@ -8,6 +8,7 @@
 //! 5. Everything that an answer tells is durable when the tickets are ([`Connection::take_tickets`]).
 
 mod copy;
+mod define;
 mod portal;
 mod session;
 mod statement;
@@ -127,6 +128,7 @@ pub struct Connection {
     statements: HashMap<String, Arc<Prepared>>,
     portals: HashMap<String, Portal>,
     copy: Option<CopyIn>,
+    path_catalog: Option<define::PathCatalog>,
     notices: Vec<Error>,
     tickets: Vec<Ticket<()>>,
 }
@@ -183,6 +185,9 @@ impl Connection {
                 transaction_time: time::now(),
                 statement_time: time::now(),
                 catalog: database.catalog(),
+                shared: database.clone(),
+                sequences: RefCell::default(),
+                waits: RefCell::default(),
             },
             secret,
             cancel,
@@ -190,6 +195,7 @@ impl Connection {
                 database: database.clone(),
                 owner: database.new_owner(),
                 keys: RefCell::default(),
+                shared: RefCell::default(),
                 asked: RefCell::default(),
                 waker: Waker::noop().clone(),
             },
@@ -198,6 +204,7 @@ impl Connection {
             statements: HashMap::new(),
             portals: HashMap::new(),
             copy: None,
+            path_catalog: None,
             notices: Vec::new(),
             tickets: Vec::new(),
             database,
@@ -237,6 +244,7 @@ impl Connection {
 
     /// The tickets for which everything that was answered so far waits.
     pub fn take_tickets(&mut self) -> Vec<Ticket<()>> {
+        self.tickets.extend(self.session.waits.borrow_mut().drain(..));
         std::mem::take(&mut self.tickets)
     }
 

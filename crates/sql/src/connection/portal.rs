@@ -54,7 +54,8 @@ impl Connection {
             return Err(Error::new(SqlState::DUPLICATE_PREPARED_STATEMENT, message));
         }
         let types = named_types(oids)?;
-        let prepared = match self.database.find(query, &types) {
+        let catalog = self.catalog();
+        let prepared = match self.database.find(query, &types, &catalog) {
             Some(prepared) => prepared,
             None => {
                 let mut statements = parse(query)?;
@@ -64,7 +65,7 @@ impl Connection {
                 }
                 let statement = statements.pop().unwrap_or(Statement::Empty);
                 self.refuse_if_failed(&statement)?;
-                self.database.prepare(Some(query), statement, &types)?
+                self.prepare_in(&catalog, Some(query), statement, &types)?
             }
         };
         self.refuse_if_failed(&prepared.statement)?;
@@ -90,7 +91,8 @@ impl Connection {
     /// # Errors
     /// 26000.
     pub fn describe_statement(&mut self, name: &str) -> Result<(Vec<Type>, Option<Vec<OutputColumn>>)> {
-        let found = self.prepared(name).and_then(|prepared| prepared.plan(&self.database.catalog()));
+        let catalog = self.catalog();
+        let found = self.prepared(name).and_then(|prepared| prepared.plan(&catalog));
         let plan = found.inspect_err(|_| self.fail())?;
         Ok((plan.parameters.clone(), plan.returns_rows().then(|| plan.columns.clone())))
     }
@@ -100,8 +102,9 @@ impl Connection {
     /// # Errors
     /// 34000.
     pub fn describe_portal(&mut self, name: &str) -> Result<Option<(Vec<OutputColumn>, Vec<i16>)>> {
+        let catalog = self.catalog();
         let found = self.portal(name).and_then(|portal| {
-            let plan = portal.prepared.plan(&self.database.catalog())?;
+            let plan = portal.prepared.plan(&catalog)?;
             Ok(plan.returns_rows().then(|| (plan.columns.clone(), portal.formats.clone())))
         });
         found.inspect_err(|_| self.fail())
@@ -131,7 +134,7 @@ impl Connection {
     ) -> Result<()> {
         let prepared = self.prepared(statement)?;
         self.refuse_if_failed(&prepared.statement)?;
-        let plan = prepared.plan(&self.database.catalog())?;
+        let plan = prepared.plan(&self.catalog())?;
         let wrong = |message: String| Error::new(SqlState::PROTOCOL_VIOLATION, message);
         if values.len() != plan.parameters.len() {
             return Err(wrong(format!(
@@ -209,7 +212,7 @@ impl Connection {
                 other => return Ok(other),
             }
         }
-        let plan = prepared.plan(&self.database.catalog())?;
+        let plan = prepared.plan(&self.catalog())?;
         let Some((rows, tag)) = self.portals.get_mut(name).and_then(|portal| portal.rest.as_mut()) else {
             return Ok(Completion::Empty);
         };

@@ -1,6 +1,6 @@
 //! Running a statement.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use lodestone_engine::Savepoint;
@@ -8,6 +8,7 @@ use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, time};
 
 use super::transaction::State;
 use super::{Completion, Connection, Failure, SimpleQuery, Sink, Waiting};
+use crate::catalog::Catalog;
 use crate::database::Prepared;
 use crate::errors::from_engine;
 use crate::parse::ast::{Modes, Statement};
@@ -16,7 +17,7 @@ use crate::plan::{Action, Change, Plan};
 use crate::run::{Flow, Outcome, Run, Stop};
 
 /// Most attempts of a statement that meets conflicts.
-const ATTEMPTS_MAX: u32 = 100;
+pub const ATTEMPTS_MAX: u32 = 100;
 
 /// Whether a statement is the only one of its message, and the last one.
 #[derive(Clone, Copy)]
@@ -31,7 +32,8 @@ impl Connection {
     /// # Errors
     /// As the parser. A transaction fails by it.
     pub fn simple(&mut self, text: &str) -> Result<SimpleQuery> {
-        if let Some(prepared) = self.database.find(text, &[]) {
+        let catalog = self.catalog();
+        if let Some(prepared) = self.database.find(text, &[], &catalog) {
             return Ok(SimpleQuery { rest: vec![Waiting::Prepared(prepared)], is_single: true });
         }
         let statements = parse(text).inspect_err(|_| self.fail())?;
@@ -45,7 +47,7 @@ impl Connection {
             && is_worth_keeping(statement)
             && !matches!(self.state, State::Failed)
         {
-            let prepared = self.database.prepare(Some(text), (**statement).clone(), &[]);
+            let prepared = self.prepare_in(&catalog, Some(text), (**statement).clone(), &[]);
             rest = vec![Waiting::Prepared(prepared.inspect_err(|_| self.fail())?)];
         }
         rest.reverse();
@@ -64,7 +66,8 @@ impl Connection {
             Waiting::Statement(statement) => {
                 self.refuse_if_failed(statement)?;
                 let statement = (**statement).clone();
-                let prepared = self.database.prepare(None, statement, &[]).inspect_err(|_| self.fail())?;
+                let catalog = self.catalog();
+                let prepared = self.prepare_in(&catalog, None, statement, &[]).inspect_err(|_| self.fail())?;
                 // A blocked statement comes back.
                 if let Some(place) = query.rest.last_mut() {
                     *place = Waiting::Prepared(prepared.clone());
@@ -77,6 +80,28 @@ impl Connection {
             query.rest.pop();
         }
         outcome
+    }
+
+    /// Prepares a statement for the catalog of this connection.
+    pub(super) fn prepare_in(
+        &mut self,
+        catalog: &Arc<Catalog>,
+        text: Option<&str>,
+        statement: Statement,
+        types: &[Type],
+    ) -> Result<Arc<Prepared>> {
+        match self.database.prepare(text, statement.clone(), types, catalog) {
+            // The library may have made a table since the catalog was read.
+            Err(error)
+                if error.state() == SqlState::UNDEFINED_TABLE
+                    && self.open.as_ref().is_none_or(|open| open.catalog.is_none()) =>
+            {
+                self.database.refresh()?;
+                let catalog = self.catalog();
+                self.database.prepare(text, statement, types, &catalog)
+            }
+            other => other,
+        }
     }
 
     pub(super) fn refuse_if_failed(&self, statement: &Statement) -> Result<()> {
@@ -114,7 +139,7 @@ impl Connection {
         sink: &mut dyn Sink,
     ) -> Result<Completion, Failure> {
         self.session.statement_time = time::now();
-        self.session.catalog = self.database.catalog();
+        self.session.catalog = self.catalog();
         let mut plan = prepared.plan(&self.session.catalog)?;
         if shows_columns && plan.returns_rows() {
             sink.columns(&plan.columns);
@@ -159,7 +184,8 @@ impl Connection {
                     sink.restart();
                     if attempt > 1 {
                         // The library may have changed a table.
-                        self.session.catalog = self.database.refresh()?;
+                        self.database.refresh()?;
+                        self.session.catalog = self.catalog();
                         plan = prepared.plan(&self.session.catalog)?;
                     }
                 }
@@ -182,6 +208,7 @@ impl Connection {
             let message = format!("cannot execute {} in a read-only transaction", verb(plan));
             return Err(Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, message).into());
         }
+        let deferred = open.events.deferred_count();
         let savepoint: Option<Savepoint> = match is_change && open.statements > 0 {
             true => Some(open.tx.savepoint().map_err(from_engine)?),
             false => None,
@@ -192,8 +219,10 @@ impl Connection {
             session: &self.session,
             catalog: &self.session.catalog,
             locker: &self.held,
+            events: &open.events,
             cancel: &self.cancel,
             steps: Cell::new(0),
+            work: RefCell::default(),
         };
         let mut give = |row: Vec<Datum>| {
             sink.row(&row, &plan.columns)?;
@@ -213,11 +242,15 @@ impl Connection {
                 count.map(|count| match change {
                     Change::Insert { .. } => format!("INSERT 0 {count}"),
                     Change::Update { .. } => format!("UPDATE {count}"),
-                    Change::Delete { .. } => format!("DELETE {count}"),
+                    Change::Delete { .. } | Change::Joined { set: None, .. } => format!("DELETE {count}"),
+                    Change::Joined { .. } => format!("UPDATE {count}"),
                 })
             }
             Action::Copy(..) | Action::Utility(_) | Action::Empty => Ok(String::new()),
         };
+        if outcome.is_err() {
+            open.events.forget_after(deferred);
+        }
         if let Some(savepoint) = savepoint {
             match &outcome {
                 Ok(_) => open.tx.release(savepoint).map_err(from_engine)?,
@@ -268,7 +301,8 @@ fn verb(plan: &Plan) -> &'static str {
     match &plan.action {
         Action::Change(Change::Insert { .. }, _) => "INSERT",
         Action::Change(Change::Update { .. }, _) => "UPDATE",
-        Action::Change(Change::Delete { .. }, _) => "DELETE",
+        Action::Change(Change::Delete { .. } | Change::Joined { set: None, .. }, _) => "DELETE",
+        Action::Change(Change::Joined { .. }, _) => "UPDATE",
         _ => "this statement",
     }
 }

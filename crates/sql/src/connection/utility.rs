@@ -85,6 +85,10 @@ impl Connection {
                 tag("DEALLOCATE")
             }
             Statement::Truncate(tables) => self.truncate(tables, place),
+            Statement::SetConstraints { names, is_deferred } => {
+                self.set_constraints(names.as_deref(), *is_deferred)?;
+                tag("SET CONSTRAINTS")
+            }
             definition => self.define(definition, place),
         }
     }
@@ -100,11 +104,11 @@ impl Connection {
 
     fn find_all(&self, tables: &[ObjectName]) -> Result<()> {
         let missing = |name: &&ObjectName| {
-            !self.session.catalog.tables.contains_key(&name.name)
+            self.session.catalog.table(name).is_none()
                 && crate::pgcatalog::find(name.schema.as_deref(), &name.name).is_none()
         };
         match tables.iter().find(missing) {
-            Some(name) => Err(ddl::no_relation(&name.name).at(name.at)),
+            Some(name) => Err(ddl::no_relation(name)),
             None => Ok(()),
         }
     }
@@ -184,7 +188,7 @@ impl Connection {
         }
         open.statements += 1;
         for name in tables {
-            let Some(table) = self.session.catalog.tables.get(&name.name) else { continue };
+            let Some(table) = self.session.catalog.table(name) else { continue };
             for row in table.engine.range(&open.tx, ..).map_err(from_engine)? {
                 let row = row.map_err(from_engine)?;
                 let key = crate::run::key_of(table, &row);
@@ -197,18 +201,5 @@ impl Connection {
             self.wait_for_reads()?;
         }
         tag("TRUNCATE TABLE")
-    }
-
-    /// A definition: a transaction of its own.
-    fn define(&mut self, statement: &Statement, place: Place) -> Result<Completion, Failure> {
-        let what = ddl::name_of(statement);
-        if matches!(self.state, State::Explicit | State::Failed) || self.open.is_some() || !place.is_single {
-            return Err(Error::unsupported(format!("{what} inside a transaction block"))
-                .hint("Run it alone: it is a transaction of its own.")
-                .into());
-        }
-        let notices = ddl::define(&self.database, statement)?;
-        self.notices.extend(notices);
-        tag(what)
     }
 }

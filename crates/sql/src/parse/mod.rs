@@ -14,6 +14,7 @@ mod dml;
 mod expr;
 mod query;
 mod utility;
+pub mod walk;
 
 use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::dialect::PostgreSqlDialect;
@@ -71,6 +72,38 @@ pub fn parse_expr(text: &str) -> Result<ast::Expr> {
         },
         _ => Err(Error::new(SqlState::SYNTAX_ERROR, "no expression")),
     }
+}
+
+/// A query that was written alone: that of a view.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_query(text: &str) -> Result<ast::Query> {
+    match parse(text)?.pop() {
+        Some(Statement::Query(query)) => Ok(query),
+        _ => Err(Error::new(SqlState::SYNTAX_ERROR, "no query")),
+    }
+}
+
+/// The text of an expression in which a column has another name.
+///
+/// # Errors
+/// 42601 for a text that is no expression.
+pub fn renamed(text: &str, from: &str, to: &str) -> Result<String> {
+    let bad = |error: sqlparser::tokenizer::TokenizerError| Error::new(SqlState::SYNTAX_ERROR, error.to_string());
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize().map_err(bad)?;
+    let quoted = lodestone_sql_types::func::quote_ident(to);
+    let is_name = |place: usize| match &tokens[place] {
+        Token::Word(word) => {
+            let name = if word.quote_style.is_some() { word.value.clone() } else { word.value.to_lowercase() };
+            let next = tokens[place + 1..].iter().find(|token| !is_blank(token));
+            let before = tokens[..place].iter().rev().find(|token| !is_blank(token));
+            name == from && next != Some(&Token::LParen) && before != Some(&Token::DoubleColon)
+        }
+        _ => false,
+    };
+    let text = |place| if is_name(place) { quoted.clone() } else { tokens[place].to_string() };
+    Ok((0..tokens.len()).map(text).collect())
 }
 
 fn is_blank(token: &Token) -> bool {

@@ -3,7 +3,7 @@
 use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use super::ast::{Copy, Level, Modes, NOWHERE, Name, ObjectName, Position, Statement};
+use super::ast::{Copy, Level, Modes, NOWHERE, Name, ObjectName, Position, SequenceOptions, Statement, TypeName};
 use super::{End, Places, is_blank, near, refuse};
 
 /// Reads tokens one after another.
@@ -80,6 +80,34 @@ impl Tokens<'_> {
         Ok(found)
     }
 
+    /// A whole number.
+    fn integer(&mut self) -> Result<i64> {
+        let sign = if self.symbol(&Token::Minus) { "-" } else { "" };
+        let found = match self.peek() {
+            Some(Token::Number(number, _)) => format!("{sign}{number}").parse().ok(),
+            _ => None,
+        };
+        let found = found.ok_or_else(|| self.unexpected())?;
+        self.next += 1;
+        Ok(found)
+    }
+
+    /// A column with its table.
+    fn column(&mut self) -> Result<(ObjectName, String)> {
+        let mut parts = vec![self.name()?];
+        while self.symbol(&Token::Period) {
+            parts.push(self.name()?);
+        }
+        let column = parts.pop().map(|name| name.value).unwrap_or_default();
+        match (parts.pop(), parts.pop()) {
+            (Some(name), schema) => {
+                let table = ObjectName { schema: schema.map(|name| name.value), name: name.value, at: name.at };
+                Ok((table, column))
+            }
+            _ => Err(self.unexpected()),
+        }
+    }
+
     /// A text in quotes.
     fn quoted(&mut self) -> Result<String> {
         let found = match self.peek() {
@@ -148,8 +176,10 @@ pub fn statement(end_of: &End<'_>, tokens: &[TokenWithSpan], places: &Places) ->
         }
         "TRUNCATE" => truncate(&mut tokens),
         "COPY" => copy(&mut tokens),
+        "ALTER" if tokens.accept("SEQUENCE") => alter_sequence(&mut tokens),
+        "COMMENT" => Err(refuse("the statement COMMENT", at)),
         "PREPARE" | "EXECUTE" | "DECLARE" | "FETCH" | "MOVE" | "CLOSE" | "EXPLAIN" | "LOCK" | "LISTEN" | "NOTIFY"
-        | "UNLISTEN" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "COMMENT" | "GRANT" | "REVOKE" | "SECURITY" | "LOAD"
+        | "UNLISTEN" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE" | "SECURITY" | "LOAD"
         | "MERGE" | "REFRESH" | "REASSIGN" | "IMPORT" => Err(refuse(format!("the statement {word}"), at)),
         _ => Ok(None),
     }
@@ -253,7 +283,15 @@ fn set(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
         let modes = modes(tokens)?;
         return tokens.end(Statement::SetTransaction { modes, is_session: false });
     }
-    if tokens.accept_any(&["ROLE", "CONSTRAINTS"]) {
+    if tokens.accept("CONSTRAINTS") {
+        let names = if tokens.accept("ALL") { None } else { Some(tokens.objects()?) };
+        let is_deferred = tokens.accept("DEFERRED");
+        if !is_deferred {
+            tokens.expect("IMMEDIATE")?;
+        }
+        return tokens.end(Statement::SetConstraints { names, is_deferred });
+    }
+    if tokens.accept("ROLE") {
         return Err(refuse("this form of SET", at));
     }
     let name = if tokens.accept("NAMES") {
@@ -323,6 +361,56 @@ fn upkeep(tokens: &mut Tokens<'_>, is_analyze: bool) -> Result<Option<Statement>
         }
     }
     tokens.end(if is_analyze { Statement::Analyze(names) } else { Statement::Vacuum(names) })
+}
+
+/// ALTER SEQUENCE, which the crate does not read.
+fn alter_sequence(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
+    let if_exists = tokens.accept("IF");
+    if if_exists {
+        tokens.expect("EXISTS")?;
+    }
+    let name = tokens.object()?;
+    let mut options = SequenceOptions::default();
+    while tokens.peek().is_some() {
+        let at = tokens.at();
+        let is_no = tokens.accept("NO");
+        if tokens.accept("CYCLE") {
+            options.is_cycle = Some(!is_no);
+        } else if tokens.accept("MINVALUE") {
+            options.minimum = Some(if is_no { None } else { Some(tokens.integer()?) });
+        } else if tokens.accept("MAXVALUE") {
+            options.maximum = Some(if is_no { None } else { Some(tokens.integer()?) });
+        } else if is_no {
+            return Err(tokens.unexpected());
+        } else if tokens.accept("AS") {
+            let ty = tokens.name()?;
+            options.ty =
+                Some(TypeName { schema: None, name: ty.value, modifiers: Vec::new(), is_array: false, at: ty.at });
+        } else if tokens.accept("INCREMENT") {
+            tokens.accept("BY");
+            options.increment = Some(tokens.integer()?);
+        } else if tokens.accept("START") {
+            tokens.accept("WITH");
+            options.start = Some(tokens.integer()?);
+        } else if tokens.accept("RESTART") {
+            let has_number = tokens.accept("WITH") || matches!(tokens.peek(), Some(Token::Number(..) | Token::Minus));
+            options.restart = Some(if has_number { Some(tokens.integer()?) } else { None });
+        } else if tokens.accept("CACHE") {
+            options.cache = Some(tokens.integer()?);
+        } else if tokens.accept("OWNED") {
+            tokens.expect("BY")?;
+            options.owner = Some(if tokens.accept("NONE") { None } else { Some(tokens.column()?) });
+        } else if tokens.accept("OWNER") {
+            tokens.expect("TO")?;
+            tokens.name()?;
+        } else {
+            return Err(match tokens.peek() {
+                Some(Token::Word(word)) => refuse(format!("ALTER SEQUENCE .. {}", word.value), at),
+                _ => tokens.unexpected(),
+            });
+        }
+    }
+    tokens.end(Statement::AlterSequence { name, if_exists, options })
 }
 
 fn truncate(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
