@@ -81,3 +81,29 @@ fn changes() {
 fn transactions() {
     check(include_str!("expected/transactions.out"), &[]);
 }
+
+#[test]
+fn definitions() {
+    check(include_str!("expected/definitions.out"), &[]);
+}
+
+#[test]
+fn sequences() {
+    // Numbers that are logged ahead are not shown.
+    check(include_str!("expected/sequences.out"), &[("select * from s", &["20|0|t"])]);
+}
+
+#[test]
+fn writing() {
+    check(include_str!("expected/writing.out"), &[]);
+}
+
+#[test]
+fn windows() {
+    check(include_str!("expected/windows.out"), &[]);
+}
+
+#[test]
+fn views() {
+    check(include_str!("expected/views.out"), &[]);
+}

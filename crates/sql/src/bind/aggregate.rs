@@ -20,7 +20,7 @@ pub struct Grouping {
     pub keys: Vec<(ast::Expr, Typed)>,
     pub calls: Vec<AggregateCall>,
     /// An aggregate's arguments are being bound.
-    is_inside: bool,
+    pub is_inside: bool,
 }
 
 impl Grouping {

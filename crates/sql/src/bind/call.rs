@@ -23,7 +23,7 @@ impl Binder<'_> {
         }
         if super::window::is_window(name) {
             let message = format!("window function {name} requires an OVER clause");
-            return Err(Error::new(SqlState::WINDOWING_ERROR, message).at(at));
+            return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).at(at));
         }
         if let Some(found) = self.set_in_list(call, at, scope)? {
             return Ok(found);

@@ -166,7 +166,9 @@ impl Binder<'_> {
             ConflictTarget::Columns(names) => {
                 let mut columns = Vec::new();
                 for name in names {
-                    columns.push(self.column_of(table, name)?);
+                    let message = format!("column \"{}\" does not exist", name.value);
+                    let error = || Error::new(SqlState::UNDEFINED_COLUMN, message).at(name.at);
+                    columns.push(table.column(&name.value).ok_or_else(error)?);
                 }
                 let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
                 let found = table.unique_over(&columns);

@@ -239,7 +239,18 @@ impl Binder<'_> {
 
     /// A condition.
     pub fn condition(&mut self, expr: &ast::Expr, scope: &Scope<'_>, place: &str) -> Result<Expr> {
-        let typed = self.expr(expr, scope)?;
+        let before = self.place;
+        self.place = match place {
+            "WHERE" => "in WHERE",
+            "HAVING" => "in HAVING",
+            "JOIN/ON" => "in JOIN conditions",
+            "CHECK" => "in check constraints",
+            "FILTER" => "in FILTER",
+            _ => before,
+        };
+        let typed = self.expr(expr, scope);
+        self.place = before;
+        let typed = typed?;
         let (ty, at) = (typed.ty, expr.at());
         let wrong = |error: Error| match error.state() {
             SqlState::DATATYPE_MISMATCH => {

@@ -40,6 +40,8 @@ pub struct Binder<'c> {
     grouping: Option<aggregate::Grouping>,
     /// The windows of the query at hand, and its functions that return rows, where they are allowed.
     extras: Option<window::Extras>,
+    /// The clause that is being bound, for messages.
+    place: &'static str,
 }
 
 /// Most queries inside each other.
@@ -168,6 +170,7 @@ impl<'c> Binder<'c> {
             depth: 0,
             grouping: None,
             extras: None,
+            place: "here",
         }
     }
 }

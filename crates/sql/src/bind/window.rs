@@ -103,9 +103,12 @@ impl Binder<'_> {
         if !matches!(call.name.name.as_str(), "generate_series" | "unnest" | "generate_subscripts") {
             return Ok(None);
         }
+        let refuse = |message: String| Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message).at(at));
+        if self.grouping.as_ref().is_some_and(|grouping| grouping.is_inside) {
+            return refuse("aggregate function calls cannot contain set-returning function calls".into());
+        }
         if self.extras.as_ref().is_none_or(|extras| !extras.allows_sets || extras.is_inside) {
-            let message = "set-returning functions are not allowed here";
-            return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message).at(at));
+            return refuse(format!("set-returning functions are not allowed {}", self.place));
         }
         // Its arguments have no function that returns rows of their own.
         if let Some(extras) = &mut self.extras {
@@ -123,7 +126,10 @@ impl Binder<'_> {
     /// A call with OVER.
     pub(super) fn window_call(&mut self, call: &Call, over: &Over, at: Position, scope: &Scope<'_>) -> Result<Typed> {
         match &mut self.extras {
-            None => return Err(windowing("window functions are not allowed here", at)),
+            None => {
+                let message = format!("window functions are not allowed {}", self.place);
+                return Err(windowing(message, at));
+            }
             Some(extras) if extras.is_inside => {
                 return Err(windowing("window function calls cannot be nested", at));
             }

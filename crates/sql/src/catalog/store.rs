@@ -344,7 +344,9 @@ impl Notes {
         let mut found = BTreeMap::<_, Vec<_>>::new();
         for name in names.iter().map(String::as_str).chain([""]) {
             let prefix = || Row(vec![name.into()]);
-            let rows = table.range(tx, prefix()..=prefix()).map_err(from_engine)?;
+            // Other transactions take numbers of objects meanwhile, this one too.
+            let first = if name.is_empty() { Row(vec![name.into(), 1_u64.into()]) } else { prefix() };
+            let rows = table.range(tx, first..=prefix()).map_err(from_engine)?;
             let rows = rows.collect::<lodestone_engine::Result<Vec<_>>>().map_err(from_engine)?;
             if !rows.is_empty() {
                 found.insert(name.to_owned(), rows);

@@ -101,15 +101,15 @@ impl Connection {
         let mut definition = Definition {
             database: &self.database,
             tx: &open.tx,
-            catalog: (*catalog).clone(),
+            catalog,
             locker: &self.held,
-            session: &self.session,
+            session: &mut self.session,
             is_alone,
             notices: Vec::new(),
         };
         match definition.define(statement) {
             Ok(()) => {
-                let (catalog, notices) = (Arc::new(definition.catalog), definition.notices);
+                let (catalog, notices) = (definition.catalog, definition.notices);
                 open.tx.release(savepoint).map_err(from_engine)?;
                 open.catalog = Some(catalog.clone());
                 self.session.catalog = catalog;

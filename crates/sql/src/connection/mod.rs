@@ -31,7 +31,8 @@ use crate::settings::{Report, Settings};
 pub use crate::plan::OutputColumn;
 use copy::CopyIn;
 use portal::Portal;
-use session::{Held, SessionState};
+use session::Held;
+pub(crate) use session::SessionState;
 use transaction::{Open, State};
 
 /// Takes the rows of an answer.

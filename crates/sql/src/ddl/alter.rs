@@ -183,7 +183,9 @@ impl Definition<'_> {
 
     fn rename_column(&mut self, full: &str, from: &Name, to: &str) -> Outcome<()> {
         let table = self.table_now(full)?;
-        let place = self.place_of(&table, from)?;
+        let message = format!("column \"{}\" does not exist", from.value);
+        let error = || Error::new(SqlState::UNDEFINED_COLUMN, message).at(from.at);
+        let place = table.column(&from.value).ok_or_else(error)?;
         if table.column(to).is_some() {
             let message = format!("column \"{to}\" of relation \"{}\" already exists", table.name);
             return Err(Error::new(SqlState::DUPLICATE_COLUMN, message).into());

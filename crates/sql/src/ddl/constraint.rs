@@ -45,9 +45,10 @@ impl Definition<'_> {
         }
         let mut note = note_of(table);
         let names = column_names(&key.columns, &note.columns, IN_KEY)?;
-        if let Some(name) = &key.name {
-            note.key_name.clone_from(name);
-        }
+        note.key_name = match &key.name {
+            Some(name) => name.clone(),
+            None => self.free_name(&table.schema, format!("{}_pkey", table.name)),
+        };
         note.columns.iter_mut().for_each(|column| column.not_null |= names.contains(&column.name));
         let not_null: Vec<bool> = note.columns.iter().map(|column| column.not_null).collect();
         let mut schema = schema_of(&table.full, &note.columns, &not_null, Some(&key.columns))?;
@@ -98,14 +99,14 @@ impl Definition<'_> {
             let message = format!("column \"{}\" referenced in foreign key constraint does not exist", name.value);
             return Err(Error::new(SqlState::UNDEFINED_COLUMN, message).into());
         }
-        if names.len() != columns.len() {
-            let message = "number of referencing and referenced columns for foreign key disagree";
-            return Err(Error::new(SqlState::INVALID_FOREIGN_KEY, message).into());
-        }
         let numbers: Vec<usize> = names.iter().filter_map(|name| parent.column(name)).collect();
         if parent.unique_over(&numbers).is_none() {
             let message =
                 format!("there is no unique constraint matching given keys for referenced table \"{}\"", parent.name);
+            return Err(Error::new(SqlState::INVALID_FOREIGN_KEY, message).into());
+        }
+        if names.len() != columns.len() {
+            let message = "number of referencing and referenced columns for foreign key disagree";
             return Err(Error::new(SqlState::INVALID_FOREIGN_KEY, message).into());
         }
         let taken = |name: &str| note.constraints.iter().any(|other| other.name == name);

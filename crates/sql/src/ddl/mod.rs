@@ -21,13 +21,14 @@ mod rewrite;
 mod table;
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 use lodestone_engine::{Error as EngineError, Tx};
-use lodestone_sql_types::func::Session;
 use lodestone_sql_types::{Error, Result, SqlState};
 
 use crate::catalog::store::{self, ColumnNote, ConstraintBody, ConstraintNote, IndexNote, Note, Writer};
 use crate::catalog::{Catalog, TableDef};
+use crate::connection::SessionState;
 use crate::database::Database;
 use crate::errors::from_engine;
 use crate::locks::LockKey;
@@ -82,9 +83,9 @@ pub struct Definition<'d> {
     pub database: &'d Database,
     pub tx: &'d Tx,
     /// The catalog with what the definition has changed so far.
-    pub catalog: Catalog,
+    pub catalog: Arc<Catalog>,
     pub locker: &'d dyn Locker,
-    pub session: &'d dyn Session,
+    pub session: &'d mut SessionState,
     /// It is a transaction of its own, so it may take several steps.
     pub is_alone: bool,
     pub notices: Vec<Error>,
@@ -137,7 +138,9 @@ impl Definition<'_> {
     /// Reads relations that have changed.
     fn refresh(&mut self, names: &[&str]) -> Result<()> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        self.catalog = self.catalog.changed(self.engine(), self.tx, &names)?;
+        self.catalog = Arc::new(self.catalog.changed(self.engine(), self.tx, &names)?);
+        // Defaults may take numbers of sequences that are new.
+        self.session.catalog = self.catalog.clone();
         Ok(())
     }
 
@@ -147,7 +150,7 @@ impl Definition<'_> {
         work(&Run {
             tx: self.tx,
             parameters: &[],
-            session: self.session,
+            session: &*self.session,
             catalog: &self.catalog,
             locker: self.locker,
             events: &events,

@@ -13,7 +13,7 @@ impl Converter<'_> {
     pub(super) fn statement(&self, statement: tree::Statement) -> Result<Statement> {
         use tree::Statement as S;
         match statement {
-            S::Query(query) => self.query(*query).map(Statement::Query),
+            S::Query(query) => self.query_or_change(*query),
             S::Insert(insert) => self.insert(insert),
             S::Update(update) => self.update(update),
             S::Delete(delete) => self.delete(delete),
@@ -66,6 +66,30 @@ impl Converter<'_> {
                 Err(Error::unsupported(format!("the statement {}", words.join(" "))))
             }
         }
+    }
+
+    /// A query, or a change with queries before it.
+    fn query_or_change(&self, mut query: tree::Query) -> Result<Statement> {
+        let is_change = |body: &tree::SetExpr| {
+            matches!(body, tree::SetExpr::Insert(_) | tree::SetExpr::Update(_) | tree::SetExpr::Delete(_))
+        };
+        if !is_change(&query.body) {
+            return self.query(query).map(Statement::Query);
+        }
+        let found = query.with.take().map(|with| self.with(with)).transpose()?.unwrap_or_default();
+        let body = *query.body;
+        let (tree::SetExpr::Insert(change) | tree::SetExpr::Update(change) | tree::SetExpr::Delete(change)) = body
+        else {
+            return Err(Error::unsupported("this form of WITH"));
+        };
+        let mut change = self.statement(change)?;
+        match &mut change {
+            Statement::Insert { with, .. } | Statement::Update { with, .. } | Statement::Delete { with, .. } => {
+                *with = found;
+            }
+            _ => return Err(Error::unsupported("this form of WITH")),
+        }
+        Ok(change)
     }
 
     fn insert(&self, insert: tree::Insert) -> Result<Statement> {

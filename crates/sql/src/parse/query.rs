@@ -54,7 +54,7 @@ impl Converter<'_> {
         })
     }
 
-    fn with(&self, with: tree::With) -> Result<Vec<With>> {
+    pub(super) fn with(&self, with: tree::With) -> Result<Vec<With>> {
         let is_recursive = with.recursive;
         let cte = |cte: tree::Cte| {
             refuse_if(

@@ -60,6 +60,16 @@ pub fn find(schema: Option<&str>, name: &str) -> Option<&'static VirtualTable> {
     all().find(|table| table.schema == schema && table.name == name)
 }
 
+/// The number of a schema.
+pub fn namespace(catalog: &Catalog, schema: &str) -> Datum {
+    match schema {
+        crate::catalog::PUBLIC => int(PUBLIC),
+        "pg_catalog" => int(PG_CATALOG),
+        "information_schema" => int(INFORMATION_SCHEMA),
+        other => catalog.schemas.get(other).map_or_else(|| int(PUBLIC), |oid| int(*oid)),
+    }
+}
+
 /// A row of `columns` with these values. The others have the empty value of their type.
 fn row(columns: &[(&str, Type)], values: &[(&str, Datum)]) -> Row {
     let value = |(name, ty): &(&str, Type)| {

@@ -154,23 +154,25 @@ pub const TABLES: &[VirtualTable] = &[
     }),
     VirtualTable::empty("pg_description", 2609, DESCRIPTION),
     VirtualTable::empty("pg_shdescription", 2396, &[("objoid", Oid), ("classoid", Oid), ("description", Text)]),
-    VirtualTable::empty(
-        "pg_depend",
-        2608,
-        &[
-            ("classid", Oid),
-            ("objid", Oid),
-            ("objsubid", Int4),
-            ("refclassid", Oid),
-            ("refobjid", Oid),
-            ("refobjsubid", Int4),
-            ("deptype", Char),
-        ],
-    ),
-    VirtualTable::empty(
+    VirtualTable::of(
         "pg_tablespace",
         1213,
         &[("oid", Oid), ("spcname", Name), ("spcowner", Oid), ("spcacl", TextArray), ("spcoptions", TextArray)],
+        |_, _| {
+            let of = |oid: i64, name: &str| vec![int(oid), text(name), int(OWNER), Datum::Null, Datum::Null];
+            vec![of(1663, "pg_default"), of(1664, "pg_global")]
+        },
+    ),
+    VirtualTable::of(
+        "pg_language",
+        2612,
+        &[("oid", Oid), ("lanname", Name), ("lanowner", Oid), ("lanispl", Bool), ("lanpltrusted", Bool)],
+        |_, _| {
+            let of = |oid: i64, name: &str| {
+                vec![int(oid), text(name), int(OWNER), Datum::Bool(false), Datum::Bool(false)]
+            };
+            vec![of(12, "internal"), of(13, "c"), of(14, "sql")]
+        },
     ),
     VirtualTable::empty(
         "pg_auth_members",
@@ -231,10 +233,12 @@ pub const TABLES: &[VirtualTable] = &[
     ),
 ];
 
-fn namespace(_: &Catalog, _: &dyn Session) -> Vec<Row> {
+fn namespace(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
     let of =
         |oid: i64, name: &str| row(NAMESPACE, &[("oid", int(oid)), ("nspname", text(name)), ("nspowner", int(OWNER))]);
-    vec![of(PG_CATALOG, "pg_catalog"), of(PUBLIC, "public"), of(INFORMATION_SCHEMA, "information_schema")]
+    let fixed = [of(PG_CATALOG, "pg_catalog"), of(PUBLIC, "public"), of(INFORMATION_SCHEMA, "information_schema")];
+    let own = catalog.schemas.iter().map(|(name, oid)| of(i64::from(*oid), name));
+    fixed.into_iter().chain(own).collect()
 }
 
 fn types(_: &Catalog, _: &dyn Session) -> Vec<Row> {
