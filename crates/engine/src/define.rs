@@ -111,6 +111,9 @@ impl Database {
     /// # Errors
     /// [`Error::TableExists`]; [`Error::BadSchema`]; [`Error::Conflict`]; [`Error::ReadOnly`].
     pub fn create_table_in(&self, tx: &Tx, schema: &Schema) -> Result<Table> {
+        if lodestone_pmem::planted::active("engine-define-apart") {
+            return self.create_table(schema);
+        }
         let layout = schema.layout()?;
         let catalog = begin(self, tx)?;
         let trees = take_numbers(self, &catalog, 1 + schema.indexes.len())?;

@@ -12,6 +12,7 @@
 //! | `run` | operators and expressions |
 //! | `locks` | rows that a transaction changes, until it ends |
 //! | `ddl` | definitions: parts of their transactions |
+//! | `explain` | plans for people |
 //! | `sequence` | numbers that are logged ahead |
 //! | `pgcatalog` | `pg_catalog` and `information_schema`, computed from the catalog |
 //! | `settings` | SET and SHOW |
@@ -28,6 +29,7 @@ mod connection;
 mod database;
 mod ddl;
 mod errors;
+mod explain;
 mod locks;
 mod parse;
 mod pgcatalog;

@@ -384,7 +384,12 @@ impl Plan {
     /// Whether it returns rows.
     pub fn returns_rows(&self) -> bool {
         matches!(self.action, Action::Select(_) | Action::Change(_, Some(_)))
-            || matches!(self.action, Action::Utility(crate::parse::ast::Statement::Show(_)))
+            || matches!(
+                self.action,
+                Action::Utility(
+                    crate::parse::ast::Statement::Show(_) | crate::parse::ast::Statement::Explain { .. }
+                )
+            )
     }
 }
 

@@ -25,7 +25,7 @@ fn answer(connection: &mut Connection, statement: &str) -> Vec<String> {
                 let cell = |cell: &Option<String>| cell.clone().unwrap_or_else(|| "NULL".into());
                 let rows = answer.rows.iter().map(|row| row.iter().map(cell).collect::<Vec<_>>().join("|"));
                 lines.extend(rows.flat_map(|row| row.split('\n').map(str::to_owned).collect::<Vec<_>>()));
-                let shows_tag = !answer.tag.starts_with("SELECT") && !answer.tag.starts_with("SHOW");
+                let shows_tag = !["SELECT", "SHOW", "FETCH"].iter().any(|tag| answer.tag.starts_with(tag));
                 lines.extend(shows_tag.then_some(answer.tag));
             }
             lines.retain(|line| !line.trim().is_empty());
@@ -106,4 +106,9 @@ fn windows() {
 #[test]
 fn views() {
     check(include_str!("expected/views.out"), &[]);
+}
+
+#[test]
+fn named() {
+    check(include_str!("expected/named.out"), &[]);
 }

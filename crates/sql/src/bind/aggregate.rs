@@ -181,6 +181,11 @@ impl Binder<'_> {
                 let aggregate = if name == "min" { Aggregate::Min(ty) } else { Aggregate::Max(ty) };
                 of(aggregate, vec![value], ty)
             }
+            ("sum" | "avg", Some(value), None) if value.ty == Type::Unknown => {
+                let message = format!("function {name}(unknown) is not unique");
+                let hint = "Could not choose a best candidate function. You might need to add explicit type casts.";
+                Err(Error::new(SqlState::AMBIGUOUS_FUNCTION, message).hint(hint).at(at))
+            }
             ("sum" | "avg", Some(value), None) if value.ty.is_number() => {
                 let is_sum = name == "sum";
                 let ty = match value.ty {

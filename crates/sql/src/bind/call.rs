@@ -116,6 +116,8 @@ fn score(function: &Function, types: &[Type]) -> Option<u32> {
         score += match argument {
             Argument::Of(wanted) if wanted == ty => 100,
             Argument::Of(Type::Text) if *ty == Type::Unknown => 20,
+            // The preferred type of numbers.
+            Argument::Of(Type::Float8) if *ty == Type::Unknown => 15,
             Argument::Of(Type::Float8) if ty.is_number() => 12,
             Argument::Of(wanted) if context(*ty, *wanted) == Some(Context::Implicit) => 10,
             Argument::Any => 5,

@@ -74,6 +74,24 @@ pub fn defaults(catalog: &Catalog, table: &TableDef, named: &[usize]) -> Result<
     (0..table.columns.len()).map(of).collect()
 }
 
+/// Values for parameters of these types.
+///
+/// # Errors
+/// 42804, and those of the expressions.
+pub fn arguments(catalog: &Catalog, list: &[ast::Expr], types: &[Type]) -> Result<Vec<Expr>> {
+    let mut binder = Binder::new(catalog);
+    let mut found = Vec::new();
+    for (expr, ty) in list.iter().zip(types) {
+        let typed = binder.expr(expr, &scope::Scope::default())?;
+        let within = lodestone_sql_types::cast::Context::Assignment;
+        found.push(binder.coerce(typed, *ty, within, expr.at())?.expr);
+    }
+    if binder.parameters.is_empty() {
+        return Ok(found);
+    }
+    Err(Error::new(SqlState::UNDEFINED_PARAMETER, "there is no parameter $1"))
+}
+
 /// A condition over the columns of a table.
 ///
 /// # Errors
@@ -214,6 +232,11 @@ impl Binder<'_> {
                 let column = |name: &str| OutputColumn { name: name.into(), ty: Type::Text, modifier, origin: None };
                 let columns = if name == "all" { vec![column("name"), column("setting")] } else { vec![column(&name)] };
                 (Action::Utility(Statement::Show(name)), columns)
+            }
+            Statement::Explain { options, statement } => {
+                let (name, modifier) = ("QUERY PLAN".to_owned(), -1);
+                let column = OutputColumn { name, ty: Type::Text, modifier, origin: None };
+                (Action::Utility(Statement::Explain { options, statement }), vec![column])
             }
             other => (Action::Utility(other), Vec::new()),
         })

@@ -160,6 +160,7 @@ impl Connection {
             cancel: &self.cancel,
             steps: Cell::new(0),
             work: RefCell::default(),
+            stats: None,
         };
         let stopped = |stop| match stop {
             Stop::Error(error) => error,

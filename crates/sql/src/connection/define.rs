@@ -194,6 +194,7 @@ impl Connection {
             cancel: &self.cancel,
             steps: Cell::new(0),
             work: RefCell::default(),
+            stats: None,
         };
         run.settle()
     }

@@ -9,6 +9,8 @@
 
 mod copy;
 mod define;
+mod explain;
+mod named;
 mod portal;
 mod session;
 mod statement;
@@ -130,6 +132,11 @@ pub struct Connection {
     portals: HashMap<String, Portal>,
     copy: Option<CopyIn>,
     path_catalog: Option<define::PathCatalog>,
+    cursors: HashMap<String, named::Cursor>,
+    /// The figures of the nodes of the statement that runs, if they are asked for.
+    stats: Option<crate::explain::Stats>,
+    /// Whether the sink is to be told of the columns of the statement at hand.
+    shows_columns: bool,
     notices: Vec<Error>,
     tickets: Vec<Ticket<()>>,
 }
@@ -206,6 +213,9 @@ impl Connection {
             portals: HashMap::new(),
             copy: None,
             path_catalog: None,
+            cursors: HashMap::new(),
+            stats: None,
+            shows_columns: true,
             notices: Vec::new(),
             tickets: Vec::new(),
             database,

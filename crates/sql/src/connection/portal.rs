@@ -10,6 +10,7 @@ use super::{Completion, Connection, Failure, OutputColumn, Sink};
 use crate::database::Prepared;
 use crate::parse::ast::Statement;
 use crate::parse::parse;
+use crate::plan::Action;
 
 /// A statement with its parameters.
 #[derive(Debug)]
@@ -73,7 +74,7 @@ impl Connection {
         Ok(())
     }
 
-    fn prepared(&self, name: &str) -> Result<Arc<Prepared>> {
+    pub(super) fn prepared(&self, name: &str) -> Result<Arc<Prepared>> {
         self.statements.get(name).cloned().ok_or_else(|| {
             let message = format!("prepared statement \"{name}\" does not exist");
             Error::new(SqlState::INVALID_SQL_STATEMENT_NAME, message)
@@ -94,6 +95,11 @@ impl Connection {
         let catalog = self.catalog();
         let found = self.prepared(name).and_then(|prepared| prepared.plan(&catalog));
         let plan = found.inspect_err(|_| self.fail())?;
+        if let Action::Utility(statement) = &plan.action
+            && let Some(columns) = self.columns_of(statement)
+        {
+            return Ok((plan.parameters.clone(), Some(columns)));
+        }
         Ok((plan.parameters.clone(), plan.returns_rows().then(|| plan.columns.clone())))
     }
 
@@ -107,7 +113,15 @@ impl Connection {
             let plan = portal.prepared.plan(&catalog)?;
             Ok(plan.returns_rows().then(|| (plan.columns.clone(), portal.formats.clone())))
         });
-        found.inspect_err(|_| self.fail())
+        let found = found.inspect_err(|_| self.fail())?;
+        if found.is_none()
+            && let Some(portal) = self.portals.get(name)
+            && let (statement, formats) = (portal.prepared.statement.clone(), portal.formats.clone())
+            && let Some(columns) = self.columns_of(&statement)
+        {
+            return Ok(Some((columns, formats)));
+        }
+        Ok(found)
     }
 
     /// Makes a portal of a statement and its parameters. `None` is null. A format is 0 for text and 1 for binary; one

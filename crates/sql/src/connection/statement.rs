@@ -144,6 +144,7 @@ impl Connection {
         if shows_columns && plan.returns_rows() {
             sink.columns(&plan.columns);
         }
+        self.shows_columns = shows_columns;
         match &plan.action {
             Action::Empty => return Ok(Completion::Empty),
             Action::Utility(statement) => return self.utility(statement, &plan.columns, place, sink),
@@ -199,7 +200,7 @@ impl Connection {
     }
 
     /// Runs a plan once, and returns its tag. A statement that is blocked leaves no changes.
-    fn run_once(&mut self, plan: &Plan, parameters: &[Datum], sink: &mut dyn Sink) -> Outcome<String> {
+    pub(super) fn run_once(&mut self, plan: &Plan, parameters: &[Datum], sink: &mut dyn Sink) -> Outcome<String> {
         let Some(open) = &self.open else {
             return Err(Error::new(SqlState::INTERNAL_ERROR, "a statement runs without a transaction").into());
         };
@@ -223,6 +224,7 @@ impl Connection {
             cancel: &self.cancel,
             steps: Cell::new(0),
             work: RefCell::default(),
+            stats: self.stats.clone(),
         };
         let mut give = |row: Vec<Datum>| {
             sink.row(&row, &plan.columns)?;

@@ -114,6 +114,7 @@ impl Connection {
         let Some(open) = self.open.take() else { return Ok(()) };
         let defines = open.catalog.is_some();
         let outcome = open.tx.commit_async().map_err(from_engine);
+        self.end_cursors(outcome.is_ok());
         self.state = State::Idle;
         self.held.release();
         self.end_settings(outcome.is_ok());
@@ -127,6 +128,7 @@ impl Connection {
     /// Forgets the changes of the transaction.
     pub(super) fn roll_back(&mut self) {
         let defines = self.open.as_ref().is_some_and(|open| open.catalog.is_some());
+        self.end_cursors(false);
         // An answer about rows that are not durable yet must wait for them.
         if let Some(open) = self.open.take()
             && let Ok(ticket) = open.tx.seen()

@@ -84,6 +84,24 @@ impl Connection {
                 }
                 tag("DEALLOCATE")
             }
+            Statement::Prepare { name, types, statement } => {
+                self.prepare_named(name, types, statement)?;
+                tag("PREPARE")
+            }
+            Statement::Execute { name, arguments } => {
+                self.execute_named(name, arguments, place, self.shows_columns, sink)
+            }
+            Statement::Explain { options, statement } => {
+                self.explain(*options, statement, (columns, place), sink)
+            }
+            Statement::Declare { name, is_scroll, is_hold, query } => {
+                self.declare(name, (*is_scroll, *is_hold), query)?;
+                tag("DECLARE CURSOR")
+            }
+            Statement::Fetch { name, direction, is_move } => {
+                self.fetch(name, *direction, *is_move, self.shows_columns, sink)
+            }
+            Statement::Close(name) => tag(self.close_cursor(name.as_deref())?),
             Statement::Truncate(tables) => self.truncate(tables, place),
             Statement::SetConstraints { names, is_deferred } => {
                 self.set_constraints(names.as_deref(), *is_deferred)?;

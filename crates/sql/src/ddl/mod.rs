@@ -157,6 +157,7 @@ impl Definition<'_> {
             cancel: &cancel,
             steps: Cell::new(0),
             work: RefCell::default(),
+            stats: None,
         })
     }
 

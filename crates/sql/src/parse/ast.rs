@@ -485,6 +485,24 @@ pub enum Alter {
     Nothing,
 }
 
+/// Which rows of a cursor come next. `None`: all that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetch {
+    Forward(Option<i64>),
+    Backward(Option<i64>),
+    /// From the first one, or the last one if it is negative.
+    Absolute(i64),
+    Relative(i64),
+}
+
+/// The options of EXPLAIN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExplainOptions {
+    pub is_analyze: bool,
+    pub is_json: bool,
+    pub has_no_timing: bool,
+}
+
 /// A kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectKind {
@@ -604,6 +622,33 @@ pub enum Statement {
         if_exists: bool,
         is_cascade: bool,
     },
+    Prepare {
+        name: String,
+        types: Vec<TypeName>,
+        statement: Box<Statement>,
+    },
+    Execute {
+        name: String,
+        arguments: Vec<Expr>,
+    },
+    Explain {
+        options: ExplainOptions,
+        statement: Box<Statement>,
+    },
+    Declare {
+        name: String,
+        /// `None`: as the query allows.
+        is_scroll: Option<bool>,
+        is_hold: bool,
+        query: Box<Query>,
+    },
+    Fetch {
+        name: String,
+        direction: Fetch,
+        is_move: bool,
+    },
+    /// `None`: all cursors.
+    Close(Option<String>),
     /// `None`: all constraints.
     SetConstraints {
         names: Option<Vec<ObjectName>>,

@@ -124,6 +124,32 @@ fn statement(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result
     Converter { places }.statement(found)
 }
 
+/// The names of types at the beginning of the tokens, and how many tokens they are.
+fn types(tokens: &[TokenWithSpan], places: &Places) -> Result<(Vec<ast::TypeName>, usize)> {
+    let dialect = PostgreSqlDialect {};
+    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
+    let bad = |error: ParserError| Error::new(SqlState::SYNTAX_ERROR, format!("syntax error: {error}"));
+    let found = parser.parse_comma_separated(Parser::parse_data_type).map_err(bad)?;
+    let converter = Converter { places };
+    let names = found.iter().map(|ty| converter.type_name(ty)).collect::<Result<_>>()?;
+    Ok((names, parser.index()))
+}
+
+/// Expressions in parentheses, which are all of the tokens.
+fn arguments(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result<Vec<ast::Expr>> {
+    let dialect = PostgreSqlDialect {};
+    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
+    let mut read = || {
+        parser.expect_token(&Token::LParen)?;
+        let found = parser.parse_comma_separated(Parser::parse_expr)?;
+        parser.expect_token(&Token::RParen)?;
+        parser.expect_token(&Token::EOF)?;
+        Ok(found)
+    };
+    let found: Vec<sqlparser::ast::Expr> = read().map_err(|error| syntax_error(&error, end, places))?;
+    Converter { places }.exprs(found)
+}
+
 /// The error of a token that was not expected.
 fn near(token: &str, at: Position) -> Error {
     Error::new(SqlState::SYNTAX_ERROR, format!("syntax error at or near \"{token}\"")).at(at)

@@ -24,6 +24,7 @@ use lodestone_sql_types::func::Session;
 use lodestone_sql_types::{Datum, Error, SqlState, op};
 
 use crate::catalog::Catalog;
+use crate::explain::Stats;
 use crate::locks::LockKey;
 use crate::parse::ast::SetOperation;
 use crate::plan::{Expr, Node, SortKey};
@@ -91,6 +92,8 @@ pub struct Run<'r> {
     pub steps: Cell<u8>,
     /// The rows that came last in recursive queries, by their numbers.
     pub work: RefCell<HashMap<usize, Rc<Vec<Row>>>>,
+    /// Takes the figures of each node.
+    pub stats: Option<Stats>,
 }
 
 impl Run<'_> {
@@ -114,6 +117,22 @@ impl Run<'_> {
 
     /// Calls `sink` for each row of `node`.
     pub fn each(
+        &self,
+        node: &Node,
+        outer: Option<&Env<'_>>,
+        sink: &mut dyn FnMut(Row) -> Outcome<Flow>,
+    ) -> Outcome<Flow> {
+        let Some(stats) = &self.stats else { return self.each_row(node, outer, sink) };
+        let (began, mut rows) = (std::time::Instant::now(), 0);
+        let outcome = self.each_row(node, outer, &mut |row| {
+            rows += 1;
+            sink(row)
+        });
+        stats.note(node, rows, began.elapsed());
+        outcome
+    }
+
+    fn each_row(
         &self,
         node: &Node,
         outer: Option<&Env<'_>>,
