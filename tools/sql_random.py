@@ -77,7 +77,7 @@ class Writer:
         if kind in ("int", "bigint"):
             return r.choice([
                 lambda: f"({inner()} {r.choice('+-*')} {inner()})",
-                lambda: f"({inner()} / {inner()})",
+                lambda: f"({inner()} / {r.choice([1, 2, 3, -2])})",
                 lambda: f"coalesce({inner()}, {inner()})",
                 lambda: f"length({inner('text')})::{kind}",
                 lambda: f"case when {self.condition(columns, depth + 1)} then {inner()} else {inner()} end",
@@ -309,8 +309,11 @@ class Server:
     def plain(answer):
         lines = []
         for line in answer.splitlines():
-            error = re.match(r"(?:psql:.*?: )?ERROR:  (\w{5})", line)
-            lines.append(f"ERROR {error[1]}" if error else line)
+            message = re.match(r"(?:psql:.*?: )?(ERROR|WARNING|NOTICE):  (\w{5})", line)
+            if not message:
+                lines.append(line)
+            elif message[1] == "ERROR":
+                lines.append(f"ERROR {message[2]}")
         return lines
 
 

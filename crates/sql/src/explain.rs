@@ -1,9 +1,8 @@
 //! Plans for people: a tree of nodes with their properties, in the shape that `PostgreSQL` gives it.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lodestone_sql_types::op::{Arithmetic, Comparison};
@@ -23,7 +22,7 @@ pub struct Figures {
 
 /// The figures of the nodes of a plan that runs, by their places in memory.
 #[derive(Clone, Debug, Default)]
-pub struct Stats(Rc<RefCell<HashMap<usize, Figures>>>);
+pub struct Stats(Arc<Mutex<HashMap<usize, Figures>>>);
 
 /// The place of a node, which is its name while the plan is there.
 fn place(node: &Node) -> usize {
@@ -33,7 +32,7 @@ fn place(node: &Node) -> usize {
 impl Stats {
     /// Adds one run of a node.
     pub fn note(&self, node: &Node, rows: u64, time: Duration) {
-        let mut all = self.0.borrow_mut();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let figures = all.entry(place(node)).or_default();
         figures.rows += rows;
         figures.loops += 1;
@@ -41,7 +40,8 @@ impl Stats {
     }
 
     fn of(&self, node: &Node) -> Figures {
-        self.0.borrow().get(&place(node)).copied().unwrap_or_default()
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&place(node)).copied().unwrap_or_default()
     }
 }
 

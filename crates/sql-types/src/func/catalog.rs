@@ -23,6 +23,28 @@ fn size(session: &dyn Session, arguments: &[Datum]) -> Result<Datum> {
     Ok(session.relation_bytes(int(arguments, 0)).map_or(Datum::Null, Datum::Int))
 }
 
+/// The number of the first function in `pg_proc`.
+pub const FIRST_FUNCTION: i64 = 10_000;
+
+/// The function with this number.
+fn function(oid: i64) -> Option<&'static Function> {
+    usize::try_from(oid - FIRST_FUNCTION).ok().and_then(|number| super::all().nth(number))
+}
+
+/// The types of the arguments of a function.
+fn arguments(function: &'static Function) -> String {
+    let name = |argument: &Argument| match argument {
+        Argument::Of(ty) => ty.to_string(),
+        Argument::Any => "\"any\"".into(),
+        Argument::AnyArray => "anyarray".into(),
+    };
+    let mut names: Vec<String> = function.arguments.iter().map(name).collect();
+    if function.is_variadic {
+        names.push("VARIADIC \"any\"".into());
+    }
+    names.join(", ")
+}
+
 pub const FUNCTIONS: &[Function] = &[
     of("format_type", &[OID, INT4], Type::Text, |_, a| {
         if a[0].is_null() {
@@ -50,6 +72,34 @@ pub const FUNCTIONS: &[Function] = &[
     of("pg_get_statisticsobjdef_columns", &[OID], Type::Text, none),
     of("pg_get_viewdef", &[OID], Type::Text, |s, a| maybe(s.view_definition(int(a, 0)))),
     of("pg_get_viewdef", &[OID, BOOL], Type::Text, |s, a| maybe(s.view_definition(int(a, 0)))),
+    of("pg_get_ruledef", &[OID], Type::Text, none),
+    of("pg_get_ruledef", &[OID, BOOL], Type::Text, none),
+    of("pg_get_triggerdef", &[OID], Type::Text, none),
+    of("pg_get_triggerdef", &[OID, BOOL], Type::Text, none),
+    of("pg_get_functiondef", &[OID], Type::Text, none),
+    of("pg_get_function_result", &[OID], Type::Text, |_, a| {
+        maybe(function(int(a, 0)).map(|function| function.result.to_string()))
+    }),
+    of("pg_get_function_arguments", &[OID], Type::Text, |_, a| maybe(function(int(a, 0)).map(arguments))),
+    of("pg_get_function_identity_arguments", &[OID], Type::Text, |_, a| {
+        maybe(function(int(a, 0)).map(arguments))
+    }),
+    of("pg_tablespace_location", &[OID], Type::Text, |_, _| Ok(Datum::from(""))),
+    of("getdatabaseencoding", &[], Type::Name, |_, _| Ok(Datum::from("UTF8"))),
+    of("pg_statistics_obj_is_visible", &[OID], Type::Bool, yes),
+    of("pg_operator_is_visible", &[OID], Type::Bool, yes),
+    of("pg_conversion_is_visible", &[OID], Type::Bool, yes),
+    of("pg_collation_is_visible", &[OID], Type::Bool, yes),
+    of("pg_opclass_is_visible", &[OID], Type::Bool, yes),
+    of("pg_opfamily_is_visible", &[OID], Type::Bool, yes),
+    of("pg_ts_config_is_visible", &[OID], Type::Bool, yes),
+    of("array_remove", &[Argument::Of(Type::TextArray), TEXT], Type::TextArray, |_, a| match &a[0] {
+        Datum::Array(values) => {
+            Ok(Datum::Array(values.iter().filter(|value| value.order(&a[1]).is_ne()).cloned().collect()))
+        }
+        _ => Ok(Datum::Null),
+    })
+    .lax(),
     of("obj_description", &[OID, NAME], Type::Text, none),
     of("obj_description", &[OID], Type::Text, none),
     of("shobj_description", &[OID, NAME], Type::Text, none),

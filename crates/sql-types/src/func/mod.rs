@@ -141,6 +141,7 @@ pub fn all() -> impl Iterator<Item = &'static Function> {
     [number::FUNCTIONS, string::FUNCTIONS, system::FUNCTIONS, catalog::FUNCTIONS, sequence::FUNCTIONS].into_iter().flatten()
 }
 
+pub use catalog::FIRST_FUNCTION;
 pub use string::quote_ident;
 
 /// The argument with this number as a text; empty if it is none.

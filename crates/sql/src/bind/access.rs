@@ -33,12 +33,26 @@ fn push(node: Node, conditions: Vec<Expr>) -> Node {
         Node::Virtual { table, filter } => {
             Node::Virtual { table, filter: Expr::all(filter.into_iter().chain(conditions)) }
         }
+        Node::Project { input, columns } if is_same_row(&columns) && matches!(*input, Node::Virtual { .. }) => {
+            let is_inside = |condition: &Expr| condition.column_range().is_none_or(|(_, most)| most + 1 < columns.len());
+            let (inside, rest): (Vec<Expr>, Vec<Expr>) =
+                conditions.into_iter().partition(|condition| is_inside(condition) && !condition.has_subquery());
+            push_filter(Node::Project { input: Box::new(push(*input, inside)), columns }, rest)
+        }
         Node::Join(join) => push_into_join(*join, conditions),
         other => match Expr::all(conditions) {
             Some(filter) => Node::Filter { input: Box::new(other), filter },
             None => other,
         },
     }
+}
+
+/// Whether all columns but the last one are those of the row below.
+fn is_same_row(columns: &[Expr]) -> bool {
+    let before = columns.len().saturating_sub(1);
+    let is_same =
+        |(number, column): (usize, &Expr)| matches!(column, Expr::Column { depth: 0, index } if *index == number);
+    columns[..before].iter().enumerate().all(is_same)
 }
 
 /// The sides of a join to which a condition belongs.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lodestone_sql_types::{Datum, Error, Result, SqlState};
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 
 use super::Binder;
 use super::access::with_access;
@@ -143,7 +143,10 @@ impl Binder<'_> {
     }
 
     fn inserted_query(&mut self, table: &TableDef, targets: &Targets, query: &ast::Query) -> Result<Node> {
-        let (node, columns) = self.query(query, None)?;
+        self.untyped = Some((self.depth + 1, Vec::new()));
+        let found = self.query(query, None);
+        let untyped = self.untyped.take().map(|(_, untyped)| untyped).unwrap_or_default();
+        let (node, columns) = found?;
         self.check_count(columns.len(), targets, NOWHERE)?;
         let mut values = vec![None; table.columns.len()];
         for (index, (column, target)) in columns.iter().zip(&targets.columns).enumerate() {
@@ -152,7 +155,14 @@ impl Binder<'_> {
                 (Some(Overriding::User), Some(_)) => continue,
                 _ => {}
             }
-            let typed = Typed { expr: Expr::Column { depth: 0, index }, ty: column.ty, modifier: column.modifier };
+            let own = Expr::Column { depth: 0, index };
+            let typed = if untyped.contains(&index) {
+                // A literal is input of the column's type.
+                let to = table.columns[*target].ty;
+                Typed::new(Expr::Cast { expr: Box::new(own), from: Type::Text, to }, to)
+            } else {
+                Typed { expr: own, ty: column.ty, modifier: column.modifier }
+            };
             values[*target] = Some(self.assign(typed, table, *target, NOWHERE)?);
         }
         let value = |(column, value): (usize, Option<Expr>)| value.map_or_else(|| self.default_of(table, column), Ok);

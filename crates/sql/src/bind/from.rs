@@ -180,8 +180,25 @@ impl Binder<'_> {
             origin: i16::try_from(number + 1).ok().map(|number| (table.oid, number)),
             is_hidden: false,
         };
-        let columns = renamed(table.columns.iter().enumerate().map(column).collect(), alias)?;
-        Ok(Bound { node: Node::Virtual { table, filter: None }, columns, is_lateral: false })
+        let mut columns = renamed(table.columns.iter().enumerate().map(column).collect(), alias)?;
+        let node = Node::Virtual { table, filter: None };
+        if columns.iter().any(|column| column.name == "tableoid") {
+            return Ok(Bound { node, columns, is_lateral: false });
+        }
+        // The number of the table itself, which is shown to those who ask for it.
+        let width = columns.len();
+        columns.push(ScopeColumn {
+            table: Some(shown),
+            name: "tableoid".into(),
+            ty: Type::Oid,
+            modifier: -1,
+            origin: None,
+            is_hidden: true,
+        });
+        let own = (0..width).map(|index| Expr::Column { depth: 0, index });
+        let oid = Expr::Const(lodestone_sql_types::Datum::Int(table.oid.into()));
+        let node = Node::Project { input: Box::new(node), columns: own.chain([oid]).collect() };
+        Ok(Bound { node, columns, is_lateral: false })
     }
 
     fn table_function(
@@ -228,7 +245,7 @@ impl Binder<'_> {
         scope: &Scope<'_>,
     ) -> Result<Option<(SetFunction, Vec<Expr>, Type)>> {
         let name = call.name.name.as_str();
-        if !matches!(name, "generate_series" | "unnest" | "generate_subscripts") || call.over.is_some() {
+        if !is_set_function(name) || call.over.is_some() {
             return Ok(None);
         }
         let mut arguments = Vec::new();
@@ -250,6 +267,11 @@ impl Binder<'_> {
                 Some((SetFunction::Unnest, exprs(arguments), ty))
             }
             ("generate_subscripts", 2) => Some((SetFunction::GenerateSubscripts, exprs(arguments), Type::Int4)),
+            // There are no partitions.
+            ("pg_partition_ancestors", 1) => {
+                let none = Expr::Const(lodestone_sql_types::Datum::Array(Vec::new()));
+                Some((SetFunction::Unnest, vec![none], Type::Regclass))
+            }
             _ => None,
         })
     }
@@ -363,6 +385,11 @@ impl Binder<'_> {
         let typed = self.coerce(typed, target.ty, Context::Assignment, at).map_err(wrong)?;
         Ok(self.fitted(typed, target.ty, target.modifier, false).expr)
     }
+}
+
+/// Whether a function of this name returns rows.
+pub fn is_set_function(name: &str) -> bool {
+    matches!(name, "generate_series" | "unnest" | "generate_subscripts" | "pg_partition_ancestors")
 }
 
 /// Refuses tables of one name on both sides.

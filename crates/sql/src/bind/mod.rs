@@ -40,6 +40,8 @@ pub struct Binder<'c> {
     grouping: Option<aggregate::Grouping>,
     /// The windows of the query at hand, and its functions that return rows, where they are allowed.
     extras: Option<window::Extras>,
+    /// The columns of a query of this depth that are literals without a type: INSERT gives them that of its column.
+    untyped: Option<(usize, Vec<usize>)>,
     /// The clause that is being bound, for messages.
     place: &'static str,
 }
@@ -188,6 +190,7 @@ impl<'c> Binder<'c> {
             depth: 0,
             grouping: None,
             extras: None,
+            untyped: None,
             place: "here",
         }
     }

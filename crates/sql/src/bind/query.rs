@@ -248,7 +248,12 @@ impl Binder<'_> {
                 on.push(Expr::Column { depth: 0, index });
             }
         }
-        for Shown { typed, name, origin, .. } in shown {
+        for (number, Shown { typed, name, origin, .. }) in shown.into_iter().enumerate() {
+            if let (Type::Unknown, Expr::Const(_), Some((depth, found))) = (typed.ty, &typed.expr, &mut self.untyped)
+                && *depth == self.depth
+            {
+                found.push(number);
+            }
             let typed = self.known(typed);
             columns.push(OutputColumn { name, ty: typed.ty, modifier: typed.modifier, origin });
             exprs.push(typed.expr);
@@ -311,7 +316,8 @@ impl Binder<'_> {
                         let message = format!("missing FROM-clause entry for table \"{table}\"");
                         return Err(Error::new(SqlState::UNDEFINED_TABLE, message).at(*at));
                     }
-                    shown.extend(star(scope, |column| column.table.as_ref() == Some(&table)));
+                    let shows = |column: &ScopeColumn| column.table.as_ref() == Some(&table) && column.name != "tableoid";
+                    shown.extend(star(scope, shows));
                 }
                 Item::Expr(expr, alias) => {
                     let typed = self.expr(expr, scope)?;

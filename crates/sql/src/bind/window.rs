@@ -100,7 +100,7 @@ fn windowing(message: impl Into<std::borrow::Cow<'static, str>>, at: Position) -
 impl Binder<'_> {
     /// A call of a function that returns rows, in the list of a SELECT.
     pub(super) fn set_in_list(&mut self, call: &Call, at: Position, scope: &Scope<'_>) -> Result<Option<Typed>> {
-        if !matches!(call.name.name.as_str(), "generate_series" | "unnest" | "generate_subscripts") {
+        if !super::from::is_set_function(&call.name.name) {
             return Ok(None);
         }
         let refuse = |message: String| Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message).at(at));

@@ -279,7 +279,7 @@ fn procs(_: &Catalog, _: &dyn Session) -> Vec<Row> {
             PROC,
             &[
                 // The numbers of functions are no part of what clients keep.
-                ("oid", int(10_000 + number)),
+                ("oid", int(func::FIRST_FUNCTION + number)),
                 ("proname", text(function.name)),
                 ("pronamespace", int(PG_CATALOG)),
                 ("proowner", int(OWNER)),
