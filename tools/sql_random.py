@@ -28,8 +28,8 @@ class Column:
 
 
 class Table:
-    def __init__(self, name, columns, key):
-        self.name, self.columns, self.key = name, columns, key
+    def __init__(self, name, columns, key, unique):
+        self.name, self.columns, self.key, self.unique = name, columns, key, unique
 
 
 class Writer:
@@ -153,7 +153,9 @@ class Writer:
             key = columns[0].name if columns[0].kind not in ("double precision", "boolean") else None
         if key:
             parts.append(f"primary key ({key})")
+        unique = None
         if self.chance(0.25) and columns[-1].kind not in ("double precision", "boolean"):
+            unique = columns[-1].name
             parts.append(f"unique ({columns[-1].name})")
         parents = [table for table in self.tables.values() if table.key]
         if parents and self.chance(0.5):
@@ -163,7 +165,7 @@ class Writer:
             if fitting:
                 action = r.choice(["", " on delete cascade", " on delete set null", " on update cascade", " on delete restrict"])
                 parts.append(f"foreign key ({r.choice(fitting).name}) references {parent.name} ({parent.key}){action}")
-        self.tables[name] = Table(name, columns, key)
+        self.tables[name] = Table(name, columns, key, unique)
         return f"create table {name} ({', '.join(parts)})"
 
     def rows(self, table):
@@ -198,6 +200,9 @@ class Writer:
         columns = [(column.name, column.kind) for column in table.columns]
         column = self.pick(table.columns)
         where = f" where {self.condition(columns)}" if self.chance(0.85) else ""
+        if column.name in (table.key, table.unique):
+            # Of several rows that move to each other's keys the order decides, which is another one here.
+            where = f" where {column.name} = {self.literal(column.kind, False)}"
         return f"update {table.name} set {column.name} = {self.expr(column.kind, columns)}{where}"
 
     def delete(self):
@@ -226,7 +231,7 @@ class Writer:
             if column.name not in [other.name for other in table.columns]:
                 table.columns.append(column)
                 return f"alter table {table.name} add column {column.name} {column.kind} default {self.literal(column.kind)}"
-        if self.chance(0.3) and len(table.columns) > 2 and table.columns[-1].name != table.key:
+        if self.chance(0.3) and len(table.columns) > 2 and table.columns[-1].name not in (table.key, table.unique):
             column = table.columns.pop()
             return f"alter table {table.name} drop column {column.name} cascade"
         column = self.pick(table.columns)

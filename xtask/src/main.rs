@@ -1,6 +1,7 @@
 //! `cargo xtask`: the chores of this repository that are programs, not shell lines.
 //!
 //! - `tidy`: the style rules that a machine can check ([`tidy`]).
+//! - `judge`: compares Lodestone with others that speak the same language ([`judge`]).
 //! - `figures`: runs the benchmarks of the papers' figures and draws them again ([`figures`]).
 //! - `tables`: measures the tables of a document and writes them into it ([`tables`]).
 //! - `hook-cost`: the cost of the unused hooks in the memory primitives ([`hook_cost`]).
@@ -12,6 +13,7 @@
 
 mod figures;
 mod hook_cost;
+mod judge;
 mod tables;
 mod test_programs;
 mod tidy;
@@ -34,6 +36,9 @@ struct Arguments {
 enum Chore {
     /// Check the style rules that a machine can check; prints file:line for each finding.
     Tidy,
+    /// Compare Lodestone with others that speak the same language.
+    #[command(subcommand)]
+    Judge(judge::Command),
     /// Run the benchmarks of a paper's figures, ours and the peers', and draw them again.
     #[command(subcommand)]
     Figures(figures::Command),
@@ -53,6 +58,7 @@ fn main() -> ExitCode {
     let root = repository_root();
     let outcome = match Arguments::parse().chore {
         Chore::Tidy => tidy::run(&root),
+        Chore::Judge(command) => judge::run(&root, &command),
         Chore::Figures(command) => figures::run(&root, &command),
         Chore::Tables(command) => tables::run(&root, &command),
         Chore::HookCost(options) => hook_cost::run(&root, &options),

@@ -37,6 +37,24 @@ pub struct SessionState {
     pub waits: RefCell<Vec<Ticket<()>>>,
 }
 
+impl SessionState {
+    /// The name of a relation, with its schema if it is not found without.
+    pub fn shown_relation(&self, oid: i64) -> Option<String> {
+        let quote = lodestone_sql_types::func::quote_ident;
+        match self.catalog.relation(oid) {
+            Some(found) if self.catalog.is_visible(found.schema(), found.name()) => Some(quote(found.name())),
+            Some(found) => Some(format!("{}.{}", quote(found.schema()), quote(found.name()))),
+            None => {
+                let table = pgcatalog::all().find(|table| i64::from(table.oid) == oid)?;
+                match table.schema {
+                    "pg_catalog" => Some(table.name.to_owned()),
+                    schema => Some(format!("{schema}.{}", table.name)),
+                }
+            }
+        }
+    }
+}
+
 impl Session for SessionState {
     fn transaction_time(&self) -> i64 {
         self.transaction_time

@@ -7,7 +7,7 @@ use lodestone_engine::Savepoint;
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, time};
 
 use super::transaction::State;
-use super::{Completion, Connection, Failure, SimpleQuery, Sink, Waiting};
+use super::{Completion, Connection, Failure, OutputColumn, SessionState, SimpleQuery, Sink, Waiting};
 use crate::catalog::Catalog;
 use crate::database::Prepared;
 use crate::errors::from_engine;
@@ -226,7 +226,13 @@ impl Connection {
             work: RefCell::default(),
             stats: self.stats.clone(),
         };
-        let mut give = |row: Vec<Datum>| {
+        let is_name = |column: &OutputColumn| column.ty == Type::Regclass;
+        // In texts a number of a relation is shown as its name. Binary answers come from the extended protocol only.
+        let has_names = self.shows_columns && plan.columns.iter().any(is_name);
+        let mut give = |mut row: Vec<Datum>| {
+            if has_names {
+                row = named_relations(&self.session, &plan.columns, row);
+            }
             sink.row(&row, &plan.columns)?;
             Ok(Flow::More)
         };
@@ -287,6 +293,17 @@ impl Connection {
         self.portals.clear();
         self.commit().inspect_err(|_| self.fail())
     }
+}
+
+/// The row with names in place of the numbers of relations.
+fn named_relations(session: &SessionState, columns: &[OutputColumn], row: Vec<Datum>) -> Vec<Datum> {
+    let cell = |(datum, column): (Datum, &OutputColumn)| match (datum, column.ty) {
+        (Datum::Int(oid), Type::Regclass) => {
+            session.shown_relation(oid).map_or_else(|| Datum::Text(oid.to_string()), Datum::Text)
+        }
+        (datum, _) => datum,
+    };
+    row.into_iter().zip(columns).map(cell).collect()
 }
 
 /// Whether a plan is likely to be used again with the same text.
