@@ -54,7 +54,7 @@ class Writer:
         if kind in ("int", "bigint"):
             return str(r.choice([0, 1, 2, 3, 5, 7, -1, -4, r.randint(-50, 50), 100000]))
         if kind == "smallint":
-            return str(r.choice([0, 1, 2, -3, r.randint(-20, 20), 40000 if self.chance(0.1) else 4]))
+            return str(r.choice([0, 1, 2, -3, r.randint(-20, 20), 4]))
         if kind == "text":
             return "'" + r.choice(["", "a", "b", "ab", "abc", "x y", "Z", "a_b", "100%"]) + "'"
         if kind.startswith("numeric"):

@@ -112,3 +112,8 @@ fn views() {
 fn named() {
     check(include_str!("expected/named.out"), &[]);
 }
+
+#[test]
+fn types() {
+    check(include_str!("expected/types.out"), &[]);
+}

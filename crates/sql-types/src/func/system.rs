@@ -30,6 +30,7 @@ pub const FUNCTIONS: &[Function] = &[
     of("extract", &[TEXT, TIMESTAMPTZ], Type::Numeric, |_, a| part(a).map(numeric)),
     of("date_trunc", &[TEXT, TIMESTAMP], Type::Timestamp, |_, a| truncate(a)),
     of("date_trunc", &[TEXT, TIMESTAMPTZ], Type::Timestamptz, |_, a| truncate(a)),
+    of("gen_random_uuid", &[], Type::Uuid, |_, _| Ok(Datum::Bytes(random_uuid().to_vec()))).volatile(),
     of("version", &[], Type::Text, |s, _| {
         let version = s.setting("server_version")?;
         Ok(Datum::Text(format!("PostgreSQL {version}, the SQL floor of Lodestone")))
@@ -68,6 +69,18 @@ pub const FUNCTIONS: &[Function] = &[
     of("has_schema_privilege", &[OID, TEXT], Type::Bool, |_, _| Ok(Datum::Bool(true))),
     of("has_database_privilege", &[TEXT, TEXT], Type::Bool, |_, _| Ok(Datum::Bool(true))),
 ];
+
+/// An identifier of version 4: the bits of hashers that the standard library seeds at random.
+fn random_uuid() -> [u8; 16] {
+    use std::hash::{BuildHasher, RandomState};
+    let (one, two) = (RandomState::new().hash_one(0_u8), RandomState::new().hash_one(1_u8));
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&one.to_be_bytes());
+    bytes[8..].copy_from_slice(&two.to_be_bytes());
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    bytes
+}
 
 fn float(value: Numeric) -> Datum {
     Datum::Float(value.to_f64())

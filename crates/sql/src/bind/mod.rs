@@ -272,10 +272,8 @@ pub fn type_of(name: &TypeName) -> Result<(Type, i32)> {
     let undefined = || Error::new(SqlState::UNDEFINED_OBJECT, format!("type \"{}\" does not exist", name.name));
     let unsupported = || Error::unsupported(format!("the type {}", name.name));
     const LATER: &[&str] = &[
-        "time",
         "timetz",
         "interval",
-        "uuid",
         "json",
         "jsonb",
         "xml",

@@ -327,6 +327,9 @@ pub(super) fn column_names(columns: &[Name], notes: &[ColumnNote], place: &str) 
                 .at(column.at)
                 .hint("Use numeric(p, s)."));
         }
+        if found.ty.element().is_some() {
+            return Err(Error::unsupported("a key or index on an array").at(column.at));
+        }
         if names.contains(&column.value) {
             let message = format!("column \"{}\" appears twice in a key", column.value);
             return Err(Error::new(SqlState::DUPLICATE_COLUMN, message).at(column.at));

@@ -459,6 +459,8 @@ impl Converter<'_> {
             D::Float8 | D::DoublePrecision | D::Float(tree::ExactNumberInfo::None) => plain("float8"),
             D::Bool | D::Boolean => plain("bool"),
             D::Date => plain("date"),
+            D::Time(None, tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => plain("time"),
+            D::Uuid => plain("uuid"),
             D::Timestamp(None, tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => plain("timestamp"),
             D::Timestamp(None, _) => plain("timestamptz"),
             D::Regclass => plain("regclass"),
