@@ -1,10 +1,10 @@
 //! `cargo xtask`: the chores of this repository that are programs, not shell lines.
 //!
 //! - `tidy`: the style rules that a machine can check ([`tidy`]).
-//! - `judge`: compares Lodestone with others that speak the same language ([`judge`]).
 //! - `figures`: runs the benchmarks of the papers' figures and draws them again ([`figures`]).
 //! - `tables`: measures the tables of a document and writes them into it ([`tables`]).
 //! - `hook-cost`: the cost of the unused hooks in the memory primitives ([`hook_cost`]).
+//! - `judge`: suites of others on a mounted volume, and PostgreSQL beside SQL ([`judge`]).
 //! - `test-programs`: the test programs of `cargo test`, several at a time ([`test_programs`]).
 //! - `vm`: guests with emulated persistent memory, and the tests that need it ([`vm`]).
 //!
@@ -36,9 +36,6 @@ struct Arguments {
 enum Chore {
     /// Check the style rules that a machine can check; prints file:line for each finding.
     Tidy,
-    /// Compare Lodestone with others that speak the same language.
-    #[command(subcommand)]
-    Judge(judge::Command),
     /// Run the benchmarks of a paper's figures, ours and the peers', and draw them again.
     #[command(subcommand)]
     Figures(figures::Command),
@@ -47,6 +44,9 @@ enum Chore {
     Tables(tables::Command),
     /// Compare a persist with and without the hooks for tracing and media models; builds two release programs.
     HookCost(hook_cost::Options),
+    /// Run suites and programs of others on what Lodestone offers to them.
+    #[command(subcommand)]
+    Judge(judge::Command),
     /// Run test programs as `cargo test` does, several at a time.
     TestPrograms(test_programs::Options),
     /// Boot guests with emulated persistent memory and run the tests that need it.
@@ -58,10 +58,10 @@ fn main() -> ExitCode {
     let root = repository_root();
     let outcome = match Arguments::parse().chore {
         Chore::Tidy => tidy::run(&root),
-        Chore::Judge(command) => judge::run(&root, &command),
         Chore::Figures(command) => figures::run(&root, &command),
         Chore::Tables(command) => tables::run(&root, &command),
         Chore::HookCost(options) => hook_cost::run(&root, &options),
+        Chore::Judge(command) => judge::run(&root, &command),
         Chore::TestPrograms(options) => test_programs::run(&root, &options),
         Chore::Vm(command) => vm::run(&root, &command),
     };

@@ -42,6 +42,8 @@ const TURNS_MAX: usize = 5;
 #[derive(Debug)]
 pub struct Cache {
     bytes_max: u64,
+    /// Whether a row may be read alone.
+    reads_rows: bool,
     clock: Mutex<VecDeque<Entry>>,
     /// The sum of the entries.
     bytes: AtomicU64,
@@ -76,10 +78,11 @@ struct Entry {
 }
 
 impl Cache {
-    /// A cache of so many bytes.
-    pub fn new(bytes_max: u64) -> Arc<Self> {
+    /// A cache of so many bytes. `reads_rows`: the first look at a row of a cold leaf reads it alone.
+    pub fn new(bytes_max: u64, reads_rows: bool) -> Arc<Self> {
         Arc::new(Self {
             bytes_max,
+            reads_rows,
             clock: Mutex::default(),
             bytes: AtomicU64::new(0),
             leaves: AtomicU64::new(0),
@@ -205,7 +208,7 @@ impl Cache {
         let now = low_u32(evictions) | 1;
         let before = leaf.note_look(now);
         let is_soon = before != 0 && u64::from(now.wrapping_sub(before)) < self.on_clock.load(Ordering::Relaxed).max(1);
-        evictions == 0 || is_soon
+        evictions == 0 || is_soon || !self.reads_rows
     }
 
     /// Whether commits must wait for a round: the cache holds an eighth more than its bound, and the round that is due

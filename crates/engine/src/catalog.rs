@@ -176,7 +176,47 @@ pub fn create(catalog: &Table, tx: &Tx, schema: &Schema, layout: &Layout) -> Res
 /// Numbers for the trees of the table of `schema`, which does not exist, and of its indexes. No other tree gets them.
 pub fn take_numbers(catalog: &Table, tx: &Tx, schema: &Schema) -> Result<Vec<u32>> {
     refuse_if_found(catalog, tx, &schema.name)?;
-    (0..=schema.indexes.len()).map(|_| take_number(catalog, tx)).collect()
+    take_tree_numbers(catalog, tx, 1 + schema.indexes.len())
+}
+
+/// Numbers for so many trees. No other tree gets them.
+pub fn take_tree_numbers(catalog: &Table, tx: &Tx, count: usize) -> Result<Vec<u32>> {
+    (0..count).map(|_| take_number(catalog, tx)).collect()
+}
+
+/// Gives the table of `schema`, which exists, other trees: its own and those of its indexes. Returns its origin, and
+/// the numbers of the trees that it had.
+pub fn replace_trees(catalog: &Table, tx: &Tx, schema: &Schema, trees: &[u32]) -> Result<(Option<Origin>, Vec<u32>)> {
+    let found = must_find(catalog, tx, &schema.name)?;
+    if let Some(difference) = found.schema.difference(schema) {
+        return Err(Error::SchemaDiffers { table: schema.name.clone(), difference });
+    }
+    let being_built = found.schema.indexes.iter().zip(&found.indexes).find(|(_, found)| !found.is_ready);
+    if let Some((index, _)) = being_built {
+        return Err(Error::IndexNotReady { table: schema.name.clone(), index: index.name.clone() });
+    }
+    let layout = found.schema.layout()?;
+    // The bytes of a row say which version of the schema they have: those of the load are of the newest one.
+    catalog
+        .update(tx, &crate::row![schema.name.as_str(), NO_NAME, u64::from(trees[0]), found.schema.encode(&layout)])?;
+    for (index, columns) in found.schema.indexes.iter().zip(&layout.indexes) {
+        // The catalog has them by name, the schema of a load in any order.
+        let place = schema.indexes.iter().position(|other| other.name == index.name);
+        let tree = place.and_then(|place| trees.get(1 + place)).ok_or_else(|| no_index(schema, index))?;
+        catalog.update(tx, &index_row(&schema.name, index, (columns, true), *tree))?;
+    }
+    let replaced = found.trees();
+    Ok((found.origin, replaced))
+}
+
+fn no_index(schema: &Schema, index: &Index) -> Error {
+    Error::NoIndex { table: schema.name.clone(), index: index.name.clone() }
+}
+
+/// Whether the transaction takes numbers for trees, so that no other one may take some before it commits.
+pub fn takes_numbers(catalog: &Table, tx: &Tx) -> Result<bool> {
+    let counter = catalog.schema().key_bytes(&catalog.definition().layout, &crate::row![NO_NAME, NO_NAME], false)?;
+    Ok(tx.changes_key(CATALOG, &counter))
 }
 
 /// Adds the table of `schema`, which does not exist, with trees that have its rows.
@@ -240,6 +280,33 @@ fn insert(catalog: &Table, tx: &Tx, schema: &Schema, layout: &Layout, trees: &[u
 /// The row of an index, with its columns and whether it is ready.
 fn index_row(table: &str, index: &Index, (columns, is_ready): (&[usize], bool), tree: u32) -> Row {
     crate::row![table, index.name.as_str(), u64::from(tree), index.encode(columns, is_ready)]
+}
+
+/// The part of the pool that each tree is to be in, of those for which the catalog says one.
+pub fn placements(catalog: &Table, tx: &Tx) -> Result<Vec<(u32, u16)>> {
+    let (mut placed, mut of_table) = (Vec::new(), None);
+    for row in catalog.range(tx, ..)? {
+        let row = row?;
+        let Some((tree, definition)) = tree_of(&row) else { continue };
+        if row[1].as_text() == Some(NO_NAME) {
+            // The rows of its indexes follow.
+            of_table = Schema::decode_part(definition);
+        }
+        placed.extend(of_table.map(|part| (tree, part)));
+    }
+    Ok(placed)
+}
+
+/// Notes another part of the pool for the table. Returns the numbers of its trees.
+pub fn place_table(catalog: &Table, tx: &Tx, table: &str, part: Option<u16>) -> Result<Vec<u32>> {
+    let mut found = must_find(catalog, tx, table)?;
+    let trees = found.trees();
+    found.schema.part = part;
+    let layout = found.schema.layout()?;
+    catalog.update(tx, &crate::row![table, NO_NAME, u64::from(found.tree), found.schema.encode(&layout)])?;
+    // A feed must not take this transaction for a load.
+    note_moment(catalog, tx)?;
+    Ok(trees)
 }
 
 /// Removes the table. Returns the numbers of its trees.
@@ -367,6 +434,9 @@ fn touch(catalog: &Table, tx: &Tx, table: &str) -> Result<()> {
 
 /// A number for a new tree.
 fn take_number(catalog: &Table, tx: &Tx) -> Result<u32> {
+    if tx.has_load() {
+        return Err(Error::LoadBesideTables);
+    }
     let numbers = Numbers::read(catalog, tx)?;
     if let Some(finding) = numbers.findings().next() {
         return Err(catalog.damaged(finding));
@@ -378,6 +448,9 @@ fn take_number(catalog: &Table, tx: &Tx) -> Result<u32> {
 
 /// Writes the number of the next tree again, so that a log has a record of this moment.
 pub fn note_moment(catalog: &Table, tx: &Tx) -> Result<()> {
+    if tx.has_load() {
+        return Err(Error::LoadBesideTables);
+    }
     let next = Numbers::read(catalog, tx)?.next;
     catalog.put(tx, &crate::row![NO_NAME, NO_NAME, next, Vec::new()])
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 
-use lodestone_pages::{Found, Image, PageRow, Reader};
+use lodestone_pages::{FarReads, Found, Image, PageRow, Reader};
 use lodestone_txn::{RowWord, Tick, Writer};
 
 use crate::error::{Error, Result};
@@ -39,6 +39,11 @@ impl Source {
     /// `limit`: no tick above it was reserved in earlier lives.
     pub fn new(reader: Reader, limit: Tick) -> Self {
         Self { reader, limit: Arc::new(AtomicU64::new(limit.0)) }
+    }
+
+    /// The reads of pages on other nodes.
+    pub fn far(&self) -> Option<&dyn FarReads> {
+        self.reader.far()
     }
 
     /// A row with this tick may be read from an image from now on.

@@ -19,10 +19,15 @@
 //! 8. *Live*: the words lose "pending". Then the transaction is acknowledged: at once, or in the block domain when its
 //!    commit group is durable.
 //!
+//! With [`LogPlacement::ByTable`](crate::LogPlacement) a transaction has a record in the log of each part of its tables
+//! (`commit/by_table.rs`).
+//!
 //! Read-only transactions have no record and no fence. At their end they wait until nothing that they saw is pending.
 //!
 //! A failure before step 5 restores the words and takes the claimed slots out. A panic after it poisons the database:
 //! after a crash the record may count, so no later commit may build on the versions before it.
+
+mod by_table;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -323,6 +328,9 @@ pub fn commit(core: &Core, state: &mut State) -> Result<Point> {
         return Ok(core.seen_point(state));
     }
     rounds::wait_for_cache(core)?;
+    if core.ways.by_table {
+        return by_table::commit(core, state).map(|()| Point::own(core.memory.flushed_here()));
+    }
     let mut lent = core.lend_committer()?;
     let committer = lent.committer();
     match (&core.group, core.ways.durability) {
@@ -361,7 +369,7 @@ fn append(
     mut locks: Locks<'_>,
     bases: &[Option<RowWord>],
 ) -> Result<()> {
-    let Committer { lease, log, record } = committer;
+    let Committer { lease, log, record, .. } = committer;
     let tick = locks.decide(state, lease)?;
     let version = |is_absent| RowWord::new(tick, lease.writer(), is_absent);
     locks.is_recorded = true;

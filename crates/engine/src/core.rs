@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 
 use crossbeam_utils::CachePadded;
 use lodestone_heap::Heap;
+use lodestone_pages::Image;
 use lodestone_pmem::htm::HardwareTransactions;
 use lodestone_pmem::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use lodestone_pmem::sync::{Condvar, Mutex, RwLock, lock, spin};
@@ -13,6 +14,7 @@ use lodestone_pmem::{Domain, DurablePoint, LINE_BYTES, Memory, count_shared_rmws
 use lodestone_store::{InUse, Object};
 use lodestone_txn::{Lease, RowState, RowWord, Tick, Timeline};
 use lodestone_wal::{Found, LogWriter, Record, Wal};
+use lodestone_width::{low_u16, to_u64};
 
 use crate::build::Builds;
 use crate::checkpointer::Checkpointer;
@@ -22,8 +24,10 @@ use crate::events;
 use crate::feed::Holds;
 use crate::format::Places;
 use crate::group::{Group, LoggerThread};
+use crate::leaf::{Leaf, Page, Purged, Span};
 use crate::options::DatabaseOptions;
 use crate::payload::Limits;
+use crate::placement::Placements;
 use crate::publish::{PublishOptions, Publisher};
 use crate::recover::{self, Recovered};
 use crate::restore::LogEnd;
@@ -32,12 +36,14 @@ use crate::side::Side;
 use crate::spares::Spares;
 use crate::state::State;
 use crate::stats::Counts;
-use crate::tree::{Ground, Slot, Tree};
+use crate::tree::{Bytes, Ground, Slot, Tree};
 use crate::warm::{WarmList, WarmUp};
 
 /// The right to append to a log.
 #[derive(Debug)]
 pub struct Committer {
+    /// The part of the pool that the log is in, or another number by which logs are told apart.
+    shelf: u16,
     pub lease: Lease,
     pub log: LogWriter,
     pub record: Record,
@@ -74,12 +80,16 @@ pub struct Core {
     /// Trees of dropped tables and indexes, whose images have not ended yet.
     dropped: Mutex<Vec<Dropped>>,
     pub rounds: Rounds,
+    /// The parts of the pool that the pages of trees are in.
+    pub placements: Placements,
     /// The parts of the logs that feeds still need.
     pub holds: Holds,
     /// The indexes that are being built.
     pub builds: Builds,
     /// Most bytes of the logs that feeds hold back.
     pub feed_bytes: u64,
+    /// Bytes of rows of a load that are in memory.
+    pub load_buffer_bytes: usize,
     /// The leaves that an open reads again.
     pub warm: WarmList,
     /// Versions that snapshots see and that were overwritten.
@@ -88,8 +98,12 @@ pub struct Core {
     states: Spares<State>,
     /// Those of all states.
     counts: Mutex<Vec<Arc<Counts>>>,
-    /// Writers between commits.
-    committers: Spares<Committer>,
+    /// Writers between commits, by the part of the pool that their logs are in.
+    committers: Box<[Spares<Committer>]>,
+    /// The part of the pool that all logs are in.
+    log_part: Option<u16>,
+    /// Tables are told apart by their numbers: for proofs.
+    log_groups: u16,
     /// Commits that wait for one, and how they are woken.
     waiting: AtomicUsize,
     returned: (Mutex<()>, Condvar),
@@ -115,6 +129,7 @@ impl Core {
             _ => None,
         };
         let rounds = Rounds::new(found.pages, places.threads_max(), &found.wal);
+        let shelves = memory.part_count().max(options.log_groups);
         Self {
             rounds,
             timeline: found.timeline,
@@ -129,14 +144,18 @@ impl Core {
             limits: options.limits(),
             trees: RwLock::new(found.trees),
             dropped: Mutex::default(),
+            placements: Placements::default(),
             holds: Holds::default(),
             builds: Builds::default(),
             feed_bytes: options.feed_bytes.unwrap_or(places.log_bytes() / 4),
+            load_buffer_bytes: options.load_buffer_bytes,
             warm: WarmList::new(found.warm, options.warm_up),
             side: Side::new(options.side_bytes_max),
             states: Spares::default(),
             counts: Mutex::default(),
-            committers: Spares::default(),
+            committers: (0..shelves).map(|_| Spares::default()).collect(),
+            log_part: options.log_part,
+            log_groups: options.log_groups,
             waiting: AtomicUsize::new(0),
             returned: (Mutex::new(()), Condvar::new()),
             points: (0..places.threads_max()).map(|_| CachePadded::default()).collect(),
@@ -172,6 +191,23 @@ impl Core {
         let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
         let found = numbers.iter().filter_map(|number| trees.remove(number)).inspect(|tree| tree.drop_images());
         lock(&self.dropped).extend(found.map(|tree| Dropped { tree, is_before_last_cut: false }));
+        self.placements.set(numbers, None);
+    }
+
+    /// Forgets images of the tree with this number, which was never added.
+    pub fn forget_images(&self, number: u32, images: Vec<Image>) {
+        if images.is_empty() {
+            return;
+        }
+        let leaf = |(place, image): (usize, Image)| {
+            // The keys mean nothing: no thread looks for a row.
+            let low = if place == 0 { Bytes::default() } else { to_u64(place).to_be_bytes().into() };
+            Leaf::cold(Span { low, high: None }, Purged::default(), Page::new(Some(image), false))
+        };
+        let leaves = images.into_iter().enumerate().map(leaf).collect();
+        let tree = Tree::of_leaves(number, &self.ground, leaves);
+        tree.drop_images();
+        lock(&self.dropped).push(Dropped { tree, is_before_last_cut: false });
     }
 
     /// The trees that were taken out.
@@ -238,31 +274,90 @@ impl Core {
         self.purges.load(Ordering::SeqCst)
     }
 
-    /// A writer for one commit. Waits while all of them are in use.
+    /// The number by which the log of this thread is told from others: the part of the pool that is nearest to it.
+    pub fn near_shelf(&self) -> u16 {
+        let near = || self.heap.parts_for(LINE_BYTES).first().copied().unwrap_or(0);
+        self.log_part.unwrap_or_else(|| if self.memory.part_count() == 1 { 0 } else { near() })
+    }
+
+    /// The number of the log for the rows of a tree, if they are not with all others.
+    pub fn shelf_of(&self, tree: u32) -> Option<u16> {
+        match self.log_groups {
+            0 => self.placements.of(tree),
+            groups => Some(low_u16(u64::from(tree % u32::from(groups)))),
+        }
+    }
+
+    /// A writer for one commit, with a log near this thread, if there is one or a new one can be made. Waits while all
+    /// of them are in use.
     pub fn take_committer(&self) -> Result<Committer> {
-        if let Some(committer) = self.committers.take() {
+        self.take_committer_of(self.near_shelf())
+    }
+
+    fn take_committer_of(&self, shelf: u16) -> Result<Committer> {
+        if let Some(committer) = self.committers[usize::from(shelf)].take() {
             return Ok(committer);
         }
         let mut waits = lock(&self.returned.0);
         let _waiting = Waiting::new(&self.waiting);
         loop {
-            if let Some(committer) = self.committers.take() {
+            if let Some(committer) = self.committers[usize::from(shelf)].take() {
                 return Ok(committer);
             }
-            match self.timeline.registry().lease() {
-                Ok(lease) => match self.wal.writer(lease.writer()) {
-                    Ok(log) => return Ok(Committer { lease, log, record: Record::new() }),
-                    Err(error) => {
-                        self.timeline.registry().release(lease);
-                        return Err(error.into());
-                    }
-                },
-                Err(lodestone_txn::Error::TooManyThreads { .. }) => {
-                    waits = self.returned.1.wait(waits).unwrap_or_else(PoisonError::into_inner);
-                }
-                Err(error) => return Err(error.into()),
+            // A far log is better than one that takes a segment which others need.
+            if self.committers.len() > 1
+                && self.are_segments_scarce()
+                && let Some(committer) = self.committers.iter().find_map(Spares::take)
+            {
+                return Ok(committer);
+            }
+            if let Some(committer) = self.make_committer(shelf)? {
+                return Ok(committer);
+            }
+            // A far log is better than none.
+            if let Some(committer) = self.committers.iter().find_map(Spares::take) {
+                return Ok(committer);
+            }
+            waits = self.returned.1.wait(waits).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A new writer. `None`: there are as many as there may be.
+    fn make_committer(&self, shelf: u16) -> Result<Option<Committer>> {
+        let lease = match self.timeline.registry().lease() {
+            Ok(lease) => lease,
+            Err(lodestone_txn::Error::TooManyThreads { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        match self.wal.writer(lease.writer()) {
+            Ok(mut log) => {
+                let is_by_table = self.ways.by_table && self.memory.part_count() > 1;
+                log.place(self.log_part.or(is_by_table.then_some(shelf)));
+                Ok(Some(Committer { shelf, lease, log, record: Record::new() }))
+            }
+            Err(error) => {
+                self.timeline.registry().release(lease);
+                Err(error.into())
             }
         }
+    }
+
+    /// Another writer for a commit that has one, with a log in this part. It never waits.
+    pub fn lend_another(&self, shelf: u16) -> Result<Option<Lent<'_>>> {
+        let spare = self.committers[usize::from(shelf)].take();
+        let committer = if spare.is_some() { spare } else { self.make_committer(shelf)? };
+        Ok(committer.map(|committer| Lent { core: self, committer: Some(committer) }))
+    }
+
+    /// A writer for the commit of this thread, with a log in this part if there is one.
+    pub fn lend_committer_of(&self, shelf: u16) -> Result<Lent<'_>> {
+        Ok(Lent { core: self, committer: Some(self.take_committer_of(shelf)?) })
+    }
+
+    /// Whether a quarter of the log's segments is in use.
+    fn are_segments_scarce(&self) -> bool {
+        let log = self.wal.stats();
+        (log.segments - log.segments_free) * 4 >= log.segments_max
     }
 
     /// A writer for the commit of this thread: see [`take_committer`](Self::take_committer).
@@ -272,7 +367,7 @@ impl Core {
 
     /// Keeps a writer for the next commit.
     pub fn give_committer(&self, committer: Committer) {
-        self.committers.give(committer);
+        self.committers[usize::from(committer.shelf)].give(committer);
         // One that waits has counted itself, and then looked.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
@@ -568,7 +663,7 @@ impl Core {
                 events::warm_up_refused(self, &error);
             }
             // A log with an owner gets no mark.
-            self.committers.clear();
+            self.committers.iter().for_each(Spares::clear);
             // Without a mark the log is as after a crash. The next open marks it.
             let _ = self.wal.mark_ends(&mut |tick| self.timeline.reserve(tick).is_ok());
         }

@@ -129,7 +129,7 @@ impl Database {
         let (heap, in_use) = (object.heap().clone(), object.in_use());
         options.check()?;
         let places = format::read(&heap, object.at())?;
-        options.check_with(&places, heap.pool().path())?;
+        options.check_with(&places, heap.memory().part_count(), heap.pool().path())?;
         let found = recover(&heap, &places, options, phases)?;
         let report = found.report;
         let mut core = Core::new(heap, places, options, found, object);
@@ -139,6 +139,8 @@ impl Database {
         }
         let database = Self { core: Handle::new(in_use, core), report };
         database.forget_dropped_trees();
+        // As there: until then pages go where there is room.
+        let _ = database.read_placements();
         Ok(database)
     }
 
@@ -370,8 +372,10 @@ impl Database {
     /// [`Error::BadSchema`]; as [`update`](Self::update).
     pub fn create_table(&self, schema: &Schema) -> Result<Table> {
         let layout = schema.layout()?;
+        self.verify_part(&schema.name, schema.part)?;
         let catalog = catalog::table(&self.core)?;
         self.update(|tx| catalog::create(&catalog, tx, schema, &layout))?;
+        self.note_placement(&schema.name)?;
         events::table(&self.core, "create", &schema.name);
         self.table(&schema.name)
     }

@@ -48,7 +48,11 @@ fn begin(database: &Database, tx: &Tx) -> Result<Table> {
     if !catalog.is_of(tx) {
         return Err(Error::OtherDatabase { table: "catalog".into() });
     }
+    if tx.has_load() {
+        return Err(Error::LoadBesideTables);
+    }
     tx.serialize()?;
+    tx.note_definition()?;
     catalog::note_definition(&catalog, tx)?;
     Ok(catalog)
 }
@@ -168,12 +172,7 @@ impl Database {
         self.set_columns_in(tx, table, |schema| schema.rename_column(from, to))
     }
 
-    fn set_columns_in(
-        &self,
-        tx: &Tx,
-        table: &str,
-        change: impl FnOnce(&mut Schema) -> Result<()>,
-    ) -> Result<Table> {
+    fn set_columns_in(&self, tx: &Tx, table: &str, change: impl FnOnce(&mut Schema) -> Result<()>) -> Result<Table> {
         let catalog = begin(self, tx)?;
         catalog::set_columns(&catalog, tx, table, change)?;
         self.table_in(tx, table)

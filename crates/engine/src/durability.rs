@@ -134,6 +134,8 @@ pub struct Ways {
     pub in_place: bool,
     /// Whether a thread makes rounds.
     pub checkpoint_thread: bool,
+    /// Whether a commit has a record in the log of each part of its tables.
+    pub by_table: bool,
 }
 
 impl Ways {
@@ -145,8 +147,29 @@ impl Ways {
         // In a group a version is installed before its record is persistent. So it must not be in a page that counts.
         let is_at_once = matches!(durability, Durability::Sync | Durability::Ordered);
         let in_place = options.flush_unit == FlushUnit::Line && has_lines && is_at_once;
-        Self { durability, locks_reads, is_early, deltas, in_place, checkpoint_thread }
+        // The logs of other ways have one owner, or none.
+        let by_table = options.log_placement == LogPlacement::ByTable && is_at_once;
+        Self { durability, locks_reads, is_early, deltas, in_place, checkpoint_thread, by_table }
     }
+}
+
+/// In which logs the record of a transaction is.
+///
+/// ```
+/// use lodestone_engine::{DatabaseOptions, LogPlacement};
+///
+/// assert_eq!(DatabaseOptions::default().log_placement, LogPlacement::Home);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogPlacement {
+    /// In one: that of the thread, on its node. One record and one fence, however many tables change.
+    #[default]
+    Home,
+    /// In a log on the part of each table that it changes, as in paper 4: a record in each, and it survives with all of
+    /// them or not at all. For tables [in parts](crate::Schema::in_part) of the pool; the rows of others are in the log
+    /// of the thread. No [feed](Database::feed) can be open. Other ways than [`Durability::Sync`] and
+    /// [`Durability::Ordered`] have one log all the same.
+    ByTable,
 }
 
 /// The moment from which on a transaction is durable, and everything that it saw.

@@ -122,6 +122,12 @@ pub enum Error {
         /// The table.
         table: String,
     },
+    /// A transaction takes numbers for trees, and gives a table the rows of a load.
+    #[error(
+        "a transaction that makes tables or indexes cannot give a table the rows of a load, which a feed would not \
+         notice; use two transactions"
+    )]
+    LoadBesideTables,
     /// The position is that of a feed of another database.
     #[error("{}: the position belongs to a feed of another database; use one of this database", path.display())]
     OtherFeed {
@@ -306,6 +312,14 @@ pub enum Error {
          database with the region `Locks`, which needs none"
     )]
     NoHardwareTransactions,
+    /// A table is to be on a node that has no part of the pool.
+    #[error("{}: no part of the pool is on node {node}; `lodestone pool info` prints the node of each part", path.display())]
+    NoPartOnNode {
+        /// The pool.
+        path: PathBuf,
+        /// The node.
+        node: u32,
+    },
     /// Bytes on the medium are not what this crate writes.
     #[error("{}: damaged {what} at {at}: {finding}; restore a backup", path.display())]
     Damaged {
@@ -330,6 +344,9 @@ pub enum Error {
     /// From the heap; a full pool among them.
     #[error(transparent)]
     Heap(#[from] lodestone_heap::Error),
+    /// The I/O agents for pages of other nodes cannot be started.
+    #[error(transparent)]
+    Agents(#[from] lodestone_numa::Error),
     /// From the store.
     #[error(transparent)]
     Store(#[from] lodestone_store::Error),

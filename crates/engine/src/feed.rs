@@ -288,6 +288,10 @@ impl Feed {
             let rule = "a feed needs `Durability::Sync` or `Durability::Ordered`: a record for each transaction";
             return Err(Error::BadOption { option: "durability of a database with feeds", value: 0, rule });
         }
+        if core.ways.by_table {
+            let rule = "a feed needs `LogPlacement::Home`: all of a transaction in one record";
+            return Err(Error::BadOption { option: "log_placement of a database with feeds", value: 1, rule });
+        }
         let entered = core.holds.enter();
         let oldest = || {
             let pages = core.rounds.pages();
@@ -534,7 +538,8 @@ fn read(core: &Core, writer: Writer, from: u64, to: u64, found: &mut Vec<LogReco
             let payload = match entry.kind {
                 EntryKind::Put => Some(entry.value.into()),
                 EntryKind::Delete => None,
-                EntryKind::Delta => {
+                // Of a part of a transaction a feed knows nothing of the others.
+                EntryKind::Delta | EntryKind::Together => {
                     are_whole = false;
                     continue;
                 }

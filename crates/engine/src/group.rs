@@ -436,7 +436,7 @@ fn wait_for_turn(member: &Member) {
 
 /// Writes the record of an epoch, and makes it durable.
 fn write(core: &Core, logger: &mut Committer, latest: Tick) -> Result<()> {
-    let Committer { lease, log, record } = logger;
+    let Committer { lease, log, record, .. } = logger;
     let room = log.reserve(record).map_err(|error| core.log_error(error))?;
     let tick = latest.max(log.last_tick().next());
     core.timeline.reserve(tick)?;

@@ -98,6 +98,9 @@ impl Kind for DatabaseKind {
                 }
             };
             known.extend(table.trees());
+            if let Some(note) = misplaced(&database, &name) {
+                contents.notes.push(note);
+            }
             match verify(&database, &table) {
                 Ok((rows, findings)) => {
                     contents.records += rows;
@@ -165,4 +168,16 @@ fn verify(database: &Database, table: &Table) -> Result<(u64, Vec<Error>), Error
 fn left_over(database: &Database, table: &Table) -> Result<Vec<String>, Error> {
     let findings = database.update(|tx| table.pieces_left_over(tx))?;
     Ok(findings.into_iter().map(|finding| format!("table `{}`: {finding}", table.schema().name())).collect())
+}
+
+/// Words about pages of a table that are not in its part. That is no fault.
+fn misplaced(database: &Database, table: &str) -> Option<String> {
+    let placement = database.placement(table).ok()?;
+    let part = usize::from(placement.part?);
+    let elsewhere = placement.pages.iter().sum::<u64>() - placement.pages.get(part)?;
+    (elsewhere > 0).then(|| {
+        format!(
+            "table `{table}`: {elsewhere} of its pages are outside part {part}; `lodestone db move` brings them there"
+        )
+    })
 }

@@ -61,7 +61,7 @@ pub struct Page {
     is_in_round: AtomicBool,
     /// How much of it changes between two rounds.
     pub changes: ChangesHint,
-    /// Whether the next image must be a new one.
+    /// Whether the next image must be a new one. Stored before the dirt.
     is_suspect: std::sync::atomic::AtomicBool,
     home: Mutex<Option<Image>>,
 }
@@ -126,6 +126,12 @@ impl Page {
         if !self.is_dirty.load(Ordering::SeqCst) {
             self.is_dirty.store(true, Ordering::SeqCst);
         }
+    }
+
+    /// The next round writes a new image, whatever has changed.
+    pub fn renew(&self) {
+        self.is_suspect.store(true, Ordering::Relaxed);
+        self.soil();
     }
 
     /// Whether the image may lack a change of a row.

@@ -43,6 +43,8 @@
 //! | `events` | what an operator is told, through `tracing` |
 //! | `cuts` | a position in every log, while commits go on |
 //! | `rounds`, `checkpointer`, `tree/merge` | checkpoints: dirty leaves to pages, truncation; a thread; empty leaves |
+//! | `placement`, `page_writer`, `move_table` | tables in a part of the pool; a writer for each node; another part |
+//! | `far` | pages of other nodes, by agents |
 //! | `feed`, `archive`, `restore` | committed transactions in an order of their effects; in a file; onto a backup |
 //! | `define` | tables that a transaction makes, changes and drops among its other changes |
 //! | `replace` | a table in the place of another one |
@@ -76,6 +78,7 @@ mod delta;
 mod durability;
 mod error;
 mod events;
+mod far;
 mod feed;
 mod format;
 mod group;
@@ -89,9 +92,13 @@ mod leaf;
 mod leaf_size;
 mod load;
 mod metrics;
+mod move_table;
+mod newest;
 mod on_open;
 mod options;
+mod page_writer;
 mod payload;
+mod placement;
 mod publish;
 mod reader;
 mod recover;
@@ -123,19 +130,24 @@ pub use archive::{LogArchive, LogBatch, LogSink};
 pub use calendar::{Date, Timestamp};
 pub use database::Database;
 pub use decimal::Decimal;
-pub use durability::{Durability, FlushUnit, Region};
+pub use durability::{Durability, FlushUnit, LogPlacement, Region};
 pub use error::{Error, OrCancel, Result};
+pub use far::FarPages;
 pub use feed::{Feed, FeedBatch, FeedChange, FeedPosition, FeedStart, FeedTransaction};
 pub use index::{IndexRows, TableIndex};
 pub use isolation::Isolation;
 pub use key::KEY_BYTES_MAX;
 pub use kind::{DATABASE, DatabaseKind};
+pub use load::{LoadedTable, TableLoad};
 pub use lodestone_engine_derive::Row;
-pub use lodestone_pages::PageStats;
+pub use lodestone_pages::{FarReads, PageStats};
 pub use lodestone_wal::{LogAlign, LogStats, LogStore};
+pub use move_table::MoveReport;
+pub use newest::Newest;
 pub use on_open::{OnOpen, OpenProgress, OpenStep};
 pub use options::{DATABASE_NAME, DatabaseOptions};
 pub use payload::VALUE_BYTES_MAX;
+pub use placement::TablePlacement;
 pub use publish::{PUBLISHED_VERSION, PublishOptions};
 pub use reader::Reader;
 pub use recover::RecoveryReport;

@@ -7,8 +7,9 @@ use lodestone_pmem::PoolOptions;
 use lodestone_wal::{LogAlign, LogOptions, LogStore};
 use lodestone_width::to_u64;
 
-use crate::durability::{Durability, FlushUnit, Region};
+use crate::durability::{Durability, FlushUnit, LogPlacement, Region};
 use crate::error::{Error, Result};
+use crate::far::FarPages;
 use crate::format::Places;
 use crate::leaf;
 use crate::on_open::OnOpen;
@@ -53,6 +54,16 @@ pub struct DatabaseOptions {
     pub log_align: LogAlign,
     /// How records are stored.
     pub log_store: LogStore,
+    /// In which logs the record of a transaction is.
+    pub log_placement: LogPlacement,
+    /// In a pool of one part tables are told apart by their numbers, as if they were in so many parts. For proofs.
+    #[doc(hidden)]
+    pub log_groups: u16,
+    /// How pages on other nodes are read. It counts in a pool with parts on several nodes.
+    pub far_pages: FarPages,
+    /// The part of the pool in which all logs are, as long as it has room. `None`: each log is near the thread that
+    /// writes it. For comparison: paper 4 measures one log for all nodes.
+    pub log_part: Option<u16>,
     /// Seed of the log's checksums: see [`LogOptions::salt`].
     pub log_salt: Option<u64>,
     /// When a transaction is acknowledged. `Durability::None` counts when the database is made.
@@ -77,6 +88,9 @@ pub struct DatabaseOptions {
     /// 8 KiB. The rows have the rest, and an eighth at least. A transaction keeps all rows that it has read until it
     /// ends. Read more than fits in a [snapshot](crate::Database::snapshot).
     pub cache_bytes: Option<u64>,
+    /// Whether the first look at a row of a leaf that is not in DRAM reads that row alone, and not the whole leaf. It
+    /// counts where `cache_bytes` is set. For comparison: a database of whole pages reads one for each row.
+    pub row_reads: bool,
     /// Whether the rows that were in the cache at the last close are read again after an open, until the cache is full.
     /// A thread does that beside transactions, for a fifth of the time. It counts where `cache_bytes` is set.
     pub warm_up: bool,
@@ -93,6 +107,9 @@ pub struct DatabaseOptions {
     pub inline_bytes_max: usize,
     /// Bytes of such a piece.
     pub piece_bytes: usize,
+    /// Bytes of memory for the rows of a load ([`Database::begin_load`](crate::Database::begin_load)). It writes them to
+    /// pages when there are more.
+    pub load_buffer_bytes: usize,
     /// Is told how far an open is.
     pub on_open: Option<OnOpen>,
 }
@@ -109,6 +126,10 @@ impl Default for DatabaseOptions {
             feed_bytes: None,
             log_align: log.align,
             log_store: LogStore::default(),
+            log_placement: LogPlacement::default(),
+            log_groups: 0,
+            far_pages: FarPages::default(),
+            log_part: None,
             log_salt: log.salt,
             durability: Durability::default(),
             region: Region::default(),
@@ -118,6 +139,7 @@ impl Default for DatabaseOptions {
             checkpoint_thread: true,
             leaf_rows_max: 64,
             cache_bytes: None,
+            row_reads: true,
             warm_up: true,
             page_bytes: pages.page_bytes,
             extent_pages: pages.extent_pages,
@@ -125,6 +147,7 @@ impl Default for DatabaseOptions {
             inline_bytes_max: 2000,
             // Two to a page of 8 KiB.
             piece_bytes: 3900,
+            load_buffer_bytes: 64 << 20,
             on_open: None,
         }
     }
@@ -155,12 +178,16 @@ impl DatabaseOptions {
         self.durability.check()
     }
 
-    /// Whether the database at `places` can be opened with these options.
-    pub(crate) fn check_with(&self, places: &Places, path: &Path) -> Result<()> {
+    /// Whether the database at `places`, in a pool of so many parts, can be opened with these options.
+    pub(crate) fn check_with(&self, places: &Places, parts: u16, path: &Path) -> Result<()> {
         if places.is_without_durability() != self.durability.is_none() {
             let (without, with) = ("with `Durability::None`", "with durability");
             let [made, open] = if places.is_without_durability() { [without, without] } else { [with, with] };
             return Err(Error::DurabilityDiffers { path: path.to_owned(), made, open });
+        }
+        if let Some(part) = self.log_part.filter(|part| *part >= parts) {
+            let rule = "it is a part of the pool, counted from 0";
+            return Err(Error::BadOption { option: "log_part", value: part.into(), rule });
         }
         if matches!(self.durability, Durability::Epoch(_)) && places.threads_max() < 2 {
             let (option, rule) = ("threads_max", "group commit by epochs needs a database made with at least 2");

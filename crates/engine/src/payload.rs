@@ -182,6 +182,43 @@ impl Layout {
         (begin == variable.len() && moved.is_empty() == (moved_bytes == 0)).then_some(moved)
     }
 
+    /// The value of one column outside the key, which is not moved. `None` for bytes that [`encode`](Self::encode) does
+    /// not write, as far as the columns before it tell, and for a moved column.
+    pub(crate) fn decode_column(&self, bytes: &[u8], number: usize) -> Option<Value> {
+        let (version, rest) = version(bytes)?;
+        if version & HAS_MOVED != 0 {
+            return None;
+        }
+        let RowForm { columns, defaults } = self.form_of(version)?;
+        if let Some((_, value)) = defaults.iter().find(|(other, _)| *other == number) {
+            return Some(Value::clone(value));
+        }
+        let (bitmap, rest) = rest.split_at_checked(columns.len().div_ceil(8))?;
+        let (mut fixed, mut variable_place, mut wanted) = (0, 0, None);
+        for (place, column) in columns.iter().enumerate() {
+            if column.number == Some(number) {
+                wanted = Some((place, column, fixed, variable_place));
+            }
+            match column.kind.fixed_bytes() {
+                Some(bytes) => fixed += bytes,
+                None => variable_place += 1,
+            }
+        }
+        let (place, column, begin, variable) = wanted?;
+        if bitmap[place / 8] & 1 << (place % 8) != 0 {
+            return column.nullable.then_some(Value::Null);
+        }
+        if let Some(bytes) = column.kind.fixed_bytes() {
+            return value(column.kind, rest.get(begin..begin + bytes)?);
+        }
+        let end_of = |place: usize| {
+            let end = rest.get(fixed + 2 * place..)?.first_chunk()?;
+            Some(usize::from(u16::from_le_bytes(*end)))
+        };
+        let from = if variable == 0 { 0 } else { end_of(variable - 1)? };
+        value(column.kind, rest.get(fixed + 2 * variable_place..)?.get(from..end_of(variable)?)?)
+    }
+
     /// The moved columns of a payload. `None` as for [`decode`](Self::decode).
     pub(crate) fn moved(&self, bytes: &[u8]) -> Option<Vec<Moved>> {
         let mut row = vec![Value::Null; self.key.len() + self.form.columns.len()];
@@ -344,6 +381,10 @@ mod tests {
                 found.0[column] = moved_value(moved, value.to_vec()).expect("its own bytes");
             }
             prop_assert_eq!(&found, &row);
+            for column in layout.form.columns.iter().filter_map(|column| column.number) {
+                let alone = layout.decode_column(&bytes, column);
+                prop_assert_eq!(alone, moved.is_empty().then(|| row[column].clone()));
+            }
             // Columns are moved until the rest fits.
             let lengths = || row.iter().map(|value| variable_bytes(value).len());
             let kept: usize = lengths().sum::<usize>() - moved.iter().map(|moved| to_usize(moved.bytes) - 8).sum::<usize>();

@@ -6,6 +6,8 @@
 //!    (`redo.rs`): ticks of a row rise with its versions. There is no undo. The records before the position are closed
 //!    under dependency: a row that was deleted there does not come back by a record after it. Deltas are sorted by
 //!    their ticks, and applied when all else is read (`delta.rs`).
+//!    Logs and images are read by threads on their nodes, as long as these have some (`lodestone_pmem::work`). Of a
+//!    transaction with records in several logs all count, or none (`recover/together.rs`).
 //! 2. A crashed life ends. Its record in the table of lives names no writer: records certify themselves.
 //! 3. A new life begins, whose ticks are above all that may be in the logs.
 //! 4. Logs that end with a record of the crashed life are marked: from now on damage to it is named.
@@ -15,6 +17,8 @@
 //! Only the ends of the logs, the clock and traces of an unpublished batch are written, so a crash in between repeats
 //! it with the same result. The time is bounded by the number of pages and `log_bytes`, and so is the memory: the
 //! records stay in DRAM until the trees are built.
+
+mod together;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -27,6 +31,7 @@ use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, work};
 use lodestone_txn::{ClockKind, Lives, Tick, Timeline, Writer};
 use lodestone_wal::{Kept, Opening, Wal};
 
+use self::together::Parts;
 use crate::cache::Cache;
 use crate::cold::Source;
 use crate::error::{Error, Result};
@@ -114,7 +119,11 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions, phases: 
     let (threads, limit) = (work::threads(memory), lives.limit());
     let is_suspect = !report.was_clean && memory.direct_unit() == LINE_BYTES;
     let opener = Opener { heap, places, pages: &pages, limit, threads, is_suspect, on_open: options.on_open.as_ref() };
-    let source = Source::new(pages.reader(), limit);
+    let reader = match options.far_pages.begin(heap.pool())? {
+        Some(far) => pages.reader().through(far),
+        None => pages.reader(),
+    };
+    let source = Source::new(reader, limit);
     let mut images = opener.read_pages()?;
     let warm = images.extract_if(.., |listed| listed.tree == WARM_TREE).map(|listed| (listed.image, listed.low));
     let warm = warm.collect();
@@ -146,7 +155,7 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions, phases: 
     if !memory.is_read_only() {
         wal.mark_ends(&mut |tick| timeline.reserve(tick).is_ok())?;
     }
-    let cache = options.cache_bytes.map(Cache::new);
+    let cache = options.cache_bytes.map(|bytes| Cache::new(bytes, options.row_reads));
     let leaf_size = LeafSize { rows_max: options.leaf_rows_max, bytes_max: pages.page_room() };
     let many_leaves = lodestone_width::to_usize(places.log_bytes()).saturating_mul(LARGE) / leaf_size.bytes_max;
     let ground = Ground { leaf_size, base: timeline.base(), source, cache, many_leaves };
@@ -196,12 +205,13 @@ impl Opener<'_> {
         let (writers, meter) = (opening.writers(), self.meter(OpenStep::Records, None));
         let read = |number: usize| {
             let (writer, mut kept, mut sample) = (writers[number], Kept::default(), Sample::default());
-            let mut last: Option<(u64, Tick, bool)> = None;
+            let (mut last, mut parts) = (None::<(u64, Tick, bool)>, Parts::default());
             opening.read(writer, self.pages.from(writer), &mut |found| {
                 redo::check(found, self.limit, &mut sample)
                     .map_err(|finding| damaged(self.heap, self.places, found, finding))?;
                 last = Some((found.position, found.tick, found.is_mark()));
                 if !found.is_mark() {
+                    parts.note(found);
                     kept.push(found);
                     meter.add_one_of_many(kept.len());
                 }
@@ -213,15 +223,21 @@ impl Opener<'_> {
                 let contents = restore::contents_of(entries.into_iter().flat_map(|(_, entries)| entries));
                 (writer, LastRecord { position, tick: tick.0, contents })
             });
-            Ok::<_, Error>((kept, sample, last))
+            Ok::<_, Error>((kept, sample, last, parts))
         };
         let (mut records, mut sample, mut lasts) = (Vec::new(), Sample::default(), Vec::new());
-        for (kept, of_log, last) in work::each(self.threads, writers.len(), read)? {
+        let mut of_logs = Vec::new();
+        let node_of = |number: usize| self.node_of(opening.part_of(writers[number]));
+        let topology = self.heap.pool().topology();
+        for (kept, of_log, last, parts) in work::each_near(topology, self.threads, writers.len(), &node_of, read)? {
             records.push(kept);
             sample.extend(of_log);
             lasts.extend(last);
+            of_logs.push(parts);
         }
         sample.finish();
+        let from = |writer| self.pages.from(writer);
+        together::remove_incomplete(&writers, &of_logs, from, &mut records);
         Ok((records, sample, lasts))
     }
 
@@ -233,7 +249,7 @@ impl Opener<'_> {
         records: &[Kept],
         source: &Source,
     ) -> Result<Vec<(u32, TreePart)>> {
-        let redo = Redo::new(images, sample, source, self.threads, self.is_suspect)?;
+        let redo = Redo::new(images, sample, source, (self.heap.pool(), self.threads), self.is_suspect)?;
         let meter = self.meter(OpenStep::Leaves, Some(redo.part_count()));
         redo.rows(records, &|| meter.add(1)).map_err(|trouble| match trouble {
             Trouble::Row { tree, key, finding } => {
@@ -242,6 +258,11 @@ impl Opener<'_> {
             }
             Trouble::Image(error) => error,
         })
+    }
+
+    /// The node of a part of the pool.
+    fn node_of(&self, part: Option<u16>) -> Option<usize> {
+        self.heap.pool().part_nodes().get(usize::from(part?))?.index
     }
 
     fn damaged(&self, what: &'static str, at: PmAddr, finding: String) -> Error {

@@ -15,7 +15,7 @@ use std::convert::Infallible;
 use std::ops::Range;
 
 use lodestone_pages::{Found, Listed, PageRow};
-use lodestone_pmem::{planted, work};
+use lodestone_pmem::{Pool, planted, work};
 use lodestone_txn::Tick;
 use lodestone_wal::{Entries, Entry, EntryKind, Kept};
 use lodestone_width::to_usize;
@@ -195,6 +195,7 @@ pub struct Redo<'r> {
     /// The parts of each tree.
     trees: HashMap<u32, Range<usize>>,
     source: &'r Source,
+    pool: &'r Pool,
     threads: usize,
     /// Whether a life that was killed may have written rows of images in place: of those that have records.
     is_suspect: bool,
@@ -210,7 +211,7 @@ impl<'r> Redo<'r> {
         images: &'r [Listed],
         sample: &'r Sample,
         source: &'r Source,
-        threads: usize,
+        (pool, threads): (&'r Pool, usize),
         is_suspect: bool,
     ) -> Result<Self, Error> {
         let part = |tree, low, image: Option<&'r Listed>| Part { tree, low: Key::new(low), image };
@@ -236,7 +237,7 @@ impl<'r> Redo<'r> {
             trees.insert(parts[0].tree, begin..begin + parts.len());
             begin += parts.len();
         }
-        Ok(Self { parts, prefixes, trees, source, threads, is_suspect })
+        Ok(Self { parts, prefixes, trees, source, pool, threads, is_suspect })
     }
 
     /// The number of the part, of those of a tree, that may have the row.
@@ -266,7 +267,11 @@ impl<'r> Redo<'r> {
     /// A delta that does not fit; an image that cannot be read.
     pub fn rows(&self, records: &'r [Kept], done: &(dyn Fn() + Sync)) -> Result<Vec<(u32, TreePart)>, Trouble> {
         let changes = self.changes(records);
-        work::each(self.threads, self.parts.len(), |number| {
+        let node_of = |number: usize| {
+            let part = self.parts[number].image?.image.parts().next()?;
+            self.pool.part_nodes().get(usize::from(part))?.index
+        };
+        work::each_near(self.pool.topology(), self.threads, self.parts.len(), &node_of, |number| {
             let part = self.part(number, &changes)?;
             done();
             Ok((self.parts[number].tree, part))
@@ -415,6 +420,7 @@ fn for_each_change<'r>(mut tick: Tick, entries: Entries<'r>, visit: &mut impl Fn
     for entry in entries {
         match entry.kind {
             EntryKind::Commit => tick = named_tick(&entry).unwrap_or(tick),
+            EntryKind::Together => {}
             _ => visit(tick, entry),
         }
     }
@@ -437,7 +443,12 @@ pub fn check(found: &lodestone_wal::Found<'_>, limit: Tick, sample: &mut Sample)
             EntryKind::Commit if named_tick(&entry).is_none_or(|tick| tick > found.tick) => {
                 return Err("the tick of a transaction makes no sense");
             }
-            EntryKind::Commit => {}
+            EntryKind::Together
+                if entry.places().is_none_or(|places| !places.contains(&(found.writer, found.position))) =>
+            {
+                return Err("the places of a transaction's records make no sense");
+            }
+            EntryKind::Commit | EntryKind::Together => {}
             EntryKind::Put | EntryKind::Delete | EntryKind::Delta => sample.add(&entry),
             EntryKind::Member => return Err("it has an entry of a kind that this version never writes"),
         }

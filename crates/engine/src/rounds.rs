@@ -8,7 +8,7 @@
 //!    an open can leave it where it is. A row is read as a transaction reads it: locked ones are waited for, and so is
 //!    the fence of a pending one. So the images have all commits of the old epoch: those held their locks before the
 //!    epoch rose. Rows of later commits may be in an image: their records stay in the logs.
-//!    The images of dropped trees end.
+//!    The images of dropped trees end. Tables on other nodes are written by threads there (`page_writer.rs`).
 //!
 //!    If a leaf has the keys of its former image, and this medium has lines, only the rows that changed are written, in
 //!    place ([`Batch::patch`]). They count at once, whatever becomes of the round. That is no harm: their records are
@@ -21,24 +21,21 @@
 //! meanwhile (paper 4, section 2.2.3).
 
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 use std::time::Instant;
 
-use lodestone_pages::{Batch, Image, PageRow, PageStats, Pages, Patch};
+use lodestone_pages::{PageStats, Pages};
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock, spin};
-use lodestone_txn::{RowState, RowWord, Tick};
 use lodestone_wal::{LogWriter, Record, Room, Wal};
-use lodestone_width::to_u64;
 
 use crate::checkpointer::Bell;
 use crate::core::{Core, Dropped};
 use crate::cuts::Cuts;
 use crate::error::{Error, Result};
 use crate::events;
-use crate::leaf::{Changes, Page};
-use crate::tree::{Bytes, Lookup, Slot, Tree};
+use crate::page_writer::{Written, settled_rows, write_trees};
+use crate::tree::{Bytes, Tree};
 
 /// How many rounds a full log is worth: the second one frees the records below the cut of the first one.
 pub const ROUNDS_MAX: u32 = 2;
@@ -66,6 +63,9 @@ pub struct CheckpointReport {
     pub rows_in_place: u64,
     /// Lines of 64 bytes that were written for them.
     pub lines: u64,
+    /// Threads that wrote them side by side: one for each node with tables that are placed there, and that of the
+    /// checkpoint.
+    pub writers: u64,
 }
 
 /// The state of the rounds.
@@ -78,7 +78,7 @@ pub struct Rounds {
     /// Figures of the pages, as the last thread that had them left them.
     page_stats: Mutex<PageStats>,
     /// One more than the last epoch below the cut of the newest checkpoint, if it is of this life.
-    whole_floor: AtomicU64,
+    pub whole_floor: AtomicU64,
     pub trouble: CheckpointTrouble,
 }
 
@@ -301,7 +301,7 @@ fn try_round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     trees.extend(core.trees());
     trees.sort_by_key(|tree| tree.number);
     trees.dedup_by_key(|tree| tree.number);
-    let mut written = Written { pages: Vec::new(), report: CheckpointReport::default(), is_published: false };
+    let mut written = Written::default();
     let mut batch = pages.batch();
     // The images of a tree end when the older of the kept cuts is after all of its records: those may be changes of
     // rows in the images. A snapshot may still look at a cold leaf. One that begins later does not see the table.
@@ -313,9 +313,7 @@ fn try_round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     for home in ended.iter().flat_map(|tree| tree.homes()) {
         batch.end(home);
     }
-    for tree in &trees {
-        write_tree(core, &mut batch, tree, &mut written)?;
-    }
+    write_trees(core, &mut batch, trees, &mut written)?;
     wait_settled(core, &from)?;
     if let Some(group) = &core.group {
         // The images may have versions of epochs that are not durable. They must not count before those.
@@ -369,181 +367,4 @@ fn truncate(core: &Core, pages: &Pages) {
     for (writer, floor) in core.rounds.cuts.writers().zip(floors) {
         core.wal.truncate(writer, floor);
     }
-}
-
-/// The image of a leaf after a round.
-#[derive(Debug)]
-enum NewHome {
-    /// It has another image, or none because it has no rows.
-    Written(Option<Image>),
-    /// Its image has the rows, or it is not written yet.
-    Same,
-}
-
-/// Leaves that a round has written.
-struct Written {
-    pages: Vec<(Arc<Page>, NewHome)>,
-    report: CheckpointReport,
-    is_published: bool,
-}
-
-impl Written {
-    fn publish(mut self) -> CheckpointReport {
-        self.is_published = true;
-        for (page, home) in self.pages.drain(..) {
-            if let NewHome::Written(image) = home {
-                self.report.images += u64::from(image.is_some());
-                self.report.pages += image.as_ref().map_or(0, |image| to_u64(image.page_count()));
-                page.set_home(image);
-            }
-            page.leave_round();
-        }
-        self.report
-    }
-}
-
-impl Drop for Written {
-    fn drop(&mut self) {
-        if !self.is_published {
-            self.pages.iter().for_each(|(page, _)| {
-                page.soil();
-                page.leave_round();
-            });
-        }
-    }
-}
-
-/// Writes the dirty leaves of a tree.
-fn write_tree(core: &Core, batch: &mut Batch<'_>, tree: &Tree, written: &mut Written) -> Result<()> {
-    // Pages of which few and most lines have changed.
-    let (mut few, mut most) = (0, 0);
-    let mut next = Some(Bytes::default());
-    while let Some(low) = next {
-        // So that a look at one of its rows later reads one page.
-        tree.narrow(core, &low);
-        // Before the look at the leaf: if it is split after that, its image stays as wide as it was.
-        let before = tree.next_low(&low);
-        let (page, dirt) = tree.take_dirt(&low);
-        let Some(slots) = dirt else {
-            next = before;
-            continue;
-        };
-        written.pages.push((page, NewHome::Same));
-        let mut rows = settled_rows(core, tree, &slots)?;
-        // Looked at once: the image ends where the next one begins, also if the leaf is split from here on.
-        next = tree.next_low(&low);
-        if !planted::active("engine-image-too-wide") {
-            rows.retain(|row| next.as_ref().is_none_or(|next| row.key < *next));
-        }
-        core.refuse_if_poisoned()?;
-        let (page, new_home) = written.pages.last_mut().expect("just added");
-        let home = page.home();
-        let patchable = home.as_ref().filter(|_| page.may_patch());
-        match patch(core, batch, patchable, (tree.number, &low), &rows)? {
-            Patch::Done(patched) => {
-                written.report.rows_in_place += patched.rows;
-                written.report.lines += patched.lines;
-                page.changes.note(Changes::Few);
-                few += 1;
-                continue;
-            }
-            Patch::Refused => {
-                page.changes.note(Changes::Few);
-                few += 1;
-            }
-            Patch::MostLines => {
-                page.changes.note(Changes::Most);
-                most += 1;
-            }
-            // It says nothing about how much changes.
-            _ => {}
-        }
-        let image = write(core, batch, tree, &low, &rows)?;
-        if planted::active("pages-clear-after-copy") {
-            page.forget_dirt();
-        }
-        home.into_iter().for_each(|home| batch.end(home));
-        *new_home = NewHome::Written(image);
-    }
-    if few != most {
-        tree.changes.note(if few > most { Changes::Few } else { Changes::Most });
-    }
-    Ok(())
-}
-
-/// Writes an image of `rows`. None of them is no image.
-fn write(core: &Core, batch: &mut Batch<'_>, tree: &Tree, low: &[u8], rows: &[SettledRow]) -> Result<Option<Image>> {
-    if rows.is_empty() {
-        return Ok(None);
-    }
-    let base = core.timeline.base();
-    Ok(Some(batch.write(tree.number, low, rows.iter().map(|row| row.page_row(base)))?))
-}
-
-/// Writes the rows that changed into the page of the leaf, if that can be done.
-fn patch(
-    core: &Core,
-    batch: &mut Batch<'_>,
-    home: Option<&Image>,
-    leaf: (u32, &[u8]),
-    rows: &[SettledRow],
-) -> Result<Patch> {
-    let (base, floor) = (core.timeline.base(), core.rounds.whole_floor.load(Ordering::SeqCst));
-    let may_write = |row: &SettledRow| row.whole > floor || planted::active("engine-lines-without-whole");
-    match home {
-        Some(home) if core.ways.in_place => {
-            Ok(batch.patch(home, leaf, rows.iter().map(|row| (row.page_row(base), may_write(row))), base)?)
-        }
-        _ => Ok(Patch::OtherImage),
-    }
-}
-
-/// A row that may be written to a page.
-#[derive(Debug)]
-struct SettledRow {
-    key: Bytes,
-    word: RowWord,
-    payload: Bytes,
-    /// See [`Slot::whole`].
-    whole: u64,
-}
-
-impl SettledRow {
-    /// The row in the life that began at `base`.
-    fn page_row(&self, base: Tick) -> PageRow<'_> {
-        let version = self.word.version();
-        PageRow { key: &self.key, tick: version.tick(base), writer: version.writer(), payload: &self.payload }
-    }
-}
-
-/// The rows of `slots`, in versions whose records are persistent.
-fn settled_rows(core: &Core, tree: &Tree, slots: &[Arc<Slot>]) -> Result<Vec<SettledRow>> {
-    let mut rows = Vec::new();
-    for slot in slots {
-        let key = slot.key();
-        let mut turn = 0;
-        let found = loop {
-            let whole = slot.whole();
-            match slot.read() {
-                Some((word, payload)) => {
-                    if word.state() == RowState::Pending && !planted::active("pages-copies-pending") {
-                        core.wait_settled(slot, word)?;
-                    }
-                    break (!word.is_absent()).then(|| SettledRow { key: key.clone(), word, payload, whole });
-                }
-                // It was purged, or its claim was given up. A commit that uses the key again is of this epoch or
-                // later, and makes the leaf dirty.
-                None if !is_slot_of(tree, key, slot)? => break None,
-                None => core.refuse_if_poisoned()?,
-            }
-            spin(turn);
-            turn += 1;
-        };
-        rows.extend(found);
-    }
-    Ok(rows)
-}
-
-fn is_slot_of(tree: &Tree, key: &[u8], slot: &Arc<Slot>) -> Result<bool> {
-    Ok(matches!(tree.find(key)?, Lookup::Slot(found) if Arc::ptr_eq(&found, slot)))
 }

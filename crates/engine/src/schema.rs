@@ -1,8 +1,8 @@
 //! The columns of a table, its key and its indexes, and their bytes in the catalog.
 //!
 //! ```text
-//! definition of a table: columns 2, key columns 2, columns { type 1, nullable 1, name length 2, name }, key { number 2 },
-//!                        history (`history.rs`)
+//! definition of a table: columns 2 (the highest bit: a part follows), key columns 2, part 2,
+//!                        columns { type 1, nullable 1, name length 2, name }, key { number 2 }, history (`history.rs`)
 //! definition of an index: flags 1 (1: unique, 2: being built), columns { number 2 }
 //! ```
 
@@ -28,6 +28,9 @@ const DEFAULT_BYTES_MAX: usize = 2000;
 /// In the flags of an index.
 const UNIQUE: u8 = 1;
 const BEING_BUILT: u8 = 2;
+/// In the number of columns: the definition names a part of the pool.
+const HAS_PART: u16 = 1 << 15;
+const _: () = assert!(COLUMNS_MAX < 1 << 15, "the bit is not one of the number");
 
 /// A column.
 ///
@@ -191,12 +194,15 @@ pub struct Schema {
     pub(crate) indexes: Vec<Index>,
     /// The columns of earlier rows.
     pub(crate) history: History,
+    /// The part of the pool that the pages of table and indexes are in.
+    pub(crate) part: Option<u16>,
 }
 
-/// Two schemas are equal when their names, columns, keys and indexes are, whatever columns their tables had before.
+/// Two schemas are equal when their names, columns, keys and indexes are, whatever columns their tables had before, and
+/// wherever their pages are.
 impl PartialEq for Schema {
     fn eq(&self, other: &Self) -> bool {
-        let Self { name, columns, key, indexes, history: _ } = self;
+        let Self { name, columns, key, indexes, history: _, part: _ } = self;
         (name, columns, key, indexes) == (&other.name, &other.columns, &other.key, &other.indexes)
     }
 }
@@ -208,7 +214,7 @@ impl Schema {
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         let history = History::default();
-        Self { name: name.into(), columns: Vec::new(), key: Vec::new(), indexes: Vec::new(), history }
+        Self { name: name.into(), columns: Vec::new(), key: Vec::new(), indexes: Vec::new(), history, part: None }
     }
 
     /// With another column.
@@ -254,6 +260,32 @@ impl Schema {
         self
     }
 
+    /// With pages in this part of the pool, as long as it has room: those of the table, its indexes and its long values.
+    /// So they are on the node of that part ([`Database::part_on`](crate::Database::part_on)). Without it they are where
+    /// there is room, nearest to the thread that writes them first.
+    ///
+    /// It counts when the table is made. [`Database::move_table`](crate::Database::move_table) changes it later. It is no
+    /// part of the text of a schema, and two schemas that differ in it alone are equal.
+    ///
+    /// ```
+    /// use lodestone_engine::{Schema, Type};
+    ///
+    /// let schema = Schema::new("notes").column("id", Type::U64).key(["id"]);
+    /// assert_eq!(schema.part(), None);
+    /// assert_eq!(schema.clone().in_part(1).part(), Some(1));
+    /// assert_eq!(schema.clone().in_part(1), schema);
+    /// ```
+    #[must_use]
+    pub fn in_part(self, part: u16) -> Self {
+        Self { part: Some(part), ..self }
+    }
+
+    /// The part of the pool that the pages are in: see [`in_part`](Self::in_part).
+    #[must_use]
+    pub fn part(&self) -> Option<u16> {
+        self.part
+    }
+
     /// The indexes.
     #[must_use]
     pub fn indexes(&self) -> &[Index] {
@@ -286,8 +318,10 @@ impl Schema {
     /// The bytes for the catalog.
     pub(crate) fn encode(&self, layout: &Layout) -> Vec<u8> {
         let mut bytes = Vec::new();
-        bytes.extend(exact_u16(self.columns.len()).to_le_bytes());
+        let flag = if self.part.is_some() { HAS_PART } else { 0 };
+        bytes.extend((exact_u16(self.columns.len()) | flag).to_le_bytes());
         bytes.extend(exact_u16(layout.key.len()).to_le_bytes());
+        self.part.iter().for_each(|part| bytes.extend(part.to_le_bytes()));
         for column in &self.columns {
             bytes.extend([column.kind.code(), u8::from(column.nullable)]);
             bytes.extend(exact_u16(column.name.len()).to_le_bytes());
@@ -300,10 +334,12 @@ impl Schema {
 
     /// The table `name` from the bytes of the catalog. `None` for bytes that [`encode`](Self::encode) does not write.
     pub(crate) fn decode(name: &str, mut bytes: &[u8]) -> Option<Self> {
-        let columns = take_u16(&mut bytes)?;
-        let keys = take_u16(&mut bytes)?;
+        let (columns, keys) = (take_u16(&mut bytes)?, take_u16(&mut bytes)?);
         let mut schema = Self::new(name);
-        for _ in 0..columns {
+        if columns & HAS_PART != 0 {
+            schema.part = Some(take_u16(&mut bytes)?);
+        }
+        for _ in 0..columns & !HAS_PART {
             let kind = Type::from_code(*bytes.split_off_first()?)?;
             let nullable = take_bool(&mut bytes)?;
             let length = usize::from(take_u16(&mut bytes)?);
@@ -316,6 +352,12 @@ impl Schema {
         }
         schema.history = History::decode(bytes, &schema.columns)?;
         schema.layout().is_ok().then_some(schema)
+    }
+
+    /// The part of the pool that the bytes of the catalog name.
+    pub(crate) fn decode_part(mut bytes: &[u8]) -> Option<u16> {
+        let (columns, _) = (take_u16(&mut bytes)?, take_u16(&mut bytes)?);
+        if columns & HAS_PART != 0 { take_u16(&mut bytes) } else { None }
     }
 
     /// With another column. Rows that are there have `default` in it.

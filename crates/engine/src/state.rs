@@ -120,6 +120,10 @@ pub struct State {
     pub made: Vec<u32>,
     /// Trees of tables and indexes that it has dropped, unless that was rolled back.
     pub dropped: Vec<u32>,
+    /// It defines tables.
+    pub defines: bool,
+    /// Gives a table the rows of a load. So it takes no numbers of trees: see `catalog::is_load`.
+    pub has_load: bool,
     counts: Arc<Counts>,
 }
 
@@ -147,6 +151,8 @@ impl State {
             savepoints: Savepoints::default(),
             made: Vec::new(),
             dropped: Vec::new(),
+            defines: false,
+            has_load: false,
             counts,
         }
     }
@@ -191,6 +197,8 @@ impl State {
         self.savepoints.clear();
         self.made.clear();
         self.dropped.clear();
+        self.defines = false;
+        self.has_load = false;
     }
 
     /// Makes the rest of the transaction serializable: from here on everything that it reads is validated. Reads of

@@ -74,6 +74,10 @@ impl Table {
         Self { core: core.clone(), definition, latest, tree, pieces }
     }
 
+    pub(crate) fn core(&self) -> &Handle {
+        &self.core
+    }
+
     pub(crate) fn definition(&self) -> &Definition {
         &self.definition
     }
@@ -259,6 +263,12 @@ impl Table {
         let row_before = self.decode_if_indexed(&entered, &moment, &key, &old)?;
         set_row((self, &entered), tx, key, (Before::Payload(&old), row_before.as_ref()), None)?;
         Ok(true)
+    }
+
+    /// Whether the transaction has changed rows of the table.
+    #[must_use]
+    pub fn is_changed_in(&self, tx: &Tx) -> bool {
+        tx.changes_tree(self.tree.number)
     }
 
     /// The rows of a range, in the order of their keys; [`Rows::rev`] turns it round. A bound may have the first

@@ -287,6 +287,26 @@ impl Tree {
         Ok(is_cold)
     }
 
+    /// Makes the next round write the leaf of `low` to `part`, if its image is elsewhere. Returns whether it is.
+    ///
+    /// # Errors
+    /// An image that cannot be read.
+    pub fn renew_outside(&self, low: &[u8], part: u16) -> Result<bool> {
+        let is_outside = |leaf: &Leaf| leaf.page.home().is_some_and(|home| home.parts().any(|of| of != part));
+        loop {
+            let leaf = self.root.load().leaf_of(low).clone();
+            if !is_outside(&leaf) {
+                return Ok(false);
+            }
+            self.warm(&leaf)?;
+            // With its lock held it does not become cold, and no cold leaf is dirty.
+            if let Some(locked) = leaf.lock() {
+                locked.leaf.page.renew();
+                return Ok(true);
+            }
+        }
+    }
+
     /// Makes sure that the rows of `leaf` are loaded.
     fn warm(&self, leaf: &Arc<Leaf>) -> Result<()> {
         if !leaf.is_loaded() {

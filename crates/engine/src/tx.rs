@@ -12,6 +12,7 @@ use crate::core::Handle;
 use crate::durability::Point;
 use crate::error::{Error, Result};
 use crate::isolation::Isolation;
+use crate::load::{LoadedTable, Pending};
 use crate::savepoint::Savepoint;
 use crate::snapshot::Cut;
 use crate::state::State;
@@ -50,6 +51,8 @@ pub struct Tx {
     pub(crate) core: Handle,
     isolation: Cell<Isolation>,
     state: RefCell<Option<State>>,
+    /// Loads that it gives to tables.
+    loads: RefCell<Vec<LoadedTable>>,
 }
 
 impl fmt::Debug for Tx {
@@ -62,7 +65,7 @@ impl Tx {
     pub(crate) fn new(core: Handle, isolation: Isolation) -> Self {
         let mut state = core.take_state();
         state.begin(&core, isolation);
-        Self { core, isolation: Cell::new(isolation), state: RefCell::new(Some(state)) }
+        Self { core, isolation: Cell::new(isolation), state: RefCell::new(Some(state)), loads: RefCell::default() }
     }
 
     /// Its level.
@@ -301,6 +304,17 @@ impl Tx {
 
     /// Ends an attempt, and returns where its answer is durable. An error that is no conflict is durable on return.
     fn order<R>(&self, outcome: Result<R>) -> Result<(R, Point)> {
+        let loads = std::mem::take(&mut *self.loads.borrow_mut());
+        if loads.is_empty() {
+            return self.order_rows(outcome);
+        }
+        let loads = Pending::of(self, loads)?;
+        let outcome = self.order_rows(outcome);
+        loads.settle(&outcome);
+        outcome
+    }
+
+    fn order_rows<R>(&self, outcome: Result<R>) -> Result<(R, Point)> {
         // Also in place of an error, which may result from a state that never was.
         let mut state = self.live_state()?;
         let core = &*self.core;
@@ -337,8 +351,56 @@ impl Tx {
         !self.state().changes.is_empty()
     }
 
+    /// Whether it changes the row with `key` of a tree.
+    pub(crate) fn changes_key(&self, tree: u32, key: &[u8]) -> bool {
+        self.state().changes.get(&tree).is_some_and(|changes| changes.rows.contains_key(key))
+    }
+
+    /// Whether it changes rows of a tree.
+    pub(crate) fn changes_tree(&self, tree: u32) -> bool {
+        self.state().changes.get(&tree).is_some_and(|changes| !changes.rows.is_empty())
+    }
+
+    /// It gives a table the rows of a load.
+    ///
+    /// # Errors
+    /// [`Error::LoadBesideTables`].
+    pub(crate) fn note_load(&self) -> Result<()> {
+        if self.makes_trees()? {
+            return Err(Error::LoadBesideTables);
+        }
+        self.live_state()?.has_load = true;
+        Ok(())
+    }
+
+    /// Keeps a load that it gives to a table until it ends.
+    pub(crate) fn keep_load(&self, load: LoadedTable) {
+        self.loads.borrow_mut().push(load);
+    }
+
+    /// Whether it gives a table the rows of a load.
+    pub(crate) fn has_load(&self) -> bool {
+        self.state().has_load
+    }
+
+    /// Whether it makes or changes tables or indexes. Then no load can begin before it ends: both take numbers of trees.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]; [`Error::Poisoned`].
+    pub fn makes_trees(&self) -> Result<bool> {
+        let defines = self.live_state()?.defines;
+        Ok(defines || crate::catalog::takes_numbers(&crate::catalog::table(&self.core)?, self)?)
+    }
+
+    /// It defines tables.
+    pub(crate) fn note_definition(&self) -> Result<()> {
+        self.live_state()?.defines = true;
+        Ok(())
+    }
+
     /// Forgets everything, for the next attempt.
     pub(crate) fn reset(&self) {
+        self.loads.borrow_mut().clear();
         let mut state = self.state();
         self.core.forget_trees(&std::mem::take(&mut state.made));
         state.reset();

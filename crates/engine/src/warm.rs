@@ -161,7 +161,7 @@ impl WarmList {
         let mut pages = core.rounds.pages();
         let chunks = || places.chunks(LEAVES_PER_IMAGE);
         let count = chunks().map(|keys| pages.image_pages(&keys[0].0, rows(core, keys))).sum();
-        pages.find_room(count, (SPARE_SEGMENTS, core.wal.stats().segment_bytes))?;
+        pages.find_room(count, None, (SPARE_SEGMENTS, core.wal.stats().segment_bytes))?;
         let mut batch = pages.batch();
         for keys in chunks() {
             batch.write(WARM_TREE, &keys[0].0, rows(core, keys))?;

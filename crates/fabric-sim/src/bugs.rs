@@ -97,11 +97,30 @@ fn scarce(seed: u64) -> Plan {
     Plan { crash_member_ns: 1_000_000, outage_ns: 500_000, pages: 11, operations: 400, write_ns: 30_000, ..lossy(seed) }
 }
 
+/// Operations and payloads on a lossy network, with senders that follow each other.
+fn volumes(seed: u64) -> Plan {
+    Plan {
+        units: if seed.is_multiple_of(2) { 1 } else { 2 },
+        standbys: if seed.is_multiple_of(3) { 1 } else { 2 },
+        members: if seed.is_multiple_of(4) { 2 } else { 3 },
+        senders: 2,
+        takeover_ns: 1_500_000,
+        crash_member_ns: 0,
+        crash_sender_ns: 4_000_000,
+        outage_ns: 500_000,
+        double: 100_000,
+        files: 4,
+        pages: 8,
+        ..takeovers(seed)
+    }
+}
+
 /// All bugs.
 #[must_use]
 pub fn bugs() -> Vec<Bug> {
     let bug = |name, harm, plan, seeds| Bug { name, harm, plan, seeds };
     let mut all = holes_of_the_paper();
+    all.extend(rules_of_volumes());
     all.extend([
         bug("fabric-takeover-asks-too-few", "an acknowledged record is lost", takeovers as fn(u64) -> Plan, 200),
         bug("fabric-longest-log-wins", "an acknowledged record is lost", takeovers, 400),
@@ -118,6 +137,18 @@ pub fn bugs() -> Vec<Bug> {
         bug("fabric-mark-forgotten", "a member forgets what it reported", scarce, 400),
     ]);
     all
+}
+
+/// Rules of several groups under one order.
+fn rules_of_volumes() -> Vec<Bug> {
+    let bug = |name, harm| Bug { name, harm, plan: volumes, seeds: 400 };
+    vec![
+        bug("fabric-operation-without-its-payload", "an acknowledged operation has its bytes nowhere"),
+        bug("fabric-operations-taken-whole", "a file refers to a page that was never written"),
+        bug("fabric-payload-stable-alone", "a file that comes back has lost its page to another one"),
+        bug("fabric-payload-stable-before-the-term", "an operation that was cut comes back with another one's page"),
+        bug("fabric-orphan-pages-free", "a payload of no operation lands late on a file's page"),
+    ]
 }
 
 /// The holes of paper 5, and of the obvious repairs of it.

@@ -6,6 +6,8 @@
 //! 3. The judges look at each action, and at all reads in the end. They are in `oracle.rs` and read like the promises.
 //! 4. [`bugs`]: bugs that can be planted, each with the scenario that finds it.
 //!
+//! A scenario has one group, or a volume: operations in a group of their own, and units with their payloads.
+//!
 //! The judges know every record that was made, and which log each term had. So they compare the log and the pages of a
 //! member with those of its sender after each record, and not only in the end.
 //!
@@ -19,6 +21,7 @@ mod bugs;
 mod network;
 mod node;
 mod oracle;
+mod orders;
 mod plan;
 mod world;
 
@@ -33,6 +36,21 @@ use rand_chacha::ChaCha8Rng;
 #[must_use]
 pub fn plan_of(seed: u64, operations: u64) -> Plan {
     Plan::drawn(&mut ChaCha8Rng::seed_from_u64(seed), operations)
+}
+
+/// The scenario of `seed` with several groups under one order of operations, and about so many writes.
+#[must_use]
+pub fn volume_plan_of(seed: u64, operations: u64) -> Plan {
+    Plan::drawn_volume(&mut ChaCha8Rng::seed_from_u64(seed ^ 0x0070_1035), operations)
+}
+
+/// Runs the scenario of `seed` with several groups and about so many writes.
+///
+/// # Panics
+/// If a plan's sizes are too small, which no drawn plan's are.
+#[must_use]
+pub fn run_volume_seed(seed: u64, operations: u64) -> Outcome {
+    World::new(volume_plan_of(seed, operations), seed).expect("drawn plans have room").run()
 }
 
 /// Runs the scenario of `seed` with about so many writes.

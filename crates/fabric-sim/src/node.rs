@@ -4,18 +4,47 @@ use std::sync::Arc;
 
 use lodestone_crash::OnlineMedium;
 use lodestone_fabric::{
-    ApplyLog, GroupId, Leader, NodeId, PageArea, Receiver, ReceiverOptions, Result, Ring, Sender, SenderOptions, Term,
+    ApplyLog, GroupId, Leader, NodeId, OPERATIONS, PageArea, Receiver, ReceiverOptions, Result, Ring, Sender,
+    SenderOptions, Term, VolumeSender,
 };
 use lodestone_pmem::{Memory, PmAddr, Pool, PoolOptions};
 
 use crate::plan::Plan;
 
-/// The one group.
+/// The group of a scenario with one group.
 pub const GROUP: GroupId = GroupId(1);
+/// Numbers of members of the group of operations begin here.
+const FIRST_STANDBY: u16 = 80;
+/// Numbers of a unit's nodes begin at so many times the unit before.
+const UNIT_STRIDE: u16 = 20;
 /// The salt of its records.
 pub const SALT: u64 = 0x5EED_0FAB;
 /// Numbers of senders begin here.
 pub const FIRST_SENDER: u16 = 100;
+
+/// The groups of a scenario, each with its first members and its spare nodes.
+pub fn groups_of(plan: &Plan) -> Vec<(GroupId, Vec<NodeId>, Vec<NodeId>)> {
+    let nodes = |first: u16, count: u16| (first..first + count).map(NodeId).collect::<Vec<_>>();
+    if plan.units == 0 {
+        return vec![(GROUP, nodes(1, plan.members), nodes(1 + plan.members, plan.spares))];
+    }
+    let mut all = vec![(OPERATIONS, nodes(FIRST_STANDBY, plan.standbys), Vec::new())];
+    for unit in 1..=plan.units {
+        let first = 1 + (unit - 1) * UNIT_STRIDE;
+        let group = GroupId(u32::from(unit));
+        all.push((group, nodes(first, plan.members), nodes(first + plan.members, plan.spares)));
+    }
+    all
+}
+
+/// The group of a node with data.
+pub fn group_of(plan: &Plan, node: NodeId) -> GroupId {
+    match node.0 {
+        _ if plan.units == 0 => GROUP,
+        FIRST_STANDBY.. => OPERATIONS,
+        id => GroupId(u32::from(1 + (id - 1) / UNIT_STRIDE)),
+    }
+}
 
 /// The core that runs on a node.
 pub enum Core {
@@ -55,7 +84,8 @@ pub struct Node {
 }
 
 fn pool_options(plan: &Plan) -> PoolOptions {
-    let bytes = plan.ring_bytes.max(plan.log_bytes + PageArea::bytes_for(plan.page_bytes, plan.pages)) + 4096;
+    let rings = plan.ring_bytes * u64::from(1 + plan.units);
+    let bytes = rings.max(plan.log_bytes + PageArea::bytes_for(plan.page_bytes, plan.pages)) + 4096;
     let size_bytes = (bytes + (24 << 10)).next_multiple_of(4096);
     PoolOptions { size_bytes, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() }
 }
@@ -109,20 +139,7 @@ impl Node {
     fn make(&self, plan: &Plan, is_new: bool) -> Result<Core> {
         let (memory, (at, bytes)) = (&self.memory, self.range);
         if self.id.0 >= FIRST_SENDER {
-            let ring = if is_new {
-                Ring::create(memory, at, plan.ring_bytes, SALT)?
-            } else {
-                Ring::open(memory, at, plan.ring_bytes, SALT)?
-            };
-            let options = SenderOptions {
-                node: self.id,
-                group: GROUP,
-                salt: SALT,
-                payload_bytes_max: plan.payload_bytes,
-                credit_bytes: plan.credit_bytes,
-                ..SenderOptions::default()
-            };
-            return Ok(Core::Sender(Box::new(Leader::new(self.id, GROUP, Sender::new(options, ring)))));
+            return self.make_sender(plan, is_new);
         }
         let area = (at.plus(plan.log_bytes), bytes - plan.log_bytes);
         let mut pages = PageArea::open(memory, area.0, area.1, plan.page_bytes, plan.pages)?;
@@ -133,13 +150,42 @@ impl Node {
         };
         let options = ReceiverOptions {
             node: self.id,
-            group: GROUP,
+            group: group_of(plan, self.id),
             salt: SALT,
             credit_bytes: plan.credit_bytes,
             payload_bytes_max: plan.payload_bytes,
             ..ReceiverOptions::default()
         };
         Ok(Core::Member(Box::new(Receiver::new(options, log, pages))))
+    }
+
+    /// The rings of all groups, one after the other.
+    fn make_sender(&self, plan: &Plan, is_new: bool) -> Result<Core> {
+        let mut senders = Vec::new();
+        for (index, (group, _, _)) in (0..).zip(groups_of(plan)) {
+            let at = self.range.0.plus(index * plan.ring_bytes);
+            let ring = if is_new {
+                Ring::create(&self.memory, at, plan.ring_bytes, SALT)?
+            } else {
+                Ring::open(&self.memory, at, plan.ring_bytes, SALT)?
+            };
+            let options = SenderOptions {
+                node: self.id,
+                group,
+                salt: SALT,
+                payload_bytes_max: plan.payload_bytes,
+                credit_bytes: plan.credit_bytes,
+                ..SenderOptions::default()
+            };
+            senders.push(Sender::new(options, ring));
+        }
+        let first = senders.remove(0);
+        let leader = if plan.units == 0 {
+            Leader::new(self.id, GROUP, first)
+        } else {
+            Leader::of_volume(self.id, VolumeSender::new(first, senders)?)
+        };
+        Ok(Core::Sender(Box::new(leader)))
     }
 
     /// Stops it: its memory is as a power cut leaves it.

@@ -12,15 +12,15 @@
 //! - **P7**: a member takes no more memory than the credit that it granted.
 //! - **P8**: a sender says which records it cut off its own ring.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use lodestone_fabric::{Form, Merge, PAIR_BYTES, PagePair, Receiver, RecordHead, Sequence, Term, Terms};
 
 /// A record that was made.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// The file; none for records without pages.
-    pub file: Option<u64>,
+    /// The file; none for records without pages. An operation may write several.
+    pub files: Vec<u64>,
     /// The page that it writes, and the one that it frees.
     pub pair: PagePair,
     /// The page after it.
@@ -40,6 +40,18 @@ pub struct Observed {
     pub sequence: u64,
 }
 
+/// Which pages of members are judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Judged {
+    /// All: the group is alone.
+    #[default]
+    All,
+    /// Those of terms whose operations are known: a unit.
+    Known,
+    /// None: operations have no pages.
+    Nothing,
+}
+
 /// A violation, in words.
 pub type Violation = String;
 
@@ -54,11 +66,20 @@ pub struct Oracle {
     /// How far each term has acknowledged.
     acknowledged_in: BTreeMap<Term, Sequence>,
     reads: Vec<Observed>,
+    /// Records of the log of a term whose operation is not in it; for units of a volume. No state refers to them.
+    orphans: BTreeMap<Term, BTreeSet<Sequence>>,
+    judged: Judged,
     /// The first violation.
     pub violation: Option<Violation>,
 }
 
 impl Oracle {
+    /// A judge of nothing yet.
+    #[must_use]
+    pub fn new(judged: Judged) -> Self {
+        Self { judged, ..Self::default() }
+    }
+
     /// Notes a violation; the first one counts.
     pub fn fail(&mut self, violation: impl FnOnce() -> Violation) {
         if self.violation.is_none() {
@@ -104,6 +125,12 @@ impl Oracle {
         self.logs.insert(term, log);
     }
 
+    /// How far `term` has acknowledged.
+    #[must_use]
+    pub fn acknowledged_in(&self, term: Term) -> Sequence {
+        self.acknowledged_in.get(&term).copied().unwrap_or_default()
+    }
+
     /// The sender of `term` acknowledged everything up to `last`.
     pub fn acknowledge(&mut self, now: u64, term: Term, last: Sequence) {
         let from = self.acknowledged_in.insert(term, last).unwrap_or_default();
@@ -128,10 +155,21 @@ impl Oracle {
     /// Files and freed pages of the log of `term`, in order, for a sender that begins: {page written, page freed}.
     pub fn pairs(&self, term: Term) -> impl Iterator<Item = (Sequence, PagePair)> + '_ {
         let log = self.logs.get(&term).into_iter().flatten();
-        log.filter_map(|(sequence, made_in)| {
+        log.filter_map(move |(sequence, made_in)| {
             let made = self.made.get(&(*made_in, *sequence))?;
-            made.file.map(|_| (*sequence, made.pair))
+            let is_orphan = self.orphans.get(&term).is_some_and(|orphans| orphans.contains(sequence));
+            (!made.files.is_empty() && !is_orphan).then_some((*sequence, made.pair))
         })
+    }
+
+    /// The records of the log of `term`, with the terms that made them.
+    pub fn log(&self, term: Term) -> impl Iterator<Item = (Sequence, Term)> + '_ {
+        self.logs.get(&term).into_iter().flatten().map(|(sequence, made_in)| (*sequence, *made_in))
+    }
+
+    /// No state of `term` refers to these records of its log.
+    pub fn set_orphans(&mut self, term: Term, orphans: BTreeSet<Sequence>) {
+        self.orphans.insert(term, orphans);
     }
 
     /// How many records were acknowledged.
@@ -158,10 +196,9 @@ impl Oracle {
         let mut files = BTreeMap::new();
         let Some(log) = self.logs.get(&term).filter(|_| from < last.0) else { return files };
         for (sequence, made_in) in log.range(Sequence(from + 1)..=last) {
-            if let Some(made) = self.made.get(&(*made_in, *sequence))
-                && let Some(file) = made.file
-            {
-                files.insert(file, (*sequence, made.pair.new));
+            let is_orphan = self.orphans.get(&term).is_some_and(|orphans| orphans.contains(sequence));
+            if let Some(made) = self.made.get(&(*made_in, *sequence)).filter(|_| !is_orphan) {
+                files.extend(made.files.iter().map(|file| (*file, (*sequence, made.pair.new))));
             }
         }
         files
@@ -179,6 +216,14 @@ impl Oracle {
                 self.fail(|| format!("P2: {name} differs from the sender of {term} at {sequence}, of {expected}"));
                 return;
             }
+        }
+        let is_judged = match self.judged {
+            Judged::All => true,
+            Judged::Known => self.orphans.contains_key(&term),
+            Judged::Nothing => false,
+        };
+        if !is_judged {
+            return;
         }
         let files = self.written(term, if whole { 0 } else { from }, last);
         for (file, (sequence, page)) in files {
@@ -230,8 +275,8 @@ impl Oracle {
         // Everything that was told of each file, and when: acknowledged writes and answered reads.
         let mut told: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
         for (sequence, (made_in, _, at)) in &self.acknowledged {
-            if let Some(file) = self.made.get(&(*made_in, *sequence)).and_then(|made| made.file) {
-                told.entry(file).or_default().push((*at, sequence.0));
+            for file in self.made.get(&(*made_in, *sequence)).map_or(&[][..], |made| &made.files) {
+                told.entry(*file).or_default().push((*at, sequence.0));
             }
         }
         for read in &reads {

@@ -37,6 +37,12 @@ pub struct Plan {
     pub spares: u16,
     /// Nodes that may send.
     pub senders: u16,
+    /// Units of a volume, whose operations are in a group of their own; 0: one group alone.
+    pub units: u16,
+    /// Members of the group of operations.
+    pub standbys: u16,
+    /// Share of operations that write to two units.
+    pub double: Ppm,
     /// Records that clients try to write.
     pub operations: u64,
     /// Files: each is one page.
@@ -93,6 +99,9 @@ impl Plan {
             members: 3,
             spares: 0,
             senders: 1,
+            units: 0,
+            standbys: 0,
+            double: 0,
             operations: 200,
             files: 8,
             pages: 64,
@@ -124,6 +133,23 @@ impl Plan {
     pub fn is_calm(&self) -> bool {
         let outages = [self.crash_member_ns, self.crash_sender_ns, self.takeover_ns, self.change_ns, self.cut_ns];
         (self.network.lose, self.network.damage) == (0, 0) && outages == [0; 5]
+    }
+
+    /// The same with several groups under one order: smaller units, and members of the group of operations.
+    pub fn drawn_volume(random: &mut ChaCha8Rng, operations: u64) -> Self {
+        let plan = Self::drawn(random, operations);
+        let units = random.random_range(1..=3);
+        Self {
+            units,
+            standbys: random.random_range(1..=3),
+            members: plan.members.min(3),
+            spares: plan.spares.min(1),
+            double: if units > 1 { random.random_range(0..=300_000) } else { 0 },
+            files: plan.files.max(u64::from(units)),
+            pages: plan.pages.max(u64::from(units) + 3),
+            slow_factor: if plan.members.min(3) == plan.members { plan.slow_factor } else { 1 },
+            ..plan
+        }
     }
 
     /// All faults, as the seed draws them.

@@ -14,15 +14,17 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use lodestone_fabric::{
-    LEASE_NS, LocalRegistry, NodeId, RegistryAnswer, RegistryCall, Result, Role, SenderEvent, Term, View,
+    GroupId, LEASE_NS, LocalRegistry, NodeId, RegistryAnswer, RegistryCall, Result, Role, Sender, SenderEvent,
+    Sequence, Term, View,
 };
 use lodestone_pmem::{Memory, PmAddr};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::network::Network;
-use crate::node::{Core, FIRST_SENDER, GROUP, Node};
-use crate::oracle::Oracle;
+use crate::node::{Core, FIRST_SENDER, Node, groups_of};
+use crate::oracle::{Judged, Oracle};
+use crate::orders::Orders;
 use crate::plan::Plan;
 use clients::Clients;
 
@@ -79,7 +81,7 @@ pub struct Outcome {
     pub seed: u64,
     /// Records submitted by clients.
     pub writes: u64,
-    /// Records acknowledged.
+    /// Records acknowledged: of clients, and first ones of terms.
     pub acknowledged: u64,
     /// Reads answered.
     pub reads: u64,
@@ -116,13 +118,16 @@ pub struct World {
     network: Network,
     registry: LocalRegistry,
     clients: Clients,
+    /// The judge of the only group, or of the operations.
     oracle: Oracle,
+    /// Those of the units.
+    orders: Orders,
     outcome: Outcome,
     /// When the faults ended.
     healed: Option<u64>,
     lose_answers: u32,
     /// The members of each term, as its sender has them.
-    views: BTreeMap<Term, View>,
+    views: BTreeMap<(GroupId, Term), View>,
     /// The last lines of what happened, if they are wanted.
     trace: Option<VecDeque<String>>,
 }
@@ -162,15 +167,18 @@ impl World {
     /// If the plan's sizes are too small.
     pub fn new(plan: Plan, seed: u64) -> Result<Self> {
         let mut random = ChaCha8Rng::seed_from_u64(seed ^ 0xFAB_51C);
-        let data = 1..=plan.members + plan.spares;
-        let senders = FIRST_SENDER..FIRST_SENDER + plan.senders;
+        let groups = groups_of(&plan);
+        let mut data: Vec<NodeId> =
+            groups.iter().flat_map(|(_, members, spares)| members.iter().chain(spares)).copied().collect();
+        data.sort_unstable();
+        let senders = (FIRST_SENDER..FIRST_SENDER + plan.senders).map(NodeId);
         let mut nodes = BTreeMap::new();
-        for id in data.chain(senders).map(NodeId) {
+        for id in data.into_iter().chain(senders) {
             nodes.insert(id, Node::new(id, &plan, random.random_range(952_000..=1_048_000))?);
         }
-        let members: Vec<NodeId> = (1..=plan.members).map(NodeId).collect();
         let memory = Memory::anonymous(64 << 10)?;
-        let registry = LocalRegistry::create(&memory, PmAddr::new(0, 4096), vec![(GROUP, View::of(&members))])?;
+        let views = groups.iter().map(|(group, members, _)| (*group, View::of(members))).collect();
+        let registry = LocalRegistry::create(&memory, PmAddr::new(0, 4096), views)?;
         let slow = (plan.slow_factor > 1).then(|| (NodeId(random.random_range(1..=plan.members)), plan.slow_factor));
         let network = Network { faults: plan.network, cut: Default::default(), slow };
         let lose_answers = plan.registry_lose;
@@ -184,15 +192,28 @@ impl World {
             nodes,
             network,
             registry,
-            oracle: Oracle::default(),
+            oracle: Oracle::new(if groups.len() > 1 { Judged::Nothing } else { Judged::All }),
+            orders: Orders::default(),
             outcome: Outcome { seed, ..Outcome::default() },
             healed: None,
             lose_answers,
             views: BTreeMap::new(),
             trace: None,
         };
+        for (unit, _, _) in groups.iter().skip(1) {
+            world.orders.units.insert(*unit, Oracle::new(Judged::Known));
+        }
         world.begin();
         Ok(world)
+    }
+
+    /// The judge of a group.
+    fn judge_of(&self, group: GroupId) -> &Oracle {
+        self.orders.units.get(&group).unwrap_or(&self.oracle)
+    }
+
+    fn oracle_of(&mut self, group: GroupId) -> &mut Oracle {
+        self.orders.units.get_mut(&group).unwrap_or(&mut self.oracle)
     }
 
     fn begin(&mut self) {
@@ -231,6 +252,9 @@ impl World {
             if let Err(error) = self.handle(event) {
                 self.oracle.fail(|| format!("a core failed: {error}"));
             }
+            if let Some(violation) = self.orders.violation() {
+                self.oracle.fail(|| violation);
+            }
             if self.oracle.violation.is_some() || self.is_done() {
                 break;
             }
@@ -266,6 +290,9 @@ impl World {
                 self.judge(id, true);
             }
             self.oracle.judge_reads();
+        }
+        if let Some(violation) = self.orders.violation() {
+            self.oracle.fail(|| violation);
         }
         let marks = self.nodes.values().filter_map(Node::member).map(|member| member.counts().mark_fences);
         Outcome {
@@ -303,7 +330,7 @@ impl World {
 
     /// The node whose term is the newest, if it is sending.
     fn sender(&self) -> Option<NodeId> {
-        let newest = self.nodes.values().filter(|node| node.leader().is_some_and(|l| l.sender().is_sending()));
+        let newest = self.nodes.values().filter(|node| node.leader().is_some_and(|l| l.volume().is_sending()));
         newest.max_by_key(|node| node.leader().map(|leader| leader.sender().term())).map(|node| node.id)
     }
 
@@ -314,13 +341,27 @@ impl World {
         let Some(leader) = self.sender().and_then(|id| self.nodes.get(&id)).and_then(Node::leader) else {
             return Some("no node sends".to_owned());
         };
-        let sender = leader.sender();
-        if sender.term() != state.term {
-            return Some(format!("the sender has {}, the registry {}", sender.term(), state.term));
+        if leader.sender().term() != state.term {
+            return Some(format!("the sender has {}, the registry {}", leader.sender().term(), state.term));
         }
-        let last = sender.ring().last();
+        let last = leader.volume().last();
         if leader.acknowledged() != last {
             return Some(format!("{last} is not acknowledged, only {}", leader.acknowledged()));
+        }
+        if let Some(missing) = leader.volume().groups().find_map(|sender| self.missing_in(sender)) {
+            return Some(missing);
+        }
+        if self.clients.has_reads() {
+            return Some("reads wait".to_owned());
+        }
+        None
+    }
+
+    /// What a group lacks in the end.
+    fn missing_in(&self, sender: &Sender) -> Option<String> {
+        let (group, last) = (sender.group(), sender.ring().last());
+        if sender.acknowledged() != last {
+            return Some(format!("{last} of {group} is not acknowledged, only {}", sender.acknowledged()));
         }
         for member in &sender.view().members {
             let found = self.nodes.get(&member.node).and_then(Node::member);
@@ -329,38 +370,47 @@ impl World {
                 return Some(format!("{} ({:?}) has {tail:?}, the last is {last}", member.node, member.role));
             }
         }
-        if self.clients.has_reads() {
-            return Some("reads wait".to_owned());
-        }
         None
     }
 
-    /// A sender found that something happened.
-    fn happened(&mut self, node: NodeId, events: Vec<SenderEvent>) {
-        for event in events {
+    /// The senders of a node found that something happened: units first, because operations rest on them.
+    fn happened(&mut self, node: NodeId, events: Vec<(GroupId, SenderEvent)>) {
+        for (group, event) in events {
             let Some(leader) = self.nodes.get(&node).and_then(Node::leader) else { return };
-            let (term, ring) = (leader.sender().term(), leader.sender().ring().terms().clone());
-            let is_sending = leader.sender().is_sending();
-            self.say(|| format!("{node} {term}: {event:?}; ring {ring:?}"));
+            let Some(sender) = leader.volume().group(group) else { continue };
+            let is_first = group == leader.sender().group();
+            let (term, ring, is_sending) = (sender.term(), sender.ring().terms().clone(), sender.is_sending());
+            self.say(|| format!("{node} {group} {term}: {event:?}; ring {ring:?}"));
             match event {
                 SenderEvent::Adopted { base, cut } => {
                     if is_sending {
-                        self.oracle.adopted(term, &ring, base);
-                        self.clients.adopted(&mut self.oracle, node, term, &ring, cut);
+                        let oracle = self.orders.units.get_mut(&group).unwrap_or(&mut self.oracle);
+                        oracle.adopted(term, &ring, base);
+                        self.clients.adopted(oracle, (node, group), &ring, cut);
+                        if is_first {
+                            self.clients.began(&mut self.oracle, node, term, &ring);
+                        }
                     } else if let Some(cut) = cut {
-                        self.clients.cut(node, cut);
+                        self.clients.cut(node, group, cut);
                     }
                 }
                 SenderEvent::Ready => {
-                    self.outcome.takeovers += 1;
-                    self.first_record(node);
+                    self.outcome.takeovers += u64::from(is_first);
+                    self.first_record(node, group);
                 }
-                SenderEvent::Acknowledged(last) => {
-                    let now = self.now;
-                    self.oracle.acknowledge(now, term, last);
-                }
+                SenderEvent::Acknowledged(last) => self.acknowledged(group, term, last),
                 SenderEvent::Deposed(_) => self.clients.deposed(node),
             }
+        }
+    }
+
+    fn acknowledged(&mut self, group: GroupId, term: Term, last: Sequence) {
+        let now = self.now;
+        let is_order = self.plan.units > 0 && !self.orders.units.contains_key(&group);
+        let from = self.judge_of(group).acknowledged_in(term);
+        self.oracle_of(group).acknowledge(now, term, last);
+        if is_order {
+            self.orders.acknowledged(&mut self.oracle, term, from, last);
         }
     }
 

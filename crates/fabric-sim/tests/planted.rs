@@ -64,7 +64,12 @@ planted! {
     old_terms_taken "fabric-old-terms-taken",
     view_cuts_nothing "fabric-view-cuts-nothing",
     gate_by_quorum "fabric-gate-by-quorum",
+    operation_without_its_payload "fabric-operation-without-its-payload",
     ;
+    operations_taken_whole "fabric-operations-taken-whole",
+    payload_stable_alone "fabric-payload-stable-alone",
+    payload_stable_before_the_term "fabric-payload-stable-before-the-term",
+    orphan_pages_free "fabric-orphan-pages-free",
     no_beat "fabric-no-beat",
     one_nack "fabric-one-nack",
     takeover_asks_too_few "fabric-takeover-asks-too-few",

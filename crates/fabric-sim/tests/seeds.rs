@@ -1,6 +1,6 @@
 //! The sound code keeps all promises, under every seed. A failure prints the command that repeats it.
 
-use lodestone_fabric_sim::{Plan, World, run_seed};
+use lodestone_fabric_sim::{Plan, World, run_seed, run_volume_seed};
 
 fn judge_one(seed: u64, operations: u64) {
     assert_eq!(run_seed(seed, operations).violation, None, "seed {seed}");
@@ -60,4 +60,34 @@ fn a_seed_repeats_bit_for_bit() {
 #[ignore = "`make prove` runs it"]
 fn a_thousand_seeds_keep_all_promises() {
     judge(1_000..2_000, 300);
+}
+
+fn judge_volumes(seeds: std::ops::Range<u64>, operations: u64) {
+    let (mut acknowledged, mut crashes, mut takeovers, mut changes) = (0, 0, 0, 0);
+    for seed in seeds {
+        let outcome = run_volume_seed(seed, operations);
+        if let Some(violation) = &outcome.violation {
+            panic!(
+                "seed {seed}: {violation}\nsee it again: lodestone sim fabric --volume --seeds {seed}-{} --operations {operations}",
+                seed + 1
+            );
+        }
+        acknowledged += outcome.acknowledged;
+        crashes += outcome.crashes;
+        takeovers += outcome.takeovers;
+        changes += outcome.changes;
+    }
+    println!("{acknowledged} acknowledged, {crashes} crashes, {takeovers} takeovers, {changes} changes");
+    assert!(acknowledged > 0 && crashes > 0 && takeovers > 0 && changes > 0, "the faults happen");
+}
+
+#[test]
+fn twenty_volumes_are_prefixes_of_operations() {
+    judge_volumes(0..20, 200);
+}
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn five_hundred_volumes_are_prefixes_of_operations() {
+    judge_volumes(1_000..1_500, 300);
 }

@@ -19,14 +19,14 @@ use std::collections::VecDeque;
 use lodestone_pmem::{Memory, PmAddr, planted};
 use lodestone_width::to_usize;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::{Sequence, Term, ViewNumber};
 use crate::log::{Found, Log, LogKind};
 use crate::pages::PageArea;
 use crate::record::{Form, PagePair, RECORD_HEAD_BYTES, RecordHead};
 use crate::terms::Terms;
 
-const KIND: LogKind = LogKind { magic: u32::from_le_bytes(*b"LFAP"), name: "log of applied records" };
+const KIND: LogKind = LogKind { magic: *b"LFA", name: "log of applied records" };
 
 /// Bytes of a mark in the log.
 const MARK_BYTES: usize = 64;
@@ -83,6 +83,20 @@ impl Applied {
         let checksums: Vec<u32> =
             checksums.chunks_exact(4).filter_map(|c| c.try_into().ok()).map(u32::from_le_bytes).collect();
         (checksums.len() == count).then(|| Self { head, stable, kept: kept.to_vec(), checksums })
+    }
+
+    /// Whether its numbers are possible after `last`, for an area of so many pages. A fitting checksum is no proof.
+    fn follows(&self, last: Option<&Self>, settled: u64, pages: u64) -> bool {
+        let (head, sequence) = (&self.head, self.head.sequence);
+        let is_next = last.is_none_or(|last| sequence == last.head.sequence.next() && head.term >= last.head.term);
+        let is_inside = |pair: PagePair| pair.new > 0 && pair.new < pages && pair.old < pages;
+        is_next
+            && sequence > Sequence(0)
+            && sequence < Sequence::MAX
+            && settled < sequence.0
+            && self.stable <= sequence
+            && head.reuse < sequence
+            && head.pairs(&self.kept).all(is_inside)
     }
 
     /// The pages and their checksums.
@@ -145,10 +159,13 @@ impl ApplyLog {
         let mut failed = None;
         let mut visit = |found: &Found<'_>| {
             let Some(applied) = Applied::decode(found.payload) else { return found.payload.is_empty() };
+            if !applied.follows(entries.back().map(|entry| &entry.1), found.settled, pages.pages()) {
+                return false;
+            }
             let is_settled = found.end <= cut || applied.head.sequence.0 <= settled;
             let mut holds = true;
             for (pair, crc) in applied.pages().filter(|_| !is_settled) {
-                match pages.verifies(pair.new.min(pages.pages() - 1), crc) {
+                match pages.verifies(pair.new, crc) {
                     Ok(verifies) => holds &= verifies || planted::active("fabric-scan-trusts-pages"),
                     Err(error) => failed = Some(error),
                 }
@@ -162,9 +179,14 @@ impl ApplyLog {
         if let Some(error) = failed {
             return Err(error);
         }
+        let first = Sequence(log.head().first);
+        let is_first = entries.front().is_none_or(|entry| entry.1.head.sequence == first.next());
+        if !is_first || log.head().standing > Standing::Replaying.code() {
+            let field = if is_first { "its standing" } else { "its first sequence" };
+            return Err(Error::Impossible { what: KIND.name, at, field });
+        }
         let end = log.end();
         log.cut(end, |_| {});
-        let first = Sequence(log.head().first);
         let mut terms = Terms::starting(first, Term(log.head().first_term));
         for (_, applied) in &entries {
             terms.push(applied.head.term);

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use crate::effect::Outbound;
 use crate::error::Result;
-use crate::ids::{Moment, Sequence};
+use crate::ids::{GroupId, Moment, Sequence};
 use crate::packet::Packet;
 use crate::receiver::Receiver;
 use crate::sender::{Sender, SenderEvent, Submission};
 use crate::transport::Transport;
+use crate::volume::{Payload, VolumeSender};
 
 /// Packets that one fence covers at most.
 const BATCH_PACKETS: usize = 128;
@@ -166,6 +167,84 @@ impl<T: Transport> SenderDriver<T> {
     /// The core.
     pub const fn sender(&self) -> &Sender {
         &self.sender
+    }
+
+    /// The transport.
+    pub const fn transport(&self) -> &T {
+        &self.transport
+    }
+}
+
+/// The sender of a volume on a transport that reaches all its groups. For one thread.
+#[derive(Debug)]
+pub struct VolumeDriver<T> {
+    volume: VolumeSender,
+    transport: T,
+    clock: Clock,
+    out: Outbound,
+    events: Vec<(GroupId, SenderEvent)>,
+}
+
+impl<T: Transport> VolumeDriver<T> {
+    /// A sender, which is told to [take over](VolumeSender::take_over) by [`with`](Self::with).
+    pub fn new(volume: VolumeSender, transport: T) -> Self {
+        Self { volume, transport, clock: Clock::default(), out: Outbound::default(), events: Vec::new() }
+    }
+
+    /// Does something with the core, and sends what comes out.
+    ///
+    /// # Errors
+    /// Those of `action`, and a socket that failed.
+    pub fn with<R>(&mut self, action: impl FnOnce(&mut VolumeSender, Moment, &mut Outbound) -> Result<R>) -> Result<R> {
+        let done = action(&mut self.volume, self.clock.now(), &mut self.out)?;
+        self.transport.send(&self.out.packets)?;
+        self.out.packets.clear();
+        Ok(done)
+    }
+
+    /// Submits an operation with its payloads and sends them: they travel while the rings are fenced.
+    ///
+    /// # Errors
+    /// Those of [`VolumeSender::submit`]; a socket that failed.
+    pub fn submit(&mut self, operation: &Submission, body: &[u8], payloads: &[Payload]) -> Result<Sequence> {
+        let number = self.with(|volume, now, out| {
+            let number = volume.submit(operation, body, payloads)?;
+            volume.pump(now, out);
+            Ok(number)
+        })?;
+        self.volume.fence()?;
+        Ok(number)
+    }
+
+    /// Takes in what arrived, waiting up to `wait`, and does what is due. Returns packets.
+    ///
+    /// # Errors
+    /// A damaged ring, or a socket that failed.
+    pub fn step(&mut self, wait: Duration) -> Result<usize> {
+        let wait = wait.min(self.clock.until(self.volume.wake_at()));
+        let (volume, out, clock) = (&mut self.volume, &mut self.out, self.clock);
+        let count = self.transport.poll(wait, BATCH_PACKETS, &mut |bytes| match Packet::decode(bytes) {
+            Ok(packet) => volume.packet(clock.now(), &packet, out),
+            Err(_) => Ok(()),
+        })?;
+        self.with(|volume, now, out| volume.tick(now, out))?;
+        self.events.extend(self.volume.take_events());
+        Ok(count)
+    }
+
+    /// Events since the last call, each with its group.
+    pub fn take_events(&mut self) -> Vec<(GroupId, SenderEvent)> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Every operation up to here is durable at a quorum of each group.
+    pub const fn acknowledged(&self) -> Sequence {
+        self.volume.acknowledged()
+    }
+
+    /// The core.
+    pub const fn volume(&self) -> &VolumeSender {
+        &self.volume
     }
 
     /// The transport.

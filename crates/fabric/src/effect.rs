@@ -1,7 +1,7 @@
 //! Effects: requests of a core to the world. Cores have no clock, socket or thread: one action goes in, effects come
 //! out.
 
-use crate::ids::NodeId;
+use crate::ids::{GroupId, NodeId};
 
 /// Where a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,15 @@ pub struct Outgoing {
     pub target: Target,
     /// Its bytes.
     pub bytes: Vec<u8>,
+}
+
+impl Outgoing {
+    /// The group that the packet is of, as its head says.
+    #[must_use]
+    pub fn group(&self) -> Option<GroupId> {
+        let bytes = self.bytes.get(4..8)?.try_into().ok()?;
+        Some(GroupId(u32::from_le_bytes(bytes)))
+    }
 }
 
 /// Packets that a core wants to have sent, in order.

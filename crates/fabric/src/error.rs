@@ -32,6 +32,30 @@ pub enum Error {
         /// Where it was looked for.
         at: PmAddr,
     },
+    /// A log of another version of the format.
+    #[error("the {what} at {at} has version {found} of its format, this program knows {known}; use the program of it")]
+    Version {
+        /// The kind of log.
+        what: &'static str,
+        /// Where it is.
+        at: PmAddr,
+        /// Its version.
+        found: u8,
+        /// The version that this program reads and writes.
+        known: u8,
+    },
+    /// A head whose checksum holds has values that nothing wrote.
+    #[error(
+        "the {what} at {at} has an intact checksum, but {field} is impossible; restore the node from another replica"
+    )]
+    Impossible {
+        /// The kind of log.
+        what: &'static str,
+        /// Where it is.
+        at: PmAddr,
+        /// The field.
+        field: &'static str,
+    },
     /// An entry that was durable is damaged.
     #[error(
         "the {what} at {at} is damaged at position {position}, but is durable up to {durable}; remove this replica \
@@ -81,6 +105,12 @@ pub enum Error {
     NotSender {
         /// The present state.
         state: &'static str,
+    },
+    /// A packet could not be sealed.
+    #[error("sealing packets: {what}")]
+    Sealing {
+        /// The reason, and what to do.
+        what: &'static str,
     },
     /// Too many records wait to be sent.
     #[error("{queued} records wait for the slowest member; wait until some were sent")]

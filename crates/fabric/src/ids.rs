@@ -48,6 +48,9 @@ number!(
 );
 
 impl Sequence {
+    /// Larger numbers are no sequences: whoever tells one is refused. So the next one exists.
+    pub const MAX: Self = Self(1 << 62);
+
     /// The next place.
     #[must_use]
     pub const fn next(self) -> Self {

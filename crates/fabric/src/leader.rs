@@ -19,6 +19,7 @@ use crate::ids::{GroupId, Moment, NodeId, Sequence, Term};
 use crate::registry::{Lease, Registry, Swap, VolumeState};
 use crate::sender::{Sender, SenderEvent};
 use crate::view::{Role, View};
+use crate::volume::VolumeSender;
 
 const AGAIN_NS: u64 = 50_000_000;
 
@@ -79,12 +80,11 @@ pub enum Wish {
     Join(NodeId),
 }
 
-/// A node that may send in one group.
+/// A node that may send in a volume.
 #[derive(Debug)]
 pub struct Leader {
     node: NodeId,
-    group: GroupId,
-    sender: Sender,
+    volume: VolumeSender,
     phase: Phase,
     /// The term that was the newest when this life claimed the next one.
     claimed: Option<Term>,
@@ -97,17 +97,25 @@ pub struct Leader {
     /// The newest record that a quorum had before that.
     unconfirmed: Option<Sequence>,
     renew_at: Moment,
-    wish: Option<Wish>,
+    wish: Option<(GroupId, Wish)>,
+    /// Events of units since the last call.
+    unit_events: Vec<(GroupId, SenderEvent)>,
 }
 
 impl Leader {
-    /// A node that follows.
+    /// A node that follows, in a volume of one group. The group is the sender's.
     #[must_use]
-    pub const fn new(node: NodeId, group: GroupId, sender: Sender) -> Self {
+    pub fn new(node: NodeId, group: GroupId, sender: Sender) -> Self {
+        debug_assert!(group == sender.group(), "the sender is of the group");
+        Self::of_volume(node, VolumeSender::alone(sender))
+    }
+
+    /// A node that follows, in a volume of several groups.
+    #[must_use]
+    pub const fn of_volume(node: NodeId, volume: VolumeSender) -> Self {
         Self {
             node,
-            group,
-            sender,
+            volume,
             phase: Phase::Following,
             claimed: None,
             change: 0,
@@ -118,18 +126,35 @@ impl Leader {
             unconfirmed: None,
             renew_at: Moment(0),
             wish: None,
+            unit_events: Vec::new(),
         }
     }
 
-    /// The sender.
+    /// The sender of the only group, or of the operations.
     #[must_use]
     pub const fn sender(&self) -> &Sender {
-        &self.sender
+        self.volume.operations()
     }
 
-    /// The sender, to submit to.
+    /// The sender of the only group, to submit to.
     pub const fn sender_mut(&mut self) -> &mut Sender {
-        &mut self.sender
+        self.volume.operations_mut()
+    }
+
+    /// The sender of all groups.
+    #[must_use]
+    pub const fn volume(&self) -> &VolumeSender {
+        &self.volume
+    }
+
+    /// The sender of all groups, to submit to.
+    pub const fn volume_mut(&mut self) -> &mut VolumeSender {
+        &mut self.volume
+    }
+
+    /// Events of units since the last call: those of the operations are returned by [`tick`](Self::tick).
+    pub fn take_unit_events(&mut self) -> Vec<(GroupId, SenderEvent)> {
+        std::mem::take(&mut self.unit_events)
     }
 
     /// Whether this node claims or holds the newest term that it knows.
@@ -142,7 +167,7 @@ impl Leader {
     #[must_use]
     pub fn may_read(&self, now: Moment) -> bool {
         let holds = self.lease_until.is_some_and(|until| now < until) || planted::active("fabric-no-lease");
-        self.sender.is_sending() && holds
+        self.volume.is_sending() && holds
     }
 
     /// Wants to be the sender from now on.
@@ -151,15 +176,20 @@ impl Leader {
         self.call(now, RegistryCall::State);
     }
 
-    /// Wants a change of members. One at a time: the former wish is forgotten.
+    /// Wants a change of members of the only group, or of the operations. One at a time: the former wish is forgotten.
     pub fn wish(&mut self, wish: Wish) {
-        self.wish = Some(wish);
+        self.wish_in(self.volume.operations().group(), wish);
+    }
+
+    /// Wants a change of members of a group. One at a time in the volume: the former wish is forgotten.
+    pub const fn wish_in(&mut self, group: GroupId, wish: Wish) {
+        self.wish = Some((group, wish));
     }
 
     /// The wish that is not fulfilled yet.
     #[must_use]
-    pub const fn wished(&self) -> Option<Wish> {
-        self.wish
+    pub fn wished(&self) -> Option<Wish> {
+        self.wish.map(|wish| wish.1)
     }
 
     fn call(&mut self, now: Moment, call: RegistryCall) {
@@ -193,26 +223,39 @@ impl Leader {
         match self.phase {
             Phase::Following => {}
             Phase::Claiming if state.sender == self.node && self.is_mine(state.term) => {
-                let Some(view) = state.view(self.group) else { return };
+                // A group without members: an operator has to add them first.
+                if self.volume.take_over(now, state, out).is_err() {
+                    return;
+                }
                 self.phase = Phase::Leading;
                 (self.change, self.call_due, self.lease_until) = (state.change, None, None);
                 (self.is_confirmed, self.unconfirmed) = (false, None);
                 self.renew_at = now;
-                self.sender.take_over(now, state.term, view.clone(), out);
             }
             Phase::Claiming => {
                 self.claimed = Some(state.term);
                 self.call(now, RegistryCall::Claim(self.node, state.term));
             }
-            Phase::Leading if state.term > self.sender.term() => self.step_down(state.term),
+            Phase::Leading if state.term > self.term() => self.step_down(state.term),
             Phase::Leading => {
                 if state.change > self.change {
                     self.change = state.change;
                     self.call_due = None;
-                    if let Some(view) = state.view(self.group) {
-                        self.sender.decided(now, view, out);
-                    }
+                    self.decided(now, state, out);
                 }
+            }
+        }
+    }
+
+    fn term(&self) -> Term {
+        self.sender().term()
+    }
+
+    /// The registry has other members. A group without a proposal takes no notice.
+    fn decided(&mut self, now: Moment, state: &VolumeState, out: &mut Outbound) {
+        for (group, view) in &state.groups {
+            if let Some(sender) = self.volume.group_mut(*group) {
+                sender.decided(now, view, out);
             }
         }
     }
@@ -222,11 +265,11 @@ impl Leader {
     /// is not used again: members may hold records of it that this life does not know.
     fn is_mine(&self, term: Term) -> bool {
         let is_claimed = self.claimed.is_some_and(|seen| term.0 == seen.0 + 1);
-        is_claimed || (planted::active("fabric-term-of-a-former-life") && term > self.sender.term())
+        is_claimed || (planted::active("fabric-term-of-a-former-life") && term > self.term())
     }
 
     fn step_down(&mut self, term: Term) {
-        self.sender.depose(term);
+        self.volume.depose(term);
         (self.phase, self.lease_until, self.call_due, self.wish) = (Phase::Following, None, None, None);
     }
 
@@ -235,25 +278,29 @@ impl Leader {
     /// # Errors
     /// A damaged ring.
     pub fn tick(&mut self, now: Moment, out: &mut Outbound) -> Result<Vec<SenderEvent>> {
-        self.sender.tick(now, out)?;
-        let mut events = self.sender.take_events();
-        if let Some(term) = events.iter().find_map(|event| match event {
+        self.volume.tick(now, out)?;
+        let events = self.volume.take_events();
+        if let Some(term) = events.iter().find_map(|(_, event)| match event {
             SenderEvent::Deposed(term) => Some(*term),
             _ => None,
         }) {
             self.step_down(term);
         }
+        let own = self.sender().group();
+        let (events, of_units): (Vec<_>, Vec<_>) = events.into_iter().partition(|(group, _)| *group == own);
+        self.unit_events.extend(of_units);
+        let mut events: Vec<SenderEvent> = events.into_iter().map(|(_, event)| event).collect();
         if self.call_due.is_some_and(|due| now >= due) {
             // The answer was lost, or the registry is slow.
             self.call(now, RegistryCall::State);
-            if let Some(pending) = self.sender.pending().cloned() {
-                self.call(now, RegistryCall::Change(self.sender.term(), self.change, self.group, pending));
+            if let Some((group, pending)) = self.pending() {
+                self.call(now, RegistryCall::Change(self.term(), self.change, group, pending));
             }
         }
-        if self.phase == Phase::Leading && self.sender.is_sending() {
+        if self.phase == Phase::Leading && self.volume.is_sending() {
             if now >= self.renew_at {
                 self.renew_at = now.plus(AGAIN_NS);
-                self.calls.push(RegistryCall::Renew(self.sender.term()));
+                self.calls.push(RegistryCall::Renew(self.term()));
             }
             self.pursue(now);
         }
@@ -277,47 +324,61 @@ impl Leader {
         });
     }
 
-    /// Proposes the next step of the wish, when that is allowed.
+    /// The change that the registry has not decided.
+    fn pending(&self) -> Option<(GroupId, View)> {
+        self.volume.groups().find_map(|sender| Some((sender.group(), sender.pending()?.clone())))
+    }
+
+    /// Proposes the next step of the wish, when that is allowed. One change at a time in the volume.
     fn pursue(&mut self, now: Moment) {
-        if self.sender.pending().is_some() {
+        if self.pending().is_some() || self.promote(now) {
             return;
         }
-        // A member that joins counts as soon as it may, whatever else is wished.
-        let joiner = self.sender.view().members.iter().find(|member| member.role == Role::Joining);
-        if let Some(node) = joiner.map(|member| member.node).filter(|node| self.wish != Some(Wish::Remove(*node)))
-            && let Ok(view) = self.sender.propose_promotion(node)
-        {
-            self.call(now, RegistryCall::Change(self.sender.term(), self.change, self.group, view));
-            return;
-        }
-        let Some(wish) = self.wish else { return };
+        let Some((group, wish)) = self.wish else { return };
+        let Some(sender) = self.volume.group_mut(group) else { return self.wish = None };
         let proposed = match wish {
-            Wish::Remove(node) => match self.sender.view().role(node) {
+            Wish::Remove(node) => match sender.view().role(node) {
                 None => return self.wish = None,
-                Some(_) => self.sender.propose_removal(node),
+                Some(_) => sender.propose_removal(node),
             },
-            Wish::Join(node) => match self.sender.view().role(node) {
+            Wish::Join(node) => match sender.view().role(node) {
                 Some(Role::Active) => return self.wish = None,
                 // It is promoted above.
                 Some(Role::Joining) => return,
-                None => self.sender.propose_join(node),
+                None => sender.propose_join(node),
             },
         };
         if let Ok(view) = proposed {
-            self.call(now, RegistryCall::Change(self.sender.term(), self.change, self.group, view));
+            self.call(now, RegistryCall::Change(self.term(), self.change, group, view));
         }
+    }
+
+    /// A member that joins counts as soon as it may, whatever else is wished. Whether that was proposed.
+    fn promote(&mut self, now: Moment) -> bool {
+        let groups: Vec<GroupId> = self.volume.groups().map(Sender::group).collect();
+        for group in groups {
+            let wish = self.wish;
+            let Some(sender) = self.volume.group_mut(group) else { continue };
+            let joiner = sender.view().members.iter().find(|member| member.role == Role::Joining);
+            let joiner = joiner.map(|member| member.node).filter(|node| wish != Some((group, Wish::Remove(*node))));
+            if let Some(Ok(view)) = joiner.map(|node| sender.propose_promotion(node)) {
+                self.call(now, RegistryCall::Change(self.term(), self.change, group, view));
+                return true;
+            }
+        }
+        false
     }
 
     /// When [`tick`](Self::tick) has something to do at the latest.
     #[must_use]
     pub fn wake_at(&self) -> Option<Moment> {
         let renew = (self.phase == Phase::Leading).then_some(self.renew_at);
-        [self.sender.wake_at(), self.call_due, renew].into_iter().flatten().min()
+        [self.volume.wake_at(), self.call_due, renew].into_iter().flatten().min()
     }
 
     /// Everything up to here survives the loss of any minority, and may be told.
     #[must_use]
     pub const fn acknowledged(&self) -> Sequence {
-        if self.is_confirmed { self.sender.acknowledged() } else { Sequence(0) }
+        if self.is_confirmed { self.volume.acknowledged() } else { Sequence(0) }
     }
 }

@@ -14,7 +14,7 @@
 //! sender    places, sends, acknowledges; takes over; changes members     ring       its records (an Outbox)
 //! receiver  places early, exposes in order, fences, reports              applylog   what it applied; pages
 //! record, packet, message: bytes                                          log        the circular log below both
-//! transport: switch, udp, unicast                                         driver     cores on a clock and a socket
+//! transport: switch, udp, unicast, tcp                                       driver     cores on a clock and a socket
 //! ```
 //!
 //! [`Leader`], [`Sender`] and [`Receiver`] are synchronous state machines: one action goes in, effects come out. They
@@ -92,13 +92,15 @@ mod record;
 mod registry;
 mod reuse;
 mod ring;
+mod seal;
 mod sender;
 mod terms;
 mod transport;
 mod view;
+mod volume;
 
 pub use applylog::{Applied, ApplyLog, Standing};
-pub use driver::{Clock, MemberDriver, SenderDriver};
+pub use driver::{Clock, MemberDriver, SenderDriver, VolumeDriver};
 pub use effect::{Outbound, Outgoing, Target};
 pub use error::{Error, Result};
 pub use ids::{GroupId, Moment, NodeId, Sequence, Term, ViewNumber};
@@ -113,7 +115,11 @@ pub use record::*;
 pub use registry::{LEASE_NS, Lease, LocalRegistry, Registry, Swap, VolumeState};
 pub use reuse::PageStock;
 pub use ring::Ring;
+pub use seal::{KeyRing, SEAL_BYTES, SealCounts, SealedTransport, Secret};
 pub use sender::{Sender, SenderCounts, SenderEvent, SenderOptions, Submission};
 pub use terms::{RUNS_MAX, Terms};
-pub use transport::{Peers, SwitchNetwork, SwitchPort, Transport, TransportCounts, UdpOptions, UdpTransport};
+pub use transport::{
+    Peers, SwitchNetwork, SwitchPort, TcpTransport, Transport, TransportCounts, UdpOptions, UdpTransport,
+};
 pub use view::{MEMBERS_MAX, Member, Role, View};
+pub use volume::{OPERATIONS, Payload, VolumeSender};

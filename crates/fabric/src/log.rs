@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! range    two mirrored head lines, 256 bytes apart, then entries from 512 on, each at a multiple of 64
-//! head     magic 4, standing 4, change 8, begin 8, first 8, cut 8, generation 4, promised 4, viewed 4, view 4,
+//! head     magic 3, version 1, standing 4, change 8, begin 8, first 8, cut 8, generation 4, promised 4, viewed 4, view 4,
 //!          salt 4, first term 4, crc 4                                                     (64 bytes)
 //! entry    crc 4, bytes 4, position 8, settled 8, generation 4, covered 4, then the payload
 //! ```
@@ -78,6 +78,24 @@ impl Line for HeadLine {
     }
 }
 
+/// Positions and sequences stay below this, so that sums of them do not overflow.
+const LARGE: u64 = 1 << 62;
+
+impl HeadLine {
+    /// The first field whose value nothing wrote, in a log of so many bytes. Which standings exist its owner knows.
+    fn impossible(&self, capacity: u64) -> Option<&'static str> {
+        let is_position = |position: u64| position < LARGE && position.is_multiple_of(LINE);
+        let wrong = [
+            ("its begin", !is_position(self.begin)),
+            ("its cut", !is_position(self.cut) || self.cut < self.begin || self.cut - self.begin > capacity),
+            ("its generation", self.generation == 0 || self.generation == u32::MAX),
+            ("its first sequence", self.first >= LARGE),
+            ("the term of its view", self.viewed > self.promised),
+        ];
+        wrong.into_iter().find(|field| field.1).map(|field| field.0)
+    }
+}
+
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct EntryHead {
@@ -99,11 +117,21 @@ impl EntryHead {
     }
 }
 
+/// The version of the format of logs.
+const VERSION: u8 = 1;
+
 /// The purpose of a log: its magic and its name in errors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogKind {
-    pub(crate) magic: u32,
+    pub(crate) magic: [u8; 3],
     pub(crate) name: &'static str,
+}
+
+impl LogKind {
+    const fn word(self) -> u32 {
+        let [first, second, third] = self.magic;
+        u32::from_le_bytes([first, second, third, VERSION])
+    }
 }
 
 /// An entry that a scan found.
@@ -136,9 +164,10 @@ impl Log {
         // Positions go on from an older log in the same place, so that its entries never fit.
         let old = Mirror::<HeadLine>::read(memory, log.lines()).newest();
         let mut head = HeadLine::new_zeroed();
-        head.magic = kind.magic;
-        head.generation = old.map_or(1, |(old, _)| old.generation.wrapping_add(1));
-        let begin = old.map_or(0, |(old, _)| old.cut.max(old.begin) + log.capacity);
+        head.magic = kind.word();
+        let old = old.filter(|(old, _)| old.magic == kind.word() && old.impossible(u64::MAX).is_none());
+        head.generation = old.map_or(1, |(old, _)| old.generation + 1);
+        let begin = old.map_or(0, |(old, _)| (old.cut + log.capacity).next_multiple_of(LINE));
         (head.begin, head.cut) = (begin, begin);
         (log.head, log.begin, log.end) = (head, begin, begin);
         log.write_head();
@@ -167,9 +196,17 @@ impl Log {
     ) -> Result<Self> {
         let mut log = Self::at(kind, memory, at, bytes, salt)?;
         let newest = Mirror::<HeadLine>::read(memory, log.lines()).newest();
-        let Some((head, _)) = newest.filter(|(head, _)| head.magic == kind.magic && head.begin <= head.cut) else {
+        let Some((head, _)) = newest else { return Err(Error::NoLog { what: kind.name, at }) };
+        let [magic @ .., version] = head.magic.to_le_bytes();
+        if magic != kind.magic {
             return Err(Error::NoLog { what: kind.name, at });
-        };
+        }
+        if version != VERSION {
+            return Err(Error::Version { what: kind.name, at, found: version, known: VERSION });
+        }
+        if let Some(field) = head.impossible(log.capacity) {
+            return Err(Error::Impossible { what: kind.name, at, field });
+        }
         (log.head, log.begin, log.end) = (head, head.begin, head.begin);
         let mut generation = 0;
         while let Some((entry, payload)) = log.entry_at(log.end, generation) {
@@ -197,6 +234,8 @@ impl Log {
             && entry.generation <= self.head.generation
             && (entry.generation == self.head.generation || !is_new || planted::active("fabric-cut-forgotten"))
             && entry.covered <= entry.bytes
+            && entry.settled < LARGE
+            && position < LARGE
             && span(to_usize(entry.bytes)) <= self.capacity - (position - self.begin).min(self.capacity);
         fits.then_some(())?;
         let mut payload = vec![0; to_usize(entry.bytes)];

@@ -125,6 +125,7 @@ impl ViewMessage {
         };
         let members = (0..count).map(|_| member(&mut from)).collect::<Option<_>>()?;
         let joins_from = (Sequence(from.u64()?), Term(from.u32()?));
+        (joins_from.0 < Sequence::MAX).then_some(())?;
         Some(Self { members, copy_from, joins_from, adopted: Terms::read(&mut from)? })
     }
 }

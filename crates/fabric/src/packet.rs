@@ -42,6 +42,8 @@ pub const PACKET_RESENT: u16 = 2;
 pub const PACKET_ANSWER: u16 = 4;
 /// Flag: what was asked for is not there.
 pub const PACKET_GONE: u16 = 8;
+/// Flag: the packet is sealed, and has its source's life in place of the checksum.
+pub const PACKET_SEALED: u16 = 1 << 15;
 
 /// The purpose of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -214,6 +216,64 @@ impl PacketHead {
     }
 }
 
+/// Fields of a packet that was not verified, for what seals and opens it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PacketFields {
+    group: GroupId,
+    term: Term,
+    view: ViewNumber,
+    pub(crate) source: NodeId,
+    pub(crate) flags: u16,
+    pub(crate) counter: u64,
+    /// The checksum, or the life of the source.
+    pub(crate) last_word: u32,
+}
+
+impl PacketFields {
+    /// The fields in `bytes`, if they are long enough for a packet of this version.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        let (raw, _) = Raw::read_from_prefix(bytes).ok()?;
+        (bytes.len() <= PACKET_BYTES_MAX && raw.magic == MAGIC && raw.version == VERSION).then_some(())?;
+        Some(Self {
+            group: GroupId(raw.group.get()),
+            term: Term(raw.term.get()),
+            view: ViewNumber(raw.view.get()),
+            source: NodeId(raw.source.get()),
+            flags: raw.flags.get(),
+            counter: raw.counter.get(),
+            last_word: raw.crc.get(),
+        })
+    }
+
+    pub(crate) const fn key_place(&self) -> (GroupId, Term, ViewNumber) {
+        (self.group, self.term, self.view)
+    }
+
+    /// Marks a packet as one that is sealed.
+    pub(crate) fn mark_sealed(bytes: &mut [u8], counter: u64, life: u32) {
+        if let Ok((raw, _)) = Raw::mut_from_prefix(bytes) {
+            raw.flags = (raw.flags.get() | PACKET_SEALED).into();
+            (raw.counter, raw.crc) = (counter.into(), life.into());
+        }
+    }
+
+    /// Takes the mark away.
+    pub(crate) fn unmark(bytes: &mut [u8]) {
+        if let Ok((raw, _)) = Raw::mut_from_prefix(bytes) {
+            raw.flags = (raw.flags.get() & !PACKET_SEALED).into();
+        }
+    }
+}
+
+/// Gives a packet that was opened the checksum that it had.
+pub(crate) fn reseal_checksum(bytes: &mut [u8]) {
+    let Some((head, payload)) = bytes.split_at_checked(PACKET_HEAD_BYTES) else { return };
+    let crc = checksum(head, [payload, &[]]);
+    if let Ok((raw, _)) = Raw::mut_from_prefix(bytes) {
+        raw.crc = crc.into();
+    }
+}
+
 /// CRC-32C of the head before its checksum, then of the payload.
 fn checksum(head: &[u8], payload: [&[u8]; 2]) -> u32 {
     let covered = if planted::active("fabric-head-outside-checksum") { 0 } else { PACKET_HEAD_BYTES - 4 };
@@ -284,6 +344,9 @@ impl<'p> Packet<'p> {
             counter: raw.counter.get(),
             credit: raw.credit.get(),
         };
+        if head.sequence >= Sequence::MAX || head.stable >= Sequence::MAX {
+            return Err(Refusal::Fields);
+        }
         let is_data = kind == Kind::Data || (kind == Kind::Reply && head.record_bytes > 0);
         if is_data && head.fragment_place(payload.len()).is_none() {
             return Err(Refusal::Fields);

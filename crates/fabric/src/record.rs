@@ -9,7 +9,7 @@
 //!  24  operation 8    number of the operation; the sequence in group 0
 //!  32  term 4         of the sender that made it
 //!  36  opcode 2       the caller's
-//!  38  flags 2        1 sync, 2 merge, 4 inline, 8 begin (the first record of a term)
+//!  38  flags 2        1 sync, 2 merge, 4 inline, 8 begin (the first record of a term), 16 payloads
 //!  40  inode 8        the caller's
 //!  48  offset 8       the caller's
 //!  56  count 4        pages that it writes
@@ -18,6 +18,7 @@
 //!   inline   any bytes; members keep them in their log
 //!   pages    count times {new page 8, old page or 0 8}, then count whole pages
 //!   merge    {new page 8, old page 8}, offset in the page 4, bytes 4, then so many bytes
+//!   inline with payloads   count 4, zero 4, count times {unit 4, zero 4, sequence 8}, then any bytes
 //! ```
 //!
 //! Invariant: a record whose checksum holds was made by a sender of this group. So its form is checked once, when it is
@@ -47,6 +48,8 @@ pub const FLAG_MERGE: u16 = 2;
 pub const FLAG_INLINE: u16 = 4;
 /// Flag: the first record of a term.
 pub const FLAG_BEGIN: u16 = 8;
+/// Flag: an operation that names its payloads in units; see [`Payloads`].
+pub const FLAG_PAYLOADS: u16 = 16;
 
 /// The head of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -222,6 +225,9 @@ impl RecordHead {
         }
         match self.form() {
             Form::Inline if self.count != 0 => return wrong("an inline record with pages"),
+            Form::Inline if self.has(FLAG_PAYLOADS) && Payloads::of(body).is_none() => {
+                return wrong("an operation whose list of payloads is not whole");
+            }
             Form::Inline => return Ok(()),
             Form::Pages => {
                 let one = u64::from(page_bytes) + to_u64(PAIR_BYTES);
@@ -304,4 +310,69 @@ pub fn merge_body(pair: PagePair, at: u32, bytes: &[u8]) -> Result<Vec<u8>> {
     body.extend(length.to_le_bytes());
     body.extend(bytes);
     Ok(body)
+}
+
+/// Bytes before the places of an operation's payloads.
+const PAYLOADS_HEAD_BYTES: usize = 8;
+/// Bytes of one place.
+const PLACE_BYTES: usize = 16;
+/// Most units that one operation writes to.
+pub const PAYLOADS_MAX: usize = 256;
+
+/// The payloads of an operation: for each unit that it writes to, its last record there.
+///
+/// ```
+/// use lodestone_fabric::{GroupId, Payloads, Sequence};
+///
+/// let body = Payloads::body(&[(GroupId(2), Sequence(7))], b"write");
+/// let payloads = Payloads::of(&body).unwrap();
+/// assert_eq!(payloads.places().collect::<Vec<_>>(), [(GroupId(2), Sequence(7))]);
+/// assert_eq!(payloads.rest(), b"write");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payloads<'b> {
+    places: &'b [u8],
+    rest: &'b [u8],
+}
+
+impl<'b> Payloads<'b> {
+    /// The list in a body whose head has [`FLAG_PAYLOADS`], if that is whole.
+    #[must_use]
+    pub fn of(body: &'b [u8]) -> Option<Self> {
+        let (head, after) = body.split_at_checked(PAYLOADS_HEAD_BYTES)?;
+        let count = to_usize(u32::from_le_bytes(head.get(..4)?.try_into().ok()?));
+        (count <= PAYLOADS_MAX).then_some(())?;
+        let (places, rest) = after.split_at_checked(count * PLACE_BYTES)?;
+        Some(Self { places, rest })
+    }
+
+    /// Units and sequences.
+    pub fn places(&self) -> impl Iterator<Item = (GroupId, Sequence)> + use<'b> {
+        self.places.chunks_exact(PLACE_BYTES).map(|place| {
+            let unit = place.get(..4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes);
+            let sequence = place.get(8..).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+            (GroupId(unit), Sequence(sequence))
+        })
+    }
+
+    /// The caller's bytes.
+    #[must_use]
+    pub const fn rest(&self) -> &'b [u8] {
+        self.rest
+    }
+
+    /// The body of an operation with these payloads, of which there are at most [`PAYLOADS_MAX`].
+    #[must_use]
+    pub fn body(places: &[(GroupId, Sequence)], rest: &[u8]) -> Vec<u8> {
+        let mut body = Vec::with_capacity(PAYLOADS_HEAD_BYTES + places.len() * PLACE_BYTES + rest.len());
+        body.extend(exact_u32(places.len()).to_le_bytes());
+        body.extend([0; 4]);
+        for (unit, sequence) in places {
+            body.extend(unit.0.to_le_bytes());
+            body.extend([0; 4]);
+            body.extend(sequence.0.to_le_bytes());
+        }
+        body.extend(rest);
+        body
+    }
 }

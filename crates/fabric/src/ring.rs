@@ -19,7 +19,7 @@ use crate::outbox::Outbox;
 use crate::record::{RECORD_HEAD_BYTES, RecordHead};
 use crate::terms::Terms;
 
-const KIND: LogKind = LogKind { magic: u32::from_le_bytes(*b"LFRG"), name: "ring of records" };
+const KIND: LogKind = LogKind { magic: *b"LFR", name: "ring of records" };
 
 /// The ring.
 #[derive(Debug)]
@@ -56,8 +56,8 @@ impl Ring {
         let mut found: VecDeque<(u64, RecordHead)> = VecDeque::new();
         let mut log = Log::open(KIND, memory, at, bytes, salt, &mut |entry| {
             let Some((head, _)) = verified(entry.payload, salt) else { return false };
-            let follows =
-                found.back().is_none_or(|(_, last)| head.sequence == last.sequence.next() && head.term >= last.term);
+            let follows = head.sequence < Sequence::MAX
+                && found.back().is_none_or(|(_, last)| head.sequence == last.sequence.next() && head.term >= last.term);
             if follows {
                 found.push_back((entry.position, head));
             }
@@ -66,6 +66,9 @@ impl Ring {
         let end = log.end();
         log.cut(end, |_| {});
         let first = Sequence(log.head().first);
+        if found.front().is_some_and(|(_, head)| head.sequence != first.next()) {
+            return Err(Error::Impossible { what: KIND.name, at, field: "its first sequence" });
+        }
         let mut terms = Terms::starting(first, Term(log.head().first_term));
         found.iter().for_each(|(_, head)| terms.push(head.term));
         Ok(Self::of(log, salt, first, terms, found.iter().map(|found| found.0).collect()))
@@ -146,6 +149,16 @@ impl Ring {
         self.log.memory().durable()?;
         self.fenced = self.last();
         Ok(())
+    }
+
+    /// A fence of the same memory made everything durable that was appended.
+    pub(crate) fn was_fenced(&mut self) {
+        self.fenced = self.last();
+    }
+
+    /// The memory of the ring.
+    pub(crate) const fn memory(&self) -> &Memory {
+        self.log.memory()
     }
 
     /// Cuts off what comes after `last`: durable on return.

@@ -37,7 +37,7 @@ impl Terms {
             }
             last = *run;
         }
-        (runs.len() <= RUNS_MAX).then_some(Self { base, base_term, runs })
+        (runs.len() <= RUNS_MAX && last.1 < Sequence::MAX).then_some(Self { base, base_term, runs })
     }
 
     /// The sequence after which the log is known, and its term.

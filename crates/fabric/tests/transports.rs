@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use lodestone_fabric::{
-    ApplyLog, Error, FLAG_SYNC, GroupId, MemberDriver, NodeId, Outgoing, PACKET_HEAD_BYTES, PageArea, PagePair, Peers,
-    Receiver, ReceiverOptions, Result, Ring, Sender, SenderDriver, SenderOptions, Sequence, Submission, SwitchNetwork,
-    Target, Term, Transport, TransportCounts, UdpOptions, UdpTransport, View, pages_body,
+    ApplyLog, Error, FLAG_SYNC, GroupId, KeyRing, Kind, MemberDriver, NodeId, Outgoing, PACKET_HEAD_BYTES, PacketHead,
+    PageArea, PagePair, Peers, Receiver, ReceiverOptions, Result, Ring, SealedTransport, Secret, Sender, SenderDriver,
+    SenderOptions, Sequence, Submission, SwitchNetwork, Target, TcpTransport, Term, Transport, TransportCounts,
+    UdpOptions, UdpTransport, View, ViewNumber, pages_body,
 };
 use lodestone_pmem::{Memory, PmAddr};
 
@@ -142,6 +143,20 @@ fn udp(members: u16, port: Option<u16>) -> Result<Transports> {
     Ok((Box::new(own), others.into_iter().map(|other| -> Box<dyn Transport> { Box::new(other) }).collect()))
 }
 
+fn tcp(members: u16) -> Result<Transports> {
+    let nodes: Vec<NodeId> = (1..=members).map(NodeId).collect();
+    let bind = |node: NodeId| TcpTransport::bind(node, ([127, 0, 0, 1], 0).into());
+    let mut own = bind(SENDER)?;
+    let mut others = nodes.iter().map(|node| bind(*node)).collect::<Result<Vec<_>>>()?;
+    let mut peers = Peers::from([(SENDER, own.address()?)]);
+    for (node, transport) in nodes.iter().zip(&others) {
+        peers.insert(*node, transport.address()?);
+    }
+    own.connect(peers.clone(), nodes.clone());
+    others.iter_mut().for_each(|other| other.connect(peers.clone(), nodes.clone()));
+    Ok((Box::new(own), others.into_iter().map(|other| -> Box<dyn Transport> { Box::new(other) }).collect()))
+}
+
 /// Writes arrive, with and without loss.
 fn conforms(make: impl Fn() -> Result<Transports>) -> Result<()> {
     for lose in [0, 7] {
@@ -197,6 +212,29 @@ fn unicast_conforms() -> Result<()> {
 }
 
 #[test]
+fn tcp_conforms() -> Result<()> {
+    conforms(|| tcp(3))?;
+    counts(|| tcp(3), 3)
+}
+
+/// A connection that brings no packets is closed, and others go on.
+#[test]
+fn a_stream_of_another_protocol_is_closed() -> Result<()> {
+    use std::io::{Read, Write};
+    let mut own = TcpTransport::bind(SENDER, ([127, 0, 0, 1], 0).into())?;
+    let length = u32::MAX.to_le_bytes();
+    for hello in [b"GET / HTTP/1.1\r\n\r\n".as_slice(), &[b"LFT1".as_slice(), &length].concat()] {
+        let mut stream = std::net::TcpStream::connect(own.address()?).expect("a connection");
+        stream.write_all(hello).expect("bytes are sent");
+        let count = (0..2).map(|_| own.poll(Duration::from_secs(5), 8, &mut |_| Ok(()))).sum::<Result<usize>>()?;
+        assert_eq!(count, 0);
+        // The end of the stream, or the error that tells of unread bytes.
+        assert!(!matches!(stream.read(&mut [0; 8]), Ok(1..)));
+    }
+    Ok(())
+}
+
+#[test]
 fn multicast_conforms() -> Result<()> {
     // Not every machine lets a process join a group on its loopback interface.
     if let Err(Error::Network { doing, source, .. }) = udp(2, Some(47_101)) {
@@ -212,5 +250,75 @@ fn a_packet_to_a_node_that_is_not_there_is_lost() -> Result<()> {
     let (mut own, _) = udp(1, None)?;
     own.send(&[Outgoing { target: Target::Node(NodeId(77)), bytes: vec![0; 64] }])?;
     assert_eq!(own.counts().lost, 1);
+    Ok(())
+}
+
+fn sealed(transports: Transports, secret: [u8; 32]) -> Transports {
+    let seal = |transport, node| -> Box<dyn Transport> {
+        let mut keys = KeyRing::default();
+        keys.hand(GROUP, ViewNumber(0), Secret::of(secret));
+        Box::new(SealedTransport::new(transport, node, 1, keys))
+    };
+    let others = (1..).map(NodeId).zip(transports.1).map(|(node, transport)| seal(transport, node)).collect();
+    (seal(transports.0, SENDER), others)
+}
+
+#[test]
+fn sealed_transports_conform() -> Result<()> {
+    conforms(|| Ok(sealed(switch(3), [5; 32])))?;
+    counts(|| Ok(sealed(switch(3), [5; 32])), 1)
+}
+
+/// Packets that are plain, of another secret, changed in any byte, repeated, or of a view whose secret the node does
+/// not have: none is handed on, and each is counted.
+#[test]
+fn packets_from_outside_are_dropped_and_counted() -> Result<()> {
+    let [mut wire, port] = SwitchNetwork::ports([(SENDER, true), (NodeId(1), true)]);
+    let [mut inside, tap] = SwitchNetwork::ports([(SENDER, true), (NodeId(1), true)]);
+    let keys = |secret: [u8; 32]| {
+        let mut keys = KeyRing::default();
+        keys.hand(GROUP, ViewNumber(1), Secret::of(secret));
+        keys
+    };
+    let mut member = SealedTransport::new(port, NodeId(1), 1, keys([5; 32]));
+    // Sealed packets as they are on the wire.
+    let mut tap = tap;
+    let mut capture = |transport: &mut dyn Transport, view: u32| -> Result<Vec<u8>> {
+        let head = PacketHead { view: ViewNumber(view), ..PacketHead::new(Kind::Beat, GROUP, SENDER) };
+        transport.send(&[Outgoing { target: Target::Node(NodeId(1)), bytes: head.packet([b"payload", &[]]) }])?;
+        let mut found = Vec::new();
+        tap.poll(Duration::ZERO, 8, &mut |bytes| {
+            found = bytes.to_vec();
+            Ok(())
+        })?;
+        Ok(found)
+    };
+    let plain = capture(&mut inside, 1)?;
+    let mut of_others = SealedTransport::new(inside, SENDER, 1, keys([6; 32]));
+    let forged = capture(&mut of_others, 1)?;
+    let mut honest = SealedTransport::new(of_others.into_inner(), SENDER, 2, keys([5; 32]));
+    let right = capture(&mut honest, 1)?;
+    assert!(!right.windows(7).any(|bytes| bytes == b"payload"), "it is encrypted");
+    honest.keys().hand(GROUP, ViewNumber(2), Secret::of([9; 32]));
+    let later = capture(&mut honest, 2)?;
+    let mut bring = |bytes: &[u8]| -> Result<usize> {
+        wire.send(&[Outgoing { target: Target::Node(NodeId(1)), bytes: bytes.to_vec() }])?;
+        let mut handed = 0;
+        member.poll(Duration::ZERO, 8, &mut |_| {
+            handed += 1;
+            Ok(())
+        })?;
+        Ok(handed)
+    };
+    assert_eq!(bring(&plain)? + bring(&forged)? + bring(&later)?, 0);
+    for at in 0..right.len() {
+        let mut changed = right.clone();
+        changed[at] ^= 1;
+        assert_eq!(bring(&changed)?, 0, "byte {at} was changed");
+    }
+    assert_eq!((bring(&right)?, bring(&right)?), (1, 0), "it counts once");
+    let counts = member.seal_counts();
+    assert_eq!((counts.opened, counts.repeated), (1, 1), "{counts:?}");
+    assert!(counts.plain >= 1 && counts.refused >= 70 && counts.without_key >= 1, "{counts:?}");
     Ok(())
 }

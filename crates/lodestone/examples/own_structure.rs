@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Linking a node in changes up to four objects (the node, its two neighbours, the list). As one transaction they
-//! change together, so the structure needs no recovery code. `crates/lodestone/tests/own_structure.rs` includes this
+//! change together, so the structure needs no recovery code. `crates/lodestone/tests/it/own_structure.rs` includes this
 //! file and runs the explorer. It also shows that the explorer notices when the same change is cut into two
 //! transactions.
 

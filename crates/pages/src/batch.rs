@@ -10,49 +10,38 @@
 //! So a batch costs two fences, those of the heap for each extent that it takes, and in the block domain one for each
 //! `GROUP_BYTES`. A block that a crash tears leaves the other one.
 
-use lodestone_pmem::{Domain, PmPtr, checked, planted};
-use lodestone_width::{exact_u32, to_u64, to_usize};
-use zerocopy::{FromZeros, IntoBytes};
+use lodestone_pmem::sync::Mutex;
+use lodestone_pmem::{checked, planted};
+use lodestone_txn::Tick;
+use lodestone_width::to_usize;
 
 use crate::checkpoint::Block;
 use crate::error::Result;
-use crate::image::{Encoder, Image, PageRow};
-use crate::layout::{ENTRY_BYTES, PAGE_HEAD_BYTES, PAGE_MAGIC, PageHead, Summary};
+use crate::image::{Image, PageRow};
 use crate::pages::Pages;
-
-/// Bytes that are written before they are made durable, in the block domain.
-const GROUP_BYTES: usize = 8 << 20;
+use crate::patch::Patch;
+use crate::share::{Desk, Shares, Work};
 
 /// See the module. Dropped without [`publish`](Self::publish), it has not happened, but for rows that were changed
 /// [in place](Self::patch).
 #[derive(Debug)]
 #[must_use = "a batch counts when it is published"]
 pub struct Batch<'p> {
-    pub(crate) pages: &'p mut Pages,
+    pages: &'p mut Pages,
     number: u64,
-    begun: Vec<u32>,
-    ended: Vec<u32>,
-    encoder: Encoder,
-    pub(crate) page: Vec<u8>,
-    /// Bytes since the last wait.
-    streamed: usize,
-    /// Whether lines of older images were written.
-    pub(crate) has_patched: bool,
+    work: Work,
 }
 
 impl<'p> Batch<'p> {
     pub(crate) fn new(pages: &'p mut Pages) -> Self {
-        let number = pages.published() + 1;
-        Self {
-            pages,
-            number,
-            begun: Vec::new(),
-            ended: Vec::new(),
-            encoder: Encoder::default(),
-            page: Vec::new(),
-            streamed: 0,
-            has_patched: false,
-        }
+        let (number, reader) = (pages.published() + 1, pages.reader());
+        Self { pages, number, work: Work::new(number, reader) }
+    }
+
+    /// Images are written in this part of the pool from now on, as long as it has room. `None`: where there is room,
+    /// near this thread first. So it is at the beginning.
+    pub fn place(&mut self, part: Option<u16>) {
+        self.work.part = part;
     }
 
     /// Writes the image of a leaf of `tree` whose first possible key is `low`. Not fenced.
@@ -60,54 +49,104 @@ impl<'p> Batch<'p> {
     /// # Errors
     /// A full pool; a medium that failed.
     pub fn write<'r>(&mut self, tree: u32, low: &[u8], rows: impl Iterator<Item = PageRow<'r>>) -> Result<Image> {
-        let mut encoder = std::mem::take(&mut self.encoder);
-        let rows = encoder.encode(low, rows);
-        let mut head = PageHead::new_zeroed();
-        (head.magic, head.batch, head.tree) = (PAGE_MAGIC, self.number, tree);
-        (head.low_bytes, head.rows) = (exact_u32(low.len()), rows);
-        let outcome = self.write_pieces(head, low, &mut encoder);
-        self.encoder = encoder;
-        outcome
-    }
-
-    fn write_pieces(&mut self, mut head: PageHead, low: &[u8], encoder: &mut Encoder) -> Result<Image> {
-        let piece_bytes = self.pages.places.piece_bytes();
-        let count = encoder.len().div_ceil(piece_bytes);
-        self.pages.find_free(count)?;
-        let pages = self.pages.free.split_off(self.pages.free.len() - count);
-        self.begun.extend(&pages);
-        (head.first, head.pieces) = (pages[0], exact_u32(count));
-        let (fixed, bytes) = (encoder.fixed, encoder.seal(pages[0], self.number));
-        for ((piece, &page), bytes) in (0..).zip(&pages).zip(bytes.chunks(piece_bytes)) {
-            (head.page, head.piece) = (page, piece);
-            // Rows of an image in several pages are not changed in place.
-            head.seal(bytes, if count == 1 { fixed } else { bytes.len() });
-            self.page.clear();
-            self.page.extend(head.as_bytes());
-            self.page.extend(bytes);
-            let unit = to_usize(self.pages.memory().direct_unit()).min(piece_bytes + PAGE_HEAD_BYTES);
-            self.page.resize(self.page.len().next_multiple_of(unit), 0);
-            // Settled before the fence of the batch.
-            self.pages.memory().write_directly(self.pages.page(page), &self.page)?;
-            // In the line of the word that makes the page begin, and flushed with it.
-            self.pages.memory().put(PmPtr::new(self.pages.summary(page)), &Summary::new(&head, low));
-            self.streamed += self.page.len() + to_usize(ENTRY_BYTES);
-            self.pages.written_bytes += to_u64(self.page.len()) + ENTRY_BYTES;
-        }
-        if self.streamed >= GROUP_BYTES && self.pages.memory().domain() == Domain::Block {
-            self.streamed = 0;
-            // In parts, so that commits do not wait for all of it. And a commit group has room for the summaries.
-            self.pages.memory().settle()?;
-            self.pages.memory().fence();
-            self.pages.memory().durable()?;
-        }
-        let pages = pages.into_iter().map(|page| (page, self.pages.page(page))).collect();
-        Ok(Image { batch: self.number, pages })
+        let Self { pages, work, .. } = self;
+        work.write(&mut |count, part| pages.take_sheets(count, part), tree, low, rows)
     }
 
     /// Ends an image of an earlier batch.
     pub fn end(&mut self, image: Image) {
-        self.ended.extend(image.pages.iter().map(|(page, _)| *page));
+        self.work.end(image);
+    }
+
+    /// Makes the rows of a published image equal to `rows`, which are in the order of their keys, in place. Flushed,
+    /// not fenced. The changes may survive whether the batch is published or not: see the module `patch`.
+    ///
+    /// With each row it is said whether it may be written. A version that is not later than `floor` counts as in the
+    /// image if that has the same payload.
+    ///
+    /// ```
+    /// # use lodestone_heap::{Heap, HeapOptions};
+    /// # use lodestone_pages::{Error, PageOptions, Pages};
+    /// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+    /// use lodestone_pages::{PageRow, Patch};
+    /// use lodestone_txn::{Tick, Writer};
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
+    /// # let mut action = heap.action();
+    /// # let at = Pages::make(&heap, &mut action, &PageOptions { writers: 1, ..PageOptions::default() })?;
+    /// # action.set(heap.root_word(0), at.to_raw());
+    /// # action.commit()?;
+    /// # let mut pages = Pages::open(&heap, at)?;
+    /// let row = |tick, payload| PageRow { key: b"alice", tick: Tick(tick), writer: Writer::default(), payload };
+    /// let mut batch = pages.batch();
+    /// let image = batch.write(1, b"", [row(7, &[1; 900])].into_iter())?;
+    /// batch.publish(vec![0])?;
+    /// let mut batch = pages.batch();
+    /// // Most lines would change, so a new image is due.
+    /// let patch = batch.patch(&image, (1, b""), [(row(8, &[2; 900]), true)].into_iter(), Tick(0))?;
+    /// assert_eq!(patch, Patch::MostLines);
+    /// let patch = batch.patch(&image, (1, b""), [(row(8, b"short"), true)].into_iter(), Tick(0))?;
+    /// let Patch::Done(patched) = patch else { panic!("{patch:?}") };
+    /// assert_eq!((patched.rows, patched.lines <= 2), (1, true));
+    /// batch.publish(vec![0])?;
+    /// assert_eq!(pages.reader().read(&image)?.rows().next().unwrap().payload, b"short");
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A medium that failed.
+    pub fn patch<'r>(
+        &mut self,
+        image: &Image,
+        leaf: (u32, &[u8]),
+        rows: impl Iterator<Item = (PageRow<'r>, bool)>,
+        floor: Tick,
+    ) -> Result<Patch> {
+        self.work.patch(image, leaf, rows, floor)
+    }
+
+    /// Lets `with` write parts of the batch side by side, each by a thread of its own. All of them belong to the batch
+    /// afterwards, however `with` ends.
+    ///
+    /// ```
+    /// # use lodestone_heap::{Heap, HeapOptions};
+    /// # use lodestone_pages::{Error, PageOptions, PageRow, Pages};
+    /// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+    /// # use lodestone_txn::{Tick, Writer};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
+    /// # let mut action = heap.action();
+    /// # let at = Pages::make(&heap, &mut action, &PageOptions { writers: 1, ..PageOptions::default() })?;
+    /// # action.set(heap.root_word(0), at.to_raw());
+    /// # action.commit()?;
+    /// # let mut pages = Pages::open(&heap, at)?;
+    /// let mut batch = pages.batch();
+    /// batch.side_by_side(|shares| {
+    ///     std::thread::scope(|scope| {
+    ///         let write = |tree| {
+    ///             let row = PageRow { key: b"k", tick: Tick(1), writer: Writer::default(), payload: b"v" };
+    ///             let mut share = shares.share(None);
+    ///             share.write(tree, b"", std::iter::once(row)).and_then(|_| share.finish())
+    ///         };
+    ///         let threads = [1, 2].map(|tree| scope.spawn(move || write(tree)));
+    ///         threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+    ///     })
+    /// })?;
+    /// batch.publish(vec![0])?;
+    /// assert_eq!(pages.listed()?.len(), 2);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn side_by_side<R>(&mut self, with: impl FnOnce(&Shares<'_>) -> R) -> R {
+        let desk = Mutex::new(Desk { pages: self.pages, done: Vec::new() });
+        let shares = Shares { desk, number: self.number, reader: self.work.reader.clone() };
+        // Taken over also when `with` panics: pages that it has taken would be lost.
+        let mut after = After { shares, work: &mut self.work };
+        let outcome = with(&after.shares);
+        after.take_over();
+        outcome
     }
 
     /// As [`publish`](Self::publish), with the positions of the newest checkpoint: all of its log records are needed
@@ -141,7 +180,8 @@ impl<'p> Batch<'p> {
     /// # Panics
     /// As [`publish`](Self::publish).
     pub fn publish_then(mut self, from: Vec<u64>, truncate: impl FnOnce(&Pages)) -> Result<()> {
-        let Self { pages, number, begun, ended, has_patched, .. } = &mut self;
+        let Self { pages, number, work } = &mut self;
+        let Work { begun, ended, has_patched, .. } = work;
         assert_eq!(from.len(), usize::from(pages.places.options.writers), "a position for each writer");
         let memory = pages.memory().clone();
         let place = pages.newest().map_or(0, |(place, _)| 1 - place);
@@ -182,7 +222,7 @@ impl<'p> Batch<'p> {
         pages.reclaim_if_many()?;
         if planted::active("pages-old-freed-early") {
             let early = std::mem::take(&mut pages.ended);
-            pages.free.extend(early);
+            pages.give(early);
         }
         Ok(())
     }
@@ -191,11 +231,28 @@ impl<'p> Batch<'p> {
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         // Nothing says yet that these pages are used.
-        self.pages.free.append(&mut self.begun);
-        if self.has_patched {
-            // The next batch finds these rows as they are to be, and may be of another thread, whose fence does nothing
-            // for what this one has flushed.
-            self.pages.memory().fence();
-        }
+        self.pages.give(std::mem::take(&mut self.work.begun));
+        self.pages.written_bytes += self.work.written_bytes;
+        // The next batch finds rows that were changed in place as they are to be, and may be of another thread, whose
+        // fence does nothing for what this one has flushed.
+        self.work.fence_patches();
+    }
+}
+
+/// Takes the shares over when it is dropped.
+struct After<'d, 'w> {
+    shares: Shares<'d>,
+    work: &'w mut Work,
+}
+
+impl After<'_, '_> {
+    fn take_over(&mut self) {
+        self.shares.done().into_iter().for_each(|share| self.work.join(share));
+    }
+}
+
+impl Drop for After<'_, '_> {
+    fn drop(&mut self) {
+        self.take_over();
     }
 }

@@ -40,3 +40,15 @@ pub enum Error {
         finding: String,
     },
 }
+
+impl Error {
+    /// Whether the pool has no room.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Heap(error) => error.is_full(),
+            Self::Pmem(error) => error.is_full(),
+            Self::BadOption { .. } | Self::Damaged { .. } => false,
+        }
+    }
+}

@@ -40,6 +40,11 @@ impl Image {
     pub fn page_count(&self) -> usize {
         self.pages.len()
     }
+
+    /// The part of the pool that each page is in.
+    pub fn parts(&self) -> impl Iterator<Item = u16> {
+        self.pages.iter().map(|(_, at)| at.part())
+    }
 }
 
 /// A row of an image.

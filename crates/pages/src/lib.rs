@@ -22,6 +22,8 @@
 //! | `layout` | bytes of directory, extents, blocks and pages |
 //! | `pages` | opening, the page table, the list of images |
 //! | `batch` | writing images, and the page table |
+//! | `share` | parts of a batch, written by threads side by side |
+//! | `free` | free pages, by part of the pool |
 //! | `patch` | changing rows of an image in place |
 //! | `checkpoint` | the block that makes a batch count |
 //! | `heal` | the repair by an open |
@@ -74,6 +76,7 @@ mod batch;
 mod cell;
 mod checkpoint;
 mod error;
+mod free;
 mod heal;
 mod image;
 mod layout;
@@ -82,6 +85,7 @@ mod pages;
 mod patch;
 mod reader;
 mod room;
+mod share;
 
 pub use batch::Batch;
 pub use error::{Error, Result};
@@ -89,5 +93,6 @@ pub use image::{Found, Image, Listed, PageRow};
 pub use options::PageOptions;
 pub use pages::{PageStats, Pages};
 pub use patch::{Patch, Patched};
-pub use reader::Reader;
+pub use reader::{FarReads, Reader};
 pub use room::row_bytes;
+pub use share::{Share, Shares};

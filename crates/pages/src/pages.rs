@@ -12,6 +12,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::batch::Batch;
 use crate::checkpoint::Block;
 use crate::error::{Error, Result};
+use crate::free::FreePages;
 use crate::image::{Found, Image, Listed};
 use crate::layout::{
     BlockLine, DirectoryLine, ENTRY_BYTES, EXTENT_MAGIC, Entry, ExtentLine, HEAD_BYTES, MAGIC, PAGE_HEAD_BYTES,
@@ -19,6 +20,7 @@ use crate::layout::{
 };
 use crate::options::PageOptions;
 use crate::reader::Reader;
+use crate::share::Sheet;
 
 /// The batches in which a page began and ended; 0: it did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +74,7 @@ pub struct Pages {
     /// By page.
     pub(crate) spans: Vec<Span>,
     /// Pages that no kept checkpoint has.
-    pub(crate) free: Vec<u32>,
+    pub(crate) free: FreePages,
     /// Pages that the newest checkpoint has no more, and the one before has.
     pub(crate) ended: Vec<u32>,
     /// Pages that no kept checkpoint has, but one that a repair would bring back which gives up the journal; oldest
@@ -136,7 +138,7 @@ impl Pages {
             line,
             extents: Vec::new(),
             spans: Vec::new(),
-            free: Vec::new(),
+            free: FreePages::default(),
             ended: Vec::new(),
             waiting: VecDeque::new(),
             blocks: places.blocks().map(|place| Block::read(memory, place, places.options.writers)),
@@ -154,7 +156,7 @@ impl Pages {
             pages.heal();
         }
         // Another opening in this life of the pool may have ended some of them.
-        let free = std::mem::take(&mut pages.free);
+        let free = pages.free.take_all();
         pages.waiting.push_back((pages.block_point, free));
         pages.reclaim();
         Ok(pages)
@@ -243,7 +245,7 @@ impl Pages {
         for (page, span) in (0..).zip(lists.iter().flat_map(|(spans, _)| spans)) {
             self.spans.push(*span);
             if span.born == 0 || span.ended_by(published.saturating_sub(1)) {
-                self.free.push(page);
+                self.give([page]);
             } else if span.ended_by(published) {
                 self.ended.push(page);
             }
@@ -314,6 +316,12 @@ impl Pages {
         self.places.summary(extent, index)
     }
 
+    /// Takes `count` pages as [`take`](Self::take) does.
+    pub(crate) fn take_sheets(&mut self, count: usize, part: Option<u16>) -> Result<Vec<Sheet>> {
+        let pages = self.take(count, part)?;
+        Ok(pages.into_iter().map(|page| Sheet { page, at: self.page(page), summary: self.summary(page) }).collect())
+    }
+
     pub(crate) fn page(&self, page: u32) -> PmAddr {
         let (extent, index) = self.place(page);
         self.places.page(extent, index)
@@ -323,7 +331,8 @@ impl Pages {
     pub(crate) fn reclaim(&mut self) {
         let is_over = |point| self.heap.memory().has_left_journal(point) || planted::active("pages-block-in-journal");
         let count = self.waiting.iter().take_while(|(point, _)| is_over(*point)).count();
-        self.free.extend(self.waiting.drain(..count).flat_map(|(_, pages)| pages));
+        let over: Vec<u32> = self.waiting.drain(..count).flat_map(|(_, pages)| pages).collect();
+        self.give(over);
     }
 
     /// Ends the wait of all pages.
@@ -343,33 +352,62 @@ impl Pages {
     pub(crate) fn reclaim_if_many(&mut self) -> Result<()> {
         self.reclaim();
         let waiting = self.waiting.iter().map(|(_, pages)| pages.len()).sum::<usize>();
-        let used = self.spans.len() - self.free.len() - waiting;
+        let used = self.spans.len() - self.free.count() - waiting;
         if waiting > used.max(to_usize(self.places.options.extent_pages)) { self.reclaim_all() } else { Ok(()) }
     }
 
-    /// Makes sure that `count` pages are free.
+    /// Adds pages to those that can be written.
+    pub(crate) fn give(&mut self, pages: impl IntoIterator<Item = u32>) {
+        for page in pages {
+            let part = self.place(page).0.part();
+            self.free.give(part, page);
+        }
+    }
+
+    /// The part for which pages are counted apart: none if there is only one, or no such one.
+    pub(crate) fn wanted(&self, part: Option<u16>) -> Option<u16> {
+        let parts = self.memory().part_count();
+        part.filter(|part| parts > 1 && *part < parts)
+    }
+
+    /// How many pages are free for images in `part`; `None`: anywhere.
+    pub(crate) fn free_for(&self, part: Option<u16>) -> usize {
+        part.map_or_else(|| self.free.count(), |part| self.free.count_in(part))
+    }
+
+    /// Takes `count` free pages in `part`, or anywhere if that is full. Without a part: the nearest to this thread.
     ///
     /// # Errors
     /// A full pool; a medium that failed.
-    pub(crate) fn find_free(&mut self, count: usize) -> Result<()> {
-        if self.free.len() < count {
+    pub(crate) fn take(&mut self, count: usize, part: Option<u16>) -> Result<Vec<u32>> {
+        let part = self.wanted(part);
+        if self.free_for(part) < count {
             self.reclaim();
         }
-        while self.free.len() < count {
-            match self.grow() {
+        while self.free_for(part) < count {
+            match self.grow(part) {
                 // The pool may be full.
                 Err(_) if !self.waiting.is_empty() => self.reclaim_all()?,
+                // Pages of another part are better than none.
+                Err(error) if part.is_some() && error.is_full() => return self.take(count, None),
                 outcome => outcome?,
             }
         }
-        Ok(())
+        Ok(match part {
+            Some(part) => self.free.take(count, &[part]),
+            None => self.free.take(count, self.heap.parts_for(self.places.extent_bytes())),
+        })
     }
 
-    /// Takes another extent from the heap.
-    fn grow(&mut self) -> Result<()> {
+    /// Takes another extent from the heap, in `part` if there is one.
+    fn grow(&mut self, part: Option<u16>) -> Result<()> {
         let memory = self.heap.memory();
         let mut action = self.heap.action();
-        let at = action.alloc(self.places.extent_bytes())?;
+        let bytes = self.places.extent_bytes();
+        let at = match part {
+            Some(part) => action.alloc_in(part, bytes)?,
+            None => action.alloc(bytes)?,
+        };
         make_head(memory, at, &ExtentLine::new(exact_u32(self.extents.len())));
         for index in 0..self.places.options.extent_pages {
             for word in self.places.words(at, index) {
@@ -392,8 +430,9 @@ impl Pages {
         memory.clear_for_direct_writes(bodies, at.plus(self.places.extent_bytes()).offset() - bodies.offset())?;
         self.extents.push(at);
         for _ in 0..self.places.options.extent_pages {
-            self.free.push(exact_u32(self.spans.len()));
+            let page = exact_u32(self.spans.len());
             self.spans.push(Span::default());
+            self.give([page]);
         }
         Ok(())
     }
@@ -513,7 +552,7 @@ impl Pages {
     /// A reader of images. It needs no share in the pages, which one thread at a time changes.
     #[must_use]
     pub fn reader(&self) -> Reader {
-        Reader { heap: self.heap.clone(), piece_bytes: self.places.piece_bytes() }
+        Reader { heap: self.heap.clone(), piece_bytes: self.places.piece_bytes(), far: None }
     }
 
     /// Figures about the pages.
@@ -521,7 +560,7 @@ impl Pages {
     pub fn stats(&self) -> PageStats {
         PageStats {
             pages: to_u64(self.spans.len()),
-            pages_free: to_u64(self.free.len() + self.waiting.iter().map(|(_, pages)| pages.len()).sum::<usize>()),
+            pages_free: to_u64(self.free.count() + self.waiting.iter().map(|(_, pages)| pages.len()).sum::<usize>()),
             page_bytes: self.places.options.page_bytes.into(),
             batches: self.published().saturating_sub(1),
             written_bytes: self.written_bytes,

@@ -18,12 +18,12 @@ use lodestone_pmem::LINE_BYTES;
 use lodestone_txn::Tick;
 use lodestone_width::{to_u64, to_usize};
 
-use crate::batch::Batch;
 use crate::error::Result;
 use crate::image::{Found, Image, PageRow};
 use crate::layout::PAGE_HEAD_BYTES;
+use crate::share::Work;
 
-/// The work of [`Batch::patch`].
+/// The work of [`Batch::patch`](crate::Batch::patch).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Patched {
@@ -33,7 +33,7 @@ pub struct Patched {
     pub lines: u64,
 }
 
-/// The outcome of [`Batch::patch`]. In all cases but the first one nothing was written, and a new image is due.
+/// The outcome of [`Batch::patch`](crate::Batch::patch). In all cases but the first one nothing was written, and a new image is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Patch {
@@ -48,46 +48,8 @@ pub enum Patch {
     OtherImage,
 }
 
-impl Batch<'_> {
-    /// Makes the rows of a published image equal to `rows`, which are in the order of their keys, in place. Flushed,
-    /// not fenced. The changes may survive whether the batch is published or not: see the module.
-    ///
-    /// With each row it is said whether it may be written. A version that is not later than `floor` counts as in the
-    /// image if that has the same payload.
-    ///
-    /// ```
-    /// # use lodestone_heap::{Heap, HeapOptions};
-    /// # use lodestone_pages::{Error, PageOptions, Pages};
-    /// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
-    /// use lodestone_pages::{PageRow, Patch};
-    /// use lodestone_txn::{Tick, Writer};
-    ///
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-    /// # let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
-    /// # let mut action = heap.action();
-    /// # let at = Pages::make(&heap, &mut action, &PageOptions { writers: 1, ..PageOptions::default() })?;
-    /// # action.set(heap.root_word(0), at.to_raw());
-    /// # action.commit()?;
-    /// # let mut pages = Pages::open(&heap, at)?;
-    /// let row = |tick, payload| PageRow { key: b"alice", tick: Tick(tick), writer: Writer::default(), payload };
-    /// let mut batch = pages.batch();
-    /// let image = batch.write(1, b"", [row(7, &[1; 900])].into_iter())?;
-    /// batch.publish(vec![0])?;
-    /// let mut batch = pages.batch();
-    /// // Most lines would change, so a new image is due.
-    /// let patch = batch.patch(&image, (1, b""), [(row(8, &[2; 900]), true)].into_iter(), Tick(0))?;
-    /// assert_eq!(patch, Patch::MostLines);
-    /// let patch = batch.patch(&image, (1, b""), [(row(8, b"short"), true)].into_iter(), Tick(0))?;
-    /// let Patch::Done(patched) = patch else { panic!("{patch:?}") };
-    /// assert_eq!((patched.rows, patched.lines <= 2), (1, true));
-    /// batch.publish(vec![0])?;
-    /// assert_eq!(pages.reader().read(&image)?.rows().next().unwrap().payload, b"short");
-    /// # Ok::<(), Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// A medium that failed.
+impl Work {
+    /// See [`Batch::patch`](crate::Batch::patch).
     pub fn patch<'r>(
         &mut self,
         image: &Image,
@@ -95,14 +57,14 @@ impl Batch<'_> {
         rows: impl Iterator<Item = (PageRow<'r>, bool)>,
         floor: Tick,
     ) -> Result<Patch> {
-        let (&[(page, at)], memory) = (&image.pages[..], self.pages.memory().clone()) else {
+        let (&[(page, at)], memory) = (&image.pages[..], self.reader.heap.memory().clone()) else {
             return Ok(Patch::OtherImage);
         };
         if memory.direct_unit() != LINE_BYTES {
             return Ok(Patch::OtherImage);
         }
         // A page that is damaged is replaced.
-        let Ok(head) = self.pages.reader().read_page(page, at, image.batch, &mut self.page) else {
+        let Ok(head) = self.reader.read_page(page, at, image.batch, &mut self.page) else {
             return Ok(Patch::OtherImage);
         };
         let (bytes, fixed) = (&self.page[PAGE_HEAD_BYTES..], to_usize(head.fixed));
@@ -132,7 +94,7 @@ impl Batch<'_> {
             }
             begin = end;
         }
-        self.pages.written_bytes += to_u64(lines * LINE);
+        self.written_bytes += to_u64(lines * LINE);
         Ok(Patch::Done(Patched { rows, lines: to_u64(lines) }))
     }
 }

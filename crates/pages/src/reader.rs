@@ -28,14 +28,49 @@ fn lengthen(bytes: &mut Vec<u8>, length: usize) {
     }
 }
 
+/// Reads pages of other nodes for the calling thread, as I/O agents do (paper 4, section 2.1.3).
+pub trait FarReads: std::fmt::Debug + Send + Sync {
+    /// Reads `bytes.len()` bytes at `at`, which is a multiple of 8. Returns whether it did: if not, the caller reads
+    /// them itself.
+    fn read(&self, at: PmAddr, bytes: &mut [u8]) -> bool;
+
+    /// Runs `work` as if on the node with this index. Returns whether it did: if not, the caller has a thread for that.
+    /// For simulations, in which one thread is all of them.
+    fn run_on(&self, _node: usize, _work: &mut dyn FnMut()) -> bool {
+        false
+    }
+}
+
 /// A reader of images: see [`Pages::reader`](crate::Pages::reader).
 #[derive(Clone, Debug)]
 pub struct Reader {
     pub(crate) heap: Heap,
     pub(crate) piece_bytes: usize,
+    pub(crate) far: Option<Arc<dyn FarReads>>,
 }
 
 impl Reader {
+    /// With reads through `far`, where memory is read by loads: not in the `block` domain, whose pages are in a file.
+    #[must_use]
+    pub fn through(self, far: Arc<dyn FarReads>) -> Self {
+        let far = (self.heap.memory().direct_unit() == LINE_BYTES).then_some(far);
+        Self { far, ..self }
+    }
+
+    /// The reads of other nodes.
+    #[must_use]
+    pub fn far(&self) -> Option<&dyn FarReads> {
+        self.far.as_deref()
+    }
+
+    /// Reads bytes of a page.
+    fn fetch(&self, at: PmAddr, bytes: &mut [u8]) -> Result<()> {
+        match &self.far {
+            Some(far) if far.read(at, bytes) => Ok(()),
+            _ => Ok(self.heap.memory().read_directly(at, bytes)?),
+        }
+    }
+
     /// Reads an image. The caller makes sure that it counts until this returns, and that no thread changes a row in its
     /// page.
     ///
@@ -97,7 +132,7 @@ impl Reader {
     ) -> Option<(Tick, Writer, Arc<[u8]>)> {
         let &[(page, at)] = &image.pages[..] else { return None };
         let memory = self.heap.memory();
-        let read = |from: usize, bytes: &mut [u8]| memory.read_directly(at.plus(to_u64(from)), bytes).ok();
+        let read = |from: usize, bytes: &mut [u8]| self.fetch(at.plus(to_u64(from)), bytes).ok();
         // A device has one call for all of it, which costs hardly more than one for a part.
         let is_whole = memory.direct_unit() > LINE_BYTES;
         let ahead = PAGE_HEAD_BYTES + if is_whole { self.piece_bytes } else { 0 };
@@ -143,7 +178,7 @@ impl Reader {
         // A call of the device for all of it. In memory only what is there is read.
         let ahead = if memory.direct_unit() > LINE_BYTES { self.piece_bytes } else { 0 };
         lengthen(bytes, PAGE_HEAD_BYTES + ahead);
-        memory.read_directly(at, &mut bytes[..PAGE_HEAD_BYTES + ahead])?;
+        self.fetch(at, &mut bytes[..PAGE_HEAD_BYTES + ahead])?;
         let head = PageHead::read_from_bytes(&bytes[..PAGE_HEAD_BYTES]).expect("so many bytes");
         if head.magic != PAGE_MAGIC || to_usize(head.bytes) > self.piece_bytes {
             return bad("its head is not that of a page");
@@ -151,7 +186,7 @@ impl Reader {
         lengthen(bytes, PAGE_HEAD_BYTES + to_usize(head.bytes));
         bytes.truncate(PAGE_HEAD_BYTES + to_usize(head.bytes));
         if ahead == 0 {
-            memory.read_directly(at.plus(to_u64(PAGE_HEAD_BYTES)), &mut bytes[PAGE_HEAD_BYTES..])?;
+            self.fetch(at.plus(to_u64(PAGE_HEAD_BYTES)), &mut bytes[PAGE_HEAD_BYTES..])?;
         }
         if head.checksum(&bytes[PAGE_HEAD_BYTES..]) != Some(head.crc) {
             return bad("its checksum fails");

@@ -26,28 +26,36 @@ impl Pages {
         (IMAGE_HEAD_BYTES + low.len() + rows).div_ceil(self.places.piece_bytes())
     }
 
-    /// Looks for room for so many pages. If the heap must give some of it, it must have room for `spare` blocks of
-    /// `spare_bytes` afterwards. Nothing is taken.
+    /// Looks for room for so many pages in `part`, or anywhere if that is full. If the heap must give some of it, it
+    /// must have room for `spare` blocks of `spare_bytes` afterwards. Nothing is taken.
     ///
     /// # Errors
     /// A full pool.
-    pub fn find_room(&mut self, pages: usize, spare: (u64, u64)) -> Result<()> {
+    pub fn find_room(&mut self, pages: usize, part: Option<u16>, spare: (u64, u64)) -> Result<()> {
+        let part = self.wanted(part);
         self.reclaim();
-        match self.try_room(pages, spare) {
+        match self.try_room(pages, part, spare).or_else(|_| self.try_room(pages, None, spare)) {
             Err(_) if !self.waiting.is_empty() => {
                 self.reclaim_all()?;
-                self.try_room(pages, spare)
+                self.try_room(pages, None, spare)
             }
             outcome => outcome,
         }
     }
 
-    fn try_room(&self, pages: usize, (spare, spare_bytes): (u64, u64)) -> Result<()> {
-        let extents = pages.saturating_sub(self.free.len()).div_ceil(to_usize(self.places.options.extent_pages));
+    fn try_room(&self, pages: usize, part: Option<u16>, (spare, spare_bytes): (u64, u64)) -> Result<()> {
+        let missing = pages.saturating_sub(self.free_for(part));
+        let extents = missing.div_ceil(to_usize(self.places.options.extent_pages));
         if extents > 0 {
             // An action reserves blocks, and is dropped.
             let mut trial = self.heap.action();
-            (0..extents).try_for_each(|_| trial.alloc(self.places.extent_bytes()).map(|_| ()))?;
+            let bytes = self.places.extent_bytes();
+            for _ in 0..extents {
+                match part {
+                    Some(part) => trial.alloc_in(part, bytes)?,
+                    None => trial.alloc(bytes)?,
+                };
+            }
             (0..spare).try_for_each(|_| trial.alloc(spare_bytes).map(|_| ()))?;
         }
         Ok(())

@@ -97,6 +97,12 @@ impl Memory {
         self.inner.domain
     }
 
+    /// Whether both are the same memory: then one fence is for both.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Number of parts.
     #[must_use]
     pub fn part_count(&self) -> u16 {

@@ -286,6 +286,28 @@ impl Topology {
         Ok(())
     }
 
+    /// Runs `action` as if this thread were on node `index`: [`node_of_thread`](Self::node_of_thread) says so meanwhile,
+    /// and the thread stays where it is. For simulations of many threads by one.
+    ///
+    /// ```
+    /// use lodestone_pmem::Topology;
+    ///
+    /// let topology = Topology::of_machine().with_virtual_nodes(4)?;
+    /// assert_eq!(topology.as_if_on(3, || topology.node_of_thread()), 3);
+    /// # Ok::<(), lodestone_pmem::Error>(())
+    /// ```
+    pub fn as_if_on<R>(&self, index: usize, action: impl FnOnce() -> R) -> R {
+        /// Sets what was there before, also after a panic.
+        struct Before((u64, usize));
+        impl Drop for Before {
+            fn drop(&mut self) {
+                PINNED.set(self.0);
+            }
+        }
+        let _before = Before(PINNED.replace((self.inner.identity, index)));
+        action()
+    }
+
     /// Lets the calling thread run on all usable processors again, and forgets its node.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use std::thread;
 use crate::domain::Domain;
 use crate::memory::Memory;
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::topology::Topology;
 
 /// Most threads of an open.
 const THREADS_MAX: usize = 16;
@@ -85,6 +86,82 @@ pub fn each<T: Send, E: Send>(
     Ok(answers)
 }
 
+/// As [`each`], with threads on the nodes of `topology` in turn. `node_of` names the node that a piece is near to. A
+/// thread takes pieces of its own node as long as there are some, then those without a node, then others: no thread
+/// idles while there is work.
+///
+/// # Errors
+/// That of the lowest piece that failed. Other threads end after the pieces that they have taken.
+///
+/// # Panics
+/// When `piece` does.
+pub fn each_near<T: Send, E: Send>(
+    topology: &Topology,
+    threads: usize,
+    count: usize,
+    node_of: &(dyn Fn(usize) -> Option<usize> + Sync),
+    piece: impl Fn(usize) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
+    let (nodes, threads) = (topology.nodes().len(), threads.min(count));
+    if nodes == 1 || threads <= 1 {
+        return each(threads, count, piece);
+    }
+    let queues = Queues::new(nodes, (0..count).map(|number| (number, node_of(number))));
+    let work = |node: usize| {
+        // A thread that may not run there does the same work from afar.
+        let _ = topology.pin_thread(node);
+        let mut done = Vec::new();
+        while let Some(number) = queues.take(node) {
+            let answer = piece(number);
+            let is_end = answer.is_err();
+            done.push((number, answer));
+            if is_end {
+                queues.end();
+            }
+        }
+        done
+    };
+    let mut done: Vec<(usize, Result<T, E>)> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread % nodes))).collect();
+        let join = |worker: thread::ScopedJoinHandle<'_, _>| match worker.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        workers.into_iter().flat_map(join).collect()
+    });
+    done.sort_unstable_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, answer)| answer).collect()
+}
+
+/// Pieces by node. The last queue has those without one.
+struct Queues(Vec<(Vec<usize>, AtomicUsize)>);
+
+impl Queues {
+    fn new(nodes: usize, pieces: impl Iterator<Item = (usize, Option<usize>)>) -> Self {
+        let mut queues: Vec<_> = (0..=nodes).map(|_| (Vec::new(), AtomicUsize::new(0))).collect();
+        for (number, node) in pieces {
+            queues[node.unwrap_or(nodes).min(nodes)].0.push(number);
+        }
+        Self(queues)
+    }
+
+    /// The next piece for a thread on `node`.
+    fn take(&self, node: usize) -> Option<usize> {
+        let last = self.0.len() - 1;
+        let order = [node, last].into_iter().chain((0..last).filter(|other| *other != node));
+        let mut queues = order.map(|queue| &self.0[queue]);
+        queues.find_map(|(pieces, next)| {
+            // The count rises by one for each look at an empty queue: it never comes near its end.
+            pieces.get(next.fetch_add(1, Ordering::Relaxed)).copied()
+        })
+    }
+
+    /// No further piece is taken.
+    fn end(&self) {
+        self.0.iter().for_each(|(pieces, next)| next.store(pieces.len(), Ordering::Relaxed));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +172,30 @@ mod tests {
             let answers = each(threads, count, |number| Ok::<_, ()>(number * 2));
             assert_eq!(answers, Ok((0..count).map(|number| number * 2).collect::<Vec<_>>()));
         }
+    }
+
+    #[test]
+    fn a_thread_takes_the_pieces_of_its_node_first() {
+        let queues = Queues::new(2, [Some(0), Some(1), None, Some(1), Some(9)].into_iter().enumerate());
+        let taken: Vec<_> = std::iter::from_fn(|| queues.take(1)).collect();
+        assert_eq!(taken, [1, 3, 2, 4, 0]);
+        let queues = Queues::new(2, [(7, Some(0)), (8, Some(1))].into_iter());
+        assert_eq!((queues.take(0), queues.take(1), queues.take(0)), (Some(7), Some(8), None));
+        queues.end();
+        assert_eq!(queues.take(1), None);
+    }
+
+    #[test]
+    fn pieces_near_nodes_are_done_once_and_in_order() {
+        let topology = Topology::of_machine().with_virtual_nodes(2).expect("two nodes");
+        for (threads, count) in [(1, 5), (2, 0), (3, 100)] {
+            let node_of = |number: usize| (number % 3 < 2).then_some(number % 3);
+            let answers = each_near(&topology, threads, count, &node_of, |number| Ok::<_, ()>(number * 2));
+            assert_eq!(answers, Ok((0..count).map(|number| number * 2).collect::<Vec<_>>()));
+        }
+        let failed =
+            each_near(&topology, 2, 1000, &|_| Some(0), |number| if number == 7 { Err(number) } else { Ok(()) });
+        assert_eq!(failed, Err(7));
     }
 
     #[test]

@@ -28,7 +28,12 @@
 //! | `db-delta-older-round` | deltas whose base is an image of the older checkpoint |
 //! | `db-load` | a table that is loaded with rows, index and pieces, then changed, around lives and a checkpoint |
 //! | `db-load-older-round` | a newest checkpoint that is damaged after a load |
+//! | `db-load-again` | a table that gets the rows of a load in place of its own, with a change of one of them |
 //! | `db-epoch` | group commit: transactions by two writers that survive together or not at all |
+//! | `db-together` | transactions with a record in each of two logs, which count together or not at all |
+//! | `db-together-rounds` | the same around checkpoints that cut and truncate the logs, and a life between them |
+//! | `db-mixed` | transactions over a table whose rows are read from pages and one whose rows are in DRAM |
+//! | `db-backup` | a backup between commits and a checkpoint, and one of the state after each crash: what it opens to |
 //!
 //! After every crash the rows of both tables are compared with a model. The blocks that store and database own are
 //! compared with those that the heap holds. Then the database goes on working.
@@ -42,13 +47,15 @@ mod define;
 mod lines;
 mod load;
 mod threads;
+mod together;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Failure, Outcome, Redundant, SiteKey, Structure, Target, tiny_pool};
 use lodestone_engine::{
-    Database, DatabaseOptions, Durability, Error, FlushUnit, Isolation, Result, Row, Schema, Table, Tx, Type, row,
+    Database, DatabaseOptions, Durability, Error, FlushUnit, Isolation, LogPlacement, Result, Row, Schema, Table, Tx,
+    Type, row,
 };
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
@@ -88,8 +95,12 @@ pub enum Step {
     DeleteLarge(u64),
     /// Makes the fourth table with so many rows, or finds it.
     Load(u64),
+    /// Gives the fourth table so many rows with this number in place of its own, and changes one of these.
+    Reload(u64, i64),
     /// Sets the number of a row of the fourth table.
     PutLoaded(u64, i64),
+    /// A backup is made, and opens to the rows of this moment.
+    Backup,
     /// Two checkpoints, after which every page belongs to a table or is free.
     NoPageLost,
     /// The step reads a snapshot, and validates what it read.
@@ -178,6 +189,8 @@ enum Kind {
     Cached,
     /// As `Cached`, and a close writes which leaves are in DRAM.
     Warm,
+    /// Short rows, and a record in the log of each table.
+    ByTable,
 }
 
 /// Outside the key of a wide row.
@@ -224,6 +237,8 @@ fn options(kind: Kind) -> DatabaseOptions {
         // Fixed: runs must repeat exactly.
         log_salt: Some(0x5EED),
         leaf_rows_max: 4,
+        log_placement: if kind == Kind::ByTable { LogPlacement::ByTable } else { LogPlacement::Home },
+        log_groups: if kind == Kind::ByTable { 2 } else { 0 },
         cache_bytes: matches!(kind, Kind::Cached | Kind::Warm).then_some(cache::BYTES),
         warm_up: kind == Kind::Warm,
         flush_unit: if kind == Kind::Imaged { FlushUnit::Page } else { FlushUnit::Line },
@@ -257,7 +272,7 @@ fn make_table(db: &Database, name: &str, kind: Kind) -> Result<Table> {
     match (db.table(name), kind) {
         (
             Err(Error::NoTable { .. }),
-            Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached | Kind::Warm,
+            Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached | Kind::Warm | Kind::ByTable,
         ) => db.create_table(&narrow().key(["k"])),
         (Err(Error::NoTable { .. }), Kind::Wide) => {
             db.create_table(&narrow().column("w", Type::I64).column("pad", Type::Text).key(["k"]))
@@ -282,7 +297,9 @@ impl Open {
     /// A row of `table`, with `value` in each number.
     fn row(&self, table: &Table, key: u64, value: i64) -> Row {
         let row = match self.kind {
-            Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached | Kind::Warm => row![key, value],
+            Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached | Kind::Warm | Kind::ByTable => {
+                row![key, value]
+            }
             Kind::Wide => row![key, value, value, PAD],
         };
         row.0.into_iter().chain(ddl::added(table, value)).collect()
@@ -304,8 +321,10 @@ impl Open {
         match step {
             Step::Checkpoint => return self.db.checkpoint().map(|_| ()),
             Step::Load(count) => return self.load(*count),
+            Step::Reload(count, value) => return self.reload(*count, *value),
             Step::PutLoaded(key, value) => return self.put_loaded(*key, *value),
             Step::NoPageLost => return self.no_page_is_lost(),
+            Step::Backup => return together::back_up(self),
             Step::Index => return ddl::add_index(&self.db),
             Step::AddColumn(default) => return ddl::add_column(&self.db, &self.tables[0], *default),
             Step::DropColumn => return ddl::drop_column(&self.db, &self.tables[0]),
@@ -368,7 +387,7 @@ impl Open {
             }
             Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Checkpoint | Step::Group(_) => Ok(()),
             Step::Index | Step::DropIndex | Step::DropTable | Step::AddColumn(_) | Step::DropColumn => Ok(()),
-            Step::Load(_) | Step::PutLoaded(..) | Step::NoPageLost => Ok(()),
+            Step::Load(_) | Step::Reload(..) | Step::PutLoaded(..) | Step::NoPageLost | Step::Backup => Ok(()),
             Step::Define(_) | Step::DefineInVain(_) | Step::Undefine(_) => Ok(()),
             Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint | Step::CutCheckpoint => Ok(()),
         }
@@ -504,8 +523,8 @@ fn follow(view: &mut View, step: &Step) {
         Step::AddColumn(_) | Step::DropColumn => {}
         Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Group(_) | Step::Add(..) | Step::AddBoth(..) => {}
         Step::Reopen | Step::Kill | Step::Spoil(_) => {}
-        Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint => {}
-        Step::Load(_) | Step::PutLoaded(..) | Step::NoPageLost => load::follow(view, step),
+        Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint | Step::Backup => {}
+        Step::Load(_) | Step::Reload(..) | Step::PutLoaded(..) | Step::NoPageLost => load::follow(view, step),
         Step::Define(_) | Step::DefineInVain(_) | Step::Undefine(_) => define::follow(view, step),
     }
 }
@@ -660,6 +679,9 @@ impl Structure for Tables {
         if self.name.starts_with("db-load") {
             return load::more();
         }
+        if self.name == "db-backup" {
+            return together::more();
+        }
         if self.name == "db-index" || self.name.starts_with("db-ddl") {
             return ddl::more();
         }
@@ -692,6 +714,9 @@ impl Structure for Tables {
             // They end with two checkpoints more, after which no log has the rows.
             // Changes of tables are transactions: they have no flush and no fence of their own.
             "db-ddl" | "db-ddl-images" => false,
+            // The commits of the others have the same flushes and fences.
+            "db-together" => is_in("commit/by_table.rs"),
+            "db-together-rounds" | "db-mixed" | "db-backup" => false,
             "db-lines" | "db-lines-delta" | "db-lines-older-round" => is_in("pages/src/patch.rs"),
             _ if is_in("pages/src/patch.rs") => false,
             _ if is_in("pages/src/heal.rs") || is_in("pages/src/checkpoint.rs") || needs_several => false,
@@ -869,6 +894,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
         .chain(load::targets())
         .chain(ddl::targets())
         .chain(define::targets())
+        .chain(together::targets())
         .map(|target| Box::new(target) as Box<dyn Target>)
         .collect()
 }
@@ -876,7 +902,13 @@ pub fn targets() -> Vec<Box<dyn Target>> {
 /// Bugs that a target of this module must find.
 #[must_use]
 pub fn bugs() -> Vec<Bug> {
-    bugs::all().into_iter().chain(lines::bugs()).chain(cache::bugs()).chain(load::bugs()).collect()
+    bugs::all()
+        .into_iter()
+        .chain(lines::bugs())
+        .chain(cache::bugs())
+        .chain(load::bugs())
+        .chain(together::bugs())
+        .collect()
 }
 
 fn named(name: &str) -> Box<dyn Target> {

@@ -1,12 +1,15 @@
 //! One client: a socket and its conversation.
 
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
 use crate::protocol::Machine;
+use crate::worker::{Direct, wait_readable};
 
 /// How long a client may take for its first message.
 const OPENING_LIMIT: Duration = Duration::from_secs(10);
@@ -39,6 +42,22 @@ impl Socket {
         match self {
             Self::Unix(stream) => registry.deregister(stream),
             Self::Tcp(stream) => registry.deregister(stream),
+        }
+    }
+}
+
+impl Socket {
+    /// Another handle on the socket.
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        Ok(rustix::io::fcntl_dupfd_cloexec(self, 0)?)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
         }
     }
 }
@@ -76,6 +95,12 @@ pub struct Client {
     is_lost: bool,
 }
 
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
 impl Client {
     pub fn new(socket: Socket, machine: Machine) -> Self {
         Self { socket, machine, since: Instant::now(), is_readable: false, is_lost: false }
@@ -91,7 +116,7 @@ impl Client {
         buffer.resize(READ_BYTES, 0);
         // A statement that waited for a lock goes on first.
         self.machine.advance();
-        while self.is_readable && !self.is_over() && self.takes_more() {
+        while self.is_readable && !self.is_over() && self.takes_more() && !self.machine.wants_worker() {
             match self.socket.read(buffer) {
                 Ok(0) => self.is_lost = true,
                 Ok(count) => {
@@ -123,6 +148,28 @@ impl Client {
             }
         }
         was_full && self.is_readable && self.machine.waiting_bytes() < WAITING_BYTES_MAX
+    }
+
+    /// Carries out messages that take long, on a thread that serves no other client.
+    pub fn serve_alone(&mut self, is_stopping: &AtomicBool) {
+        let Ok(socket) = self.socket.duplicate() else {
+            self.is_lost = true;
+            return;
+        };
+        self.machine.set_stream(Some(Box::new(Direct::new(socket))));
+        let mut buffer = Vec::new();
+        self.machine.advance();
+        // A client that sends rows has this thread until all of them are there.
+        while self.machine.is_copying() && !self.is_over() && !is_stopping.load(Ordering::Acquire) {
+            self.machine.wait();
+            self.write();
+            wait_readable(&self.socket);
+            self.note_readable();
+            self.read(&mut buffer);
+        }
+        self.machine.set_stream(None);
+        // Bytes may have come meanwhile.
+        self.note_readable();
     }
 
     fn takes_more(&self) -> bool {

@@ -4,14 +4,17 @@
 //! | --- | --- |
 //! | `protocol` | the conversation with one client: bytes in, bytes out, no socket |
 //! | `client` | a socket and its conversation |
+//! | `worker` | threads for messages that take long |
 //! | `turn` | one loop for each processor: all ready clients, then all answers |
 //! | `listen` | sockets, and who the client is |
 //! | `server` | start and stop |
 //!
 //! A reply leaves when what it tells is durable, and other clients are served meanwhile. [`Server`] has an example.
 //!
-//! **Not there yet.** A long statement keeps its loop. An answer is in memory as a whole before its first byte leaves.
-//! Passwords and encryption are missing, so a client is the operating system's user who runs the server.
+//! By the unix socket a client is the operating system's user who runs the server. By TCP it proves that it knows the
+//! password of a role.
+//!
+//! **Not there yet.** Encryption.
 
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
@@ -20,6 +23,7 @@ mod listen;
 pub mod protocol;
 mod server;
 mod turn;
+mod worker;
 
 pub use listen::{socket_path, user_name};
 pub use server::{ServeOptions, Server};

@@ -14,7 +14,7 @@ use crate::protocol::Peer;
 #[derive(Debug)]
 pub enum Listener {
     Unix { listener: UnixListener, path: PathBuf },
-    Tcp(TcpListener),
+    Tcp { listener: TcpListener, trusts: bool },
 }
 
 /// The socket of a folder and port, as `PostgreSQL`'s clients look for it.
@@ -40,17 +40,17 @@ impl Listener {
         Ok(Self::Unix { listener, path })
     }
 
-    /// A port of this machine.
-    pub fn loopback(address: SocketAddr) -> io::Result<Self> {
+    /// A port. `trusts`: a client is who it says.
+    pub fn tcp(address: SocketAddr, trusts: bool) -> io::Result<Self> {
         TcpListener::bind(address)
-            .map(Self::Tcp)
+            .map(|listener| Self::Tcp { listener, trusts })
             .map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))
     }
 
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         match self {
             Self::Unix { listener, .. } => registry.register(listener, token, Interest::READABLE),
-            Self::Tcp(listener) => registry.register(listener, token, Interest::READABLE),
+            Self::Tcp { listener, .. } => registry.register(listener, token, Interest::READABLE),
         }
     }
 
@@ -62,12 +62,12 @@ impl Listener {
                 let peer = peer_of(&stream);
                 Some((Socket::Unix(stream), peer))
             }
-            Self::Tcp(listener) => {
+            Self::Tcp { listener, trusts } => {
                 let (stream, address) = listener.accept().ok()?;
-                let peer = if address.ip().is_loopback() {
-                    Peer::Trusted
-                } else {
-                    Peer::Refused("connections from other machines are not accepted".into())
+                let peer = match trusts {
+                    false => Peer::Unknown,
+                    true if address.ip().is_loopback() => Peer::Trusted,
+                    true => Peer::Refused("connections from other machines are not accepted".into()),
                 };
                 Some((Socket::Tcp(stream), peer))
             }

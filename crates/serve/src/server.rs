@@ -13,9 +13,10 @@ use crate::client::Socket;
 use crate::listen::Listener;
 use crate::protocol::Peer;
 use crate::turn::{Loop, Mailbox};
+use crate::worker::Workers;
 
 /// Bytes of a loop's stack: statements may be deep.
-const STACK_BYTES: usize = 16 << 20;
+pub const STACK_BYTES: usize = 16 << 20;
 
 /// How to serve.
 ///
@@ -31,6 +32,11 @@ pub struct ServeOptions {
     pub folder: Option<PathBuf>,
     /// The port, also in the name of the unix socket.
     pub port: u16,
+    /// Where clients connect by TCP. They prove that they know the password of a role (SCRAM-SHA-256). Everything else
+    /// is in plain text, so any other address than that of this machine is refused, unless `is_plaintext`.
+    pub listen: Option<SocketAddr>,
+    /// Whether clients of other machines may connect without encryption.
+    pub is_plaintext: bool,
     /// Whether anybody on this machine may connect by TCP, as any user. For tests.
     pub trusts_loopback: bool,
     /// Loops. `None`: one for each processor.
@@ -45,6 +51,8 @@ impl Default for ServeOptions {
             name: "lodestone".into(),
             folder: None,
             port: 5432,
+            listen: None,
+            is_plaintext: false,
             trusts_loopback: false,
             loops: None,
             connections_max: 200,
@@ -60,6 +68,9 @@ pub struct Shared {
     connections_max: usize,
     connections: AtomicUsize,
     is_stopping: AtomicBool,
+    /// See [`Host::secret`](crate::protocol::Host::secret).
+    pub secret: [u8; 32],
+    pub workers: Arc<Workers>,
     mailboxes: OnceLock<Vec<Arc<Mailbox>>>,
     next: AtomicUsize,
 }
@@ -89,6 +100,7 @@ impl Shared {
 
     fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
+        self.workers.stop();
         self.mailboxes.get().into_iter().flatten().for_each(|mailbox| mailbox.wake());
     }
 }
@@ -128,11 +140,21 @@ impl Server {
         if let Some(folder) = &options.folder {
             listeners.push(Listener::unix(folder, options.port)?);
         }
+        if let Some(address) = options.listen {
+            if !address.ip().is_loopback() && !options.is_plaintext {
+                let message = format!(
+                    "{address}: other machines could connect, and there is no encryption; listen on 127.0.0.1, or say \
+                     that plain text is wanted"
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+            }
+            listeners.push(Listener::tcp(address, false)?);
+        }
         if options.trusts_loopback {
-            listeners.push(Listener::loopback(SocketAddr::from((Ipv4Addr::LOCALHOST, options.port)))?);
+            listeners.push(Listener::tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, options.port)), true)?);
         }
         if listeners.is_empty() {
-            let message = "there is no way in: name the folder of a unix socket";
+            let message = "there is no way in: name the folder of a unix socket, or an address to listen on";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let shared = Arc::new(Shared {
@@ -141,6 +163,8 @@ impl Server {
             connections_max: options.connections_max,
             connections: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
+            secret: lodestone_sql::scram::random().map_err(io::Error::other)?,
+            workers: Arc::default(),
             mailboxes: OnceLock::new(),
             next: AtomicUsize::new(0),
         });

@@ -16,6 +16,7 @@ use crate::client::{Client, Socket};
 use crate::listen::Listener;
 use crate::protocol::{Host, Machine, Peer};
 use crate::server::Shared;
+use crate::worker::Job;
 
 /// The token of the loop's own waker.
 const WAKE: Token = Token(0);
@@ -25,6 +26,10 @@ const FIRST_LISTENER: usize = 1;
 const FIRST_CLIENT: usize = 64;
 /// How often late clients are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
+/// The same where a session has a timeout.
+const TIMEOUT_SWEEP: Duration = Duration::from_millis(10);
+/// How long the end of the server waits for statements that are cancelled.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// How other threads reach a loop.
 #[derive(Debug)]
@@ -33,6 +38,8 @@ pub struct Mailbox {
     /// Clients that can go on.
     ready: Mutex<Vec<usize>>,
     sockets: Mutex<Vec<(Socket, Peer)>>,
+    /// Clients that come back from a worker.
+    returned: Mutex<Vec<(usize, Box<Client>)>>,
     is_woken: AtomicBool,
 }
 
@@ -48,6 +55,14 @@ impl Mailbox {
     /// Hands a client to the loop.
     pub fn send(&self, socket: Socket, peer: Peer) {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push((socket, peer));
+        self.wake();
+    }
+}
+
+impl Mailbox {
+    /// A client comes back from a worker.
+    pub fn give_back(&self, token: usize, client: Box<Client>) {
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner).push((token, client));
         self.wake();
     }
 }
@@ -75,7 +90,9 @@ pub struct Loop {
     mailbox: Arc<Mailbox>,
     shared: Arc<Shared>,
     listeners: Vec<Listener>,
-    clients: HashMap<usize, Client>,
+    clients: HashMap<usize, Box<Client>>,
+    /// Clients that workers serve, with what cancels their statements.
+    away: HashMap<usize, Option<(i32, i32)>>,
     next: usize,
     buffer: Vec<u8>,
 }
@@ -90,6 +107,7 @@ impl Loop {
             waker: mio::Waker::new(poll.registry(), WAKE)?,
             ready: Mutex::default(),
             sockets: Mutex::default(),
+            returned: Mutex::default(),
             is_woken: AtomicBool::new(false),
         };
         Ok(Self {
@@ -98,6 +116,7 @@ impl Loop {
             shared,
             listeners,
             clients: HashMap::new(),
+            away: HashMap::new(),
             next: FIRST_CLIENT,
             buffer: Vec::new(),
         })
@@ -113,7 +132,8 @@ impl Loop {
         let mut touched = Vec::new();
         let mut swept = Instant::now();
         while !self.shared.is_stopping() {
-            match self.poll.poll(&mut events, Some(SWEEP)) {
+            let sweep = if self.shared.database.uses_timeouts() { TIMEOUT_SWEEP } else { SWEEP };
+            match self.poll.poll(&mut events, Some(sweep)) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
@@ -135,18 +155,25 @@ impl Loop {
             touched.sort_unstable();
             touched.dedup();
             self.turn(&mut touched);
-            if swept.elapsed() > SWEEP {
+            if swept.elapsed() > sweep {
                 swept = Instant::now();
-                self.clients
-                    .values_mut()
-                    .filter(|client| client.is_late(swept))
-                    .for_each(|client| client.machine.stop());
-                let late: Vec<usize> = self.clients.keys().copied().collect();
-                late.into_iter().for_each(|token| self.end_if_done(token));
+                self.sweep(swept);
             }
         }
         self.stop();
         Ok(())
+    }
+
+    /// Looks for clients that are late.
+    fn sweep(&mut self, now: Instant) {
+        for client in self.clients.values_mut() {
+            if client.is_late(now) {
+                client.machine.stop();
+            }
+            client.machine.look_at_clock(now);
+        }
+        let all: Vec<usize> = self.clients.keys().copied().collect();
+        all.into_iter().for_each(|token| self.end_if_done(token));
     }
 
     /// Carries out the messages of all ready clients, then sends the answers.
@@ -157,10 +184,14 @@ impl Loop {
                     client.read(&mut self.buffer);
                 }
             }
+            let away = touched.iter().filter(|token| self.clients.get(token).is_some_and(|c| c.machine.wants_worker()));
+            for token in away.copied().collect::<Vec<_>>() {
+                self.give_away(token);
+            }
             let clients = &mut self.clients;
             touched.retain(|token| {
-                let goes_on = clients.get_mut(token).is_some_and(Client::write);
-                if !goes_on && clients.get(token).is_some_and(Client::is_done) {
+                let goes_on = clients.get_mut(token).is_some_and(|client| client.write());
+                if !goes_on && clients.get(token).is_some_and(|client| client.is_done()) {
                     Self::end(clients, &self.poll, &self.shared, *token);
                 }
                 goes_on
@@ -168,7 +199,14 @@ impl Loop {
         }
     }
 
-    fn end(clients: &mut HashMap<usize, Client>, poll: &Poll, shared: &Shared, token: usize) {
+    /// Gives a client to a worker.
+    fn give_away(&mut self, token: usize) {
+        let Some(client) = self.clients.remove(&token) else { return };
+        self.away.insert(token, client.machine.cancel_key());
+        self.shared.workers.give(Job { token, client, mailbox: self.mailbox.clone() });
+    }
+
+    fn end(clients: &mut HashMap<usize, Box<Client>>, poll: &Poll, shared: &Shared, token: usize) {
         if let Some(mut client) = clients.remove(&token) {
             // The socket closes with the client in any case.
             drop(client.socket.deregister(poll.registry()));
@@ -193,6 +231,12 @@ impl Loop {
         for (socket, peer) in sockets {
             touched.extend(self.add(socket, peer));
         }
+        let returned = std::mem::take(&mut *self.mailbox.returned.lock().unwrap_or_else(PoisonError::into_inner));
+        for (token, client) in returned {
+            self.away.remove(&token);
+            self.clients.insert(token, client);
+            touched.push(token);
+        }
     }
 
     /// A new client of this loop. `None`: its socket is gone already.
@@ -205,8 +249,10 @@ impl Loop {
             database: self.shared.database.clone(),
             name: self.shared.name.clone(),
             is_full: self.shared.entered(),
+            has_workers: true,
+            secret: self.shared.secret,
         };
-        self.clients.insert(token, Client::new(socket, Machine::new(host, peer, waker)));
+        self.clients.insert(token, Box::new(Client::new(socket, Machine::new(host, peer, waker))));
         Some(token)
     }
 
@@ -219,6 +265,14 @@ impl Loop {
     }
 
     fn stop(&mut self) {
+        for (number, secret) in self.away.values().flatten() {
+            self.shared.database.cancel(*number, *secret);
+        }
+        let began = Instant::now();
+        while !self.away.is_empty() && began.elapsed() < STOP_LIMIT {
+            std::thread::sleep(TIMEOUT_SWEEP);
+            self.take_mail(&mut Vec::new());
+        }
         for client in self.clients.values_mut() {
             client.machine.stop();
             client.write();

@@ -27,6 +27,8 @@ states! {
     SUCCESS = "00000";
     /// The client broke the protocol.
     PROTOCOL_VIOLATION = "08P01";
+    /// The client is gone.
+    CONNECTION_FAILURE = "08006";
     /// Not built.
     FEATURE_NOT_SUPPORTED = "0A000";
     /// A subquery that may return one row returned more.
@@ -181,6 +183,12 @@ states! {
     QUERY_CANCELED = "57014";
     /// The server ends.
     ADMIN_SHUTDOWN = "57P01";
+    /// A transaction was idle for too long.
+    IDLE_IN_TRANSACTION_SESSION_TIMEOUT = "25P03";
+    /// A lock was not to be had in time.
+    LOCK_NOT_AVAILABLE = "55P03";
+    /// The password is wrong.
+    INVALID_PASSWORD = "28P01";
     /// The medium failed.
     IO_ERROR = "58030";
     /// Bytes on the medium are damaged.

@@ -107,7 +107,7 @@ pub fn parse_time_of_day(text: &str) -> Result<i64> {
     // A day before it is allowed.
     let clock = rest.split_once([' ', 'T']).filter(|(day, _)| day.contains('-')).map_or(rest, |(_, clock)| clock);
     parse_clock(clock, &mut parts).ok_or_else(|| bad("time", text))?;
-    if parts.micros > DAY_MICROS { Err(out_of_range(text)) } else { Ok(parts.micros) }
+    if parts.is_out || parts.micros > DAY_MICROS { Err(out_of_range(text)) } else { Ok(parts.micros) }
 }
 
 fn bad(type_name: &str, text: &str) -> Error {
@@ -126,6 +126,8 @@ struct Parts {
     days: i64,
     micros: i64,
     zone_seconds: Option<i64>,
+    /// A part of the time is too large.
+    is_out: bool,
 }
 
 /// Reads a date.
@@ -196,7 +198,7 @@ fn parse(text: &str, name: &str) -> Result<Parts> {
     let time = time.trim_start_matches([' ', 'T', 't']).trim();
     if !time.is_empty() {
         parse_clock(time, &mut parts).ok_or_else(fail)?;
-        if parts.micros > DAY_MICROS {
+        if parts.is_out || parts.micros > DAY_MICROS {
             return Err(out_of_range(text));
         }
     }
@@ -218,9 +220,10 @@ fn parse_clock(text: &str, parts: &mut Parts) -> Option<()> {
             (digits(whole)?, digits(fraction.get(..6)?)?)
         }
     };
-    if fields.next().is_some() || hour > 24 || minute > 59 || second > 60 {
+    if fields.next().is_some() {
         return None;
     }
+    parts.is_out = hour > 24 || minute > 59 || second > 60;
     parts.micros = ((hour * 60 + minute) * 60 + second) * 1_000_000 + micros;
     let zone = zone.trim();
     parts.zone_seconds = match zone {

@@ -11,9 +11,12 @@ use crate::bind;
 use crate::catalog::Catalog;
 use crate::connection::Connection;
 use crate::ddl;
+use crate::literals::{self, Pattern};
 use crate::locks::Locks;
 use crate::parse::ast::Statement;
-use crate::plan::Plan;
+use crate::plan::{Action, Plan};
+use crate::roles;
+use crate::scram::Verifier;
 use crate::sequence::Sequences;
 
 /// Most plans that are kept.
@@ -64,18 +67,26 @@ pub struct Cancel {
     waker: Waker,
 }
 
-/// Prepared statements by text and types of parameters.
-type Plans = HashMap<(String, Vec<Type>), Arc<Prepared>>;
+/// Prepared statements by text, with the types of parameters that were named.
+type Plans = HashMap<String, Vec<Arc<Prepared>>>;
+/// Statements by the text without their integers, with the version of the tables that they were made for. `None`: they
+/// are no ones that share a plan.
+type Patterns = HashMap<String, (u64, Option<Arc<Prepared>>)>;
 
 #[derive(Debug)]
 pub struct Shared {
     pub engine: lodestone_engine::Database,
     catalog: RwLock<Arc<Catalog>>,
+    /// The version of `catalog`, for a look without its lock.
+    version: AtomicU64,
     pub locks: Locks,
     owners: AtomicU64,
     plans: Mutex<Plans>,
     pub sequences: Sequences,
+    patterns: Mutex<Patterns>,
     pub isolation: &'static str,
+    /// A session has had a time limit.
+    uses_timeouts: AtomicBool,
     numbers: AtomicI32,
     cancels: Mutex<HashMap<i32, Cancel>>,
 }
@@ -120,12 +131,15 @@ impl Database {
         let catalog = Catalog::read(&engine, &Catalog::default())?;
         Ok(Self(Arc::new(Shared {
             engine,
+            version: AtomicU64::new(catalog.version),
             catalog: RwLock::new(Arc::new(catalog)),
             locks: Locks::default(),
             owners: AtomicU64::new(1),
             plans: Mutex::default(),
             sequences: Sequences::default(),
+            patterns: Mutex::default(),
             isolation,
+            uses_timeouts: AtomicBool::new(false),
             numbers: AtomicI32::new(1),
             cancels: Mutex::default(),
         })))
@@ -137,10 +151,28 @@ impl Database {
         Connection::new(self.clone(), user, name)
     }
 
+    /// The verifier of a role that may connect by its password.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn verifier(&self, role: &str) -> Result<Option<Verifier>> {
+        roles::verifier(&self.0.engine, role)
+    }
+
     /// The database below.
     #[must_use]
     pub fn engine(&self) -> &lodestone_engine::Database {
         &self.0.engine
+    }
+
+    /// Whether connections must be asked now and then whether something is [overdue](Connection::overdue).
+    #[must_use]
+    pub fn uses_timeouts(&self) -> bool {
+        self.0.uses_timeouts.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_timeouts(&self) {
+        self.0.uses_timeouts.store(true, Ordering::Relaxed);
     }
 
     /// Ends the statement of the connection with this number, if `secret` is its own.
@@ -189,10 +221,17 @@ impl Database {
         self.0.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether no other catalog was read since.
+    pub(crate) fn is_newest(&self, catalog: &Catalog) -> bool {
+        self.0.version.load(Ordering::Acquire) == catalog.version
+    }
+
     /// Reads the catalog again.
     pub(crate) fn refresh(&self) -> Result<Arc<Catalog>> {
         let mut place = self.0.catalog.write().unwrap_or_else(PoisonError::into_inner);
         *place = Arc::new(Catalog::read(&self.0.engine, &place)?);
+        // While the lock is held: a connection that sees the number finds this catalog, or a later one.
+        self.0.version.store(place.version, Ordering::Release);
         Ok(place.clone())
     }
 
@@ -202,9 +241,32 @@ impl Database {
             return None;
         }
         let plans = self.0.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = plans.get(&(text.to_owned(), types.to_vec()))?;
         // One that was made for other tables may have other columns.
-        found.is_of(catalog).then(|| found.clone())
+        plans.get(text)?.iter().find(|prepared| prepared.types == types && prepared.is_of(catalog)).cloned()
+    }
+
+    /// The statement of a pattern, for these tables. `Some(None)`: the statements of it have no plan in common.
+    pub(crate) fn find_pattern(&self, pattern: &Pattern, catalog: &Catalog) -> Option<Option<Arc<Prepared>>> {
+        let patterns = self.0.patterns.lock().unwrap_or_else(PoisonError::into_inner);
+        let (version, found) = patterns.get(&pattern.key)?;
+        let is_of = found.as_ref().map_or(*version == catalog.version, |prepared| prepared.is_of(catalog));
+        is_of.then(|| found.clone())
+    }
+
+    /// Prepares the statements of a pattern, of which `statement` is one.
+    pub(crate) fn prepare_pattern(&self, pattern: &Pattern, statement: &Statement, catalog: &Catalog) {
+        let types = vec![Type::Int4; pattern.values.len()];
+        let prepared = literals::substitute(statement.clone(), pattern).and_then(|statement| {
+            let prepared = self.prepare(None, statement, &types, catalog).ok()?;
+            let plan = prepared.plan(catalog).ok()?;
+            let is_right = plan.parameters == types && matches!(plan.action, Action::Select(_) | Action::Change(..));
+            is_right.then_some(prepared)
+        });
+        let mut patterns = self.0.patterns.lock().unwrap_or_else(PoisonError::into_inner);
+        if patterns.len() >= PLANS_MAX {
+            patterns.clear();
+        }
+        patterns.insert(pattern.key.clone(), (catalog.version, prepared));
     }
 
     /// Prepares one statement. `text`: under which it is found again.
@@ -223,7 +285,9 @@ impl Database {
                 // Rare: a client that writes its values into its statements. The others are prepared again.
                 plans.clear();
             }
-            plans.insert((text.to_owned(), types.to_vec()), prepared.clone());
+            let same_text = plans.entry(text.to_owned()).or_default();
+            same_text.retain(|other| other.types != types);
+            same_text.push(prepared.clone());
         }
         Ok(prepared)
     }

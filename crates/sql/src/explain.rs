@@ -166,9 +166,9 @@ fn change_of(change: &Change, stats: Option<&Stats>) -> Shown {
     };
     match change {
         Change::Insert { table, input, conflict } => {
-            let resolution = conflict.as_ref().map(|conflict| {
-                if conflict.update.is_some() { "UPDATE".to_owned() } else { "NOTHING".to_owned() }
-            });
+            let resolution = conflict
+                .as_ref()
+                .map(|conflict| if conflict.update.is_some() { "UPDATE".to_owned() } else { "NOTHING".to_owned() });
             modify("Insert", table, node_of(input, stats)).maybe("Conflict Resolution", resolution)
         }
         Change::Update { scan, .. } => modify("Update", &scan.table, scan_of(scan)),
@@ -281,9 +281,8 @@ fn join_of(join: &Join, stats: Option<&Stats>) -> Shown {
 fn scan_of(scan: &Scan) -> Shown {
     let table = &*scan.table;
     let names: Vec<String> = table.columns.iter().map(|column| column.name.clone()).collect();
-    let part = |column: usize, op: &str, part: &KeyPart| {
-        format!("({} {op} {})", names[column], expr_text(&part.expr, &[]))
-    };
+    let part =
+        |column: usize, op: &str, part: &KeyPart| format!("({} {op} {})", names[column], expr_text(&part.expr, &[]));
     let found = |index: &str, condition: Vec<String>| {
         let mut shown = Shown::new("Index Scan").with("Index Name", index.to_owned());
         shown.head = format!(" using {index} on {}", table.name);

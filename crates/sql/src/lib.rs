@@ -10,6 +10,8 @@
 //! | `bind` | names to columns, literals to types, operators to functions: a typed plan |
 //! | `plan` | what the executor runs |
 //! | `run` | operators and expressions |
+//! | `literals` | statements that differ in integers only share a plan |
+//! | `roles`, `scram` | users and their passwords |
 //! | `locks` | rows that a transaction changes, until it ends |
 //! | `ddl` | definitions: parts of their transactions |
 //! | `explain` | plans for people |
@@ -30,15 +32,20 @@ mod database;
 mod ddl;
 mod errors;
 mod explain;
+mod literals;
 mod locks;
 mod parse;
 mod pgcatalog;
 mod plan;
+mod roles;
 mod run;
+pub mod scram;
 mod sequence;
 mod settings;
 
-pub use connection::{Answer, Completion, Connection, Failure, OutputColumn, SimpleQuery, Sink};
+pub use connection::{
+    Answer, Completion, Connection, Described, Failure, OutputColumn, Overdue, Pressure, SimpleQuery, Sink,
+};
 pub use database::Database;
 pub use errors::from_engine;
 pub use settings::SERVER_VERSION;

@@ -10,8 +10,9 @@ use lodestone_sql_types::op::{Arithmetic, Comparison};
 use lodestone_sql_types::{Datum, Type};
 
 use crate::catalog::TableDef;
-use crate::parse::ast::{Copy, FrameUnit, JoinKind, SetOperation};
+use crate::parse::ast::{CopyFormat, FrameUnit, JoinKind, SetOperation};
 use crate::pgcatalog::VirtualTable;
+use crate::run::point::PointQuery;
 
 /// An expression whose types are known.
 #[derive(Clone, Debug)]
@@ -286,6 +287,27 @@ pub struct WindowCall {
     pub frame: Frame,
 }
 
+impl Node {
+    /// Whether it locks the rows that it reads: only the outermost scan can.
+    pub fn takes_locks(&self) -> bool {
+        match self {
+            Self::Scan(scan) => scan.locks,
+            Self::Filter { input, .. }
+            | Self::Project { input, .. }
+            | Self::Aggregate { input, .. }
+            | Self::Sort { input, .. }
+            | Self::Limit { input, .. }
+            | Self::Distinct { input, .. }
+            | Self::Window { input, .. }
+            | Self::ProjectSet { input, .. } => input.takes_locks(),
+            Self::Recursive { first, step, .. } => first.takes_locks() || step.takes_locks(),
+            Self::Join(join) => join.left.takes_locks() || join.right.takes_locks(),
+            Self::Set { left, right, .. } => left.takes_locks() || right.takes_locks(),
+            Self::Values(_) | Self::Virtual { .. } | Self::Function { .. } | Self::Work { .. } => false,
+        }
+    }
+}
+
 /// A join of two tables.
 #[derive(Clone, Debug)]
 pub struct Join {
@@ -364,7 +386,10 @@ pub enum Action {
     Select(Node),
     /// With the columns that are returned of each row.
     Change(Change, Option<Vec<Expr>>),
-    Copy(Copy, Arc<TableDef>, Vec<usize>),
+    /// Rows from the client, with the numbers of their columns.
+    CopyIn(CopyFormat, Arc<TableDef>, Vec<usize>),
+    /// Rows to the client.
+    CopyOut(CopyFormat, Node),
     /// Statements that the connection carries out from their text.
     Utility(crate::parse::ast::Statement),
     Empty,
@@ -378,17 +403,25 @@ pub struct Plan {
     pub parameters: Vec<Type>,
     /// The catalog that it was made under.
     pub catalog: u64,
+    /// The same as a query of one row by its key, if it is one.
+    pub point: Option<PointQuery>,
 }
 
 impl Plan {
+    /// Whether it takes no locks and changes nothing.
+    pub fn only_reads(&self) -> bool {
+        match &self.action {
+            Action::Select(node) | Action::CopyOut(_, node) => !node.takes_locks(),
+            _ => false,
+        }
+    }
+
     /// Whether it returns rows.
     pub fn returns_rows(&self) -> bool {
         matches!(self.action, Action::Select(_) | Action::Change(_, Some(_)))
             || matches!(
                 self.action,
-                Action::Utility(
-                    crate::parse::ast::Statement::Show(_) | crate::parse::ast::Statement::Explain { .. }
-                )
+                Action::Utility(crate::parse::ast::Statement::Show(_) | crate::parse::ast::Statement::Explain { .. })
             )
     }
 }

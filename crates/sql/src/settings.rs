@@ -4,6 +4,7 @@
 //! refused. One that tunes another server (`work_mem`, `enable_seqscan`) is kept and shown.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestone_sql_types::{Error, Result, SqlState};
 
@@ -17,6 +18,8 @@ pub const SERVER_VERSION: &str = concat!("15.0 (Lodestone ", env!("CARGO_PKG_VER
 enum Rule {
     /// Any.
     Kept,
+    /// A time, which is kept in milliseconds.
+    Time,
     /// One of these.
     Only(&'static [&'static str]),
     /// None.
@@ -37,6 +40,10 @@ const fn kept(name: &'static str, default: &'static str) -> Setting {
 
 const fn only(name: &'static str, default: &'static str, values: &'static [&'static str]) -> Setting {
     Setting { name, default, rule: Rule::Only(values), report: None }
+}
+
+const fn time(name: &'static str) -> Setting {
+    Setting { name, default: "0", rule: Rule::Time, report: None }
 }
 
 const fn fixed(name: &'static str, default: &'static str) -> Setting {
@@ -71,7 +78,7 @@ const SETTINGS: &[Setting] = &[
     kept("extra_float_digits", "1"),
     fixed("in_hot_standby", "off").reported("in_hot_standby"),
     fixed("integer_datetimes", "on").reported("integer_datetimes"),
-    only("idle_in_transaction_session_timeout", "0", &["0"]),
+    time("idle_in_transaction_session_timeout"),
     only("intervalstyle", "postgres", &["postgres"]).reported("IntervalStyle"),
     fixed("is_superuser", "on").reported("is_superuser"),
     kept("jit", "off"),
@@ -81,7 +88,7 @@ const SETTINGS: &[Setting] = &[
     kept("lc_monetary", "C"),
     kept("lc_numeric", "C"),
     kept("lc_time", "C"),
-    only("lock_timeout", "0", &["0"]),
+    time("lock_timeout"),
     kept("log_min_duration_statement", "-1"),
     kept("maintenance_work_mem", "64MB"),
     fixed("max_identifier_length", "63"),
@@ -94,7 +101,7 @@ const SETTINGS: &[Setting] = &[
     fixed("server_version_num", "150000"),
     fixed("session_authorization", "").reported("session_authorization"),
     only("standard_conforming_strings", "on", ON).reported("standard_conforming_strings"),
-    only("statement_timeout", "0", &["0", "0ms", "0s"]),
+    time("statement_timeout"),
     only("synchronous_commit", "on", ON),
     only("timezone", "UTC", &["utc", "gmt", "etc/utc", "etc/gmt", "zulu", "default"]).reported("TimeZone"),
     only("transaction_isolation", "serializable", LEVELS),
@@ -118,6 +125,15 @@ pub struct Settings {
     changed: BTreeMap<String, String>,
     /// Values before changes of this transaction.
     before: Vec<(String, Option<String>, bool)>,
+    /// A number that no other state of settings has.
+    generation: u64,
+}
+
+/// The last number of a state of settings in this process.
+static GENERATIONS: AtomicU64 = AtomicU64::new(0);
+
+fn next_generation() -> u64 {
+    GENERATIONS.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 /// A setting whose change the client is told of.
@@ -127,7 +143,12 @@ impl Settings {
     /// Those of a new session.
     pub fn new(user: &str, isolation: &str) -> Self {
         let changed = [("default_transaction_isolation".to_owned(), isolation.to_owned())].into();
-        Self { user: user.to_owned(), changed, before: Vec::new() }
+        Self { user: user.to_owned(), changed, before: Vec::new(), generation: next_generation() }
+    }
+
+    /// A number that changes with every change of a setting.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// The value of a setting.
@@ -189,6 +210,7 @@ impl Settings {
             None => self.changed.remove(&name),
         };
         self.before.push((name.clone(), before, is_local));
+        self.generation = next_generation();
         report.map(|report| Ok((report, self.get(&name)?))).transpose()
     }
 
@@ -196,6 +218,10 @@ impl Settings {
     /// be told.
     pub fn end(&mut self, is_committed: bool) -> Vec<Report> {
         let mut reports = Vec::new();
+        if self.before.is_empty() {
+            return reports;
+        }
+        self.generation = next_generation();
         for (name, before, is_local) in std::mem::take(&mut self.before).into_iter().rev() {
             if is_committed && !is_local {
                 continue;
@@ -208,6 +234,17 @@ impl Settings {
             reports.extend(report.and_then(|report| Some((report, self.get(&name).ok()?))));
         }
         reports
+    }
+
+    /// The milliseconds of a setting that is a time; 0: there is no limit.
+    pub fn millis(&self, name: &str) -> u64 {
+        self.get(name).ok().and_then(|value| millis(&value)).unwrap_or(0)
+    }
+
+    /// Whether one of the times is limited.
+    pub fn has_timeouts(&self) -> bool {
+        let times = SETTINGS.iter().filter(|setting| matches!(setting.rule, Rule::Time));
+        times.map(|setting| self.millis(setting.name)).any(|millis| millis > 0)
     }
 
     /// All settings that a new client is told of.
@@ -226,6 +263,12 @@ fn check(name: &str, value: &str, rule: Rule) -> Result<()> {
     let is_level = name.ends_with("transaction_isolation");
     match rule {
         Rule::Kept => Ok(()),
+        Rule::Time if millis(value).is_some() || value.eq_ignore_ascii_case("default") => Ok(()),
+        Rule::Time => Err(Error::new(
+            SqlState::INVALID_PARAMETER_VALUE,
+            format!("invalid value for parameter \"{name}\": \"{value}\""),
+        )
+        .hint("Valid units for this parameter are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".")),
         Rule::Fixed => {
             Err(Error::new(SqlState::CANT_CHANGE_RUNTIME_PARAM, format!("parameter \"{name}\" cannot be changed")))
         }
@@ -252,6 +295,34 @@ fn switch(values: &[&str], value: &str) -> String {
     }
 }
 
+/// The milliseconds of a time, which has a unit or is in milliseconds.
+fn millis(value: &str) -> Option<u64> {
+    let value = value.trim();
+    let end = value.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(value.len());
+    let number: u64 = value[..end].parse().ok()?;
+    let found = match value[end..].trim() {
+        "us" => number.div_ceil(1000),
+        "" | "ms" => number,
+        "s" => number.checked_mul(1000)?,
+        "min" => number.checked_mul(60_000)?,
+        "h" => number.checked_mul(3_600_000)?,
+        "d" => number.checked_mul(86_400_000)?,
+        _ => return None,
+    };
+    (found <= 2_147_483_647).then_some(found)
+}
+
+/// Milliseconds in the largest unit that has no fraction, as they are shown.
+fn shown_millis(millis: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")];
+    let found = UNITS.iter().find(|(unit, _)| millis > 0 && millis.is_multiple_of(*unit));
+    match found {
+        Some((unit, name)) => format!("{}{name}", millis / unit),
+        None if millis == 0 => "0".into(),
+        None => format!("{millis}ms"),
+    }
+}
+
 /// The value as it is shown.
 fn written(name: &str, value: &str) -> String {
     match name {
@@ -260,6 +331,7 @@ fn written(name: &str, value: &str) -> String {
         "timezone" if value.eq_ignore_ascii_case("utc") => "UTC".into(),
         _ => match find(name).map(|setting| setting.rule) {
             Some(Rule::Only(values)) if !name.contains("zone") => switch(values, value),
+            Some(Rule::Time) => millis(value).map_or_else(|| value.to_owned(), shown_millis),
             _ => value.to_owned(),
         },
     }

@@ -10,6 +10,8 @@
 //! A record in pieces counts when all of them are whole. A crash may have torn the last one that was begun, at the end
 //! of the log. Then the first piece is the end.
 
+use std::collections::BTreeSet;
+
 use lodestone_pmem::{PmAddr, planted};
 use lodestone_txn::{Tick, Writer};
 use lodestone_width::{to_u64, to_usize};
@@ -58,6 +60,16 @@ impl Kept {
     pub fn push(&mut self, found: &Found<'_>) {
         self.entries.extend_from_slice(found.entries);
         self.records.push((found.tick, self.entries.len()));
+    }
+
+    /// Takes out the records with these ticks. Each record of a log has one of its own.
+    pub fn remove(&mut self, ticks: &BTreeSet<Tick>) {
+        let mut left = Self::default();
+        for (tick, entries) in self.records(0..self.len()).filter(|(tick, _)| !ticks.contains(tick)) {
+            left.entries.extend_from_slice(entries.rest);
+            left.records.push((tick, left.entries.len()));
+        }
+        *self = left;
     }
 
     /// The number of records.

@@ -7,7 +7,7 @@
 //! Invariant: a record has whole entries only, so [`Entries`] stops at the end and nowhere else. It checks all lengths
 //! all the same: bytes of the medium never make it panic.
 
-use lodestone_txn::Tick;
+use lodestone_txn::{Tick, Writer};
 use lodestone_width::{const_usize, exact_u16, exact_u32, to_u64, u16_to_u64};
 
 use crate::error::{Error, Result};
@@ -33,6 +33,9 @@ pub enum EntryKind {
     Member,
     /// The entries after it, up to the next one of this kind, are of the transaction whose tick is the value.
     Commit,
+    /// The record is a part of a transaction, and counts only if all parts are whole: those at these positions of these
+    /// logs. It is the first entry of each.
+    Together,
 }
 
 impl EntryKind {
@@ -43,6 +46,7 @@ impl EntryKind {
             Self::Delta => 3,
             Self::Member => 4,
             Self::Commit => 5,
+            Self::Together => 6,
         }
     }
 
@@ -53,6 +57,7 @@ impl EntryKind {
             3 => Some(Self::Delta),
             4 => Some(Self::Member),
             5 => Some(Self::Commit),
+            6 => Some(Self::Together),
             _ => None,
         }
     }
@@ -69,6 +74,36 @@ pub struct Entry<'r> {
     pub key: &'r [u8],
     /// The new value; empty for a deleted row.
     pub value: &'r [u8],
+}
+
+/// Bytes of a place in the value of [`EntryKind::Together`]: the number of the writer, zeroes, the position.
+const PLACE_BYTES: usize = 16;
+
+impl<'r> Entry<'r> {
+    /// The places of all parts of the transaction, if the entry is of that kind.
+    ///
+    /// ```
+    /// use lodestone_txn::Writer;
+    /// use lodestone_wal::Record;
+    ///
+    /// let mut record = Record::new();
+    /// let places = [0, 7].map(|number| (Writer::new(number).unwrap(), 640));
+    /// record.together(&places)?;
+    /// assert_eq!(record.iter().next().unwrap().places(), Some(places.to_vec()));
+    /// # Ok::<(), lodestone_wal::Error>(())
+    /// ```
+    #[must_use]
+    pub fn places(&self) -> Option<Vec<(Writer, u64)>> {
+        if self.kind != EntryKind::Together || !self.value.len().is_multiple_of(PLACE_BYTES) {
+            return None;
+        }
+        let place = |bytes: &[u8]| {
+            let (writer, position) = bytes.split_at(PLACE_BYTES / 2);
+            let number = u16::try_from(u64::from_le_bytes(writer.try_into().ok()?)).ok()?;
+            Some((Writer::new(number)?, u64::from_le_bytes(position.try_into().ok()?)))
+        };
+        self.value.chunks(PLACE_BYTES).map(place).collect()
+    }
 }
 
 /// The changes of one transaction, encoded as the log holds them. Reuse one: it keeps its memory.
@@ -147,6 +182,16 @@ impl Record {
         Ok(())
     }
 
+    /// Says that the record is a part of a transaction whose parts are at these places. Before all other entries.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn together(&mut self, places: &[(Writer, u64)]) -> Result<()> {
+        let place = |(writer, position): &(Writer, u64)| [u64::from(writer.number()), *position].map(u64::to_le_bytes);
+        let value: Vec<u8> = places.iter().flat_map(place).flatten().collect();
+        self.push(&Entry { tree: 0, kind: EntryKind::Together, key: &[], value: &value })
+    }
+
     /// Adds the changes in `other` as those of the transaction of `tick`. So one record has several transactions, all
     /// of them or none.
     ///
@@ -154,7 +199,7 @@ impl Record {
     /// As [`put`](Self::put).
     ///
     /// ```
-    /// use lodestone_txn::Tick;
+    /// use lodestone_txn::{Tick, Writer};
     /// use lodestone_wal::{EntryKind, Record};
     ///
     /// let (mut group, mut one) = (Record::new(), Record::new());

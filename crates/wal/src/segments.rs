@@ -256,8 +256,9 @@ impl Segments {
         }
     }
 
-    /// Takes segments out of the stock until `held` has `count`. The heap makes those that are missing.
-    pub fn take(&self, held: &mut Vec<PmAddr>, count: usize) -> Result<()> {
+    /// Takes segments out of the stock until `held` has `count`. The heap makes those that are missing. `part`: where
+    /// they are best; without it near this thread.
+    pub fn take(&self, held: &mut Vec<PmAddr>, count: usize, part: Option<u16>) -> Result<()> {
         let mut stock = lock(&self.stock);
         let needed = to_u64(count.saturating_sub(held.len()));
         let free = to_u64(stock.free.len()) + (self.total - to_u64(stock.made.len()));
@@ -266,22 +267,23 @@ impl Segments {
             return Err(Error::Full { path, needed, free, total: self.total });
         }
         while held.len() < count {
-            held.push(self.next(&mut stock)?);
+            held.push(self.next(&mut stock, part)?);
         }
         Ok(())
     }
 
-    /// The nearest segment that is free or can be made.
-    fn next(&self, stock: &mut Stock) -> Result<PmAddr> {
+    /// The nearest segment that is free or can be made, to `part` or to this thread.
+    fn next(&self, stock: &mut Stock, part: Option<u16>) -> Result<PmAddr> {
         let parts = self.heap.parts_for(self.segment_bytes);
-        let near = parts.first().copied().unwrap_or(0);
+        let near = part.filter(|part| parts.contains(part)).or(parts.first().copied()).unwrap_or(0);
         let is_near = |at: &PmAddr| at.part() == near;
         if let Some(place) = stock.free.iter().rposition(is_near) {
             return Ok(stock.free.swap_remove(place));
         }
         let made_near = to_u64(stock.made.iter().filter(|at| is_near(at)).count());
         let may_make = to_u64(stock.made.len()) < self.total;
-        if may_make && made_near < self.total.div_ceil(to_u64(parts.len().max(1))) {
+        // A part that was named may have all of them.
+        if may_make && (part.is_some() || made_near < self.total.div_ceil(to_u64(parts.len().max(1)))) {
             match self.make_segment(stock, near) {
                 // Its part is full: a far one is better than none.
                 Err(_) if !stock.free.is_empty() => {}

@@ -233,6 +233,12 @@ impl Opening {
         self.writers.clone()
     }
 
+    /// The part of the pool that the last segment of a log is in.
+    #[must_use]
+    pub fn part_of(&self, writer: Writer) -> Option<u16> {
+        self.segments.chain(writer.number()).last().map(|segment| segment.at.part())
+    }
+
     /// Reads a log from position `from` on: see [`Wal::open`].
     ///
     /// # Errors

@@ -39,6 +39,8 @@ pub struct LogWriter {
     has_entries: bool,
     /// Segments for the next record.
     held: Vec<PmAddr>,
+    /// Where further segments are best. `None`: near the thread that appends.
+    part: Option<u16>,
     /// Whether a segment was handed out since [`took_segment`](Self::took_segment) was called.
     took_segment: bool,
 }
@@ -47,13 +49,20 @@ impl LogWriter {
     pub(crate) fn new(shared: Arc<Shared>, writer: Writer, end: End) -> Self {
         let segment = shared.segments.chain(writer.number()).last().copied();
         let End { position, last_tick, has_entries } = end;
-        Self { shared, writer, segment, position, last_tick, has_entries, held: Vec::new(), took_segment: false }
+        let (held, part) = Default::default();
+        Self { shared, writer, segment, position, last_tick, has_entries, held, part, took_segment: false }
     }
 
     /// The position after the last record.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Takes further segments from this part of the pool while it has room, whatever the node of the thread. `None`:
+    /// near the thread that appends, as at the beginning.
+    pub fn place(&mut self, part: Option<u16>) {
+        self.part = part;
     }
 
     /// Whether the log got another segment since the last call: the time to look how full all logs are.
@@ -92,7 +101,7 @@ impl LogWriter {
         }
         let piece_bytes = capacity - to_u64(RECORD_HEAD_BYTES);
         let pieces = bytes.div_ceil(piece_bytes).max(1);
-        segments.take(&mut self.held, to_usize(pieces))?;
+        segments.take(&mut self.held, to_usize(pieces), self.part)?;
         self.took_segment = true;
         if pieces == 1 {
             if let Some(at) = self.held.pop() {

@@ -1,4 +1,5 @@
-//! `cargo xtask figures engine`: the figures and tables of paper 3 (transactions), from our own runs.
+//! `cargo xtask figures engine`: the figures and tables of paper 3 (transactions), and those of paper 4 (several nodes),
+//! from our own runs.
 //!
 //! | figure | content |
 //! | --- | --- |
@@ -10,6 +11,7 @@
 //! | 12 | TPC-C: throughput by the number of warehouses |
 //! | Table 1 | latency of a transaction without durability |
 //! | Table 2 | latency of 64 bytes, on the modelled media |
+//! | paper 4, 7, 8 b, Table 1 | several nodes: cases 1 to 3, the places of tables and logs; of a model ([`nodes`]) |
 //!
 //! 1. Build the command in release mode.
 //! 2. Run `lodestone bench` with all ways of a figure in one run, in turns, on each medium ([`collect`]).
@@ -19,6 +21,7 @@
 //! Each comparison is between ways of one run. No figure of ours is in this code.
 
 mod aborts;
+mod nodes;
 mod page;
 
 use std::path::{Path, PathBuf};
@@ -140,6 +143,8 @@ struct All {
     probes: Vec<(&'static str, Vec<Value>)>,
     /// Figure 4.
     aborts: Vec<Value>,
+    /// Paper 4.
+    nodes: nodes::Lines,
 }
 
 /// Runs and draws.
@@ -174,7 +179,8 @@ fn collect(root: &Path, out: &Path, options: &Options) -> Result<All> {
     };
     let probes = ["optane", "dram"].into_iter().map(probe).collect::<Result<_>>()?;
     let aborts = in_memory.run(&in_memory.lodestone, "aborts", &["sim", "htm", "--json"])?;
-    Ok(All { memories, disk, probes, aborts })
+    let nodes = nodes::collect(&in_memory)?;
+    Ok(All { memories, disk, probes, aborts, nodes })
 }
 
 /// The name of group commit with an interval.

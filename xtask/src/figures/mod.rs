@@ -1,5 +1,5 @@
 //! `cargo xtask figures stm` draws the figures of paper 1 (transactional memory) from our own runs. `figures index`
-//! ([`index`]) draws those of paper 2 that compare indexes, `figures engine` ([`engine`]) those of paper 3.
+//! ([`index`]) draws those of paper 2 that compare indexes, `figures engine` ([`engine`]) those of papers 3 and 4.
 //!
 //! 1. Build the command in release mode, and the peers if their libraries are installed (`peers/setup.sh`).
 //! 2. Run benchmarks and models, and keep every line of their output in the folder ([`collect`]).
@@ -24,7 +24,8 @@ pub enum Command {
     Stm(Options),
     /// Paper 2: the two hybrids, the cache in front of three indexes.
     Index(index::Options),
-    /// Paper 3: ways of a commit under TPC-C and SmallBank: group commit, naive, none, ours, step by step.
+    /// Paper 3: ways of a commit under TPC-C and SmallBank: group commit, naive, none, ours, step by step. Paper 4: the
+    /// database on several nodes.
     Engine(engine::Options),
 }
 

@@ -2,6 +2,7 @@
 
 mod completions;
 mod db;
+mod fs;
 pub mod kv;
 mod man;
 mod media;
@@ -30,6 +31,9 @@ pub enum Daily {
     /// Tables of typed rows in serializable transactions
     #[command(subcommand)]
     Db(db::DbCommand),
+    /// Volumes of files that ordinary programs mount
+    #[command(subcommand)]
+    Fs(fs::FsCommand),
     /// Serve a database to the clients of PostgreSQL
     Serve(serve::Args),
     /// Run SQL on a database, without a server
@@ -55,6 +59,7 @@ impl Daily {
             Self::Pool(command) => command.run(output),
             Self::Kv(command) => command.run(output),
             Self::Db(command) => command.run(output),
+            Self::Fs(command) => command.run(output),
             Self::Serve(args) => serve::run(&args, output).map(Outcome::code),
             Self::Sql(args) => sql::run(&args, output).map(Outcome::code),
             Self::Media(command) => command.run(output),

@@ -1,5 +1,6 @@
 //! `lodestone serve`: a database for the clients of `PostgreSQL`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -20,7 +21,9 @@ Examples:
 
 Then `psql -h /tmp shop` connects: by the unix socket only the user who runs the server,
 as that user. The database has the name of the pool's file without its suffix. With
---trust-loopback anybody on this machine connects by TCP, as any user: that is for tests.
+--listen 127.0.0.1:5432 roles connect by TCP with their password: `\\password` of psql
+sets that of the own user, CREATE ROLE .. LOGIN PASSWORD makes others. With
+--trust-loopback anybody on this machine connects as any user: that is for tests.
 
 Ctrl-C or SIGTERM ends the server: clients are told, transactions that have not
 committed are forgotten, a checkpoint is made. SIGKILL loses nothing that was
@@ -43,6 +46,14 @@ pub struct Args {
     /// Port, also in the name of the unix socket
     #[arg(long, default_value_t = 5432)]
     port: u16,
+
+    /// Address for clients with a password (SCRAM-SHA-256), such as 127.0.0.1:5432
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+
+    /// Let `--listen` be an address of other machines too, without encryption
+    #[arg(long, requires = "listen")]
+    plaintext: bool,
 
     /// Let anybody on this machine connect by TCP as any user, without a password
     #[arg(long)]
@@ -70,14 +81,15 @@ pub struct Args {
 struct Serving {
     database: String,
     socket: Option<PathBuf>,
+    listen: Option<SocketAddr>,
     port: u16,
     domain: String,
 }
 
 /// Serves until a signal comes.
 pub fn run(args: &Args, output: &Output) -> Result<()> {
-    if args.socket.is_none() && !args.trust_loopback {
-        bail!("there is no way in; give `--socket DIR` for a unix socket");
+    if args.socket.is_none() && args.listen.is_none() && !args.trust_loopback {
+        bail!("there is no way in; give `--socket DIR` for a unix socket, or `--listen 127.0.0.1:5432`");
     }
     let engine = args.db.make(args.log_bytes, output)?;
     let domain = engine.pool().info().domain_label();
@@ -88,6 +100,8 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         name: stem.clone(),
         folder: args.socket.clone(),
         port: args.port,
+        listen: args.listen,
+        is_plaintext: args.plaintext,
         trusts_loopback: args.trust_loopback,
         loops: args.loops,
         connections_max: args.connections,
@@ -98,14 +112,19 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         let _ = stop.send(());
     });
     let server = Server::start(database, &options).context("the server cannot start")?;
+    if args.plaintext {
+        output.note("clients of other machines connect without encryption (--plaintext)");
+    }
     if args.trust_loopback {
         output.note("anybody on this machine can connect as any user (--trust-loopback)");
     }
     let socket = args.socket.as_ref().map(|folder| socket_path(folder, args.port));
-    let serving = Serving { database: stem, socket, port: args.port, domain };
+    let serving = Serving { database: stem, socket, listen: args.listen, port: args.port, domain };
     output.result(&serving, |serving| {
-        let place =
-            serving.socket.as_ref().map_or(format!("127.0.0.1:{}", serving.port), |path| path.display().to_string());
+        let socket = serving.socket.as_ref().map(|path| path.display().to_string());
+        let listen = serving.listen.map(|address| address.to_string());
+        let places: Vec<String> = socket.into_iter().chain(listen).collect();
+        let place = if places.is_empty() { format!("127.0.0.1:{}", serving.port) } else { places.join(" and ") };
         format!("serving database `{}` at {place} ({})", serving.database, serving.domain)
     })?;
     while stopped.recv_timeout(WATCH) == Err(mpsc::RecvTimeoutError::Timeout) && !server.has_failed() {}

@@ -1,13 +1,13 @@
 //! One action of one node: its effects become events, and the judges look at it.
 
 use lodestone_fabric::{
-    Kind, Moment, NodeId, Outbound, PACKET_ANSWER, PACKET_GONE, Packet, Registry, RegistryAnswer, RegistryCall, Result,
-    Standing, Target, Term,
+    Kind, Moment, NodeId, Outbound, Outgoing, PACKET_ANSWER, PACKET_GONE, Packet, Registry, RegistryAnswer,
+    RegistryCall, Result, Standing, Target, Term,
 };
 use rand::Rng;
 
 use super::{Event, World};
-use crate::node::{Core, FIRST_SENDER};
+use crate::node::{Core, FIRST_SENDER, group_of};
 
 impl World {
     /// Runs `action` on the core of a node that is up, and takes its effects.
@@ -21,7 +21,13 @@ impl World {
         let mut out = Outbound::default();
         action(&mut node.core, now, &mut out)?;
         let events = match &mut node.core {
-            Core::Sender(leader) => leader.tick(now, &mut out)?,
+            Core::Sender(leader) => {
+                let own = leader.sender().group();
+                let events = leader.tick(now, &mut out)?;
+                let mut all = leader.take_unit_events();
+                all.extend(events.into_iter().map(|event| (own, event)));
+                all
+            }
             _ => Vec::new(),
         };
         if node.medium.has_blown() {
@@ -29,19 +35,21 @@ impl World {
             return self.crash(id);
         }
         if let Core::Sender(leader) = &node.core {
-            let (term, view) = (leader.sender().term(), leader.sender().view());
-            if self.views.get(&term) != Some(view) {
-                self.views.insert(term, view.clone());
-                if let Some(trace) = &mut self.trace {
-                    trace.push_back(format!("{:>12} {id} {term} has {view:?}", self.now));
+            for sender in leader.volume().groups() {
+                let (group, term, view) = (sender.group(), sender.term(), sender.view());
+                if self.views.get(&(group, term)) != Some(view) {
+                    self.views.insert((group, term), view.clone());
+                    if let Some(trace) = &mut self.trace {
+                        trace.push_back(format!("{:>12} {id} {group} {term} has {view:?}", self.now));
+                    }
                 }
             }
-            self.clients.fenced(id, leader.sender());
+            self.clients.fenced(id, leader);
         }
         self.happened(id, events);
         self.note_told(id, &out);
         for outgoing in out.packets {
-            self.send(id, outgoing.target, &outgoing.bytes);
+            self.send(id, &outgoing);
         }
         self.take_calls(id);
         self.judge(id, false);
@@ -49,11 +57,13 @@ impl World {
         Ok(())
     }
 
-    fn send(&mut self, from: NodeId, target: Target, bytes: &[u8]) {
-        let group: Vec<NodeId> = match target {
+    fn send(&mut self, from: NodeId, outgoing: &Outgoing) {
+        let bytes = &outgoing.bytes;
+        let in_group = |node: &NodeId| node.0 < FIRST_SENDER && Some(group_of(&self.plan, *node)) == outgoing.group();
+        let group: Vec<NodeId> = match outgoing.target {
             Target::Node(node) => vec![node],
-            // The group of a multicast has every node with data, members or not.
-            Target::Group => self.nodes.keys().copied().filter(|node| node.0 < FIRST_SENDER).collect(),
+            // The group of a multicast has every node of that group with data, members or not.
+            Target::Group => self.nodes.keys().copied().filter(in_group).collect(),
         };
         for to in group {
             for arrival in self.network.arrivals(&mut self.random, from, to, bytes.len()) {
@@ -93,7 +103,7 @@ impl World {
                 is_batch = true;
                 member.packet(now, &packet, out)
             }
-            Core::Sender(leader) => leader.sender_mut().packet(now, &packet, out),
+            Core::Sender(leader) => leader.volume_mut().packet(now, &packet, out),
             Core::Down => Ok(()),
         })?;
         if id.0 >= FIRST_SENDER && packet.head.kind == Kind::Reply {
@@ -138,7 +148,7 @@ impl World {
         let (life, asked) = (node.life, node.local(now));
         let Core::Sender(leader) = &mut node.core else { return };
         let newest = self.registry.state().map_or(Term(0), |state| state.term);
-        let is_deaf = self.plan.replaced_is_deaf && leader.sender().is_sending() && leader.sender().term() < newest;
+        let is_deaf = self.plan.replaced_is_deaf && leader.volume().is_sending() && leader.sender().term() < newest;
         for call in leader.take_calls() {
             let is_lost = self.random.random_range(0..1_000_000) < self.lose_answers;
             let delay = self.random.random_range(10_000..3_000_000);
@@ -200,7 +210,9 @@ impl World {
         let (_, term) = member.log().promised();
         // Pages are kept for members alone. One that was removed is not judged, nor one that joins again and does not
         // know it yet.
-        let found = self.views.get(&term).and_then(|view| view.members.iter().find(|member| member.node == id));
+        let group = group_of(&self.plan, id);
+        let found =
+            self.views.get(&(group, term)).and_then(|view| view.members.iter().find(|member| member.node == id));
         let is_member = found.is_some_and(|found| member.log().view() >= found.since);
         if !is_member || !member.follows() || member.log().standing() == Standing::Copying {
             return;
@@ -212,7 +224,8 @@ impl World {
         }
         sees_all |= self.random.random_range(0..8) == 0;
         let now_at = (term, member.exposed().0);
-        self.oracle.judge_member(&id.to_string(), term, member, from, sees_all);
+        let oracle = self.orders.units.get_mut(&group).unwrap_or(&mut self.oracle);
+        oracle.judge_member(&id.to_string(), term, member, from, sees_all);
         let dropped = member.counts().without_room;
         if self.plan.is_calm() && dropped > 0 {
             self.oracle.fail(|| format!("P7: {id} had no memory for {dropped} packets, although it never lost one"));

@@ -6,7 +6,7 @@ use rand::seq::IndexedRandom;
 
 use super::{Event, SUPERVISE_NS, World};
 use crate::network::Network;
-use crate::node::{Core, FIRST_SENDER, Node};
+use crate::node::{Core, FIRST_SENDER, Node, group_of};
 use crate::plan::NetworkFaults;
 
 /// A member that was silent for so long is removed.
@@ -99,7 +99,10 @@ impl World {
             Core::Member(m) => {
                 format!("{id} restarts: {:?} {:?} {:?}", m.log().promised(), m.log().standing(), m.log().terms())
             }
-            Core::Sender(l) => format!("{id} restarts: ring {:?}", l.sender().ring().terms()),
+            Core::Sender(l) => {
+                let rings: Vec<_> = l.volume().groups().map(|sender| sender.ring().terms()).collect();
+                format!("{id} restarts: rings {rings:?}")
+            }
             Core::Down => String::new(),
         };
         self.say(|| line);
@@ -144,14 +147,16 @@ impl World {
         let Some(id) = self.sender() else { return };
         let data: Vec<NodeId> = self.nodes.keys().copied().filter(|node| node.0 < FIRST_SENDER).collect();
         let Some(node) = data.choose(&mut self.random).copied() else { return };
+        let group = group_of(&self.plan, node);
         let Some(Core::Sender(leader)) = self.nodes.get_mut(&id).map(|node| &mut node.core) else { return };
-        let view = leader.sender().view();
+        let Some(sender) = leader.volume().group(group) else { return };
+        let view = sender.view();
         let wish = match view.role(node) {
             Some(_) if view.active().count() > 2 => Wish::Remove(node),
             Some(_) => return,
             None => Wish::Join(node),
         };
-        leader.wish(wish);
+        leader.wish_in(group, wish);
     }
 
     /// Sees to it that some node leads, and that members that are gone are removed.
@@ -162,18 +167,21 @@ impl World {
         let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
         let now = lodestone_fabric::Moment(node.local(self.now));
         let Core::Sender(leader) = &mut node.core else { return Ok(()) };
-        let silent = leader.sender().silent(now, SILENT_NS).next();
-        let view = leader.sender().view();
-        if let Some(silent) = silent {
-            let is_spared = view.role(silent) == Some(Role::Active) && view.active().count() <= 2;
-            if !is_spared {
-                leader.wish(Wish::Remove(silent));
+        let mut wish = None;
+        for sender in leader.volume().groups() {
+            let view = sender.view();
+            if let Some(silent) = sender.silent(now, SILENT_NS).next() {
+                let is_spared = view.role(silent) == Some(Role::Active) && view.active().count() <= 2;
+                wish = wish.or((!is_spared).then_some((sender.group(), Wish::Remove(silent))));
+            } else if leader.wished().is_none()
+                && let Some(joiner) = view.members.iter().find(|member| member.role == Role::Joining)
+            {
+                // A sender before this one began it.
+                wish = wish.or(Some((sender.group(), Wish::Join(joiner.node))));
             }
-        } else if leader.wished().is_none()
-            && let Some(joiner) = view.members.iter().find(|member| member.role == Role::Joining)
-        {
-            // A sender before this one began it.
-            leader.wish(Wish::Join(joiner.node));
+        }
+        if let Some((group, wish)) = wish {
+            leader.wish_in(group, wish);
         }
         Ok(())
     }

@@ -69,6 +69,7 @@ impl Receiver {
             head.sequence == sequence
                 && head.group == self.options.group
                 && head.term <= packet.head.term
+                && head.reuse < head.sequence
                 && head.check_form(body, self.pages.page_bytes(), self.pages.pages()).is_ok()
         });
         self.counts.refused += u64::from(fits.is_none());

@@ -1,14 +1,17 @@
 //! A registry in a pool of one process: terms and members survive, leases do not.
 //!
 //! ```text
-//! range    two slots of 2,048 bytes
-//! slot     magic 4, crc 4, number 8, bytes 4, zero 4, then the state
+//! range    two slots of 2,048 bytes, with the same state
+//! slot     magic 3, version 1, crc 4, number 8, bytes 4, zero 4, then the state
 //! state    term 4, sender 2, groups 2, change 8, then for each group: id 4, view 4, members 4, {node 2, role 1, zero
 //! 1, since 4}
 //! ```
 //!
-//! A new state goes to the slot that is not the newest whole one, so a crash leaves the old state or the new one. After
-//! a restart no lease is known, so the first one waits for a whole lease: a holder of before may still read.
+//! A new state goes to one slot, and then to the other: a crash leaves the old state or the new one. Afterwards both
+//! have it, so damage to one slot never brings an older state back: a term would be handed out twice. After a restart
+//! no lease is known, so the first one waits for a whole lease: a holder of before may still read.
+
+use std::collections::BTreeSet;
 
 use lodestone_pmem::{Memory, PmAddr};
 use lodestone_width::{exact_u16, exact_u32, to_usize};
@@ -20,7 +23,9 @@ use crate::view::{MEMBERS_MAX, Member, Role, View};
 
 const SLOT_BYTES: u64 = 2048;
 const SLOT_HEAD_BYTES: usize = 24;
-const MAGIC: u32 = u32::from_le_bytes(*b"LFRY");
+const MAGIC: [u8; 3] = *b"LFY";
+const VERSION: u8 = 1;
+const NAME: &str = "registry";
 
 /// The registry.
 #[derive(Debug)]
@@ -46,22 +51,31 @@ impl LocalRegistry {
         let none = VolumeState::default();
         let lease = Some((Term(0), Moment(0)));
         let mut registry = Self { memory: memory.clone(), at, number: 0, state: none, lease };
-        registry.save(state)?;
+        registry.save(state, 0)?;
         Ok(registry)
     }
 
     /// Opens the registry at `at`.
     ///
     /// # Errors
-    /// [`Error::NoLog`] if neither slot is whole.
+    /// [`Error::NoLog`] if neither slot is whole; [`Error::Version`]; [`Error::Impossible`] if a slot has an intact
+    /// checksum and no state: an older one does not stand in for it.
     pub fn open(memory: &Memory, at: PmAddr) -> Result<Self> {
-        let slots = [0, 1].map(|slot| read_slot(memory, at.plus(slot * SLOT_BYTES)));
+        let places = [0, 1].map(|slot| at.plus(slot * SLOT_BYTES));
+        let slots = [read_slot(memory, places[0])?, read_slot(memory, places[1])?];
+        let numbers = slots.each_ref().map(|slot| slot.as_ref().map(|found| found.0));
         let newest = slots.into_iter().flatten().max_by_key(|found| found.0);
-        let (number, state) = newest.ok_or(Error::NoLog { what: "registry", at })?;
-        Ok(Self { memory: memory.clone(), at, number, state, lease: None })
+        let (number, state) = newest.ok_or(Error::NoLog { what: NAME, at })?;
+        let mut registry = Self { memory: memory.clone(), at, number, state: state.clone(), lease: None };
+        if numbers[0] != numbers[1] && !memory.is_read_only() {
+            // A crash came between the two, or one of them is damaged.
+            registry.save(state, u64::from(numbers[0] == Some(number)))?;
+        }
+        Ok(registry)
     }
 
-    fn save(&mut self, state: VolumeState) -> Result<()> {
+    /// Makes a state durable: first in the slot `first`, which is not the only whole one.
+    fn save(&mut self, state: VolumeState, first: u64) -> Result<()> {
         let body = encode(&state);
         if SLOT_HEAD_BYTES + body.len() > to_usize(SLOT_BYTES) {
             return Err(Error::Registry("the state is larger than a slot; use fewer groups".to_owned()));
@@ -72,13 +86,16 @@ impl LocalRegistry {
         slot.extend(exact_u32(body.len()).to_le_bytes());
         slot.extend([0; 4]);
         slot.extend(&body);
-        let mut whole = MAGIC.to_le_bytes().to_vec();
+        let mut whole = MAGIC.to_vec();
+        whole.push(VERSION);
         whole.extend(crc32c::crc32c(&slot).to_le_bytes());
         whole.extend(&slot);
-        let place = self.at.plus(number % 2 * SLOT_BYTES);
-        self.memory.write(place, &whole);
-        // The state, before it is told.
-        self.memory.persist(place, lodestone_width::to_u64(whole.len()));
+        for slot in [first, 1 - first] {
+            let place = self.at.plus(slot * SLOT_BYTES);
+            self.memory.write(place, &whole);
+            // The state is whole in this slot, before the other loses the former one, and before it is told.
+            self.memory.persist(place, lodestone_width::to_u64(whole.len()));
+        }
         self.memory.durable()?;
         (self.number, self.state) = (number, state);
         Ok(())
@@ -104,18 +121,46 @@ fn encode(state: &VolumeState) -> Vec<u8> {
     out
 }
 
-fn read_slot(memory: &Memory, at: PmAddr) -> Option<(u64, VolumeState)> {
+/// Number and state of a slot; `None` if it is not whole.
+fn read_slot(memory: &Memory, at: PmAddr) -> Result<Option<(u64, VolumeState)>> {
     let mut bytes = vec![0; to_usize(SLOT_BYTES)];
     memory.read(at, &mut bytes);
-    let mut from = bytes.as_slice();
-    (u32::from_le_bytes(take(&mut from)?) == MAGIC).then_some(())?;
-    let crc = u32::from_le_bytes(take(&mut from)?);
-    let covered = from;
-    let number = u64::from_le_bytes(take(&mut from)?);
-    let length = to_usize(u32::from_le_bytes(take(&mut from)?));
-    take::<4>(&mut from)?;
-    (crc32c::crc32c(covered.get(..16 + length)?) == crc).then_some(())?;
-    Some((number, decode(from.get(..length)?)?))
+    let Some(slot) = Slot::of(&bytes) else { return Ok(None) };
+    if slot.version != VERSION {
+        return Err(Error::Version { what: NAME, at, found: slot.version, known: VERSION });
+    }
+    let impossible = || Error::Impossible { what: NAME, at, field: "its state" };
+    let state = decode(slot.state).filter(is_possible).ok_or_else(impossible)?;
+    Ok(Some((slot.number, state)))
+}
+
+/// Whether a state is one that a registry had.
+fn is_possible(state: &VolumeState) -> bool {
+    let nodes = |view: &View| view.members.iter().map(|member| member.node).collect::<BTreeSet<_>>();
+    let groups: BTreeSet<GroupId> = state.groups.iter().map(|group| group.0).collect();
+    // No group and no member is there twice.
+    groups.len() == state.groups.len() && state.groups.iter().all(|(_, view)| nodes(view).len() == view.members.len())
+}
+
+/// A slot whose checksum holds.
+struct Slot<'b> {
+    version: u8,
+    number: u64,
+    state: &'b [u8],
+}
+
+impl<'b> Slot<'b> {
+    fn of(mut from: &'b [u8]) -> Option<Self> {
+        let [magic @ .., version] = take::<4>(&mut from)?;
+        (magic == MAGIC).then_some(())?;
+        let crc = u32::from_le_bytes(take(&mut from)?);
+        let covered = from;
+        let number = u64::from_le_bytes(take(&mut from)?);
+        let length = to_usize(u32::from_le_bytes(take(&mut from)?));
+        take::<4>(&mut from)?;
+        (crc32c::crc32c(covered.get(..16 + length)?) == crc && number < u64::MAX).then_some(())?;
+        Some(Self { version, number, state: from.get(..length)? })
+    }
 }
 
 fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
@@ -157,7 +202,7 @@ impl Registry for LocalRegistry {
         if self.state.term != seen {
             return Ok(Swap::Differs(self.state.clone()));
         }
-        self.save(VolumeState { term: Term(seen.0 + 1), sender: node, ..self.state.clone() })?;
+        self.save(VolumeState { term: Term(seen.0 + 1), sender: node, ..self.state.clone() }, 0)?;
         Ok(Swap::Done(self.state.clone()))
     }
 
@@ -171,7 +216,7 @@ impl Registry for LocalRegistry {
             return Err(Error::Registry(format!("{group} does not exist")));
         };
         found.1 = view.clone();
-        self.save(next)?;
+        self.save(next, 0)?;
         Ok(Swap::Done(self.state.clone()))
     }
 
@@ -208,9 +253,11 @@ mod tests {
         drop(registry);
         let mut registry = LocalRegistry::open(&memory, at)?;
         assert_eq!(registry.state()?, state);
-        // A torn write of the next state leaves this one.
-        memory.store(at.plus((registry.number + 1) % 2 * SLOT_BYTES), u64::MAX);
-        assert_eq!(LocalRegistry::open(&memory, at)?.state()?, state);
+        // Each slot alone is enough, and is made whole from the other.
+        for slot in [0, 1, 0] {
+            memory.store(at.plus(slot * SLOT_BYTES + 8), u64::MAX);
+            assert_eq!(LocalRegistry::open(&memory, at)?.state()?, state);
+        }
         // The lease of before is waited for.
         assert_eq!(registry.renew(Moment(5), Term(1))?, Lease::Wait(LEASE_NS));
         assert_eq!(registry.renew(Moment(5 + LEASE_NS), Term(1))?, Lease::Held(LEASE_NS));

@@ -37,6 +37,9 @@ impl Sender {
         if self.pending.is_some() {
             return refused("another change is undecided");
         }
+        if !self.order.may_change {
+            return refused("the first operation of this term is not acknowledged yet");
+        }
         if self.acked <= self.base && !planted::active("fabric-adopted-log-forgotten") {
             return refused("the first record of this term is not acknowledged yet");
         }

@@ -18,6 +18,7 @@
 
 mod flow;
 mod members;
+mod order;
 mod takeover;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -34,6 +35,8 @@ use crate::record::{FLAG_SYNC, RecordHead};
 use crate::ring::Ring;
 use crate::view::{Role, View};
 use flow::Wanted;
+use order::Order;
+pub(crate) use order::{PayloadLog, Place};
 use takeover::Gathering;
 
 /// How a sender works.
@@ -174,6 +177,8 @@ pub struct Sender {
     counter: u64,
     events: Vec<SenderEvent>,
     counts: SenderCounts,
+    order: Order,
+    payload_log: Option<PayloadLog>,
 }
 
 impl Sender {
@@ -202,7 +207,15 @@ impl Sender {
             counter: 0,
             events: Vec::new(),
             counts: SenderCounts::default(),
+            order: Order::default(),
+            payload_log: None,
         }
+    }
+
+    /// Its group.
+    #[must_use]
+    pub const fn group(&self) -> GroupId {
+        self.options.group
     }
 
     /// Whether records can be submitted.
@@ -236,6 +249,13 @@ impl Sender {
         self.stable
     }
 
+    /// The last adopted record of this term. A page that no record of the state has may hold bytes of an adopted record
+    /// whose operation was cut: it may be used again when this one is stable.
+    #[must_use]
+    pub const fn base(&self) -> Sequence {
+        self.base
+    }
+
     /// The ring.
     #[must_use]
     pub const fn ring(&self) -> &Ring {
@@ -264,21 +284,30 @@ impl Sender {
     /// # Errors
     /// [`Error::NotSender`]; [`Error::Busy`]; [`Error::Full`]; [`Error::RecordTooLarge`]. Nothing happened then.
     pub fn submit(&mut self, submission: &Submission, body: Vec<u8>) -> Result<Sequence> {
+        self.may_submit(1, to_u64(body.len()))?;
+        self.append(submission, body)
+    }
+
+    /// Whether so many records, with so many bytes of bodies together, can be submitted now.
+    ///
+    /// # Errors
+    /// [`Error::NotSender`]; [`Error::Busy`]; [`Error::Full`].
+    pub fn may_submit(&self, records: usize, body_bytes: u64) -> Result<()> {
         match &self.phase {
             Phase::Sending => {}
             Phase::Idle => return Err(Error::NotSender { state: "idle" }),
             Phase::Gathering(_) => return Err(Error::NotSender { state: "taking over" }),
         }
-        if self.queue.len() >= self.options.queued_max {
+        if self.queue.len() + records > self.options.queued_max {
             return Err(Error::Busy { queued: to_u64(self.queue.len()) });
         }
         // An eighth is kept for the first records of terms: a takeover must not need what it is to release.
-        let (needed, capacity) = (to_u64(body.len()) + 128, self.ring.capacity());
+        let (needed, capacity) = (body_bytes + 160 * to_u64(records), self.ring.capacity());
         let free = (capacity - capacity / 8).saturating_sub(self.ring.used());
         if needed > free {
             return Err(Error::Full { what: "ring of records", needed, free, capacity });
         }
-        self.append(submission, body)
+        Ok(())
     }
 
     fn append(&mut self, submission: &Submission, body: Vec<u8>) -> Result<Sequence> {
@@ -313,6 +342,16 @@ impl Sender {
             self.ring.fence()?;
         }
         Ok(self.ring.fenced())
+    }
+
+    /// Fences the ring, also if nothing in it needs that: another ring of the same memory may.
+    pub(crate) fn fence_anyway(&mut self) -> Result<()> {
+        self.ring.fence()
+    }
+
+    /// A fence of the same memory has happened.
+    pub(crate) fn was_fenced(&mut self) {
+        self.ring.was_fenced();
     }
 
     /// Takes a packet in.
@@ -389,6 +428,7 @@ impl Sender {
         if let Some(pending) = self.pending.as_ref().filter(|_| !planted::active("fabric-change-with-one-quorum")) {
             acked = acked.min(self.quorum_tail(pending));
         }
+        acked = acked.min(self.order.acknowledged_max);
         let floor = if planted::active("fabric-old-terms-acknowledged") { Sequence(0) } else { self.base };
         if acked > floor && acked > self.acked {
             self.acked = acked;
@@ -399,6 +439,7 @@ impl Sender {
         // A record that is not acknowledged may still be replaced by a later term, although every member has it.
         let is_kept = !planted::active("fabric-stable-without-acknowledgement");
         let stable = stable.map(|stable| if is_kept { stable.min(self.acked) } else { stable });
+        let stable = stable.map(|stable| stable.min(self.order.stable_max));
         if let Some(stable) = stable.filter(|stable| *stable > self.stable) {
             self.stable = stable;
             if !planted::active("fabric-gate-by-quorum") {

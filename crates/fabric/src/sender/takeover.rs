@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use lodestone_width::to_u64;
 
-use super::{Peer, Phase, Sender, SenderEvent, Submission};
+use super::{PayloadLog, Peer, Phase, Place, Sender, SenderEvent, Submission};
 use crate::assembly::Assembly;
 use crate::effect::Outbound;
 use crate::error::{Error, Result};
@@ -74,7 +74,8 @@ impl Sender {
         self.wanted.clear();
         self.resent_at.clear();
         self.peers.clear();
-        self.acked = Sequence(0);
+        (self.acked, self.payload_log) = (Sequence(0), None);
+        self.order.begin();
         self.phase = Phase::Gathering(Gathering::default());
         self.ask_for_promises(now, out);
     }
@@ -117,34 +118,58 @@ impl Sender {
         };
         gathering.logs.insert(node, terms);
         gathering.stable = gathering.stable.max(packet.head.stable);
+        self.adopt_if_enough(now, out)
+    }
+
+    /// Chooses a log when enough members have promised, and the units of the operations have theirs.
+    pub(super) fn adopt_if_enough(&mut self, now: Moment, out: &mut Outbound) -> Result<()> {
+        let Phase::Gathering(gathering) = &self.phase else { return Ok(()) };
         let needed = if gathering.needs_all { self.view.active().count() } else { self.view.promises() };
-        if gathering.logs.len() >= needed {
-            self.adopt(now, out)?;
-        }
-        Ok(())
+        let is_enough = gathering.pull.is_none() && gathering.logs.len() >= needed;
+        if is_enough && !self.order.is_waiting() { self.adopt(now, out) } else { Ok(()) }
+    }
+
+    /// What all active members have, if all have answered.
+    fn common_of_all(&self, adopted: &Terms) -> Option<Sequence> {
+        let Phase::Gathering(gathering) = &self.phase else { return None };
+        let all = gathering.logs.len() >= self.view.active().count();
+        gathering.logs.values().map(|terms| terms.common(adopted).unwrap_or_default()).min().filter(|_| all)
+    }
+
+    /// The ring has no room. Gives up complete operations that all members have; whether there were any.
+    fn release_operations(&mut self, adopted: &Terms) -> bool {
+        let common = self.common_of_all(adopted).filter(|_| self.order.place == Place::Operations);
+        let common = common.map(|common| common.min(self.ring.last())).filter(|common| *common > self.ring.first());
+        common.iter().for_each(|common| self.ring.release(*common));
+        common.is_some()
     }
 
     /// Chooses the best log and cuts the ring to it.
     fn adopt(&mut self, now: Moment, out: &mut Outbound) -> Result<()> {
         let Phase::Gathering(gathering) = &mut self.phase else { return Ok(()) };
         let best = gathering.logs.iter().max_by_key(|(_, terms)| terms.rank());
-        let Some((source, adopted)) = best.map(|(node, terms)| (*node, terms.clone())) else { return Ok(()) };
+        let Some((source, mut adopted)) = best.map(|(node, terms)| (*node, terms.clone())) else { return Ok(()) };
         let known = gathering.stable.min(adopted.last().1);
-        let all = gathering.logs.len() >= self.view.active().count();
-        let common = gathering.logs.values().map(|terms| terms.common(&adopted).unwrap_or_default()).min();
-        let stable = known.max(common.filter(|_| all).unwrap_or_default());
-        let mut cut = None;
+        // What all members have may still be cut if it is an operation, so that one must be looked at first.
+        let common = self.common_of_all(&adopted).filter(|_| self.order.place != Place::Operations);
+        let stable = known.max(common.unwrap_or_default());
         if self.ring.terms().rank() >= adopted.rank() {
             // The ring is the best log: nothing is lacking.
             self.ring.release(stable);
-            return self.begin(now, None, out);
+            let keep = self.first_incomplete(known, self.ring.last())?.map_or(self.ring.last(), Sequence::before);
+            let cut = self.cut_ring(keep)?;
+            return self.begin(now, cut, out);
         }
+        let cut;
         match self.ring.terms().common(&adopted) {
-            Some(common) if common < self.ring.last() => {
-                cut = Some((self.ring.terms().last().0, common.next(), self.ring.last()));
-                self.ring.cut(common)?;
+            Some(common) => {
+                let incomplete = self.first_incomplete(known, common)?;
+                let keep = incomplete.map_or(common, Sequence::before);
+                cut = self.cut_ring(keep)?;
+                if incomplete.is_some() {
+                    adopted.cut(keep);
+                }
             }
-            Some(_) => {}
             // Too old, or of other records: every member has those up to where the adopted log begins.
             None => {
                 let (term, last) = self.ring.terms().last();
@@ -166,6 +191,16 @@ impl Sender {
         gathering.pull = Some(Pull { source, adopted, give_up: now.plus(GIVE_UP_NS), parts: BTreeMap::new() });
         self.ask_for_records(out);
         Ok(())
+    }
+
+    /// Cuts the ring after `keep`, and says what that was.
+    fn cut_ring(&mut self, keep: Sequence) -> Result<Option<(Term, Sequence, Sequence)>> {
+        let (term, last) = self.ring.terms().last();
+        if keep >= last {
+            return Ok(None);
+        }
+        self.ring.cut(keep)?;
+        Ok(Some((term, keep.next(), last)))
     }
 
     fn ask_for_records(&mut self, out: &mut Outbound) {
@@ -214,31 +249,19 @@ impl Sender {
             let next = self.ring.last().next();
             let Phase::Gathering(gathering) = &mut self.phase else { return Ok(()) };
             let Some(pull) = &mut gathering.pull else { return Ok(()) };
-            let base = pull.adopted.last().1;
-            if next > base {
+            if next > pull.adopted.last().1 {
                 return self.begin(now, None, out);
             }
             if !matches!(pull.parts.get(&next.0), Some(Part::Whole(..) | Part::Gone)) {
                 break;
             }
-            let part = pull.parts.remove(&next.0);
             pull.give_up = now.plus(GIVE_UP_NS);
-            match part {
-                Some(Part::Whole(head, body)) => match self.ring.append(&head, &body) {
-                    Ok(()) => {}
-                    Err(Error::Full { .. }) => return self.gather_all(now, out),
-                    Err(error) => return Err(error),
-                },
-                _ => {
-                    // A page of it was used again, so every member has it. Unless one said that it has not.
-                    let term = pull.adopted.term_of(next).unwrap_or_default();
-                    if gathering.logs.values().any(|terms| terms.last().1 < next) {
-                        *gathering = Gathering::default();
-                        self.ask_for_promises(now, out);
-                        return Ok(());
-                    }
-                    self.ring.restart(next, term);
-                }
+            let is_taken = match pull.parts.remove(&next.0) {
+                Some(Part::Whole(head, body)) => self.take_whole(now, &head, &body, out)?,
+                _ => self.take_gone(now, next, out),
+            };
+            if !is_taken {
+                return Ok(());
             }
         }
         // The next ones, when the last requests were answered.
@@ -248,6 +271,44 @@ impl Sender {
             self.ask_for_records(out);
         }
         Ok(())
+    }
+
+    /// Appends a record that was pulled. `false`: the pull has ended.
+    fn take_whole(&mut self, now: Moment, head: &RecordHead, body: &[u8], out: &mut Outbound) -> Result<bool> {
+        if self.is_incomplete(head, body) {
+            // It was never acknowledged, and neither was what comes after it.
+            self.begin(now, None, out)?;
+            return Ok(false);
+        }
+        let adopted = match &self.phase {
+            Phase::Gathering(Gathering { pull: Some(pull), .. }) => pull.adopted.clone(),
+            _ => return Ok(false),
+        };
+        loop {
+            match self.ring.append(head, body) {
+                Ok(()) => return Ok(true),
+                Err(Error::Full { .. }) if self.release_operations(&adopted) => {}
+                Err(Error::Full { .. }) => {
+                    self.gather_all(now, out)?;
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A page of a record was used again, so every member has it. Unless one said that it has not.
+    fn take_gone(&mut self, now: Moment, next: Sequence, out: &mut Outbound) -> bool {
+        let Phase::Gathering(gathering) = &mut self.phase else { return false };
+        let Some(pull) = &gathering.pull else { return false };
+        let term = pull.adopted.term_of(next).unwrap_or_default();
+        if gathering.logs.values().any(|terms| terms.last().1 < next) {
+            *gathering = Gathering::default();
+            self.ask_for_promises(now, out);
+            return false;
+        }
+        self.ring.restart(next, term);
+        true
     }
 
     /// The ring is too small for everything that a member might lack. When all members have answered, it is known what
@@ -260,9 +321,14 @@ impl Sender {
 
     /// The ring is the adopted log: the term begins.
     fn begin(&mut self, now: Moment, cut: Option<(Term, Sequence, Sequence)>, out: &mut Outbound) -> Result<()> {
-        let Phase::Gathering(Gathering { stable: known, .. }) = self.phase else { return Ok(()) };
-        if !self.ring.has_room(BEGIN_BYTES) {
+        let adopted = self.ring.terms().clone();
+        if !self.ring.has_room(BEGIN_BYTES) && !self.release_operations(&adopted) {
             return self.gather_all(now, out);
+        }
+        let Phase::Gathering(gathering) = &self.phase else { return Ok(()) };
+        let known = gathering.stable.min(adopted.last().1);
+        if self.order.place == Place::Unit {
+            self.payload_log = Some(PayloadLog::new(known, &adopted, gathering.logs.values()));
         }
         self.base = self.ring.last();
         self.ring.fence()?;

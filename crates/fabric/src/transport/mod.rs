@@ -5,15 +5,20 @@
 //! | `switch` | into the queue of each port, in the caller's thread | one process |
 //! | `udp` | one datagram to a multicast address | networks with multicast |
 //! | `unicast` | a datagram to each member | clouds, which have no multicast |
+//! | `tcp` | a piece of a stream to each member | networks that block datagrams |
 //!
 //! A transport may lose, repeat, reorder and delay packets. It never waits for a receiver: a full queue or buffer loses
 //! the packet, and the protocol asks for it again. All pass one set of tests (`tests/transports.rs`).
 
+mod routes;
 mod switch;
+mod tcp;
 mod udp;
 
+pub use routes::Peers;
 pub use switch::{SwitchNetwork, SwitchPort};
-pub use udp::{Peers, UdpOptions, UdpTransport};
+pub use tcp::TcpTransport;
+pub use udp::{UdpOptions, UdpTransport};
 
 use std::time::Duration;
 

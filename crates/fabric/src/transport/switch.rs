@@ -1,7 +1,7 @@
 //! A switch inside one process: a port for each node, with a bounded queue.
 //!
-//! A send puts the packet into the queues of its receivers, in the caller's thread. The group is all ports but the
-//! sender's own. A queue that is full loses the packet, as a card without receive buffers does.
+//! A send puts the packet into the queues of its receivers, in the caller's thread. The group is all ports of its
+//! members but the sender's own. A queue that is full loses the packet, as a card without receive buffers does.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use lodestone_width::to_u64;
 use super::{Transport, TransportCounts};
 use crate::effect::{Outgoing, Target};
 use crate::error::Result;
-use crate::ids::NodeId;
+use crate::ids::{GroupId, NodeId};
 
 /// Packets that wait at a port.
 const QUEUE_MAX: usize = 4096;
@@ -22,6 +22,15 @@ struct Port {
     queue: Mutex<VecDeque<Arc<[u8]>>>,
     arrived: Condvar,
     is_member: bool,
+    /// The groups that it is a member of; empty: of whatever group is sent to.
+    groups: Vec<GroupId>,
+}
+
+impl Port {
+    /// Whether it gets what is sent to `group`.
+    fn hears(&self, group: Option<GroupId>) -> bool {
+        self.is_member && (self.groups.is_empty() || group.is_some_and(|group| self.groups.contains(&group)))
+    }
 }
 
 /// The switch.
@@ -58,6 +67,16 @@ impl SwitchNetwork {
     #[must_use]
     pub fn list(nodes: &[(NodeId, bool)]) -> Vec<SwitchPort> {
         let network = Arc::new(Self::of(nodes));
+        nodes.iter().map(|(node, _)| SwitchPort::new(&network, *node)).collect()
+    }
+
+    /// Ports of nodes that are members of some of several groups.
+    #[must_use]
+    pub fn of_groups(nodes: &[(NodeId, Vec<GroupId>)]) -> Vec<SwitchPort> {
+        let port =
+            |groups: &[GroupId]| Port { is_member: !groups.is_empty(), groups: groups.to_vec(), ..Port::default() };
+        let ports = nodes.iter().map(|(node, groups)| (*node, port(groups))).collect();
+        let network = Arc::new(Self { ports });
         nodes.iter().map(|(node, _)| SwitchPort::new(&network, *node)).collect()
     }
 
@@ -109,8 +128,8 @@ impl Transport for SwitchPort {
             match outgoing.target {
                 Target::Node(node) => self.put(node, &bytes),
                 Target::Group => {
-                    let (network, own) = (Arc::clone(&self.network), self.node);
-                    let members = network.ports.iter().filter(|(node, port)| port.is_member && **node != own);
+                    let (network, own, group) = (Arc::clone(&self.network), self.node, outgoing.group());
+                    let members = network.ports.iter().filter(|(node, port)| port.hears(group) && **node != own);
                     members.for_each(|(node, _)| self.put(*node, &bytes));
                 }
             }

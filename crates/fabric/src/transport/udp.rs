@@ -14,16 +14,14 @@ use lodestone_width::to_u64;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
 
+use super::routes::{Peers, Routes};
 use super::{Transport, TransportCounts};
 use crate::effect::{Outgoing, Target};
 use crate::error::{Error, Result};
-use crate::ids::NodeId;
+use crate::ids::{GroupId, NodeId};
 use crate::packet::PACKET_BYTES_MAX;
 
 const BUFFER_BYTES: usize = 8 << 20;
-
-/// Addresses of the nodes.
-pub type Peers = BTreeMap<NodeId, SocketAddr>;
 
 /// How a node sends datagrams.
 #[derive(Clone, Debug)]
@@ -40,10 +38,13 @@ pub struct UdpOptions {
 #[derive(Debug)]
 pub struct UdpTransport {
     own: UdpSocket,
-    shared: Option<UdpSocket>,
+    /// Sockets of the groups that it is a member of.
+    shared: Vec<UdpSocket>,
     group: Option<SocketAddrV4>,
-    peers: Peers,
-    members: Vec<NodeId>,
+    /// Addresses of groups that have one of their own.
+    groups: BTreeMap<GroupId, SocketAddrV4>,
+    interface: Ipv4Addr,
+    routes: Routes,
     node: NodeId,
     buffer: Vec<u8>,
     counts: TransportCounts,
@@ -73,15 +74,16 @@ impl UdpTransport {
             own.set_multicast_loop_v4(true).map_err(|e| failed("setting up multicast", e))?;
         }
         let shared = match options.group.filter(|_| options.is_member) {
-            Some(group) => Some(shared_socket(group, interface)?),
-            None => None,
+            Some(group) => vec![shared_socket(group, interface)?],
+            None => Vec::new(),
         };
         Ok(Self {
             own,
             shared,
             group: options.group,
-            peers: Peers::new(),
-            members: Vec::new(),
+            groups: BTreeMap::new(),
+            interface,
+            routes: Routes::default(),
             node,
             buffer: vec![0; PACKET_BYTES_MAX],
             counts: TransportCounts::default(),
@@ -98,7 +100,27 @@ impl UdpTransport {
 
     /// The addresses of all nodes, and which of them are members.
     pub fn connect(&mut self, peers: Peers, members: Vec<NodeId>) {
-        (self.peers, self.members) = (peers, members);
+        (self.routes.peers, self.routes.members) = (peers, members);
+    }
+
+    /// One of several groups: its own address for multicast, if it has one, and its members. A member hears it then.
+    ///
+    /// # Errors
+    /// [`Error::Network`].
+    pub fn connect_group(&mut self, group: GroupId, address: Option<SocketAddrV4>, members: Vec<NodeId>) -> Result<()> {
+        if let Some(address) = address {
+            if members.contains(&self.node) && self.groups.get(&group) != Some(&address) {
+                self.shared.push(shared_socket(address, self.interface)?);
+            }
+            self.groups.insert(group, address);
+        }
+        self.routes.groups.insert(group, members);
+        Ok(())
+    }
+
+    /// The address for multicast that a packet goes to.
+    fn multicast(&self, outgoing: &Outgoing) -> Option<SocketAddrV4> {
+        outgoing.group().and_then(|group| self.groups.get(&group).copied()).or(self.group)
     }
 
     fn send_one(&mut self, bytes: &[u8], address: SocketAddr) -> Result<()> {
@@ -133,19 +155,15 @@ impl Transport for UdpTransport {
     fn send(&mut self, packets: &[Outgoing]) -> Result<()> {
         for outgoing in packets {
             self.counts.packets += 1;
-            match (outgoing.target, self.group) {
-                (Target::Node(node), _) => match self.peers.get(&node).copied() {
+            let multicast = self.multicast(outgoing).filter(|_| outgoing.target == Target::Group);
+            if let Some(address) = multicast {
+                self.send_one(&outgoing.bytes, SocketAddr::V4(address))?;
+                continue;
+            }
+            for node in self.routes.of(outgoing, self.node) {
+                match self.routes.peers.get(&node).copied() {
                     Some(address) => self.send_one(&outgoing.bytes, address)?,
                     None => self.counts.lost += 1,
-                },
-                (Target::Group, Some(group)) => self.send_one(&outgoing.bytes, SocketAddr::V4(group))?,
-                (Target::Group, None) => {
-                    let own = self.node;
-                    for node in self.members.clone().into_iter().filter(|node| *node != own) {
-                        if let Some(address) = self.peers.get(&node).copied() {
-                            self.send_one(&outgoing.bytes, address)?;
-                        }
-                    }
                 }
             }
         }
@@ -163,7 +181,7 @@ impl Transport for UdpTransport {
             }
         }
         let mut count = 0;
-        for source in [self.shared.as_ref(), Some(&self.own)].into_iter().flatten() {
+        for source in self.shared.iter().chain([&self.own]) {
             while count < most {
                 match source.recv_from(&mut self.buffer) {
                     Ok((bytes, _)) => {

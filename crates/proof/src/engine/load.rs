@@ -30,6 +30,20 @@ impl Open {
         }
     }
 
+    /// Gives the fourth table other rows, of which the same transaction changes the first one.
+    pub fn reload(&self, count: u64, value: i64) -> Result<()> {
+        let table = match self.db.table("d") {
+            Err(Error::NoTable { .. }) => return Ok(()),
+            table => table?,
+        };
+        let mut load = self.db.begin_load(table.schema())?;
+        (0..count).rev().try_for_each(|key| load.push(&row![key, value, loaded_value(key)]))?;
+        let tx = self.db.begin();
+        let inside = self.db.put_loaded(&tx, load.finish()?)?;
+        inside.update(&tx, &row![0_u64, value + 1, loaded_value(0)])?;
+        tx.commit()
+    }
+
     pub fn put_loaded(&self, key: u64, value: i64) -> Result<()> {
         let table = match self.db.table("d") {
             Err(Error::NoTable { .. }) => return Ok(()),
@@ -75,6 +89,13 @@ pub fn follow(view: &mut View, step: &Step) {
             view.insert((HAS_LOADED, 0), 1);
             view.extend((0..count).flat_map(|key| [((LOADED, key), 0), ((LOADED_ENTRIES, key), 0)]));
         }
+        Step::Reload(count, value) if view.contains_key(&(HAS_LOADED, 0)) => {
+            view.retain(|(table, _), _| !matches!(*table, LOADED | LOADED_ENTRIES));
+            let number = |key| if key == 0 { value + 1 } else { value };
+            view.extend(
+                (0..count).flat_map(|key| [((LOADED, key), number(key)), ((LOADED_ENTRIES, key), number(key))]),
+            );
+        }
         Step::PutLoaded(key, value) if view.contains_key(&(LOADED, key)) => {
             view.extend([((LOADED, key), value), ((LOADED_ENTRIES, key), value)]);
         }
@@ -84,19 +105,23 @@ pub fn follow(view: &mut View, step: &Step) {
 
 /// Steps that must work after a crash. First of all no page of a load that did not end may be lost.
 pub fn more() -> Vec<Step> {
-    use Step::{Kill, Load, NoPageLost, PutLoaded};
-    vec![NoPageLost, Load(ROWS), NoPageLost, PutLoaded(1, 100), Kill, NoPageLost]
+    use Step::{Kill, Load, NoPageLost, PutLoaded, Reload};
+    vec![NoPageLost, Load(ROWS), NoPageLost, PutLoaded(1, 100), Kill, Reload(3, 50), NoPageLost]
 }
 
 /// The targets of loads.
 pub fn targets() -> Vec<Tables> {
-    use Step::{Checkpoint, Kill, Load, Put, PutLoaded, SpoilCheckpoint};
+    use Step::{Checkpoint, Kill, Load, Put, PutLoaded, Reload, SpoilCheckpoint};
     // The changed row has no pieces: each line of its record may be lost by itself.
     let steps = vec![Put(0, 0, 1), Load(ROWS), PutLoaded(2, 7), Kill, Checkpoint, elsewhere(Put(1, 0, 2))];
     let older = vec![Put(0, 0, 1), Checkpoint, Put(0, 0, 2), Load(ROWS), SpoilCheckpoint, PutLoaded(2, 7)];
     vec![
         Tables { kind: Kind::Large, ..tables("db-load", steps) },
         Tables { kind: Kind::Large, ..tables("db-load-older-round", older) },
+        Tables {
+            kind: Kind::Large,
+            ..tables("db-load-again", vec![Load(ROWS), Reload(3, 20), PutLoaded(2, 7), Kill, Reload(2, 30)])
+        },
     ]
 }
 
@@ -112,6 +137,9 @@ pub fn bugs() -> Vec<Bug> {
         }),
         bug("engine-load-in-one-checkpoint", "damage to the newest checkpoint loses the rows of a load", || {
             named("db-load-older-round")
+        }),
+        bug("engine-load-keeps-rows-before", "the rows in whose place a load came take their pages for ever", || {
+            named("db-load-again")
         }),
     ]
 }

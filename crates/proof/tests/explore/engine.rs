@@ -8,13 +8,14 @@ use lodestone_proof::engine::targets;
 fn every_crash_state_is_right_and_so_is_each_in_a_crashed_open() {
     // The lines of a new database may all be lost, one by one, and so may those of pages that are written again, those
     // of a record with many pieces, and those of a load: more states than there is time for.
-    let large = ["db-create", "db-rounds-after", "db-large", "db-load", "db-load-older-round"];
+    let large = ["db-create", "db-rounds-after", "db-large", "db-load", "db-load-older-round", "db-load-again"];
     let is_large = |name: &str| large.contains(&name);
     let (large, others): (Vec<_>, Vec<_>) = targets().into_iter().partition(|target| is_large(&target.name()));
     crate::common::exhaust(&others, Profile::Adr, Mode::Reading, 1);
     for target in large {
         // Those of which even a sample has very many states.
-        let is_long = matches!(target.name().as_str(), "db-create" | "db-load" | "db-load-older-round");
+        let is_long =
+            matches!(target.name().as_str(), "db-create" | "db-load" | "db-load-older-round" | "db-load-again");
         let config = Config { nested_depth: u32::from(!is_long), states_max: 20_000, ..Config::default() };
         crate::common::sample_and_reach_the_end(&[target], &config);
     }

@@ -6,6 +6,8 @@
 mod collections;
 mod common;
 mod engine;
+mod fabric;
+mod fs;
 mod heap;
 mod index;
 mod some_states;

@@ -4,6 +4,8 @@
 
 mod collections;
 mod engine;
+mod fabric;
+mod fs;
 mod heap;
 mod index;
 mod stm;

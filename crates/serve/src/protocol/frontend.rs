@@ -5,13 +5,17 @@
 //! buffer, and refused by name.
 
 use lodestone_sql_types::{Error, Result, SqlState, binary};
+use smallvec::SmallVec;
+
+/// A list that is short as a rule.
+pub type Few<T> = SmallVec<[T; 4]>;
 
 /// A message of a client that is connected.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message<'b> {
     Query(&'b str),
-    Parse { name: &'b str, query: &'b str, types: Vec<u32> },
-    Bind { portal: &'b str, statement: &'b str, formats: Vec<i16>, values: Vec<Option<&'b [u8]>>, results: Vec<i16> },
+    Parse { name: &'b str, query: &'b str, types: Few<u32> },
+    Bind { portal: &'b str, statement: &'b str, formats: Few<i16>, values: Few<Option<&'b [u8]>>, results: Few<i16> },
     DescribeStatement(&'b str),
     DescribePortal(&'b str),
     Execute { portal: &'b str, rows_max: usize },
@@ -49,7 +53,8 @@ const CANCEL_CODE: u32 = 80_877_102;
 const SSL_CODE: u32 = 80_877_103;
 const GSS_CODE: u32 = 80_877_104;
 
-fn wrong(message: impl Into<String>) -> Error {
+/// The error of a message that breaks the protocol.
+pub fn wrong(message: impl Into<String>) -> Error {
     Error::new(SqlState::PROTOCOL_VIOLATION, message.into())
 }
 
@@ -93,7 +98,7 @@ impl<'b> Body<'b> {
         binary::utf8(text)
     }
 
-    fn list<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+    fn list<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T>) -> Result<Few<T>> {
         let count = usize::from(self.u16()?);
         // A count is no reason to take memory: each element has a byte at least.
         if count > self.0.len() {
@@ -121,6 +126,47 @@ pub fn frame(input: &[u8]) -> Result<Option<usize>> {
     let length = usize::try_from(length).ok().filter(|length| (4..=MESSAGE_BYTES_MAX).contains(length));
     let length = length.ok_or_else(|| wrong("invalid message length"))?;
     Ok((input.len() > length).then_some(length + 1))
+}
+
+/// As [`frame`], of a client that must prove who it is: it has no long messages.
+///
+/// # Errors
+/// 08P01.
+pub fn proof_frame(input: &[u8]) -> Result<Option<usize>> {
+    match input {
+        [] => Ok(None),
+        [b'p', rest @ ..] => {
+            let Some(length) = rest.first_chunk() else { return Ok(None) };
+            let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+            if !(4..=OPENING_BYTES_MAX).contains(&length) {
+                return Err(wrong("invalid message length"));
+            }
+            Ok((input.len() > length).then_some(length + 1))
+        }
+        [letter, ..] => Err(wrong(format!("expected SASL response, got message type {letter}"))),
+    }
+}
+
+/// The client's first message of a proof.
+///
+/// # Errors
+/// 08P01; 22021.
+pub fn first_proof(body: &[u8]) -> Result<&str> {
+    let mut body = Body(body);
+    if body.text()? != lodestone_sql::scram::MECHANISM {
+        return Err(wrong("client selected an invalid SASL authentication mechanism"));
+    }
+    let length = usize::try_from(body.i32()?).map_err(|_| wrong("invalid message format"))?;
+    let message = body.bytes(length)?;
+    body.end(binary::utf8(message)?)
+}
+
+/// A body that is one text.
+///
+/// # Errors
+/// 22021.
+pub fn text_of(body: &[u8]) -> Result<&str> {
+    binary::utf8(body)
 }
 
 /// The message with this letter and body.

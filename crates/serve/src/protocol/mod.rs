@@ -5,7 +5,9 @@
 //! 2. Before a client is known it has 10,000 bytes for its first message, and nothing else is kept of it.
 //! 3. An error of the extended protocol skips all messages up to the next Sync.
 //! 4. A statement that waits for a lock keeps the machine: later messages wait for it.
-//! 5. An answer waits for the tickets of its statement; later messages are carried out meanwhile.
+//! 5. A message that takes long waits for a thread that carries it out ([`Machine::wants_worker`]). There rows leave while
+//!    the statement runs.
+//! 6. An answer waits for the tickets of its statement; later messages are carried out meanwhile.
 //!
 //! No input makes it panic: that is tested with every prefix and random damage of recorded conversations.
 
@@ -14,10 +16,13 @@ mod frontend;
 mod out;
 
 use std::task::{Context, Waker};
+use std::time::Instant;
 
-use lodestone_sql::{Completion, Connection, Database, Failure, SimpleQuery};
+use lodestone_sql::scram::{self, Exchange, Verifier};
+use lodestone_sql::{Completion, Connection, Database, Failure, Overdue, SimpleQuery};
 use lodestone_sql_types::{Error, SqlState};
 
+pub use backend::Stream;
 use backend::Writer;
 use frontend::{Message, Opening};
 use out::Out;
@@ -32,6 +37,8 @@ pub enum Peer {
     User(String),
     /// No authority says so: it comes from this machine, and that is enough by the server's options.
     Trusted,
+    /// No authority says so: it must prove that it knows the password of a role.
+    Unknown,
     /// It may not connect, for this reason.
     Refused(String),
 }
@@ -45,6 +52,10 @@ pub struct Host {
     pub name: String,
     /// There is no room for another client.
     pub is_full: bool,
+    /// Whether there are threads for messages that take long: see [`Machine::wants_worker`].
+    pub has_workers: bool,
+    /// The source of the answers to users that are not there. Clients do not know it.
+    pub secret: [u8; 32],
 }
 
 /// A message that has not been answered yet.
@@ -55,8 +66,20 @@ enum Pending {
 
 enum Phase {
     Opening,
+    /// A client that has said who it is, and must prove it.
+    Proving(Box<Proof>),
     Ready(Box<Connection>),
     Closed,
+}
+
+/// The proof of a password that is under way.
+struct Proof {
+    minor: u16,
+    settings: Vec<(String, String)>,
+    user: String,
+    verifier: Option<Verifier>,
+    /// After the client's first message.
+    exchange: Option<Exchange>,
 }
 
 /// The conversation with one client. See the module.
@@ -68,6 +91,10 @@ pub struct Machine {
     out: Out,
     waker: Waker,
     pending: Option<Pending>,
+    /// The pending message takes long.
+    wants_worker: bool,
+    /// On a thread that serves this client alone: bytes may leave while a statement runs.
+    stream: Option<Box<dyn Stream>>,
     /// The rest of a simple query whose COPY takes rows.
     copying: Option<SimpleQuery>,
     /// The COPY belongs to the extended protocol.
@@ -94,6 +121,8 @@ impl Machine {
             out: Out::default(),
             waker,
             pending: None,
+            wants_worker: false,
+            stream: None,
             copying: None,
             is_extended_copy: false,
             is_skipping: false,
@@ -119,6 +148,62 @@ impl Machine {
         matches!(self.phase, Phase::Closed)
     }
 
+    /// Whether the next message takes long: another thread is to carry it out.
+    #[must_use]
+    pub fn wants_worker(&self) -> bool {
+        self.wants_worker
+    }
+
+    /// From now on a thread serves this client alone, and waits for it. `None`: no more.
+    pub fn set_stream(&mut self, stream: Option<Box<dyn Stream>>) {
+        self.wants_worker = false;
+        if let Phase::Ready(connection) = &mut self.phase {
+            connection.set_patient(stream.is_some() || !self.host.has_workers);
+        }
+        self.stream = stream;
+    }
+
+    /// Whether the client sends rows.
+    #[must_use]
+    pub fn is_copying(&self) -> bool {
+        matches!(&self.phase, Phase::Ready(connection) if connection.is_copying())
+    }
+
+    /// Waits until all bytes may leave.
+    pub fn wait(&mut self) {
+        if let Err(error) = self.out.wait() {
+            self.fatal(&lodestone_sql::from_engine(error));
+        }
+    }
+
+    /// The number and the secret by which its statement can be cancelled.
+    #[must_use]
+    pub fn cancel_key(&self) -> Option<(i32, i32)> {
+        match &self.phase {
+            Phase::Ready(connection) => Some(connection.cancel_key()),
+            _ => None,
+        }
+    }
+
+    /// Looks at the clock: ends a wait that is too long, or the conversation.
+    pub fn look_at_clock(&mut self, now: Instant) {
+        let Phase::Ready(connection) = &mut self.phase else { return };
+        let is_waiting = self.pending.is_some();
+        match connection.overdue(now, is_waiting) {
+            None => {}
+            Some(Overdue::Session(error)) => self.fatal(&error),
+            Some(Overdue::Statement(error)) => {
+                let Some(pending) = self.pending.take() else { return };
+                self.refuse(&error);
+                match pending {
+                    Pending::Simple(_) => self.ready_for_query(),
+                    Pending::Execute { .. } => self.is_skipping = true,
+                }
+                self.advance();
+            }
+        }
+    }
+
     /// Bytes that have not left yet, also those that wait.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
@@ -139,6 +224,9 @@ impl Machine {
 
     /// The bytes that may leave. The waker is called when there may be more.
     pub fn ready(&mut self) -> &[u8] {
+        if !self.out.is_waiting() {
+            return &self.out.bytes;
+        }
         let waker = self.waker.clone();
         let mut task = Context::from_waker(&waker);
         if let Err(error) = self.out.ready(&mut task) {
@@ -171,6 +259,9 @@ impl Machine {
 
     /// Carries out all complete messages.
     pub fn advance(&mut self) {
+        if self.wants_worker {
+            return;
+        }
         if let Some(pending) = self.pending.take() {
             let Phase::Ready(connection) = &mut self.phase else { return };
             if !connection.can_go_on() {
@@ -219,6 +310,11 @@ impl Machine {
                 self.open(opening)?;
                 Ok(length)
             }
+            Phase::Proving(_) => {
+                let Some(length) = frontend::proof_frame(input)? else { return Ok(0) };
+                self.prove(&input[5..length])?;
+                Ok(length)
+            }
             Phase::Ready(_) => {
                 let Some(length) = frontend::frame(input)? else { return Ok(0) };
                 // A Sync right after it: an implicit transaction may end with this message.
@@ -255,24 +351,59 @@ impl Machine {
                 self.phase = Phase::Closed;
                 Ok(())
             }
-            Opening::Startup { minor, settings } => self.start(minor, &settings),
+            Opening::Startup { minor, settings } => self.know(minor, settings),
         }
     }
 
-    fn start(&mut self, minor: u16, settings: &[(String, String)]) -> Result<(), Error> {
-        let setting = |name: &str| settings.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str());
-        let user = setting("user").filter(|user| !user.is_empty()).ok_or_else(|| {
+    /// A client says who it is.
+    fn know(&mut self, minor: u16, settings: Vec<(String, String)>) -> Result<(), Error> {
+        let user = setting(&settings, "user").filter(|user| !user.is_empty()).ok_or_else(|| {
             Error::new(SqlState::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
         })?;
         match &self.peer {
             Peer::Trusted => {}
             Peer::User(name) if name == user => {}
+            Peer::Unknown => {
+                let found = self.host.database.verifier(user)?;
+                let verifier = found.unwrap_or_else(|| Verifier::of_nobody(&self.host.secret, user));
+                backend::authentication_sasl(&mut self.out.bytes, scram::MECHANISM);
+                let (user, verifier) = (user.to_owned(), Some(verifier));
+                self.phase = Phase::Proving(Box::new(Proof { minor, settings, user, verifier, exchange: None }));
+                return Ok(());
+            }
             Peer::User(_) => {
                 let message = format!("Peer authentication failed for user \"{user}\"");
                 return Err(Error::new(SqlState::INVALID_AUTHORIZATION, message));
             }
             Peer::Refused(reason) => return Err(Error::new(SqlState::INVALID_AUTHORIZATION, reason.clone())),
         }
+        self.start(minor, &settings)
+    }
+
+    /// Takes a message of the proof.
+    fn prove(&mut self, body: &[u8]) -> Result<(), Error> {
+        let Phase::Proving(proof) = &mut self.phase else { return Ok(()) };
+        if let Some(verifier) = proof.verifier.take() {
+            let message = frontend::first_proof(body)?;
+            let (exchange, answer) = Exchange::begin(verifier, message)?;
+            proof.exchange = Some(exchange);
+            backend::sasl_continue(&mut self.out.bytes, &answer);
+            return Ok(());
+        }
+        let exchange = proof.exchange.take().ok_or_else(|| frontend::wrong("this message is not expected here"))?;
+        let Some(answer) = exchange.finish(frontend::text_of(body)?)? else {
+            let message = format!("password authentication failed for user \"{}\"", proof.user);
+            return Err(Error::new(SqlState::INVALID_PASSWORD, message));
+        };
+        let (minor, settings) = (proof.minor, std::mem::take(&mut proof.settings));
+        backend::sasl_final(&mut self.out.bytes, &answer);
+        self.start(minor, &settings)
+    }
+
+    /// The client is who it says.
+    fn start(&mut self, minor: u16, settings: &[(String, String)]) -> Result<(), Error> {
+        let setting = |name: &str| setting(settings, name);
+        let user = setting("user").unwrap_or_default();
         if self.host.is_full {
             return Err(Error::new(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already"));
         }
@@ -287,6 +418,7 @@ impl Machine {
         }
         let mut connection = self.host.database.connect(user, database);
         connection.set_waker(self.waker.clone());
+        connection.set_patient(!self.host.has_workers);
         let mut unknown = Vec::new();
         for (name, value) in settings {
             match name.as_str() {
@@ -342,6 +474,7 @@ impl Machine {
         if connection.is_copying() {
             return self.copy_message(message, is_last);
         }
+        connection.forget_cancel();
         let is_extended = !matches!(message, Message::Query(_) | Message::Terminate | Message::Sync);
         if self.is_skipping && is_extended {
             return;
@@ -364,7 +497,7 @@ impl Machine {
                 self.answered(outcome, from, backend::parse_complete);
             }
             Message::Bind { portal, statement, formats, values, results } => {
-                let outcome = connection.bind(portal, statement, (&formats, &values), results);
+                let outcome = connection.bind(portal, statement, (&formats, &values), &results);
                 self.answered(outcome, from, backend::bind_complete);
             }
             Message::DescribeStatement(name) => {
@@ -378,11 +511,12 @@ impl Machine {
                 });
             }
             Message::DescribePortal(name) => {
-                let outcome = connection.describe_portal(name);
-                self.answered_with(outcome, from, |out, columns| match columns {
-                    Some((columns, formats)) => backend::row_description(out, &columns, &formats),
+                let out = &mut self.out.bytes;
+                let outcome = connection.describe_portal(name).map(|columns| match columns {
+                    Some((columns, formats)) => backend::row_description(out, columns, formats),
                     None => backend::no_data(out),
                 });
+                self.answered_with(outcome, from, |_, ()| {});
             }
             Message::Execute { portal, rows_max } => self.execute(portal, rows_max, is_last),
             Message::CloseStatement(name) => {
@@ -430,7 +564,7 @@ impl Machine {
         while !query.is_done() {
             let from = self.out.end();
             let Phase::Ready(connection) = &mut self.phase else { return };
-            let mut writer = Writer::new(&mut self.out.bytes, &[]);
+            let mut writer = Writer::new(&mut self.out, self.stream.as_mut(), &[]);
             match connection.next(&mut query, &mut writer) {
                 Ok(Completion::CopyIn(columns)) => {
                     self.told(from);
@@ -439,8 +573,9 @@ impl Machine {
                     return;
                 }
                 Ok(completion) => self.completed(&completion, from),
-                Err(Failure::Blocked) => {
+                Err(failure @ (Failure::Blocked | Failure::Long)) => {
                     self.out.take_back(from);
+                    self.wants_worker = matches!(failure, Failure::Long);
                     self.pending = Some(Pending::Simple(query));
                     return;
                 }
@@ -457,8 +592,7 @@ impl Machine {
     fn execute(&mut self, portal: &str, rows_max: usize, is_last: bool) {
         let from = self.out.end();
         let Phase::Ready(connection) = &mut self.phase else { return };
-        let formats = connection.formats(portal).to_vec();
-        let mut writer = Writer::new(&mut self.out.bytes, &formats);
+        let mut writer = Writer::new(&mut self.out, self.stream.as_mut(), connection.formats(portal));
         match connection.execute(portal, rows_max, is_last, &mut writer) {
             Ok(Completion::CopyIn(columns)) => {
                 self.told(from);
@@ -466,8 +600,9 @@ impl Machine {
                 self.is_extended_copy = true;
             }
             Ok(completion) => self.completed(&completion, from),
-            Err(Failure::Blocked) => {
+            Err(failure @ (Failure::Blocked | Failure::Long)) => {
                 self.out.take_back(from);
+                self.wants_worker = matches!(failure, Failure::Long);
                 self.pending = Some(Pending::Execute { portal: portal.to_owned(), rows_max, is_last });
             }
             Err(Failure::Error(error)) => {
@@ -483,6 +618,7 @@ impl Machine {
         let out = &mut self.out.bytes;
         match completion {
             Completion::Tag(tag) => backend::complete(out, tag),
+            Completion::Short(tag) => backend::complete(out, tag),
             Completion::Empty => backend::empty_query(out),
             Completion::Suspended => backend::portal_suspended(out),
             Completion::CopyIn(_) => {}
@@ -523,6 +659,11 @@ impl Machine {
             }
         }
     }
+}
+
+/// A setting of the startup message.
+fn setting<'s>(settings: &'s [(String, String)], name: &str) -> Option<&'s str> {
+    settings.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
 }
 
 /// Words between blanks; a backslash takes the meaning of the next letter.

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 
 use bytes::{Buf, BytesMut};
 use lodestone_engine::Ticket;
@@ -60,6 +62,22 @@ impl Out {
         Ok(&self.bytes[..end])
     }
 
+    /// Waits until all bytes may leave.
+    ///
+    /// # Errors
+    /// As [`ready`](Self::ready).
+    pub fn wait(&mut self) -> Result<(), lodestone_engine::Error> {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut task = Context::from_waker(&waker);
+        loop {
+            self.ready(&mut task)?;
+            if self.gates.is_empty() {
+                return Ok(());
+            }
+            std::thread::park();
+        }
+    }
+
     /// `count` bytes left.
     pub fn leave(&mut self, count: usize) {
         self.bytes.advance(count);
@@ -69,5 +87,14 @@ impl Out {
     /// Whether something still waits to become durable.
     pub fn is_waiting(&self) -> bool {
         !self.gates.is_empty()
+    }
+}
+
+/// Wakes a thread that waits.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }

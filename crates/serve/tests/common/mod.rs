@@ -33,8 +33,13 @@ impl Place {
 
     /// A client that has said nothing.
     pub fn machine(&self) -> Machine {
-        let host = Host { database: self.database.clone(), name: "shop".into(), is_full: false };
-        Machine::new(host, Peer::User("root".into()), Waker::noop().clone())
+        self.machine_of(Peer::User("root".into()), false)
+    }
+
+    /// A client of whom this is known.
+    pub fn machine_of(&self, peer: Peer, has_workers: bool) -> Machine {
+        let (database, name, secret) = (self.database.clone(), "shop".into(), [7; 32]);
+        Machine::new(Host { database, name, is_full: false, has_workers, secret }, peer, Waker::noop().clone())
     }
 
     /// A client that is known.
@@ -82,6 +87,25 @@ impl Messages {
     pub fn last(&self, letter: u8) -> &[u8] {
         let found = self.0.iter().rev().find(|(other, _)| *other == letter);
         &found.unwrap_or_else(|| panic!("no {} in {self:?}", char::from(letter))).1
+    }
+
+    /// The bodies of all messages with this letter, one after another.
+    pub fn all(&self, letter: u8) -> Vec<u8> {
+        self.0.iter().filter(|(other, _)| *other == letter).flat_map(|(_, body)| body.clone()).collect()
+    }
+
+    /// The columns of all rows, as texts, which are not null.
+    pub fn texts(&self, letter: u8) -> Vec<String> {
+        let mut found = Vec::new();
+        for (_, body) in self.0.iter().filter(|(other, _)| *other == letter) {
+            let mut rest = &body[2..];
+            while let Some((length, after)) = rest.split_first_chunk() {
+                let length = usize::try_from(u32::from_be_bytes(*length)).expect("short");
+                found.push(String::from_utf8(after[..length].to_vec()).expect("text"));
+                rest = &after[length..];
+            }
+        }
+        found
     }
 
     /// Whether a message with this letter has this text in it.

@@ -81,9 +81,7 @@ pub const FUNCTIONS: &[Function] = &[
         maybe(function(int(a, 0)).map(|function| function.result.to_string()))
     }),
     of("pg_get_function_arguments", &[OID], Type::Text, |_, a| maybe(function(int(a, 0)).map(arguments))),
-    of("pg_get_function_identity_arguments", &[OID], Type::Text, |_, a| {
-        maybe(function(int(a, 0)).map(arguments))
-    }),
+    of("pg_get_function_identity_arguments", &[OID], Type::Text, |_, a| maybe(function(int(a, 0)).map(arguments))),
     of("pg_tablespace_location", &[OID], Type::Text, |_, _| Ok(Datum::from(""))),
     of("getdatabaseencoding", &[], Type::Name, |_, _| Ok(Datum::from("UTF8"))),
     of("pg_statistics_obj_is_visible", &[OID], Type::Bool, yes),
@@ -108,8 +106,6 @@ pub const FUNCTIONS: &[Function] = &[
     of("pg_table_size", &[REGCLASS], Type::Int8, size),
     of("pg_total_relation_size", &[REGCLASS], Type::Int8, size),
     of("pg_relation_size", &[REGCLASS], Type::Int8, size),
-    of("pg_get_serial_sequence", &[TEXT, TEXT], Type::Text, |s, a| {
-        maybe(s.serial_sequence(text(a, 0), text(a, 1))?)
-    }),
+    of("pg_get_serial_sequence", &[TEXT, TEXT], Type::Text, |s, a| maybe(s.serial_sequence(text(a, 0), text(a, 1))?)),
     of("pg_column_is_updatable", &[REGCLASS, INT2, BOOL], Type::Bool, yes),
 ];

@@ -138,7 +138,9 @@ impl Function {
 /// assert!(func::all().any(|function| function.name == "substring"));
 /// ```
 pub fn all() -> impl Iterator<Item = &'static Function> {
-    [number::FUNCTIONS, string::FUNCTIONS, system::FUNCTIONS, catalog::FUNCTIONS, sequence::FUNCTIONS].into_iter().flatten()
+    [number::FUNCTIONS, string::FUNCTIONS, system::FUNCTIONS, catalog::FUNCTIONS, sequence::FUNCTIONS]
+        .into_iter()
+        .flatten()
 }
 
 pub use catalog::FIRST_FUNCTION;

@@ -37,10 +37,8 @@ pub const FUNCTIONS: &[Function] = &[
     }),
     of("current_database", &[], Type::Name, |s, _| Ok(Datum::from(s.database()))),
     of("current_catalog", &[], Type::Name, |s, _| Ok(Datum::from(s.database()))),
-    of("current_schema", &[], Type::Name, |s, _| {
-        Ok(s.schemas().into_iter().next().map_or(Datum::Null, Datum::Text))
-    })
-    .volatile(),
+    of("current_schema", &[], Type::Name, |s, _| Ok(s.schemas().into_iter().next().map_or(Datum::Null, Datum::Text)))
+        .volatile(),
     of("current_schemas", &[BOOL], Type::NameArray, |s, a| {
         let system = (a[0] == Datum::Bool(true)).then(|| Datum::from("pg_catalog"));
         Ok(Datum::Array(system.into_iter().chain(s.schemas().into_iter().map(Datum::Text)).collect()))

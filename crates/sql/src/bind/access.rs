@@ -34,7 +34,8 @@ fn push(node: Node, conditions: Vec<Expr>) -> Node {
             Node::Virtual { table, filter: Expr::all(filter.into_iter().chain(conditions)) }
         }
         Node::Project { input, columns } if is_same_row(&columns) && matches!(*input, Node::Virtual { .. }) => {
-            let is_inside = |condition: &Expr| condition.column_range().is_none_or(|(_, most)| most + 1 < columns.len());
+            let is_inside =
+                |condition: &Expr| condition.column_range().is_none_or(|(_, most)| most + 1 < columns.len());
             let (inside, rest): (Vec<Expr>, Vec<Expr>) =
                 conditions.into_iter().partition(|condition| is_inside(condition) && !condition.has_subquery());
             push_filter(Node::Project { input: Box::new(push(*input, inside)), columns }, rest)

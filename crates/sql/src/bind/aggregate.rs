@@ -130,7 +130,12 @@ impl Binder<'_> {
         Ok(Typed::new(Expr::Column { depth: 0, index }, ty))
     }
 
-    pub(super) fn aggregate_call(&mut self, call: &Call, at: Position, before: &Scope<'_>) -> Result<(AggregateCall, Type)> {
+    pub(super) fn aggregate_call(
+        &mut self,
+        call: &Call,
+        at: Position,
+        before: &Scope<'_>,
+    ) -> Result<(AggregateCall, Type)> {
         let name = call.name.name.as_str();
         let filter = match &call.filter {
             Some(filter) => Some(self.condition(filter, before, "FILTER")?),

@@ -187,8 +187,7 @@ impl Binder<'_> {
             ConflictTarget::Constraint(name) => {
                 let is_key = !table.key.is_empty() && table.key_name == name.value;
                 let index = table.indexes.iter().position(|index| index.name == name.value && index.is_unique);
-                let message =
-                    format!("constraint \"{}\" for table \"{}\" does not exist", name.value, table.name);
+                let message = format!("constraint \"{}\" for table \"{}\" does not exist", name.value, table.name);
                 Some(match (is_key, index) {
                     (true, _) => None,
                     (false, Some(index)) => Some(index),

@@ -70,7 +70,9 @@ impl Binder<'_> {
             () => None,
         });
         match what {
-            Some("view") => return Err(Error::unsupported(format!("a change of the view \"{}\"", name.name)).at(name.at)),
+            Some("view") => {
+                return Err(Error::unsupported(format!("a change of the view \"{}\"", name.name)).at(name.at));
+            }
             Some(_) => {
                 let message = format!("cannot change sequence \"{}\"", name.name);
                 return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).at(name.at));
@@ -160,7 +162,8 @@ impl Binder<'_> {
         let full = self.catalog.resolve(name.schema.as_deref(), &name.name).unwrap_or_default();
         if let Some(table) = self.catalog.tables.get(&full) {
             let columns = renamed(columns_of(table, &shown), alias)?;
-            let scan = Scan { table: table.clone(), access: Access::All, filter: None, locks: false, shows_number: false };
+            let scan =
+                Scan { table: table.clone(), access: Access::All, filter: None, locks: false, shows_number: false };
             return Ok(Bound { node: Node::Scan(Box::new(scan)), columns, is_lateral: false });
         }
         if let Some(view) = self.catalog.views.get(&full).cloned() {

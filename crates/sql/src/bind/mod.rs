@@ -18,8 +18,9 @@ mod window;
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use crate::catalog::{Catalog, ColumnDef, TableDef};
-use crate::parse::ast::{self, ObjectName, Position, Statement, TypeName, With};
+use crate::parse::ast::{self, Copy, CopySource, Name, ObjectName, Position, Statement, TypeName, With};
 use crate::plan::{Action, Expr, OutputColumn, Plan};
+use crate::run::point::PointQuery;
 
 pub use expr::Typed;
 
@@ -60,7 +61,8 @@ pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<P
     for ty in binder.parameters.iter_mut().filter(|ty| **ty == Type::Unknown) {
         *ty = Type::Text;
     }
-    Ok(Plan { action, columns, parameters: binder.parameters, catalog: catalog.version })
+    let point = PointQuery::of(&action);
+    Ok(Plan { action, columns, parameters: binder.parameters, catalog: catalog.version, point })
 }
 
 /// The values of the columns that a COPY does not name. `None`: the column is named, or has no default.
@@ -155,8 +157,8 @@ pub fn default_expr(catalog: &Catalog, column: &ColumnDef, expr: &ast::Expr) -> 
         _ => error,
     })?;
     let (ty, within) = (typed.ty, lodestone_sql_types::cast::Context::Assignment);
-    let found = binder.coerce(typed, column.ty, within, crate::parse::ast::NOWHERE).map_err(|error| {
-        match error.state() {
+    let found =
+        binder.coerce(typed, column.ty, within, crate::parse::ast::NOWHERE).map_err(|error| match error.state() {
             SqlState::DATATYPE_MISMATCH => {
                 let message = format!(
                     "column \"{}\" is of type {} but default expression is of type {ty}",
@@ -166,8 +168,7 @@ pub fn default_expr(catalog: &Catalog, column: &ColumnDef, expr: &ast::Expr) -> 
                     .hint("You will need to rewrite or cast the expression.")
             }
             _ => error,
-        }
-    })?;
+        })?;
     let found = binder.fitted(found, column.ty, column.modifier, false).expr;
     match binder.parameters.is_empty() {
         true if !found.has_subquery() => Ok(found),
@@ -206,7 +207,8 @@ impl Binder<'_> {
             }
             Statement::Insert { table, columns, alias, source, overriding, conflict, returning, with } => {
                 self.with.push(with);
-                let parts = change::Insert { columns: &columns, source: &source, overriding, conflict: conflict.as_ref() };
+                let parts =
+                    change::Insert { columns: &columns, source: &source, overriding, conflict: conflict.as_ref() };
                 self.insert(&table, alias, &parts, &returning)?
             }
             Statement::Update { table, alias, set, from, filter, returning, with } => {
@@ -219,17 +221,7 @@ impl Binder<'_> {
                 let shown = alias.unwrap_or_else(|| table.name.clone());
                 self.delete((&table, &shown), &using, filter.as_ref(), &returning)?
             }
-            Statement::Copy(copy) => {
-                let table = self.table(&copy.table)?;
-                let mut columns = Vec::new();
-                for name in &copy.columns {
-                    columns.push(self.column_of(&table, name)?);
-                }
-                if copy.columns.is_empty() {
-                    columns = (0..table.columns.len()).collect();
-                }
-                (Action::Copy(copy, table, columns), Vec::new())
-            }
+            Statement::Copy(copy) => self.copy(copy)?,
             Statement::Show(name) => {
                 let modifier = -1;
                 let column = |name: &str| OutputColumn { name: name.into(), ty: Type::Text, modifier, origin: None };
@@ -243,6 +235,35 @@ impl Binder<'_> {
             }
             other => (Action::Utility(other), Vec::new()),
         })
+    }
+
+    fn copy(&mut self, copy: Copy) -> Result<(Action, Vec<OutputColumn>)> {
+        let (name, named) = match copy.source {
+            CopySource::Table(name, named) => (name, named),
+            CopySource::Query(query) => {
+                let (node, columns) = self.query(&query, None)?;
+                return Ok((Action::CopyOut(copy.format, node), columns));
+            }
+        };
+        if !copy.is_from {
+            // The table is there, and so are its columns: the query names them.
+            let table = self.table(&name)?;
+            named.iter().try_for_each(|name| self.column_of(&table, name).map(drop))?;
+            let Some(Statement::Query(query)) = crate::parse::parse(&rows_of(&name, &named))?.pop() else {
+                return Err(Error::new(SqlState::INTERNAL_ERROR, "a query of a table is no query"));
+            };
+            let (node, columns) = self.query(&query, None)?;
+            return Ok((Action::CopyOut(copy.format, node), columns));
+        }
+        let table = self.table(&name)?;
+        let mut columns = Vec::new();
+        for name in &named {
+            columns.push(self.column_of(&table, name)?);
+        }
+        if named.is_empty() {
+            columns = (0..table.columns.len()).collect();
+        }
+        Ok((Action::CopyIn(copy.format, table, columns), Vec::new()))
     }
 
     /// The type of a parameter becomes known.
@@ -321,6 +342,15 @@ pub fn type_of(name: &TypeName) -> Result<(Type, i32)> {
     };
     let ty = if name.is_array { element.array().ok_or_else(unsupported)? } else { element };
     Ok((ty, modifier))
+}
+
+/// The query of the rows of a table.
+fn rows_of(table: &ObjectName, columns: &[Name]) -> String {
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let columns: Vec<String> = columns.iter().map(|name| quoted(&name.value)).collect();
+    let columns = if columns.is_empty() { "*".to_owned() } else { columns.join(", ") };
+    let schema = table.schema.as_ref().map_or_else(String::new, |schema| format!("{}.", quoted(schema)));
+    format!("SELECT {columns} FROM {schema}{}", quoted(&table.name))
 }
 
 /// The error of a table that is not there.

@@ -316,7 +316,8 @@ impl Binder<'_> {
                         let message = format!("missing FROM-clause entry for table \"{table}\"");
                         return Err(Error::new(SqlState::UNDEFINED_TABLE, message).at(*at));
                     }
-                    let shows = |column: &ScopeColumn| column.table.as_ref() == Some(&table) && column.name != "tableoid";
+                    let shows =
+                        |column: &ScopeColumn| column.table.as_ref() == Some(&table) && column.name != "tableoid";
                     shown.extend(star(scope, shows));
                 }
                 Item::Expr(expr, alias) => {

@@ -53,7 +53,7 @@ const BY_DEFAULT: i64 = 4 << 32;
 
 /// Whether the table belongs to SQL itself.
 pub fn is_own(name: &str) -> bool {
-    name == NAME || name == SEQUENCES || name.starts_with(crate::ddl::REWRITTEN)
+    name == NAME || name == SEQUENCES || name == crate::roles::NAME || name.starts_with(crate::ddl::REWRITTEN)
 }
 
 /// The properties of a table.
@@ -288,8 +288,7 @@ impl ConstraintBody {
                 is_deferred,
             } => {
                 let flag = |is_set: bool, letter: &'static str| if is_set { letter } else { "" };
-                let flags =
-                    format!("{}{}{}", flag(*is_full, "f"), flag(*is_deferrable, "e"), flag(*is_deferred, "d"));
+                let flags = format!("{}{}{}", flag(*is_full, "f"), flag(*is_deferrable, "e"), flag(*is_deferred, "d"));
                 let (parent, count) = (parent.to_string(), columns.len().to_string());
                 let head = [&parent, action_letter(*on_delete), action_letter(*on_update), &flags, &count];
                 let names = columns.iter().chain(parent_columns).map(String::as_str);

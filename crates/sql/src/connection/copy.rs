@@ -1,53 +1,72 @@
-//! COPY FROM STDIN, in the text format.
+//! COPY: rows from the client, and rows to it.
 //!
-//! Rows are added to the transaction as they come. They take no locks: a stream cannot be run again. A rival that adds
-//! the same key meets a conflict at its commit, or makes this one meet it.
+//! Rows that come are added to the transaction one by one. They take no locks: a stream cannot be run again. A rival
+//! that adds the same key meets a conflict at its commit, or makes this one meet it.
+//!
+//! A table without rows is loaded instead (`load.rs`): its rows go to pages and not to the log, so there may be more of
+//! them than a transaction has. The first ones wait, because a load of few rows would cost more than they do.
 
 use std::cell::{Cell, RefCell};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
-use lodestone_sql_types::{Datum, Error, Result, SqlState, binary, cast, text};
+use lodestone_engine::{Row as EngineRow, TableLoad, Value};
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, binary, cast, text};
 
+use super::fields::{Field, Lines, each_field, write_field};
 use super::session::NoLocks;
 use super::transaction::State;
-use super::{Completion, Connection, Failure};
-use crate::catalog::TableDef;
-use crate::parse::ast::{Copy, Modes};
-use crate::run::{Env, Run, Stop};
+use super::{Completion, Connection, Failure, OutputColumn, Sink};
+use crate::catalog::{ColumnDef, TableDef, value};
+use crate::parse::ast::{CopyFormat, Modes};
+use crate::run::{Env, Run, Stop, to_stored};
 
 /// Longest line.
 const LINE_BYTES_MAX: usize = 64 << 20;
+/// Rows that wait before a table is loaded.
+const WAITING_ROWS_MAX: usize = 2000;
 
 /// A COPY that takes rows.
 #[derive(Debug)]
 pub struct CopyIn {
-    copy: Copy,
+    format: CopyFormat,
     table: Arc<TableDef>,
     columns: Vec<usize>,
     /// Bytes of a line that is not complete.
     rest: Vec<u8>,
+    lines: Lines,
     line: u64,
     rows: u64,
     /// The line `\.` came.
     is_ended: bool,
     /// Values of the columns that the lines do not have.
     defaults: Vec<Option<crate::plan::Expr>>,
+    way: Way,
+}
+
+/// Where the rows go.
+#[derive(Debug)]
+enum Way {
+    /// Into the transaction.
+    Rows,
+    /// Nowhere yet, with their lines: the table may be loaded.
+    Waiting(Vec<(u64, EngineRow)>),
+    /// Into a load.
+    Load(Box<TableLoad>),
 }
 
 impl Connection {
     pub(super) fn begin_copy(
         &mut self,
-        copy: &Copy,
+        format: &CopyFormat,
         table: &Arc<TableDef>,
         columns: &[usize],
     ) -> Result<Completion, Failure> {
-        if !copy.is_from {
-            return Err(Error::unsupported("COPY TO").hint("Use SELECT.").into());
-        }
         self.open(Modes::default())?;
         if self.state == State::Idle {
             self.state = State::Implicit;
         }
+        let may_load = self.may_load(table)?;
         let Some(open) = &mut self.open else { return Ok(Completion::Empty) };
         if open.is_read_only {
             let message = "cannot execute COPY FROM in a read-only transaction";
@@ -56,14 +75,16 @@ impl Connection {
         open.statements += 1;
         let defaults = crate::bind::defaults(&self.session.catalog, table, columns)?;
         self.copy = Some(CopyIn {
-            copy: copy.clone(),
+            format: format.clone(),
             table: table.clone(),
             columns: columns.to_vec(),
             rest: Vec::new(),
+            lines: Lines::default(),
             line: 0,
             rows: 0,
             is_ended: false,
             defaults,
+            way: if may_load { Way::Waiting(Vec::new()) } else { Way::Rows },
         });
         Ok(Completion::CopyIn(columns.len()))
     }
@@ -78,27 +99,36 @@ impl Connection {
     ///
     /// # Errors
     /// Those of a row. The COPY is over then.
-    pub fn copy_data(&mut self, mut bytes: &[u8]) -> Result<()> {
+    pub fn copy_data(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(mut copy) = self.copy.take() else { return Ok(()) };
-        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
-            let (line, rest) = bytes.split_at(end);
-            bytes = &rest[1..];
-            let outcome = if copy.rest.is_empty() {
-                self.copy_line(&mut copy, line)
-            } else {
-                copy.rest.extend(line);
-                let line = std::mem::take(&mut copy.rest);
-                self.copy_line(&mut copy, &line)
-            };
-            outcome.inspect_err(|_| self.fail())?;
-        }
-        copy.rest.extend(bytes);
+        self.check_cancel()?;
+        let outcome = if copy.rest.is_empty() {
+            self.copy_lines(&mut copy, bytes).map(|used| copy.rest.extend(&bytes[used..]))
+        } else {
+            let mut all = std::mem::take(&mut copy.rest);
+            all.extend(bytes);
+            self.copy_lines(&mut copy, &all).map(|used| {
+                all.drain(..used);
+                copy.rest = all;
+            })
+        };
+        outcome.inspect_err(|_| self.fail())?;
         if copy.rest.len() > LINE_BYTES_MAX {
             self.fail();
             return Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "a line of COPY is longer than 64 MiB"));
         }
         self.copy = Some(copy);
         Ok(())
+    }
+
+    /// Takes all whole lines. Returns how many bytes they have.
+    fn copy_lines(&mut self, copy: &mut CopyIn, bytes: &[u8]) -> Result<usize> {
+        let mut used = 0;
+        while let Some(end) = copy.lines.end(&bytes[used..], &copy.format) {
+            self.copy_line(copy, &bytes[used..used + end])?;
+            used += end + 1;
+        }
+        Ok(used)
     }
 
     /// Ends a COPY. `is_last`: its transaction may end as well. Returns its tag.
@@ -109,11 +139,25 @@ impl Connection {
         let Some(mut copy) = self.copy.take() else { return Ok(String::new()) };
         let line = std::mem::take(&mut copy.rest);
         let last = if line.is_empty() { Ok(()) } else { self.copy_line(&mut copy, &line) };
+        let last = last.and_then(|()| self.end_copy(&mut copy));
         let is_last = is_last && self.state == State::Implicit;
         let last = last.and_then(|()| self.settle_copy());
         let outcome = last.and_then(|()| if is_last { self.commit() } else { self.wait_for_reads() });
         outcome.inspect_err(|_| self.fail())?;
         Ok(format!("COPY {}", copy.rows))
+    }
+
+    /// All rows are there.
+    fn end_copy(&mut self, copy: &mut CopyIn) -> Result<()> {
+        match std::mem::replace(&mut copy.way, Way::Rows) {
+            Way::Rows => Ok(()),
+            Way::Waiting(rows) => {
+                let place = |line: u64| format!("COPY {}, line {line}", copy.table.name);
+                rows.into_iter()
+                    .try_for_each(|(line, row)| self.add_row(copy, row).map_err(|error| error.context(place(line))))
+            }
+            Way::Load(load) => self.end_load(&copy.table, *load),
+        }
     }
 
     /// The client gives up a COPY. Returns the error that it is told.
@@ -130,129 +174,190 @@ impl Connection {
             copy.is_ended = true;
             return Ok(());
         }
-        let place = format!("COPY {}, line {}", copy.table.name, copy.line);
-        let outcome = self.copy_row(copy, line);
-        outcome.map_err(|error| error.context(place))?;
+        if copy.line == 1 && copy.format.has_header {
+            return Ok(());
+        }
+        let outcome = self.row_of(copy, line).and_then(|row| self.take_row(copy, row));
+        outcome.map_err(|error| error.context(format!("COPY {}, line {}", copy.table.name, copy.line)))?;
         copy.rows += 1;
         Ok(())
     }
 
-    fn copy_row(&mut self, copy: &CopyIn, line: &[u8]) -> Result<()> {
-        let table = &*copy.table;
-        let fields = fields(binary::utf8(line)?, copy.copy.delimiter, &copy.copy.null);
-        let bad = |message: String| Error::new(SqlState::BAD_COPY_FILE_FORMAT, message);
-        if fields.len() > copy.columns.len() {
-            return Err(bad("extra data after last expected column".into()));
+    /// Takes a row on the way that it goes.
+    fn take_row(&mut self, copy: &mut CopyIn, mut row: EngineRow) -> Result<()> {
+        match &mut copy.way {
+            Way::Rows => self.add_row(copy, row),
+            Way::Load(load) => {
+                if let Some(place) = copy.table.hidden {
+                    row.0.insert(place, copy.table.next_row().into());
+                }
+                load.push(&row).map_err(|error| crate::run::with_names(error, &copy.table))
+            }
+            Way::Waiting(rows) => {
+                rows.push((copy.line, row));
+                if rows.len() < WAITING_ROWS_MAX {
+                    return Ok(());
+                }
+                let rows = std::mem::take(rows);
+                copy.way = match self.begin_load(&copy.table)? {
+                    Some(load) => Way::Load(Box::new(load)),
+                    None => Way::Rows,
+                };
+                rows.into_iter().try_for_each(|(_, row)| self.take_row(copy, row))
+            }
         }
-        if let Some(missing) = copy.columns.get(fields.len()) {
-            return Err(bad(format!("missing data for column \"{}\"", table.columns[*missing].name)));
-        }
+    }
+
+    /// Adds a row to the transaction.
+    fn add_row(&self, copy: &CopyIn, row: EngineRow) -> Result<()> {
+        self.with_run(|run| run.insert_stored(&copy.table, row, false).map(drop))
+    }
+
+    /// Calls `with` with the transaction at hand, for rows that take no locks.
+    fn with_run<R>(&self, with: impl FnOnce(&Run<'_>) -> Result<R, Stop>) -> Result<R> {
         let Some(open) = &self.open else {
             return Err(Error::new(SqlState::INTERNAL_ERROR, "a COPY runs without a transaction"));
         };
         let run = Run {
             tx: &open.tx,
+            snapshot: None,
+            replaced: &open.replaced,
             parameters: &[],
             session: &self.session,
             catalog: &self.session.catalog,
             locker: &NoLocks,
             events: &open.events,
-            cancel: &self.cancel,
+            watch: &self.watch,
             steps: Cell::new(0),
             work: RefCell::default(),
             stats: None,
         };
-        let stopped = |stop| match stop {
+        with(&run).map_err(|stop| match stop {
             Stop::Error(error) => error,
-            Stop::Blocked => Error::new(SqlState::INTERNAL_ERROR, "a COPY waits for a lock"),
-        };
-        let mut row = vec![Datum::Null; table.columns.len()];
-        for (value, default) in row.iter_mut().zip(&copy.defaults) {
-            if let Some(default) = default {
-                *value = run.eval(default, &Env { row: &[], outer: None }).map_err(stopped)?;
-            }
+            Stop::Blocked | Stop::Long => Error::new(SqlState::INTERNAL_ERROR, "a COPY waits for a lock"),
+        })
+    }
+
+    /// The row of a line, without a hidden number.
+    fn row_of(&self, copy: &CopyIn, line: &[u8]) -> Result<EngineRow> {
+        let table = &*copy.table;
+        let bad = |message: String| Error::new(SqlState::BAD_COPY_FILE_FORMAT, message);
+        let mut row = vec![Value::Null; table.columns.len()];
+        self.set_defaults(copy, &mut row)?;
+        let mut count = 0;
+        each_field(binary::utf8(line)?, &copy.format, |field| {
+            let number = *copy.columns.get(count).ok_or_else(|| bad("extra data after last expected column".into()))?;
+            count += 1;
+            row[number] = stored(&table.columns[number], field).map_err(|(error, shown)| {
+                let (name, line, column) = (&table.name, copy.line, &table.columns[number].name);
+                error.context(format!("COPY {name}, line {line}, column {column}: \"{shown}\""))
+            })?;
+            Ok(())
+        })?;
+        if let Some(missing) = copy.columns.get(count) {
+            return Err(bad(format!("missing data for column \"{}\"", table.columns[*missing].name)));
         }
-        for (number, field) in copy.columns.iter().zip(fields) {
-            let column = &table.columns[*number];
-            let Some(field) = field else {
-                row[*number] = Datum::Null;
-                continue;
-            };
-            let place = |error: Error| {
-                let shown: String = field.chars().take(100).collect();
-                let (table, line, name) = (&table.name, copy.line, &column.name);
-                error.context(format!("COPY {table}, line {line}, column {name}: \"{shown}\""))
-            };
-            let datum = text::decode(column.ty, &field).map_err(place)?;
-            row[*number] = cast::fit(datum, column.ty, column.modifier, false).map_err(place)?;
+        let mut columns = table.columns.iter().zip(&row);
+        if columns.any(|(column, value)| column.not_null && *value == Value::Null) {
+            let data = table.columns.iter().zip(row).map(|(column, found)| value::to_datum(column, found));
+            // Says which one, and shows the row.
+            return to_stored(table, &data.collect::<Result<Vec<_>>>()?);
         }
-        run.insert(table, &row, false).map(drop).map_err(stopped)
+        Ok(EngineRow(row))
+    }
+
+    fn set_defaults(&self, copy: &CopyIn, row: &mut [Value]) -> Result<()> {
+        for (number, default) in copy.defaults.iter().enumerate() {
+            let Some(default) = default else { continue };
+            let datum = self.with_run(|run| run.eval(default, &Env { row: &[], outer: None }))?;
+            row[number] = value::to_stored(&copy.table.columns[number], datum)?;
+        }
+        Ok(())
     }
 }
 
-/// The fields of a line. `None` is null.
-fn fields(line: &str, delimiter: char, null: &str) -> Vec<Option<String>> {
-    let mut fields = Vec::new();
-    let mut start = 0;
-    let mut letters = line.char_indices();
-    while let Some((place, letter)) = letters.next() {
-        if letter == '\\' {
-            letters.next();
-        } else if letter == delimiter {
-            fields.push(field(&line[start..place], null));
-            start = place + delimiter.len_utf8();
-        }
+/// The value of a field for the engine. An error comes with the field as it is shown.
+fn stored(column: &ColumnDef, field: Field<'_>) -> Result<Value, (Error, String)> {
+    let Some(field) = field else { return Ok(Value::Null) };
+    if let Some(found) = plain(column, &field) {
+        return Ok(found);
     }
-    fields.push(field(&line[start..], null));
-    fields
+    let convert = || {
+        let datum = text::decode(column.ty, &field)?;
+        value::to_stored(column, cast::fit(datum, column.ty, column.modifier, false)?)
+    };
+    convert().map_err(|error| (error, field.chars().take(100).collect()))
 }
 
-fn field(raw: &str, null: &str) -> Option<String> {
-    if raw == null {
-        return None;
-    }
-    if !raw.contains('\\') {
-        return Some(raw.to_owned());
-    }
-    let mut found = String::new();
-    let mut letters = raw.chars().peekable();
-    while let Some(letter) = letters.next() {
-        if letter != '\\' {
-            found.push(letter);
-            continue;
+/// The value of a field that needs no conversion but that of digits.
+fn plain(column: &ColumnDef, field: &str) -> Option<Value> {
+    let is_number = field.len() < 19 && !field.is_empty() && field.bytes().all(|byte| byte.is_ascii_digit());
+    match (column.ty, column.kind) {
+        (Type::Int4, lodestone_engine::Type::I32) if is_number => field.parse().ok().map(Value::I32),
+        (Type::Int8, lodestone_engine::Type::I64) if is_number => field.parse().ok().map(Value::I64),
+        (Type::Text, lodestone_engine::Type::Text) => Some(Value::Text(field.to_owned())),
+        (Type::Bpchar | Type::Varchar, lodestone_engine::Type::Text) => {
+            let is_short = column.modifier < 4
+                || field.is_ascii() && i32::try_from(field.len()).is_ok_and(|length| length <= column.modifier - 4);
+            let text = if column.ty == Type::Bpchar { field.trim_end_matches(' ') } else { field };
+            is_short.then(|| Value::Text(text.to_owned()))
         }
-        match letters.next() {
-            Some('b') => found.push('\u{8}'),
-            Some('f') => found.push('\u{c}'),
-            Some('n') => found.push('\n'),
-            Some('r') => found.push('\r'),
-            Some('t') => found.push('\t'),
-            Some('v') => found.push('\u{b}'),
-            Some('x') => {
-                let mut code = 0;
-                let mut count = 0;
-                while count < 2
-                    && let Some(digit) = letters.peek().and_then(|letter| letter.to_digit(16))
-                {
-                    letters.next();
-                    (code, count) = (code * 16 + digit, count + 1);
-                }
-                found.push(if count == 0 { 'x' } else { char::from_u32(code).unwrap_or('\u{fffd}') });
-            }
-            Some(first @ '0'..='7') => {
-                let mut code = first.to_digit(8).unwrap_or(0);
-                let mut count = 1;
-                while count < 3
-                    && let Some(digit) = letters.peek().and_then(|letter| letter.to_digit(8))
-                {
-                    letters.next();
-                    (code, count) = (code * 8 + digit, count + 1);
-                }
-                found.push(char::from_u32(code & 0xff).unwrap_or('\u{fffd}'));
-            }
-            Some(other) => found.push(other),
-            None => found.push('\\'),
-        }
+        _ => None,
     }
-    Some(found)
+}
+
+/// Gives the rows of a COPY to a sink, as lines.
+pub struct CopyOut<'o> {
+    sink: &'o mut dyn Sink,
+    format: &'o CopyFormat,
+    line: String,
+    field: String,
+}
+
+impl<'o> CopyOut<'o> {
+    /// Begins a COPY of rows with these columns.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn begin(sink: &'o mut dyn Sink, format: &'o CopyFormat, columns: &[OutputColumn]) -> Result<Self> {
+        sink.copy_out(columns.len())?;
+        let mut found = Self { sink, format, line: String::new(), field: String::new() };
+        if format.has_header {
+            for (number, column) in columns.iter().enumerate() {
+                write_field(&mut found.line, Some(&column.name), number == 0, columns.len() == 1, format);
+            }
+            found.send()?;
+        }
+        Ok(found)
+    }
+
+    fn send(&mut self) -> Result<()> {
+        self.line.push('\n');
+        let outcome = self.sink.copy_line(self.line.as_bytes());
+        self.line.clear();
+        outcome
+    }
+
+    /// Gives a row.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn row(&mut self, row: &[Datum], columns: &[OutputColumn]) -> Result<&mut dyn Sink> {
+        for (number, (datum, column)) in row.iter().zip(columns).enumerate() {
+            self.field.clear();
+            match datum {
+                Datum::Int(value) => _ = write!(self.field, "{value}"),
+                datum => text::write_to(column.ty, datum, &mut self.field),
+            }
+            let field = (!datum.is_null()).then_some(&*self.field);
+            write_field(&mut self.line, field, number == 0, columns.len() == 1, self.format);
+        }
+        self.send()?;
+        Ok(&mut *self.sink)
+    }
+
+    /// All rows were given.
+    pub fn end(self) {
+        self.sink.copy_end();
+    }
 }

@@ -41,6 +41,18 @@ impl Connection {
         catalog
     }
 
+    /// Takes the newest catalog.
+    pub(super) fn follow_catalog(&mut self) {
+        let is_plain = self.open.as_ref().is_none_or(|open| open.catalog.is_none()) && self.path_catalog.is_none();
+        if !is_plain
+            || !self.database.is_newest(&self.session.catalog)
+            || self.session.settings.borrow().generation() != self.path_generation
+        {
+            self.path_generation = self.session.settings.borrow().generation();
+            self.session.catalog = self.catalog();
+        }
+    }
+
     /// A definition, as a part of the transaction at hand.
     pub(super) fn define(&mut self, statement: &Statement, place: Place) -> Result<Completion, Failure> {
         let what = ddl::name_of(statement);
@@ -162,7 +174,7 @@ impl Connection {
         match self.settle() {
             Ok(()) => Ok(()),
             Err(Stop::Error(error)) => Err(error),
-            Err(Stop::Blocked) => {
+            Err(Stop::Blocked | Stop::Long) => {
                 let message = "could not serialize access due to a row that another transaction is changing";
                 Err(Error::new(SqlState::SERIALIZATION_FAILURE, message)
                     .hint("The transaction might succeed if retried."))
@@ -175,7 +187,7 @@ impl Connection {
         match self.settle() {
             Ok(()) => Ok(()),
             Err(Stop::Error(error)) => Err(error),
-            Err(Stop::Blocked) => {
+            Err(Stop::Blocked | Stop::Long) => {
                 let message = "could not serialize access due to a row that another transaction is changing";
                 Err(Error::new(SqlState::SERIALIZATION_FAILURE, message))
             }
@@ -186,12 +198,14 @@ impl Connection {
         let Some(open) = &self.open else { return Ok(()) };
         let run = Run {
             tx: &open.tx,
+            snapshot: None,
+            replaced: &open.replaced,
             parameters: &[],
             session: &self.session,
             catalog: &self.session.catalog,
             locker: &self.held,
             events: &open.events,
-            cancel: &self.cancel,
+            watch: &self.watch,
             steps: Cell::new(0),
             work: RefCell::default(),
             stats: None,

@@ -7,9 +7,12 @@
 //! 4. A statement that is a transaction of its own, and of whose answer nothing was sent, runs again after a conflict.
 //! 5. Everything that an answer tells is durable when the tickets are ([`Connection::take_tickets`]).
 
+mod clock;
 mod copy;
 mod define;
 mod explain;
+mod fields;
+mod load;
 mod named;
 mod portal;
 mod session;
@@ -24,18 +27,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
 use lodestone_engine::Ticket;
-use lodestone_sql_types::{Datum, Error, Result, SqlState, text, time};
+use lodestone_sql_types::{Datum, Error, Result, text, time};
+
+use smallvec::SmallVec;
 
 use crate::database::{Database, Prepared};
-use crate::run::Stop;
+use crate::run::point::PointBuffers;
+use crate::run::{Stop, Watch};
 use crate::settings::{Report, Settings};
 
 pub use crate::plan::OutputColumn;
+use clock::Clock;
+pub use clock::Overdue;
 use copy::CopyIn;
-use portal::Portal;
+pub use load::{Replaced, find as find_replaced};
+pub use portal::Described;
+use portal::Portals;
 use session::Held;
 pub(crate) use session::SessionState;
-use transaction::{Open, State};
+use transaction::{Defaults, Open, State};
+
+/// Steps of a statement on a thread that serves others as well: about a millisecond.
+const STEPS_MAX: u32 = 1024;
 
 /// Takes the rows of an answer.
 pub trait Sink {
@@ -50,6 +63,54 @@ pub trait Sink {
 
     /// The statement runs again from its start: what it gave so far does not count.
     fn restart(&mut self);
+
+    /// A COPY to the client begins, of rows of so many columns.
+    ///
+    /// # Errors
+    /// 0A000 if it takes none.
+    fn copy_out(&mut self, _columns: usize) -> Result<()> {
+        Err(Error::unsupported("COPY TO STDOUT without a server"))
+    }
+
+    /// A line of a COPY, with its end.
+    ///
+    /// # Errors
+    /// When it cannot be written. The statement ends with it.
+    fn copy_line(&mut self, _line: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    /// A COPY has ended.
+    fn copy_end(&mut self) {}
+
+    /// Whether it wants no more before rows have left.
+    fn pressure(&self) -> Pressure {
+        Pressure::None
+    }
+
+    /// Lets rows leave, which the ticket makes durable.
+    ///
+    /// # Errors
+    /// When the client is gone, or the medium failed. The statement ends with it.
+    fn flush(&mut self, _ticket: Ticket<()>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether rows of the statement have left, so that it cannot run again.
+    fn has_left(&self) -> bool {
+        false
+    }
+}
+
+/// How full a sink is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pressure {
+    /// There is room.
+    None,
+    /// Rows are to leave: see [`Sink::flush`].
+    Flush,
+    /// Rows are to leave, and cannot on this thread: see [`Failure::Long`].
+    Long,
 }
 
 /// How a statement ended.
@@ -57,6 +118,8 @@ pub trait Sink {
 pub enum Completion {
     /// With this tag.
     Tag(String),
+    /// With this tag, of a statement of one row or none.
+    Short(&'static str),
     /// There was no statement.
     Empty,
     /// The client is to send rows of so many columns.
@@ -72,6 +135,9 @@ pub enum Failure {
     Error(Error),
     /// It waits for another transaction. Run it again when the waker was called.
     Blocked,
+    /// It takes too long for a thread that serves others as well. Run it again on one that does not, after
+    /// [`Connection::set_patient`].
+    Long,
 }
 
 impl From<Error> for Failure {
@@ -85,6 +151,7 @@ impl From<Stop> for Failure {
         match stop {
             Stop::Error(error) => Self::Error(error),
             Stop::Blocked => Self::Blocked,
+            Stop::Long => Self::Long,
         }
     }
 }
@@ -124,14 +191,20 @@ pub struct Connection {
     database: Database,
     session: SessionState,
     secret: i32,
-    cancel: Arc<AtomicBool>,
+    watch: Watch,
+    clock: Clock,
     held: Held,
     state: State,
     open: Option<Open>,
     statements: HashMap<String, Arc<Prepared>>,
-    portals: HashMap<String, Portal>,
+    portals: Portals,
+    /// For queries of one row.
+    buffers: PointBuffers,
+    defaults: Defaults,
     copy: Option<CopyIn>,
     path_catalog: Option<define::PathCatalog>,
+    /// The settings that the catalog is of.
+    path_generation: u64,
     cursors: HashMap<String, named::Cursor>,
     /// The figures of the nodes of the statement that runs, if they are asked for.
     stats: Option<crate::explain::Stats>,
@@ -154,18 +227,24 @@ impl std::fmt::Debug for Connection {
 #[derive(Debug)]
 pub struct SimpleQuery {
     /// The last one first.
-    rest: Vec<Waiting>,
+    rest: SmallVec<[Waiting; 1]>,
     /// Whether there was only one.
     is_single: bool,
 }
 
 #[derive(Debug)]
 enum Waiting {
-    Prepared(Arc<Prepared>),
+    /// With the values of its parameters.
+    Prepared(Arc<Prepared>, SmallVec<[Datum; 8]>),
     Statement(Box<crate::parse::ast::Statement>),
 }
 
 impl SimpleQuery {
+    /// Of one statement.
+    fn one(prepared: Arc<Prepared>, values: SmallVec<[Datum; 8]>) -> Self {
+        Self { rest: SmallVec::from_buf([Waiting::Prepared(prepared, values)]), is_single: true }
+    }
+
     /// Whether nothing is left to run.
     #[must_use]
     pub fn is_done(&self) -> bool {
@@ -198,7 +277,8 @@ impl Connection {
                 waits: RefCell::default(),
             },
             secret,
-            cancel,
+            clock: Clock::default(),
+            watch: Watch { cancel, deadline: None, steps_max: None },
             held: Held {
                 database: database.clone(),
                 owner: database.new_owner(),
@@ -210,9 +290,12 @@ impl Connection {
             state: State::Idle,
             open: None,
             statements: HashMap::new(),
-            portals: HashMap::new(),
+            portals: Portals::default(),
+            buffers: PointBuffers::default(),
+            defaults: Defaults::default(),
             copy: None,
             path_catalog: None,
+            path_generation: 0,
             cursors: HashMap::new(),
             stats: None,
             shows_columns: true,
@@ -238,7 +321,7 @@ impl Connection {
     /// Whether a statement that was blocked can run again.
     #[must_use]
     pub fn can_go_on(&self) -> bool {
-        self.database.0.locks.is_granted(self.held.owner) || self.cancel.load(Ordering::Relaxed)
+        self.database.0.locks.is_granted(self.held.owner) || self.watch.cancel.load(Ordering::Relaxed)
     }
 
     /// Ends the wait of a blocked statement that is cancelled.
@@ -246,11 +329,19 @@ impl Connection {
     /// # Errors
     /// 57014 if it is.
     pub fn check_cancel(&mut self) -> Result<()> {
-        if !self.cancel.swap(false, Ordering::Relaxed) {
-            return Ok(());
+        self.watch.check().inspect_err(|_| self.fail())
+    }
+
+    /// A message begins: a wish to end the one before it came too late.
+    pub fn forget_cancel(&mut self) {
+        if self.watch.cancel.load(Ordering::Relaxed) {
+            self.watch.cancel.store(false, Ordering::Relaxed);
         }
-        self.fail();
-        Err(Error::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"))
+    }
+
+    /// Whether statements may take long here. Where they may not, one that does ends with [`Failure::Long`].
+    pub fn set_patient(&mut self, is_patient: bool) {
+        self.watch.steps_max = (!is_patient).then_some(STEPS_MAX);
     }
 
     /// The tickets for which everything that was answered so far waits.
@@ -320,6 +411,7 @@ impl Connection {
                 match self.next(&mut query, &mut answer) {
                     Ok(completion) => break completion,
                     Err(Failure::Error(error)) => return Err(error),
+                    Err(Failure::Long) => self.set_patient(true),
                     Err(Failure::Blocked) => {
                         while !self.can_go_on() {
                             std::thread::yield_now();
@@ -329,6 +421,7 @@ impl Connection {
             };
             answer.tag = match completion {
                 Completion::Tag(tag) => tag,
+                Completion::Short(tag) => tag.to_owned(),
                 Completion::CopyIn(_) => {
                     self.copy_fail("there is no client that sends rows");
                     return Err(Error::unsupported("COPY FROM STDIN without a server"));

@@ -2,7 +2,6 @@
 //!
 //! A cursor has all rows of its query from the beginning: they are read when it is declared.
 
-
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 
 use super::statement::Place;
@@ -97,6 +96,7 @@ impl Connection {
             columns: Vec::new(),
             parameters: Vec::new(),
             catalog: catalog.version,
+            point: None,
         };
         let mut kept = query;
         self.open(ast::Modes::default())?;
@@ -104,7 +104,7 @@ impl Connection {
             self.state = State::Implicit;
         }
         self.session.catalog = catalog;
-        match self.run_once(&plan, &[], &mut kept) {
+        match self.run_once(&plan, &[], false, &mut kept) {
             Ok(_) => Ok(kept.rows.pop().unwrap_or_default()),
             Err(crate::run::Stop::Error(error)) => Err(error),
             Err(_) => Err(Error::new(SqlState::INTERNAL_ERROR, "the value of an argument waits")),
@@ -236,9 +236,7 @@ impl Cursor {
             Fetch::Relative(number) if number > 0 => {
                 self.place.saturating_add(usize::try_from(number).unwrap_or(end)).min(end)
             }
-            Fetch::Relative(number) => {
-                self.place.saturating_sub(usize::try_from(number.unsigned_abs()).unwrap_or(end))
-            }
+            Fetch::Relative(number) => self.place.saturating_sub(usize::try_from(number.unsigned_abs()).unwrap_or(end)),
         };
         if target < self.place {
             self.refuse_back()?;

@@ -1,26 +1,92 @@
 //! Prepared statements and portals: the extended protocol.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, binary, text};
+use smallvec::SmallVec;
 
 use super::statement::{Place, named_types};
 use super::{Completion, Connection, Failure, OutputColumn, Sink};
+use crate::catalog::Catalog;
 use crate::database::Prepared;
 use crate::parse::ast::Statement;
 use crate::parse::parse;
-use crate::plan::Action;
+use crate::plan::{Action, Plan};
 
 /// A statement with its parameters.
 #[derive(Debug)]
 pub struct Portal {
     prepared: Arc<Prepared>,
-    parameters: Arc<Vec<Datum>>,
+    /// The plan when it was made.
+    plan: Arc<Plan>,
+    parameters: Vec<Datum>,
     /// The format of each column; one for all; none: text.
-    formats: Vec<i16>,
+    formats: SmallVec<[i16; 4]>,
     /// Rows that were not asked for yet, and the tag after them.
     rest: Option<(VecDeque<Vec<Datum>>, String)>,
+}
+
+/// The portals of a connection. Most clients use the one without a name only, for each statement anew.
+#[derive(Debug, Default)]
+pub struct Portals {
+    unnamed: Option<Portal>,
+    named: HashMap<String, Portal>,
+    /// A list of parameters without a portal.
+    spare: Vec<Datum>,
+}
+
+impl Portals {
+    pub fn get(&self, name: &str) -> Option<&Portal> {
+        if name.is_empty() { self.unnamed.as_ref() } else { self.named.get(name) }
+    }
+
+    fn get_mut(&mut self, name: &str) -> Option<&mut Portal> {
+        if name.is_empty() { self.unnamed.as_mut() } else { self.named.get_mut(name) }
+    }
+
+    fn insert(&mut self, name: &str, portal: Portal) {
+        if name.is_empty() {
+            self.unnamed = Some(portal);
+        } else {
+            self.named.insert(name.to_owned(), portal);
+        }
+    }
+
+    pub fn remove(&mut self, name: &str) {
+        if !name.is_empty() {
+            self.named.remove(name);
+        } else if let Some(portal) = self.unnamed.take() {
+            self.spare = portal.parameters;
+        }
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.remove("");
+        self.named.clear();
+    }
+
+    /// An empty list of parameters.
+    fn list(&mut self) -> Vec<Datum> {
+        let list = self.unnamed.take().map_or_else(|| std::mem::take(&mut self.spare), |portal| portal.parameters);
+        let mut list = list;
+        list.clear();
+        list
+    }
+}
+
+/// The columns of a portal and their formats. `None`: it returns no rows.
+pub type Described<'p> = Option<(&'p [OutputColumn], &'p [i16])>;
+
+impl Portal {
+    /// Makes the plan again if tables have changed.
+    fn follow(&mut self, catalog: &Catalog) -> Result<()> {
+        if self.plan.catalog != catalog.version {
+            self.plan = self.prepared.plan(catalog)?;
+        }
+        Ok(())
+    }
 }
 
 /// Keeps rows.
@@ -92,8 +158,8 @@ impl Connection {
     /// # Errors
     /// 26000.
     pub fn describe_statement(&mut self, name: &str) -> Result<(Vec<Type>, Option<Vec<OutputColumn>>)> {
-        let catalog = self.catalog();
-        let found = self.prepared(name).and_then(|prepared| prepared.plan(&catalog));
+        self.follow_catalog();
+        let found = self.prepared(name).and_then(|prepared| prepared.plan(&self.session.catalog));
         let plan = found.inspect_err(|_| self.fail())?;
         if let Action::Utility(statement) = &plan.action
             && let Some(columns) = self.columns_of(statement)
@@ -107,21 +173,20 @@ impl Connection {
     ///
     /// # Errors
     /// 34000.
-    pub fn describe_portal(&mut self, name: &str) -> Result<Option<(Vec<OutputColumn>, Vec<i16>)>> {
-        let catalog = self.catalog();
-        let found = self.portal(name).and_then(|portal| {
-            let plan = portal.prepared.plan(&catalog)?;
-            Ok(plan.returns_rows().then(|| (plan.columns.clone(), portal.formats.clone())))
-        });
-        let found = found.inspect_err(|_| self.fail())?;
-        if found.is_none()
-            && let Some(portal) = self.portals.get(name)
-            && let (statement, formats) = (portal.prepared.statement.clone(), portal.formats.clone())
-            && let Some(columns) = self.columns_of(&statement)
-        {
-            return Ok(Some((columns, formats)));
+    pub fn describe_portal(&mut self, name: &str) -> Result<Described<'_>> {
+        if let Err(error) = self.portal(name) {
+            self.fail();
+            return Err(error);
         }
-        Ok(found)
+        self.follow_catalog();
+        if let Some(portal) = self.portals.get_mut(name)
+            && let Err(error) = portal.follow(&self.session.catalog)
+        {
+            self.fail();
+            return Err(error);
+        }
+        let portal = self.portal(name)?;
+        Ok(portal.plan.returns_rows().then_some((&portal.plan.columns, &portal.formats)))
     }
 
     /// Makes a portal of a statement and its parameters. `None` is null. A format is 0 for text and 1 for binary; one
@@ -134,7 +199,7 @@ impl Connection {
         portal: &str,
         statement: &str,
         (formats, values): (&[i16], &[Option<&[u8]>]),
-        results: Vec<i16>,
+        results: &[i16],
     ) -> Result<()> {
         self.bind_inside(portal, statement, (formats, values), results).inspect_err(|_| self.fail())
     }
@@ -144,11 +209,12 @@ impl Connection {
         portal: &str,
         statement: &str,
         (formats, values): (&[i16], &[Option<&[u8]>]),
-        results: Vec<i16>,
+        results: &[i16],
     ) -> Result<()> {
         let prepared = self.prepared(statement)?;
         self.refuse_if_failed(&prepared.statement)?;
-        let plan = prepared.plan(&self.catalog())?;
+        self.follow_catalog();
+        let plan = prepared.plan(&self.session.catalog)?;
         let wrong = |message: String| Error::new(SqlState::PROTOCOL_VIOLATION, message);
         if values.len() != plan.parameters.len() {
             return Err(wrong(format!(
@@ -165,10 +231,10 @@ impl Connection {
             let (results, columns) = (results.len(), plan.columns.len());
             return Err(wrong(format!("bind message has {results} result formats but query has {columns} columns")));
         }
-        if !portal.is_empty() && self.portals.contains_key(portal) {
+        if !portal.is_empty() && self.portals.get(portal).is_some() {
             return Err(Error::new(SqlState::INVALID_CURSOR_NAME, format!("cursor \"{portal}\" already exists")));
         }
-        let mut parameters = Vec::with_capacity(values.len());
+        let mut parameters = if portal.is_empty() { self.portals.list() } else { Vec::new() };
         for (number, (value, ty)) in values.iter().zip(&plan.parameters).enumerate() {
             let format = formats.get(number).or(formats.first()).copied().unwrap_or(0);
             parameters.push(match (value, format) {
@@ -181,8 +247,8 @@ impl Connection {
                 }
             });
         }
-        let made = Portal { prepared, parameters: Arc::new(parameters), formats: results, rest: None };
-        self.portals.insert(portal.to_owned(), made);
+        let made = Portal { prepared, plan, parameters, formats: results.into(), rest: None };
+        self.portals.insert(portal, made);
         Ok(())
     }
 
@@ -204,23 +270,45 @@ impl Connection {
         is_last: bool,
         sink: &mut dyn Sink,
     ) -> Result<Completion, Failure> {
-        let (prepared, parameters, is_begun) = match self.portal(name) {
-            Ok(portal) => (portal.prepared.clone(), portal.parameters.clone(), portal.rest.is_some()),
-            Err(error) => {
-                self.fail();
-                return Err(error.into());
-            }
+        let Some(portal) = self.portals.get_mut(name) else {
+            let error = self.portal(name).map(drop).err();
+            self.fail();
+            return Err(error.unwrap_or_else(|| Error::new(SqlState::INVALID_CURSOR_NAME, "no portal")).into());
         };
+        let (prepared, is_begun) = (portal.prepared.clone(), portal.rest.is_some());
+        // They come back: the statement may run again.
+        let parameters = std::mem::take(&mut portal.parameters);
         let place = Place { is_single: is_last, is_last: is_last && rows_max == 0 };
-        if rows_max == 0 && !is_begun {
-            return self.run_statement(&prepared, &parameters, place, false, sink);
+        let outcome = match rows_max == 0 && !is_begun {
+            true => self.run_statement(&prepared, &parameters, place, false, sink),
+            false => self.execute_some(name, (&prepared, &parameters), rows_max, place, sink),
+        };
+        if let Some(portal) = self.portals.get_mut(name) {
+            portal.parameters = parameters;
         }
-        if !is_begun {
+        outcome
+    }
+
+    /// Runs a portal once, and then returns its rows in parts.
+    fn execute_some(
+        &mut self,
+        name: &str,
+        (prepared, parameters): (&Arc<Prepared>, &[Datum]),
+        rows_max: usize,
+        place: Place,
+        sink: &mut dyn Sink,
+    ) -> Result<Completion, Failure> {
+        if self.portals.get(name).is_some_and(|portal| portal.rest.is_none()) {
             let mut rows = Rows::default();
-            match self.run_statement(&prepared, &parameters, place, false, &mut rows)? {
+            match self.run_statement(prepared, parameters, place, false, &mut rows)? {
                 Completion::Tag(tag) if !rows.0.is_empty() => {
                     if let Some(portal) = self.portals.get_mut(name) {
                         portal.rest = Some((rows.0, tag));
+                    }
+                }
+                Completion::Short(tag) if !rows.0.is_empty() => {
+                    if let Some(portal) = self.portals.get_mut(name) {
+                        portal.rest = Some((rows.0, tag.to_owned()));
                     }
                 }
                 other => return Ok(other),

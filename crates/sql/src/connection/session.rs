@@ -133,9 +133,11 @@ impl Session for SessionState {
     fn serial_sequence(&self, table: &str, column: &str) -> Result<Option<String>> {
         let (schema, name) = pgcatalog::names_of(table);
         let full = self.catalog.resolve(schema.as_deref(), &name).unwrap_or_default();
-        let found = self.catalog.tables.get(&full).ok_or_else(|| {
-            Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{table}\" does not exist"))
-        })?;
+        let found = self
+            .catalog
+            .tables
+            .get(&full)
+            .ok_or_else(|| Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{table}\" does not exist")))?;
         if found.column(column).is_none() {
             let message = format!("column \"{column}\" of relation \"{}\" does not exist", found.name);
             return Err(Error::new(SqlState::UNDEFINED_COLUMN, message));
@@ -196,8 +198,7 @@ impl Session for SessionState {
                 shared.sequences.value(&shared.engine, &sequence).map(|(_, is_called)| is_called.into())
             }
             _ => self.sequences.borrow().0.get(&oid).copied().ok_or_else(|| {
-                let message =
-                    format!("currval of sequence \"{}\" is not yet defined in this session", sequence.name);
+                let message = format!("currval of sequence \"{}\" is not yet defined in this session", sequence.name);
                 Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
             }),
         }
@@ -220,6 +221,9 @@ pub struct Held {
 impl Held {
     /// Ends all locks. The next transaction is another owner.
     pub fn release(&mut self) {
+        if self.keys.get_mut().is_empty() && self.asked.get_mut().is_empty() {
+            return;
+        }
         let mut keys = std::mem::take(self.keys.get_mut());
         keys.extend(self.asked.get_mut().drain());
         keys.extend(self.shared.get_mut().drain());
@@ -260,5 +264,9 @@ impl Locker for NoLocks {
 
     fn lock_shared(&self, _: LockKey) -> Result<bool> {
         Ok(true)
+    }
+
+    fn locks(&self) -> bool {
+        false
     }
 }

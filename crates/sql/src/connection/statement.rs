@@ -5,15 +5,19 @@ use std::sync::Arc;
 
 use lodestone_engine::Savepoint;
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, time};
+use smallvec::SmallVec;
 
+use super::copy::CopyOut;
 use super::transaction::State;
-use super::{Completion, Connection, Failure, OutputColumn, SessionState, SimpleQuery, Sink, Waiting};
+use super::{Completion, Connection, Failure, OutputColumn, Pressure, SessionState, SimpleQuery, Sink, Waiting};
 use crate::catalog::Catalog;
 use crate::database::Prepared;
 use crate::errors::from_engine;
+use crate::literals::Pattern;
 use crate::parse::ast::{Modes, Statement};
 use crate::parse::parse;
 use crate::plan::{Action, Change, Plan};
+use crate::run::point::{PointAnswer, PointQuery};
 use crate::run::{Flow, Outcome, Run, Stop};
 
 /// Most attempts of a statement that meets conflicts.
@@ -32,23 +36,35 @@ impl Connection {
     /// # Errors
     /// As the parser. A transaction fails by it.
     pub fn simple(&mut self, text: &str) -> Result<SimpleQuery> {
-        let catalog = self.catalog();
+        self.follow_catalog();
+        let catalog = self.session.catalog.clone();
         if let Some(prepared) = self.database.find(text, &[], &catalog) {
-            return Ok(SimpleQuery { rest: vec![Waiting::Prepared(prepared)], is_single: true });
+            return Ok(SimpleQuery::one(prepared, SmallVec::new()));
+        }
+        let pattern = Pattern::of(text);
+        if let Some(pattern) = &pattern
+            && let Some(Some(prepared)) = self.database.find_pattern(pattern, &catalog)
+        {
+            return Ok(SimpleQuery::one(prepared, pattern.values.clone()));
         }
         let statements = parse(text).inspect_err(|_| self.fail())?;
         let is_single = statements.len() == 1;
-        let mut rest: Vec<Waiting> = Vec::new();
+        let mut rest: SmallVec<[Waiting; 1]> = SmallVec::new();
         for statement in statements {
             // A plan with values in its text is used once, as a rule; one for the statements of transactions often.
             rest.push(Waiting::Statement(Box::new(statement)));
+        }
+        if let (Some(pattern), true, [Waiting::Statement(statement)]) = (&pattern, is_single, &rest[..])
+            && self.database.find_pattern(pattern, &catalog).is_none()
+        {
+            self.database.prepare_pattern(pattern, statement, &catalog);
         }
         if let (true, Some(Waiting::Statement(statement))) = (is_single, rest.last())
             && is_worth_keeping(statement)
             && !matches!(self.state, State::Failed)
         {
             let prepared = self.prepare_in(&catalog, Some(text), (**statement).clone(), &[]);
-            rest = vec![Waiting::Prepared(prepared.inspect_err(|_| self.fail())?)];
+            rest = SmallVec::from_buf([Waiting::Prepared(prepared.inspect_err(|_| self.fail())?, SmallVec::new())]);
         }
         rest.reverse();
         Ok(SimpleQuery { rest, is_single })
@@ -61,8 +77,8 @@ impl Connection {
     pub fn next(&mut self, query: &mut SimpleQuery, sink: &mut dyn Sink) -> Result<Completion, Failure> {
         let Some(waiting) = query.rest.last() else { return Ok(Completion::Empty) };
         let place = Place { is_single: query.is_single, is_last: query.rest.len() == 1 };
-        let prepared = match waiting {
-            Waiting::Prepared(prepared) => prepared.clone(),
+        let (prepared, values) = match waiting {
+            Waiting::Prepared(prepared, values) => (prepared.clone(), values.clone()),
             Waiting::Statement(statement) => {
                 self.refuse_if_failed(statement)?;
                 let statement = (**statement).clone();
@@ -70,13 +86,13 @@ impl Connection {
                 let prepared = self.prepare_in(&catalog, None, statement, &[]).inspect_err(|_| self.fail())?;
                 // A blocked statement comes back.
                 if let Some(place) = query.rest.last_mut() {
-                    *place = Waiting::Prepared(prepared.clone());
+                    *place = Waiting::Prepared(prepared.clone(), SmallVec::new());
                 }
-                prepared
+                (prepared, SmallVec::new())
             }
         };
-        let outcome = self.run_statement(&prepared, &[], place, true, sink);
-        if !matches!(outcome, Err(Failure::Blocked)) {
+        let outcome = self.run_statement(&prepared, &values, place, true, sink);
+        if !matches!(outcome, Err(Failure::Blocked | Failure::Long)) {
             query.rest.pop();
         }
         outcome
@@ -123,7 +139,9 @@ impl Connection {
         sink: &mut dyn Sink,
     ) -> Result<Completion, Failure> {
         self.refuse_if_failed(&prepared.statement)?;
+        self.begin_clock();
         let outcome = self.run_inside(prepared, parameters, place, shows_columns, sink);
+        self.end_clock(&outcome);
         if let Err(Failure::Error(_)) = outcome {
             self.fail();
         }
@@ -138,18 +156,26 @@ impl Connection {
         shows_columns: bool,
         sink: &mut dyn Sink,
     ) -> Result<Completion, Failure> {
-        self.session.statement_time = time::now();
-        self.session.catalog = self.catalog();
+        self.follow_catalog();
         let mut plan = prepared.plan(&self.session.catalog)?;
         if shows_columns && plan.returns_rows() {
             sink.columns(&plan.columns);
         }
         self.shows_columns = shows_columns;
+        if let Some(point) = &plan.point
+            && self.state == State::Idle
+            && place.is_last
+            && let Some(completion) = self.run_point(point, &plan, parameters, sink)?
+        {
+            return Ok(completion);
+        }
+        self.session.statement_time = time::now();
+        self.refuse_if_short(&plan)?;
         match &plan.action {
             Action::Empty => return Ok(Completion::Empty),
             Action::Utility(statement) => return self.utility(statement, &plan.columns, place, sink),
-            Action::Copy(copy, table, columns) => return self.begin_copy(copy, table, columns),
-            Action::Select(_) | Action::Change(..) => {}
+            Action::CopyIn(format, table, columns) => return self.begin_copy(format, table, columns),
+            Action::Select(_) | Action::CopyOut(..) | Action::Change(..) => {}
         }
         for attempt in 1.. {
             self.open(Modes::default())?;
@@ -157,7 +183,8 @@ impl Connection {
                 self.state = State::Implicit;
             }
             let is_alone = self.state == State::Implicit && self.open.as_ref().is_some_and(|open| open.statements == 0);
-            let outcome = match self.run_once(&plan, parameters, sink) {
+            let is_own = is_alone && place.is_last;
+            let outcome = match self.run_once(&plan, parameters, is_own, sink) {
                 Ok(tag) if self.state == State::Implicit && place.is_last => {
                     self.commit().map(|()| tag).map_err(Failure::Error)
                 }
@@ -167,18 +194,18 @@ impl Connection {
                     }
                     return Ok(self.wait_for_reads().map(|()| Completion::Tag(tag))?);
                 }
-                Err(Stop::Blocked) if is_alone => {
+                Err(stop @ (Stop::Blocked | Stop::Long)) if is_alone => {
                     // A fresh start sees what the other transaction did. The locks stay.
                     self.open = None;
                     self.state = State::Idle;
                     sink.restart();
-                    return Err(Failure::Blocked);
+                    return Err(stop.into());
                 }
                 Err(stop) => Err(stop.into()),
             };
             match outcome {
                 Ok(tag) => return Ok(Completion::Tag(tag)),
-                Err(Failure::Error(error)) if is_alone && place.is_last && is_retried(&error, attempt) => {
+                Err(Failure::Error(error)) if is_own && !sink.has_left() && is_retried(&error, attempt) => {
                     self.open = None;
                     self.held.release();
                     self.state = State::Idle;
@@ -199,8 +226,35 @@ impl Connection {
         Ok(Completion::Empty)
     }
 
+    /// Runs a query of one row, which is a transaction of its own. `None`: the plan must be used.
+    fn run_point(
+        &mut self,
+        point: &PointQuery,
+        plan: &Plan,
+        parameters: &[Datum],
+        sink: &mut dyn Sink,
+    ) -> Result<Option<Completion>> {
+        let (ticket, tag) = match point.run(parameters, &mut self.buffers)? {
+            PointAnswer::Elsewhere => return Ok(None),
+            PointAnswer::NoRow(ticket) => (ticket, "SELECT 0"),
+            PointAnswer::Row(ticket) => {
+                sink.row(&self.buffers.row, &plan.columns)?;
+                (ticket, "SELECT 1")
+            }
+        };
+        self.tickets.extend(ticket);
+        Ok(Some(Completion::Short(tag)))
+    }
+
     /// Runs a plan once, and returns its tag. A statement that is blocked leaves no changes.
-    pub(super) fn run_once(&mut self, plan: &Plan, parameters: &[Datum], sink: &mut dyn Sink) -> Outcome<String> {
+    /// `is_own`: it is a transaction of its own.
+    pub(super) fn run_once(
+        &mut self,
+        plan: &Plan,
+        parameters: &[Datum],
+        is_own: bool,
+        sink: &mut dyn Sink,
+    ) -> Outcome<String> {
         let Some(open) = &self.open else {
             return Err(Error::new(SqlState::INTERNAL_ERROR, "a statement runs without a transaction").into());
         };
@@ -214,17 +268,34 @@ impl Connection {
             true => Some(open.tx.savepoint().map_err(from_engine)?),
             false => None,
         };
+        // A long query notes nothing and meets no conflict: it is a transaction at the moment of its begin.
+        let is_long_query = is_own && self.watch.steps_max.is_none() && plan.only_reads();
+        let snapshot = is_long_query.then(|| self.database.0.engine.snapshot()).transpose().map_err(from_engine)?;
         let run = Run {
             tx: &open.tx,
+            snapshot: snapshot.as_ref(),
+            replaced: &open.replaced,
             parameters,
             session: &self.session,
             catalog: &self.session.catalog,
             locker: &self.held,
             events: &open.events,
-            cancel: &self.cancel,
+            watch: &self.watch,
             steps: Cell::new(0),
             work: RefCell::default(),
             stats: self.stats.clone(),
+        };
+        // A statement that takes locks may have to run again: none of its rows leave before its end.
+        let may_flush = plan.only_reads();
+        let relieve = |sink: &mut dyn Sink| loop {
+            match sink.pressure() {
+                Pressure::Flush if may_flush => {
+                    self.watch.check()?;
+                    sink.flush(open.tx.seen().map_err(from_engine)?)?;
+                }
+                Pressure::Long => return Err(Stop::Long),
+                Pressure::Flush | Pressure::None => return Ok(Flow::More),
+            }
         };
         let is_name = |column: &OutputColumn| column.ty == Type::Regclass;
         // In texts a number of a relation is shown as its name. Binary answers come from the extended protocol only.
@@ -234,16 +305,26 @@ impl Connection {
                 row = named_relations(&self.session, &plan.columns, row);
             }
             sink.row(&row, &plan.columns)?;
-            Ok(Flow::More)
+            relieve(sink)
         };
+        let mut count = 0_u64;
         let outcome = match &plan.action {
-            Action::Select(node) => {
-                let mut count = 0_u64;
-                run.each(node, None, &mut |row| {
+            Action::Select(node) => run
+                .each(node, None, &mut |row| {
                     count += 1;
                     give(row)
                 })
-                .map(|_| format!("SELECT {count}"))
+                .map(|_| format!("SELECT {count}")),
+            Action::CopyOut(format, node) => {
+                let mut out = CopyOut::begin(sink, format, &plan.columns)?;
+                let outcome = run.each(node, None, &mut |row| {
+                    count += 1;
+                    relieve(out.row(&row, &plan.columns)?)
+                });
+                outcome.map(|_| {
+                    out.end();
+                    format!("COPY {count}")
+                })
             }
             Action::Change(change, returned) => {
                 let count = run.change(change, returned.as_deref(), &mut give);
@@ -254,7 +335,7 @@ impl Connection {
                     Change::Joined { .. } => format!("UPDATE {count}"),
                 })
             }
-            Action::Copy(..) | Action::Utility(_) | Action::Empty => Ok(String::new()),
+            Action::CopyIn(..) | Action::Utility(_) | Action::Empty => Ok(String::new()),
         };
         if outcome.is_err() {
             open.events.forget_after(deferred);
@@ -263,14 +344,24 @@ impl Connection {
             match &outcome {
                 Ok(_) => open.tx.release(savepoint).map_err(from_engine)?,
                 // After a conflict the transaction is lost anyway.
-                Err(Stop::Blocked) => open.tx.rollback_to(savepoint).map_err(from_engine)?,
+                Err(Stop::Blocked | Stop::Long) => open.tx.rollback_to(savepoint).map_err(from_engine)?,
                 Err(Stop::Error(_)) => drop(open.tx.rollback_to(savepoint)),
             }
-        } else if matches!(outcome, Err(Stop::Blocked)) && self.state == State::Explicit && is_change {
+        } else if matches!(outcome, Err(Stop::Blocked | Stop::Long)) && self.state == State::Explicit && is_change {
             // The first statement of a transaction: nothing is lost by a fresh start, which keeps the level.
             self.restart_transaction();
         }
         outcome
+    }
+
+    /// Ends a statement that takes long in any case, where that must not be.
+    fn refuse_if_short(&self, plan: &Plan) -> Result<(), Failure> {
+        let is_long = match &plan.action {
+            Action::CopyIn(..) | Action::CopyOut(..) => true,
+            Action::Utility(statement) => crate::ddl::is_long(statement),
+            _ => false,
+        };
+        if is_long && self.watch.steps_max.is_some() { Err(Failure::Long) } else { Ok(()) }
     }
 
     /// Begins the transaction of an explicit block again, before its first statement.
@@ -286,7 +377,7 @@ impl Connection {
     /// # Errors
     /// Those of the commit.
     pub fn sync(&mut self) -> Result<()> {
-        self.portals.retain(|name, _| !name.is_empty());
+        self.portals.remove("");
         if self.state != State::Implicit {
             return Ok(());
         }

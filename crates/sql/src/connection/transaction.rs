@@ -7,6 +7,7 @@ use lodestone_sql_types::func::Session;
 use lodestone_sql_types::{Error, Result, SqlState, time};
 
 use super::Connection;
+use super::load::Replaced;
 use crate::catalog::Catalog;
 use crate::ddl::{REWRITTEN, sweep};
 use crate::errors::from_engine;
@@ -38,6 +39,8 @@ pub struct Open {
     pub catalog: Option<Arc<Catalog>>,
     /// Foreign keys that are to be tested.
     pub events: Events,
+    /// Tables to which it gave other rows.
+    pub replaced: Vec<Replaced>,
 }
 
 /// The state of a transaction beside its changes.
@@ -57,6 +60,16 @@ impl Open {
         self.events.forget_after(mark.deferred);
     }
 }
+
+/// The modes of a transaction that names none, as the settings of this generation say.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Defaults {
+    generation: u64,
+    level: &'static str,
+    is_read_only: bool,
+}
+
+const LEVELS: [&str; 4] = ["serializable", "repeatable read", "read committed", "read uncommitted"];
 
 /// The word of a level.
 pub fn level_name(level: Level) -> &'static str {
@@ -83,25 +96,34 @@ impl Connection {
         if self.open.is_some() {
             return Ok(());
         }
-        let level = match modes.isolation {
-            Some(level) => level_name(level).to_owned(),
-            None => self.session.settings.borrow().get("default_transaction_isolation")?,
-        };
-        let is_read_only = match modes.is_read_only {
-            Some(is_read_only) => is_read_only,
-            None => self.session.settings.borrow().get("default_transaction_read_only")? == "on",
-        };
+        let defaults = self.defaults()?;
+        let level = modes.isolation.map_or(defaults.level, level_name);
         self.open = Some(Open {
-            tx: self.database.0.engine.begin_with(isolation_of(&level)),
-            is_read_only,
+            tx: self.database.0.engine.begin_with(isolation_of(level)),
+            is_read_only: modes.is_read_only.unwrap_or(defaults.is_read_only),
             statements: 0,
             savepoints: Vec::new(),
             catalog: None,
             events: Events::default(),
+            replaced: Vec::new(),
         });
-        self.session.level = level;
+        if self.session.level != level {
+            level.clone_into(&mut self.session.level);
+        }
         self.session.transaction_time = time::now();
         Ok(())
+    }
+
+    /// The modes of a transaction that names none.
+    fn defaults(&mut self) -> Result<Defaults> {
+        let settings = self.session.settings.borrow();
+        if self.defaults.generation != settings.generation() {
+            let level = settings.get("default_transaction_isolation")?;
+            let level = LEVELS.iter().copied().find(|name| *name == level).unwrap_or("serializable");
+            let is_read_only = settings.get("default_transaction_read_only")? == "on";
+            self.defaults = Defaults { generation: settings.generation(), level, is_read_only };
+        }
+        Ok(self.defaults)
     }
 
     /// Commits. The answer waits for the ticket.
@@ -112,9 +134,13 @@ impl Connection {
             return Err(error);
         }
         let Some(open) = self.open.take() else { return Ok(()) };
-        let defines = open.catalog.is_some();
+        let (defines, has_other_rows) = (open.catalog.is_some(), !open.replaced.is_empty());
         let outcome = open.tx.commit_async().map_err(from_engine);
         self.end_cursors(outcome.is_ok());
+        if has_other_rows {
+            // Their handles are of the rows before.
+            self.database.refresh()?;
+        }
         self.state = State::Idle;
         self.held.release();
         self.end_settings(outcome.is_ok());
@@ -154,8 +180,10 @@ impl Connection {
     fn end_settings(&mut self, is_committed: bool) {
         let reports = self.session.settings.borrow_mut().end(is_committed);
         self.session.reports.borrow_mut().extend(reports);
-        let level = self.session.settings.borrow().get("default_transaction_isolation");
-        self.session.level = level.unwrap_or_default();
+        let level = self.defaults().map(|defaults| defaults.level).unwrap_or_default();
+        if self.session.level != level {
+            level.clone_into(&mut self.session.level);
+        }
     }
 
     /// The answer waits for this as well.
@@ -281,11 +309,13 @@ impl Connection {
         if is_release {
             open.tx.release(savepoint).map_err(from_engine)?;
             open.savepoints.truncate(place);
+            open.release_from(place);
         } else {
             open.tx.rollback_to(savepoint).map_err(from_engine)?;
             open.savepoints.truncate(place + 1);
             let mark = open.savepoints[place].2.clone();
             open.go_back(&mark);
+            open.undo_to(place);
             self.state = State::Explicit;
         }
         Ok(())

@@ -7,7 +7,7 @@ use super::transaction::{State, level_name};
 use super::{Completion, Connection, Failure, OutputColumn, Sink};
 use crate::ddl;
 use crate::errors::from_engine;
-use crate::parse::ast::{Modes, ObjectName, Statement};
+use crate::parse::ast::{Modes, ObjectName, RoleChange, RoleVerb, Statement};
 
 fn tag(text: &str) -> Result<Completion, Failure> {
     Ok(Completion::Tag(text.to_owned()))
@@ -21,6 +21,11 @@ impl Connection {
         place: Place,
         sink: &mut dyn Sink,
     ) -> Result<Completion, Failure> {
+        // In the extended protocol a portal would have to say its columns before.
+        if !self.shows_columns && self.columns_of(statement).is_some() {
+            let what = if matches!(statement, Statement::Fetch { .. }) { "FETCH" } else { "EXECUTE of a query" };
+            return Err(Error::unsupported(format!("{what} in the extended protocol")).into());
+        }
         match statement {
             Statement::Begin { modes, is_start } => {
                 self.begin(*modes)?;
@@ -91,9 +96,7 @@ impl Connection {
             Statement::Execute { name, arguments } => {
                 self.execute_named(name, arguments, place, self.shows_columns, sink)
             }
-            Statement::Explain { options, statement } => {
-                self.explain(*options, statement, (columns, place), sink)
-            }
+            Statement::Explain { options, statement } => self.explain(*options, statement, (columns, place), sink),
             Statement::Declare { name, is_scroll, is_hold, query } => {
                 self.declare(name, (*is_scroll, *is_hold), query)?;
                 tag("DECLARE CURSOR")
@@ -107,6 +110,7 @@ impl Connection {
                 self.set_constraints(names.as_deref(), *is_deferred)?;
                 tag("SET CONSTRAINTS")
             }
+            Statement::Role(change) => self.change_role(change, place),
             definition => self.define(definition, place),
         }
     }
@@ -205,13 +209,21 @@ impl Connection {
             return Err(Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, message).into());
         }
         open.statements += 1;
-        for name in tables {
-            let Some(table) = self.session.catalog.table(name) else { continue };
-            for row in table.engine.range(&open.tx, ..).map_err(from_engine)? {
-                let row = row.map_err(from_engine)?;
-                let key = crate::run::key_of(table, &row);
-                table.engine.delete(&open.tx, &key).map_err(from_engine)?;
+        let catalog = self.session.catalog.clone();
+        let found: Vec<_> = tables.iter().filter_map(|name| catalog.table(name)).collect();
+        for table in &found {
+            let children = catalog.children.get(&table.oid).into_iter().flatten();
+            let mut others = children.filter(|(child, _)| found.iter().all(|other| other.oid != child.oid));
+            if let Some((child, number)) = others.next() {
+                let message = "cannot truncate a table referenced in a foreign key constraint";
+                let (child, key) = (&child.name, &child.foreign_keys[*number].name);
+                return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .detail(format!("Table \"{child}\" references \"{}\" by the constraint \"{key}\".", table.name))
+                    .into());
             }
+        }
+        for table in found {
+            self.remove_all(table)?;
         }
         if self.state == State::Implicit && place.is_last {
             self.commit()?;
@@ -219,5 +231,22 @@ impl Connection {
             self.wait_for_reads()?;
         }
         tag("TRUNCATE TABLE")
+    }
+
+    /// A change of a role: a transaction of its own.
+    fn change_role(&mut self, change: &RoleChange, place: Place) -> Result<Completion, Failure> {
+        let what = match change.verb {
+            RoleVerb::Create => "CREATE ROLE",
+            RoleVerb::Alter => "ALTER ROLE",
+            RoleVerb::Drop => "DROP ROLE",
+        };
+        self.refuse_inside(what, place)?;
+        let mut change = change.clone();
+        if change.is_own {
+            change.name.clone_from(&self.session.user);
+        }
+        change.is_own = change.name == self.session.user;
+        self.notices.extend(crate::roles::change(&self.database.0.engine, &change)?);
+        tag(what)
     }
 }

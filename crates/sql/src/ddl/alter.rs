@@ -135,8 +135,7 @@ impl Definition<'_> {
         let table = self.table_now(full)?;
         let Some(place) = table.column(&name.value) else {
             if if_exists {
-                let text =
-                    format!("column \"{}\" of relation \"{}\" does not exist, skipping", name.value, table.name);
+                let text = format!("column \"{}\" of relation \"{}\" does not exist, skipping", name.value, table.name);
                 self.notices.push(notice(text));
                 return Ok(());
             }
@@ -337,9 +336,7 @@ impl Definition<'_> {
     /// The engine's table with these columns, and the key and the indexes of `table`.
     fn schema_like(&self, table: &TableDef, columns: &[ColumnNote]) -> Result<lodestone_engine::Schema> {
         let not_null: Vec<bool> = columns.iter().map(|column| column.not_null).collect();
-        let name = |column: &usize| {
-            Name { value: table.columns[*column].name.clone(), at: crate::parse::ast::NOWHERE }
-        };
+        let name = |column: &usize| Name { value: table.columns[*column].name.clone(), at: crate::parse::ast::NOWHERE };
         let key: Vec<Name> = table.key.iter().map(name).collect();
         let key = table.hidden.is_none().then_some(&key[..]);
         let mut schema = schema_of(&table.full, columns, &not_null, key)?;

@@ -180,10 +180,7 @@ impl Definition<'_> {
             return self.drop_primary_key(&table);
         }
         if if_exists {
-            let text = format!(
-                "constraint \"{}\" of relation \"{}\" does not exist, skipping",
-                name.value, table.name
-            );
+            let text = format!("constraint \"{}\" of relation \"{}\" does not exist, skipping", name.value, table.name);
             self.notices.push(super::notice(text));
             return Ok(());
         }
@@ -214,9 +211,8 @@ impl Definition<'_> {
         for (child, number) in children {
             let key = &child.foreign_keys[number];
             let own = parent_columns(table, key).unwrap_or_default();
-            let is_it = columns.is_none_or(|columns| {
-                own.len() == columns.len() && own.iter().all(|column| columns.contains(column))
-            });
+            let is_it = columns
+                .is_none_or(|columns| own.len() == columns.len() && own.iter().all(|column| columns.contains(column)));
             if !is_it || columns.is_none() && child.oid == table.oid {
                 continue;
             }
@@ -232,7 +228,8 @@ impl Definition<'_> {
                     .hint("Use DROP ... CASCADE to drop the dependent objects too.")
                     .into());
             }
-            self.notices.push(super::notice(format!("drop cascades to constraint {} on table {}", key.name, child.name)));
+            self.notices
+                .push(super::notice(format!("drop cascades to constraint {} on table {}", key.name, child.name)));
             let mut note = note_of(&child);
             note.constraints.retain(|constraint| constraint.oid != key.oid);
             self.write_note(&child, &note)?;

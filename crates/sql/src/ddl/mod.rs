@@ -34,7 +34,7 @@ use crate::errors::from_engine;
 use crate::locks::LockKey;
 use crate::parse::ast::{ObjectKind, ObjectName, Statement};
 use crate::run::constraint::Events;
-use crate::run::{Locker, Outcome, Run, Stop};
+use crate::run::{Locker, Outcome, Run, Stop, Watch};
 
 pub use rewrite::{REWRITTEN, sweep};
 
@@ -62,6 +62,12 @@ pub fn name_of(statement: &Statement) -> &'static str {
         },
         _ => "the statement",
     }
+}
+
+/// Whether a statement may take long however small its text is: definitions, and upkeep.
+pub fn is_long(statement: &Statement) -> bool {
+    let is_definition = name_of(statement) != "the statement";
+    is_definition || matches!(statement, Statement::Truncate(_) | Statement::Checkpoint | Statement::Role(_))
 }
 
 /// The error of a table that is not there.
@@ -146,15 +152,18 @@ impl Definition<'_> {
 
     /// Calls `work` with what runs expressions and reads rows.
     fn with_run<R>(&self, work: impl FnOnce(&Run<'_>) -> R) -> R {
-        let (events, cancel) = (Events::default(), std::sync::atomic::AtomicBool::new(false));
+        let events = Events::default();
+        let watch = Watch { cancel: Arc::default(), deadline: None, steps_max: None };
         work(&Run {
             tx: self.tx,
+            snapshot: None,
+            replaced: &[],
             parameters: &[],
             session: &*self.session,
             catalog: &self.catalog,
             locker: self.locker,
             events: &events,
-            cancel: &cancel,
+            watch: &watch,
             steps: Cell::new(0),
             work: RefCell::default(),
             stats: None,

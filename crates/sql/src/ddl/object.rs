@@ -224,9 +224,10 @@ impl Definition<'_> {
     /// The sequences that a table, or one of its columns, owns.
     pub(super) fn owned_by(&self, table: &str, column: Option<&str>) -> Vec<SequenceDef> {
         let is_it = |sequence: &&std::sync::Arc<SequenceDef>| {
-            sequence.owner.as_ref().is_some_and(|(owner, other)| {
-                owner == table && column.is_none_or(|column| column == other)
-            })
+            sequence
+                .owner
+                .as_ref()
+                .is_some_and(|(owner, other)| owner == table && column.is_none_or(|column| column == other))
         };
         self.catalog.sequences.values().filter(is_it).map(|sequence| (**sequence).clone()).collect()
     }
@@ -331,9 +332,9 @@ impl Definition<'_> {
             let catalog = self.catalog.with_path(view.path.clone());
             let mut names = Vec::new();
             crate::parse::walk::tables(&view.query, &mut names);
-            names.iter().any(|name: &ObjectName| {
-                catalog.resolve(name.schema.as_deref(), &name.name).as_deref() == Some(full)
-            })
+            names
+                .iter()
+                .any(|name: &ObjectName| catalog.resolve(name.schema.as_deref(), &name.name).as_deref() == Some(full))
         };
         self.catalog.views.values().filter(names_it).cloned().collect()
     }

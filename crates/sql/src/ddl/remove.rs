@@ -115,12 +115,7 @@ impl Definition<'_> {
     }
 
     /// Drops a table. Foreign keys of `others` go with it.
-    fn drop_table(
-        &mut self,
-        table: &TableDef,
-        others: &[std::sync::Arc<TableDef>],
-        is_cascade: bool,
-    ) -> Outcome<()> {
+    fn drop_table(&mut self, table: &TableDef, others: &[std::sync::Arc<TableDef>], is_cascade: bool) -> Outcome<()> {
         self.drop_views_of(&table.full, &format!("table {}", table.name), is_cascade)?;
         let children = self.catalog.children.get(&table.oid).cloned().unwrap_or_default();
         let is_foreign = |child: &TableDef| !others.iter().any(|other| other.oid == child.oid);
@@ -178,8 +173,7 @@ impl Definition<'_> {
             if text.starts_with("nextval(") {
                 let what = format!("default value for column {column} of table {}", table.name);
                 if !is_cascade {
-                    let message =
-                        format!("cannot drop sequence {} because other objects depend on it", sequence.name);
+                    let message = format!("cannot drop sequence {} because other objects depend on it", sequence.name);
                     return Err(Error::new(SqlState::DEPENDENT_OBJECTS, message)
                         .detail(format!("{what} depends on sequence {}", sequence.name))
                         .hint("Use DROP ... CASCADE to drop the dependent objects too.")

@@ -80,12 +80,11 @@ impl Definition<'_> {
         let made = match outcome {
             Ok(made) => made,
             Err(EngineError::Duplicate { index, key, .. }) => {
-                let names: Vec<String> = match index.as_ref().and_then(|name| {
-                    schema.indexes().iter().find(|index| index.name == *name)
-                }) {
-                    Some(index) => index.columns.clone(),
-                    None => schema.key_columns().map(|column| column.name.clone()).collect(),
-                };
+                let names: Vec<String> =
+                    match index.as_ref().and_then(|name| schema.indexes().iter().find(|index| index.name == *name)) {
+                        Some(index) => index.columns.clone(),
+                        None => schema.key_columns().map(|column| column.name.clone()).collect(),
+                    };
                 let index = index.unwrap_or_else(|| note.key_name.clone());
                 let key = key.trim_start_matches('(').trim_end_matches(')');
                 let message = format!("could not create unique index \"{index}\"");

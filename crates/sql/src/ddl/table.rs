@@ -88,8 +88,14 @@ impl Definition<'_> {
             Some(key_name) => key_name,
             None => self.free_name(&schema, format!("{}_pkey", name.name)),
         };
-        let mut note =
-            Note { oid: oids[0], key_oid: oids[1], key_name, columns: notes, indexes: Vec::new(), constraints: Vec::new() };
+        let mut note = Note {
+            oid: oids[0],
+            key_oid: oids[1],
+            key_name,
+            columns: notes,
+            indexes: Vec::new(),
+            constraints: Vec::new(),
+        };
         for constraint in constraints {
             if let ConstraintDef::Unique(key) = constraint {
                 let names = column_names(&key.columns, &note.columns, IN_KEY)?;
@@ -152,8 +158,7 @@ impl Definition<'_> {
                     );
                     return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(column.name.at).into());
                 }
-                note.identity =
-                    Some(if identity.is_always { IdentityKind::Always } else { IdentityKind::ByDefault });
+                note.identity = Some(if identity.is_always { IdentityKind::Always } else { IdentityKind::ByDefault });
                 Some(identity.options.clone())
             }
             (None, Some(_)) => {

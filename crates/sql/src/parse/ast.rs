@@ -70,15 +70,7 @@ pub struct Call {
 impl Call {
     /// A call with nothing but arguments.
     pub fn plain(name: ObjectName, arguments: Vec<Expr>) -> Self {
-        Self {
-            name,
-            arguments,
-            is_star: false,
-            is_distinct: false,
-            order_by: Vec::new(),
-            filter: None,
-            over: None,
-        }
+        Self { name, arguments, is_star: false, is_distinct: false, order_by: Vec::new(), filter: None, over: None }
     }
 }
 
@@ -470,17 +462,48 @@ pub enum ConstraintDef {
 /// A part of ALTER TABLE.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Alter {
-    AddColumn { column: Box<ColumnDef>, constraints: Vec<ConstraintDef>, if_not_exists: bool },
-    DropColumn { name: Name, if_exists: bool, is_cascade: bool },
-    RenameColumn { from: Name, to: String },
+    AddColumn {
+        column: Box<ColumnDef>,
+        constraints: Vec<ConstraintDef>,
+        if_not_exists: bool,
+    },
+    DropColumn {
+        name: Name,
+        if_exists: bool,
+        is_cascade: bool,
+    },
+    RenameColumn {
+        from: Name,
+        to: String,
+    },
     RenameTable(String),
-    RenameConstraint { from: Name, to: String },
-    SetDefault { column: Name, default: Option<Default> },
-    SetNotNull { column: Name, is_set: bool },
-    SetType { column: Name, ty: TypeName, using: Option<Expr> },
-    AddIdentity { column: Name, identity: Identity },
+    RenameConstraint {
+        from: Name,
+        to: String,
+    },
+    SetDefault {
+        column: Name,
+        default: Option<Default>,
+    },
+    SetNotNull {
+        column: Name,
+        is_set: bool,
+    },
+    SetType {
+        column: Name,
+        ty: TypeName,
+        using: Option<Expr>,
+    },
+    AddIdentity {
+        column: Name,
+        identity: Identity,
+    },
     AddConstraint(ConstraintDef),
-    DropConstraint { name: Name, if_exists: bool, is_cascade: bool },
+    DropConstraint {
+        name: Name,
+        if_exists: bool,
+        is_cascade: bool,
+    },
     /// The owner, the one user.
     Nothing,
 }
@@ -530,14 +553,75 @@ pub enum Level {
     Serializable,
 }
 
-/// A COPY of a table.
+/// What happens to a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoleVerb {
+    Create,
+    Alter,
+    Drop,
+}
+
+/// A change of a role.
+#[derive(Clone, PartialEq)]
+pub struct RoleChange {
+    pub verb: RoleVerb,
+    pub name: String,
+    /// Whether it was called a user.
+    pub is_user: bool,
+    /// Whether it is the user of the session.
+    pub is_own: bool,
+    pub if_exists: bool,
+    pub can_login: Option<bool>,
+    /// `Some(None)`: it gets none.
+    pub password: Option<Option<String>>,
+}
+
+/// Passwords are in no log.
+impl std::fmt::Debug for RoleChange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RoleChange").field("verb", &self.verb).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The lines of a COPY.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Copy {
-    pub table: ObjectName,
-    pub columns: Vec<Name>,
-    pub is_from: bool,
+pub struct CopyFormat {
+    pub is_csv: bool,
     pub delimiter: char,
     pub null: String,
+    /// The first line has the names of the columns.
+    pub has_header: bool,
+    pub quote: char,
+    pub escape: char,
+}
+
+impl std::default::Default for CopyFormat {
+    fn default() -> Self {
+        let (delimiter, null) = ('\t', "\\N".into());
+        Self { is_csv: false, delimiter, null, has_header: false, quote: '"', escape: '"' }
+    }
+}
+
+impl CopyFormat {
+    /// Of files with commas.
+    pub fn csv() -> Self {
+        Self { is_csv: true, delimiter: ',', null: String::new(), ..Self::default() }
+    }
+}
+
+/// A COPY.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Copy {
+    pub source: CopySource,
+    pub is_from: bool,
+    pub format: CopyFormat,
+}
+
+/// The rows of a COPY.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CopySource {
+    Table(ObjectName, Vec<Name>),
+    Query(Box<Query>),
 }
 
 /// A statement.
@@ -656,6 +740,7 @@ pub enum Statement {
     },
     Truncate(Vec<ObjectName>),
     Copy(Copy),
+    Role(RoleChange),
     /// `is_start`: it was written START TRANSACTION.
     Begin {
         modes: Modes,

@@ -257,9 +257,7 @@ impl Converter<'_> {
         use tree::AlterTableOperation as A;
         let is_cascade = |behavior: &Option<tree::DropBehavior>| *behavior == Some(tree::DropBehavior::Cascade);
         Ok(match operation {
-            A::AddConstraint { constraint, not_valid: false } => {
-                Alter::AddConstraint(self.constraint(constraint, at)?)
-            }
+            A::AddConstraint { constraint, not_valid: false } => Alter::AddConstraint(self.constraint(constraint, at)?),
             A::AddColumn { column_keyword: _, if_not_exists, column_def, column_position: None } => {
                 let mut constraints = Vec::new();
                 let column = Box::new(self.column(column_def, &mut constraints)?);
@@ -276,10 +274,9 @@ impl Converter<'_> {
                     _ => return Err(refuse("this form of DROP COLUMN", at)),
                 }
             }
-            A::RenameColumn { old_column_name, new_column_name } => Alter::RenameColumn {
-                from: self.name(&old_column_name),
-                to: super::expr::fold(&new_column_name),
-            },
+            A::RenameColumn { old_column_name, new_column_name } => {
+                Alter::RenameColumn { from: self.name(&old_column_name), to: super::expr::fold(&new_column_name) }
+            }
             A::RenameTable { table_name: tree::RenameTableNameKind::To(name) } => {
                 Alter::RenameTable(self.single(&name)?.value)
             }

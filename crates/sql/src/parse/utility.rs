@@ -4,7 +4,8 @@ use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::ast::{
-    Copy, ExplainOptions, Fetch, Level, Modes, NOWHERE, Name, ObjectName, Position, SequenceOptions, Statement, TypeName,
+    Copy, CopyFormat, CopySource, ExplainOptions, Fetch, Level, Modes, NOWHERE, Name, ObjectName, Position, RoleChange,
+    RoleVerb, SequenceOptions, Statement, TypeName,
 };
 use super::{End, Places, is_blank, near, refuse};
 
@@ -199,9 +200,11 @@ pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
             let name = if tokens.accept("ALL") { None } else { Some(tokens.name()?.value) };
             tokens.end(Statement::Close(name))
         }
-        "LOCK" | "LISTEN" | "NOTIFY"
-        | "UNLISTEN" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE" | "SECURITY" | "LOAD"
-        | "MERGE" | "REFRESH" | "REASSIGN" | "IMPORT" => Err(refuse(format!("the statement {word}"), at)),
+        "CREATE" | "ALTER" | "DROP" => role(&mut tokens, &word),
+        "LOCK" | "LISTEN" | "NOTIFY" | "UNLISTEN" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE"
+        | "SECURITY" | "LOAD" | "MERGE" | "REFRESH" | "REASSIGN" | "IMPORT" => {
+            Err(refuse(format!("the statement {word}"), at))
+        }
         _ => Ok(None),
     }
 }
@@ -327,9 +330,7 @@ fn declare(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan], at: Position) -> Resu
     }
     tokens.expect("FOR")?;
     match *tokens.statement_left(raw)? {
-        Statement::Query(query) => {
-            Ok(Some(Statement::Declare { name, is_scroll, is_hold, query: Box::new(query) }))
-        }
+        Statement::Query(query) => Ok(Some(Statement::Declare { name, is_scroll, is_hold, query: Box::new(query) })),
         _ => Err(refuse("a cursor of this statement", at)),
     }
 }
@@ -614,43 +615,126 @@ fn truncate(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
 
 fn copy(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
     let at = tokens.at();
-    if tokens.symbol(&Token::LParen) {
-        return Err(refuse("COPY of a query", at));
-    }
-    tokens.accept("BINARY");
-    let table = tokens.object()?;
-    let mut columns = Vec::new();
-    if tokens.symbol(&Token::LParen) {
-        loop {
-            columns.push(tokens.name()?);
-            if tokens.symbol(&Token::RParen) {
-                break;
-            }
-            if !tokens.symbol(&Token::Comma) {
-                return Err(tokens.unexpected());
-            }
-        }
-    }
-    let is_from = tokens.accept("FROM");
+    let source = if tokens.symbol(&Token::LParen) {
+        let query = copied_query(tokens, at)?;
+        CopySource::Query(Box::new(query))
+    } else {
+        tokens.accept("BINARY");
+        let table = tokens.object()?;
+        CopySource::Table(table, copied_columns(tokens)?)
+    };
+    let is_from = matches!(source, CopySource::Table(..)) && tokens.accept("FROM");
     if !is_from {
         tokens.expect("TO")?;
     }
     if !tokens.accept(if is_from { "STDIN" } else { "STDOUT" }) {
         return Err(refuse("COPY with a file or program of the server", tokens.at()).hint("Use \\copy of psql."));
     }
-    let mut copy = Copy { table, columns, is_from, delimiter: '\t', null: "\\N".into() };
     tokens.accept("WITH");
     let has_parentheses = tokens.symbol(&Token::LParen);
+    let mut options = CopyOptions::default();
     while tokens.peek().is_some() && !(has_parentheses && tokens.symbol(&Token::RParen)) {
-        copy_option(tokens, &mut copy)?;
+        copy_option(tokens, &mut options)?;
         if has_parentheses {
             tokens.symbol(&Token::Comma);
         }
     }
-    tokens.end(Statement::Copy(copy))
+    let format = options.format(at)?;
+    tokens.end(Statement::Copy(Copy { source, is_from, format }))
 }
 
-fn copy_option(tokens: &mut Tokens<'_>, copy: &mut Copy) -> Result<()> {
+/// The columns in parentheses, if there are any.
+fn copied_columns(tokens: &mut Tokens<'_>) -> Result<Vec<Name>> {
+    let mut columns = Vec::new();
+    if !tokens.symbol(&Token::LParen) {
+        return Ok(columns);
+    }
+    loop {
+        columns.push(tokens.name()?);
+        if tokens.symbol(&Token::RParen) {
+            return Ok(columns);
+        }
+        if !tokens.symbol(&Token::Comma) {
+            return Err(tokens.unexpected());
+        }
+    }
+}
+
+/// The query up to the parenthesis that ends it.
+fn copied_query(tokens: &mut Tokens<'_>, at: Position) -> Result<super::ast::Query> {
+    let mut depth = 0_u32;
+    let end = tokens.rest[tokens.next..].iter().position(|token| {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen if depth == 0 => return true,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        false
+    });
+    let Some(count) = end else { return Err(tokens.end_of.error()) };
+    let part: Vec<TokenWithSpan> = tokens.rest[tokens.next..tokens.next + count].iter().copied().cloned().collect();
+    tokens.next += count + 1;
+    match super::statement(tokens.end_of, &part, tokens.places)? {
+        Statement::Query(query) => Ok(query),
+        _ => Err(refuse("COPY of a statement that is no query", at)),
+    }
+}
+
+/// The options of a COPY, in any order.
+#[derive(Default)]
+struct CopyOptions {
+    is_csv: bool,
+    delimiter: Option<char>,
+    null: Option<String>,
+    has_header: bool,
+    quote: Option<char>,
+    escape: Option<char>,
+}
+
+impl CopyOptions {
+    fn format(self, at: Position) -> Result<CopyFormat> {
+        let wrong = |message: &'static str| Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message).at(at));
+        let base = if self.is_csv { CopyFormat::csv() } else { CopyFormat::default() };
+        if !self.is_csv && self.quote.is_some() {
+            return wrong("COPY quote available only in CSV mode");
+        }
+        if !self.is_csv && self.escape.is_some() {
+            return wrong("COPY escape available only in CSV mode");
+        }
+        let quote = self.quote.unwrap_or(base.quote);
+        let delimiter = self.delimiter.unwrap_or(base.delimiter);
+        if self.is_csv && delimiter == quote {
+            let message = "COPY delimiter and quote must be different";
+            return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message).at(at));
+        }
+        let (escape, null) = (self.escape.unwrap_or(quote), self.null.unwrap_or(base.null));
+        Ok(CopyFormat { is_csv: self.is_csv, delimiter, null, has_header: self.has_header, quote, escape })
+    }
+}
+
+/// One letter of one byte.
+fn copy_letter(tokens: &mut Tokens<'_>, what: &str, at: Position) -> Result<char> {
+    tokens.accept("AS");
+    let text = tokens.quoted()?;
+    let mut letters = text.chars();
+    match (letters.next(), letters.next()) {
+        (Some(letter), None) if !matches!(letter, '\n' | '\r') && letter.is_ascii() => Ok(letter),
+        _ => {
+            let message = format!("COPY {what} must be a single one-byte character");
+            Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message).at(at))
+        }
+    }
+}
+
+/// Whether an option is on; one without a word is.
+fn copy_switch(tokens: &mut Tokens<'_>) -> bool {
+    let is_off = tokens.accept_any(&["OFF", "FALSE"]);
+    tokens.accept_any(&["ON", "TRUE"]);
+    !is_off
+}
+
+fn copy_option(tokens: &mut Tokens<'_>, options: &mut CopyOptions) -> Result<()> {
     let at = tokens.at();
     let name = tokens.name()?.value;
     match name.as_str() {
@@ -659,27 +743,29 @@ fn copy_option(tokens: &mut Tokens<'_>, copy: &mut Copy) -> Result<()> {
                 Some(Token::SingleQuotedString(_)) => tokens.quoted()?,
                 _ => tokens.name()?.value,
             };
-            if format != "text" {
-                return Err(refuse(format!("COPY in the format {format}"), at));
-            }
-        }
-        // Rows are visible in the order of transactions all the same.
-        "freeze" => drop(tokens.accept_any(&["ON", "TRUE", "OFF", "FALSE"])),
-        "delimiter" | "delimiters" => {
-            tokens.accept("AS");
-            let text = tokens.quoted()?;
-            let mut letters = text.chars();
-            copy.delimiter = match (letters.next(), letters.next()) {
-                (Some(letter), None) if !matches!(letter, '\\' | '\n' | '\r') && letter.is_ascii() => letter,
-                _ => {
-                    let message = "COPY delimiter must be a single one-byte character";
-                    return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message).at(at));
-                }
+            options.is_csv = match format.as_str() {
+                "text" => false,
+                "csv" => true,
+                _ => return Err(refuse(format!("COPY in the format {format}"), at)),
             };
         }
+        "csv" => options.is_csv = true,
+        // Rows are visible in the order of transactions all the same.
+        "freeze" => _ = copy_switch(tokens),
+        "header" => options.has_header = copy_switch(tokens),
+        "delimiter" | "delimiters" => {
+            let letter = copy_letter(tokens, "delimiter", at)?;
+            if letter == '\\' {
+                let message = "COPY delimiter cannot be \"\\\"";
+                return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message).at(at));
+            }
+            options.delimiter = Some(letter);
+        }
+        "quote" => options.quote = Some(copy_letter(tokens, "quote", at)?),
+        "escape" => options.escape = Some(copy_letter(tokens, "escape", at)?),
         "null" => {
             tokens.accept("AS");
-            copy.null = tokens.quoted()?;
+            options.null = Some(tokens.quoted()?);
         }
         "encoding" => {
             let encoding = tokens.quoted()?;
@@ -688,6 +774,50 @@ fn copy_option(tokens: &mut Tokens<'_>, copy: &mut Copy) -> Result<()> {
             }
         }
         _ => return Err(refuse(format!("the option {name} of COPY"), at)),
+    }
+    Ok(())
+}
+
+/// A change of a role. `None`: it is one of something else.
+fn role(tokens: &mut Tokens<'_>, verb: &str) -> Result<Option<Statement>> {
+    let is_user = tokens.accept("USER");
+    if !is_user && !tokens.accept("ROLE") {
+        return Ok(None);
+    }
+    let verb = match verb {
+        "CREATE" => RoleVerb::Create,
+        "ALTER" => RoleVerb::Alter,
+        _ => RoleVerb::Drop,
+    };
+    let if_exists = verb == RoleVerb::Drop && tokens.accept("IF");
+    if if_exists {
+        tokens.expect("EXISTS")?;
+    }
+    // The session knows who this is.
+    let is_own = verb == RoleVerb::Alter && tokens.accept_any(&["CURRENT_USER", "SESSION_USER", "CURRENT_ROLE"]);
+    let name = if is_own { String::new() } else { tokens.name()?.value };
+    let mut change = RoleChange { verb, name, is_user, is_own, if_exists, can_login: None, password: None };
+    if verb != RoleVerb::Drop {
+        tokens.accept("WITH");
+        while tokens.peek().is_some() {
+            role_option(tokens, &mut change)?;
+        }
+    }
+    tokens.end(Statement::Role(change))
+}
+
+fn role_option(tokens: &mut Tokens<'_>, change: &mut RoleChange) -> Result<()> {
+    let at = tokens.at();
+    let name = tokens.name()?.value;
+    match name.as_str() {
+        "login" => change.can_login = Some(true),
+        "nologin" => change.can_login = Some(false),
+        "encrypted" => {}
+        "password" if tokens.accept("NULL") => change.password = Some(None),
+        "password" => change.password = Some(Some(tokens.quoted()?)),
+        // Every role may do everything.
+        "superuser" | "createdb" | "createrole" | "inherit" | "replication" | "bypassrls" => {}
+        _ => return Err(refuse(format!("the option {} of a role", name.to_uppercase()), at)),
     }
     Ok(())
 }

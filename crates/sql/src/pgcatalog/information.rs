@@ -104,12 +104,8 @@ const REFERENTIAL: &[(&str, Type)] = &[
     ("delete_rule", Text),
 ];
 
-const CHECKS: &[(&str, Type)] = &[
-    ("constraint_catalog", Name),
-    ("constraint_schema", Name),
-    ("constraint_name", Name),
-    ("check_clause", Text),
-];
+const CHECKS: &[(&str, Type)] =
+    &[("constraint_catalog", Name), ("constraint_schema", Name), ("constraint_name", Name), ("check_clause", Text)];
 
 const SEQUENCES: &[(&str, Type)] = &[
     ("sequence_catalog", Name),

@@ -168,9 +168,8 @@ pub const TABLES: &[VirtualTable] = &[
         2612,
         &[("oid", Oid), ("lanname", Name), ("lanowner", Oid), ("lanispl", Bool), ("lanpltrusted", Bool)],
         |_, _| {
-            let of = |oid: i64, name: &str| {
-                vec![int(oid), text(name), int(OWNER), Datum::Bool(false), Datum::Bool(false)]
-            };
+            let of =
+                |oid: i64, name: &str| vec![int(oid), text(name), int(OWNER), Datum::Bool(false), Datum::Bool(false)];
             vec![of(12, "internal"), of(13, "c"), of(14, "sql")]
         },
     ),

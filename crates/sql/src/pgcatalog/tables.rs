@@ -628,8 +628,12 @@ fn pg_views(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
 
 fn rewrite(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
     let of = |view: &std::sync::Arc<ViewDef>| {
-        let values =
-            [("oid", int(view.oid)), ("rulename", text("_RETURN")), ("ev_class", int(view.oid)), ("ev_type", text("1"))];
+        let values = [
+            ("oid", int(view.oid)),
+            ("rulename", text("_RETURN")),
+            ("ev_class", int(view.oid)),
+            ("ev_type", text("1")),
+        ];
         let rest = [("ev_enabled", text("O")), ("is_instead", Datum::Bool(true))];
         row(REWRITE, &[&values[..], &rest].concat())
     };
@@ -644,15 +648,7 @@ fn depend(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
         let Some(table) = catalog.tables.get(table) else { continue };
         let Some(place) = table.column(column) else { continue };
         let kind = if sequence.is_identity { "i" } else { "a" };
-        rows.push(vec![
-            int(1259),
-            int(sequence.oid),
-            int(0),
-            int(1259),
-            int(table.oid),
-            count(place + 1),
-            text(kind),
-        ]);
+        rows.push(vec![int(1259), int(sequence.oid), int(0), int(1259), int(table.oid), count(place + 1), text(kind)]);
     }
     rows
 }

@@ -114,7 +114,7 @@ impl Run<'_> {
             }
             self.lock(lock_key(table.oid, &key))?;
             // Another transaction may have changed the row before the lock was taken.
-            let Some(found) = table.engine.get(self.tx, &key).map_err(from_engine)? else { continue };
+            let Some(found) = self.engine(table).get(self.tx, &key).map_err(from_engine)? else { continue };
             let row = to_row(table, found)?;
             if row[..] != joined[..width] {
                 joined.splice(..width, row.iter().cloned());
@@ -142,27 +142,50 @@ impl Run<'_> {
 
     /// Adds a row, and returns it as it is stored.
     fn add_row(&self, table: &TableDef, row: &[Datum], skips_duplicates: bool) -> Outcome<Option<EngineRow>> {
-        let mut stored = to_stored(table, row)?;
+        let stored = to_stored(table, row)?;
         self.check(table, row)?;
+        self.add_stored(table, (stored, Some(row)), skips_duplicates)
+    }
+
+    /// As [`insert`](Self::insert), of a row as the engine has it, without a hidden number.
+    pub fn insert_stored(&self, table: &TableDef, stored: EngineRow, skips_duplicates: bool) -> Outcome<bool> {
+        if table.checks.is_empty() && table.foreign_keys.is_empty() {
+            return Ok(self.add_stored(table, (stored, None), skips_duplicates)?.is_some());
+        }
+        let data = table.columns.iter().zip(stored.0.iter().cloned());
+        let row: Row =
+            data.map(|(column, found)| value::to_datum(column, found)).collect::<lodestone_sql_types::Result<_>>()?;
+        self.check(table, &row)?;
+        Ok(self.add_stored(table, (stored, Some(&row)), skips_duplicates)?.is_some())
+    }
+
+    /// Adds a row whose conditions are true. The values for SQL are needed if the table has foreign keys.
+    fn add_stored(
+        &self,
+        table: &TableDef,
+        (mut stored, row): (EngineRow, Option<&[Datum]>),
+        skips_duplicates: bool,
+    ) -> Outcome<Option<EngineRow>> {
         match table.hidden {
             Some(place) => stored.0.insert(place, table.next_row().into()),
-            None => self.lock(lock_key(table.oid, &key_of(table, &stored)))?,
+            None => self.lock_row(table.oid, || key_of(table, &stored))?,
         }
         self.lock_entries(table, &stored)?;
+        let engine = self.engine(table);
         let outcome = match table.row_numbers {
             // No other row has the number, so nothing needs to be read.
-            Some(_) => table.engine.put(self.tx, &stored),
-            None => table.engine.insert(self.tx, &stored),
+            Some(_) => engine.put(self.tx, &stored),
+            None => engine.insert(self.tx, &stored),
         };
         match outcome {
             Ok(()) => {
-                if !table.foreign_keys.is_empty() {
+                if let Some(row) = row.filter(|_| !table.foreign_keys.is_empty()) {
                     self.note_child(table, &key_of(table, &stored), None, row);
                 }
                 Ok(Some(stored))
             }
             Err(EngineError::Duplicate { .. }) if skips_duplicates => Ok(None),
-            Err(error) => Err(with_values(error, table, row).into()),
+            Err(error) => Err(with_values(error, table, &stored).into()),
         }
     }
 
@@ -197,8 +220,8 @@ impl Run<'_> {
             let oid = other.map_or(table.oid, |index| table.indexes[index].oid);
             self.lock(lock_key(oid, &values))?;
             let found = match other {
-                None => table.engine.get(self.tx, &values),
-                Some(index) => table.indexes[index].engine.get(self.tx, &values),
+                None => self.engine(table).get(self.tx, &values),
+                Some(index) => self.index(table, index).get(self.tx, &values),
             };
             let Some(found) = found.map_err(from_engine)? else { continue };
             let Some(update) = update else { return Ok(Inserted::Skipped) };
@@ -220,7 +243,9 @@ impl Run<'_> {
         let key = key_of(table, &found);
         self.lock(lock_key(table.oid, &key))?;
         // Another transaction may have changed it before the lock was taken.
-        let Some(found) = table.engine.get(self.tx, &key).map_err(from_engine)? else { return Ok(Inserted::Skipped) };
+        let Some(found) = self.engine(table).get(self.tx, &key).map_err(from_engine)? else {
+            return Ok(Inserted::Skipped);
+        };
         if seen.contains(&lock_key(table.oid, &key).key) {
             let message = "ON CONFLICT DO UPDATE command cannot affect row a second time";
             return Err(Error::new(SqlState::CARDINALITY_VIOLATION, message)
@@ -246,7 +271,7 @@ impl Run<'_> {
         for index in table.indexes.iter().filter(|index| index.is_unique) {
             let values: Vec<Value> = index.columns.iter().map(|column| stored_at(table, stored, *column)).collect();
             if !values.contains(&Value::Null) {
-                self.lock(lock_key(index.oid, &values))?;
+                self.lock_row(index.oid, || values)?;
             }
         }
         Ok(())
@@ -262,14 +287,15 @@ impl Run<'_> {
         self.lock_entries(table, &stored)?;
         self.note_parent(table, key, old, Some(row))?;
         let new = key_of(table, &stored);
+        let engine = self.engine(table);
         let outcome = if new[..] == **key {
-            table.engine.put(self.tx, &stored)
+            engine.put(self.tx, &stored)
         } else {
-            self.lock(lock_key(table.oid, &new))?;
-            let removed = table.engine.delete(self.tx, key).map(drop);
-            removed.and_then(|()| table.engine.insert(self.tx, &stored))
+            self.lock_row(table.oid, || new.clone())?;
+            let removed = engine.delete(self.tx, key).map(drop);
+            removed.and_then(|()| engine.insert(self.tx, &stored))
         };
-        outcome.map_err(|error| with_values(error, table, row))?;
+        outcome.map_err(|error| with_values(error, table, &stored))?;
         self.note_child(table, &new, Some(old), row);
         Ok(())
     }
@@ -277,7 +303,7 @@ impl Run<'_> {
     /// Removes the row with this key.
     pub(super) fn delete_row(&self, table: &TableDef, key: &Key, row: &Row) -> Outcome<()> {
         self.note_parent(table, key, row, None)?;
-        table.engine.delete(self.tx, key).map_err(from_engine)?;
+        self.engine(table).delete(self.tx, key).map_err(from_engine)?;
         Ok(())
     }
 }
@@ -319,15 +345,35 @@ pub(super) fn texts(table: &TableDef, row: &[Datum]) -> String {
 }
 
 /// The error of the engine, with the columns and values of the row.
-fn with_values(error: EngineError, table: &TableDef, row: &[Datum]) -> Error {
+fn with_values(error: EngineError, table: &TableDef, row: &EngineRow) -> Error {
     let EngineError::Duplicate { index, .. } = &error else { return from_engine(error) };
-    let found = index.as_ref().and_then(|name| table.indexes.iter().find(|other| other.name == *name));
-    let (name, columns) = found.map_or((&table.key_name, &table.key), |index| (&index.name, &index.columns));
+    let (name, columns) = constraint_of(table, index.as_deref());
+    let shown = |number: &usize| {
+        let column = &table.columns[*number];
+        value::to_datum(column, stored_at(table, row, *number))
+            .map_or_else(|_| "?".to_owned(), |datum| text::encode(column.ty, &datum))
+    };
+    let values: Vec<String> = columns.iter().map(shown).collect();
+    duplicate(table, name, columns, &values.join(", "))
+}
+
+/// The error of the engine about a row that is not at hand, with the names that SQL has.
+pub fn with_names(error: EngineError, table: &TableDef) -> Error {
+    let EngineError::Duplicate { index, key, .. } = &error else { return from_engine(error) };
+    let (name, columns) = constraint_of(table, index.as_deref());
+    duplicate(table, name, columns, key.trim_start_matches('(').trim_end_matches(')'))
+}
+
+/// The name and the columns of a unique index; `None`: of the key.
+fn constraint_of<'t>(table: &'t TableDef, index: Option<&str>) -> (&'t str, &'t [usize]) {
+    let found = index.and_then(|name| table.indexes.iter().find(|other| other.name == name));
+    found.map_or((&table.key_name, &table.key), |index| (&index.name, &index.columns))
+}
+
+fn duplicate(table: &TableDef, name: &str, columns: &[usize], values: &str) -> Error {
     let names: Vec<&str> = columns.iter().map(|column| table.columns[*column].name.as_str()).collect();
-    let values: Vec<String> =
-        columns.iter().map(|column| text::encode(table.columns[*column].ty, &row[*column])).collect();
     Error::new(SqlState::UNIQUE_VIOLATION, format!("duplicate key value violates unique constraint \"{name}\""))
-        .detail(format!("Key ({})=({}) already exists.", names.join(", "), values.join(", ")))
+        .detail(format!("Key ({})=({values}) already exists.", names.join(", ")))
         .table(&table.name)
         .constraint(name)
 }

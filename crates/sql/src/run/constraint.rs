@@ -203,7 +203,7 @@ impl Run<'_> {
     }
 
     fn test_child(&self, table: &TableDef, foreign: &ForeignKey, key: &Key) -> Outcome<()> {
-        let Some(found) = table.engine.get(self.tx, key).map_err(from_engine)? else { return Ok(()) };
+        let Some(found) = self.engine(table).get(self.tx, key).map_err(from_engine)? else { return Ok(()) };
         let row = to_row(table, found)?;
         self.test_row(table, foreign, &row)
     }
@@ -221,7 +221,9 @@ impl Run<'_> {
         let nulls = foreign.columns.iter().filter(|column| row[**column].is_null()).count();
         if nulls > 0 {
             return match foreign.is_full && nulls < foreign.columns.len() {
-                true => Err(violation("MATCH FULL does not allow mixing of null and nonnull key values.".into()).into()),
+                true => {
+                    Err(violation("MATCH FULL does not allow mixing of null and nonnull key values.".into()).into())
+                }
                 false => Ok(()),
             };
         }
@@ -248,13 +250,13 @@ impl Run<'_> {
         let Some(values) = values.collect::<Option<Vec<Value>>>() else { return Ok(false) };
         let key = match unique {
             None => values,
-            Some(index) => match parent.indexes[index].engine.get(self.tx, &values).map_err(from_engine)? {
+            Some(index) => match self.index(parent, index).get(self.tx, &values).map_err(from_engine)? {
                 Some(row) => super::scan::key_of(parent, &row),
                 None => return Ok(false),
             },
         };
         self.lock_shared(key_lock(parent, &key))?;
-        Ok(parent.engine.hold(self.tx, &key).map_err(from_engine)?)
+        Ok(self.engine(parent).hold(self.tx, &key).map_err(from_engine)?)
     }
 
     fn test_parent(
@@ -325,8 +327,8 @@ impl Run<'_> {
         let values = order.iter().map(|column| value::to_value(&parent.columns[*column], old[*column].clone()));
         let Some(values) = values.collect::<Option<Vec<Value>>>() else { return Ok(false) };
         let found = match unique {
-            None => parent.engine.get(self.tx, &values),
-            Some(index) => parent.indexes[index].engine.get(self.tx, &values),
+            None => self.engine(parent).get(self.tx, &values),
+            Some(index) => self.index(parent, index).get(self.tx, &values),
         };
         Ok(found.map_err(from_engine)?.is_some())
     }
@@ -378,14 +380,14 @@ impl Run<'_> {
         };
         match index {
             Some(index) => {
-                let rows = child.indexes[index].engine.range(self.tx, bound()..=bound()).map_err(from_engine)?;
+                let rows = self.index(child, index).range(self.tx, bound()..=bound()).map_err(from_engine)?;
                 rows.into_iter().try_for_each(&mut take)?;
             }
             None if all => {
-                child.engine.range(self.tx, ..).map_err(from_engine)?.try_for_each(&mut take)?;
+                self.engine(child).range(self.tx, ..).map_err(from_engine)?.try_for_each(&mut take)?;
             }
             None => {
-                child.engine.range(self.tx, bound()..=bound()).map_err(from_engine)?.try_for_each(&mut take)?;
+                self.engine(child).range(self.tx, bound()..=bound()).map_err(from_engine)?.try_for_each(&mut take)?;
             }
         }
         Ok(found)

@@ -10,6 +10,7 @@ mod change;
 pub mod constraint;
 mod eval;
 mod join;
+pub mod point;
 mod scan;
 mod set;
 mod window;
@@ -17,18 +18,22 @@ mod window;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
-use lodestone_engine::Tx;
+use lodestone_engine::{Snapshot, Table, TableIndex, Tx, Value};
 use lodestone_sql_types::func::Session;
 use lodestone_sql_types::{Datum, Error, SqlState, op};
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, TableDef};
+use crate::connection::{Replaced, find_replaced as find};
 use crate::explain::Stats;
 use crate::locks::LockKey;
 use crate::parse::ast::SetOperation;
 use crate::plan::{Expr, Node, SortKey};
 
+pub use change::{to_stored, with_names};
 pub use scan::{key_of, to_row};
 
 /// The values of a row.
@@ -40,6 +45,8 @@ pub enum Stop {
     Error(Error),
     /// It waits for a lock. Its transaction goes on when the lock is its own.
     Blocked,
+    /// It takes too long for a thread that serves others as well.
+    Long,
 }
 
 impl From<Error> for Stop {
@@ -78,33 +85,97 @@ pub trait Locker {
     /// # Errors
     /// 40P01.
     fn lock_shared(&self, key: LockKey) -> lodestone_sql_types::Result<bool>;
+
+    /// Whether it takes any.
+    fn locks(&self) -> bool {
+        true
+    }
 }
+
+/// What ends a statement early.
+#[derive(Debug)]
+pub struct Watch {
+    /// Its client wants that.
+    pub cancel: Arc<AtomicBool>,
+    /// From then on it has taken too long for its client.
+    pub deadline: Option<Instant>,
+    /// Steps that it may take on a thread that serves others as well.
+    pub steps_max: Option<u32>,
+}
+
+/// Steps between two looks at the watch.
+const STEPS_PER_LOOK: u32 = 64;
 
 /// A statement that runs.
 pub struct Run<'r> {
     pub tx: &'r Tx,
+    /// Read in place of the transaction, by a query that is one of its own.
+    pub snapshot: Option<&'r Snapshot>,
+    /// Tables to which the transaction gave other rows.
+    pub replaced: &'r [Replaced],
     pub parameters: &'r [Datum],
     pub session: &'r dyn Session,
     pub catalog: &'r Catalog,
     pub locker: &'r dyn Locker,
     pub events: &'r constraint::Events,
-    pub cancel: &'r AtomicBool,
-    pub steps: Cell<u8>,
     /// The rows that came last in recursive queries, by their numbers.
     pub work: RefCell<HashMap<usize, Rc<Vec<Row>>>>,
     /// Takes the figures of each node.
     pub stats: Option<Stats>,
+    pub watch: &'r Watch,
+    pub steps: Cell<u32>,
+}
+
+impl Watch {
+    /// # Errors
+    /// 57014 if the client wants the statement to end, or its time is over.
+    pub fn check(&self) -> lodestone_sql_types::Result<()> {
+        let message = match () {
+            () if self.cancel.swap(false, Ordering::Relaxed) => "canceling statement due to user request",
+            () if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
+                "canceling statement due to statement timeout"
+            }
+            () => return Ok(()),
+        };
+        Err(Error::new(SqlState::QUERY_CANCELED, message))
+    }
 }
 
 impl Run<'_> {
-    /// Ends the statement if its client asks for that.
+    /// Ends the statement if its client asks for that, or it takes too long.
+    #[inline]
     fn step(&self) -> Outcome<()> {
-        self.steps.set(self.steps.get().wrapping_add(1));
-        if self.steps.get() == 0 && self.cancel.swap(false, Ordering::Relaxed) {
-            let message = "canceling statement due to user request";
-            return Err(Error::new(SqlState::QUERY_CANCELED, message).into());
+        let steps = self.steps.get().wrapping_add(1);
+        self.steps.set(steps);
+        if steps.is_multiple_of(STEPS_PER_LOOK) { self.look(steps) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn look(&self, steps: u32) -> Outcome<()> {
+        if self.watch.steps_max.is_some_and(|max| steps >= max) {
+            return Err(Stop::Long);
         }
+        self.watch.check()?;
         Ok(())
+    }
+
+    /// Takes the lock of a row, whose key is made if the locker needs it.
+    fn lock_row(&self, table: u32, key: impl FnOnce() -> Vec<Value>) -> Outcome<()> {
+        if !self.locker.locks() {
+            return Ok(());
+        }
+        if self.locker.lock(scan::lock_key(table, &key()))? { Ok(()) } else { Err(Stop::Blocked) }
+    }
+
+    /// The table as the transaction sees it.
+    pub fn engine<'t>(&'t self, table: &'t TableDef) -> &'t Table {
+        find(self.replaced, table.oid).map_or(&table.engine, |found| &found.engine)
+    }
+
+    /// An index of the table as the transaction sees it.
+    fn index<'t>(&'t self, table: &'t TableDef, number: usize) -> &'t TableIndex {
+        let found = find(self.replaced, table.oid).and_then(|found| found.indexes.get(number));
+        found.unwrap_or(&table.indexes[number].engine)
     }
 
     fn lock(&self, key: LockKey) -> Outcome<()> {

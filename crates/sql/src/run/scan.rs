@@ -1,8 +1,8 @@
 //! Rows of tables, and their locks.
 
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
-use lodestone_engine::{Row as EngineRow, Value};
+use lodestone_engine::{Row as EngineRow, Rows, Value};
 use lodestone_sql_types::{Datum, Type, cast};
 
 use super::{Env, Flow, Outcome, Row, Run};
@@ -66,15 +66,20 @@ impl Run<'_> {
                 let Some(key) = self.key_values(table, &table.key, parts, outer)? else { return Ok(Flow::More) };
                 self.step()?;
                 if scan.locks {
-                    self.lock(lock_key(table.oid, &key))?;
+                    self.lock_row(table.oid, || key.clone())?;
                 }
-                let found = table.engine.get(self.tx, &key).map_err(from_engine)?;
+                let engine = self.engine(table);
+                let found = match self.snapshot {
+                    Some(snapshot) => engine.get(snapshot, &key),
+                    None => engine.get(self.tx, &key),
+                };
+                let found = found.map_err(from_engine)?;
                 let Some(found) = found else { return Ok(Flow::More) };
                 let row = to_row(table, found)?;
                 if self.passes(scan.filter.as_ref(), &row, outer)? { sink(row, key) } else { Ok(Flow::More) }
             }
             Access::All => {
-                let rows = table.engine.range(self.tx, ..).map_err(from_engine)?;
+                let rows = self.range(table, ..)?;
                 self.scan_rows(scan, rows, outer, sink)
             }
             Access::Range { index, equal, low, high } => {
@@ -84,16 +89,31 @@ impl Run<'_> {
                 };
                 match index {
                     None => {
-                        let rows = table.engine.range(self.tx, bounds).map_err(from_engine)?;
+                        let rows = self.range(table, bounds)?;
                         self.scan_rows(scan, rows, outer, sink)
                     }
                     Some(index) => {
-                        let rows = table.indexes[*index].engine.range(self.tx, bounds).map_err(from_engine)?;
+                        let index = self.index(table, *index);
+                        let rows = match self.snapshot {
+                            Some(snapshot) => index.range(snapshot, bounds),
+                            None => index.range(self.tx, bounds),
+                        };
+                        let rows = rows.map_err(from_engine)?;
                         self.scan_rows(scan, rows, outer, sink)
                     }
                 }
             }
         }
+    }
+
+    /// The rows of a table in a range of its key.
+    fn range<'t>(&'t self, table: &'t TableDef, bounds: impl RangeBounds<EngineRow>) -> Outcome<Rows<'t>> {
+        let engine = self.engine(table);
+        let rows = match self.snapshot {
+            Some(snapshot) => engine.range(snapshot, bounds),
+            None => engine.range(self.tx, bounds),
+        };
+        Ok(rows.map_err(from_engine)?)
     }
 
     fn scan_rows(
@@ -113,9 +133,9 @@ impl Run<'_> {
                 continue;
             }
             if scan.locks {
-                self.lock(lock_key(table.oid, &key))?;
+                self.lock_row(table.oid, || key.clone())?;
                 // Another transaction may have changed the row before the lock was taken.
-                let Some(found) = table.engine.get(self.tx, &key).map_err(from_engine)? else { continue };
+                let Some(found) = self.engine(table).get(self.tx, &key).map_err(from_engine)? else { continue };
                 row = to_row(table, found)?;
                 if !self.passes(scan.filter.as_ref(), &row, outer)? {
                     continue;

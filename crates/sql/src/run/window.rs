@@ -125,10 +125,11 @@ impl Run<'_> {
                         W::LastValue => (from < to).then(|| to - 1),
                         _ => {
                             let Some(number) = at(place, 1)?.as_int() else { return Ok(Datum::Null) };
-                            let number = usize::try_from(number).ok().filter(|number| *number > 0).ok_or_else(|| {
-                                let message = "argument of nth_value must be greater than zero";
-                                Error::new(SqlState::INVALID_NTH_VALUE_ARGUMENT, message)
-                            })?;
+                            let number =
+                                usize::try_from(number).ok().filter(|number| *number > 0).ok_or_else(|| {
+                                    let message = "argument of nth_value must be greater than zero";
+                                    Error::new(SqlState::INVALID_NTH_VALUE_ARGUMENT, message)
+                                })?;
                             Some(from + number - 1).filter(|found| *found < to)
                         }
                     };

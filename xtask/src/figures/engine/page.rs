@@ -1,4 +1,4 @@
-//! The page with the figures of paper 3: for each one a table of the paper's values beside ours, and drawings of ours.
+//! The page with the figures of papers 3 and 4: for each one a table of the paper's values beside ours, and drawings of ours.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use lodestone_report::provenance::Provenance;
 use serde_json::Value;
 
 use super::super::draw::{number, text};
-use super::{All, INTERVALS_MS, Lines, Options, STEPS, WAYS, aborts, against, epoch, median};
+use super::{All, INTERVALS_MS, Lines, Options, STEPS, WAYS, aborts, against, epoch, median, nodes};
 
 /// A figure or table of the paper.
 pub struct Section {
@@ -30,7 +30,7 @@ fn row<'r>(item: impl Into<String>, paper: &'static str, ours: impl Fn(&Lines) -
 
 /// Draws everything. Returns the path of the page.
 pub fn draw(out: &Path, all: &All, options: &Options) -> Result<PathBuf> {
-    let mut report = HtmlReport::new("Transactions in persistent memory: the figures of paper 3")
+    let mut report = HtmlReport::new("Transactions in persistent memory: the figures of papers 3 and 4")
         .lead(
             "Measured on this machine. `raw` is DRAM that is flushed, `optane` the emulated profile, whose time is \
              spun. Each comparison is between ways of one run, which were measured in turns.",
@@ -48,7 +48,7 @@ pub fn draw(out: &Path, all: &All, options: &Options) -> Result<PathBuf> {
         steps(all, most),
         growth(all, options),
     ];
-    for section in sections {
+    for section in sections.into_iter().chain(nodes::sections(&all.nodes)) {
         report = report.heading(section.heading).paragraph(section.note);
         if let Some(table) = section.table {
             report = report.table(table);

@@ -15,6 +15,7 @@ Examples:
   lodestone db create shop.pool --log-bytes 1GiB \\
     'orders (customer text, number u64, paid bool) key (customer, number)'
 
+  lodestone db create wide.pool --on-node 1 'events (id u64, at timestamp) key (id)'
   lodestone db create shop.pool \\
     'users (id u64, mail text) key (id) unique by_mail (mail)'
 
@@ -33,6 +34,10 @@ pub struct Args {
     #[arg(value_name = "TABLE")]
     schema: Schema,
 
+    /// Node of the table's pages: new pages go to the first part of the pool on it [default: where there is room]
+    #[arg(long, value_name = "NUMBER")]
+    on_node: Option<u32>,
+
     /// Bytes of the log of a new database [default: a quarter of the free space, at most 256 MiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     log_bytes: Option<u64>,
@@ -48,7 +53,9 @@ struct Created {
 /// Makes the table. Durable when this returns.
 pub fn run(args: &Args, output: &Output) -> Result<()> {
     let database = args.db.make(args.log_bytes, output)?;
-    let table = database.create_table(&args.schema)?;
+    let placed = |node| anyhow::Ok(args.schema.clone().in_part(database.part_on(node)?));
+    let schema = args.on_node.map(placed).transpose()?;
+    let table = database.create_table(schema.as_ref().unwrap_or(&args.schema))?;
     let created = Created {
         table: table.schema().name().to_owned(),
         schema: table.schema().to_string(),

@@ -15,6 +15,7 @@ mod import;
 mod index;
 mod info;
 pub(super) mod place;
+mod place_table;
 mod put;
 mod restore;
 mod scan;
@@ -87,6 +88,8 @@ crate::subcommands! {
         Index(index::IndexCommand) => index::IndexCommand::run,
         /// Remove a table with all its rows
         Drop(drop::DropArgs) => drop::drop_table,
+        /// Write the pages of a table to another node
+        Move(place_table::Args) => place_table::run,
         /// Give a table another name
         Rename(drop::RenameArgs) => drop::rename_table,
         /// Verify the database: log, pages, every row, every index entry, and that nothing leaks

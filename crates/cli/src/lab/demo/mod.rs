@@ -7,7 +7,8 @@
 //!    reported as durable.
 //! 5. The crash explorer simulates power failures, and catches a mistake that is made for it.
 //! 6. A short benchmark, with the device's own cost beside it.
-//! 7. One page with everything.
+//! 7. A database is served to clients of `PostgreSQL`, killed under load, and found whole.
+//! 8. One page with everything.
 //!
 //! The exit code is 0 only when every expectation held.
 
@@ -17,6 +18,7 @@ mod floors;
 mod page;
 mod prove;
 mod serve;
+mod shop;
 mod story;
 
 use std::path::{Path, PathBuf};
@@ -149,6 +151,7 @@ fn work(args: &Args, story: &mut Story<'_>, folder: &Path, pool: PoolInfo) -> Re
     prove::tell(story, &floors, &explored, &audited)?;
     let caught = broken::catch(story)?;
     let measured = measure(story, folder, limit, args)?;
+    shop::serve(story, folder)?;
     Ok(Findings {
         pool,
         import,

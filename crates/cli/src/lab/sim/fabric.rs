@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use lodestone_fabric_sim::{Outcome, World, plan_of};
+use lodestone_fabric_sim::{Outcome, World, plan_of, volume_plan_of};
 use serde::Serialize;
 
 use lodestone_cli::interrupt;
@@ -14,6 +14,7 @@ Examples:
   lodestone sim fabric --seeds 0-100
   lodestone sim fabric --seeds 0-1000 --operations 2000 --json
   lodestone sim fabric --seeds 42-43 --trace
+  lodestone sim fabric --volume --seeds 0-100
 
 A seed draws members, senders, sizes and faults: lost, repeated, late and damaged packets, cuts, crashes of nodes in the
 middle of a store, takeovers, changes of members, a registry that does not answer. A violation is printed with the
@@ -30,6 +31,10 @@ pub struct Args {
     /// Records that the clients of a run write
     #[arg(long, value_name = "COUNT", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     operations: u64,
+
+    /// Volumes: operations in a group of their own, and one to three units with their bytes
+    #[arg(long)]
+    volume: bool,
 
     /// Print what happened in each run, event by event
     #[arg(long)]
@@ -48,6 +53,8 @@ struct Total {
     seeds: u64,
     violations: u64,
     writes: u64,
+    /// First records of terms, which no client wrote.
+    begins: u64,
     acknowledged: u64,
     reads: u64,
     packets: u64,
@@ -65,6 +72,7 @@ impl Total {
         self.seeds += 1;
         self.violations += u64::from(outcome.violation.is_some());
         self.writes += outcome.writes;
+        self.begins += outcome.takeovers;
         self.acknowledged += outcome.acknowledged;
         self.reads += outcome.reads;
         self.packets += outcome.packets;
@@ -85,7 +93,8 @@ pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let mut total = Total { kind: "total", ..Total::default() };
     for seed in first..end {
         interrupt::so_far(format!("{} of {} seeds, {} violations", total.seeds, end - first, total.violations));
-        let world = World::new(plan_of(seed, args.operations), seed).context("the drawn sizes")?;
+        let plan = if args.volume { volume_plan_of } else { plan_of }(seed, args.operations);
+        let world = World::new(plan, seed).context("the drawn sizes")?;
         let outcome = if args.trace {
             let (outcome, lines) = world.traced().run_traced();
             bar.suspend(|| lines.iter().try_for_each(|line| output.line(line)))?;
@@ -94,7 +103,9 @@ pub fn run(args: &Args, output: &Output) -> Result<bool> {
             world.run()
         };
         if let Some(violation) = &outcome.violation {
-            let again = format!("lodestone sim fabric --seeds {seed}-{} --operations {}", seed + 1, args.operations);
+            let volume = if args.volume { "--volume " } else { "" };
+            let range = format!("{seed}-{}", seed + 1);
+            let again = format!("lodestone sim fabric {volume}--seeds {range} --operations {}", args.operations);
             bar.suspend(|| output.result(&outcome, |_| format!("seed {seed}: {violation}\n  see it again: {again}")))?;
         } else if output.is_json() {
             output.json(&outcome)?;
@@ -107,7 +118,8 @@ pub fn run(args: &Args, output: &Output) -> Result<bool> {
         properties([
             ("seeds", total.seeds.to_string()),
             ("violations", total.violations.to_string()),
-            ("records written, acknowledged", format!("{}, {}", total.writes, total.acknowledged)),
+            ("written by clients, by takeovers", format!("{}, {}", total.writes, total.begins)),
+            ("acknowledged of all these", total.acknowledged.to_string()),
             ("reads", total.reads.to_string()),
             ("packets", total.packets.to_string()),
             ("crashes, takeovers, changes", format!("{}, {}, {}", total.crashes, total.takeovers, total.changes)),

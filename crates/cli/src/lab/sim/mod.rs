@@ -2,6 +2,7 @@
 
 mod fabric;
 mod htm;
+mod nodes;
 mod stm;
 
 const AFTER_HELP: &str = "\
@@ -11,6 +12,7 @@ Examples:
   lodestone sim stm --engine tl2-redo --structure tree --updates 50 --json
   lodestone sim fabric --seeds 0-100
   lodestone sim htm --sizes 16KiB,32KiB,64KiB
+  lodestone sim nodes --loads select,update
 
 A model's figures are not measurements: its assumptions, and its error where it can be measured, are printed with them.";
 
@@ -24,5 +26,7 @@ lodestone_cli::subcommands! {
         Fabric(fabric::Args) => fabric::run,
         /// Count the hardware transactions that a processor would abort, by size, medium, time and instruction
         Htm(htm::Args) => htm::run,
+        /// Run the database on several nodes: the cases and placements of paper 4, in virtual time
+        Nodes(nodes::Args) => nodes::run_all,
     }
 }

@@ -1,0 +1,309 @@
+//! The transactions of a run, and its figures.
+
+use std::path::Path;
+
+use lodestone_engine::{Database, Row, Schema, Table, Tx, row};
+use lodestone_engine_bench::tables::DatabaseTables;
+use lodestone_workload::engine::{EngineError, Result};
+use lodestone_workload::oltp::tpcc::TpcC;
+use lodestone_workload::oltp::{OltpEngine, Terminal, Workload, load as load_oltp, verify};
+use lodestone_workload::random::Random;
+use serde::Serialize;
+
+use super::machine::{Machine, set_client};
+use super::{Layout, Load, Setup};
+
+/// The figures of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Where everything is.
+    pub layout: Layout,
+    /// The transactions.
+    pub load: Load,
+    /// Nodes.
+    pub nodes: usize,
+    /// Simulated processors.
+    pub processors: usize,
+    /// Clients that share them.
+    pub clients: usize,
+    /// Transactions.
+    pub transactions: u64,
+    /// Transactions per second of virtual time.
+    pub ops_per_s: f64,
+    /// Mean latency as a client sees it, with its wait for a processor.
+    pub latency_ns_mean: f64,
+    /// Lines of the medium that were read, by node of the reader: near and far.
+    pub lines_read: (u64, u64),
+    /// Blocks of the medium that were written.
+    pub blocks_written: u64,
+    /// Lines that were written from another node.
+    pub far_lines_written: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+}
+
+fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> EngineError {
+    EngineError::new(error)
+}
+
+/// Runs `load` on `layout`, with pools in `folder`. The rules of TPC-C are checked at the end.
+///
+/// # Errors
+/// Those of the engine; a rule that does not hold.
+pub fn run(setup: &Setup, layout: &Layout, load: Load, folder: &Path) -> Result<Outcome> {
+    let machine = Machine::make(setup, layout, load, folder)?;
+    match load {
+        Load::TpcC => tpcc(setup, layout, &machine),
+        _ => ycsb(setup, layout, load, &machine),
+    }
+}
+
+/// Steps of all processors, with a checkpoint after so many changes.
+fn steps(
+    setup: &Setup,
+    machine: &Machine,
+    what: (&Layout, Load),
+    mut step: impl FnMut(usize) -> Result<bool>,
+) -> Result<Outcome> {
+    let (before, mut changes, mut checkpoints, mut fault) = (machine.model.counts(), 0_u64, 0, None);
+    let topology = machine.database.pool().topology().clone();
+    let runs = machine.model.simulate(&machine.processors, setup.duration_ns, |processor| {
+        let node = machine.processors[processor];
+        set_client(processor);
+        let outcome = topology.as_if_on(node, || step(processor));
+        changes += u64::from(matches!(outcome, Ok(true)));
+        if changes >= setup.changes_per_round {
+            (changes, checkpoints) = (0, checkpoints + 1);
+            fault = fault.take().or(machine.checkpoint(what.0.client_nodes[0]).err());
+        }
+        if let Err(error) = outcome {
+            // The run ends at once.
+            machine.model.charge_ns(setup.duration_ns);
+            fault = fault.take().or(Some(error));
+        }
+    });
+    if let Some(fault) = fault {
+        return Err(fault);
+    }
+    let counts = machine.model.counts();
+    let transactions: u64 = runs.iter().map(|run| run.steps).sum();
+    let ops_per_s: f64 = runs.iter().map(|run| run.steps as f64 / (run.elapsed_ns.max(1) as f64 / 1e9)).sum();
+    let far_read = counts.remote_read_lines - before.remote_read_lines;
+    Ok(Outcome {
+        layout: what.0.clone(),
+        load: what.1,
+        nodes: setup.nodes,
+        processors: machine.processors.len(),
+        clients: setup.clients,
+        transactions,
+        ops_per_s: ops_per_s.round(),
+        // Little's law.
+        latency_ns_mean: (setup.clients as f64 / ops_per_s.max(1.0) * 1e9).round(),
+        lines_read: (counts.fetched_lines - before.fetched_lines - far_read, far_read),
+        blocks_written: counts.blocks_written - before.blocks_written,
+        far_lines_written: counts.remote_write_lines - before.remote_write_lines,
+        checkpoints,
+    })
+}
+
+/// The tables of YCSB: one for each part that has some.
+struct Records {
+    database: Database,
+    tables: Vec<Table>,
+    value: Vec<u8>,
+}
+
+impl Records {
+    fn load(setup: &Setup, layout: &Layout, database: &Database) -> Result<Self> {
+        let value = vec![0x5A; setup.value_bytes];
+        let mut tables = Vec::new();
+        // As many tables in each layout, so that all have the same rows.
+        for number in 0..setup.nodes {
+            let part = layout.table_parts[number % layout.table_parts.len()];
+            let schema: Schema = format!("records{number} (k u64, v bytes) key (k)").parse().map_err(failed)?;
+            let rows = setup.records / setup.nodes as u64;
+            let rows = (0..rows).map(|key| Ok(row![spread(key), value.clone()]));
+            tables.push(database.load_table(&schema.in_part(part), rows).map_err(failed)?);
+        }
+        Ok(Self { database: database.clone(), tables, value })
+    }
+
+    fn row(&self, key: u64) -> Row {
+        row![key, self.value.clone()]
+    }
+
+    fn update<R>(&self, body: impl FnMut(&Tx) -> lodestone_engine::Result<R>) -> Result<R> {
+        self.database.update(body).map_err(failed)
+    }
+
+    fn read(&self, table: &Table, key: u64) -> Result<bool> {
+        match self.update(|tx| table.get(tx, &row![key]))? {
+            Some(_) => Ok(false),
+            None => Err(failed(format!("row {key} is lost"))),
+        }
+    }
+
+    fn change(&self, table: &Table, key: u64) -> Result<bool> {
+        let row = self.row(key);
+        self.update(|tx| table.update(tx, &row)).map(|()| true)
+    }
+
+    /// Adds a row after the one with this number, unless there is one in its place.
+    fn insert(&self, table: &Table, after: u64, offset: u64) -> Result<bool> {
+        let row = self.row(spread(after) + offset);
+        self.update(|tx| {
+            let is_free = table.get(tx, &row[..1])?.is_none();
+            if is_free { table.insert(tx, &row).map(|()| true) } else { Ok(false) }
+        })
+    }
+
+    fn modify(&self, table: &Table, key: u64) -> Result<bool> {
+        let value = &self.value;
+        self.update(|tx| {
+            let found = table.get(tx, &row![key])?;
+            let mut row = found.unwrap_or_else(|| row![key, value.clone()]);
+            row.0[1] = value.clone().into();
+            table.put(tx, &row)
+        })
+        .map(|()| true)
+    }
+
+    fn scan(&self, table: &Table, key: u64, count: usize) -> Result<bool> {
+        let seen = self.update(|tx| {
+            let rows = table.range(tx, row![key]..)?.take(count);
+            rows.map(|row| row.map(|_| 1_usize)).sum::<lodestone_engine::Result<usize>>()
+        })?;
+        if seen == 0 { Err(failed("a scan saw no row")) } else { Ok(false) }
+    }
+}
+
+/// Keys leave room for others between them.
+fn spread(key: u64) -> u64 {
+    key << 8
+}
+
+fn ycsb(setup: &Setup, layout: &Layout, load: Load, machine: &Machine) -> Result<Outcome> {
+    let records = Records::load(setup, layout, &machine.database)?;
+    let tables = records.tables.clone();
+    let rows = (setup.records / setup.nodes as u64).max(1);
+    let mut randoms: Vec<_> =
+        (0..machine.processors.len()).map(|client| Random::for_stream(setup.seed, client as u64)).collect();
+    // Leaves that the load left in DRAM give way.
+    for number in 0..rows.min(2 * setup.cache_bytes / setup.value_bytes as u64) {
+        let key = spread(Random::for_stream(setup.seed, number).below(rows));
+        tables.iter().try_for_each(|table| records.read(table, key).map(drop))?;
+    }
+    machine.checkpoint(layout.client_nodes[0])?;
+    let costs = setup.costs;
+    steps(setup, machine, (layout, load), |client| {
+        let random = &mut randoms[client];
+        let node = machine.processors[client];
+        let number = match layout.is_routed {
+            true => layout.part_nodes.iter().position(|of| *of == node).unwrap_or(0),
+            false => random.below(tables.len() as u64) as usize,
+        };
+        let (table, key, draw) = (&tables[number], spread(random.below(rows)), random.below(100));
+        let charge = |ns| machine.model.charge_ns(ns);
+        match (load, draw) {
+            (Load::Select, _) | (Load::Mixed | Load::Modify, 50..) => {
+                charge(costs.read_ns);
+                records.read(table, key)
+            }
+            (Load::Update | Load::Mixed, _) => {
+                charge(costs.read_ns + costs.change_ns);
+                records.change(table, key)
+            }
+            (Load::Modify, _) => {
+                charge(costs.read_ns + costs.change_ns);
+                records.modify(table, key)
+            }
+            (Load::Scan, 5..) => {
+                let count = random.below(100) + 1;
+                charge(costs.read_ns + count * costs.scanned_row_ns);
+                records.scan(table, key, count as usize)
+            }
+            (Load::Insert | Load::Scan | Load::TpcC, _) => {
+                charge(costs.change_ns);
+                // In a random place, as hashed keys of YCSB are.
+                records.insert(table, random.below(rows), random.below(255) + 1)
+            }
+        }
+    })
+}
+
+fn tpcc(setup: &Setup, layout: &Layout, machine: &Machine) -> Result<Outcome> {
+    let (warehouses, items, customers) = setup.tpcc;
+    let scale = TpcC { warehouses, items, customers };
+    let tables = DatabaseTables::open(machine.database.clone(), TpcC::TABLES)?;
+    for (number, spec) in TpcC::TABLES.iter().enumerate() {
+        let part = layout.table_parts[number % layout.table_parts.len()];
+        machine.database.move_table(spec.name, Some(part)).map_err(failed)?;
+    }
+    load_oltp(&tables, &scale, 1, setup.seed)?;
+    machine.checkpoint(layout.client_nodes[0])?;
+    let mut workers = Vec::new();
+    for client in 0..machine.processors.len() {
+        let mut worker = tables.worker()?;
+        let terminal = scale.terminal(&mut worker, client, machine.processors.len(), setup.seed)?;
+        workers.push((worker, terminal));
+    }
+    let outcome = steps(setup, machine, (layout, Load::TpcC), |client| {
+        let (worker, terminal) = &mut workers[client];
+        machine.model.charge_ns(setup.costs.tpcc_ns);
+        terminal.draw();
+        terminal.step(worker).map(|done| !done.is_cancelled)
+    })?;
+    drop(workers);
+    match verify(&tables, &scale, None)?.first() {
+        Some(violation) => Err(failed(format!("after TPC-C: {violation}"))),
+        None => Ok(outcome),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestone_media::MediaProfile;
+
+    use super::*;
+
+    fn setup() -> Setup {
+        let [medium, dram] = ["optane", "dram"].map(|name| MediaProfile::builtin(name).expect("built in"));
+        let small = Setup::new(medium, dram, 2);
+        Setup {
+            processors: 4,
+            clients: 8,
+            records: 2_000,
+            cache_bytes: 512 << 10,
+            duration_ns: 200_000,
+            changes_per_round: 100,
+            tpcc: (2, 100, 20),
+            ..small
+        }
+    }
+
+    fn ops(setup: &Setup, layout: &Layout, load: Load) -> f64 {
+        let folder = tempfile::tempdir().expect("a folder");
+        run(setup, layout, load, folder.path()).expect("no failure").ops_per_s
+    }
+
+    #[test]
+    fn a_run_is_the_same_every_time() {
+        let layout = Layout::case_3(2);
+        for load in [Load::Update, Load::Scan] {
+            let of = || ops(&setup(), &layout, load);
+            assert_eq!(of().to_bits(), of().to_bits(), "{load:?}");
+        }
+        // But for the dates in its rows.
+        let [one, other] = [(); 2].map(|()| ops(&setup(), &layout, Load::TpcC));
+        assert!((one / other - 1.0).abs() < 0.1, "{one}, {other}");
+    }
+
+    #[test]
+    fn the_cases_are_in_the_order_of_the_paper() {
+        for load in [Load::Select, Load::Update] {
+            let [one, two, three] =
+                [Layout::case_1(2), Layout::case_2(2), Layout::case_3(2)].map(|layout| ops(&setup(), &layout, load));
+            assert!(three > 1.2 * one && one > 1.2 * two, "{load:?}: {one}, {two}, {three}");
+        }
+    }
+}

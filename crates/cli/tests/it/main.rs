@@ -1,0 +1,29 @@
+//! The tests of the public interface, one module for each topic. One program, as each is compiled and linked anew.
+
+mod bench;
+mod bench_index;
+mod common;
+mod crash;
+mod db;
+mod db_damaged;
+mod db_restore;
+mod db_top;
+mod emulation;
+mod fs_mount;
+mod help;
+mod import;
+mod kill;
+mod kv;
+mod kv_index;
+mod log;
+mod media;
+mod media_fit;
+mod media_page;
+mod media_probe;
+mod numa;
+mod output_files;
+mod pool;
+mod readers;
+mod sql;
+mod stm;
+mod txn;

@@ -1,0 +1,43 @@
+//! `lodestone sql` and `lodestone serve`: tables of SQL are those of `lodestone db`, and a server ends when it is told.
+
+use std::io::{BufRead, BufReader};
+
+use crate::common::Place;
+
+#[test]
+fn tables_of_sql_and_of_the_engine_are_the_same() {
+    let place = Place::with_pool("64MiB");
+    let sql = |text: &str| place.run(["sql", "a.pool", "-c", text]);
+    sql("create table t (k int primary key, v varchar(10))").ok();
+    let shown = sql("insert into t values (1, 'one'), (2, null) returning v").ok();
+    assert!(shown.contains("one") && shown.contains("null") && shown.contains("INSERT 0 2"), "{shown}");
+    assert!(place.run(["db", "schema", "a.pool", "t"]).ok().contains("t (k i32, v text null) key (k)"));
+    assert!(place.run(["db", "get", "a.pool", "t", "1"]).ok().contains("one"));
+    // The reverse, with a type that SQL has not.
+    place.run(["db", "create", "a.pool", "made (id u64, name text) key (id)"]).ok();
+    sql("insert into made values (18446744073709551615, 'x')").ok();
+    let shown = sql("select id + 1 as next from made where id = 18446744073709551615").ok();
+    assert!(shown.contains("18446744073709551616"), "{shown}");
+    // A refusal is a finding.
+    let refused = sql("select nosuch from t").finding();
+    assert!(refused.stdout.contains("42703") && refused.stdout.contains("nosuch"), "{refused:?}");
+    place.run(["db", "check", "a.pool"]).ok();
+}
+
+#[test]
+fn a_server_ends_when_it_is_told() {
+    let place = Place::with_pool("64MiB");
+    place.run(["serve", "a.pool"]).fails_with(&["--socket"]);
+    let mut server = place
+        .command(["serve", "a.pool", "--socket", "."])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("start");
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
+    assert!(line.contains("serving database `a`") && line.contains(".s.PGSQL.5432"), "{line}");
+    let pid = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
+    assert!(server.wait().expect("its end").success());
+    assert!(!place.path(".s.PGSQL.5432").exists(), "the socket is gone");
+}

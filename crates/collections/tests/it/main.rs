@@ -1,0 +1,7 @@
+//! The tests of the public interface, one module for each topic. One program, as each is compiled and linked anew.
+
+mod common;
+mod model;
+mod salvage;
+mod threads;
+mod transactions;

@@ -1,0 +1,8 @@
+//! The tests of the public interface, one module for each topic. One program, as each is compiled and linked anew.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod budget;
+mod power;
+mod workloads;

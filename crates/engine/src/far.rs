@@ -1,0 +1,89 @@
+//! Reads of pages that are on other nodes (paper 4, section 2.1.3: I/O agents).
+//!
+//! A cold row or leaf on another node is read by the thread itself, or by the agent of that node: a message and a local
+//! read instead of a remote one. [`lodestone_numa::Costs`] decide for each read. Rows in DRAM, logs and rounds have no
+//! need of agents: they are local.
+//!
+//! A client of the agents belongs to one thread at a time. There is a stock of them for each node, and a read borrows
+//! one. A read that an agent cannot do, as after its end, is done by the thread itself.
+
+use std::fmt;
+use std::sync::Arc;
+
+use lodestone_numa::{AgentOptions, Agents, Client};
+use lodestone_pages::FarReads;
+use lodestone_pmem::{PmAddr, Pool, Topology};
+
+use crate::error::Result;
+use crate::spares::Spares;
+
+/// How pages of other nodes are read.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub enum FarPages {
+    /// By the thread that needs them.
+    #[default]
+    Direct,
+    /// By I/O agents, one on each node, where they cost less.
+    Agents(AgentOptions),
+    /// By something else, as a simulation.
+    By(Arc<dyn FarReads>),
+}
+
+impl fmt::Debug for FarPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Direct => "direct",
+            Self::Agents(_) => "agents",
+            Self::By(_) => "by the program",
+        })
+    }
+}
+
+impl FarPages {
+    /// The reads for the pages of `pool`.
+    ///
+    /// # Errors
+    /// When the agents cannot be started.
+    pub fn begin(&self, pool: &Pool) -> Result<Option<Arc<dyn FarReads>>> {
+        Ok(match self {
+            // With one part nothing is far.
+            Self::Agents(options) if pool.part_nodes().len() > 1 => {
+                let (agents, topology) = (Agents::for_pool(pool, options.clone())?, pool.topology().clone());
+                let clients = topology.nodes().iter().map(|_| Spares::default()).collect();
+                let nodes = pool.part_nodes().iter().map(|node| node.index).collect();
+                Some(Arc::new(ByAgents { clients, agents, topology, nodes }))
+            }
+            Self::Direct | Self::Agents(_) => None,
+            Self::By(reads) => Some(reads.clone()),
+        })
+    }
+}
+
+/// Reads by agents. They end with it.
+#[derive(Debug)]
+struct ByAgents {
+    /// By node.
+    clients: Box<[Spares<Client>]>,
+    agents: Agents,
+    topology: Topology,
+    /// The node of each part.
+    nodes: Box<[Option<usize>]>,
+}
+
+impl FarReads for ByAgents {
+    fn read(&self, at: PmAddr, bytes: &mut [u8]) -> bool {
+        let here = self.topology.node_of_thread();
+        if self.nodes.get(usize::from(at.part())).copied().flatten().is_none_or(|node| node == here) {
+            return false;
+        }
+        let Some(mut client) = self.clients[here].take().or_else(|| self.agents.client_on(here).ok()) else {
+            return false;
+        };
+        let is_read = client.read(at, bytes).is_ok();
+        if is_read {
+            self.clients[here].give(client);
+        }
+        is_read
+    }
+}

@@ -1,0 +1,354 @@
+//! The writers of pages in a round: one for each node that has tables (paper 4, section 2.2.3).
+//!
+//! 1. The trees of a round are divided by the nodes of the parts that they are [placed](crate::placement) in. Those
+//!    without a place, and those on the node of the thread that makes the round, are written by that thread.
+//! 2. Each other node gets a thread, which is kept on it. So all pages are written by a thread near them, and the nodes
+//!    work side by side. A thread ends with a fence of its own ([`lodestone_pages::Share`]).
+//! 3. The thread of the round waits for all, then publishes the one batch. Whoever locks the pages first is that thread:
+//!    paper 4 elects a master among the threads of its nodes.
+//!
+//! Where runs must repeat exactly, one thread does the work of all, node by node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread;
+
+use lodestone_pages::{Batch, Image, PageRow, Patch, Share, Shares};
+use lodestone_pmem::sync::atomic::Ordering;
+use lodestone_pmem::sync::spin;
+use lodestone_pmem::{planted, work};
+use lodestone_txn::{RowState, RowWord, Tick};
+use lodestone_width::to_u64;
+
+use crate::core::Core;
+use crate::error::Result;
+use crate::leaf::{Changes, Page};
+use crate::rounds::CheckpointReport;
+use crate::tree::{Bytes, Lookup, Slot, Tree};
+
+/// Where images are written: the batch itself, or a share of it.
+enum Pen<'b, 's, 'p> {
+    Batch(&'b mut Batch<'p>),
+    Share(Share<'s, 'p>),
+}
+
+impl Pen<'_, '_, '_> {
+    fn place(&mut self, part: Option<u16>) {
+        match self {
+            Self::Batch(batch) => batch.place(part),
+            Self::Share(share) => share.place(part),
+        }
+    }
+
+    fn write<'r>(&mut self, tree: u32, low: &[u8], rows: impl Iterator<Item = PageRow<'r>>) -> Result<Image> {
+        Ok(match self {
+            Self::Batch(batch) => batch.write(tree, low, rows)?,
+            Self::Share(share) => share.write(tree, low, rows)?,
+        })
+    }
+
+    fn end(&mut self, image: Image) {
+        match self {
+            Self::Batch(batch) => batch.end(image),
+            Self::Share(share) => share.end(image),
+        }
+    }
+
+    fn patch<'r>(
+        &mut self,
+        image: &Image,
+        leaf: (u32, &[u8]),
+        rows: impl Iterator<Item = (PageRow<'r>, bool)>,
+        floor: Tick,
+    ) -> Result<Patch> {
+        Ok(match self {
+            Self::Batch(batch) => batch.patch(image, leaf, rows, floor)?,
+            Self::Share(share) => share.patch(image, leaf, rows, floor)?,
+        })
+    }
+}
+
+/// Trees that one thread writes.
+struct Group {
+    /// `None`: that of the thread that makes the round.
+    node: Option<usize>,
+    trees: Vec<Arc<Tree>>,
+}
+
+/// Writes the dirty leaves of all trees. This thread publishes the batch afterwards.
+///
+/// # Errors
+/// A full pool; a medium that failed; `Error::Poisoned`.
+pub fn write_trees(core: &Core, batch: &mut Batch<'_>, trees: Vec<Arc<Tree>>, written: &mut Written) -> Result<()> {
+    let (near, far) = by_node(core, trees);
+    written.report.writers = to_u64(far.len()) + 1;
+    if far.is_empty() {
+        return write_all(core, &mut Pen::Batch(batch), &near.trees, written);
+    }
+    let parts = batch.side_by_side(|shares| {
+        if work::threads(&core.memory) > 1 && core.ground.source.far().is_none_or(|far| !far.run_on(0, &mut || ())) {
+            return side_by_side(core, shares, &near, &far);
+        }
+        far.iter().chain([&near]).map(|group| in_turn(core, shares, group)).collect()
+    });
+    parts.into_iter().try_for_each(|part: Result<_>| part.map(|part| written.join(part)))
+}
+
+/// Writes all groups, each by a thread of its own.
+fn side_by_side(core: &Core, shares: &Shares<'_>, near: &Group, far: &[Group]) -> Vec<Result<Written>> {
+    thread::scope(|scope| {
+        let write = |group: &Group| {
+            if let Some(node) = group.node {
+                // A thread that may not run there writes the same pages from afar.
+                let _ = core.heap.pool().topology().pin_thread(node);
+            }
+            write_group(core, shares, group)
+        };
+        let threads: Vec<_> = far.iter().map(|group| scope.spawn(move || write(group))).collect();
+        let own = write(near);
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| match thread.join() {
+            Ok(outcome) => outcome,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        threads.into_iter().map(join).chain([own]).collect()
+    })
+}
+
+/// Writes a group by this thread, in a simulation as one of its node.
+fn in_turn(core: &Core, shares: &Shares<'_>, group: &Group) -> Result<Written> {
+    let mut outcome = None;
+    if let (Some(far), Some(node)) = (core.ground.source.far(), group.node) {
+        far.run_on(node, &mut || outcome = Some(write_group(core, shares, group)));
+    }
+    outcome.unwrap_or_else(|| write_group(core, shares, group))
+}
+
+/// Writes a group as a share of the batch.
+fn write_group(core: &Core, shares: &Shares<'_>, group: &Group) -> Result<Written> {
+    let (mut written, mut pen) = (Written::default(), Pen::Share(shares.share(None)));
+    write_all(core, &mut pen, &group.trees, &mut written)?;
+    match (pen, group.node) {
+        (Pen::Share(share), Some(_)) => share.finish()?,
+        (Pen::Share(share), None) => share.finish_later(),
+        (Pen::Batch(_), _) => {}
+    }
+    Ok(written)
+}
+
+fn write_all(core: &Core, pen: &mut Pen<'_, '_, '_>, trees: &[Arc<Tree>], written: &mut Written) -> Result<()> {
+    trees.iter().try_for_each(|tree| write_tree(core, pen, tree, written))
+}
+
+/// The trees that this thread writes, and those of each other node.
+fn by_node(core: &Core, trees: Vec<Arc<Tree>>) -> (Group, Vec<Group>) {
+    let pool = core.heap.pool();
+    let mut near = Group { node: None, trees: Vec::new() };
+    if pool.part_nodes().len() == 1 {
+        near.trees = trees;
+        return (near, Vec::new());
+    }
+    let (here, mut far) = (pool.topology().node_of_thread(), BTreeMap::<usize, Vec<_>>::new());
+    for tree in trees {
+        let part = core.placements.of(tree.number).map(usize::from);
+        match part.and_then(|part| pool.part_nodes().get(part)?.index).filter(|node| *node != here) {
+            Some(node) => far.entry(node).or_default().push(tree),
+            None => near.trees.push(tree),
+        }
+    }
+    let group = |(node, trees)| Group { node: Some(node), trees };
+    (near, far.into_iter().map(group).collect())
+}
+
+/// The image of a leaf after a round.
+#[derive(Debug)]
+enum NewHome {
+    /// It has another image, or none because it has no rows.
+    Written(Option<Image>),
+    /// Its image has the rows, or it is not written yet.
+    Same,
+}
+
+/// Leaves that a round has written. Dropped before they are published, they are dirty again.
+#[derive(Debug, Default)]
+pub struct Written {
+    pages: Vec<(Arc<Page>, NewHome)>,
+    report: CheckpointReport,
+    is_published: bool,
+}
+
+impl Written {
+    /// Takes over those of another thread.
+    fn join(&mut self, mut other: Self) {
+        self.pages.append(&mut other.pages);
+        self.report.rows_in_place += other.report.rows_in_place;
+        self.report.lines += other.report.lines;
+        self.report.writers += other.report.writers;
+    }
+
+    /// The batch counts.
+    pub fn publish(mut self) -> CheckpointReport {
+        self.is_published = true;
+        for (page, home) in self.pages.drain(..) {
+            if let NewHome::Written(image) = home {
+                self.report.images += u64::from(image.is_some());
+                self.report.pages += image.as_ref().map_or(0, |image| to_u64(image.page_count()));
+                page.set_home(image);
+            }
+            page.leave_round();
+        }
+        self.report
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        if !self.is_published {
+            self.pages.iter().for_each(|(page, _)| {
+                page.soil();
+                page.leave_round();
+            });
+        }
+    }
+}
+
+/// Writes the dirty leaves of a tree.
+fn write_tree(core: &Core, pen: &mut Pen<'_, '_, '_>, tree: &Tree, written: &mut Written) -> Result<()> {
+    pen.place(core.placements.of(tree.number));
+    // Pages of which few and most lines have changed.
+    let (mut few, mut most) = (0, 0);
+    let mut next = Some(Bytes::default());
+    while let Some(low) = next {
+        // So that a look at one of its rows later reads one page.
+        tree.narrow(core, &low);
+        // Before the look at the leaf: if it is split after that, its image stays as wide as it was.
+        let before = tree.next_low(&low);
+        let (page, dirt) = tree.take_dirt(&low);
+        let Some(slots) = dirt else {
+            next = before;
+            continue;
+        };
+        written.pages.push((page, NewHome::Same));
+        let mut rows = settled_rows(core, tree, &slots)?;
+        // Looked at once: the image ends where the next one begins, also if the leaf is split from here on.
+        next = tree.next_low(&low);
+        if !planted::active("engine-image-too-wide") {
+            rows.retain(|row| next.as_ref().is_none_or(|next| row.key < *next));
+        }
+        core.refuse_if_poisoned()?;
+        let (page, new_home) = written.pages.last_mut().expect("just added");
+        let home = page.home();
+        let patchable = home.as_ref().filter(|_| page.may_patch());
+        match patch(core, pen, patchable, (tree.number, &low), &rows)? {
+            Patch::Done(patched) => {
+                written.report.rows_in_place += patched.rows;
+                written.report.lines += patched.lines;
+                page.changes.note(Changes::Few);
+                few += 1;
+                continue;
+            }
+            Patch::Refused => {
+                page.changes.note(Changes::Few);
+                few += 1;
+            }
+            Patch::MostLines => {
+                page.changes.note(Changes::Most);
+                most += 1;
+            }
+            // It says nothing about how much changes.
+            _ => {}
+        }
+        let image = write(core, pen, tree, &low, &rows)?;
+        if planted::active("pages-clear-after-copy") {
+            page.forget_dirt();
+        }
+        home.into_iter().for_each(|home| pen.end(home));
+        *new_home = NewHome::Written(image);
+    }
+    if few != most {
+        tree.changes.note(if few > most { Changes::Few } else { Changes::Most });
+    }
+    Ok(())
+}
+
+/// Writes an image of `rows`. None of them is no image.
+fn write(
+    core: &Core,
+    pen: &mut Pen<'_, '_, '_>,
+    tree: &Tree,
+    low: &[u8],
+    rows: &[SettledRow],
+) -> Result<Option<Image>> {
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let base = core.timeline.base();
+    Ok(Some(pen.write(tree.number, low, rows.iter().map(|row| row.page_row(base)))?))
+}
+
+/// Writes the rows that changed into the page of the leaf, if that can be done.
+fn patch(
+    core: &Core,
+    pen: &mut Pen<'_, '_, '_>,
+    home: Option<&Image>,
+    leaf: (u32, &[u8]),
+    rows: &[SettledRow],
+) -> Result<Patch> {
+    let (base, floor) = (core.timeline.base(), core.rounds.whole_floor.load(Ordering::SeqCst));
+    let may_write = |row: &SettledRow| row.whole > floor || planted::active("engine-lines-without-whole");
+    match home {
+        Some(home) if core.ways.in_place => {
+            Ok(pen.patch(home, leaf, rows.iter().map(|row| (row.page_row(base), may_write(row))), base)?)
+        }
+        _ => Ok(Patch::OtherImage),
+    }
+}
+
+/// A row that may be written to a page.
+#[derive(Debug)]
+pub struct SettledRow {
+    key: Bytes,
+    word: RowWord,
+    payload: Bytes,
+    /// See [`Slot::whole`].
+    whole: u64,
+}
+
+impl SettledRow {
+    /// The row in the life that began at `base`.
+    fn page_row(&self, base: Tick) -> PageRow<'_> {
+        let version = self.word.version();
+        PageRow { key: &self.key, tick: version.tick(base), writer: version.writer(), payload: &self.payload }
+    }
+}
+
+/// The rows of `slots`, in versions whose records are persistent.
+pub fn settled_rows(core: &Core, tree: &Tree, slots: &[Arc<Slot>]) -> Result<Vec<SettledRow>> {
+    let mut rows = Vec::new();
+    for slot in slots {
+        let key = slot.key();
+        let mut turn = 0;
+        let found = loop {
+            let whole = slot.whole();
+            match slot.read() {
+                Some((word, payload)) => {
+                    if word.state() == RowState::Pending && !planted::active("pages-copies-pending") {
+                        core.wait_settled(slot, word)?;
+                    }
+                    break (!word.is_absent()).then(|| SettledRow { key: key.clone(), word, payload, whole });
+                }
+                // It was purged, or its claim was given up. A commit that uses the key again is of this epoch or
+                // later, and makes the leaf dirty.
+                None if !is_slot_of(tree, key, slot)? => break None,
+                None => core.refuse_if_poisoned()?,
+            }
+            spin(turn);
+            turn += 1;
+        };
+        rows.extend(found);
+    }
+    Ok(rows)
+}
+
+fn is_slot_of(tree: &Tree, key: &[u8], slot: &Arc<Slot>) -> Result<bool> {
+    Ok(matches!(tree.find(key)?, Lookup::Slot(found) if Arc::ptr_eq(&found, slot)))
+}

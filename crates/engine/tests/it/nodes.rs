@@ -1,0 +1,229 @@
+//! Tables on parts of a pool, one on each of several virtual nodes: pages are where the table is placed, written by
+//! threads of their nodes, and move while transactions go on.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use lodestone_engine::{Database, DatabaseOptions, Error, FarPages, Index, Result, Schema, row};
+use lodestone_pmem::{DomainChoice, PoolOptions, thread_counters};
+
+const NODES: usize = 2;
+
+fn options(folder: &Path, nodes: usize) -> DatabaseOptions {
+    let pool = PoolOptions {
+        domain: DomainChoice::Process,
+        size_bytes: 8 << 20,
+        journal_bytes: 0,
+        parts: (1..nodes).map(|part| folder.join(format!("a.pool.{part}"))).collect(),
+        virtual_nodes: nodes,
+        ..PoolOptions::default()
+    };
+    DatabaseOptions {
+        pool,
+        log_bytes: 1 << 20,
+        segment_bytes: 32 << 10,
+        page_bytes: 1024,
+        extent_pages: 8,
+        leaf_rows_max: 16,
+        checkpoint_thread: false,
+        ..DatabaseOptions::default()
+    }
+}
+
+fn open(folder: &Path, options: &DatabaseOptions) -> Result<Database> {
+    Database::open_with(folder.join("a.pool"), options)
+}
+
+/// A table of this name in a part, with an index and long values.
+fn schema(name: &str, part: u16) -> Schema {
+    let text = format!("{name} (k u64, v i64, b bytes) key (k) index by_v (v)");
+    text.parse::<Schema>().expect("a schema").in_part(part)
+}
+
+fn fill(db: &Database, table: &str, rows: u64, value: i64) -> Result<()> {
+    let table = db.table(table)?;
+    db.update(|tx| {
+        let bytes = |k: u64| vec![7_u8; if k == 3 { 5000 } else { 20 }];
+        (0..rows).try_for_each(|k| table.put(tx, &row![k, value, bytes(k)]))
+    })
+}
+
+fn sum(db: &Database, table: &str) -> Result<(usize, i64)> {
+    let table = db.table(table)?;
+    db.update(|tx| {
+        let by_index = table.index("by_v")?.range(tx, ..)?.count();
+        let sum = table.range(tx, ..)?.map(|row| row.map(|row| row[1].as_i64().unwrap_or(0))).sum::<Result<i64>>()?;
+        Ok((by_index, sum))
+    })
+}
+
+#[test]
+fn pages_are_in_the_part_of_their_table() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = options(folder.path(), NODES);
+    let db = open(folder.path(), &options)?;
+    for part in [0, 1] {
+        db.create_table(&schema(&format!("t{part}"), part))?;
+        fill(&db, &format!("t{part}"), 100, 1)?;
+    }
+    let report = db.checkpoint()?;
+    assert_eq!(report.writers, 2, "one on each node");
+    let pages = |db: &Database, table| db.placement(table).map(|placement| placement.pages);
+    for (table, own, other) in [("t0", 0, 1), ("t1", 1, 0)] {
+        let found = pages(&db, table)?;
+        assert!(found[own] > 20 && found[other] == 0, "{table}: {found:?}");
+    }
+    assert_eq!(db.placement("t1")?.node, Some(1));
+    assert_eq!(db.part_on(1)?, 1);
+    assert!(matches!(db.part_on(7), Err(Error::NoPartOnNode { node: 7, .. })));
+    // The next life places new pages there as well, also those of an index that is made then.
+    drop(db);
+    let db = open(folder.path(), &options)?;
+    db.drop_index("t1", "by_v")?;
+    db.create_index("t1", &Index::new("by_v", ["v"]))?;
+    fill(&db, "t1", 300, 2)?;
+    db.checkpoint()?;
+    let found = pages(&db, "t1")?;
+    assert!(found[1] > 60 && found[0] == 0, "{found:?}");
+    assert_eq!((sum(&db, "t0")?, sum(&db, "t1")?), ((100, 100), (300, 600)));
+    Ok(())
+}
+
+#[test]
+fn a_part_that_is_not_there_is_refused_and_a_full_one_is_left() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = options(folder.path(), NODES);
+    let db = open(folder.path(), &options)?;
+    let refused = db.create_table(&schema("t", 2)).expect_err("two parts");
+    assert!(refused.to_string().contains("the pool has no part 2"), "{refused}");
+    db.create_table(&schema("t", 1))?;
+    assert!(matches!(db.move_table("t", Some(9)), Err(Error::BadSchema { .. })));
+    let heap = db.store().heap();
+    let mut blocks = heap.action();
+    while blocks.alloc_in(1, 4096).is_ok() {}
+    blocks.commit()?;
+    fill(&db, "t", 200, 1)?;
+    db.checkpoint()?;
+    let pages = db.placement("t")?.pages;
+    assert!(pages[0] > 20, "{pages:?}");
+    assert_eq!(sum(&db, "t")?, (200, 200));
+    Ok(())
+}
+
+#[test]
+fn a_table_that_is_loaded_is_on_its_part() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let db = open(folder.path(), &options(folder.path(), NODES))?;
+    db.load_table(&schema("t", 1), (0..500_u64).map(|k| Ok(row![k, 1_i64, vec![1_u8; 30]])))?;
+    let pages = db.placement("t")?.pages;
+    assert!(pages[1] > 30 && pages[0] == 0, "{pages:?}");
+    Ok(())
+}
+
+/// The budget of a checkpoint: two fences, and one more for each further node, by its own thread.
+#[test]
+fn each_further_node_fences_once() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let db = open(folder.path(), &options(folder.path(), NODES))?;
+    let fences = || -> Result<u64> {
+        let before = thread_counters().fences;
+        db.checkpoint()?;
+        Ok(thread_counters().fences - before)
+    };
+    for part in [0, 1] {
+        db.create_table(&schema(&format!("t{part}"), part))?;
+        fill(&db, &format!("t{part}"), 100, 1)?;
+    }
+    // Extents are taken.
+    (0..4).try_for_each(|value| {
+        fill(&db, "t0", 100, value).and_then(|()| fill(&db, "t1", 100, value)).and_then(|()| fences().map(drop))
+    })?;
+    for tables in [&["t0"][..], &["t1"], &["t0", "t1"]] {
+        tables.iter().try_for_each(|table| fill(&db, table, 100, 9))?;
+        assert_eq!(fences()?, 2, "{tables:?}: of the thread of the checkpoint");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_table_moves_while_others_change_it() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    for cache_bytes in [None, Some(96 << 10)] {
+        let options = DatabaseOptions { cache_bytes, ..options(folder.path(), NODES) };
+        let db = open(folder.path(), &options)?;
+        if cache_bytes.is_none() {
+            db.create_table(&schema("t", 0))?;
+            fill(&db, "t", 400, 0)?;
+            db.checkpoint()?;
+        }
+        let (from, to) = if cache_bytes.is_none() { (0, 1) } else { (1, 0) };
+        assert!(db.placement("t")?.pages[to] == 0);
+        let (_, before) = sum(&db, "t")?;
+        let (table, ends) = (db.table("t")?, AtomicBool::new(false));
+        let added = thread::scope(|scope| -> Result<i64> {
+            let adds = scope.spawn(|| -> Result<i64> {
+                let mut added = 0;
+                while !ends.load(Ordering::Relaxed) {
+                    let key = u64::try_from(added % 400).unwrap_or(0);
+                    db.update(|tx| table.add(tx, &row![key], "v", 1))?;
+                    added += 1;
+                }
+                Ok(added)
+            });
+            let moved = db.move_table("t", Some(u16::try_from(to).expect("small")));
+            ends.store(true, Ordering::Relaxed);
+            let added = adds.join().expect("no panic")?;
+            assert!(moved?.leaves > 30);
+            Ok(added)
+        })?;
+        let pages = db.placement("t")?.pages;
+        assert!(pages[from] == 0 && pages[to] > 30, "{pages:?}");
+        let (entries, found) = sum(&db, "t")?;
+        assert_eq!((entries, found), (400, before + added));
+        // Nothing is left to move, and no page is lost.
+        assert_eq!(db.move_table("t", Some(u16::try_from(to).expect("small")))?.leaves, 0);
+        (0..3).try_for_each(|_| db.checkpoint().map(drop))?;
+        let stats = db.page_stats();
+        assert_eq!(stats.pages - stats.pages_free, db.pages_in_use()?);
+        drop((table, db));
+        let db = open(folder.path(), &options)?;
+        assert_eq!(sum(&db, "t")?, (400, found));
+    }
+    Ok(())
+}
+
+#[test]
+fn agents_read_the_pages_of_other_nodes() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = options(folder.path(), NODES);
+    {
+        let db = open(folder.path(), &made)?;
+        for part in [0, 1] {
+            db.load_table(
+                &schema(&format!("t{part}"), part),
+                (0..400_u64).map(|k| Ok(row![k, 1_i64, vec![1_u8; 30]])),
+            )?;
+        }
+    }
+    let agents = FarPages::Agents(lodestone_numa::AgentOptions::default());
+    let options = DatabaseOptions { cache_bytes: Some(64 << 10), far_pages: agents, ..made };
+    let db = open(folder.path(), &options)?;
+    for node in 0..NODES {
+        let read = || -> Result<()> {
+            db.pool().topology().pin_thread(node)?;
+            for table in ["t0", "t1"] {
+                let table = db.table(table)?;
+                for key in (0..400_u64).step_by(7) {
+                    assert_eq!(
+                        db.update(|tx| table.get(tx, &row![key]))?.map(|row| row[1].clone()),
+                        Some(1_i64.into())
+                    );
+                }
+            }
+            Ok(())
+        };
+        thread::scope(|scope| scope.spawn(read).join().expect("no panic"))?;
+    }
+    Ok(())
+}

@@ -1,7 +1,0 @@
-//! Tables that change while they are used: indexes that are built, columns that come and go, and leaves without rows.
-
-mod build;
-mod columns;
-#[path = "../common/mod.rs"]
-mod common;
-mod queue;

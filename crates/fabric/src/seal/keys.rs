@@ -1,0 +1,138 @@
+//! Secrets of groups, and the keys that are derived from them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ring::aead::{AES_128_GCM, Aad, LessSafeKey, UnboundKey};
+use ring::hkdf::{HKDF_SHA256, Salt};
+
+use super::SEAL_BYTES;
+use crate::error::{Error, Result};
+use crate::ids::{GroupId, NodeId, Term, ViewNumber};
+
+/// Keys that are kept: of the terms and views of a while.
+const KEYS_MAX: usize = 64;
+
+/// A secret of a group. It is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    /// The secret with these bytes, which were drawn at random.
+    #[must_use]
+    pub const fn of(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// A new secret.
+    ///
+    /// # Errors
+    /// [`Error::Sealing`] if the system has no random numbers.
+    pub fn random() -> Result<Self> {
+        let mut bytes = [0; 32];
+        ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes)
+            .map_err(|_| Error::Sealing { what: "the system has no random numbers" })?;
+        Ok(Self(bytes))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// The fields of a packet that name its key.
+pub(crate) type KeyPlace = (GroupId, Term, ViewNumber);
+
+/// The secrets that were handed to a node.
+#[derive(Clone, Debug, Default)]
+pub struct KeyRing {
+    secrets: BTreeMap<(GroupId, ViewNumber), Secret>,
+}
+
+impl KeyRing {
+    /// The secret of `group` for views from `from` on, until a later one. When a member is removed the others are
+    /// handed a new one.
+    pub fn hand(&mut self, group: GroupId, from: ViewNumber, secret: Secret) {
+        self.secrets.insert((group, from), secret);
+    }
+
+    fn secret(&self, group: GroupId, view: ViewNumber) -> Option<&Secret> {
+        self.secrets.range((group, ViewNumber(0))..=(group, view)).next_back().map(|found| found.1)
+    }
+
+    fn derive(&self, (group, term, view): KeyPlace) -> Option<Key> {
+        let secret = self.secret(group, view)?;
+        let parts = [group.0.to_le_bytes(), term.0.to_le_bytes(), view.0.to_le_bytes()];
+        let info: [&[u8]; 4] = [b"lodestone fabric", &parts[0], &parts[1], &parts[2]];
+        let pseudorandom = Salt::new(HKDF_SHA256, &[]).extract(&secret.0);
+        let key = UnboundKey::from(pseudorandom.expand(&info, &AES_128_GCM).ok()?);
+        Some(Key(LessSafeKey::new(key)))
+    }
+}
+
+/// Source, life and counter: never twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Nonce {
+    pub(super) source: NodeId,
+    pub(super) life: u32,
+    pub(super) counter: u64,
+}
+
+/// A key of a term and a view.
+#[derive(Clone)]
+pub(super) struct Key(LessSafeKey);
+
+impl Key {
+    /// Encrypts the payload, and returns the tag over it and the head.
+    pub(super) fn seal(&self, nonce: Nonce, head: &[u8], payload: &mut [u8]) -> Option<[u8; SEAL_BYTES]> {
+        let nonce = ring::aead::Nonce::assume_unique_for_key(nonce.bytes());
+        let tag = self.0.seal_in_place_separate_tag(nonce, Aad::from(head), payload).ok()?;
+        tag.as_ref().try_into().ok()
+    }
+
+    /// Decrypts payload and tag in place. Whether head and payload are as they were sealed.
+    pub(super) fn open(&self, nonce: Nonce, head: &[u8], payload: &mut [u8]) -> bool {
+        let nonce = ring::aead::Nonce::assume_unique_for_key(nonce.bytes());
+        self.0.open_in_place(nonce, Aad::from(head), payload).is_ok()
+    }
+}
+
+/// Keys that were derived.
+#[derive(Default)]
+pub(super) struct Cache(BTreeMap<KeyPlace, Key>);
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cache({} keys)", self.0.len())
+    }
+}
+
+impl Cache {
+    /// The key of a packet to send.
+    pub(super) fn key(&mut self, ring: &KeyRing, place: KeyPlace) -> Option<Key> {
+        let key = self.look(ring, place)?;
+        self.keep(place, key.clone());
+        Some(key)
+    }
+
+    /// The key of a packet that may be anybody's: nothing is kept.
+    pub(super) fn look(&self, ring: &KeyRing, place: KeyPlace) -> Option<Key> {
+        self.0.get(&place).cloned().or_else(|| ring.derive(place))
+    }
+
+    /// Keeps a key that verified a packet. The oldest terms go first.
+    pub(super) fn keep(&mut self, place: KeyPlace, key: Key) {
+        if self.0.contains_key(&place) {
+            return;
+        }
+        if self.0.len() >= KEYS_MAX {
+            let oldest = self.0.keys().min_by_key(|place| (place.1, place.2)).copied();
+            oldest.iter().for_each(|oldest| {
+                self.0.remove(oldest);
+            });
+        }
+        self.0.insert(place, key);
+    }
+}

@@ -1,0 +1,448 @@
+//! Requests of the kernel as operations of a volume.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use lodestone_fs::{
+    Allocation, Attributes, Caller, Changes, ExtraMode, FileKind, NAME_BYTES_MAX, NewFile, Refusal, RenameMode, Result,
+    SeekTo, Volume,
+};
+use lodestone_width::{exact_u32, to_usize};
+
+use crate::convert::{errno, file_attr, file_type, new_time};
+
+/// How long the kernel may keep names and attributes: all changes pass it.
+const KEEP: Duration = Duration::from_secs(3600);
+/// Most bytes of a write.
+const WRITE_BYTES_MAX: u32 = 1 << 20;
+/// Requests that the kernel sends ahead.
+const BACKGROUND_MAX: u16 = 64;
+/// Entries that are looked up for one answer; an answer has room for fewer.
+const ENTRIES_MAX: usize = 512;
+/// Files never get the number of another one.
+const GENERATION: Generation = Generation(0);
+
+const FALLOC_KEEP_SIZE: i32 = 1;
+const FALLOC_PUNCH: i32 = 2;
+const FALLOC_ZERO: i32 = 16;
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
+const XATTR_CREATE: i32 = 1;
+const XATTR_REPLACE: i32 = 2;
+
+/// The answers to the kernel's requests.
+#[derive(Debug)]
+pub(crate) struct Adapter {
+    pub(crate) volume: Volume,
+    /// Whether an operation is durable when it returns.
+    pub(crate) is_durable: bool,
+    pub(crate) notes_reads: bool,
+    /// Buffers of reads.
+    pub(crate) buffers: std::sync::Mutex<Vec<Vec<u8>>>,
+}
+
+fn caller(request: &Request) -> Caller {
+    Caller::checked(request.uid(), request.gid())
+}
+
+/// In whose name content is written: the kernel has taken set-id bits away.
+fn kernel() -> Caller {
+    Caller::checked(0, 0)
+}
+
+/// Answers with nothing, or with the error.
+fn done(reply: ReplyEmpty, outcome: Result<()>) {
+    match outcome {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+fn entry(reply: ReplyEntry, outcome: Result<Attributes>) {
+    match outcome {
+        Ok(file) => reply.entry(&KEEP, &file_attr(&file), GENERATION),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+fn attributes(reply: ReplyAttr, outcome: Result<Attributes>) {
+    match outcome {
+        Ok(file) => reply.attr(&KEEP, &file_attr(&file)),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+/// A value or its size, as the kernel asks for them.
+fn sized(reply: ReplyXattr, size: u32, outcome: Result<Vec<u8>>) {
+    match outcome {
+        Ok(value) if size == 0 => reply.size(exact_u32(value.len())),
+        Ok(value) if value.len() > to_usize(size) => reply.error(Errno::ERANGE),
+        Ok(value) => reply.data(&value),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+impl Adapter {
+    fn make(&self, request: &Request, parent: INodeNo, name: &OsStr, new: &NewFile<'_>) -> Result<Attributes> {
+        self.volume.make_file(&caller(request), parent.0, name.as_bytes(), new, false)
+    }
+
+    fn read_into(&self, ino: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let count = self.volume.read(ino, offset, buffer)?;
+        if self.notes_reads {
+            self.volume.note_read(ino)?;
+        }
+        Ok(count)
+    }
+
+    fn buffer(&self) -> Vec<u8> {
+        let mut buffers = self.buffers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        buffers.pop().unwrap_or_default()
+    }
+
+    fn give_back(&self, buffer: Vec<u8>) {
+        self.buffers.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(buffer);
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the trait is the kernel's protocol")]
+impl Filesystem for Adapter {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let wanted = InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_ASYNC_DIO
+            | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_DO_READDIRPLUS
+            | InitFlags::FUSE_READDIRPLUS_AUTO;
+        let known = wanted & config.capabilities();
+        // What the kernel does not know only costs time.
+        _ = config.add_capabilities(known);
+        _ = config.set_max_write(WRITE_BYTES_MAX);
+        _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
+
+    fn destroy(&mut self) {
+        if let Err(error) = self.volume.sync() {
+            tracing::error!("the last sync: {error}");
+        }
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        entry(reply, self.volume.lookup(&kernel(), parent.0, name.as_bytes()));
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        attributes(reply, self.volume.attributes(ino.0));
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let (atime, mtime) = (atime.map(new_time), mtime.map(new_time));
+        let changes = Changes { permissions: mode, uid, gid, atime, mtime };
+        let sized = size.map_or(Ok(None), |size| self.volume.truncate(&kernel(), ino.0, size).map(Some));
+        let outcome = sized.and_then(|file| match file {
+            Some(file) if changes == Changes::default() => Ok(file),
+            _ => self.volume.set_attributes(&caller(request), ino.0, &changes),
+        });
+        attributes(reply, outcome);
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.volume.read_link(ino.0) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let Some(kind) = FileKind::of_mode(mode) else { return reply.error(Errno::EINVAL) };
+        entry(reply, self.make(request, parent, name, &NewFile::device(kind, mode & 0o7777, device)));
+    }
+
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        entry(reply, self.make(request, parent, name, &NewFile::new(FileKind::Folder, mode & 0o7777)));
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(reply, self.volume.unlink(&caller(request), parent.0, name.as_bytes()));
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(reply, self.volume.remove_folder(&caller(request), parent.0, name.as_bytes()));
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = target.as_os_str().as_bytes();
+        entry(reply, self.make(request, parent, name, &NewFile::link(target)));
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mode = if flags.is_empty() {
+            RenameMode::Replace
+        } else if flags == RenameFlags::RENAME_NOREPLACE {
+            RenameMode::KeepOther
+        } else if flags == RenameFlags::RENAME_EXCHANGE {
+            RenameMode::Exchange
+        } else {
+            return reply.error(Errno::EINVAL);
+        };
+        let (from, to) = ((parent.0, name.as_bytes()), (new_parent.0, new_name.as_bytes()));
+        done(reply, self.volume.rename(&caller(request), from, to, mode));
+    }
+
+    fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        entry(reply, self.volume.link(&caller(request), ino.0, parent.0, name.as_bytes()));
+    }
+
+    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        self.volume.pin(ino.0);
+        // What the kernel has of the file is what there is: nothing else writes it.
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let mut buffer = self.buffer();
+        let wanted = to_usize(size);
+        if buffer.len() < wanted {
+            buffer.resize(wanted, 0);
+        }
+        match self.read_into(ino.0, offset, &mut buffer[..wanted]) {
+            Ok(count) => reply.data(&buffer[..count]),
+            Err(error) => reply.error(errno(&error)),
+        }
+        self.give_back(buffer);
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.volume.write(&kernel(), ino.0, offset, data) {
+            Ok(()) => reply.written(exact_u32(data.len())),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // Nothing is kept back: the kernel need not ask at each close.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        done(reply, self.volume.unpin(ino.0, 1));
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        if self.is_durable {
+            // Every operation was durable when it was answered. The kernel does not send this again.
+            return reply.error(Errno::ENOSYS);
+        }
+        done(reply, self.volume.sync());
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        if self.is_durable {
+            return reply.error(Errno::ENOSYS);
+        }
+        done(reply, self.volume.sync());
+    }
+
+    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let entries = match self.volume.read_folder(&kernel(), ino.0, offset, ENTRIES_MAX) {
+            Ok(entries) => entries,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        for entry in entries {
+            let name = OsStr::from_bytes(&entry.name);
+            if reply.add(INodeNo(entry.ino), entry.cookie, file_type(entry.kind), name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn readdirplus(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let entries = match self.volume.read_folder_plus(&kernel(), ino.0, offset, ENTRIES_MAX) {
+            Ok(entries) => entries,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        for (entry, file) in entries {
+            let name = OsStr::from_bytes(&entry.name);
+            if reply.add(INodeNo(entry.ino), entry.cookie, name, &KEEP, &file_attr(&file), GENERATION) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let room = self.volume.room();
+        // Each file needs metadata, not a page: so many could still be made.
+        let files_free = room.available.saturating_mul(4);
+        let (page, name) = (exact_u32(to_usize(room.page_bytes)), exact_u32(NAME_BYTES_MAX));
+        reply.statfs(room.pages, room.free, room.available, room.files + files_free, files_free, page, name, page);
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match flags & (XATTR_CREATE | XATTR_REPLACE) {
+            0 => ExtraMode::Set,
+            XATTR_CREATE => ExtraMode::Create,
+            XATTR_REPLACE => ExtraMode::Replace,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        done(reply, self.volume.set_extra(&caller(request), ino.0, name.as_bytes(), value, mode));
+    }
+
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        sized(reply, size, self.volume.extra(&caller(request), ino.0, name.as_bytes()));
+    }
+
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = self.volume.extra_names(&caller(request), ino.0);
+        let joined = names.map(|names| {
+            names.into_iter().fold(Vec::new(), |mut joined, name| {
+                joined.extend(name);
+                joined.push(0);
+                joined
+            })
+        });
+        sized(reply, size, joined);
+    }
+
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(reply, self.volume.remove_extra(&caller(request), ino.0, name.as_bytes()));
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let new = NewFile::new(FileKind::File, mode & 0o7777);
+        let outcome = self.volume.make_file(&caller(request), parent.0, name.as_bytes(), &new, true);
+        match outcome {
+            Ok(file) => {
+                let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
+                reply.created(&KEEP, &file_attr(&file), GENERATION, FileHandle(0), flags);
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let grows = mode & FALLOC_KEEP_SIZE == 0;
+        let what = match mode & !FALLOC_KEEP_SIZE {
+            0 => Allocation::Room { grows },
+            FALLOC_PUNCH if !grows => Allocation::Punch,
+            FALLOC_ZERO => Allocation::Zero { grows },
+            _ => return reply.error(Errno::EOPNOTSUPP),
+        };
+        done(reply, self.volume.allocate(&kernel(), ino.0, offset, length, what));
+    }
+
+    fn lseek(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        let to = match whence {
+            SEEK_DATA => SeekTo::Data,
+            SEEK_HOLE => SeekTo::Hole,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        let found = self.volume.seek(ino.0, offset, to);
+        match found.and_then(|at| i64::try_from(at).map_err(|_| Refusal::FileTooLarge.into())) {
+            Ok(at) => reply.offset(at),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Volumes as mounted file systems, by FUSE and without libfuse.
+//!
+//! [`mount`] hands each request of the kernel to a [`Volume`]. The kernel checks permissions, and keeps names and
+//! attributes as long as it likes: there is one mount of a volume, and all changes pass the kernel.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `adapter` | requests to operations, and answers |
+//! | `convert` | times, kinds and numbers of errors |
+//! | `session` | mounting, unmounting, and the errors of both |
+//!
+//! A file that is open stays after its last name is gone, until it is closed. In the domains where an operation is
+//! durable when it returns, `fsync` is told to be needless, and the kernel does not send it again.
+//!
+//! [`Volume`]: lodestone_fs::Volume
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
+
+mod adapter;
+mod convert;
+mod session;
+
+pub use session::{Error, MountOptions, Mounted, mount};

@@ -1,0 +1,206 @@
+//! Mounting and unmounting.
+//!
+//! [`mount`] starts the threads that answer the kernel. [`Mounted::unmount`] refuses while files are open, and
+//! [`Mounted::detach`] hides the mount at once, which then ends with the last open file. A process that is killed
+//! leaves a mount on which every operation fails; the next mount at that place takes it away.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use lodestone_fs::Volume;
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use crate::adapter::Adapter;
+
+/// Why a volume cannot be mounted or unmounted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The kernel has no FUSE.
+    #[error("there is no /dev/fuse; load the module by `modprobe fuse`, or allow the device in this container")]
+    NoFuse,
+    /// No folder to mount on.
+    #[error("{}: not a folder that can be mounted on: {source}; make it by `mkdir`", point.display())]
+    NoFolder {
+        /// The place.
+        point: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The kernel, or fusermount3, refused.
+    #[error("{}: mounting failed: {source}; as an ordinary user you need fusermount3 (package fuse3)", point.display())]
+    Mount {
+        /// The place.
+        point: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// Files are open, or a process has its folder there.
+    #[error("{}: files are open or a process is in it; close them, `fuser -vm` shows who", point.display())]
+    Busy {
+        /// The place.
+        point: PathBuf,
+    },
+    /// Unmounting failed.
+    #[error("{}: unmounting failed: {source}", point.display())]
+    Unmount {
+        /// The place.
+        point: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A thread that answers the kernel has failed.
+    #[error("{}: the mount has ended with an error: {source}", point.display())]
+    Session {
+        /// The place.
+        point: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// How to mount.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MountOptions {
+    /// Threads that answer the kernel.
+    pub threads: usize,
+    /// Whether other users may use the mount. Their permissions are checked.
+    pub allow_other: bool,
+    /// Whether nothing may be changed.
+    pub read_only: bool,
+    /// Whether reads change access times, at most once a day.
+    pub atime: bool,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self { threads: 4, allow_other: rustix::process::geteuid().is_root(), read_only: false, atime: true }
+    }
+}
+
+/// A mounted volume. Dropping it ends the mount.
+#[derive(Debug)]
+pub struct Mounted {
+    session: BackgroundSession,
+    point: PathBuf,
+}
+
+/// Mounts `volume` at `point`, a folder.
+///
+/// # Errors
+/// No FUSE, no folder, no right to mount.
+pub fn mount(volume: Volume, point: &Path, options: &MountOptions) -> Result<Mounted, Error> {
+    if !Path::new("/dev/fuse").exists() {
+        return Err(Error::NoFuse);
+    }
+    let point = folder(point)?;
+    let is_durable = volume.domain() != lodestone_pmem::Domain::Block;
+    let adapter = Adapter {
+        is_durable,
+        notes_reads: options.atime && !options.read_only,
+        buffers: std::sync::Mutex::default(),
+        volume,
+    };
+    let config = config(&adapter.volume, options);
+    let failed = |source| Error::Mount { point: point.clone(), source };
+    let session = Session::new(adapter, &point, &config).map_err(failed)?.spawn().map_err(failed)?;
+    Ok(Mounted { session, point })
+}
+
+fn config(volume: &Volume, options: &MountOptions) -> Config {
+    let name = volume.store().pool().path().display().to_string().replace(',', "_");
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(name),
+        MountOption::Subtype("lodestone".into()),
+        MountOption::DefaultPermissions,
+        if options.read_only { MountOption::RO } else { MountOption::RW },
+    ];
+    if rustix::process::geteuid().is_root() {
+        config.mount_options.extend([MountOption::Suid, MountOption::Dev]);
+    }
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = options.threads > 1;
+    config
+}
+
+/// The folder to mount on. A mount whose process has died is taken away first.
+fn folder(point: &Path) -> Result<PathBuf, Error> {
+    let refused = |source| Error::NoFolder { point: point.to_owned(), source };
+    let look = || std::fs::canonicalize(point).and_then(|path| std::fs::read_dir(&path).map(|_| path));
+    match look() {
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            detach(point).map_err(refused)?;
+            look().map_err(refused)
+        }
+        outcome => outcome.map_err(refused),
+    }
+}
+
+/// Hides the mount at `point` at once.
+fn detach(point: &Path) -> io::Result<()> {
+    by_kernel_or_helper(point, UnmountFlags::DETACH, &["-u", "-q", "-z"])
+}
+
+fn by_kernel_or_helper(point: &Path, flags: UnmountFlags, arguments: &[&str]) -> io::Result<()> {
+    match rustix::mount::unmount(point, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::PERM) => {
+            let output = Command::new("fusermount3").args(arguments).arg("--").arg(point).output()?;
+            let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            if output.status.success() { Ok(()) } else { Err(io::Error::other(text)) }
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Mounted {
+    /// The place.
+    #[must_use]
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Whether the mount has ended: it was unmounted by `umount`.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.session.guard.is_finished()
+    }
+
+    /// Unmounts, unless files are open.
+    ///
+    /// # Errors
+    /// [`Error::Busy`]: the mount goes on.
+    pub fn unmount(&self) -> Result<(), Error> {
+        if self.has_ended() {
+            return Ok(());
+        }
+        by_kernel_or_helper(&self.point, UnmountFlags::empty(), &["-u", "-q"]).map_err(|source| {
+            let is_busy = source.raw_os_error() == Some(Errno::BUSY.raw_os_error());
+            let point = self.point.clone();
+            if is_busy { Error::Busy { point } } else { Error::Unmount { point, source } }
+        })
+    }
+
+    /// Hides the mount. It ends with the last open file.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn detach(&self) -> Result<(), Error> {
+        detach(&self.point).map_err(|source| Error::Unmount { point: self.point.clone(), source })
+    }
+
+    /// Waits for the end of the mount. Everything is durable then.
+    ///
+    /// # Errors
+    /// A thread that failed.
+    pub fn wait(self) -> Result<(), Error> {
+        let point = self.point;
+        self.session.join().map_err(|source| Error::Session { point, source })
+    }
+}

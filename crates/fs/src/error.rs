@@ -1,0 +1,209 @@
+//! Errors of a volume: refusals that POSIX names, and failures of the medium.
+
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+/// Result of the operations of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation is refused. Nothing has changed then.
+///
+/// ```
+/// use lodestone_fs::{Error, Refusal};
+///
+/// let error = Error::from(Refusal::NotFound);
+/// assert_eq!(error.errno(), 2);
+/// assert_eq!(error.to_string(), "no such file or folder");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// `ENOENT`
+    #[error("no such file or folder")]
+    NotFound,
+    /// `EEXIST`
+    #[error("the name is in use")]
+    Exists,
+    /// `ENOTDIR`
+    #[error("not a folder")]
+    NotFolder,
+    /// `EISDIR`
+    #[error("it is a folder")]
+    IsFolder,
+    /// `ENOTEMPTY`
+    #[error("the folder is not empty")]
+    NotEmpty,
+    /// `ENOSPC`
+    #[error("no space is left in the volume; remove files, or make a larger volume")]
+    NoSpace,
+    /// `ENAMETOOLONG`
+    #[error("a name has at most 255 bytes, a path 4,095")]
+    NameTooLong,
+    /// `EACCES`
+    #[error("permission denied")]
+    Access,
+    /// `EPERM`
+    #[error("only the owner or root may do this")]
+    NotPermitted,
+    /// `ELOOP`
+    #[error("too many symbolic links")]
+    Loop,
+    /// `EINVAL`
+    #[error("an invalid argument")]
+    Invalid,
+    /// `EMLINK`
+    #[error("too many links to the file")]
+    TooManyLinks,
+    /// `EFBIG`
+    #[error("the file would be larger than 16 TiB")]
+    FileTooLarge,
+    /// `ENODATA`
+    #[error("no such attribute")]
+    NoAttribute,
+    /// `E2BIG`
+    #[error("an attribute has at most 64 KiB")]
+    AttributeTooLarge,
+    /// `ERANGE`
+    #[error("the buffer is too small")]
+    Range,
+    /// `EOPNOTSUPP`
+    #[error("the volume cannot do this")]
+    NotSupported,
+    /// `ESTALE`
+    #[error("the file is gone")]
+    Stale,
+    /// `ENXIO`
+    #[error("beyond the end of the file")]
+    Beyond,
+    /// `EBUSY`
+    #[error("it is in use")]
+    Busy,
+    /// `EROFS`
+    #[error("the volume is open read-only")]
+    ReadOnly,
+}
+
+impl Refusal {
+    /// The number of the error.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        let errno = match self {
+            Self::NotFound => Errno::NOENT,
+            Self::Exists => Errno::EXIST,
+            Self::NotFolder => Errno::NOTDIR,
+            Self::IsFolder => Errno::ISDIR,
+            Self::NotEmpty => Errno::NOTEMPTY,
+            Self::NoSpace => Errno::NOSPC,
+            Self::NameTooLong => Errno::NAMETOOLONG,
+            Self::Access => Errno::ACCESS,
+            Self::NotPermitted => Errno::PERM,
+            Self::Loop => Errno::LOOP,
+            Self::Invalid => Errno::INVAL,
+            Self::TooManyLinks => Errno::MLINK,
+            Self::FileTooLarge => Errno::FBIG,
+            Self::NoAttribute => Errno::NODATA,
+            Self::AttributeTooLarge => Errno::TOOBIG,
+            Self::Range => Errno::RANGE,
+            Self::NotSupported => Errno::OPNOTSUPP,
+            Self::Stale => Errno::STALE,
+            Self::Beyond => Errno::NXIO,
+            Self::Busy => Errno::BUSY,
+            Self::ReadOnly => Errno::ROFS,
+        };
+        errno.raw_os_error()
+    }
+}
+
+/// Why an operation on a volume failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// POSIX names the reason. Nothing has changed.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A page of a file does not have its checksum.
+    #[error(
+        "file {ino}: the page at offset {offset} is damaged (page {page} of the volume); restore the file from a copy, \
+         or overwrite the page"
+    )]
+    DamagedPage {
+        /// The file.
+        ino: u64,
+        /// Offset of the page in the file.
+        offset: u64,
+        /// The page of the volume.
+        page: u64,
+    },
+    /// Metadata that no volume can have.
+    #[error("the {what} of the volume is damaged: {finding}; run `lodestone fs fsck`")]
+    Damaged {
+        /// The structure.
+        what: &'static str,
+        /// The finding.
+        finding: String,
+    },
+    /// The pool is not a volume.
+    #[error("{}: the pool has no volume; make one by `lodestone fs format`", path.display())]
+    NotAVolume {
+        /// The pool.
+        path: PathBuf,
+    },
+    /// A newer program has formatted the volume.
+    #[error("{}: the volume has format {found}, this program knows up to {known}; use a newer program", path.display())]
+    TooNew {
+        /// The pool.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The newest known one.
+        known: u32,
+    },
+    /// Options that make no sense.
+    #[error("{0}")]
+    Options(String),
+    /// An earlier failure of the medium: nothing more is acknowledged.
+    #[error("an earlier error of the medium ended all changes: {0}; unmount, look at the device, open again")]
+    Poisoned(String),
+    /// The pool.
+    #[error(transparent)]
+    Pool(#[from] lodestone_pmem::Error),
+    /// The heap.
+    #[error(transparent)]
+    Heap(#[from] lodestone_heap::Error),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] lodestone_store::Error),
+    /// The image.
+    #[error("the image of the volume: {0}")]
+    Image(#[from] lodestone_stm::Error),
+    /// The log of operations.
+    #[error("the log of operations: {0}")]
+    Log(#[from] lodestone_fabric::Error),
+}
+
+impl Error {
+    /// The number that a program sees: of the refusal, or `EIO`.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        match self {
+            Self::Refused(refusal) => refusal.errno(),
+            _ => Errno::IO.raw_os_error(),
+        }
+    }
+
+    /// The refusal, if it is one.
+    #[must_use]
+    pub const fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::Refused(refusal) => Some(*refusal),
+            _ => None,
+        }
+    }
+}
+
+/// Damaged metadata.
+#[cold]
+pub(crate) fn damaged(what: &'static str, finding: impl Into<String>) -> Error {
+    Error::Damaged { what, finding: finding.into() }
+}

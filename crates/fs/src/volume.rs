@@ -1,0 +1,439 @@
+//! Volumes: formatting, opening, closing.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use lodestone_fabric::{Outbox, Ring, Sequence, Term};
+use lodestone_pmem::{Domain, Pool, PoolOptions};
+use lodestone_stm::StmOptions;
+use lodestone_store::Store;
+use lodestone_width::low_u32;
+
+use crate::batch;
+use crate::core::{Core, Inner, OpCounts, Signal, stripes, system_time};
+use crate::data::Data;
+use crate::error::{Error, Result, damaged};
+use crate::image::Image;
+use crate::inode::{Attributes, Content, FileKind, Folder, Inode, PAGE_BYTES, ROOT};
+use crate::layout::{self, Super, VOLUME, VOLUME_NAME};
+use crate::op::{Action, Op};
+use crate::space::Space;
+use crate::state::State;
+
+/// Name of the pool's layout.
+pub const LAYOUT_NAME: &str = "lodestone.fs";
+const LAYOUT_VERSION: u32 = 1;
+
+/// Where times come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The system's clock.
+    #[default]
+    System,
+    /// A second for each operation. For tests that must repeat.
+    Steps,
+}
+
+/// How to use a volume.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct VolumeOptions {
+    /// Whether a thread writes the image. Otherwise the operation that finds it far behind does it.
+    pub background: bool,
+    /// Operations after which the image is written.
+    pub batch_operations: u64,
+    /// Time after which the image is written.
+    pub batch_interval: Duration,
+    /// Files that stay in memory although nothing uses them.
+    pub files_in_memory: usize,
+    /// Where times come from.
+    pub clock: Clock,
+    /// Options of the image's transactional memory.
+    pub image: StmOptions,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> Self {
+        Self {
+            background: true,
+            batch_operations: 2048,
+            batch_interval: Duration::from_millis(200),
+            files_in_memory: 100_000,
+            clock: Clock::System,
+            image: StmOptions::default(),
+        }
+    }
+}
+
+/// How to make a volume.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct FormatOptions {
+    /// Bytes of the log; 0: a thirty-second part of the volume, at most 64 MiB.
+    pub log_bytes: u64,
+    /// Owner of the root folder.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Salt of the log; 0: drawn. For tests that must repeat.
+    pub salt: u64,
+    /// Bytes of a page, pages, and pages of an area; the default: 4096, and by the size. For tests.
+    pub pages: Option<(u64, u64, u64)>,
+}
+
+/// What an open found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VolumeRecovery {
+    /// Operations of the log that the image lacked.
+    pub replayed: u64,
+    /// Operations at the end of the log whose pages a crash had lost. None of them was acknowledged as durable.
+    pub dropped: u64,
+    /// Files without a name that were open when the volume was last used. They are freed.
+    pub orphans: u64,
+}
+
+/// A file system in a pool. It is cheap to clone, and any number of threads may use it.
+///
+/// ```
+/// use lodestone_fs::Volume;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("notes.vol");
+///
+/// Volume::format(&path, 16 << 20)?;
+/// let volume = Volume::open(&path)?;
+/// let file = volume.create("/a")?;
+/// file.write_at(0, b"hello")?;
+/// file.sync()?; // it survives power loss
+///
+/// let mut bytes = [0; 5];
+/// assert_eq!(volume.open_file("/a")?.read_at(0, &mut bytes)?, 5);
+/// assert_eq!(&bytes, b"hello");
+/// # Ok::<(), lodestone_fs::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Volume {
+    pub(crate) inner: Arc<Inner>,
+    _closer: Arc<Closer>,
+    recovery: VolumeRecovery,
+}
+
+/// Ends the thread and writes the image, when the last handle is gone.
+#[derive(Debug)]
+struct Closer {
+    inner: Arc<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        self.inner.signal.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
+        self.inner.wake.notify_all();
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+        if !self.inner.options.background {
+            return;
+        }
+        if let Err(error) = self.inner.write_image() {
+            tracing::error!("closing {}: {error}", self.inner.store.pool().path().display());
+        }
+    }
+}
+
+impl Volume {
+    /// Makes a volume of `size` bytes in a new file.
+    ///
+    /// # Errors
+    /// A file that exists, no space, a size that is too small.
+    pub fn format(path: impl AsRef<Path>, size: u64) -> Result<()> {
+        let pool = PoolOptions { size_bytes: size, ..PoolOptions::default() };
+        Self::format_with(path, &pool, &FormatOptions::default()).map(drop)
+    }
+
+    /// As [`format`](Self::format), with the options of the pool, whose layout is set here. Returns the volume, open.
+    ///
+    /// # Errors
+    /// As [`format`](Self::format), and those of [`Pool::create`].
+    pub fn format_with(path: impl AsRef<Path>, pool: &PoolOptions, options: &FormatOptions) -> Result<Self> {
+        let pool = Pool::create(path, &pool_options(pool))?;
+        let store = Store::over(&pool)?;
+        Self::make(&store, options, &VolumeOptions::default())
+    }
+
+    /// Opens the volume in a file.
+    ///
+    /// # Errors
+    /// A file that is no volume, is in use, is newer, or is damaged.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(path, &PoolOptions::default(), &VolumeOptions::default())
+    }
+
+    /// As [`open`](Self::open), with options.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(path: impl AsRef<Path>, pool: &PoolOptions, options: &VolumeOptions) -> Result<Self> {
+        let pool = Pool::open(path, &pool_options(pool))?;
+        Self::over(&Store::over(&pool)?, options)
+    }
+
+    /// Makes a volume in a store, and opens it. Durable on return.
+    ///
+    /// # Errors
+    /// As [`format`](Self::format).
+    pub fn make(store: &Store, options: &FormatOptions, volume: &VolumeOptions) -> Result<Self> {
+        let image = Image::open(store, &volume.image)?;
+        if image.head()?.next_ino == 0 {
+            write_root(&image, options, volume.clock)?;
+        }
+        drop(image);
+        // The object comes last: with it the volume exists.
+        let object = store.open_or_make(VOLUME_NAME, &VOLUME, |action| make_object(store, action, options, volume))?;
+        drop(object);
+        Self::over(store, volume)
+    }
+
+    /// Opens the volume of a store.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn over(store: &Store, options: &VolumeOptions) -> Result<Self> {
+        let not_found = || Error::NotAVolume { path: store.pool().path().to_owned() };
+        store.find(VOLUME_NAME)?.ok_or_else(not_found)?;
+        let object = store.open_or_make::<Error>(VOLUME_NAME, &VOLUME, |_| Err(not_found()))?;
+        let memory = store.memory().clone();
+        let layout = layout::read(&memory, object.at(), store.pool().path())?;
+        let image = Image::open(store, &options.image)?;
+        let data = Data::open(store.heap(), object.at(), layout)?;
+        let mut space = Space::new(layout.pages);
+        image.load_space(&mut space)?;
+        let head = image.head()?;
+        let term = Term(low_u32(store.pool().boot()));
+        let ring = Ring::open(&memory, layout.ring_at, layout.ring_bytes, layout.salt)?;
+        let mut core = Core::new(State::new(image, head, space), ring, term, layout.salt);
+        let mut recovery = replay(&mut core, &data)?;
+        let inner = Inner {
+            store: store.clone(),
+            _object: object,
+            memory,
+            layout,
+            data,
+            options: options.clone(),
+            core: lodestone_pmem::sync::Mutex::new(core),
+            gate: std::sync::RwLock::new(()),
+            imaging: lodestone_pmem::sync::Mutex::new(()),
+            stripes: stripes(),
+            signal: std::sync::Mutex::new(Signal::default()),
+            wake: std::sync::Condvar::new(),
+        };
+        // The quarantine of pages that replayed operations freed ends with this batch.
+        inner.write_image()?;
+        recovery.orphans = inner.free_orphans()?;
+        Self::started(inner, recovery)
+    }
+
+    fn started(inner: Inner, recovery: VolumeRecovery) -> Result<Self> {
+        let inner = Arc::new(inner);
+        let thread = if inner.options.background {
+            let failed = |error| Error::Options(format!("no thread for the image could be started: {error}"));
+            Some(batch::start(&inner).map_err(failed)?)
+        } else {
+            None
+        };
+        let closer = Arc::new(Closer { inner: Arc::clone(&inner), thread });
+        Ok(Self { inner, _closer: closer, recovery })
+    }
+
+    /// Brings the image up to the last operation. Durable on return. A background thread does it by itself.
+    ///
+    /// # Errors
+    /// A device that failed.
+    pub fn write_image(&self) -> Result<()> {
+        self.inner.write_image()
+    }
+
+    /// Everything that was done before the call survives power loss on return: `fsync` of every file.
+    ///
+    /// # Errors
+    /// A device that failed: then nothing is acknowledged any more.
+    pub fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+
+    /// What the open found.
+    #[must_use]
+    pub const fn recovery(&self) -> VolumeRecovery {
+        self.recovery
+    }
+
+    /// Counts since the open.
+    #[must_use]
+    pub fn counts(&self) -> OpCounts {
+        self.inner.core().counts
+    }
+
+    /// The store that the volume is in.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    /// The persistence domain.
+    #[must_use]
+    pub fn domain(&self) -> Domain {
+        self.inner.memory.domain()
+    }
+
+    /// Number of the volume, drawn when it was made.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.inner.layout.volume_id
+    }
+
+    /// Time of the format, nanoseconds since 1970.
+    #[must_use]
+    pub fn created(&self) -> i64 {
+        self.inner.layout.created
+    }
+}
+
+/// The options of a volume's pool.
+fn pool_options(options: &PoolOptions) -> PoolOptions {
+    let mut options = options.clone();
+    (options.layout_name, options.layout_version) = (LAYOUT_NAME.into(), LAYOUT_VERSION);
+    if options.grow_bytes_max == 0 {
+        // Trees of very many small files need more than their share: then the pool grows.
+        options.grow_bytes_max = u64::MAX;
+    }
+    options
+}
+
+/// Writes the root folder into an empty image.
+fn write_root(image: &Image, options: &FormatOptions, clock: crate::Clock) -> Result<()> {
+    let now = if clock == Clock::System { system_time() } else { 0 };
+    let attributes = Attributes {
+        ino: ROOT,
+        mode: FileKind::Folder.mode_bits() | 0o755,
+        uid: options.uid,
+        gid: options.gid,
+        links: 2,
+        device: 0,
+        size: 0,
+        pages: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+    };
+    let head = crate::image::Head { next_ino: ROOT + 1, files: 1, ..Default::default() };
+    let mut state = State::new(image.clone(), head, Space::new(2));
+    let content = Content::Folder(Folder::new(ROOT));
+    state.put(Inode { attributes, content, extra: std::collections::BTreeMap::new() });
+    image.write(&state.begin_batch(0))?.durable()?;
+    Ok(())
+}
+
+fn make_object(
+    store: &Store,
+    action: &mut lodestone_heap::Action<'_>,
+    options: &FormatOptions,
+    volume: &VolumeOptions,
+) -> Result<lodestone_pmem::PmAddr> {
+    let memory = store.memory();
+    let (start, end) = store.pool().heap_area(0);
+    let (page_bytes, pages, area_pages, ring_bytes) = match options.pages {
+        Some((page_bytes, pages, area_pages)) => (page_bytes, pages, area_pages, options.log_bytes),
+        None => {
+            let (pages, area_pages, ring_bytes) = layout::sizes(end.offset() - start.offset(), options.log_bytes)?;
+            (PAGE_BYTES, pages, area_pages, ring_bytes)
+        }
+    };
+    let draw = || std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), system_time());
+    let salt = if options.salt == 0 { draw() } else { options.salt };
+    let ring_at = action.alloc(ring_bytes)?;
+    Ring::create(memory, ring_at, ring_bytes, salt)?;
+    let created = if volume.clock == Clock::System { system_time() } else { 0 };
+    let volume_id = if options.salt == 0 { draw() } else { options.salt };
+    let head = Super { page_bytes, volume_id, salt, pages, area_pages, ring_at, ring_bytes, created };
+    layout::make(memory, action, &head)
+}
+
+/// Executes the operations that the image lacks.
+///
+/// An operation that nothing says to be durable counts only if its pages have their checksums. The first that does not
+/// ends the log: it and what follows was never acknowledged.
+fn replay(core: &mut Core, data: &Data) -> Result<VolumeRecovery> {
+    let applied = Sequence(core.state.head.applied);
+    let mut recovery = VolumeRecovery::default();
+    if core.ring.last() < applied {
+        // The image is durable after the log is. So this is a log that lost what nobody needs.
+        core.ring.restart(applied, core.term);
+    }
+    if core.ring.first() > applied {
+        let (first, image) = (core.ring.first().0, applied.0);
+        return Err(damaged(
+            "log of operations",
+            format!("it begins after operation {first}, the image ends at {image}"),
+        ));
+    }
+    let last = core.ring.last();
+    let mut durable = applied;
+    for number in applied.0 + 1..=last.0 {
+        durable = durable.max(record(core, number)?.0);
+    }
+    for number in applied.0 + 1..=last.0 {
+        let (_, op) = record(core, number)?;
+        if Sequence(number) > durable && !has_its_pages(&op, data)? {
+            core.ring.cut(Sequence(number - 1))?;
+            recovery.dropped = last.0 - number + 1;
+            break;
+        }
+        crate::apply::apply(&mut core.state, &op)?;
+        recovery.replayed += 1;
+    }
+    core.settled = durable;
+    Ok(recovery)
+}
+
+/// The operation `number`, and the one up to which everything was durable when it was made.
+fn record(core: &Core, number: u64) -> Result<(Sequence, Op)> {
+    let missing = || damaged("log of operations", format!("operation {number} cannot be read"));
+    let (head, body) = core.ring.record(Sequence(number))?.ok_or_else(missing)?;
+    let op = Op::decode(head.opcode, head.inode, head.offset.cast_signed(), &body);
+    let op = op.ok_or_else(|| damaged("log of operations", format!("operation {number} makes no sense")))?;
+    if head.reuse >= Sequence(number) {
+        return Err(damaged("log of operations", format!("operation {number} names one after it as durable")));
+    }
+    Ok((head.reuse, op))
+}
+
+fn has_its_pages(op: &Op, data: &Data) -> Result<bool> {
+    let Action::Content(change) = &op.action else { return Ok(true) };
+    if lodestone_pmem::planted::active("fs-pages-unverified") {
+        return Ok(true);
+    }
+    for (_, page, crc) in change.pages() {
+        if !data.verifies(page, crc)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+impl Inner {
+    /// Frees the files without a name: nothing has them open in a new life.
+    fn free_orphans(&self) -> Result<u64> {
+        let image = self.core().state.image.clone();
+        let orphans = image.orphans()?;
+        for ino in &orphans {
+            self.commit(|_, at| Ok((Op { ino: *ino, at, action: Action::Forget }, ())), |_, ()| Ok(()))?;
+        }
+        if !orphans.is_empty() {
+            self.write_image()?;
+        }
+        Ok(lodestone_width::to_u64(orphans.len()))
+    }
+}

@@ -1,0 +1,187 @@
+//! Volumes of files under the crash explorer: the format, changes of names, writes over old pages, batches of the
+//! image.
+//!
+//! The view is the whole tree of files, content included; its model is a plain tree. Pages have 64 bytes, so that few
+//! lines make a file. The audit is the check of a volume: it reads every page and compares every link.
+
+use lodestone_crash::planted::Bug;
+use lodestone_crash::{Failure, Outcome, SiteKey, Structure, Target, tiny_pool};
+use lodestone_fs::oracle::{Plain, Shots, Step, shots};
+use lodestone_fs::{Clock, FormatOptions, Volume, VolumeOptions};
+use lodestone_heap::HeapOptions;
+use lodestone_pmem::{Pool, PoolOptions};
+use lodestone_stm::StmOptions;
+use lodestone_store::{Store, StoreOptions};
+
+/// Bytes of a page, pages, pages of an area.
+const PAGES: (u64, u64, u64) = (64, 32, 16);
+/// Bytes of the log: some dozen operations.
+const LOG_BYTES: u64 = 512 + 128 * 64;
+
+/// A script on a volume with the content that `before` left.
+struct Files {
+    name: &'static str,
+    /// Whether the volume exists before the run.
+    is_made: bool,
+    before: Vec<Step>,
+    script: Vec<Step>,
+}
+
+fn file(path: &str) -> Step {
+    Step::File(path.into())
+}
+
+fn write(path: &str, offset: u64, byte: u8, count: usize) -> Step {
+    Step::Write(path.into(), offset, byte, count)
+}
+
+fn rename(from: &str, to: &str) -> Step {
+    Step::Rename(from.into(), to.into())
+}
+
+/// The targets of volumes.
+#[must_use]
+pub fn targets() -> Vec<Box<dyn Target>> {
+    let files = |name, before: Vec<Step>, script: Vec<Step>| -> Box<dyn Target> {
+        Box::new(Files { name, is_made: name != "fs-format", before, script })
+    };
+    vec![
+        files("fs-format", vec![], vec![file("/a")]),
+        files("fs-write", vec![file("/a"), Step::Image], vec![write("/a", 0, 1, 80), write("/a", 32, 2, 40)]),
+        // The pages of the first content are used again after the batch.
+        files(
+            "fs-image",
+            vec![file("/a"), write("/a", 0, 1, 64)],
+            vec![write("/a", 0, 2, 64), Step::Image, write("/a", 0, 3, 64)],
+        ),
+        files(
+            "fs-names",
+            vec![file("/a"), file("/b"), Step::Folder("/d".into()), Step::Image],
+            vec![rename("/a", "/b"), rename("/b", "/d/c"), Step::Remove("/d/c".into())],
+        ),
+        files(
+            "fs-truncate",
+            vec![file("/a"), write("/a", 0, 1, 100)],
+            vec![Step::Truncate("/a".into(), 70), Step::Truncate("/a".into(), 128)],
+        ),
+    ]
+}
+
+fn volume_options() -> VolumeOptions {
+    let mut options = VolumeOptions::default();
+    (options.background, options.clock, options.image) = (false, Clock::Steps, StmOptions::small());
+    options
+}
+
+fn store(pool: &Pool) -> Outcome<Store> {
+    let mut heap = HeapOptions::small();
+    (heap.chunk_bytes, heap.zone_chunks) = (4096, 16);
+    Ok(Store::over_with(pool, &StoreOptions::with_heap(heap))?)
+}
+
+impl Files {
+    fn make(store: &Store) -> Outcome<Volume> {
+        let mut options = FormatOptions::default();
+        (options.salt, options.pages, options.log_bytes) = (0x5EED, Some(PAGES), LOG_BYTES);
+        Ok(Volume::make(store, &options, &volume_options())?)
+    }
+}
+
+impl Structure for Files {
+    type Op = Step;
+    type Handle = Volume;
+    type View = Shots;
+
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn options(&self) -> PoolOptions {
+        PoolOptions { size_bytes: 512 << 10, ..tiny_pool() }
+    }
+
+    fn script(&self) -> Vec<Step> {
+        self.script.clone()
+    }
+
+    fn setup(&self, pool: &Pool) -> Outcome {
+        if !self.is_made {
+            return Ok(());
+        }
+        let volume = Self::make(&store(pool)?)?;
+        for step in &self.before {
+            step.on(&volume)?;
+        }
+        Ok(())
+    }
+
+    fn open(&self, pool: &Pool) -> Outcome<Volume> {
+        let store = store(pool)?;
+        if store.find("fs.volume")?.is_none() {
+            return Self::make(&store);
+        }
+        Ok(Volume::over(&store, &volume_options())?)
+    }
+
+    fn apply(&self, volume: &Volume, step: &Step) -> Outcome {
+        Ok(step.on(volume)?)
+    }
+
+    fn view(&self, volume: &Volume) -> Outcome<Shots> {
+        Ok(shots(volume)?)
+    }
+
+    fn model(&self, steps: &[Step]) -> Shots {
+        Plain::after(&[&self.before, steps].concat()).shots()
+    }
+
+    fn audit(&self, volume: &Volume) -> Outcome {
+        let report = volume.check(true)?;
+        if let Some(finding) = report.findings.first() {
+            return Err(Failure::new(format!("{}: {}", finding.path, finding.finding)));
+        }
+        Ok(())
+    }
+
+    fn more(&self) -> Vec<Step> {
+        vec![file("/more"), write("/more", 0, 9, 70)]
+    }
+
+    fn audits(&self, site: &SiteKey) -> bool {
+        // The floors below have targets of their own.
+        site.file.contains("crates/fs/")
+    }
+
+    fn states_max(&self) -> u64 {
+        20_000
+    }
+}
+
+/// The mistakes that the targets must find.
+#[must_use]
+pub fn bugs() -> Vec<Bug> {
+    vec![
+        Bug::new("fs-pages-unverified", "a write that was cut off counts, with pages that are not there", || {
+            named("fs-write")
+        }),
+        Bug::new("fs-image-applied-late", "operations that the image has are executed again", || named("fs-image")),
+        Bug::new("fs-quarantine-skipped", "a page is overwritten that a state before the crash refers to", || {
+            named("fs-image")
+        }),
+        Bug::new("fs-checksums-not-saved", "pages are taken for damaged after a batch", || named("fs-image")),
+        Bug::new("fs-truncate-keeps-bytes", "a file that is made longer shows bytes that were cut off", || {
+            named("fs-truncate")
+        }),
+        Bug::without(
+            "fs-log-unfenced",
+            "an answered operation is lost",
+            || named("fs-names"),
+            "fs/src/core.rs",
+            "before it is answered",
+        ),
+    ]
+}
+
+fn named(name: &str) -> Box<dyn Target> {
+    targets().into_iter().find(|target| target.name() == name).expect("a target of that name")
+}

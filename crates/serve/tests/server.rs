@@ -1,0 +1,192 @@
+//! A server with one loop, and clients with sockets: long statements beside short ones, slow clients, and the end.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use common::{Messages, message, query};
+use lodestone_engine::DatabaseOptions;
+use lodestone_pmem::{DomainChoice, PoolOptions};
+use lodestone_serve::{ServeOptions, Server, socket_path};
+
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+struct Place {
+    server: Option<Server>,
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("folder");
+        let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+        let options =
+            DatabaseOptions { pool, log_bytes: 4 << 20, segment_bytes: 1 << 18, ..DatabaseOptions::default() };
+        let engine = lodestone_engine::Database::open_with(folder.path().join("a.pool"), &options).expect("open");
+        let database = lodestone_sql::Database::new(engine, "serializable").expect("catalog");
+        let options =
+            ServeOptions { folder: Some(folder.path().to_owned()), loops: Some(1), ..ServeOptions::default() };
+        Self { server: Some(Server::start(database, &options).expect("start")), folder }
+    }
+
+    fn connect(&self) -> Client {
+        let stream = UnixStream::connect(socket_path(self.folder.path(), 5432)).expect("the server");
+        stream.set_read_timeout(Some(WAIT_MAX)).expect("a limit");
+        let user = lodestone_serve::user_name(rustix::process::geteuid().as_raw());
+        let mut client = Client { stream, key: Vec::new() };
+        client.send(&common::startup(&user, "postgres"));
+        client.key = client.answers().last(b'K').to_vec();
+        client
+    }
+}
+
+struct Client {
+    stream: UnixStream,
+    key: Vec<u8>,
+}
+
+impl Client {
+    fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the server reads");
+    }
+
+    /// The messages up to the next ReadyForQuery.
+    fn answers(&mut self) -> Messages {
+        let mut all = Vec::new();
+        loop {
+            let mut head = [0; 5];
+            self.stream.read_exact(&mut head).expect("the server answers");
+            let length = usize::try_from(u32::from_be_bytes([head[1], head[2], head[3], head[4]])).expect("short");
+            let mut body = vec![0; length - 4];
+            self.stream.read_exact(&mut body).expect("the server answers");
+            all.extend(head);
+            all.extend(&body);
+            if head[0] == b'Z' {
+                return Messages::of(&all);
+            }
+        }
+    }
+
+    fn run(&mut self, text: &str) -> Messages {
+        self.send(&query(text));
+        self.answers()
+    }
+}
+
+const LONG: &str = "select count(*) from generate_series(1, 2000000000)";
+
+#[test]
+fn a_long_statement_leaves_the_loop_to_others_and_can_be_cancelled() {
+    let place = Place::new();
+    let (mut long, mut short) = (place.connect(), place.connect());
+    long.send(&query(LONG));
+    for _ in 0..20 {
+        assert_eq!(short.run("select 1").letters(), "TDCZ");
+    }
+    let began = Instant::now();
+    let mut stream = UnixStream::connect(socket_path(place.folder.path(), 5432)).expect("the server");
+    stream.write_all(&[&[0, 0, 0, 16, 4, 0xd2, 0x16, 0x2e][..], &long.key].concat()).expect("it reads");
+    assert!(long.answers().has_text(b'E', "57014"));
+    assert!(began.elapsed() < WAIT_MAX, "{:?}", began.elapsed());
+    assert_eq!(long.run("select 1").letters(), "TDCZ", "and goes on");
+}
+
+#[test]
+fn a_client_that_reads_slowly_holds_nothing_up() {
+    let place = Place::new();
+    let (mut slow, mut other) = (place.connect(), place.connect());
+    slow.send(&query("select g, repeat('x', 100) from generate_series(1, 300000) g"));
+    // Nothing of it is read, and much more of it than a socket holds is left.
+    for _ in 0..20 {
+        assert_eq!(other.run("select 1").letters(), "TDCZ");
+    }
+    let answers = slow.answers();
+    assert_eq!(answers.letters().matches('D').count(), 300_000);
+    assert_eq!(answers.last(b'C'), b"SELECT 300000\0");
+}
+
+#[test]
+fn rows_come_and_go_beside_others() {
+    let place = Place::new();
+    let (mut client, mut other) = (place.connect(), place.connect());
+    client.run("create table t (k int primary key, v text)");
+    client.send(&query("copy t from stdin"));
+    for part in 0..50 {
+        let lines: String = (0..200).map(|line| format!("{}\tsome text\n", part * 200 + line)).collect();
+        client.send(&message(b'd', lines.as_bytes()));
+        assert_eq!(other.run("select 1").letters(), "TDCZ");
+    }
+    client.send(&message(b'c', b""));
+    assert_eq!(client.answers().last(b'C'), b"COPY 10000\0");
+    let answers = client.run("copy t to stdout");
+    assert_eq!(answers.last(b'C'), b"COPY 10000\0");
+    assert_eq!(answers.letters().matches('d').count(), 10_000);
+    // The other one still has the table as it was before the load.
+    assert_eq!(other.run("select v from t where k = 9999").texts(b'D'), ["some text"]);
+    assert_eq!(other.run("select count(*) from t").texts(b'D'), ["10000"]);
+}
+
+#[test]
+fn the_end_of_the_server_ends_long_statements() {
+    let mut place = Place::new();
+    let mut client = place.connect();
+    client.send(&query(LONG));
+    // It is on its way to a worker, or runs there.
+    assert_eq!(place.connect().run("select 1").letters(), "TDCZ");
+    let began = Instant::now();
+    place.server.take().expect("it runs").stop().expect("in order");
+    assert!(began.elapsed() < WAIT_MAX);
+    let mut rest = Vec::new();
+    client.stream.read_to_end(&mut rest).expect("the server has closed the socket");
+    let answers = Messages::of(&rest);
+    assert!(answers.has_text(b'E', "57014") || answers.has_text(b'E', "57P01"), "{answers:?}");
+}
+
+#[test]
+fn time_limits_end_statements_that_wait() {
+    let place = Place::new();
+    let (mut first, mut second) = (place.connect(), place.connect());
+    first.run("create table t (k int primary key)");
+    first.run("insert into t values (1)");
+    first.run("begin; delete from t");
+    second.run("set lock_timeout = 30");
+    assert!(second.run("delete from t").has_text(b'E', "55P03"));
+    second.run("set statement_timeout = 50");
+    assert!(second.run(LONG).has_text(b'E', "57014"));
+    first.run("set idle_in_transaction_session_timeout = 20");
+    first.run("select 1");
+    let mut rest = Vec::new();
+    first.stream.read_to_end(&mut rest).expect("the server has closed the socket");
+    assert!(Messages::of(&rest).has_text(b'E', "25P03"));
+    assert_eq!(second.run("delete from t").last(b'C'), b"DELETE 1\0");
+}
+
+#[test]
+fn other_machines_need_the_word_plaintext() {
+    let place = Place::new();
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("its number").port();
+    let database = || {
+        let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+        let options =
+            DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+        let path = place.folder.path().join("b.pool");
+        let engine = lodestone_engine::Database::open_with(path, &options).expect("open");
+        lodestone_sql::Database::new(engine, "serializable").expect("catalog")
+    };
+    let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, free));
+    let options = ServeOptions { listen: Some(everywhere), ..ServeOptions::default() };
+    let error = Server::start(database(), &options).expect_err("other machines");
+    assert!(error.to_string().contains("no encryption"), "{error}");
+    let options = ServeOptions { listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, free))), ..options };
+    let server = Server::start(database(), &options).expect("this machine");
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, free)).expect("the server");
+    stream.set_read_timeout(Some(WAIT_MAX)).expect("a limit");
+    stream.write_all(&common::startup("ann", "postgres")).expect("it reads");
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).expect("it asks for a proof");
+    assert_eq!((head[0], head[8]), (b'R', 10));
+    server.stop().expect("in order");
+}

@@ -1,0 +1,5 @@
+//! The tests of the public interface, one module for each topic. One program, as each is compiled and linked anew.
+
+mod forged;
+mod hostile;
+mod names;
