@@ -308,9 +308,6 @@ impl State {
 
     /// Whether all rows that are held are there.
     fn are_held(&self, core: &Core, locks: &Locks<'_>) -> Result<bool> {
-        if planted::active("engine-held-unvalidated") {
-            return Ok(true);
-        }
         self.held.iter().try_fold(true, |all, read| {
             Ok(all && (is_current(core, &read.slot, read.word, Some(locks))? || read.moved(Some(locks)).is_some()))
         })

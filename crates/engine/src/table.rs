@@ -190,7 +190,10 @@ impl Table {
     ///     let order = db.begin_with(Isolation::ReadCommitted);
     ///     assert!(users.hold(&order, &row![7_u64])?);
     ///     orders.put(&order, &row![number, 7_u64])?;
-    ///     db.update(|tx| if is_deleted { users.delete(tx, &row![7_u64]).map(drop) } else { users.put(tx, &row![7_u64, 5_i64]) })?;
+    ///     db.update(|tx| match is_deleted {
+    ///         true => users.delete(tx, &row![7_u64]).map(drop),
+    ///         false => users.put(tx, &row![7_u64, 5_i64]),
+    ///     })?;
     ///     assert_eq!(matches!(order.commit(), Err(Error::Conflict)), is_deleted);
     /// }
     /// # Ok::<(), Error>(())
