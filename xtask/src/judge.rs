@@ -2,6 +2,10 @@
 //!
 //! `cargo xtask judge fs pjdfstest` builds `lodestone` and runs `tools/judge/fs.sh`, which mounts a volume. The suites
 //! are fetched through cargo or are packages of the distribution; nothing of them is in this repository.
+//!
+//! `cargo xtask judge sql random` runs `tools/sql_random.py`: random statements on Lodestone and on `PostgreSQL`, beside
+//! each other, with one seed after another until one shows a difference. Both servers run already: the chore starts and
+//! stops nothing.
 
 use std::path::Path;
 use std::process::Command as Process;
@@ -9,11 +13,14 @@ use std::process::Command as Process;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 
-/// What is judged.
+/// The subjects.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// A mounted volume. As root: the suites change owners and make devices.
     Fs(FsOptions),
+    /// SQL, whose reference is `PostgreSQL` 15.
+    #[command(subcommand)]
+    Sql(Sql),
 }
 
 #[derive(clap::Args)]
@@ -27,11 +34,47 @@ pub(crate) struct FsOptions {
     domain: String,
 }
 
+/// A judge of SQL.
+#[derive(Subcommand)]
+pub(crate) enum Sql {
+    /// Random statements: rows, tags and codes of errors are compared.
+    Random(Random),
+}
+
+/// Where the servers are, and how much is compared.
+#[derive(clap::Args)]
+pub(crate) struct Random {
+    /// `PostgreSQL` 15, as HOST:PORT. A folder is a unix socket.
+    #[arg(long)]
+    postgres: String,
+    /// `lodestone serve`, as HOST:PORT.
+    #[arg(long)]
+    lodestone: String,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many seeds.
+    #[arg(long, default_value_t = 10)]
+    seeds: u64,
+    /// Statements of each seed.
+    #[arg(long, default_value_t = 1000)]
+    statements: u64,
+    /// More options of the script.
+    #[arg(last = true)]
+    more: Vec<String>,
+}
+
 const FS_JUDGES: [&str; 6] = ["pjdfstest", "pjdfstest-sh", "fsx", "fio", "sqlite", "git"];
 
 /// Runs the judges. `false` when one of them found something.
 pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
-    let Command::Fs(options) = command;
+    match command {
+        Command::Fs(options) => run_fs(root, options),
+        Command::Sql(Sql::Random(options)) => run_random(root, options),
+    }
+}
+
+fn run_fs(root: &Path, options: &FsOptions) -> Result<bool> {
     let build = ["build", "-p", "lodestone-cli", "--bin", "lodestone"];
     if !Process::new("cargo").args(build).current_dir(root).status().context("could not run cargo")?.success() {
         bail!("the build of `lodestone` failed");
@@ -48,4 +91,23 @@ pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
         }
     }
     Ok(passed)
+}
+
+fn run_random(root: &Path, options: &Random) -> Result<bool> {
+    for seed in options.seed..options.seed.saturating_add(options.seeds) {
+        let script = root.join("tools/sql_random.py");
+        let status = Process::new("python3")
+            .arg(&script)
+            .args(["--seed", &seed.to_string(), "--statements", &options.statements.to_string()])
+            .args(["--postgres", &options.postgres, "--lodestone", &options.lodestone])
+            .args(&options.more)
+            .status()
+            .with_context(|| format!("cannot run python3 {}", script.display()))?;
+        match status.code() {
+            Some(0) => {}
+            Some(1) => return Ok(false),
+            _ => bail!("{} ended with {status}", script.display()),
+        }
+    }
+    Ok(true)
 }

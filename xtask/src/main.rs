@@ -4,7 +4,7 @@
 //! - `figures`: runs the benchmarks of the papers' figures and draws them again ([`figures`]).
 //! - `tables`: measures the tables of a document and writes them into it ([`tables`]).
 //! - `hook-cost`: the cost of the unused hooks in the memory primitives ([`hook_cost`]).
-//! - `judge`: suites of others on a mounted volume ([`judge`]).
+//! - `judge`: suites of others on a mounted volume, and PostgreSQL beside SQL ([`judge`]).
 //! - `test-programs`: the test programs of `cargo test`, several at a time ([`test_programs`]).
 //! - `vm`: guests with emulated persistent memory, and the tests that need it ([`vm`]).
 //!

@@ -17,6 +17,8 @@
 //!    the catalog follow when its pages count. So pages of a load that a crash ended are known to be without an owner.
 //! 5. The trees of a dropped table or index have no row. Numbers of trees are never used twice, so what the pages and
 //!    logs still hold of them is known to be without an owner. The next checkpoint ends their images.
+//! 6. A transaction of a user may define tables among its other changes (`define.rs`). The numbers of its trees are
+//!    taken by a transaction of their own, so no other one ever has them, whatever becomes of the definition.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -109,9 +111,14 @@ pub fn find(catalog: &Table, tx: &Tx, name: &str) -> Result<Option<Found>> {
     if name == NO_NAME {
         return Ok(None);
     }
-    let Some(origin) = catalog.origin(tx, &crate::row![name, NO_NAME])? else { return Ok(None) };
+    let key = crate::row![name, NO_NAME];
+    let origin = catalog.origin(tx, &key)?;
+    // A table that the transaction itself has made has no version that others could change.
+    if origin.is_none() && !catalog.has_own_change(tx, &key)? {
+        return Ok(None);
+    }
     let Some(mut found) = find_in(catalog, tx, name)? else { return Ok(None) };
-    found.origin = Some(origin);
+    found.origin = origin;
     Ok(Some(found))
 }
 
@@ -224,6 +231,33 @@ pub fn is_load<'k>(catalog: &Table, changes: impl Iterator<Item = (&'k [u8], boo
     let counter = catalog.schema().key_bytes(&catalog.definition().layout, &crate::row![NO_NAME, NO_NAME], false)?;
     let mut changes = changes.peekable();
     Ok(changes.peek().is_some() && changes.all(|(key, is_row)| is_row && key != counter))
+}
+
+/// Numbers for `count` trees. No other tree gets them.
+pub fn take_numbers_of(catalog: &Table, tx: &Tx, count: usize) -> Result<Vec<u32>> {
+    (0..count).map(|_| take_number(catalog, tx)).collect()
+}
+
+/// Adds an index with entries of its own making to the table, whose tree has this number. It is ready at once: the
+/// same transaction adds the entries.
+pub fn add_ready_index(catalog: &Table, tx: &Tx, table: &str, index: &Index, tree: u32) -> Result<()> {
+    let mut found = must_find(catalog, tx, table)?;
+    if found.schema.indexes.iter().any(|other| other.name == index.name) {
+        return Err(Error::IndexExists { table: table.into(), index: index.name.clone() });
+    }
+    found.schema.indexes.push(index.clone());
+    let layout = found.schema.layout()?;
+    let columns = layout.indexes.last().map_or(&[][..], |columns| columns);
+    catalog.insert(tx, &index_row(table, index, (columns, true), tree))?;
+    touch(catalog, tx, table)
+}
+
+/// Notes that the transaction defines tables: a feed must not take it for a load. A key that no row ever has is
+/// deleted, by a number that no other transaction has, so definitions do not meet each other here.
+pub fn note_definition(catalog: &Table, tx: &Tx) -> Result<()> {
+    let name = format!("moment {}", tx.core.next_savepoint());
+    let key = catalog.schema().key_bytes(&catalog.definition().layout, &crate::row![NO_NAME, name], false)?;
+    tx.set(&catalog.tree, key, None)
 }
 
 fn refuse_if_found(catalog: &Table, tx: &Tx, name: &str) -> Result<()> {
@@ -362,8 +396,20 @@ pub fn drop_index(catalog: &Table, tx: &Tx, table: &str, index: &str) -> Result<
     Ok(found.indexes[number].tree)
 }
 
-/// Changes the columns of the table as `change` says, which leaves its name, key and indexes alone but for names.
+/// As [`set_columns`], as a transaction of its own.
 pub fn change_columns(
+    catalog: &Table,
+    tx: &Tx,
+    table: &str,
+    change: impl FnOnce(&mut Schema) -> Result<()>,
+) -> Result<()> {
+    set_columns(catalog, tx, table, change)?;
+    // A feed must not take this transaction for a load.
+    note_moment(catalog, tx)
+}
+
+/// Changes the columns of the table as `change` says, which leaves its name, key and indexes alone but for names.
+pub fn set_columns(
     catalog: &Table,
     tx: &Tx,
     table: &str,
@@ -377,8 +423,7 @@ pub fn change_columns(
     for ((index, columns), found) in schema.indexes.iter().zip(&layout.indexes).zip(indexes) {
         catalog.update(tx, &index_row(table, index, (columns, found.is_ready), found.tree))?;
     }
-    // A feed must not take this transaction for a load.
-    note_moment(catalog, tx)
+    Ok(())
 }
 
 /// Writes the table's row again, as another version: no transaction commits that does not know its indexes.

@@ -46,6 +46,7 @@
 //! | `placement`, `page_writer`, `move_table` | tables in a part of the pool; a writer for each node; another part |
 //! | `far`, `scan` | pages of other nodes, by agents; scans of tables by threads on their nodes |
 //! | `feed`, `archive`, `restore` | committed transactions in an order of their effects; in a file; onto a backup |
+//! | `define` | tables that a transaction makes, changes and drops among its other changes |
 //! | `replace` | a table in the place of another one |
 //! | `load` | a new table with all its rows: pages, and no records |
 //! | `catalog` | tables and indexes by name, as rows |
@@ -72,6 +73,7 @@ mod core;
 mod cuts;
 mod database;
 mod decimal;
+mod define;
 mod delta;
 mod durability;
 mod error;

@@ -29,7 +29,7 @@ use crate::tree::{Bytes, Lookup, Slot, Tree};
 /// Where images are written: the batch itself, or a share of it.
 enum Pen<'b, 's, 'p> {
     Batch(&'b mut Batch<'p>),
-    Share(Share<'s, 'p>),
+    Share(&'b mut Share<'s, 'p>),
 }
 
 impl Pen<'_, '_, '_> {
@@ -125,12 +125,11 @@ fn in_turn(core: &Core, shares: &Shares<'_>, group: &Group) -> Result<Written> {
 
 /// Writes a group as a share of the batch.
 fn write_group(core: &Core, shares: &Shares<'_>, group: &Group) -> Result<Written> {
-    let (mut written, mut pen) = (Written::default(), Pen::Share(shares.share(None)));
-    write_all(core, &mut pen, &group.trees, &mut written)?;
-    match (pen, group.node) {
-        (Pen::Share(share), Some(_)) => share.finish()?,
-        (Pen::Share(share), None) => share.finish_later(),
-        (Pen::Batch(_), _) => {}
+    let (mut written, mut share) = (Written::default(), shares.share(None));
+    write_all(core, &mut Pen::Share(&mut share), &group.trees, &mut written)?;
+    match group.node {
+        Some(_) => share.finish()?,
+        None => share.finish_later(),
     }
     Ok(written)
 }

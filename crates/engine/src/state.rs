@@ -113,7 +113,15 @@ pub struct State {
     purged: DurablePoint,
     /// Read committed: each row as it was read last; `None` without a slot.
     bases: HashMap<RowKey, Option<RowWord>>,
+    /// Rows that must be there at the commit, at every level.
+    held: Vec<Read>,
     pub savepoints: Savepoints,
+    /// Trees of tables and indexes that the transaction has made.
+    pub made: Vec<u32>,
+    /// Trees of tables and indexes that it has dropped, unless that was rolled back.
+    pub dropped: Vec<u32>,
+    /// It defines tables.
+    pub defines: bool,
     /// Gives a table the rows of a load. So it takes no numbers of trees: see `catalog::is_load`.
     pub has_load: bool,
     counts: Arc<Counts>,
@@ -139,7 +147,11 @@ impl State {
             read_from: BTreeMap::new(),
             purged: DurablePoint::default(),
             bases: HashMap::new(),
+            held: Vec::new(),
             savepoints: Savepoints::default(),
+            made: Vec::new(),
+            dropped: Vec::new(),
+            defines: false,
             has_load: false,
             counts,
         }
@@ -181,8 +193,35 @@ impl State {
         self.read_from.clear();
         self.purged = DurablePoint::default();
         self.bases.clear();
+        self.held.clear();
         self.savepoints.clear();
+        self.made.clear();
+        self.dropped.clear();
+        self.defines = false;
         self.has_load = false;
+    }
+
+    /// Makes the rest of the transaction serializable: from here on everything that it reads is validated. Reads of
+    /// [`Isolation::ReadCommitted`] before stay what they were, and are forgotten but for the answers that wait for
+    /// them; the rows that it has changed are still compared with what it saw last. One that reads a snapshot has noted
+    /// everything.
+    ///
+    /// Why the forgotten reads do no harm: the clocks that are known cover commits of before this moment. A version
+    /// that they cover and that is read later was current already at the first read that is validated.
+    pub fn serialize(&mut self, core: &Core) -> Result<()> {
+        match self.isolation {
+            Isolation::Serializable | Isolation::SerializableOnSnapshot => {}
+            Isolation::Snapshot => self.isolation = Isolation::SerializableOnSnapshot,
+            Isolation::ReadCommitted => {
+                self.settle(core)?;
+                for read in std::mem::take(&mut self.reads) {
+                    self.note_writer(read.word);
+                }
+                self.ranges.clear();
+                self.isolation = Isolation::Serializable;
+            }
+        }
+        Ok(())
     }
 
     /// Changes the row with `key`; `None` deletes.
@@ -247,6 +286,31 @@ impl State {
             read.columns = Some(Box::new(Columns { definition, numbers, payload }));
         }
         Ok(found)
+    }
+
+    /// Whether there is a row with `key`, which is validated at the commit at every level. Without own changes.
+    pub(crate) fn hold(
+        &mut self,
+        core: &Core,
+        tree: &Arc<Tree>,
+        key: &[u8],
+        definition: &Arc<Definition>,
+    ) -> Result<bool> {
+        let Some(payload) = self.read_columns(core, tree, key, (definition, &[]))? else { return Ok(false) };
+        if self.isolation == Isolation::Serializable {
+            return Ok(true);
+        }
+        let Lookup::Slot(slot) = tree.find(key)? else { return Err(self.conflict()) };
+        let (word, columns) = (slot.word(), Columns { definition: definition.clone(), numbers: Vec::new(), payload });
+        self.held.push(Read { slot, word, columns: Some(Box::new(columns)) });
+        Ok(true)
+    }
+
+    /// Whether all rows that are held are there.
+    fn are_held(&self, core: &Core, locks: &Locks<'_>) -> Result<bool> {
+        self.held.iter().try_fold(true, |all, read| {
+            Ok(all && (is_current(core, &read.slot, read.word, Some(locks))? || read.moved(Some(locks)).is_some()))
+        })
     }
 
     /// Notes a range that was read.
@@ -485,6 +549,11 @@ impl State {
         if tables_count && !are_current(core, self.table_reads(), locks)? {
             return Err(self.conflict());
         }
+        if let Some(locks) = locks
+            && !self.are_held(core, locks)?
+        {
+            return Err(self.conflict());
+        }
         match (self.isolation, locks) {
             (Isolation::Serializable, _) => {}
             // All that it read was committed, and it changes nothing.
@@ -510,7 +579,11 @@ impl State {
                 return Err(self.conflict());
             }
         }
-        Ok(())
+        match locks {
+            // It began at a level that validates the rows that are changed.
+            Some(locks) if !self.bases.is_empty() => self.validate_changes(core, locks),
+            _ => Ok(()),
+        }
     }
 
     /// Whether all rows that were read are as they were read, by version or by column, at one moment.

@@ -168,6 +168,45 @@ impl Table {
         Ok(row.map(|row| Row(numbers.iter().map(|number| row[*number].clone()).collect())))
     }
 
+    /// Whether there is a row with this key. The commit of the transaction fails if there is none any more, at every
+    /// level of isolation; other changes of the row do no harm. For a row that names another one.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Isolation, Schema, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let users = db.create_table(&"users (id u64, cents i64) key (id)".parse::<Schema>()?)?;
+    /// let orders = db.create_table(&"orders (number u64, user u64) key (number)".parse::<Schema>()?)?;
+    /// db.update(|tx| users.put(tx, &row![7_u64, 0_i64]))?;
+    /// for (number, is_deleted) in [(1_u64, false), (2, true)] {
+    ///     let order = db.begin_with(Isolation::ReadCommitted);
+    ///     assert!(users.hold(&order, &row![7_u64])?);
+    ///     orders.put(&order, &row![number, 7_u64])?;
+    ///     db.update(|tx| match is_deleted {
+    ///         true => users.delete(tx, &row![7_u64]).map(drop),
+    ///         false => users.put(tx, &row![7_u64, 5_i64]),
+    ///     })?;
+    ///     assert_eq!(matches!(order.commit(), Err(Error::Conflict)), is_deleted);
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn hold(&self, tx: &Tx, key: &[Value]) -> Result<bool> {
+        let (_, key) = self.key(View::Tx(tx), key)?;
+        let mut state = tx.live_state()?;
+        if let Some(own) = state.changes.get(&self.tree.number).and_then(|changes| changes.rows.get(&key[..])) {
+            return Ok(own.is_some());
+        }
+        state.hold(&self.core, &self.tree, &key, &self.definition)
+    }
+
     /// Adds a row.
     ///
     /// # Errors
@@ -321,6 +360,18 @@ impl Table {
         let (_, key) = self.key(View::Tx(tx), key)?;
         let found = tx.version_of(&self.tree, &key)?;
         Ok(found.map(|(slot, word)| Origin { catalog: self.tree.clone(), key, slot, word }))
+    }
+
+    /// Whether the transaction is one of the same database.
+    pub(crate) fn is_of(&self, tx: &Tx) -> bool {
+        self.core.is_same(&tx.core)
+    }
+
+    /// Whether the transaction itself has set the row with this key.
+    pub(crate) fn has_own_change(&self, tx: &Tx, key: &[Value]) -> Result<bool> {
+        let key = self.schema().key_bytes(&self.definition.layout, key, false)?;
+        let state = tx.live_state()?;
+        Ok(state.changes.get(&self.tree.number).is_some_and(|changes| changes.rows.contains_key(&key[..])))
     }
 
     /// The table as it is now, and the bytes of a key.

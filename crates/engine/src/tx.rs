@@ -1,6 +1,6 @@
 //! A transaction: reads of a consistent state, and changes that no other sees before its commit.
 
-use std::cell::{RefCell, RefMut};
+use std::cell::{Cell, RefCell, RefMut};
 use std::fmt;
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ use crate::tree::{Bytes, Slot, Tree};
 /// ```
 pub struct Tx {
     pub(crate) core: Handle,
-    isolation: Isolation,
+    isolation: Cell<Isolation>,
     state: RefCell<Option<State>>,
     /// Loads that it gives to tables.
     loads: RefCell<Vec<LoadedTable>>,
@@ -65,13 +65,45 @@ impl Tx {
     pub(crate) fn new(core: Handle, isolation: Isolation) -> Self {
         let mut state = core.take_state();
         state.begin(&core, isolation);
-        Self { core, isolation, state: RefCell::new(Some(state)), loads: RefCell::default() }
+        Self { core, isolation: Cell::new(isolation), state: RefCell::new(Some(state)), loads: RefCell::default() }
     }
 
     /// Its level.
     #[must_use]
     pub fn isolation(&self) -> Isolation {
-        self.isolation
+        self.isolation.get()
+    }
+
+    /// Makes the rest of the transaction serializable: from here on its commit validates everything that it reads,
+    /// also ranges. Its earlier reads keep the level that it had. For a change that depends on all rows of a table,
+    /// such as a definition.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]; [`Error::Poisoned`].
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Isolation, Schema, Type, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let table = db.create_table(&Schema::new("t").column("k", Type::U64).key(["k"]))?;
+    /// let tx = db.begin_with(Isolation::ReadCommitted);
+    /// tx.serialize()?;
+    /// assert_eq!(table.range(&tx, ..)?.count(), 0);
+    /// table.put(&tx, &row![1_u64])?;
+    /// db.update(|tx| table.put(tx, &row![2_u64]))?;
+    /// assert!(matches!(tx.commit(), Err(Error::Conflict)), "it has counted the rows");
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn serialize(&self) -> Result<()> {
+        let mut state = self.live_state()?;
+        state.serialize(&self.core)?;
+        self.isolation.set(state.isolation());
+        Ok(())
     }
 
     /// The state, for one operation.
@@ -81,7 +113,7 @@ impl Tx {
 
     /// A snapshot for one statement, where each has its own.
     pub(crate) fn statement(&self) -> Option<Cut> {
-        (self.isolation == Isolation::ReadCommitted).then(|| Cut::new(self.core.clone()))
+        (self.isolation.get() == Isolation::ReadCommitted).then(|| Cut::new(self.core.clone()))
     }
 
     /// The state, unless the transaction met a conflict.
@@ -294,6 +326,12 @@ impl Tx {
                 } else {
                     state.counts().commits(1)
                 }
+                state.made.clear();
+                let dropped = std::mem::take(&mut state.dropped);
+                drop(state);
+                if !dropped.is_empty() {
+                    crate::define::forget(&self.core, dropped);
+                }
                 Ok((value, point))
             }
             Err(Error::Conflict | Error::SnapshotTooOld) => Err(state.conflict()),
@@ -345,27 +383,40 @@ impl Tx {
         self.state().has_load
     }
 
-    /// Whether it makes tables or indexes. Then no load can begin before it ends: both take numbers of trees.
+    /// Whether it makes or changes tables or indexes. Then no load can begin before it ends: both take numbers of trees.
     ///
     /// # Errors
     /// [`Error::Conflict`]; [`Error::Poisoned`].
     pub fn makes_trees(&self) -> Result<bool> {
-        crate::catalog::takes_numbers(&crate::catalog::table(&self.core)?, self)
+        let defines = self.live_state()?.defines;
+        Ok(defines || crate::catalog::takes_numbers(&crate::catalog::table(&self.core)?, self)?)
+    }
+
+    /// It defines tables.
+    pub(crate) fn note_definition(&self) -> Result<()> {
+        self.live_state()?.defines = true;
+        Ok(())
     }
 
     /// Forgets everything, for the next attempt.
     pub(crate) fn reset(&self) {
         self.loads.borrow_mut().clear();
         let mut state = self.state();
+        self.core.forget_trees(&std::mem::take(&mut state.made));
         state.reset();
-        state.begin(&self.core, self.isolation);
+        state.begin(&self.core, self.isolation.get());
         state.counts().retries(1);
     }
 }
 
 impl Drop for Tx {
     fn drop(&mut self) {
-        if let Some(state) = self.state.get_mut().take() {
+        if let Some(mut state) = self.state.get_mut().take() {
+            // Trees of tables that were not committed: no other transaction knows them.
+            let made = std::mem::take(&mut state.made);
+            if !made.is_empty() {
+                self.core.forget_trees(&made);
+            }
             self.core.give_state(state);
         }
     }

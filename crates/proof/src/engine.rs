@@ -10,6 +10,7 @@
 //! | `db-lives` | a life that ends, one that is cut off, and commits by the next ones |
 //! | `db-index` | rows and their entries in an index, which is made and dropped |
 //! | `db-ddl` | an index that is built over rows, and a column that is added and dropped, around two lives |
+//! | `db-define` | transactions that make a table with its rows, change another one, and drop it, or are given up |
 //! | `db-ddl-images` | rows of three versions of the columns, before and after checkpoints |
 //! | `db-drop` | a table that is dropped after a checkpoint, and its name again |
 //! | `db-large` | values in pieces that get longer and shorter, are replaced without a look and deleted, and a checkpoint |
@@ -42,6 +43,7 @@
 mod bugs;
 mod cache;
 mod ddl;
+mod define;
 mod lines;
 mod load;
 mod threads;
@@ -123,6 +125,12 @@ pub enum Step {
     DropColumn,
     /// The first table is dropped, and made again.
     DropTable,
+    /// One transaction makes a table with an index and two rows, and sets a row of the first table.
+    Define(i64),
+    /// The same, and it is given up.
+    DefineInVain(i64),
+    /// One transaction adds an index to that table, changes a row, drops it, and sets a row of the first table.
+    Undefine(i64),
     /// The life ends, the newest checkpoint is damaged, and another life begins.
     SpoilCheckpoint,
     /// A checkpoint is cut off before its block, with all that was flushed until then. Another life begins.
@@ -312,14 +320,14 @@ impl Open {
         }
         match step {
             Step::Checkpoint => return self.db.checkpoint().map(|_| ()),
-            Step::Load(count) => return self.load(*count),
-            Step::Reload(count, value) => return self.reload(*count, *value),
-            Step::PutLoaded(key, value) => return self.put_loaded(*key, *value),
-            Step::NoPageLost => return self.no_page_is_lost(),
+            Step::Load(_) | Step::Reload(..) | Step::PutLoaded(..) | Step::NoPageLost => return self.apply_load(step),
             Step::Backup => return together::back_up(self),
             Step::Index => return ddl::add_index(&self.db),
             Step::AddColumn(default) => return ddl::add_column(&self.db, &self.tables[0], *default),
             Step::DropColumn => return ddl::drop_column(&self.db, &self.tables[0]),
+            Step::Define(value) => return define::define(&self.db, &self.tables[0], *value, true),
+            Step::DefineInVain(value) => return define::define(&self.db, &self.tables[0], *value, false),
+            Step::Undefine(value) => return define::undefine(&self.db, &self.tables[0], *value),
             Step::DropIndex => return self.db.drop_index("a", INDEX).map(|_| ()),
             Step::DropTable => {
                 self.db.drop_table("a")?;
@@ -377,6 +385,7 @@ impl Open {
             Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Checkpoint | Step::Group(_) => Ok(()),
             Step::Index | Step::DropIndex | Step::DropTable | Step::AddColumn(_) | Step::DropColumn => Ok(()),
             Step::Load(_) | Step::Reload(..) | Step::PutLoaded(..) | Step::NoPageLost | Step::Backup => Ok(()),
+            Step::Define(_) | Step::DefineInVain(_) | Step::Undefine(_) => Ok(()),
             Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint | Step::CutCheckpoint => Ok(()),
         }
     }
@@ -384,6 +393,7 @@ impl Open {
     fn view(&self) -> Result<View> {
         let mut view = self.view_tables()?;
         self.view_loaded(&mut view)?;
+        define::view(&self.db, &mut view)?;
         Ok(view)
     }
 
@@ -512,6 +522,7 @@ fn follow(view: &mut View, step: &Step) {
         Step::Reopen | Step::Kill | Step::Spoil(_) => {}
         Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint | Step::Backup => {}
         Step::Load(_) | Step::Reload(..) | Step::PutLoaded(..) | Step::NoPageLost => load::follow(view, step),
+        Step::Define(_) | Step::DefineInVain(_) | Step::Undefine(_) => define::follow(view, step),
     }
 }
 
@@ -880,6 +891,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
         .chain(cache::targets())
         .chain(load::targets())
         .chain(ddl::targets())
+        .chain(define::targets())
         .chain(together::targets())
         .map(|target| Box::new(target) as Box<dyn Target>)
         .collect()

@@ -18,8 +18,6 @@ use crate::protocol::Stream;
 use crate::server::STACK_BYTES;
 use crate::turn::Mailbox;
 
-/// Most workers. Messages wait when all of them are in use.
-const WORKERS_MAX: usize = 32;
 /// How long a worker waits for a socket before it looks whether the server stops or the statement is cancelled.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -59,7 +57,9 @@ impl Workers {
         let needs_one = queue.len() > self.idle.load(Ordering::Relaxed);
         drop(queue);
         self.has_job.notify_one();
-        if needs_one && self.threads.load(Ordering::Relaxed) < WORKERS_MAX {
+        // A client has one job at a time, so there are no more workers than clients. With fewer, clients that take their
+        // rows slowly would hold up all others.
+        if needs_one {
             self.threads.fetch_add(1, Ordering::Relaxed);
             let workers = self.clone();
             let builder = std::thread::Builder::new().name("serve-worker".into()).stack_size(STACK_BYTES);
@@ -70,7 +70,7 @@ impl Workers {
         }
     }
 
-    /// Ends the workers when they have nothing to do. What they carry out is cancelled by the loops.
+    /// Ends the workers when they have nothing to do. The loops cancel the statements that run.
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
         let _queue = self.queue();

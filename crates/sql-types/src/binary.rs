@@ -132,6 +132,8 @@ pub fn decode(ty: Type, bytes: &[u8]) -> Result<Datum> {
         Type::Float8 => Datum::Float(f64::from_be_bytes(fixed8()?)),
         Type::Numeric => Datum::Numeric(decode_numeric(bytes).ok_or_else(bad)??),
         Type::Bytea => Datum::Bytes(bytes.to_vec()),
+        Type::Uuid => Datum::Bytes(<[u8; 16]>::try_from(bytes).map_err(|_| bad())?.to_vec()),
+        Type::Time => Datum::Time(i64::from_be_bytes(fixed8()?)),
         Type::Date => Datum::Date(i32::from_be_bytes(fixed4()?)),
         Type::Timestamp | Type::Timestamptz => Datum::Time(i64::from_be_bytes(fixed8()?)),
         Type::Record => return Err(Error::unsupported("the binary format of a record")),

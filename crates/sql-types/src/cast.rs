@@ -50,6 +50,7 @@ pub fn context(from: Type, to: Type) -> Option<Context> {
         }
         (Type::Bpchar, Type::Text | Type::Varchar) | (Type::Name | Type::Char, Type::Text) => Some(Implicit),
         (Type::Date, Type::Timestamp | Type::Timestamptz) | (Type::Timestamp, Type::Timestamptz) => Some(Implicit),
+        (Type::Timestamp | Type::Timestamptz, Type::Time) => Some(Assignment),
         (Type::Timestamp | Type::Timestamptz, Type::Date) | (Type::Timestamptz, Type::Timestamp) => Some(Assignment),
         (Type::Void | Type::Record, _) | (_, Type::Void | Type::Record) => None,
         _ if to.is_text() => Some(Assignment),
@@ -100,6 +101,7 @@ pub fn convert(datum: Datum, from: Type, to: Type) -> Result<Datum> {
             i32::MIN => i64::MIN,
             days => i64::from(days).checked_mul(DAY_MICROS).ok_or_else(|| text::out_of_range(to))?,
         }),
+        (Datum::Time(micros), Type::Time) if from != Type::Time => Datum::Time(micros.rem_euclid(DAY_MICROS)),
         (Datum::Time(micros), Type::Date) => Datum::Date(match micros {
             i64::MAX => i32::MAX,
             i64::MIN => i32::MIN,

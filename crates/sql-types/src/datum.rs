@@ -13,10 +13,11 @@ use crate::numeric::Numeric;
 /// assert!(Datum::Int(1).order(&Datum::Int(2)).is_lt());
 /// assert!(Datum::Null.is_null());
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Datum {
     /// No value.
+    #[default]
     Null,
     /// False or true.
     Bool(bool),

@@ -53,6 +53,14 @@ states! {
     INVALID_ROW_COUNT_IN_LIMIT = "2201W";
     /// An offset of rows is negative.
     INVALID_ROW_COUNT_IN_OFFSET = "2201X";
+    /// A sequence has no further number.
+    SEQUENCE_LIMIT_EXCEEDED = "2200H";
+    /// A frame has a size that makes no sense.
+    INVALID_FRAME_SIZE = "22013";
+    /// The number of groups is not positive.
+    INVALID_NTILE_ARGUMENT = "22014";
+    /// The number of a value is not positive.
+    INVALID_NTH_VALUE_ARGUMENT = "22016";
     /// A regular expression is wrong.
     INVALID_REGULAR_EXPRESSION = "2201B";
     /// A text is no value of the type.
@@ -65,6 +73,12 @@ states! {
     NOT_NULL_VIOLATION = "23502";
     /// Another row has the key.
     UNIQUE_VIOLATION = "23505";
+    /// A row names a row of another table that is not there, or is named.
+    FOREIGN_KEY_VIOLATION = "23503";
+    /// A row does not fulfil a condition.
+    CHECK_VIOLATION = "23514";
+    /// The cursor is not in the state that the statement needs.
+    INVALID_CURSOR_STATE = "24000";
     /// The statement needs to be outside of a transaction.
     ACTIVE_SQL_TRANSACTION = "25001";
     /// There is no transaction.
@@ -115,6 +129,24 @@ states! {
     DUPLICATE_PREPARED_STATEMENT = "42P05";
     /// There is a table of that name.
     DUPLICATE_TABLE = "42P07";
+    /// The name belongs to the system.
+    RESERVED_NAME = "42939";
+    /// There is a schema of that name.
+    DUPLICATE_SCHEMA = "42P06";
+    /// There is an object of that name.
+    DUPLICATE_OBJECT = "42710";
+    /// There is a cursor of that name.
+    DUPLICATE_CURSOR = "42P03";
+    /// A foreign key makes no sense.
+    INVALID_FOREIGN_KEY = "42830";
+    /// A column takes no values of the user.
+    GENERATED_ALWAYS = "428C9";
+    /// A window makes no sense.
+    WINDOWING_ERROR = "42P20";
+    /// A query that names itself makes no sense.
+    INVALID_RECURSION = "42P19";
+    /// The definition of an object makes no sense.
+    INVALID_OBJECT_DEFINITION = "42P17";
     /// Two tables of a query have one name.
     DUPLICATE_ALIAS = "42712";
     /// Several columns have the name.
@@ -151,10 +183,6 @@ states! {
     QUERY_CANCELED = "57014";
     /// The server ends.
     ADMIN_SHUTDOWN = "57P01";
-    /// The name belongs to the system.
-    RESERVED_NAME = "42939";
-    /// There is an object of this name.
-    DUPLICATE_OBJECT = "42710";
     /// A transaction was idle for too long.
     IDLE_IN_TRANSACTION_SESSION_TIMEOUT = "25P03";
     /// A lock was not to be had in time.

@@ -34,11 +34,20 @@ pub fn write_to(ty: Type, datum: &Datum, text: &mut String) {
         Datum::Float(value) => text.push_str(&float_text(ty, *value)),
         Datum::Numeric(value) => _ = write!(text, "{value}"),
         Datum::Text(value) => text.push_str(value),
+        Datum::Bytes(value) if ty == Type::Uuid => {
+            for (place, byte) in value.iter().enumerate() {
+                if matches!(place, 4 | 6 | 8 | 10) {
+                    text.push('-');
+                }
+                _ = write!(text, "{byte:02x}");
+            }
+        }
         Datum::Bytes(value) => {
             text.push_str("\\x");
             value.iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
         }
         Datum::Date(days) => text.push_str(&time::date_text(*days)),
+        Datum::Time(micros) if ty == Type::Time => text.push_str(&time::clock_text(*micros)),
         Datum::Time(micros) => text.push_str(&time::time_text(*micros, ty == Type::Timestamptz)),
         Datum::Array(values) => write_array(ty, values, text),
         Datum::Record(values) => {
@@ -73,10 +82,8 @@ fn write_array(ty: Type, values: &[Datum], text: &mut String) {
 
 fn write_element(element: Type, value: &Datum, text: &mut String, special: &str) {
     let plain = encode(element, value);
-    let is_quoted = value.as_text().is_some()
-        && (plain.is_empty()
-            || plain.contains(|letter| special.contains(letter))
-            || plain.eq_ignore_ascii_case("null"));
+    let is_word = value.as_text().is_some() && (plain.is_empty() || plain.eq_ignore_ascii_case("null"));
+    let is_quoted = is_word || plain.contains(|letter| special.contains(letter));
     if !is_quoted {
         return text.push_str(&plain);
     }
@@ -142,6 +149,8 @@ pub fn decode(ty: Type, text: &str) -> Result<Datum> {
         Type::Float4 | Type::Float8 => Datum::Float(float(ty, text)?),
         Type::Numeric => Datum::Numeric(text.parse::<Numeric>()?),
         Type::Bytea => Datum::Bytes(bytes(text)?),
+        Type::Uuid => Datum::Bytes(uuid(text).ok_or_else(|| invalid(ty, text))?),
+        Type::Time => Datum::Time(time::parse_time_of_day(text)?),
         Type::Date => Datum::Date(time::parse_date(text)?),
         Type::Timestamp | Type::Timestamptz => Datum::Time(time::parse_time(text, ty == Type::Timestamptz)?),
         Type::Char => Datum::Text(text.chars().take(1).collect()),
@@ -150,6 +159,23 @@ pub fn decode(ty: Type, text: &str) -> Result<Datum> {
         Type::Record => return Err(Error::unsupported("input of a composite type")),
         _ => Datum::from(text),
     })
+}
+
+/// The bytes of an identifier: 32 digits to the base 16, with hyphens after groups of four, in braces perhaps.
+fn uuid(text: &str) -> Option<Vec<u8>> {
+    let inner = text.strip_prefix('{').map_or(Some(text), |rest| rest.strip_suffix('}'))?;
+    let (mut digits, mut was_hyphen) = (Vec::new(), true);
+    for letter in inner.chars() {
+        if letter == '-' {
+            if was_hyphen || digits.len() % 4 != 0 {
+                return None;
+            }
+        } else {
+            digits.push(u8::try_from(letter.to_digit(16)?).ok()?);
+        }
+        was_hyphen = letter == '-';
+    }
+    (digits.len() == 32 && !was_hyphen).then(|| digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 /// The truth value that a text says.

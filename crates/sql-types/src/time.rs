@@ -86,6 +86,30 @@ pub fn time_text(micros: i64, has_zone: bool) -> String {
     text + era
 }
 
+/// The text of a time of day.
+#[must_use]
+pub fn clock_text(micros: i64) -> String {
+    let (seconds, fraction) = (micros / 1_000_000, micros % 1_000_000);
+    let mut text = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if fraction > 0 {
+        text += format!(".{fraction:06}").trim_end_matches('0');
+    }
+    text
+}
+
+/// Reads a time of day. A zone is ignored, as the standard says.
+///
+/// # Errors
+/// 22007; 22008.
+pub fn parse_time_of_day(text: &str) -> Result<i64> {
+    let mut parts = Parts::default();
+    let rest = text.trim();
+    // A day before it is allowed.
+    let clock = rest.split_once([' ', 'T']).filter(|(day, _)| day.contains('-')).map_or(rest, |(_, clock)| clock);
+    parse_clock(clock, &mut parts).ok_or_else(|| bad("time", text))?;
+    if parts.is_out || parts.micros > DAY_MICROS { Err(out_of_range(text)) } else { Ok(parts.micros) }
+}
+
 fn bad(type_name: &str, text: &str) -> Error {
     let message = format!("invalid input syntax for type {type_name}: \"{text}\"");
     Error::new(SqlState::INVALID_DATETIME_FORMAT, message)
@@ -102,6 +126,8 @@ struct Parts {
     days: i64,
     micros: i64,
     zone_seconds: Option<i64>,
+    /// A part of the time is too large.
+    is_out: bool,
 }
 
 /// Reads a date.
@@ -172,7 +198,7 @@ fn parse(text: &str, name: &str) -> Result<Parts> {
     let time = time.trim_start_matches([' ', 'T', 't']).trim();
     if !time.is_empty() {
         parse_clock(time, &mut parts).ok_or_else(fail)?;
-        if parts.micros > DAY_MICROS {
+        if parts.is_out || parts.micros > DAY_MICROS {
             return Err(out_of_range(text));
         }
     }
@@ -194,9 +220,10 @@ fn parse_clock(text: &str, parts: &mut Parts) -> Option<()> {
             (digits(whole)?, digits(fraction.get(..6)?)?)
         }
     };
-    if fields.next().is_some() || hour > 24 || minute > 59 || second > 60 {
+    if fields.next().is_some() {
         return None;
     }
+    parts.is_out = hour > 24 || minute > 59 || second > 60;
     parts.micros = ((hour * 60 + minute) * 60 + second) * 1_000_000 + micros;
     let zone = zone.trim();
     parts.zone_seconds = match zone {

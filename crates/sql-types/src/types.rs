@@ -53,6 +53,16 @@ pub enum Type {
     Float8Array,
     OidArray,
     NumericArray,
+    Time,
+    Uuid,
+    ByteaArray,
+    BpcharArray,
+    Float4Array,
+    TimestampArray,
+    DateArray,
+    TimeArray,
+    TimestamptzArray,
+    UuidArray,
 }
 
 /// A row of the table of types.
@@ -88,7 +98,7 @@ macro_rules! types {
 
 types! {
     Bool 16 "bool" "boolean" 1 'B' None, Some(Type::BoolArray);
-    Bytea 17 "bytea" "bytea" -1 'U' None, None;
+    Bytea 17 "bytea" "bytea" -1 'U' None, Some(Type::ByteaArray);
     Char 18 "char" "\"char\"" 1 'Z' None, Some(Type::CharArray);
     Name 19 "name" "name" 64 'S' None, Some(Type::NameArray);
     Int8 20 "int8" "bigint" 8 'N' None, Some(Type::Int8Array);
@@ -99,29 +109,39 @@ types! {
     Text 25 "text" "text" -1 'S' None, Some(Type::TextArray);
     Oid 26 "oid" "oid" 4 'N' None, Some(Type::OidArray);
     OidVector 30 "oidvector" "oidvector" -1 'A' Some(Type::Oid), None;
-    Float4 700 "float4" "real" 4 'N' None, None;
+    Float4 700 "float4" "real" 4 'N' None, Some(Type::Float4Array);
     Float8 701 "float8" "double precision" 8 'N' None, Some(Type::Float8Array);
     Unknown 705 "unknown" "unknown" -2 'X' None, None;
     BoolArray 1000 "_bool" "boolean[]" -1 'A' Some(Type::Bool), None;
+    ByteaArray 1001 "_bytea" "bytea[]" -1 'A' Some(Type::Bytea), None;
     CharArray 1002 "_char" "\"char\"[]" -1 'A' Some(Type::Char), None;
     NameArray 1003 "_name" "name[]" -1 'A' Some(Type::Name), None;
     Int2Array 1005 "_int2" "smallint[]" -1 'A' Some(Type::Int2), None;
     Int4Array 1007 "_int4" "integer[]" -1 'A' Some(Type::Int4), None;
     TextArray 1009 "_text" "text[]" -1 'A' Some(Type::Text), None;
+    BpcharArray 1014 "_bpchar" "character[]" -1 'A' Some(Type::Bpchar), None;
     VarcharArray 1015 "_varchar" "character varying[]" -1 'A' Some(Type::Varchar), None;
     Int8Array 1016 "_int8" "bigint[]" -1 'A' Some(Type::Int8), None;
+    Float4Array 1021 "_float4" "real[]" -1 'A' Some(Type::Float4), None;
     Float8Array 1022 "_float8" "double precision[]" -1 'A' Some(Type::Float8), None;
     OidArray 1028 "_oid" "oid[]" -1 'A' Some(Type::Oid), None;
-    Bpchar 1042 "bpchar" "character" -1 'S' None, None;
+    Bpchar 1042 "bpchar" "character" -1 'S' None, Some(Type::BpcharArray);
     Varchar 1043 "varchar" "character varying" -1 'S' None, Some(Type::VarcharArray);
-    Date 1082 "date" "date" 4 'D' None, None;
-    Timestamp 1114 "timestamp" "timestamp without time zone" 8 'D' None, None;
-    Timestamptz 1184 "timestamptz" "timestamp with time zone" 8 'D' None, None;
+    Date 1082 "date" "date" 4 'D' None, Some(Type::DateArray);
+    Time 1083 "time" "time without time zone" 8 'D' None, Some(Type::TimeArray);
+    Timestamp 1114 "timestamp" "timestamp without time zone" 8 'D' None, Some(Type::TimestampArray);
+    TimestampArray 1115 "_timestamp" "timestamp without time zone[]" -1 'A' Some(Type::Timestamp), None;
+    DateArray 1182 "_date" "date[]" -1 'A' Some(Type::Date), None;
+    TimeArray 1183 "_time" "time without time zone[]" -1 'A' Some(Type::Time), None;
+    Timestamptz 1184 "timestamptz" "timestamp with time zone" 8 'D' None, Some(Type::TimestamptzArray);
+    TimestamptzArray 1185 "_timestamptz" "timestamp with time zone[]" -1 'A' Some(Type::Timestamptz), None;
     NumericArray 1231 "_numeric" "numeric[]" -1 'A' Some(Type::Numeric), None;
     Numeric 1700 "numeric" "numeric" -1 'N' None, Some(Type::NumericArray);
     Regclass 2205 "regclass" "regclass" 4 'N' None, None;
     Regtype 2206 "regtype" "regtype" 4 'N' None, None;
     Record 2249 "record" "record" -1 'P' None, None;
+    Uuid 2950 "uuid" "uuid" 16 'U' None, Some(Type::UuidArray);
+    UuidArray 2951 "_uuid" "uuid[]" -1 'A' Some(Type::Uuid), None;
     Void 2278 "void" "void" 4 'P' None, None;
     Regnamespace 4089 "regnamespace" "regnamespace" 4 'N' None, None;
 }

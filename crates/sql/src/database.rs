@@ -10,12 +10,14 @@ use lodestone_sql_types::{Error, Result, SqlState, Type};
 use crate::bind;
 use crate::catalog::Catalog;
 use crate::connection::Connection;
+use crate::ddl;
 use crate::literals::{self, Pattern};
 use crate::locks::Locks;
 use crate::parse::ast::Statement;
 use crate::plan::{Action, Plan};
 use crate::roles;
 use crate::scram::Verifier;
+use crate::sequence::Sequences;
 
 /// Most plans that are kept.
 const PLANS_MAX: usize = 1000;
@@ -32,6 +34,11 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// Whether its plan was made for these tables.
+    pub(crate) fn is_of(&self, catalog: &Catalog) -> bool {
+        self.plan.read().unwrap_or_else(PoisonError::into_inner).catalog == catalog.version
+    }
+
     /// The plan, made again if tables have changed since.
     ///
     /// # Errors
@@ -62,8 +69,9 @@ pub struct Cancel {
 
 /// Prepared statements by text, with the types of parameters that were named.
 type Plans = HashMap<String, Vec<Arc<Prepared>>>;
-/// Statements by the text without their integers. `None`: they are no ones that share a plan.
-type Patterns = HashMap<String, Option<Arc<Prepared>>>;
+/// Statements by the text without their integers, with the version of the tables that they were made for. `None`: they
+/// are no ones that share a plan.
+type Patterns = HashMap<String, (u64, Option<Arc<Prepared>>)>;
 
 #[derive(Debug)]
 pub struct Shared {
@@ -74,9 +82,8 @@ pub struct Shared {
     pub locks: Locks,
     owners: AtomicU64,
     plans: Mutex<Plans>,
+    pub sequences: Sequences,
     patterns: Mutex<Patterns>,
-    /// Definitions change one after another.
-    pub definitions: Mutex<()>,
     pub isolation: &'static str,
     /// A session has had a time limit.
     uses_timeouts: AtomicBool,
@@ -120,6 +127,7 @@ impl Database {
             return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message)
                 .hint("Available values: serializable, repeatable read, read committed, read uncommitted."));
         };
+        ddl::sweep(&engine)?;
         let catalog = Catalog::read(&engine, &Catalog::default())?;
         Ok(Self(Arc::new(Shared {
             engine,
@@ -128,8 +136,8 @@ impl Database {
             locks: Locks::default(),
             owners: AtomicU64::new(1),
             plans: Mutex::default(),
+            sequences: Sequences::default(),
             patterns: Mutex::default(),
-            definitions: Mutex::new(()),
             isolation,
             uses_timeouts: AtomicBool::new(false),
             numbers: AtomicI32::new(1),
@@ -228,26 +236,29 @@ impl Database {
     }
 
     /// The statement that `text` is, if it was prepared before.
-    pub(crate) fn find(&self, text: &str, types: &[Type]) -> Option<Arc<Prepared>> {
+    pub(crate) fn find(&self, text: &str, types: &[Type], catalog: &Catalog) -> Option<Arc<Prepared>> {
         if text.len() > PLAN_TEXT_BYTES_MAX {
             return None;
         }
         let plans = self.0.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        plans.get(text)?.iter().find(|prepared| prepared.types == types).cloned()
+        // One that was made for other tables may have other columns.
+        plans.get(text)?.iter().find(|prepared| prepared.types == types && prepared.is_of(catalog)).cloned()
     }
 
-    /// The statement of a pattern. `Some(None)`: the statements of it have no plan in common.
-    pub(crate) fn find_pattern(&self, pattern: &Pattern) -> Option<Option<Arc<Prepared>>> {
+    /// The statement of a pattern, for these tables. `Some(None)`: the statements of it have no plan in common.
+    pub(crate) fn find_pattern(&self, pattern: &Pattern, catalog: &Catalog) -> Option<Option<Arc<Prepared>>> {
         let patterns = self.0.patterns.lock().unwrap_or_else(PoisonError::into_inner);
-        patterns.get(&pattern.key).cloned()
+        let (version, found) = patterns.get(&pattern.key)?;
+        let is_of = found.as_ref().map_or(*version == catalog.version, |prepared| prepared.is_of(catalog));
+        is_of.then(|| found.clone())
     }
 
     /// Prepares the statements of a pattern, of which `statement` is one.
-    pub(crate) fn prepare_pattern(&self, pattern: &Pattern, statement: &Statement) {
+    pub(crate) fn prepare_pattern(&self, pattern: &Pattern, statement: &Statement, catalog: &Catalog) {
         let types = vec![Type::Int4; pattern.values.len()];
         let prepared = literals::substitute(statement.clone(), pattern).and_then(|statement| {
-            let prepared = self.prepare(None, statement, &types).ok()?;
-            let plan = prepared.plan(&self.catalog()).ok()?;
+            let prepared = self.prepare(None, statement, &types, catalog).ok()?;
+            let plan = prepared.plan(catalog).ok()?;
             let is_right = plan.parameters == types && matches!(plan.action, Action::Select(_) | Action::Change(..));
             is_right.then_some(prepared)
         });
@@ -255,20 +266,18 @@ impl Database {
         if patterns.len() >= PLANS_MAX {
             patterns.clear();
         }
-        patterns.insert(pattern.key.clone(), prepared);
+        patterns.insert(pattern.key.clone(), (catalog.version, prepared));
     }
 
     /// Prepares one statement. `text`: under which it is found again.
-    pub(crate) fn prepare(&self, text: Option<&str>, statement: Statement, types: &[Type]) -> Result<Arc<Prepared>> {
-        let bound = bind::bind(&self.catalog(), statement.clone(), types);
-        let plan = match bound {
-            // The library may have made a table since the catalog was read.
-            Err(error) if error.state() == SqlState::UNDEFINED_TABLE => {
-                let catalog = self.refresh()?;
-                bind::bind(&catalog, statement.clone(), types)?
-            }
-            other => other?,
-        };
+    pub(crate) fn prepare(
+        &self,
+        text: Option<&str>,
+        statement: Statement,
+        types: &[Type],
+        catalog: &Catalog,
+    ) -> Result<Arc<Prepared>> {
+        let plan = bind::bind(catalog, statement.clone(), types)?;
         let prepared = Arc::new(Prepared { statement, types: types.to_vec(), plan: RwLock::new(Arc::new(plan)) });
         if let Some(text) = text.filter(|text| text.len() <= PLAN_TEXT_BYTES_MAX) {
             let mut plans = self.0.plans.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,7 +13,9 @@
 //! | `literals` | statements that differ in integers only share a plan |
 //! | `roles`, `scram` | users and their passwords |
 //! | `locks` | rows that a transaction changes, until it ends |
-//! | `ddl` | definitions of tables and indexes |
+//! | `ddl` | definitions: parts of their transactions |
+//! | `explain` | plans for people |
+//! | `sequence` | numbers that are logged ahead |
 //! | `pgcatalog` | `pg_catalog` and `information_schema`, computed from the catalog |
 //! | `settings` | SET and SHOW |
 //! | `connection` | one client, without input or output |
@@ -29,6 +31,7 @@ mod connection;
 mod database;
 mod ddl;
 mod errors;
+mod explain;
 mod literals;
 mod locks;
 mod parse;
@@ -37,6 +40,7 @@ mod plan;
 mod roles;
 mod run;
 pub mod scram;
+mod sequence;
 mod settings;
 
 pub use connection::{

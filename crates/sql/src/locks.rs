@@ -4,7 +4,8 @@
 //! version and goes on, instead of meeting a conflict at its commit. The locks are comfort: the engine validates
 //! every commit, also against users of the library, who take none.
 //!
-//! 1. A lock has one owner and a queue. When the owner ends, the first of the queue owns it and is woken.
+//! 1. A lock has one owner, or several that share it, and a queue. When the last owner ends, the first of the queue owns
+//!    it and is woken, and with one that shares it all of the next ones that do.
 //! 2. No thread waits here: who does not get a lock is told so, undoes its statement, and runs it again when it is
 //!    woken.
 //! 3. An owner waits for one lock at a time. One that would wait for itself over others is refused (40P01).
@@ -27,8 +28,16 @@ pub type Owner = u64;
 
 #[derive(Debug)]
 struct Lock {
+    owners: Vec<Owner>,
+    is_shared: bool,
+    queue: VecDeque<Waiter>,
+}
+
+#[derive(Debug)]
+struct Waiter {
     owner: Owner,
-    queue: VecDeque<(Owner, Waker)>,
+    is_shared: bool,
+    waker: Waker,
 }
 
 #[derive(Debug, Default)]
@@ -52,30 +61,48 @@ impl Locks {
     /// # Errors
     /// 40P01 when the wait would never end.
     pub fn acquire(&self, owner: Owner, key: &LockKey, waker: &Waker) -> Result<bool> {
+        self.take(owner, key, false, waker)
+    }
+
+    /// As [`acquire`](Self::acquire), beside other owners that share the lock.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn share(&self, owner: Owner, key: &LockKey, waker: &Waker) -> Result<bool> {
+        self.take(owner, key, true, waker)
+    }
+
+    fn take(&self, owner: Owner, key: &LockKey, is_shared: bool, waker: &Waker) -> Result<bool> {
         let mut state = self.state();
-        let holder = match state.locks.get(key) {
+        match state.locks.get_mut(key) {
             None => {
-                state.locks.insert(key.clone(), Lock { owner, queue: VecDeque::new() });
+                state.locks.insert(key.clone(), Lock { owners: vec![owner], is_shared, queue: VecDeque::new() });
                 return Ok(true);
             }
-            Some(lock) if lock.owner == owner => return Ok(true),
-            Some(lock) => lock.owner,
-        };
-        let mut next = holder;
-        // Each owner waits for one lock, so this is a line.
-        while let Some(lock) = state.waits.get(&next).and_then(|key| state.locks.get(key)) {
-            if lock.owner == owner {
-                return Err(Error::new(SqlState::DEADLOCK_DETECTED, "deadlock detected")
-                    .detail(format!("Transaction {owner} waits for {holder}, which waits for it."))
-                    .hint("Run the transaction again."));
+            Some(lock) if lock.owners.contains(&owner) => {
+                let is_alone = lock.owners.len() == 1;
+                if is_shared || !lock.is_shared || is_alone {
+                    lock.is_shared &= is_shared;
+                    return Ok(true);
+                }
             }
-            next = lock.owner;
+            // Those that wait come first.
+            Some(lock) if is_shared && lock.is_shared && lock.queue.is_empty() => {
+                lock.owners.push(owner);
+                return Ok(true);
+            }
+            Some(_) => {}
+        }
+        if let Some(holder) = state.circle(owner, key) {
+            return Err(Error::new(SqlState::DEADLOCK_DETECTED, "deadlock detected")
+                .detail(format!("Transaction {owner} waits for {holder}, which waits for it."))
+                .hint("Run the transaction again."));
         }
         state.waits.insert(owner, key.clone());
         if let Some(lock) = state.locks.get_mut(key)
-            && !lock.queue.iter().any(|(waiter, _)| *waiter == owner)
+            && !lock.queue.iter().any(|waiter| waiter.owner == owner)
         {
-            lock.queue.push_back((owner, waker.clone()));
+            lock.queue.push_back(Waiter { owner, is_shared, waker: waker.clone() });
         }
         Ok(false)
     }
@@ -99,19 +126,62 @@ impl Locks {
     }
 }
 
+impl State {
+    /// An owner of the lock, or one that waits for it already, that waits for `owner`, over others perhaps.
+    fn circle(&self, owner: Owner, key: &LockKey) -> Option<Owner> {
+        let before = |key: &LockKey, waiter: Owner| {
+            let lock = self.locks.get(key);
+            let owners = lock.into_iter().flat_map(|lock| lock.owners.iter().copied());
+            let queue = lock.into_iter().flat_map(move |lock| {
+                lock.queue.iter().map(|other| other.owner).take_while(move |other| *other != waiter)
+            });
+            owners.chain(queue).filter(move |other| *other != waiter)
+        };
+        let first: Vec<Owner> = before(key, owner).collect();
+        for start in first {
+            let (mut seen, mut next) = (HashSet::new(), vec![start]);
+            while let Some(holder) = next.pop() {
+                if holder == owner {
+                    return Some(start);
+                }
+                if let Some(key) = self.waits.get(&holder).filter(|_| seen.insert(holder)) {
+                    let lock = self.locks.get(key);
+                    let is_owner = lock.is_some_and(|lock| lock.owners.contains(&owner));
+                    if is_owner {
+                        return Some(start);
+                    }
+                    next.extend(before(key, holder));
+                }
+            }
+        }
+        None
+    }
+}
+
 fn release_one(state: &mut State, owner: Owner, key: &LockKey, woken: &mut Vec<Waker>) {
     let Some(lock) = state.locks.get_mut(key) else { return };
-    lock.queue.retain(|(waiter, _)| *waiter != owner);
-    if lock.owner != owner {
-        return;
+    lock.queue.retain(|waiter| waiter.owner != owner);
+    lock.owners.retain(|other| *other != owner);
+    grant(lock, &mut state.waits, woken);
+    if lock.owners.is_empty() {
+        state.locks.remove(key);
     }
-    match lock.queue.pop_front() {
-        Some((next, waker)) => {
-            lock.owner = next;
-            state.waits.remove(&next);
-            woken.push(waker);
+}
+
+/// The first ones of the queue become owners, as far as they can.
+fn grant(lock: &mut Lock, waits: &mut HashMap<Owner, LockKey>, woken: &mut Vec<Waker>) {
+    while let Some(first) = lock.queue.front() {
+        let is_alone = lock.owners.is_empty() || lock.owners == [first.owner];
+        if !is_alone && !(first.is_shared && lock.is_shared) {
+            return;
         }
-        None => drop(state.locks.remove(key)),
+        let Some(Waiter { owner, is_shared, waker }) = lock.queue.pop_front() else { return };
+        lock.is_shared = is_shared && (lock.is_shared || lock.owners.is_empty());
+        if !lock.owners.contains(&owner) {
+            lock.owners.push(owner);
+        }
+        waits.remove(&owner);
+        woken.push(waker);
     }
 }
 
@@ -137,6 +207,27 @@ mod tests {
         locks.release(3, HashSet::new());
         locks.release(2, [key(0)].into());
         assert!(locks.acquire(4, &key(0), waker)?, "no owner waits any more");
+        Ok(())
+    }
+
+    #[test]
+    fn a_lock_is_shared_until_it_is_taken_alone() -> Result<()> {
+        let (locks, waker) = (Locks::default(), Waker::noop());
+        assert!(locks.share(1, &key(0), waker)? && locks.share(2, &key(0), waker)?);
+        assert!(!locks.acquire(3, &key(0), waker)?);
+        assert!(!locks.share(4, &key(0), waker)?, "the one before it is not passed");
+        locks.release(1, [key(0)].into());
+        assert!(!locks.is_granted(3));
+        locks.release(2, [key(0)].into());
+        assert!(locks.is_granted(3) && !locks.is_granted(4));
+        locks.release(3, [key(0)].into());
+        assert!(locks.is_granted(4) && locks.share(5, &key(0), waker)?);
+        // Of two that share it, only one can wait for it alone.
+        assert!(!locks.acquire(4, &key(0), waker)?);
+        let found = locks.acquire(5, &key(0), waker).expect_err("each would wait for the other");
+        assert_eq!(found.state(), SqlState::DEADLOCK_DETECTED);
+        locks.release(5, [key(0)].into());
+        assert!(locks.is_granted(4) && locks.acquire(4, &key(0), waker)?);
         Ok(())
     }
 

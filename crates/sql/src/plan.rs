@@ -10,7 +10,7 @@ use lodestone_sql_types::op::{Arithmetic, Comparison};
 use lodestone_sql_types::{Datum, Type};
 
 use crate::catalog::TableDef;
-use crate::parse::ast::{CopyFormat, JoinKind, SetOperation};
+use crate::parse::ast::{CopyFormat, FrameUnit, JoinKind, SetOperation};
 use crate::pgcatalog::VirtualTable;
 use crate::run::point::PointQuery;
 
@@ -156,6 +156,8 @@ pub struct Scan {
     pub filter: Option<Expr>,
     /// Whether the rows are locked until the transaction ends.
     pub locks: bool,
+    /// Whether the hidden number of a row is one more column.
+    pub shows_number: bool,
 }
 
 /// A function that returns rows.
@@ -216,6 +218,73 @@ pub enum Node {
         left: Box<Node>,
         right: Box<Node>,
     },
+    /// The rows, each with the results of the calls after its columns.
+    Window {
+        input: Box<Node>,
+        calls: Vec<WindowCall>,
+    },
+    /// For each row as many as the longest of the calls returns, with their values after its columns.
+    ProjectSet {
+        input: Box<Node>,
+        calls: Vec<(SetFunction, Vec<Expr>)>,
+    },
+    /// The rows of `first`, then those of `step` over the rows that came last, until there are none.
+    Recursive {
+        number: usize,
+        first: Box<Node>,
+        step: Box<Node>,
+        is_all: bool,
+    },
+    /// The rows that came last in the recursive query with this number.
+    Work {
+        number: usize,
+    },
+}
+
+/// A function of the rows around a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowFunction {
+    RowNumber,
+    Rank,
+    DenseRank,
+    PercentRank,
+    CumeDist,
+    Ntile,
+    Lag,
+    Lead,
+    FirstValue,
+    LastValue,
+    NthValue,
+    Aggregate(Aggregate),
+}
+
+/// A limit of a frame.
+#[derive(Clone, Debug)]
+pub enum FrameBound {
+    Start,
+    Before(Box<Expr>),
+    Current,
+    After(Box<Expr>),
+    End,
+}
+
+/// The rows of a partition that count for a row.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    pub unit: FrameUnit,
+    pub from: FrameBound,
+    pub to: FrameBound,
+}
+
+/// A call of a window function.
+#[derive(Clone, Debug)]
+pub struct WindowCall {
+    pub function: WindowFunction,
+    pub arguments: Vec<Expr>,
+    pub filter: Option<Expr>,
+    pub partition_by: Vec<Expr>,
+    pub order_by: Vec<SortKey>,
+    pub frame: Frame,
 }
 
 impl Node {
@@ -228,10 +297,13 @@ impl Node {
             | Self::Aggregate { input, .. }
             | Self::Sort { input, .. }
             | Self::Limit { input, .. }
-            | Self::Distinct { input, .. } => input.takes_locks(),
+            | Self::Distinct { input, .. }
+            | Self::Window { input, .. }
+            | Self::ProjectSet { input, .. } => input.takes_locks(),
+            Self::Recursive { first, step, .. } => first.takes_locks() || step.takes_locks(),
             Self::Join(join) => join.left.takes_locks() || join.right.takes_locks(),
             Self::Set { left, right, .. } => left.takes_locks() || right.takes_locks(),
-            Self::Values(_) | Self::Virtual { .. } | Self::Function { .. } => false,
+            Self::Values(_) | Self::Virtual { .. } | Self::Function { .. } | Self::Work { .. } => false,
         }
     }
 }
@@ -272,7 +344,7 @@ pub enum Change {
     Insert {
         table: Arc<TableDef>,
         input: Node,
-        skips_duplicates: bool,
+        conflict: Option<Conflict>,
     },
     Update {
         scan: Scan,
@@ -281,6 +353,31 @@ pub enum Change {
     Delete {
         scan: Scan,
     },
+    /// Of rows of a join: those of the table first, then its hidden number if it has one, then those of the others.
+    Joined {
+        table: Arc<TableDef>,
+        input: Node,
+        /// Tested again when the row has changed meanwhile.
+        filter: Option<Expr>,
+        /// `None`: the rows are deleted.
+        set: Option<Vec<(usize, Expr)>>,
+    },
+}
+
+/// What becomes of a row whose key another row has.
+#[derive(Clone, Debug)]
+pub struct Conflict {
+    /// The number of a unique index, or the primary key. `None`: any of them.
+    pub key: Option<Option<usize>>,
+    /// Over the columns of the row that is there, then those of the new one. `None`: the new row is skipped.
+    pub update: Option<ConflictUpdate>,
+}
+
+/// The change of the row that is there.
+#[derive(Clone, Debug)]
+pub struct ConflictUpdate {
+    pub set: Vec<(usize, Expr)>,
+    pub filter: Option<Expr>,
 }
 
 /// The work of a statement.
@@ -322,7 +419,10 @@ impl Plan {
     /// Whether it returns rows.
     pub fn returns_rows(&self) -> bool {
         matches!(self.action, Action::Select(_) | Action::Change(_, Some(_)))
-            || matches!(self.action, Action::Utility(crate::parse::ast::Statement::Show(_)))
+            || matches!(
+                self.action,
+                Action::Utility(crate::parse::ast::Statement::Show(_) | crate::parse::ast::Statement::Explain { .. })
+            )
     }
 }
 
@@ -412,8 +512,17 @@ impl Expr {
     }
 
     fn shift(&mut self, count: usize) {
+        self.walk_mut(&mut |expr| {
+            if let Self::Column { depth: 0, index } = expr {
+                *index -= count;
+            }
+        });
+    }
+
+    /// As [`walk`](Self::walk), to change the parts.
+    pub fn walk_mut(&mut self, visit: &mut dyn FnMut(&mut Expr)) {
+        visit(self);
         match self {
-            Self::Column { depth: 0, index } => *index -= count,
             Self::Const(_)
             | Self::Column { .. }
             | Self::Param(_)
@@ -430,8 +539,8 @@ impl Expr {
             | Self::Like { expr: one, pattern: two, .. }
             | Self::Regex { expr: one, pattern: two, .. }
             | Self::Quantified { left: one, right: two, .. } => {
-                one.shift(count);
-                two.shift(count);
+                one.walk_mut(visit);
+                two.walk_mut(visit);
             }
             Self::Negate(_, expr)
             | Self::Not(expr)
@@ -440,22 +549,22 @@ impl Expr {
             | Self::Cast { expr, .. }
             | Self::Fit { expr, .. }
             | Self::RelationOid(expr)
-            | Self::InQuery(_, expr, _) => expr.shift(count),
+            | Self::InQuery(_, expr, _) => expr.walk_mut(visit),
             Self::In(_, expr, list) => {
-                expr.shift(count);
-                list.iter_mut().for_each(|expr| expr.shift(count));
+                expr.walk_mut(visit);
+                list.iter_mut().for_each(|expr| expr.walk_mut(visit));
             }
             Self::Call(_, list)
             | Self::Coalesce(list)
             | Self::Extreme { list, .. }
             | Self::Array(list)
-            | Self::Record(list) => list.iter_mut().for_each(|expr| expr.shift(count)),
+            | Self::Record(list) => list.iter_mut().for_each(|expr| expr.walk_mut(visit)),
             Self::Case { branches, otherwise } => {
                 for (condition, result) in branches {
-                    condition.shift(count);
-                    result.shift(count);
+                    condition.walk_mut(visit);
+                    result.walk_mut(visit);
                 }
-                otherwise.shift(count);
+                otherwise.walk_mut(visit);
             }
         }
     }

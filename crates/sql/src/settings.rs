@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestone_sql_types::{Error, Result, SqlState};
 
+use crate::catalog::{Catalog, PUBLIC};
+
 /// The version that clients read. Their queries of the catalog depend on it.
 pub const SERVER_VERSION: &str = concat!("15.0 (Lodestone ", env!("CARGO_PKG_VERSION"), ")");
 
@@ -93,7 +95,7 @@ const SETTINGS: &[Setting] = &[
     fixed("max_index_keys", "32"),
     kept("max_parallel_workers_per_gather", "0"),
     only("row_security", "on", ON_OFF),
-    only("search_path", "\"$user\", public", &["\"$user\", public", "public", "$user, public", "public, pg_catalog"]),
+    kept("search_path", "\"$user\", public"),
     fixed("server_encoding", "UTF8").reported("server_encoding"),
     fixed("server_version", SERVER_VERSION).reported("server_version"),
     fixed("server_version_num", "150000"),
@@ -167,6 +169,23 @@ impl Settings {
                 Err(Error::new(SqlState::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\"")))
             }
         }
+    }
+
+    /// The schemas of `catalog` that names without one are looked up in.
+    pub fn path(&self, catalog: &Catalog, user: &str) -> Vec<String> {
+        let is_schema = |name: &String| catalog.has_schema(name);
+        let Some(text) = self.changed.get("search_path") else {
+            return [user.to_owned(), PUBLIC.to_owned()].into_iter().filter(is_schema).collect();
+        };
+        let name = |part: &str| {
+            let part = part.trim();
+            let plain = part.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+            match plain.map_or_else(|| part.to_lowercase(), str::to_owned) {
+                own if own == "$user" => user.to_owned(),
+                other => other,
+            }
+        };
+        text.split(',').map(name).filter(is_schema).collect()
     }
 
     /// Changes a setting; `None`: to its default. Returns what the client must be told.

@@ -25,7 +25,7 @@ fn answer(connection: &mut Connection, statement: &str) -> Vec<String> {
                 let cell = |cell: &Option<String>| cell.clone().unwrap_or_else(|| "NULL".into());
                 let rows = answer.rows.iter().map(|row| row.iter().map(cell).collect::<Vec<_>>().join("|"));
                 lines.extend(rows.flat_map(|row| row.split('\n').map(str::to_owned).collect::<Vec<_>>()));
-                let shows_tag = !answer.tag.starts_with("SELECT") && !answer.tag.starts_with("SHOW");
+                let shows_tag = !["SELECT", "SHOW", "FETCH"].iter().any(|tag| answer.tag.starts_with(tag));
                 lines.extend(shows_tag.then_some(answer.tag));
             }
             lines.retain(|line| !line.trim().is_empty());
@@ -80,4 +80,40 @@ fn changes() {
 #[test]
 fn transactions() {
     check(include_str!("expected/transactions.out"), &[]);
+}
+
+#[test]
+fn definitions() {
+    check(include_str!("expected/definitions.out"), &[]);
+}
+
+#[test]
+fn sequences() {
+    // Numbers that are logged ahead are not shown.
+    check(include_str!("expected/sequences.out"), &[("select * from s", &["20|0|t"])]);
+}
+
+#[test]
+fn writing() {
+    check(include_str!("expected/writing.out"), &[]);
+}
+
+#[test]
+fn windows() {
+    check(include_str!("expected/windows.out"), &[]);
+}
+
+#[test]
+fn views() {
+    check(include_str!("expected/views.out"), &[]);
+}
+
+#[test]
+fn named() {
+    check(include_str!("expected/named.out"), &[]);
+}
+
+#[test]
+fn types() {
+    check(include_str!("expected/types.out"), &[]);
 }

@@ -165,7 +165,8 @@ impl Far {
     fn agent(&self, node: usize) -> SimulatedThread {
         let lane = match self.agents {
             AgentCount::EachClient => CLIENT.with(std::cell::Cell::get) % (AGENTS_MAX - 1) + 1,
-            AgentCount::One | AgentCount::None => 0,
+            AgentCount::Some(count) => CLIENT.with(std::cell::Cell::get) % count.max(1),
+            AgentCount::None => 0,
         };
         SimulatedThread(FIRST_AGENT + u32::try_from(node).unwrap_or(0) * AGENTS_MAX + lane)
     }

@@ -1,7 +1,7 @@
 //! Paper 4's engine on several nodes: the database of this repository in the paper's three cases and five placements,
 //! in virtual time.
 //!
-//! 1. *Machine* ([`machine`]): nodes with processors and a part of the pool each. The medium is a model with the
+//! 1. *Machine* (`machine.rs`): nodes with processors and a part of the pool each. The medium is a model with the
 //!    figures of a profile, local and remote. One thread of this machine is all processors of the simulated one: the
 //!    one with the smallest clock runs its next transaction. So a run is exact, and the same every time.
 //! 2. *Layout* ([`Layout`]): on which node the modules are, where tables and logs are, where the processes run, whether
@@ -54,11 +54,15 @@ pub struct Layout {
 pub enum AgentCount {
     /// None: a thread reads everything itself.
     None,
-    /// One.
-    One,
+    /// So many, which serve the clients in turn.
+    Some(u32),
     /// One for each client, as the paper's executors have them.
     EachClient,
 }
+
+/// Agents of a node in case 3: paper 4 finds that so many threads have the bandwidth of a module (section 2.1.1), and
+/// further ones only slow each other down.
+const AGENTS: u32 = 10;
 
 /// The paper's cases, section 3.2.
 impl Layout {
@@ -86,10 +90,10 @@ impl Layout {
         }
     }
 
-    /// As case 2, with a log on each node and agents.
+    /// As case 2, with a log on each node and ten agents there.
     #[must_use]
     pub fn case_3(nodes: usize) -> Self {
-        Self { log_part: None, agents: AgentCount::EachClient, ..Self::case_2(nodes) }.named("case 3")
+        Self { log_part: None, agents: AgentCount::Some(AGENTS), ..Self::case_2(nodes) }.named("case 3")
     }
 
     /// With another name.
@@ -108,7 +112,8 @@ impl Layout {
             one,
             two,
             Self { agents: AgentCount::None, ..three.clone() }.named("case 3 without agents"),
-            Self { agents: AgentCount::One, ..three.clone() }.named("case 3 with one agent a node"),
+            Self { agents: AgentCount::Some(1), ..three.clone() }.named("case 3 with one agent a node"),
+            Self { agents: AgentCount::EachClient, ..three.clone() }.named("case 3 with an agent for each client"),
             three.clone(),
             Self { is_routed: true, ..three }.named("case 3, routed"),
         ]

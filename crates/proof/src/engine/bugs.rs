@@ -25,6 +25,9 @@ pub(super) fn all() -> Vec<Bug> {
             named("db-large")
         }),
         Bug::new("engine-large-piece-lost", "a value lacks a part", || named("db-large")),
+        Bug::new("engine-define-apart", "a table is there, and the rows of its transaction are not", || {
+            named("db-define")
+        }),
         Bug::new("engine-index-entry-kept", "an index has an entry of no row", || named("db-index")),
         Bug::new("engine-delta-without-full", "a change builds on a version that an open has renamed", || {
             named("db-delta")

@@ -1,6 +1,6 @@
 //! Functions about the catalog: what the clients' introspection asks.
 
-use super::{Argument, BOOL, Function, INT2, INT4, NAME, OID, Session, TEXT, int, of};
+use super::{Argument, BOOL, Function, INT2, INT4, NAME, OID, Session, TEXT, int, of, text};
 use crate::datum::Datum;
 use crate::error::Result;
 use crate::types::Type;
@@ -23,6 +23,28 @@ fn size(session: &dyn Session, arguments: &[Datum]) -> Result<Datum> {
     Ok(session.relation_bytes(int(arguments, 0)).map_or(Datum::Null, Datum::Int))
 }
 
+/// The number of the first function in `pg_proc`.
+pub const FIRST_FUNCTION: i64 = 10_000;
+
+/// The function with this number.
+fn function(oid: i64) -> Option<&'static Function> {
+    usize::try_from(oid - FIRST_FUNCTION).ok().and_then(|number| super::all().nth(number))
+}
+
+/// The types of the arguments of a function.
+fn arguments(function: &'static Function) -> String {
+    let name = |argument: &Argument| match argument {
+        Argument::Of(ty) => ty.to_string(),
+        Argument::Any => "\"any\"".into(),
+        Argument::AnyArray => "anyarray".into(),
+    };
+    let mut names: Vec<String> = function.arguments.iter().map(name).collect();
+    if function.is_variadic {
+        names.push("VARIADIC \"any\"".into());
+    }
+    names.join(", ")
+}
+
 pub const FUNCTIONS: &[Function] = &[
     of("format_type", &[OID, INT4], Type::Text, |_, a| {
         if a[0].is_null() {
@@ -37,7 +59,7 @@ pub const FUNCTIONS: &[Function] = &[
         }))
     })
     .lax(),
-    of("pg_table_is_visible", &[OID], Type::Bool, yes),
+    of("pg_table_is_visible", &[OID], Type::Bool, |s, a| Ok(Datum::Bool(s.is_visible(int(a, 0))))),
     of("pg_type_is_visible", &[OID], Type::Bool, yes),
     of("pg_function_is_visible", &[OID], Type::Bool, yes),
     of("pg_get_userbyid", &[OID], Type::Name, |s, _| Ok(Datum::from(s.user()))),
@@ -48,7 +70,34 @@ pub const FUNCTIONS: &[Function] = &[
     of("pg_get_constraintdef", &[OID], Type::Text, |s, a| maybe(s.constraint_definition(int(a, 0)))),
     of("pg_get_constraintdef", &[OID, BOOL], Type::Text, |s, a| maybe(s.constraint_definition(int(a, 0)))),
     of("pg_get_statisticsobjdef_columns", &[OID], Type::Text, none),
-    of("pg_get_viewdef", &[OID], Type::Text, none),
+    of("pg_get_viewdef", &[OID], Type::Text, |s, a| maybe(s.view_definition(int(a, 0)))),
+    of("pg_get_viewdef", &[OID, BOOL], Type::Text, |s, a| maybe(s.view_definition(int(a, 0)))),
+    of("pg_get_ruledef", &[OID], Type::Text, none),
+    of("pg_get_ruledef", &[OID, BOOL], Type::Text, none),
+    of("pg_get_triggerdef", &[OID], Type::Text, none),
+    of("pg_get_triggerdef", &[OID, BOOL], Type::Text, none),
+    of("pg_get_functiondef", &[OID], Type::Text, none),
+    of("pg_get_function_result", &[OID], Type::Text, |_, a| {
+        maybe(function(int(a, 0)).map(|function| function.result.to_string()))
+    }),
+    of("pg_get_function_arguments", &[OID], Type::Text, |_, a| maybe(function(int(a, 0)).map(arguments))),
+    of("pg_get_function_identity_arguments", &[OID], Type::Text, |_, a| maybe(function(int(a, 0)).map(arguments))),
+    of("pg_tablespace_location", &[OID], Type::Text, |_, _| Ok(Datum::from(""))),
+    of("getdatabaseencoding", &[], Type::Name, |_, _| Ok(Datum::from("UTF8"))),
+    of("pg_statistics_obj_is_visible", &[OID], Type::Bool, yes),
+    of("pg_operator_is_visible", &[OID], Type::Bool, yes),
+    of("pg_conversion_is_visible", &[OID], Type::Bool, yes),
+    of("pg_collation_is_visible", &[OID], Type::Bool, yes),
+    of("pg_opclass_is_visible", &[OID], Type::Bool, yes),
+    of("pg_opfamily_is_visible", &[OID], Type::Bool, yes),
+    of("pg_ts_config_is_visible", &[OID], Type::Bool, yes),
+    of("array_remove", &[Argument::Of(Type::TextArray), TEXT], Type::TextArray, |_, a| match &a[0] {
+        Datum::Array(values) => {
+            Ok(Datum::Array(values.iter().filter(|value| value.order(&a[1]).is_ne()).cloned().collect()))
+        }
+        _ => Ok(Datum::Null),
+    })
+    .lax(),
     of("obj_description", &[OID, NAME], Type::Text, none),
     of("obj_description", &[OID], Type::Text, none),
     of("shobj_description", &[OID, NAME], Type::Text, none),
@@ -57,6 +106,6 @@ pub const FUNCTIONS: &[Function] = &[
     of("pg_table_size", &[REGCLASS], Type::Int8, size),
     of("pg_total_relation_size", &[REGCLASS], Type::Int8, size),
     of("pg_relation_size", &[REGCLASS], Type::Int8, size),
-    of("pg_get_serial_sequence", &[TEXT, TEXT], Type::Text, none),
+    of("pg_get_serial_sequence", &[TEXT, TEXT], Type::Text, |s, a| maybe(s.serial_sequence(text(a, 0), text(a, 1))?)),
     of("pg_column_is_updatable", &[REGCLASS, INT2, BOOL], Type::Bool, yes),
 ];

@@ -5,6 +5,7 @@
 
 mod catalog;
 mod number;
+mod sequence;
 mod string;
 mod system;
 
@@ -42,6 +43,39 @@ pub trait Session {
     fn constraint_definition(&self, oid: i64) -> Option<String>;
     /// Rows of a table, for its size.
     fn relation_bytes(&self, oid: i64) -> Option<i64>;
+    /// The text of a view.
+    fn view_definition(&self, oid: i64) -> Option<String>;
+    /// Whether the relation is found by its name alone.
+    fn is_visible(&self, oid: i64) -> bool;
+    /// The schemas that names without one are looked up in.
+    fn schemas(&self) -> Vec<String>;
+    /// The name of the sequence that a column of a table takes its values from.
+    ///
+    /// # Errors
+    /// 42P01; 42703.
+    fn serial_sequence(&self, table: &str, column: &str) -> Result<Option<String>>;
+    /// The next number of a sequence, or one that it gave.
+    ///
+    /// # Errors
+    /// 55000 for a number that the session has not been given; 2200H; 42809.
+    fn sequence(&self, call: SequenceCall) -> Result<i64>;
+}
+
+/// A question about a sequence, which is named by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SequenceCall {
+    /// `nextval`.
+    Next(i64),
+    /// `currval`.
+    Current(i64),
+    /// `lastval`.
+    Last,
+    /// `setval`: the number, and whether it was given.
+    Set(i64, i64, bool),
+    /// The number that was given last, or comes first.
+    Value(i64),
+    /// 1 if that number was given.
+    Called(i64),
 }
 
 /// Computes a function from its arguments.
@@ -104,8 +138,13 @@ impl Function {
 /// assert!(func::all().any(|function| function.name == "substring"));
 /// ```
 pub fn all() -> impl Iterator<Item = &'static Function> {
-    [number::FUNCTIONS, string::FUNCTIONS, system::FUNCTIONS, catalog::FUNCTIONS].into_iter().flatten()
+    [number::FUNCTIONS, string::FUNCTIONS, system::FUNCTIONS, catalog::FUNCTIONS, sequence::FUNCTIONS]
+        .into_iter()
+        .flatten()
 }
+
+pub use catalog::FIRST_FUNCTION;
+pub use string::quote_ident;
 
 /// The argument with this number as a text; empty if it is none.
 fn text(arguments: &[Datum], number: usize) -> &str {

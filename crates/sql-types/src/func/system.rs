@@ -30,17 +30,20 @@ pub const FUNCTIONS: &[Function] = &[
     of("extract", &[TEXT, TIMESTAMPTZ], Type::Numeric, |_, a| part(a).map(numeric)),
     of("date_trunc", &[TEXT, TIMESTAMP], Type::Timestamp, |_, a| truncate(a)),
     of("date_trunc", &[TEXT, TIMESTAMPTZ], Type::Timestamptz, |_, a| truncate(a)),
+    of("gen_random_uuid", &[], Type::Uuid, |_, _| Ok(Datum::Bytes(random_uuid().to_vec()))).volatile(),
     of("version", &[], Type::Text, |s, _| {
         let version = s.setting("server_version")?;
         Ok(Datum::Text(format!("PostgreSQL {version}, the SQL floor of Lodestone")))
     }),
     of("current_database", &[], Type::Name, |s, _| Ok(Datum::from(s.database()))),
     of("current_catalog", &[], Type::Name, |s, _| Ok(Datum::from(s.database()))),
-    of("current_schema", &[], Type::Name, |_, _| Ok(Datum::from("public"))),
-    of("current_schemas", &[BOOL], Type::NameArray, |_, a| {
+    of("current_schema", &[], Type::Name, |s, _| Ok(s.schemas().into_iter().next().map_or(Datum::Null, Datum::Text)))
+        .volatile(),
+    of("current_schemas", &[BOOL], Type::NameArray, |s, a| {
         let system = (a[0] == Datum::Bool(true)).then(|| Datum::from("pg_catalog"));
-        Ok(Datum::Array(system.into_iter().chain([Datum::from("public")]).collect()))
-    }),
+        Ok(Datum::Array(system.into_iter().chain(s.schemas().into_iter().map(Datum::Text)).collect()))
+    })
+    .volatile(),
     of("current_user", &[], Type::Name, |s, _| Ok(Datum::from(s.user()))),
     of("session_user", &[], Type::Name, |s, _| Ok(Datum::from(s.user()))),
     of("current_role", &[], Type::Name, |s, _| Ok(Datum::from(s.user()))),
@@ -64,6 +67,18 @@ pub const FUNCTIONS: &[Function] = &[
     of("has_schema_privilege", &[OID, TEXT], Type::Bool, |_, _| Ok(Datum::Bool(true))),
     of("has_database_privilege", &[TEXT, TEXT], Type::Bool, |_, _| Ok(Datum::Bool(true))),
 ];
+
+/// An identifier of version 4: the bits of hashers that the standard library seeds at random.
+fn random_uuid() -> [u8; 16] {
+    use std::hash::{BuildHasher, RandomState};
+    let (one, two) = (RandomState::new().hash_one(0_u8), RandomState::new().hash_one(1_u8));
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&one.to_be_bytes());
+    bytes[8..].copy_from_slice(&two.to_be_bytes());
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    bytes
+}
 
 fn float(value: Numeric) -> Datum {
     Datum::Float(value.to_f64())

@@ -26,11 +26,19 @@ fn push(node: Node, conditions: Vec<Expr>) -> Node {
         Node::Scan(mut scan) => {
             let before = scan.filter.take().into_iter();
             let all: Vec<Expr> = before.chain(conditions).collect();
-            *scan = with_access(scan.table, all, scan.locks);
+            let shows_number = scan.shows_number;
+            *scan = Scan { shows_number, ..with_access(scan.table, all, scan.locks) };
             Node::Scan(scan)
         }
         Node::Virtual { table, filter } => {
             Node::Virtual { table, filter: Expr::all(filter.into_iter().chain(conditions)) }
+        }
+        Node::Project { input, columns } if is_same_row(&columns) && matches!(*input, Node::Virtual { .. }) => {
+            let is_inside =
+                |condition: &Expr| condition.column_range().is_none_or(|(_, most)| most + 1 < columns.len());
+            let (inside, rest): (Vec<Expr>, Vec<Expr>) =
+                conditions.into_iter().partition(|condition| is_inside(condition) && !condition.has_subquery());
+            push_filter(Node::Project { input: Box::new(push(*input, inside)), columns }, rest)
         }
         Node::Join(join) => push_into_join(*join, conditions),
         other => match Expr::all(conditions) {
@@ -38,6 +46,14 @@ fn push(node: Node, conditions: Vec<Expr>) -> Node {
             None => other,
         },
     }
+}
+
+/// Whether all columns but the last one are those of the row below.
+fn is_same_row(columns: &[Expr]) -> bool {
+    let before = columns.len().saturating_sub(1);
+    let is_same =
+        |(number, column): (usize, &Expr)| matches!(column, Expr::Column { depth: 0, index } if *index == number);
+    columns[..before].iter().enumerate().all(is_same)
 }
 
 /// The sides of a join to which a condition belongs.
@@ -213,11 +229,11 @@ pub(super) fn with_access(table: std::sync::Arc<TableDef>, conditions: Vec<Expr>
         }
     }
     let Some((_, access, used)) = best else {
-        return Scan { table, access: Access::All, filter: Expr::all(conditions), locks };
+        return Scan { table, access: Access::All, filter: Expr::all(conditions), locks, shows_number: false };
     };
     let rest = conditions.into_iter().enumerate().filter(|(number, _)| !used.contains(number));
     let filter = Expr::all(rest.map(|(_, condition)| condition));
-    Scan { table, access, filter, locks }
+    Scan { table, access, filter, locks, shows_number: false }
 }
 
 /// Rows by the first `columns` of a key or index: how good that is, the way, and the conditions that it fulfils.

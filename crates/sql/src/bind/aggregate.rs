@@ -20,7 +20,7 @@ pub struct Grouping {
     pub keys: Vec<(ast::Expr, Typed)>,
     pub calls: Vec<AggregateCall>,
     /// An aggregate's arguments are being bound.
-    is_inside: bool,
+    pub is_inside: bool,
 }
 
 impl Grouping {
@@ -41,7 +41,13 @@ pub fn is_aggregate(name: &str) -> bool {
 pub fn has_aggregate(expr: &ast::Expr) -> bool {
     use ast::Expr as E;
     match expr {
-        E::Call(call, _) => is_aggregate(&call.name.name) || call.arguments.iter().any(has_aggregate),
+        E::Call(call, _) => match &call.over {
+            None => is_aggregate(&call.name.name) || call.arguments.iter().any(has_aggregate),
+            Some(over) => {
+                let order = over.order_by.iter().map(|order| &order.expr);
+                call.arguments.iter().chain(&over.partition_by).chain(order).any(has_aggregate)
+            }
+        },
         E::Literal(..) | E::Parameter(..) | E::Column(..) | E::Exists(_) | E::Scalar(..) | E::ArrayOf(_) => false,
         E::Negate(inner, _) | E::Not(inner) => has_aggregate(inner),
         E::IsNull { expr, .. } | E::IsTruth { expr, .. } | E::Cast { expr, .. } | E::InQuery { expr, .. } => {
@@ -74,7 +80,7 @@ impl Binder<'_> {
         let Some(grouping) = &self.grouping else { return Ok(None) };
         if grouping.is_inside {
             return match expr {
-                ast::Expr::Call(call, at) if is_aggregate(&call.name.name) => {
+                ast::Expr::Call(call, at) if is_aggregate(&call.name.name) && call.over.is_none() => {
                     Err(Error::new(SqlState::GROUPING_ERROR, "aggregate function calls cannot be nested").at(*at))
                 }
                 _ => Ok(None),
@@ -85,7 +91,9 @@ impl Binder<'_> {
             return Ok(Some(of(index, &grouping.keys[index].1)));
         }
         match expr {
-            ast::Expr::Call(call, at) if is_aggregate(&call.name.name) => self.aggregate(call, *at, scope).map(Some),
+            ast::Expr::Call(call, at) if is_aggregate(&call.name.name) && call.over.is_none() => {
+                self.aggregate(call, *at, scope).map(Some)
+            }
             ast::Expr::Column(names, at) => {
                 let before = Scope { columns: grouping.columns.clone(), parent: scope.parent };
                 let (depth, place, column) = before.find(names, *at)?;
@@ -122,7 +130,12 @@ impl Binder<'_> {
         Ok(Typed::new(Expr::Column { depth: 0, index }, ty))
     }
 
-    fn aggregate_call(&mut self, call: &Call, at: Position, before: &Scope<'_>) -> Result<(AggregateCall, Type)> {
+    pub(super) fn aggregate_call(
+        &mut self,
+        call: &Call,
+        at: Position,
+        before: &Scope<'_>,
+    ) -> Result<(AggregateCall, Type)> {
         let name = call.name.name.as_str();
         let filter = match &call.filter {
             Some(filter) => Some(self.condition(filter, before, "FILTER")?),
@@ -172,6 +185,11 @@ impl Binder<'_> {
                 let ty = if value.ty == Type::Varchar { Type::Text } else { value.ty };
                 let aggregate = if name == "min" { Aggregate::Min(ty) } else { Aggregate::Max(ty) };
                 of(aggregate, vec![value], ty)
+            }
+            ("sum" | "avg", Some(value), None) if value.ty == Type::Unknown => {
+                let message = format!("function {name}(unknown) is not unique");
+                let hint = "Could not choose a best candidate function. You might need to add explicit type casts.";
+                Err(Error::new(SqlState::AMBIGUOUS_FUNCTION, message).hint(hint).at(at))
             }
             ("sum" | "avg", Some(value), None) if value.ty.is_number() => {
                 let is_sum = name == "sum";

@@ -18,6 +18,16 @@ impl Binder<'_> {
         if call.name.schema.as_deref().is_some_and(|schema| schema != "pg_catalog") {
             return Err(undefined(name, &[], at));
         }
+        if let Some(over) = &call.over {
+            return self.window_call(call, over, at, scope);
+        }
+        if super::window::is_window(name) {
+            let message = format!("window function {name} requires an OVER clause");
+            return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).at(at));
+        }
+        if let Some(found) = self.set_in_list(call, at, scope)? {
+            return Ok(found);
+        }
         if is_aggregate(name) {
             let message = format!("aggregate functions are not allowed here: {name}");
             return Err(Error::new(SqlState::GROUPING_ERROR, message).at(at));
@@ -106,6 +116,8 @@ fn score(function: &Function, types: &[Type]) -> Option<u32> {
         score += match argument {
             Argument::Of(wanted) if wanted == ty => 100,
             Argument::Of(Type::Text) if *ty == Type::Unknown => 20,
+            // The preferred type of numbers.
+            Argument::Of(Type::Float8) if *ty == Type::Unknown => 15,
             Argument::Of(Type::Float8) if ty.is_number() => 12,
             Argument::Of(wanted) if context(*ty, *wanted) == Some(Context::Implicit) => 10,
             Argument::Any => 5,

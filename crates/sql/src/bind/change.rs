@@ -1,17 +1,39 @@
 //! INSERT, UPDATE and DELETE.
 
-use lodestone_sql_types::{Datum, Error, Result, SqlState};
+use std::sync::Arc;
+
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 
 use super::Binder;
 use super::access::with_access;
 use super::expr::Typed;
 use super::from::columns_of;
-use super::scope::Scope;
-use crate::catalog::TableDef;
-use crate::parse::ast::{self, Body, Item, NOWHERE, Name, ObjectName, Source};
-use crate::plan::{Action, Change, Expr, Node, OutputColumn, Scan};
+use super::scope::{Scope, ScopeColumn};
+use crate::catalog::{IdentityKind, TableDef};
+use crate::parse::ast::{
+    self, Body, Conflict, ConflictTarget, Item, NOWHERE, Name, ObjectName, Overriding, Source, TableRef,
+};
+use crate::plan::{self, Access, Action, Change, Expr, Node, OutputColumn, Scan};
 
 type Bound = Result<(Action, Vec<OutputColumn>)>;
+
+/// The columns that are set, with their values; `None` is DEFAULT.
+type Set = [(Name, Option<ast::Expr>)];
+
+/// The parts of an INSERT.
+pub(super) struct Insert<'i> {
+    pub columns: &'i [Name],
+    pub source: &'i Source,
+    pub overriding: Option<Overriding>,
+    pub conflict: Option<&'i Conflict>,
+}
+
+/// The rows that an INSERT may have: the columns that it names.
+struct Targets {
+    columns: Vec<usize>,
+    is_named: bool,
+    overriding: Option<Overriding>,
+}
 
 impl Binder<'_> {
     /// The value of a column that the statement does not name.
@@ -21,66 +43,97 @@ impl Binder<'_> {
         self.assign(typed, table, column, NOWHERE)
     }
 
+    /// Refuses a value for a column that takes none of the user.
+    fn refuse_generated(&self, table: &TableDef, column: usize, verb: &str) -> Result<()> {
+        let column = &table.columns[column];
+        if column.identity != Some(IdentityKind::Always) {
+            return Ok(());
+        }
+        let detail = format!("Column \"{}\" is an identity column defined as GENERATED ALWAYS.", column.name);
+        Err(match verb {
+            "insert" => Error::new(
+                SqlState::GENERATED_ALWAYS,
+                format!("cannot insert a non-DEFAULT value into column \"{}\"", column.name),
+            )
+            .detail(detail)
+            .hint("Use OVERRIDING SYSTEM VALUE to override."),
+            _ => Error::new(
+                SqlState::GENERATED_ALWAYS,
+                format!("column \"{}\" can only be updated to DEFAULT", column.name),
+            )
+            .detail(detail),
+        })
+    }
+
     pub(super) fn insert(
         &mut self,
         name: &ObjectName,
-        columns: &[Name],
-        source: &Source,
-        skips_duplicates: bool,
+        alias: Option<String>,
+        parts: &Insert<'_>,
         returning: &[Item],
     ) -> Bound {
         let table = self.table(name)?;
-        let mut targets = Vec::new();
-        for column in columns {
+        let mut columns = Vec::new();
+        for column in parts.columns {
             let number = self.column_of(&table, column)?;
-            if targets.contains(&number) {
+            if columns.contains(&number) {
                 let message = format!("column \"{}\" specified more than once", column.value);
                 return Err(Error::new(SqlState::DUPLICATE_COLUMN, message).at(column.at));
             }
-            targets.push(number);
+            columns.push(number);
         }
-        if columns.is_empty() {
-            targets = (0..table.columns.len()).collect();
+        let is_named = !columns.is_empty();
+        if !is_named {
+            columns = (0..table.columns.len()).collect();
         }
-        let input = match source {
+        let targets = Targets { columns, is_named, overriding: parts.overriding };
+        let input = match parts.source {
             Source::Defaults => {
                 let row = (0..table.columns.len()).map(|column| self.default_of(&table, column));
                 Node::Values(vec![row.collect::<Result<_>>()?])
             }
             Source::Query(query) => match &query.body {
-                Body::Values(rows) if query.order_by.is_empty() && query.limit.is_none() && query.offset.is_none() => {
-                    let rows = rows.iter().map(|row| self.inserted_row(&table, &targets, !columns.is_empty(), row));
+                Body::Values(rows)
+                    if query.with.is_empty()
+                        && query.order_by.is_empty()
+                        && query.limit.is_none()
+                        && query.offset.is_none() =>
+                {
+                    let rows = rows.iter().map(|row| self.inserted_row(&table, &targets, row));
                     Node::Values(rows.collect::<Result<_>>()?)
                 }
-                _ => self.inserted_query(&table, &targets, !columns.is_empty(), query)?,
+                _ => self.inserted_query(&table, &targets, query)?,
             },
         };
-        let (returned, output) = self.returning(&table, &table.name, returning)?;
-        Ok((Action::Change(Change::Insert { table, input, skips_duplicates }, returned), output))
+        let shown = alias.unwrap_or_else(|| name.name.clone());
+        let conflict = parts.conflict.map(|conflict| self.conflict(&table, &shown, conflict)).transpose()?;
+        let (returned, output) = self.returning(columns_of(&table, &shown), returning)?;
+        Ok((Action::Change(Change::Insert { table, input, conflict }, returned), output))
     }
 
-    fn check_count(&self, given: usize, targets: usize, is_named: bool, at: ast::Position) -> Result<()> {
+    fn check_count(&self, given: usize, targets: &Targets, at: ast::Position) -> Result<()> {
         let message = match () {
-            () if given > targets => "INSERT has more expressions than target columns",
-            () if given < targets && is_named => "INSERT has more target columns than expressions",
+            () if given > targets.columns.len() => "INSERT has more expressions than target columns",
+            () if given < targets.columns.len() && targets.is_named => {
+                "INSERT has more target columns than expressions"
+            }
             () => return Ok(()),
         };
         Err(Error::new(SqlState::SYNTAX_ERROR, message).at(at))
     }
 
-    fn inserted_row(
-        &mut self,
-        table: &TableDef,
-        targets: &[usize],
-        is_named: bool,
-        row: &[ast::Expr],
-    ) -> Result<Vec<Expr>> {
+    fn inserted_row(&mut self, table: &TableDef, targets: &Targets, row: &[ast::Expr]) -> Result<Vec<Expr>> {
         let at = row.last().map_or(NOWHERE, ast::Expr::at);
-        self.check_count(row.len(), targets.len(), is_named, at)?;
+        self.check_count(row.len(), targets, at)?;
         let mut values = vec![None; table.columns.len()];
-        for (expr, target) in row.iter().zip(targets) {
+        for (expr, target) in row.iter().zip(&targets.columns) {
             if matches!(expr, ast::Expr::Column(names, _) if names[..] == ["default"]) {
                 continue;
+            }
+            match (targets.overriding, table.columns[*target].identity) {
+                (None, _) => self.refuse_generated(table, *target, "insert")?,
+                (Some(Overriding::User), Some(_)) => continue,
+                _ => {}
             }
             let typed = self.expr(expr, &Scope::default())?;
             values[*target] = Some(self.assign(typed, table, *target, expr.at())?);
@@ -89,18 +142,27 @@ impl Binder<'_> {
         values.into_iter().enumerate().map(value).collect()
     }
 
-    fn inserted_query(
-        &mut self,
-        table: &TableDef,
-        targets: &[usize],
-        is_named: bool,
-        query: &ast::Query,
-    ) -> Result<Node> {
-        let (node, columns) = self.query(query, None)?;
-        self.check_count(columns.len(), targets.len(), is_named, NOWHERE)?;
+    fn inserted_query(&mut self, table: &TableDef, targets: &Targets, query: &ast::Query) -> Result<Node> {
+        self.untyped = Some((self.depth + 1, Vec::new()));
+        let found = self.query(query, None);
+        let untyped = self.untyped.take().map(|(_, untyped)| untyped).unwrap_or_default();
+        let (node, columns) = found?;
+        self.check_count(columns.len(), targets, NOWHERE)?;
         let mut values = vec![None; table.columns.len()];
-        for (index, (column, target)) in columns.iter().zip(targets).enumerate() {
-            let typed = Typed { expr: Expr::Column { depth: 0, index }, ty: column.ty, modifier: column.modifier };
+        for (index, (column, target)) in columns.iter().zip(&targets.columns).enumerate() {
+            match (targets.overriding, table.columns[*target].identity) {
+                (None, _) => self.refuse_generated(table, *target, "insert")?,
+                (Some(Overriding::User), Some(_)) => continue,
+                _ => {}
+            }
+            let own = Expr::Column { depth: 0, index };
+            let typed = if untyped.contains(&index) {
+                // A literal is input of the column's type.
+                let to = table.columns[*target].ty;
+                Typed::new(Expr::Cast { expr: Box::new(own), from: Type::Text, to }, to)
+            } else {
+                Typed { expr: own, ty: column.ty, modifier: column.modifier }
+            };
             values[*target] = Some(self.assign(typed, table, *target, NOWHERE)?);
         }
         let value = |(column, value): (usize, Option<Expr>)| value.map_or_else(|| self.default_of(table, column), Ok);
@@ -108,13 +170,66 @@ impl Binder<'_> {
         Ok(Node::Project { input: Box::new(node), columns })
     }
 
+    fn conflict(&mut self, table: &TableDef, shown: &str, conflict: &Conflict) -> Result<plan::Conflict> {
+        let key = match &conflict.target {
+            ConflictTarget::Any => None,
+            ConflictTarget::Columns(names) => {
+                let mut columns = Vec::new();
+                for name in names {
+                    let message = format!("column \"{}\" does not exist", name.value);
+                    let error = || Error::new(SqlState::UNDEFINED_COLUMN, message).at(name.at);
+                    columns.push(table.column(&name.value).ok_or_else(error)?);
+                }
+                let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
+                let found = table.unique_over(&columns);
+                Some(found.ok_or_else(|| Error::new(SqlState::INVALID_COLUMN_REFERENCE, message))?)
+            }
+            ConflictTarget::Constraint(name) => {
+                let is_key = !table.key.is_empty() && table.key_name == name.value;
+                let index = table.indexes.iter().position(|index| index.name == name.value && index.is_unique);
+                let message = format!("constraint \"{}\" for table \"{}\" does not exist", name.value, table.name);
+                Some(match (is_key, index) {
+                    (true, _) => None,
+                    (false, Some(index)) => Some(index),
+                    _ => return Err(Error::new(SqlState::UNDEFINED_OBJECT, message).at(name.at)),
+                })
+            }
+        };
+        let Some((set, filter)) = &conflict.update else { return Ok(plan::Conflict { key, update: None }) };
+        let columns = columns_of(table, shown).into_iter().chain(columns_of(table, "excluded")).collect();
+        let scope = Scope { columns, parent: None };
+        // A name without a table means the row that is there.
+        let mut plain = scope.clone();
+        plain.columns[table.columns.len()..].iter_mut().for_each(|column| column.is_hidden = true);
+        let set = self.assigned(table, set, &plain)?;
+        let filter = filter.as_ref().map(|filter| self.condition(filter, &plain, "WHERE")).transpose()?;
+        Ok(plan::Conflict { key, update: Some(plan::ConflictUpdate { set, filter }) })
+    }
+
+    /// The columns that are set, and their values over `scope`.
+    fn assigned(&mut self, table: &TableDef, set: &Set, scope: &Scope<'_>) -> Result<Vec<(usize, Expr)>> {
+        let mut assigned: Vec<(usize, Expr)> = Vec::new();
+        for (column, value) in set {
+            let number = self.column_of(table, column)?;
+            if assigned.iter().any(|(other, _)| *other == number) {
+                let message = format!("multiple assignments to same column \"{}\"", column.value);
+                return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(column.at));
+            }
+            let value = match value {
+                None => self.default_of(table, number)?,
+                Some(expr) => {
+                    self.refuse_generated(table, number, "update")?;
+                    let typed = self.expr(expr, scope)?;
+                    self.assign(typed, table, number, expr.at())?
+                }
+            };
+            assigned.push((number, value));
+        }
+        Ok(assigned)
+    }
+
     /// The rows of a table that a condition selects.
-    fn target(
-        &mut self,
-        table: &std::sync::Arc<TableDef>,
-        filter: Option<&ast::Expr>,
-        scope: &Scope<'_>,
-    ) -> Result<Scan> {
+    fn target(&mut self, table: &Arc<TableDef>, filter: Option<&ast::Expr>, scope: &Scope<'_>) -> Result<Scan> {
         let mut conditions = Vec::new();
         if let Some(filter) = filter {
             self.condition(filter, scope, "WHERE")?.conjuncts(&mut conditions);
@@ -122,63 +237,91 @@ impl Binder<'_> {
         Ok(with_access(table.clone(), conditions, true))
     }
 
+    /// The rows of a table with those of others, and the columns of all.
+    fn joined(&mut self, table: &Arc<TableDef>, shown: &str, from: &[TableRef]) -> Result<(Node, Vec<ScopeColumn>)> {
+        let mut columns = columns_of(table, shown);
+        if table.hidden.is_some() {
+            let hidden = ScopeColumn { is_hidden: true, table: None, name: String::new(), ..columns[0].clone() };
+            columns.push(hidden);
+        }
+        let scan = Scan {
+            table: table.clone(),
+            access: Access::All,
+            filter: None,
+            locks: false,
+            shows_number: table.hidden.is_some(),
+        };
+        let target = (Node::Scan(Box::new(scan)), columns);
+        self.from_after(Some(target), from, None)
+    }
+
     pub(super) fn update(
         &mut self,
-        name: &ObjectName,
-        alias: Option<String>,
-        set: &[(Name, Option<ast::Expr>)],
+        (name, shown): (&ObjectName, &str),
+        set: &Set,
+        from: &[TableRef],
         filter: Option<&ast::Expr>,
         returning: &[Item],
     ) -> Bound {
         let table = self.table(name)?;
-        let shown = alias.unwrap_or_else(|| name.name.clone());
-        let scope = Scope { columns: columns_of(&table, &shown), parent: None };
-        let mut assigned: Vec<(usize, Expr)> = Vec::new();
-        for (column, value) in set {
-            let number = self.column_of(&table, column)?;
-            if assigned.iter().any(|(other, _)| *other == number) {
-                let message = format!("multiple assignments to same column \"{}\"", column.value);
-                return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(column.at));
-            }
-            let value = match value {
-                None => self.default_of(&table, number)?,
-                Some(expr) => {
-                    let typed = self.expr(expr, &scope)?;
-                    self.assign(typed, &table, number, expr.at())?
-                }
-            };
-            assigned.push((number, value));
+        if from.is_empty() {
+            let scope = Scope { columns: columns_of(&table, shown), parent: None };
+            let set = self.assigned(&table, set, &scope)?;
+            let scan = self.target(&table, filter, &scope)?;
+            let (returned, output) = self.returning(scope.columns, returning)?;
+            return Ok((Action::Change(Change::Update { scan, set }, returned), output));
         }
-        let scan = self.target(&table, filter, &scope)?;
-        let (returned, output) = self.returning(&table, &shown, returning)?;
-        Ok((Action::Change(Change::Update { scan, set: assigned }, returned), output))
+        let (node, columns) = self.joined(&table, shown, from)?;
+        let scope = Scope { columns, parent: None };
+        let set = Some(self.assigned(&table, set, &scope)?);
+        self.change_joined(table, node, scope, set, filter, returning)
     }
 
     pub(super) fn delete(
         &mut self,
-        name: &ObjectName,
-        alias: Option<String>,
+        (name, shown): (&ObjectName, &str),
+        using: &[TableRef],
         filter: Option<&ast::Expr>,
         returning: &[Item],
     ) -> Bound {
         let table = self.table(name)?;
-        let shown = alias.unwrap_or_else(|| name.name.clone());
-        let scope = Scope { columns: columns_of(&table, &shown), parent: None };
-        let scan = self.target(&table, filter, &scope)?;
-        let (returned, output) = self.returning(&table, &shown, returning)?;
-        Ok((Action::Change(Change::Delete { scan }, returned), output))
+        if using.is_empty() {
+            let scope = Scope { columns: columns_of(&table, shown), parent: None };
+            let scan = self.target(&table, filter, &scope)?;
+            let (returned, output) = self.returning(scope.columns, returning)?;
+            return Ok((Action::Change(Change::Delete { scan }, returned), output));
+        }
+        let (node, columns) = self.joined(&table, shown, using)?;
+        self.change_joined(table, node, Scope { columns, parent: None }, None, filter, returning)
+    }
+
+    fn change_joined(
+        &mut self,
+        table: Arc<TableDef>,
+        node: Node,
+        scope: Scope<'_>,
+        set: Option<Vec<(usize, Expr)>>,
+        filter: Option<&ast::Expr>,
+        returning: &[Item],
+    ) -> Bound {
+        let filter = filter.map(|filter| self.condition(filter, &scope, "WHERE")).transpose()?;
+        let input = match filter.clone() {
+            Some(filter) => self.filter(node, filter),
+            None => node,
+        };
+        let (returned, output) = self.returning(scope.columns, returning)?;
+        Ok((Action::Change(Change::Joined { table, input, filter, set }, returned), output))
     }
 
     fn returning(
         &mut self,
-        table: &TableDef,
-        shown: &str,
+        columns: Vec<ScopeColumn>,
         items: &[Item],
     ) -> Result<(Option<Vec<Expr>>, Vec<OutputColumn>)> {
         if items.is_empty() {
             return Ok((None, Vec::new()));
         }
-        let scope = Scope { columns: columns_of(table, shown), parent: None };
+        let scope = Scope { columns, parent: None };
         let (exprs, columns) = self.returned(items, &scope)?;
         Ok((Some(exprs), columns))
     }

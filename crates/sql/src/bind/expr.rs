@@ -239,7 +239,18 @@ impl Binder<'_> {
 
     /// A condition.
     pub fn condition(&mut self, expr: &ast::Expr, scope: &Scope<'_>, place: &str) -> Result<Expr> {
-        let typed = self.expr(expr, scope)?;
+        let before = self.place;
+        self.place = match place {
+            "WHERE" => "in WHERE",
+            "HAVING" => "in HAVING",
+            "JOIN/ON" => "in JOIN conditions",
+            "CHECK" => "in check constraints",
+            "FILTER" => "in FILTER",
+            _ => before,
+        };
+        let typed = self.expr(expr, scope);
+        self.place = before;
+        let typed = typed?;
         let (ty, at) = (typed.ty, expr.at());
         let wrong = |error: Error| match error.state() {
             SqlState::DATATYPE_MISMATCH => {
@@ -545,7 +556,17 @@ impl Binder<'_> {
         let (mut conditions, mut results) = (Vec::new(), Vec::new());
         for (condition, result) in branches {
             conditions.push(match operand {
-                Some(operand) => self.binary("=", (operand, condition), condition.at(), scope)?.expr,
+                Some(operand) if matches!(operand, ast::Expr::Row(..)) => {
+                    self.binary("=", (operand, condition), condition.at(), scope)?.expr
+                }
+                Some(operand) => {
+                    let one = self.expr(operand, scope)?;
+                    // A literal without a type is a text before it meets another type.
+                    let one = if matches!(one.expr, Expr::Const(_)) { self.known(one) } else { one };
+                    let two = self.expr(condition, scope)?;
+                    let (one, two, ty) = self.meet(one, two, "=", condition.at())?;
+                    Expr::Compare(Comparison::Equal, ty, boxed(one), boxed(two))
+                }
                 None => self.condition(condition, scope, "CASE/WHEN")?,
             });
             results.push(self.expr(result, scope)?);

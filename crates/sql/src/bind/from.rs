@@ -12,7 +12,7 @@ use super::expr::Typed;
 use super::scope::{Scope, ScopeColumn};
 use super::{Binder, no_table};
 use crate::catalog::TableDef;
-use crate::parse::ast::{self, Alias, JoinKind, JoinOn, NOWHERE, Name, ObjectName, Query, TableRef};
+use crate::parse::ast::{self, Alias, JoinKind, JoinOn, NOWHERE, Name, ObjectName, TableRef};
 use crate::pgcatalog;
 use crate::plan::{Access, Expr, Join, Node, Scan, SetFunction};
 
@@ -28,27 +28,62 @@ struct Bound {
 
 /// The columns of a table under its name in a query.
 pub fn columns_of(table: &TableDef, alias: &str) -> Vec<ScopeColumn> {
+    scope_columns(table.oid, &table.columns, alias)
+}
+
+/// Columns of the table with the number `oid`, under its name in a query.
+pub fn scope_columns(oid: u32, columns: &[crate::catalog::ColumnDef], alias: &str) -> Vec<ScopeColumn> {
     let column = |(number, column): (usize, &crate::catalog::ColumnDef)| ScopeColumn {
         table: Some(alias.to_owned()),
         name: column.name.clone(),
         ty: column.ty,
         modifier: column.modifier,
-        origin: i16::try_from(number + 1).ok().map(|number| (table.oid, number)),
+        origin: i16::try_from(number + 1).ok().map(|number| (oid, number)),
         is_hidden: false,
     };
-    table.columns.iter().enumerate().map(column).collect()
+    columns.iter().enumerate().map(column).collect()
+}
+
+/// Columns of a query under a name.
+pub fn output_columns(columns: Vec<crate::plan::OutputColumn>, alias: Option<&String>) -> Vec<ScopeColumn> {
+    let column = |column: crate::plan::OutputColumn| ScopeColumn {
+        table: alias.cloned(),
+        name: column.name,
+        ty: column.ty,
+        modifier: column.modifier,
+        origin: None,
+        is_hidden: false,
+    };
+    columns.into_iter().map(column).collect()
 }
 
 impl Binder<'_> {
     /// A table of the user.
     pub fn table(&self, name: &ObjectName) -> Result<Arc<TableDef>> {
-        let is_public = name.schema.as_deref().is_none_or(|schema| schema == "public");
-        let found = self.catalog.tables.get(&name.name).filter(|_| is_public);
-        if found.is_none() && pgcatalog::find(name.schema.as_deref(), &name.name).is_some() {
+        if let Some(found) = self.catalog.table(name) {
+            return Ok(found.clone());
+        }
+        let mut others = self.catalog.candidates(name.schema.as_deref(), &name.name);
+        let what = others.find_map(|full| match () {
+            () if self.catalog.views.contains_key(&full) => Some("view"),
+            () if self.catalog.sequences.contains_key(&full) => Some("sequence"),
+            () => None,
+        });
+        match what {
+            Some("view") => {
+                return Err(Error::unsupported(format!("a change of the view \"{}\"", name.name)).at(name.at));
+            }
+            Some(_) => {
+                let message = format!("cannot change sequence \"{}\"", name.name);
+                return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).at(name.at));
+            }
+            None => {}
+        }
+        if pgcatalog::find(name.schema.as_deref(), &name.name).is_some() {
             let message = format!("permission denied: \"{}\" is a system catalog", name.name);
             return Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, message).at(name.at));
         }
-        found.cloned().ok_or_else(|| no_table(name))
+        Err(no_table(name))
     }
 
     /// The number of a column.
@@ -60,10 +95,20 @@ impl Binder<'_> {
     }
 
     pub(super) fn from(&mut self, from: &[TableRef], parent: Option<&Scope<'_>>) -> Result<(Node, Vec<ScopeColumn>)> {
+        self.from_after(None, from, parent)
+    }
+
+    /// The tables of a query after one that is there already.
+    pub(super) fn from_after(
+        &mut self,
+        first: Option<(Node, Vec<ScopeColumn>)>,
+        from: &[TableRef],
+        parent: Option<&Scope<'_>>,
+    ) -> Result<(Node, Vec<ScopeColumn>)> {
         if from.len() > TABLES_MAX {
             return Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, "too many tables in one query"));
         }
-        let mut found: Option<(Node, Vec<ScopeColumn>)> = None;
+        let mut found = first;
         for table in from {
             let Some((left, before)) = found.take() else {
                 let Bound { node, columns, .. } = self.table_ref(table, &[], parent)?;
@@ -96,15 +141,8 @@ impl Binder<'_> {
                 let lateral = Scope { columns: before.to_vec(), parent };
                 let is_lateral = *is_lateral && !before.is_empty();
                 let (node, columns) = self.query(query, if is_lateral { Some(&lateral) } else { parent })?;
-                let columns = columns.into_iter().map(|column| ScopeColumn {
-                    table: alias.name.clone(),
-                    name: column.name,
-                    ty: column.ty,
-                    modifier: column.modifier,
-                    origin: None,
-                    is_hidden: false,
-                });
-                Ok(Bound { node, columns: renamed(columns.collect(), alias)?, is_lateral })
+                let columns = output_columns(columns, alias.name.as_ref());
+                Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral })
             }
             TableRef::Function { call, has_ordinality, alias } => {
                 self.table_function(call, *has_ordinality, alias, before, parent)
@@ -115,40 +153,26 @@ impl Binder<'_> {
 
     fn named_table(&mut self, name: &ObjectName, alias: &Alias, parent: Option<&Scope<'_>>) -> Result<Bound> {
         let shown = alias.name.as_ref().unwrap_or(&name.name).clone();
-        if name.schema.is_none() {
-            let place =
-                |with: &Vec<(String, Vec<String>, Query)>| with.iter().position(|(other, ..)| *other == name.name);
-            let found = self.with.iter().enumerate().rev().find_map(|(level, with)| Some((level, place(with)?)));
-            if let Some((level, number)) = found {
-                let (_, columns, query) = self.with[level][number].clone();
-                // The query sees the ones before it, and those around it.
-                let hidden = self.with.split_off(level);
-                self.with.push(hidden[0][..number].to_vec());
-                let found = self.query(&query, None);
-                self.with.truncate(level);
-                self.with.extend(hidden);
-                let (node, output) = found?;
-                let alias = Alias {
-                    name: Some(shown),
-                    columns: if alias.columns.is_empty() { columns } else { alias.columns.clone() },
-                };
-                let columns = output.into_iter().map(|column| ScopeColumn {
-                    table: alias.name.clone(),
-                    name: column.name,
-                    ty: column.ty,
-                    modifier: column.modifier,
-                    origin: None,
-                    is_hidden: false,
-                });
-                return Ok(Bound { node, columns: renamed(columns.collect(), &alias)?, is_lateral: false });
-            }
+        if name.schema.is_none()
+            && let Some((node, columns)) = self.with_query(&name.name, &shown, alias)?
+        {
+            return Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral: false });
         }
         let _ = parent;
-        let is_public = name.schema.as_deref().is_none_or(|schema| schema == "public");
-        if let Some(table) = self.catalog.tables.get(&name.name).filter(|_| is_public) {
+        let full = self.catalog.resolve(name.schema.as_deref(), &name.name).unwrap_or_default();
+        if let Some(table) = self.catalog.tables.get(&full) {
             let columns = renamed(columns_of(table, &shown), alias)?;
-            let scan = Scan { table: table.clone(), access: Access::All, filter: None, locks: false };
+            let scan =
+                Scan { table: table.clone(), access: Access::All, filter: None, locks: false, shows_number: false };
             return Ok(Bound { node: Node::Scan(Box::new(scan)), columns, is_lateral: false });
+        }
+        if let Some(view) = self.catalog.views.get(&full).cloned() {
+            let (node, columns) = self.view(&view, &shown)?;
+            return Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral: false });
+        }
+        if let Some(sequence) = self.catalog.sequences.get(&full) {
+            let (node, columns) = super::recursive::sequence_row(sequence, &shown)?;
+            return Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral: false });
         }
         let Some(table) = pgcatalog::find(name.schema.as_deref(), &name.name) else { return Err(no_table(name)) };
         let column = |(number, (column, ty)): (usize, &(&str, Type))| ScopeColumn {
@@ -159,8 +183,25 @@ impl Binder<'_> {
             origin: i16::try_from(number + 1).ok().map(|number| (table.oid, number)),
             is_hidden: false,
         };
-        let columns = renamed(table.columns.iter().enumerate().map(column).collect(), alias)?;
-        Ok(Bound { node: Node::Virtual { table, filter: None }, columns, is_lateral: false })
+        let mut columns = renamed(table.columns.iter().enumerate().map(column).collect(), alias)?;
+        let node = Node::Virtual { table, filter: None };
+        if columns.iter().any(|column| column.name == "tableoid") {
+            return Ok(Bound { node, columns, is_lateral: false });
+        }
+        // The number of the table itself, which is shown to those who ask for it.
+        let width = columns.len();
+        columns.push(ScopeColumn {
+            table: Some(shown),
+            name: "tableoid".into(),
+            ty: Type::Oid,
+            modifier: -1,
+            origin: None,
+            is_hidden: true,
+        });
+        let own = (0..width).map(|index| Expr::Column { depth: 0, index });
+        let oid = Expr::Const(lodestone_sql_types::Datum::Int(table.oid.into()));
+        let node = Node::Project { input: Box::new(node), columns: own.chain([oid]).collect() };
+        Ok(Bound { node, columns, is_lateral: false })
     }
 
     fn table_function(
@@ -174,31 +215,14 @@ impl Binder<'_> {
         let lateral = Scope { columns: before.to_vec(), parent };
         let scope = if before.is_empty() { Scope::inside(parent) } else { Scope::inside(Some(&lateral)) };
         let at = call.name.at;
-        let mut arguments = Vec::new();
-        for expr in &call.arguments {
-            arguments.push(self.expr(expr, &scope)?);
-        }
-        let (function, arguments, ty) = match (call.name.name.as_str(), arguments.len()) {
-            ("generate_series", 2 | 3) => {
-                let (list, ty) = self.unify(arguments, "generate_series", at)?;
-                if !matches!(ty, Type::Int4 | Type::Int8 | Type::Numeric) {
-                    return Err(Error::unsupported(format!("generate_series of {ty}")).at(at));
-                }
-                (SetFunction::GenerateSeries, list, ty)
-            }
-            ("unnest", 1) => {
-                let ty = arguments[0].ty.element();
-                let ty = ty.ok_or_else(|| super::call::undefined("unnest", &[arguments[0].ty], at))?;
-                (SetFunction::Unnest, arguments.into_iter().map(|typed| typed.expr).collect(), ty)
-            }
-            ("generate_subscripts", 2) => {
-                (SetFunction::GenerateSubscripts, arguments.into_iter().map(|typed| typed.expr).collect(), Type::Int4)
-            }
-            _ => {
-                let typed = self.call(call, at, &scope)?;
-                (SetFunction::One, vec![typed.expr], typed.ty)
-            }
+        let extras = self.extras.take();
+        let found = match self.set_call(call, at, &scope) {
+            Ok(Some(found)) => Ok(found),
+            Ok(None) => self.call(call, at, &scope).map(|typed| (SetFunction::One, vec![typed.expr], typed.ty)),
+            Err(error) => Err(error),
         };
+        self.extras = extras;
+        let (function, arguments, ty) = found?;
         let shown = alias.name.clone().unwrap_or_else(|| call.name.name.clone());
         let column = |name: String, ty| ScopeColumn {
             table: Some(shown.clone()),
@@ -214,6 +238,45 @@ impl Binder<'_> {
         }
         let node = Node::Function { function, arguments, has_ordinality };
         Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral: !before.is_empty() })
+    }
+
+    /// A call of a function that returns rows, with the type of its values. `None`: it is none.
+    pub(super) fn set_call(
+        &mut self,
+        call: &ast::Call,
+        at: ast::Position,
+        scope: &Scope<'_>,
+    ) -> Result<Option<(SetFunction, Vec<Expr>, Type)>> {
+        let name = call.name.name.as_str();
+        if !is_set_function(name) || call.over.is_some() {
+            return Ok(None);
+        }
+        let mut arguments = Vec::new();
+        for expr in &call.arguments {
+            arguments.push(self.expr(expr, scope)?);
+        }
+        let exprs = |list: Vec<Typed>| list.into_iter().map(|typed| typed.expr).collect();
+        Ok(match (name, arguments.len()) {
+            ("generate_series", 2 | 3) => {
+                let (list, ty) = self.unify(arguments, "generate_series", at)?;
+                if !matches!(ty, Type::Int4 | Type::Int8 | Type::Numeric) {
+                    return Err(Error::unsupported(format!("generate_series of {ty}")).at(at));
+                }
+                Some((SetFunction::GenerateSeries, list, ty))
+            }
+            ("unnest", 1) => {
+                let ty = arguments[0].ty.element();
+                let ty = ty.ok_or_else(|| super::call::undefined("unnest", &[arguments[0].ty], at))?;
+                Some((SetFunction::Unnest, exprs(arguments), ty))
+            }
+            ("generate_subscripts", 2) => Some((SetFunction::GenerateSubscripts, exprs(arguments), Type::Int4)),
+            // There are no partitions.
+            ("pg_partition_ancestors", 1) => {
+                let none = Expr::Const(lodestone_sql_types::Datum::Array(Vec::new()));
+                Some((SetFunction::Unnest, vec![none], Type::Regclass))
+            }
+            _ => None,
+        })
     }
 
     fn join(
@@ -327,6 +390,11 @@ impl Binder<'_> {
     }
 }
 
+/// Whether a function of this name returns rows.
+pub fn is_set_function(name: &str) -> bool {
+    matches!(name, "generate_series" | "unnest" | "generate_subscripts" | "pg_partition_ancestors")
+}
+
 /// Refuses tables of one name on both sides.
 fn refuse_twice(left: &[ScopeColumn], right: &[ScopeColumn]) -> Result<()> {
     let is_twice =
@@ -336,7 +404,7 @@ fn refuse_twice(left: &[ScopeColumn], right: &[ScopeColumn]) -> Result<()> {
     Err(Error::new(SqlState::DUPLICATE_ALIAS, format!("table name \"{name}\" specified more than once")))
 }
 
-fn renamed(mut columns: Vec<ScopeColumn>, alias: &Alias) -> Result<Vec<ScopeColumn>> {
+pub fn renamed(mut columns: Vec<ScopeColumn>, alias: &Alias) -> Result<Vec<ScopeColumn>> {
     if alias.columns.len() > columns.len() {
         let name = alias.name.clone().unwrap_or_default();
         let message = format!(

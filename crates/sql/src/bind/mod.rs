@@ -11,12 +11,14 @@ mod change;
 mod expr;
 mod from;
 mod query;
+mod recursive;
 mod scope;
+mod window;
 
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
-use crate::catalog::{Catalog, TableDef};
-use crate::parse::ast::{Copy, CopySource, Name, ObjectName, Position, Query, Statement, TypeName};
+use crate::catalog::{Catalog, ColumnDef, TableDef};
+use crate::parse::ast::{self, Copy, CopySource, Name, ObjectName, Position, Statement, TypeName, With};
 use crate::plan::{Action, Expr, OutputColumn, Plan};
 use crate::run::point::PointQuery;
 
@@ -27,12 +29,22 @@ pub struct Binder<'c> {
     pub catalog: &'c Catalog,
     /// The types of the parameters, as far as they are known.
     parameters: Vec<Type>,
-    /// The queries of WITH, by name: those of the innermost query last.
-    with: Vec<Vec<(String, Vec<String>, Query)>>,
+    /// The queries of WITH: those of the innermost query last.
+    with: Vec<Vec<With>>,
+    /// Queries that name themselves and are being bound.
+    work: Vec<recursive::Work>,
+    /// How many of them there were.
+    work_count: usize,
     /// Subqueries inside each other.
     depth: usize,
     /// The groups of the query at hand.
     grouping: Option<aggregate::Grouping>,
+    /// The windows of the query at hand, and its functions that return rows, where they are allowed.
+    extras: Option<window::Extras>,
+    /// The columns of a query of this depth that are literals without a type: INSERT gives them that of its column.
+    untyped: Option<(usize, Vec<usize>)>,
+    /// The clause that is being bound, for messages.
+    place: &'static str,
 }
 
 /// Most queries inside each other.
@@ -43,7 +55,7 @@ const DEPTH_MAX: usize = 60;
 /// # Errors
 /// As `PostgreSQL`, and 0A000.
 pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<Plan> {
-    let mut binder = Binder { catalog, parameters: types.to_vec(), with: Vec::new(), depth: 0, grouping: None };
+    let mut binder = Binder { parameters: types.to_vec(), ..Binder::new(catalog) };
     let (action, columns) = binder.statement(statement)?;
     // As PostgreSQL: a parameter that may have any type is a text.
     for ty in binder.parameters.iter_mut().filter(|ty| **ty == Type::Unknown) {
@@ -58,12 +70,131 @@ pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<P
 /// # Errors
 /// Those of a default that no longer makes sense.
 pub fn defaults(catalog: &Catalog, table: &TableDef, named: &[usize]) -> Result<Vec<Option<Expr>>> {
-    let mut binder = Binder { catalog, parameters: Vec::new(), with: Vec::new(), depth: 0, grouping: None };
+    let mut binder = Binder::new(catalog);
     let of = |column: usize| {
         let has_default = !named.contains(&column) && table.columns[column].default.is_some();
         has_default.then(|| binder.default_of(table, column)).transpose()
     };
     (0..table.columns.len()).map(of).collect()
+}
+
+/// Values for parameters of these types.
+///
+/// # Errors
+/// 42804, and those of the expressions.
+pub fn arguments(catalog: &Catalog, list: &[ast::Expr], types: &[Type]) -> Result<Vec<Expr>> {
+    let mut binder = Binder::new(catalog);
+    let mut found = Vec::new();
+    for (expr, ty) in list.iter().zip(types) {
+        let typed = binder.expr(expr, &scope::Scope::default())?;
+        let within = lodestone_sql_types::cast::Context::Assignment;
+        found.push(binder.coerce(typed, *ty, within, expr.at())?.expr);
+    }
+    if binder.parameters.is_empty() {
+        return Ok(found);
+    }
+    Err(Error::new(SqlState::UNDEFINED_PARAMETER, "there is no parameter $1"))
+}
+
+/// A condition over the columns of a table.
+///
+/// # Errors
+/// As for WHERE; 0A000 for a subquery.
+pub fn check(table: &str, columns: &[ColumnDef], expr: &ast::Expr) -> Result<Expr> {
+    let catalog = Catalog::default();
+    let mut binder = Binder::new(&catalog);
+    let scope = scope::Scope { columns: from::scope_columns(0, columns, table), parent: None };
+    let found = binder.condition(expr, &scope, "CHECK")?;
+    if found.has_subquery() {
+        let message = "cannot use subquery in check constraint";
+        return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+    }
+    Ok(found)
+}
+
+/// A value for a column from the columns of its table as they were: that of ALTER COLUMN .. TYPE. `None`: the value of
+/// the column itself.
+///
+/// # Errors
+/// 42804, and those of the expression.
+pub fn conversion(
+    catalog: &Catalog,
+    table: &TableDef,
+    column: usize,
+    to: &ColumnDef,
+    using: Option<&ast::Expr>,
+) -> Result<Expr> {
+    let mut binder = Binder::new(catalog);
+    let scope = scope::Scope { columns: from::scope_columns(table.oid, &table.columns, &table.name), parent: None };
+    let own = &table.columns[column];
+    let typed = match using {
+        Some(expr) => binder.expr(expr, &scope)?,
+        None => Typed { expr: Expr::Column { depth: 0, index: column }, ty: own.ty, modifier: own.modifier },
+    };
+    let within = lodestone_sql_types::cast::Context::Assignment;
+    let at = crate::parse::ast::NOWHERE;
+    let found = binder.coerce(typed, to.ty, within, at).map_err(|error| match error.state() {
+        SqlState::DATATYPE_MISMATCH => {
+            let message = format!("column \"{}\" cannot be cast automatically to type {}", own.name, to.ty);
+            Error::new(SqlState::DATATYPE_MISMATCH, message)
+                .hint(format!("You might need to specify \"USING {}::{}\".", own.name, to.ty))
+        }
+        _ => error,
+    })?;
+    Ok(binder.fitted(found, to.ty, to.modifier, false).expr)
+}
+
+/// The value of an expression without columns, for a column.
+///
+/// # Errors
+/// 42804, and those of the expression.
+pub fn default_expr(catalog: &Catalog, column: &ColumnDef, expr: &ast::Expr) -> Result<Expr> {
+    let mut binder = Binder::new(catalog);
+    let typed = binder.expr(expr, &scope::Scope::default()).map_err(|error| match error.state() {
+        SqlState::UNDEFINED_COLUMN => {
+            Error::new(SqlState::FEATURE_NOT_SUPPORTED, "cannot use column reference in DEFAULT expression")
+        }
+        _ => error,
+    })?;
+    let (ty, within) = (typed.ty, lodestone_sql_types::cast::Context::Assignment);
+    let found =
+        binder.coerce(typed, column.ty, within, crate::parse::ast::NOWHERE).map_err(|error| match error.state() {
+            SqlState::DATATYPE_MISMATCH => {
+                let message = format!(
+                    "column \"{}\" is of type {} but default expression is of type {ty}",
+                    column.name, column.ty
+                );
+                Error::new(SqlState::DATATYPE_MISMATCH, message)
+                    .hint("You will need to rewrite or cast the expression.")
+            }
+            _ => error,
+        })?;
+    let found = binder.fitted(found, column.ty, column.modifier, false).expr;
+    match binder.parameters.is_empty() {
+        true if !found.has_subquery() => Ok(found),
+        true => {
+            let message = "cannot use subquery in DEFAULT expression";
+            Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message))
+        }
+        false => Err(Error::new(SqlState::UNDEFINED_PARAMETER, "there is no parameter $1")),
+    }
+}
+
+impl<'c> Binder<'c> {
+    fn new(catalog: &'c Catalog) -> Self {
+        Self {
+            catalog,
+            parameters: Vec::new(),
+            with: Vec::new(),
+            work: Vec::new(),
+            work_count: 0,
+            depth: 0,
+            grouping: None,
+            extras: None,
+            untyped: None,
+            place: "here",
+        }
+    }
 }
 
 impl Binder<'_> {
@@ -74,14 +205,21 @@ impl Binder<'_> {
                 let (node, columns) = self.query(&query, None)?;
                 (Action::Select(node), columns)
             }
-            Statement::Insert { table, columns, source, skips_duplicates, returning } => {
-                self.insert(&table, &columns, &source, skips_duplicates, &returning)?
+            Statement::Insert { table, columns, alias, source, overriding, conflict, returning, with } => {
+                self.with.push(with);
+                let parts =
+                    change::Insert { columns: &columns, source: &source, overriding, conflict: conflict.as_ref() };
+                self.insert(&table, alias, &parts, &returning)?
             }
-            Statement::Update { table, alias, set, filter, returning } => {
-                self.update(&table, alias, &set, filter.as_ref(), &returning)?
+            Statement::Update { table, alias, set, from, filter, returning, with } => {
+                self.with.push(with);
+                let shown = alias.unwrap_or_else(|| table.name.clone());
+                self.update((&table, &shown), &set, &from, filter.as_ref(), &returning)?
             }
-            Statement::Delete { table, alias, filter, returning } => {
-                self.delete(&table, alias, filter.as_ref(), &returning)?
+            Statement::Delete { table, alias, using, filter, returning, with } => {
+                self.with.push(with);
+                let shown = alias.unwrap_or_else(|| table.name.clone());
+                self.delete((&table, &shown), &using, filter.as_ref(), &returning)?
             }
             Statement::Copy(copy) => self.copy(copy)?,
             Statement::Show(name) => {
@@ -89,6 +227,11 @@ impl Binder<'_> {
                 let column = |name: &str| OutputColumn { name: name.into(), ty: Type::Text, modifier, origin: None };
                 let columns = if name == "all" { vec![column("name"), column("setting")] } else { vec![column(&name)] };
                 (Action::Utility(Statement::Show(name)), columns)
+            }
+            Statement::Explain { options, statement } => {
+                let (name, modifier) = ("QUERY PLAN".to_owned(), -1);
+                let column = OutputColumn { name, ty: Type::Text, modifier, origin: None };
+                (Action::Utility(Statement::Explain { options, statement }), vec![column])
             }
             other => (Action::Utility(other), Vec::new()),
         })
@@ -150,10 +293,8 @@ pub fn type_of(name: &TypeName) -> Result<(Type, i32)> {
     let undefined = || Error::new(SqlState::UNDEFINED_OBJECT, format!("type \"{}\" does not exist", name.name));
     let unsupported = || Error::unsupported(format!("the type {}", name.name));
     const LATER: &[&str] = &[
-        "time",
         "timetz",
         "interval",
-        "uuid",
         "json",
         "jsonb",
         "xml",

@@ -9,6 +9,7 @@ use lodestone_sql_types::{Error, Result, SqlState, Type};
 use super::aggregate::{Grouping, has_aggregate};
 use super::expr::Typed;
 use super::scope::{Scope, ScopeColumn};
+use super::window::Extras;
 use super::{Binder, DEPTH_MAX};
 use crate::parse::ast::{self, Body, Distinct, Item, NOWHERE, Order, Query, Select};
 use crate::plan::{Expr, Node, OutputColumn, SortKey};
@@ -30,15 +31,12 @@ impl Binder<'_> {
             return Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, "stack depth limit exceeded"));
         }
         let grouping = self.grouping.take();
-        let with = query.with.iter().map(|(name, columns, query)| {
-            let columns = columns.iter().map(|column| column.value.clone()).collect();
-            (name.value.clone(), columns, query.clone())
-        });
-        let with = with.collect();
-        self.with.push(with);
+        let extras = self.extras.take();
+        self.with.push(query.with.clone());
         let found = self.query_inside(query, parent);
         self.with.pop();
         self.grouping = grouping;
+        self.extras = extras;
         self.depth -= 1;
         found
     }
@@ -199,8 +197,14 @@ impl Binder<'_> {
         if is_grouped {
             return self.grouped_select(select, query, node, scope);
         }
+        self.extras = Some(Extras::new(select.windows.clone()));
         let shown = self.items(&select.items, &scope)?;
-        self.finish(select, query, node, shown, &scope)
+        let (mut finished, columns) = self.finish(select, query, Node::Values(Vec::new()), shown, &scope)?;
+        match self.extras.take() {
+            Some(extras) => extras.put_into(&mut finished, node, scope.columns.len()),
+            None => return Err(Error::new(SqlState::INTERNAL_ERROR, "the windows of a query are lost")),
+        }
+        Ok((finished, columns))
     }
 
     /// The columns, their order, and what of them is distinct.
@@ -244,7 +248,12 @@ impl Binder<'_> {
                 on.push(Expr::Column { depth: 0, index });
             }
         }
-        for Shown { typed, name, origin, .. } in shown {
+        for (number, Shown { typed, name, origin, .. }) in shown.into_iter().enumerate() {
+            if let (Type::Unknown, Expr::Const(_), Some((depth, found))) = (typed.ty, &typed.expr, &mut self.untyped)
+                && *depth == self.depth
+            {
+                found.push(number);
+            }
             let typed = self.known(typed);
             columns.push(OutputColumn { name, ty: typed.ty, modifier: typed.modifier, origin });
             exprs.push(typed.expr);
@@ -307,7 +316,9 @@ impl Binder<'_> {
                         let message = format!("missing FROM-clause entry for table \"{table}\"");
                         return Err(Error::new(SqlState::UNDEFINED_TABLE, message).at(*at));
                     }
-                    shown.extend(star(scope, |column| column.table.as_ref() == Some(&table)));
+                    let shows =
+                        |column: &ScopeColumn| column.table.as_ref() == Some(&table) && column.name != "tableoid";
+                    shown.extend(star(scope, shows));
                 }
                 Item::Expr(expr, alias) => {
                     let typed = self.expr(expr, scope)?;
@@ -362,7 +373,7 @@ impl Binder<'_> {
             let typed = self.known(typed);
             keys.push((expr.clone(), typed));
         }
-        let key_exprs = keys.iter().map(|(_, typed)| typed.expr.clone()).collect();
+        let key_exprs: Vec<Expr> = keys.iter().map(|(_, typed)| typed.expr.clone()).collect();
         // Subqueries over the groups see the keys that are columns.
         let columns = keys.iter().map(|(_, typed)| match typed.expr {
             Expr::Column { depth: 0, index } => scope.columns[index].clone(),
@@ -377,28 +388,24 @@ impl Binder<'_> {
         });
         let groups = Scope { columns: columns.collect(), parent: scope.parent };
         self.grouping = Some(Grouping::new(scope.columns, keys));
-        let shown = self.items(&select.items, &groups)?;
         let having = select.having.as_ref().map(|having| self.condition(having, &groups, "HAVING")).transpose()?;
+        self.extras = Some(Extras::new(select.windows.clone()));
+        let shown = self.items(&select.items, &groups)?;
         // The order may have aggregates of its own, so the calls are complete only after it.
         let placeholder = Node::Values(Vec::new());
         let (mut finished, columns) = self.finish(select, query, placeholder, shown, &groups)?;
         let calls = self.grouping.take().map(|grouping| grouping.calls).unwrap_or_default();
+        let extras = self.extras.take();
+        let width = calls.len() + key_exprs.len();
         let mut node = Node::Aggregate { input: Box::new(node), keys: key_exprs, calls };
         if let Some(filter) = having {
             node = Node::Filter { input: Box::new(node), filter };
         }
-        put_input(&mut finished, node);
-        Ok((finished, columns))
-    }
-}
-
-/// Puts `input` in the place of the empty rows at the bottom.
-fn put_input(node: &mut Node, input: Node) {
-    match node {
-        Node::Project { input: inner, .. } | Node::Sort { input: inner, .. } | Node::Distinct { input: inner, .. } => {
-            put_input(inner, input);
+        match extras {
+            Some(extras) => extras.put_into(&mut finished, node, width),
+            None => return Err(Error::new(SqlState::INTERNAL_ERROR, "the windows of a query are lost")),
         }
-        place => *place = input,
+        Ok((finished, columns))
     }
 }
 

@@ -36,7 +36,7 @@ impl<'p> Scope<'p> {
         let (table, name) = match names {
             [name] => (None, name),
             [table, name] => (Some(table), name),
-            [schema, table, name] if schema == "public" || schema == "pg_catalog" => (Some(table), name),
+            [_, table, name] => (Some(table), name),
             _ => return Err(Error::unsupported("a name of more parts").at(at)),
         };
         let mut scope = Some(self);

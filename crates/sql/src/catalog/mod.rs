@@ -1,14 +1,17 @@
 //! The tables of a database as SQL sees them.
 //!
 //! A table of SQL is an ordinary table of the engine, and a table that the library made is one of SQL. Properties that
-//! the engine does not know (`varchar(20)`, defaults, numbers of objects) is in rows of the table
-//! [`store::NAME`]. They count only while the engine's table has the same columns, so a table that was changed by other
-//! means has the types that the engine knows.
+//! the engine does not know (`varchar(20)`, defaults, constraints, numbers of objects) and objects that it does not
+//! have (views, sequences, schemas) are in rows of the table [`store::NAME`]. Those of a table count only while the
+//! engine's table has the same columns, so a table that was changed by other means has the types that the engine knows.
 //!
-//! A table without a primary key has a hidden last column with a number for each row, which is its key.
+//! A table without a primary key has a hidden column with a number for each row, which is its key. A table of another
+//! schema than `public` has the name of the schema and a point before its own name in the engine.
 //!
-//! A [`Catalog`] is immutable and shared. A change of a table makes another one, with a higher version.
+//! A [`Catalog`] is immutable and shared. A change of a table makes another one, with a version that no other one has.
+//! A transaction that has changed tables has a catalog of its own until it ends.
 
+pub mod object;
 pub mod store;
 pub mod value;
 
@@ -16,25 +19,40 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lodestone_engine::{Database, Table, TableIndex};
-use lodestone_sql_types::Result;
+use lodestone_engine::{Database, Table, TableIndex, Tx};
+use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use crate::errors::from_engine;
-use crate::parse::ast::Expr;
+use crate::parse::ast::{Expr, KeyAction, ObjectName};
+
+pub use object::{SequenceDef, ViewDef};
+use store::Notes;
 
 /// The hidden column of a table without a primary key.
 pub const ROW_NUMBER: &str = "lodestone_row";
+/// The schema of names without one.
+pub const PUBLIC: &str = "public";
+/// Most attempts to read the catalog while others change it.
+const ATTEMPTS_MAX: usize = 100;
 
 /// A column.
 #[derive(Clone, Debug)]
 pub struct ColumnDef {
     pub name: String,
-    pub ty: lodestone_sql_types::Type,
+    pub ty: Type,
     pub modifier: i32,
     pub not_null: bool,
     /// The type that the engine keeps it in.
     pub kind: lodestone_engine::Type,
     pub default: Option<Default>,
+    pub identity: Option<IdentityKind>,
+}
+
+/// When a column takes its values from its sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdentityKind {
+    Always,
+    ByDefault,
 }
 
 /// The default of a column.
@@ -56,11 +74,41 @@ pub struct IndexDef {
     pub engine: TableIndex,
 }
 
+/// A condition that all rows fulfil.
+#[derive(Clone, Debug)]
+pub struct CheckDef {
+    pub oid: u32,
+    pub name: String,
+    pub text: String,
+    /// Over the columns of the table.
+    pub expr: crate::plan::Expr,
+}
+
+/// A foreign key.
+#[derive(Clone, Debug)]
+pub struct ForeignKey {
+    pub oid: u32,
+    pub name: String,
+    /// Numbers of columns of the child.
+    pub columns: Vec<usize>,
+    /// The number of the parent, and names of its columns, in the order of `columns`.
+    pub parent: u32,
+    pub parent_columns: Vec<String>,
+    pub on_delete: KeyAction,
+    pub on_update: KeyAction,
+    pub is_full: bool,
+    pub is_deferrable: bool,
+    pub is_deferred: bool,
+}
+
 /// A table.
 #[derive(Debug)]
 pub struct TableDef {
     pub oid: u32,
+    pub schema: String,
     pub name: String,
+    /// Its name in the engine.
+    pub full: String,
     /// Those that SQL sees.
     pub columns: Vec<ColumnDef>,
     /// Numbers of the columns of the primary key; none if it is hidden.
@@ -68,7 +116,11 @@ pub struct TableDef {
     pub key_oid: u32,
     pub key_name: String,
     pub indexes: Vec<IndexDef>,
+    pub checks: Vec<CheckDef>,
+    pub foreign_keys: Vec<ForeignKey>,
     pub engine: Table,
+    /// The place of the hidden number among the engine's columns.
+    pub hidden: Option<usize>,
     /// The next number of a row, if the key is hidden.
     pub row_numbers: Option<Arc<AtomicU64>>,
 }
@@ -83,19 +135,63 @@ impl TableDef {
     pub fn next_row(&self) -> u64 {
         self.row_numbers.as_ref().map_or(0, |next| next.fetch_add(1, Ordering::Relaxed))
     }
+
+    /// The unique key over exactly these columns: the number of its index, or `None` for the primary key.
+    pub fn unique_over(&self, columns: &[usize]) -> Option<Option<usize>> {
+        let is_same = |other: &[usize]| other.len() == columns.len() && columns.iter().all(|c| other.contains(c));
+        if !self.key.is_empty() && is_same(&self.key) {
+            return Some(None);
+        }
+        let found = self.indexes.iter().position(|index| index.is_unique && is_same(&index.columns));
+        found.map(Some)
+    }
 }
 
 /// All tables at one moment.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Catalog {
     pub version: u64,
+    /// The schemas that names without one are looked up in.
+    pub path: Vec<String>,
+    /// Schemas of users by name, with their numbers. `public` is not among them.
+    pub schemas: BTreeMap<String, u32>,
+    /// By their names in the engine, as views and sequences.
     pub tables: BTreeMap<String, Arc<TableDef>>,
+    pub views: BTreeMap<String, Arc<ViewDef>>,
+    pub sequences: BTreeMap<String, Arc<SequenceDef>>,
+    /// By the number of a parent: the tables with foreign keys to it, and the numbers of these.
+    pub children: BTreeMap<u32, Vec<(Arc<TableDef>, usize)>>,
+}
+
+impl std::default::Default for Catalog {
+    fn default() -> Self {
+        Self {
+            version: 0,
+            path: vec![PUBLIC.into()],
+            schemas: BTreeMap::new(),
+            tables: BTreeMap::new(),
+            views: BTreeMap::new(),
+            sequences: BTreeMap::new(),
+            children: BTreeMap::new(),
+        }
+    }
+}
+
+/// The name of a relation in the engine.
+pub fn full_name(schema: &str, name: &str) -> String {
+    if schema == PUBLIC { name.to_owned() } else { format!("{schema}.{name}") }
+}
+
+/// A version that no other catalog of this process has.
+fn next_version() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Catalog {
     /// The table or index with this number.
     pub fn relation(&self, oid: i64) -> Option<Relation<'_>> {
-        self.tables.values().find_map(|table| {
+        let table = self.tables.values().find_map(|table| {
             if i64::from(table.oid) == oid {
                 return Some(Relation::Table(table));
             }
@@ -104,50 +200,198 @@ impl Catalog {
             }
             let index = table.indexes.iter().find(|index| i64::from(index.oid) == oid)?;
             Some(Relation::Index(table, index))
+        });
+        let view = || self.views.values().find(|view| i64::from(view.oid) == oid).map(Relation::View);
+        let sequence = || {
+            let found = self.sequences.values().find(|sequence| i64::from(sequence.oid) == oid);
+            found.map(Relation::Sequence)
+        };
+        table.or_else(view).or_else(sequence)
+    }
+
+    /// The number of the relation that has this name in the engine, where indexes have the schema of their table.
+    pub fn oid_of(&self, full: &str) -> Option<u32> {
+        if let Some(table) = self.tables.get(full) {
+            return Some(table.oid);
+        }
+        if let Some(view) = self.views.get(full) {
+            return Some(view.oid);
+        }
+        if let Some(sequence) = self.sequences.get(full) {
+            return Some(sequence.oid);
+        }
+        self.index_of(full).map(|(table, index)| index.map_or(table.key_oid, |index| index.oid))
+    }
+
+    /// The index with this name, and its table. `None` in its place is the primary key.
+    pub fn index_of(&self, full: &str) -> Option<(&Arc<TableDef>, Option<&IndexDef>)> {
+        self.tables.values().find_map(|table| {
+            let is_it = |name: &str| match table.schema.as_str() {
+                PUBLIC => name == full,
+                schema => full.strip_prefix(schema).and_then(|rest| rest.strip_prefix('.')) == Some(name),
+            };
+            if !table.key.is_empty() && is_it(&table.key_name) {
+                return Some((table, None));
+            }
+            table.indexes.iter().find(|index| is_it(&index.name)).map(|index| (table, Some(index)))
         })
     }
 
-    /// The number of the table or index called `name`.
-    pub fn oid_of(&self, name: &str) -> Option<u32> {
-        if let Some(table) = self.tables.get(name) {
-            return Some(table.oid);
-        }
-        self.tables.values().find_map(|table| {
-            if table.key_name == name && !table.key.is_empty() {
-                return Some(table.key_oid);
+    /// Whether there is a schema of this name.
+    pub fn has_schema(&self, name: &str) -> bool {
+        name == PUBLIC || self.schemas.contains_key(name)
+    }
+
+    /// The names in the engine that a name can have, the likeliest first.
+    pub fn candidates<'c>(&'c self, schema: Option<&'c str>, name: &'c str) -> impl Iterator<Item = String> + 'c {
+        let given = schema.into_iter();
+        let path = self.path.iter().filter(move |_| schema.is_none()).map(String::as_str);
+        given.chain(path).filter(|schema| self.has_schema(schema)).map(move |schema| full_name(schema, name))
+    }
+
+    /// The name in the engine of the relation that is meant.
+    pub fn resolve(&self, schema: Option<&str>, name: &str) -> Option<String> {
+        self.candidates(schema, name).find(|full| self.oid_of(full).is_some())
+    }
+
+    /// The table that is meant.
+    pub fn table(&self, name: &ObjectName) -> Option<&Arc<TableDef>> {
+        self.candidates(name.schema.as_deref(), &name.name).find_map(|full| self.tables.get(&full))
+    }
+
+    /// The schema that a new relation of this name belongs to.
+    ///
+    /// # Errors
+    /// 3F000; 42501.
+    pub fn schema_for(&self, name: &ObjectName) -> Result<String> {
+        match name.schema.as_deref() {
+            Some(schema @ ("pg_catalog" | "information_schema")) => {
+                let message = format!("permission denied for schema {schema}");
+                Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, message).at(name.at))
             }
-            table.indexes.iter().find(|index| index.name == name).map(|index| index.oid)
-        })
+            Some(schema) if self.has_schema(schema) => Ok(schema.to_owned()),
+            Some(schema) => {
+                let message = format!("schema \"{schema}\" does not exist");
+                Err(Error::new(SqlState::INVALID_SCHEMA_NAME, message).at(name.at))
+            }
+            None => {
+                let message = "no schema has been selected to create in";
+                let found = self.path.iter().find(|schema| self.has_schema(schema)).cloned();
+                found.ok_or_else(|| Error::new(SqlState::INVALID_SCHEMA_NAME, message).at(name.at))
+            }
+        }
+    }
+
+    /// Whether the relation is found by its name alone.
+    pub fn is_visible(&self, schema: &str, name: &str) -> bool {
+        self.resolve(None, name).is_some_and(|full| full == full_name(schema, name))
+    }
+
+    /// The same, where names without a schema are looked up in `path`.
+    pub fn with_path(&self, path: Vec<String>) -> Self {
+        Self { path, version: next_version(), ..self.clone() }
     }
 
     /// Reads it. `before` has the counters of rows that go on.
     pub fn read(database: &Database, before: &Self) -> Result<Self> {
-        let notes = store::Notes::read(database)?;
-        let mut tables = BTreeMap::new();
-        for name in database.tables().map_err(from_engine)? {
-            if name == store::NAME || name == crate::roles::NAME {
-                continue;
+        for _ in 0..ATTEMPTS_MAX {
+            let tx = database.begin();
+            let found = Self::read_once(database, &tx, before);
+            match (found, tx.commit().map_err(from_engine)) {
+                (_, Err(error)) | (Err(error), Ok(())) if error.state() != SqlState::SERIALIZATION_FAILURE => {
+                    return Err(error);
+                }
+                (Ok(found), Ok(())) => return Ok(found),
+                _ => {}
             }
-            let engine = match database.table(&name) {
-                Ok(table) => table,
-                // It was dropped meanwhile.
-                Err(lodestone_engine::Error::NoTable { .. }) => continue,
-                Err(error) => return Err(from_engine(error)),
-            };
-            let numbers = before.tables.get(&name).filter(|table| table.engine.schema() == engine.schema());
-            let numbers = numbers.and_then(|table| table.row_numbers.clone());
-            let table = notes.table(database, engine, numbers)?;
-            tables.insert(name, Arc::new(table));
         }
-        Ok(Self { version: before.version + 1, tables })
+        Err(Error::new(SqlState::SERIALIZATION_FAILURE, "the tables change too often to be read"))
+    }
+
+    fn read_once(database: &Database, tx: &Tx, before: &Self) -> Result<Self> {
+        let notes = Notes::read(database, tx)?;
+        let mut found = Self { version: next_version(), path: before.path.clone(), ..Self::default() };
+        found.schemas = notes.schemas();
+        for name in database.tables_in(tx).map_err(from_engine)? {
+            if !store::is_own(&name) {
+                found.take_table(database, tx, &notes, &name, before)?;
+            }
+        }
+        for name in notes.relations() {
+            found.take_others(&notes, name);
+        }
+        found.note_children();
+        Ok(found)
+    }
+
+    /// The catalog after the transaction has changed the relations of these names, in which it sees them.
+    pub fn changed(&self, database: &Database, tx: &Tx, names: &[String]) -> Result<Self> {
+        let notes = Notes::read_some(database, tx, names)?;
+        let mut found = Self { version: next_version(), ..self.clone() };
+        found.schemas = notes.schemas();
+        for name in names {
+            found.tables.remove(name);
+            found.views.remove(name);
+            found.sequences.remove(name);
+            found.take_table(database, tx, &notes, name, self)?;
+            found.take_others(&notes, name);
+        }
+        found.note_children();
+        Ok(found)
+    }
+
+    fn take_table(&mut self, database: &Database, tx: &Tx, notes: &Notes, name: &str, before: &Self) -> Result<()> {
+        let engine = match database.table_in(tx, name) {
+            Ok(table) => table,
+            Err(lodestone_engine::Error::NoTable { .. }) => return Ok(()),
+            Err(error) => return Err(from_engine(error)),
+        };
+        let (schema, bare) = self.split(name);
+        let table = notes.table(database, engine, (schema, bare), before)?;
+        self.tables.insert(name.to_owned(), Arc::new(table));
+        Ok(())
+    }
+
+    fn take_others(&mut self, notes: &Notes, name: &str) {
+        let (schema, bare) = self.split(name);
+        if let Some(view) = notes.view(name, (&schema, &bare)) {
+            self.views.insert(name.to_owned(), Arc::new(view));
+        }
+        if let Some(sequence) = notes.sequence(name, (&schema, &bare)) {
+            self.sequences.insert(name.to_owned(), Arc::new(sequence));
+        }
+    }
+
+    /// Schema and own name of a relation.
+    fn split(&self, full: &str) -> (String, String) {
+        match full.split_once('.') {
+            Some((schema, name)) if self.schemas.contains_key(schema) => (schema.to_owned(), name.to_owned()),
+            _ => (PUBLIC.to_owned(), full.to_owned()),
+        }
+    }
+
+    fn note_children(&mut self) {
+        self.children.clear();
+        for table in self.tables.values() {
+            for (number, key) in table.foreign_keys.iter().enumerate() {
+                self.children.entry(key.parent).or_default().push((table.clone(), number));
+            }
+        }
+    }
+
+    /// The table with this number.
+    pub fn table_of(&self, oid: u32) -> Option<&Arc<TableDef>> {
+        self.tables.values().find(|table| table.oid == oid)
     }
 }
 
-/// A table, or one of its indexes.
+/// A table, or one of its indexes, or another relation.
 pub enum Relation<'c> {
     Table(&'c Arc<TableDef>),
     Key(&'c Arc<TableDef>),
     Index(&'c Arc<TableDef>, &'c IndexDef),
+    View(&'c Arc<ViewDef>),
+    Sequence(&'c Arc<SequenceDef>),
 }
 
 impl Relation<'_> {
@@ -157,6 +401,17 @@ impl Relation<'_> {
             Self::Table(table) => &table.name,
             Self::Key(table) => &table.key_name,
             Self::Index(_, index) => &index.name,
+            Self::View(view) => &view.name,
+            Self::Sequence(sequence) => &sequence.name,
+        }
+    }
+
+    /// The schema that it belongs to.
+    pub fn schema(&self) -> &str {
+        match self {
+            Self::Table(table) | Self::Key(table) | Self::Index(table, _) => &table.schema,
+            Self::View(view) => &view.schema,
+            Self::Sequence(sequence) => &sequence.schema,
         }
     }
 }

@@ -1,32 +1,60 @@
-//! The properties of tables that the engine does not know, as rows.
+//! The properties of tables that the engine does not know, and objects that it does not have, as rows.
 //!
 //! ```text
-//! lodestone_sql: key (relation text, item u64) relation "", item 0: `number` is the next number of an object item
-//! 0: the table: `number` is its own, `other` that of its key, `name` of the key, `note` the engine's schema as
-//! text item 1..: its columns: `number` is the type, `other` its modifier, `note` the default item 65,536..: its
-//! indexes: `number` is its own, `other` 1 if it was made by a constraint
+//! lodestone_sql: key (relation text, item u64), name text, number i64, other i64, note text null
+//! relation "": item 0: `number` is the next number of an object
+//!              other items are numbers of schemas: `name`, `other` 1
+//! relation:    the name in the engine
+//! item 0:      a table: `number` is its own, `other` that of its key, `name` of the key, `note` the engine's schema
+//! 1..:         its columns, or those of a view: `number` is the type in 32 bits, then bits: 1 not null (the engine's
+//!              column may be null), 2 identity always, 4 identity by default; `other` its modifier, `note` the default
+//! 65,536..:    its indexes: `number` is its own, `other` 1 if it was made by a constraint
+//! 131,072..:   its constraints: `number` is its own, `other` 1: CHECK, `note` the condition; 2: a foreign key, `note`
+//!              the parts below
+//! 2^32:        a sequence: `number` is its own, `other` that of its state, `note` the parts of `object.rs`
+//! 2^33:        a view: `number` is its own, `note` text and path
+//! parts:       texts, each as its length in bytes, a colon, and itself
+//! foreign key: number of the parent, actions on delete and update (n r c s d), flags (f full, e deferrable, d deferred),
+//!              number of columns, columns, columns of the parent
 //! ```
 //!
-//! The rows of a table are written before the table is made, and are removed after it is dropped. So a crash between
-//! both leaves rows without a table, which no statement sees and the next CREATE TABLE replaces.
+//! The rows of a table change in the transaction that changes the table. Two objects never have the same number: the
+//! next one is taken by a transaction of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use lodestone_engine::{Database, Row, Schema, Table, Type as Kind, Value};
+use lodestone_engine::{Database, Row, Schema, Table, Tx, Type as Kind, Value};
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
+use super::object::{self, SequenceDef, ViewDef};
 use super::value::type_of;
-use super::{ColumnDef, Default, IndexDef, ROW_NUMBER, TableDef};
+use super::{Catalog, CheckDef, ColumnDef, Default, ForeignKey, IdentityKind, IndexDef, ROW_NUMBER, TableDef};
 use crate::errors::from_engine;
+use crate::parse::ast::KeyAction;
 
 /// The table that holds the rows.
 pub const NAME: &str = "lodestone_sql";
+/// The table with the values of sequences.
+pub const SEQUENCES: &str = "lodestone_sequences";
 /// The first number of an object of a user.
 pub const FIRST_OID: i64 = 16_384;
 /// The item of the first index.
 const FIRST_INDEX: u64 = 65_536;
+/// The item of the first constraint.
+const FIRST_CONSTRAINT: u64 = 131_072;
+const SEQUENCE: u64 = 1 << 32;
+const VIEW: u64 = 1 << 33;
+const SCHEMA: i64 = 1;
+const NOT_NULL: i64 = 1 << 32;
+const ALWAYS: i64 = 2 << 32;
+const BY_DEFAULT: i64 = 4 << 32;
+
+/// Whether the table belongs to SQL itself.
+pub fn is_own(name: &str) -> bool {
+    name == NAME || name == SEQUENCES || name == crate::roles::NAME || name.starts_with(crate::ddl::REWRITTEN)
+}
 
 /// The properties of a table.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +64,7 @@ pub struct Note {
     pub key_name: String,
     pub columns: Vec<ColumnNote>,
     pub indexes: Vec<IndexNote>,
+    pub constraints: Vec<ConstraintNote>,
 }
 
 /// The properties of a column.
@@ -45,6 +74,8 @@ pub struct ColumnNote {
     pub ty: Type,
     pub modifier: i32,
     pub default: Option<String>,
+    pub not_null: bool,
+    pub identity: Option<IdentityKind>,
 }
 
 /// The properties of an index.
@@ -55,11 +86,35 @@ pub struct IndexNote {
     pub is_constraint: bool,
 }
 
-/// The table with the rows.
+/// A CHECK or a foreign key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConstraintNote {
+    pub oid: u32,
+    pub name: String,
+    pub body: ConstraintBody,
+}
+
+/// What a constraint says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ConstraintBody {
+    Check(String),
+    Foreign {
+        columns: Vec<String>,
+        parent: u32,
+        parent_columns: Vec<String>,
+        on_delete: KeyAction,
+        on_update: KeyAction,
+        is_full: bool,
+        is_deferrable: bool,
+        is_deferred: bool,
+    },
+}
+
+/// Makes the tables of SQL itself, if they are not there.
 ///
 /// # Errors
 /// Those of the engine.
-pub fn table(database: &Database) -> Result<Table> {
+pub fn make(database: &Database) -> Result<()> {
     let schema = Schema::new(NAME)
         .column("relation", Kind::Text)
         .column("item", Kind::U64)
@@ -68,7 +123,13 @@ pub fn table(database: &Database) -> Result<Table> {
         .column("other", Kind::I64)
         .nullable("note", Kind::Text)
         .key(["relation", "item"]);
-    database.create_table(&schema).map_err(from_engine)
+    database.create_table(&schema).map_err(from_engine)?;
+    let schema = Schema::new(SEQUENCES)
+        .column("state", Kind::I64)
+        .column("value", Kind::I64)
+        .column("is_called", Kind::Bool)
+        .key(["state"]);
+    database.create_table(&schema).map(drop).map_err(from_engine)
 }
 
 fn row(relation: &str, item: u64, name: &str, (number, other): (i64, i64), note: Option<&str>) -> Row {
@@ -76,12 +137,13 @@ fn row(relation: &str, item: u64, name: &str, (number, other): (i64, i64), note:
     Row(vec![relation.into(), item.into(), name.into(), number.into(), other.into(), note])
 }
 
-/// Numbers for `count` new objects.
+/// Numbers for `count` new objects. Nobody gets them again, also if this transaction of its own is all that remains.
 ///
 /// # Errors
 /// Those of the engine; 54000 when all numbers are used.
 pub fn take_oids(database: &Database, count: usize) -> Result<Vec<u32>> {
-    let table = table(database)?;
+    make(database)?;
+    let table = database.table(NAME).map_err(from_engine)?;
     let count = i64::try_from(count).unwrap_or(i64::MAX);
     let first = database
         .update(|tx| {
@@ -95,63 +157,245 @@ pub fn take_oids(database: &Database, count: usize) -> Result<Vec<u32>> {
     (first..first + count).map(|oid| u32::try_from(oid).map_err(error)).collect()
 }
 
-/// Writes what SQL knows of the table `name`, whose engine has `schema`.
-///
-/// # Errors
-/// Those of the engine.
-pub fn write(database: &Database, name: &str, schema: &Schema, note: &Note) -> Result<()> {
-    let table = table(database)?;
-    let of = |oid: u32| i64::from(oid);
-    let mut rows = vec![row(name, 0, &note.key_name, (of(note.oid), of(note.key_oid)), Some(&without_indexes(schema)))];
-    for (item, column) in (1..).zip(&note.columns) {
-        let numbers = (of(column.ty.oid()), i64::from(column.modifier));
-        rows.push(row(name, item, &column.name, numbers, column.default.as_deref()));
-    }
-    for (item, index) in (FIRST_INDEX..).zip(&note.indexes) {
-        rows.push(row(name, item, &index.name, (of(index.oid), i64::from(index.is_constraint)), None));
-    }
-    let replace = |tx: &lodestone_engine::Tx| {
-        remove_rows(&table, tx, name)?;
-        rows.iter().try_for_each(|row| table.put(tx, row))
-    };
-    database.update(replace).map_err(from_engine)
+/// A writer of the rows of one transaction.
+pub struct Writer<'w> {
+    pub tx: &'w Tx,
+    table: Table,
 }
 
-/// Removes what SQL knows of the table `name`.
-///
-/// # Errors
-/// Those of the engine.
-pub fn remove(database: &Database, name: &str) -> Result<()> {
-    let table = table(database)?;
-    database.update(|tx| remove_rows(&table, tx, name)).map_err(from_engine)
-}
-
-fn remove_rows(table: &Table, tx: &lodestone_engine::Tx, name: &str) -> lodestone_engine::Result<()> {
-    let prefix = || Row(vec![name.into()]);
-    for row in table.range(tx, prefix()..=prefix())? {
-        table.delete(tx, &row?[..2])?;
+impl<'w> Writer<'w> {
+    /// The rows as the transaction sees them.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn new(database: &Database, tx: &'w Tx) -> Result<Self> {
+        Ok(Self { tx, table: database.table_in(tx, NAME).map_err(from_engine)? })
     }
-    Ok(())
+
+    /// Writes what SQL knows of the table `name`, whose engine has `schema`.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn write(&self, name: &str, schema: &Schema, note: &Note) -> Result<()> {
+        self.remove(name)?;
+        let of = |oid: u32| i64::from(oid);
+        self.put(&row(name, 0, &note.key_name, (of(note.oid), of(note.key_oid)), Some(&without_indexes(schema))))?;
+        for (item, column) in (1..).zip(&note.columns) {
+            let identity = match column.identity {
+                None => 0,
+                Some(IdentityKind::Always) => ALWAYS,
+                Some(IdentityKind::ByDefault) => BY_DEFAULT,
+            };
+            let bits = identity | if column.not_null { NOT_NULL } else { 0 };
+            let numbers = (of(column.ty.oid()) | bits, i64::from(column.modifier));
+            self.put(&row(name, item, &column.name, numbers, column.default.as_deref()))?;
+        }
+        for (item, index) in (FIRST_INDEX..).zip(&note.indexes) {
+            self.put(&row(name, item, &index.name, (of(index.oid), i64::from(index.is_constraint)), None))?;
+        }
+        for (item, constraint) in (FIRST_CONSTRAINT..).zip(&note.constraints) {
+            let (kind, text) = constraint.body.note();
+            self.put(&row(name, item, &constraint.name, (of(constraint.oid), kind), Some(&text)))?;
+        }
+        Ok(())
+    }
+
+    fn put(&self, row: &Row) -> Result<()> {
+        self.table.put(self.tx, row).map_err(from_engine)
+    }
+
+    /// Removes what SQL knows of the relation `name`.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let prefix = || Row(vec![name.into()]);
+        let rows = self.table.range(self.tx, prefix()..=prefix()).map_err(from_engine)?;
+        for row in rows.collect::<lodestone_engine::Result<Vec<_>>>().map_err(from_engine)? {
+            self.table.delete(self.tx, &row[..2]).map_err(from_engine)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a sequence.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn write_sequence(&self, sequence: &SequenceDef) -> Result<()> {
+        let numbers = (sequence.oid.into(), sequence.state);
+        self.put(&row(&sequence.full, SEQUENCE, &sequence.name, numbers, Some(&sequence.note())))
+    }
+
+    /// Writes a view.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn write_view(&self, view: &ViewDef) -> Result<()> {
+        self.remove(&view.full)?;
+        let parts: Vec<&str> = std::iter::once(&view.text).chain(&view.path).map(String::as_str).collect();
+        self.put(&row(&view.full, VIEW, &view.name, (view.oid.into(), 0), Some(&object::join(&parts))))?;
+        for (item, (name, ty, modifier)) in (1..).zip(&view.columns) {
+            self.put(&row(&view.full, item, name, (ty.oid().into(), i64::from(*modifier)), None))?;
+        }
+        Ok(())
+    }
+
+    /// Writes a schema.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn write_schema(&self, name: &str, oid: u32) -> Result<()> {
+        self.put(&row("", oid.into(), name, (oid.into(), SCHEMA), None))
+    }
+
+    /// Removes a schema.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn remove_schema(&self, oid: u32) -> Result<()> {
+        self.table.delete(self.tx, &["".into(), u64::from(oid).into()]).map(drop).map_err(from_engine)
+    }
 }
 
-/// The properties of all tables.
+fn action_letter(action: KeyAction) -> &'static str {
+    match action {
+        KeyAction::NoAction => "n",
+        KeyAction::Restrict => "r",
+        KeyAction::Cascade => "c",
+        KeyAction::SetNull => "s",
+        KeyAction::SetDefault => "d",
+    }
+}
+
+fn action_of(letter: &str) -> Option<KeyAction> {
+    use KeyAction::{Cascade, NoAction, Restrict, SetDefault, SetNull};
+    [NoAction, Restrict, Cascade, SetNull, SetDefault].into_iter().find(|action| action_letter(*action) == letter)
+}
+
+impl ConstraintBody {
+    /// The number of its kind, and its text.
+    fn note(&self) -> (i64, String) {
+        match self {
+            Self::Check(text) => (1, text.clone()),
+            Self::Foreign {
+                columns,
+                parent,
+                parent_columns,
+                on_delete,
+                on_update,
+                is_full,
+                is_deferrable,
+                is_deferred,
+            } => {
+                let flag = |is_set: bool, letter: &'static str| if is_set { letter } else { "" };
+                let flags = format!("{}{}{}", flag(*is_full, "f"), flag(*is_deferrable, "e"), flag(*is_deferred, "d"));
+                let (parent, count) = (parent.to_string(), columns.len().to_string());
+                let head = [&parent, action_letter(*on_delete), action_letter(*on_update), &flags, &count];
+                let names = columns.iter().chain(parent_columns).map(String::as_str);
+                (2, object::join(&head.into_iter().chain(names).collect::<Vec<_>>()))
+            }
+        }
+    }
+
+    fn of_note(kind: i64, text: &str) -> Option<Self> {
+        if kind == 1 {
+            return Some(Self::Check(text.to_owned()));
+        }
+        let parts = object::split(text)?;
+        let (head, names) = parts.split_at_checked(5)?;
+        let count: usize = head[4].parse().ok()?;
+        let (columns, parent_columns) = names.split_at_checked(count)?;
+        Some(Self::Foreign {
+            columns: columns.to_vec(),
+            parent: head[0].parse().ok()?,
+            parent_columns: parent_columns.to_vec(),
+            on_delete: action_of(&head[1])?,
+            on_update: action_of(&head[2])?,
+            is_full: head[3].contains('f'),
+            is_deferrable: head[3].contains('e'),
+            is_deferred: head[3].contains('d'),
+        })
+    }
+}
+
+/// The properties of relations, by name.
 pub struct Notes(BTreeMap<String, Vec<Row>>);
 
 impl Notes {
-    /// Reads it. A database that SQL has never changed has none.
-    pub fn read(database: &Database) -> Result<Self> {
+    /// Reads all of them. A database that SQL has never changed has none.
+    pub fn read(database: &Database, tx: &Tx) -> Result<Self> {
         let mut found = BTreeMap::<_, Vec<_>>::new();
-        let table = match database.table(NAME) {
+        let table = match database.table_in(tx, NAME) {
             Ok(table) => table,
             Err(lodestone_engine::Error::NoTable { .. }) => return Ok(Self(found)),
             Err(error) => return Err(from_engine(error)),
         };
-        let snapshot = database.snapshot().map_err(from_engine)?;
-        for row in table.range(&snapshot, ..).map_err(from_engine)? {
+        for row in table.range(tx, ..).map_err(from_engine)? {
             let row = row.map_err(from_engine)?;
             found.entry(row[0].as_text().unwrap_or_default().to_owned()).or_default().push(row);
         }
         Ok(Self(found))
+    }
+
+    /// Reads those of some relations, and of the schemas.
+    pub fn read_some(database: &Database, tx: &Tx, names: &[String]) -> Result<Self> {
+        let table = database.table_in(tx, NAME).map_err(from_engine)?;
+        let mut found = BTreeMap::<_, Vec<_>>::new();
+        for name in names.iter().map(String::as_str).chain([""]) {
+            let prefix = || Row(vec![name.into()]);
+            // Other transactions take numbers of objects meanwhile, this one too.
+            let first = if name.is_empty() { Row(vec![name.into(), 1_u64.into()]) } else { prefix() };
+            let rows = table.range(tx, first..=prefix()).map_err(from_engine)?;
+            let rows = rows.collect::<lodestone_engine::Result<Vec<_>>>().map_err(from_engine)?;
+            if !rows.is_empty() {
+                found.insert(name.to_owned(), rows);
+            }
+        }
+        Ok(Self(found))
+    }
+
+    /// The schemas of users.
+    pub fn schemas(&self) -> BTreeMap<String, u32> {
+        let rows = self.0.get("").into_iter().flatten().filter(|row| row[4].as_i64() == Some(SCHEMA));
+        rows.filter_map(|row| Some((row[2].as_text()?.to_owned(), oid_at(row, 3)?))).collect()
+    }
+
+    /// The names of all relations.
+    pub fn relations(&self) -> impl Iterator<Item = &String> {
+        self.0.keys().filter(|name| !name.is_empty())
+    }
+
+    fn item(&self, relation: &str, item: u64) -> Option<&Row> {
+        self.0.get(relation)?.iter().find(|row| row[1].as_u64() == Some(item))
+    }
+
+    /// The sequence of this name.
+    pub fn sequence(&self, full: &str, names: (&str, &str)) -> Option<SequenceDef> {
+        let row = self.item(full, SEQUENCE)?;
+        SequenceDef::of_note(full, names, (oid_at(row, 3)?, row[4].as_i64()?), row[5].as_text()?)
+    }
+
+    /// The view of this name, if its text can still be read.
+    pub fn view(&self, full: &str, (schema, name): (&str, &str)) -> Option<ViewDef> {
+        let row = self.item(full, VIEW)?;
+        let mut parts = object::split(row[5].as_text()?)?.into_iter();
+        let text = parts.next()?;
+        let query = crate::parse::parse_query(&text).ok()?;
+        let columns = self.0.get(full)?.iter().filter(|row| row[1].as_u64().is_some_and(|item| item < FIRST_INDEX));
+        let column = |row: &Row| {
+            let ty = Type::of_oid(oid_at(row, 3)?)?;
+            Some((row[2].as_text()?.to_owned(), ty, i32::try_from(row[4].as_i64()?).ok()?))
+        };
+        Some(ViewDef {
+            oid: oid_at(row, 3)?,
+            schema: schema.to_owned(),
+            name: name.to_owned(),
+            full: full.to_owned(),
+            columns: columns.map(column).collect::<Option<_>>()?,
+            text,
+            query,
+            path: parts.collect(),
+        })
     }
 
     /// The note of a table, if it fits the engine's schema.
@@ -161,47 +405,55 @@ impl Notes {
         if head[1].as_u64() != Some(0) || head[5].as_text()? != without_indexes(schema) {
             return None;
         }
-        let oid = |row: &Row, place: usize| row[place].as_i64().and_then(|oid| u32::try_from(oid).ok());
         let mut note = Note {
-            oid: oid(head, 3)?,
-            key_oid: oid(head, 4)?,
+            oid: oid_at(head, 3)?,
+            key_oid: oid_at(head, 4)?,
             key_name: head[2].as_text()?.to_owned(),
             columns: Vec::new(),
             indexes: Vec::new(),
+            constraints: Vec::new(),
         };
         for row in rest {
             let name = row[2].as_text()?.to_owned();
-            if row[1].as_u64()? < FIRST_INDEX {
-                let ty = Type::of_oid(oid(row, 3)?)?;
+            let item = row[1].as_u64()?;
+            if item < FIRST_INDEX {
+                let bits = row[3].as_i64()?;
+                let ty = Type::of_oid(u32::try_from(bits & i64::from(u32::MAX)).ok()?)?;
                 let modifier = i32::try_from(row[4].as_i64()?).ok()?;
-                note.columns.push(ColumnNote { name, ty, modifier, default: row[5].as_text().map(str::to_owned) });
-            } else {
-                note.indexes.push(IndexNote { oid: oid(row, 3)?, name, is_constraint: row[4].as_i64()? == 1 });
+                let identity = match (bits & ALWAYS != 0, bits & BY_DEFAULT != 0) {
+                    (true, _) => Some(IdentityKind::Always),
+                    (false, true) => Some(IdentityKind::ByDefault),
+                    (false, false) => None,
+                };
+                let (default, not_null) = (row[5].as_text().map(str::to_owned), bits & NOT_NULL != 0);
+                note.columns.push(ColumnNote { name, ty, modifier, default, not_null, identity });
+            } else if item < FIRST_CONSTRAINT {
+                note.indexes.push(IndexNote { oid: oid_at(row, 3)?, name, is_constraint: row[4].as_i64()? == 1 });
+            } else if item < SEQUENCE {
+                let body = ConstraintBody::of_note(row[4].as_i64()?, row[5].as_text()?)?;
+                note.constraints.push(ConstraintNote { oid: oid_at(row, 3)?, name, body });
             }
         }
         (note.columns.len() <= schema.columns().len()).then_some(note)
     }
 
-    /// The table as SQL sees it.
-    pub fn table(&self, database: &Database, engine: Table, numbers: Option<Arc<AtomicU64>>) -> Result<TableDef> {
+    /// The table as SQL sees it. `before` has the counter of its rows.
+    pub fn table(
+        &self,
+        database: &Database,
+        engine: Table,
+        (schema_name, name): (String, String),
+        before: &Catalog,
+    ) -> Result<TableDef> {
         let schema = engine.schema().clone();
         let note = self.note(&schema);
-        let is_hidden = schema.columns().last().is_some_and(|column| column.name == ROW_NUMBER);
-        let visible = schema.columns().len() - usize::from(is_hidden);
-        let mut columns = Vec::new();
-        for (number, column) in schema.columns()[..visible].iter().enumerate() {
-            let own = note.as_ref().and_then(|note| note.columns.get(number));
-            let (ty, modifier) = own.map_or_else(|| type_of(column.kind), |own| (own.ty, own.modifier));
-            let default = own.and_then(|own| own.default.clone());
-            let default = default.and_then(|text| {
-                let expr = crate::parse::parse_expr(&text).ok()?;
-                Some(Default { text, expr })
-            });
-            let (name, kind, not_null) = (column.name.clone(), column.kind, !column.nullable);
-            columns.push(ColumnDef { name, ty, modifier, not_null, kind, default });
-        }
+        let hidden = schema.columns().iter().position(|column| column.name == ROW_NUMBER);
+        let columns = columns_of(&schema, note.as_ref(), hidden);
         let number = |name: &String| columns.iter().position(|column| column.name == *name);
-        let key = if is_hidden { Vec::new() } else { schema.key_columns().filter_map(|c| number(&c.name)).collect() };
+        let key = match hidden {
+            Some(_) => Vec::new(),
+            None => schema.key_columns().filter_map(|column| number(&column.name)).collect(),
+        };
         let own = |name: &str| note.as_ref().and_then(|note| note.indexes.iter().find(|index| index.name == name));
         let mut indexes = Vec::new();
         for (place, index) in schema.indexes().iter().enumerate() {
@@ -218,30 +470,114 @@ impl Notes {
                 engine: engine.index(&index.name).map_err(from_engine)?,
             });
         }
-        let row_numbers = match numbers {
-            _ if !is_hidden => None,
-            Some(numbers) => Some(numbers),
-            None => Some(Arc::new(AtomicU64::new(next_row(database, &engine)?))),
+        let oid = note.as_ref().map_or_else(|| derived_oid(schema.name(), 0), |note| note.oid);
+        let row_numbers = match hidden {
+            None => None,
+            Some(_) => Some(match before.table_of(oid).and_then(|table| table.row_numbers.clone()) {
+                Some(numbers) => numbers,
+                None => Arc::new(AtomicU64::new(next_row(database, &engine)?)),
+            }),
         };
+        let constraints = note.as_ref().map_or(&[][..], |note| &note.constraints);
+        let (checks, foreign_keys) = constraints_of(&name, constraints, &columns)?;
         Ok(TableDef {
-            oid: note.as_ref().map_or_else(|| derived_oid(schema.name(), 0), |note| note.oid),
+            oid,
             key_oid: note.as_ref().map_or_else(|| derived_oid(schema.name(), 1), |note| note.key_oid),
-            key_name: note.map_or_else(|| format!("{}_pkey", schema.name()), |note| note.key_name),
-            name: schema.name().to_owned(),
+            key_name: note.map_or_else(|| format!("{name}_pkey"), |note| note.key_name),
+            full: schema.name().to_owned(),
+            schema: schema_name,
+            name,
             columns,
             key,
             indexes,
+            checks,
+            foreign_keys,
             engine,
+            hidden,
             row_numbers,
         })
     }
 }
 
-/// The number after that of the last row, whose hidden key is a number.
+fn oid_at(row: &Row, place: usize) -> Option<u32> {
+    row[place].as_i64().and_then(|oid| u32::try_from(oid).ok())
+}
+
+fn columns_of(schema: &Schema, note: Option<&Note>, hidden: Option<usize>) -> Vec<ColumnDef> {
+    let visible = schema.columns().iter().enumerate().filter(|(place, _)| Some(*place) != hidden);
+    let mut columns = Vec::new();
+    for (number, (_, column)) in visible.enumerate() {
+        let own = note.and_then(|note| note.columns.get(number));
+        let (ty, modifier) = own.map_or_else(|| type_of(column.kind), |own| (own.ty, own.modifier));
+        let default = own.and_then(|own| own.default.clone()).and_then(|text| {
+            let expr = crate::parse::parse_expr(&text).ok()?;
+            Some(Default { text, expr })
+        });
+        columns.push(ColumnDef {
+            name: column.name.clone(),
+            ty,
+            modifier,
+            not_null: !column.nullable || own.is_some_and(|own| own.not_null),
+            kind: column.kind,
+            default,
+            identity: own.and_then(|own| own.identity),
+        });
+    }
+    columns
+}
+
+/// The constraints of a table.
+fn constraints_of(
+    table: &str,
+    notes: &[ConstraintNote],
+    columns: &[ColumnDef],
+) -> Result<(Vec<CheckDef>, Vec<ForeignKey>)> {
+    let (mut checks, mut keys) = (Vec::new(), Vec::new());
+    for ConstraintNote { oid, name, body } in notes {
+        match body {
+            ConstraintBody::Check(text) => {
+                // One that cannot be read is no reason to go on without it.
+                let expr = crate::bind::check(table, columns, &crate::parse::parse_expr(text)?)?;
+                checks.push(CheckDef { oid: *oid, name: name.clone(), text: text.clone(), expr });
+            }
+            ConstraintBody::Foreign {
+                columns: names,
+                parent,
+                parent_columns,
+                on_delete,
+                on_update,
+                is_full,
+                is_deferrable,
+                is_deferred,
+            } => {
+                let number = |name: &String| columns.iter().position(|column| column.name == *name);
+                let Some(numbers) = names.iter().map(number).collect::<Option<Vec<_>>>() else { continue };
+                keys.push(ForeignKey {
+                    oid: *oid,
+                    name: name.clone(),
+                    columns: numbers,
+                    parent: *parent,
+                    parent_columns: parent_columns.clone(),
+                    on_delete: *on_delete,
+                    on_update: *on_update,
+                    is_full: *is_full,
+                    is_deferrable: *is_deferrable,
+                    is_deferred: *is_deferred,
+                });
+            }
+        }
+    }
+    // PostgreSQL tests them in the order of their names.
+    checks.sort_by(|one, two| one.name.cmp(&two.name));
+    Ok((checks, keys))
+}
+
+/// The number for the next row of a table with a hidden key.
 fn next_row(database: &Database, engine: &Table) -> Result<u64> {
     let snapshot = database.snapshot().map_err(from_engine)?;
+    let place = engine.schema().columns().iter().position(|column| column.name == ROW_NUMBER).unwrap_or(0);
     let last = engine.range(&snapshot, ..).map_err(from_engine)?.rev().next().transpose().map_err(from_engine)?;
-    Ok(last.and_then(|row| row.last().and_then(Value::as_u64)).map_or(1, |last| last + 1))
+    Ok(last.and_then(|row| row.get(place).and_then(Value::as_u64)).map_or(1, |last| last + 1))
 }
 
 /// The text of a schema without its indexes, which come and go.

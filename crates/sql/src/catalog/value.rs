@@ -5,7 +5,7 @@
 
 use lodestone_engine::{Date, Timestamp, Type as Kind, Value};
 use lodestone_sql_types::time::{DAY_MICROS, EPOCH_DAYS};
-use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type};
+use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type, text};
 
 use super::ColumnDef;
 
@@ -24,6 +24,10 @@ pub fn kind_of(ty: Type, modifier: i32) -> Option<Kind> {
         Type::Timestamp | Type::Timestamptz => Kind::Timestamp,
         Type::Numeric if modifier >= 4 => Kind::Decimal(lodestone_sql_types::cast::digits_of(modifier).1),
         Type::Numeric => Kind::Text,
+        Type::Uuid => Kind::Uuid,
+        Type::Time => Kind::I64,
+        // The text of the array. It is no part of a key.
+        _ if ty.element().is_some() => Kind::Text,
         _ => return None,
     })
 }
@@ -40,6 +44,7 @@ pub fn type_of(kind: Kind) -> (Type, i32) {
         Kind::F64 => (Type::Float8, -1),
         Kind::Bytes => (Type::Bytea, -1),
         Kind::Date => (Type::Date, -1),
+        Kind::Uuid => (Type::Uuid, -1),
         Kind::Timestamp => (Type::Timestamptz, -1),
         Kind::Decimal(scale) => (Type::Numeric, (38 << 16) + i32::from(scale) + 4),
         // Texts, and identifiers of 128 bits in their text form.
@@ -62,12 +67,14 @@ pub fn to_datum(column: &ColumnDef, value: Value) -> Result<Datum> {
         Value::Bool(value) => Datum::Bool(value),
         Value::I16(value) => Datum::Int(value.into()),
         Value::I32(value) => Datum::Int(value.into()),
+        Value::I64(value) if column.ty == Type::Time => Datum::Time(value),
         Value::I64(value) => Datum::Int(value),
         Value::U64(value) => Datum::Numeric(Numeric::new(value.into(), 0)?),
         Value::F64(value) => Datum::Float(value),
         Value::Text(text) => match column.ty {
             Type::Numeric => Datum::Numeric(text.parse().map_err(|_| broken(column))?),
             Type::Bpchar => lodestone_sql_types::cast::fit(Datum::Text(text), column.ty, column.modifier, false)?,
+            ty if ty.element().is_some() => text::decode(ty, &text).map_err(|_| broken(column))?,
             _ => Datum::Text(text),
         },
         Value::Bytes(bytes) => Datum::Bytes(bytes),
@@ -81,6 +88,7 @@ pub fn to_datum(column: &ColumnDef, value: Value) -> Result<Datum> {
             i64::MIN => i64::MIN,
             micros => micros.checked_sub(EPOCH_DAYS * DAY_MICROS).ok_or_else(|| broken(column))?,
         }),
+        Value::Uuid(uuid) if column.ty == Type::Uuid => Datum::Bytes(uuid.bytes().to_vec()),
         Value::Uuid(uuid) => Datum::Text(uuid.to_string()),
         Value::Decimal { units, scale } => Datum::Numeric(Numeric::new(units, scale)?),
         _ => return Err(Error::unsupported(format!("the type of column \"{}\"", column.name)).column(&column.name)),
@@ -115,6 +123,9 @@ pub fn to_value(column: &ColumnDef, datum: Datum) -> Option<Value> {
             }
             Value::Text(text)
         }
+        (Datum::Bytes(bytes), Kind::Uuid) => Value::Uuid(lodestone_engine::Uuid::from_bytes(bytes.try_into().ok()?)),
+        (Datum::Time(micros), Kind::I64) => Value::I64(micros),
+        (array @ Datum::Array(_), Kind::Text) => Value::Text(text::encode(column.ty, &array)),
         (Datum::Text(text), Kind::Uuid) => Value::parse(Kind::Uuid, &text)?,
         (Datum::Bytes(bytes), Kind::Bytes) => Value::Bytes(bytes),
         (Datum::Date(days), Kind::Date) => Value::Date(Date::from_days(match days {

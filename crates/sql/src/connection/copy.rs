@@ -6,7 +6,7 @@
 //! A table without rows is loaded instead (`load.rs`): its rows go to pages and not to the log, so there may be more of
 //! them than a transaction has. The first ones wait, because a load of few rows would cost more than they do.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -141,6 +141,7 @@ impl Connection {
         let last = if line.is_empty() { Ok(()) } else { self.copy_line(&mut copy, &line) };
         let last = last.and_then(|()| self.end_copy(&mut copy));
         let is_last = is_last && self.state == State::Implicit;
+        let last = last.and_then(|()| self.settle_copy());
         let outcome = last.and_then(|()| if is_last { self.commit() } else { self.wait_for_reads() });
         outcome.inspect_err(|_| self.fail())?;
         Ok(format!("COPY {}", copy.rows))
@@ -187,8 +188,8 @@ impl Connection {
         match &mut copy.way {
             Way::Rows => self.add_row(copy, row),
             Way::Load(load) => {
-                if copy.table.row_numbers.is_some() {
-                    row.0.push(copy.table.next_row().into());
+                if let Some(place) = copy.table.hidden {
+                    row.0.insert(place, copy.table.next_row().into());
                 }
                 load.push(&row).map_err(|error| crate::run::with_names(error, &copy.table))
             }
@@ -225,8 +226,11 @@ impl Connection {
             session: &self.session,
             catalog: &self.session.catalog,
             locker: &NoLocks,
+            events: &open.events,
             watch: &self.watch,
             steps: Cell::new(0),
+            work: RefCell::default(),
+            stats: None,
         };
         with(&run).map_err(|stop| match stop {
             Stop::Error(error) => error,

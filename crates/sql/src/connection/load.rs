@@ -54,9 +54,12 @@ pub fn find(replaced: &[Replaced], oid: u32) -> Option<&Replaced> {
 }
 
 impl Connection {
-    /// Whether rows for the table may be loaded.
+    /// Whether rows for the table may be loaded. Rows with conditions go into the transaction, which tests them.
     pub(super) fn may_load(&self, table: &TableDef) -> Result<bool> {
         let Some(open) = &self.open else { return Ok(false) };
+        if !table.checks.is_empty() || !table.foreign_keys.is_empty() {
+            return Ok(false);
+        }
         let engine = open.engine(table);
         let is_own = find(&open.replaced, table.oid).is_some();
         let is_quiet = !open.tx.makes_trees().map_err(from_engine)?
@@ -110,10 +113,11 @@ impl Connection {
             open.tx.rollback_to(savepoint).map_err(from_engine)?;
         }
         open.tx.release(savepoint).map_err(from_engine)?;
-        if are_many && engine.indexes_being_built().next().is_none() {
-            if let Some(load) = self.begin_load(table)? {
-                return self.end_load(table, load);
-            }
+        if are_many
+            && engine.indexes_being_built().next().is_none()
+            && let Some(load) = self.begin_load(table)?
+        {
+            return self.end_load(table, load);
         }
         if are_many { self.delete_all(table, &engine) } else { Ok(()) }
     }

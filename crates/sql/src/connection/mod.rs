@@ -9,8 +9,11 @@
 
 mod clock;
 mod copy;
+mod define;
+mod explain;
 mod fields;
 mod load;
+mod named;
 mod portal;
 mod session;
 mod statement;
@@ -40,7 +43,8 @@ use copy::CopyIn;
 pub use load::{Replaced, find as find_replaced};
 pub use portal::Described;
 use portal::Portals;
-use session::{Held, SessionState};
+use session::Held;
+pub(crate) use session::SessionState;
 use transaction::{Defaults, Open, State};
 
 /// Steps of a statement on a thread that serves others as well: about a millisecond.
@@ -198,6 +202,14 @@ pub struct Connection {
     buffers: PointBuffers,
     defaults: Defaults,
     copy: Option<CopyIn>,
+    path_catalog: Option<define::PathCatalog>,
+    /// The settings that the catalog is of.
+    path_generation: u64,
+    cursors: HashMap<String, named::Cursor>,
+    /// The figures of the nodes of the statement that runs, if they are asked for.
+    stats: Option<crate::explain::Stats>,
+    /// Whether the sink is to be told of the columns of the statement at hand.
+    shows_columns: bool,
     notices: Vec<Error>,
     tickets: Vec<Ticket<()>>,
 }
@@ -260,6 +272,9 @@ impl Connection {
                 transaction_time: time::now(),
                 statement_time: time::now(),
                 catalog: database.catalog(),
+                shared: database.clone(),
+                sequences: RefCell::default(),
+                waits: RefCell::default(),
             },
             secret,
             clock: Clock::default(),
@@ -268,6 +283,7 @@ impl Connection {
                 database: database.clone(),
                 owner: database.new_owner(),
                 keys: RefCell::default(),
+                shared: RefCell::default(),
                 asked: RefCell::default(),
                 waker: Waker::noop().clone(),
             },
@@ -278,6 +294,11 @@ impl Connection {
             buffers: PointBuffers::default(),
             defaults: Defaults::default(),
             copy: None,
+            path_catalog: None,
+            path_generation: 0,
+            cursors: HashMap::new(),
+            stats: None,
+            shows_columns: true,
             notices: Vec::new(),
             tickets: Vec::new(),
             database,
@@ -325,6 +346,7 @@ impl Connection {
 
     /// The tickets for which everything that was answered so far waits.
     pub fn take_tickets(&mut self) -> Vec<Ticket<()>> {
+        self.tickets.extend(self.session.waits.borrow_mut().drain(..));
         std::mem::take(&mut self.tickets)
     }
 

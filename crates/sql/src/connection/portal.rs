@@ -12,7 +12,7 @@ use crate::catalog::Catalog;
 use crate::database::Prepared;
 use crate::parse::ast::Statement;
 use crate::parse::parse;
-use crate::plan::Plan;
+use crate::plan::{Action, Plan};
 
 /// A statement with its parameters.
 #[derive(Debug)]
@@ -121,7 +121,8 @@ impl Connection {
             return Err(Error::new(SqlState::DUPLICATE_PREPARED_STATEMENT, message));
         }
         let types = named_types(oids)?;
-        let prepared = match self.database.find(query, &types) {
+        let catalog = self.catalog();
+        let prepared = match self.database.find(query, &types, &catalog) {
             Some(prepared) => prepared,
             None => {
                 let mut statements = parse(query)?;
@@ -131,7 +132,7 @@ impl Connection {
                 }
                 let statement = statements.pop().unwrap_or(Statement::Empty);
                 self.refuse_if_failed(&statement)?;
-                self.database.prepare(Some(query), statement, &types)?
+                self.prepare_in(&catalog, Some(query), statement, &types)?
             }
         };
         self.refuse_if_failed(&prepared.statement)?;
@@ -139,7 +140,7 @@ impl Connection {
         Ok(())
     }
 
-    fn prepared(&self, name: &str) -> Result<Arc<Prepared>> {
+    pub(super) fn prepared(&self, name: &str) -> Result<Arc<Prepared>> {
         self.statements.get(name).cloned().ok_or_else(|| {
             let message = format!("prepared statement \"{name}\" does not exist");
             Error::new(SqlState::INVALID_SQL_STATEMENT_NAME, message)
@@ -160,6 +161,11 @@ impl Connection {
         self.follow_catalog();
         let found = self.prepared(name).and_then(|prepared| prepared.plan(&self.session.catalog));
         let plan = found.inspect_err(|_| self.fail())?;
+        if let Action::Utility(statement) = &plan.action
+            && let Some(columns) = self.columns_of(statement)
+        {
+            return Ok((plan.parameters.clone(), Some(columns)));
+        }
         Ok((plan.parameters.clone(), plan.returns_rows().then(|| plan.columns.clone())))
     }
 
@@ -308,7 +314,7 @@ impl Connection {
                 other => return Ok(other),
             }
         }
-        let plan = prepared.plan(&self.database.catalog())?;
+        let plan = prepared.plan(&self.catalog())?;
         let Some((rows, tag)) = self.portals.get_mut(name).and_then(|portal| portal.rest.as_mut()) else {
             return Ok(Completion::Empty);
         };

@@ -1,6 +1,6 @@
 //! Running a statement.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use lodestone_engine::Savepoint;
@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 
 use super::copy::CopyOut;
 use super::transaction::State;
-use super::{Completion, Connection, Failure, Pressure, SimpleQuery, Sink, Waiting};
+use super::{Completion, Connection, Failure, OutputColumn, Pressure, SessionState, SimpleQuery, Sink, Waiting};
+use crate::catalog::Catalog;
 use crate::database::Prepared;
 use crate::errors::from_engine;
 use crate::literals::Pattern;
@@ -20,7 +21,7 @@ use crate::run::point::{PointAnswer, PointQuery};
 use crate::run::{Flow, Outcome, Run, Stop};
 
 /// Most attempts of a statement that meets conflicts.
-const ATTEMPTS_MAX: u32 = 100;
+pub const ATTEMPTS_MAX: u32 = 100;
 
 /// Whether a statement is the only one of its message, and the last one.
 #[derive(Clone, Copy)]
@@ -35,12 +36,14 @@ impl Connection {
     /// # Errors
     /// As the parser. A transaction fails by it.
     pub fn simple(&mut self, text: &str) -> Result<SimpleQuery> {
-        if let Some(prepared) = self.database.find(text, &[]) {
+        self.follow_catalog();
+        let catalog = self.session.catalog.clone();
+        if let Some(prepared) = self.database.find(text, &[], &catalog) {
             return Ok(SimpleQuery::one(prepared, SmallVec::new()));
         }
         let pattern = Pattern::of(text);
         if let Some(pattern) = &pattern
-            && let Some(Some(prepared)) = self.database.find_pattern(pattern)
+            && let Some(Some(prepared)) = self.database.find_pattern(pattern, &catalog)
         {
             return Ok(SimpleQuery::one(prepared, pattern.values.clone()));
         }
@@ -52,15 +55,15 @@ impl Connection {
             rest.push(Waiting::Statement(Box::new(statement)));
         }
         if let (Some(pattern), true, [Waiting::Statement(statement)]) = (&pattern, is_single, &rest[..])
-            && self.database.find_pattern(pattern).is_none()
+            && self.database.find_pattern(pattern, &catalog).is_none()
         {
-            self.database.prepare_pattern(pattern, statement);
+            self.database.prepare_pattern(pattern, statement, &catalog);
         }
         if let (true, Some(Waiting::Statement(statement))) = (is_single, rest.last())
             && is_worth_keeping(statement)
             && !matches!(self.state, State::Failed)
         {
-            let prepared = self.database.prepare(Some(text), (**statement).clone(), &[]);
+            let prepared = self.prepare_in(&catalog, Some(text), (**statement).clone(), &[]);
             rest = SmallVec::from_buf([Waiting::Prepared(prepared.inspect_err(|_| self.fail())?, SmallVec::new())]);
         }
         rest.reverse();
@@ -79,7 +82,8 @@ impl Connection {
             Waiting::Statement(statement) => {
                 self.refuse_if_failed(statement)?;
                 let statement = (**statement).clone();
-                let prepared = self.database.prepare(None, statement, &[]).inspect_err(|_| self.fail())?;
+                let catalog = self.catalog();
+                let prepared = self.prepare_in(&catalog, None, statement, &[]).inspect_err(|_| self.fail())?;
                 // A blocked statement comes back.
                 if let Some(place) = query.rest.last_mut() {
                     *place = Waiting::Prepared(prepared.clone(), SmallVec::new());
@@ -92,6 +96,28 @@ impl Connection {
             query.rest.pop();
         }
         outcome
+    }
+
+    /// Prepares a statement for the catalog of this connection.
+    pub(super) fn prepare_in(
+        &mut self,
+        catalog: &Arc<Catalog>,
+        text: Option<&str>,
+        statement: Statement,
+        types: &[Type],
+    ) -> Result<Arc<Prepared>> {
+        match self.database.prepare(text, statement.clone(), types, catalog) {
+            // The library may have made a table since the catalog was read.
+            Err(error)
+                if error.state() == SqlState::UNDEFINED_TABLE
+                    && self.open.as_ref().is_none_or(|open| open.catalog.is_none()) =>
+            {
+                self.database.refresh()?;
+                let catalog = self.catalog();
+                self.database.prepare(text, statement, types, &catalog)
+            }
+            other => other,
+        }
     }
 
     pub(super) fn refuse_if_failed(&self, statement: &Statement) -> Result<()> {
@@ -135,6 +161,7 @@ impl Connection {
         if shows_columns && plan.returns_rows() {
             sink.columns(&plan.columns);
         }
+        self.shows_columns = shows_columns;
         if let Some(point) = &plan.point
             && self.state == State::Idle
             && place.is_last
@@ -185,7 +212,8 @@ impl Connection {
                     sink.restart();
                     if attempt > 1 {
                         // The library may have changed a table.
-                        self.session.catalog = self.database.refresh()?;
+                        self.database.refresh()?;
+                        self.session.catalog = self.catalog();
                         plan = prepared.plan(&self.session.catalog)?;
                     }
                 }
@@ -218,16 +246,15 @@ impl Connection {
         Ok(Some(Completion::Short(tag)))
     }
 
-    /// Takes the newest catalog.
-    pub(super) fn follow_catalog(&mut self) {
-        if !self.database.is_newest(&self.session.catalog) {
-            self.session.catalog = self.database.catalog();
-        }
-    }
-
     /// Runs a plan once, and returns its tag. A statement that is blocked leaves no changes.
     /// `is_own`: it is a transaction of its own.
-    fn run_once(&mut self, plan: &Plan, parameters: &[Datum], is_own: bool, sink: &mut dyn Sink) -> Outcome<String> {
+    pub(super) fn run_once(
+        &mut self,
+        plan: &Plan,
+        parameters: &[Datum],
+        is_own: bool,
+        sink: &mut dyn Sink,
+    ) -> Outcome<String> {
         let Some(open) = &self.open else {
             return Err(Error::new(SqlState::INTERNAL_ERROR, "a statement runs without a transaction").into());
         };
@@ -236,6 +263,7 @@ impl Connection {
             let message = format!("cannot execute {} in a read-only transaction", verb(plan));
             return Err(Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, message).into());
         }
+        let deferred = open.events.deferred_count();
         let savepoint: Option<Savepoint> = match is_change && open.statements > 0 {
             true => Some(open.tx.savepoint().map_err(from_engine)?),
             false => None,
@@ -251,8 +279,11 @@ impl Connection {
             session: &self.session,
             catalog: &self.session.catalog,
             locker: &self.held,
+            events: &open.events,
             watch: &self.watch,
             steps: Cell::new(0),
+            work: RefCell::default(),
+            stats: self.stats.clone(),
         };
         // A statement that takes locks may have to run again: none of its rows leave before its end.
         let may_flush = plan.only_reads();
@@ -266,7 +297,13 @@ impl Connection {
                 Pressure::Flush | Pressure::None => return Ok(Flow::More),
             }
         };
-        let mut give = |row: Vec<Datum>| {
+        let is_name = |column: &OutputColumn| column.ty == Type::Regclass;
+        // In texts a number of a relation is shown as its name. Binary answers come from the extended protocol only.
+        let has_names = self.shows_columns && plan.columns.iter().any(is_name);
+        let mut give = |mut row: Vec<Datum>| {
+            if has_names {
+                row = named_relations(&self.session, &plan.columns, row);
+            }
             sink.row(&row, &plan.columns)?;
             relieve(sink)
         };
@@ -294,11 +331,15 @@ impl Connection {
                 count.map(|count| match change {
                     Change::Insert { .. } => format!("INSERT 0 {count}"),
                     Change::Update { .. } => format!("UPDATE {count}"),
-                    Change::Delete { .. } => format!("DELETE {count}"),
+                    Change::Delete { .. } | Change::Joined { set: None, .. } => format!("DELETE {count}"),
+                    Change::Joined { .. } => format!("UPDATE {count}"),
                 })
             }
             Action::CopyIn(..) | Action::Utility(_) | Action::Empty => Ok(String::new()),
         };
+        if outcome.is_err() {
+            open.events.forget_after(deferred);
+        }
         if let Some(savepoint) = savepoint {
             match &outcome {
                 Ok(_) => open.tx.release(savepoint).map_err(from_engine)?,
@@ -345,6 +386,17 @@ impl Connection {
     }
 }
 
+/// The row with names in place of the numbers of relations.
+fn named_relations(session: &SessionState, columns: &[OutputColumn], row: Vec<Datum>) -> Vec<Datum> {
+    let cell = |(datum, column): (Datum, &OutputColumn)| match (datum, column.ty) {
+        (Datum::Int(oid), Type::Regclass) => {
+            session.shown_relation(oid).map_or_else(|| Datum::Text(oid.to_string()), Datum::Text)
+        }
+        (datum, _) => datum,
+    };
+    row.into_iter().zip(columns).map(cell).collect()
+}
+
 /// Whether a plan is likely to be used again with the same text.
 fn is_worth_keeping(statement: &Statement) -> bool {
     // Statements about transactions and settings have no values as a rule.
@@ -359,7 +411,8 @@ fn verb(plan: &Plan) -> &'static str {
     match &plan.action {
         Action::Change(Change::Insert { .. }, _) => "INSERT",
         Action::Change(Change::Update { .. }, _) => "UPDATE",
-        Action::Change(Change::Delete { .. }, _) => "DELETE",
+        Action::Change(Change::Delete { .. } | Change::Joined { set: None, .. }, _) => "DELETE",
+        Action::Change(Change::Joined { .. }, _) => "UPDATE",
         _ => "this statement",
     }
 }

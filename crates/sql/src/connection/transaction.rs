@@ -1,13 +1,18 @@
 //! The transaction of a connection.
 
+use std::sync::Arc;
+
 use lodestone_engine::{Isolation, Savepoint, Ticket, Tx};
 use lodestone_sql_types::func::Session;
 use lodestone_sql_types::{Error, Result, SqlState, time};
 
 use super::Connection;
 use super::load::Replaced;
+use crate::catalog::Catalog;
+use crate::ddl::{REWRITTEN, sweep};
 use crate::errors::from_engine;
 use crate::parse::ast::{Level, Modes};
+use crate::run::constraint::Events;
 
 /// Where a connection is between transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +34,31 @@ pub struct Open {
     /// Statements that ran in it.
     pub statements: u64,
     /// By name, the latest last.
-    pub savepoints: Vec<(String, Savepoint)>,
+    pub savepoints: Vec<(String, Savepoint, Mark)>,
+    /// The catalog of the transaction, if it has changed tables.
+    pub catalog: Option<Arc<Catalog>>,
+    /// Foreign keys that are to be tested.
+    pub events: Events,
     /// Tables to which it gave other rows.
     pub replaced: Vec<Replaced>,
+}
+
+/// The state of a transaction beside its changes.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    catalog: Option<Arc<Catalog>>,
+    deferred: usize,
+}
+
+impl Open {
+    pub(super) fn mark(&self) -> Mark {
+        Mark { catalog: self.catalog.clone(), deferred: self.events.deferred_count() }
+    }
+
+    pub(super) fn go_back(&mut self, mark: &Mark) {
+        self.catalog.clone_from(&mark.catalog);
+        self.events.forget_after(mark.deferred);
+    }
 }
 
 /// The modes of a transaction that names none, as the settings of this generation say.
@@ -76,6 +103,8 @@ impl Connection {
             is_read_only: modes.is_read_only.unwrap_or(defaults.is_read_only),
             statements: 0,
             savepoints: Vec::new(),
+            catalog: None,
+            events: Events::default(),
             replaced: Vec::new(),
         });
         if self.session.level != level {
@@ -99,9 +128,15 @@ impl Connection {
 
     /// Commits. The answer waits for the ticket.
     pub(super) fn commit(&mut self) -> Result<()> {
+        if let Err(error) = self.settle_all() {
+            self.roll_back();
+            self.state = State::Idle;
+            return Err(error);
+        }
         let Some(open) = self.open.take() else { return Ok(()) };
-        let has_other_rows = !open.replaced.is_empty();
+        let (defines, has_other_rows) = (open.catalog.is_some(), !open.replaced.is_empty());
         let outcome = open.tx.commit_async().map_err(from_engine);
+        self.end_cursors(outcome.is_ok());
         if has_other_rows {
             // Their handles are of the rows before.
             self.database.refresh()?;
@@ -109,12 +144,17 @@ impl Connection {
         self.state = State::Idle;
         self.held.release();
         self.end_settings(outcome.is_ok());
+        if defines {
+            self.end_definitions();
+        }
         self.wait_for(outcome?);
         Ok(())
     }
 
     /// Forgets the changes of the transaction.
     pub(super) fn roll_back(&mut self) {
+        let defines = self.open.as_ref().is_some_and(|open| open.catalog.is_some());
+        self.end_cursors(false);
         // An answer about rows that are not durable yet must wait for them.
         if let Some(open) = self.open.take()
             && let Ok(ticket) = open.tx.seen()
@@ -123,6 +163,18 @@ impl Connection {
         }
         self.held.release();
         self.end_settings(false);
+        if defines {
+            self.end_definitions();
+        }
+    }
+
+    /// The others see what the transaction has defined. What it left is removed.
+    fn end_definitions(&mut self) {
+        // An error is that of the next statement, which reads the catalog as well.
+        drop(self.database.refresh());
+        if self.database.0.engine.tables().is_ok_and(|names| names.iter().any(|name| name.starts_with(REWRITTEN))) {
+            drop(sweep(&self.database.0.engine));
+        }
     }
 
     fn end_settings(&mut self, is_committed: bool) {
@@ -237,7 +289,8 @@ impl Connection {
             ));
         };
         let savepoint = open.tx.savepoint().map_err(from_engine)?;
-        open.savepoints.push((name.to_owned(), savepoint));
+        let mark = open.mark();
+        open.savepoints.push((name.to_owned(), savepoint, mark));
         Ok(())
     }
 
@@ -249,7 +302,7 @@ impl Connection {
             return Err(Error::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
         };
         let place =
-            open.savepoints.iter().rposition(|(other, _)| other == name).ok_or_else(|| {
+            open.savepoints.iter().rposition(|(other, ..)| other == name).ok_or_else(|| {
                 Error::new(SqlState::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
             })?;
         let savepoint = open.savepoints[place].1;
@@ -260,6 +313,8 @@ impl Connection {
         } else {
             open.tx.rollback_to(savepoint).map_err(from_engine)?;
             open.savepoints.truncate(place + 1);
+            let mark = open.savepoints[place].2.clone();
+            open.go_back(&mark);
             open.undo_to(place);
             self.state = State::Explicit;
         }

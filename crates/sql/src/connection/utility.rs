@@ -21,6 +21,11 @@ impl Connection {
         place: Place,
         sink: &mut dyn Sink,
     ) -> Result<Completion, Failure> {
+        // In the extended protocol a portal would have to say its columns before.
+        if !self.shows_columns && self.columns_of(statement).is_some() {
+            let what = if matches!(statement, Statement::Fetch { .. }) { "FETCH" } else { "EXECUTE of a query" };
+            return Err(Error::unsupported(format!("{what} in the extended protocol")).into());
+        }
         match statement {
             Statement::Begin { modes, is_start } => {
                 self.begin(*modes)?;
@@ -84,7 +89,27 @@ impl Connection {
                 }
                 tag("DEALLOCATE")
             }
+            Statement::Prepare { name, types, statement } => {
+                self.prepare_named(name, types, statement)?;
+                tag("PREPARE")
+            }
+            Statement::Execute { name, arguments } => {
+                self.execute_named(name, arguments, place, self.shows_columns, sink)
+            }
+            Statement::Explain { options, statement } => self.explain(*options, statement, (columns, place), sink),
+            Statement::Declare { name, is_scroll, is_hold, query } => {
+                self.declare(name, (*is_scroll, *is_hold), query)?;
+                tag("DECLARE CURSOR")
+            }
+            Statement::Fetch { name, direction, is_move } => {
+                self.fetch(name, *direction, *is_move, self.shows_columns, sink)
+            }
+            Statement::Close(name) => tag(self.close_cursor(name.as_deref())?),
             Statement::Truncate(tables) => self.truncate(tables, place),
+            Statement::SetConstraints { names, is_deferred } => {
+                self.set_constraints(names.as_deref(), *is_deferred)?;
+                tag("SET CONSTRAINTS")
+            }
             Statement::Role(change) => self.change_role(change, place),
             definition => self.define(definition, place),
         }
@@ -101,11 +126,11 @@ impl Connection {
 
     fn find_all(&self, tables: &[ObjectName]) -> Result<()> {
         let missing = |name: &&ObjectName| {
-            !self.session.catalog.tables.contains_key(&name.name)
+            self.session.catalog.table(name).is_none()
                 && crate::pgcatalog::find(name.schema.as_deref(), &name.name).is_none()
         };
         match tables.iter().find(missing) {
-            Some(name) => Err(ddl::no_relation(&name.name).at(name.at)),
+            Some(name) => Err(ddl::no_relation(name)),
             None => Ok(()),
         }
     }
@@ -185,7 +210,19 @@ impl Connection {
         }
         open.statements += 1;
         let catalog = self.session.catalog.clone();
-        for table in tables.iter().filter_map(|name| catalog.tables.get(&name.name)) {
+        let found: Vec<_> = tables.iter().filter_map(|name| catalog.table(name)).collect();
+        for table in &found {
+            let children = catalog.children.get(&table.oid).into_iter().flatten();
+            let mut others = children.filter(|(child, _)| found.iter().all(|other| other.oid != child.oid));
+            if let Some((child, number)) = others.next() {
+                let message = "cannot truncate a table referenced in a foreign key constraint";
+                let (child, key) = (&child.name, &child.foreign_keys[*number].name);
+                return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .detail(format!("Table \"{child}\" references \"{}\" by the constraint \"{key}\".", table.name))
+                    .into());
+            }
+        }
+        for table in found {
             self.remove_all(table)?;
         }
         if self.state == State::Implicit && place.is_last {
@@ -210,19 +247,6 @@ impl Connection {
         }
         change.is_own = change.name == self.session.user;
         self.notices.extend(crate::roles::change(&self.database.0.engine, &change)?);
-        tag(what)
-    }
-
-    /// A definition: a transaction of its own.
-    fn define(&mut self, statement: &Statement, place: Place) -> Result<Completion, Failure> {
-        let what = ddl::name_of(statement);
-        if matches!(self.state, State::Explicit | State::Failed) || self.open.is_some() || !place.is_single {
-            return Err(Error::unsupported(format!("{what} inside a transaction block"))
-                .hint("Run it alone: it is a transaction of its own.")
-                .into());
-        }
-        let notices = ddl::define(&self.database, statement)?;
-        self.notices.extend(notices);
         tag(what)
     }
 }

@@ -37,6 +37,7 @@ pub struct ObjectName {
 /// The name of a type, with its modifiers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypeName {
+    pub schema: Option<String>,
     pub name: String,
     /// Lengths or digits.
     pub modifiers: Vec<i64>,
@@ -63,6 +64,51 @@ pub struct Call {
     pub is_distinct: bool,
     pub order_by: Vec<Order>,
     pub filter: Option<Box<Expr>>,
+    pub over: Option<Over>,
+}
+
+impl Call {
+    /// A call with nothing but arguments.
+    pub fn plain(name: ObjectName, arguments: Vec<Expr>) -> Self {
+        Self { name, arguments, is_star: false, is_distinct: false, order_by: Vec::new(), filter: None, over: None }
+    }
+}
+
+/// The rows of a window function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Over {
+    /// A window of the query that this one builds on.
+    pub name: Option<String>,
+    pub partition_by: Vec<Expr>,
+    pub order_by: Vec<Order>,
+    pub frame: Option<Frame>,
+    pub at: Position,
+}
+
+/// The unit in which a frame is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameUnit {
+    Rows,
+    Range,
+    Groups,
+}
+
+/// A limit of a frame.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FrameBound {
+    /// `None`: from the first row of the partition.
+    Preceding(Option<Box<Expr>>),
+    Current,
+    /// `None`: to the last row of the partition.
+    Following(Option<Box<Expr>>),
+}
+
+/// The rows of a partition that count for a row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    pub unit: FrameUnit,
+    pub from: FrameBound,
+    pub to: FrameBound,
 }
 
 /// An expression.
@@ -190,10 +236,20 @@ pub struct Order {
     pub nulls_first: Option<bool>,
 }
 
+/// A query of WITH.
+#[derive(Clone, Debug, PartialEq)]
+pub struct With {
+    pub name: Name,
+    pub columns: Vec<Name>,
+    pub query: Query,
+    /// It may name itself.
+    pub is_recursive: bool,
+}
+
 /// A query with its order and limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
-    pub with: Vec<(Name, Vec<Name>, Query)>,
+    pub with: Vec<With>,
     pub body: Body,
     pub order_by: Vec<Order>,
     pub limit: Option<Expr>,
@@ -236,6 +292,8 @@ pub struct Select {
     pub filter: Option<Expr>,
     pub group_by: Vec<Expr>,
     pub having: Option<Expr>,
+    /// The windows of the query, by name.
+    pub windows: Vec<(Name, Over)>,
 }
 
 /// A column of a SELECT.
@@ -287,15 +345,68 @@ pub enum Source {
     Query(Box<Query>),
 }
 
+/// Whether values of identity columns are taken as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overriding {
+    System,
+    User,
+}
+
+/// The rows with which an insertion may collide.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ConflictTarget {
+    Any,
+    Columns(Vec<Name>),
+    Constraint(Name),
+}
+
+/// An ON CONFLICT.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conflict {
+    pub target: ConflictTarget,
+    /// `None`: DO NOTHING.
+    pub update: Option<(Vec<(Name, Option<Expr>)>, Option<Expr>)>,
+}
+
 /// A column of CREATE TABLE.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnDef {
     pub name: Name,
     pub ty: TypeName,
     pub not_null: bool,
-    pub default: Option<Expr>,
-    /// The text of the default.
-    pub default_text: Option<String>,
+    pub default: Option<Default>,
+    pub identity: Option<Identity>,
+}
+
+/// An expression with its text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Default {
+    pub expr: Expr,
+    pub text: String,
+}
+
+/// A column whose values come from a sequence of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Identity {
+    /// Other values are refused.
+    pub is_always: bool,
+    pub options: SequenceOptions,
+}
+
+/// The options of a sequence that were written. The inner `None` is NO MINVALUE, NO MAXVALUE.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SequenceOptions {
+    pub ty: Option<TypeName>,
+    pub increment: Option<i64>,
+    pub minimum: Option<Option<i64>>,
+    pub maximum: Option<Option<i64>>,
+    pub start: Option<i64>,
+    pub cache: Option<i64>,
+    pub is_cycle: Option<bool>,
+    /// The inner `None`: by none.
+    pub owner: Option<Option<(ObjectName, String)>>,
+    /// The inner `None`: at its start.
+    pub restart: Option<Option<i64>>,
 }
 
 /// A key of a table.
@@ -303,6 +414,127 @@ pub struct ColumnDef {
 pub struct KeyDef {
     pub name: Option<String>,
     pub columns: Vec<Name>,
+}
+
+/// A condition that all rows of a table fulfil.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CheckDef {
+    pub name: Option<String>,
+    pub check: Default,
+    pub at: Position,
+}
+
+/// The change of child rows when their parent's key goes away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyAction {
+    #[default]
+    NoAction,
+    Restrict,
+    Cascade,
+    SetNull,
+    SetDefault,
+}
+
+/// A foreign key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForeignDef {
+    pub name: Option<String>,
+    pub columns: Vec<Name>,
+    pub parent: ObjectName,
+    /// None: the primary key.
+    pub parent_columns: Vec<Name>,
+    pub on_delete: KeyAction,
+    pub on_update: KeyAction,
+    pub is_full: bool,
+    pub is_deferrable: bool,
+    pub is_deferred: bool,
+}
+
+/// A constraint of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ConstraintDef {
+    Primary(KeyDef),
+    Unique(KeyDef),
+    Check(CheckDef),
+    Foreign(ForeignDef),
+}
+
+/// A part of ALTER TABLE.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Alter {
+    AddColumn {
+        column: Box<ColumnDef>,
+        constraints: Vec<ConstraintDef>,
+        if_not_exists: bool,
+    },
+    DropColumn {
+        name: Name,
+        if_exists: bool,
+        is_cascade: bool,
+    },
+    RenameColumn {
+        from: Name,
+        to: String,
+    },
+    RenameTable(String),
+    RenameConstraint {
+        from: Name,
+        to: String,
+    },
+    SetDefault {
+        column: Name,
+        default: Option<Default>,
+    },
+    SetNotNull {
+        column: Name,
+        is_set: bool,
+    },
+    SetType {
+        column: Name,
+        ty: TypeName,
+        using: Option<Expr>,
+    },
+    AddIdentity {
+        column: Name,
+        identity: Identity,
+    },
+    AddConstraint(ConstraintDef),
+    DropConstraint {
+        name: Name,
+        if_exists: bool,
+        is_cascade: bool,
+    },
+    /// The owner, the one user.
+    Nothing,
+}
+
+/// Which rows of a cursor come next. `None`: all that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetch {
+    Forward(Option<i64>),
+    Backward(Option<i64>),
+    /// From the first one, or the last one if it is negative.
+    Absolute(i64),
+    Relative(i64),
+}
+
+/// The options of EXPLAIN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExplainOptions {
+    pub is_analyze: bool,
+    pub is_json: bool,
+    pub has_no_timing: bool,
+}
+
+/// A kind of object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectKind {
+    Table,
+    Index,
+    View,
+    Sequence,
+    Schema,
+    Type,
 }
 
 /// The properties that a transaction asks for.
@@ -321,7 +553,7 @@ pub enum Level {
     Serializable,
 }
 
-/// What happens to a role.
+/// The kinds of changes of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleVerb {
     Create,
@@ -363,7 +595,7 @@ pub struct CopyFormat {
     pub escape: char,
 }
 
-impl Default for CopyFormat {
+impl std::default::Default for CopyFormat {
     fn default() -> Self {
         let (delimiter, null) = ('\t', "\\N".into());
         Self { is_csv: false, delimiter, null, has_header: false, quote: '"', escape: '"' }
@@ -400,29 +632,36 @@ pub enum Statement {
     Insert {
         table: ObjectName,
         columns: Vec<Name>,
+        /// The name of the table in the rest of the statement.
+        alias: Option<String>,
         source: Source,
-        skips_duplicates: bool,
+        overriding: Option<Overriding>,
+        conflict: Option<Conflict>,
         returning: Vec<Item>,
+        with: Vec<With>,
     },
     Update {
         table: ObjectName,
         alias: Option<String>,
         set: Vec<(Name, Option<Expr>)>,
+        from: Vec<TableRef>,
         filter: Option<Expr>,
         returning: Vec<Item>,
+        with: Vec<With>,
     },
     Delete {
         table: ObjectName,
         alias: Option<String>,
+        using: Vec<TableRef>,
         filter: Option<Expr>,
         returning: Vec<Item>,
+        with: Vec<With>,
     },
     CreateTable {
         name: ObjectName,
         if_not_exists: bool,
         columns: Vec<ColumnDef>,
-        key: Option<KeyDef>,
-        unique: Vec<KeyDef>,
+        constraints: Vec<ConstraintDef>,
     },
     CreateIndex {
         name: Option<Name>,
@@ -431,15 +670,73 @@ pub enum Statement {
         is_unique: bool,
         if_not_exists: bool,
     },
-    AddKey {
+    AlterTable {
         table: ObjectName,
-        key: KeyDef,
-        is_primary: bool,
+        if_exists: bool,
+        actions: Vec<Alter>,
+    },
+    CreateSequence {
+        name: ObjectName,
+        if_not_exists: bool,
+        options: SequenceOptions,
+    },
+    AlterSequence {
+        name: ObjectName,
+        if_exists: bool,
+        options: SequenceOptions,
+    },
+    CreateSchema {
+        name: Name,
+        if_not_exists: bool,
+    },
+    CreateView {
+        name: ObjectName,
+        columns: Vec<Name>,
+        or_replace: bool,
+        query: Box<Query>,
+        text: String,
+    },
+    CreateEnum {
+        name: ObjectName,
+        labels: Vec<String>,
     },
     Drop {
-        is_index: bool,
+        kind: ObjectKind,
         names: Vec<ObjectName>,
         if_exists: bool,
+        is_cascade: bool,
+    },
+    Prepare {
+        name: String,
+        types: Vec<TypeName>,
+        statement: Box<Statement>,
+    },
+    Execute {
+        name: String,
+        arguments: Vec<Expr>,
+    },
+    Explain {
+        options: ExplainOptions,
+        statement: Box<Statement>,
+    },
+    Declare {
+        name: String,
+        /// `None`: as the query allows.
+        is_scroll: Option<bool>,
+        is_hold: bool,
+        query: Box<Query>,
+    },
+    Fetch {
+        name: String,
+        direction: Fetch,
+        is_move: bool,
+    },
+    /// `None`: all cursors.
+    Close(Option<String>),
+    /// `None`: all constraints.
+    SetConstraints {
+        names: Option<Vec<ObjectName>>,
+        is_deferred: bool,
     },
     Truncate(Vec<ObjectName>),
     Copy(Copy),

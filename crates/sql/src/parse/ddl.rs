@@ -1,10 +1,13 @@
 //! Definitions of tables and indexes.
 
-use lodestone_sql_types::{Error, Result, SqlState};
+use lodestone_sql_types::{Error, Result};
 use sqlparser::ast as tree;
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 
-use super::ast::{ColumnDef, KeyDef, Statement};
+use super::ast::{
+    Alter, CheckDef, ColumnDef, ConstraintDef, Default, Expr, ForeignDef, Identity, KeyAction, KeyDef, Literal,
+    Position, SequenceOptions, Statement,
+};
 use super::{Converter, refuse};
 
 impl Converter<'_> {
@@ -30,17 +33,14 @@ impl Converter<'_> {
             return Err(refuse(what, name.at));
         }
         self.table_options(&table.table_options)?;
-        let (mut columns, mut key, mut unique) = (Vec::new(), None, Vec::new());
+        let (mut columns, mut constraints) = (Vec::new(), Vec::new());
         for column in table.columns {
-            columns.push(self.column(&name.name, column, &mut key, &mut unique)?);
+            columns.push(self.column(column, &mut constraints)?);
         }
         for constraint in table.constraints {
-            match self.key(constraint)? {
-                (found, true) => set_key(&mut key, found, &name.name)?,
-                (found, false) => unique.push(found),
-            }
+            constraints.push(self.constraint(constraint, name.at)?);
         }
-        Ok(Statement::CreateTable { name, if_not_exists: table.if_not_exists, columns, key, unique })
+        Ok(Statement::CreateTable { name, if_not_exists: table.if_not_exists, columns, constraints })
     }
 
     /// Storage parameters: `fillfactor` has no meaning here and harms nothing.
@@ -61,43 +61,116 @@ impl Converter<'_> {
         Ok(())
     }
 
-    fn column(
-        &self,
-        table: &str,
-        column: tree::ColumnDef,
-        key: &mut Option<KeyDef>,
-        unique: &mut Vec<KeyDef>,
-    ) -> Result<ColumnDef> {
+    /// A column. Its constraints are added to `constraints`.
+    fn column(&self, column: tree::ColumnDef, constraints: &mut Vec<ConstraintDef>) -> Result<ColumnDef> {
         let name = self.name(&column.name);
         let ty = super::ast::TypeName { at: name.at, ..self.type_name(&column.data_type)? };
-        let mut found = ColumnDef { name, ty, not_null: false, default: None, default_text: None };
+        let mut found = ColumnDef { name, ty, not_null: false, default: None, identity: None };
         for tree::ColumnOptionDef { name: constraint, option } in column.options {
-            let own = || KeyDef { name: constraint.as_ref().map(super::expr::fold), columns: vec![found.name.clone()] };
+            let name = || constraint.as_ref().map(super::expr::fold);
+            let own = || KeyDef { name: name(), columns: vec![found.name.clone()] };
             match option {
                 tree::ColumnOption::Null => {}
                 tree::ColumnOption::NotNull => found.not_null = true,
-                tree::ColumnOption::Default(expr) => {
-                    found.default_text = Some(expr.to_string());
-                    found.default = Some(self.expr(expr)?);
+                tree::ColumnOption::Default(expr) => found.default = Some(self.default(expr)?),
+                tree::ColumnOption::PrimaryKey(key) => {
+                    self.refuse_other(key.characteristics.is_some(), "a deferrable key")?;
+                    constraints.push(ConstraintDef::Primary(own()));
                 }
-                tree::ColumnOption::PrimaryKey(constraint) => {
-                    self.refuse_other(constraint.characteristics.is_some(), "a deferrable key")?;
-                    set_key(key, own(), table)?;
+                tree::ColumnOption::Unique(key) => {
+                    self.refuse_other(key.characteristics.is_some(), "a deferrable key")?;
+                    constraints.push(ConstraintDef::Unique(own()));
                 }
-                tree::ColumnOption::Unique(constraint) => {
-                    self.refuse_other(constraint.characteristics.is_some(), "a deferrable key")?;
-                    unique.push(own());
+                tree::ColumnOption::ForeignKey(mut key) => {
+                    key.columns = vec![column.name.clone()];
+                    key.name = key.name.or(constraint);
+                    constraints.push(ConstraintDef::Foreign(self.foreign(key)?));
                 }
-                tree::ColumnOption::ForeignKey(_) => return Err(refuse("a foreign key", found.name.at)),
-                tree::ColumnOption::Check(_) => return Err(refuse("a CHECK constraint", found.name.at)),
+                tree::ColumnOption::Check(mut check) => {
+                    check.name = check.name.or(constraint);
+                    constraints.push(ConstraintDef::Check(self.check(check, found.name.at)?));
+                }
+                tree::ColumnOption::Generated {
+                    generated_as: as_ @ (tree::GeneratedAs::Always | tree::GeneratedAs::ByDefault),
+                    sequence_options,
+                    generation_expr: None,
+                    ..
+                } => {
+                    let options = self.sequence_options(sequence_options.unwrap_or_default())?;
+                    found.identity = Some(Identity { is_always: as_ == tree::GeneratedAs::Always, options });
+                    found.not_null = true;
+                }
+                tree::ColumnOption::Generated { .. } => return Err(refuse("a generated column", found.name.at)),
+                tree::ColumnOption::Collation(collation) => self.bytes_collation(&collation)?,
                 other => return Err(refuse(format!("the column option {other}"), found.name.at)),
             }
         }
         Ok(found)
     }
 
-    /// A key, and whether it is the primary one.
-    fn key(&self, constraint: tree::TableConstraint) -> Result<(KeyDef, bool)> {
+    pub(super) fn default(&self, expr: tree::Expr) -> Result<Default> {
+        let text = expr.to_string();
+        Ok(Default { text, expr: self.expr(expr)? })
+    }
+
+    fn check(&self, check: tree::CheckConstraint, at: Position) -> Result<CheckDef> {
+        let tree::CheckConstraint { name, expr, no_inherit: _, enforced } = check;
+        self.refuse_other(enforced == Some(false), "a constraint that is NOT ENFORCED")?;
+        Ok(CheckDef { name: name.as_ref().map(super::expr::fold), check: self.default(*expr)?, at })
+    }
+
+    fn foreign(&self, key: tree::ForeignKeyConstraint) -> Result<ForeignDef> {
+        let tree::ForeignKeyConstraint {
+            name,
+            index_name,
+            columns,
+            foreign_table,
+            referred_columns,
+            on_delete,
+            on_update,
+            match_kind,
+            characteristics,
+        } = key;
+        let parent = self.object(&foreign_table)?;
+        self.refuse_other(index_name.is_some(), "this form of a foreign key")?;
+        let action = |action: Option<tree::ReferentialAction>| match action {
+            None | Some(tree::ReferentialAction::NoAction) => KeyAction::NoAction,
+            Some(tree::ReferentialAction::Restrict) => KeyAction::Restrict,
+            Some(tree::ReferentialAction::Cascade) => KeyAction::Cascade,
+            Some(tree::ReferentialAction::SetNull) => KeyAction::SetNull,
+            Some(tree::ReferentialAction::SetDefault) => KeyAction::SetDefault,
+        };
+        let is_full = match match_kind {
+            None | Some(tree::ConstraintReferenceMatchKind::Simple) => false,
+            Some(tree::ConstraintReferenceMatchKind::Full) => true,
+            Some(tree::ConstraintReferenceMatchKind::Partial) => {
+                return Err(refuse("MATCH PARTIAL", parent.at));
+            }
+        };
+        let (is_deferrable, is_deferred) = match characteristics {
+            None => (false, false),
+            Some(tree::ConstraintCharacteristics { enforced: Some(false), .. }) => {
+                return Err(refuse("a constraint that is NOT ENFORCED", parent.at));
+            }
+            Some(tree::ConstraintCharacteristics { deferrable, initially, .. }) => {
+                let is_deferred = initially == Some(tree::DeferrableInitial::Deferred);
+                (deferrable.unwrap_or(is_deferred), is_deferred)
+            }
+        };
+        Ok(ForeignDef {
+            name: name.as_ref().map(super::expr::fold),
+            columns: columns.iter().map(|column| self.name(column)).collect(),
+            parent,
+            parent_columns: referred_columns.iter().map(|column| self.name(column)).collect(),
+            on_delete: action(on_delete),
+            on_update: action(on_update),
+            is_full,
+            is_deferrable,
+            is_deferred,
+        })
+    }
+
+    fn constraint(&self, constraint: tree::TableConstraint, at: Position) -> Result<ConstraintDef> {
         match constraint {
             tree::TableConstraint::PrimaryKey(tree::PrimaryKeyConstraint {
                 name,
@@ -107,9 +180,10 @@ impl Converter<'_> {
                 include,
                 index_options,
                 characteristics: None,
-            }) if include.is_empty() && index_options.is_empty() => {
-                Ok((KeyDef { name: name.as_ref().map(super::expr::fold), columns: self.index_columns(columns)? }, true))
-            }
+            }) if include.is_empty() && index_options.is_empty() => Ok(ConstraintDef::Primary(KeyDef {
+                name: name.as_ref().map(super::expr::fold),
+                columns: self.index_columns(columns)?,
+            })),
             tree::TableConstraint::Unique(tree::UniqueConstraint {
                 name,
                 index_name: None,
@@ -120,13 +194,13 @@ impl Converter<'_> {
                 index_options,
                 characteristics: None,
                 nulls_distinct: tree::NullsDistinctOption::None | tree::NullsDistinctOption::Distinct,
-            }) if include.is_empty() && index_options.is_empty() => Ok((
-                KeyDef { name: name.as_ref().map(super::expr::fold), columns: self.index_columns(columns)? },
-                false,
-            )),
-            tree::TableConstraint::ForeignKey(_) => Err(Error::unsupported("a foreign key")),
-            tree::TableConstraint::Check(_) => Err(Error::unsupported("a CHECK constraint")),
-            other => Err(Error::unsupported(format!("the constraint {other}"))),
+            }) if include.is_empty() && index_options.is_empty() => Ok(ConstraintDef::Unique(KeyDef {
+                name: name.as_ref().map(super::expr::fold),
+                columns: self.index_columns(columns)?,
+            })),
+            tree::TableConstraint::ForeignKey(key) => self.foreign(key).map(ConstraintDef::Foreign),
+            tree::TableConstraint::Check(check) => self.check(check, at).map(ConstraintDef::Check),
+            other => Err(refuse(format!("the constraint {other}"), at)),
         }
     }
 
@@ -168,37 +242,113 @@ impl Converter<'_> {
     }
 
     pub(super) fn alter_table(&self, table: tree::AlterTable) -> Result<Statement> {
-        let tree::AlterTable {
-            name,
-            if_exists,
-            only: _,
-            mut operations,
-            location,
-            on_cluster,
-            table_type,
-            end_token: _,
-        } = table;
+        let tree::AlterTable { name, if_exists, only: _, operations, location, on_cluster, table_type, end_token: _ } =
+            table;
         let table = self.object(&name)?;
-        let is_other = if_exists || location.is_some() || on_cluster.is_some() || table_type.is_some();
-        match (operations.pop(), operations.is_empty()) {
-            (Some(tree::AlterTableOperation::AddConstraint { constraint, not_valid: false }), true) if !is_other => {
-                let (key, is_primary) = self.key(constraint)?;
-                Ok(Statement::AddKey { table, key, is_primary })
+        self.refuse_other(
+            location.is_some() || on_cluster.is_some() || table_type.is_some(),
+            "this form of ALTER TABLE",
+        )?;
+        let actions = operations.into_iter().map(|operation| self.alter(operation, table.at)).collect::<Result<_>>()?;
+        Ok(Statement::AlterTable { table, if_exists, actions })
+    }
+
+    fn alter(&self, operation: tree::AlterTableOperation, at: Position) -> Result<Alter> {
+        use tree::AlterTableOperation as A;
+        let is_cascade = |behavior: &Option<tree::DropBehavior>| *behavior == Some(tree::DropBehavior::Cascade);
+        Ok(match operation {
+            A::AddConstraint { constraint, not_valid: false } => Alter::AddConstraint(self.constraint(constraint, at)?),
+            A::AddColumn { column_keyword: _, if_not_exists, column_def, column_position: None } => {
+                let mut constraints = Vec::new();
+                let column = Box::new(self.column(column_def, &mut constraints)?);
+                Alter::AddColumn { column, constraints, if_not_exists }
             }
-            (Some(operation), true) => {
-                let text = operation.to_string();
+            A::DropConstraint { if_exists, name, drop_behavior } => {
+                Alter::DropConstraint { name: self.name(&name), if_exists, is_cascade: is_cascade(&drop_behavior) }
+            }
+            A::DropColumn { has_column_keyword: _, mut column_names, if_exists, drop_behavior } => {
+                match (column_names.pop(), column_names.is_empty()) {
+                    (Some(name), true) => {
+                        Alter::DropColumn { name: self.name(&name), if_exists, is_cascade: is_cascade(&drop_behavior) }
+                    }
+                    _ => return Err(refuse("this form of DROP COLUMN", at)),
+                }
+            }
+            A::RenameColumn { old_column_name, new_column_name } => {
+                Alter::RenameColumn { from: self.name(&old_column_name), to: super::expr::fold(&new_column_name) }
+            }
+            A::RenameTable { table_name: tree::RenameTableNameKind::To(name) } => {
+                Alter::RenameTable(self.single(&name)?.value)
+            }
+            A::RenameConstraint { old_name, new_name } => {
+                Alter::RenameConstraint { from: self.name(&old_name), to: super::expr::fold(&new_name) }
+            }
+            A::AlterColumn { column_name, op } => self.alter_column(self.name(&column_name), op)?,
+            A::OwnerTo { .. } => Alter::Nothing,
+            other => {
+                let text = other.to_string();
                 let words: Vec<_> = text.split_whitespace().take(2).collect();
-                Err(refuse(format!("ALTER TABLE .. {}", words.join(" ")), table.at))
+                return Err(refuse(format!("ALTER TABLE .. {}", words.join(" ")), at));
             }
-            _ => Err(refuse("this form of ALTER TABLE", table.at)),
+        })
+    }
+
+    fn alter_column(&self, column: super::ast::Name, operation: tree::AlterColumnOperation) -> Result<Alter> {
+        use tree::AlterColumnOperation as O;
+        Ok(match operation {
+            O::SetNotNull => Alter::SetNotNull { column, is_set: true },
+            O::DropNotNull => Alter::SetNotNull { column, is_set: false },
+            O::SetDefault { value } => Alter::SetDefault { column, default: Some(self.default(value)?) },
+            O::DropDefault => Alter::SetDefault { column, default: None },
+            O::SetDataType { data_type, using, had_set: _ } => {
+                let ty = super::ast::TypeName { at: column.at, ..self.type_name(&data_type)? };
+                Alter::SetType { column, ty, using: using.map(|using| self.expr(using)).transpose()? }
+            }
+            O::AddGenerated { generated_as, sequence_options } => {
+                let options = self.sequence_options(sequence_options.unwrap_or_default())?;
+                let is_always = generated_as == Some(tree::GeneratedAs::Always);
+                Alter::AddIdentity { column, identity: Identity { is_always, options } }
+            }
+            other => return Err(refuse(format!("ALTER COLUMN .. {other}"), column.at)),
+        })
+    }
+
+    pub(super) fn sequence_options(&self, list: Vec<tree::SequenceOptions>) -> Result<SequenceOptions> {
+        use tree::SequenceOptions as O;
+        let mut found = SequenceOptions::default();
+        for option in list {
+            match option {
+                O::DataType(ty) => found.ty = Some(self.type_name(&ty)?),
+                O::IncrementBy(expr, _) => found.increment = Some(self.integer(expr)?),
+                O::MinValue(expr) => found.minimum = Some(expr.map(|expr| self.integer(expr)).transpose()?),
+                O::MaxValue(expr) => found.maximum = Some(expr.map(|expr| self.integer(expr)).transpose()?),
+                O::StartWith(expr, _) => found.start = Some(self.integer(expr)?),
+                O::Cache(expr) => found.cache = Some(self.integer(expr)?),
+                // The tree has the word NO as true.
+                O::Cycle(is_no) => found.is_cycle = Some(!is_no),
+                O::OwnedBy(None) => found.owner = Some(None),
+                O::OwnedBy(Some(name)) => {
+                    let column = self.object(&name);
+                    let (table, column) = match column {
+                        Ok(super::ast::ObjectName { schema: Some(table), name, at }) => {
+                            (super::ast::ObjectName { schema: None, name: table, at }, name)
+                        }
+                        Ok(super::ast::ObjectName { at, .. }) => return Err(refuse("OWNED BY of this name", at)),
+                        Err(_) => self.table_column(&name)?,
+                    };
+                    found.owner = Some(Some((table, column)));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn integer(&self, expr: tree::Expr) -> Result<i64> {
+        match self.expr(expr)? {
+            Expr::Literal(Literal::Number(text), at) => {
+                text.parse().map_err(|_| refuse("this number of a sequence", at))
+            }
+            other => Err(refuse("a number of a sequence that is no literal", other.at())),
         }
     }
-}
-
-fn set_key(key: &mut Option<KeyDef>, found: KeyDef, table: &str) -> Result<()> {
-    if key.replace(found).is_some() {
-        let message = format!("multiple primary keys for table \"{table}\" are not allowed");
-        return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, message));
-    }
-    Ok(())
 }

@@ -1,9 +1,11 @@
 //! Changes of rows, and which statements there are.
 
-use lodestone_sql_types::{Error, Result};
+use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::ast as tree;
 
-use super::ast::{Name, ObjectName, Source, Statement, TableRef};
+use super::ast::{
+    Conflict, ConflictTarget, Name, ObjectKind, ObjectName, Overriding, Position, Source, Statement, TableRef,
+};
 use super::{Converter, refuse, refuse_if};
 
 impl Converter<'_> {
@@ -11,30 +13,52 @@ impl Converter<'_> {
     pub(super) fn statement(&self, statement: tree::Statement) -> Result<Statement> {
         use tree::Statement as S;
         match statement {
-            S::Query(query) => self.query(*query).map(Statement::Query),
+            S::Query(query) => self.query_or_change(*query),
             S::Insert(insert) => self.insert(insert),
             S::Update(update) => self.update(update),
             S::Delete(delete) => self.delete(delete),
             S::CreateTable(table) => self.create_table(table),
             S::CreateIndex(index) => self.create_index(index),
             S::AlterTable(table) => self.alter_table(table),
+            S::CreateSequence { temporary: false, if_not_exists, name, sequence_options } => {
+                let (name, options) = (self.object(&name)?, self.sequence_options(sequence_options)?);
+                Ok(Statement::CreateSequence { name, if_not_exists, options })
+            }
+            S::CreateSchema {
+                schema_name: tree::SchemaName::Simple(name),
+                or_replace: false,
+                if_not_exists,
+                with: None,
+                options: None,
+                default_collate_spec: None,
+                clone: None,
+            } => Ok(Statement::CreateSchema { name: self.single(&name)?, if_not_exists }),
+            S::CreateView(view) => self.create_view(view),
+            S::CreateType { name, representation: Some(tree::UserDefinedTypeRepresentation::Enum { labels }) } => {
+                let labels = labels.into_iter().map(|label| label.value).collect();
+                Ok(Statement::CreateEnum { name: self.object(&name)?, labels })
+            }
             S::Drop {
                 object_type,
                 if_exists,
                 names,
-                cascade: _,
+                cascade,
                 restrict: _,
                 purge: false,
                 temporary: false,
                 table: None,
             } => {
-                let is_index = match object_type {
-                    tree::ObjectType::Table => false,
-                    tree::ObjectType::Index => true,
+                let kind = match object_type {
+                    tree::ObjectType::Table => ObjectKind::Table,
+                    tree::ObjectType::Index => ObjectKind::Index,
+                    tree::ObjectType::View => ObjectKind::View,
+                    tree::ObjectType::Sequence => ObjectKind::Sequence,
+                    tree::ObjectType::Schema => ObjectKind::Schema,
+                    tree::ObjectType::Type => ObjectKind::Type,
                     other => return Err(Error::unsupported(format!("DROP {other}"))),
                 };
                 let names = names.iter().map(|name| self.object(name)).collect::<Result<_>>()?;
-                Ok(Statement::Drop { is_index, names, if_exists })
+                Ok(Statement::Drop { kind, names, if_exists, is_cascade: cascade })
             }
             other => {
                 let text = other.to_string();
@@ -42,6 +66,30 @@ impl Converter<'_> {
                 Err(Error::unsupported(format!("the statement {}", words.join(" "))))
             }
         }
+    }
+
+    /// A query, or a change with queries before it.
+    fn query_or_change(&self, mut query: tree::Query) -> Result<Statement> {
+        let is_change = |body: &tree::SetExpr| {
+            matches!(body, tree::SetExpr::Insert(_) | tree::SetExpr::Update(_) | tree::SetExpr::Delete(_))
+        };
+        if !is_change(&query.body) {
+            return self.query(query).map(Statement::Query);
+        }
+        let found = query.with.take().map(|with| self.with(with)).transpose()?.unwrap_or_default();
+        let body = *query.body;
+        let (tree::SetExpr::Insert(change) | tree::SetExpr::Update(change) | tree::SetExpr::Delete(change)) = body
+        else {
+            return Err(Error::unsupported("this form of WITH"));
+        };
+        let mut change = self.statement(change)?;
+        match &mut change {
+            Statement::Insert { with, .. } | Statement::Update { with, .. } | Statement::Delete { with, .. } => {
+                *with = found;
+            }
+            _ => return Err(Error::unsupported("this form of WITH")),
+        }
+        Ok(change)
     }
 
     fn insert(&self, insert: tree::Insert) -> Result<Statement> {
@@ -85,7 +133,6 @@ impl Converter<'_> {
             || !assignments.is_empty()
             || partitioned.is_some()
             || !after_columns.is_empty()
-            || overriding.is_some()
             || has_table_keyword
             || output.is_some()
             || replace_into
@@ -96,26 +143,102 @@ impl Converter<'_> {
             || multi_table_insert_type.is_some()
             || !multi_table_into_clauses.is_empty()
             || !multi_table_when_clauses.is_empty()
-            || multi_table_else_clause.is_some()
-            || table_alias.is_some();
+            || multi_table_else_clause.is_some();
         if is_other {
             return Err(refuse("this form of INSERT", table.at));
         }
-        let skips_duplicates = match on {
-            None => false,
-            Some(tree::OnInsert::OnConflict(tree::OnConflict {
-                conflict_target: None,
-                action: tree::OnConflictAction::DoNothing,
-            })) => true,
-            Some(_) => return Err(refuse("ON CONFLICT with a target, or with DO UPDATE", table.at)),
-        };
+        let conflict = on.map(|on| self.conflict(on, table.at)).transpose()?;
+        let overriding = overriding.map(|overriding| match overriding {
+            tree::InsertOverriding::System => Overriding::System,
+            tree::InsertOverriding::User => Overriding::User,
+        });
         let source = match source {
             None => Source::Defaults,
             Some(query) => Source::Query(Box::new(self.query(*query)?)),
         };
         let columns = columns.iter().map(|column| self.single(column)).collect::<Result<_>>()?;
         let returning = self.items(returning.unwrap_or_default())?;
-        Ok(Statement::Insert { table, columns, source, skips_duplicates, returning })
+        let alias = table_alias.as_ref().map(|alias| super::expr::fold(&alias.alias));
+        let with = Vec::new();
+        Ok(Statement::Insert { table, columns, alias, source, overriding, conflict, returning, with })
+    }
+
+    fn conflict(&self, on: tree::OnInsert, at: Position) -> Result<Conflict> {
+        let tree::OnInsert::OnConflict(tree::OnConflict { conflict_target, action }) = on else {
+            return Err(refuse("ON DUPLICATE KEY", at));
+        };
+        let target = match conflict_target {
+            None => ConflictTarget::Any,
+            Some(tree::ConflictTarget::Columns { columns, predicate: None }) => {
+                ConflictTarget::Columns(columns.iter().map(|column| self.name(column)).collect())
+            }
+            Some(tree::ConflictTarget::Columns { .. }) => return Err(refuse("ON CONFLICT with WHERE", at)),
+            Some(tree::ConflictTarget::OnConstraint(name)) => ConflictTarget::Constraint(self.single(&name)?),
+        };
+        let update = match action {
+            tree::OnConflictAction::DoNothing => None,
+            tree::OnConflictAction::DoUpdate(tree::DoUpdate { assignments, selection }) => {
+                let set = self.assignments(assignments, at)?;
+                Some((set, selection.map(|filter| self.expr(filter)).transpose()?))
+            }
+        };
+        if update.is_some() && target == ConflictTarget::Any {
+            let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name";
+            return Err(Error::new(SqlState::SYNTAX_ERROR, message)
+                .hint("For example, ON CONFLICT (column_name).")
+                .at(at));
+        }
+        Ok(Conflict { target, update })
+    }
+
+    /// The columns that are set, with their values.
+    fn assignments(
+        &self,
+        assignments: Vec<tree::Assignment>,
+        at: Position,
+    ) -> Result<Vec<(Name, Option<super::ast::Expr>)>> {
+        let mut found = Vec::new();
+        for tree::Assignment { target, value } in assignments {
+            match (target, value) {
+                (tree::AssignmentTarget::ColumnName(name), value) => {
+                    found.push((self.single(&name)?, self.assigned(value)?));
+                }
+                (tree::AssignmentTarget::Tuple(names), tree::Expr::Tuple(values)) if names.len() == values.len() => {
+                    for (name, value) in names.iter().zip(values) {
+                        found.push((self.single(name)?, self.assigned(value)?));
+                    }
+                }
+                (tree::AssignmentTarget::Tuple(_), _) => {
+                    return Err(refuse("SET of several columns to a query or row", at));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn create_view(&self, view: tree::CreateView) -> Result<Statement> {
+        let name = self.object(&view.name)?;
+        let is_other = view.or_alter
+            || view.secure
+            || view.temporary
+            || view.if_not_exists
+            || view.options != tree::CreateTableOptions::None
+            || !view.cluster_by.is_empty()
+            || view.comment.is_some()
+            || view.with_no_schema_binding
+            || view.copy_grants
+            || view.to.is_some()
+            || view.params.is_some();
+        self.refuse_other(view.materialized, "a materialized view")?;
+        self.refuse_other(is_other, "this form of CREATE VIEW")?;
+        let column = |column: &tree::ViewColumnDef| match column {
+            tree::ViewColumnDef { name, data_type: None, options: None } => Ok(self.name(name)),
+            _ => Err(refuse("this column of a view", name.at)),
+        };
+        let columns = view.columns.iter().map(column).collect::<Result<_>>()?;
+        let text = view.query.to_string();
+        let query = Box::new(self.query(*view.query)?);
+        Ok(Statement::CreateView { name, columns, or_replace: view.or_replace, query, text })
     }
 
     /// The one table of a change.
@@ -143,21 +266,21 @@ impl Converter<'_> {
             settings,
         } = update;
         let (table, alias) = self.target(table, "UPDATE")?;
-        if from.is_some() {
-            return Err(refuse("UPDATE .. FROM", table.at));
-        }
+        let from = match from {
+            None => Vec::new(),
+            Some(tree::UpdateTableFromKind::AfterSet(list)) => {
+                list.into_iter().map(|table| self.joins(table)).collect::<Result<_>>()?
+            }
+            Some(_) => return Err(refuse("FROM before SET", table.at)),
+        };
         let is_other = !optimizer_hints.is_empty() || on_cluster.is_some() || output.is_some() || or.is_some();
         if is_other || !order_by.is_empty() || limit.is_some() || settings.is_some() {
             return Err(refuse("this form of UPDATE", table.at));
         }
-        let assignment = |assignment: tree::Assignment| match assignment.target {
-            tree::AssignmentTarget::ColumnName(name) => Ok((self.single(&name)?, self.assigned(assignment.value)?)),
-            tree::AssignmentTarget::Tuple(_) => Err(refuse("SET of several columns at once", table.at)),
-        };
-        let set = assignments.into_iter().map(assignment).collect::<Result<_>>()?;
+        let set = self.assignments(assignments, table.at)?;
         let filter = selection.map(|filter| self.expr(filter)).transpose()?;
         let returning = self.items(returning.unwrap_or_default())?;
-        Ok(Statement::Update { table, alias, set, filter, returning })
+        Ok(Statement::Update { table, alias, set, from, filter, returning, with: Vec::new() })
     }
 
     /// The value of an assignment; `None` for DEFAULT.
@@ -188,16 +311,14 @@ impl Converter<'_> {
             return Err(Error::unsupported("DELETE of several tables"));
         };
         let (table, alias) = self.target(target, "DELETE")?;
-        if using.is_some() {
-            return Err(refuse("DELETE .. USING", table.at));
-        }
+        let using = using.unwrap_or_default().into_iter().map(|table| self.joins(table)).collect::<Result<_>>()?;
         let is_other = !optimizer_hints.is_empty() || !tables.is_empty() || on_cluster.is_some() || output.is_some();
         if is_other || !order_by.is_empty() || limit.is_some() || settings.is_some() {
             return Err(refuse("this form of DELETE", table.at));
         }
         let filter = selection.map(|filter| self.expr(filter)).transpose()?;
         let returning = self.items(returning.unwrap_or_default())?;
-        Ok(Statement::Delete { table, alias, filter, returning })
+        Ok(Statement::Delete { table, alias, using, filter, returning, with: Vec::new() })
     }
 
     /// The columns of an index or key, which are plain names.

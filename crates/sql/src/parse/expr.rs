@@ -50,6 +50,24 @@ impl Converter<'_> {
         }
     }
 
+    /// The name of a table in a schema, and of its column.
+    pub(super) fn table_column(&self, name: &tree::ObjectName) -> Result<(ObjectName, String)> {
+        let (mut parts, at) = self.parts(name)?;
+        match (parts.pop(), parts.pop(), parts.pop(), parts.is_empty()) {
+            (Some(column), Some(name), Some(schema), true) => {
+                Ok((ObjectName { schema: Some(schema), name, at }, column))
+            }
+            _ => Err(refuse("this name of a column", at)),
+        }
+    }
+
+    /// Refuses a collation that does not compare bytes.
+    pub(super) fn bytes_collation(&self, collation: &tree::ObjectName) -> Result<()> {
+        let collation = self.object(collation)?;
+        let is_bytes = matches!(collation.name.as_str(), "default" | "c" | "C" | "posix" | "POSIX" | "ucs_basic");
+        if is_bytes { Ok(()) } else { Err(refuse(format!("the collation {}", collation.name), collation.at)) }
+    }
+
     /// A name of one part.
     pub(super) fn single(&self, name: &tree::ObjectName) -> Result<Name> {
         let (mut parts, at) = self.parts(name)?;
@@ -186,14 +204,8 @@ impl Converter<'_> {
                 Ok(self.call(name, self.exprs([*expr].into_iter().chain(what))?, at))
             }
             E::Collate { expr, collation } => {
-                let collation = self.object(&collation)?;
-                let is_bytes =
-                    matches!(collation.name.as_str(), "default" | "c" | "C" | "posix" | "POSIX" | "ucs_basic");
-                if is_bytes {
-                    self.expr(*expr)
-                } else {
-                    Err(refuse(format!("the collation {}", collation.name), collation.at))
-                }
+                self.bytes_collation(&collation)?;
+                self.expr(*expr)
             }
             other => Err(refuse(format!("the expression {}", shorten(&other.to_string())), at)),
         }
@@ -201,8 +213,7 @@ impl Converter<'_> {
 
     fn call(&self, name: &str, arguments: Vec<Expr>, at: Position) -> Expr {
         let name = ObjectName { schema: None, name: name.into(), at };
-        let call = Call { name, arguments, is_star: false, is_distinct: false, order_by: Vec::new(), filter: None };
-        Expr::Call(Box::new(call), at)
+        Expr::Call(Box::new(Call::plain(name, arguments)), at)
     }
 
     fn plain_call(&self, name: String, at: Position) -> Expr {
@@ -323,9 +334,17 @@ impl Converter<'_> {
             function;
         let name = self.object(&name)?;
         let at = if name.at.0 > 0 { name.at } else { at };
-        if over.is_some() {
-            return Err(refuse("a window function", at));
-        }
+        let over = match over {
+            None => None,
+            Some(tree::WindowType::NamedWindow(name)) => Some(super::ast::Over {
+                name: Some(fold(&name)),
+                partition_by: Vec::new(),
+                order_by: Vec::new(),
+                frame: None,
+                at,
+            }),
+            Some(tree::WindowType::WindowSpec(spec)) => Some(self.over(spec, at)?),
+        };
         let is_other =
             uses_odbc_syntax || !matches!(parameters, tree::FunctionArguments::None) || null_treatment.is_some();
         if is_other || !within_group.is_empty() {
@@ -338,6 +357,7 @@ impl Converter<'_> {
             is_distinct: false,
             order_by: Vec::new(),
             filter: filter.map(|filter| self.boxed(*filter)).transpose()?,
+            over,
         };
         let list = match args {
             tree::FunctionArguments::None => return Ok(Expr::Call(Box::new(call), at)),
@@ -367,11 +387,47 @@ impl Converter<'_> {
         Ok(Expr::Call(Box::new(call), at))
     }
 
+    /// A window.
+    pub(super) fn over(&self, spec: tree::WindowSpec, at: Position) -> Result<super::ast::Over> {
+        use super::ast::{Frame, FrameBound, FrameUnit, Over};
+        let tree::WindowSpec { window_name, partition_by, order_by, window_frame } = spec;
+        let bound = |bound: tree::WindowFrameBound| -> Result<FrameBound> {
+            Ok(match bound {
+                tree::WindowFrameBound::CurrentRow => FrameBound::Current,
+                tree::WindowFrameBound::Preceding(expr) => {
+                    FrameBound::Preceding(expr.map(|expr| self.boxed(*expr)).transpose()?)
+                }
+                tree::WindowFrameBound::Following(expr) => {
+                    FrameBound::Following(expr.map(|expr| self.boxed(*expr)).transpose()?)
+                }
+            })
+        };
+        let frame = match window_frame {
+            None => None,
+            Some(tree::WindowFrame { units, start_bound, end_bound }) => Some(Frame {
+                unit: match units {
+                    tree::WindowFrameUnits::Rows => FrameUnit::Rows,
+                    tree::WindowFrameUnits::Range => FrameUnit::Range,
+                    tree::WindowFrameUnits::Groups => FrameUnit::Groups,
+                },
+                from: bound(start_bound)?,
+                to: end_bound.map_or(Ok(FrameBound::Current), bound)?,
+            }),
+        };
+        Ok(Over {
+            name: window_name.as_ref().map(fold),
+            partition_by: self.exprs(partition_by)?,
+            order_by: self.orders(order_by)?,
+            frame,
+            at,
+        })
+    }
+
     /// The name of a type.
     pub(super) fn type_name(&self, found: &tree::DataType) -> Result<TypeName> {
         use tree::DataType as D;
         let of = |name: &str, modifiers: Vec<i64>| {
-            Ok(TypeName { name: name.into(), modifiers, is_array: false, at: NOWHERE })
+            Ok(TypeName { schema: None, name: name.into(), modifiers, is_array: false, at: NOWHERE })
         };
         let plain = |name: &str| of(name, Vec::new());
         let length = |length: &Option<tree::CharacterLength>| match length {
@@ -403,15 +459,17 @@ impl Converter<'_> {
             D::Float8 | D::DoublePrecision | D::Float(tree::ExactNumberInfo::None) => plain("float8"),
             D::Bool | D::Boolean => plain("bool"),
             D::Date => plain("date"),
+            D::Time(None, tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => plain("time"),
+            D::Uuid => plain("uuid"),
             D::Timestamp(None, tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => plain("timestamp"),
             D::Timestamp(None, _) => plain("timestamptz"),
             D::Regclass => plain("regclass"),
             D::Text => plain("text"),
             D::Bytea => plain("bytea"),
             D::Custom(name, modifiers) if modifiers.is_empty() => {
-                let name = self.object(name)?;
-                refuse_if(name.schema.is_some_and(|schema| schema != "pg_catalog"), "a type of a user's schema")?;
-                Ok(TypeName { name: name.name, modifiers: Vec::new(), is_array: false, at: name.at })
+                let ObjectName { schema, name, at } = self.object(name)?;
+                let schema = schema.filter(|schema| schema != "pg_catalog");
+                Ok(TypeName { schema, name, modifiers: Vec::new(), is_array: false, at })
             }
             D::Array(
                 tree::ArrayElemTypeDef::SquareBracket(element, _) | tree::ArrayElemTypeDef::Qualified(element, _),

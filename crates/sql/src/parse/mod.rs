@@ -14,6 +14,7 @@ mod dml;
 mod expr;
 mod query;
 mod utility;
+pub mod walk;
 
 use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::dialect::PostgreSqlDialect;
@@ -73,6 +74,38 @@ pub fn parse_expr(text: &str) -> Result<ast::Expr> {
     }
 }
 
+/// A query that was written alone: that of a view.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_query(text: &str) -> Result<ast::Query> {
+    match parse(text)?.pop() {
+        Some(Statement::Query(query)) => Ok(query),
+        _ => Err(Error::new(SqlState::SYNTAX_ERROR, "no query")),
+    }
+}
+
+/// The text of an expression in which a column has another name.
+///
+/// # Errors
+/// 42601 for a text that is no expression.
+pub fn renamed(text: &str, from: &str, to: &str) -> Result<String> {
+    let bad = |error: sqlparser::tokenizer::TokenizerError| Error::new(SqlState::SYNTAX_ERROR, error.to_string());
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize().map_err(bad)?;
+    let quoted = lodestone_sql_types::func::quote_ident(to);
+    let is_name = |place: usize| match &tokens[place] {
+        Token::Word(word) => {
+            let name = if word.quote_style.is_some() { word.value.clone() } else { word.value.to_lowercase() };
+            let next = tokens[place + 1..].iter().find(|token| !is_blank(token));
+            let before = tokens[..place].iter().rev().find(|token| !is_blank(token));
+            name == from && next != Some(&Token::LParen) && before != Some(&Token::DoubleColon)
+        }
+        _ => false,
+    };
+    let text = |place| if is_name(place) { quoted.clone() } else { tokens[place].to_string() };
+    Ok((0..tokens.len()).map(text).collect())
+}
+
 fn is_blank(token: &Token) -> bool {
     matches!(token, Token::Whitespace(_) | Token::EOF)
 }
@@ -89,6 +122,32 @@ fn statement(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result
         return Err(near(&next.token.to_string(), places.of(next.span.start)));
     }
     Converter { places }.statement(found)
+}
+
+/// The names of types at the beginning of the tokens, and how many tokens they are.
+fn types(tokens: &[TokenWithSpan], places: &Places) -> Result<(Vec<ast::TypeName>, usize)> {
+    let dialect = PostgreSqlDialect {};
+    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
+    let bad = |error: ParserError| Error::new(SqlState::SYNTAX_ERROR, format!("syntax error: {error}"));
+    let found = parser.parse_comma_separated(Parser::parse_data_type).map_err(bad)?;
+    let converter = Converter { places };
+    let names = found.iter().map(|ty| converter.type_name(ty)).collect::<Result<_>>()?;
+    Ok((names, parser.index()))
+}
+
+/// Expressions in parentheses, which are all of the tokens.
+fn arguments(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result<Vec<ast::Expr>> {
+    let dialect = PostgreSqlDialect {};
+    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
+    let mut read = || {
+        parser.expect_token(&Token::LParen)?;
+        let found = parser.parse_comma_separated(Parser::parse_expr)?;
+        parser.expect_token(&Token::RParen)?;
+        parser.expect_token(&Token::EOF)?;
+        Ok(found)
+    };
+    let found: Vec<sqlparser::ast::Expr> = read().map_err(|error| syntax_error(&error, end, places))?;
+    Converter { places }.exprs(found)
 }
 
 /// The error of a token that was not expected.

@@ -4,7 +4,7 @@ use lodestone_sql_types::{Error, Result};
 use sqlparser::ast as tree;
 
 use super::ast::{
-    Alias, Body, Call, Distinct, Expr, Item, JoinKind, JoinOn, Order, Query, Select, SetOperation, TableRef,
+    Alias, Body, Call, Distinct, Expr, Item, JoinKind, JoinOn, Order, Query, Select, SetOperation, TableRef, With,
 };
 use super::expr::fold;
 use super::{Converter, refuse, refuse_if};
@@ -54,15 +54,15 @@ impl Converter<'_> {
         })
     }
 
-    fn with(&self, with: tree::With) -> Result<Vec<(super::ast::Name, Vec<super::ast::Name>, Query)>> {
-        refuse_if(with.recursive, "WITH RECURSIVE")?;
+    pub(super) fn with(&self, with: tree::With) -> Result<Vec<With>> {
+        let is_recursive = with.recursive;
         let cte = |cte: tree::Cte| {
             refuse_if(
                 cte.from.is_some() || !cte.alias.columns.iter().all(|c| c.data_type.is_none()),
                 "this form of WITH",
             )?;
             let columns = cte.alias.columns.iter().map(|column| self.name(&column.name)).collect();
-            Ok((self.name(&cte.alias.name), columns, self.query(*cte.query)?))
+            Ok(With { name: self.name(&cte.alias.name), columns, query: self.query(*cte.query)?, is_recursive })
         };
         with.cte_tables.into_iter().map(cte).collect()
     }
@@ -143,7 +143,15 @@ impl Converter<'_> {
             flavor: _,
         } = select;
         refuse_if(into.is_some(), "SELECT INTO")?;
-        refuse_if(!named_window.is_empty(), "WINDOW")?;
+        let mut windows = Vec::new();
+        for tree::NamedWindowDefinition(name, window) in named_window {
+            let name = self.name(&name);
+            let over = match window {
+                tree::NamedWindowExpr::WindowSpec(spec) => self.over(spec, name.at)?,
+                tree::NamedWindowExpr::NamedWindow(_) => return Err(refuse("this form of WINDOW", name.at)),
+            };
+            windows.push((name, over));
+        }
         let is_other = !optimizer_hints.is_empty()
             || select_modifiers.is_some()
             || top.is_some()
@@ -176,6 +184,7 @@ impl Converter<'_> {
             filter: selection.map(|filter| self.expr(filter)).transpose()?,
             group_by,
             having: having.map(|having| self.expr(having)).transpose()?,
+            windows,
         })
     }
 
@@ -283,8 +292,7 @@ impl Converter<'_> {
             T::UNNEST { alias, array_exprs, with_offset: false, with_offset_alias: None, with_ordinality } => {
                 let name = super::ast::ObjectName { schema: None, name: "unnest".into(), at: super::ast::NOWHERE };
                 let arguments = self.exprs(array_exprs)?;
-                let call =
-                    Call { name, arguments, is_star: false, is_distinct: false, order_by: Vec::new(), filter: None };
+                let call = Call::plain(name, arguments);
                 Ok(TableRef::Function { call, has_ordinality: with_ordinality, alias: self.alias(alias)? })
             }
             T::NestedJoin { table_with_joins, alias: None } => self.joins(*table_with_joins),
@@ -298,6 +306,6 @@ impl Converter<'_> {
             other => Err(Error::unsupported(format!("the argument {other}"))),
         };
         let arguments: Vec<Expr> = arguments.into_iter().map(argument).collect::<Result<_>>()?;
-        Ok(Call { name, arguments, is_star: false, is_distinct: false, order_by: Vec::new(), filter: None })
+        Ok(Call::plain(name, arguments))
     }
 }

@@ -4,7 +4,8 @@ use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::ast::{
-    Copy, CopyFormat, CopySource, Level, Modes, NOWHERE, Name, ObjectName, Position, RoleChange, RoleVerb, Statement,
+    Copy, CopyFormat, CopySource, ExplainOptions, Fetch, Level, Modes, NOWHERE, Name, ObjectName, Position, RoleChange,
+    RoleVerb, SequenceOptions, Statement, TypeName,
 };
 use super::{End, Places, is_blank, near, refuse};
 
@@ -82,6 +83,43 @@ impl Tokens<'_> {
         Ok(found)
     }
 
+    /// A whole number.
+    fn integer(&mut self) -> Result<i64> {
+        let sign = if self.symbol(&Token::Minus) { "-" } else { "" };
+        let found = match self.peek() {
+            Some(Token::Number(number, _)) => format!("{sign}{number}").parse().ok(),
+            _ => None,
+        };
+        let found = found.ok_or_else(|| self.unexpected())?;
+        self.next += 1;
+        Ok(found)
+    }
+
+    /// A count, or ALL; nothing is 1.
+    fn count_or_all(&mut self) -> Result<Option<i64>> {
+        if self.accept("ALL") {
+            return Ok(None);
+        }
+        let has_number = matches!(self.peek(), Some(Token::Number(..) | Token::Minus));
+        if has_number { self.integer().map(Some) } else { Ok(Some(1)) }
+    }
+
+    /// A column with its table.
+    fn column(&mut self) -> Result<(ObjectName, String)> {
+        let mut parts = vec![self.name()?];
+        while self.symbol(&Token::Period) {
+            parts.push(self.name()?);
+        }
+        let column = parts.pop().map(|name| name.value).unwrap_or_default();
+        match (parts.pop(), parts.pop()) {
+            (Some(name), schema) => {
+                let table = ObjectName { schema: schema.map(|name| name.value), name: name.value, at: name.at };
+                Ok((table, column))
+            }
+            _ => Err(self.unexpected()),
+        }
+    }
+
     /// A text in quotes.
     fn quoted(&mut self) -> Result<String> {
         let found = match self.peek() {
@@ -98,8 +136,8 @@ impl Tokens<'_> {
 }
 
 /// The statement of `tokens`, if it is one of this module.
-pub fn statement(end_of: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result<Option<Statement>> {
-    let rest = tokens.iter().filter(|token| !is_blank(&token.token)).collect();
+pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Result<Option<Statement>> {
+    let rest = raw.iter().filter(|token| !is_blank(&token.token)).collect();
     let mut tokens = Tokens { rest, next: 0, end_of, places };
     let Some(Token::Word(first)) = tokens.peek() else { return Ok(None) };
     let (word, at) = (first.value.to_ascii_uppercase(), tokens.at());
@@ -150,12 +188,182 @@ pub fn statement(end_of: &End<'_>, tokens: &[TokenWithSpan], places: &Places) ->
         }
         "TRUNCATE" => truncate(&mut tokens),
         "COPY" => copy(&mut tokens),
+        "ALTER" if tokens.accept("SEQUENCE") => alter_sequence(&mut tokens),
+        "COMMENT" => Err(refuse("the statement COMMENT", at)),
+        "PREPARE" => prepare(&mut tokens, raw, at),
+        "EXECUTE" => execute(&mut tokens, raw),
+        "EXPLAIN" => explain(&mut tokens, raw, at),
+        "DECLARE" => declare(&mut tokens, raw, at),
+        "FETCH" => fetch(&mut tokens, false),
+        "MOVE" => fetch(&mut tokens, true),
+        "CLOSE" => {
+            let name = if tokens.accept("ALL") { None } else { Some(tokens.name()?.value) };
+            tokens.end(Statement::Close(name))
+        }
         "CREATE" | "ALTER" | "DROP" => role(&mut tokens, &word),
-        "PREPARE" | "EXECUTE" | "DECLARE" | "FETCH" | "MOVE" | "CLOSE" | "EXPLAIN" | "LOCK" | "LISTEN" | "NOTIFY"
-        | "UNLISTEN" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "COMMENT" | "GRANT" | "REVOKE" | "SECURITY" | "LOAD"
-        | "MERGE" | "REFRESH" | "REASSIGN" | "IMPORT" => Err(refuse(format!("the statement {word}"), at)),
+        "LOCK" | "LISTEN" | "NOTIFY" | "UNLISTEN" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE"
+        | "SECURITY" | "LOAD" | "MERGE" | "REFRESH" | "REASSIGN" | "IMPORT" => {
+            Err(refuse(format!("the statement {word}"), at))
+        }
         _ => Ok(None),
     }
+}
+
+impl<'t> Tokens<'t> {
+    /// The tokens that are left, with blanks.
+    fn left<'r>(&self, raw: &'r [TokenWithSpan]) -> Result<&'r [TokenWithSpan]> {
+        let next = self.rest.get(self.next).ok_or_else(|| self.end_of.error())?;
+        let place = raw.iter().position(|token| token.span == next.span && token.token == next.token);
+        Ok(&raw[place.unwrap_or(raw.len())..])
+    }
+
+    /// The statement that is left.
+    fn statement_left(&self, raw: &[TokenWithSpan]) -> Result<Box<Statement>> {
+        super::statement(self.end_of, self.left(raw)?, self.places).map(Box::new)
+    }
+}
+
+/// Refuses a statement that has no plan of its own.
+fn with_plan(statement: Box<Statement>, what: &str, at: Position) -> Result<Box<Statement>> {
+    match *statement {
+        Statement::Query(_) | Statement::Insert { .. } | Statement::Update { .. } | Statement::Delete { .. } => {
+            Ok(statement)
+        }
+        _ => Err(refuse(format!("{what} of this statement"), at)),
+    }
+}
+
+/// PREPARE name (types) AS statement.
+fn prepare(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan], at: Position) -> Result<Option<Statement>> {
+    if tokens.accept("TRANSACTION") {
+        return Err(refuse("a prepared transaction", at));
+    }
+    let name = tokens.name()?;
+    let mut types = Vec::new();
+    if tokens.symbol(&Token::LParen) {
+        let left = tokens.left(raw)?;
+        let (found, count) = super::types(left, tokens.places)?;
+        types = found;
+        let blanks = left[..count].iter().filter(|token| is_blank(&token.token)).count();
+        tokens.next += count - blanks;
+        if !tokens.symbol(&Token::RParen) {
+            return Err(tokens.unexpected());
+        }
+    }
+    tokens.expect("AS")?;
+    let statement = with_plan(tokens.statement_left(raw)?, "PREPARE", at)?;
+    Ok(Some(Statement::Prepare { name: name.value, types, statement }))
+}
+
+/// EXECUTE name (values).
+fn execute(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan]) -> Result<Option<Statement>> {
+    let name = tokens.name()?;
+    if tokens.peek().is_none() {
+        return Ok(Some(Statement::Execute { name: name.value, arguments: Vec::new() }));
+    }
+    let arguments = super::arguments(tokens.end_of, tokens.left(raw)?, tokens.places)?;
+    Ok(Some(Statement::Execute { name: name.value, arguments }))
+}
+
+/// EXPLAIN with options in either form.
+fn explain(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan], at: Position) -> Result<Option<Statement>> {
+    let mut options = ExplainOptions::default();
+    if tokens.symbol(&Token::LParen) {
+        loop {
+            let place = tokens.at();
+            let name = tokens.name()?.value;
+            if name == "format" {
+                let format = tokens.name()?.value;
+                options.is_json = match format.as_str() {
+                    "text" => false,
+                    "json" => true,
+                    _ => return Err(refuse(format!("EXPLAIN in the format {format}"), place)),
+                };
+            } else {
+                let is_on = !tokens.accept_any(&["OFF", "FALSE"]);
+                tokens.accept_any(&["ON", "TRUE"]);
+                match name.as_str() {
+                    "analyze" => options.is_analyze = is_on,
+                    "timing" => options.has_no_timing = !is_on,
+                    "verbose" | "costs" | "settings" | "buffers" | "wal" | "summary" | "medium" => {}
+                    _ => {
+                        let message = format!("unrecognized EXPLAIN option \"{name}\"");
+                        return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(place));
+                    }
+                }
+            }
+            if tokens.symbol(&Token::RParen) {
+                break;
+            }
+            if !tokens.symbol(&Token::Comma) {
+                return Err(tokens.unexpected());
+            }
+        }
+    } else {
+        options.is_analyze = tokens.accept("ANALYZE") || tokens.accept("ANALYSE");
+        tokens.accept("VERBOSE");
+    }
+    let statement = with_plan(tokens.statement_left(raw)?, "EXPLAIN", at)?;
+    Ok(Some(Statement::Explain { options, statement }))
+}
+
+/// DECLARE name .. CURSOR .. FOR query.
+fn declare(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan], at: Position) -> Result<Option<Statement>> {
+    let name = tokens.name()?.value;
+    let mut is_scroll = None;
+    loop {
+        if tokens.accept("BINARY") {
+            return Err(refuse("a BINARY cursor", at));
+        } else if tokens.accept("SCROLL") {
+            is_scroll = Some(true);
+        } else if tokens.accept("NO") {
+            tokens.expect("SCROLL")?;
+            is_scroll = Some(false);
+        } else if !tokens.accept_any(&["ASENSITIVE", "INSENSITIVE"]) {
+            break;
+        }
+    }
+    tokens.expect("CURSOR")?;
+    let is_hold = tokens.accept("WITH");
+    if is_hold || tokens.accept("WITHOUT") {
+        tokens.expect("HOLD")?;
+    }
+    tokens.expect("FOR")?;
+    match *tokens.statement_left(raw)? {
+        Statement::Query(query) => Ok(Some(Statement::Declare { name, is_scroll, is_hold, query: Box::new(query) })),
+        _ => Err(refuse("a cursor of this statement", at)),
+    }
+}
+
+/// FETCH and MOVE.
+fn fetch(tokens: &mut Tokens<'_>, is_move: bool) -> Result<Option<Statement>> {
+    let direction = if tokens.accept("NEXT") {
+        Fetch::Forward(Some(1))
+    } else if tokens.accept("PRIOR") {
+        Fetch::Backward(Some(1))
+    } else if tokens.accept("FIRST") {
+        Fetch::Absolute(1)
+    } else if tokens.accept("LAST") {
+        Fetch::Absolute(-1)
+    } else if tokens.accept("ABSOLUTE") {
+        Fetch::Absolute(tokens.integer()?)
+    } else if tokens.accept("RELATIVE") {
+        Fetch::Relative(tokens.integer()?)
+    } else if tokens.accept("ALL") {
+        Fetch::Forward(None)
+    } else if tokens.accept("FORWARD") {
+        Fetch::Forward(tokens.count_or_all()?)
+    } else if tokens.accept("BACKWARD") {
+        Fetch::Backward(tokens.count_or_all()?)
+    } else if matches!(tokens.peek(), Some(Token::Number(..) | Token::Minus)) {
+        let count = tokens.integer()?;
+        if count < 0 { Fetch::Backward(Some(-count)) } else { Fetch::Forward(Some(count)) }
+    } else {
+        Fetch::Forward(Some(1))
+    };
+    tokens.accept_any(&["FROM", "IN"]);
+    let name = tokens.name()?.value;
+    tokens.end(Statement::Fetch { name, direction, is_move })
 }
 
 fn modes(tokens: &mut Tokens<'_>) -> Result<Modes> {
@@ -256,7 +464,15 @@ fn set(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
         let modes = modes(tokens)?;
         return tokens.end(Statement::SetTransaction { modes, is_session: false });
     }
-    if tokens.accept_any(&["ROLE", "CONSTRAINTS"]) {
+    if tokens.accept("CONSTRAINTS") {
+        let names = if tokens.accept("ALL") { None } else { Some(tokens.objects()?) };
+        let is_deferred = tokens.accept("DEFERRED");
+        if !is_deferred {
+            tokens.expect("IMMEDIATE")?;
+        }
+        return tokens.end(Statement::SetConstraints { names, is_deferred });
+    }
+    if tokens.accept("ROLE") {
         return Err(refuse("this form of SET", at));
     }
     let name = if tokens.accept("NAMES") {
@@ -326,6 +542,56 @@ fn upkeep(tokens: &mut Tokens<'_>, is_analyze: bool) -> Result<Option<Statement>
         }
     }
     tokens.end(if is_analyze { Statement::Analyze(names) } else { Statement::Vacuum(names) })
+}
+
+/// ALTER SEQUENCE, which the crate does not read.
+fn alter_sequence(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
+    let if_exists = tokens.accept("IF");
+    if if_exists {
+        tokens.expect("EXISTS")?;
+    }
+    let name = tokens.object()?;
+    let mut options = SequenceOptions::default();
+    while tokens.peek().is_some() {
+        let at = tokens.at();
+        let is_no = tokens.accept("NO");
+        if tokens.accept("CYCLE") {
+            options.is_cycle = Some(!is_no);
+        } else if tokens.accept("MINVALUE") {
+            options.minimum = Some(if is_no { None } else { Some(tokens.integer()?) });
+        } else if tokens.accept("MAXVALUE") {
+            options.maximum = Some(if is_no { None } else { Some(tokens.integer()?) });
+        } else if is_no {
+            return Err(tokens.unexpected());
+        } else if tokens.accept("AS") {
+            let ty = tokens.name()?;
+            options.ty =
+                Some(TypeName { schema: None, name: ty.value, modifiers: Vec::new(), is_array: false, at: ty.at });
+        } else if tokens.accept("INCREMENT") {
+            tokens.accept("BY");
+            options.increment = Some(tokens.integer()?);
+        } else if tokens.accept("START") {
+            tokens.accept("WITH");
+            options.start = Some(tokens.integer()?);
+        } else if tokens.accept("RESTART") {
+            let has_number = tokens.accept("WITH") || matches!(tokens.peek(), Some(Token::Number(..) | Token::Minus));
+            options.restart = Some(if has_number { Some(tokens.integer()?) } else { None });
+        } else if tokens.accept("CACHE") {
+            options.cache = Some(tokens.integer()?);
+        } else if tokens.accept("OWNED") {
+            tokens.expect("BY")?;
+            options.owner = Some(if tokens.accept("NONE") { None } else { Some(tokens.column()?) });
+        } else if tokens.accept("OWNER") {
+            tokens.expect("TO")?;
+            tokens.name()?;
+        } else {
+            return Err(match tokens.peek() {
+                Some(Token::Word(word)) => refuse(format!("ALTER SEQUENCE .. {}", word.value), at),
+                _ => tokens.unexpected(),
+            });
+        }
+    }
+    tokens.end(Statement::AlterSequence { name, if_exists, options })
 }
 
 fn truncate(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {

@@ -1,11 +1,12 @@
-//! `information_schema`: what the standard says about tables and columns.
+//! `information_schema`: what the standard says about tables, columns and constraints.
 
 use lodestone_sql_types::func::Session;
 use lodestone_sql_types::{Datum, Type};
 
-use super::{VirtualTable, count, int, row, text};
-use crate::catalog::{Catalog, ColumnDef};
+use super::{VirtualTable, action_text, count, int, row, text};
+use crate::catalog::{Catalog, IdentityKind, TableDef};
 use crate::run::Row;
+use crate::run::constraint::parent_columns;
 
 use Type::{Int4, Name, Text};
 
@@ -15,6 +16,7 @@ const INFORMATION_TABLES: &[(&str, Type)] = &[
     ("table_name", Name),
     ("table_type", Text),
     ("is_insertable_into", Text),
+    ("is_typed", Text),
 ];
 
 const COLUMNS: &[(&str, Type)] = &[
@@ -27,85 +29,401 @@ const COLUMNS: &[(&str, Type)] = &[
     ("is_nullable", Text),
     ("data_type", Text),
     ("character_maximum_length", Int4),
+    ("character_octet_length", Int4),
     ("numeric_precision", Int4),
+    ("numeric_precision_radix", Int4),
     ("numeric_scale", Int4),
+    ("datetime_precision", Int4),
+    ("collation_name", Name),
+    ("udt_catalog", Name),
+    ("udt_schema", Name),
     ("udt_name", Name),
+    ("is_identity", Text),
+    ("identity_generation", Text),
+    ("is_generated", Text),
+    ("generation_expression", Text),
+    ("is_updatable", Text),
 ];
 
 const SCHEMATA: &[(&str, Type)] = &[("catalog_name", Name), ("schema_name", Name), ("schema_owner", Name)];
 
+const VIEWS: &[(&str, Type)] = &[
+    ("table_catalog", Name),
+    ("table_schema", Name),
+    ("table_name", Name),
+    ("view_definition", Text),
+    ("check_option", Text),
+    ("is_updatable", Text),
+    ("is_insertable_into", Text),
+];
+
+const TABLE_CONSTRAINTS: &[(&str, Type)] = &[
+    ("constraint_catalog", Name),
+    ("constraint_schema", Name),
+    ("constraint_name", Name),
+    ("table_catalog", Name),
+    ("table_schema", Name),
+    ("table_name", Name),
+    ("constraint_type", Text),
+    ("is_deferrable", Text),
+    ("initially_deferred", Text),
+    ("enforced", Text),
+];
+
+const KEY_COLUMN_USAGE: &[(&str, Type)] = &[
+    ("constraint_catalog", Name),
+    ("constraint_schema", Name),
+    ("constraint_name", Name),
+    ("table_catalog", Name),
+    ("table_schema", Name),
+    ("table_name", Name),
+    ("column_name", Name),
+    ("ordinal_position", Int4),
+    ("position_in_unique_constraint", Int4),
+];
+
+const COLUMN_USAGE: &[(&str, Type)] = &[
+    ("table_catalog", Name),
+    ("table_schema", Name),
+    ("table_name", Name),
+    ("column_name", Name),
+    ("constraint_catalog", Name),
+    ("constraint_schema", Name),
+    ("constraint_name", Name),
+];
+
+const REFERENTIAL: &[(&str, Type)] = &[
+    ("constraint_catalog", Name),
+    ("constraint_schema", Name),
+    ("constraint_name", Name),
+    ("unique_constraint_catalog", Name),
+    ("unique_constraint_schema", Name),
+    ("unique_constraint_name", Name),
+    ("match_option", Text),
+    ("update_rule", Text),
+    ("delete_rule", Text),
+];
+
+const CHECKS: &[(&str, Type)] =
+    &[("constraint_catalog", Name), ("constraint_schema", Name), ("constraint_name", Name), ("check_clause", Text)];
+
+const SEQUENCES: &[(&str, Type)] = &[
+    ("sequence_catalog", Name),
+    ("sequence_schema", Name),
+    ("sequence_name", Name),
+    ("data_type", Text),
+    ("numeric_precision", Int4),
+    ("numeric_precision_radix", Int4),
+    ("numeric_scale", Int4),
+    ("start_value", Text),
+    ("minimum_value", Text),
+    ("maximum_value", Text),
+    ("increment", Text),
+    ("cycle_option", Text),
+];
+
 pub const TABLES: &[VirtualTable] = &[
-    VirtualTable::information("tables", 13_001, INFORMATION_TABLES, |catalog, session| {
-        let of = |name: &String| {
-            row(
-                INFORMATION_TABLES,
-                &[
-                    ("table_catalog", text(session.database())),
-                    ("table_schema", text("public")),
-                    ("table_name", text(name)),
-                    ("table_type", text("BASE TABLE")),
-                    ("is_insertable_into", text("YES")),
-                ],
-            )
-        };
-        catalog.tables.keys().map(of).collect()
-    }),
+    VirtualTable::information("tables", 13_001, INFORMATION_TABLES, tables),
     VirtualTable::information("columns", 13_002, COLUMNS, columns),
-    VirtualTable::information("schemata", 13_003, SCHEMATA, |_, session| {
-        let of = |name: &str| {
-            row(
-                SCHEMATA,
-                &[
-                    ("catalog_name", text(session.database())),
-                    ("schema_name", text(name)),
-                    ("schema_owner", text(session.user())),
-                ],
-            )
+    VirtualTable::information("schemata", 13_003, SCHEMATA, |catalog, session| {
+        let own = catalog.schemas.keys().map(String::as_str);
+        let all = ["public", "pg_catalog", "information_schema"].into_iter().chain(own);
+        all.map(|name| vec![text(session.database()), text(name), text(session.user())]).collect()
+    }),
+    VirtualTable::information("views", 13_004, VIEWS, |catalog, session| {
+        let view = |view: &std::sync::Arc<crate::catalog::ViewDef>| {
+            vec![
+                text(session.database()),
+                text(&view.schema),
+                text(&view.name),
+                Datum::Text(format!(" {};", view.text)),
+                text("NONE"),
+                text("NO"),
+                text("NO"),
+            ]
         };
-        ["public", "pg_catalog", "information_schema"].into_iter().map(of).collect()
+        catalog.views.values().map(view).collect()
+    }),
+    VirtualTable::information("table_constraints", 13_005, TABLE_CONSTRAINTS, table_constraints),
+    VirtualTable::information("key_column_usage", 13_006, KEY_COLUMN_USAGE, key_column_usage),
+    VirtualTable::information("constraint_column_usage", 13_007, COLUMN_USAGE, column_usage),
+    VirtualTable::information("referential_constraints", 13_008, REFERENTIAL, referential),
+    VirtualTable::information("check_constraints", 13_009, CHECKS, |catalog, session| {
+        let mut rows = Vec::new();
+        for table in catalog.tables.values() {
+            for check in &table.checks {
+                let clause = Datum::Text(format!("({})", check.text));
+                rows.push(vec![text(session.database()), text(&table.schema), text(&check.name), clause]);
+            }
+        }
+        rows
+    }),
+    VirtualTable::information("sequences", 13_010, SEQUENCES, |catalog, session| {
+        let of = |sequence: &std::sync::Arc<crate::catalog::SequenceDef>| {
+            let bits = i64::from(sequence.ty.len()) * 8;
+            let number = |value: i64| Datum::Text(value.to_string());
+            vec![
+                text(session.database()),
+                text(&sequence.schema),
+                text(&sequence.name),
+                Datum::Text(sequence.ty.to_string()),
+                int(bits),
+                int(2),
+                int(0),
+                number(sequence.start),
+                number(sequence.minimum),
+                number(sequence.maximum),
+                number(sequence.increment),
+                text(if sequence.is_cycle { "YES" } else { "NO" }),
+            ]
+        };
+        // Those of identity columns are parts of them.
+        catalog.sequences.values().filter(|sequence| !sequence.is_identity).map(of).collect()
     }),
 ];
+
+fn yes_no(is_so: bool) -> Datum {
+    text(if is_so { "YES" } else { "NO" })
+}
+
+fn tables(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
+    let of = |schema: &str, name: &str, kind: &str| {
+        let is_table = yes_no(kind == "BASE TABLE");
+        vec![text(session.database()), text(schema), text(name), text(kind), is_table, text("NO")]
+    };
+    let tables = catalog.tables.values().map(|table| of(&table.schema, &table.name, "BASE TABLE"));
+    tables.chain(catalog.views.values().map(|view| of(&view.schema, &view.name, "VIEW"))).collect()
+}
+
+/// A column for the standard.
+struct Shown<'s> {
+    relation: (&'s str, &'s str),
+    name: &'s str,
+    number: usize,
+    ty: Type,
+    modifier: i32,
+    default: Option<&'s str>,
+    not_null: bool,
+    identity: Option<IdentityKind>,
+}
 
 fn columns(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
     let mut rows = Vec::new();
     for table in catalog.tables.values() {
         for (number, column) in (1..).zip(&table.columns) {
-            rows.push(column_row(session, &table.name, number, column));
+            let default = column.default.as_ref().filter(|_| column.identity.is_none());
+            let shown = Shown {
+                relation: (&table.schema, &table.name),
+                name: &column.name,
+                number,
+                ty: column.ty,
+                modifier: column.modifier,
+                default: default.map(|default| default.text.as_str()),
+                not_null: column.not_null,
+                identity: column.identity,
+            };
+            rows.push(column_row(session, &shown));
+        }
+    }
+    for view in catalog.views.values() {
+        for (number, (name, ty, modifier)) in (1..).zip(&view.columns) {
+            let shown = Shown {
+                relation: (&view.schema, &view.name),
+                name,
+                number,
+                ty: *ty,
+                modifier: *modifier,
+                default: None,
+                not_null: false,
+                identity: None,
+            };
+            rows.push(column_row(session, &shown));
         }
     }
     rows
 }
 
-fn column_row(session: &dyn Session, table: &str, number: usize, column: &ColumnDef) -> Row {
-    let default = column.default.as_ref().map_or(Datum::Null, |default| text(&default.text));
+fn column_row(session: &dyn Session, column: &Shown<'_>) -> Row {
+    let default = column.default.map_or(Datum::Null, text);
     let has_modifier = column.modifier >= 4;
-    let (mut length, mut precision, mut scale) = (Datum::Null, Datum::Null, Datum::Null);
+    let (mut length, mut precision, mut radix, mut scale) = (Datum::Null, Datum::Null, Datum::Null, Datum::Null);
+    let mut octets = Datum::Null;
+    let mut moment = Datum::Null;
     match column.ty {
-        Type::Varchar | Type::Bpchar if has_modifier => length = int(column.modifier - 4),
+        Type::Varchar | Type::Bpchar if has_modifier => {
+            length = int(column.modifier - 4);
+            octets = int(i64::from(column.modifier - 4) * 4);
+        }
+        Type::Varchar | Type::Bpchar | Type::Text => octets = int(1_073_741_824_i64),
         Type::Numeric if has_modifier => {
             let (digits, after) = lodestone_sql_types::cast::digits_of(column.modifier);
-            (precision, scale) = (int(digits), int(after));
+            (precision, radix, scale) = (int(digits), int(10), int(after));
         }
-        Type::Int2 => (precision, scale) = (int(16), int(0)),
-        Type::Int4 => (precision, scale) = (int(32), int(0)),
-        Type::Int8 => (precision, scale) = (int(64), int(0)),
+        Type::Numeric => radix = int(10),
+        Type::Int2 => (precision, radix, scale) = (int(16), int(2), int(0)),
+        Type::Int4 => (precision, radix, scale) = (int(32), int(2), int(0)),
+        Type::Int8 => (precision, radix, scale) = (int(64), int(2), int(0)),
+        Type::Float4 => (precision, radix) = (int(24), int(2)),
+        Type::Float8 => (precision, radix) = (int(53), int(2)),
+        Type::Date => moment = int(0),
+        Type::Timestamp | Type::Timestamptz => moment = int(6),
         _ => {}
     }
+    let data_type = if column.ty.element().is_some() { "ARRAY".to_owned() } else { column.ty.to_string() };
     row(
         COLUMNS,
         &[
             ("table_catalog", text(session.database())),
-            ("table_schema", text("public")),
-            ("table_name", text(table)),
-            ("column_name", text(&column.name)),
-            ("ordinal_position", count(number)),
+            ("table_schema", text(column.relation.0)),
+            ("table_name", text(column.relation.1)),
+            ("column_name", text(column.name)),
+            ("ordinal_position", count(column.number)),
             ("column_default", default),
-            ("is_nullable", text(if column.not_null { "NO" } else { "YES" })),
-            ("data_type", Datum::Text(column.ty.to_string())),
+            ("is_nullable", yes_no(!column.not_null)),
+            ("data_type", Datum::Text(data_type)),
             ("character_maximum_length", length),
+            ("character_octet_length", octets),
             ("numeric_precision", precision),
+            ("numeric_precision_radix", radix),
             ("numeric_scale", scale),
+            ("datetime_precision", moment),
+            ("collation_name", Datum::Null),
+            ("udt_catalog", text(session.database())),
+            ("udt_schema", text("pg_catalog")),
             ("udt_name", text(column.ty.info().name)),
+            ("is_identity", yes_no(column.identity.is_some())),
+            (
+                "identity_generation",
+                match column.identity {
+                    None => Datum::Null,
+                    Some(IdentityKind::Always) => text("ALWAYS"),
+                    Some(IdentityKind::ByDefault) => text("BY DEFAULT"),
+                },
+            ),
+            ("is_generated", text("NEVER")),
+            ("is_updatable", text("YES")),
         ],
     )
+}
+
+/// The keys of a table: name, columns, and whether it is the primary one.
+fn keys(table: &TableDef) -> impl Iterator<Item = (&str, &[usize], bool)> {
+    let primary = (!table.key.is_empty()).then_some((table.key_name.as_str(), &table.key[..], true));
+    let unique = table.indexes.iter().filter(|index| index.is_constraint);
+    primary.into_iter().chain(unique.map(|index| (index.name.as_str(), &index.columns[..], false)))
+}
+
+fn table_constraints(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for table in catalog.tables.values() {
+        let mut add = |name: &str, kind: &str, (is_deferrable, is_deferred): (bool, bool)| {
+            let (database, schema) = (|| text(session.database()), || text(&table.schema));
+            rows.push(vec![
+                database(),
+                schema(),
+                text(name),
+                database(),
+                schema(),
+                text(&table.name),
+                text(kind),
+                yes_no(is_deferrable),
+                yes_no(is_deferred),
+                text("YES"),
+            ]);
+        };
+        for (name, _, is_primary) in keys(table) {
+            add(name, if is_primary { "PRIMARY KEY" } else { "UNIQUE" }, (false, false));
+        }
+        table.checks.iter().for_each(|check| add(&check.name, "CHECK", (false, false)));
+        for key in &table.foreign_keys {
+            add(&key.name, "FOREIGN KEY", (key.is_deferrable, key.is_deferred));
+        }
+    }
+    rows
+}
+
+fn key_column_usage(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for table in catalog.tables.values() {
+        let mut add = |name: &str, column: usize, number: usize, unique: Datum| {
+            let (database, schema) = (|| text(session.database()), || text(&table.schema));
+            let column = text(&table.columns[column].name);
+            rows.push(vec![
+                database(),
+                schema(),
+                text(name),
+                database(),
+                schema(),
+                text(&table.name),
+                column,
+                count(number),
+                unique,
+            ]);
+        };
+        for (name, columns, _) in keys(table) {
+            for (number, column) in (1..).zip(columns) {
+                add(name, *column, number, Datum::Null);
+            }
+        }
+        for key in &table.foreign_keys {
+            let parent = catalog.table_of(key.parent);
+            let own = parent.and_then(|parent| parent_columns(parent, key)).unwrap_or_default();
+            let order = parent.and_then(|parent| {
+                let unique = parent.unique_over(&own)?;
+                Some(unique.map_or(&parent.key, |index| &parent.indexes[index].columns).clone())
+            });
+            for (number, column) in (1..).zip(&key.columns) {
+                let place = own.get(number - 1).and_then(|own| order.as_ref()?.iter().position(|other| other == own));
+                add(&key.name, *column, number, place.map_or(Datum::Null, |place| count(place + 1)));
+            }
+        }
+    }
+    rows
+}
+
+fn column_usage(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut add = |of: &TableDef, column: usize, name: &str, schema: &str| {
+        let database = || text(session.database());
+        let column = text(&of.columns[column].name);
+        rows.push(vec![database(), text(&of.schema), text(&of.name), column, database(), text(schema), text(name)]);
+    };
+    for table in catalog.tables.values() {
+        for (name, columns, _) in keys(table) {
+            columns.iter().for_each(|column| add(table, *column, name, &table.schema));
+        }
+        for key in &table.foreign_keys {
+            let Some(parent) = catalog.table_of(key.parent) else { continue };
+            let columns = parent_columns(parent, key).unwrap_or_default();
+            columns.iter().for_each(|column| add(parent, *column, &key.name, &table.schema));
+        }
+    }
+    rows
+}
+
+fn referential(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for table in catalog.tables.values() {
+        for key in &table.foreign_keys {
+            let Some(parent) = catalog.table_of(key.parent) else { continue };
+            let unique = parent.unique_over(&parent_columns(parent, key).unwrap_or_default());
+            let name = match unique {
+                Some(Some(index)) => &parent.indexes[index].name,
+                _ => &parent.key_name,
+            };
+            let database = || text(session.database());
+            rows.push(vec![
+                database(),
+                text(&table.schema),
+                text(&key.name),
+                database(),
+                text(&parent.schema),
+                text(name),
+                text(if key.is_full { "FULL" } else { "NONE" }),
+                text(action_text(key.on_update).unwrap_or("NO ACTION")),
+                text(action_text(key.on_delete).unwrap_or("NO ACTION")),
+            ]);
+        }
+    }
+    rows
 }

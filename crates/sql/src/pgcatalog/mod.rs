@@ -60,6 +60,16 @@ pub fn find(schema: Option<&str>, name: &str) -> Option<&'static VirtualTable> {
     all().find(|table| table.schema == schema && table.name == name)
 }
 
+/// The number of a schema.
+pub fn namespace(catalog: &Catalog, schema: &str) -> Datum {
+    match schema {
+        crate::catalog::PUBLIC => int(PUBLIC),
+        "pg_catalog" => int(PG_CATALOG),
+        "information_schema" => int(INFORMATION_SCHEMA),
+        other => catalog.schemas.get(other).map_or_else(|| int(PUBLIC), |oid| int(*oid)),
+    }
+}
+
 /// A row of `columns` with these values. The others have the empty value of their type.
 fn row(columns: &[(&str, Type)], values: &[(&str, Datum)]) -> Row {
     let value = |(name, ty): &(&str, Type)| {
@@ -91,13 +101,32 @@ fn text(value: &str) -> Datum {
     Datum::from(value)
 }
 
+/// Schema and name of a text such as `"My".table`.
+pub fn names_of(text: &str) -> (Option<String>, String) {
+    let mut parts: Vec<String> = Vec::new();
+    let (mut part, mut is_quoted, mut was_quoted) = (String::new(), false, false);
+    for letter in text.trim().chars() {
+        match letter {
+            '"' => (is_quoted, was_quoted) = (!is_quoted, true),
+            '.' if !is_quoted => {
+                parts.push(if was_quoted { part } else { part.to_lowercase() });
+                (part, was_quoted) = (String::new(), false);
+            }
+            letter => part.push(letter),
+        }
+    }
+    parts.push(if was_quoted { part } else { part.to_lowercase() });
+    let name = parts.pop().unwrap_or_default();
+    (parts.pop(), name)
+}
+
 /// The statement that makes an index, or the name of one of its columns.
 pub fn index_definition(catalog: &Catalog, oid: i64, column: i64) -> Option<String> {
     use crate::catalog::Relation;
     let (table, name, columns, is_unique) = match catalog.relation(oid)? {
-        Relation::Table(_) => return None,
         Relation::Key(table) => (table, &table.key_name, &table.key, true),
         Relation::Index(table, index) => (table, &index.name, &index.columns, index.is_unique),
+        _ => return None,
     };
     let names: Vec<&str> = columns.iter().map(|column| table.columns[*column].name.as_str()).collect();
     if column > 0 {
@@ -105,17 +134,61 @@ pub fn index_definition(catalog: &Catalog, oid: i64, column: i64) -> Option<Stri
         return names.get(place).map(|name| (*name).to_owned());
     }
     let unique = if is_unique { "UNIQUE " } else { "" };
-    Some(format!("CREATE {unique}INDEX {name} ON public.{} USING btree ({})", table.name, names.join(", ")))
+    let quote = lodestone_sql_types::func::quote_ident;
+    let (schema, table) = (quote(&table.schema), quote(&table.name));
+    let names: Vec<String> = names.iter().map(|name| quote(name)).collect();
+    Some(format!("CREATE {unique}INDEX {} ON {schema}.{table} USING btree ({})", quote(name), names.join(", ")))
 }
 
-/// The clause that makes a constraint. Constraints have the numbers of their indexes.
+/// The clause that makes a constraint. Keys have the numbers of their indexes.
 pub fn constraint_definition(catalog: &Catalog, oid: i64) -> Option<String> {
     use crate::catalog::Relation;
-    let (table, kind, columns) = match catalog.relation(oid)? {
-        Relation::Table(_) => return None,
-        Relation::Key(table) => (table, "PRIMARY KEY", &table.key),
-        Relation::Index(table, index) => (table, "UNIQUE", &index.columns),
+    let quote = lodestone_sql_types::func::quote_ident;
+    let names = |table: &crate::catalog::TableDef, columns: &[usize]| {
+        columns.iter().map(|column| quote(&table.columns[*column].name)).collect::<Vec<_>>().join(", ")
     };
-    let names: Vec<&str> = columns.iter().map(|column| table.columns[*column].name.as_str()).collect();
-    Some(format!("{kind} ({})", names.join(", ")))
+    match catalog.relation(oid) {
+        Some(Relation::Key(table)) => return Some(format!("PRIMARY KEY ({})", names(table, &table.key))),
+        Some(Relation::Index(table, index)) => return Some(format!("UNIQUE ({})", names(table, &index.columns))),
+        _ => {}
+    }
+    for table in catalog.tables.values() {
+        if let Some(check) = table.checks.iter().find(|check| i64::from(check.oid) == oid) {
+            return Some(format!("CHECK (({}))", check.text));
+        }
+        let Some(key) = table.foreign_keys.iter().find(|key| i64::from(key.oid) == oid) else { continue };
+        let parent = catalog.table_of(key.parent)?;
+        let shown = match catalog.is_visible(&parent.schema, &parent.name) {
+            true => quote(&parent.name),
+            false => format!("{}.{}", quote(&parent.schema), quote(&parent.name)),
+        };
+        let columns = key.parent_columns.iter().map(|name| quote(name)).collect::<Vec<_>>().join(", ");
+        let mut text = format!("FOREIGN KEY ({}) REFERENCES {shown}({columns})", names(table, &key.columns));
+        if key.is_full {
+            text += " MATCH FULL";
+        }
+        for (event, action) in [("UPDATE", key.on_update), ("DELETE", key.on_delete)] {
+            text += &action_text(action).map_or(String::new(), |action| format!(" ON {event} {action}"));
+        }
+        if key.is_deferrable {
+            text += " DEFERRABLE";
+        }
+        if key.is_deferred {
+            text += " INITIALLY DEFERRED";
+        }
+        return Some(text);
+    }
+    None
+}
+
+/// The words of an action, unless it is none.
+pub fn action_text(action: crate::parse::ast::KeyAction) -> Option<&'static str> {
+    use crate::parse::ast::KeyAction as A;
+    match action {
+        A::NoAction => None,
+        A::Restrict => Some("RESTRICT"),
+        A::Cascade => Some("CASCADE"),
+        A::SetNull => Some("SET NULL"),
+        A::SetDefault => Some("SET DEFAULT"),
+    }
 }

@@ -154,23 +154,24 @@ pub const TABLES: &[VirtualTable] = &[
     }),
     VirtualTable::empty("pg_description", 2609, DESCRIPTION),
     VirtualTable::empty("pg_shdescription", 2396, &[("objoid", Oid), ("classoid", Oid), ("description", Text)]),
-    VirtualTable::empty(
-        "pg_depend",
-        2608,
-        &[
-            ("classid", Oid),
-            ("objid", Oid),
-            ("objsubid", Int4),
-            ("refclassid", Oid),
-            ("refobjid", Oid),
-            ("refobjsubid", Int4),
-            ("deptype", Char),
-        ],
-    ),
-    VirtualTable::empty(
+    VirtualTable::of(
         "pg_tablespace",
         1213,
         &[("oid", Oid), ("spcname", Name), ("spcowner", Oid), ("spcacl", TextArray), ("spcoptions", TextArray)],
+        |_, _| {
+            let of = |oid: i64, name: &str| vec![int(oid), text(name), int(OWNER), Datum::Null, Datum::Null];
+            vec![of(1663, "pg_default"), of(1664, "pg_global")]
+        },
+    ),
+    VirtualTable::of(
+        "pg_language",
+        2612,
+        &[("oid", Oid), ("lanname", Name), ("lanowner", Oid), ("lanispl", Bool), ("lanpltrusted", Bool)],
+        |_, _| {
+            let of =
+                |oid: i64, name: &str| vec![int(oid), text(name), int(OWNER), Datum::Bool(false), Datum::Bool(false)];
+            vec![of(12, "internal"), of(13, "c"), of(14, "sql")]
+        },
     ),
     VirtualTable::empty(
         "pg_auth_members",
@@ -225,16 +226,82 @@ pub const TABLES: &[VirtualTable] = &[
         ],
     ),
     VirtualTable::empty(
+        "pg_opfamily",
+        2753,
+        &[("oid", Oid), ("opfmethod", Oid), ("opfname", Name), ("opfnamespace", Oid), ("opfowner", Oid)],
+    ),
+    VirtualTable::empty(
+        "pg_cast",
+        2605,
+        &[
+            ("oid", Oid),
+            ("castsource", Oid),
+            ("casttarget", Oid),
+            ("castfunc", Oid),
+            ("castcontext", Char),
+            ("castmethod", Char),
+        ],
+    ),
+    VirtualTable::empty(
+        "pg_operator",
+        2617,
+        &[
+            ("oid", Oid),
+            ("oprname", Name),
+            ("oprnamespace", Oid),
+            ("oprowner", Oid),
+            ("oprkind", Char),
+            ("oprcanmerge", Bool),
+            ("oprcanhash", Bool),
+            ("oprleft", Oid),
+            ("oprright", Oid),
+            ("oprresult", Oid),
+            ("oprcom", Oid),
+            ("oprnegate", Oid),
+            ("oprcode", Type::Regproc),
+        ],
+    ),
+    VirtualTable::empty(
+        "pg_conversion",
+        2607,
+        &[
+            ("oid", Oid),
+            ("conname", Name),
+            ("connamespace", Oid),
+            ("conowner", Oid),
+            ("conforencoding", Int4),
+            ("contoencoding", Int4),
+            ("condefault", Bool),
+        ],
+    ),
+    VirtualTable::empty(
+        "pg_foreign_data_wrapper",
+        2328,
+        &[("oid", Oid), ("fdwname", Name), ("fdwowner", Oid), ("fdwhandler", Oid), ("fdwvalidator", Oid)],
+    ),
+    VirtualTable::empty(
+        "pg_ts_config",
+        3602,
+        &[("oid", Oid), ("cfgname", Name), ("cfgnamespace", Oid), ("cfgowner", Oid), ("cfgparser", Oid)],
+    ),
+    VirtualTable::empty(
+        "pg_subscription",
+        6100,
+        &[("oid", Oid), ("subdbid", Oid), ("subname", Name), ("subowner", Oid), ("subenabled", Bool)],
+    ),
+    VirtualTable::empty(
         "pg_event_trigger",
         3466,
         &[("oid", Oid), ("evtname", Name), ("evtevent", Name), ("evtowner", Oid)],
     ),
 ];
 
-fn namespace(_: &Catalog, _: &dyn Session) -> Vec<Row> {
+fn namespace(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
     let of =
         |oid: i64, name: &str| row(NAMESPACE, &[("oid", int(oid)), ("nspname", text(name)), ("nspowner", int(OWNER))]);
-    vec![of(PG_CATALOG, "pg_catalog"), of(PUBLIC, "public"), of(INFORMATION_SCHEMA, "information_schema")]
+    let fixed = [of(PG_CATALOG, "pg_catalog"), of(PUBLIC, "public"), of(INFORMATION_SCHEMA, "information_schema")];
+    let own = catalog.schemas.iter().map(|(name, oid)| of(i64::from(*oid), name));
+    fixed.into_iter().chain(own).collect()
 }
 
 fn types(_: &Catalog, _: &dyn Session) -> Vec<Row> {
@@ -275,7 +342,7 @@ fn procs(_: &Catalog, _: &dyn Session) -> Vec<Row> {
             PROC,
             &[
                 // The numbers of functions are no part of what clients keep.
-                ("oid", int(10_000 + number)),
+                ("oid", int(func::FIRST_FUNCTION + number)),
                 ("proname", text(function.name)),
                 ("pronamespace", int(PG_CATALOG)),
                 ("proowner", int(OWNER)),

@@ -1,10 +1,11 @@
 //! Tables about tables: `pg_class`, `pg_attribute`, `pg_index`, `pg_constraint` and their relatives.
 
-use lodestone_sql_types::func::Session;
+use lodestone_sql_types::func::{SequenceCall, Session};
 use lodestone_sql_types::{Datum, Type};
 
-use super::{OWNER, PG_CATALOG, PUBLIC, VirtualTable, all, count, int, row, text};
-use crate::catalog::{Catalog, TableDef};
+use super::{OWNER, PG_CATALOG, VirtualTable, all, count, int, namespace, row, text};
+use crate::catalog::{Catalog, IdentityKind, SequenceDef, TableDef, ViewDef};
+use crate::parse::ast::KeyAction;
 use crate::run::Row;
 
 use Type::{Bool, Char, Float4, Int2, Int4, Name, Oid, OidVector, Text, TextArray};
@@ -129,6 +130,17 @@ const CONSTRAINT: &[(&str, Type)] = &[
 
 const ATTRDEF: &[(&str, Type)] = &[("oid", Oid), ("adrelid", Oid), ("adnum", Int2), ("adbin", Text)];
 
+const REWRITE: &[(&str, Type)] = &[
+    ("oid", Oid),
+    ("rulename", Name),
+    ("ev_class", Oid),
+    ("ev_type", Char),
+    ("ev_enabled", Char),
+    ("is_instead", Bool),
+    ("ev_qual", Text),
+    ("ev_action", Text),
+];
+
 const PG_TABLES: &[(&str, Type)] = &[
     ("schemaname", Name),
     ("tablename", Name),
@@ -240,21 +252,8 @@ pub const TABLES: &[VirtualTable] = &[
             ("tgnargs", Int2),
         ],
     ),
-    VirtualTable::empty(
-        "pg_rewrite",
-        2618,
-        &[
-            ("oid", Oid),
-            ("rulename", Name),
-            ("ev_class", Oid),
-            ("ev_type", Char),
-            ("ev_enabled", Char),
-            ("is_instead", Bool),
-            ("ev_qual", Text),
-            ("ev_action", Text),
-        ],
-    ),
-    VirtualTable::empty(
+    VirtualTable::of("pg_rewrite", 2618, REWRITE, rewrite),
+    VirtualTable::of(
         "pg_sequence",
         2224,
         &[
@@ -267,6 +266,45 @@ pub const TABLES: &[VirtualTable] = &[
             ("seqcache", Type::Int8),
             ("seqcycle", Bool),
         ],
+        sequence,
+    ),
+    VirtualTable::of(
+        "pg_sequences",
+        12_005,
+        &[
+            ("schemaname", Name),
+            ("sequencename", Name),
+            ("sequenceowner", Name),
+            ("data_type", Type::Regtype),
+            ("start_value", Type::Int8),
+            ("min_value", Type::Int8),
+            ("max_value", Type::Int8),
+            ("increment_by", Type::Int8),
+            ("cycle", Bool),
+            ("cache_size", Type::Int8),
+            ("last_value", Type::Int8),
+        ],
+        pg_sequences,
+    ),
+    VirtualTable::of(
+        "pg_views",
+        12_006,
+        &[("schemaname", Name), ("viewname", Name), ("viewowner", Name), ("definition", Text)],
+        pg_views,
+    ),
+    VirtualTable::of(
+        "pg_depend",
+        2608,
+        &[
+            ("classid", Oid),
+            ("objid", Oid),
+            ("objsubid", Int4),
+            ("refclassid", Oid),
+            ("refobjid", Oid),
+            ("refobjsubid", Int4),
+            ("deptype", Char),
+        ],
+        depend,
     ),
     VirtualTable::empty("pg_foreign_table", 3118, &[("ftrelid", Oid), ("ftserver", Oid), ("ftoptions", TextArray)]),
 ];
@@ -284,12 +322,37 @@ fn relation(values: &[(&str, Datum)]) -> Row {
 
 fn class(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
     let mut rows = Vec::new();
+    for view in catalog.views.values() {
+        rows.push(relation(&[
+            ("oid", int(view.oid)),
+            ("relname", text(&view.name)),
+            ("relnamespace", namespace(catalog, &view.schema)),
+            ("relkind", text("v")),
+            ("relnatts", count(view.columns.len())),
+            ("relhasrules", Datum::Bool(true)),
+            ("relreplident", text("n")),
+        ]));
+    }
+    for sequence in catalog.sequences.values() {
+        rows.push(relation(&[
+            ("oid", int(sequence.oid)),
+            ("relname", text(&sequence.name)),
+            ("relnamespace", namespace(catalog, &sequence.schema)),
+            ("relkind", text("S")),
+            ("relnatts", int(3)),
+            ("relreplident", text("n")),
+        ]));
+    }
     for table in catalog.tables.values() {
+        let schema = || namespace(catalog, &table.schema);
+        let has_triggers = !table.foreign_keys.is_empty() || catalog.children.contains_key(&table.oid);
         let has_index = !table.key.is_empty() || !table.indexes.is_empty();
         rows.push(relation(&[
             ("oid", int(table.oid)),
             ("relname", text(&table.name)),
-            ("relnamespace", int(PUBLIC)),
+            ("relnamespace", schema()),
+            ("relchecks", count(table.checks.len())),
+            ("relhastriggers", Datum::Bool(has_triggers)),
             ("relam", int(2)),
             ("relkind", text("r")),
             ("relnatts", count(table.columns.len())),
@@ -299,7 +362,7 @@ fn class(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
             rows.push(relation(&[
                 ("oid", int(oid)),
                 ("relname", text(name)),
-                ("relnamespace", int(PUBLIC)),
+                ("relnamespace", schema()),
                 ("relam", int(403)),
                 ("relkind", text("i")),
                 ("relreplident", text("n")),
@@ -356,12 +419,29 @@ fn attribute(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
         // The later of two values would not count.
         row(ATTRIBUTE, &[rest, &values].concat())
     };
+    for view in catalog.views.values() {
+        for (number, (name, ty, modifier)) in (1..).zip(&view.columns) {
+            rows.push(of(view.oid, name, number, *ty, &[("atttypmod", int(*modifier))]));
+        }
+    }
+    for sequence in catalog.sequences.values() {
+        let columns = [("last_value", Type::Int8), ("log_cnt", Type::Int8), ("is_called", Bool)];
+        for (number, (name, ty)) in (1..).zip(columns) {
+            rows.push(of(sequence.oid, name, number, ty, &[("attnotnull", Datum::Bool(true))]));
+        }
+    }
     for table in catalog.tables.values() {
         for (number, column) in (1..).zip(&table.columns) {
+            let identity = match column.identity {
+                None => "",
+                Some(IdentityKind::Always) => "a",
+                Some(IdentityKind::ByDefault) => "d",
+            };
             let rest = [
+                ("attidentity", text(identity)),
                 ("atttypmod", int(column.modifier)),
                 ("attnotnull", Datum::Bool(column.not_null)),
-                ("atthasdef", Datum::Bool(column.default.is_some())),
+                ("atthasdef", Datum::Bool(column.default.is_some() && column.identity.is_none())),
             ];
             rows.push(of(table.oid, &column.name, number, column.ty, &rest));
         }
@@ -422,7 +502,7 @@ fn constraint(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
                 &[
                     ("oid", int(oid)),
                     ("conname", text(name)),
-                    ("connamespace", int(PUBLIC)),
+                    ("connamespace", namespace(catalog, &table.schema)),
                     ("contype", text(if is_key { "p" } else { "u" })),
                     ("convalidated", Datum::Bool(true)),
                     ("conrelid", int(table.oid)),
@@ -430,9 +510,145 @@ fn constraint(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
                     ("conislocal", Datum::Bool(true)),
                     ("connoinherit", Datum::Bool(true)),
                     ("conkey", Datum::Array(columns.iter().map(|column| count(column + 1)).collect())),
+                    ("confupdtype", text(" ")),
+                    ("confdeltype", text(" ")),
+                    ("confmatchtype", text(" ")),
                 ],
             ));
         }
+        checks_and_foreign_keys(catalog, table, &mut rows);
+    }
+    rows
+}
+
+fn checks_and_foreign_keys(catalog: &Catalog, table: &TableDef, rows: &mut Vec<Row>) {
+    let head = |oid: u32, name: &str, kind: &str| {
+        vec![
+            ("oid", int(oid)),
+            ("conname", text(name)),
+            ("connamespace", namespace(catalog, &table.schema)),
+            ("contype", text(kind)),
+            ("convalidated", Datum::Bool(true)),
+            ("conrelid", int(table.oid)),
+            ("conislocal", Datum::Bool(true)),
+        ]
+    };
+    let numbers = |columns: &[usize]| Datum::Array(columns.iter().map(|column| count(column + 1)).collect());
+    for check in &table.checks {
+        let mut used = Vec::new();
+        check.expr.walk(&mut |part| {
+            if let crate::plan::Expr::Column { depth: 0, index } = part
+                && !used.contains(index)
+            {
+                used.push(*index);
+            }
+        });
+        let mut values = head(check.oid, &check.name, "c");
+        let none = || text(" ");
+        values.extend([("confupdtype", none()), ("confdeltype", none()), ("confmatchtype", none())]);
+        values.extend([("conkey", numbers(&used)), ("conbin", text(&check.text))]);
+        rows.push(row(CONSTRAINT, &values));
+    }
+    for key in &table.foreign_keys {
+        let Some(parent) = catalog.table_of(key.parent) else { continue };
+        let columns = crate::run::constraint::parent_columns(parent, key).unwrap_or_default();
+        let index = match parent.unique_over(&columns) {
+            Some(None) => parent.key_oid,
+            Some(Some(index)) => parent.indexes[index].oid,
+            None => 0,
+        };
+        let letter = |action| match action {
+            KeyAction::NoAction => "a",
+            KeyAction::Restrict => "r",
+            KeyAction::Cascade => "c",
+            KeyAction::SetNull => "n",
+            KeyAction::SetDefault => "d",
+        };
+        let mut values = head(key.oid, &key.name, "f");
+        values.extend([
+            ("condeferrable", Datum::Bool(key.is_deferrable)),
+            ("condeferred", Datum::Bool(key.is_deferred)),
+            ("conindid", int(index)),
+            ("confrelid", int(key.parent)),
+            ("confupdtype", text(letter(key.on_update))),
+            ("confdeltype", text(letter(key.on_delete))),
+            ("confmatchtype", text(if key.is_full { "f" } else { "s" })),
+            ("connoinherit", Datum::Bool(true)),
+            ("conkey", numbers(&key.columns)),
+            ("confkey", numbers(&columns)),
+        ]);
+        rows.push(row(CONSTRAINT, &values));
+    }
+}
+
+fn sequence(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
+    let of = |sequence: &std::sync::Arc<SequenceDef>| {
+        vec![
+            int(sequence.oid),
+            int(sequence.ty.oid()),
+            int(sequence.start),
+            int(sequence.increment),
+            int(sequence.maximum),
+            int(sequence.minimum),
+            int(sequence.cache),
+            Datum::Bool(sequence.is_cycle),
+        ]
+    };
+    catalog.sequences.values().map(of).collect()
+}
+
+fn pg_sequences(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
+    let of = |sequence: &std::sync::Arc<SequenceDef>| {
+        let oid = i64::from(sequence.oid);
+        let is_called = session.sequence(SequenceCall::Called(oid)).is_ok_and(|called| called == 1);
+        let value = session.sequence(SequenceCall::Value(oid)).ok().filter(|_| is_called);
+        vec![
+            text(&sequence.schema),
+            text(&sequence.name),
+            text(session.user()),
+            int(sequence.ty.oid()),
+            int(sequence.start),
+            int(sequence.minimum),
+            int(sequence.maximum),
+            int(sequence.increment),
+            Datum::Bool(sequence.is_cycle),
+            int(sequence.cache),
+            value.map_or(Datum::Null, Datum::Int),
+        ]
+    };
+    catalog.sequences.values().map(of).collect()
+}
+
+fn pg_views(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
+    let of = |view: &std::sync::Arc<ViewDef>| {
+        vec![text(&view.schema), text(&view.name), text(session.user()), Datum::Text(format!(" {};", view.text))]
+    };
+    catalog.views.values().map(of).collect()
+}
+
+fn rewrite(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
+    let of = |view: &std::sync::Arc<ViewDef>| {
+        let values = [
+            ("oid", int(view.oid)),
+            ("rulename", text("_RETURN")),
+            ("ev_class", int(view.oid)),
+            ("ev_type", text("1")),
+        ];
+        let rest = [("ev_enabled", text("O")), ("is_instead", Datum::Bool(true))];
+        row(REWRITE, &[&values[..], &rest].concat())
+    };
+    catalog.views.values().map(of).collect()
+}
+
+/// What belongs to what: a sequence to the column that owns it.
+fn depend(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for sequence in catalog.sequences.values() {
+        let Some((table, column)) = &sequence.owner else { continue };
+        let Some(table) = catalog.tables.get(table) else { continue };
+        let Some(place) = table.column(column) else { continue };
+        let kind = if sequence.is_identity { "i" } else { "a" };
+        rows.push(vec![int(1259), int(sequence.oid), int(0), int(1259), int(table.oid), count(place + 1), text(kind)]);
     }
     rows
 }
@@ -441,7 +657,7 @@ fn attrdef(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
     let mut rows = Vec::new();
     for table in catalog.tables.values() {
         for (number, column) in (1..).zip(&table.columns) {
-            let Some(default) = &column.default else { continue };
+            let Some(default) = column.default.as_ref().filter(|_| column.identity.is_none()) else { continue };
             let values = [
                 ("oid", int(table.oid)),
                 ("adrelid", int(table.oid)),
@@ -459,7 +675,7 @@ fn pg_tables(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
         row(
             PG_TABLES,
             &[
-                ("schemaname", text("public")),
+                ("schemaname", text(&table.schema)),
                 ("tablename", text(&table.name)),
                 ("tableowner", text(session.user())),
                 ("tablespace", Datum::Null),
@@ -478,7 +694,7 @@ fn pg_indexes(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
             rows.push(row(
                 PG_INDEXES,
                 &[
-                    ("schemaname", text("public")),
+                    ("schemaname", text(&table.schema)),
                     ("tablename", text(&table.name)),
                     ("indexname", text(name)),
                     ("tablespace", Datum::Null),

@@ -9,7 +9,8 @@ use super::{Env, Flow, Outcome, Row, Run};
 use crate::plan::{Aggregate, AggregateCall, Expr, Node};
 
 /// The state of an aggregate after the rows so far.
-struct State {
+#[derive(Clone)]
+pub(super) struct State {
     /// Values that are not null.
     count: i64,
     value: Datum,
@@ -19,12 +20,12 @@ struct State {
 }
 
 impl State {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { count: 0, value: Datum::Null, seen: HashSet::new(), rows: Vec::new() }
     }
 
     /// Adds a value.
-    fn add(&mut self, aggregate: Aggregate, arguments: &[Datum]) -> Result<()> {
+    pub(super) fn add(&mut self, aggregate: Aggregate, arguments: &[Datum]) -> Result<()> {
         let argument = arguments.first().cloned().unwrap_or(Datum::Null);
         if argument.is_null() && !matches!(aggregate, Aggregate::CountRows | Aggregate::ArrayAgg) {
             return Ok(());
@@ -59,7 +60,7 @@ impl State {
         Ok(())
     }
 
-    fn result(self, aggregate: Aggregate) -> Result<Datum> {
+    pub(super) fn result(self, aggregate: Aggregate) -> Result<Datum> {
         Ok(match (aggregate, self.value) {
             (Aggregate::CountRows | Aggregate::Count, _) => Datum::Int(self.count),
             (Aggregate::Avg(Type::Numeric), Datum::Numeric(sum)) => {

@@ -1,17 +1,26 @@
 //! Changes of rows.
 
+use std::collections::HashSet;
+
 use lodestone_engine::{Error as EngineError, Row as EngineRow, Value};
 use lodestone_sql_types::{Datum, Error, SqlState, text};
 
-use super::scan::{Key, key_of};
-use super::{Flow, Outcome, Row, Run};
+use super::scan::{Key, key_of, lock_key, to_row};
+use super::{Env, Flow, Outcome, Row, Run};
 use crate::catalog::{TableDef, value};
 use crate::errors::from_engine;
-use crate::plan::{Change, Expr};
+use crate::plan::{Change, Conflict, ConflictUpdate, Expr, Node};
+
+/// What became of a row that was to be added.
+enum Inserted {
+    New(Row),
+    Changed(Row),
+    Skipped,
+}
 
 impl Run<'_> {
-    /// Carries out a change. Calls `sink` with the columns that are returned of each row. Returns how many rows there
-    /// were.
+    /// Carries out a change, and tests the foreign keys that are due. Calls `sink` with the columns that are returned of
+    /// each row. Returns how many rows there were.
     pub fn change(
         &self,
         change: &Change,
@@ -27,33 +36,45 @@ impl Run<'_> {
             Ok(())
         };
         match change {
-            Change::Insert { table, input, skips_duplicates } => {
+            Change::Insert { table, input, conflict } => {
+                let mut seen = HashSet::new();
                 // A query may read the table that it changes: all of its rows come first.
                 for row in self.rows(input, None)? {
                     self.step()?;
-                    if self.insert(table, &row, *skips_duplicates)? {
-                        done(&row)?;
+                    match self.insert_or(table, row, conflict.as_ref(), &mut seen)? {
+                        Inserted::New(row) | Inserted::Changed(row) => done(&row)?,
+                        Inserted::Skipped => {}
                     }
                 }
             }
             Change::Update { scan, set } => {
                 for (row, key) in self.locked_rows(scan)? {
-                    let mut new = row.clone();
-                    for (column, expr) in set {
-                        new[*column] = self.eval(expr, &super::Env { row: &row, outer: None })?;
-                    }
-                    self.update(&scan.table, &key, &new)?;
+                    let new = self.assigned(set, &row, &row)?;
+                    self.update_row(&scan.table, &key, &row, &new)?;
                     done(&new)?;
                 }
             }
             Change::Delete { scan } => {
                 for (row, key) in self.locked_rows(scan)? {
-                    self.engine(&scan.table).delete(self.tx, &key).map_err(from_engine)?;
+                    self.delete_row(&scan.table, &key, &row)?;
                     done(&row)?;
                 }
             }
+            Change::Joined { table, input, filter, set } => {
+                self.change_joined(table, input, filter.as_ref(), set.as_deref(), &mut done)?;
+            }
         }
+        self.settle()?;
         Ok(count)
+    }
+
+    /// `row` with the columns that are set, whose values are over `over`.
+    fn assigned(&self, set: &[(usize, Expr)], row: &Row, over: &Row) -> Outcome<Row> {
+        let mut new = row.clone();
+        for (column, expr) in set {
+            new[*column] = self.eval(expr, &Env { row: over, outer: None })?;
+        }
+        Ok(new)
     }
 
     fn locked_rows(&self, scan: &crate::plan::Scan) -> Outcome<Vec<(Row, Key)>> {
@@ -65,17 +86,89 @@ impl Run<'_> {
         Ok(rows)
     }
 
+    /// UPDATE .. FROM and DELETE .. USING: each row of the table once, for the first of its partners.
+    fn change_joined(
+        &self,
+        table: &TableDef,
+        input: &Node,
+        filter: Option<&Expr>,
+        set: Option<&[(usize, Expr)]>,
+        done: &mut dyn FnMut(&Row) -> Outcome<()>,
+    ) -> Outcome<()> {
+        let width = table.columns.len();
+        let mut seen: HashSet<Vec<u8>> = HashSet::new();
+        for mut joined in self.rows(input, None)? {
+            self.step()?;
+            let key = match table.hidden {
+                Some(_) => {
+                    let number = joined.get(width).and_then(Datum::as_int).and_then(|n| u64::try_from(n).ok());
+                    vec![Value::U64(number.unwrap_or(0))]
+                }
+                None => {
+                    let value = |column: &usize| value::to_stored(&table.columns[*column], joined[*column].clone());
+                    table.key.iter().map(value).collect::<lodestone_sql_types::Result<Key>>()?
+                }
+            };
+            if !seen.insert(lock_key(table.oid, &key).key) {
+                continue;
+            }
+            self.lock(lock_key(table.oid, &key))?;
+            // Another transaction may have changed the row before the lock was taken.
+            let Some(found) = self.engine(table).get(self.tx, &key).map_err(from_engine)? else { continue };
+            let row = to_row(table, found)?;
+            if row[..] != joined[..width] {
+                joined.splice(..width, row.iter().cloned());
+                if !self.passes(filter, &joined, None)? {
+                    continue;
+                }
+            }
+            match set {
+                Some(set) => {
+                    let new = self.assigned(set, &row, &joined)?;
+                    self.update_row(table, &key, &row, &new)?;
+                    joined.splice(..width, new);
+                }
+                None => self.delete_row(table, &key, &row)?,
+            }
+            done(&joined)?;
+        }
+        Ok(())
+    }
+
     /// Adds a row. `false`: another one has its key, and that is to be skipped.
     pub fn insert(&self, table: &TableDef, row: &[Datum], skips_duplicates: bool) -> Outcome<bool> {
-        self.insert_stored(table, to_stored(table, row)?, skips_duplicates)
+        Ok(self.add_row(table, row, skips_duplicates)?.is_some())
+    }
+
+    /// Adds a row, and returns it as it is stored.
+    fn add_row(&self, table: &TableDef, row: &[Datum], skips_duplicates: bool) -> Outcome<Option<EngineRow>> {
+        let stored = to_stored(table, row)?;
+        self.check(table, row)?;
+        self.add_stored(table, (stored, Some(row)), skips_duplicates)
     }
 
     /// As [`insert`](Self::insert), of a row as the engine has it, without a hidden number.
-    pub fn insert_stored(&self, table: &TableDef, mut stored: EngineRow, skips_duplicates: bool) -> Outcome<bool> {
-        if table.row_numbers.is_some() {
-            stored.0.push(table.next_row().into());
-        } else {
-            self.lock_row(table.oid, || key_of(table, &stored))?;
+    pub fn insert_stored(&self, table: &TableDef, stored: EngineRow, skips_duplicates: bool) -> Outcome<bool> {
+        if table.checks.is_empty() && table.foreign_keys.is_empty() {
+            return Ok(self.add_stored(table, (stored, None), skips_duplicates)?.is_some());
+        }
+        let data = table.columns.iter().zip(stored.0.iter().cloned());
+        let row: Row =
+            data.map(|(column, found)| value::to_datum(column, found)).collect::<lodestone_sql_types::Result<_>>()?;
+        self.check(table, &row)?;
+        Ok(self.add_stored(table, (stored, Some(&row)), skips_duplicates)?.is_some())
+    }
+
+    /// Adds a row whose conditions are true. The values for SQL are needed if the table has foreign keys.
+    fn add_stored(
+        &self,
+        table: &TableDef,
+        (mut stored, row): (EngineRow, Option<&[Datum]>),
+        skips_duplicates: bool,
+    ) -> Outcome<Option<EngineRow>> {
+        match table.hidden {
+            Some(place) => stored.0.insert(place, table.next_row().into()),
+            None => self.lock_row(table.oid, || key_of(table, &stored))?,
         }
         self.lock_entries(table, &stored)?;
         let engine = self.engine(table);
@@ -85,16 +178,98 @@ impl Run<'_> {
             None => engine.insert(self.tx, &stored),
         };
         match outcome {
-            Ok(()) => Ok(true),
-            Err(EngineError::Duplicate { .. }) if skips_duplicates => Ok(false),
+            Ok(()) => {
+                if let Some(row) = row.filter(|_| !table.foreign_keys.is_empty()) {
+                    self.note_child(table, &key_of(table, &stored), None, row);
+                }
+                Ok(Some(stored))
+            }
+            Err(EngineError::Duplicate { .. }) if skips_duplicates => Ok(None),
             Err(error) => Err(with_values(error, table, &stored).into()),
         }
+    }
+
+    /// Adds a row, or does with it what ON CONFLICT says. `seen`: keys of the rows that this statement has written.
+    fn insert_or(
+        &self,
+        table: &TableDef,
+        row: Row,
+        conflict: Option<&Conflict>,
+        seen: &mut HashSet<Vec<u8>>,
+    ) -> Outcome<Inserted> {
+        let Some(Conflict { key, update }) = conflict else {
+            self.insert(table, &row, false)?;
+            return Ok(Inserted::New(row));
+        };
+        // Before it collides, as PostgreSQL does.
+        let stored = to_stored(table, &row)?;
+        self.check(table, &row)?;
+        let others: Vec<Option<usize>> = match key {
+            Some(key) => vec![*key],
+            None => {
+                let unique = (0..table.indexes.len()).filter(|index| table.indexes[*index].is_unique).map(Some);
+                (!table.key.is_empty()).then_some(None).into_iter().chain(unique).collect()
+            }
+        };
+        let columns = |other: Option<usize>| other.map_or(&table.key, |index| &table.indexes[index].columns);
+        for other in others {
+            let values: Vec<Value> = columns(other).iter().map(|column| stored_at(table, &stored, *column)).collect();
+            if values.contains(&Value::Null) {
+                continue;
+            }
+            let oid = other.map_or(table.oid, |index| table.indexes[index].oid);
+            self.lock(lock_key(oid, &values))?;
+            let found = match other {
+                None => self.engine(table).get(self.tx, &values),
+                Some(index) => self.index(table, index).get(self.tx, &values),
+            };
+            let Some(found) = found.map_err(from_engine)? else { continue };
+            let Some(update) = update else { return Ok(Inserted::Skipped) };
+            return self.update_instead(table, (found, &row), update, seen);
+        }
+        if let Some(stored) = self.add_row(table, &row, false)? {
+            seen.insert(lock_key(table.oid, &key_of(table, &stored)).key);
+        }
+        Ok(Inserted::New(row))
+    }
+
+    fn update_instead(
+        &self,
+        table: &TableDef,
+        (found, row): (EngineRow, &Row),
+        update: &ConflictUpdate,
+        seen: &mut HashSet<Vec<u8>>,
+    ) -> Outcome<Inserted> {
+        let key = key_of(table, &found);
+        self.lock(lock_key(table.oid, &key))?;
+        // Another transaction may have changed it before the lock was taken.
+        let Some(found) = self.engine(table).get(self.tx, &key).map_err(from_engine)? else {
+            return Ok(Inserted::Skipped);
+        };
+        if seen.contains(&lock_key(table.oid, &key).key) {
+            let message = "ON CONFLICT DO UPDATE command cannot affect row a second time";
+            return Err(Error::new(SqlState::CARDINALITY_VIOLATION, message)
+                .hint(
+                    "Ensure that no rows proposed for insertion within the same command have duplicate constrained \
+                     values.",
+                )
+                .into());
+        }
+        let old = to_row(table, found)?;
+        let both: Row = old.iter().chain(row).cloned().collect();
+        if !self.passes(update.filter.as_ref(), &both, None)? {
+            return Ok(Inserted::Skipped);
+        }
+        let new = self.assigned(&update.set, &old, &both)?;
+        self.update_row(table, &key, &old, &new)?;
+        seen.insert(lock_key(table.oid, &key).key);
+        Ok(Inserted::Changed(new))
     }
 
     /// Locks the entries of unique indexes, so that a rival is waited for.
     fn lock_entries(&self, table: &TableDef, stored: &EngineRow) -> Outcome<()> {
         for index in table.indexes.iter().filter(|index| index.is_unique) {
-            let values: Vec<Value> = index.columns.iter().map(|column| stored[*column].clone()).collect();
+            let values: Vec<Value> = index.columns.iter().map(|column| stored_at(table, stored, *column)).collect();
             if !values.contains(&Value::Null) {
                 self.lock_row(index.oid, || values)?;
             }
@@ -102,23 +277,41 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn update(&self, table: &TableDef, key: &[Value], row: &Row) -> Outcome<()> {
+    /// Replaces the row with this key.
+    pub(super) fn update_row(&self, table: &TableDef, key: &Key, old: &Row, row: &Row) -> Outcome<()> {
         let mut stored = to_stored(table, row)?;
-        if table.row_numbers.is_some() {
-            stored.0.extend(key.last().cloned());
+        self.check(table, row)?;
+        if let Some(place) = table.hidden {
+            stored.0.insert(place, key.last().cloned().unwrap_or(Value::U64(0)));
         }
         self.lock_entries(table, &stored)?;
+        self.note_parent(table, key, old, Some(row))?;
         let new = key_of(table, &stored);
         let engine = self.engine(table);
-        let outcome = if new[..] == *key {
+        let outcome = if new[..] == **key {
             engine.put(self.tx, &stored)
         } else {
-            self.lock_row(table.oid, || new)?;
+            self.lock_row(table.oid, || new.clone())?;
             let removed = engine.delete(self.tx, key).map(drop);
             removed.and_then(|()| engine.insert(self.tx, &stored))
         };
-        outcome.map_err(|error| with_values(error, table, &stored).into())
+        outcome.map_err(|error| with_values(error, table, &stored))?;
+        self.note_child(table, &new, Some(old), row);
+        Ok(())
     }
+
+    /// Removes the row with this key.
+    pub(super) fn delete_row(&self, table: &TableDef, key: &Key, row: &Row) -> Outcome<()> {
+        self.note_parent(table, key, row, None)?;
+        self.engine(table).delete(self.tx, key).map_err(from_engine)?;
+        Ok(())
+    }
+}
+
+/// The value of a column in a row that may have the hidden number.
+fn stored_at(table: &TableDef, stored: &EngineRow, column: usize) -> Value {
+    let is_after = stored.len() > table.columns.len() && table.hidden.is_some_and(|place| column >= place);
+    stored[column + usize::from(is_after)].clone()
 }
 
 /// The row for the engine, without a hidden number.
@@ -144,7 +337,7 @@ pub fn to_stored(table: &TableDef, row: &[Datum]) -> lodestone_sql_types::Result
 }
 
 /// The values of a row, for messages.
-fn texts(table: &TableDef, row: &[Datum]) -> String {
+pub(super) fn texts(table: &TableDef, row: &[Datum]) -> String {
     let texts = table.columns.iter().zip(row).map(|(column, datum)| {
         if datum.is_null() { "null".to_owned() } else { text::encode(column.ty, datum).chars().take(64).collect() }
     });
@@ -157,7 +350,7 @@ fn with_values(error: EngineError, table: &TableDef, row: &EngineRow) -> Error {
     let (name, columns) = constraint_of(table, index.as_deref());
     let shown = |number: &usize| {
         let column = &table.columns[*number];
-        value::to_datum(column, row[*number].clone())
+        value::to_datum(column, stored_at(table, row, *number))
             .map_or_else(|_| "?".to_owned(), |datum| text::encode(column.ty, &datum))
     };
     let values: Vec<String> = columns.iter().map(shown).collect();

@@ -228,13 +228,10 @@ impl Run<'_> {
         if let Ok(oid) = name.trim().parse::<u32>() {
             return Ok(Datum::Int(oid.into()));
         }
-        let (schema, last) = name.rsplit_once('.').map_or((None, name), |(schema, last)| (Some(schema), last));
-        let plain = match last.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-            Some(quoted) => quoted.replace("\"\"", "\""),
-            None => last.to_lowercase(),
-        };
-        let user = self.catalog.oid_of(&plain).filter(|_| schema.is_none_or(|schema| schema == "public"));
-        let found = user.or_else(|| crate::pgcatalog::find(schema, &plain).map(|table| table.oid));
+        let (schema, plain) = crate::pgcatalog::names_of(name);
+        let full = self.catalog.resolve(schema.as_deref(), &plain);
+        let user = full.and_then(|full| self.catalog.oid_of(&full));
+        let found = user.or_else(|| crate::pgcatalog::find(schema.as_deref(), &plain).map(|table| table.oid));
         let error = || Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"));
         found.map(|oid| Datum::Int(oid.into())).ok_or_else(error)
     }

@@ -7,14 +7,17 @@
 
 mod aggregate;
 mod change;
+pub mod constraint;
 mod eval;
 mod join;
 pub mod point;
 mod scan;
 mod set;
+mod window;
 
-use std::cell::Cell;
-use std::collections::HashSet;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -25,12 +28,13 @@ use lodestone_sql_types::{Datum, Error, SqlState, op};
 
 use crate::catalog::{Catalog, TableDef};
 use crate::connection::{Replaced, find_replaced as find};
+use crate::explain::Stats;
 use crate::locks::LockKey;
 use crate::parse::ast::SetOperation;
 use crate::plan::{Expr, Node, SortKey};
 
 pub use change::{to_stored, with_names};
-pub use scan::key_of;
+pub use scan::{key_of, to_row};
 
 /// The values of a row.
 pub type Row = Vec<Datum>;
@@ -76,13 +80,19 @@ pub trait Locker {
     /// 40P01.
     fn lock(&self, key: LockKey) -> lodestone_sql_types::Result<bool>;
 
+    /// Takes the lock beside others that share it. `false`: the transaction waits for it now.
+    ///
+    /// # Errors
+    /// 40P01.
+    fn lock_shared(&self, key: LockKey) -> lodestone_sql_types::Result<bool>;
+
     /// Whether it takes any.
     fn locks(&self) -> bool {
         true
     }
 }
 
-/// What ends a statement early.
+/// The reasons to end a statement early.
 #[derive(Debug)]
 pub struct Watch {
     /// Its client wants that.
@@ -107,6 +117,11 @@ pub struct Run<'r> {
     pub session: &'r dyn Session,
     pub catalog: &'r Catalog,
     pub locker: &'r dyn Locker,
+    pub events: &'r constraint::Events,
+    /// The rows that came last in recursive queries, by their numbers.
+    pub work: RefCell<HashMap<usize, Rc<Vec<Row>>>>,
+    /// Takes the figures of each node.
+    pub stats: Option<Stats>,
     pub watch: &'r Watch,
     pub steps: Cell<u32>,
 }
@@ -163,8 +178,32 @@ impl Run<'_> {
         found.unwrap_or(&table.indexes[number].engine)
     }
 
+    fn lock(&self, key: LockKey) -> Outcome<()> {
+        if self.locker.lock(key)? { Ok(()) } else { Err(Stop::Blocked) }
+    }
+
+    fn lock_shared(&self, key: LockKey) -> Outcome<()> {
+        if self.locker.lock_shared(key)? { Ok(()) } else { Err(Stop::Blocked) }
+    }
+
     /// Calls `sink` for each row of `node`.
     pub fn each(
+        &self,
+        node: &Node,
+        outer: Option<&Env<'_>>,
+        sink: &mut dyn FnMut(Row) -> Outcome<Flow>,
+    ) -> Outcome<Flow> {
+        let Some(stats) = &self.stats else { return self.each_row(node, outer, sink) };
+        let (began, mut rows) = (std::time::Instant::now(), 0);
+        let outcome = self.each_row(node, outer, &mut |row| {
+            rows += 1;
+            sink(row)
+        });
+        stats.note(node, rows, began.elapsed());
+        outcome
+    }
+
+    fn each_row(
         &self,
         node: &Node,
         outer: Option<&Env<'_>>,
@@ -230,6 +269,15 @@ impl Run<'_> {
                 })
             }
             Node::Set { op, is_all, left, right } => self.combine(*op, *is_all, (left, right), outer, sink),
+            Node::Window { input, calls } => self.windows(input, calls, outer, sink),
+            Node::ProjectSet { input, calls } => self.project_set(input, calls, outer, sink),
+            Node::Recursive { number, first, step, is_all } => {
+                self.recursive(*number, (first, step), *is_all, outer, sink)
+            }
+            Node::Work { number } => {
+                let rows = self.work.borrow().get(number).cloned().unwrap_or_default();
+                give(rows.iter().cloned(), sink)
+            }
         }
     }
 
@@ -287,6 +335,43 @@ impl Run<'_> {
         })?;
         // This query ends here, not the one around it.
         Ok(is_enough)
+    }
+
+    /// Rows until there are no new ones.
+    fn recursive(
+        &self,
+        number: usize,
+        (first, step): (&Node, &Node),
+        is_all: bool,
+        outer: Option<&Env<'_>>,
+        sink: &mut dyn FnMut(Row) -> Outcome<Flow>,
+    ) -> Outcome<Flow> {
+        let mut seen = HashSet::new();
+        let mut is_new = |row: &Row| {
+            let mut key = Vec::new();
+            row.iter().for_each(|datum| datum.key(&mut key));
+            is_all || seen.insert(key)
+        };
+        let mut rows = self.rows(first, outer)?;
+        let before = self.work.borrow_mut().remove(&number);
+        let flow = loop {
+            rows.retain(&mut is_new);
+            if rows.is_empty() {
+                break Flow::More;
+            }
+            let last = Rc::new(std::mem::take(&mut rows));
+            self.work.borrow_mut().insert(number, last.clone());
+            // The rows leave before the next ones are made: a LIMIT ends a query that would not.
+            if give(last.iter().cloned(), sink)? == Flow::Enough {
+                break Flow::Enough;
+            }
+            rows = self.rows(step, outer)?;
+        };
+        match before {
+            Some(before) => drop(self.work.borrow_mut().insert(number, before)),
+            None => drop(self.work.borrow_mut().remove(&number)),
+        }
+        Ok(flow)
     }
 
     fn combine(

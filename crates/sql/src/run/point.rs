@@ -56,7 +56,7 @@ impl PointQuery {
             Node::Scan(scan) => (scan, (0..scan.table.columns.len()).collect()),
             _ => return None,
         };
-        let Scan { table, access: Access::Key(parts), filter: None, locks: false } = &**scan else { return None };
+        let Scan { table, access: Access::Key(parts), filter: None, locks: false, .. } = &**scan else { return None };
         let key = parts.iter().zip(&table.key).map(|(part, column)| key_value(part, &table.columns[*column]));
         Some(Self { table: table.clone(), key: key.collect::<Option<_>>()?, columns })
     }
@@ -67,7 +67,9 @@ impl PointQuery {
     /// Those of the engine.
     pub fn run(&self, parameters: &[Datum], buffers: &mut PointBuffers) -> Result<PointAnswer> {
         let PointBuffers { key, values, row } = buffers;
-        (key.clear(), values.clear(), row.clear());
+        key.clear();
+        values.clear();
+        row.clear();
         for (part, column) in self.key.iter().zip(&self.table.key) {
             let found = match part {
                 KeyValue::Const(value) => value.clone(),

@@ -38,14 +38,17 @@ pub fn lock_key(table: u32, key: &[Value]) -> LockKey {
 
 /// The key of `row`.
 pub fn key_of(table: &TableDef, row: &[Value]) -> Key {
-    match table.row_numbers {
-        Some(_) => row.last().cloned().into_iter().collect(),
+    match table.hidden {
+        Some(place) => row.get(place).cloned().into_iter().collect(),
         None => table.key.iter().map(|column| row[*column].clone()).collect(),
     }
 }
 
 /// The row as SQL sees it.
-pub fn to_row(table: &TableDef, row: EngineRow) -> lodestone_sql_types::Result<Row> {
+pub fn to_row(table: &TableDef, mut row: EngineRow) -> lodestone_sql_types::Result<Row> {
+    if let Some(place) = table.hidden.filter(|place| *place < row.0.len()) {
+        row.0.remove(place);
+    }
     table.columns.iter().zip(row.0).map(|(column, found)| value::to_datum(column, found)).collect()
 }
 
@@ -124,7 +127,7 @@ impl Run<'_> {
         for found in rows {
             self.step()?;
             let found = found.map_err(from_engine)?;
-            let key = if scan.locks { key_of(table, &found) } else { Vec::new() };
+            let key = if scan.locks || scan.shows_number { key_of(table, &found) } else { Vec::new() };
             let mut row = to_row(table, found)?;
             if !self.passes(scan.filter.as_ref(), &row, outer)? {
                 continue;
@@ -137,6 +140,9 @@ impl Run<'_> {
                 if !self.passes(scan.filter.as_ref(), &row, outer)? {
                     continue;
                 }
+            }
+            if scan.shows_number {
+                row.extend(key.last().and_then(Value::as_u64).and_then(|n| i64::try_from(n).ok()).map(Datum::Int));
             }
             if sink(row, key)? == Flow::Enough {
                 return Ok(Flow::Enough);

@@ -3,9 +3,42 @@
 use lodestone_sql_types::{Datum, Error, Numeric, SqlState};
 
 use super::{Env, Flow, Outcome, Row, Run};
-use crate::plan::{Expr, SetFunction};
+use crate::plan::{Expr, Node, SetFunction};
 
 impl Run<'_> {
+    /// For each row as many as the longest of the calls returns.
+    pub(super) fn project_set(
+        &self,
+        input: &Node,
+        calls: &[(SetFunction, Vec<Expr>)],
+        outer: Option<&Env<'_>>,
+        sink: &mut dyn FnMut(Row) -> Outcome<Flow>,
+    ) -> Outcome<Flow> {
+        self.each(input, outer, &mut |row| {
+            let env = Env { row: &row, outer };
+            let mut lists: Vec<std::vec::IntoIter<Datum>> = Vec::new();
+            for (function, arguments) in calls {
+                let arguments = arguments.iter().map(|expr| self.eval(expr, &env)).collect::<Outcome<Vec<_>>>()?;
+                let mut values = Vec::new();
+                self.set_values(*function, &arguments, false, &mut |row| {
+                    values.extend(row.into_iter().next());
+                    Ok(Flow::More)
+                })?;
+                lists.push(values.into_iter());
+            }
+            loop {
+                let next: Vec<Option<Datum>> = lists.iter_mut().map(Iterator::next).collect();
+                if next.iter().all(Option::is_none) {
+                    return Ok(Flow::More);
+                }
+                let values = next.into_iter().map(Option::unwrap_or_default);
+                if sink(row.iter().cloned().chain(values).collect())? == Flow::Enough {
+                    return Ok(Flow::Enough);
+                }
+            }
+        })
+    }
+
     pub(super) fn set_function(
         &self,
         function: SetFunction,
@@ -17,6 +50,16 @@ impl Run<'_> {
         // The columns before the function are at depth 1 here.
         let env = Env { row: &[], outer };
         let arguments = arguments.iter().map(|expr| self.eval(expr, &env)).collect::<Outcome<Vec<_>>>()?;
+        self.set_values(function, &arguments, has_ordinality, sink)
+    }
+
+    fn set_values(
+        &self,
+        function: SetFunction,
+        arguments: &[Datum],
+        has_ordinality: bool,
+        sink: &mut dyn FnMut(Row) -> Outcome<Flow>,
+    ) -> Outcome<Flow> {
         let mut number = 0;
         let mut give = |value: Datum| {
             self.step()?;
@@ -27,7 +70,7 @@ impl Run<'_> {
             }
             sink(row)
         };
-        match (function, &arguments[..]) {
+        match (function, arguments) {
             (SetFunction::One, [value]) => give(value.clone()),
             (SetFunction::Unnest, [Datum::Array(values)]) => {
                 for value in values {

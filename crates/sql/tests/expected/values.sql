@@ -56,3 +56,7 @@ select quote_ident('Select'), quote_ident('ok'), quote_literal('a''b');
 select '5'::int4::oid, 'integer'::text, 'x'::name, 'y'::"char";
 select nullif(null, 1) + 2, nullif(null, 'x'), nullif(null, null), nullif(3, null), coalesce(nullif(null, 7), 1) * 2;
 select 5 not between 1 + nullif(null, 0) and 3, pg_typeof(nullif(null, 1)), pg_typeof(nullif(1::int2, 2::int8));
+select sum(null);
+select case null when 1 then 2 end;
+select pg_typeof(abs(null));
+select case 'a' when 'a' then 1 else 2 end;

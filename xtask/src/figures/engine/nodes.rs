@@ -20,13 +20,14 @@ const LOADS: [(&str, &str, &str, &str); 7] = [
     ("tpc-c", "TPC-C (figure 8 b)", "+90 %", "+134 %"),
 ];
 /// The layouts of `lodestone sim nodes`.
-const LAYOUTS: [&str; 8] = [
+const LAYOUTS: [&str; 9] = [
     "case 1, whole pages",
     "case 2, whole pages",
     "case 1",
     "case 2",
     "case 3 without agents",
     "case 3 with one agent a node",
+    "case 3 with an agent for each client",
     "case 3",
     "case 3, routed",
 ];

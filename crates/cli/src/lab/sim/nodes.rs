@@ -21,8 +21,8 @@ Examples:
   lodestone sim nodes --loads select --profile cxl --clients 8
 
 Cases: 1, all modules and processes on one node; 2, a module on each node, processes anywhere, one log; 3, a log on each
-node and agents. Between them: whole pages as a database for disks reads and writes them; case 3 without agents, with one
-agent a node, and with each transaction on the node of its table.
+node and ten agents there. Between them: whole pages as a database for disks reads and writes them; case 3 without
+agents, with one a node, with one for each client, and with each transaction on the node of its table.
 
 The engine runs as it is. Its accesses of the medium are charged with the times of the profile, in virtual time, so a run
 is exact and the same every time (TPC-C: but for its dates). The processor's time of a transaction is assumed, and so are

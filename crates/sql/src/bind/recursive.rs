@@ -1,0 +1,166 @@
+//! Queries of WITH, also those that name themselves, views, and the row of a sequence.
+
+use lodestone_sql_types::func;
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
+
+use super::Binder;
+use super::from::output_columns;
+use super::scope::ScopeColumn;
+use crate::catalog::{SequenceDef, ViewDef};
+use crate::parse::ast::{Alias, Body, Query, SetOperation, With};
+use crate::plan::{Expr, Node, OutputColumn};
+
+/// A query that names itself, while the part that does so is being bound.
+pub struct Work {
+    name: String,
+    number: usize,
+    columns: Vec<OutputColumn>,
+    is_used: bool,
+}
+
+type Found = Option<(Node, Vec<ScopeColumn>)>;
+
+impl Binder<'_> {
+    /// The query of WITH with this name, if there is one.
+    pub(super) fn with_query(&mut self, name: &str, shown: &str, alias: &Alias) -> Result<Found> {
+        let shown = Some(shown.to_owned());
+        if let Some(work) = self.work.iter_mut().rev().find(|work| work.name == name) {
+            work.is_used = true;
+            let columns = output_columns(work.columns.clone(), shown.as_ref());
+            return Ok(Some((Node::Work { number: work.number }, columns)));
+        }
+        let place = |with: &Vec<With>| with.iter().position(|other| other.name.value == name);
+        let found = self.with.iter().enumerate().rev().find_map(|(level, with)| Some((level, place(with)?)));
+        let Some((level, number)) = found else { return Ok(None) };
+        let with = self.with[level][number].clone();
+        // The query sees the ones before it, and those around it. With RECURSIVE it sees the later ones as well.
+        let hidden = self.with.split_off(level);
+        let end = if with.is_recursive { hidden[0].len() } else { number };
+        let mut seen = hidden[0][..end].to_vec();
+        if with.is_recursive {
+            seen.remove(number);
+        }
+        self.with.push(seen);
+        let grouping = self.grouping.take();
+        let extras = self.extras.take();
+        let found = match with.is_recursive {
+            true => self.recursive(&with),
+            false => self.query(&with.query, None),
+        };
+        self.grouping = grouping;
+        self.extras = extras;
+        self.with.truncate(level);
+        self.with.extend(hidden);
+        let (node, output) = found?;
+        let mut columns = output_columns(output, shown.as_ref());
+        if alias.columns.is_empty() {
+            let names = with.columns.iter().map(|column| column.value.clone()).collect();
+            columns = super::from::renamed(columns, &Alias { name: shown, columns: names })?;
+        }
+        Ok(Some((node, columns)))
+    }
+
+    /// A query that may name itself: rows of the first part, then those of the second part over the rows before.
+    fn recursive(&mut self, with: &With) -> Result<(Node, Vec<OutputColumn>)> {
+        let plain = |binder: &mut Self| binder.query(&with.query, None);
+        let Body::Set { op: SetOperation::Union, is_all, left, right } = &with.query.body else {
+            return plain(self);
+        };
+        let whole = |body: &Body| Query {
+            with: Vec::new(),
+            body: body.clone(),
+            order_by: Vec::new(),
+            limit: None,
+            offset: None,
+            locks_rows: false,
+        };
+        self.with.push(with.query.with.clone());
+        let (first, mut columns) = match self.query(&whole(left), None) {
+            Ok(found) => found,
+            Err(error) => {
+                self.with.pop();
+                return Err(error);
+            }
+        };
+        for (column, name) in columns.iter_mut().zip(&with.columns) {
+            column.name.clone_from(&name.value);
+        }
+        self.work_count += 1;
+        let (name, number) = (with.name.value.clone(), self.work_count);
+        self.work.push(Work { name: name.clone(), number, columns: columns.clone(), is_used: false });
+        let step = self.query(&whole(right), None);
+        self.with.pop();
+        let is_used = self.work.pop().is_some_and(|work| work.is_used);
+        let (step, others) = step?;
+        if !is_used {
+            return plain(self);
+        }
+        if !with.query.order_by.is_empty() || with.query.limit.is_some() || with.query.offset.is_some() {
+            return Err(Error::unsupported("ORDER BY or LIMIT in a recursive query").at(with.name.at));
+        }
+        if columns.len() != others.len() {
+            let message = "each UNION query must have the same number of columns";
+            return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(with.name.at));
+        }
+        for (place, (one, two)) in columns.iter().zip(&others).enumerate() {
+            if one.ty != two.ty && !(one.ty.is_text() && two.ty.is_text()) {
+                let message = format!(
+                    "recursive query \"{name}\" column {} has type {} in non-recursive term but type {} overall",
+                    place + 1,
+                    one.ty,
+                    two.ty
+                );
+                return Err(Error::new(SqlState::DATATYPE_MISMATCH, message)
+                    .hint("Cast the output of the non-recursive term to the correct type.")
+                    .at(with.name.at));
+            }
+        }
+        let node = Node::Recursive { number, first: Box::new(first), step: Box::new(step), is_all: *is_all };
+        let columns = columns.into_iter().map(|column| OutputColumn { modifier: -1, origin: None, ..column });
+        Ok((node, columns.collect()))
+    }
+
+    /// The rows of a view. Its names mean what they meant when it was made.
+    pub(super) fn view(&mut self, view: &ViewDef, shown: &str) -> Result<(Node, Vec<ScopeColumn>)> {
+        self.depth += 1;
+        if self.depth > super::DEPTH_MAX {
+            return Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, "stack depth limit exceeded"));
+        }
+        let catalog = self.catalog.with_path(view.path.clone());
+        let mut inner = Binder { depth: self.depth, work_count: self.work_count, ..Binder::new(&catalog) };
+        let found = inner.query(&view.query, None);
+        self.work_count = inner.work_count;
+        self.depth -= 1;
+        let (node, output) = found?;
+        if output.len() != view.columns.len() {
+            let message = format!("the view \"{}\" has other columns than when it was made", view.name);
+            return Err(Error::new(SqlState::INVALID_OBJECT_DEFINITION, message));
+        }
+        let mut columns = output_columns(output, Some(&shown.to_owned()));
+        for (number, (column, (name, _, _))) in columns.iter_mut().zip(&view.columns).enumerate() {
+            column.name.clone_from(name);
+            column.origin = i16::try_from(number + 1).ok().map(|number| (view.oid, number));
+        }
+        Ok((node, columns))
+    }
+}
+
+/// The one row of a sequence.
+pub fn sequence_row(sequence: &SequenceDef, shown: &str) -> Result<(Node, Vec<ScopeColumn>)> {
+    let call = |name: &str| {
+        let function = func::all().find(|function| function.name == name);
+        let function = function.ok_or_else(|| Error::new(SqlState::INTERNAL_ERROR, "a function is not there"))?;
+        Ok::<_, Error>(Expr::Call(function, vec![Expr::Const(Datum::Int(sequence.oid.into()))]))
+    };
+    let row = vec![call("lodestone_sequence_value")?, Expr::Const(Datum::Int(0)), call("lodestone_sequence_called")?];
+    let column = |(name, ty): (&str, Type)| ScopeColumn {
+        table: Some(shown.to_owned()),
+        name: name.to_owned(),
+        ty,
+        modifier: -1,
+        origin: None,
+        is_hidden: false,
+    };
+    let columns = [("last_value", Type::Int8), ("log_cnt", Type::Int8), ("is_called", Type::Bool)];
+    Ok((Node::Values(vec![row]), columns.into_iter().map(column).collect()))
+}

@@ -1,0 +1,215 @@
+//! Definitions, the catalog of a transaction, and constraints that wait for its end.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use lodestone_engine::{Isolation, Savepoint};
+use lodestone_sql_types::{Error, Result, SqlState};
+
+use super::statement::{ATTEMPTS_MAX, Place};
+use super::transaction::State;
+use super::{Completion, Connection, Failure};
+use crate::catalog::Catalog;
+use crate::ddl::{self, Definition};
+use crate::errors::from_engine;
+use crate::parse::ast::{Modes, ObjectName, Statement};
+use crate::run::{Outcome, Run, Stop};
+
+/// A catalog for the schemas that a session names.
+#[derive(Debug)]
+pub struct PathCatalog {
+    of: u64,
+    path: Vec<String>,
+    catalog: Arc<Catalog>,
+}
+
+impl Connection {
+    /// The catalog that statements see: that of the transaction if it has changed tables, and the schemas of the
+    /// session.
+    pub(super) fn catalog(&mut self) -> Arc<Catalog> {
+        let own = self.open.as_ref().and_then(|open| open.catalog.clone());
+        let base = own.unwrap_or_else(|| self.database.catalog());
+        let path = self.session.settings.borrow().path(&base, &self.session.user);
+        if base.path == path {
+            return base;
+        }
+        if let Some(found) = self.path_catalog.as_ref().filter(|found| found.of == base.version && found.path == path) {
+            return found.catalog.clone();
+        }
+        let catalog = Arc::new(base.with_path(path.clone()));
+        self.path_catalog = Some(PathCatalog { of: base.version, path, catalog: catalog.clone() });
+        catalog
+    }
+
+    /// Takes the newest catalog.
+    pub(super) fn follow_catalog(&mut self) {
+        let is_plain = self.open.as_ref().is_none_or(|open| open.catalog.is_none()) && self.path_catalog.is_none();
+        if !is_plain
+            || !self.database.is_newest(&self.session.catalog)
+            || self.session.settings.borrow().generation() != self.path_generation
+        {
+            self.path_generation = self.session.settings.borrow().generation();
+            self.session.catalog = self.catalog();
+        }
+    }
+
+    /// A definition, as a part of the transaction at hand.
+    pub(super) fn define(&mut self, statement: &Statement, place: Place) -> Result<Completion, Failure> {
+        let what = ddl::name_of(statement);
+        let is_alone = matches!(self.state, State::Idle) && self.open.is_none() && place.is_single && place.is_last;
+        for attempt in 1.. {
+            self.open(Modes::default())?;
+            if self.state == State::Idle {
+                self.state = State::Implicit;
+            }
+            if is_alone && let Some(open) = &mut self.open {
+                // It has no other statement whose level it could change.
+                open.tx = self.database.0.engine.begin_with(Isolation::Serializable);
+            }
+            let outcome = match self.define_once(statement, is_alone) {
+                Ok(notices) if self.state == State::Implicit && place.is_last => {
+                    self.commit().map(|()| notices).map_err(Failure::Error)
+                }
+                Ok(notices) => self.wait_for_reads().map(|()| notices).map_err(Failure::Error),
+                Err(Stop::Blocked) if self.state == State::Implicit => {
+                    self.open = None;
+                    self.state = State::Idle;
+                    return Err(Failure::Blocked);
+                }
+                Err(stop) => Err(stop.into()),
+            };
+            match outcome {
+                Ok(notices) => {
+                    self.notices.extend(notices);
+                    return Ok(Completion::Tag(what.to_owned()));
+                }
+                Err(Failure::Error(error))
+                    if is_alone && error.state() == SqlState::SERIALIZATION_FAILURE && attempt < ATTEMPTS_MAX =>
+                {
+                    self.open = None;
+                    self.held.release();
+                    self.state = State::Idle;
+                    // The library may have changed a table.
+                    self.database.refresh()?;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(Completion::Empty)
+    }
+
+    /// Carries out a definition once. One that fails leaves nothing.
+    fn define_once(&mut self, statement: &Statement, is_alone: bool) -> Outcome<Vec<Error>> {
+        // Tables of SQL itself are there before a snapshot is taken.
+        let catalog = self.catalog();
+        self.session.catalog = catalog.clone();
+        let Some(open) = &mut self.open else { return Ok(Vec::new()) };
+        if open.is_read_only {
+            let message = format!("cannot execute {} in a read-only transaction", ddl::name_of(statement));
+            return Err(Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, message).into());
+        }
+        let savepoint: Savepoint = open.tx.savepoint().map_err(from_engine)?;
+        open.statements += 1;
+        let mut definition = Definition {
+            database: &self.database,
+            tx: &open.tx,
+            catalog,
+            locker: &self.held,
+            session: &mut self.session,
+            is_alone,
+            notices: Vec::new(),
+        };
+        match definition.define(statement) {
+            Ok(()) => {
+                let (catalog, notices) = (definition.catalog, definition.notices);
+                open.tx.release(savepoint).map_err(from_engine)?;
+                open.catalog = Some(catalog.clone());
+                self.session.catalog = catalog;
+                Ok(notices)
+            }
+            Err(stop) => {
+                // After a conflict the transaction is lost anyway.
+                drop(open.tx.rollback_to(savepoint));
+                Err(stop)
+            }
+        }
+    }
+
+    /// SET CONSTRAINTS.
+    pub(super) fn set_constraints(&mut self, names: Option<&[ObjectName]>, is_deferred: bool) -> Result<(), Failure> {
+        if self.state != State::Explicit {
+            self.notice(Error::new(
+                SqlState::NO_ACTIVE_SQL_TRANSACTION,
+                "SET CONSTRAINTS can only be used in transaction blocks",
+            ));
+            return Ok(());
+        }
+        self.session.catalog = self.catalog();
+        for name in names.into_iter().flatten() {
+            let keys = self.session.catalog.tables.values().flat_map(|table| &table.foreign_keys);
+            let found: Vec<bool> = keys.filter(|key| key.name == name.name).map(|key| key.is_deferrable).collect();
+            if found.is_empty() {
+                let message = format!("constraint \"{}\" does not exist", name.name);
+                return Err(Error::new(SqlState::UNDEFINED_OBJECT, message).into());
+            }
+            if found.contains(&false) {
+                let message = format!("constraint \"{}\" is not deferrable", name.name);
+                return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).into());
+            }
+        }
+        let Some(open) = &self.open else { return Ok(()) };
+        match names {
+            None => open.events.set_mode(None, is_deferred),
+            Some(names) => names.iter().for_each(|name| open.events.set_mode(Some(&name.name), is_deferred)),
+        }
+        open.events.recall(false);
+        self.settle().map_err(Failure::from)
+    }
+
+    /// Tests all constraints that wait for the end of the transaction.
+    pub(super) fn settle_all(&mut self) -> Result<()> {
+        let Some(open) = self.open.as_ref().filter(|open| open.events.deferred_count() > 0) else { return Ok(()) };
+        open.events.recall(true);
+        self.session.catalog = self.catalog();
+        match self.settle() {
+            Ok(()) => Ok(()),
+            Err(Stop::Error(error)) => Err(error),
+            Err(Stop::Blocked | Stop::Long) => {
+                let message = "could not serialize access due to a row that another transaction is changing";
+                Err(Error::new(SqlState::SERIALIZATION_FAILURE, message)
+                    .hint("The transaction might succeed if retried."))
+            }
+        }
+    }
+
+    /// Tests the foreign keys of the rows of a COPY.
+    pub(super) fn settle_copy(&self) -> Result<()> {
+        match self.settle() {
+            Ok(()) => Ok(()),
+            Err(Stop::Error(error)) => Err(error),
+            Err(Stop::Blocked | Stop::Long) => {
+                let message = "could not serialize access due to a row that another transaction is changing";
+                Err(Error::new(SqlState::SERIALIZATION_FAILURE, message))
+            }
+        }
+    }
+
+    fn settle(&self) -> Outcome<()> {
+        let Some(open) = &self.open else { return Ok(()) };
+        let run = Run {
+            tx: &open.tx,
+            snapshot: None,
+            replaced: &open.replaced,
+            parameters: &[],
+            session: &self.session,
+            catalog: &self.session.catalog,
+            locker: &self.held,
+            events: &open.events,
+            watch: &self.watch,
+            steps: Cell::new(0),
+            work: RefCell::default(),
+            stats: None,
+        };
+        run.settle()
+    }
+}

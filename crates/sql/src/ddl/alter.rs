@@ -1,0 +1,407 @@
+//! ALTER TABLE: columns and names.
+
+use lodestone_engine::Column;
+use lodestone_sql_types::{Datum, Error, Result, SqlState};
+
+use super::constraint::stored;
+use super::table::{column_of, default_text, schema_of};
+use super::{Definition, note_of, notice};
+use crate::bind::type_of;
+use crate::catalog::store::{ColumnNote, ConstraintBody};
+use crate::catalog::value::{self, kind_of};
+use crate::catalog::{IdentityKind, SequenceDef, TableDef, full_name};
+use crate::errors::from_engine;
+use crate::parse::ast::{Alter, ColumnDef, ConstraintDef, Default, Expr, Identity, Name, ObjectName, TypeName};
+use crate::run::{Env, Outcome};
+
+/// Longest default that rows take without being written.
+const DEFAULT_BYTES_MAX: usize = 1_000;
+
+impl Definition<'_> {
+    pub(super) fn alter_table(&mut self, name: &ObjectName, if_exists: bool, actions: &[Alter]) -> Outcome<()> {
+        if self.catalog.table(name).is_none() {
+            let full = self.catalog.resolve(name.schema.as_deref(), &name.name);
+            let is_other = full.is_some_and(|full| {
+                self.catalog.views.contains_key(&full) || self.catalog.sequences.contains_key(&full)
+            });
+            if is_other && matches!(actions, [Alter::Nothing]) {
+                return Ok(());
+            }
+            if !is_other && if_exists {
+                self.notices.push(notice(format!("relation \"{}\" does not exist, skipping", name.name)));
+                return Ok(());
+            }
+        }
+        let mut full = self.find(name)?.full.clone();
+        for action in actions {
+            match action {
+                Alter::Nothing => {}
+                Alter::AddColumn { column, constraints, if_not_exists } => {
+                    self.add_column(&full, (column, constraints), *if_not_exists)?;
+                }
+                Alter::DropColumn { name, if_exists, is_cascade } => {
+                    self.drop_column(&full, name, (*if_exists, *is_cascade))?;
+                }
+                Alter::RenameColumn { from, to } => self.rename_column(&full, from, to)?,
+                Alter::RenameTable(to) => full = self.rename_table(&full, to)?,
+                Alter::RenameConstraint { from, to } => self.rename_constraint(&full, from, to)?,
+                Alter::SetDefault { column, default } => self.set_default(&full, column, default.as_ref())?,
+                Alter::SetNotNull { column, is_set } => self.set_not_null(&full, column, *is_set)?,
+                Alter::SetType { column, ty, using } => self.set_type(&full, column, (ty, using.as_ref()))?,
+                Alter::AddIdentity { column, identity } => self.add_identity(&full, column, identity)?,
+                Alter::AddConstraint(constraint) => self.add_constraint(&full, constraint)?,
+                Alter::DropConstraint { name, if_exists, is_cascade } => {
+                    self.drop_constraint(&full, name, (*if_exists, *is_cascade))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn place_of(&self, table: &TableDef, column: &Name) -> Result<usize> {
+        table.column(&column.value).ok_or_else(|| {
+            let message = format!("column \"{}\" of relation \"{}\" does not exist", column.value, table.name);
+            Error::new(SqlState::UNDEFINED_COLUMN, message).at(column.at)
+        })
+    }
+
+    fn add_column(
+        &mut self,
+        full: &str,
+        (column, constraints): (&ColumnDef, &[ConstraintDef]),
+        if_not_exists: bool,
+    ) -> Outcome<()> {
+        let table = self.table_now(full)?;
+        if table.column(&column.name.value).is_some() {
+            let text = format!("column \"{}\" of relation \"{}\" already exists", column.name.value, table.name);
+            if if_not_exists {
+                self.notices.push(notice(format!("{text}, skipping")));
+                return Ok(());
+            }
+            return Err(Error::new(SqlState::DUPLICATE_COLUMN, text).at(column.name.at).into());
+        }
+        let own = self.column_note((&table.schema, &table.name), column)?;
+        let Some(kind) = kind_of(own.ty, own.modifier) else {
+            return Err(Error::unsupported(format!("a column of type {}", own.ty)).into());
+        };
+        let default = own.default.as_deref().map(crate::parse::parse_expr).transpose()?;
+        let default = default.map(|expr| crate::bind::default_expr(&self.catalog, &column_of(&own), &expr));
+        let default = default.transpose()?;
+        // A default that is another one for each row is written into each of them.
+        let is_each = default.as_ref().is_some_and(crate::plan::Expr::is_volatile);
+        let first = match &default {
+            Some(expr) if !is_each => self.with_run(|run| run.eval(expr, &Env { row: &[], outer: None }))?,
+            _ => Datum::Null,
+        };
+        let is_long = match &first {
+            Datum::Text(text) => text.len() > DEFAULT_BYTES_MAX,
+            Datum::Bytes(bytes) => bytes.len() > DEFAULT_BYTES_MAX,
+            _ => false,
+        };
+        let value = value::to_stored(&column_of(&own), if is_long { Datum::Null } else { first.clone() })?;
+        // The engine's column may be null: the rows that are there have no value before they get one.
+        let engine_column = Column { name: own.name.clone(), kind, nullable: true };
+        let engine = self.engine().add_column_in(self.tx, full, &engine_column, value).map_err(from_engine)?;
+        let mut note = note_of(&table);
+        note.columns.push(ColumnNote { not_null: false, ..own.clone() });
+        self.writer()?.write(full, engine.schema(), &note)?;
+        self.refresh(&[full])?;
+        if let Some(expr) = default.filter(|_| is_each || is_long) {
+            self.fill_column(full, &expr)?;
+        }
+        if own.not_null {
+            self.set_not_null(full, &column.name, true)?;
+        }
+        constraints.iter().try_for_each(|constraint| self.add_constraint(full, constraint))
+    }
+
+    /// Writes a value into the last column of all rows.
+    fn fill_column(&mut self, full: &str, expr: &crate::plan::Expr) -> Outcome<()> {
+        let table = self.table_now(full)?;
+        self.tx.serialize().map_err(from_engine)?;
+        let rows = table.engine.range(self.tx, ..).map_err(from_engine)?;
+        let rows = rows.collect::<lodestone_engine::Result<Vec<_>>>().map_err(from_engine)?;
+        let place = table.engine.schema().columns().len() - 1;
+        let Some(column) = table.columns.last() else { return Ok(()) };
+        for mut row in rows {
+            let found = self.with_run(|run| run.eval(expr, &Env { row: &[], outer: None }))?;
+            row.0[place] = value::to_stored(column, found)?;
+            table.engine.put(self.tx, &row).map_err(from_engine)?;
+        }
+        Ok(())
+    }
+
+    fn drop_column(&mut self, full: &str, name: &Name, (if_exists, is_cascade): (bool, bool)) -> Outcome<()> {
+        let table = self.table_now(full)?;
+        let Some(place) = table.column(&name.value) else {
+            if if_exists {
+                let text = format!("column \"{}\" of relation \"{}\" does not exist, skipping", name.value, table.name);
+                self.notices.push(notice(text));
+                return Ok(());
+            }
+            return Err(self.place_of(&table, name).map(drop).unwrap_err().into());
+        };
+        if table.columns.len() == 1 {
+            return Err(Error::unsupported("a table without columns").at(name.at).into());
+        }
+        self.drop_views_of(full, &format!("column {} of table {}", name.value, table.name), is_cascade)?;
+        // Foreign keys of other tables to a key that has the column.
+        let mut keys = vec![table.key.clone()];
+        keys.extend(table.indexes.iter().map(|index| index.columns.clone()));
+        for key in keys.iter().filter(|key| key.contains(&place)) {
+            let what = format!("column {}", name.value);
+            self.drop_children(&table, Some(key), &what, is_cascade)?;
+        }
+        let mut table = self.table_now(full)?;
+        if table.key.contains(&place) {
+            self.drop_primary_key(&table)?;
+            table = self.table_now(full)?;
+        }
+        let mut note = note_of(&table);
+        for index in table.indexes.iter().filter(|index| index.columns.contains(&place)) {
+            self.engine().drop_index_in(self.tx, full, &index.name).map_err(from_engine)?;
+            note.indexes.retain(|other| other.name != index.name);
+        }
+        let uses = |expr: &crate::plan::Expr| {
+            let mut found = false;
+            expr.walk(&mut |part| {
+                found |= matches!(part, crate::plan::Expr::Column { depth: 0, index } if *index == place);
+            });
+            found
+        };
+        let checks: Vec<u32> = table.checks.iter().filter(|check| uses(&check.expr)).map(|check| check.oid).collect();
+        let foreign = table.foreign_keys.iter().filter(|key| key.columns.contains(&place)).map(|key| key.oid);
+        let gone: Vec<u32> = foreign.chain(checks).collect();
+        note.constraints.retain(|constraint| !gone.contains(&constraint.oid));
+        note.columns.remove(place);
+        let engine = self.engine().drop_column_in(self.tx, full, &name.value).map_err(from_engine)?;
+        self.writer()?.write(full, engine.schema(), &note)?;
+        self.refresh(&[full])?;
+        self.drop_owned(full, Some(&name.value))
+    }
+
+    fn rename_column(&mut self, full: &str, from: &Name, to: &str) -> Outcome<()> {
+        let table = self.table_now(full)?;
+        let message = format!("column \"{}\" does not exist", from.value);
+        let error = || Error::new(SqlState::UNDEFINED_COLUMN, message).at(from.at);
+        let place = table.column(&from.value).ok_or_else(error)?;
+        if table.column(to).is_some() {
+            let message = format!("column \"{to}\" of relation \"{}\" already exists", table.name);
+            return Err(Error::new(SqlState::DUPLICATE_COLUMN, message).into());
+        }
+        self.refuse_views_of(full, "RENAME COLUMN")?;
+        let mut note = note_of(&table);
+        note.columns[place].name = to.to_owned();
+        for constraint in &mut note.constraints {
+            match &mut constraint.body {
+                ConstraintBody::Check(text) => *text = crate::parse::renamed(text, &from.value, to)?,
+                ConstraintBody::Foreign { columns, parent, parent_columns, .. } => {
+                    columns.iter_mut().filter(|name| **name == from.value).for_each(|name| *name = to.to_owned());
+                    if *parent == table.oid {
+                        let names = parent_columns.iter_mut().filter(|name| **name == from.value);
+                        names.for_each(|name| *name = to.to_owned());
+                    }
+                }
+            }
+        }
+        let engine = self.engine().rename_column_in(self.tx, full, &from.value, to).map_err(from_engine)?;
+        self.writer()?.write(full, engine.schema(), &note)?;
+        let children = self.catalog.children.get(&table.oid).cloned().unwrap_or_default();
+        let mut changed = vec![full.to_owned()];
+        for (child, _) in children.iter().filter(|(child, _)| child.oid != table.oid) {
+            let mut note = note_of(child);
+            for constraint in &mut note.constraints {
+                if let ConstraintBody::Foreign { parent, parent_columns, .. } = &mut constraint.body
+                    && *parent == table.oid
+                {
+                    let names = parent_columns.iter_mut().filter(|name| **name == from.value);
+                    names.for_each(|name| *name = to.to_owned());
+                }
+            }
+            self.writer()?.write(&child.full, child.engine.schema(), &note)?;
+            changed.push(child.full.clone());
+        }
+        for sequence in self.owned_by(full, Some(&from.value)) {
+            let renamed = SequenceDef { owner: Some((full.to_owned(), to.to_owned())), ..sequence };
+            self.writer()?.write_sequence(&renamed)?;
+            changed.push(renamed.full);
+        }
+        self.refresh(&changed.iter().map(String::as_str).collect::<Vec<_>>())?;
+        Ok(())
+    }
+
+    fn rename_table(&mut self, full: &str, to: &str) -> Outcome<String> {
+        let table = self.table_now(full)?;
+        let new = full_name(&table.schema, to);
+        self.lock_name(&new)?;
+        if self.catalog.oid_of(&new).is_some() {
+            return Err(super::exists(to).into());
+        }
+        if table.schema == crate::catalog::PUBLIC && to.contains('.') {
+            return Err(Error::unsupported("a point in the name of a table").into());
+        }
+        self.refuse_views_of(full, "RENAME")?;
+        let note = note_of(&table);
+        let engine = self.engine().rename_table_in(self.tx, full, &new).map_err(from_engine)?;
+        self.writer()?.remove(full)?;
+        self.writer()?.write(&new, engine.schema(), &note)?;
+        let mut changed = vec![full.to_owned(), new.clone()];
+        for sequence in self.owned_by(full, None) {
+            let owner = sequence.owner.clone().map(|(_, column)| (new.clone(), column));
+            let renamed = SequenceDef { owner, ..sequence };
+            self.writer()?.write_sequence(&renamed)?;
+            changed.push(renamed.full);
+        }
+        self.refresh(&changed.iter().map(String::as_str).collect::<Vec<_>>())?;
+        Ok(new)
+    }
+
+    fn rename_constraint(&mut self, full: &str, from: &Name, to: &str) -> Outcome<()> {
+        let table = self.table_now(full)?;
+        let mut note = note_of(&table);
+        if note.constraints.iter().any(|constraint| constraint.name == to) {
+            let message = format!("constraint \"{to}\" for relation \"{}\" already exists", table.name);
+            return Err(Error::new(SqlState::DUPLICATE_OBJECT, message).into());
+        }
+        if let Some(found) = note.constraints.iter_mut().find(|constraint| constraint.name == from.value) {
+            found.name = to.to_owned();
+        } else if table.hidden.is_none() && table.key_name == from.value {
+            if self.catalog.oid_of(&full_name(&table.schema, to)).is_some() {
+                return Err(super::exists(to).into());
+            }
+            note.key_name = to.to_owned();
+        } else if table.indexes.iter().any(|index| index.name == from.value) {
+            return Err(Error::unsupported("RENAME of a unique constraint").at(from.at).into());
+        } else {
+            let message = format!("constraint \"{}\" for table \"{}\" does not exist", from.value, table.name);
+            return Err(Error::new(SqlState::UNDEFINED_OBJECT, message).into());
+        }
+        self.write_note(&table, &note)
+    }
+
+    fn set_default(&mut self, full: &str, column: &Name, default: Option<&Default>) -> Outcome<()> {
+        let table = self.table_now(full)?;
+        let place = self.place_of(&table, column)?;
+        let mut note = note_of(&table);
+        if note.columns[place].identity.is_some() {
+            let message = format!("column \"{}\" of relation \"{}\" is an identity column", column.value, table.name);
+            let hint = "Use ALTER TABLE ... ALTER COLUMN ... DROP IDENTITY instead.";
+            return Err(Error::new(SqlState::SYNTAX_ERROR, message).hint(hint).into());
+        }
+        if let Some(default) = default {
+            self.check_default(default, &note.columns[place])?;
+        }
+        note.columns[place].default = default.map(|default| default_text(default, note.columns[place].ty));
+        self.write_note(&table, &note)
+    }
+
+    pub(super) fn set_not_null(&mut self, full: &str, column: &Name, is_set: bool) -> Outcome<()> {
+        let table = self.table_now(full)?;
+        let place = self.place_of(&table, column)?;
+        let mut note = note_of(&table);
+        if note.columns[place].not_null == is_set {
+            return Ok(());
+        }
+        if !is_set && table.key.contains(&place) {
+            let message = format!("column \"{}\" is in a primary key", column.value);
+            return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, message).into());
+        }
+        if !is_set && note.columns[place].identity.is_some() {
+            let message = format!("column \"{}\" of relation \"{}\" is an identity column", column.value, table.name);
+            return Err(Error::new(SqlState::SYNTAX_ERROR, message).into());
+        }
+        note.columns[place].not_null = is_set;
+        if is_set {
+            self.each_row(&table, |row| {
+                if !row[place].is_null() {
+                    return Ok(());
+                }
+                let message =
+                    format!("column \"{}\" of relation \"{}\" contains null values", column.value, table.name);
+                let error = Error::new(SqlState::NOT_NULL_VIOLATION, message);
+                Err(error.table(&table.name).column(&column.value).into())
+            })?;
+            return self.write_note(&table, &note);
+        }
+        let engine = table.engine.schema();
+        let is_engine_not_null = engine.number_of(&column.value).is_some_and(|n| !engine.columns()[n].nullable);
+        if !is_engine_not_null {
+            return self.write_note(&table, &note);
+        }
+        // The engine's rows have no place for a null in the column.
+        let schema = self.schema_like(&table, &note.columns)?;
+        self.rewrite(&table, &schema, &note, |_, row| Ok(stored(&table, row)?))
+    }
+
+    /// The engine's table with these columns, and the key and the indexes of `table`.
+    fn schema_like(&self, table: &TableDef, columns: &[ColumnNote]) -> Result<lodestone_engine::Schema> {
+        let not_null: Vec<bool> = columns.iter().map(|column| column.not_null).collect();
+        let name = |column: &usize| Name { value: table.columns[*column].name.clone(), at: crate::parse::ast::NOWHERE };
+        let key: Vec<Name> = table.key.iter().map(name).collect();
+        let key = table.hidden.is_none().then_some(&key[..]);
+        let mut schema = schema_of(&table.full, columns, &not_null, key)?;
+        for index in table.engine.schema().indexes() {
+            schema = schema.with_index(index.clone());
+        }
+        Ok(schema)
+    }
+
+    fn set_type(&mut self, full: &str, column: &Name, (ty, using): (&TypeName, Option<&Expr>)) -> Outcome<()> {
+        let table = self.table_now(full)?;
+        let place = self.place_of(&table, column)?;
+        self.refuse_views_of(full, "ALTER COLUMN .. TYPE")?;
+        let mut note = note_of(&table);
+        let (ty, modifier) = type_of(ty)?;
+        if kind_of(ty, modifier).is_none() {
+            return Err(Error::unsupported(format!("a column of type {ty}")).at(column.at).into());
+        }
+        let own = &mut note.columns[place];
+        (own.ty, own.modifier) = (ty, modifier);
+        let own = column_of(own);
+        if let Some(default) = &table.columns[place].default {
+            let converted = crate::bind::default_expr(&self.catalog, &own, &default.expr);
+            if converted.is_err() {
+                let message =
+                    format!("default for column \"{}\" cannot be cast automatically to type {ty}", column.value);
+                return Err(Error::new(SqlState::DATATYPE_MISMATCH, message).into());
+            }
+        }
+        let convert = crate::bind::conversion(&self.catalog, &table, place, &own, using)?;
+        let columns: Vec<_> = note.columns.iter().map(column_of).collect();
+        for check in &table.checks {
+            let expr = crate::parse::parse_expr(&check.text)?;
+            crate::bind::check(&table.name, &columns, &expr)?;
+        }
+        let schema = self.schema_like(&table, &note.columns)?;
+        self.rewrite(&table, &schema, &note, |this, mut row| {
+            row[place] = this.with_run(|run| run.eval(&convert, &Env { row: &row, outer: None }))?;
+            let values = columns.iter().zip(row).map(|(column, datum)| value::to_stored(column, datum));
+            Ok(lodestone_engine::Row(values.collect::<Result<_>>()?))
+        })
+    }
+
+    fn add_identity(&mut self, full: &str, column: &Name, identity: &Identity) -> Outcome<()> {
+        let table = self.table_now(full)?;
+        let place = self.place_of(&table, column)?;
+        let mut note = note_of(&table);
+        let wrong = |what: &str| {
+            let message = format!("column \"{}\" of relation \"{}\" {what}", column.value, table.name);
+            Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
+        };
+        if !note.columns[place].not_null {
+            return Err(wrong("must be declared NOT NULL before identity can be added").into());
+        }
+        if note.columns[place].identity.is_some() {
+            return Err(wrong("is already an identity column").into());
+        }
+        if note.columns[place].default.is_some() {
+            return Err(wrong("already has a default value").into());
+        }
+        note.columns[place].identity =
+            Some(if identity.is_always { IdentityKind::Always } else { IdentityKind::ByDefault });
+        let default =
+            self.make_owned_sequence((&table.schema, &table.name), &note.columns[place], &identity.options)?;
+        note.columns[place].default = Some(default);
+        self.write_note(&table, &note)
+    }
+}

@@ -1,0 +1,257 @@
+//! Constraints of a table that is there: they are tested for its rows first.
+
+use lodestone_sql_types::{Error, Result, SqlState, cast};
+
+use super::table::{IN_KEY, column_names, schema_of};
+use super::{Definition, note_of};
+use crate::catalog::TableDef;
+use crate::catalog::store::{self, ConstraintBody, ConstraintNote};
+use crate::catalog::value;
+use crate::errors::from_engine;
+use crate::parse::ast::{CheckDef, ConstraintDef, ForeignDef, KeyDef, Name};
+use crate::run::constraint::parent_columns;
+use crate::run::{Outcome, Row, to_row};
+
+impl Definition<'_> {
+    pub(super) fn add_constraint(&mut self, full: &str, constraint: &ConstraintDef) -> Outcome<()> {
+        let table = self.table_now(full)?;
+        match constraint {
+            ConstraintDef::Primary(key) => self.add_primary_key(&table, key),
+            ConstraintDef::Unique(key) => self.add_unique(&table, key),
+            ConstraintDef::Check(check) => self.add_check(&table, check),
+            ConstraintDef::Foreign(foreign) => self.add_foreign(full, foreign),
+        }
+    }
+
+    /// The table of this name as the transaction sees it now.
+    pub(super) fn table_now(&self, full: &str) -> Result<std::sync::Arc<TableDef>> {
+        let lost = || Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{full}\" does not exist"));
+        self.catalog.tables.get(full).cloned().ok_or_else(lost)
+    }
+
+    /// Calls `test` for all rows. The transaction is serializable from here on.
+    pub(super) fn each_row(&self, table: &TableDef, mut test: impl FnMut(Row) -> Outcome<()>) -> Outcome<()> {
+        self.tx.serialize().map_err(from_engine)?;
+        for row in table.engine.range(self.tx, ..).map_err(from_engine)? {
+            test(to_row(table, row.map_err(from_engine)?)?)?;
+        }
+        Ok(())
+    }
+
+    fn add_primary_key(&mut self, table: &TableDef, key: &KeyDef) -> Outcome<()> {
+        if table.hidden.is_none() {
+            let message = format!("multiple primary keys for table \"{}\" are not allowed", table.name);
+            return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, message).into());
+        }
+        let mut note = note_of(table);
+        let names = column_names(&key.columns, &note.columns, IN_KEY)?;
+        note.key_name = match &key.name {
+            Some(name) => name.clone(),
+            None => self.free_name(&table.schema, format!("{}_pkey", table.name)),
+        };
+        note.columns.iter_mut().for_each(|column| column.not_null |= names.contains(&column.name));
+        let not_null: Vec<bool> = note.columns.iter().map(|column| column.not_null).collect();
+        let mut schema = schema_of(&table.full, &note.columns, &not_null, Some(&key.columns))?;
+        for index in table.engine.schema().indexes() {
+            schema = schema.with_index(index.clone());
+        }
+        self.rewrite(table, &schema, &note, |_, row| Ok(stored(table, row)?))
+    }
+
+    fn add_check(&mut self, table: &TableDef, check: &CheckDef) -> Outcome<()> {
+        let mut note = note_of(table);
+        self.check_note(&table.name, &mut note, check)?;
+        let name = note.constraints.last().map(|check| check.name.clone()).unwrap_or_default();
+        let expr = crate::bind::check(&table.name, &table.columns, &check.check.expr)?;
+        self.each_row(table, |row| {
+            let found = self.with_run(|run| run.eval(&expr, &crate::run::Env { row: &row, outer: None }))?;
+            if found.truth() != Some(false) {
+                return Ok(());
+            }
+            let message = format!("check constraint \"{name}\" of relation \"{}\" is violated by some row", table.name);
+            let error = Error::new(SqlState::CHECK_VIOLATION, message);
+            Err(error.table(&table.name).constraint(&name).into())
+        })?;
+        self.write_note(table, &note)
+    }
+
+    /// Writes the properties of a table whose engine has not changed.
+    pub(super) fn write_note(&mut self, table: &TableDef, note: &store::Note) -> Outcome<()> {
+        self.writer()?.write(&table.full, table.engine.schema(), note)?;
+        self.refresh(&[&table.full])?;
+        Ok(())
+    }
+
+    pub(super) fn add_foreign(&mut self, full: &str, foreign: &ForeignDef) -> Outcome<()> {
+        let table = self.table_now(full)?;
+        let mut note = note_of(&table);
+        let columns = column_names_of_key(&foreign.columns, &table)?;
+        let parent = self.find(&foreign.parent)?;
+        let names: Vec<String> = match foreign.parent_columns.is_empty() {
+            true if parent.key.is_empty() => {
+                let message = format!("there is no primary key for referenced table \"{}\"", parent.name);
+                return Err(Error::new(SqlState::UNDEFINED_OBJECT, message).into());
+            }
+            true => parent.key.iter().map(|column| parent.columns[*column].name.clone()).collect(),
+            false => foreign.parent_columns.iter().map(|column| column.value.clone()).collect(),
+        };
+        if let Some(name) = foreign.parent_columns.iter().find(|column| parent.column(&column.value).is_none()) {
+            let message = format!("column \"{}\" referenced in foreign key constraint does not exist", name.value);
+            return Err(Error::new(SqlState::UNDEFINED_COLUMN, message).into());
+        }
+        let numbers: Vec<usize> = names.iter().filter_map(|name| parent.column(name)).collect();
+        if parent.unique_over(&numbers).is_none() {
+            let message =
+                format!("there is no unique constraint matching given keys for referenced table \"{}\"", parent.name);
+            return Err(Error::new(SqlState::INVALID_FOREIGN_KEY, message).into());
+        }
+        if names.len() != columns.len() {
+            let message = "number of referencing and referenced columns for foreign key disagree";
+            return Err(Error::new(SqlState::INVALID_FOREIGN_KEY, message).into());
+        }
+        let taken = |name: &str| note.constraints.iter().any(|other| other.name == name);
+        let first = format!("{}_{}_fkey", table.name, columns.join("_"));
+        let name = match &foreign.name {
+            Some(name) if taken(name) => {
+                let message = format!("constraint \"{name}\" for relation \"{}\" already exists", table.name);
+                return Err(Error::new(SqlState::DUPLICATE_OBJECT, message).into());
+            }
+            Some(name) => name.clone(),
+            None => super::table::unused(first, taken),
+        };
+        for (own, other) in columns.iter().zip(&numbers) {
+            let own = &table.columns[table.column(own).unwrap_or(0)];
+            let other = &parent.columns[*other];
+            let fits = own.ty == other.ty
+                || own.ty.is_text() && other.ty.is_text()
+                || cast::context(own.ty, other.ty) == Some(cast::Context::Implicit)
+                || own.ty.is_integer() && other.ty.is_integer();
+            if !fits {
+                let message = format!("foreign key constraint \"{name}\" cannot be implemented");
+                return Err(Error::new(SqlState::DATATYPE_MISMATCH, message)
+                    .detail(format!(
+                        "Key columns \"{}\" and \"{}\" are of incompatible types: {} and {}.",
+                        own.name, other.name, own.ty, other.ty
+                    ))
+                    .into());
+            }
+        }
+        let oid = store::take_oids(self.engine(), 1)?[0];
+        let body = ConstraintBody::Foreign {
+            columns,
+            parent: parent.oid,
+            parent_columns: names,
+            on_delete: foreign.on_delete,
+            on_update: foreign.on_update,
+            is_full: foreign.is_full,
+            is_deferrable: foreign.is_deferrable,
+            is_deferred: foreign.is_deferred,
+        };
+        note.constraints.push(ConstraintNote { oid, name: name.clone(), body });
+        self.write_note(&table, &note)?;
+        // The rows that are there, with the key as the transaction sees it now.
+        let table = self.table_now(full)?;
+        let Some(key) = table.foreign_keys.iter().find(|key| key.oid == oid) else { return Ok(()) };
+        self.each_row(&table, |row| self.with_run(|run| run.test_row(&table, key, &row)))
+    }
+
+    pub(super) fn drop_constraint(
+        &mut self,
+        full: &str,
+        name: &Name,
+        (if_exists, is_cascade): (bool, bool),
+    ) -> Outcome<()> {
+        let table = self.table_now(full)?;
+        let mut note = note_of(&table);
+        if note.constraints.iter().any(|constraint| constraint.name == name.value) {
+            note.constraints.retain(|constraint| constraint.name != name.value);
+            return self.write_note(&table, &note);
+        }
+        if let Some(index) = table.indexes.iter().find(|index| index.is_constraint && index.name == name.value) {
+            self.drop_children(&table, Some(&index.columns), &name.value, is_cascade)?;
+            let engine = self.engine().drop_index_in(self.tx, full, &name.value).map_err(from_engine)?;
+            note.indexes.retain(|index| index.name != name.value);
+            self.writer()?.write(full, engine.schema(), &note)?;
+            self.refresh(&[full])?;
+            return Ok(());
+        }
+        if table.hidden.is_none() && table.key_name == name.value {
+            self.drop_children(&table, Some(&table.key), &name.value, is_cascade)?;
+            return self.drop_primary_key(&table);
+        }
+        if if_exists {
+            let text = format!("constraint \"{}\" of relation \"{}\" does not exist, skipping", name.value, table.name);
+            self.notices.push(super::notice(text));
+            return Ok(());
+        }
+        let message = format!("constraint \"{}\" of relation \"{}\" does not exist", name.value, table.name);
+        Err(Error::new(SqlState::UNDEFINED_OBJECT, message).into())
+    }
+
+    /// The rows get hidden numbers.
+    pub(super) fn drop_primary_key(&mut self, table: &TableDef) -> Outcome<()> {
+        let note = note_of(table);
+        let not_null: Vec<bool> = note.columns.iter().map(|column| column.not_null).collect();
+        let mut schema = schema_of(&table.full, &note.columns, &not_null, None)?;
+        for index in table.engine.schema().indexes() {
+            schema = schema.with_index(index.clone());
+        }
+        self.rewrite(table, &schema, &note, |_, row| Ok(stored(table, row)?))
+    }
+
+    /// Drops the foreign keys to these columns of the table, or refuses that. `None`: to any of its columns.
+    pub(super) fn drop_children(
+        &mut self,
+        table: &TableDef,
+        columns: Option<&[usize]>,
+        what: &str,
+        is_cascade: bool,
+    ) -> Outcome<()> {
+        let Some(children) = self.catalog.children.get(&table.oid).cloned() else { return Ok(()) };
+        for (child, number) in children {
+            let key = &child.foreign_keys[number];
+            let own = parent_columns(table, key).unwrap_or_default();
+            let is_it = columns
+                .is_none_or(|columns| own.len() == columns.len() && own.iter().all(|column| columns.contains(column)));
+            if !is_it || columns.is_none() && child.oid == table.oid {
+                continue;
+            }
+            if !is_cascade {
+                let (kind, detail) = match columns {
+                    Some(_) => ("constraint", format!("{what} on table {}", table.name)),
+                    None => ("table", table.name.clone()),
+                };
+                let message = format!("cannot drop {kind} {detail} because other objects depend on it");
+                let of = if columns.is_some() { format!("index {what}") } else { format!("table {what}") };
+                return Err(Error::new(SqlState::DEPENDENT_OBJECTS, message)
+                    .detail(format!("constraint {} on table {} depends on {of}", key.name, child.name))
+                    .hint("Use DROP ... CASCADE to drop the dependent objects too.")
+                    .into());
+            }
+            self.notices
+                .push(super::notice(format!("drop cascades to constraint {} on table {}", key.name, child.name)));
+            let mut note = note_of(&child);
+            note.constraints.retain(|constraint| constraint.oid != key.oid);
+            self.write_note(&child, &note)?;
+        }
+        Ok(())
+    }
+}
+
+/// The row for the engine, where nulls are found later.
+pub(super) fn stored(table: &TableDef, row: Row) -> Result<lodestone_engine::Row> {
+    let values = table.columns.iter().zip(row).map(|(column, datum)| value::to_stored(column, datum));
+    values.collect::<Result<_>>().map(lodestone_engine::Row)
+}
+
+fn column_names_of_key(columns: &[Name], table: &TableDef) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for column in columns {
+        if table.column(&column.value).is_none() {
+            let message = format!("column \"{}\" referenced in foreign key constraint does not exist", column.value);
+            return Err(Error::new(SqlState::UNDEFINED_COLUMN, message));
+        }
+        names.push(column.value.clone());
+    }
+    Ok(names)
+}

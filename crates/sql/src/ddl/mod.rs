@@ -1,0 +1,261 @@
+//! Definitions of tables, indexes, views, sequences and schemas.
+//!
+//! A definition is a part of its transaction: it changes the engine's catalog and the rows of `lodestone_sql` by the
+//! transaction's own changes, and is rolled back with them. The transaction has a catalog of its own from then on, and
+//! the others see the change when it has committed. It holds a lock on each name that it defines.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `table` | CREATE TABLE, CREATE INDEX |
+//! | `alter` | ALTER TABLE: columns, names |
+//! | `constraint` | keys, conditions and foreign keys of a table that is there |
+//! | `rewrite` | a table that is written again in another form |
+//! | `object` | sequences, views, schemas |
+//! | `remove` | DROP, and the objects that depend on others |
+
+mod alter;
+mod constraint;
+mod object;
+mod remove;
+mod rewrite;
+mod table;
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use lodestone_engine::{Error as EngineError, Tx};
+use lodestone_sql_types::{Error, Result, SqlState};
+
+use crate::catalog::store::{self, ColumnNote, ConstraintBody, ConstraintNote, IndexNote, Note, Writer};
+use crate::catalog::{Catalog, TableDef};
+use crate::connection::SessionState;
+use crate::database::Database;
+use crate::errors::from_engine;
+use crate::locks::LockKey;
+use crate::parse::ast::{ObjectKind, ObjectName, Statement};
+use crate::run::constraint::Events;
+use crate::run::{Locker, Outcome, Run, Stop, Watch};
+
+pub use rewrite::{REWRITTEN, sweep};
+
+/// The place of a name among the locks. No object has this number.
+const NAMES: u32 = 1;
+
+/// The tag of a definition.
+pub fn name_of(statement: &Statement) -> &'static str {
+    match statement {
+        Statement::CreateTable { .. } => "CREATE TABLE",
+        Statement::CreateIndex { .. } => "CREATE INDEX",
+        Statement::AlterTable { .. } => "ALTER TABLE",
+        Statement::CreateSequence { .. } => "CREATE SEQUENCE",
+        Statement::AlterSequence { .. } => "ALTER SEQUENCE",
+        Statement::CreateView { .. } => "CREATE VIEW",
+        Statement::CreateSchema { .. } => "CREATE SCHEMA",
+        Statement::CreateEnum { .. } => "CREATE TYPE",
+        Statement::Drop { kind, .. } => match kind {
+            ObjectKind::Table => "DROP TABLE",
+            ObjectKind::Index => "DROP INDEX",
+            ObjectKind::View => "DROP VIEW",
+            ObjectKind::Sequence => "DROP SEQUENCE",
+            ObjectKind::Schema => "DROP SCHEMA",
+            ObjectKind::Type => "DROP TYPE",
+        },
+        _ => "the statement",
+    }
+}
+
+/// Whether a statement may take long however small its text is: definitions, and upkeep.
+pub fn is_long(statement: &Statement) -> bool {
+    let is_definition = name_of(statement) != "the statement";
+    is_definition || matches!(statement, Statement::Truncate(_) | Statement::Checkpoint | Statement::Role(_))
+}
+
+/// The error of a table that is not there.
+pub fn no_relation(name: &ObjectName) -> Error {
+    let text = name.schema.as_ref().map_or(name.name.clone(), |schema| format!("{schema}.{}", name.name));
+    Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{text}\" does not exist")).at(name.at)
+}
+
+fn exists(name: &str) -> Error {
+    Error::new(SqlState::DUPLICATE_TABLE, format!("relation \"{name}\" already exists"))
+}
+
+fn notice(text: String) -> Error {
+    Error::new(SqlState::SUCCESS, text)
+}
+
+/// A definition that is being carried out.
+pub struct Definition<'d> {
+    pub database: &'d Database,
+    pub tx: &'d Tx,
+    /// The catalog with what the definition has changed so far.
+    pub catalog: Arc<Catalog>,
+    pub locker: &'d dyn Locker,
+    pub session: &'d mut SessionState,
+    /// It is a transaction of its own, so it may take several steps.
+    pub is_alone: bool,
+    pub notices: Vec<Error>,
+}
+
+impl Definition<'_> {
+    /// Carries out a definition.
+    ///
+    /// # Errors
+    /// As `PostgreSQL`; 0A000. A part of it may have happened: the transaction goes back to the point before.
+    pub fn define(&mut self, statement: &Statement) -> Outcome<()> {
+        store::make(&self.database.0.engine)?;
+        match statement {
+            Statement::CreateTable { name, if_not_exists, columns, constraints } => {
+                self.create_table(name, *if_not_exists, (columns, constraints))
+            }
+            Statement::CreateIndex { name, table, columns, is_unique, if_not_exists } => {
+                self.create_index(name.as_ref(), table, (columns, *is_unique, *if_not_exists))
+            }
+            Statement::AlterTable { table, if_exists, actions } => self.alter_table(table, *if_exists, actions),
+            Statement::CreateSequence { name, if_not_exists, options } => {
+                self.create_sequence(name, *if_not_exists, options)
+            }
+            Statement::AlterSequence { name, if_exists, options } => self.alter_sequence(name, *if_exists, options),
+            Statement::CreateView { name, columns, or_replace, query, text } => {
+                self.create_view(name, columns, *or_replace, (query, text))
+            }
+            Statement::CreateSchema { name, if_not_exists } => self.create_schema(name, *if_not_exists),
+            Statement::Drop { kind, names, if_exists, is_cascade } => {
+                self.drop_all(*kind, names, *if_exists, *is_cascade)
+            }
+            other => Err(Error::unsupported(format!("the statement {}", name_of(other))).into()),
+        }
+    }
+
+    fn engine(&self) -> &lodestone_engine::Database {
+        &self.database.0.engine
+    }
+
+    fn writer(&self) -> Result<Writer<'_>> {
+        Writer::new(self.engine(), self.tx)
+    }
+
+    /// Takes the lock of a name, so that a rival is waited for.
+    fn lock_name(&self, full: &str) -> Outcome<()> {
+        let key = LockKey { table: NAMES, key: full.as_bytes().to_vec() };
+        if self.locker.lock(key)? { Ok(()) } else { Err(Stop::Blocked) }
+    }
+
+    /// Reads relations that have changed.
+    fn refresh(&mut self, names: &[&str]) -> Result<()> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        self.catalog = Arc::new(self.catalog.changed(self.engine(), self.tx, &names)?);
+        // Defaults may take numbers of sequences that are new.
+        self.session.catalog = self.catalog.clone();
+        Ok(())
+    }
+
+    /// Calls `work` with what runs expressions and reads rows.
+    fn with_run<R>(&self, work: impl FnOnce(&Run<'_>) -> R) -> R {
+        let events = Events::default();
+        let watch = Watch { cancel: Arc::default(), deadline: None, steps_max: None };
+        work(&Run {
+            tx: self.tx,
+            snapshot: None,
+            replaced: &[],
+            parameters: &[],
+            session: &*self.session,
+            catalog: &self.catalog,
+            locker: self.locker,
+            events: &events,
+            watch: &watch,
+            steps: Cell::new(0),
+            work: RefCell::default(),
+            stats: None,
+        })
+    }
+
+    /// A name that no relation of the schema has, from a first one.
+    fn free_name(&self, schema: &str, first: String) -> String {
+        let first = shortened(first);
+        let is_free = |name: &str| self.catalog.oid_of(&crate::catalog::full_name(schema, name)).is_none();
+        if is_free(&first) {
+            return first;
+        }
+        (1_u32..).map(|number| format!("{first}{number}")).find(|name| is_free(name)).unwrap_or(first)
+    }
+
+    /// The table that is meant, as the transaction sees it, with its lock.
+    fn find(&self, name: &ObjectName) -> Outcome<std::sync::Arc<TableDef>> {
+        let Some(found) = self.catalog.table(name) else {
+            if crate::pgcatalog::find(name.schema.as_deref(), &name.name).is_some() {
+                let message = format!("permission denied: \"{}\" is a system catalog", name.name);
+                return Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, message).at(name.at).into());
+            }
+            if self.catalog.resolve(name.schema.as_deref(), &name.name).is_some() {
+                let message = format!("\"{}\" is not a table", name.name);
+                return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).at(name.at).into());
+            }
+            return Err(no_relation(name).into());
+        };
+        self.lock_name(&found.full)?;
+        Ok(found.clone())
+    }
+}
+
+/// The first 63 bytes of a name.
+fn shortened(mut name: String) -> String {
+    let mut end = name.len().min(63);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+    name
+}
+
+/// The properties of a table, to be written again.
+fn note_of(table: &TableDef) -> Note {
+    let column = |column: &crate::catalog::ColumnDef| ColumnNote {
+        name: column.name.clone(),
+        ty: column.ty,
+        modifier: column.modifier,
+        default: column.default.as_ref().map(|default| default.text.clone()),
+        not_null: column.not_null,
+        identity: column.identity,
+    };
+    let index = |index: &crate::catalog::IndexDef| IndexNote {
+        oid: index.oid,
+        name: index.name.clone(),
+        is_constraint: index.is_constraint,
+    };
+    let check = |check: &crate::catalog::CheckDef| ConstraintNote {
+        oid: check.oid,
+        name: check.name.clone(),
+        body: ConstraintBody::Check(check.text.clone()),
+    };
+    let foreign = |key: &crate::catalog::ForeignKey| ConstraintNote {
+        oid: key.oid,
+        name: key.name.clone(),
+        body: ConstraintBody::Foreign {
+            columns: key.columns.iter().map(|column| table.columns[*column].name.clone()).collect(),
+            parent: key.parent,
+            parent_columns: key.parent_columns.clone(),
+            on_delete: key.on_delete,
+            on_update: key.on_update,
+            is_full: key.is_full,
+            is_deferrable: key.is_deferrable,
+            is_deferred: key.is_deferred,
+        },
+    };
+    Note {
+        oid: table.oid,
+        key_oid: table.key_oid,
+        key_name: table.key_name.clone(),
+        columns: table.columns.iter().map(column).collect(),
+        indexes: table.indexes.iter().map(index).collect(),
+        constraints: table.checks.iter().map(check).chain(table.foreign_keys.iter().map(foreign)).collect(),
+    }
+}
+
+/// The error of the engine for a definition.
+fn definition_error(error: EngineError) -> Error {
+    match error {
+        EngineError::TableExists { table } => exists(&table),
+        other => from_engine(other),
+    }
+}

@@ -1,0 +1,109 @@
+//! A table that is written again in another form: with another key, or other types of columns.
+//!
+//! The transaction reads all rows, and is serializable, so its commit fails if a row changes meanwhile. Few rows become
+//! changes of the transaction. Many are loaded into a table of another name, in pages and not in the log, and the
+//! transaction puts that in the place of the old one. If it is given up, or the process dies, the loaded table is left
+//! over, which no statement sees: it is dropped when the transaction ends, or when the database is opened.
+
+use lodestone_engine::{Database, Error as EngineError, Row as EngineRow, Schema, Value};
+use lodestone_sql_types::{Error, Result, SqlState};
+
+use super::{Definition, definition_error};
+use crate::catalog::TableDef;
+use crate::catalog::store::{self, Note};
+use crate::errors::from_engine;
+use crate::run::{Outcome, Row, to_row};
+
+/// The beginning of the names under which tables are loaded.
+pub const REWRITTEN: &str = "lodestone_rewritten_";
+/// Most rows that become changes of the transaction.
+const ROWS_MAX: usize = 1_000;
+
+/// Drops tables that a transaction left which was given up.
+///
+/// # Errors
+/// Those of the engine.
+pub fn sweep(database: &Database) -> Result<()> {
+    for name in database.tables().map_err(from_engine)? {
+        if name.starts_with(REWRITTEN) {
+            match database.drop_table(&name) {
+                Ok(()) | Err(EngineError::NoTable { .. } | EngineError::ReadOnly { .. }) => {}
+                Err(error) => return Err(from_engine(error)),
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Definition<'_> {
+    /// Writes the rows of `table` into a table of `schema`, which takes its place. `change` makes a new row, without a
+    /// hidden number, of an old one.
+    pub(super) fn rewrite(
+        &mut self,
+        table: &TableDef,
+        schema: &Schema,
+        note: &Note,
+        mut change: impl FnMut(&Self, Row) -> Outcome<EngineRow>,
+    ) -> Outcome<()> {
+        self.tx.serialize().map_err(from_engine)?;
+        let hidden = schema.columns().iter().position(|column| column.name == crate::catalog::ROW_NUMBER);
+        let mut rows = Vec::new();
+        for row in table.engine.range(self.tx, ..).map_err(from_engine)? {
+            let row = row.map_err(from_engine)?;
+            let number = table.hidden.and_then(|place| row.get(place).cloned());
+            let mut row = change(self, to_row(table, row)?)?;
+            if let Some(place) = hidden {
+                row.0.insert(place, number.unwrap_or_else(|| lodestone_width::to_u64(rows.len() + 1).into()));
+            }
+            if let Some(column) = null_in(schema, &row) {
+                let message = format!("column \"{column}\" of relation \"{}\" contains null values", table.name);
+                let error = Error::new(SqlState::NOT_NULL_VIOLATION, message).table(&table.name).column(column);
+                return Err(error.into());
+            }
+            rows.push(row);
+        }
+        let engine = self.engine();
+        let temporary = format!("{REWRITTEN}{}", store::take_oids(engine, 1)?[0]);
+        let renamed = |name: &str| schema.to_string().replacen(schema.name(), name, 1).parse::<Schema>();
+        let outcome = if rows.len() <= ROWS_MAX {
+            engine.drop_table_in(self.tx, &table.full).map_err(from_engine)?;
+            let made = engine.create_table_in(self.tx, &renamed(&table.full).map_err(from_engine)?);
+            let made = made.map_err(definition_error)?;
+            rows.iter().try_for_each(|row| made.insert(self.tx, row)).map(|()| made)
+        } else {
+            let loaded = engine.load_table(&renamed(&temporary).map_err(from_engine)?, rows.into_iter().map(Ok));
+            loaded.and_then(|_| {
+                engine.drop_table_in(self.tx, &table.full)?;
+                engine.rename_table_in(self.tx, &temporary, &table.full)
+            })
+        };
+        let made = match outcome {
+            Ok(made) => made,
+            Err(EngineError::Duplicate { index, key, .. }) => {
+                let names: Vec<String> =
+                    match index.as_ref().and_then(|name| schema.indexes().iter().find(|index| index.name == *name)) {
+                        Some(index) => index.columns.clone(),
+                        None => schema.key_columns().map(|column| column.name.clone()).collect(),
+                    };
+                let index = index.unwrap_or_else(|| note.key_name.clone());
+                let key = key.trim_start_matches('(').trim_end_matches(')');
+                let message = format!("could not create unique index \"{index}\"");
+                return Err(Error::new(SqlState::UNIQUE_VIOLATION, message)
+                    .detail(format!("Key ({})=({key}) is duplicated.", names.join(", ")))
+                    .table(&table.name)
+                    .constraint(index)
+                    .into());
+            }
+            Err(error) => return Err(from_engine(error).into()),
+        };
+        self.writer()?.write(&table.full, made.schema(), note)?;
+        self.refresh(&[&table.full])?;
+        Ok(())
+    }
+}
+
+/// A column that is null in `row` and may not be.
+fn null_in<'s>(schema: &'s Schema, row: &EngineRow) -> Option<&'s str> {
+    let columns = schema.columns().iter().zip(&row.0);
+    columns.filter(|(column, value)| !column.nullable && **value == Value::Null).map(|(column, _)| &*column.name).next()
+}

@@ -1,0 +1,360 @@
+//! CREATE TABLE and CREATE INDEX.
+
+use lodestone_engine::{Error as EngineError, Index, Schema, Type as Kind};
+use lodestone_sql_types::{Error, Result, SqlState, Type};
+
+use super::{Definition, definition_error, exists, note_of, notice};
+use crate::bind::type_of;
+use crate::catalog::store::{self, ColumnNote, ConstraintBody, ConstraintNote, IndexNote, Note};
+use crate::catalog::value::kind_of;
+use crate::catalog::{IdentityKind, ROW_NUMBER, TableDef, full_name};
+use crate::errors::from_engine;
+use crate::parse::ast::{
+    CheckDef, ColumnDef, ConstraintDef, Default, Expr, KeyDef, Literal, Name, ObjectName, SequenceOptions, TypeName,
+};
+use crate::run::Outcome;
+
+/// The place of a column, for messages.
+pub(super) const IN_KEY: &str = " named in key";
+
+/// The columns of a table that is made, and its constraints.
+type Parts<'d> = (&'d [ColumnDef], &'d [ConstraintDef]);
+
+/// The integer type that a `serial` is.
+fn serial_of(ty: &TypeName) -> Option<&'static str> {
+    match ty.name.as_str() {
+        "serial" | "serial4" => Some("int4"),
+        "bigserial" | "serial8" => Some("int8"),
+        "smallserial" | "serial2" => Some("int2"),
+        _ => None,
+    }
+}
+
+/// The text of a default as it is shown: a literal has its type.
+pub(super) fn default_text(default: &Default, ty: Type) -> String {
+    match &default.expr {
+        Expr::Literal(Literal::Text(_), _) => format!("{}::{ty}", default.text),
+        _ => default.text.clone(),
+    }
+}
+
+impl Definition<'_> {
+    pub(super) fn create_table(&mut self, name: &ObjectName, if_not_exists: bool, parts: Parts<'_>) -> Outcome<()> {
+        let (columns, constraints) = parts;
+        let schema = self.catalog.schema_for(name)?;
+        let full = full_name(&schema, &name.name);
+        if schema == crate::catalog::PUBLIC && name.name.contains('.') {
+            return Err(Error::unsupported("a point in the name of a table").at(name.at).into());
+        }
+        self.lock_name(&full)?;
+        if self.catalog.oid_of(&full).is_some() || store::is_own(&full) {
+            if if_not_exists {
+                self.notices.push(notice(format!("relation \"{}\" already exists, skipping", name.name)));
+                return Ok(());
+            }
+            return Err(exists(&name.name).into());
+        }
+        if columns.is_empty() {
+            return Err(Error::unsupported("a table without columns").at(name.at).into());
+        }
+        let mut keys = constraints.iter().filter_map(|constraint| match constraint {
+            ConstraintDef::Primary(key) => Some(key),
+            _ => None,
+        });
+        let key = keys.next();
+        if keys.next().is_some() {
+            let message = format!("multiple primary keys for table \"{}\" are not allowed", name.name);
+            return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, message).at(name.at).into());
+        }
+        let mut notes: Vec<ColumnNote> = Vec::new();
+        for column in columns {
+            if notes.iter().any(|other| other.name == column.name.value) {
+                let message = format!("column \"{}\" specified more than once", column.name.value);
+                return Err(Error::new(SqlState::DUPLICATE_COLUMN, message).at(column.name.at).into());
+            }
+            let is_key = key.is_some_and(|key| key.columns.iter().any(|other| other.value == column.name.value));
+            let mut note = self.column_note((&schema, &name.name), column)?;
+            note.not_null |= is_key;
+            notes.push(note);
+        }
+        let oids = store::take_oids(self.engine(), 2)?;
+        let not_null: Vec<bool> = notes.iter().map(|note| note.not_null).collect();
+        let mut engine = schema_of(&full, &notes, &not_null, key.map(|key| &key.columns[..]))?;
+        let key_name = key.and_then(|key| key.name.clone());
+        let key_name = match key_name {
+            Some(key_name) if self.catalog.oid_of(&full_name(&schema, &key_name)).is_some() => {
+                return Err(exists(&key_name).into());
+            }
+            Some(key_name) => key_name,
+            None => self.free_name(&schema, format!("{}_pkey", name.name)),
+        };
+        let mut note = Note {
+            oid: oids[0],
+            key_oid: oids[1],
+            key_name,
+            columns: notes,
+            indexes: Vec::new(),
+            constraints: Vec::new(),
+        };
+        for constraint in constraints {
+            if let ConstraintDef::Unique(key) = constraint {
+                let names = column_names(&key.columns, &note.columns, IN_KEY)?;
+                if note.indexes.iter().any(|index| key.name.as_ref() == Some(&index.name)) {
+                    return Err(exists(key.name.as_deref().unwrap_or_default()).into());
+                }
+                let first = format!("{}_{}_key", name.name, names.join("_"));
+                let index = match &key.name {
+                    Some(index) => index.clone(),
+                    None => self.free_name(&schema, first),
+                };
+                engine = engine.with_index(Index::unique(&index, names));
+                let oid = store::take_oids(self.engine(), 1)?[0];
+                note.indexes.push(IndexNote { oid, name: index, is_constraint: true });
+            }
+        }
+        for constraint in constraints {
+            if let ConstraintDef::Check(check) = constraint {
+                self.check_note(&name.name, &mut note, check)?;
+            }
+        }
+        // Foreign keys may name the table itself, so they come when it is there.
+        self.engine().create_table_in(self.tx, &engine).map_err(definition_error)?;
+        self.writer()?.write(&full, &engine, &note)?;
+        self.refresh(&[&full])?;
+        for constraint in constraints {
+            if let ConstraintDef::Foreign(foreign) = constraint {
+                self.add_foreign(&full, foreign)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The properties of a column of the table, whose sequence is made.
+    pub(super) fn column_note(&mut self, table: (&str, &str), column: &ColumnDef) -> Outcome<ColumnNote> {
+        let (schema, name) = table;
+        let serial = serial_of(&column.ty).filter(|_| column.ty.schema.is_none() && !column.ty.is_array);
+        let ty = match serial {
+            Some(name) => TypeName { name: name.into(), ..column.ty.clone() },
+            None => column.ty.clone(),
+        };
+        let (ty, modifier) = type_of(&ty)?;
+        if kind_of(ty, modifier).is_none() {
+            return Err(Error::unsupported(format!("a column of type {ty}")).at(column.name.at).into());
+        }
+        let mut note = ColumnNote {
+            name: column.name.value.clone(),
+            ty,
+            modifier,
+            default: None,
+            not_null: column.not_null,
+            identity: None,
+        };
+        let sequence = match (&column.identity, serial) {
+            (Some(identity), None) => {
+                if column.default.is_some() {
+                    let message = format!(
+                        "both default and identity specified for column \"{}\" of table \"{name}\"",
+                        column.name.value
+                    );
+                    return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(column.name.at).into());
+                }
+                note.identity = Some(if identity.is_always { IdentityKind::Always } else { IdentityKind::ByDefault });
+                Some(identity.options.clone())
+            }
+            (None, Some(_)) => {
+                if column.default.is_some() {
+                    let message = format!(
+                        "multiple default values specified for column \"{}\" of table \"{name}\"",
+                        column.name.value
+                    );
+                    return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(column.name.at).into());
+                }
+                Some(SequenceOptions::default())
+            }
+            (Some(_), Some(_)) => {
+                let message = "both default and identity specified for a column";
+                return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(column.name.at).into());
+            }
+            (None, None) => None,
+        };
+        if let Some(options) = sequence {
+            note.not_null = true;
+            note.default = Some(self.make_owned_sequence((schema, name), &note, &options)?);
+        } else if let Some(default) = &column.default {
+            self.check_default(default, &note)?;
+            note.default = Some(default_text(default, ty));
+        }
+        Ok(note)
+    }
+
+    /// A default is an expression without columns and parameters.
+    pub(super) fn check_default(&self, default: &Default, note: &ColumnNote) -> Result<()> {
+        crate::bind::default_expr(&self.catalog, &column_of(note), &default.expr).map(drop)
+    }
+
+    /// Adds a CHECK to the properties of a table.
+    pub(super) fn check_note(&self, table: &str, note: &mut Note, check: &CheckDef) -> Result<()> {
+        let columns: Vec<_> = note.columns.iter().map(column_of).collect();
+        let expr = crate::bind::check(table, &columns, &check.check.expr)?;
+        let mut used: Vec<usize> = Vec::new();
+        expr.walk(&mut |part| {
+            if let crate::plan::Expr::Column { depth: 0, index } = part
+                && !used.contains(index)
+            {
+                used.push(*index);
+            }
+        });
+        let taken = |name: &str| {
+            note.constraints.iter().any(|other| other.name == name)
+                || note.indexes.iter().any(|other| other.name == name)
+        };
+        let name = match &check.name {
+            Some(name) if taken(name) => {
+                let message = format!("constraint \"{name}\" for relation \"{table}\" already exists");
+                return Err(Error::new(SqlState::DUPLICATE_OBJECT, message));
+            }
+            Some(name) => name.clone(),
+            None => {
+                let first = match used[..] {
+                    [one] => format!("{table}_{}_check", note.columns[one].name),
+                    _ => format!("{table}_check"),
+                };
+                unused(first, taken)
+            }
+        };
+        let oid = store::take_oids(self.engine(), 1)?[0];
+        note.constraints.push(ConstraintNote { oid, name, body: ConstraintBody::Check(check.check.text.clone()) });
+        Ok(())
+    }
+
+    pub(super) fn create_index(
+        &mut self,
+        name: Option<&Name>,
+        table: &ObjectName,
+        (columns, is_unique, if_not_exists): (&[Name], bool, bool),
+    ) -> Outcome<()> {
+        let found = self.find(table)?;
+        let names = column_names(columns, &note_of(&found).columns, "")?;
+        let name = match name {
+            Some(name) => name.value.clone(),
+            None => self.free_name(&found.schema, format!("{}_{}_idx", found.name, names.join("_"))),
+        };
+        if self.catalog.oid_of(&full_name(&found.schema, &name)).is_some() {
+            if if_not_exists {
+                self.notices.push(notice(format!("relation \"{name}\" already exists, skipping")));
+                return Ok(());
+            }
+            return Err(exists(&name).into());
+        }
+        self.add_index(&found, (name, names, is_unique), false)
+    }
+
+    /// Adds an index with the entries of all rows. Alone it is built while other transactions go on.
+    pub(super) fn add_index(
+        &mut self,
+        table: &TableDef,
+        (name, columns, is_unique): (String, Vec<String>, bool),
+        is_constraint: bool,
+    ) -> Outcome<()> {
+        let mut note = note_of(table);
+        let oid = store::take_oids(self.engine(), 1)?[0];
+        note.indexes.push(IndexNote { oid, name: name.clone(), is_constraint });
+        let index = if is_unique { Index::unique(&name, columns) } else { Index::new(&name, columns) };
+        let outcome = if self.is_alone {
+            self.engine().create_index(&table.full, &index)
+        } else {
+            self.engine().create_index_in(self.tx, &table.full, &index)
+        };
+        let engine = match outcome {
+            Ok(engine) => engine,
+            Err(EngineError::Duplicate { key, .. }) => {
+                let message = format!("could not create unique index \"{name}\"");
+                let names: Vec<_> = index.columns.iter().map(String::as_str).collect();
+                let key = key.trim_start_matches('(').trim_end_matches(')');
+                return Err(Error::new(SqlState::UNIQUE_VIOLATION, message)
+                    .detail(format!("Key ({})=({key}) is duplicated.", names.join(", ")))
+                    .table(&table.name)
+                    .constraint(name)
+                    .into());
+            }
+            Err(error) => return Err(from_engine(error).into()),
+        };
+        self.writer()?.write(&table.full, engine.schema(), &note)?;
+        self.refresh(&[&table.full])?;
+        Ok(())
+    }
+
+    pub(super) fn add_unique(&mut self, table: &TableDef, key: &KeyDef) -> Outcome<()> {
+        let names = column_names(&key.columns, &note_of(table).columns, IN_KEY)?;
+        let name = match &key.name {
+            Some(name) => name.clone(),
+            None => self.free_name(&table.schema, format!("{}_{}_key", table.name, names.join("_"))),
+        };
+        if self.catalog.oid_of(&full_name(&table.schema, &name)).is_some() {
+            return Err(exists(&name).into());
+        }
+        self.add_index(table, (name, names, true), true)
+    }
+}
+
+/// The column as expressions see it.
+pub(super) fn column_of(note: &ColumnNote) -> crate::catalog::ColumnDef {
+    crate::catalog::ColumnDef {
+        name: note.name.clone(),
+        ty: note.ty,
+        modifier: note.modifier,
+        not_null: note.not_null,
+        kind: kind_of(note.ty, note.modifier).unwrap_or(Kind::Text),
+        default: None,
+        identity: note.identity,
+    }
+}
+
+/// A name that is not taken, from a first one.
+pub(super) fn unused(first: String, taken: impl Fn(&str) -> bool) -> String {
+    let first = super::shortened(first);
+    if !taken(&first) {
+        return first;
+    }
+    (1_u32..).map(|number| format!("{first}{number}")).find(|name| !taken(name)).unwrap_or(first)
+}
+
+/// The names of columns that are there.
+pub(super) fn column_names(columns: &[Name], notes: &[ColumnNote], place: &str) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for column in columns {
+        let Some(found) = notes.iter().find(|note| note.name == column.value) else {
+            let message = format!("column \"{}\"{place} does not exist", column.value);
+            return Err(Error::new(SqlState::UNDEFINED_COLUMN, message).at(column.at));
+        };
+        if found.ty == Type::Numeric && found.modifier < 4 {
+            return Err(Error::unsupported("a key or index on a numeric without precision")
+                .at(column.at)
+                .hint("Use numeric(p, s)."));
+        }
+        if found.ty.element().is_some() {
+            return Err(Error::unsupported("a key or index on an array").at(column.at));
+        }
+        if names.contains(&column.value) {
+            let message = format!("column \"{}\" appears twice in a key", column.value);
+            return Err(Error::new(SqlState::DUPLICATE_COLUMN, message).at(column.at));
+        }
+        names.push(column.value.clone());
+    }
+    Ok(names)
+}
+
+/// The engine's table: with a hidden number of each row if there is no key.
+pub(super) fn schema_of(table: &str, notes: &[ColumnNote], not_null: &[bool], key: Option<&[Name]>) -> Result<Schema> {
+    let mut schema = Schema::new(table);
+    for (note, not_null) in notes.iter().zip(not_null) {
+        let Some(kind) = kind_of(note.ty, note.modifier) else {
+            return Err(Error::unsupported(format!("a column of type {}", note.ty)));
+        };
+        schema = if *not_null { schema.column(&note.name, kind) } else { schema.nullable(&note.name, kind) };
+    }
+    match key {
+        Some(key) => Ok(schema.key(column_names(key, notes, IN_KEY)?)),
+        None => Ok(schema.column(ROW_NUMBER, Kind::U64).key([ROW_NUMBER])),
+    }
+}
