@@ -14,7 +14,7 @@
 //! written pages. So after a takeover every free page counts as used by the last adopted record
 //! ([`VolumeSender::pages_free_from`]).
 //!
-//! Invariants, exhausted by a model (`fabric-sim` `tests/several_groups`), and each planted as a bug:
+//! Invariants, judged by a model (`fabric-sim` `tests/several_groups`), and each planted as a bug:
 //! - a unit has nothing stable beyond the last payload of an acknowledged operation, unless no operation waits;
 //! - in a new term nothing more becomes stable, and no member changes, before the first record of the term in group 0
 //!   is acknowledged. From then on the operations of former terms are settled.
