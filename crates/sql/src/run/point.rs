@@ -4,7 +4,7 @@
 //! key, and the columns of the answer. Outside of a transaction it reads the newest row without one
 //! ([`Table::newest`](lodestone_engine::Table::newest)): it is serializable, as there is nothing else that it has read.
 
-use lodestone_engine::{Newest, Ticket, Value};
+use lodestone_engine::{Error as EngineError, Newest, Ticket, Value};
 use lodestone_sql_types::{Datum, Result};
 
 use crate::catalog::{ColumnDef, TableDef, value};
@@ -85,7 +85,12 @@ impl PointQuery {
             };
             key.push(found);
         }
-        match self.table.engine.newest(key, &self.columns, values).map_err(from_engine)? {
+        let found = match self.table.engine.newest(key, &self.columns, values) {
+            // The table goes away at this moment: a transaction meets that, and runs again.
+            Err(EngineError::Conflict) => Newest::Elsewhere,
+            found => found.map_err(from_engine)?,
+        };
+        match found {
             Newest::Elsewhere => Ok(PointAnswer::Elsewhere),
             Newest::Nothing(ticket) => Ok(PointAnswer::NoRow(ticket)),
             Newest::Found(ticket) => {
