@@ -9,7 +9,7 @@ use std::process::Command as Process;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 
-/// What is judged.
+/// The subjects.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// A mounted volume. As root: the suites change owners and make devices.

@@ -324,8 +324,8 @@ fn is_unknown(error: &Error) -> bool {
 }
 
 impl Database {
-    /// Begins to load rows for a table that has the columns and indexes of `schema`, also one that is there. Nobody
-    /// sees them before a transaction gives them to the table: see [`put_loaded`](Self::put_loaded), which has an
+    /// Begins to load rows for a table that has the columns and indexes of `schema`, also one that is there. No
+    /// transaction sees them before one gives them to the table: see [`put_loaded`](Self::put_loaded), which has an
     /// example.
     ///
     /// The rows go to pages, and no log has a record of them. So a load may have more of them than a transaction, and
@@ -354,8 +354,8 @@ impl Database {
     /// them. Other transactions see them after the commit. If it does not commit, the rows of the load are forgotten.
     ///
     /// # Errors
-    /// [`Error::NoTable`], also for a table that `tx` has made; [`Error::SchemaDiffers`]; [`Error::IndexNotReady`] if an
-    /// index of the table is being built; [`Error::LoadBesideTables`] if `tx` makes tables or indexes; as
+    /// [`Error::NoTable`], also for a table that `tx` has made; [`Error::SchemaDiffers`]; [`Error::IndexNotReady`] if
+    /// an index of the table is being built; [`Error::LoadBesideTables`] if `tx` makes tables or indexes; as
     /// [`Table::put`].
     ///
     /// ```

@@ -43,7 +43,7 @@ impl Orders {
         self.made.insert((term, operation), wrote);
     }
 
-    /// What an operation wrote.
+    /// The files that an operation wrote.
     #[must_use]
     pub fn wrote(&self, made_in: Term, operation: Sequence) -> &[Wrote] {
         self.made.get(&(made_in, operation)).map_or(&[], Vec::as_slice)

@@ -357,7 +357,7 @@ impl World {
         None
     }
 
-    /// What a group lacks in the end.
+    /// The first thing that a group lacks in the end.
     fn missing_in(&self, sender: &Sender) -> Option<String> {
         let (group, last) = (sender.group(), sender.ring().last());
         if sender.acknowledged() != last {

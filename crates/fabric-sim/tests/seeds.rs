@@ -1,28 +1,38 @@
 //! The sound code keeps all promises, under every seed. A failure prints the command that repeats it.
 
-use lodestone_fabric_sim::{Plan, World, run_seed, run_volume_seed};
+use lodestone_fabric_sim::{Outcome, Plan, World, run_seed, run_volume_seed};
 
 fn judge_one(seed: u64, operations: u64) {
     assert_eq!(run_seed(seed, operations).violation, None, "seed {seed}");
 }
 
-fn judge(seeds: std::ops::Range<u64>, operations: u64) {
+/// Runs seeds as `lodestone sim fabric` with these options does.
+fn judge_all(run: fn(u64, u64) -> Outcome, options: &str, seeds: std::ops::Range<u64>, operations: u64) {
     let (mut acknowledged, mut crashes, mut takeovers, mut changes) = (0, 0, 0, 0);
     for seed in seeds {
-        let outcome = run_seed(seed, operations);
+        let outcome = run(seed, operations);
         if let Some(violation) = &outcome.violation {
-            panic!(
-                "seed {seed}: {violation}\nsee it again: lodestone sim fabric --seeds {seed}-{} --operations {operations}",
-                seed + 1
-            );
+            let again = format!("{options}--seeds {seed}-{} --operations {operations}", seed + 1);
+            panic!("seed {seed}: {violation}\nsee it again: lodestone sim fabric {again}");
         }
         acknowledged += outcome.acknowledged;
         crashes += outcome.crashes;
         takeovers += outcome.takeovers;
         changes += outcome.changes;
+        if seed % 50 == 49 {
+            println!("{options}seeds up to {seed}: {acknowledged} acknowledged, {takeovers} takeovers");
+        }
     }
     println!("{acknowledged} acknowledged, {crashes} crashes, {takeovers} takeovers, {changes} changes");
     assert!(acknowledged > 0 && crashes > 0 && takeovers > 0 && changes > 0, "the faults happen");
+}
+
+fn judge(seeds: std::ops::Range<u64>, operations: u64) {
+    judge_all(run_seed, "", seeds, operations);
+}
+
+fn judge_volumes(seeds: std::ops::Range<u64>, operations: u64) {
+    judge_all(run_volume_seed, "--volume ", seeds, operations);
 }
 
 #[test]
@@ -60,25 +70,6 @@ fn a_seed_repeats_bit_for_bit() {
 #[ignore = "`make prove` runs it"]
 fn a_thousand_seeds_keep_all_promises() {
     judge(1_000..2_000, 300);
-}
-
-fn judge_volumes(seeds: std::ops::Range<u64>, operations: u64) {
-    let (mut acknowledged, mut crashes, mut takeovers, mut changes) = (0, 0, 0, 0);
-    for seed in seeds {
-        let outcome = run_volume_seed(seed, operations);
-        if let Some(violation) = &outcome.violation {
-            panic!(
-                "seed {seed}: {violation}\nsee it again: lodestone sim fabric --volume --seeds {seed}-{} --operations {operations}",
-                seed + 1
-            );
-        }
-        acknowledged += outcome.acknowledged;
-        crashes += outcome.crashes;
-        takeovers += outcome.takeovers;
-        changes += outcome.changes;
-    }
-    println!("{acknowledged} acknowledged, {crashes} crashes, {takeovers} takeovers, {changes} changes");
-    assert!(acknowledged > 0 && crashes > 0 && takeovers > 0 && changes > 0, "the faults happen");
 }
 
 #[test]

@@ -48,7 +48,7 @@ number!(
 );
 
 impl Sequence {
-    /// Larger numbers are no sequences: whoever tells one is refused. So the next one exists.
+    /// Larger numbers are no sequences, and are refused where they arrive. So the next one exists.
     pub const MAX: Self = Self(1 << 62);
 
     /// The next place.

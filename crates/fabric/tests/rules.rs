@@ -339,7 +339,7 @@ fn an_operation_waits_for_its_payload() -> Result<()> {
     })
 }
 
-/// An operation that does not fit as a whole leaves nothing behind, in no group.
+/// An operation that does not fit as a whole changes nothing, in no group.
 #[test]
 fn an_operation_is_submitted_whole_or_not_at_all() -> Result<()> {
     let (mut volume, mut out) = volume()?;

@@ -3,7 +3,7 @@
 //!
 //! The cores have one owner each, so a place in a ring needs no atomic step: threads that submit share the sender by a
 //! lock. The test asks that each waiter sees its own record acknowledged, that no member has another order, and that
-//! nobody waits for ever.
+//! no thread waits for ever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -126,7 +126,7 @@ fn run() -> Result<()> {
     let writers: Vec<_> = (0..WRITERS).map(|writer| write(&shared, writer)).collect();
     let mut written: Vec<(Sequence, u8)> = writers.into_iter().flat_map(|w| w.join().expect("it ends")).collect();
     written.sort_unstable();
-    // What is acknowledged by both is released from the ring.
+    // A record that both members have is released from the ring.
     let last = written.last().map_or(Sequence(0), |written| written.0);
     while shared.with(|sender, _| Ok(sender.stable()))? < last {
         thread::yield_now();

@@ -128,7 +128,7 @@ impl Filesystem for Adapter {
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO;
         let known = wanted & config.capabilities();
-        // What the kernel does not know only costs time.
+        // A capability that the kernel lacks only costs time.
         _ = config.add_capabilities(known);
         _ = config.set_max_write(WRITE_BYTES_MAX);
         _ = config.set_max_background(BACKGROUND_MAX);
@@ -245,7 +245,7 @@ impl Filesystem for Adapter {
 
     fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         self.volume.pin(ino.0);
-        // What the kernel has of the file is what there is: nothing else writes it.
+        // The kernel's copy of the file is right: nothing else writes the file.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
     }
 

@@ -87,7 +87,7 @@ fn check_space(caller: &Caller, file: &Attributes, name: &[u8], wanted: u32) -> 
 }
 
 impl Volume {
-    /// What `stat` tells of the file.
+    /// The attributes of the file, as `stat` tells them.
     ///
     /// # Errors
     /// No such file.

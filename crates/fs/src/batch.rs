@@ -66,7 +66,7 @@ impl Inner {
         }
         let ticket = image.write(batch)?;
         ticket.durable()?;
-        // What the explorer judges as acknowledged.
+        // The explorer takes this call for the acknowledgement.
         self.memory.durable()?;
         Ok(())
     }

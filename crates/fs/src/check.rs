@@ -23,7 +23,7 @@ pub struct CheckFinding {
     pub finding: String,
 }
 
-/// What a check found.
+/// The findings of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct CheckReport {

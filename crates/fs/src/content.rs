@@ -18,7 +18,7 @@ use crate::inode::{Attributes, FILE_BYTES_MAX, FileKind};
 use crate::op::{Action, ContentChange, OP_PAGES_MAX, Op};
 use crate::volume::Volume;
 
-/// What [`Volume::allocate`] does with a range.
+/// The work of [`Volume::allocate`] on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
     /// Looks for room; the file becomes longer when `grows`.
@@ -109,7 +109,7 @@ impl Inner {
         Err(Refusal::NoSpace.into())
     }
 
-    /// Reads `out` from `offset`, which is inside the file as far as the caller knows. Returns how many bytes there are.
+    /// Fills `out` from `offset` on. Returns how many bytes the file has there.
     fn read(&self, ino: u64, offset: u64, out: &mut [u8]) -> Result<usize> {
         let mut core = self.core();
         let (file, extents) = core.extents(ino)?;

@@ -91,7 +91,7 @@ pub(crate) struct Inner {
     pub(crate) wake: Condvar,
 }
 
-/// What the background thread is told.
+/// Messages to the background thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Signal {
     pub(crate) wanted: bool,
@@ -127,7 +127,7 @@ impl Core {
         self.state.find(ino)?.ok_or_else(|| Refusal::NotFound.into())
     }
 
-    /// What `stat` tells of `ino`.
+    /// The attributes of `ino`, as `stat` tells them.
     pub(crate) fn attributes(&mut self, ino: u64) -> Result<Attributes> {
         Ok(self.file(ino)?.attributes)
     }

@@ -31,7 +31,7 @@ pub(crate) const IMAGE_NAME: &str = "fs.image";
 
 const PAGE_BITS: u32 = 40;
 
-/// What the image says of the volume as a whole.
+/// The numbers of the volume as a whole.
 #[pm_object]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
@@ -48,7 +48,7 @@ pub(crate) struct Head {
 /// Places of a tree, each with its new value, or none.
 pub(crate) type Places<K, V> = Vec<(K, Option<V>)>;
 
-/// What a batch writes: the new value at each place, or that there is none.
+/// The content of a batch: the new value at each place, or that there is none.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) head: Head,
@@ -257,7 +257,7 @@ impl Image {
     }
 }
 
-/// What the trees have of a file.
+/// A file as the trees have it.
 struct Loaded {
     row: Vec<u8>,
     entries: Vec<(u128, Vec<u8>)>,

@@ -26,7 +26,7 @@ pub(crate) const COOKIE_FIRST: u64 = 3;
 const TYPE_MASK: u32 = 0o170_000;
 const PERMISSION_MASK: u32 = 0o7777;
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// A file with bytes.
@@ -72,7 +72,7 @@ impl FileKind {
 /// Nanoseconds since 1970; times outside 1677 to 2262 are kept as the nearest one.
 pub type Stamp = i64;
 
-/// What `stat` tells of a file.
+/// The attributes of a file, as `stat` tells them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// Its number; never used again.
@@ -193,7 +193,7 @@ impl Folder {
     }
 }
 
-/// What belongs to a file of each kind.
+/// The content of a file of each kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     File(Extents),

@@ -19,7 +19,7 @@ pub(crate) struct Op {
     pub(crate) action: Action,
 }
 
-/// What an operation does to its file.
+/// The change that an operation makes to its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Makes the file, under a name.

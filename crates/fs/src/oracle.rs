@@ -51,7 +51,7 @@ pub enum Step {
     Image,
 }
 
-/// What a reader sees of a file.
+/// A file as a reader sees it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Shot {
     /// Kind.

@@ -112,7 +112,7 @@ impl File {
         Ok(self.attributes()?.size)
     }
 
-    /// What `stat` tells of it.
+    /// Its attributes, as `stat` tells them.
     ///
     /// # Errors
     /// Damaged metadata.

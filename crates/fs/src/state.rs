@@ -63,7 +63,7 @@ impl State {
     /// The file `ino`, if there is one.
     pub(crate) fn find(&mut self, ino: u64) -> Result<Option<&mut Inode>> {
         if !self.inodes.contains_key(&ino) {
-            // What is in a batch or dirty is in memory, unless it is gone.
+            // A file that is dirty or in a batch is in memory, unless it is gone.
             if self.dirty.has(ino) || self.in_batch.contains(&ino) {
                 return Ok(None);
             }

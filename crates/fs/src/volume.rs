@@ -83,7 +83,7 @@ pub struct FormatOptions {
     pub pages: Option<(u64, u64, u64)>,
 }
 
-/// What an open found.
+/// The findings of an open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VolumeRecovery {
@@ -263,7 +263,7 @@ impl Volume {
         self.inner.sync()
     }
 
-    /// What the open found.
+    /// The findings of the open.
     #[must_use]
     pub const fn recovery(&self) -> VolumeRecovery {
         self.recovery

@@ -1,5 +1,5 @@
-//! What a volume promises beside the content of files: damage is named, space comes back, open files stay, folders are
-//! read once, permissions, and the counts of fences and lines.
+//! The promises of a volume beside the content of files: damage is named, space comes back, open files stay, folders
+//! are read once, permissions, and the counts of fences and lines.
 
 use lodestone_fs::{
     Caller, Changes, FileKind, FormatOptions, NewFile, PAGE_BYTES, ROOT, Refusal, RenameMode, Result, SeekTo, Volume,

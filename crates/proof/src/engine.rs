@@ -311,10 +311,7 @@ impl Open {
         }
         match step {
             Step::Checkpoint => return self.db.checkpoint().map(|_| ()),
-            Step::Load(count) => return self.load(*count),
-            Step::Reload(count, value) => return self.reload(*count, *value),
-            Step::PutLoaded(key, value) => return self.put_loaded(*key, *value),
-            Step::NoPageLost => return self.no_page_is_lost(),
+            Step::Load(_) | Step::Reload(..) | Step::PutLoaded(..) | Step::NoPageLost => return self.apply_load(step),
             Step::Backup => return together::back_up(self),
             Step::Index => return ddl::add_index(&self.db),
             Step::AddColumn(default) => return ddl::add_column(&self.db, &self.tables[0], *default),

@@ -5,7 +5,7 @@
 //! lines make a file. The audit is the check of a volume: it reads every page and compares every link.
 
 use lodestone_crash::planted::Bug;
-use lodestone_crash::{Failure, Outcome, SiteKey, Structure, Target, tiny_pool};
+use lodestone_crash::{Config, Failure, Mode, Outcome, Profile, SiteKey, Structure, Target, tiny_pool};
 use lodestone_fs::oracle::{Plain, Shots, Step, shots};
 use lodestone_fs::{Clock, FormatOptions, Volume, VolumeOptions};
 use lodestone_heap::HeapOptions;
@@ -53,6 +53,12 @@ pub fn targets() -> Vec<Box<dyn Target>> {
             "fs-image",
             vec![file("/a"), write("/a", 0, 1, 64)],
             vec![write("/a", 0, 2, 64), Step::Image, write("/a", 0, 3, 64)],
+        ),
+        // The volume is so small that each write needs pages that another one has freed.
+        files(
+            "fs-reuse",
+            vec![file("/a"), write("/a", 0, 1, 640), Step::Image],
+            (2..6).map(|byte| write("/a", 0, byte, 640)).collect(),
         ),
         files(
             "fs-names",
@@ -160,25 +166,44 @@ impl Structure for Files {
 /// The mistakes that the targets must find.
 #[must_use]
 pub fn bugs() -> Vec<Bug> {
+    // Mistakes in what a batch or a replay does show in any order of lines. The others need lines that are lost.
+    let in_order = || Config { profile: Profile::Eadr, nested_depth: 0, ..Config::default() };
+    let lost = || Config {
+        mode: Mode::Representative,
+        nested_depth: 0,
+        states_max: 4_000,
+        states_max_wins: true,
+        ..Config::default()
+    };
+    let cut_off = "a write that was cut off counts, with pages that are not there";
+    let unfenced = "an answered operation is lost";
+    let image = || named("fs-image");
     vec![
-        Bug::new("fs-pages-unverified", "a write that was cut off counts, with pages that are not there", || {
-            named("fs-write")
-        }),
-        Bug::new("fs-image-applied-late", "operations that the image has are executed again", || named("fs-image")),
-        Bug::new("fs-quarantine-skipped", "a page is overwritten that a state before the crash refers to", || {
-            named("fs-image")
-        }),
-        Bug::new("fs-checksums-not-saved", "pages are taken for damaged after a batch", || named("fs-image")),
-        Bug::new("fs-truncate-keeps-bytes", "a file that is made longer shows bytes that were cut off", || {
-            named("fs-truncate")
-        }),
-        Bug::without(
-            "fs-log-unfenced",
-            "an answered operation is lost",
-            || named("fs-names"),
-            "fs/src/core.rs",
-            "before it is answered",
-        ),
+        Bug { config: lost(), ..Bug::new("fs-pages-unverified", cut_off, || named("fs-write")) },
+        Bug {
+            config: in_order(),
+            ..Bug::new("fs-image-applied-late", "operations that the image has are executed again", image)
+        },
+        Bug {
+            config: in_order(),
+            ..Bug::new("fs-quarantine-skipped", "a page is overwritten that an older state refers to", || {
+                named("fs-reuse")
+            })
+        },
+        Bug {
+            config: in_order(),
+            ..Bug::new("fs-checksums-not-saved", "pages are taken for damaged after a batch", image)
+        },
+        Bug {
+            config: in_order(),
+            ..Bug::new("fs-truncate-keeps-bytes", "a longer file shows bytes that were cut off", || {
+                named("fs-truncate")
+            })
+        },
+        Bug {
+            config: lost(),
+            ..Bug::without("fs-log-unfenced", unfenced, || named("fs-names"), "fs/src/core.rs", "before it is answered")
+        },
     ]
 }
 

@@ -70,7 +70,7 @@ impl Workers {
         }
     }
 
-    /// Ends the workers when they have nothing to do. What they carry out is cancelled by the loops.
+    /// Ends the workers when they have nothing to do. The loops cancel the statements that run.
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
         let _queue = self.queue();

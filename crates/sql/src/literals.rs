@@ -7,8 +7,8 @@
 //! 1. [`Pattern::of`] takes integers of at most 9 digits out. Texts with quotes, comments or letters beyond ASCII have
 //!    no pattern: where an integer begins there needs the parser.
 //! 2. The first statement of a pattern is parsed as always. [`substitute`] replaces the integers in its tree. They must
-//!    all be found in conditions, assignments and rows of values. Elsewhere an integer may mean something else: a column
-//!    in ORDER BY, the length of a type. Then the pattern is noted as one that has no plan.
+//!    all be found in conditions, assignments and rows of values. Elsewhere an integer may mean something else: a
+//!    column in ORDER BY, the length of a type. Then the pattern is noted as one that has no plan.
 
 use lodestone_sql_types::Datum;
 use smallvec::SmallVec;

@@ -4,8 +4,8 @@
 //! lodestone_roles: key (name text)    can_login bool, verifier text (as PostgreSQL writes it), null without a password
 //! ```
 //!
-//! The operating system's user who runs the server needs no row: the unix socket says who it is. By TCP a role must have
-//! one, with a password. There are no privileges: every role may do everything.
+//! The operating system's user who runs the server needs no row: the unix socket says who it is. By TCP a role must
+//! have one, with a password. There are no privileges: every role may do everything.
 //!
 //! A change of a role is a transaction of its own.
 

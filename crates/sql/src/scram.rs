@@ -201,8 +201,8 @@ impl Exchange {
         Ok((found, server_first))
     }
 
-    /// Takes the client's last message. Returns the answer, which proves that the server knows the verifier. `None`: the
-    /// password is wrong.
+    /// Takes the client's last message. Returns the answer, which proves that the server knows the verifier.
+    /// `None`: the password is wrong.
     ///
     /// # Errors
     /// 08P01.

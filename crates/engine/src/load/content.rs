@@ -1,6 +1,7 @@
 //! The rows of one tree of a load: in memory, in images of leaves, and in sorted runs.
 //!
-//! 1. Rows are added to the [buffer](RowBuffer). While each has a larger key than the one before it they are *in order*.
+//! 1. Rows are added to the [buffer](RowBuffer). While each has a larger key than the one before it they are *in
+//!    order*.
 //! 2. When the buffers of a load are full, rows in order are written as images. The last ones stay: whether they fill a
 //!    leaf depends on those that follow. Rows in no order are sorted and written to a file as a run.
 //! 3. At the end the runs, the images from before the first row out of order, and the buffer are merged.
@@ -195,7 +196,7 @@ impl Content {
         self.counted = 0;
         (self.is_in_order, self.low) = (true, Bytes::default());
         let outcome = self.merge_parts(core, &parts, &before, &mut write);
-        // They count, and nobody needs them any more.
+        // They count, and nothing needs them any more.
         self.ended.extend(before.into_iter().map(|leaf| leaf.image));
         outcome
     }

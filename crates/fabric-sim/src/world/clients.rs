@@ -52,6 +52,13 @@ struct Reading {
     found: Option<(Place, u32)>,
 }
 
+/// A ring before a takeover.
+struct Before {
+    terms: Terms,
+    /// Ranges that the sender said it cut since.
+    cuts: Vec<(Sequence, Sequence)>,
+}
+
 /// All clients.
 #[derive(Default)]
 pub struct Clients {
@@ -60,7 +67,7 @@ pub struct Clients {
     number: u32,
     values: u64,
     /// Terms of the ring of a node before it took over, with what it said it cut since.
-    before: BTreeMap<(NodeId, GroupId), (Terms, Vec<(Sequence, Sequence)>)>,
+    before: BTreeMap<(NodeId, GroupId), Before>,
     /// The last record that a stopped sender had fenced, with its term.
     fenced: BTreeMap<NodeId, (Term, Sequence)>,
 }
@@ -95,7 +102,7 @@ impl Clients {
 
     pub(super) fn cut(&mut self, node: NodeId, group: GroupId, cut: (Term, Sequence, Sequence)) {
         if let Some(before) = self.before.get_mut(&(node, group)) {
-            before.1.push((cut.1, cut.2));
+            before.cuts.push((cut.1, cut.2));
         }
     }
 
@@ -111,7 +118,7 @@ impl Clients {
             self.cut(node, group, cut);
         }
         // P8: records of the former ring that are not in the log any more were named.
-        if let Some((before, cuts)) = self.before.remove(&(node, group)) {
+        if let Some(Before { terms: before, cuts }) = self.before.remove(&(node, group)) {
             let (begin, last) = (before.base().0.max(ring.base().0), before.last().1);
             for sequence in (begin.0 + 1..=last.0).map(Sequence) {
                 let is_named = cuts.iter().any(|(from, to)| (*from..=*to).contains(&sequence));
@@ -144,7 +151,7 @@ impl World {
         let Some(leader) = self.nodes.get(&id).and_then(Node::leader) else { return };
         for sender in leader.volume().groups().filter(|sender| !sender.is_sending()) {
             let terms = sender.ring().terms().clone();
-            self.clients.before.entry((id, sender.group())).or_insert_with(|| (terms, Vec::new()));
+            self.clients.before.entry((id, sender.group())).or_insert_with(|| Before { terms, cuts: Vec::new() });
         }
     }
 

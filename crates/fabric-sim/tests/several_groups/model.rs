@@ -79,7 +79,7 @@ impl Log {
 struct Member {
     promised: u8,
     is_viewed: bool,
-    /// What it has exposed.
+    /// The records that it has exposed.
     log: Log,
     /// Records whose pages it has written, beyond that.
     placed: u8,
@@ -267,7 +267,7 @@ impl Model {
         Some(next)
     }
 
-    /// What a quorum has, in a group; nothing before the first record of the term.
+    /// The last record that a quorum of a group has; 0 before the first record of the term.
     fn quorum_tail(&self, sending: &Sending) -> u8 {
         let mut tails = sending.tails;
         tails[..self.members].sort_unstable();

@@ -1,4 +1,4 @@
-//! Sealed packets: AES-128-GCM around any transport. Nobody outside a group reads, makes or changes a packet.
+//! Sealed packets: AES-128-GCM around any transport. Only members of a group read, make or change its packets.
 //!
 //! ```text
 //! sealed packet   head 64, payload encrypted, tag 16
@@ -9,13 +9,13 @@
 //! nonce           source 2, life 4, counter 6
 //! ```
 //!
-//! 1. *Keys.* A [`Secret`] of a group is given to each of its members by whoever keeps the registry, for views from a
+//! 1. *Keys.* A [`Secret`] of a group is given to each of its members by the keeper of the registry, for views from a
 //!    number on ([`KeyRing::hand`]). Who is removed does not get the next one. Each term and view has a key of its own,
 //!    derived from the secret. The whole head is authenticated, so the fields that name the key are.
 //! 2. *Nonce.* A life is the boot number of the source's pool: it never repeats. The counter rises with every packet.
 //!    After 2^48 packets of a life the transport refuses to send.
 //! 3. *Receive.* A packet without the flag, one whose key is unknown and one that does not verify are dropped, and
-//!    counted. Such a packet costs at most one derivation and one pass over its bytes, and leaves nothing behind: keys
+//!    counted. Such a packet costs at most one derivation and one pass over its bytes, and nothing of it stays: keys
 //!    are kept only after a packet verified. Of each source the last 1024 counters are known, so that a packet counts
 //!    once. A packet that is older than that, or of an older life, is dropped.
 //!
@@ -100,7 +100,7 @@ pub struct SealedTransport<T> {
 }
 
 impl<T: Transport> SealedTransport<T> {
-    /// Seals what `node` sends over `inner`. `life` never repeats for this node: it is the boot number of its pool, and a
+    /// Seals what `node` sends over `inner`. `life` never repeats for this node: it is the boot number of its pool. A
     /// node with two sealed transports needs two of them. With a life that repeats, nothing is secret any more.
     pub fn new(inner: T, node: NodeId, life: u32, keys: KeyRing) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl<T: Transport> SealedTransport<T> {
         self.inner
     }
 
-    /// What became of packets.
+    /// Counts of packets by their fate.
     pub const fn seal_counts(&self) -> SealCounts {
         self.counts
     }
@@ -163,7 +163,7 @@ impl<T: Transport> SealedTransport<T> {
     }
 }
 
-/// What a received packet turned out to be.
+/// The fate of a received packet.
 enum Fate {
     Opened,
     Plain,

@@ -47,7 +47,7 @@ impl Windows {
         if nonce.life > window.life {
             *window = fresh;
         }
-        // What leaves the window is forgotten.
+        // Counters that leave the window are forgotten.
         let from = window.newest.saturating_add(1).max(nonce.counter.saturating_sub(WINDOW - 1));
         for counter in from..nonce.counter {
             let (word, bit) = place(counter);

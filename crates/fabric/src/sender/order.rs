@@ -20,7 +20,7 @@ use crate::outbox::Outbox;
 use crate::record::{FLAG_PAYLOADS, Payloads, RecordHead};
 use crate::terms::Terms;
 
-/// What a group is in its volume.
+/// The part that a group plays in its volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Place {
     /// No other group exists.

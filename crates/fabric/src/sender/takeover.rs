@@ -129,7 +129,7 @@ impl Sender {
         if is_enough && !self.order.is_waiting() { self.adopt(now, out) } else { Ok(()) }
     }
 
-    /// What all active members have, if all have answered.
+    /// The last record that all active members have, if all have answered.
     fn common_of_all(&self, adopted: &Terms) -> Option<Sequence> {
         let Phase::Gathering(gathering) = &self.phase else { return None };
         let all = gathering.logs.len() >= self.view.active().count();
@@ -150,7 +150,7 @@ impl Sender {
         let best = gathering.logs.iter().max_by_key(|(_, terms)| terms.rank());
         let Some((source, mut adopted)) = best.map(|(node, terms)| (*node, terms.clone())) else { return Ok(()) };
         let known = gathering.stable.min(adopted.last().1);
-        // What all members have may still be cut if it is an operation, so that one must be looked at first.
+        // An operation that all members have may still be cut, so it must be looked at first.
         let common = self.common_of_all(&adopted).filter(|_| self.order.place != Place::Operations);
         let stable = known.max(common.unwrap_or_default());
         if self.ring.terms().rank() >= adopted.rank() {

@@ -131,9 +131,9 @@ impl TcpTransport {
         link.queue.extend(bytes);
     }
 
-    fn flush(&mut self) {
+    fn send_queued(&mut self) {
         for link in self.links.values_mut() {
-            link.flush(&mut self.counts);
+            link.send_queued(&mut self.counts);
         }
     }
 
@@ -193,7 +193,7 @@ impl Link {
     }
 
     /// Sends as much as the kernel takes.
-    fn flush(&mut self, counts: &mut TransportCounts) {
+    fn send_queued(&mut self, counts: &mut TransportCounts) {
         let Some(stream) = &mut self.stream else { return };
         while self.sent < self.queue.len() {
             match stream.write(self.queue.get(self.sent..).unwrap_or(&[])) {
@@ -270,7 +270,7 @@ impl Transport for TcpTransport {
                 self.enqueue(node, &outgoing.bytes);
             }
         }
-        self.flush();
+        self.send_queued();
         Ok(())
     }
 
@@ -279,7 +279,7 @@ impl Transport for TcpTransport {
             self.wait(wait)?;
         }
         self.accept();
-        self.flush();
+        self.send_queued();
         let mut count = 0;
         let mut incoming = std::mem::take(&mut self.incoming);
         let mut outcome = Ok(());

@@ -20,6 +20,17 @@ fn loaded_value(key: u64) -> Vec<u8> {
 const ROWS: u64 = 5;
 
 impl Open {
+    /// Carries out a step on the fourth table.
+    pub fn apply_load(&self, step: &Step) -> Result<()> {
+        match step {
+            Step::Load(count) => self.load(*count),
+            Step::Reload(count, value) => self.reload(*count, *value),
+            Step::PutLoaded(key, value) => self.put_loaded(*key, *value),
+            Step::NoPageLost => self.no_page_is_lost(),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes the fourth table. Its rows do not come in the order of their keys.
     pub fn load(&self, count: u64) -> Result<()> {
         let schema: Schema = "d (k u64, v i64, b bytes) key (k) index by_v (v)".parse()?;

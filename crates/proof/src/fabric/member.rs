@@ -41,7 +41,7 @@ pub struct Written {
     bytes: usize,
 }
 
-/// What arrives.
+/// Packets that arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Records of a term, which are one batch. They arrive in this order. The last number is stable.
@@ -56,7 +56,7 @@ pub enum Step {
     Copies(Vec<u64>, u8),
 }
 
-/// What a member has.
+/// The state of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     promised: u32,
@@ -259,7 +259,7 @@ fn open(memory: &Memory, at: PmAddr, is_new: bool) -> Outcome<Receiver> {
 }
 
 impl Found {
-    /// What a member has after a step, if nothing crashed. A step that does not fit changes nothing.
+    /// The state after a step, if nothing crashed. A step that does not fit changes nothing.
     fn step(&mut self, step: &Step) {
         match step {
             Step::Batch(term, records, _) => {
@@ -317,7 +317,7 @@ impl Found {
 
     /// The part of it that a crash keeps.
     fn durable(mut self, floor: u64) -> Self {
-        // Pages are copied again, and their state until then is nobody's.
+        // Pages are copied again, and no state refers to them until then.
         if self.standing == 1 {
             self.pages.clear();
         }

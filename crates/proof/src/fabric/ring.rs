@@ -16,7 +16,7 @@ pub enum Step {
     Append(u32, &'static [usize]),
     /// No member needs the records up to this one. Nothing durable happens before their place is used again.
     Release(u64),
-    /// What comes after this record is void.
+    /// Records after this one are void.
     Cut(u64),
     /// The ring is empty, and goes on after this record of that term.
     Restart(u64, u32),
@@ -68,6 +68,7 @@ impl Script {
                 for bytes in all {
                     append(ring, term, *bytes)?;
                 }
+                // All records of the batch, before the operation is acknowledged.
                 Ok(ring.fence()?)
             }
             Step::Release(up_to) => {
@@ -101,6 +102,7 @@ impl Structure for Script {
         for _ in 0..self.before.0 {
             append(&mut ring, 1, 300)?;
         }
+        // The run begins with what is persistent.
         ring.fence()?;
         ring.release(Sequence(self.before.1));
         Ok(())
@@ -108,7 +110,7 @@ impl Structure for Script {
 
     fn open(&self, pool: &Pool) -> Outcome<Mutex<Ring>> {
         let mut ring = Ring::open(pool.memory(), at(pool), RING_BYTES, SALT)?;
-        // What was released before the run may be there again; the sender releases it once more.
+        // Records that were released before the run may be there again; the sender releases them once more.
         ring.release(Sequence(self.before.1));
         Ok(Mutex::new(ring))
     }
@@ -157,7 +159,7 @@ impl Structure for Script {
         all
     }
 
-    /// A batch of records is not whole or nothing: a crash keeps some first ones. What was acknowledged must be there.
+    /// A batch of records is not whole or nothing: a crash keeps some first ones. Acknowledged ones must be there.
     fn judge(&self, view: &Vec<Found>, history: &lodestone_crash::History, ops: &[Step]) -> Outcome {
         let pick = |sequence: &[usize]| sequence.iter().map(|op| ops[*op]).collect::<Vec<_>>();
         let fits = history.any_sequence(|sequence| {

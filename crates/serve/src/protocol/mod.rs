@@ -5,8 +5,8 @@
 //! 2. Before a client is known it has 10,000 bytes for its first message, and nothing else is kept of it.
 //! 3. An error of the extended protocol skips all messages up to the next Sync.
 //! 4. A statement that waits for a lock keeps the machine: later messages wait for it.
-//! 5. A message that takes long waits for a thread that carries it out ([`Machine::wants_worker`]). There rows leave while
-//!    the statement runs.
+//! 5. A message that takes long waits for a thread that carries it out ([`Machine::wants_worker`]). There rows leave
+//!    while the statement runs.
 //! 6. An answer waits for the tickets of its statement; later messages are carried out meanwhile.
 //!
 //! No input makes it panic: that is tested with every prefix and random damage of recorded conversations.

@@ -7,7 +7,7 @@ use lodestone_sql_types::{Error, SqlState};
 use super::transaction::State;
 use super::{Completion, Connection, Failure};
 
-/// What has taken too long.
+/// A time limit that was passed.
 #[derive(Debug)]
 pub enum Overdue {
     /// The statement that waits ends with this error.
@@ -72,7 +72,7 @@ impl Connection {
         }
     }
 
-    /// What has taken too long by now. `is_waiting`: a statement waits for a lock.
+    /// The limit that was passed by now. `is_waiting`: a statement waits for a lock.
     pub fn overdue(&mut self, now: Instant, is_waiting: bool) -> Option<Overdue> {
         let is_over = |since: Option<Instant>, limit: Option<Duration>| {
             since.zip(limit).is_some_and(|(since, limit)| now.saturating_duration_since(since) >= limit)

@@ -110,10 +110,11 @@ impl Connection {
             open.tx.rollback_to(savepoint).map_err(from_engine)?;
         }
         open.tx.release(savepoint).map_err(from_engine)?;
-        if are_many && engine.indexes_being_built().next().is_none() {
-            if let Some(load) = self.begin_load(table)? {
-                return self.end_load(table, load);
-            }
+        if are_many
+            && engine.indexes_being_built().next().is_none()
+            && let Some(load) = self.begin_load(table)?
+        {
+            return self.end_load(table, load);
         }
         if are_many { self.delete_all(table, &engine) } else { Ok(()) }
     }

@@ -321,7 +321,7 @@ pub enum Level {
     Serializable,
 }
 
-/// What happens to a role.
+/// The kinds of changes of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleVerb {
     Create,

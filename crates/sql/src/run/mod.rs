@@ -82,7 +82,7 @@ pub trait Locker {
     }
 }
 
-/// What ends a statement early.
+/// The reasons to end a statement early.
 #[derive(Debug)]
 pub struct Watch {
     /// Its client wants that.

@@ -67,7 +67,9 @@ impl PointQuery {
     /// Those of the engine.
     pub fn run(&self, parameters: &[Datum], buffers: &mut PointBuffers) -> Result<PointAnswer> {
         let PointBuffers { key, values, row } = buffers;
-        (key.clear(), values.clear(), row.clear());
+        key.clear();
+        values.clear();
+        row.clear();
         for (part, column) in self.key.iter().zip(&self.table.key) {
             let found = match part {
                 KeyValue::Const(value) => value.clone(),

@@ -178,11 +178,14 @@ fn beside(args: &Args) -> Result<Vec<(&'static str, u16, plain::Plain)>> {
     Ok(all)
 }
 
-type Transports = (Box<dyn Transport>, Vec<Box<dyn Transport + Send>>);
+type Boxed = Box<dyn Transport + Send>;
+
+/// The sender's transport, and those of the members.
+type Transports = (Boxed, Vec<Boxed>);
 
 /// Loses some of what another transport is to send.
 struct Losing {
-    inner: Box<dyn Transport + Send>,
+    inner: Boxed,
     /// Of 2^32.
     share: u64,
     state: u64,
@@ -219,7 +222,7 @@ impl Transport for Losing {
 }
 
 /// A transport with the losses and the seal that were asked for.
-fn dressed(args: &Args, transport: Box<dyn Transport + Send>, node: NodeId) -> Box<dyn Transport + Send> {
+fn dressed(args: &Args, transport: Boxed, node: NodeId) -> Boxed {
     let mut transport = transport;
     if args.lose > 0.0 {
         let share = (args.lose / 100.0 * 4_294_967_296.0) as u64;
@@ -238,7 +241,7 @@ fn payload_bytes(args: &Args) -> usize {
     usize::from(args.datagram) - PACKET_HEAD_BYTES - if args.sealed { SEAL_BYTES } else { 0 }
 }
 
-fn tcp(members: u16) -> Result<(Box<dyn Transport + Send>, Vec<Box<dyn Transport + Send>>)> {
+fn tcp(members: u16) -> Result<Transports> {
     let nodes: Vec<NodeId> = (1..=members).map(NodeId).collect();
     let bind = |node: NodeId| TcpTransport::bind(node, ([127, 0, 0, 1], 0).into());
     let mut own = bind(SENDER)?;
@@ -249,7 +252,7 @@ fn tcp(members: u16) -> Result<(Box<dyn Transport + Send>, Vec<Box<dyn Transport
     }
     own.connect(peers.clone(), nodes.clone());
     others.iter_mut().for_each(|other| other.connect(peers.clone(), nodes.clone()));
-    Ok((Box::new(own), others.into_iter().map(|other| -> Box<dyn Transport + Send> { Box::new(other) }).collect()))
+    Ok((Box::new(own), others.into_iter().map(|other| -> Boxed { Box::new(other) }).collect()))
 }
 
 fn transports(args: &Args, name: &str, members: u16, port: u16) -> Result<Transports> {
@@ -258,14 +261,14 @@ fn transports(args: &Args, name: &str, members: u16, port: u16) -> Result<Transp
     Ok((dressed(args, own, SENDER), others))
 }
 
-fn packets(name: &str, members: u16, port: u16) -> Result<(Box<dyn Transport + Send>, Vec<Box<dyn Transport + Send>>)> {
+fn packets(name: &str, members: u16, port: u16) -> Result<Transports> {
     let nodes: Vec<NodeId> = (1..=members).map(NodeId).collect();
     let group = match name {
         "switch" => {
             let all: Vec<(NodeId, bool)> = nodes.iter().map(|node| (*node, true)).chain([(SENDER, false)]).collect();
             let mut ports = SwitchNetwork::list(&all);
             let sender = ports.pop().context("a port")?;
-            let others = ports.into_iter().map(|port| -> Box<dyn Transport + Send> { Box::new(port) });
+            let others = ports.into_iter().map(|port| -> Boxed { Box::new(port) });
             return Ok((Box::new(sender), others.collect()));
         }
         "udp" => Some(47_200 + port),
@@ -281,7 +284,7 @@ fn packets(name: &str, members: u16, port: u16) -> Result<(Box<dyn Transport + S
     }
     own.connect(peers.clone(), nodes.clone());
     others.iter_mut().for_each(|other| other.connect(peers.clone(), nodes.clone()));
-    Ok((Box::new(own), others.into_iter().map(|other| -> Box<dyn Transport + Send> { Box::new(other) }).collect()))
+    Ok((Box::new(own), others.into_iter().map(|other| -> Boxed { Box::new(other) }).collect()))
 }
 
 fn member(args: &Args, node: NodeId) -> Result<Receiver> {
@@ -336,7 +339,7 @@ fn measure(args: &Args, name: &str, members: u16, port: u16) -> Result<Figures> 
 
 struct Run<'a> {
     args: &'a Args,
-    sender: SenderDriver<Box<dyn Transport>>,
+    sender: SenderDriver<Boxed>,
 }
 
 struct Done<'a> {
@@ -350,7 +353,7 @@ struct Done<'a> {
 
 impl<'a> Run<'a> {
     /// Takes over, then writes; members in `here` run in this thread.
-    fn go(mut self, nodes: &[NodeId], here: &mut [MemberDriver<Box<dyn Transport + Send>>]) -> Result<Done<'a>> {
+    fn go(mut self, nodes: &[NodeId], here: &mut [MemberDriver<Boxed>]) -> Result<Done<'a>> {
         self.sender.with(|sender, now, out| {
             sender.take_over(now, Term(1), View::of(nodes), out);
             Ok(())
@@ -375,7 +378,7 @@ impl<'a> Run<'a> {
         Ok(Done { times, seconds, sends, fragments, received, run: self })
     }
 
-    fn until(&mut self, sequence: Sequence, here: &mut [MemberDriver<Box<dyn Transport + Send>>]) -> Result<()> {
+    fn until(&mut self, sequence: Sequence, here: &mut [MemberDriver<Boxed>]) -> Result<()> {
         let started = Instant::now();
         while self.sender.acknowledged() < sequence {
             for member in here.iter_mut() {
@@ -390,7 +393,7 @@ impl<'a> Run<'a> {
 }
 
 impl Done<'_> {
-    fn figures(self, members: u16, drivers: &[MemberDriver<Box<dyn Transport + Send>>]) -> Result<Figures> {
+    fn figures(self, members: u16, drivers: &[MemberDriver<Boxed>]) -> Result<Figures> {
         let operations = self.run.args.operations as f64;
         let (mut fences, mut exposed) = (0, 0);
         for driver in drivers {
