@@ -30,8 +30,7 @@
 //! | `db-load-older-round` | a newest checkpoint that is damaged after a load |
 //! | `db-load-again` | a table that gets the rows of a load in place of its own, with a change of one of them |
 //! | `db-epoch` | group commit: transactions by two writers that survive together or not at all |
-//! | `db-together` | transactions with a record in each of two logs, which count together or not at all |
-//! | `db-together-rounds` | the same around checkpoints that cut and truncate the logs, and a life between them |
+//! | `db-together`, `db-together-rounds` | transactions with a record in each of two logs; the same around checkpoints |
 //! | `db-mixed` | transactions over a table whose rows are read from pages and one whose rows are in DRAM |
 //! | `db-backup` | a backup between commits and a checkpoint, and one of the state after each crash: what it opens to |
 //!
@@ -696,8 +695,7 @@ impl Structure for Tables {
 
     fn nested_depth_max(&self) -> u32 {
         // The recovery knows nothing of the cache, and of backups: it is that of `db-lines` and `db-round`.
-        let is_of_others = matches!(self.kind, Kind::Cached | Kind::Warm) || self.name == "db-backup";
-        if is_of_others { 0 } else { u32::MAX }
+        if matches!(self.kind, Kind::Cached | Kind::Warm) || self.name == "db-backup" { 0 } else { u32::MAX }
     }
 
     fn audits(&self, site: &SiteKey) -> bool {
