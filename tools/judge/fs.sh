@@ -1,7 +1,7 @@
 #!/bin/bash
 # Judges from outside on a mounted volume. They are installed or fetched, never copied into this repository.
 #
-# usage: tools/judge/fs.sh pjdfstest|fsx|fio|sqlite|git [DOMAIN]
+# usage: tools/judge/fs.sh pjdfstest|pjdfstest-sh|fsx|fio|sqlite|git [DOMAIN]
 #
 # Needs root, /dev/fuse, and the programs that a message names. The last line is "JUDGE: passed" or "JUDGE: failed".
 # Exit code 2: the judge could not be run.
@@ -72,6 +72,25 @@ TOML
   return $code
 }
 
+# The first suite, of shell scripts: 8,798 cases, about four minutes of an idle processor.
+judge_pjdfstest_sh() {
+  have gcc "apt-get install gcc"
+  have prove "apt-get install perl"
+  local suite="$tools/pjdfstest-sh" name
+  [ -d "$suite" ] || git clone -q https://github.com/pjd/pjdfstest "$suite" || stop "git clone failed"
+  # What its configure script would find here.
+  for name in FACCESSAT FCHMODAT FCHOWNAT FSTATAT LCHOWN LINKAT MKDIRAT MKFIFOAT MKNODAT OPENAT POSIX_FALLOCATE \
+    READLINKAT RENAMEAT SYMLINKAT UNLINKAT UTIMENSAT STRUCT_STAT_ST_ATIM STRUCT_STAT_ST_CTIM STRUCT_STAT_ST_MTIM \
+    SYS_SYSMACROS_H; do
+    echo "#define HAVE_$name 1"
+  done > "$suite/config.h"
+  (cd "$suite" && gcc -D_GNU_SOURCE -DHAVE_CONFIG_H -I. -o pjdfstest pjdfstest.c) || stop "the suite does not compile"
+  (cd "$work/mnt" && prove -r "$suite/tests") > "$work/log" 2>&1
+  local code=$?
+  grep -E "Failed|not ok|^Files=|^All" "$work/log"
+  return $code
+}
+
 # Random operations on one file, compared with memory.
 judge_fsx() {
   [ -x "$tools/bin/fsx" ] || cargo install fsx --version 0.3.2 --root "$tools" || stop "cargo install failed"
@@ -125,13 +144,13 @@ judge_git() {
 }
 
 case $judge in
-  pjdfstest | fsx | fio | sqlite | git) ;;
-  *) stop "usage: tools/judge/fs.sh pjdfstest|fsx|fio|sqlite|git [DOMAIN]" ;;
+  pjdfstest | pjdfstest-sh | fsx | fio | sqlite | git) ;;
+  *) stop "usage: tools/judge/fs.sh pjdfstest|pjdfstest-sh|fsx|fio|sqlite|git [DOMAIN]" ;;
 esac
 "$lodestone" fs format "$work/a.vol" --size "${LODESTONE_JUDGE_SIZE:-512MiB}" --domain "$domain" > /dev/null || exit 2
 mount_volume
 verdict=passed
-"judge_$judge" || verdict=failed
+"judge_${judge//-/_}" || verdict=failed
 unmount_volume
 "$lodestone" fs fsck "$work/a.vol" --domain "$domain" || verdict=failed
 echo "JUDGE: $judge $verdict"

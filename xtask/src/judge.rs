@@ -26,7 +26,7 @@ pub(crate) enum Command {
 #[derive(clap::Args)]
 pub(crate) struct FsOptions {
     /// The judge.
-    #[arg(value_parser = ["pjdfstest", "fsx", "fio", "sqlite", "git", "all"])]
+    #[arg(value_parser = ["pjdfstest", "pjdfstest-sh", "fsx", "fio", "sqlite", "git", "all"])]
     judge: String,
 
     /// Persistence domain of the volume.
@@ -64,7 +64,7 @@ pub(crate) struct Random {
     more: Vec<String>,
 }
 
-const FS_JUDGES: [&str; 5] = ["pjdfstest", "fsx", "fio", "sqlite", "git"];
+const FS_JUDGES: [&str; 6] = ["pjdfstest", "pjdfstest-sh", "fsx", "fio", "sqlite", "git"];
 
 /// Runs the judges. `false` when one of them found something.
 pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {

@@ -10,7 +10,6 @@ use lodestone_pmem::sync::thread_local;
 use lodestone_pmem::{CopyOptions, CopyReport, Pool};
 use lodestone_store::{Object, Store};
 use lodestone_wal::LogStats;
-use lodestone_width::to_u64;
 
 use crate::build;
 use crate::catalog;
@@ -803,18 +802,6 @@ impl Database {
             let found = tables.iter().map(|table| table.pieces_left_over(tx)).collect::<Result<Vec<_>>>()?;
             Ok(found.concat())
         })
-    }
-
-    /// Pages of images of all tables and indexes. For proofs that no page is lost.
-    ///
-    /// # Errors
-    /// As [`tables`](Self::tables).
-    #[doc(hidden)]
-    pub fn pages_in_use(&self) -> Result<u64> {
-        let catalog = catalog::table(&self.core)?;
-        let numbers = self.update(|tx| catalog::Numbers::read(&catalog, tx))?;
-        let trees = self.core.trees().into_iter().filter(|tree| !numbers.is_dropped(tree.number));
-        Ok(trees.flat_map(|tree| tree.homes()).map(|home| to_u64(home.page_count())).sum())
     }
 
     /// Leaves of all tables and indexes. For proofs that those without rows go.

@@ -44,7 +44,7 @@
 //! | `cuts` | a position in every log, while commits go on |
 //! | `rounds`, `checkpointer`, `tree/merge` | checkpoints: dirty leaves to pages, truncation; a thread; empty leaves |
 //! | `placement`, `page_writer`, `move_table` | tables in a part of the pool; a writer for each node; another part |
-//! | `far` | pages of other nodes, by agents |
+//! | `far`, `scan` | pages of other nodes, by agents; scans of tables by threads on their nodes |
 //! | `feed`, `archive`, `restore` | committed transactions in an order of their effects; in a file; onto a backup |
 //! | `define` | tables that a transaction makes, changes and drops among its other changes |
 //! | `replace` | a table in the place of another one |
@@ -109,6 +109,7 @@ mod restore;
 mod rounds;
 mod rows;
 mod savepoint;
+mod scan;
 mod schema;
 mod side;
 mod slot;

@@ -1,14 +1,16 @@
 //! A table moves to another part of the pool, and so to another node, while transactions go on.
 //!
 //! 1. The catalog gets the new part, in a transaction. From now on new images go there.
-//! 2. Leaf by leaf, those with an image elsewhere are made dirty, so that the next round writes a new image. Cold leaves
-//!    are loaded for that. A round comes after so many leaves, and whenever the cache has no room but that of dirty
-//!    leaves.
+//! 2. Leaf by leaf, those with an image elsewhere are made dirty, so that the next round writes a new image. Cold
+//!    leaves are loaded for that. A round comes after so many leaves, and whenever the cache has no room but that of
+//!    dirty leaves.
 //! 3. A last round. The former pages are free when both checkpoints have the new ones.
 //!
 //! After a crash in between the table has pages in both parts, and a second call goes on. Rows never change.
 
 use std::sync::Arc;
+
+use lodestone_width::to_u64;
 
 use crate::catalog;
 use crate::core::Core;
@@ -118,6 +120,18 @@ impl Database {
         let mut nodes = (0..).zip(self.pool().part_nodes());
         let found = nodes.find(|(_, of)| of.id == Some(node)).map(|(part, _)| part);
         found.ok_or_else(|| Error::NoPartOnNode { path: self.pool().path().to_owned(), node })
+    }
+
+    /// Pages of images of all tables and indexes. For proofs that no page is lost.
+    ///
+    /// # Errors
+    /// As [`tables`](Self::tables).
+    #[doc(hidden)]
+    pub fn pages_in_use(&self) -> Result<u64> {
+        let catalog = catalog::table(self.core())?;
+        let numbers = self.update(|tx| catalog::Numbers::read(&catalog, tx))?;
+        let trees = self.core().trees().into_iter().filter(|tree| !numbers.is_dropped(tree.number));
+        Ok(trees.flat_map(|tree| tree.homes()).map(|home| to_u64(home.page_count())).sum())
     }
 
     /// Refuses a part that the pool does not have.

@@ -147,7 +147,7 @@ impl Default for DatabaseOptions {
             inline_bytes_max: 2000,
             // Two to a page of 8 KiB.
             piece_bytes: 3900,
-            load_buffer_bytes: 64 << 20,
+            load_buffer_bytes: 16 << 20,
             on_open: None,
         }
     }

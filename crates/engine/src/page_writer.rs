@@ -4,7 +4,7 @@
 //!    without a place, and those on the node of the thread that makes the round, are written by that thread.
 //! 2. Each other node gets a thread, which is kept on it. So all pages are written by a thread near them, and the nodes
 //!    work side by side. A thread ends with a fence of its own ([`lodestone_pages::Share`]).
-//! 3. The thread of the round waits for all, then publishes the one batch. Whoever locks the pages first is that thread:
+//! 3. The thread of the round waits for all, then publishes the one batch. It is the thread that locks the pages first:
 //!    paper 4 elects a master among the threads of its nodes.
 //!
 //! Where runs must repeat exactly, one thread does the work of all, node by node.

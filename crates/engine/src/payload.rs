@@ -27,6 +27,8 @@ pub const VALUE_BYTES_MAX: usize = 64 << 20;
 pub const INLINE_BYTES_LIMIT: usize = 32 << 10;
 /// In the version of a payload with moved columns.
 const HAS_MOVED: u16 = 1 << 15;
+/// Bytes of a payload that are taken from the allocator at once.
+const ROW_BYTES_GUESS: usize = 128;
 /// Bytes that a row keeps of a moved column.
 const MOVED_BYTES: usize = 8;
 
@@ -79,14 +81,15 @@ impl Layout {
     pub(crate) fn encode<'r>(&self, schema: &Schema, row: &'r [Value], limits: Limits) -> Result<Payload<'r>> {
         let moved = self.to_move(schema, row, limits)?;
         let version = if moved.is_empty() { self.version } else { self.version | HAS_MOVED };
-        let mut bytes = version.to_le_bytes().to_vec();
+        let value_of = |column: &PayloadColumn| column.number.map_or(&Value::Null, |number| &row[number]);
+        // One block of memory for most rows.
+        let mut bytes = Vec::with_capacity(ROW_BYTES_GUESS);
+        bytes.extend_from_slice(&version.to_le_bytes());
         let bitmap = bytes.len();
         bytes.resize(bitmap + self.form.columns.len().div_ceil(8), 0);
-        let mut variable: Vec<u8> = Vec::new();
-        let mut moved_bitmap = vec![0; if moved.is_empty() { 0 } else { self.variable_columns().div_ceil(8) }];
-        let mut variable_place = 0;
+        let mut end = 0;
         for (place, column) in self.form.columns.iter().enumerate() {
-            let value = column.number.map_or(&Value::Null, |number| &row[number]);
+            let value = value_of(column);
             if *value == Value::Null {
                 bytes[bitmap + place / 8] |= 1 << (place % 8);
                 bytes.extend(std::iter::repeat_n(0, column.kind.fixed_bytes().unwrap_or(0)));
@@ -95,19 +98,23 @@ impl Layout {
                 push_fixed(value, &mut bytes);
                 continue;
             }
+            let is_moved = moved.binary_search_by_key(&column.id, |(id, _)| *id).is_ok();
+            end += if is_moved { MOVED_BYTES } else { variable_bytes(value).len() };
+            bytes.extend_from_slice(&exact_u16(end).to_le_bytes());
+        }
+        let mut moved_bitmap = vec![0; if moved.is_empty() { 0 } else { self.variable_columns().div_ceil(8) }];
+        let variable = self.form.columns.iter().filter(|column| column.kind.fixed_bytes().is_none());
+        for (place, column) in variable.enumerate() {
             if let Ok(number) = moved.binary_search_by_key(&column.id, |(id, _)| *id) {
                 let length = moved[number].1.len();
-                variable.extend(exact_u32(length).to_le_bytes());
-                variable.extend(exact_u32(length.div_ceil(limits.piece_bytes)).to_le_bytes());
-                moved_bitmap[variable_place / 8] |= 1 << (variable_place % 8);
+                bytes.extend_from_slice(&exact_u32(length).to_le_bytes());
+                bytes.extend_from_slice(&exact_u32(length.div_ceil(limits.piece_bytes)).to_le_bytes());
+                moved_bitmap[place / 8] |= 1 << (place % 8);
             } else {
-                variable.extend(variable_bytes(value));
+                bytes.extend_from_slice(variable_bytes(value_of(column)));
             }
-            bytes.extend(exact_u16(variable.len()).to_le_bytes());
-            variable_place += 1;
         }
-        bytes.extend(variable);
-        bytes.extend(moved_bitmap);
+        bytes.extend_from_slice(&moved_bitmap);
         Ok(Payload { bytes, moved })
     }
 

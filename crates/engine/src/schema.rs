@@ -260,12 +260,12 @@ impl Schema {
         self
     }
 
-    /// With pages in this part of the pool, as long as it has room: those of the table, its indexes and its long values.
-    /// So they are on the node of that part ([`Database::part_on`](crate::Database::part_on)). Without it they are where
-    /// there is room, nearest to the thread that writes them first.
+    /// With pages in this part of the pool, as long as it has room: those of the table, its indexes and its long
+    /// values. So they are on the node of that part ([`Database::part_on`](crate::Database::part_on)). Without it they
+    /// are where there is room, nearest to the thread that writes them first.
     ///
-    /// It counts when the table is made. [`Database::move_table`](crate::Database::move_table) changes it later. It is no
-    /// part of the text of a schema, and two schemas that differ in it alone are equal.
+    /// It counts when the table is made. [`Database::move_table`](crate::Database::move_table) changes it later. It is
+    /// no part of the text of a schema, and two schemas that differ in it alone are equal.
     ///
     /// ```
     /// use lodestone_engine::{Schema, Type};
@@ -564,7 +564,8 @@ impl Schema {
     }
 
     pub(crate) fn encode_key<'v>(&self, values: impl Iterator<Item = (usize, &'v Value)>) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
+        // Most keys are a number or two.
+        let mut bytes = Vec::with_capacity(16);
         values.for_each(|(number, value)| key::encode(value, self.columns[number].nullable, &mut bytes));
         if bytes.len() > key::KEY_BYTES_MAX {
             let (bytes, limit) = (bytes.len(), key::KEY_BYTES_MAX);

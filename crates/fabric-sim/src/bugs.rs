@@ -146,7 +146,6 @@ fn rules_of_volumes() -> Vec<Bug> {
         bug("fabric-operation-without-its-payload", "an acknowledged operation has its bytes nowhere"),
         bug("fabric-operations-taken-whole", "a file refers to a page that was never written"),
         bug("fabric-payload-stable-alone", "a file that comes back has lost its page to another one"),
-        bug("fabric-payload-stable-before-the-term", "an operation that was cut comes back with another one's page"),
         bug("fabric-orphan-pages-free", "a payload of no operation lands late on a file's page"),
     ]
 }

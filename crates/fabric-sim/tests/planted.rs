@@ -68,7 +68,6 @@ planted! {
     ;
     operations_taken_whole "fabric-operations-taken-whole",
     payload_stable_alone "fabric-payload-stable-alone",
-    payload_stable_before_the_term "fabric-payload-stable-before-the-term",
     orphan_pages_free "fabric-orphan-pages-free",
     no_beat "fabric-no-beat",
     one_nack "fabric-one-nack",

@@ -3,6 +3,7 @@
 //! A member's loop: take all packets that are there, one fence for what they exposed, send what came out, do what is
 //! due. A sender's step is the same; who calls it decides how long it waits.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::effect::Outbound;
@@ -95,6 +96,53 @@ impl<T: Transport> MemberDriver<T> {
     /// Batches that had packets.
     pub const fn batches(&self) -> u64 {
         self.batches
+    }
+}
+
+/// The members of several groups that are on one node, on one transport. For one thread.
+#[derive(Debug)]
+pub struct NodeDriver<T> {
+    receivers: BTreeMap<GroupId, Receiver>,
+    transport: T,
+    clock: Clock,
+    out: Outbound,
+}
+
+impl<T: Transport> NodeDriver<T> {
+    /// Members, each of a group of its own: of two for one group the last one stays.
+    pub fn new(receivers: Vec<Receiver>, transport: T) -> Self {
+        let receivers = receivers.into_iter().map(|receiver| (receiver.group(), receiver)).collect();
+        Self { receivers, transport, clock: Clock::default(), out: Outbound::default() }
+    }
+
+    /// One batch for all of them: waits up to `wait` for it. Returns its packets.
+    ///
+    /// # Errors
+    /// A device or a socket that failed.
+    pub fn step(&mut self, wait: Duration) -> Result<usize> {
+        let wake_at = self.receivers.values().filter_map(Receiver::wake_at).min();
+        let wait = wait.min(self.clock.until(wake_at));
+        let (receivers, out, clock) = (&mut self.receivers, &mut self.out, self.clock);
+        let count = self.transport.poll(wait, BATCH_PACKETS, &mut |bytes| {
+            let Ok(packet) = Packet::decode(bytes) else { return Ok(()) };
+            receivers.get_mut(&packet.head.group).map_or(Ok(()), |receiver| receiver.packet(clock.now(), &packet, out))
+        })?;
+        for receiver in self.receivers.values_mut() {
+            receiver.tick(self.clock.now(), &mut self.out)?;
+        }
+        self.transport.send(&self.out.packets)?;
+        self.out.packets.clear();
+        Ok(count)
+    }
+
+    /// The member of a group.
+    pub fn receiver(&self, group: GroupId) -> Option<&Receiver> {
+        self.receivers.get(&group)
+    }
+
+    /// The transport.
+    pub const fn transport(&self) -> &T {
+        &self.transport
     }
 }
 
@@ -206,7 +254,7 @@ impl<T: Transport> VolumeDriver<T> {
     ///
     /// # Errors
     /// Those of [`VolumeSender::submit`]; a socket that failed.
-    pub fn submit(&mut self, operation: &Submission, body: &[u8], payloads: &[Payload]) -> Result<Sequence> {
+    pub fn submit(&mut self, operation: &Submission, body: &[u8], payloads: Vec<Payload>) -> Result<Sequence> {
         let number = self.with(|volume, now, out| {
             let number = volume.submit(operation, body, payloads)?;
             volume.pump(now, out);

@@ -100,7 +100,7 @@ mod view;
 mod volume;
 
 pub use applylog::{Applied, ApplyLog, Standing};
-pub use driver::{Clock, MemberDriver, SenderDriver, VolumeDriver};
+pub use driver::{Clock, MemberDriver, NodeDriver, SenderDriver, VolumeDriver};
 pub use effect::{Outbound, Outgoing, Target};
 pub use error::{Error, Result};
 pub use ids::{GroupId, Moment, NodeId, Sequence, Term, ViewNumber};
@@ -119,7 +119,8 @@ pub use seal::{KeyRing, SEAL_BYTES, SealCounts, SealedTransport, Secret};
 pub use sender::{Sender, SenderCounts, SenderEvent, SenderOptions, Submission};
 pub use terms::{RUNS_MAX, Terms};
 pub use transport::{
-    Peers, SwitchNetwork, SwitchPort, TcpTransport, Transport, TransportCounts, UdpOptions, UdpTransport,
+    HalvesCounts, HalvesTransport, Peers, SwitchNetwork, SwitchPort, TcpTransport, Transport, TransportCounts,
+    UdpOptions, UdpTransport, halves_payload_bytes,
 };
 pub use view::{MEMBERS_MAX, Member, Role, View};
 pub use volume::{OPERATIONS, Payload, VolumeSender};

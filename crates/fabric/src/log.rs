@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! range    two mirrored head lines, 256 bytes apart, then entries from 512 on, each at a multiple of 64
-//! head     magic 3, version 1, standing 4, change 8, begin 8, first 8, cut 8, generation 4, promised 4, viewed 4, view 4,
-//!          salt 4, first term 4, crc 4                                                     (64 bytes)
+//! head     magic 3, version 1, standing 4, change 8, begin 8, first 8, cut 8, generation 4, promised 4, viewed 4,
+//!          view 4, first term 4, crc 4                                                             (64 bytes)
 //! entry    crc 4, bytes 4, position 8, settled 8, generation 4, covered 4, then the payload
 //! ```
 //!

@@ -197,14 +197,14 @@ impl VolumeSender {
     /// # Errors
     /// [`Error::NotSender`]; [`Error::Busy`]; [`Error::Full`]; [`Error::RecordTooLarge`]; [`Error::Malformed`]. Nothing
     /// happened then.
-    pub fn submit(&mut self, operation: &Submission, body: &[u8], payloads: &[Payload]) -> Result<Sequence> {
-        self.may_submit(body, payloads)?;
+    pub fn submit(&mut self, operation: &Submission, body: &[u8], payloads: Vec<Payload>) -> Result<Sequence> {
+        self.may_submit(body, &payloads)?;
         let number = self.last().next();
         let mut places: Vec<(GroupId, Sequence)> = Vec::new();
         for payload in payloads {
             let submission = Submission { operation: number.0, ..payload.submission };
             let Some(unit) = self.units.get_mut(&payload.unit) else { continue };
-            let sequence = unit.submit(&submission, payload.body.clone())?;
+            let sequence = unit.submit(&submission, payload.body)?;
             match places.iter_mut().find(|place| place.0 == payload.unit) {
                 Some(place) => place.1 = sequence,
                 None => places.push((payload.unit, sequence)),
@@ -283,8 +283,12 @@ impl VolumeSender {
     /// # Errors
     /// A device that failed.
     pub fn packet(&mut self, now: Moment, packet: &Packet<'_>, out: &mut Outbound) -> Result<()> {
-        if let Some(sender) = self.group_mut(packet.head.group) {
-            sender.packet(now, packet, out)?;
+        let term = self.operations.term();
+        let Some(sender) = self.group_mut(packet.head.group) else { return Ok(()) };
+        sender.packet(now, packet, out)?;
+        if packet.head.term > term {
+            // One group has a newer sender, so this node sends in none.
+            self.depose(packet.head.term);
         }
         self.advance(now, out)
     }

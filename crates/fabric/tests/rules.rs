@@ -4,10 +4,11 @@
 use std::sync::{Mutex, PoisonError};
 
 use lodestone_fabric::{
-    Applied, ApplyLog, Call, FLAG_INLINE, FLAG_SYNC, GroupId, Kind, LEASE_NS, Leader, LocalRegistry, Member, Moment,
-    NodeId, Outbound, PACKET_ANSWER, Packet, PacketHead, PageArea, PagePair, Reads, Receiver, ReceiverOptions,
-    RecordHead, Registry, RegistryCall, Result, Ring, Role, Sender, SenderEvent, SenderOptions, Sequence, Standing,
-    Target, Term, Terms, View, ViewMessage, ViewNumber, fragments, pages_body,
+    Applied, ApplyLog, Call, Error, FLAG_INLINE, FLAG_SYNC, GroupId, Kind, LEASE_NS, Leader, LocalRegistry, Member,
+    Moment, NodeId, OPERATIONS, Outbound, PACKET_ANSWER, Packet, PacketHead, PageArea, PagePair, Payload, Reads,
+    Receiver, ReceiverOptions, RecordHead, Registry, RegistryCall, Result, Ring, Role, Sender, SenderEvent,
+    SenderOptions, Sequence, Standing, Submission, Target, Term, Terms, View, ViewMessage, ViewNumber, VolumeSender,
+    VolumeState, fragments, pages_body,
 };
 use lodestone_pmem::{Memory, PmAddr};
 
@@ -267,4 +268,94 @@ fn a_member_that_joins_places_nothing_early() -> Result<()> {
         assert!(out.packets.iter().all(|outgoing| outgoing.target != Target::Group), "members never send to the group");
         Ok(member.pages().read(3)?[0] == 5)
     })
+}
+
+/// A volume of one unit in term 3, whose members have nothing. Operations have the members 1 and 2, the unit has 3.
+fn volume() -> Result<(VolumeSender, Outbound)> {
+    let sender = |group| -> Result<Sender> {
+        let ring = Ring::create(&Memory::anonymous(64 << 10)?, AT, RANGE, SALT)?;
+        Ok(Sender::new(SenderOptions { node: OWN, group, salt: SALT, ..SenderOptions::default() }, ring))
+    };
+    let mut volume = VolumeSender::new(sender(OPERATIONS)?, vec![sender(GROUP)?])?;
+    let views = vec![(OPERATIONS, View::of(&[NodeId(1), NodeId(2)])), (GROUP, View::of(&[NodeId(3)]))];
+    let state = VolumeState { term: Term(3), sender: OWN, change: 0, groups: views };
+    let mut out = Outbound::default();
+    volume.take_over(Moment(0), &state, &mut out)?;
+    Ok((volume, out))
+}
+
+fn of_group(packet: &[u8], group: GroupId) -> Vec<u8> {
+    let found = decoded(packet);
+    PacketHead { group, ..found.head }.packet([found.payload, &[]])
+}
+
+/// The unit's first record of the term takes the place of a payload that this sender did not find. A later sender may
+/// find its operation, as long as nothing of this term is in group 0: the place must not count as settled.
+#[test]
+fn nothing_is_stable_before_the_first_record_of_the_term() -> Result<()> {
+    rule("fabric-payload-stable-before-the-term", || {
+        let (mut volume, mut out) = volume()?;
+        let mut bring =
+            |volume: &mut VolumeSender, packet: Vec<u8>| volume.packet(Moment(1), &decoded(&packet), &mut out);
+        bring(&mut volume, of_group(&promise(1, Term(3)), OPERATIONS))?;
+        assert!(!volume.operations().is_sending(), "it waits for the unit");
+        bring(&mut volume, promise(3, Term(3)))?;
+        assert!(volume.is_sending());
+        bring(&mut volume, report(3, Term(3), 1))?;
+        let unit = |volume: &VolumeSender| volume.group(GROUP).map(|unit| (unit.acknowledged(), unit.stable()));
+        let early = unit(&volume);
+        for node in [1, 2] {
+            bring(&mut volume, of_group(&report(node, Term(3), 1), OPERATIONS))?;
+        }
+        assert_eq!(unit(&volume), Some((Sequence(1), Sequence(1))), "then it is");
+        Ok(early == Some((Sequence(1), Sequence(0))))
+    })
+}
+
+/// An operation counts when its payload does, although every member of group 0 has it.
+#[test]
+fn an_operation_waits_for_its_payload() -> Result<()> {
+    rule("fabric-operation-without-its-payload", || {
+        let (mut volume, mut out) = volume()?;
+        let first = [of_group(&promise(1, Term(3)), OPERATIONS), promise(3, Term(3)), report(3, Term(3), 1)];
+        let begun = [1, 2].map(|node| of_group(&report(node, Term(3), 1), OPERATIONS));
+        for packet in first.iter().chain(&begun) {
+            volume.packet(Moment(1), &decoded(packet), &mut out)?;
+        }
+        let pair = PagePair { new: 1, old: 0 };
+        let submission = Submission { count: 1, ..Submission::default() };
+        let payload = Payload { unit: GROUP, submission, body: pages_body(&[(pair, &[7; 64])]) };
+        let number = volume.submit(&Submission::default(), b"write", vec![payload])?;
+        assert_eq!(number, Sequence(2));
+        for node in [1, 2] {
+            let packet = of_group(&report(node, Term(3), 2), OPERATIONS);
+            volume.packet(Moment(2), &decoded(&packet), &mut out)?;
+        }
+        let early = volume.acknowledged();
+        volume.packet(Moment(3), &decoded(&report(3, Term(3), 2)), &mut out)?;
+        assert_eq!(volume.acknowledged(), number);
+        assert_eq!(volume.group(GROUP).map(Sender::stable), Some(number), "both are the second of their group");
+        Ok(early == Sequence(1))
+    })
+}
+
+/// An operation that does not fit as a whole leaves nothing behind, in no group.
+#[test]
+fn an_operation_is_submitted_whole_or_not_at_all() -> Result<()> {
+    let (mut volume, mut out) = volume()?;
+    let payload = |bytes| Payload { unit: GROUP, submission: Submission::default(), body: vec![7; bytes] };
+    let refused = volume.submit(&Submission::default(), b"early", vec![payload(64)]);
+    assert!(matches!(refused, Err(Error::NotSender { .. })), "{refused:?}");
+    for packet in [of_group(&promise(1, Term(3)), OPERATIONS), promise(3, Term(3))] {
+        volume.packet(Moment(1), &decoded(&packet), &mut out)?;
+    }
+    let lasts = |volume: &VolumeSender| volume.groups().map(|sender| sender.ring().last()).collect::<Vec<_>>();
+    let before = lasts(&volume);
+    let of_no_unit = Payload { unit: GroupId(7), ..payload(64) };
+    for payloads in [vec![payload(64), payload(30 << 10)], vec![payload(70 << 10)], vec![payload(64), of_no_unit]] {
+        let refused = volume.submit(&Submission::default(), b"write", payloads);
+        assert!(refused.is_err());
+        assert_eq!(lasts(&volume), before, "{refused:?}");
+    }
+    Ok(())
 }

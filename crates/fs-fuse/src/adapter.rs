@@ -53,9 +53,14 @@ fn caller(request: &Request) -> Caller {
     Caller::checked(request.uid(), request.gid())
 }
 
-/// In whose name content is written: the kernel has taken set-id bits away.
+/// In whose name content is read, and written when set-id bits stay.
 fn kernel() -> Caller {
     Caller::checked(0, 0)
+}
+
+/// In whose name content is written: whether set-id bits go.
+fn writer(kills_set_id: bool) -> Caller {
+    Caller::checked(if kills_set_id { u32::MAX } else { 0 }, 0)
 }
 
 /// Answers with nothing, or with the error.
@@ -113,12 +118,13 @@ impl Adapter {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the trait is the kernel's protocol")]
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let wanted = InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_CACHE_SYMLINKS
+            // Otherwise each write asks for an attribute first.
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO;
         let known = wanted & config.capabilities();
@@ -163,7 +169,8 @@ impl Filesystem for Adapter {
     ) {
         let (atime, mtime) = (atime.map(new_time), mtime.map(new_time));
         let changes = Changes { permissions: mode, uid, gid, atime, mtime };
-        let sized = size.map_or(Ok(None), |size| self.volume.truncate(&kernel(), ino.0, size).map(Some));
+        let by = writer(request.uid() != 0);
+        let sized = size.map_or(Ok(None), |size| self.volume.truncate(&by, ino.0, size).map(Some));
         let outcome = sized.and_then(|file| match file {
             Some(file) if changes == Changes::default() => Ok(file),
             _ => self.volume.set_attributes(&caller(request), ino.0, &changes),
@@ -272,12 +279,13 @@ impl Filesystem for Adapter {
         _: FileHandle,
         offset: u64,
         data: &[u8],
-        _: WriteFlags,
+        flags: WriteFlags,
         _: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.volume.write(&kernel(), ino.0, offset, data) {
+        let by = writer(flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
+        match self.volume.write(&by, ino.0, offset, data) {
             Ok(()) => reply.written(exact_u32(data.len())),
             Err(error) => reply.error(errno(&error)),
         }

@@ -117,7 +117,7 @@ impl Volume {
             let stamp = |time: Option<NewTime>| time.map(|time| if let NewTime::At(set) = time { set } else { at });
             let mut mode = changes.permissions.map(|mode| caller.chmod(&file, mode & 0o7777));
             let changes_owner = changes.uid.is_some() || changes.gid.is_some();
-            if changes_owner && mode.is_none() && !file.is_folder() && !caller.is_root() {
+            if changes_owner && mode.is_none() && !file.is_folder() {
                 // A file that changes hands does not run in the name of its new owner.
                 mode = Some(without_set_id(file.permissions())).filter(|mode| *mode != file.permissions());
             }

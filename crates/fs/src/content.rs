@@ -7,7 +7,7 @@
 
 use std::sync::PoisonError;
 
-use lodestone_pmem::planted;
+use lodestone_pmem::{Domain, planted};
 use lodestone_width::{to_u64, to_usize};
 
 use crate::access::{Caller, WRITE, without_set_id};
@@ -43,6 +43,9 @@ pub enum SeekTo {
     /// The next hole; the end of the file is one.
     Hole,
 }
+
+/// Most bytes of a write that the log has as well.
+const INLINE_BYTES_MAX: usize = 16 << 10;
 
 /// Pages that only removals may use: one of a hundred.
 pub(crate) const fn reserve_pages(pages: u64) -> u64 {
@@ -86,12 +89,13 @@ impl Drop for Reserved<'_> {
 }
 
 impl Inner {
-    /// Reserves pages. When there are too few, the quarantine is ended first.
-    fn reserve(&self, count: u64) -> Result<Reserved<'_>> {
+    /// Reserves pages, also of those that are kept for removals if `removes`. When there are too few, the quarantine is
+    /// ended first.
+    fn reserve(&self, count: u64, removes: bool) -> Result<Reserved<'_>> {
         for attempt in 0..2 {
             let mut core = self.core();
             core.check_poison()?;
-            let keep = reserve_pages(core.state.space.pages());
+            let keep = if removes { 0 } else { reserve_pages(core.state.space.pages()) };
             if core.state.space.free() >= count + keep
                 && let Some(runs) = core.state.space.reserve(count)
             {
@@ -181,8 +185,8 @@ impl Inner {
     }
 
     /// Writes whole pages into new places. Adds them to `change`.
-    fn put_pages(&self, first: u64, bytes: &[u8], change: &mut ContentChange) -> Result<Reserved<'_>> {
-        let reserved = self.reserve(to_u64(bytes.len()) / self.page_bytes())?;
+    fn put_pages(&self, first: u64, bytes: &[u8], change: &mut ContentChange, removes: bool) -> Result<Reserved<'_>> {
+        let reserved = self.reserve(to_u64(bytes.len()) / self.page_bytes(), removes)?;
         let (mut at, mut rest) = (first, bytes);
         for run in &reserved.runs {
             let (piece, others) = rest.split_at(to_usize(run.count * self.page_bytes()));
@@ -190,7 +194,16 @@ impl Inner {
             change.puts.push((at, *run));
             (at, rest) = (at + run.count, others);
         }
+        if self.is_inlined(bytes.len()) {
+            change.payload.extend_from_slice(bytes);
+        }
         Ok(reserved)
+    }
+
+    /// Whether the log has the bytes of a write as well. In the `block` domain a sync then waits for the log alone, not
+    /// for the pages and then for the log. Such writes are written twice, so only those that are soon synced do it.
+    fn is_inlined(&self, bytes: usize) -> bool {
+        self.memory.domain() == Domain::Block && bytes <= INLINE_BYTES_MAX && self.core().is_synced_often()
     }
 
     /// Logs a change of content. The reservations become the file's.
@@ -202,6 +215,11 @@ impl Inner {
         reserved: Vec<Reserved<'_>>,
     ) -> Result<Attributes> {
         let pages: u64 = change.puts.iter().map(|(_, run)| run.count).sum();
+        if to_u64(change.payload.len()) != pages * self.page_bytes() {
+            // Edges of which one was inlined: all or none.
+            change.payload.clear();
+        }
+        let is_inline = pages == 0 || !change.payload.is_empty();
         let plan = |core: &mut Core, at| {
             let (file, _) = core.extents(ino)?;
             let mode = without_set_id(file.mode);
@@ -210,6 +228,8 @@ impl Inner {
         };
         self.commit(plan, |core, ()| {
             core.counts.pages_written += pages;
+            core.since_sync += 1;
+            core.relies_on_pages |= !is_inline;
             for mut used in reserved {
                 used.runs.clear();
             }
@@ -228,10 +248,10 @@ impl Inner {
         let mut change = ContentChange { size: size.max(end), touches: true, ..ContentChange::default() };
         let is_whole = offset.is_multiple_of(self.page_bytes()) && end.is_multiple_of(self.page_bytes());
         let reserved = if is_whole {
-            self.put_pages(first, bytes, &mut change)?
+            self.put_pages(first, bytes, &mut change, false)?
         } else {
             let pages = self.merged(ino, offset, bytes)?;
-            self.put_pages(first, &pages, &mut change)?
+            self.put_pages(first, &pages, &mut change, false)?
         };
         self.commit_content(caller, ino, change, vec![reserved])
     }
@@ -272,7 +292,7 @@ impl Inner {
             if has_page {
                 let mut bytes = self.page(ino, page)?;
                 bytes[to_usize(begin - start)..to_usize(end - start)].fill(0);
-                reserved.push(self.put_pages(page, &bytes, change)?);
+                reserved.push(self.put_pages(page, &bytes, change, true)?);
             }
         }
         Ok(reserved)

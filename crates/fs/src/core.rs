@@ -27,6 +27,8 @@ use crate::volume::{Clock, VolumeOptions};
 
 /// Locks of files whose content changes: one for each, by its number.
 const STRIPES: usize = 64;
+/// Changes of content between two syncs of a program that syncs often.
+const SYNCED_OFTEN: u64 = 16;
 /// Looks for room in the log before an operation gives up: each waits for a batch of the image.
 const ROOM_LOOKS: usize = 8;
 
@@ -45,6 +47,11 @@ pub(crate) struct Core {
     pub(crate) pins: HashMap<u64, u64>,
     pub(crate) poison: Option<String>,
     pub(crate) counts: OpCounts,
+    /// Changes of content since the last sync, and whether the sync before came after few of them.
+    pub(crate) since_sync: u64,
+    syncs_often: bool,
+    /// Whether an operation since the last settling has its bytes in its pages alone.
+    pub(crate) relies_on_pages: bool,
     /// The last time that an operation had.
     now: Stamp,
 }
@@ -108,6 +115,9 @@ impl Core {
             pins: HashMap::new(),
             poison: None,
             counts: OpCounts::default(),
+            since_sync: 0,
+            syncs_often: false,
+            relies_on_pages: false,
             now: 0,
         }
     }
@@ -120,6 +130,11 @@ impl Core {
     /// What `stat` tells of `ino`.
     pub(crate) fn attributes(&mut self, ino: u64) -> Result<Attributes> {
         Ok(self.file(ino)?.attributes)
+    }
+
+    /// Whether changes of content are soon followed by a sync.
+    pub(crate) const fn is_synced_often(&self) -> bool {
+        self.syncs_often && self.since_sync < SYNCED_OFTEN
     }
 
     pub(crate) fn is_pinned(&self, ino: u64) -> bool {
@@ -251,19 +266,25 @@ impl Inner {
 
     /// Everything that was acknowledged before the call survives power loss on return.
     pub(crate) fn sync(&self) -> Result<()> {
-        let (point, last) = {
+        let (point, last, relies_on_pages) = {
             let mut core = self.core();
             core.check_poison()?;
             core.counts.syncs += 1;
-            (core.point, core.ring.last())
+            core.syncs_often = core.since_sync <= SYNCED_OFTEN;
+            core.since_sync = 0;
+            (core.point, core.ring.last(), core.relies_on_pages)
         };
-        let outcome = self.data.settle().and_then(|()| {
+        let settled = if relies_on_pages { self.data.settle() } else { Ok(()) };
+        let outcome = settled.and_then(|()| {
             self.memory.durable()?;
             Ok(self.memory.wait_durable(point)?)
         });
         let mut core = self.core();
         outcome.map_err(|error| core.poisoned(error))?;
         core.settled = core.settled.max(last);
+        if core.ring.last() == last {
+            core.relies_on_pages = false;
+        }
         Ok(())
     }
 }

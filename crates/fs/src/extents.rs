@@ -153,7 +153,8 @@ mod tests {
             let freed = extents.cut(from, from + count, |key| _ = changed.insert(key));
             let mut expected: Vec<u64> = (from..from + count).filter_map(|at| table.remove(&at)).collect();
             let mut found: Vec<u64> = freed.iter().flat_map(|run| run.page..run.page + run.count).collect();
-            (expected.sort_unstable(), found.sort_unstable());
+            expected.sort_unstable();
+            found.sort_unstable();
             assert_eq!(found, expected, "step {step}");
             if draw(3) > 0 {
                 // Sometimes the page that goes on from the left neighbour.

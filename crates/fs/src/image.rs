@@ -45,14 +45,17 @@ pub(crate) struct Head {
     pub(crate) batches: u64,
 }
 
+/// Places of a tree, each with its new value, or none.
+pub(crate) type Places<K, V> = Vec<(K, Option<V>)>;
+
 /// What a batch writes: the new value at each place, or that there is none.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) head: Head,
-    pub(crate) rows: Vec<(u64, Option<Vec<u8>>)>,
-    pub(crate) entries: Vec<((u64, u64), Option<(Entry, Vec<u8>)>)>,
-    pub(crate) extents: Vec<((u64, u64), Option<Run>)>,
-    pub(crate) extra: Vec<((u64, Vec<u8>), Option<Vec<u8>>)>,
+    pub(crate) rows: Places<u64, Vec<u8>>,
+    pub(crate) entries: Places<(u64, u64), (Entry, Vec<u8>)>,
+    pub(crate) extents: Places<(u64, u64), Run>,
+    pub(crate) extra: Places<(u64, Vec<u8>), Vec<u8>>,
     pub(crate) orphans: Vec<(u64, bool)>,
     pub(crate) chunks: Vec<(u64, Vec<u8>)>,
     /// Pages and checksums, for the table.

@@ -3,7 +3,7 @@
 //! The log keeps an operation in a record of the fabric: opcode, file and time are in the record's head, the rest is
 //! the body. Numbers are short when they are small, so that a change of a name takes two lines.
 
-use lodestone_width::{exact_u32, to_u64};
+use lodestone_width::{exact_u32, to_u64, to_usize};
 
 use crate::bytes::{Reader, Writer};
 use crate::extents::Run;
@@ -60,6 +60,8 @@ pub(crate) struct ContentChange {
     /// Whether the time of the content changes.
     pub(crate) touches: bool,
     pub(crate) mode: Option<u32>,
+    /// The bytes of the pages, when the log has them too: then the operation does not rely on its pages.
+    pub(crate) payload: Vec<u8>,
 }
 
 const MAKE: u16 = 1;
@@ -70,6 +72,8 @@ const SET: u16 = 5;
 const CONTENT: u16 = 6;
 const EXTRA: u16 = 7;
 const FORGET: u16 = 8;
+/// As [`CONTENT`], with the bytes of the pages after their checksums.
+const CONTENT_INLINE: u16 = 9;
 
 impl Op {
     /// Code, and body.
@@ -102,7 +106,8 @@ impl Op {
             }
             Action::Content(change) => {
                 change.encode(&mut out);
-                CONTENT
+                out.0.extend(&change.payload);
+                if change.payload.is_empty() { CONTENT } else { CONTENT_INLINE }
             }
             Action::Extra { name, value } => {
                 out.bytes(name).u8(u8::from(value.is_some()));
@@ -127,7 +132,8 @@ impl Op {
                 Action::Rename { name: old, to, to_name, exchange: flags & 1 != 0, keep: flags & 2 != 0 }
             }
             SET => set(&mut from)?,
-            CONTENT => Action::Content(ContentChange::decode(&mut from)?),
+            CONTENT => Action::Content(ContentChange::decode(&mut from, false)?),
+            CONTENT_INLINE => Action::Content(ContentChange::decode(&mut from, true)?),
             EXTRA => {
                 let (name, is_there, value) = (name(&mut from)?, flag(from.u8()?)?, from.bytes()?);
                 Action::Extra { name, value: is_there.then(|| value.to_vec()) }
@@ -179,7 +185,7 @@ impl ContentChange {
         self.crcs.iter().for_each(|crc| _ = out.u32(*crc));
     }
 
-    fn decode(from: &mut Reader<'_>) -> Option<Self> {
+    fn decode(from: &mut Reader<'_>, is_inline: bool) -> Option<Self> {
         let flags = from.u8().filter(|flags| *flags < 4)?;
         let size = from.small()?;
         let mode = if flags & 2 != 0 { Some(half(from)?) } else { None };
@@ -197,10 +203,13 @@ impl ContentChange {
             change.puts.push((first, run));
         }
         // One checksum for each page, so a body bounds the count.
-        (pages.checked_mul(4)? == to_u64(from.0.len())).then_some(())?;
+        let left = to_u64(from.0.len()).checked_sub(pages.checked_mul(4)?)?;
         for _ in 0..pages {
             change.crcs.push(from.u32()?);
         }
+        let is_whole = if is_inline { pages > 0 && left > 0 && left.is_multiple_of(pages) } else { left == 0 };
+        is_whole.then_some(())?;
+        change.payload = from.take(to_usize(left))?.to_vec();
         Some(change)
     }
 
@@ -237,7 +246,9 @@ mod tests {
             size: 409_700,
             touches: true,
             mode: Some(0o100_755),
+            payload: Vec::new(),
         };
+        let inline = ContentChange { payload: vec![7; 3 * 64], ..change.clone() };
         let actions = [
             Action::Make {
                 parent: 1,
@@ -253,6 +264,7 @@ mod tests {
             Action::Rename { name: name.clone(), to: 9, to_name: b"b".to_vec(), exchange: true, keep: false },
             Action::Set { mode: None, uid: Some(0), gid: None, atime: Some(-5), mtime: None, is_read: true },
             Action::Content(change),
+            Action::Content(inline),
             Action::Extra { name: b"user.a".to_vec(), value: Some(vec![]) },
             Action::Extra { name: b"user.a".to_vec(), value: None },
             Action::Forget,

@@ -9,7 +9,7 @@ use lodestone_fabric::{Outbox, Ring, Sequence, Term};
 use lodestone_pmem::{Domain, Pool, PoolOptions};
 use lodestone_stm::StmOptions;
 use lodestone_store::Store;
-use lodestone_width::low_u32;
+use lodestone_width::{low_u32, to_usize};
 
 use crate::batch;
 use crate::core::{Core, Inner, OpCounts, Signal, stripes, system_time};
@@ -386,6 +386,7 @@ fn replay(core: &mut Core, data: &Data) -> Result<VolumeRecovery> {
     }
     for number in applied.0 + 1..=last.0 {
         let (_, op) = record(core, number)?;
+        write_inlined(&op, data)?;
         if Sequence(number) > durable && !has_its_pages(&op, data)? {
             core.ring.cut(Sequence(number - 1))?;
             recovery.dropped = last.0 - number + 1;
@@ -421,6 +422,21 @@ fn has_its_pages(op: &Op, data: &Data) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// Writes the pages that the log has as well: nothing says that they have reached the medium. They are free in the
+/// image, so a crash here does no harm.
+fn write_inlined(op: &Op, data: &Data) -> Result<()> {
+    let Action::Content(change) = &op.action else { return Ok(()) };
+    let mut rest = change.payload.as_slice();
+    let pages: u64 = change.puts.iter().map(|(_, run)| run.count).sum();
+    for (_, run) in change.puts.iter().filter(|_| !change.payload.is_empty()) {
+        let bytes = change.payload.len() / to_usize(pages) * to_usize(run.count);
+        let (piece, others) = rest.split_at_checked(bytes).unwrap_or((rest, &[]));
+        data.write(*run, piece, &mut Vec::new())?;
+        rest = others;
+    }
+    Ok(())
 }
 
 impl Inner {

@@ -62,6 +62,29 @@ fn a_damaged_page_is_named_and_never_read() {
     assert!(volume.check(true).expect("a check").is_clean());
 }
 
+/// A sync of small writes waits for the log alone. So the log must have what the pages may lack.
+#[test]
+fn a_synced_write_that_the_log_has_survives_the_loss_of_its_pages() {
+    let pool = PoolOptions { domain: DomainChoice::Block, journal_bytes: 2 << 20, ..pool() };
+    let (folder, volume) = volume(&pool);
+    let file = volume.create("/a").expect("a file");
+    for round in 1..4 {
+        file.write_at(0, &[round; 4096]).expect("a write").sync().expect("a sync");
+    }
+    let scope = CounterScope::start();
+    file.write_at(0, &[0xB3; 4096]).expect("a write").sync().expect("a sync");
+    assert!(scope.delta().syncs <= 1, "the pages were waited for");
+    let (live, copy) = (folder.path().join("a.vol"), folder.path().join("copy.vol"));
+    let mut bytes = std::fs::read(&live).expect("the file");
+    let is_page = |at: &usize| bytes[*at..at + 4096].iter().all(|byte| *byte == 0xB3);
+    let page = (0..bytes.len() - 4096).step_by(4096).find(is_page).expect("the page");
+    bytes[page..page + 4096].fill(0);
+    std::fs::write(&copy, bytes).expect("the copy");
+    let after = Volume::open_with(&copy, &pool, &quiet()).expect("it opens");
+    assert_eq!(after.open_file("/a").expect("the file").read_all().expect("its content"), [0xB3; 4096]);
+    assert!(after.check(true).expect("a check").is_clean());
+}
+
 #[test]
 fn an_open_file_stays_without_a_name_and_is_freed_by_the_next_life() {
     let (folder, volume) = volume(&pool());
@@ -100,13 +123,32 @@ fn space_is_refused_and_comes_back() {
     assert_eq!(error.refusal(), Some(Refusal::NoSpace));
     assert!(written + 16 > room.available && written <= room.available, "{written} of {room:?}");
     assert!(volume.check(true).expect("a check").is_clean());
-    // A removal works in a full volume, and so does the next write.
+    // A file can be made shorter in a full volume, and removed; then a write finds room.
+    file.truncate(written * PAGE_BYTES - 100).expect("it is shorter");
     drop(file);
     volume.remove("/a").expect("it goes");
     volume.create("/b").expect("a file").write_at(0, &[2; 1 << 20]).expect("room again");
     let volume = again(&folder, volume, &pool());
     assert_eq!(volume.open_file("/b").expect("the file").read_all().expect("its content"), [2; 1 << 20]);
     assert!(volume.check(true).expect("a check").is_clean());
+}
+
+#[test]
+fn trees_that_need_more_than_their_share_grow_the_pool() {
+    let (folder, volume) = volume(&pool());
+    let bytes = |folder: &tempfile::TempDir| folder.path().join("a.vol").metadata().expect("the file").len();
+    let (root, before) = (Caller::root(), bytes(&folder));
+    let new = NewFile::new(FileKind::File, 0o644);
+    let name = |number: u32| format!("a-name-of-some-length-{number}").into_bytes();
+    let mut count = 0;
+    while bytes(&folder) == before {
+        volume.make_file(&root, ROOT, &name(count), &new, false).expect("room for its row");
+        count += 1;
+        assert!(count < 50_000, "so many files have no room in {before} bytes");
+    }
+    let volume = again(&folder, volume, &pool());
+    assert_eq!(volume.room().files, u64::from(count) + 1);
+    assert!(volume.lookup(&root, ROOT, &name(count - 1)).is_ok());
 }
 
 #[test]

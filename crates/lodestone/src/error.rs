@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use lodestone_txn::Error as ClockError;
 use lodestone_wal::Error as LogError;
 
-use crate::{engine, heap, index, pmem, stm, store};
+use crate::{engine, fs, heap, index, pmem, stm, store};
 
 /// Result of functions that use Lodestone.
 ///
@@ -77,6 +77,9 @@ pub enum Error {
     /// From a database or a table in it.
     #[error(transparent)]
     Engine(engine::Error),
+    /// From a volume of files.
+    #[error(transparent)]
+    Fs(fs::Error),
 }
 
 /// The case that an [`Error`] is, for programs that react to it.
@@ -143,6 +146,7 @@ impl Error {
             Self::Index(error) => of_index(error),
             Self::Stm(error) => of_stm(error),
             Self::Engine(error) => of_engine(error),
+            Self::Fs(error) => of_fs(error),
         }
     }
 }
@@ -266,6 +270,28 @@ fn of_engine(error: &engine::Error) -> ErrorCategory {
     }
 }
 
+fn of_fs(error: &fs::Error) -> ErrorCategory {
+    use fs::{Error as E, Refusal as R};
+    match error {
+        E::Pool(error) => of_pool(error),
+        E::Heap(error) => of_heap(error),
+        E::Store(error) => of_store(error),
+        E::Image(error) => of_stm(error),
+        E::Refused(R::NotFound | R::NoAttribute | R::Stale) => ErrorCategory::NotFound,
+        E::Refused(R::Exists) => ErrorCategory::Exists,
+        E::Refused(R::NoSpace) => ErrorCategory::Full,
+        E::Refused(R::Busy) => ErrorCategory::Busy,
+        E::Refused(R::ReadOnly) => ErrorCategory::ReadOnly,
+        E::Refused(R::TooManyLinks | R::FileTooLarge | R::AttributeTooLarge) => ErrorCategory::Limit,
+        E::Refused(_) | E::Options(_) => ErrorCategory::Invalid,
+        E::DamagedPage { .. } | E::Damaged { .. } | E::Log(_) => ErrorCategory::Damaged,
+        E::NotAVolume { .. } => ErrorCategory::WrongType,
+        E::TooNew { .. } => ErrorCategory::OtherVersion,
+        E::Poisoned(_) => ErrorCategory::Io,
+        _ => ErrorCategory::Other,
+    }
+}
+
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -276,6 +302,7 @@ impl fmt::Debug for Error {
             Self::Index(error) => fmt::Debug::fmt(error, f),
             Self::Stm(error) => fmt::Debug::fmt(error, f),
             Self::Engine(error) => fmt::Debug::fmt(error, f),
+            Self::Fs(error) => fmt::Debug::fmt(error, f),
         }
     }
 }
@@ -334,6 +361,18 @@ impl From<engine::Error> for Error {
             engine::Error::Heap(error) => error.into(),
             engine::Error::Store(error) => error.into(),
             other => Self::Engine(other),
+        }
+    }
+}
+
+impl From<fs::Error> for Error {
+    fn from(error: fs::Error) -> Self {
+        match error {
+            fs::Error::Pool(error) => error.into(),
+            fs::Error::Heap(error) => error.into(),
+            fs::Error::Store(error) => error.into(),
+            fs::Error::Image(error) => error.into(),
+            other => Self::Fs(other),
         }
     }
 }

@@ -85,6 +85,7 @@
 //! - [`stm`] for transactions;
 //! - [`collections`] for maps, lists, queues in transactions;
 //! - [`engine`] for tables of typed rows;
+//! - [`fs`] for volumes of files;
 //! - `crash`, with the feature of that name, for the explorer that crashes a structure, ours or yours, at every point.
 
 mod error;
@@ -93,6 +94,7 @@ pub use lodestone_collections as collections;
 #[cfg(feature = "crash")]
 pub use lodestone_crash as crash;
 pub use lodestone_engine as engine;
+pub use lodestone_fs as fs;
 pub use lodestone_heap as heap;
 pub use lodestone_index as index;
 pub use lodestone_pmem as pmem;
@@ -101,6 +103,7 @@ pub use lodestone_store as store;
 
 pub use error::{Error, ErrorCategory, Result};
 pub use lodestone_engine::Database;
+pub use lodestone_fs::Volume;
 pub use lodestone_heap::{Heap, HeapOptions};
 pub use lodestone_index::{
     Durability, FastFair, IndexKey, OpenIndex, OrderedIndex, OrderedMap, PointIndex, RecordMap, SkipList, Swap,

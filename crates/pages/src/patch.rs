@@ -33,7 +33,8 @@ pub struct Patched {
     pub lines: u64,
 }
 
-/// The outcome of [`Batch::patch`](crate::Batch::patch). In all cases but the first one nothing was written, and a new image is due.
+/// The outcome of [`Batch::patch`](crate::Batch::patch). In all cases but the first one nothing was written, and a new
+/// image is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Patch {

@@ -286,8 +286,8 @@ impl Topology {
         Ok(())
     }
 
-    /// Runs `action` as if this thread were on node `index`: [`node_of_thread`](Self::node_of_thread) says so meanwhile,
-    /// and the thread stays where it is. For simulations of many threads by one.
+    /// Runs `action` as if this thread were on node `index`: [`node_of_thread`](Self::node_of_thread) says so
+    /// meanwhile, and the thread stays where it is. For simulations of many threads by one.
     ///
     /// ```
     /// use lodestone_pmem::Topology;

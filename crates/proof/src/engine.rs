@@ -698,8 +698,9 @@ impl Structure for Tables {
     }
 
     fn nested_depth_max(&self) -> u32 {
-        // The recovery knows nothing of the cache: it is that of `db-lines`.
-        if matches!(self.kind, Kind::Cached | Kind::Warm) { 0 } else { u32::MAX }
+        // The recovery knows nothing of the cache, and of backups: it is that of `db-lines` and `db-round`.
+        let is_of_others = matches!(self.kind, Kind::Cached | Kind::Warm) || self.name == "db-backup";
+        if is_of_others { 0 } else { u32::MAX }
     }
 
     fn audits(&self, site: &SiteKey) -> bool {

@@ -1,5 +1,5 @@
-//! `cargo xtask figures engine`: the figures and tables of paper 3 (transactions), and those of paper 4 (several nodes),
-//! from our own runs.
+//! `cargo xtask figures engine`: the figures and tables of paper 3 (transactions), and those of paper 4 (several
+//! nodes), from our own runs.
 //!
 //! | figure | content |
 //! | --- | --- |

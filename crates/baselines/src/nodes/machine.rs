@@ -1,7 +1,7 @@
 //! The simulated machine: a pool on a modelled medium, and agents and page writers as threads of the model.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use lodestone_engine::{Database, DatabaseOptions, FarPages, FarReads, FlushUnit};
 use lodestone_media::{MediaProfile, Model, SimulatedThread, TimeMode};
@@ -10,7 +10,8 @@ use lodestone_pmem::{DomainChoice, Medium, Memory, PmAddr, PoolOptions, Topology
 use lodestone_store::Store;
 use lodestone_workload::engine::{EngineError, Result};
 
-use super::{AgentCount, Layout, Load, Setup};
+use super::device::Channels;
+use super::{AgentCount, Device, Layout, Load, Setup};
 use crate::agents::profile::{Basis, costs, transfer_ns};
 
 /// Bytes of a request or an answer without payload.
@@ -20,6 +21,8 @@ const FIRST_WRITER: u32 = 1 << 16;
 const FIRST_AGENT: u32 = 1 << 17;
 /// Most agents of a node.
 const AGENTS_MAX: u32 = 1 << 10;
+/// Bytes of the head of a page.
+const PAGE_HEAD_BYTES: usize = 64;
 /// Bytes of each part of the pool.
 const PART_BYTES: u64 = 768 << 20;
 
@@ -29,6 +32,7 @@ pub struct Machine {
     pub database: Database,
     /// The node of each simulated processor.
     pub processors: Vec<usize>,
+    far: Arc<Far>,
 }
 
 fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> EngineError {
@@ -39,7 +43,9 @@ impl Machine {
     /// Makes the pool in `folder`.
     pub fn make(setup: &Setup, layout: &Layout, load: Load, folder: &Path) -> Result<Self> {
         let topology = Topology::of_machine().with_virtual_nodes(setup.nodes).map_err(failed)?;
-        let model = Model::new(setup.medium.clone(), TimeMode::Virtual, &topology, &layout.part_nodes);
+        // The copy in memory of pages on a disk costs little.
+        let medium = if layout.data == Device::Pm { &setup.medium } else { &setup.dram };
+        let model = Model::new(medium.clone(), TimeMode::Virtual, &topology, &layout.part_nodes);
         let medium: Arc<dyn Medium> = model.clone();
         let pool = PoolOptions {
             domain: DomainChoice::DaxEmulated,
@@ -60,6 +66,8 @@ impl Machine {
             agents: layout.agents,
             costs: costs(&setup.medium, &setup.dram, Basis::Latency),
             dram: setup.dram.clone(),
+            data: Mutex::new(layout.data.channels()),
+            log: Mutex::new(layout.log.channels()),
         });
         let options = DatabaseOptions {
             pool,
@@ -80,19 +88,43 @@ impl Machine {
         let database = Database::open_in(&store, &options).map_err(failed)?;
         let _ = far.topology.set(database.pool().topology().clone());
         let of_nodes = &layout.client_nodes;
-        let processors = setup.processors * of_nodes.len();
+        // A thread that waits for a disk leaves its processor to others.
+        let is_memory = layout.data == Device::Pm && layout.log == Device::Pm;
+        let processors = if is_memory { setup.processors * of_nodes.len() } else { setup.clients };
         let processors = (0..processors.min(setup.clients)).map(|number| of_nodes[number % of_nodes.len()]).collect();
-        Ok(Self { model, database, processors })
+        Ok(Self { model, database, processors, far })
+    }
+
+    /// A change is logged on the device of the logs.
+    pub fn log(&self) {
+        if let Some(log) = &mut *lock(&self.far.log) {
+            self.model.wait_until_ns(log.write(self.model.thread_ns()));
+        }
     }
 
     /// A checkpoint, by the page writers. The thread that asks for it goes on meanwhile.
     pub fn checkpoint(&self, node: usize) -> Result<()> {
         let now_ns = self.model.thread_ns();
+        let pages = self.database.page_stats().written_bytes;
         self.model.as_thread(writer(node), node, || {
             self.model.wait_until_ns(now_ns);
             self.database.pool().topology().as_if_on(node, || self.database.checkpoint().map(drop)).map_err(failed)
-        })
+        })?;
+        let stats = self.database.page_stats();
+        if let Some(data) = &mut *lock(&self.far.data) {
+            let pages = (stats.written_bytes - pages).div_ceil(stats.page_bytes);
+            // No thread waits for them, but those that read meanwhile.
+            for _ in 0..pages {
+                data.write(now_ns);
+            }
+        }
+        Ok(())
     }
+}
+
+/// Locks what only one thread ever locks.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn writer(node: usize) -> SimulatedThread {
@@ -109,9 +141,22 @@ struct Far {
     agents: AgentCount,
     costs: Costs,
     dram: MediaProfile,
+    data: Mutex<Option<Channels>>,
+    log: Mutex<Option<Channels>>,
 }
 
 impl Far {
+    /// Reads a part of a page that is on a device. Returns whether it is.
+    fn read_device(&self, at: PmAddr, bytes: &mut [u8]) -> bool {
+        let Some(data) = &mut *lock(&self.data) else { return false };
+        // Each page is read by its head, then by what follows.
+        if bytes.len() == PAGE_HEAD_BYTES {
+            self.model.wait_until_ns(data.read(self.model.thread_ns()));
+        }
+        self.memory.read(at, bytes);
+        true
+    }
+
     fn transfer(&self, bytes: u64) {
         self.model.charge_ns(transfer_ns(&self.dram, bytes) as u64);
     }
@@ -138,6 +183,9 @@ pub fn set_client(number: usize) {
 
 impl FarReads for Far {
     fn read(&self, at: PmAddr, bytes: &mut [u8]) -> bool {
+        if self.read_device(at, bytes) {
+            return true;
+        }
         let (Some(topology), Some(&node)) = (self.topology.get(), self.part_nodes.get(usize::from(at.part()))) else {
             return false;
         };

@@ -13,12 +13,14 @@
 //! node, that DRAM is equally near from all nodes, and the profile. Not modelled: the scheduler, contention for the
 //! lines of DRAM, and the processors that agents and page writers need.
 
+mod device;
 mod machine;
 mod run;
 
 use lodestone_media::MediaProfile;
 use serde::Serialize;
 
+pub use device::Device;
 pub use run::{Outcome, run};
 
 /// Where everything is.
@@ -40,6 +42,10 @@ pub struct Layout {
     pub is_routed: bool,
     /// Whether whole pages are read and written, as by a database for disks.
     pub whole_pages: bool,
+    /// Where the pages are.
+    pub data: Device,
+    /// Where the logs are.
+    pub log: Device,
 }
 
 /// Agents of a node.
@@ -75,6 +81,8 @@ impl Layout {
             agents: AgentCount::None,
             is_routed: false,
             whole_pages: false,
+            data: Device::Pm,
+            log: Device::Pm,
         }
     }
 
@@ -104,6 +112,17 @@ impl Layout {
             three.clone(),
             Self { is_routed: true, ..three }.named("case 3, routed"),
         ]
+    }
+
+    /// The media of figures 6 and 8 a, all on one node.
+    #[must_use]
+    pub fn media() -> Vec<Self> {
+        let of = |data: Device, log: Device| {
+            let (name, whole_pages) = (format!("data {}, log {}", data.label(), log.label()), data != Device::Pm);
+            Self { data, log, whole_pages, table_parts: vec![0], ..Self::case_1(2) }.named(&name)
+        };
+        let (pm, nvme, sata) = (Device::Pm, Device::Nvme, Device::Sata);
+        vec![of(sata, sata), of(nvme, nvme), of(nvme, pm), of(pm, pm)]
     }
 
     /// The five placements of table 1. The first one is that of a process bound to its node.

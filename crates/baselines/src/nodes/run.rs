@@ -71,7 +71,10 @@ fn steps(
         let node = machine.processors[processor];
         set_client(processor);
         let outcome = topology.as_if_on(node, || step(processor));
-        changes += u64::from(matches!(outcome, Ok(true)));
+        if matches!(outcome, Ok(true)) {
+            changes += 1;
+            machine.log();
+        }
         if changes >= setup.changes_per_round {
             (changes, checkpoints) = (0, checkpoints + 1);
             fault = fault.take().or(machine.checkpoint(what.0.client_nodes[0]).err());
@@ -296,6 +299,14 @@ mod tests {
         // But for the dates in its rows.
         let [one, other] = [(); 2].map(|()| ops(&setup(), &layout, Load::TpcC));
         assert!((one / other - 1.0).abs() < 0.1, "{one}, {other}");
+    }
+
+    #[test]
+    fn memory_is_faster_than_disks() {
+        let setup = Setup { duration_ns: 1_000_000, ..setup() };
+        let media: Vec<_> = Layout::media().iter().map(|layout| ops(&setup, layout, Load::Update)).collect();
+        assert!(media.is_sorted_by(|slow, fast| *fast > 0.95 * slow), "{media:?}");
+        assert!(media[3] > 2.0 * media[1] && media[1] > 1.5 * media[0], "{media:?}");
     }
 
     #[test]

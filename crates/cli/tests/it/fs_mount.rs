@@ -134,7 +134,7 @@ fn errors_say_what_to_do() {
     place.run(["fs", "mount", "none.vol", "."]).fails_with(&["none.vol"]);
     place.run(["fs", "format", "small.vol", "--size", "1MiB"]).fails_with(&["small.vol"]);
     place.run(["fs", "format", "a.vol", "--size", "32MiB", "--domain", "process"]).ok();
-    place.run(["fs", "format", "a.vol", "--size", "32MiB"]).fails_with(&["a.vol", "exists"]);
+    place.run(["fs", "format", "a.vol", "--size", "32MiB"]).fails_with(&["a.vol", "there already", "--overwrite"]);
     assert!(place.run(["fs", "fsck", "a.vol", "--domain", "process"]).ok().contains("everything verifies"));
     let status = place.run(["fs", "status", "a.vol", "--domain", "process"]).ok();
     assert!(status.contains("files      1"), "{status}");

@@ -6,8 +6,8 @@
 //!    log has one owner, and its next record begins at its end.
 //! 3. All records are streamed, then comes **the one fence**: it is of this thread, and so are the streams, wherever
 //!    they go. Paper 4 (algorithm 1) has two for each log.
-//! 4. *After a crash* a record counts only if each of the others is whole at its place, with the same tick, or is before
-//!    the cut of a kept checkpoint (`recover/together.rs`).
+//! 4. *After a crash* a record counts only if each of the others is whole at its place, with the same tick, or is
+//!    before the cut of a kept checkpoint (`recover/together.rs`).
 //!
 //! All marks of a transaction (its epoch, the ends of its records, that they are persistent) are noted for each of its
 //! logs. The last ones follow the fence of all records. So a cut that has one of them is published only when all are

@@ -4,9 +4,9 @@
 //! place, which names places as well, or if its place is before the position from which the log is read: then a kept
 //! checkpoint has its rows, and it was published after the fence of all of them (`commit/by_table.rs`).
 //!
-//! A record that does not count stays in its log until it is truncated, and is judged anew by each open. It never counts
-//! later: the next record at the place that lacks one has a later tick. And a checkpoint of a later life, before whose
-//! cut that place is, has the record that did not count before its cut as well.
+//! A record that does not count stays in its log until it is truncated, and is judged anew by each open. It never
+//! counts later: the next record at the place that lacks one has a later tick. And a checkpoint of a later life, before
+//! whose cut that place is, has the record that did not count before its cut as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -332,7 +332,7 @@ impl World {
         let payload =
             |draft: &Draft| Payload { unit: draft.group, submission: draft.submission, body: draft.body.clone() };
         let payloads: Vec<Payload> = drafts.iter().map(payload).collect();
-        let number = leader.volume_mut().submit(submission, bytes, &payloads).ok()?;
+        let number = leader.volume_mut().submit(submission, bytes, payloads).ok()?;
         let mut next = before;
         let sequences = drafts.iter().map(|draft| {
             let last = next.entry(draft.group).or_default();

@@ -173,6 +173,12 @@ impl Receiver {
         }
     }
 
+    /// Its group.
+    #[must_use]
+    pub const fn group(&self) -> GroupId {
+        self.options.group
+    }
+
     /// The last record that was applied, perhaps not durably.
     #[must_use]
     pub const fn exposed(&self) -> Sequence {

@@ -100,7 +100,8 @@ pub struct SealedTransport<T> {
 }
 
 impl<T: Transport> SealedTransport<T> {
-    /// Seals what `node` sends over `inner`. `life` never repeats for this node, as the boot number of its pool.
+    /// Seals what `node` sends over `inner`. `life` never repeats for this node: it is the boot number of its pool, and a
+    /// node with two sealed transports needs two of them. With a life that repeats, nothing is secret any more.
     pub fn new(inner: T, node: NodeId, life: u32, keys: KeyRing) -> Self {
         Self {
             inner,

@@ -10,11 +10,13 @@
 //! A transport may lose, repeat, reorder and delay packets. It never waits for a receiver: a full queue or buffer loses
 //! the packet, and the protocol asks for it again. All pass one set of tests (`tests/transports.rs`).
 
+mod halves;
 mod routes;
 mod switch;
 mod tcp;
 mod udp;
 
+pub use halves::{HalvesCounts, HalvesTransport, halves_payload_bytes};
 pub use routes::Peers;
 pub use switch::{SwitchNetwork, SwitchPort};
 pub use tcp::TcpTransport;

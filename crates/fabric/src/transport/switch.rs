@@ -4,9 +4,10 @@
 //! members but the sender's own. A queue that is full loses the packet, as a card without receive buffers does.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use lodestone_pmem::sync::{Condvar, Mutex, lock};
 use lodestone_width::to_u64;
 
 use super::{Transport, TransportCounts};
@@ -108,7 +109,7 @@ impl SwitchPort {
             self.counts.lost += 1;
             return;
         };
-        let mut queue = port.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = lock(&port.queue);
         if queue.len() < QUEUE_MAX {
             queue.push_back(Arc::clone(bytes));
             port.arrived.notify_one();
@@ -139,7 +140,7 @@ impl Transport for SwitchPort {
 
     fn poll(&mut self, wait: Duration, most: usize, receive: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<usize> {
         let Some(port) = self.network.ports.get(&self.node) else { return Ok(0) };
-        let mut queue = port.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = lock(&port.queue);
         if queue.is_empty() && !wait.is_zero() {
             queue = port.arrived.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -219,6 +219,10 @@ impl Incoming {
     fn read(&mut self, buffer: &mut [u8]) -> bool {
         self.bytes.drain(..self.taken);
         self.taken = 0;
+        if self.bytes.len() >= READ_BYTES {
+            // The rest waits in the kernel, and its sender then waits too.
+            return true;
+        }
         match self.stream.read(buffer) {
             Ok(0) => false,
             Ok(bytes) => {
@@ -227,6 +231,13 @@ impl Incoming {
             }
             Err(e) => matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
         }
+    }
+
+    /// Whether a whole packet is there.
+    fn has_packet(&self) -> bool {
+        let rest = self.bytes.get(self.taken..).unwrap_or(&[]);
+        let after = rest.split_first_chunk::<4>().filter(|_| self.is_greeted);
+        after.is_some_and(|(word, after)| after.len() >= to_usize(u32::from_le_bytes(*word)))
     }
 
     /// The next whole packet; an error if the bytes are none.
@@ -264,9 +275,7 @@ impl Transport for TcpTransport {
     }
 
     fn poll(&mut self, wait: Duration, most: usize, receive: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<usize> {
-        // A packet of before may be whole already.
-        let has_packet = |incoming: &Incoming| incoming.taken < incoming.bytes.len();
-        if !wait.is_zero() && !self.incoming.iter().any(has_packet) {
+        if !wait.is_zero() && !self.incoming.iter().any(Incoming::has_packet) {
             self.wait(wait)?;
         }
         self.accept();

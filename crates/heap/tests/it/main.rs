@@ -6,6 +6,5 @@ mod damage;
 mod growth;
 mod hostile;
 mod model;
-mod node_medium;
 mod placement;
 mod threads;

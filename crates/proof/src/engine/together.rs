@@ -1,6 +1,7 @@
 //! Transactions over two logs, over rows in DRAM and on pages, and backups: targets and bugs.
 
 use lodestone_crash::planted::Bug;
+use lodestone_crash::{Config, Mode};
 use lodestone_engine::{Error, Result};
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::{CopyOptions, DomainChoice, Pool, PoolOptions};
@@ -49,13 +50,14 @@ pub(super) fn targets() -> Vec<Tables> {
     ]
 }
 
+/// Some states of each crash point show them.
 pub(super) fn bugs() -> Vec<Bug> {
+    let bug = |name, harm| Bug {
+        config: Config { mode: Mode::Representative, states_max: 5_000, ..Config::default() },
+        ..Bug::new(name, harm, || named("db-together"))
+    };
     vec![
-        Bug::new("engine-part-counts-alone", "a part of a transaction survives without the others", || {
-            named("db-together")
-        }),
-        Bug::new("engine-together-half-fenced", "an acknowledged transaction is lost with its second record", || {
-            named("db-together")
-        }),
+        bug("engine-part-counts-alone", "a part of a transaction survives without the others"),
+        bug("engine-together-half-fenced", "an acknowledged transaction is lost with its second record"),
     ]
 }

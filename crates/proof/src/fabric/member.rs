@@ -23,6 +23,8 @@ const SENDER: NodeId = NodeId(9);
 const LOG_BYTES: u64 = 512 + 64 * 64;
 const PAGE_BYTES: u32 = 64;
 const PAGES: u64 = 6;
+/// A page that is copied by a member that joins, although no record refers to it.
+const FREE_PAGE: u64 = 2;
 
 /// A record for the member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub struct Found {
     records: Vec<(u64, u32)>,
     /// The pages that its records refer to, halves of each.
     pages: BTreeMap<u64, [u8; 2]>,
+    /// Pages that were copied; of the model alone.
+    copied: usize,
 }
 
 /// A script on a member.
@@ -127,9 +131,9 @@ pub fn targets() -> Vec<Box<dyn Target>> {
         // The log is full: what is stable goes, and the checksums of its pages to their table.
         script(
             "fs-applylog-trim",
-            vec![Batch(1, vec![page(1, 1, 0)], 0), Batch(1, large(2), 6)],
-            vec![Batch(1, vec![inline(7, 600)], 6), Batch(1, vec![page(8, 2, 1)], 6)],
-            6,
+            vec![Batch(1, vec![page(1, 1, 0)], 0), Batch(1, large(2), 6), Batch(1, vec![inline(7, 220)], 6)],
+            vec![Batch(1, vec![inline(8, 8)], 7), Batch(1, vec![page(9, 2, 1)], 7)],
+            7,
         ),
         script(
             "fs-takeover",
@@ -297,14 +301,14 @@ impl Found {
             }
             Step::Join { term, number, from, .. } => {
                 (self.promised, self.viewed, self.view, self.last) = (*term, *term, *number, *from);
-                (self.standing, self.records, self.pages) = (1, Vec::new(), BTreeMap::new());
+                (self.standing, self.records, self.pages, self.copied) = (1, Vec::new(), BTreeMap::new(), 0);
             }
             Step::Copies(..) if self.standing != 1 => {}
             Step::Copies(pages, byte) => {
-                for page in pages {
-                    self.pages.insert(*page, [*byte; 2]);
-                }
-                if self.pages.len() == 5 {
+                let counts = pages.iter().filter(|page| **page != FREE_PAGE);
+                self.pages.extend(counts.map(|page| (*page, [*byte; 2])));
+                self.copied += pages.len();
+                if self.copied + 1 == usize::try_from(PAGES).unwrap_or(0) {
                     self.standing = 2;
                 }
             }
@@ -317,6 +321,7 @@ impl Found {
         if self.standing == 1 {
             self.pages.clear();
         }
+        self.copied = 0;
         self.records.retain(|record| record.0 > floor);
         self
     }
@@ -387,12 +392,17 @@ impl Structure for Script {
         if standing == 1 {
             return Ok(found);
         }
-        // Every page with its halves; the judge looks at those that count.
+        // Every page with its halves; the judge looks at those that count. Their checksums must be known, and right.
         for page in 1..PAGES {
             let bytes = held.pages().read(page)?;
             let is_even =
                 bytes[..32].iter().all(|byte| *byte == bytes[0]) && bytes[32..].iter().all(|b| *b == bytes[32]);
-            found.pages.insert(page, if is_even { [bytes[0], bytes[32]] } else { [255, 255] });
+            let is_right = match held.pages().checksum(page) {
+                Some(crc) => held.pages().verifies(page, crc)?,
+                None => false,
+            };
+            let halves = if is_even && is_right { [bytes[0], bytes[32]] } else { [255, u8::from(is_even)] };
+            found.pages.insert(page, halves);
         }
         Ok(found)
     }

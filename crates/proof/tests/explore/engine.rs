@@ -7,8 +7,17 @@ use lodestone_proof::engine::targets;
 #[ignore = "`make prove` runs it"]
 fn every_crash_state_is_right_and_so_is_each_in_a_crashed_open() {
     // The lines of a new database may all be lost, one by one, and so may those of pages that are written again, those
-    // of a record with many pieces, and those of a load: more states than there is time for.
-    let large = ["db-create", "db-rounds-after", "db-large", "db-load", "db-load-older-round", "db-load-again"];
+    // of a record with many pieces, of records in several logs, and of a load: more states than there is time for.
+    let large = [
+        "db-create",
+        "db-rounds-after",
+        "db-large",
+        "db-load",
+        "db-load-older-round",
+        "db-load-again",
+        "db-together",
+        "db-together-rounds",
+    ];
     let is_large = |name: &str| large.contains(&name);
     let (large, others): (Vec<_>, Vec<_>) = targets().into_iter().partition(|target| is_large(&target.name()));
     crate::common::exhaust(&others, Profile::Adr, Mode::Reading, 1);

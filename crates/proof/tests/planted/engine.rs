@@ -6,5 +6,5 @@ use lodestone_proof::engine::bugs;
 #[test]
 #[ignore = "`make prove` runs it"]
 fn every_planted_bug_is_found() {
-    super::all_are_found(&bugs(), 18);
+    super::all_are_found(&bugs(), 20);
 }

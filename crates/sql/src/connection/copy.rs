@@ -299,8 +299,14 @@ fn plain(column: &ColumnDef, field: &str) -> Option<Value> {
         (Type::Bpchar | Type::Varchar, lodestone_engine::Type::Text) => {
             let is_short = column.modifier < 4
                 || field.is_ascii() && i32::try_from(field.len()).is_ok_and(|length| length <= column.modifier - 4);
-            let text = if column.ty == Type::Bpchar { field.trim_end_matches(' ') } else { field };
-            is_short.then(|| Value::Text(text.to_owned()))
+            let is_padded = column.ty == Type::Bpchar && field.ends_with(' ');
+            // A blank is one byte, so this is a border of letters.
+            let end = if is_padded {
+                field.bytes().rposition(|byte| byte != b' ').map_or(0, |last| last + 1)
+            } else {
+                field.len()
+            };
+            is_short.then(|| Value::Text(field[..end].to_owned()))
         }
         _ => None,
     }

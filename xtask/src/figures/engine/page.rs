@@ -1,4 +1,5 @@
-//! The page with the figures of papers 3 and 4: for each one a table of the paper's values beside ours, and drawings of ours.
+//! The page with the figures of papers 3 and 4: for each one a table of the paper's values beside ours, and drawings of
+//! ours.
 
 use std::path::{Path, PathBuf};
 

@@ -15,7 +15,8 @@ Examples:
   lodestone db create shop.pool --log-bytes 1GiB \\
     'orders (customer text, number u64, paid bool) key (customer, number)'
 
-  lodestone db create wide.pool --on-node 1 'events (id u64, at timestamp) key (id)'
+  lodestone db create wide.pool --on-node 1 \\
+    'events (id u64, at timestamp) key (id)'
   lodestone db create shop.pool \\
     'users (id u64, mail text) key (id) unique by_mail (mail)'
 

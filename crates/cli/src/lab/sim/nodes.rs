@@ -1,5 +1,5 @@
 //! `lodestone sim nodes`: the database on several nodes, in paper 4's cases and placements (its figures 7 and 8 b, and
-//! table 1), in virtual time.
+//! table 1) and on its media (figures 6 and 8 a), in virtual time.
 
 use std::path::PathBuf;
 
@@ -17,6 +17,7 @@ Examples:
   lodestone sim nodes --loads select,update
   lodestone sim nodes --nodes 4 --loads tpcc --json
   lodestone sim nodes --placements --loads update
+  lodestone sim nodes --media --loads select,update --milliseconds 20
   lodestone sim nodes --loads select --profile cxl --clients 8
 
 Cases: 1, all modules and processes on one node; 2, a module on each node, processes anywhere, one log; 3, a log on each
@@ -42,6 +43,10 @@ pub struct Args {
     /// The five placements of table 1, on two nodes, instead of the cases
     #[arg(long)]
     placements: bool,
+
+    /// The media of figures 6 and 8 a, all on one node: SATA, NVMe and persistent memory, instead of the cases
+    #[arg(long, conflicts_with = "placements")]
+    media: bool,
 
     /// Persistent memory: the name of a built-in profile, or a TOML file
     #[arg(long, value_name = "PROFILE", default_value = "optane")]
@@ -157,8 +162,12 @@ pub fn run_all(args: &Args, output: &Output) -> Result<()> {
             costs.tpcc_ns
         ))?;
     }
-    let layouts = if args.placements { Layout::placements() } else { Layout::cases(nodes) };
-    ensure!(!args.placements || nodes == 2, "--placements are those of two nodes");
+    let layouts = match (args.placements, args.media) {
+        (true, _) => Layout::placements(),
+        (_, true) => Layout::media(),
+        _ => Layout::cases(nodes),
+    };
+    ensure!(nodes == 2 || !(args.placements || args.media), "--placements and --media are those of two nodes");
     let points = args.loads.len() * layouts.len();
     let bar = output.progress(u64::try_from(points).ok(), ProgressUnit::Steps).with_prefix("runs");
     for load in &args.loads {
@@ -179,10 +188,11 @@ fn print(output: &Output, outcomes: &[Outcome]) -> Result<()> {
     if output.is_json() {
         return outcomes.iter().try_for_each(|outcome| output.json(&Line::Run(outcome)));
     }
-    let Some(last) = outcomes.iter().find(|outcome| outcome.layout.name == "case 3").or(outcomes.last()) else {
+    // The routed one is no case of the paper.
+    let Some(last) = outcomes.iter().rfind(|outcome| !outcome.layout.is_routed) else {
         return Ok(());
     };
-    let titles = ["layout", "processors", "ops/s", "latency", "gain of case 3", "far reads", "far writes"];
+    let titles = ["layout", "processors", "ops/s", "latency", "gain of the last", "far reads", "far writes"];
     let mut shown = table(&titles);
     for outcome in outcomes {
         let (near, far) = outcome.lines_read;

@@ -216,7 +216,7 @@ impl Structure for Pair {
     fn redundant(&self) -> Vec<Redundant> {
         match self.0 {
             Mistake::Excused | Mistake::StaleExcuse => {
-                vec![Redundant::new("crash/tests/common/mod.rs", 5, "to test an excuse")]
+                vec![Redundant::new("crash/tests/it/common/mod.rs", 5, "to test an excuse")]
             }
             _ => Vec::new(),
         }
