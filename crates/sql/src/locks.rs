@@ -172,7 +172,7 @@ fn release_one(state: &mut State, owner: Owner, key: &LockKey, woken: &mut Vec<W
 fn grant(lock: &mut Lock, waits: &mut HashMap<Owner, LockKey>, woken: &mut Vec<Waker>) {
     while let Some(first) = lock.queue.front() {
         let is_alone = lock.owners.is_empty() || lock.owners == [first.owner];
-        if !is_alone && !(first.is_shared && lock.is_shared) {
+        if !(is_alone || first.is_shared && lock.is_shared) {
             return;
         }
         let Some(Waiter { owner, is_shared, waker }) = lock.queue.pop_front() else { return };

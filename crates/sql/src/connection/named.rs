@@ -176,7 +176,7 @@ impl Connection {
 
     /// The cursors of a transaction that ends.
     pub(super) fn end_cursors(&mut self, is_committed: bool) {
-        self.cursors.retain(|_, cursor| cursor.is_hold && is_committed || cursor.is_hold && cursor.place > 0);
+        self.cursors.retain(|_, cursor| cursor.is_hold && (is_committed || cursor.place > 0));
     }
 
     /// The columns of a statement whose answer is that of another one.
