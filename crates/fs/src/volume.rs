@@ -59,7 +59,7 @@ impl Default for VolumeOptions {
         Self {
             background: true,
             batch_operations: 2048,
-            batch_interval: Duration::from_millis(200),
+            batch_interval: Duration::from_secs(1),
             files_in_memory: 100_000,
             clock: Clock::System,
             image: StmOptions::default(),
