@@ -128,7 +128,7 @@ impl Database {
     /// As [`tables`](Self::tables).
     #[doc(hidden)]
     pub fn pages_in_use(&self) -> Result<u64> {
-        let catalog = catalog::table(&self.core())?;
+        let catalog = catalog::table(self.core())?;
         let numbers = self.update(|tx| catalog::Numbers::read(&catalog, tx))?;
         let trees = self.core().trees().into_iter().filter(|tree| !numbers.is_dropped(tree.number));
         Ok(trees.flat_map(|tree| tree.homes()).map(|home| to_u64(home.page_count())).sum())
