@@ -237,7 +237,7 @@ impl Volume {
     pub fn room(&self) -> Room {
         let core = self.inner.core();
         let space = &core.state.space;
-        // Pages in quarantine are free for whoever asks: a write that needs them ends it.
+        // Pages in quarantine count as free: a write that needs them ends it.
         let free = space.pages() - 1 - space.used();
         let available = free.saturating_sub(crate::content::reserve_pages(space.pages()));
         Room {

@@ -3,7 +3,7 @@
 //! A write goes to new pages; the operation then makes them count and frees the old ones. So a crash leaves the old
 //! content or the new one, and a page that is damaged on its way is found by its checksum.
 //!
-//! Invariant: bytes of a page after the end of its file are zero. Whoever makes a file shorter or longer relies on it.
+//! Invariant: bytes of a page after the end of its file are zero. A change of a file's length relies on it.
 
 use std::sync::PoisonError;
 

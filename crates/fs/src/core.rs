@@ -251,7 +251,7 @@ impl Inner {
         Err(Refusal::NoSpace.into())
     }
 
-    /// The image has fallen behind. Without a background thread this one writes it.
+    /// The image lacks many operations. Without a background thread this one writes it.
     fn image_is_due(&self) -> Result<()> {
         if !self.options.background {
             return self.write_image();

@@ -142,7 +142,7 @@ impl Data {
             // As above, for the last line.
             self.memory.flush(word, WORD_BYTES);
             // The transaction of the batch may count before its own fence, as soon as its slots have reached the
-            // medium. The table may not be behind it then.
+            // medium. The table may not lack its checksums then.
             self.memory.fence();
         }
     }

@@ -40,7 +40,7 @@ pub enum Clock {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VolumeOptions {
-    /// Whether a thread writes the image. Otherwise the operation that finds it far behind does it.
+    /// Whether a thread writes the image. Otherwise the operation that finds it due does it.
     pub background: bool,
     /// Operations after which the image is written.
     pub batch_operations: u64,
@@ -59,7 +59,7 @@ impl Default for VolumeOptions {
         Self {
             background: true,
             batch_operations: 2048,
-            batch_interval: Duration::from_millis(200),
+            batch_interval: Duration::from_secs(1),
             files_in_memory: 100_000,
             clock: Clock::System,
             image: StmOptions::default(),
@@ -369,7 +369,7 @@ fn replay(core: &mut Core, data: &Data) -> Result<VolumeRecovery> {
     let applied = Sequence(core.state.head.applied);
     let mut recovery = VolumeRecovery::default();
     if core.ring.last() < applied {
-        // The image is durable after the log is. So this is a log that lost what nobody needs.
+        // The image is durable after the log is. So this log lost only records that nothing needs.
         core.ring.restart(applied, core.term);
     }
     if core.ring.first() > applied {

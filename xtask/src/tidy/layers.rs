@@ -18,7 +18,7 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 31] = [
+const LAYERS: [(&str, Role); 33] = [
     ("width", Product),
     ("derive-path", Product),
     ("engine-derive", Product),
@@ -39,6 +39,8 @@ const LAYERS: [(&str, Role); 31] = [
     ("index", Product),
     ("stm", Product),
     ("collections", Product),
+    ("fs", Product),
+    ("fs-fuse", Product),
     ("sql-types", Product),
     ("sql", Product),
     ("serve", Product),
