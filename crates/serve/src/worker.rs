@@ -57,8 +57,8 @@ impl Workers {
         let needs_one = queue.len() > self.idle.load(Ordering::Relaxed);
         drop(queue);
         self.has_job.notify_one();
-        // A client has one job at a time, so there are no more workers than clients. With fewer, clients that take their
-        // rows slowly would hold up all others.
+        // A client has one job at a time, so there are no more workers than clients. With fewer, clients that take
+        // their rows slowly would hold up all others.
         if needs_one {
             self.threads.fetch_add(1, Ordering::Relaxed);
             let workers = self.clone();

@@ -340,8 +340,19 @@ impl Connection {
         if outcome.is_err() {
             open.events.forget_after(deferred);
         }
-        if let Some(savepoint) = savepoint {
-            match &outcome {
+        self.keep_or_undo(savepoint, is_change, &outcome)?;
+        outcome
+    }
+
+    /// Ends a statement: its changes stay, or what it has done is taken back.
+    fn keep_or_undo(
+        &mut self,
+        savepoint: Option<Savepoint>,
+        is_change: bool,
+        outcome: &Outcome<String>,
+    ) -> Result<(), Failure> {
+        if let (Some(savepoint), Some(open)) = (savepoint, &self.open) {
+            match outcome {
                 Ok(_) => open.tx.release(savepoint).map_err(from_engine)?,
                 // After a conflict the transaction is lost anyway.
                 Err(Stop::Blocked | Stop::Long) => open.tx.rollback_to(savepoint).map_err(from_engine)?,
@@ -351,7 +362,7 @@ impl Connection {
             // The first statement of a transaction: nothing is lost by a fresh start, which keeps the level.
             self.restart_transaction();
         }
-        outcome
+        Ok(())
     }
 
     /// Ends a statement that takes long in any case, where that must not be.
