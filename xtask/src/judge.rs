@@ -3,9 +3,9 @@
 //! `cargo xtask judge fs pjdfstest` builds `lodestone` and runs `tools/judge/fs.sh`, which mounts a volume. The suites
 //! are fetched through cargo or are packages of the distribution; nothing of them is in this repository.
 //!
-//! `cargo xtask judge sql random` runs `tools/sql_random.py`: random statements on Lodestone and on `PostgreSQL`, beside
-//! each other, with one seed after another until one shows a difference. Both servers run already: the chore starts and
-//! stops nothing.
+//! `cargo xtask judge sql random` runs `tools/sql_random.py`: random statements on Lodestone and on `PostgreSQL`,
+//! beside each other, with one seed after another until one shows a difference. Both servers run already: the chore
+//! starts and stops nothing.
 
 use std::path::Path;
 use std::process::Command as Process;

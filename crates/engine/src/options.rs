@@ -107,8 +107,8 @@ pub struct DatabaseOptions {
     pub inline_bytes_max: usize,
     /// Bytes of such a piece.
     pub piece_bytes: usize,
-    /// Bytes of memory for the rows of a load ([`Database::begin_load`](crate::Database::begin_load)). It writes them to
-    /// pages when there are more.
+    /// Bytes of memory for the rows of a load ([`Database::begin_load`](crate::Database::begin_load)). It writes them
+    /// to pages when there are more.
     pub load_buffer_bytes: usize,
     /// Is told how far an open is.
     pub on_open: Option<OnOpen>,

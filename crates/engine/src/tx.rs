@@ -383,7 +383,8 @@ impl Tx {
         self.state().has_load
     }
 
-    /// Whether it makes or changes tables or indexes. Then no load can begin before it ends: both take numbers of trees.
+    /// Whether it makes or changes tables or indexes. Then no load can begin before it ends: both take numbers of
+    /// trees.
     ///
     /// # Errors
     /// [`Error::Conflict`]; [`Error::Poisoned`].
