@@ -4,7 +4,7 @@ use lodestone_engine::{Database, Error, Index, Result, Schema, Table, row};
 
 use super::{Step, Tables, View, elsewhere, tables};
 
-const NAME: &str = "d";
+const NAME: &str = "defined";
 const INDEX: &str = "d_by_v";
 /// In place of a table: whether it is there, its rows, and those of its index.
 const HAS: (usize, u64) = (24, 0);
@@ -21,7 +21,7 @@ pub(super) fn define(db: &Database, first: &Table, value: i64, is_kept: bool) ->
         return Ok(());
     }
     let tx = db.begin();
-    let schema: Schema = "d (k u64, v i64) key (k) unique d_by_v (v)".parse()?;
+    let schema: Schema = "defined (k u64, v i64) key (k) unique d_by_v (v)".parse()?;
     let table = db.create_table_in(&tx, &schema)?;
     first.put(&tx, &row![0_u64, value])?;
     table.insert(&tx, &row![0_u64, value])?;
