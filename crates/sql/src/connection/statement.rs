@@ -350,7 +350,7 @@ impl Connection {
         savepoint: Option<Savepoint>,
         is_change: bool,
         outcome: &Outcome<String>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Error> {
         if let (Some(savepoint), Some(open)) = (savepoint, &self.open) {
             match outcome {
                 Ok(_) => open.tx.release(savepoint).map_err(from_engine)?,
