@@ -32,6 +32,8 @@ chmod 755 "$work"
 mkdir "$work/mnt" "$work/beside"
 
 mount_volume() {
+  # An older mount's line would be taken for this one's.
+  : > "$work/mount.log"
   "$lodestone" fs mount "$work/a.vol" "$work/mnt" --domain "$domain" > "$work/mount.log" 2>&1 &
   pid=$!
   for _ in $(seq 300); do
