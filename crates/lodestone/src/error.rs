@@ -79,7 +79,7 @@ pub enum Error {
     Engine(engine::Error),
     /// From a volume of files.
     #[error(transparent)]
-    Fs(fs::Error),
+    Fs(Box<fs::Error>),
 }
 
 /// The case that an [`Error`] is, for programs that react to it.
@@ -372,7 +372,7 @@ impl From<fs::Error> for Error {
             fs::Error::Heap(error) => error.into(),
             fs::Error::Store(error) => error.into(),
             fs::Error::Image(error) => error.into(),
-            other => Self::Fs(other),
+            other => Self::Fs(Box::new(other)),
         }
     }
 }

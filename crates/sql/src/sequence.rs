@@ -12,6 +12,7 @@
 //! 3. After a crash the rest of a range is lost, and no number comes twice.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lodestone_engine::{Database, Error as EngineError, Ticket, row};
@@ -139,20 +140,21 @@ impl Sequences {
         engine: &Database,
         sequence: &SequenceDef,
     ) -> Result<&'a mut Sequence> {
-        if !all.contains_key(&sequence.state) {
-            let read = || -> lodestone_engine::Result<Option<(i64, bool)>> {
-                let table = match engine.table(SEQUENCES) {
-                    Err(EngineError::NoTable { .. }) => return Ok(None),
-                    table => table?,
-                };
-                let row = engine.update(|tx| table.get(tx, &row![sequence.state]))?;
-                Ok(row.and_then(|row| Some((row[1].as_i64()?, row[2].as_bool()?))))
+        let place = match all.entry(sequence.state) {
+            Entry::Occupied(found) => return Ok(found.into_mut()),
+            Entry::Vacant(place) => place,
+        };
+        let read = || -> lodestone_engine::Result<Option<(i64, bool)>> {
+            let table = match engine.table(SEQUENCES) {
+                Err(EngineError::NoTable { .. }) => return Ok(None),
+                table => table?,
             };
-            let (last, is_called) = read().map_err(from_engine)?.unwrap_or((sequence.start, false));
-            // The reading transaction has waited until what it saw was durable.
-            all.insert(sequence.state, Sequence { last, is_called, left: 0, is_durable: true });
-        }
-        all.get_mut(&sequence.state).ok_or_else(|| Error::new(SqlState::INTERNAL_ERROR, "a sequence is lost"))
+            let row = engine.update(|tx| table.get(tx, &row![sequence.state]))?;
+            Ok(row.and_then(|row| Some((row[1].as_i64()?, row[2].as_bool()?))))
+        };
+        let (last, is_called) = read().map_err(from_engine)?.unwrap_or((sequence.start, false));
+        // The reading transaction has waited until what it saw was durable.
+        Ok(place.insert(Sequence { last, is_called, left: 0, is_durable: true }))
     }
 }
 

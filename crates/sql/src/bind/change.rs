@@ -252,7 +252,7 @@ impl Binder<'_> {
             shows_number: table.hidden.is_some(),
         };
         let target = (Node::Scan(Box::new(scan)), columns);
-        self.from_after(Some(target), from, None)
+        self.tables_after(Some(target), from, None)
     }
 
     pub(super) fn update(

@@ -95,11 +95,11 @@ impl Binder<'_> {
     }
 
     pub(super) fn from(&mut self, from: &[TableRef], parent: Option<&Scope<'_>>) -> Result<(Node, Vec<ScopeColumn>)> {
-        self.from_after(None, from, parent)
+        self.tables_after(None, from, parent)
     }
 
     /// The tables of a query after one that is there already.
-    pub(super) fn from_after(
+    pub(super) fn tables_after(
         &mut self,
         first: Option<(Node, Vec<ScopeColumn>)>,
         from: &[TableRef],

@@ -233,6 +233,7 @@ pub struct SimpleQuery {
 }
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a statement that is prepared already must not allocate")]
 enum Waiting {
     /// With the values of its parameters.
     Prepared(Arc<Prepared>, SmallVec<[Datum; 8]>),

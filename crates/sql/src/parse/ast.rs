@@ -360,12 +360,15 @@ pub enum ConflictTarget {
     Constraint(Name),
 }
 
+/// A column and its new value; `None`: its default.
+pub type Assignment = (Name, Option<Expr>);
+
 /// An ON CONFLICT.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conflict {
     pub target: ConflictTarget,
     /// `None`: DO NOTHING.
-    pub update: Option<(Vec<(Name, Option<Expr>)>, Option<Expr>)>,
+    pub update: Option<(Vec<Assignment>, Option<Expr>)>,
 }
 
 /// A column of CREATE TABLE.
