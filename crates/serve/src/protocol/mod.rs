@@ -59,6 +59,7 @@ pub struct Host {
 }
 
 /// A message that has not been answered yet.
+#[expect(clippy::large_enum_variant, reason = "a short query must not allocate")]
 enum Pending {
     Simple(SimpleQuery),
     Execute { portal: String, rows_max: usize, is_last: bool },
