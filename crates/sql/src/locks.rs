@@ -4,8 +4,8 @@
 //! version and goes on, instead of meeting a conflict at its commit. The locks are comfort: the engine validates
 //! every commit, also against users of the library, who take none.
 //!
-//! 1. A lock has one owner, or several that share it, and a queue. When the last owner ends, the first of the queue owns
-//!    it and is woken, and with one that shares it all of the next ones that do.
+//! 1. A lock has one owner, or several that share it, and a queue. When the last owner ends, the first of the queue
+//!    owns it and is woken, and with one that shares it all of the next ones that do.
 //! 2. No thread waits here: who does not get a lock is told so, undoes its statement, and runs it again when it is
 //!    woken.
 //! 3. An owner waits for one lock at a time. One that would wait for itself over others is refused (40P01).

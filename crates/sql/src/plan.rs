@@ -364,7 +364,7 @@ pub enum Change {
     },
 }
 
-/// What becomes of a row whose key another row has.
+/// The way of a row whose key another row has.
 #[derive(Clone, Debug)]
 pub struct Conflict {
     /// The number of a unique index, or the primary key. `None`: any of them.

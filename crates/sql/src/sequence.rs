@@ -7,8 +7,8 @@
 //! 1. A sequence has a state: the last number that may have been given, and whether it was. A range of numbers is
 //!    *logged ahead*: the state says its last one before the first of them is given. The numbers of a range are given
 //!    from DRAM.
-//! 2. The state changes in a transaction of its own, so a rollback gives no number back. Its record is durable before an
-//!    answer with a number of the range leaves: the connection waits for its ticket, as for rows.
+//! 2. The state changes in a transaction of its own, so a rollback gives no number back. Its record is durable before
+//!    an answer with a number of the range leaves: the connection waits for its ticket, as for rows.
 //! 3. After a crash the rest of a range is lost, and no number comes twice.
 
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 //! Window functions, and functions that return rows in the list of a SELECT.
 //!
 //! Their results are columns after those of the row at hand. How many of those there are is known when all parts of the
-//! query are bound: groups get their aggregates one by one. So the results have numbers from [`WINDOWS`] and [`SETS`] on
-//! until the end, and [`Extras::put_into`] gives them their places.
+//! query are bound: groups get their aggregates one by one. So the results have numbers from [`WINDOWS`] and [`SETS`]
+//! on until the end, and [`Extras::put_into`] gives them their places.
 
 use lodestone_sql_types::cast::Context;
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
@@ -52,8 +52,8 @@ impl Extras {
         Self { named, windows: Vec::new(), sets: Vec::new(), is_inside: false, allows_sets: true }
     }
 
-    /// Puts the nodes of windows and sets above `input`, whose rows have `width` columns, and below `finished`, the last
-    /// projection of which uses them.
+    /// Puts the nodes of windows and sets above `input`, whose rows have `width` columns, and below `finished`, the
+    /// last projection of which uses them.
     pub fn put_into(self, finished: &mut Node, mut input: Node, width: usize) {
         let count = self.windows.len();
         let place = |expr: &mut Expr| {

@@ -94,7 +94,7 @@ pub struct ConstraintNote {
     pub body: ConstraintBody,
 }
 
-/// What a constraint says.
+/// The content of a constraint.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ConstraintBody {
     Check(String),
@@ -137,7 +137,7 @@ fn row(relation: &str, item: u64, name: &str, (number, other): (i64, i64), note:
     Row(vec![relation.into(), item.into(), name.into(), number.into(), other.into(), note])
 }
 
-/// Numbers for `count` new objects. Nobody gets them again, also if this transaction of its own is all that remains.
+/// Numbers for `count` new objects. No object gets them again, also if this transaction of its own is all that remains.
 ///
 /// # Errors
 /// Those of the engine; 54000 when all numbers are used.

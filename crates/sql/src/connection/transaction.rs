@@ -168,7 +168,7 @@ impl Connection {
         }
     }
 
-    /// The others see what the transaction has defined. What it left is removed.
+    /// The others see what the transaction has defined. The rest of it is removed.
     fn end_definitions(&mut self) {
         // An error is that of the next statement, which reads the catalog as well.
         drop(self.database.refresh());

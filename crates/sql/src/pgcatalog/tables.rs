@@ -640,7 +640,7 @@ fn rewrite(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
     catalog.views.values().map(of).collect()
 }
 
-/// What belongs to what: a sequence to the column that owns it.
+/// Which object belongs to which: a sequence to the column that owns it.
 fn depend(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
     let mut rows = Vec::new();
     for sequence in catalog.sequences.values() {

@@ -11,7 +11,7 @@ use crate::catalog::{TableDef, value};
 use crate::errors::from_engine;
 use crate::plan::{Change, Conflict, ConflictUpdate, Expr, Node};
 
-/// What became of a row that was to be added.
+/// The outcome for a row that was to be added.
 enum Inserted {
     New(Row),
     Changed(Row),
@@ -19,8 +19,8 @@ enum Inserted {
 }
 
 impl Run<'_> {
-    /// Carries out a change, and tests the foreign keys that are due. Calls `sink` with the columns that are returned of
-    /// each row. Returns how many rows there were.
+    /// Carries out a change, and tests the foreign keys that are due. Calls `sink` with the columns that are returned
+    /// of each row. Returns how many rows there were.
     pub fn change(
         &self,
         change: &Change,

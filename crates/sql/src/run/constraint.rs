@@ -9,8 +9,8 @@
 //!    that is serializable from then on, and refuses, deletes or changes them. That notes further events.
 //! 3. An event looks at its rows anew. So one whose row was changed since tells nothing.
 //!
-//! A child takes a shared lock on the key of its parent, and a parent that loses its key an exclusive one. So the second
-//! of them waits for the first, and neither meets a conflict.
+//! A child takes a shared lock on the key of its parent, and a parent that loses its key an exclusive one. So the
+//! second of them waits for the first, and neither meets a conflict.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ pub struct Events {
     pending: RefCell<VecDeque<Event>>,
     /// At the end of the transaction.
     deferred: RefCell<Vec<Event>>,
-    /// What SET CONSTRAINTS says: of all, then of some by name.
+    /// The words of SET CONSTRAINTS: of all, then of some by name.
     modes: RefCell<Vec<(Option<String>, bool)>>,
 }
 
