@@ -15,8 +15,20 @@ use lodestone_pmem::{DomainChoice, PoolOptions};
 use super::pool::WaitArgs;
 use super::pool::domain;
 
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone fs format notes.vol --size 1GiB
+  lodestone fs mount notes.vol /mnt/notes
+  lodestone fs status notes.vol
+  lodestone fs fsck notes.vol
+  lodestone fs bench /mnt/notes /tmp
+
+A volume is one file. The mount runs until Ctrl-C, SIGTERM or umount. An fsync makes
+everything durable that was done before in the volume. See docs/fs.md.";
+
 crate::subcommands! {
     /// Commands of `lodestone fs`.
+    #[command(after_help = AFTER_HELP)]
     pub enum FsCommand {
         /// Make a volume in a new file
         Format(format::Args) => format::run,
