@@ -3,7 +3,8 @@
 //!
 //! 1. *Machine* (`machine.rs`): nodes with processors and a part of the pool each. The medium is a model with the
 //!    figures of a profile, local and remote. One thread of this machine is all processors of the simulated one: the
-//!    one with the smallest clock runs its next transaction. So a run is exact, and the same every time.
+//!    one with the smallest clock runs its next transaction. So the load of the
+//!    real one changes nothing. Two runs differ by less than a hundredth.
 //! 2. *Layout* ([`Layout`]): on which node the modules are, where tables and logs are, where the processes run, whether
 //!    agents read for them. A case of the paper is one of them.
 //! 3. *Load* ([`Load`]): the YCSB mixes of the paper, or TPC-C. The code of the engine runs as it is: its reads of cold

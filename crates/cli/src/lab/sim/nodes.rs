@@ -25,8 +25,8 @@ node and ten agents there. Between them: whole pages as a database for disks rea
 agents, with one a node, with one for each client, and with each transaction on the node of its table.
 
 The engine runs as it is. Its accesses of the medium are charged with the times of the profile, in virtual time, so a run
-is exact and the same every time (TPC-C: but for its dates). The processor's time of a transaction is assumed, and so are
-the processors. Predicted, not measured.";
+does not depend on the load of this machine: two runs differ by less than a hundredth (TPC-C: a tenth). The processor's
+time of a transaction is assumed, and so are the processors. Predicted, not measured.";
 
 /// Arguments of `lodestone sim nodes`.
 #[derive(Clone, Debug, clap::Args)]
