@@ -702,7 +702,8 @@ impl Structure for Tables {
     fn audits(&self, site: &SiteKey) -> bool {
         let is_in = |file: &str| site.file.ends_with(file);
         // The pages of a batch are needed after further ones, when the logs have its rows no more.
-        let needs_several = is_in("pages/src/batch.rs") && self.name != "db-two-rounds";
+        let is_batch = is_in("pages/src/batch.rs") || is_in("pages/src/share.rs");
+        let needs_several = is_batch && self.name != "db-two-rounds";
         match self.name {
             "db-mended" if is_in("txn/src/copies.rs") => true,
             // The only ones with traces of a batch that did not happen, and with a segment that is used at once.
