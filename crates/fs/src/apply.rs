@@ -112,8 +112,9 @@ fn make(state: &mut State, ino: u64, parent: u64, name: &[u8], action: &Action, 
     if state.find(ino)?.is_some() {
         return Err(wrong("a file is made twice", ino));
     }
+    let next = ino.checked_add(1).ok_or_else(|| wrong("an impossible number", ino))?;
     state.put(Inode { attributes, content, extra: std::collections::BTreeMap::new() });
-    state.head.next_ino = state.head.next_ino.max(ino + 1);
+    state.head.next_ino = state.head.next_ino.max(next);
     state.head.files += 1;
     enter(state, parent, name, ino, kind, at)?;
     if kind == FileKind::Folder {

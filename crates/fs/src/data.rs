@@ -78,6 +78,11 @@ impl Data {
         })
     }
 
+    /// Bytes of the pages of `run`, which exist.
+    pub(crate) fn bytes_of(&self, run: Run) -> usize {
+        to_usize(run.count * self.head.page_bytes)
+    }
+
     /// Writes the pages of `run`, not yet settled. Adds their checksums to `crcs`.
     pub(crate) fn write(&self, run: Run, bytes: &[u8], crcs: &mut Vec<u32>) -> Result<()> {
         debug_assert!(to_u64(bytes.len()) == run.count * self.head.page_bytes, "whole pages");

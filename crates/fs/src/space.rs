@@ -161,17 +161,20 @@ impl Space {
         self.free += run.count;
     }
 
+    /// Whether the pages exist and belong to no file.
+    pub(crate) fn may_take(&self, run: Run) -> bool {
+        let end = run.page.checked_add(run.count).filter(|end| *end <= self.pages && run.page > 0);
+        end.is_some_and(|end| !(run.page..end).any(|page| self.is_taken(page)))
+    }
+
     /// The pages belong to a file now. They were reserved, or free as recovery finds them. `false`, and nothing
     /// happens, when they belong to a file already or do not exist.
     #[must_use]
     pub(crate) fn take(&mut self, run: Run) -> bool {
-        let Some(end) = run.page.checked_add(run.count).filter(|end| *end <= self.pages && run.page > 0) else {
-            return false;
-        };
-        if (run.page..end).any(|page| self.is_taken(page)) {
+        if !self.may_take(run) {
             return false;
         }
-        for page in run.page..end {
+        for page in run.page..run.page + run.count {
             if self.is_free(page) {
                 self.free -= 1;
             }

@@ -9,7 +9,7 @@ use lodestone_fabric::{Outbox, Ring, Sequence, Term};
 use lodestone_pmem::{Domain, Pool, PoolOptions};
 use lodestone_stm::StmOptions;
 use lodestone_store::Store;
-use lodestone_width::{low_u32, to_usize};
+use lodestone_width::low_u32;
 
 use crate::batch;
 use crate::core::{Core, Inner, OpCounts, Signal, stripes, system_time};
@@ -386,7 +386,7 @@ fn replay(core: &mut Core, data: &Data) -> Result<VolumeRecovery> {
     }
     for number in applied.0 + 1..=last.0 {
         let (_, op) = record(core, number)?;
-        write_inlined(&op, data)?;
+        write_inlined(&op, data, &core.state.space)?;
         if Sequence(number) > durable && !has_its_pages(&op, data)? {
             core.ring.cut(Sequence(number - 1))?;
             recovery.dropped = last.0 - number + 1;
@@ -426,17 +426,16 @@ fn has_its_pages(op: &Op, data: &Data) -> Result<bool> {
 
 /// Writes the pages that the log has as well: nothing says that they have reached the medium. They are free in the
 /// image, so a crash here does no harm.
-fn write_inlined(op: &Op, data: &Data) -> Result<()> {
+fn write_inlined(op: &Op, data: &Data, space: &Space) -> Result<()> {
     let Action::Content(change) = &op.action else { return Ok(()) };
     let mut rest = change.payload.as_slice();
-    let pages: u64 = change.puts.iter().map(|(_, run)| run.count).sum();
+    let wrong = || damaged("log of operations", format!("a write of file {} names pages that it cannot have", op.ino));
     for (_, run) in change.puts.iter().filter(|_| !change.payload.is_empty()) {
-        let bytes = change.payload.len() / to_usize(pages) * to_usize(run.count);
-        let (piece, others) = rest.split_at_checked(bytes).unwrap_or((rest, &[]));
-        data.write(*run, piece, &mut Vec::new())?;
-        rest = others;
+        // Looked at before anything is written: the pages may be those of another file.
+        let bytes = space.may_take(*run).then(|| data.bytes_of(*run)).ok_or_else(wrong)?;
+        data.write(*run, rest.split_off(..bytes).ok_or_else(wrong)?, &mut Vec::new())?;
     }
-    Ok(())
+    if rest.is_empty() { Ok(()) } else { Err(wrong()) }
 }
 
 impl Inner {
@@ -451,5 +450,69 @@ impl Inner {
             self.write_image()?;
         }
         Ok(lodestone_width::to_u64(orphans.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestone_fabric::{FLAG_INLINE, RecordHead};
+    use lodestone_pmem::DomainChoice;
+    use lodestone_width::to_usize;
+
+    use super::*;
+    use crate::access::Caller;
+    use crate::extents::Run;
+    use crate::op::ContentChange;
+
+    /// Records with a right checksum that no volume writes: each is named, and other files keep their bytes.
+    #[test]
+    fn impossible_records_of_the_log_are_named() {
+        let page = PAGE_BYTES;
+        let write = |run: Run, bytes: u64| ContentChange {
+            size: bytes,
+            puts: vec![(0, run)],
+            crcs: vec![0; to_usize(run.count)],
+            payload: vec![7; to_usize(bytes)],
+            ..ContentChange::default()
+        };
+        let make = |ino| {
+            let (parent, name, target) = (ROOT, b"b".to_vec(), Vec::new());
+            let mode = FileKind::File.mode_bits() | 0o644;
+            (ino, Action::Make { parent, name, mode, uid: 0, gid: 0, device: 0, target })
+        };
+        let content = |run, bytes| (ROOT + 1, Action::Content(write(run, bytes)));
+        let wrong = [
+            content(Run { page: u64::from(u32::MAX), count: 1 }, page),
+            content(Run { page: 1, count: 1 }, page),
+            content(Run { page: 3, count: 1 }, page / 2),
+            content(Run { page: 3, count: 1 }, 2 * page),
+            make(u64::MAX),
+        ];
+        for (ino, action) in wrong {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("a.vol");
+            let pool = PoolOptions { size_bytes: 16 << 20, domain: DomainChoice::Process, ..PoolOptions::default() };
+            let options = VolumeOptions { background: false, ..VolumeOptions::default() };
+            drop(Volume::format_with(&path, &pool, &FormatOptions::default()).expect("a volume"));
+            let volume = Volume::open_with(&path, &pool, &options).expect("a volume");
+            let file = volume.create("/a").expect("a file");
+            assert_eq!(file.ino(), ROOT + 1);
+            volume.write(&Caller::root(), ROOT + 1, 0, &[1; 4096]).expect("a write");
+            volume.write_image().expect("an image");
+            let mut core = volume.inner.core();
+            assert!(!core.state.space.may_take(Run { page: 1, count: 1 }), "the page of the file");
+            let (code, body) = Op { ino, at: 5, action }.encode();
+            let sequence = core.ring.last().next();
+            let (term, operation) = (core.term, sequence.0);
+            let mut head = RecordHead { sequence, operation, term, opcode: code, inode: ino, ..RecordHead::default() };
+            (head.flags, head.offset) = (FLAG_INLINE, 5);
+            head.seal(volume.inner.layout.salt, &body).expect("a record");
+            core.ring.append(&head, &body).expect("a record");
+            volume.inner.memory.fence();
+            drop(core);
+            drop((file, volume));
+            let error = Volume::open_with(&path, &pool, &options).expect_err("a record that makes no sense");
+            assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        }
     }
 }
