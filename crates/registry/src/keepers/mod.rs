@@ -16,9 +16,11 @@
 mod core;
 mod disk;
 mod frame;
+mod place;
 
 pub use self::core::{Keeper, KeeperCounts, KeeperOptions, KeeperOutbound, TICK_NS, Token};
 pub use disk::KEEPERS_MAX;
+pub use place::KeeperPool;
 
 /// The number of a keeper: from 1 on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -21,7 +21,7 @@ mod server;
 
 pub use client::{KeeperClient, KeeperClientOptions};
 pub use line::{Peer, Security};
-pub use server::{KeeperServer, KeeperServerOptions, KeeperStatus, ServerCounts};
+pub use server::{KeeperClock, KeeperServer, KeeperServerOptions, KeeperStatus, ServerCounts};
 
 use std::time::Duration;
 

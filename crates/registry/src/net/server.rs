@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -38,8 +39,45 @@ pub struct KeeperServerOptions {
     pub peers: BTreeMap<KeeperId, SocketAddr>,
     /// How connections are secured.
     pub security: Security,
-    /// Nanoseconds by which its clock is ahead of the time since its start: for tests.
-    pub ahead_ns: Arc<std::sync::atomic::AtomicU64>,
+    /// Its clock.
+    pub clock: Arc<KeeperClock>,
+}
+
+/// The clock of a keeper: the time since its start. Tests make it slow, so that a busy machine changes no leader, and
+/// let time pass at once.
+#[derive(Debug)]
+pub struct KeeperClock {
+    ahead_ns: AtomicU64,
+    slowness: u32,
+}
+
+impl Default for KeeperClock {
+    fn default() -> Self {
+        Self::slow(1)
+    }
+}
+
+impl KeeperClock {
+    /// A clock that is so many times slower than the right one.
+    #[must_use]
+    pub const fn slow(slowness: u32) -> Self {
+        Self { ahead_ns: AtomicU64::new(0), slowness: if slowness == 0 { 1 } else { slowness } }
+    }
+
+    /// So much time passes at once.
+    pub fn pass(&self, ns: u64) {
+        self.ahead_ns.fetch_add(ns, Ordering::SeqCst);
+    }
+
+    fn now(&self, began: Instant) -> Moment {
+        let passed = u64::try_from((began.elapsed() / self.slowness).as_nanos()).unwrap_or(u64::MAX);
+        Moment(passed.saturating_add(self.ahead_ns.load(Ordering::SeqCst)).saturating_add(1))
+    }
+
+    /// The real time that so much of its time takes.
+    fn real(&self, ns: u64) -> Duration {
+        Duration::from_nanos(ns.saturating_mul(self.slowness.into()))
+    }
 }
 
 /// Counts of connections.
@@ -92,7 +130,7 @@ struct Shared {
     /// Handles to open connections, to close them at the end.
     open: Mutex<BTreeMap<u64, TcpStream>>,
     strangers: Mutex<usize>,
-    is_stopping: std::sync::atomic::AtomicBool,
+    is_stopping: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -132,11 +170,11 @@ impl KeeperServer {
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(network("starting a thread"))
         };
-        let (own, ahead) = (Arc::clone(&shared), options.ahead_ns);
+        let (own, clock) = (Arc::clone(&shared), options.clock);
         let core = spawn(
             "keeper",
             Box::new(move || {
-                let core = Core { keeper, links, shared: own, began: Instant::now(), ahead };
+                let core = Core { keeper, links, shared: own, began: Instant::now(), clock };
                 core.run(&received);
                 drop(pool);
             }),
@@ -165,7 +203,7 @@ impl KeeperServer {
     }
 
     fn end(&mut self) {
-        self.shared.is_stopping.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.shared.is_stopping.store(true, Ordering::SeqCst);
         _ = self.inputs.send(Input::Stop);
         if let Some(core) = self.core.take() {
             _ = core.join();
@@ -193,13 +231,12 @@ struct Core {
     links: BTreeMap<KeeperId, Link>,
     shared: Arc<Shared>,
     began: Instant,
-    ahead: Arc<std::sync::atomic::AtomicU64>,
+    clock: Arc<KeeperClock>,
 }
 
 impl Core {
     fn now(&self) -> Moment {
-        let passed = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Moment(passed.saturating_add(self.ahead.load(std::sync::atomic::Ordering::SeqCst)).saturating_add(1))
+        self.clock.now(self.began)
     }
 
     fn run(mut self, inputs: &Receiver<Input>) {
@@ -207,7 +244,7 @@ impl Core {
         let mut tokens = 0;
         let failure = loop {
             let wait = self.keeper.wake_at().map_or(0, |at| at.since(self.now()));
-            let input = match inputs.recv_timeout(Duration::from_nanos(wait)) {
+            let input = match inputs.recv_timeout(self.clock.real(wait)) {
                 Ok(Input::Stop) | Err(RecvTimeoutError::Disconnected) => break None,
                 Ok(input) => Some(input),
                 Err(RecvTimeoutError::Timeout) => None,
@@ -262,7 +299,7 @@ impl Core {
 fn take_connections(listener: &TcpListener, security: &Security, shared: &Arc<Shared>, inputs: &SyncSender<Input>) {
     let mut number = 0;
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
-    let is_stopping = || shared.is_stopping.load(std::sync::atomic::Ordering::SeqCst);
+    let is_stopping = || shared.is_stopping.load(Ordering::SeqCst);
     while !is_stopping() {
         let Ok((stream, from)) = listener.accept() else { continue };
         if is_stopping() {
