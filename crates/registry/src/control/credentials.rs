@@ -22,6 +22,7 @@ pub struct Credentials {
     name: Name,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+    registry: u64,
     /// Of a keeper: the root of the secrets of all groups.
     root_secret: Option<[u8; 32]>,
     /// The authority, if it is here and may sign for those who join.
@@ -78,7 +79,9 @@ impl Credentials {
             Some((vec![certificate.clone()], key.clone_key())),
         )?;
         let server = server_config(&authority, certificate, key, false)?;
-        Ok(Self { name, client, server, root_secret, authority: None })
+        let fingerprint = files::sha256(&authority);
+        let registry = fingerprint.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
+        Ok(Self { name, client, server, registry, root_secret, authority: None })
     }
 
     /// The same, of a keeper that signs for those who join with a token.
@@ -121,6 +124,12 @@ impl Credentials {
     #[must_use]
     pub const fn name(&self) -> Name {
         self.name
+    }
+
+    /// A number that all who have certificates of this authority know: the number of its registry.
+    #[must_use]
+    pub const fn registry(&self) -> u64 {
+        self.registry
     }
 
     /// The root of the secrets of all groups, of a keeper.

@@ -195,6 +195,12 @@ impl Keeper {
         self.node.raft.term
     }
 
+    /// The keeper that it voted for in this term.
+    #[must_use]
+    pub fn vote(&self) -> Option<KeeperId> {
+        Some(KeeperId(self.node.raft.vote)).filter(|vote| vote.0 > 0)
+    }
+
     /// Entries that were applied.
     #[must_use]
     pub fn applied(&self) -> u64 {

@@ -71,6 +71,12 @@ impl KeeperClient {
         self.options.patience = patience;
     }
 
+    /// How connections are secured: `tls` or `plain-network`.
+    #[must_use]
+    pub const fn security_name(&self) -> &'static str {
+        self.options.security.name()
+    }
+
     /// The volume.
     #[must_use]
     pub const fn volume(&self) -> VolumeId {

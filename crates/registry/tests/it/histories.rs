@@ -70,7 +70,9 @@ impl History {
             return false;
         }
         for index in open().filter(|index| self.calls[*index].began <= first_end) {
-            if let Some(next) = after(state, &self.calls[index])
+            // A request without an answer that changes nothing explains nothing.
+            let is_needed = |next: &VolumeState| self.calls[index].answer.is_some() || next != state;
+            if let Some(next) = after(state, &self.calls[index]).filter(is_needed)
                 && self.search(done | 1 << index, &next, dead)
             {
                 return true;

@@ -91,8 +91,9 @@ fn damage_never_makes_a_keeper_forget() {
     memory.read(AT, &mut whole);
     let used = whole.iter().rposition(|byte| *byte != 0).unwrap();
     let mut refused = 0;
-    for place in (0..used).step_by(13) {
-        memory.write(AT.plus(place as u64), &[whole[place] ^ 0x10]);
+    for place in (0..used).step_by(24) {
+        let at = AT.plus(place as u64);
+        memory.store(at, memory.load(at) ^ 1 << (place % 61));
         match Keeper::open(options, &memory, AT, BYTES) {
             Ok(mut keeper) => {
                 // Alone it leads after a while, and then it knows what was committed.
