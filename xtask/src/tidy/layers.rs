@@ -18,7 +18,7 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 33] = [
+const LAYERS: [(&str, Role); 34] = [
     ("width", Product),
     ("derive-path", Product),
     ("engine-derive", Product),
@@ -36,6 +36,7 @@ const LAYERS: [(&str, Role); 33] = [
     ("pages", Product),
     ("engine", Product),
     ("fabric", Product),
+    ("registry", Product),
     ("index", Product),
     ("stm", Product),
     ("collections", Product),
