@@ -122,6 +122,10 @@ pub struct Card {
     path_mtu: c_int,
 }
 
+// SAFETY: the library may be called by any thread, and a card is used by one at a time. No pointer of it is elsewhere.
+#[expect(unsafe_code, reason = "the pointers of a card go with it")]
+unsafe impl Send for Card {}
+
 fn last_error(doing: &str) -> io::Error {
     let source = io::Error::last_os_error();
     io::Error::new(source.kind(), format!("{doing}: {source}"))
