@@ -46,6 +46,8 @@ pub struct Setup {
     pub spaces: BTreeMap<u16, String>,
     /// The lease of the registry.
     pub lease: Duration,
+    /// More arguments of every node.
+    pub more: Vec<String>,
 }
 
 impl Setup {
@@ -61,11 +63,6 @@ impl Setup {
     /// The members.
     pub fn members(&self) -> impl Iterator<Item = u16> + '_ {
         self.addresses.keys().copied().filter(|node| *node < SENDERS)
-    }
-
-    /// The nodes that may send.
-    pub fn senders(&self) -> impl Iterator<Item = u16> + '_ {
-        self.addresses.keys().copied().filter(|node| *node >= SENDERS)
     }
 
     /// The pool of a node.
@@ -89,7 +86,7 @@ impl Setup {
         command.args(["--node", &node.to_string(), "--transport", self.transport.name()]);
         command.args(["--peers", &list(peers.collect())]);
         command.args(["--members", &list(self.members().map(|member| member.to_string()).collect())]);
-        command.args(["--group", &self.group.to_string()]);
+        command.args(["--group", &self.group.to_string()]).args(&self.more);
         if node >= SENDERS {
             command.args(["--window", &self.window.to_string()]);
         }
@@ -124,8 +121,6 @@ impl Drop for Process {
 /// Numbers of a sample that a sender told.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
-    /// Records.
-    pub records: u64,
     /// Nanoseconds from submit to acknowledgement, of half of them.
     pub p50_ns: u64,
     /// Of 99 of 100.
@@ -144,8 +139,8 @@ pub struct Cluster {
     pub setup: Setup,
     /// What was acknowledged.
     pub judge: Judge,
-    /// When an acknowledgement was read last.
-    pub acknowledged_at: Instant,
+    /// When an acknowledgement was read last, and its term.
+    acknowledged_at: (Instant, u32),
     processes: BTreeMap<u16, Process>,
     heard: Receiver<Heard>,
     hears: Sender<Heard>,
@@ -172,7 +167,7 @@ impl Cluster {
         Ok(Self {
             setup,
             judge: Judge::default(),
-            acknowledged_at: Instant::now(),
+            acknowledged_at: (Instant::now(), 0),
             processes: BTreeMap::new(),
             heard,
             hears,
@@ -267,10 +262,14 @@ impl Cluster {
         self.until(time, |_| false).map(drop)
     }
 
-    /// Waits for an acknowledgement that is read after `since`. Returns how long after it that was.
-    pub fn acknowledged_after(&mut self, since: Instant, most: Duration) -> Result<Option<Duration>> {
-        let found = self.until(most, |cluster| cluster.acknowledged_at > since)?;
-        Ok(found.then(|| self.acknowledged_at - since))
+    /// Waits for an acknowledgement that is read after `since`, of a term after `term`. Returns how long after it that
+    /// was.
+    pub fn acknowledged_after(&mut self, since: Instant, term: Option<u32>, most: Duration) -> Result<Option<Duration>> {
+        let is_there = |cluster: &Self| {
+            let (at, of) = cluster.acknowledged_at;
+            at > since && term.is_none_or(|term| of > term)
+        };
+        Ok(self.until(most, is_there)?.then(|| self.acknowledged_at.0 - since))
     }
 
     /// Pauses the sender until every member has everything. Whether that came before the time was over.
@@ -335,12 +334,14 @@ impl Cluster {
             }
             Told::Acknowledged { term, sequence } => {
                 self.judge.acknowledge(term, sequence);
-                self.acknowledged_at = self.acknowledged_at.max(at);
+                if term >= self.acknowledged_at.1 {
+                    self.acknowledged_at = (at, term);
+                }
             }
             Told::Stable { sequence } => self.stable = sequence,
             Told::Deposed { .. } => {}
-            Told::Sample { records, p50_ns, p99_ns, resent, sends, fragments } => {
-                self.sample = Some(Sample { records, p50_ns, p99_ns, resent, sends, fragments });
+            Told::Sample { p50_ns, p99_ns, resent, sends, fragments, .. } => {
+                self.sample = Some(Sample { p50_ns, p99_ns, resent, sends, fragments });
             }
         }
         Ok(())

@@ -137,6 +137,7 @@ fn run_domain(args: &Args, domain: &str, rounds: u64) -> Result<bool> {
         window: 16,
         spaces: std::collections::BTreeMap::new(),
         lease,
+        more: Vec::new(),
     };
     let mut run = Rounds {
         cluster: Cluster::new(setup)?,
@@ -147,7 +148,7 @@ fn run_domain(args: &Args, domain: &str, rounds: u64) -> Result<bool> {
     };
     let started = Instant::now();
     run.cluster.start_all(SENDERS)?;
-    if run.cluster.acknowledged_after(started, run.most)?.is_none() {
+    if run.cluster.acknowledged_after(started, None, run.most)?.is_none() {
         bail!("nothing is acknowledged {} s after the start", run.most.as_secs());
     }
     for round in 0..rounds {
@@ -168,7 +169,7 @@ impl Rounds {
             bail!("the load stands still at {} records", self.cluster.judge.count);
         }
         self.cluster.run_for(Duration::from_micros(self.shuffle.below(20_000)))?;
-        let Some((_, leader)) = self.cluster.leading else { bail!("no node sends") };
+        let Some((term, leader)) = self.cluster.leading else { bail!("no node sends") };
         let victim = Victim::draw(&mut self.shuffle);
         let since = match victim {
             Victim::Member => self.kill_members(1)?,
@@ -178,7 +179,9 @@ impl Rounds {
             Victim::Stopped => self.stop_sender(leader)?,
             Victim::All => self.kill_all()?,
         };
-        match self.cluster.acknowledged_after(since, self.most)? {
+        // Lines of a sender that is gone may be read late.
+        let term = (victim > Victim::Members).then_some(term);
+        match self.cluster.acknowledged_after(since, term, self.most)? {
             Some(away) => self.away.push((victim, away)),
             None => bail!("nothing is acknowledged {} s after {}", self.most.as_secs(), victim.name()),
         }

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `member` | a member of a group, on a pool ([`member`]) |
 //! | `sender` | a node that may send, on a pool ([`sender`]); it tells each acknowledgement on its standard output |
+//! | `drive` | a sender for members elsewhere, until they have so many records ([`drive`]) |
 //! | `kills` | kills members and senders under load, and judges what they leave ([`kills`]) |
 //! | `namespaces` | the same group over network namespaces with loss, repeats, another order and cuts ([`namespaces`]) |
 //! | `relay` | the switch between these namespaces ([`relay`]) |
@@ -18,6 +19,7 @@
 
 mod cluster;
 mod content;
+mod drive;
 mod judge;
 mod kills;
 mod member;
@@ -48,6 +50,8 @@ enum Command {
     Member(member::Args),
     /// Run a node that may send until standard input ends; it tells what happens, and obeys lines.
     Sender(sender::Args),
+    /// Send to members that run elsewhere, until they have so many records.
+    Drive(drive::Args),
     /// Kill members and senders under load, and judge the pools they leave.
     Kills(kills::Args),
     /// Run a group over network namespaces with a bad network, and judge what it acknowledged.
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Member(args) => member::run(&args).map(|()| true),
         Command::Sender(args) => sender::run(&args).map(|()| true),
+        Command::Drive(args) => drive::run(&args),
         Command::Kills(args) => kills::run(&args),
         Command::Namespaces(args) => namespaces::run(&args),
         Command::Relay(args) => relay::run(&args).map(|()| true),

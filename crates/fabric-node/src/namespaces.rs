@@ -258,11 +258,12 @@ fn run_one(args: &Args, spaces: &Spaces, fault: &Fault, kind: Kind) -> Result<bo
         window: args.window,
         spaces: spaces.nodes.iter().map(|node| (*node, space(*node))).collect::<BTreeMap<_, _>>(),
         lease: Duration::from_secs(1),
+        more: Vec::new(),
     };
     let mut cluster = Cluster::new(setup)?;
     cluster.start_all(SENDERS)?;
     let most = Duration::from_secs(args.settle_seconds_max);
-    if cluster.acknowledged_after(Instant::now(), most)?.is_none() {
+    if cluster.acknowledged_after(Instant::now(), None, most)?.is_none() {
         bail!("nothing is acknowledged {} s after the start", most.as_secs());
     }
     cluster.sample()?;
@@ -288,7 +289,7 @@ fn cut_in_turn(cluster: &mut Cluster, relay: &mut RelayProcess, seconds: f64, mo
         relay.set(&Faults { cut, ..Faults::default() })?;
         cluster.run_for(part)?;
         relay.set(&Faults::default())?;
-        if cluster.acknowledged_after(Instant::now(), most)?.is_none() {
+        if cluster.acknowledged_after(Instant::now(), None, most)?.is_none() {
             bail!("nothing is acknowledged {} s after a cut was healed", most.as_secs());
         }
     }
@@ -305,6 +306,7 @@ fn report(args: &Args, fault: &Fault, kind: Kind, cluster: &Cluster, rate: f64, 
             json!({ "fault": fault.name, "transport": kind.name(), "members": MEMBERS, "window": args.window,
                 "per_second": rate, "p50_us": microseconds(sample.p50_ns), "p99_us": microseconds(sample.p99_ns),
                 "acknowledged": judge.count, "resent": sample.resent, "sends_per_record": sends,
+                "fragments": sample.fragments,
                 "pages_compared": judge.compared, "violations": judge.violations })
         );
     } else {

@@ -56,27 +56,27 @@ pub struct Network {
 
     /// How packets travel
     #[arg(long, value_enum, default_value = "udp")]
-    transport: Kind,
+    pub transport: Kind,
 
     /// All nodes, as NODE=ADDRESS:PORT
     #[arg(long, value_delimiter = ',', value_parser = parse_peer, required = true)]
-    peers: Vec<Peer>,
+    pub peers: Vec<Peer>,
 
     /// The members
     #[arg(long, value_delimiter = ',', required = true)]
-    members: Vec<u16>,
+    pub members: Vec<u16>,
 
     /// Address of the group, for multicast
     #[arg(long)]
-    group: Option<SocketAddrV4>,
+    pub group: Option<SocketAddrV4>,
 
     /// The RDMA card, for `--transport verbs`
     #[arg(long, default_value = "rxe0")]
-    device: String,
+    pub device: String,
 
     /// Longest datagram
     #[arg(long, default_value_t = 1472)]
-    datagram: u16,
+    pub datagram: u16,
 }
 
 impl Network {

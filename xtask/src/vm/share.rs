@@ -67,6 +67,15 @@ impl Share {
         Ok(Self { folder })
     }
 
+    /// Builds the nodes of the fabric and fills the folder with them.
+    pub(super) fn fill_nodes(root: &Path, cache: &Path) -> Result<Self> {
+        let arguments = ["build", "--package", "lodestone-fabric-node"];
+        let share = Self::fill(root, cache, &build_program(root, &arguments, "fabric-node")?)?;
+        fs::rename(share.folder.join("bin/lodestone"), share.folder.join("bin/fabric-node"))
+            .context("could not write into vm/.cache/share")?;
+        Ok(share)
+    }
+
     /// Builds the test programs in `wanted` and adds them.
     pub(super) fn copy_test_programs(&self, root: &Path, wanted: &TestPrograms) -> Result<()> {
         let mut list = String::new();
