@@ -264,7 +264,12 @@ impl Cluster {
 
     /// Waits for an acknowledgement that is read after `since`, of a term after `term`. Returns how long after it that
     /// was.
-    pub fn acknowledged_after(&mut self, since: Instant, term: Option<u32>, most: Duration) -> Result<Option<Duration>> {
+    pub fn acknowledged_after(
+        &mut self,
+        since: Instant,
+        term: Option<u32>,
+        most: Duration,
+    ) -> Result<Option<Duration>> {
         let is_there = |cluster: &Self| {
             let (at, of) = cluster.acknowledged_at;
             at > since && term.is_none_or(|term| of > term)

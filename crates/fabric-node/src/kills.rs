@@ -17,6 +17,7 @@ use serde_json::json;
 
 use crate::cluster::{Cluster, SENDERS, Setup};
 use crate::network::Kind;
+use crate::pools;
 use crate::shuffle::Shuffle;
 use crate::words::Order;
 
@@ -50,6 +51,10 @@ pub struct Args {
     /// The random moments and victims
     #[arg(long, default_value_t = 1)]
     seed: u64,
+
+    /// Overwrite a page that counts, at the end: the judge must find it
+    #[arg(long, hide = true)]
+    spoil: bool,
 
     /// Print one JSON object a domain and nothing else
     #[arg(long)]
@@ -95,8 +100,7 @@ impl Victim {
         }
     }
 
-    const ALL: [Self; 6] =
-        [Self::Member, Self::Members, Self::Sender, Self::Takeover, Self::Stopped, Self::All];
+    const ALL: [Self; 6] = [Self::Member, Self::Members, Self::Sender, Self::Takeover, Self::Stopped, Self::All];
 }
 
 struct Rounds {
@@ -121,9 +125,9 @@ pub fn run(args: &Args) -> Result<bool> {
 }
 
 fn run_domain(args: &Args, domain: &str, rounds: u64) -> Result<bool> {
-    let (domain, folder) = domain.split_once(':').map_or((domain, std::env::temp_dir()), |(domain, folder)| {
-        (domain, PathBuf::from(folder))
-    });
+    let (domain, folder) = domain
+        .split_once(':')
+        .map_or((domain, std::env::temp_dir()), |(domain, folder)| (domain, PathBuf::from(folder)));
     let folder = tempfile::Builder::new().prefix("fabric-kills-").tempdir_in(&folder).context("a folder for pools")?;
     let (addresses, group) = Setup::loopback(args.members, 2);
     let lease = Duration::from_millis(args.lease_ms);
@@ -157,7 +161,7 @@ fn run_domain(args: &Args, domain: &str, rounds: u64) -> Result<bool> {
             break;
         }
     }
-    run.end()?;
+    run.end(args.spoil)?;
     let limit = lease + Duration::from_millis(args.back_ms);
     Ok(run.report(args, started.elapsed(), limit))
 }
@@ -249,12 +253,15 @@ impl Rounds {
     }
 
     /// Everything that was acknowledged is at every member.
-    fn end(&mut self) -> Result<()> {
+    fn end(&mut self, is_spoiled: bool) -> Result<()> {
         if !self.cluster.settle(self.most)? {
             self.cluster.judge.violations.push("the members do not catch up at the end".to_owned());
         }
         let newest = self.cluster.judge.newest();
         self.cluster.kill_all()?;
+        if is_spoiled {
+            pools::spoil(&self.cluster.setup.pool(1), self.cluster.domain()?, newest)?;
+        }
         let members: Vec<u16> = self.cluster.setup.members().collect();
         for member in members {
             let tail = self.cluster.inspect(member)?;
@@ -270,7 +277,9 @@ impl Rounds {
         let late = self.away.iter().filter(|away| away.1 > limit).count();
         let judge = &self.cluster.judge;
         let lost = judge.violations.len();
-        let at = |away: &[Duration], share: usize| away.get((away.len() * share / 100).min(away.len().saturating_sub(1))).copied();
+        let at = |away: &[Duration], share: usize| {
+            away.get((away.len() * share / 100).min(away.len().saturating_sub(1))).copied()
+        };
         let ms = |time: Option<Duration>| time.map_or(0, |time| time.as_millis());
         let of = |victim: Victim| -> Vec<Duration> {
             self.away.iter().filter(|away| away.0 == victim).map(|away| away.1).collect()
@@ -306,7 +315,11 @@ impl Rounds {
             let away = of(victim);
             if let Some(most) = away.last() {
                 let (p50, most) = (ms(at(&away, 50)), ms(Some(*most)));
-                println!("  {:32} {:5} rounds, service back after {p50} ms (half of them), {most} ms (all)", victim.name(), away.len());
+                println!(
+                    "  {:32} {:5} rounds, service back after {p50} ms (half of them), {most} ms (all)",
+                    victim.name(),
+                    away.len()
+                );
             }
         }
         for violation in &judge.violations {

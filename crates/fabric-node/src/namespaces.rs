@@ -90,8 +90,14 @@ pub fn run(args: &Args) -> Result<bool> {
     }
     let spaces = Spaces::make()?;
     if !args.json {
-        println!("{MEMBERS} members, records of 4 KiB, {} under way, quorum 2; pools dax-emulated in memory", args.window);
-        println!("{:8} {:8} {:>9} {:>9} {:>9} {:>9} {:>7}  judged", "fault", "network", "durable/s", "p50 us", "p99 us", "resent", "sends");
+        println!(
+            "{MEMBERS} members, records of 4 KiB, {} under way, quorum 2; pools dax-emulated in memory",
+            args.window
+        );
+        println!(
+            "{:8} {:8} {:>9} {:>9} {:>9} {:>9} {:>7}  judged",
+            "fault", "network", "durable/s", "p50 us", "p99 us", "resent", "sends"
+        );
     }
     let mut holds = true;
     let chosen = |fault: &Fault| args.faults.is_empty() || args.faults.iter().any(|name| name == fault.name);

@@ -3,9 +3,7 @@
 use std::net::{SocketAddr, SocketAddrV4};
 
 use anyhow::{Context, Result, bail};
-use lodestone_fabric::{
-    GroupId, NodeId, PACKET_HEAD_BYTES, Peers, TcpTransport, Transport, UdpOptions, UdpTransport,
-};
+use lodestone_fabric::{GroupId, NodeId, PACKET_HEAD_BYTES, Peers, TcpTransport, Transport, UdpOptions, UdpTransport};
 use lodestone_fabric_verbs::{VerbsOptions, VerbsTransport};
 
 /// The group.

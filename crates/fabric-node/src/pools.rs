@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use lodestone_fabric::{ApplyLog, PageArea, Receiver, ReceiverOptions, Ring};
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 
-use crate::content::{LIVE, PAGE_BYTES, PAGES, ring_bytes};
+use crate::content::{LIVE, PAGE_BYTES, PAGES, page, page_of, ring_bytes};
 use crate::network::{GROUP, SALT};
 
 const ROOT: &str = "fabric.node";
@@ -70,4 +70,20 @@ pub fn ring(path: &Path, domain: DomainChoice) -> Result<(Pool, Ring)> {
         Ring::open(pool.memory(), at, RING_BYTES, SALT)?
     };
     Ok((pool, ring))
+}
+
+/// Overwrites the pages of the newest records in the pool of a member: what a judge must find.
+pub fn spoil(path: &Path, domain: DomainChoice, sequence: u64) -> Result<()> {
+    let (pool, _) = open(path, 0, domain)?;
+    let at = pool.heap_area(0).0.plus(LOG_BYTES);
+    let bytes = PageArea::bytes_for(PAGE_BYTES, PAGES);
+    let mut area = PageArea::open(pool.memory(), at, bytes, PAGE_BYTES, PAGES)?;
+    for sequence in sequence.saturating_sub(20)..=sequence {
+        area.write(page_of(sequence), &page(0, sequence))?;
+    }
+    area.settle()?;
+    // Before the judge opens the pool again.
+    pool.memory().fence();
+    pool.memory().durable()?;
+    Ok(())
 }

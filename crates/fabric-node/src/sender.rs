@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use lodestone_fabric::{
-    Clock, Error, Lease, Leader, Moment, NodeId, Outbound, Packet, RegistryAnswer, RegistryCall, Sender, SenderEvent,
+    Clock, Error, Leader, Lease, Moment, NodeId, Outbound, Packet, RegistryAnswer, RegistryCall, Sender, SenderEvent,
     SenderOptions, Sequence, Term, Transport, View, VolumeState,
 };
 use lodestone_pmem::DomainChoice;

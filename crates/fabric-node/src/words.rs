@@ -127,9 +127,7 @@ impl Order {
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = Words(line.split_whitespace());
         Some(match words.0.next()? {
-            "registry" => {
-                Self::Registry { term: words.number()?, sender: words.number()?, change: words.number()? }
-            }
+            "registry" => Self::Registry { term: words.number()?, sender: words.number()?, change: words.number()? },
             "held" => Self::Held { ns: words.number()?, asked: words.number()? },
             "wait" => Self::Wait { ns: words.number()? },
             "lost" => Self::Lost { term: words.number()? },

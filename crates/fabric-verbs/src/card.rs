@@ -19,8 +19,8 @@ use lodestone_width::{exact_u32, to_u64, to_usize};
 use crate::abi::{
     AddressAttributes, AddressHandle, Capacities, Completion, CompletionChannel, CompletionQueue, Context, DATAGRAMS,
     Datagram, Functions, Gid, INIT, LOCAL_WRITE, MemoryRegion, Piece, ProtectionDomain, QueuePair, QueuePairAttributes,
-    QueuePairInit, READ, READY_TO_RECEIVE, READY_TO_SEND, RELIABLE, REMOTE_READ, ReceiveRequest, Remote, SEND, SIGNALED,
-    SendRequest, Target, mask,
+    QueuePairInit, READ, READY_TO_RECEIVE, READY_TO_SEND, RELIABLE, REMOTE_READ, ReceiveRequest, Remote, SEND,
+    SIGNALED, SendRequest, Target, mask,
 };
 use crate::library;
 
@@ -228,13 +228,8 @@ impl Card {
     }
 
     fn make_datagrams(&mut self) -> io::Result<()> {
-        let capacities = Capacities {
-            sends: SENDS + 8,
-            receives: RECEIVES + 8,
-            send_pieces: 1,
-            receive_pieces: 1,
-            inline_bytes: 0,
-        };
+        let capacities =
+            Capacities { sends: SENDS + 8, receives: RECEIVES + 8, send_pieces: 1, receive_pieces: 1, inline_bytes: 0 };
         self.datagrams = self.make_pair(DATAGRAMS, capacities)?;
         let init =
             QueuePairAttributes { state: INIT, queue_key: QUEUE_KEY, port: PORT, ..QueuePairAttributes::default() };
@@ -302,8 +297,9 @@ impl Card {
         let mut bad = ptr::null_mut();
         // SAFETY: the pair lives, and so its context does. The library copies request and piece. The piece is inside the
         // registered buffers.
-        let code =
-            unsafe { ((*(*self.datagrams).context).operations.post_receive)(self.datagrams, &raw mut request, &raw mut bad) };
+        let code = unsafe {
+            ((*(*self.datagrams).context).operations.post_receive)(self.datagrams, &raw mut request, &raw mut bad)
+        };
         outcome("posting a buffer", code)
     }
 
@@ -346,8 +342,7 @@ impl Card {
     #[expect(unsafe_code, reason = "calls of the library")]
     pub fn want_notification(&self) -> io::Result<()> {
         // SAFETY: queue and context live.
-        let code =
-            unsafe { ((*(*self.completions).context).operations.request_notification)(self.completions, 0) };
+        let code = unsafe { ((*(*self.completions).context).operations.request_notification)(self.completions, 0) };
         outcome("asking for a notification", code)
     }
 
@@ -392,8 +387,7 @@ impl Card {
     /// A reliable queue pair, which is not connected: its number here, and that of its queue.
     #[expect(unsafe_code, reason = "a field of an object of the library")]
     pub fn make_reliable(&mut self) -> io::Result<(usize, u32)> {
-        let capacities =
-            Capacities { sends: 16, receives: 1, send_pieces: 1, receive_pieces: 1, inline_bytes: 0 };
+        let capacities = Capacities { sends: 16, receives: 1, send_pieces: 1, receive_pieces: 1, inline_bytes: 0 };
         let pair = self.make_pair(RELIABLE, capacities)?;
         self.reliable.push(pair);
         let access = u32::try_from(REMOTE_READ).unwrap_or(0);
@@ -430,8 +424,7 @@ impl Card {
             reads_max: 4,
             ..QueuePairAttributes::default()
         };
-        let mask_send =
-            mask::TIMEOUT | mask::RETRIES | mask::NOT_READY_RETRIES | mask::SEND_NUMBER | mask::READS_MAX;
+        let mask_send = mask::TIMEOUT | mask::RETRIES | mask::NOT_READY_RETRIES | mask::SEND_NUMBER | mask::READS_MAX;
         self.modify(pair, send, mask_send)
     }
 
@@ -464,14 +457,7 @@ const fn request(id: u64, opcode: c_int, flags: u32, target: Target) -> SendRequ
 }
 
 fn way(target: Gid, source_index: u8) -> AddressAttributes {
-    AddressAttributes {
-        target,
-        source_index,
-        hops: HOPS,
-        is_global: 1,
-        port: PORT,
-        ..AddressAttributes::default()
-    }
+    AddressAttributes { target, source_index, hops: HOPS, is_global: 1, port: PORT, ..AddressAttributes::default() }
 }
 
 /// Opens the device of that name.

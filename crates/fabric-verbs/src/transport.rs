@@ -325,9 +325,7 @@ impl Transport for VerbsTransport {
                     self.send_one(&outgoing.bytes, way, GROUP_QUEUE)?;
                     continue;
                 }
-                (Target::Group, None) => {
-                    self.members.iter().copied().filter(|node| *node != self.node).collect()
-                }
+                (Target::Group, None) => self.members.iter().copied().filter(|node| *node != self.node).collect(),
                 (Target::Node(node), _) => vec![node],
             };
             for node in nodes {

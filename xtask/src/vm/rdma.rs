@@ -21,7 +21,8 @@ use super::session::{Session, verify_set_up};
 use super::share::{Share, TestPrograms};
 
 /// A test program that mentions this variable has tests for a card.
-const PROGRAMS: TestPrograms = TestPrograms { packages: &["lodestone-fabric"], variable: b"LODESTONE_RDMA_DEVICE" };
+const PROGRAMS: TestPrograms =
+    TestPrograms { packages: &["lodestone-fabric"], only: Some("transports"), variable: b"LODESTONE_RDMA_DEVICE" };
 
 /// Options of `cargo xtask vm rdma`.
 #[derive(Args)]

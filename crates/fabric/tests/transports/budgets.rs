@@ -4,8 +4,8 @@
 //! however slow the machine is.
 
 use lodestone_fabric::{
-    ApplyLog, Error, FLAG_SYNC, Moment, NodeId, Outbound, Packet, PageArea, PagePair, Receiver, ReceiverOptions,
-    Result, Ring, Sender, SenderOptions, Sequence, Submission, Target, Term, View, pages_body,
+    ApplyLog, Error, FLAG_INLINE, FLAG_SYNC, Moment, NodeId, Outbound, Packet, PageArea, PagePair, Receiver,
+    ReceiverOptions, Result, Ring, Sender, SenderOptions, Sequence, Submission, Target, Term, View, pages_body,
 };
 use lodestone_pmem::{CounterScope, Memory, PmAddr};
 
@@ -46,7 +46,8 @@ impl Still {
             let memory = memory(log_bytes + area_bytes)?;
             let log = ApplyLog::create(&memory, AT, log_bytes, SALT)?;
             let area = PageArea::open(&memory, AT.plus(log_bytes), area_bytes, PAGE, pages)?;
-            let options = ReceiverOptions { node: *node, group: GROUP, salt: SALT, payload_bytes_max, ..Default::default() };
+            let options =
+                ReceiverOptions { node: *node, group: GROUP, salt: SALT, payload_bytes_max, ..Default::default() };
             Ok(Receiver::new(options, log, area))
         };
         let members = nodes.iter().map(member).collect::<Result<_>>()?;
@@ -146,6 +147,23 @@ fn a_fragment_is_one_send_whatever_the_number_of_members() -> Result<()> {
     Ok(())
 }
 
+/// A record that its packets cannot carry would never be whole at a member, and nothing after it would be either.
+#[test]
+fn a_record_of_too_many_packets_is_refused() -> Result<()> {
+    let mut still = Still::new(1, 60)?;
+    let limit = still.sender.body_bytes_max();
+    assert!(limit < usize::try_from(PAGE).unwrap_or(0));
+    assert!(matches!(still.submit(1), Err(Error::RecordTooLarge { limit: found, .. }) if found == limit));
+    let submission = Submission { flags: FLAG_SYNC | FLAG_INLINE, ..Submission::default() };
+    let written = still.sender.submit(&submission, vec![7; limit])?;
+    let sent = still.pump();
+    assert_eq!(sent.len(), 64, "as many packets as a record may have");
+    let reports = still.deliver(&sent, &[])?;
+    still.answer(&reports)?;
+    assert_eq!(still.sender.acknowledged(), written);
+    Ok(())
+}
+
 /// Records that come in one batch share its fence and its report.
 #[test]
 fn a_batch_is_one_fence_and_one_report() -> Result<()> {
@@ -201,6 +219,9 @@ fn nothing_is_copied_for_sending_again() -> Result<()> {
     still.members[1].tick(still.now, &mut out)?;
     let requests = taken(&mut out);
     still.answer(&requests)?;
-    assert!(matches!(still.sender.tick(still.now, &mut out), Err(Error::Damaged { .. })), "it is not sent from elsewhere");
+    assert!(
+        matches!(still.sender.tick(still.now, &mut out), Err(Error::Damaged { .. })),
+        "it is not sent from elsewhere"
+    );
     Ok(())
 }
