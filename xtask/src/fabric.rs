@@ -35,10 +35,8 @@ pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
     };
     let is_release = options.more.first().is_some_and(|first| first == "--release");
     let (folder, profile): (&str, &[&str]) = if is_release { ("release", &["--release"]) } else { ("debug", &[]) };
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let build = ["build", "--quiet", "--package", "lodestone-fabric-node"];
-    let built =
-        Process::new(cargo).args(build).args(profile).current_dir(root).status().context("could not run cargo")?;
+    let built = crate::cargo().args(build).args(profile).current_dir(root).status().context("could not run cargo")?;
     if !built.success() {
         bail!("the build of `fabric-node` failed");
     }

@@ -81,6 +81,18 @@ fn main() -> ExitCode {
     }
 }
 
+/// `cargo`, with the environment of a shell. Cargo tells this program about its own package, and a crate whose build
+/// depends on that (`ring`) would be built again, with all that uses it.
+fn cargo() -> std::process::Command {
+    let mut command = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// The folder above this package: chores work from any current folder.
 fn repository_root() -> PathBuf {
     let package = PathBuf::from(env!("CARGO_MANIFEST_DIR"));

@@ -137,7 +137,7 @@ pub struct Sample {
 pub struct Cluster {
     /// How they are started.
     pub setup: Setup,
-    /// What was acknowledged.
+    /// It knows which records were acknowledged.
     pub judge: Judge,
     /// When an acknowledgement was read last, and its term.
     acknowledged_at: (Instant, u32),

@@ -1,4 +1,4 @@
-//! What was acknowledged, and whether it is still there.
+//! The judge: whether everything that was acknowledged is still there.
 //!
 //! 1. No two records are acknowledged under one sequence.
 //! 2. The log of a term begins at or after everything that an earlier term acknowledged.
@@ -35,7 +35,7 @@ pub struct Judge {
     pub count: u64,
     /// Pages that were compared.
     pub compared: u64,
-    /// What was violated.
+    /// The rules that were violated.
     pub violations: Vec<String>,
 }
 

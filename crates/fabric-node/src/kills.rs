@@ -4,8 +4,8 @@
 //! processes again, and waits until something is acknowledged. It measures the time from the kill until then; from the
 //! start of the processes, if no quorum was alive.
 //!
-//! A member that dies leaves a pool in the page cache or, in the `block` domain, on a file whose memory is gone with the
-//! process: what was not durable is lost there as in a power cut.
+//! A member that dies leaves a pool in the page cache. In the `block` domain it leaves a file, and its memory is gone
+//! with the process: everything that was not durable is lost, as in a power cut.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What is killed in a round.
+/// The victims of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Victim {
     Member,
@@ -228,7 +228,7 @@ impl Rounds {
         Ok(since)
     }
 
-    /// The sender stops for longer than its lease. What it acknowledges when it goes on must be in the new log.
+    /// The sender stops for longer than its lease. All that it acknowledges when it goes on must be in the new log.
     fn stop_sender(&mut self, leader: u16) -> Result<Instant> {
         self.cluster.signal(leader, Signal::STOP)?;
         let since = Instant::now();

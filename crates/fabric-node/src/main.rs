@@ -10,8 +10,8 @@
 //! | `namespaces` | the same group over network namespaces with loss, repeats, another order and cuts ([`namespaces`]) |
 //! | `relay` | the switch between these namespaces ([`relay`]) |
 //!
-//! A record writes one page whose bytes follow from its term and sequence ([`content`]). So whoever knows what was
-//! acknowledged can judge any pool that a killed process left ([`judge`]).
+//! A record writes one page whose bytes follow from its term and sequence ([`content`]). So a
+//! harness that knows what was acknowledged can judge any pool that a killed process left ([`judge`]).
 //!
 //! `cargo xtask fabric` builds and runs it.
 

@@ -180,7 +180,7 @@ fn address(node: u16) -> Ipv4Addr {
 
 impl Spaces {
     fn make() -> Result<Self> {
-        // Names of namespaces are in /run/netns: in one of our own, nobody else sees them.
+        // Names of namespaces are in /run/netns: in one of our own, no other process sees them.
         let mounted = Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]).status().context("running mount")?;
         if !mounted.success() {
             bail!("no own /run: the mount failed");

@@ -28,7 +28,7 @@ impl PacketSocket {
         // Without a protocol: it receives nothing before it is bound to its interface.
         let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         let index = netdevice::name_to_index(&socket, interface)?;
-        // What the kernel allows at most, unless this process may ask for more.
+        // With the right to that; otherwise as much as the kernel allows.
         if sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES).is_err() {
             sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES)?;
         }

@@ -2,7 +2,7 @@
 //!
 //! 1. A frame comes from a port. Its source says which address is at that port.
 //! 2. It goes to the port of its destination, or to all others if that is a group or not known. Each of these copies
-//!    has its own luck, as behind the ports of a real switch.
+//!    has its own luck, as after the ports of a real switch.
 //! 3. A copy that is delayed waits in a queue by its time. One that is swapped waits too, so that later ones overtake
 //!    it.
 //!
@@ -39,7 +39,7 @@ pub struct Args {
     seed: u64,
 }
 
-/// What happens to frames. Shares are of 10,000.
+/// The faults. Shares are of 10,000.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Copies that are lost.

@@ -150,6 +150,7 @@ impl Node {
         self.leader.sender_mut().pump(self.clock.now(), &mut self.out);
         self.transport.send(&self.out.packets)?;
         self.out.packets.clear();
+        // The records, before any caller is told that they survive a crash of this node. They travel already.
         self.leader.sender_mut().fence()?;
         self.tell_stable()
     }

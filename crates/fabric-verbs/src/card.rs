@@ -295,8 +295,8 @@ impl Card {
         let mut request =
             ReceiveRequest { id: u64::from(buffer), next: ptr::null_mut(), pieces: &raw mut piece, piece_count: 1 };
         let mut bad = ptr::null_mut();
-        // SAFETY: the pair lives, and so its context does. The library copies request and piece. The piece is inside the
-        // registered buffers.
+        // SAFETY: the pair lives, and so its context does. The library copies request and piece. The piece is inside
+        // the registered buffers.
         let code = unsafe {
             ((*(*self.datagrams).context).operations.post_receive)(self.datagrams, &raw mut request, &raw mut bad)
         };
@@ -312,8 +312,8 @@ impl Card {
     fn post(&self, pair: *mut QueuePair, mut request: SendRequest, mut piece: Piece) -> io::Result<()> {
         request.pieces = &raw mut piece;
         let mut bad = ptr::null_mut();
-        // SAFETY: the pair lives, and so its context does. The library copies request and piece. The piece is inside the
-        // registered buffers.
+        // SAFETY: the pair lives, and so its context does. The library copies request and piece. The piece is inside
+        // the registered buffers.
         let code = unsafe { ((*(*pair).context).operations.post_send)(pair, &raw mut request, &raw mut bad) };
         outcome("posting a request", code)
     }

@@ -1,9 +1,9 @@
-//! The fabric over RDMA verbs (paper 5, sections 2.1 and 2.2): a packet is one SEND of an unreliable datagram. To a group
-//! it is one SEND to a multicast address, however many members there are. Pages of a member can be read by one-sided
-//! READs over a reliable connection.
+//! The fabric over RDMA verbs (paper 5, sections 2.1 and 2.2): a packet is one SEND of an unreliable datagram. To a
+//! group it is one SEND to a multicast address, however many members there are. Pages of a member can be read by
+//! one-sided READs over a reliable connection.
 //!
-//! - [`library`]: `libibverbs.so.1`, opened when it is needed. Nothing is linked and no header is read: a machine without
-//!   cards builds and runs the same program.
+//! - [`library`]: `libibverbs.so.1`, opened when it is needed. Nothing is linked and no header is read: a machine
+//!   without cards builds and runs the same program.
 //! - [`abi`]: the few structs and functions of it that are used, by hand. That ABI has been stable since version 1.1.
 //! - [`card`]: one card with its queues, as a safe type.
 //! - [`transport`]: the [`Transport`](lodestone_fabric::Transport).

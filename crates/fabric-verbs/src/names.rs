@@ -12,8 +12,8 @@
 //!  32  token 8         kinds 3 and 4: of the request
 //! ```
 //!
-//! A node asks every other one until it has answered. It also learns from questions: so a node that was started again is
-//! known by its new queue as soon as it asks. A name that lies costs packets, which the protocol sends again.
+//! A node asks every other one until it has answered. It also learns from questions: so a node that was started again
+//! is known by its new queue as soon as it asks. A name that lies costs packets, which the protocol sends again.
 
 use lodestone_fabric::NodeId;
 
@@ -21,7 +21,7 @@ const MAGIC: [u8; 4] = *b"LFQ1";
 /// Bytes of a name.
 pub const NAME_BYTES: usize = 40;
 
-/// What a datagram is.
+/// The kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameKind {
     /// Asks for the queue for datagrams.

@@ -28,7 +28,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// A range of memory that others read.
 pub type ReadRegion = Offer;
 
-/// What a transport knows of reads.
+/// The state of a transport's reads.
 #[derive(Debug, Default)]
 pub struct Reads {
     offer: Option<Offer>,

@@ -114,7 +114,7 @@ impl Guest {
     pub(super) fn boot_linked(cache: &Path, link: &Link, number: usize) -> Result<Self> {
         let name = format!("-{number}");
         let mut arguments = common_arguments(cache, &name);
-        arguments.extend(["-machine", "q35", "-smp", "2", "-m", "1024M"].map(str::to_owned));
+        arguments.extend(["-machine", "q35", "-smp", "1", "-m", "1024M"].map(str::to_owned));
         arguments.extend(link.arguments(number));
         Self::start(cache, &name, arguments, &format!(" guest={number}"))
     }
@@ -239,7 +239,7 @@ impl Drop for Link {
     }
 }
 
-/// What every guest has: serial ports, a processor, shared folders.
+/// The devices of every guest: serial ports, a processor, shared folders.
 fn common_arguments(cache: &Path, name: &str) -> Vec<String> {
     let mut arguments: Vec<String> = Vec::new();
     let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);

@@ -67,7 +67,7 @@ pub(super) fn run(root: &Path, options: &Options) -> Result<bool> {
         thread::sleep(Duration::from_millis(50));
     }
     let others = (2..=guests).map(|number| Guest::boot_linked(&cache, &link, number)).collect::<Result<Vec<_>>>()?;
-    // The others wait for the first one, which tells of the whole group. What they have to tell comes afterwards.
+    // The others wait for the first one, which tells of the whole group. Their own lines are read afterwards.
     let ending = session.listen(&first, Platform::Plain);
     session.expect_finished(Platform::Plain, "rdma-boot-1", started, &ending);
     for (number, guest) in (2..).zip(&others) {

@@ -13,7 +13,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -161,8 +161,7 @@ struct Program {
 
 /// Runs cargo and returns the programs that it made.
 fn build(root: &Path, arguments: &[&str]) -> Result<Vec<Program>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
+    let output = crate::cargo()
         .current_dir(root)
         .args(arguments)
         .arg("--message-format=json-render-diagnostics")

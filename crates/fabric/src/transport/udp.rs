@@ -1,8 +1,8 @@
 //! Datagrams: one to a multicast address for a whole group, or one to each member.
 //!
 //! A node has a socket of its own for packets to it alone, and one that is bound to the group's address. Both are read
-//! without waiting until they are empty; the wait is for the two at once. Buffers of the kernel are asked to have 8 MiB;
-//! a packet that finds them full is lost, and credits keep that rare.
+//! without waiting until they are empty; the wait is for the two at once. Buffers of the kernel are asked to have 8
+//! MiB; a packet that finds them full is lost, and credits keep that rare.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

@@ -1,4 +1,4 @@
-//! What a durable write costs, counted exactly: packets, sends and fences.
+//! The cost of a durable write, counted exactly: packets, sends and fences.
 //!
 //! The cores run at one moment of one clock here. So no beat and no timer sends anything, and every count is exact,
 //! however slow the machine is.
@@ -184,7 +184,7 @@ fn a_batch_is_one_fence_and_one_report() -> Result<()> {
     Ok(())
 }
 
-/// What is sent again comes from the ring: the sender keeps no copy of a record that it has sent.
+/// A record is sent again from the ring: the sender keeps no copy of a record that it has sent.
 #[test]
 fn nothing_is_copied_for_sending_again() -> Result<()> {
     let mut still = Still::new(2, 8000)?;
