@@ -167,8 +167,8 @@ pub enum Error {
     Poisoned(String),
     /// The volume has replicas, and was opened without them.
     #[error(
-        "{}: the volume has replicas beside it; mount it by `lodestone fs mount {} FOLDER --try {replicas}`",
-        path.display(),
+        "{}: the volume has replicas ({replicas} beside it, or some elsewhere): open it with its nodes, as \
+         `lodestone fs mount` does",
         path.display()
     )]
     Replicated {

@@ -297,6 +297,13 @@ impl Volume {
         self.inner.memory.domain()
     }
 
+    /// Whether an operation is as durable as a sync makes it when its call returns: on media with lines, without
+    /// replicas.
+    #[must_use]
+    pub fn is_durable_at_once(&self) -> bool {
+        self.inner.link.is_none() && self.domain() != Domain::Block
+    }
+
     /// Number of the volume, drawn when it was made.
     #[must_use]
     pub fn id(&self) -> u64 {

@@ -30,7 +30,6 @@ pub(crate) struct Parts {
     pub(crate) layout: Super,
     pub(crate) data: Arc<Data>,
     pub(crate) image: Image,
-    pub(crate) plan: Plan,
 }
 
 impl Parts {
@@ -43,9 +42,9 @@ impl Parts {
         let layout = layout::read(store.memory(), object.at(), &path)?;
         let image = Image::open(store, &options.image)?;
         let no_mark = || damaged("image", format!("{}: the mark of a volume with replicas is missing", path.display()));
-        let plan = Plan::of_mark(image.mark()?, &path)?.ok_or_else(no_mark)?;
+        Plan::of_mark(image.mark()?, &path)?.ok_or_else(no_mark)?;
         let data = Arc::new(Data::open(store.heap(), object.at(), layout)?);
-        Ok(Self { store: store.clone(), object: Arc::new(object), layout, data, image, plan })
+        Ok(Self { store: store.clone(), object: Arc::new(object), layout, data, image })
     }
 }
 

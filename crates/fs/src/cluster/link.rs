@@ -189,7 +189,6 @@ impl Link {
         }
         let first = unit.ring().last().next();
         let reuse = if op.mends { first.before() } else { sending.reuse.max(unit.base()) };
-        let reuse = if planted::active("fs-pages-reused-ungated") { Sequence(0) } else { reuse };
         let flags = if op.is_sync { FLAG_SYNC } else { 0 };
         let payloads = self.payloads(op, flags, reuse);
         let operation = Submission {
@@ -326,6 +325,15 @@ impl Link {
             let body = operation_body(&head, body);
             (head, body)
         }))
+    }
+
+    /// Waits until a node is no member of a group any more.
+    pub(crate) fn wait_removed(&self, group: GroupId, node: NodeId) -> Result<()> {
+        let is_gone = |sending: &Sending| {
+            let sender = sending.leader.volume().group(group);
+            sender.is_none_or(|sender| sender.pending().is_none() && sender.view().role(node).is_none())
+        };
+        self.wait(QUORUM_WAIT, true, is_gone)
     }
 
     /// The node is stopped: it is not added before it is wanted again.

@@ -13,6 +13,7 @@ use lodestone_store::Store;
 use lodestone_width::to_usize;
 
 use super::link::UNIT;
+use super::peers::Addresses;
 use super::plan::{Places, Plan};
 use super::pool::{NodeHead, NodePool, heads};
 use crate::error::{Error, Result};
@@ -53,8 +54,14 @@ pub(crate) fn plan_of(path: &Path, pool: &PoolOptions, options: &VolumeOptions) 
     Plan::of_mark(image.mark()?, path)
 }
 
-/// Gives the volume at `path`, which nobody uses, the nodes of `plan`.
-pub(crate) fn make(path: &Path, pool: &PoolOptions, options: &VolumeOptions, plan: Plan) -> Result<()> {
+/// Gives the volume at `path`, which nobody uses, the nodes of `plan`, or those at addresses.
+pub(crate) fn make(
+    path: &Path,
+    pool: &PoolOptions,
+    options: &VolumeOptions,
+    plan: Plan,
+    elsewhere: Option<&Addresses>,
+) -> Result<()> {
     let places = Places::of(path);
     let mut quiet = options.clone();
     quiet.background = false;
@@ -65,6 +72,13 @@ pub(crate) fn make(path: &Path, pool: &PoolOptions, options: &VolumeOptions, pla
     }
     std::fs::create_dir(&places.folder).map_err(|e| failed("making a folder", &places.folder, &e))?;
     let layout = volume.inner.layout;
+    if elsewhere.is_some() && volume.inner.core().state.space.used() > 0 {
+        let text = format!(
+            "{}: files with content cannot be moved to nodes elsewhere yet; format a volume for them, and copy the files",
+            path.display()
+        );
+        return Err(Error::Options(text));
+    }
     let head = heads(layout.volume_id, layout.salt, layout.page_bytes, layout.pages, 1);
     for node in plan.datas() {
         NodePool::create(&places.node(node), pool.domain, head.data(node, UNIT), &mut |area| fill(&volume, area))?;
@@ -79,8 +93,10 @@ pub(crate) fn make(path: &Path, pool: &PoolOptions, options: &VolumeOptions, pla
         mark(&image, pool, options, plan)?;
     }
     let registry = Pool::create(places.registry(), &registry_options(pool.domain))?;
-    LocalRegistry::create(registry.memory(), registry.heap_area(0).0, plan.views())?;
+    let nodes: Vec<NodeId> = elsewhere.iter().flat_map(|addresses| addresses.nodes.keys().copied()).collect();
+    LocalRegistry::create(registry.memory(), registry.heap_area(0).0, plan.views(&nodes))?;
     drop(registry);
+    elsewhere.map_or(Ok(()), |addresses| addresses.write(&places.addresses()))?;
     mark(path, pool, options, plan)
 }
 

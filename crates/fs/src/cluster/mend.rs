@@ -35,7 +35,7 @@ impl Default for ScrubOptions {
 }
 
 /// A page that no replica has right.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LostPage {
     /// The file.
     pub ino: u64,
@@ -44,7 +44,7 @@ pub struct LostPage {
 }
 
 /// The findings of a scrub.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct ScrubReport {
     /// Pages of files.

@@ -21,38 +21,47 @@ pub(crate) mod lead;
 pub(crate) mod link;
 pub(crate) mod make;
 pub(crate) mod mend;
+pub(crate) mod net;
 pub(crate) mod node;
+pub(crate) mod peers;
 pub(crate) mod plan;
 pub(crate) mod pool;
 pub(crate) mod pump;
 pub(crate) mod read;
+mod serve;
 mod status;
 mod supervise;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use lodestone_fabric::{Clock, GroupId, NodeId, OPERATIONS, SwitchNetwork, SwitchPort};
+use lodestone_fabric::{Clock, NodeId, OPERATIONS};
 use lodestone_pmem::sync::{Condvar, Mutex, MutexGuard, lock};
 use lodestone_pmem::{Pool, PoolOptions};
 use lodestone_store::Store;
 
 pub use mend::{LostPage, ScrubOptions, ScrubReport};
+pub use net::Carrier;
 pub use plan::{REPLICAS_MAX, STANDBYS_MAX};
+pub use serve::Server;
 pub use status::{ClusterStatus, GroupStatus, NodeStatus};
 
 use crate::error::{Error, Result};
+use crate::layout::Super;
 use crate::volume::{Volume, VolumeOptions, pool_options};
 use follow::{Follower, Parts};
 use lead::Leading;
-use link::{End, SharedRegistry, UNIT};
-use node::{Node, part_of};
-use plan::{Places, Plan, group_of, sender_of};
+use link::{End, SharedRegistry};
+use net::Network;
+use node::{Node, Port, part_of};
+use peers::Addresses;
+use plan::{Places, Plan, group_of};
 use pool::NodePool;
 
 /// How long [`Cluster::volume`] waits for a metadata node.
@@ -62,19 +71,33 @@ const LEADER_WAIT: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClusterOptions {
-    /// Replicas of each page.
+    /// Replicas of each page; 0: as many as the volume has, which has some already.
     pub replicas: u16,
     /// Standbys of the metadata node.
     pub standbys: u16,
     /// Replicas below which none is removed: with fewer, a sync waits.
     pub replicas_min: usize,
+    /// Where replicas in other processes are; empty: all nodes are in this one, or the volume knows.
+    pub nodes: Vec<SocketAddrV4>,
+    /// How packets travel to them.
+    pub carrier: Carrier,
+    /// The address of this process, for them.
+    pub listen: Ipv4Addr,
     /// Options of the volume.
     pub volume: VolumeOptions,
 }
 
 impl Default for ClusterOptions {
     fn default() -> Self {
-        Self { replicas: 3, standbys: 1, replicas_min: 2, volume: VolumeOptions::default() }
+        Self {
+            replicas: 3,
+            standbys: 1,
+            replicas_min: 2,
+            nodes: Vec::new(),
+            carrier: Carrier::default(),
+            listen: Ipv4Addr::LOCALHOST,
+            volume: VolumeOptions::default(),
+        }
     }
 }
 
@@ -106,11 +129,15 @@ struct Shared {
     pool: PoolOptions,
     options: ClusterOptions,
     plan: Plan,
-    volume_id: u64,
+    layout: Super,
+    /// Where replicas in other processes are.
+    addresses: Mutex<Option<Addresses>>,
+    /// Those that do not answer.
+    replicas_down: Mutex<BTreeSet<NodeId>>,
     registry: SharedRegistry,
     _registry_pool: Pool,
     clock: Clock,
-    ports: BTreeMap<NodeId, SwitchPort>,
+    network: Network,
     state: Mutex<State>,
     changed: Condvar,
     stop: AtomicBool,
@@ -142,7 +169,7 @@ impl fmt::Debug for Shared {
 #[derive(Debug)]
 pub struct Cluster {
     shared: Arc<Shared>,
-    supervisor: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Cluster {
@@ -153,35 +180,43 @@ impl Cluster {
     /// A file that is no volume, is in use or is damaged; other numbers of nodes than it has; no space.
     pub fn open(path: impl AsRef<Path>, pool: &PoolOptions, options: &ClusterOptions) -> Result<Self> {
         let path = path.as_ref();
-        let wanted = Plan::new(options.replicas, options.standbys)?;
-        let plan = match make::plan_of(path, pool, &options.volume)? {
-            Some(plan) => plan,
-            None => {
-                make::make(path, pool, &options.volume, wanted)?;
-                wanted
-            }
+        let found = make::plan_of(path, pool, &options.volume)?;
+        let elsewhere =
+            (!options.nodes.is_empty()).then(|| Addresses::new(options.carrier, &options.nodes));
+        let wanted = match found {
+            Some(plan) if options.replicas == 0 && elsewhere.is_none() => plan,
+            _ if elsewhere.is_some() => Plan::elsewhere(),
+            _ => Plan::new(options.replicas, options.standbys)?,
         };
+        let make = || make::make(path, pool, &options.volume, wanted, elsewhere.as_ref()).map(|()| wanted);
+        let plan = found.map_or_else(make, Ok)?;
         if plan != wanted {
-            let (has, asked) = (plan.replicas, wanted.replicas);
-            let text = format!("the volume has {has} replicas and {} standbys, not {asked} and {}; ask for these", 
-                plan.standbys, wanted.standbys);
+            let (has, asked) = ((plan.replicas, plan.standbys), (wanted.replicas, wanted.standbys));
+            let text = format!("the volume has {has:?} replicas and standbys, not {asked:?}; ask for those that it has");
             return Err(Error::Options(text));
         }
         let places = Places::of(path);
+        let addresses = Addresses::read(&places.addresses())?;
+        let network = match &addresses {
+            Some(addresses) => addresses.network(options.listen, &plan.metas())?,
+            None => Network::switch(plan),
+        };
         let (registry_pool, mut registry) = make::open_registry(&places, pool.domain)?;
         // All nodes are of this process, which has just begun.
         registry.nobody_reads();
         let shared = Arc::new(Shared {
             path: path.to_owned(),
-            volume_id: volume_id(path, pool)?,
+            layout: layout(path, pool)?,
             places,
+            addresses: Mutex::new(addresses),
+            replicas_down: Mutex::default(),
             pool: pool.clone(),
             options: options.clone(),
             plan,
             registry: Arc::new(Mutex::new(Box::new(registry))),
             _registry_pool: registry_pool,
             clock: Clock::default(),
-            ports: ports(plan),
+            network,
             state: Mutex::default(),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
@@ -189,8 +224,11 @@ impl Cluster {
         for node in plan.metas().into_iter().chain(plan.datas()) {
             shared.start_node(node)?;
         }
-        let supervisor = supervise::start(&shared)?;
-        let cluster = Self { shared, supervisor: Some(supervisor) };
+        let mut threads = vec![supervise::start(&shared)?];
+        if matches!(shared.network, Network::Sockets(_)) {
+            threads.push(peers::start(&shared)?);
+        }
+        let cluster = Self { shared, threads };
         cluster.volume()?;
         Ok(cluster)
     }
@@ -235,7 +273,26 @@ impl Cluster {
     #[must_use]
     pub fn nodes(&self) -> (Vec<u16>, Vec<u16>) {
         let numbers = |nodes: Vec<NodeId>| nodes.into_iter().map(|node| node.0).collect();
-        (numbers(self.shared.plan.metas()), numbers(self.shared.plan.datas()))
+        let elsewhere: Vec<NodeId> = self.shared.remote().into_keys().collect();
+        let datas = [self.shared.plan.datas(), elsewhere].concat();
+        (numbers(self.shared.plan.metas()), numbers(datas))
+    }
+
+    /// Adds a replica in another process, which listens at `address`. Returns its number. It counts when it has
+    /// everything.
+    ///
+    /// # Errors
+    /// A volume whose nodes are all in this process; an address that it has already.
+    pub fn add_node(&self, address: SocketAddrV4) -> Result<u16> {
+        self.shared.add_replica(address).map(|node| node.0)
+    }
+
+    /// Removes a replica in another process, when the others have everything. It may be dead.
+    ///
+    /// # Errors
+    /// No such replica; [`Error::NoQuorum`] if too few are left.
+    pub fn remove_node(&self, node: u16) -> Result<()> {
+        self.shared.remove_replica(NodeId(node))
     }
 
     /// The folder with the pools of the nodes.
@@ -249,8 +306,8 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.changed.notify_all();
-        if let Some(supervisor) = self.supervisor.take() {
-            _ = supervisor.join();
+        for thread in self.threads.drain(..) {
+            _ = thread.join();
         }
         self.shared.close();
     }
@@ -276,19 +333,9 @@ impl VolumeSource {
     }
 }
 
-/// A port for each node, and for each that may send.
-fn ports(plan: Plan) -> BTreeMap<NodeId, SwitchPort> {
-    let metas = plan.metas();
-    let mut nodes: Vec<(NodeId, Vec<GroupId>)> = metas.iter().map(|node| (*node, vec![OPERATIONS])).collect();
-    nodes.extend(plan.datas().into_iter().map(|node| (node, vec![UNIT])));
-    nodes.extend(metas.iter().map(|node| (sender_of(*node), Vec::new())));
-    nodes.iter().map(|(node, _)| *node).zip(SwitchNetwork::of_groups(&nodes)).collect()
-}
-
-fn volume_id(path: &Path, pool: &PoolOptions) -> Result<u64> {
+fn layout(path: &Path, pool: &PoolOptions) -> Result<Super> {
     let pool = Pool::open(path, &pool_options(pool))?;
-    let parts = Parts::open(&Store::over(&pool)?, &VolumeOptions::default())?;
-    Ok(parts.layout.volume_id)
+    Ok(Parts::open(&Store::over(&pool)?, &VolumeOptions::default())?.layout)
 }
 
 impl Shared {
@@ -296,9 +343,13 @@ impl Shared {
         lock(&self.state)
     }
 
-    fn port(&self, node: NodeId) -> Result<SwitchPort> {
-        let missing = || Error::Options(format!("the volume has no {node}; `lodestone fs status` lists its nodes"));
-        self.ports.get(&node).map(SwitchPort::another).ok_or_else(missing)
+    /// Refuses a node that is not of this process.
+    fn check_node(&self, node: NodeId) -> Result<()> {
+        if self.plan.metas().contains(&node) || self.plan.datas().contains(&node) {
+            return Ok(());
+        }
+        let text = format!("this process has no {node}; `lodestone fs status` lists the nodes");
+        Err(Error::Options(text))
     }
 
     fn volume(&self) -> Result<Volume> {
@@ -326,15 +377,14 @@ impl Shared {
     }
 
     fn start_node(&self, node: NodeId) -> Result<()> {
-        let port = self.port(node)?;
+        self.check_node(node)?;
         let mut state = self.state();
         let place = state.places.entry(node).or_default();
         place.is_wanted = true;
         if place.node.as_ref().is_some_and(|running| !running.seen.has_ended()) {
             return Ok(());
         }
-        port.clear();
-        let outcome = self.start_in(place, node, port);
+        let outcome = self.network.port(node).and_then(|port| self.start_in(place, node, port));
         place.error = outcome.as_ref().err().map(ToString::to_string);
         if let Err(error) = &outcome {
             // The volume goes on without it, if a quorum is left.
@@ -346,10 +396,10 @@ impl Shared {
         Ok(())
     }
 
-    fn start_in(&self, place: &mut Place, node: NodeId, port: SwitchPort) -> Result<()> {
+    fn start_in(&self, place: &mut Place, node: NodeId, port: Port) -> Result<()> {
         (place.node, place.pool) = (None, None);
         let mut pool = NodePool::open(&self.places.node(node), self.pool.domain)?;
-        make::fits(&pool.head, self.volume_id, node)?;
+        make::fits(&pool.head, self.layout.volume_id, node)?;
         let follower = if group_of(node) == OPERATIONS {
             if place.parts.is_none() {
                 place.parts = Some(self.parts(node)?);
@@ -361,13 +411,13 @@ impl Shared {
         };
         let member = pool.member()?;
         let pool = Arc::new(pool);
-        place.node = Some(Node::start(&pool, member, Box::new(port), follower, self.clock)?);
+        place.node = Some(Node::start(&pool, member, port, follower, self.clock)?);
         place.pool = Some(pool);
         Ok(())
     }
 
     fn stop_node(&self, node: NodeId) -> Result<()> {
-        self.port(node)?;
+        self.check_node(node)?;
         let (mut leading, running) = {
             let mut state = self.state();
             let leading = if state.leader == node { state.take_leading() } else { None };
@@ -397,8 +447,19 @@ impl Shared {
             let found = failed.map_or(if runs { "runs" } else { "stopped" }.to_owned(), |error| format!("failed: {error}"));
             status.nodes.push(NodeStatus {
                 node: node.0,
-                keeps: part_of(*node),
+                keeps: part_of(*node).to_owned(),
                 state: found,
+                behind: None,
+                silent_ms: None,
+            });
+        }
+        let down = lock(&self.replicas_down).clone();
+        for node in self.remote().into_keys() {
+            let found = if down.contains(&node) { "does not answer" } else { "runs" };
+            status.nodes.push(NodeStatus {
+                node: node.0,
+                keeps: part_of(node).to_owned(),
+                state: found.to_owned(),
                 behind: None,
                 silent_ms: None,
             });

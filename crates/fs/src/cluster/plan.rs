@@ -13,13 +13,15 @@ const VERSION: u32 = 1;
 pub const REPLICAS_MAX: u16 = 7;
 /// Most standbys.
 pub const STANDBYS_MAX: u16 = 6;
-const FIRST_DATA: u16 = 101;
+/// The first number of a node with pages.
+pub(crate) const FIRST_DATA: u16 = 101;
 /// A node that sends has a second name: it is a member too.
 const SENDS: u16 = 0x4000;
 
 /// How many nodes a volume has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
+    /// Replicas in the process of the metadata node; 0: they are elsewhere.
     pub(crate) replicas: u16,
     pub(crate) standbys: u16,
 }
@@ -31,6 +33,11 @@ impl Plan {
             return Err(Error::Options(text));
         }
         Ok(Self { replicas, standbys })
+    }
+
+    /// Replicas in other processes.
+    pub(crate) const fn elsewhere() -> Self {
+        Self { replicas: 0, standbys: 0 }
     }
 
     pub(crate) fn to_mark(self) -> Vec<u8> {
@@ -49,6 +56,9 @@ impl Plan {
         }
         let mut number = || from.u32().and_then(|number| u16::try_from(number).ok()).unwrap_or(u16::MAX);
         let (replicas, standbys) = (number(), number());
+        if (replicas, standbys) == (0, 0) {
+            return Ok(Some(Self::elsewhere()));
+        }
         Self::new(replicas, standbys).map(Some)
     }
 
@@ -62,9 +72,10 @@ impl Plan {
         (FIRST_DATA..FIRST_DATA + self.replicas).map(NodeId).collect()
     }
 
-    /// The first members of all groups.
-    pub(crate) fn views(&self) -> Vec<(GroupId, View)> {
-        vec![(OPERATIONS, View::of(&self.metas())), (UNIT, View::of(&self.datas()))]
+    /// The first members of all groups. `elsewhere`: replicas in other processes.
+    pub(crate) fn views(&self, elsewhere: &[NodeId]) -> Vec<(GroupId, View)> {
+        let datas = [&self.datas(), elsewhere].concat();
+        vec![(OPERATIONS, View::of(&self.metas())), (UNIT, View::of(&datas))]
     }
 }
 
@@ -100,6 +111,11 @@ impl Places {
     /// The file of terms and members.
     pub(crate) fn registry(&self) -> PathBuf {
         self.folder.join("registry")
+    }
+
+    /// The addresses of replicas in other processes.
+    pub(crate) fn addresses(&self) -> PathBuf {
+        self.folder.join("addresses")
     }
 
     /// The pool of a node.

@@ -1,18 +1,18 @@
 //! What a volume with replicas tells about its nodes.
 
 use lodestone_fabric::{GroupId, NodeId, OPERATIONS, Role, Sender};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::link::Link;
 use super::plan::meta_of;
 
 /// A node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
     /// Its number.
     pub node: u16,
     /// What it keeps: `metadata` or `pages`.
-    pub keeps: &'static str,
+    pub keeps: String,
     /// `leads`, `follows`, `member`, `joins`, `removed`, `stopped`, or why it failed.
     pub state: String,
     /// Records that it has not reported as durable.
@@ -22,7 +22,7 @@ pub struct NodeStatus {
 }
 
 /// A group of nodes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupStatus {
     /// Its number; 0 is the metadata.
     pub group: u32,
@@ -41,7 +41,7 @@ pub struct GroupStatus {
 }
 
 /// The state of a volume's nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ClusterStatus {
     /// The node that leads; 0: none now.

@@ -14,7 +14,7 @@ use super::follow::Follower;
 use super::lead::{Leading, TakeOver};
 use super::link::End;
 use super::node::Request;
-use super::plan::{group_of, meta_of, sender_of};
+use super::plan::{group_of, meta_of};
 use super::{Shared, State};
 use crate::error::{Error, Result};
 
@@ -66,6 +66,13 @@ impl Shared {
             leading.end(end);
         }
         self.follow_again(node);
+    }
+
+    /// Has the metadata node take over anew: its transports then know the present nodes. Programs see a delay.
+    pub(super) fn restart_sender(&self) {
+        if let Some(leading) = &self.state().leading {
+            leading.link.end(End::Stopped);
+        }
     }
 
     /// Gives a node that led, or tried to, a state of its image.
@@ -121,21 +128,19 @@ impl Shared {
             let pool = place.pool.clone().ok_or(Error::Gone)?;
             (parts, pool, place.node.take().ok_or(Error::Gone)?, wanted, pins, former)
         };
-        let port = self.port(sender_of(node))?;
-        port.clear();
-        let outcome = Leading::begin(TakeOver {
+        let outcome = self.network.sender(node).and_then(|ports| Leading::begin(TakeOver {
             meta: node,
             parts: &parts,
             pool: &pool,
             node: &running,
-            ports: (Box::new(port.another()), Box::new(port)),
+            ports,
             registry: Arc::clone(&self.registry),
             clock: self.clock,
             options: &self.options.volume,
             pins,
             wanted,
             replicas_min: self.options.replicas_min,
-        });
+        }));
         let mut state = self.state();
         if let Some(place) = state.places.get_mut(&node) {
             place.node = Some(running);
