@@ -316,6 +316,11 @@ impl VolumeSender {
         self.groups_mut().for_each(|sender| sender.ask(now, out));
     }
 
+    /// Asks the members of all groups for a report, whatever they reported before.
+    pub fn probe(&mut self, out: &mut Outbound) {
+        self.groups_mut().for_each(|sender| sender.probe(out));
+    }
+
     /// Events since the last call, each with its group.
     pub fn take_events(&mut self) -> Vec<(GroupId, SenderEvent)> {
         let of = |sender: &mut Sender| {

@@ -80,6 +80,12 @@ impl LocalRegistry {
         self
     }
 
+    /// Nobody who had a lease before may read any more: all nodes are of this process, which has just begun. So the
+    /// first lease is not waited for.
+    pub const fn nobody_reads(&mut self) {
+        self.lease = Some((Term(0), Moment(0)));
+    }
+
     /// Makes a state durable: first in the slot `first`, which is not the only whole one.
     fn save(&mut self, state: VolumeState, first: u64) -> Result<()> {
         let body = state.to_bytes();

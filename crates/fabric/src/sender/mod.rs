@@ -497,6 +497,12 @@ impl Sender {
         self.peers.iter().filter(move |(_, peer)| now.since(peer.heard) > ns).map(|(node, _)| *node)
     }
 
+    /// When a member was last heard.
+    #[must_use]
+    pub fn heard(&self, node: NodeId) -> Option<Moment> {
+        self.peers.get(&node).map(|peer| peer.heard)
+    }
+
     /// The durable tail of a member.
     #[must_use]
     pub fn tail(&self, node: NodeId) -> Option<Sequence> {
