@@ -11,6 +11,7 @@
 //! Exit code 0 means success: all requirements hold. 1 means findings or failed checks. 2 means that the chore itself
 //! could not be done (wrong arguments, a missing program).
 
+mod clients;
 mod figures;
 mod hook_cost;
 mod judge;

@@ -7,7 +7,7 @@ use std::task::Waker;
 
 use lodestone_engine::DatabaseOptions;
 use lodestone_pmem::{DomainChoice, PoolOptions};
-use lodestone_serve::protocol::{Host, Machine, Peer};
+use lodestone_serve::protocol::{Host, Machine, Peer, Places};
 use lodestone_sql::Database;
 
 /// A database, and clients of it.
@@ -39,7 +39,8 @@ impl Place {
     /// A client of whom this is known.
     pub fn machine_of(&self, peer: Peer, has_workers: bool) -> Machine {
         let (database, name, secret) = (self.database.clone(), "shop".into(), [7; 32]);
-        Machine::new(Host { database, name, is_full: false, has_workers, secret }, peer, Waker::noop().clone())
+        let places = Places::new(8);
+        Machine::new(Host { database, name, places, has_workers, secret }, peer, Waker::noop().clone())
     }
 
     /// A client that is known.

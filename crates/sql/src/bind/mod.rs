@@ -233,6 +233,11 @@ impl Binder<'_> {
                 let column = OutputColumn { name, ty: Type::Text, modifier, origin: None };
                 (Action::Utility(Statement::Explain { options, statement }), vec![column])
             }
+            Statement::Declare { query, name, is_scroll, is_hold } => {
+                // For the types of its parameters, and its errors.
+                self.query(&query, None)?;
+                (Action::Utility(Statement::Declare { query, name, is_scroll, is_hold }), Vec::new())
+            }
             other => (Action::Utility(other), Vec::new()),
         })
     }

@@ -16,16 +16,11 @@ fn tag(text: &str) -> Result<Completion, Failure> {
 impl Connection {
     pub(super) fn utility(
         &mut self,
-        statement: &Statement,
+        (statement, parameters): (&Statement, &[Datum]),
         columns: &[OutputColumn],
         place: Place,
         sink: &mut dyn Sink,
     ) -> Result<Completion, Failure> {
-        // In the extended protocol a portal would have to say its columns before.
-        if !self.shows_columns && self.columns_of(statement).is_some() {
-            let what = if matches!(statement, Statement::Fetch { .. }) { "FETCH" } else { "EXECUTE of a query" };
-            return Err(Error::unsupported(format!("{what} in the extended protocol")).into());
-        }
         match statement {
             Statement::Begin { modes, is_start } => {
                 self.begin(*modes)?;
@@ -98,7 +93,7 @@ impl Connection {
             }
             Statement::Explain { options, statement } => self.explain(*options, statement, (columns, place), sink),
             Statement::Declare { name, is_scroll, is_hold, query } => {
-                self.declare(name, (*is_scroll, *is_hold), query)?;
+                self.declare(name, (*is_scroll, *is_hold), (query, parameters))?;
                 tag("DECLARE CURSOR")
             }
             Statement::Fetch { name, direction, is_move } => {

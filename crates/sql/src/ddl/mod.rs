@@ -166,6 +166,7 @@ impl Definition<'_> {
             watch: &watch,
             steps: Cell::new(0),
             work: RefCell::default(),
+            virtuals: RefCell::default(),
             stats: None,
         })
     }

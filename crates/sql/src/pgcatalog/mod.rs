@@ -2,9 +2,12 @@
 //!
 //! They come from the same descriptors that resolve names, so they cannot disagree with them. Tables of features that
 //! are not built are there and empty: clients join them. A column that has no meaning here has its usual empty value.
+//!
+//! `shapes.rs` lists all tables and views of PostgreSQL 15 with all their columns. The other files compute rows.
 
 mod information;
 mod objects;
+mod shapes;
 mod tables;
 
 use lodestone_sql_types::func::Session;
@@ -32,12 +35,14 @@ pub struct VirtualTable {
     pub name: &'static str,
     pub oid: u32,
     pub columns: &'static [(&'static str, Type)],
-    pub rows: Rows,
+    compute: Rows,
+    /// By column: its place in the computed rows. `None`: it has its empty value. Without a list they are the same.
+    places: Option<Vec<Option<usize>>>,
 }
 
 impl VirtualTable {
     const fn of(name: &'static str, oid: u32, columns: &'static [(&'static str, Type)], rows: Rows) -> Self {
-        Self { schema: "pg_catalog", name, oid, columns, rows }
+        Self { schema: "pg_catalog", name, oid, columns, compute: rows, places: None }
     }
 
     const fn empty(name: &'static str, oid: u32, columns: &'static [(&'static str, Type)]) -> Self {
@@ -45,12 +50,31 @@ impl VirtualTable {
     }
 
     const fn information(name: &'static str, oid: u32, columns: &'static [(&'static str, Type)], rows: Rows) -> Self {
-        Self { schema: "information_schema", name, oid, columns, rows }
+        Self { schema: "information_schema", name, oid, columns, compute: rows, places: None }
+    }
+
+    /// Its rows.
+    pub fn rows(&self, catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
+        let rows = (self.compute)(catalog, session);
+        let Some(places) = &self.places else { return rows };
+        let of = |mut row: Row| -> Row {
+            let cell = |(place, (_, ty)): (&Option<usize>, &(&str, Type))| match place {
+                Some(place) => std::mem::replace(&mut row[*place], Datum::Null),
+                None => empty(*ty),
+            };
+            places.iter().zip(self.columns).map(cell).collect()
+        };
+        rows.into_iter().map(of).collect()
     }
 }
 
 /// All of them.
 pub fn all() -> impl Iterator<Item = &'static VirtualTable> {
+    shapes::ALL.iter()
+}
+
+/// Those whose rows are computed, with the columns that are.
+fn computed() -> impl Iterator<Item = &'static VirtualTable> {
     [tables::TABLES, objects::TABLES, information::TABLES].into_iter().flatten()
 }
 
