@@ -23,12 +23,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LIMIT_SECONDS = 600
 
-PYTHON = {
-    "psycopg": ["psycopg[binary]==3.2.*"],
-    "asyncpg": ["asyncpg==0.30.*"],
-    "sqlalchemy": ["sqlalchemy>=2.0.40,<2.2", "psycopg[binary]==3.2.*"],
-    "django": ["django==5.2.*", "psycopg[binary]==3.2.*"],
-}
+PYTHON = ["psycopg", "asyncpg", "sqlalchemy", "django"]
+PYTHON_PACKAGES = ["psycopg[binary]==3.2.*", "asyncpg==0.30.*", "sqlalchemy>=2.0.40,<2.2", "django==5.2.*"]
 NODE_PACKAGES = ["pg@8", "pg-cursor@2"]
 JDBC = "org.postgresql:postgresql:42.7.4"
 
@@ -50,13 +46,12 @@ def need(program, package):
 
 
 def python_client(name, folder):
-    """A virtual environment with the packages of the client. Returns the command of its program."""
-    python = folder / name / "bin/python"
-    done = folder / name / "packages"
-    wanted = "\n".join(PYTHON[name])
+    """The command of the program, in a virtual environment with the packages of all clients in Python."""
+    place = folder / "python"
+    python, done, wanted = place / "bin/python", place / "packages", "\n".join(PYTHON_PACKAGES)
     if not done.exists() or done.read_text() != wanted:
-        call([sys.executable, "-m", "venv", folder / name])
-        call([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PYTHON[name]])
+        call([sys.executable, "-m", "venv", place])
+        call([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PYTHON_PACKAGES])
         done.write_text(wanted)
     return [python, HERE / f"with_{name}.py"], {}
 
@@ -184,13 +179,13 @@ def certificate(folder):
     return ["--tls-cert", cert, "--tls-key", key]
 
 
-def run_client(name, program, folder, keep):
+def run_client(name, program, folder, keep, plain):
     command, more = CLIENTS[name](folder)
     place = pathlib.Path(tempfile.mkdtemp(prefix=f"clients-{name}-"))
     began = time.monotonic()
     server = None
     try:
-        tls = certificate(place)
+        tls = [] if plain else certificate(place)
         server = Server(program, place, *tls)
         environment = {**os.environ, **server.environment(), **more}
         if tls:
@@ -214,12 +209,13 @@ def main():
     default = pathlib.Path(tempfile.gettempdir()) / "lodestone-clients"
     parser.add_argument("--folder", default=default, type=pathlib.Path, help="where packages are installed")
     parser.add_argument("--keep", action="store_true", help="leave pools and logs of the server")
+    parser.add_argument("--plain", action="store_true", help="no checks of encryption")
     parser.add_argument("names", nargs="*", choices=[*CLIENTS, []], metavar="NAME")
     arguments = parser.parse_args()
     worst = 0
     for name in arguments.names or CLIENTS:
         try:
-            if not run_client(name, arguments.lodestone, arguments.folder, arguments.keep):
+            if not run_client(name, arguments.lodestone, arguments.folder, arguments.keep, arguments.plain):
                 worst = max(worst, 1)
         except (CannotRun, subprocess.TimeoutExpired) as error:
             print(f"{name}: could not be run: {error}", flush=True)

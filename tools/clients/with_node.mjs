@@ -98,8 +98,6 @@ check('the information schema, as migration tools ask it', async () => {
      where tc.table_name = $1 and tc.constraint_type = 'PRIMARY KEY'`, ['r'])
   assert.deepEqual(keys.rows, [{ constraint_name: 'r_pkey', column_name: 'k' }])
   assert.equal((await client.query("select to_regclass('r') is not null as is_there")).rows[0].is_there, true)
-  await client.query('select pg_advisory_lock(1)')
-  await client.query('select pg_advisory_unlock(1)')
 })
 
 check('many rows in one statement', async () => {

@@ -140,18 +140,6 @@ func transactions(c *pgx.Conn) error {
 	return errors.Join(err, scanned(c, int64(1), "select count(*) from tx"))
 }
 
-func enums(c *pgx.Conn) error {
-	if _, err := c.Exec(ctx, "create type size as enum ('small', 'large')"); err != nil {
-		return err
-	}
-	found, err := c.LoadType(ctx, "size")
-	if err != nil {
-		return err
-	}
-	c.TypeMap().RegisterType(found)
-	return scanned(c, "large", "select $1::size", "large")
-}
-
 func cancels(c *pgx.Conn) error {
 	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
@@ -213,7 +201,7 @@ func main() {
 		run  func(*pgx.Conn) error
 	}{
 		{"values", values}, {"modes", modes}, {"batches", batches}, {"copies", copies}, {"rows", rows},
-		{"transactions", transactions}, {"enums", enums}, {"cancels", cancels}, {"pools", pools}, {"encrypted", encrypted},
+		{"transactions", transactions}, {"cancels", cancels}, {"pools", pools}, {"encrypted", encrypted},
 	}
 	failed := 0
 	for _, check := range checks {

@@ -29,7 +29,7 @@ class Customer(Base):
     __tablename__ = "customer"
     __table_args__ = (sa.UniqueConstraint("email", name="one_email"), sa.Index("by_name", "name", "born"))
     id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
-    name: orm.Mapped[str] = orm.mapped_column(sa.String(50), comment="as on the card")
+    name: orm.Mapped[str] = orm.mapped_column(sa.String(50))
     email: orm.Mapped[str | None]
     born: orm.Mapped[datetime.date | None]
     balance: orm.Mapped[decimal.Decimal] = orm.mapped_column(sa.Numeric(12, 2), server_default="0")
@@ -59,7 +59,8 @@ class Everything(Base):
     span: orm.Mapped[datetime.timedelta] = orm.mapped_column(sa.Interval)
     document: orm.Mapped[dict] = orm.mapped_column(pg.JSONB)
     plain: orm.Mapped[dict] = orm.mapped_column(sa.JSON)
-    colour: orm.Mapped[Colour]
+    # CREATE TYPE .. AS ENUM is not there.
+    colour: orm.Mapped[Colour] = orm.mapped_column(sa.Enum(Colour, native_enum=False, length=10))
     tags: orm.Mapped[list[str]] = orm.mapped_column(pg.ARRAY(sa.Text))
 
 
@@ -157,9 +158,7 @@ def the_inspector(_):
     equal(inspector.get_view_names(), [])
     equal(inspector.get_sequence_names(), ["customer_id_seq", "order_id_seq"])
     equal(inspector.get_table_comment("customer"), {"text": None})
-    columns = {one["name"]: one for one in inspector.get_columns("customer")}
-    equal(columns["name"]["comment"], "as on the card")
-    equal([one["name"] for one in inspector.get_enums()], ["colour"])
+    equal(inspector.get_enums(), [])
 
 
 @check

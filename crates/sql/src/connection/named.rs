@@ -199,6 +199,11 @@ impl Connection {
 }
 
 impl Cursor {
+    /// The columns of its rows.
+    pub(super) fn columns(&self) -> &[OutputColumn] {
+        &self.columns
+    }
+
     /// The numbers of the rows that come next, from 1. Moves to the last of them.
     fn step(&mut self, direction: Fetch) -> Result<Vec<usize>> {
         let count = self.rows.len();

@@ -182,6 +182,9 @@ impl Connection {
     /// # Errors
     /// 34000.
     pub fn describe_portal(&mut self, name: &str) -> Result<Described<'_>> {
+        if self.portals.get(name).is_none() && self.cursors.contains_key(name) {
+            return Ok(self.cursors.get(name).map(|cursor| (cursor.columns(), &[][..])));
+        }
         if let Err(error) = self.portal(name) {
             self.fail();
             return Err(error);

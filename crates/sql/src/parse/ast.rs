@@ -674,6 +674,8 @@ pub enum Statement {
         columns: Vec<Name>,
         is_unique: bool,
         if_not_exists: bool,
+        /// It asks for another order of entries than the one of all indexes.
+        is_descending: bool,
     },
     AlterTable {
         table: ObjectName,

@@ -10,8 +10,8 @@ mod objects;
 mod shapes;
 mod tables;
 
-use lodestone_sql_types::func::Session;
-use lodestone_sql_types::{Datum, Type};
+use lodestone_sql_types::func::{self, Session};
+use lodestone_sql_types::{Datum, Error, SqlState, Type};
 
 use crate::catalog::Catalog;
 use crate::run::Row;
@@ -113,6 +113,15 @@ fn empty(ty: Type) -> Datum {
     }
 }
 
+/// How PostgreSQL stores values of a type, as a letter.
+fn storage(ty: Type) -> &'static str {
+    match ty {
+        Type::Numeric => "m",
+        _ if ty.len() < 0 && ty != Type::OidVector && ty != Type::Int2Vector => "x",
+        _ => "p",
+    }
+}
+
 fn int(value: impl Into<i64>) -> Datum {
     Datum::Int(value.into())
 }
@@ -123,6 +132,32 @@ fn count(value: usize) -> Datum {
 
 fn text(value: &str) -> Datum {
     Datum::from(value)
+}
+
+/// The number of the object that is named, as one of type `to`.
+///
+/// # Errors
+/// 42704, 42883 or 3F000 if there is none; 0A000 for other types.
+pub fn number_of(catalog: &Catalog, to: Type, name: &str) -> lodestone_sql_types::Result<i64> {
+    let missing = |state, what: &str| Error::new(state, format!("{what} \"{name}\" does not exist"));
+    let plain = names_of(name).1;
+    match to {
+        Type::Regtype => {
+            let plain = plain.strip_prefix("pg_catalog.").unwrap_or(&plain);
+            let found = Type::named(plain).or_else(|| Type::named(&name.trim().to_lowercase()));
+            found.map(|ty| ty.oid().into()).ok_or_else(|| missing(SqlState::UNDEFINED_OBJECT, "type"))
+        }
+        Type::Regproc => {
+            let place = func::all().position(|function| function.name == plain);
+            let number = place.and_then(|place| i64::try_from(place).ok()).map(|place| func::FIRST_FUNCTION + place);
+            number.ok_or_else(|| missing(SqlState::UNDEFINED_FUNCTION, "function"))
+        }
+        Type::Regnamespace if catalog.has_schema(&plain) || plain == "pg_catalog" || plain == "information_schema" => {
+            Ok(namespace(catalog, &plain).as_int().unwrap_or(0))
+        }
+        Type::Regnamespace => Err(missing(SqlState::INVALID_SCHEMA_NAME, "schema")),
+        other => Err(Error::unsupported(format!("a name as a {other}"))),
+    }
 }
 
 /// Schema and name of a text such as `"My".table`.
@@ -165,7 +200,9 @@ pub fn index_definition(catalog: &Catalog, oid: i64, column: i64) -> Option<Stri
 }
 
 /// The clause that makes a constraint. Keys have the numbers of their indexes.
-pub fn constraint_definition(catalog: &Catalog, oid: i64) -> Option<String> {
+///
+/// `is_pretty`: without the parentheses that no reader needs.
+pub fn constraint_definition(catalog: &Catalog, oid: i64, is_pretty: bool) -> Option<String> {
     use crate::catalog::Relation;
     let quote = lodestone_sql_types::func::quote_ident;
     let names = |table: &crate::catalog::TableDef, columns: &[usize]| {
@@ -178,7 +215,8 @@ pub fn constraint_definition(catalog: &Catalog, oid: i64) -> Option<String> {
     }
     for table in catalog.tables.values() {
         if let Some(check) = table.checks.iter().find(|check| i64::from(check.oid) == oid) {
-            return Some(format!("CHECK (({}))", check.text));
+            let text = &check.text;
+            return Some(if is_pretty { format!("CHECK ({text})") } else { format!("CHECK (({text}))") });
         }
         let Some(key) = table.foreign_keys.iter().find(|key| i64::from(key.oid) == oid) else { continue };
         let parent = catalog.table_of(key.parent)?;
