@@ -127,7 +127,7 @@ public class WithJdbc {
         run(c, "create table meta (k int primary key, v numeric(5, 1))");
         try (PreparedStatement s = c.prepareStatement("select k, v as named from meta where k = ?")) {
             ResultSetMetaData columns = s.getMetaData();
-            equal(columns.getTableName(1), "");
+            equal(columns.getTableName(1), "meta");
             equal(columns.getColumnLabel(2), "named");
             equal(columns.getPrecision(2), 5);
             equal(columns.isNullable(1), ResultSetMetaData.columnNoNulls);

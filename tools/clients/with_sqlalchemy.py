@@ -164,7 +164,7 @@ def the_inspector(_):
 @check
 def expressions(_):
     with engine.connect() as connection:
-        series = sa.select(sa.func.generate_series(1, 5).table_valued("g").c.g)
+        series = sa.select(sa.func.generate_series(1, 5).column_valued("g"))
         equal(connection.scalars(series).all(), [1, 2, 3, 4, 5])
         numbers = sa.select(sa.literal(1).label("n")).cte("numbers", recursive=True)
         numbers = numbers.union_all(sa.select(numbers.c.n + 1).where(numbers.c.n < 4))

@@ -97,12 +97,14 @@ impl Shared {
         self.sockets.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Gives a client to the next loop. Beyond the limit of sockets it is dropped: no answer is better than none of the
-    /// system's files left for those that are known.
+    /// Whether there are so many sockets that the oldest one of a peer that is not known must go.
+    pub fn is_crowded(&self) -> bool {
+        self.sockets.load(Ordering::Relaxed) > self.sockets_max
+    }
+
+    /// Gives a client to the next loop.
     pub fn hand_over(&self, socket: Socket, peer: Peer, must_encrypt: bool) {
-        if self.sockets.fetch_add(1, Ordering::Relaxed) >= self.sockets_max {
-            return self.left();
-        }
+        self.sockets.fetch_add(1, Ordering::Relaxed);
         let Some(mailboxes) = self.mailboxes.get() else { return };
         let number = self.next.fetch_add(1, Ordering::Relaxed) % mailboxes.len().max(1);
         if let Some(mailbox) = mailboxes.get(number) {

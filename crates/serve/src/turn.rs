@@ -247,6 +247,9 @@ impl Loop {
             self.shared.left();
             return None;
         }
+        if self.shared.is_crowded() {
+            self.end_oldest_unknown();
+        }
         let waker = Waker::from(Arc::new(ClientWaker { mailbox: self.mailbox.clone(), token }));
         let host = Host {
             database: self.shared.database.clone(),
@@ -262,6 +265,14 @@ impl Loop {
         }
         self.clients.insert(token, Box::new(Client::new(socket, machine, acceptor)));
         Some(token)
+    }
+
+    /// Ends the peer that has said nothing for the longest time. Tokens are given in order.
+    fn end_oldest_unknown(&mut self) {
+        let unknown = self.clients.iter().filter(|(_, client)| !client.machine.is_open());
+        if let Some(token) = unknown.map(|(token, _)| *token).min() {
+            Self::end(&mut self.clients, &self.poll, &self.shared, token);
+        }
     }
 
     fn accept(&mut self, number: usize) {

@@ -224,6 +224,20 @@ impl Settings {
         report.map(|report| Ok((report, self.get(&name)?))).transpose()
     }
 
+    /// Takes back all changes. Returns what the client must be told.
+    ///
+    /// # Errors
+    /// None of the settings that can be changed has one.
+    pub fn reset_all(&mut self) -> Result<Vec<Report>> {
+        let kept = ["transaction_isolation", "transaction_read_only", "session_authorization"];
+        let names: Vec<String> = self.changed.keys().filter(|name| !kept.contains(&name.as_str())).cloned().collect();
+        let mut reports = Vec::new();
+        for name in names {
+            reports.extend(self.set(&name, None, false)?);
+        }
+        Ok(reports)
+    }
+
     /// Ends a transaction. Its changes stay if it `is_committed`, but for the local ones. Returns what the client must
     /// be told.
     pub fn end(&mut self, is_committed: bool) -> Vec<Report> {

@@ -36,10 +36,18 @@ impl Place {
         self.machine_of(Peer::User("root".into()), false)
     }
 
+    /// A client that has said nothing, of a server with these places.
+    pub fn machine_at(&self, places: &Arc<Places>) -> Machine {
+        self.machine_with(Peer::User("root".into()), false, places.clone())
+    }
+
     /// A client of whom this is known.
     pub fn machine_of(&self, peer: Peer, has_workers: bool) -> Machine {
+        self.machine_with(peer, has_workers, Places::new(8))
+    }
+
+    fn machine_with(&self, peer: Peer, has_workers: bool, places: Arc<Places>) -> Machine {
         let (database, name, secret) = (self.database.clone(), "shop".into(), [7; 32]);
-        let places = Places::new(8);
         Machine::new(Host { database, name, places, has_workers, secret }, peer, Waker::noop().clone())
     }
 

@@ -35,7 +35,27 @@ fn type_number(name: &str) -> Datum {
     found.map_or(Datum::Null, |ty| Datum::Int(ty.oid().into()))
 }
 
+/// A field of a record.
+fn field(arguments: &[Datum], number: usize) -> Datum {
+    match arguments.first() {
+        Some(Datum::Record(values)) => values.get(number).cloned().unwrap_or_default(),
+        _ => Datum::Null,
+    }
+}
+
 pub const FUNCTIONS: &[Function] = &[
+    // For `information_schema._pg_expandarray`: each element with its number, and the fields of such a record.
+    of("lodestone_expand_array", &[Argument::Any], Type::Record, |_, a| match &a[0] {
+        Datum::Array(values) => {
+            let pair = |(number, value): (i64, &Datum)| Datum::Record(vec![value.clone(), Datum::Int(number)]);
+            Ok(Datum::Array((1..).zip(values).map(pair).collect()))
+        }
+        _ => Ok(Datum::Null),
+    }),
+    of("lodestone_record_x", &[Argument::Any], Type::Int2, |_, a| Ok(field(a, 0))),
+    of("lodestone_record_n", &[Argument::Any], Type::Int4, |_, a| Ok(field(a, 1))),
+    // There are no such locks.
+    of("pg_advisory_unlock_all", &[], Type::Void, none).lax(),
     of("to_regclass", &[TEXT], Type::Regclass, |s, a| {
         Ok(s.relation_number(text(a, 0)).map_or(Datum::Null, Datum::Int))
     })

@@ -73,6 +73,7 @@ impl Connection {
                 *self.session.settings.borrow_mut() = crate::settings::Settings::new(&self.session.user, isolation);
                 tag("DISCARD ALL")
             }
+            Statement::Unlisten => tag("UNLISTEN"),
             Statement::Deallocate(None) => {
                 self.statements.clear();
                 tag("DEALLOCATE ALL")
@@ -137,16 +138,18 @@ impl Connection {
                 "SET LOCAL can only be used in transaction blocks",
             ));
         }
-        if name == "all" && value.is_none() {
-            return Err(Error::unsupported("RESET ALL"));
-        }
-        let report = self.session.settings.borrow_mut().set(name, value, is_local)?;
-        self.session.reports.borrow_mut().extend(report);
+        let is_all = name == "all" && value.is_none();
+        let reports = if is_all {
+            self.session.settings.borrow_mut().reset_all()?
+        } else {
+            self.session.settings.borrow_mut().set(name, value, is_local)?.into_iter().collect()
+        };
+        self.session.reports.borrow_mut().extend(reports);
         if self.state == State::Idle {
             let reports = self.session.settings.borrow_mut().end(true);
             self.session.reports.borrow_mut().extend(reports);
-            if name == "default_transaction_isolation" {
-                self.session.level = self.session.settings.borrow().get(name)?;
+            if is_all || name == "default_transaction_isolation" {
+                self.session.level = self.session.settings.borrow().get("default_transaction_isolation")?;
             }
         }
         Ok(())

@@ -668,6 +668,8 @@ pub enum Statement {
         columns: Vec<ColumnDef>,
         constraints: Vec<ConstraintDef>,
     },
+    /// UNLISTEN *: nobody listens.
+    Unlisten,
     CreateIndex {
         name: Option<Name>,
         table: ObjectName,

@@ -181,6 +181,12 @@ pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
             }
             tokens.end(Statement::Discard)
         }
+        "UNLISTEN" => {
+            if !tokens.symbol(&Token::Mul) {
+                return Err(refuse("UNLISTEN of a channel", at));
+            }
+            tokens.end(Statement::Unlisten)
+        }
         "DEALLOCATE" => {
             tokens.accept("PREPARE");
             let name = if tokens.accept("ALL") { None } else { Some(tokens.name()?.value) };
@@ -201,7 +207,7 @@ pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
             tokens.end(Statement::Close(name))
         }
         "CREATE" | "ALTER" | "DROP" => role(&mut tokens, &word),
-        "LOCK" | "LISTEN" | "NOTIFY" | "UNLISTEN" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE"
+        "LOCK" | "LISTEN" | "NOTIFY" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE"
         | "SECURITY" | "LOAD" | "MERGE" | "REFRESH" | "REASSIGN" | "IMPORT" => {
             Err(refuse(format!("the statement {word}"), at))
         }

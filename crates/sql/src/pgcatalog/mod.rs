@@ -25,6 +25,21 @@ pub const INFORMATION_SCHEMA: i64 = 13_000;
 /// The number of the one role.
 pub const OWNER: i64 = 10;
 
+/// Words that are reserved in statements.
+pub const RESERVED: &[&str] = &[
+    "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "both", "case", "cast", "check",
+    "collate", "column", "constraint", "create", "current_catalog", "current_date", "current_role", "current_time",
+    "current_timestamp", "current_user", "default", "deferrable", "desc", "distinct", "do", "else", "end", "except",
+    "false", "fetch", "for", "foreign", "from", "grant", "group", "having", "in", "initially", "intersect", "into",
+    "lateral", "leading", "limit", "localtime", "localtimestamp", "not", "null", "offset", "on", "only", "or", "order",
+    "placing", "primary", "references", "returning", "select", "session_user", "some", "symmetric", "table", "then",
+    "to", "trailing", "true", "union", "unique", "user", "using", "variadic", "when", "where", "window", "with",
+];
+
+/// Functions of types, which clients name, and their numbers.
+pub const TYPE_FUNCTIONS: &[(&str, i64)] =
+    &[("array_in", 750), ("array_out", 751), ("array_recv", 2400), ("array_send", 2401)];
+
 /// Computes the rows of a table.
 pub type Rows = fn(&Catalog, &dyn Session) -> Vec<Row>;
 
@@ -148,6 +163,9 @@ pub fn number_of(catalog: &Catalog, to: Type, name: &str) -> lodestone_sql_types
             found.map(|ty| ty.oid().into()).ok_or_else(|| missing(SqlState::UNDEFINED_OBJECT, "type"))
         }
         Type::Regproc => {
+            if let Some((_, number)) = TYPE_FUNCTIONS.iter().find(|(name, _)| *name == plain) {
+                return Ok(*number);
+            }
             let place = func::all().position(|function| function.name == plain);
             let number = place.and_then(|place| i64::try_from(place).ok()).map(|place| func::FIRST_FUNCTION + place);
             number.ok_or_else(|| missing(SqlState::UNDEFINED_FUNCTION, "function"))

@@ -329,6 +329,10 @@ fn types(_: &Catalog, _: &dyn Session) -> Vec<Row> {
                 ("typdelim", text(",")),
                 ("typelem", other(info.element)),
                 ("typarray", other(info.array)),
+                ("typinput", int(if info.element.is_some() && info.len < 0 { 750 } else { 0 })),
+                ("typoutput", int(if info.element.is_some() && info.len < 0 { 751 } else { 0 })),
+                ("typreceive", int(if info.element.is_some() && info.len < 0 { 2400 } else { 0 })),
+                ("typsend", int(if info.element.is_some() && info.len < 0 { 2401 } else { 0 })),
                 ("typtypmod", int(-1)),
                 ("typcollation", int(super::tables::collation(info.ty))),
             ],
@@ -363,7 +367,11 @@ fn procs(_: &Catalog, _: &dyn Session) -> Vec<Row> {
             ],
         )
     };
-    (0..).zip(func::all()).map(of).collect()
+    let of_types = super::TYPE_FUNCTIONS.iter().map(|(name, number)| {
+        let values = [("oid", int(*number)), ("proname", text(name)), ("pronamespace", int(PG_CATALOG))];
+        row(PROC, &[&values[..], &[("proowner", int(OWNER)), ("prolang", int(12)), ("prokind", text("f"))]].concat())
+    });
+    (0..).zip(func::all()).map(of).chain(of_types).collect()
 }
 
 fn database(_: &Catalog, session: &dyn Session) -> Vec<Row> {
