@@ -12,6 +12,7 @@
 //! Exit code 0 means success: all requirements hold. 1 means findings or failed checks. 2 means that the chore itself
 //! could not be done (wrong arguments, a missing program).
 
+mod clients;
 mod fabric;
 mod figures;
 mod hook_cost;
