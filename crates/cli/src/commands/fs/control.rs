@@ -61,7 +61,8 @@ pub enum Request {
 struct Answer<T> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     done: Option<(u64, u64)>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    // Without a default of its own, which would ask one of `T`: an absent one is `None` all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<T>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     error: Option<String>,
