@@ -129,7 +129,7 @@ impl Database {
         };
         ddl::sweep(&engine)?;
         let catalog = Catalog::read(&engine, &Catalog::default())?;
-        Ok(Self(Arc::new(Shared {
+        let database = Self(Arc::new(Shared {
             engine,
             version: AtomicU64::new(catalog.version),
             catalog: RwLock::new(Arc::new(catalog)),
@@ -142,7 +142,18 @@ impl Database {
             uses_timeouts: AtomicBool::new(false),
             numbers: AtomicI32::new(1),
             cancels: Mutex::default(),
-        })))
+        }));
+        database.sweep_temporary();
+        Ok(database)
+    }
+
+    /// Drops the temporary tables of sessions that a crash has ended.
+    fn sweep_temporary(&self) {
+        let catalog = self.catalog();
+        let schemas = catalog.schemas.keys().filter(|name| name.starts_with(crate::connection::TEMPORARY_PREFIX));
+        for schema in schemas {
+            self.connect("", "").drop_schema(schema);
+        }
     }
 
     /// A connection of `user`. `name` is the name of the database that it sees.

@@ -59,6 +59,8 @@ pub enum Expr {
         from: Type,
         to: Type,
     },
+    /// The JSON text of a value of this type.
+    ToJson(Type, Box<Expr>),
     /// The modifier of a type.
     Fit {
         expr: Box<Expr>,
@@ -103,6 +105,36 @@ pub enum Aggregate {
     BoolOr,
     StringAgg,
     ArrayAgg,
+    BitAnd,
+    BitOr,
+    BitXor,
+    /// Of JSON texts, to a `json` or a `jsonb`.
+    JsonAgg(Type),
+    /// Of keys and JSON texts.
+    JsonObjectAgg(Type),
+    /// A figure of one or two columns, of this type.
+    Figure(Figure, Type),
+}
+
+/// A figure of the numbers of one column, or of the pairs of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    VariancePopulation,
+    VarianceSample,
+    DeviationPopulation,
+    DeviationSample,
+    Correlation,
+    CovariancePopulation,
+    CovarianceSample,
+    AverageX,
+    AverageY,
+    Count,
+    Intercept,
+    Determination,
+    Slope,
+    SquaresX,
+    Products,
+    SquaresY,
 }
 
 /// A call of an aggregate.
@@ -166,6 +198,15 @@ pub enum SetFunction {
     GenerateSeries,
     Unnest,
     GenerateSubscripts,
+    /// Of moments, of this type.
+    GenerateMoments(Type),
+    RegexMatches,
+    RegexSplit,
+    StringToTable,
+    /// Keys and values of a `json` or `jsonb`; values as texts if so.
+    JsonEach { is_text: bool },
+    JsonElements { is_text: bool },
+    JsonKeys,
     /// Any other function, as one row.
     One,
 }
@@ -456,6 +497,7 @@ impl Expr {
             | Self::IsTruth(expr, _)
             | Self::Cast { expr, .. }
             | Self::Fit { expr, .. }
+            | Self::ToJson(_, expr)
             | Self::RelationOid(expr)
             | Self::InQuery(_, expr, _) => expr.walk(visit),
             Self::In(_, expr, list) => {
@@ -548,6 +590,7 @@ impl Expr {
             | Self::IsTruth(expr, _)
             | Self::Cast { expr, .. }
             | Self::Fit { expr, .. }
+            | Self::ToJson(_, expr)
             | Self::RelationOid(expr)
             | Self::InQuery(_, expr, _) => expr.walk_mut(visit),
             Self::In(_, expr, list) => {

@@ -217,7 +217,7 @@ pub(super) fn with_access(table: std::sync::Arc<TableDef>, conditions: Vec<Expr>
         // A number without a scale is kept as a text, whose order is another one.
         let is_ordered = |column: &&usize| {
             let column = &table.columns[**column];
-            column.ty != Type::Numeric || column.kind != lodestone_engine::Type::Text
+            crate::catalog::value::is_ordered(column.ty, column.modifier)
         };
         let Some((score, access, used)) =
             path(&table, &conditions, index, columns.iter().take_while(is_ordered).copied(), columns.len())

@@ -10,6 +10,7 @@ mod call;
 mod change;
 mod expr;
 mod from;
+mod operator;
 mod query;
 mod recursive;
 mod scope;
@@ -294,9 +295,6 @@ pub fn type_of(name: &TypeName) -> Result<(Type, i32)> {
     let unsupported = || Error::unsupported(format!("the type {}", name.name));
     const LATER: &[&str] = &[
         "timetz",
-        "interval",
-        "json",
-        "jsonb",
         "xml",
         "inet",
         "cidr",
@@ -330,14 +328,16 @@ pub fn type_of(name: &TypeName) -> Result<(Type, i32)> {
             i32::try_from(*length).unwrap_or(0) + 4
         }
         (Type::Numeric, [precision, scale]) => {
-            if !(1..=38).contains(precision) || !(0..=*precision).contains(scale) {
-                return Err(bad(format!(
-                    "NUMERIC({precision},{scale}) must have 1 to 38 digits, and a scale of at most that"
-                ))
-                .hint("Lodestone keeps 38 digits."));
+            if !(1..=1000).contains(precision) {
+                return Err(bad(format!("NUMERIC precision {precision} must be between 1 and 1000")));
             }
-            i32::try_from((precision << 16 | scale) + 4).unwrap_or(-1)
+            if !(-1000..=1000).contains(scale) {
+                return Err(bad(format!("NUMERIC scale {scale} must be between -1000 and 1000")));
+            }
+            i32::try_from((precision << 16 | scale & 0x7ff) + 4).unwrap_or(-1)
         }
+        // Six digits of the seconds are all that there are.
+        (Type::Time | Type::Timestamp | Type::Timestamptz | Type::Interval, [6]) => -1,
         _ => return Err(at(Error::unsupported(format!("a modifier of the type {element}")))),
     };
     let ty = if name.is_array { element.array().ok_or_else(unsupported)? } else { element };

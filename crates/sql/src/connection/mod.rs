@@ -17,6 +17,7 @@ mod named;
 mod portal;
 mod session;
 mod statement;
+mod table_as;
 mod transaction;
 mod utility;
 
@@ -45,6 +46,7 @@ pub use portal::Described;
 use portal::Portals;
 use session::Held;
 pub(crate) use session::SessionState;
+pub(crate) use table_as::PREFIX as TEMPORARY_PREFIX;
 use transaction::{Defaults, Open, State};
 
 /// Steps of a statement on a thread that serves others as well: about a millisecond.
@@ -440,6 +442,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.drop_temporary();
         self.open = None;
         self.held.release();
         self.database.forget(self.session.number);

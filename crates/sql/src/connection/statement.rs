@@ -148,6 +148,16 @@ impl Connection {
         outcome
     }
 
+    /// Runs a change of rows that is a part of another statement.
+    pub(super) fn run_plain(
+        &mut self,
+        prepared: &Arc<Prepared>,
+        place: Place,
+        sink: &mut dyn Sink,
+    ) -> Result<Completion, Failure> {
+        self.run_inside(prepared, &[], place, false, sink)
+    }
+
     fn run_inside(
         &mut self,
         prepared: &Arc<Prepared>,

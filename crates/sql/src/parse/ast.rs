@@ -45,6 +45,13 @@ pub struct TypeName {
     pub at: Position,
 }
 
+impl TypeName {
+    /// A type without modifiers.
+    pub fn plain(name: &str) -> Self {
+        Self { schema: None, name: name.into(), modifiers: Vec::new(), is_array: false, at: NOWHERE }
+    }
+}
+
 /// A constant.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Literal {
@@ -412,6 +419,39 @@ pub struct SequenceOptions {
     pub restart: Option<Option<i64>>,
 }
 
+/// A table whose columns a new one has as well.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Like {
+    /// The number of the written column that follows them.
+    pub before: usize,
+    pub table: ObjectName,
+    pub defaults: bool,
+    pub constraints: bool,
+    pub identity: bool,
+    pub indexes: bool,
+}
+
+/// A table that is made of a query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableAs {
+    pub name: ObjectName,
+    pub if_not_exists: bool,
+    pub columns: Vec<Name>,
+    /// The rows of the query are added.
+    pub with_data: bool,
+    /// It was written SELECT INTO.
+    pub is_into: bool,
+}
+
+/// The state of a session that is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discard {
+    All,
+    Plans,
+    Sequences,
+    Temporary,
+}
+
 /// A key of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeyDef {
@@ -665,6 +705,11 @@ pub enum Statement {
         if_not_exists: bool,
         columns: Vec<ColumnDef>,
         constraints: Vec<ConstraintDef>,
+        likes: Vec<Like>,
+    },
+    CreateTableAs {
+        table: TableAs,
+        query: Box<Query>,
     },
     CreateIndex {
         name: Option<Name>,
@@ -767,7 +812,7 @@ pub enum Statement {
     Vacuum(Vec<ObjectName>),
     Analyze(Vec<ObjectName>),
     Checkpoint,
-    Discard,
+    Discard(Discard),
     /// `None`: all.
     Deallocate(Option<String>),
 }

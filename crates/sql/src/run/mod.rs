@@ -9,6 +9,7 @@ mod aggregate;
 mod change;
 pub mod constraint;
 mod eval;
+mod figure;
 mod join;
 pub mod point;
 mod scan;
