@@ -225,18 +225,23 @@ def main():
             table[name] = counts = judge.file(name, corpus / f"sql/{name}.sql")
             total.update(counts)
             print(line(name, counts), flush=True)
+            write(arguments, table, total, judge)
     print(line("all", total))
     for reason, count in judge.reasons.most_common(arguments.show):
         print(f"{count:6} {reason}")
     for found in judge.bad:
         print(f"{found['kind']}: {found['file']}:{found['line']}: {found['statement'][:200]}")
+    is_alive = not any(total[kind] for kind in ("crash", "hang", "gone", "internal"))
+    reached = total["equal"] * 100 >= arguments.at_least * max(total["tried"], 1)
+    return 0 if is_alive and reached else 1
+
+
+def write(arguments, table, total, judge):
+    """Counts and differences so far, for programs."""
     if arguments.json:
         arguments.json.write_text(json.dumps({"files": table, "all": total, "bad": judge.bad,
                                               "reasons": judge.reasons.most_common(),
                                               "differences": judge.differences}, indent=1))
-    is_alive = not any(total[kind] for kind in ("crash", "hang", "gone", "internal"))
-    reached = total["equal"] * 100 >= arguments.at_least * max(total["tried"], 1)
-    return 0 if is_alive and reached else 1
 
 
 def line(name, counts):

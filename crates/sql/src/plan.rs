@@ -10,7 +10,7 @@ use lodestone_sql_types::op::{Arithmetic, Comparison};
 use lodestone_sql_types::{Datum, Type};
 
 use crate::catalog::TableDef;
-use crate::parse::ast::{CopyFormat, FrameUnit, JoinKind, SetOperation};
+use crate::parse::ast::{CopyFormat, FrameUnit, JoinKind, LockWait, SetOperation};
 use crate::pgcatalog::VirtualTable;
 use crate::run::point::PointQuery;
 
@@ -188,6 +188,7 @@ pub struct Scan {
     pub filter: Option<Expr>,
     /// Whether the rows are locked until the transaction ends.
     pub locks: bool,
+    pub wait: LockWait,
     /// Whether the hidden number of a row is one more column.
     pub shows_number: bool,
 }
@@ -436,10 +437,21 @@ pub enum Action {
     Empty,
 }
 
+/// A change that runs before the statement, and the columns that are kept of its rows.
+#[derive(Clone, Debug)]
+pub struct First {
+    /// Under which [`Node::Work`] finds the rows.
+    pub number: usize,
+    pub change: Change,
+    pub returned: Option<Vec<Expr>>,
+}
+
 /// A statement that is ready to run.
 #[derive(Debug)]
 pub struct Plan {
     pub action: Action,
+    /// The changes in WITH.
+    pub first: Vec<First>,
     pub columns: Vec<OutputColumn>,
     pub parameters: Vec<Type>,
     /// The catalog that it was made under.
@@ -451,6 +463,9 @@ pub struct Plan {
 impl Plan {
     /// Whether it takes no locks and changes nothing.
     pub fn only_reads(&self) -> bool {
+        if !self.first.is_empty() {
+            return false;
+        }
         match &self.action {
             Action::Select(node) | Action::CopyOut(_, node) => !node.takes_locks(),
             _ => false,

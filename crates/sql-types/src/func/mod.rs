@@ -59,6 +59,8 @@ pub trait Session {
     /// # Errors
     /// 42P01; 42703.
     fn serial_sequence(&self, table: &str, column: &str) -> Result<Option<String>>;
+    /// Whether the session with this number waits for a lock of another one.
+    fn is_blocked(&self, backend: i64) -> bool;
     /// The next number of a sequence, or one that it gave.
     ///
     /// # Errors

@@ -36,6 +36,10 @@ pub const FUNCTIONS: &[Function] = &[
     of("current_role", &[], Type::Name, |s, _| Ok(Datum::from(s.user()))),
     of("user", &[], Type::Name, |s, _| Ok(Datum::from(s.user()))),
     of("pg_backend_pid", &[], Type::Int4, |s, _| Ok(Datum::Int(s.backend()))),
+    of("pg_isolation_test_session_is_blocked", &[INT4, Argument::Of(Type::Int4Array)], Type::Bool, |s, a| {
+        Ok(Datum::Bool(s.is_blocked(int(a, 0))))
+    })
+    .volatile(),
     of("pg_is_in_recovery", &[], Type::Bool, |_, _| Ok(Datum::Bool(false))),
     of("current_setting", &[TEXT], Type::Text, |s, a| s.setting(text(a, 0)).map(Datum::Text)).volatile(),
     of("current_setting", &[TEXT, BOOL], Type::Text, |s, a| match s.setting(text(a, 0)) {

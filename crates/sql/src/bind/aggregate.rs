@@ -143,6 +143,9 @@ impl Binder<'_> {
                 if let Some(index) = grouping.keys.iter().position(|(_, typed)| key(typed)) {
                     return Ok(Some(of(index, &grouping.keys[index].1)));
                 }
+                if self.depends_on_keys(column) {
+                    return Ok(Some(self.any_of_group(place, column)));
+                }
                 let table = column.table.as_ref().map_or(String::new(), |table| format!("{table}."));
                 let message = format!(
                     "column \"{table}{}\" must appear in the GROUP BY clause or be used in an aggregate function",
@@ -152,6 +155,38 @@ impl Binder<'_> {
             }
             _ => Ok(None),
         }
+    }
+
+    /// Whether the primary key of the column's table is among the keys of the groups: then a group has one value of it.
+    fn depends_on_keys(&self, column: &ScopeColumn) -> bool {
+        let (Some(grouping), Some((oid, _))) = (&self.grouping, column.origin) else { return false };
+        let Some(table) = self.catalog.tables.values().find(|table| table.oid == oid) else { return false };
+        let grouped: Vec<i16> = grouping
+            .keys
+            .iter()
+            .filter_map(|(_, typed)| match typed.expr {
+                Expr::Column { depth: 0, index } => grouping.columns.get(index),
+                _ => None,
+            })
+            .filter(|key| key.table == column.table)
+            .filter_map(|key| key.origin.filter(|(other, _)| *other == oid).map(|(_, number)| number))
+            .collect();
+        let is_grouped = |number: &usize| i16::try_from(number + 1).is_ok_and(|number| grouped.contains(&number));
+        !table.key.is_empty() && table.key.iter().all(is_grouped)
+    }
+
+    /// The value that a column has in all rows of a group: the least of them is as good as any.
+    fn any_of_group(&mut self, place: usize, column: &ScopeColumn) -> Typed {
+        let Some(grouping) = &mut self.grouping else { return Typed::new(Expr::Column { depth: 0, index: place }, column.ty) };
+        grouping.calls.push(AggregateCall {
+            aggregate: Aggregate::Min(column.ty),
+            arguments: vec![Expr::Column { depth: 0, index: place }],
+            is_distinct: false,
+            filter: None,
+            order_by: Vec::new(),
+        });
+        let index = grouping.keys.len() + grouping.calls.len() - 1;
+        Typed { expr: Expr::Column { depth: 0, index }, ty: column.ty, modifier: column.modifier }
     }
 
     fn aggregate(&mut self, call: &Call, at: Position, scope: &Scope<'_>) -> Result<Typed> {

@@ -163,7 +163,7 @@ impl Binder<'_> {
         if let Some(table) = self.catalog.tables.get(&full) {
             let columns = renamed(columns_of(table, &shown), alias)?;
             let scan =
-                Scan { table: table.clone(), access: Access::All, filter: None, locks: false, shows_number: false };
+                Scan { table: table.clone(), access: Access::All, filter: None, locks: false, wait: ast::LockWait::Wait, shows_number: false };
             return Ok(Bound { node: Node::Scan(Box::new(scan)), columns, is_lateral: false });
         }
         if let Some(view) = self.catalog.views.get(&full).cloned() {

@@ -15,6 +15,7 @@ mod query;
 mod recursive;
 mod scope;
 mod window;
+mod with_change;
 
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
@@ -36,6 +37,8 @@ pub struct Binder<'c> {
     work: Vec<recursive::Work>,
     /// How many of them there were.
     work_count: usize,
+    /// The changes in WITH.
+    first: Vec<crate::plan::First>,
     /// Subqueries inside each other.
     depth: usize,
     /// The groups of the query at hand.
@@ -58,12 +61,14 @@ const DEPTH_MAX: usize = 60;
 pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<Plan> {
     let mut binder = Binder { parameters: types.to_vec(), ..Binder::new(catalog) };
     let (action, columns) = binder.statement(statement)?;
+    binder.refuse_shared(&action)?;
     // As PostgreSQL: a parameter that may have any type is a text.
     for ty in binder.parameters.iter_mut().filter(|ty| **ty == Type::Unknown) {
         *ty = Type::Text;
     }
-    let point = PointQuery::of(&action);
-    Ok(Plan { action, columns, parameters: binder.parameters, catalog: catalog.version, point })
+    let first = binder.first;
+    let point = if first.is_empty() { PointQuery::of(&action) } else { None };
+    Ok(Plan { action, first, columns, parameters: binder.parameters, catalog: catalog.version, point })
 }
 
 /// The values of the columns that a COPY does not name. `None`: the column is named, or has no default.
@@ -189,6 +194,7 @@ impl<'c> Binder<'c> {
             with: Vec::new(),
             work: Vec::new(),
             work_count: 0,
+            first: Vec::new(),
             depth: 0,
             grouping: None,
             extras: None,
@@ -203,21 +209,25 @@ impl Binder<'_> {
         Ok(match statement {
             Statement::Empty => (Action::Empty, Vec::new()),
             Statement::Query(query) => {
+                self.bind_changes(&query.with)?;
                 let (node, columns) = self.query(&query, None)?;
                 (Action::Select(node), columns)
             }
             Statement::Insert { table, columns, alias, source, overriding, conflict, returning, with } => {
+                self.bind_changes(&with)?;
                 self.with.push(with);
                 let parts =
                     change::Insert { columns: &columns, source: &source, overriding, conflict: conflict.as_ref() };
                 self.insert(&table, alias, &parts, &returning)?
             }
             Statement::Update { table, alias, set, from, filter, returning, with } => {
+                self.bind_changes(&with)?;
                 self.with.push(with);
                 let shown = alias.unwrap_or_else(|| table.name.clone());
                 self.update((&table, &shown), &set, &from, filter.as_ref(), &returning)?
             }
             Statement::Delete { table, alias, using, filter, returning, with } => {
+                self.bind_changes(&with)?;
                 self.with.push(with);
                 let shown = alias.unwrap_or_else(|| table.name.clone());
                 self.delete((&table, &shown), &using, filter.as_ref(), &returning)?

@@ -264,6 +264,8 @@ impl Connection {
         let cancel = Arc::new(AtomicBool::new(false));
         let number = database.register(secret, cancel.clone(), Waker::noop().clone());
         let isolation = database.0.isolation;
+        let owner = database.new_owner();
+        database.set_owner(number, owner);
         Self {
             session: SessionState {
                 user: user.to_owned(),
@@ -284,7 +286,7 @@ impl Connection {
             watch: Watch { cancel, deadline: None, steps_max: None },
             held: Held {
                 database: database.clone(),
-                owner: database.new_owner(),
+                owner,
                 keys: RefCell::default(),
                 shared: RefCell::default(),
                 asked: RefCell::default(),

@@ -251,6 +251,8 @@ pub struct With {
     pub query: Query,
     /// It may name itself.
     pub is_recursive: bool,
+    /// A change of rows in the place of the query, which has no rows then.
+    pub change: Option<Box<Statement>>,
 }
 
 /// A query with its order and limits.
@@ -263,6 +265,33 @@ pub struct Query {
     pub offset: Option<Expr>,
     /// `FOR UPDATE` and its relatives.
     pub locks_rows: bool,
+    pub lock_wait: LockWait,
+}
+
+impl Query {
+    /// A query without rows.
+    pub fn empty() -> Self {
+        Self {
+            with: Vec::new(),
+            body: Body::Values(Vec::new()),
+            order_by: Vec::new(),
+            limit: None,
+            offset: None,
+            locks_rows: false,
+            lock_wait: LockWait::Wait,
+        }
+    }
+}
+
+/// What is done about a row that another transaction has locked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LockWait {
+    #[default]
+    Wait,
+    /// NOWAIT.
+    Refuse,
+    /// SKIP LOCKED.
+    Skip,
 }
 
 /// The rows of a query.

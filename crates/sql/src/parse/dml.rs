@@ -69,12 +69,14 @@ impl Converter<'_> {
         }
     }
 
+    /// Whether a body is a change of rows.
+    pub(super) fn is_change(body: &tree::SetExpr) -> bool {
+        matches!(body, tree::SetExpr::Insert(_) | tree::SetExpr::Update(_) | tree::SetExpr::Delete(_))
+    }
+
     /// A query, or a change with queries before it.
-    fn query_or_change(&self, mut query: tree::Query) -> Result<Statement> {
-        let is_change = |body: &tree::SetExpr| {
-            matches!(body, tree::SetExpr::Insert(_) | tree::SetExpr::Update(_) | tree::SetExpr::Delete(_))
-        };
-        if !is_change(&query.body) {
+    pub(super) fn query_or_change(&self, mut query: tree::Query) -> Result<Statement> {
+        if !Self::is_change(&query.body) {
             let into = match &mut *query.body {
                 tree::SetExpr::Select(select) => select.into.take(),
                 _ => None,
@@ -186,10 +188,10 @@ impl Converter<'_> {
         };
         let target = match conflict_target {
             None => ConflictTarget::Any,
-            Some(tree::ConflictTarget::Columns { columns, predicate: None }) => {
+            // No index has a predicate, and one without it fulfils every predicate.
+            Some(tree::ConflictTarget::Columns { columns, predicate: _ }) => {
                 ConflictTarget::Columns(columns.iter().map(|column| self.name(column)).collect())
             }
-            Some(tree::ConflictTarget::Columns { .. }) => return Err(refuse("ON CONFLICT with WHERE", at)),
             Some(tree::ConflictTarget::OnConstraint(name)) => ConflictTarget::Constraint(self.single(&name)?),
         };
         let update = match action {

@@ -11,7 +11,7 @@ use super::{End, Places, is_blank, refuse};
 pub const TEMPORARY: &str = "pg_temp";
 
 /// The statement of `raw`, if it is one of this module.
-pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Result<Option<Statement>> {
+pub(super) fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Result<Option<Statement>> {
     let mut tokens = Tokens::new(end_of, raw, places);
     if !tokens.accept("CREATE") {
         return Ok(None);

@@ -81,6 +81,9 @@ pub trait Locker {
     /// 40P01.
     fn lock(&self, key: LockKey) -> lodestone_sql_types::Result<bool>;
 
+    /// Takes the lock if no other transaction has it, without waiting.
+    fn lock_now(&self, key: LockKey) -> bool;
+
     /// Takes the lock beside others that share it. `false`: the transaction waits for it now.
     ///
     /// # Errors
