@@ -30,6 +30,7 @@ impl Connection {
         let own = self.open.as_ref().and_then(|open| open.catalog.clone());
         let base = own.unwrap_or_else(|| self.database.catalog());
         let path = self.session.settings.borrow().path(&base, &self.session.user);
+        let path = self.with_temporary(&base, path);
         if base.path == path {
             return base;
         }
