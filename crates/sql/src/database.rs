@@ -247,9 +247,9 @@ impl Database {
         self.0.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether no other catalog was read since.
-    pub(crate) fn is_newest(&self, catalog: &Catalog) -> bool {
-        self.0.version.load(Ordering::Acquire) == catalog.version
+    /// Whether no other catalog was read since the one of this version.
+    pub(crate) fn is_newest(&self, version: u64) -> bool {
+        self.0.version.load(Ordering::Acquire) == version
     }
 
     /// Reads the catalog again.

@@ -100,7 +100,9 @@ impl Binder<'_> {
         let list = self.one_element_type(function, list, &types)?;
         let ty = match function.shape {
             Shape::Fixed => function.result,
-            Shape::Like(number) => types.get(number).copied().filter(|ty| *ty != Type::Unknown).unwrap_or(Type::TextArray),
+            Shape::Like(number) => {
+                types.get(number).copied().filter(|ty| *ty != Type::Unknown).unwrap_or(Type::TextArray)
+            }
             Shape::ElementOf(number) => types.get(number).and_then(|ty| ty.element()).unwrap_or(Type::Text),
         };
         Ok(Typed::new(Expr::Call(function, list), ty))

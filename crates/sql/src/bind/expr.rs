@@ -339,7 +339,13 @@ impl Binder<'_> {
         Ok((list.collect::<Result<_>>()?, ty))
     }
 
-    pub(super) fn binary(&mut self, op: &str, sides: (&ast::Expr, &ast::Expr), at: Position, scope: &Scope<'_>) -> Result<Typed> {
+    pub(super) fn binary(
+        &mut self,
+        op: &str,
+        sides: (&ast::Expr, &ast::Expr),
+        at: Position,
+        scope: &Scope<'_>,
+    ) -> Result<Typed> {
         if let (Some(op), ast::Expr::Row(one, _), ast::Expr::Row(two, _)) = (comparison(op), sides.0, sides.1) {
             return self.compare_rows(op, (one, two), at, scope);
         }
@@ -398,7 +404,9 @@ impl Binder<'_> {
         if is_array(&one) || is_array(&two) {
             return self.concat_arrays(one, two, at);
         }
-        if one.ty == Type::Bytea && matches!(two.ty, Type::Bytea | Type::Unknown) || two.ty == Type::Bytea && one.ty == Type::Unknown {
+        if one.ty == Type::Bytea && matches!(two.ty, Type::Bytea | Type::Unknown)
+            || two.ty == Type::Bytea && one.ty == Type::Unknown
+        {
             let one = self.coerce(one, Type::Bytea, Context::Implicit, at)?;
             let two = self.coerce(two, Type::Bytea, Context::Implicit, at)?;
             return Ok(Typed::new(Expr::Concat(boxed(one), boxed(two)), Type::Bytea));

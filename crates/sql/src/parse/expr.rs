@@ -507,9 +507,7 @@ impl Converter<'_> {
     /// The name of a type.
     pub(super) fn type_name(&self, found: &tree::DataType) -> Result<TypeName> {
         use tree::DataType as D;
-        let of = |name: &str, modifiers: Vec<i64>| {
-            Ok(TypeName { modifiers, ..TypeName::plain(name) })
-        };
+        let of = |name: &str, modifiers: Vec<i64>| Ok(TypeName { modifiers, ..TypeName::plain(name) });
         let plain = |name: &str| of(name, Vec::new());
         let length = |length: &Option<tree::CharacterLength>| match length {
             Some(tree::CharacterLength::IntegerLength { length, unit: None }) => {
@@ -616,8 +614,18 @@ fn operator_text(op: &tree::BinaryOperator) -> Option<String> {
         B::PGILikeMatch => "~~*".into(),
         B::PGNotLikeMatch => "!~~".into(),
         B::PGNotILikeMatch => "!~~*".into(),
-        B::PGStartsWith | B::PGOverlap | B::Arrow | B::LongArrow | B::HashArrow | B::HashLongArrow | B::AtArrow
-        | B::ArrowAt | B::HashMinus | B::Question | B::QuestionAnd | B::QuestionPipe => op.to_string(),
+        B::PGStartsWith
+        | B::PGOverlap
+        | B::Arrow
+        | B::LongArrow
+        | B::HashArrow
+        | B::HashLongArrow
+        | B::AtArrow
+        | B::ArrowAt
+        | B::HashMinus
+        | B::Question
+        | B::QuestionAnd
+        | B::QuestionPipe => op.to_string(),
         B::PGCustomBinaryOperator(parts) => {
             let (last, schema) = parts.split_last()?;
             let is_known = schema.is_empty() || schema == ["pg_catalog"];
