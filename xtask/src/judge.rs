@@ -3,6 +3,9 @@
 //! `cargo xtask judge fs pjdfstest` builds `lodestone` and runs `tools/judge/fs.sh`, which mounts a volume. The suites
 //! are fetched through cargo or are packages of the distribution; nothing of them is in this repository.
 //!
+//! `cargo xtask judge sql logic|regress|isolation|hermitage --corpus DIR` runs a suite of others on Lodestone and on
+//! `PostgreSQL` 15 beside it. The scripts in `tools/judge` start both servers, and compare what they answer.
+//!
 //! `cargo xtask judge sql random` runs `tools/sql_random.py`: random statements on Lodestone and on `PostgreSQL`,
 //! beside each other, with one seed after another until one shows a difference. Both servers run already: the chore
 //! starts and stops nothing.
@@ -39,12 +42,34 @@ pub(crate) struct FsOptions {
 /// A judge of SQL.
 #[derive(Subcommand)]
 pub(crate) enum Sql {
+    /// SQLite's sqllogictest corpus, on both servers.
+    Logic(Corpus),
+    /// `PostgreSQL`'s regression files, statement by statement, on both servers.
+    Regress(Corpus),
+    /// `PostgreSQL`'s isolation specs by its own program, on both servers.
+    Isolation(Corpus),
+    /// The anomalies of Hermitage, on both servers.
+    Hermitage(Corpus),
     /// Random statements: rows, tags and codes of errors are compared.
     Random(Random),
     /// Clients of `PostgreSQL`, unchanged: each script of `tools/clients` on a server of its own.
     Clients(Clients),
     /// A server that is killed under load, again and again.
     Kills(Kills),
+}
+
+/// A corpus of others, and options of the script that runs it.
+#[derive(clap::Args)]
+pub(crate) struct Corpus {
+    /// The folder of the corpus. The script says which one is meant, and where it comes from.
+    #[arg(long)]
+    corpus: Option<std::path::PathBuf>,
+    /// `lodestone` [default: it is built].
+    #[arg(long)]
+    program: Option<std::path::PathBuf>,
+    /// Options of the script, after `--`; `-- --help` lists them.
+    #[arg(last = true)]
+    more: Vec<String>,
 }
 
 /// Where the servers are, and how much is compared.
@@ -79,6 +104,10 @@ pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
         Command::Sql(Sql::Random(options)) => run_random(root, options),
         Command::Sql(Sql::Clients(options)) => clients::run_clients(root, options),
         Command::Sql(Sql::Kills(options)) => clients::run_kills(root, options),
+        Command::Sql(Sql::Logic(options)) => run_corpus(root, "sql_logic.py", None, options),
+        Command::Sql(Sql::Regress(options)) => run_corpus(root, "sql_regress.py", None, options),
+        Command::Sql(Sql::Isolation(options)) => run_corpus(root, "sql_isolation.py", Some("specs"), options),
+        Command::Sql(Sql::Hermitage(options)) => run_corpus(root, "sql_isolation.py", Some("hermitage"), options),
     }
 }
 
@@ -99,6 +128,32 @@ fn run_fs(root: &Path, options: &FsOptions) -> Result<bool> {
         }
     }
     Ok(passed)
+}
+
+/// Runs a script on a corpus, with a program that is built if none is named.
+fn run_corpus(root: &Path, script: &str, first: Option<&str>, options: &Corpus) -> Result<bool> {
+    let program = match &options.program {
+        Some(program) => program.clone(),
+        None => {
+            let build = ["build", "--release", "-p", "lodestone-cli", "--bin", "lodestone"];
+            if !Process::new("cargo").args(build).current_dir(root).status().context("could not run cargo")?.success() {
+                bail!("the build of `lodestone` failed");
+            }
+            root.join("target/release/lodestone")
+        }
+    };
+    let script = root.join("tools/judge").join(script);
+    let mut command = Process::new("python3");
+    command.arg(&script).args(first).arg("--program").arg(program);
+    if let Some(corpus) = &options.corpus {
+        command.arg("--corpus").arg(corpus);
+    }
+    let status = command.args(&options.more).status();
+    match status.with_context(|| format!("cannot run python3 {}", script.display()))?.code() {
+        Some(0) => Ok(true),
+        Some(1) => Ok(false),
+        _ => bail!("{} could not be run; its last line says what to do", script.display()),
+    }
 }
 
 fn run_random(root: &Path, options: &Random) -> Result<bool> {

@@ -13,9 +13,16 @@ use crate::protocol::Peer;
 /// A place where clients come in.
 #[derive(Debug)]
 pub enum Listener {
-    Unix { listener: UnixListener, path: PathBuf },
+    Unix {
+        listener: UnixListener,
+        path: PathBuf,
+    },
     /// `trusts`: a client is who it says. `is_plain`: clients of other machines need no encryption.
-    Tcp { listener: TcpListener, trusts: bool, is_plain: bool },
+    Tcp {
+        listener: TcpListener,
+        trusts: bool,
+        is_plain: bool,
+    },
 }
 
 /// The socket of a folder and port, as `PostgreSQL`'s clients look for it.

@@ -460,7 +460,9 @@ fn numbers_of_relations_are_names_in_texts_of_both_protocols() {
     let place = Place::new();
     place.answers(&[query("create table named (k int primary key)")]);
     let text = "select 'named'::regclass";
-    let with = |formats: &[i16]| place.answers(&[parse("", text, &[]), bind("", "", &[], &[], formats), execute("", 0), sync()]);
+    let with = |formats: &[i16]| {
+        place.answers(&[parse("", text, &[]), bind("", "", &[], &[], formats), execute("", 0), sync()])
+    };
     assert_eq!(place.answers(&[query(text)]).texts(b'D'), ["named"]);
     assert_eq!(with(&[]).texts(b'D'), ["named"]);
     assert_eq!(with(&[1]).last(b'D').len(), 2 + 4 + 4, "a number");

@@ -380,7 +380,10 @@ fn clients_of_other_machines_must_encrypt() {
     machine.receive(&startup("root", "shop"));
     machine.advance();
     let answers = Messages::of(machine.ready());
-    assert!(machine.is_closed() && answers.has_text(b'E', "28000") && answers.has_text(b'E', "encrypted"), "{answers:?}");
+    assert!(
+        machine.is_closed() && answers.has_text(b'E', "28000") && answers.has_text(b'E', "encrypted"),
+        "{answers:?}"
+    );
 }
 
 #[test]

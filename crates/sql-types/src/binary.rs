@@ -9,6 +9,11 @@ use crate::types::Type;
 /// The words of a sign in the binary form of numeric.
 const NEGATIVE: u16 = 0x4000;
 const POSITIVE: u16 = 0;
+const NOT_A_NUMBER: u16 = 0xc000;
+const INFINITE: u16 = 0xd000;
+const NEGATIVE_INFINITE: u16 = 0xf000;
+/// The first byte of a `jsonb`.
+const JSONB_VERSION: u8 = 1;
 
 /// Appends the bytes of `datum`, which is of type `ty` and not null.
 ///
@@ -39,11 +44,20 @@ pub fn encode(ty: Type, datum: &Datum, bytes: &mut Vec<u8>) -> Result<()> {
         }
         Datum::Float(value) if ty == Type::Float4 => bytes.extend(narrow(*value).to_be_bytes()),
         Datum::Float(value) => bytes.extend(value.to_be_bytes()),
-        Datum::Numeric(value) => numeric(*value, bytes)?,
+        Datum::Numeric(value) => numeric(value, bytes)?,
         Datum::Text(value) => bytes.extend(value.as_bytes()),
         Datum::Bytes(value) => bytes.extend(value),
         Datum::Date(days) => bytes.extend(days.to_be_bytes()),
         Datum::Time(micros) => bytes.extend(micros.to_be_bytes()),
+        Datum::Interval(value) => {
+            bytes.extend(value.micros.to_be_bytes());
+            bytes.extend(value.days.to_be_bytes());
+            bytes.extend(value.months.to_be_bytes());
+        }
+        Datum::Json(value) => {
+            bytes.push(JSONB_VERSION);
+            bytes.extend(value.to_string().as_bytes());
+        }
         Datum::Array(values) => array(ty, values, bytes)?,
         Datum::Record(_) => return Err(Error::unsupported("the binary format of a record")),
     }
@@ -80,9 +94,22 @@ fn array(ty: Type, values: &[Datum], bytes: &mut Vec<u8>) -> Result<()> {
 }
 
 /// Digits to the base 10,000, aligned at the point.
-fn numeric(value: Numeric, bytes: &mut Vec<u8>) -> Result<()> {
+fn numeric(value: &Numeric, bytes: &mut Vec<u8>) -> Result<()> {
+    if !value.is_finite() {
+        let sign = match value.signum() {
+            _ if value.is_nan() => NOT_A_NUMBER,
+            -1 => NEGATIVE_INFINITE,
+            _ => INFINITE,
+        };
+        // No digits, no weight, and no digits after the point.
+        bytes.extend([0; 4]);
+        bytes.extend(sign.to_be_bytes());
+        bytes.extend([0; 2]);
+        return Ok(());
+    }
     let scale = usize::from(value.scale());
-    let text = format!("{:0>width$}", value.units().unsigned_abs(), width = scale + 1);
+    let text: String = value.absolute().to_string().chars().filter(char::is_ascii_digit).collect();
+    let text = format!("{text:0>width$}", width = scale + 1);
     let (whole, fraction) = text.split_at(text.len() - scale);
     let whole = format!("{whole:0>width$}", width = whole.len().next_multiple_of(4));
     let fraction = format!("{fraction:0<width$}", width = scale.next_multiple_of(4));
@@ -98,11 +125,11 @@ fn numeric(value: Numeric, bytes: &mut Vec<u8>) -> Result<()> {
     while digits.last() == Some(&0) {
         digits.pop();
     }
-    let sign = if value.units() < 0 { NEGATIVE } else { POSITIVE };
+    let sign = if value.signum() < 0 { NEGATIVE } else { POSITIVE };
     bytes.extend(u16::try_from(digits.len()).map_err(|_| out_of_range(Type::Numeric))?.to_be_bytes());
     bytes.extend((if digits.is_empty() { 0 } else { weight }).to_be_bytes());
     bytes.extend(sign.to_be_bytes());
-    bytes.extend(u16::from(value.scale()).to_be_bytes());
+    bytes.extend(value.scale().to_be_bytes());
     digits.iter().for_each(|digit| bytes.extend(digit.to_be_bytes()));
     Ok(())
 }
@@ -134,6 +161,11 @@ pub fn decode(ty: Type, bytes: &[u8]) -> Result<Datum> {
         Type::Bytea => Datum::Bytes(bytes.to_vec()),
         Type::Uuid => Datum::Bytes(<[u8; 16]>::try_from(bytes).map_err(|_| bad())?.to_vec()),
         Type::Time => Datum::Time(i64::from_be_bytes(fixed8()?)),
+        Type::Interval => interval(bytes).ok_or_else(bad)?,
+        Type::Jsonb => match bytes.split_first() {
+            Some((&JSONB_VERSION, rest)) => crate::text::decode(ty, utf8(rest)?)?,
+            _ => return Err(bad()),
+        },
         Type::Date => Datum::Date(i32::from_be_bytes(fixed4()?)),
         Type::Timestamp | Type::Timestamptz => Datum::Time(i64::from_be_bytes(fixed8()?)),
         Type::Record => return Err(Error::unsupported("the binary format of a record")),
@@ -142,6 +174,15 @@ pub fn decode(ty: Type, bytes: &[u8]) -> Result<Datum> {
             crate::text::decode(ty, text)?
         }
     })
+}
+
+/// `None` for bytes that are no span.
+fn interval(bytes: &[u8]) -> Option<Datum> {
+    let (micros, rest) = bytes.split_first_chunk()?;
+    let (days, rest) = rest.split_first_chunk()?;
+    let months = i32::from_be_bytes(rest.try_into().ok()?);
+    let (micros, days) = (i64::from_be_bytes(*micros), i32::from_be_bytes(*days));
+    Some(Datum::Interval(crate::interval::Interval { months, days, micros }))
 }
 
 /// The text that `bytes` are.
@@ -202,14 +243,14 @@ fn decode_numeric(bytes: &[u8]) -> Option<Result<Numeric>> {
     if bytes.len() != 8 + usize::from(count) * 2 || scale > 16_383 {
         return None;
     }
-    if sign != NEGATIVE && sign != POSITIVE {
-        return Some(Err(Error::unsupported("a numeric NaN or infinity")));
+    match sign {
+        NEGATIVE | POSITIVE => {}
+        NOT_A_NUMBER => return Some(Ok(Numeric::NAN)),
+        INFINITE => return Some(Ok(Numeric::INFINITY)),
+        NEGATIVE_INFINITE => return Some(Ok(Numeric::NEG_INFINITY)),
+        _ => return None,
     }
-    // More groups than 38 digits have overflow anyway.
     let mut text = String::from(if sign == NEGATIVE { "-0" } else { "0" });
-    if count > 24 || weight.unsigned_abs() > 16 {
-        return Some(Err(out_of_range(Type::Numeric)));
-    }
     let mut place = weight.max(-1);
     for number in 0..count {
         let digit = half(4 + usize::from(number))?;
@@ -229,6 +270,5 @@ fn decode_numeric(bytes: &[u8]) -> Option<Result<Numeric>> {
     if count > 0 {
         (0..=place).for_each(|_| text.push_str("0000"));
     }
-    let scale = u8::try_from(scale).ok()?;
     Some(text.parse::<Numeric>().and_then(|number| number.round(scale)))
 }

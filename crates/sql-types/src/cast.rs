@@ -2,6 +2,8 @@
 
 use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
+use crate::interval::Interval;
+use crate::json::Json;
 use crate::numeric::Numeric;
 use crate::text;
 use crate::time::DAY_MICROS;
@@ -50,7 +52,11 @@ pub fn context(from: Type, to: Type) -> Option<Context> {
         }
         (Type::Bpchar, Type::Text | Type::Varchar) | (Type::Name | Type::Char, Type::Text) => Some(Implicit),
         (Type::Date, Type::Timestamp | Type::Timestamptz) | (Type::Timestamp, Type::Timestamptz) => Some(Implicit),
-        (Type::Timestamp | Type::Timestamptz, Type::Time) => Some(Assignment),
+        (Type::Timestamp | Type::Timestamptz, Type::Time) | (Type::Interval, Type::Time) => Some(Assignment),
+        (Type::Time, Type::Interval) => Some(Implicit),
+        (Type::Json, Type::Jsonb) | (Type::Jsonb, Type::Json) => Some(Assignment),
+        (Type::Jsonb, Type::Bool) => Some(Explicit),
+        (Type::Jsonb, _) if to.is_number() => Some(Explicit),
         (Type::Timestamp | Type::Timestamptz, Type::Date) | (Type::Timestamptz, Type::Timestamp) => Some(Assignment),
         (Type::Void | Type::Record, _) | (_, Type::Void | Type::Record) => None,
         _ if to.is_text() => Some(Assignment),
@@ -82,9 +88,11 @@ pub fn convert(datum: Datum, from: Type, to: Type) -> Result<Datum> {
         (Datum::Int(value), Type::Bool) => Datum::Bool(value != 0),
         (Datum::Bool(value), Type::Int4) => Datum::Int(value.into()),
         (Datum::Bool(value), _) if to.is_text() => Datum::from(if value { "true" } else { "false" }),
-        (Datum::Numeric(value), Type::Float4 | Type::Float8) => Datum::Float(value.to_f64()),
+        (Datum::Numeric(value), Type::Float4 | Type::Float8) => real(&value, to)?,
         (Datum::Numeric(value), Type::Int2 | Type::Int4 | Type::Int8) => {
-            Datum::Int(value.to_i64().and_then(|value| within(value, to)).map_err(|_| text::out_of_range(to))?)
+            let whole = value.to_i64().and_then(|value| within(value, to));
+            let is_special = !value.is_finite();
+            Datum::Int(whole.map_err(|_| if is_special { no_integer(&value, to) } else { text::out_of_range(to) })?)
         }
         (Datum::Float(value), Type::Float8) => Datum::Float(value),
         (Datum::Float(value), Type::Float4) => {
@@ -101,6 +109,10 @@ pub fn convert(datum: Datum, from: Type, to: Type) -> Result<Datum> {
             i32::MIN => i64::MIN,
             days => i64::from(days).checked_mul(DAY_MICROS).ok_or_else(|| text::out_of_range(to))?,
         }),
+        (Datum::Time(micros), Type::Interval) => Datum::Interval(Interval { micros, ..Interval::default() }),
+        (Datum::Interval(span), Type::Time) => Datum::Time(span.micros.rem_euclid(DAY_MICROS)),
+        (Datum::Json(value), _) if !to.is_text() && to != Type::Json => of_json(&value, to)?,
+        (Datum::Json(value), Type::Json) => Datum::Text(value.to_string()),
         (Datum::Time(micros), Type::Time) if from != Type::Time => Datum::Time(micros.rem_euclid(DAY_MICROS)),
         (Datum::Time(micros), Type::Date) => Datum::Date(match micros {
             i64::MAX => i32::MAX,
@@ -119,6 +131,25 @@ pub fn convert(datum: Datum, from: Type, to: Type) -> Result<Datum> {
     })
 }
 
+/// A number or truth value of a `jsonb`.
+fn of_json(value: &Json, to: Type) -> Result<Datum> {
+    match (value, to) {
+        (Json::Bool(value), Type::Bool) => Ok(Datum::Bool(*value)),
+        (Json::Number(number), _) if to.is_number() => {
+            convert(Datum::Numeric(number.parse()?), Type::Numeric, to)
+        }
+        _ => {
+            let kind = match value {
+                Json::Null | Json::Bool(_) | Json::Array(_) | Json::Object(_) => value.type_name(),
+                Json::Number(_) => "numeric",
+                Json::Text(_) => "string",
+            };
+            let message = format!("cannot cast jsonb {kind} to type {to}");
+            Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message))
+        }
+    }
+}
+
 /// The first 63 bytes of a name, at the border of a character.
 fn name_of(text: &str) -> String {
     let mut end = text.len().min(63);
@@ -128,9 +159,26 @@ fn name_of(text: &str) -> String {
     text[..end].to_owned()
 }
 
+fn no_integer(value: &Numeric, ty: Type) -> Error {
+    let what = if value.is_nan() { "NaN" } else { "infinity" };
+    Error::new(SqlState::FEATURE_NOT_SUPPORTED, format!("cannot convert {what} to {ty}"))
+}
+
 fn within(value: i64, ty: Type) -> Result<i64> {
     let (least, most) = ty.limits();
     if (least..=most).contains(&value) { Ok(value) } else { Err(text::out_of_range(ty)) }
+}
+
+/// The floating-point number that a decimal one is.
+fn real(value: &Numeric, ty: Type) -> Result<Datum> {
+    let found = value.to_f64();
+    let found = if ty == Type::Float4 { f64::from(text::narrow(found)) } else { found };
+    let is_lost = value.is_finite() && (found.is_infinite() || found == 0.0 && value.signum() != 0);
+    if is_lost {
+        let message = format!("\"{value}\" is out of range for type {ty}");
+        return Err(Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message));
+    }
+    Ok(Datum::Float(found))
 }
 
 /// The nearest integer, the even one at the half.
@@ -175,7 +223,8 @@ pub fn fit(datum: Datum, ty: Type, modifier: i32, is_explicit: bool) -> Result<D
 
 /// Precision and scale of a modifier of numeric.
 #[must_use]
-pub fn digits_of(modifier: i32) -> (u32, u8) {
+pub fn digits_of(modifier: i32) -> (u32, i32) {
     let bits = modifier.saturating_sub(4);
-    (u32::try_from(bits >> 16).unwrap_or(0), u8::try_from(bits & 0x7ff).unwrap_or(u8::MAX))
+    // The scale is a number of 11 bits with a sign.
+    (u32::try_from(bits >> 16).unwrap_or(0), ((bits & 0x7ff) ^ 1024) - 1024)
 }

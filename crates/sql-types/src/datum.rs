@@ -1,7 +1,10 @@
 //! Values of SQL. The plan knows their types.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
+use crate::interval::Interval;
+use crate::json::Json;
 use crate::numeric::Numeric;
 
 /// A value. Its type is known where it is used: an integer of any width, and the number of an object, is an `Int`, a
@@ -35,6 +38,10 @@ pub enum Datum {
     Date(i32),
     /// Microseconds since 2000-01-01 00:00 UTC, of both `timestamp` types.
     Time(i64),
+    /// Of `interval`.
+    Interval(Interval),
+    /// Of `jsonb`. A `json` is a text.
+    Json(Arc<Json>),
     /// Of an array type, with one dimension.
     Array(Vec<Datum>),
     /// Of `record`.
@@ -63,6 +70,8 @@ impl Datum {
             (Self::Bytes(one), Self::Bytes(two)) => one.cmp(two),
             (Self::Date(one), Self::Date(two)) => one.cmp(two),
             (Self::Time(one), Self::Time(two)) => one.cmp(two),
+            (Self::Interval(one), Self::Interval(two)) => one.cmp(two),
+            (Self::Json(one), Self::Json(two)) => one.order(two),
             (Self::Array(one), Self::Array(two)) | (Self::Record(one), Self::Record(two)) => {
                 let pairs = one.iter().zip(two).map(|(one, two)| one.order(two));
                 pairs.fold(Ordering::Equal, Ordering::then).then(one.len().cmp(&two.len()))
@@ -85,6 +94,8 @@ impl Datum {
             Self::Time(_) => 8,
             Self::Array(_) => 9,
             Self::Record(_) => 10,
+            Self::Interval(_) => 11,
+            Self::Json(_) => 12,
         }
     }
 
@@ -106,13 +117,13 @@ impl Datum {
                 bytes.extend(value.to_bits().to_le_bytes());
             }
             Self::Numeric(value) => {
-                let value = value.trimmed();
-                bytes.extend(value.units().to_le_bytes());
-                bytes.push(value.scale());
+                key_bytes(value.trimmed().to_string().as_bytes(), bytes);
             }
             Self::Text(value) => key_bytes(value.as_bytes(), bytes),
             Self::Bytes(value) => key_bytes(value, bytes),
             Self::Date(value) => bytes.extend(value.to_le_bytes()),
+            Self::Interval(value) => bytes.extend(value.length().to_le_bytes()),
+            Self::Json(value) => value.key(bytes),
             Self::Array(values) | Self::Record(values) => {
                 values.iter().for_each(|value| value.key(bytes));
                 bytes.push(u8::MAX);

@@ -49,6 +49,26 @@ states! {
     INVALID_PARAMETER_VALUE = "22023";
     /// An escape sequence is wrong.
     INVALID_ESCAPE_SEQUENCE = "22025";
+    /// A number of a span of time is too large.
+    INTERVAL_FIELD_OVERFLOW = "22015";
+    /// The part of a text that is asked for makes no sense.
+    SUBSTRING_ERROR = "22011";
+    /// A null where none is allowed.
+    NULL_VALUE_NOT_ALLOWED = "22004";
+    /// An index of an array makes no sense.
+    ARRAY_SUBSCRIPT_ERROR = "2202E";
+    /// An array has not as many elements.
+    ARRAY_ELEMENT_ERROR = "2202E";
+    /// A character that the text type has not.
+    UNTRANSLATABLE_CHARACTER = "22P05";
+    /// A power that is no number.
+    INVALID_ARGUMENT_FOR_POWER_FUNCTION = "2201F";
+    /// A logarithm that is no number.
+    INVALID_ARGUMENT_FOR_LOG = "2201E";
+    /// A bucket that makes no sense.
+    INVALID_ARGUMENT_FOR_WIDTH_BUCKET = "2201G";
+    /// An escape stands where none is allowed.
+    INVALID_USE_OF_ESCAPE_CHARACTER = "2200C";
     /// A limit of rows is negative.
     INVALID_ROW_COUNT_IN_LIMIT = "2201W";
     /// An offset of rows is negative.

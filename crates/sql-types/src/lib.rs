@@ -7,8 +7,9 @@
 //! | --- | --- |
 //! | `types` | types by name and number |
 //! | `datum` | values, their order, and bytes that are equal when they are |
-//! | `numeric` | exact decimal numbers of 38 digits |
-//! | `time` | the calendar, and texts of days and moments |
+//! | `numeric` | exact decimal numbers |
+//! | `time`, `datetime`, `interval` | the calendar; texts of days and moments; spans of time |
+//! | `json` | trees of `json`, values of `jsonb` |
 //! | `text`, `binary` | the two formats of the wire |
 //! | `cast` | from one type to another |
 //! | `op` | comparison and arithmetic |
@@ -20,10 +21,14 @@
 
 pub mod binary;
 pub mod cast;
+pub mod datetime;
 mod datum;
+mod digest;
 mod error;
 pub mod func;
-mod numeric;
+mod interval;
+pub mod json;
+pub mod numeric;
 pub mod op;
 pub mod pattern;
 pub mod text;
@@ -32,5 +37,6 @@ mod types;
 
 pub use datum::Datum;
 pub use error::{Error, Result, SqlState};
-pub use numeric::{DIGITS_MAX, Numeric};
+pub use interval::Interval;
+pub use numeric::Numeric;
 pub use types::{TYPES, Type, TypeInfo};

@@ -4,7 +4,9 @@ use std::cmp::Ordering;
 
 use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
+use crate::interval::Interval;
 use crate::text::{narrow, out_of_range};
+use crate::time::DAY_MICROS;
 use crate::types::Type;
 
 /// A comparison.
@@ -105,11 +107,11 @@ pub fn arithmetic(operation: Arithmetic, ty: Type, one: &Datum, two: &Datum) -> 
         (Datum::Int(one), Datum::Int(two)) => integer(operation, ty, *one, *two).map(Datum::Int),
         (Datum::Float(one), Datum::Float(two)) => float(operation, ty, *one, *two).map(Datum::Float),
         (Datum::Numeric(one), Datum::Numeric(two)) => Ok(Datum::Numeric(match operation {
-            Arithmetic::Add => one.plus(*two)?,
-            Arithmetic::Subtract => one.minus(*two)?,
-            Arithmetic::Multiply => one.multiply(*two)?,
-            Arithmetic::Divide => one.divide(*two)?,
-            Arithmetic::Remainder => one.remainder(*two)?,
+            Arithmetic::Add => one.plus(two)?,
+            Arithmetic::Subtract => one.minus(two)?,
+            Arithmetic::Multiply => one.multiply(two)?,
+            Arithmetic::Divide => one.divide(two)?,
+            Arithmetic::Remainder => one.remainder(two)?,
             _ => return Err(undefined(ty)),
         })),
         (Datum::Date(one), Datum::Int(two)) => {
@@ -122,10 +124,50 @@ pub fn arithmetic(operation: Arithmetic, ty: Type, one: &Datum, two: &Datum) -> 
             days.and_then(|days| i32::try_from(days).ok()).map(Datum::Date).ok_or_else(error)
         }
         (Datum::Date(one), Datum::Date(two)) if operation == Arithmetic::Subtract => {
+            if matches!(*one, i32::MAX | i32::MIN) || matches!(*two, i32::MAX | i32::MIN) {
+                return Err(Error::new(SqlState::DATETIME_FIELD_OVERFLOW, "cannot subtract infinite dates"));
+            }
             Ok(Datum::Int(i64::from(*one) - i64::from(*two)))
         }
-        _ => Err(undefined(ty)),
+        (one, two) => temporal(operation, ty, one, two),
     }
+}
+
+/// Sums of moments and spans. `ty` is the type of the result.
+fn temporal(operation: Arithmetic, ty: Type, one: &Datum, two: &Datum) -> Result<Datum> {
+    use Arithmetic::{Add, Divide, Multiply, Subtract};
+    let out = || Error::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range");
+    Ok(match (one, operation, two) {
+        (Datum::Interval(one), Add, Datum::Interval(two)) => Datum::Interval(one.plus(*two)?),
+        (Datum::Interval(one), Subtract, Datum::Interval(two)) => Datum::Interval(one.plus(two.negate()?)?),
+        (Datum::Interval(span), Multiply, Datum::Float(factor))
+        | (Datum::Float(factor), Multiply, Datum::Interval(span)) => Datum::Interval(span.times(*factor)?),
+        (Datum::Interval(span), Divide, Datum::Float(divisor)) => Datum::Interval(span.divide(*divisor)?),
+        (Datum::Interval(span), Add, Datum::Time(moment)) | (Datum::Time(moment), Add, Datum::Interval(span)) => {
+            later(*moment, *span, ty)?
+        }
+        (Datum::Time(moment), Subtract, Datum::Interval(span)) => later(*moment, span.negate()?, ty)?,
+        // A day and a time of it.
+        (Datum::Time(one), Add, Datum::Time(two)) => Datum::Time(one.checked_add(*two).ok_or_else(out)?),
+        (Datum::Time(one), Subtract, Datum::Time(two)) => {
+            if [one, two].iter().any(|moment| matches!(**moment, i64::MAX | i64::MIN)) {
+                return Err(Error::new(SqlState::DATETIME_FIELD_OVERFLOW, "cannot subtract infinite timestamps"));
+            }
+            let micros = one.checked_sub(*two).ok_or_else(crate::interval::out_of_range)?;
+            Datum::Interval(Interval { micros, ..Interval::default() }.justify_hours()?)
+        }
+        _ => return Err(undefined(ty)),
+    })
+}
+
+fn later(moment: i64, span: Interval, ty: Type) -> Result<Datum> {
+    if ty == Type::Time {
+        // Only the time of the span counts, and the day comes round.
+        let rest = i128::from(moment) + i128::from(span.micros);
+        let rest = rest.rem_euclid(DAY_MICROS.into());
+        return Ok(Datum::Time(i64::try_from(rest).unwrap_or(0)));
+    }
+    span.after(moment).map(Datum::Time)
 }
 
 fn undefined(ty: Type) -> Error {
@@ -191,6 +233,7 @@ pub fn negate(ty: Type, value: Datum) -> Result<Datum> {
         Datum::Int(value) => Datum::Int(integer(Arithmetic::Subtract, ty, 0, value)?),
         Datum::Float(value) => Datum::Float(-value),
         Datum::Numeric(value) => Datum::Numeric(value.negate()),
+        Datum::Interval(span) => Datum::Interval(span.negate()?),
         Datum::Null => Datum::Null,
         _ => return Err(undefined(ty)),
     })

@@ -49,6 +49,8 @@ pub fn write_to(ty: Type, datum: &Datum, text: &mut String) {
         Datum::Date(days) => text.push_str(&time::date_text(*days)),
         Datum::Time(micros) if ty == Type::Time => text.push_str(&time::clock_text(*micros)),
         Datum::Time(micros) => text.push_str(&time::time_text(*micros, ty == Type::Timestamptz)),
+        Datum::Interval(value) => _ = write!(text, "{value}"),
+        Datum::Json(value) => _ = write!(text, "{value}"),
         Datum::Array(values) => write_array(ty, values, text),
         Datum::Record(values) => {
             text.push('(');
@@ -151,6 +153,12 @@ pub fn decode(ty: Type, text: &str) -> Result<Datum> {
         Type::Bytea => Datum::Bytes(bytes(text)?),
         Type::Uuid => Datum::Bytes(uuid(text).ok_or_else(|| invalid(ty, text))?),
         Type::Time => Datum::Time(time::parse_time_of_day(text)?),
+        Type::Interval => Datum::Interval(text.parse()?),
+        Type::Json => {
+            crate::json::Raw::parse(text, "json")?;
+            Datum::from(text)
+        }
+        Type::Jsonb => Datum::Json(std::sync::Arc::new(crate::json::Json::parse(text, "jsonb")?)),
         Type::Date => Datum::Date(time::parse_date(text)?),
         Type::Timestamp | Type::Timestamptz => Datum::Time(time::parse_time(text, ty == Type::Timestamptz)?),
         Type::Char => Datum::Text(text.chars().take(1).collect()),

@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::datetime::{self, Special};
 use crate::error::{Error, Result, SqlState};
 
 /// Microseconds of a day.
@@ -102,12 +103,12 @@ pub fn clock_text(micros: i64) -> String {
 /// # Errors
 /// 22007; 22008.
 pub fn parse_time_of_day(text: &str) -> Result<i64> {
-    let mut parts = Parts::default();
-    let rest = text.trim();
-    // A day before it is allowed.
-    let clock = rest.split_once([' ', 'T']).filter(|(day, _)| day.contains('-')).map_or(rest, |(_, clock)| clock);
-    parse_clock(clock, &mut parts).ok_or_else(|| bad("time", text))?;
-    if parts.is_out || parts.micros > DAY_MICROS { Err(out_of_range(text)) } else { Ok(parts.micros) }
+    let found = datetime::read(text, "time")?;
+    match (found.micros, found.special) {
+        (Some(micros), None) => Ok(micros),
+        (None, Some(Special::Now)) => Ok(now().rem_euclid(DAY_MICROS)),
+        _ => Err(bad("time", text)),
+    }
 }
 
 fn bad(type_name: &str, text: &str) -> Error {
@@ -115,19 +116,10 @@ fn bad(type_name: &str, text: &str) -> Error {
     Error::new(SqlState::INVALID_DATETIME_FORMAT, message)
 }
 
-fn out_of_range(text: &str) -> Error {
-    let message = format!("date/time field value out of range: \"{text}\"");
-    Error::new(SqlState::DATETIME_FIELD_OVERFLOW, message)
-}
-
-/// Parts of a text.
-#[derive(Debug, Default)]
-struct Parts {
-    days: i64,
-    micros: i64,
-    zone_seconds: Option<i64>,
-    /// A part of the time is too large.
-    is_out: bool,
+/// Whether a moment is inside the limits of the calendar.
+#[must_use]
+pub fn is_moment(micros: i64) -> bool {
+    (DAYS_MIN..=DAYS_MAX).contains(&micros.div_euclid(DAY_MICROS))
 }
 
 /// Reads a date.
@@ -135,13 +127,15 @@ struct Parts {
 /// # Errors
 /// 22007; 22008.
 pub fn parse_date(text: &str) -> Result<i32> {
-    match text.trim().to_ascii_lowercase().as_str() {
-        "infinity" => return Ok(i32::MAX),
-        "-infinity" => return Ok(i32::MIN),
-        "epoch" => return Ok(i32::try_from(-EPOCH_DAYS).unwrap_or(0)),
-        _ => {}
-    }
-    let days = parse(text, "date")?.days;
+    let found = datetime::read(text, "date")?;
+    let days = match (found.special, found.days) {
+        (Some(Special::Infinity), _) => return Ok(i32::MAX),
+        (Some(Special::NegInfinity), _) => return Ok(i32::MIN),
+        (Some(Special::Epoch), _) => -EPOCH_DAYS,
+        (Some(Special::Now), _) => now().div_euclid(DAY_MICROS),
+        (None, Some(days)) => days,
+        (None, None) => return Err(bad("date", text)),
+    };
     i32::try_from(days)
         .ok()
         .filter(|_| (DAYS_MIN..=DATE_MAX).contains(&days))
@@ -154,95 +148,21 @@ pub fn parse_date(text: &str) -> Result<i32> {
 /// 22007; 22008.
 pub fn parse_time(text: &str, has_zone: bool) -> Result<i64> {
     let name = if has_zone { "timestamp with time zone" } else { "timestamp" };
-    match text.trim().to_ascii_lowercase().as_str() {
-        "infinity" => return Ok(INFINITY),
-        "-infinity" => return Ok(i64::MIN),
-        "epoch" => return Ok(-EPOCH_DAYS * DAY_MICROS),
-        "now" => return Ok(now()),
-        _ => {}
-    }
-    let parts = parse(text, name)?;
+    let found = datetime::read(text, name)?;
+    let days = match (found.special, found.days) {
+        (Some(Special::Infinity), _) => return Ok(INFINITY),
+        (Some(Special::NegInfinity), _) => return Ok(i64::MIN),
+        (Some(Special::Epoch), _) => return Ok(datetime::EPOCH),
+        (Some(Special::Now), _) => return Ok(now()),
+        (None, Some(days)) => days,
+        (None, None) => return Err(bad(name, text)),
+    };
     let out = || Error::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("timestamp out of range: \"{text}\""));
-    if !(DAYS_MIN..=DAYS_MAX).contains(&parts.days) {
+    if !(DAYS_MIN..=DAYS_MAX).contains(&days) {
         return Err(out());
     }
-    let zone = if has_zone { parts.zone_seconds.unwrap_or(0) } else { 0 };
-    let micros = parts.days.checked_mul(DAY_MICROS).and_then(|day| day.checked_add(parts.micros - zone * 1_000_000));
-    micros.ok_or_else(out)
-}
-
-fn parse(text: &str, name: &str) -> Result<Parts> {
-    let fail = || bad(name, text);
-    let mut rest = text.trim();
-    let is_before = rest.to_ascii_lowercase().ends_with(" bc");
-    if is_before {
-        rest = rest[..rest.len() - 3].trim_end();
-    }
-    let end = rest.find([' ', 'T', 't']).unwrap_or(rest.len());
-    let (day, time) = rest.split_at(end);
-    let numbers = day.split('-').map(digits).collect::<Option<Vec<_>>>().ok_or_else(fail)?;
-    let (year, month, number) = match numbers[..] {
-        [year, month, number] if day.find('-').is_some_and(|end| end >= 3) => (year, month, number),
-        [all] if day.len() == 8 => (all / 10_000, all / 100 % 100, all % 100),
-        _ => return Err(fail()),
-    };
-    let year = if is_before { 1 - year } else { year };
-    if !(1..=12).contains(&month) || !(1..=31).contains(&number) || year > 6_000_000 {
-        return Err(out_of_range(text));
-    }
-    let days = days_of(year, month, number);
-    if civil_of(days) != (year, month, number) {
-        return Err(out_of_range(text));
-    }
-    let mut parts = Parts { days, ..Parts::default() };
-    let time = time.trim_start_matches([' ', 'T', 't']).trim();
-    if !time.is_empty() {
-        parse_clock(time, &mut parts).ok_or_else(fail)?;
-        if parts.is_out || parts.micros > DAY_MICROS {
-            return Err(out_of_range(text));
-        }
-    }
-    Ok(parts)
-}
-
-/// Reads a time of day with an optional zone.
-fn parse_clock(text: &str, parts: &mut Parts) -> Option<()> {
-    let end =
-        text.find(|letter: char| !letter.is_ascii_digit() && letter != ':' && letter != '.').unwrap_or(text.len());
-    let (clock, zone) = text.split_at(end);
-    let mut fields = clock.split(':');
-    let (hour, minute) = (digits(fields.next()?)?, digits(fields.next()?)?);
-    let (second, micros) = match fields.next() {
-        None => (0, 0),
-        Some(second) => {
-            let (whole, fraction) = second.split_once('.').unwrap_or((second, ""));
-            let fraction = format!("{fraction:0<6}");
-            (digits(whole)?, digits(fraction.get(..6)?)?)
-        }
-    };
-    if fields.next().is_some() {
-        return None;
-    }
-    parts.is_out = hour > 24 || minute > 59 || second > 60;
-    parts.micros = ((hour * 60 + minute) * 60 + second) * 1_000_000 + micros;
-    let zone = zone.trim();
-    parts.zone_seconds = match zone {
-        "" => None,
-        "Z" | "z" | "UTC" | "utc" | "GMT" => Some(0),
-        _ => {
-            let sign = if zone.starts_with('-') { -1 } else { 1 };
-            let (hours, minutes) = match zone.strip_prefix(['+', '-'])?.split_once(':') {
-                Some((hours, minutes)) => (digits(hours)?, digits(minutes)?),
-                None if zone.len() == 5 => (digits(&zone[1..3])?, digits(&zone[3..])?),
-                None => (digits(&zone[1..])?, 0),
-            };
-            (hours <= 15 && minutes < 60).then_some(Some(sign * (hours * 3600 + minutes * 60)))?
-        }
-    };
-    Some(())
-}
-
-fn digits(text: &str) -> Option<i64> {
-    let is_number = !text.is_empty() && text.len() <= 9 && text.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| text.parse().ok()).flatten()
+    let zone = if has_zone { found.zone.unwrap_or(0) } else { 0 };
+    let rest = found.micros.unwrap_or(0) - zone * 1_000_000;
+    let micros = days.checked_mul(DAY_MICROS).and_then(|day| day.checked_add(rest));
+    micros.filter(|micros| is_moment(*micros)).ok_or_else(out)
 }

@@ -63,6 +63,12 @@ pub enum Type {
     TimeArray,
     TimestamptzArray,
     UuidArray,
+    Interval,
+    IntervalArray,
+    Json,
+    JsonArray,
+    Jsonb,
+    JsonbArray,
 }
 
 /// A row of the table of types.
@@ -103,6 +109,8 @@ types! {
     Name 19 "name" "name" 64 'S' None, Some(Type::NameArray);
     Int8 20 "int8" "bigint" 8 'N' None, Some(Type::Int8Array);
     Int2 21 "int2" "smallint" 2 'N' None, Some(Type::Int2Array);
+    Json 114 "json" "json" -1 'U' None, Some(Type::JsonArray);
+    JsonArray 199 "_json" "json[]" -1 'A' Some(Type::Json), None;
     Int2Vector 22 "int2vector" "int2vector" -1 'A' Some(Type::Int2), None;
     Int4 23 "int4" "integer" 4 'N' None, Some(Type::Int4Array);
     Regproc 24 "regproc" "regproc" 4 'N' None, None;
@@ -135,6 +143,8 @@ types! {
     TimeArray 1183 "_time" "time without time zone[]" -1 'A' Some(Type::Time), None;
     Timestamptz 1184 "timestamptz" "timestamp with time zone" 8 'D' None, Some(Type::TimestamptzArray);
     TimestamptzArray 1185 "_timestamptz" "timestamp with time zone[]" -1 'A' Some(Type::Timestamptz), None;
+    Interval 1186 "interval" "interval" 16 'T' None, Some(Type::IntervalArray);
+    IntervalArray 1187 "_interval" "interval[]" -1 'A' Some(Type::Interval), None;
     NumericArray 1231 "_numeric" "numeric[]" -1 'A' Some(Type::Numeric), None;
     Numeric 1700 "numeric" "numeric" -1 'N' None, Some(Type::NumericArray);
     Regclass 2205 "regclass" "regclass" 4 'N' None, None;
@@ -143,6 +153,8 @@ types! {
     Uuid 2950 "uuid" "uuid" 16 'U' None, Some(Type::UuidArray);
     UuidArray 2951 "_uuid" "uuid[]" -1 'A' Some(Type::Uuid), None;
     Void 2278 "void" "void" 4 'P' None, None;
+    Jsonb 3802 "jsonb" "jsonb" -1 'U' None, Some(Type::JsonbArray);
+    JsonbArray 3807 "_jsonb" "jsonb[]" -1 'A' Some(Type::Jsonb), None;
     Regnamespace 4089 "regnamespace" "regnamespace" 4 'N' None, None;
 }
 
@@ -261,7 +273,8 @@ impl Type {
         match self {
             Self::Varchar | Self::Bpchar if modifier > 4 => format!("{self}({})", modifier - 4),
             Self::Numeric if modifier > 4 => {
-                format!("numeric({},{})", (modifier - 4) >> 16, (modifier - 4) & 0x7ff)
+                let (precision, scale) = crate::cast::digits_of(modifier);
+                format!("numeric({precision},{scale})")
             }
             Self::Bpchar => "bpchar".into(),
             _ => self.to_string(),

@@ -65,6 +65,8 @@ pub struct Cancel {
     /// Its statement is to end.
     pub is_asked: Arc<AtomicBool>,
     waker: Waker,
+    /// The owner of its locks, when it is known.
+    owner: Option<u64>,
 }
 
 /// Prepared statements by text, with the types of parameters that were named.
@@ -129,7 +131,7 @@ impl Database {
         };
         ddl::sweep(&engine)?;
         let catalog = Catalog::read(&engine, &Catalog::default())?;
-        Ok(Self(Arc::new(Shared {
+        let database = Self(Arc::new(Shared {
             engine,
             version: AtomicU64::new(catalog.version),
             catalog: RwLock::new(Arc::new(catalog)),
@@ -142,7 +144,18 @@ impl Database {
             uses_timeouts: AtomicBool::new(false),
             numbers: AtomicI32::new(1),
             cancels: Mutex::default(),
-        })))
+        }));
+        database.sweep_temporary();
+        Ok(database)
+    }
+
+    /// Drops the temporary tables of sessions that a crash has ended.
+    fn sweep_temporary(&self) {
+        let catalog = self.catalog();
+        let schemas = catalog.schemas.keys().filter(|name| name.starts_with(crate::connection::TEMPORARY_PREFIX));
+        for schema in schemas {
+            self.connect("", "").drop_schema(schema);
+        }
     }
 
     /// A connection of `user`. `name` is the name of the database that it sees.
@@ -194,13 +207,26 @@ impl Database {
             let number = self.0.numbers.fetch_add(1, Ordering::Relaxed);
             // The numbers come round, and connections may be old.
             if number > 0 && !cancels.contains_key(&number) {
-                cancels.insert(number, Cancel { secret, is_asked, waker });
+                cancels.insert(number, Cancel { secret, is_asked, waker, owner: None });
                 return number;
             }
             if number < 0 {
                 self.0.numbers.store(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// The locks of the connection with this number have this owner.
+    pub(crate) fn set_owner(&self, number: i32, owner: u64) {
+        if let Some(cancel) = self.cancels().get_mut(&number) {
+            cancel.owner = Some(owner);
+        }
+    }
+
+    /// Whether the connection with this number waits for a lock.
+    pub(crate) fn is_blocked(&self, number: i32) -> bool {
+        let owner = self.cancels().get(&number).and_then(|cancel| cancel.owner);
+        owner.is_some_and(|owner| self.0.locks.is_waiting(owner))
     }
 
     pub(crate) fn set_waker(&self, number: i32, waker: Waker) {
@@ -221,9 +247,9 @@ impl Database {
         self.0.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether no other catalog was read since.
-    pub(crate) fn is_newest(&self, catalog: &Catalog) -> bool {
-        self.0.version.load(Ordering::Acquire) == catalog.version
+    /// Whether no other catalog was read since the one of this version.
+    pub(crate) fn is_newest(&self, version: u64) -> bool {
+        self.0.version.load(Ordering::Acquire) == version
     }
 
     /// Reads the catalog again.

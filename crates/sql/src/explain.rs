@@ -249,7 +249,13 @@ fn finished(mut shown: Shown, node: &Node, stats: Option<&Stats>) -> Shown {
 fn set_name(function: crate::plan::SetFunction) -> &'static str {
     use crate::plan::SetFunction as F;
     match function {
-        F::GenerateSeries => "generate_series",
+        F::GenerateSeries | F::GenerateMoments(_) => "generate_series",
+        F::RegexMatches => "regexp_matches",
+        F::RegexSplit => "regexp_split_to_table",
+        F::StringToTable => "string_to_table",
+        F::JsonEach { .. } => "json_each",
+        F::JsonElements { .. } => "json_array_elements",
+        F::JsonKeys => "json_object_keys",
         F::Unnest => "unnest",
         F::GenerateSubscripts => "generate_subscripts",
         F::One => "function",
@@ -376,6 +382,7 @@ fn expr_text(expr: &Expr, names: &[String]) -> String {
         }
         Expr::Cast { expr, to, .. } => format!("({})::{to}", inner(expr)),
         Expr::Fit { expr, .. } | Expr::RelationOid(expr) => inner(expr),
+        Expr::ToJson(_, expr) => format!("to_json({})", inner(expr)),
         Expr::Call(function, arguments) => format!("{}({})", function.name, list(arguments)),
         Expr::Coalesce(arguments) => format!("COALESCE({})", list(arguments)),
         Expr::Array(arguments) => format!("ARRAY[{}]", list(arguments)),

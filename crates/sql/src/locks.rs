@@ -64,6 +64,23 @@ impl Locks {
         self.take(owner, key, false, waker)
     }
 
+    /// Takes the lock for `owner` if no other one has it or waits for it.
+    pub fn acquire_now(&self, owner: Owner, key: &LockKey) -> bool {
+        let mut state = self.state();
+        match state.locks.get_mut(key) {
+            None => {
+                let lock = Lock { owners: vec![owner], is_shared: false, queue: VecDeque::new() };
+                state.locks.insert(key.clone(), lock);
+                true
+            }
+            Some(lock) if lock.owners == [owner] => {
+                lock.is_shared = false;
+                true
+            }
+            Some(_) => false,
+        }
+    }
+
     /// As [`acquire`](Self::acquire), beside other owners that share the lock.
     ///
     /// # Errors
@@ -118,6 +135,11 @@ impl Locks {
             }
         }
         woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether `owner` waits for a lock.
+    pub fn is_waiting(&self, owner: Owner) -> bool {
+        self.state().waits.contains_key(&owner)
     }
 
     /// Whether `owner` waits no more: the lock is its own.

@@ -10,7 +10,7 @@ use lodestone_sql_types::op::{Arithmetic, Comparison};
 use lodestone_sql_types::{Datum, Type};
 
 use crate::catalog::TableDef;
-use crate::parse::ast::{CopyFormat, FrameUnit, JoinKind, SetOperation};
+use crate::parse::ast::{CopyFormat, FrameUnit, JoinKind, LockWait, SetOperation};
 use crate::pgcatalog::VirtualTable;
 use crate::run::point::PointQuery;
 
@@ -59,6 +59,8 @@ pub enum Expr {
         from: Type,
         to: Type,
     },
+    /// The JSON text of a value of this type.
+    ToJson(Type, Box<Expr>),
     /// The modifier of a type.
     Fit {
         expr: Box<Expr>,
@@ -103,6 +105,36 @@ pub enum Aggregate {
     BoolOr,
     StringAgg,
     ArrayAgg,
+    BitAnd,
+    BitOr,
+    BitXor,
+    /// Of JSON texts, to a `json` or a `jsonb`.
+    JsonAgg(Type),
+    /// Of keys and JSON texts.
+    JsonObjectAgg(Type),
+    /// A figure of one or two columns, of this type.
+    Figure(Figure, Type),
+}
+
+/// A figure of the numbers of one column, or of the pairs of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    VariancePopulation,
+    VarianceSample,
+    DeviationPopulation,
+    DeviationSample,
+    Correlation,
+    CovariancePopulation,
+    CovarianceSample,
+    AverageX,
+    AverageY,
+    Count,
+    Intercept,
+    Determination,
+    Slope,
+    SquaresX,
+    Products,
+    SquaresY,
 }
 
 /// A call of an aggregate.
@@ -156,6 +188,7 @@ pub struct Scan {
     pub filter: Option<Expr>,
     /// Whether the rows are locked until the transaction ends.
     pub locks: bool,
+    pub wait: LockWait,
     /// Whether the hidden number of a row is one more column.
     pub shows_number: bool,
 }
@@ -166,6 +199,15 @@ pub enum SetFunction {
     GenerateSeries,
     Unnest,
     GenerateSubscripts,
+    /// Of moments, of this type.
+    GenerateMoments(Type),
+    RegexMatches,
+    RegexSplit,
+    StringToTable,
+    /// Keys and values of a `json` or `jsonb`; values as texts if so.
+    JsonEach { is_text: bool },
+    JsonElements { is_text: bool },
+    JsonKeys,
     /// Any other function, as one row.
     One,
 }
@@ -395,10 +437,21 @@ pub enum Action {
     Empty,
 }
 
+/// A change that runs before the statement, and the columns that are kept of its rows.
+#[derive(Clone, Debug)]
+pub struct First {
+    /// Under which [`Node::Work`] finds the rows.
+    pub number: usize,
+    pub change: Change,
+    pub returned: Option<Vec<Expr>>,
+}
+
 /// A statement that is ready to run.
 #[derive(Debug)]
 pub struct Plan {
     pub action: Action,
+    /// The changes in WITH.
+    pub first: Vec<First>,
     pub columns: Vec<OutputColumn>,
     pub parameters: Vec<Type>,
     /// The catalog that it was made under.
@@ -410,6 +463,9 @@ pub struct Plan {
 impl Plan {
     /// Whether it takes no locks and changes nothing.
     pub fn only_reads(&self) -> bool {
+        if !self.first.is_empty() {
+            return false;
+        }
         match &self.action {
             Action::Select(node) | Action::CopyOut(_, node) => !node.takes_locks(),
             _ => false,
@@ -456,6 +512,7 @@ impl Expr {
             | Self::IsTruth(expr, _)
             | Self::Cast { expr, .. }
             | Self::Fit { expr, .. }
+            | Self::ToJson(_, expr)
             | Self::RelationOid(expr)
             | Self::InQuery(_, expr, _) => expr.walk(visit),
             Self::In(_, expr, list) => {
@@ -548,6 +605,7 @@ impl Expr {
             | Self::IsTruth(expr, _)
             | Self::Cast { expr, .. }
             | Self::Fit { expr, .. }
+            | Self::ToJson(_, expr)
             | Self::RelationOid(expr)
             | Self::InQuery(_, expr, _) => expr.walk_mut(visit),
             Self::In(_, expr, list) => {

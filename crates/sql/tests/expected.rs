@@ -117,3 +117,33 @@ fn named() {
 fn types() {
     check(include_str!("expected/types.out"), &[]);
 }
+
+#[test]
+fn spans_of_time() {
+    check(include_str!("expected/spans.out"), &[]);
+}
+
+#[test]
+fn json() {
+    check(include_str!("expected/json.out"), &[]);
+}
+
+#[test]
+fn numbers() {
+    check(include_str!("expected/numbers.out"), &[]);
+}
+
+#[test]
+fn texts() {
+    check(include_str!("expected/texts.out"), &[]);
+}
+
+#[test]
+fn temporary() {
+    check(include_str!("expected/temporary.out"), &[]);
+}
+
+#[test]
+fn changes_in_with() {
+    check(include_str!("expected/with_changes.out"), &[]);
+}

@@ -10,7 +10,7 @@ fn connect() -> (tempfile::TempDir, Connection) {
     let options = DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
     let engine = lodestone_engine::Database::open_with(folder.path().join("a.pool"), &options).expect("open");
     let mut connection = Database::new(engine, "serializable").expect("catalog").connect("root", "shop");
-    connection.run("create table t (k int primary key, v text)").expect("create");
+    connection.run("create table t (k int primary key, v text); create table j (b jsonb)").expect("create");
     (folder, connection)
 }
 
@@ -19,18 +19,17 @@ fn everything_that_is_missing_is_named() {
     let (_folder, mut connection) = connect();
     for (text, name) in [
         ("select k from t group by grouping sets ((k))", ""),
-        ("select * from t for update skip locked", "SKIP LOCKED"),
         ("select * from t tablesample system (10)", ""),
-        ("select x into y from t", "SELECT INTO"),
+        ("select * from t for update of t", "OF"),
+        ("create temp table x (a int) on commit drop", "ON COMMIT"),
+        ("create index on j (b)", "jsonb"),
+        ("create table x (n numeric(50, 2) primary key)", "numeric"),
+        ("select timestamp '2024-01-01' at time zone 'Europe/Berlin'", "time zone"),
         ("merge into t using t t2 on true when matched then delete", "MERGE"),
         ("copy t to stdout", "COPY TO"),
         ("copy t from stdin with (format binary)", "binary"),
         ("copy t from '/etc/passwd'", "file"),
         ("create table x (a int) partition by range (a)", "partition"),
-        ("create table x (like t)", ""),
-        ("create table x as select 1", ""),
-        ("create temp table x (a int)", "TEMPORARY"),
-        ("create unlogged table x (a int)", "UNLOGGED"),
         ("create role x valid until 'tomorrow'", "VALID"),
         ("create function f() returns int as 'select 1' language sql", ""),
         ("create index on t (lower(v))", "expression"),
@@ -45,10 +44,6 @@ fn everything_that_is_missing_is_named() {
         ("commit and chain", "CHAIN"),
         ("set timezone = 'Europe/Berlin'", "timezone"),
         ("set datestyle = 'German'", "datestyle"),
-        ("select interval '1 day'", "interval"),
-        ("select '{}'::jsonb", "jsonb"),
-        ("select 'NaN'::numeric", "NaN"),
-        ("select 'a' similar to 'b'", ""),
         ("select * from t natural full join t t2", "FULL JOIN"),
     ] {
         let error = connection.run(text).expect_err(text);

@@ -106,7 +106,10 @@ pub const FUNCTIONS: &[Function] = &[
     of("pg_filenode_relation", &[OID, OID], Type::Regclass, none),
     of("pg_index_column_has_property", &[REGCLASS, INT4, TEXT], Type::Bool, |_, a| {
         let name = text(a, 2);
-        Ok(Datum::Bool(matches!(name, "asc" | "nulls_last" | "orderable" | "search_array" | "search_nulls" | "returnable")))
+        Ok(Datum::Bool(matches!(
+            name,
+            "asc" | "nulls_last" | "orderable" | "search_array" | "search_nulls" | "returnable"
+        )))
     }),
     of("pg_indexam_has_property", &[OID, TEXT], Type::Bool, |_, a| {
         Ok(Datum::Bool(matches!(text(a, 1), "can_order" | "can_unique" | "can_multi_col")))

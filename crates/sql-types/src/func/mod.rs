@@ -3,9 +3,14 @@
 //! One table serves the binder and `pg_proc`. A function is strict unless it says otherwise: it is null when an
 //! argument is. Those that ask about the session or the catalog do it through [`Session`].
 
+mod array;
 mod catalog;
+mod format;
 mod introspect;
+mod json;
+mod moment;
 mod number;
+mod regex;
 mod sequence;
 mod string;
 mod system;
@@ -57,6 +62,8 @@ pub trait Session {
     /// # Errors
     /// 42P01; 42703.
     fn serial_sequence(&self, table: &str, column: &str) -> Result<Option<String>>;
+    /// Whether the session with this number waits for a lock of another one.
+    fn is_blocked(&self, backend: i64) -> bool;
     /// The next number of a sequence, or one that it gave.
     ///
     /// # Errors
@@ -95,6 +102,17 @@ pub enum Argument {
     AnyArray,
 }
 
+/// The type of a result that is not always the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// That of the function.
+    Fixed,
+    /// That of the argument with this number.
+    Like(usize),
+    /// That of the elements of the argument with this number.
+    ElementOf(usize),
+}
+
 /// A function.
 #[derive(Clone, Copy, Debug)]
 pub struct Function {
@@ -106,6 +124,8 @@ pub struct Function {
     pub is_variadic: bool,
     /// The type of its result.
     pub result: Type,
+    /// How its result depends on its arguments, if its type is not always the same.
+    pub shape: Shape,
     /// Whether it is null when an argument is.
     pub is_strict: bool,
     /// Whether it may have another value the next time.
@@ -116,7 +136,16 @@ pub struct Function {
 
 /// A strict function of arguments of these types.
 const fn of(name: &'static str, arguments: &'static [Argument], result: Type, eval: Eval) -> Function {
-    Function { name, arguments, is_variadic: false, result, is_strict: true, is_volatile: false, eval }
+    Function {
+        name,
+        arguments,
+        is_variadic: false,
+        result,
+        shape: Shape::Fixed,
+        is_strict: true,
+        is_volatile: false,
+        eval,
+    }
 }
 
 impl Function {
@@ -126,6 +155,10 @@ impl Function {
 
     const fn volatile(self) -> Self {
         Self { is_volatile: true, ..self }
+    }
+
+    const fn like(self, argument: usize) -> Self {
+        Self { shape: Shape::Like(argument), ..self }
     }
 
     const fn variadic(self) -> Self {
@@ -141,12 +174,26 @@ impl Function {
 /// assert!(func::all().any(|function| function.name == "substring"));
 /// ```
 pub fn all() -> impl Iterator<Item = &'static Function> {
-    [number::FUNCTIONS, string::FUNCTIONS, system::FUNCTIONS, catalog::FUNCTIONS, introspect::FUNCTIONS, sequence::FUNCTIONS]
-        .into_iter()
-        .flatten()
+    [
+        number::FUNCTIONS,
+        string::FUNCTIONS,
+        system::FUNCTIONS,
+        catalog::FUNCTIONS,
+        sequence::FUNCTIONS,
+        // Later ones stay at the end: the place of a function is its number in `pg_proc`.
+        moment::FUNCTIONS,
+        array::FUNCTIONS,
+        regex::FUNCTIONS,
+        format::FUNCTIONS,
+        json::FUNCTIONS,
+        introspect::FUNCTIONS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 pub use catalog::{DATABASE_OWNER, FIRST_FUNCTION};
+pub use regex::{matches as regex_matches, split as regex_split};
 pub use string::quote_ident;
 
 /// The argument with this number as a text; empty if it is none.
@@ -154,11 +201,32 @@ fn text(arguments: &[Datum], number: usize) -> &str {
     arguments.get(number).and_then(Datum::as_text).unwrap_or_default()
 }
 
+/// A whole count as a value.
+fn count(count: usize) -> Datum {
+    Datum::Int(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
+/// The elements of the argument with this number; none if it is no array.
+fn elements(arguments: &[Datum], number: usize) -> &[Datum] {
+    if let Some(Datum::Array(values)) = arguments.get(number) { values } else { &[] }
+}
+
 /// The argument with this number as an integer; 0 if it is none.
 fn int(arguments: &[Datum], number: usize) -> i64 {
     arguments.get(number).and_then(Datum::as_int).unwrap_or_default()
 }
 
+const ARRAY: Argument = Argument::AnyArray;
+const ANY: Argument = Argument::Any;
+const BYTEA: Argument = Argument::Of(Type::Bytea);
+const TEXTS: Argument = Argument::Of(Type::TextArray);
+const DATE: Argument = Argument::Of(Type::Date);
+const TIME: Argument = Argument::Of(Type::Time);
+const TIMESTAMP: Argument = Argument::Of(Type::Timestamp);
+const TIMESTAMPTZ: Argument = Argument::Of(Type::Timestamptz);
+const INTERVAL: Argument = Argument::Of(Type::Interval);
+const JSON: Argument = Argument::Of(Type::Json);
+const JSONB: Argument = Argument::Of(Type::Jsonb);
 const BOOL: Argument = Argument::Of(Type::Bool);
 const INT2: Argument = Argument::Of(Type::Int2);
 const INT4: Argument = Argument::Of(Type::Int4);

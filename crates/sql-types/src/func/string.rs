@@ -1,11 +1,9 @@
 //! Functions of texts and arrays. The locale is C: letters beyond ASCII have no case.
 
-use super::{Argument, Function, INT4, NUMERIC, TEXT, int, of, text};
+use super::{Argument, BYTEA, Function, INT4, INT8, NAME, TEXT, count, int, of, text};
 use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
 use crate::types::Type;
-
-const BYTEA: Argument = Argument::Of(Type::Bytea);
 
 pub const FUNCTIONS: &[Function] = &[
     of("lower", &[TEXT], Type::Text, |_, a| Ok(Datum::Text(text(a, 0).to_ascii_lowercase()))),
@@ -51,46 +49,281 @@ pub const FUNCTIONS: &[Function] = &[
         .lax()
         .variadic(),
     of("quote_ident", &[TEXT], Type::Text, |_, a| Ok(Datum::Text(quote_ident(text(a, 0))))),
-    of("quote_literal", &[TEXT], Type::Text, |_, a| Ok(Datum::Text(format!("'{}'", text(a, 0).replace('\'', "''"))))),
+    of("quote_literal", &[TEXT], Type::Text, |_, a| Ok(Datum::Text(quote_literal(text(a, 0))))),
     of("ascii", &[TEXT], Type::Int4, |_, a| {
         Ok(Datum::Int(text(a, 0).chars().next().map_or(0, |letter| i64::from(u32::from(letter)))))
     }),
-    of("array_length", &[Argument::AnyArray, INT4], Type::Int4, |_, a| match (&a[0], int(a, 1)) {
-        (Datum::Array(values), 1) if !values.is_empty() => Ok(count(values.len())),
-        _ => Ok(Datum::Null),
+    of("to_hex", &[INT4], Type::Text, |_, a| Ok(Datum::Text(format!("{:x}", int(a, 0) & 0xffff_ffff)))),
+    of("to_hex", &[INT8], Type::Text, |_, a| Ok(Datum::Text(format!("{:x}", int(a, 0))))),
+    of("initcap", &[TEXT], Type::Text, |_, a| Ok(Datum::Text(initial_capitals(text(a, 0))))),
+    of("bit_length", &[TEXT], Type::Int4, |_, a| Ok(count(text(a, 0).len() * 8))),
+    of("bit_length", &[BYTEA], Type::Int4, |_, a| Ok(count(bytes(a, 0).len() * 8))),
+    of("overlay", &[TEXT, TEXT, INT4], Type::Text, |_, a| {
+        let length = i64::try_from(text(a, 1).chars().count()).unwrap_or(i64::MAX);
+        overlay(text(a, 0), text(a, 1), int(a, 2), length)
     }),
-    of("array_upper", &[Argument::AnyArray, INT4], Type::Int4, |_, a| match (&a[0], int(a, 1)) {
-        (Datum::Array(values), 1) if !values.is_empty() => Ok(count(values.len())),
-        _ => Ok(Datum::Null),
-    }),
-    of("cardinality", &[Argument::AnyArray], Type::Int4, |_, a| match &a[0] {
-        Datum::Array(values) => Ok(count(values.len())),
-        _ => Ok(Datum::Null),
-    }),
-    of("array_position", &[Argument::AnyArray, Argument::Any], Type::Int4, |_, a| match &a[0] {
-        Datum::Array(values) => {
-            let found = values.iter().position(|value| value.order(&a[1]).is_eq());
-            Ok(found.map_or(Datum::Null, |place| count(place + 1)))
-        }
-        _ => Ok(Datum::Null),
+    of("overlay", &[TEXT, TEXT, INT4, INT4], Type::Text, |_, a| overlay(text(a, 0), text(a, 1), int(a, 2), int(a, 3))),
+    of("translate", &[TEXT, TEXT, TEXT], Type::Text, |_, a| Ok(Datum::Text(translate(a)))),
+    of("chr", &[INT4], Type::Text, |_, a| chr(int(a, 0))),
+    of("concat_ws", &[TEXT], Type::Text, |_, a| {
+        let parts: Vec<&str> = a[1..].iter().filter_map(Datum::as_text).collect();
+        Ok(if a[0].is_null() { Datum::Null } else { Datum::Text(parts.join(text(a, 0))) })
+    })
+    .lax()
+    .variadic(),
+    of("format", &[TEXT], Type::Text, |_, a| {
+        if a[0].is_null() { Ok(Datum::Null) } else { format_text(text(a, 0), &a[1..]) }
+    })
+    .lax()
+    .variadic(),
+    of("quote_nullable", &[TEXT], Type::Text, |_, a| {
+        Ok(Datum::Text(if a[0].is_null() { "NULL".into() } else { quote_literal(text(a, 0)) }))
     })
     .lax(),
-    of("array_to_string", &[Argument::AnyArray, TEXT], Type::Text, |_, a| match &a[0] {
-        Datum::Array(values) => {
-            let texts = values.iter().filter(|value| !value.is_null());
-            let texts: Vec<_> = texts.map(|value| crate::text::encode(Type::Text, value)).collect();
-            Ok(Datum::Text(texts.join(text(a, 1))))
-        }
-        _ => Ok(Datum::Null),
+    of("encode", &[BYTEA, TEXT], Type::Text, |_, a| encode(bytes(a, 0), text(a, 1))),
+    of("decode", &[TEXT, TEXT], Type::Bytea, |_, a| decode(text(a, 0), text(a, 1))),
+    of("md5", &[TEXT], Type::Text, |_, a| Ok(Datum::Text(crate::digest::md5(text(a, 0).as_bytes())))),
+    of("md5", &[BYTEA], Type::Text, |_, a| Ok(Datum::Text(crate::digest::md5(bytes(a, 0))))),
+    of("reverse", &[BYTEA], Type::Bytea, |_, a| Ok(Datum::Bytes(bytes(a, 0).iter().rev().copied().collect()))),
+    of("substring", &[BYTEA, INT4], Type::Bytea, |_, a| part_of_bytes(bytes(a, 0), int(a, 1), None)),
+    of("substring", &[BYTEA, INT4, INT4], Type::Bytea, |_, a| part_of_bytes(bytes(a, 0), int(a, 1), Some(int(a, 2)))),
+    of("substr", &[BYTEA, INT4], Type::Bytea, |_, a| part_of_bytes(bytes(a, 0), int(a, 1), None)),
+    of("substr", &[BYTEA, INT4, INT4], Type::Bytea, |_, a| part_of_bytes(bytes(a, 0), int(a, 1), Some(int(a, 2)))),
+    of("position", &[BYTEA, BYTEA], Type::Int4, |_, a| Ok(place_of_bytes(bytes(a, 0), bytes(a, 1)))),
+    of("get_byte", &[BYTEA, INT4], Type::Int4, |_, a| {
+        let found = byte_place(bytes(a, 0), int(a, 1))?;
+        Ok(Datum::Int(bytes(a, 0)[found].into()))
     }),
-    of("to_hex", &[NUMERIC], Type::Text, |_, a| match &a[0] {
-        Datum::Numeric(value) => Ok(Datum::Text(format!("{:x}", value.to_i64()?))),
-        _ => Ok(Datum::Null),
+    of("set_byte", &[BYTEA, INT4, INT4], Type::Bytea, |_, a| {
+        let mut found = bytes(a, 0).to_vec();
+        let place = byte_place(&found, int(a, 1))?;
+        found[place] = lodestone_width::low_u8(int(a, 2).cast_unsigned());
+        Ok(Datum::Bytes(found))
     }),
+    of("btrim", &[BYTEA, BYTEA], Type::Bytea, |_, a| Ok(trim_bytes(bytes(a, 0), bytes(a, 1), (true, true)))),
+    of("ltrim", &[BYTEA, BYTEA], Type::Bytea, |_, a| Ok(trim_bytes(bytes(a, 0), bytes(a, 1), (true, false)))),
+    of("rtrim", &[BYTEA, BYTEA], Type::Bytea, |_, a| Ok(trim_bytes(bytes(a, 0), bytes(a, 1), (false, true)))),
+    of("length", &[Argument::Of(Type::Bpchar)], Type::Int4, |_, a| {
+        Ok(count(text(a, 0).trim_end_matches(' ').chars().count()))
+    }),
+    of("text", &[TEXT], Type::Text, |_, a| Ok(a[0].clone())),
+    of("upper", &[NAME], Type::Text, |_, a| Ok(Datum::Text(text(a, 0).to_ascii_uppercase()))),
+    of("unistr", &[TEXT], Type::Text, |_, a| unistr(text(a, 0))),
 ];
 
-fn count(count: usize) -> Datum {
-    Datum::Int(i64::try_from(count).unwrap_or(i64::MAX))
+/// The bytes of the argument with this number; none if it has none.
+fn bytes(arguments: &[Datum], number: usize) -> &[u8] {
+    if let Some(Datum::Bytes(bytes)) = arguments.get(number) { bytes } else { &[] }
+}
+
+fn quote_literal(text: &str) -> String {
+    let quoted = text.replace('\'', "''");
+    if text.contains('\\') { format!(" E'{}'", quoted.replace('\\', "\\\\")).trim_start().to_owned() } else { format!("'{quoted}'") }
+}
+
+fn initial_capitals(text: &str) -> String {
+    let mut is_inside = false;
+    let letter = |letter: char| {
+        let found = if is_inside { letter.to_ascii_lowercase() } else { letter.to_ascii_uppercase() };
+        is_inside = letter.is_ascii_alphanumeric();
+        found
+    };
+    text.chars().map(letter).collect()
+}
+
+fn overlay(text: &str, with: &str, from: i64, length: i64) -> Result<Datum> {
+    if from <= 0 {
+        return Err(Error::new(SqlState::SUBSTRING_ERROR, "negative substring length not allowed"));
+    }
+    let letters: Vec<char> = text.chars().collect();
+    let place = |number: i64| usize::try_from(number.max(0)).unwrap_or(usize::MAX).min(letters.len());
+    let (start, end) = (place(from - 1), place(from.saturating_add(length) - 1));
+    let parts = letters[..start].iter().copied().chain(with.chars()).chain(letters[end..].iter().copied());
+    Ok(Datum::Text(parts.collect()))
+}
+
+fn translate(arguments: &[Datum]) -> String {
+    let (from, to): (Vec<char>, Vec<char>) = (text(arguments, 1).chars().collect(), text(arguments, 2).chars().collect());
+    let letter = |letter: char| match from.iter().position(|other| *other == letter) {
+        None => Some(letter),
+        Some(place) => to.get(place).copied(),
+    };
+    text(arguments, 0).chars().filter_map(letter).collect()
+}
+
+fn chr(code: i64) -> Result<Datum> {
+    let limit = |message: String| Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message);
+    match code {
+        0 => Err(limit("null character not permitted".into())),
+        code if code < 0 => Err(limit("character number must be positive".into())),
+        code => match u32::try_from(code).ok().and_then(char::from_u32) {
+            Some(letter) => Ok(Datum::Text(letter.to_string())),
+            None => Err(limit(format!("requested character not valid for encoding: {code}"))),
+        },
+    }
+}
+
+fn byte_place(bytes: &[u8], number: i64) -> Result<usize> {
+    let place = usize::try_from(number).ok().filter(|place| *place < bytes.len());
+    place.ok_or_else(|| {
+        let last = i64::try_from(bytes.len()).unwrap_or(i64::MAX) - 1;
+        Error::new(SqlState::ARRAY_SUBSCRIPT_ERROR, format!("index {number} out of valid range, 0..{last}"))
+    })
+}
+
+fn part_of_bytes(bytes: &[u8], from: i64, length: Option<i64>) -> Result<Datum> {
+    if length.is_some_and(|length| length < 0) {
+        return Err(Error::new(SqlState::SUBSTRING_ERROR, "negative substring length not allowed"));
+    }
+    let end = length.map_or(i64::MAX, |length| from.saturating_add(length));
+    let place = |number: i64| usize::try_from(number.max(1) - 1).unwrap_or(usize::MAX).min(bytes.len());
+    let (start, end) = (place(from), place(end));
+    Ok(Datum::Bytes(bytes.get(start..end).unwrap_or_default().to_vec()))
+}
+
+fn place_of_bytes(bytes: &[u8], part: &[u8]) -> Datum {
+    if part.is_empty() {
+        return Datum::Int(1);
+    }
+    bytes.windows(part.len()).position(|found| found == part).map_or(Datum::Int(0), |place| count(place + 1))
+}
+
+fn trim_bytes(bytes: &[u8], set: &[u8], (left, right): (bool, bool)) -> Datum {
+    let mut rest = bytes;
+    while left && rest.first().is_some_and(|byte| set.contains(byte)) {
+        rest = &rest[1..];
+    }
+    while right && rest.last().is_some_and(|byte| set.contains(byte)) {
+        rest = &rest[..rest.len() - 1];
+    }
+    Datum::Bytes(rest.to_vec())
+}
+
+fn unknown_encoding(name: &str) -> Error {
+    Error::new(SqlState::INVALID_PARAMETER_VALUE, format!("unrecognized encoding: \"{name}\""))
+}
+
+fn encode(bytes: &[u8], format: &str) -> Result<Datum> {
+    let text = match format.to_ascii_lowercase().as_str() {
+        "hex" => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        "base64" => crate::digest::base64(bytes),
+        "escape" => bytes.iter().fold(String::new(), |mut text, byte| {
+            match byte {
+                b'\\' => text.push_str("\\\\"),
+                0 | 128.. => text.push_str(&format!("\\{byte:03o}")),
+                byte => text.push(char::from(*byte)),
+            }
+            text
+        }),
+        _ => return Err(unknown_encoding(format)),
+    };
+    Ok(Datum::Text(text))
+}
+
+fn decode(text: &str, format: &str) -> Result<Datum> {
+    match format.to_ascii_lowercase().as_str() {
+        "hex" => crate::text::decode(Type::Bytea, &format!("\\x{text}")),
+        "base64" => crate::digest::of_base64(text).map(Datum::Bytes),
+        "escape" => crate::text::decode(Type::Bytea, &text.replacen("\\x", "\\170", usize::from(text.starts_with("\\x")))),
+        _ => Err(unknown_encoding(format)),
+    }
+}
+
+fn unistr(text: &str) -> Result<Datum> {
+    let bad = || Error::new(SqlState::SYNTAX_ERROR, "invalid Unicode escape");
+    let (mut found, mut rest) = (String::new(), text);
+    while let Some(place) = rest.find('\\') {
+        found.push_str(&rest[..place]);
+        rest = &rest[place + 1..];
+        if let Some(after) = rest.strip_prefix('\\') {
+            (found.push('\\'), rest = after).0;
+            continue;
+        }
+        let (skip, count) = match rest.as_bytes().first() {
+            Some(b'+') => (1, 6),
+            Some(b'u') => (1, 4),
+            Some(b'U') => (1, 8),
+            _ => (0, 4),
+        };
+        let digits = rest.get(skip..skip + count).ok_or_else(bad)?;
+        let code = u32::from_str_radix(digits, 16).map_err(|_| bad())?;
+        found.push(char::from_u32(code).ok_or_else(|| Error::new(SqlState::SYNTAX_ERROR, "invalid Unicode surrogate pair"))?);
+        rest = &rest[skip + count..];
+    }
+    found.push_str(rest);
+    Ok(Datum::Text(found))
+}
+
+/// `format`: `%s`, `%I`, `%L`, with `n$`, `-` and a width before the letter.
+fn format_text(pattern: &str, arguments: &[Datum]) -> Result<Datum> {
+    let bad = |message: &str| Error::new(SqlState::INVALID_PARAMETER_VALUE, message.to_owned());
+    let (mut found, mut next) = (String::new(), 0_usize);
+    let mut letters = pattern.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if letter != '%' {
+            found.push(letter);
+            continue;
+        }
+        let mut is_left = false;
+        let mut number = String::new();
+        let mut width: Option<i64> = None;
+        let mut place: Option<usize> = None;
+        loop {
+            let letter = *letters.peek().ok_or_else(|| bad("unterminated format() type specifier"))?;
+            match letter {
+                '0'..='9' => number.push(letter),
+                '$' => place = Some(std::mem::take(&mut number).parse().map_err(|_| bad("number is out of range"))?),
+                '-' if number.is_empty() => is_left = true,
+                '*' => {
+                    letters.next();
+                    let mut index = String::new();
+                    while let Some(digit) = letters.next_if(char::is_ascii_digit) {
+                        index.push(digit);
+                    }
+                    let own = letters.next_if_eq(&'$').and_then(|_| index.parse::<usize>().ok()).unwrap_or(next + 1);
+                    let datum = arguments.get(own.wrapping_sub(1)).ok_or_else(|| bad("too few arguments for format()"))?;
+                    next = own;
+                    width = Some(datum.as_text().and_then(|text| text.trim().parse().ok()).unwrap_or(0));
+                    continue;
+                }
+                _ => break,
+            }
+            letters.next();
+        }
+        if place == Some(0) {
+            return Err(bad("format specifies argument 0, but arguments are numbered from 1"));
+        }
+        if !number.is_empty() {
+            width = Some(number.parse().map_err(|_| bad("number is out of range"))?);
+        }
+        let kind = letters.next().ok_or_else(|| bad("unterminated format() type specifier"))?;
+        if kind == '%' {
+            found.push('%');
+            continue;
+        }
+        if !matches!(kind, 's' | 'I' | 'L') {
+            return Err(bad(&format!("unrecognized format() type specifier \"{kind}\"")));
+        }
+        let own = place.unwrap_or(next + 1);
+        next = own;
+        let datum = arguments.get(own - 1).ok_or_else(|| bad("too few arguments for format()"))?;
+        let text = match (kind, datum.as_text()) {
+            ('s', text) => text.unwrap_or_default().to_owned(),
+            ('I', Some(text)) => quote_ident(text),
+            ('I', None) => {
+                let message = "null values cannot be formatted as an SQL identifier";
+                return Err(Error::new(SqlState::NULL_VALUE_NOT_ALLOWED, message));
+            }
+            (_, Some(text)) => quote_literal(text),
+            (_, None) => "NULL".into(),
+        };
+        let width = width.unwrap_or(0);
+        let is_left = is_left || width < 0;
+        let length = usize::try_from(width.unsigned_abs()).unwrap_or(0).min(LENGTH_MAX);
+        let padding = " ".repeat(length.saturating_sub(text.chars().count()));
+        found += &if is_left { text + &padding } else { padding + &text };
+    }
+    Ok(Datum::Text(found))
 }
 
 fn bytes_count(arguments: &[Datum]) -> Datum {
@@ -100,7 +333,7 @@ fn bytes_count(arguments: &[Datum]) -> Datum {
 /// From the character with number `from`, which may be before the first.
 fn substring(text: &str, from: i64, length: Option<i64>) -> Result<Datum> {
     if length.is_some_and(|length| length < 0) {
-        return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, "negative substring length not allowed"));
+        return Err(Error::new(SqlState::SUBSTRING_ERROR, "negative substring length not allowed"));
     }
     let end = length.map_or(i64::MAX, |length| from.saturating_add(length));
     let first = from.max(1);

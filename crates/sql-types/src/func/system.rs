@@ -1,15 +1,9 @@
-//! Functions about time and the session.
+//! Functions about the session and this moment.
 
 use super::{Argument, BOOL, Function, INT4, OID, TEXT, int, of, text};
 use crate::datum::Datum;
-use crate::error::{Error, Result, SqlState};
-use crate::numeric::Numeric;
-use crate::time::{DAY_MICROS, EPOCH_DAYS, civil_of, days_of, now};
+use crate::time::{DAY_MICROS, now};
 use crate::types::Type;
-
-const TIMESTAMP: Argument = Argument::Of(Type::Timestamp);
-const TIMESTAMPTZ: Argument = Argument::Of(Type::Timestamptz);
-const DATE: Argument = Argument::Of(Type::Date);
 
 pub const FUNCTIONS: &[Function] = &[
     of("now", &[], Type::Timestamptz, |s, _| Ok(Datum::Time(s.transaction_time()))).volatile(),
@@ -23,13 +17,6 @@ pub const FUNCTIONS: &[Function] = &[
         Ok(Datum::Date(i32::try_from(days).unwrap_or(i32::MAX)))
     })
     .volatile(),
-    of("date_part", &[TEXT, TIMESTAMP], Type::Float8, |_, a| part(a).map(float)),
-    of("date_part", &[TEXT, TIMESTAMPTZ], Type::Float8, |_, a| part(a).map(float)),
-    of("extract", &[TEXT, DATE], Type::Numeric, |_, a| part(a).map(numeric)),
-    of("extract", &[TEXT, TIMESTAMP], Type::Numeric, |_, a| part(a).map(numeric)),
-    of("extract", &[TEXT, TIMESTAMPTZ], Type::Numeric, |_, a| part(a).map(numeric)),
-    of("date_trunc", &[TEXT, TIMESTAMP], Type::Timestamp, |_, a| truncate(a)),
-    of("date_trunc", &[TEXT, TIMESTAMPTZ], Type::Timestamptz, |_, a| truncate(a)),
     of("gen_random_uuid", &[], Type::Uuid, |_, _| Ok(Datum::Bytes(random_uuid().to_vec()))).volatile(),
     of("version", &[], Type::Text, |s, _| {
         let version = s.setting("server_version")?;
@@ -49,6 +36,10 @@ pub const FUNCTIONS: &[Function] = &[
     of("current_role", &[], Type::Name, |s, _| Ok(Datum::from(s.user()))),
     of("user", &[], Type::Name, |s, _| Ok(Datum::from(s.user()))),
     of("pg_backend_pid", &[], Type::Int4, |s, _| Ok(Datum::Int(s.backend()))),
+    of("pg_isolation_test_session_is_blocked", &[INT4, Argument::Of(Type::Int4Array)], Type::Bool, |s, a| {
+        Ok(Datum::Bool(s.is_blocked(int(a, 0))))
+    })
+    .volatile(),
     of("pg_is_in_recovery", &[], Type::Bool, |_, _| Ok(Datum::Bool(false))),
     of("current_setting", &[TEXT], Type::Text, |s, a| s.setting(text(a, 0)).map(Datum::Text)).volatile(),
     of("current_setting", &[TEXT, BOOL], Type::Text, |s, a| match s.setting(text(a, 0)) {
@@ -78,70 +69,6 @@ fn random_uuid() -> [u8; 16] {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     bytes
-}
-
-fn float(value: Numeric) -> Datum {
-    Datum::Float(value.to_f64())
-}
-
-fn numeric(value: Numeric) -> Datum {
-    Datum::Numeric(value)
-}
-
-fn moment(datum: &Datum) -> i64 {
-    match datum {
-        Datum::Time(micros) => *micros,
-        Datum::Date(days) => i64::from(*days).saturating_mul(DAY_MICROS),
-        _ => 0,
-    }
-}
-
-/// A part of a moment.
-fn part(arguments: &[Datum]) -> Result<Numeric> {
-    let (name, micros) = (text(arguments, 0).to_ascii_lowercase(), moment(&arguments[1]));
-    let is_date = matches!(arguments[1], Datum::Date(_));
-    let (days, rest) = (micros.div_euclid(DAY_MICROS), micros.rem_euclid(DAY_MICROS));
-    let (year, month, day) = civil_of(days);
-    let whole = |value: i64| Ok(Numeric::from(value));
-    match name.as_str() {
-        "year" => whole(if year <= 0 { year - 1 } else { year }),
-        "month" => whole(month),
-        "day" => whole(day),
-        "quarter" => whole((month + 2) / 3),
-        "hour" if !is_date => whole(rest / 3_600_000_000),
-        "minute" if !is_date => whole(rest / 60_000_000 % 60),
-        "second" if !is_date => Numeric::new((rest % 60_000_000).into(), 6),
-        "dow" => whole((days + 6).rem_euclid(7)),
-        "isodow" => whole((days + 5).rem_euclid(7) + 1),
-        "doy" => whole(days - days_of(year, 1, 1) + 1),
-        "epoch" if is_date => whole((days + EPOCH_DAYS) * 86_400),
-        "epoch" => Numeric::new(i128::from(micros) + i128::from(EPOCH_DAYS * DAY_MICROS), 6),
-        _ => Err(Error::unsupported(format!("the unit \"{name}\" of this type"))),
-    }
-}
-
-fn truncate(arguments: &[Datum]) -> Result<Datum> {
-    let (name, micros) = (text(arguments, 0).to_ascii_lowercase(), moment(&arguments[1]));
-    let days = micros.div_euclid(DAY_MICROS);
-    let (year, month, _) = civil_of(days);
-    let unit = |unit: i64| Ok(Datum::Time(micros.div_euclid(unit) * unit));
-    let first = |days: i64| Ok(Datum::Time(days * DAY_MICROS));
-    match name.as_str() {
-        "microseconds" => unit(1),
-        "milliseconds" => unit(1_000),
-        "second" => unit(1_000_000),
-        "minute" => unit(60_000_000),
-        "hour" => unit(3_600_000_000),
-        "day" => unit(DAY_MICROS),
-        "week" => first(days - (days + 5).rem_euclid(7)),
-        "month" => first(days_of(year, month, 1)),
-        "quarter" => first(days_of(year, (month - 1) / 3 * 3 + 1, 1)),
-        "year" => first(days_of(year, 1, 1)),
-        _ => Err(Error::new(
-            SqlState::INVALID_PARAMETER_VALUE,
-            format!("unit \"{name}\" not recognized for type timestamp without time zone"),
-        )),
-    }
 }
 
 /// Bytes as a person reads them.

@@ -153,10 +153,11 @@ fn equal_sides(condition: &Expr, left_width: usize) -> Option<(Expr, Expr)> {
 ///
 /// # Errors
 /// 0A000 for other queries.
-pub(super) fn lock(node: Node) -> Result<Node> {
+pub(super) fn lock(node: Node, wait: crate::parse::ast::LockWait) -> Result<Node> {
     match node {
         Node::Scan(mut scan) => {
             scan.locks = true;
+            scan.wait = wait;
             Ok(Node::Scan(scan))
         }
         _ => Err(Error::unsupported("FOR UPDATE of a join or a view")),
@@ -217,7 +218,7 @@ pub(super) fn with_access(table: std::sync::Arc<TableDef>, conditions: Vec<Expr>
         // A number without a scale is kept as a text, whose order is another one.
         let is_ordered = |column: &&usize| {
             let column = &table.columns[**column];
-            column.ty != Type::Numeric || column.kind != lodestone_engine::Type::Text
+            crate::catalog::value::is_ordered(column.ty, column.modifier)
         };
         let Some((score, access, used)) =
             path(&table, &conditions, index, columns.iter().take_while(is_ordered).copied(), columns.len())
@@ -229,11 +230,11 @@ pub(super) fn with_access(table: std::sync::Arc<TableDef>, conditions: Vec<Expr>
         }
     }
     let Some((_, access, used)) = best else {
-        return Scan { table, access: Access::All, filter: Expr::all(conditions), locks, shows_number: false };
+        return Scan { table, access: Access::All, filter: Expr::all(conditions), locks, wait: crate::parse::ast::LockWait::Wait, shows_number: false };
     };
     let rest = conditions.into_iter().enumerate().filter(|(number, _)| !used.contains(number));
     let filter = Expr::all(rest.map(|(_, condition)| condition));
-    Scan { table, access, filter, locks, shows_number: false }
+    Scan { table, access, filter, locks, wait: crate::parse::ast::LockWait::Wait, shows_number: false }
 }
 
 /// Rows by the first `columns` of a key or index: how good that is, the way, and the conditions that it fulfils.

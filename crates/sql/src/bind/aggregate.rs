@@ -10,7 +10,7 @@ use super::Binder;
 use super::expr::{Typed, array_of};
 use super::scope::{Scope, ScopeColumn};
 use crate::parse::ast::{self, Call, Position};
-use crate::plan::{Aggregate, AggregateCall, Expr};
+use crate::plan::{Aggregate, AggregateCall, Expr, Figure};
 
 /// The groups of a query.
 pub struct Grouping {
@@ -33,8 +33,47 @@ impl Grouping {
 pub fn is_aggregate(name: &str) -> bool {
     matches!(
         name,
-        "count" | "sum" | "avg" | "min" | "max" | "bool_and" | "bool_or" | "every" | "string_agg" | "array_agg"
-    )
+        "count"
+            | "sum"
+            | "avg"
+            | "min"
+            | "max"
+            | "bool_and"
+            | "bool_or"
+            | "every"
+            | "string_agg"
+            | "array_agg"
+            | "bit_and"
+            | "bit_or"
+            | "bit_xor"
+            | "json_agg"
+            | "jsonb_agg"
+            | "json_object_agg"
+            | "jsonb_object_agg"
+    ) || figure(name).is_some()
+}
+
+/// The figure of this name, and how many columns it is of.
+fn figure(name: &str) -> Option<(Figure, usize)> {
+    Some(match name {
+        "variance" | "var_samp" => (Figure::VarianceSample, 1),
+        "var_pop" => (Figure::VariancePopulation, 1),
+        "stddev" | "stddev_samp" => (Figure::DeviationSample, 1),
+        "stddev_pop" => (Figure::DeviationPopulation, 1),
+        "corr" => (Figure::Correlation, 2),
+        "covar_pop" => (Figure::CovariancePopulation, 2),
+        "covar_samp" => (Figure::CovarianceSample, 2),
+        "regr_avgx" => (Figure::AverageX, 2),
+        "regr_avgy" => (Figure::AverageY, 2),
+        "regr_count" => (Figure::Count, 2),
+        "regr_intercept" => (Figure::Intercept, 2),
+        "regr_r2" => (Figure::Determination, 2),
+        "regr_slope" => (Figure::Slope, 2),
+        "regr_sxx" => (Figure::SquaresX, 2),
+        "regr_sxy" => (Figure::Products, 2),
+        "regr_syy" => (Figure::SquaresY, 2),
+        _ => return None,
+    })
 }
 
 /// Whether the expression has an aggregate of its own query.
@@ -104,6 +143,9 @@ impl Binder<'_> {
                 if let Some(index) = grouping.keys.iter().position(|(_, typed)| key(typed)) {
                     return Ok(Some(of(index, &grouping.keys[index].1)));
                 }
+                if self.depends_on_keys(column) {
+                    return Ok(Some(self.any_of_group(place, column)));
+                }
                 let table = column.table.as_ref().map_or(String::new(), |table| format!("{table}."));
                 let message = format!(
                     "column \"{table}{}\" must appear in the GROUP BY clause or be used in an aggregate function",
@@ -113,6 +155,38 @@ impl Binder<'_> {
             }
             _ => Ok(None),
         }
+    }
+
+    /// Whether the primary key of the column's table is among the keys of the groups: then a group has one value of it.
+    fn depends_on_keys(&self, column: &ScopeColumn) -> bool {
+        let (Some(grouping), Some((oid, _))) = (&self.grouping, column.origin) else { return false };
+        let Some(table) = self.catalog.tables.values().find(|table| table.oid == oid) else { return false };
+        let grouped: Vec<i16> = grouping
+            .keys
+            .iter()
+            .filter_map(|(_, typed)| match typed.expr {
+                Expr::Column { depth: 0, index } => grouping.columns.get(index),
+                _ => None,
+            })
+            .filter(|key| key.table == column.table)
+            .filter_map(|key| key.origin.filter(|(other, _)| *other == oid).map(|(_, number)| number))
+            .collect();
+        let is_grouped = |number: &usize| i16::try_from(number + 1).is_ok_and(|number| grouped.contains(&number));
+        !table.key.is_empty() && table.key.iter().all(is_grouped)
+    }
+
+    /// The value that a column has in all rows of a group: the least of them is as good as any.
+    fn any_of_group(&mut self, place: usize, column: &ScopeColumn) -> Typed {
+        let Some(grouping) = &mut self.grouping else { return Typed::new(Expr::Column { depth: 0, index: place }, column.ty) };
+        grouping.calls.push(AggregateCall {
+            aggregate: Aggregate::Min(column.ty),
+            arguments: vec![Expr::Column { depth: 0, index: place }],
+            is_distinct: false,
+            filter: None,
+            order_by: Vec::new(),
+        });
+        let index = grouping.keys.len() + grouping.calls.len() - 1;
+        Typed { expr: Expr::Column { depth: 0, index }, ty: column.ty, modifier: column.modifier }
     }
 
     fn aggregate(&mut self, call: &Call, at: Position, scope: &Scope<'_>) -> Result<Typed> {
@@ -190,6 +264,45 @@ impl Binder<'_> {
                 let message = format!("function {name}(unknown) is not unique");
                 let hint = "Could not choose a best candidate function. You might need to add explicit type casts.";
                 Err(Error::new(SqlState::AMBIGUOUS_FUNCTION, message).hint(hint).at(at))
+            }
+            ("bit_and" | "bit_or" | "bit_xor", Some(value), None) if value.ty.is_integer() => {
+                let ty = value.ty;
+                let aggregate = match name {
+                    "bit_and" => Aggregate::BitAnd,
+                    "bit_or" => Aggregate::BitOr,
+                    _ => Aggregate::BitXor,
+                };
+                of(aggregate, vec![value], ty)
+            }
+            ("json_agg" | "jsonb_agg", Some(value), None) => {
+                let ty = if name == "json_agg" { Type::Json } else { Type::Jsonb };
+                let value = self.as_json(value);
+                of(Aggregate::JsonAgg(ty), vec![value], ty)
+            }
+            ("json_object_agg" | "jsonb_object_agg", Some(value), Some(key)) => {
+                let ty = if name == "json_object_agg" { Type::Json } else { Type::Jsonb };
+                let key = self.known(key);
+                let key = self.coerce(key, Type::Text, Context::Assignment, at).map_err(|_| wrong())?;
+                let value = self.as_json(value);
+                of(Aggregate::JsonObjectAgg(ty), vec![key, value], ty)
+            }
+            (_, Some(last), first) if figure(name).is_some_and(|(_, count)| count == types.len()) => {
+                let (found, count) = figure(name).unwrap_or((Figure::Count, 1));
+                let is_exact = count == 1 && !matches!(last.ty, Type::Float4 | Type::Float8);
+                let ty = if is_exact { Type::Numeric } else { Type::Float8 };
+                let mut arguments = Vec::new();
+                for value in first.into_iter().chain([last]) {
+                    if !value.ty.is_number() && value.ty != Type::Unknown {
+                        return Err(wrong());
+                    }
+                    arguments.push(self.coerce(value, ty, Context::Assignment, at)?);
+                }
+                let result = if found == Figure::Count { Type::Int8 } else { ty };
+                of(Aggregate::Figure(found, ty), arguments, result)
+            }
+            ("sum" | "avg", Some(value), None) if value.ty == Type::Interval => {
+                let ty = Type::Interval;
+                of(if name == "sum" { Aggregate::Sum(ty) } else { Aggregate::Avg(ty) }, vec![value], ty)
             }
             ("sum" | "avg", Some(value), None) if value.ty.is_number() => {
                 let is_sum = name == "sum";

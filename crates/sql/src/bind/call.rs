@@ -1,7 +1,7 @@
 //! Calls of functions: which one is meant.
 
 use lodestone_sql_types::cast::{Context, context};
-use lodestone_sql_types::func::{self, Argument, Function};
+use lodestone_sql_types::func::{self, Argument, Function, Shape};
 use lodestone_sql_types::op::Comparison;
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 
@@ -52,6 +52,14 @@ impl Binder<'_> {
                 let ty = arguments[0].ty;
                 Ok(Typed::new(Expr::Const(Datum::Text(ty.to_string())), Type::Text))
             }
+            ("array_slice", 3) => self.slice(arguments, at),
+            ("overlaps", 4) => self.overlaps(arguments, at),
+            _ if name.starts_with("json") || name.starts_with("to_json") || name.ends_with("_to_json") => {
+                match self.json_call(name, &arguments, at)? {
+                    Some(found) => Ok(found),
+                    None => self.named(name, arguments, at),
+                }
+            }
             _ => self.named(name, arguments, at),
         }
     }
@@ -90,18 +98,45 @@ impl Binder<'_> {
             list.push(typed.expr);
         }
         let list = self.one_element_type(function, list, &types)?;
-        Ok(Typed::new(Expr::Call(function, list), function.result))
+        let ty = match function.shape {
+            Shape::Fixed => function.result,
+            Shape::Like(number) => {
+                types.get(number).copied().filter(|ty| *ty != Type::Unknown).unwrap_or(Type::TextArray)
+            }
+            Shape::ElementOf(number) => types.get(number).and_then(|ty| ty.element()).unwrap_or(Type::Text),
+        };
+        Ok(Typed::new(Expr::Call(function, list), ty))
     }
 
     /// The element that is looked for has the type of the array's elements.
     fn one_element_type(&mut self, function: &Function, mut list: Vec<Expr>, types: &[Type]) -> Result<Vec<Expr>> {
-        if function.arguments == [Argument::AnyArray, Argument::Any]
-            && let (Some(element), Some(last)) = (types[0].element(), list.pop())
-        {
-            let typed = Typed::new(last, if types[1] == Type::Unknown { Type::Text } else { types[1] });
-            list.push(self.coerce(typed, element, Context::Explicit, NOWHERE)?.expr);
+        let arrays = function.arguments.iter().zip(types).filter(|(argument, _)| **argument == Argument::AnyArray);
+        let Some(element) = arrays.filter_map(|(_, ty)| ty.element()).next() else { return Ok(list) };
+        for (number, argument) in function.arguments.iter().enumerate().filter(|(_, a)| **a == Argument::Any) {
+            let _ = argument;
+            let Some(place) = list.get_mut(number) else { continue };
+            let own = if types[number] == Type::Unknown { Type::Text } else { types[number] };
+            let typed = Typed::new(std::mem::replace(place, Expr::Const(Datum::Null)), own);
+            *place = self.coerce(typed, element, Context::Explicit, NOWHERE)?.expr;
         }
         Ok(list)
+    }
+
+    /// Two pairs of moments, of which the second of a pair may be a span.
+    fn overlaps(&mut self, arguments: Vec<Typed>, at: Position) -> Result<Typed> {
+        let mut list: Vec<Typed> = Vec::new();
+        for typed in arguments {
+            let is_end = list.len() % 2 == 1;
+            let start = list.last().cloned().filter(|_| is_end && typed.ty == Type::Interval);
+            list.push(match start {
+                Some(start) => match self.temporal(lodestone_sql_types::op::Arithmetic::Add, (start, typed), at)? {
+                    Ok(end) => end,
+                    Err(_) => return Err(undefined("overlaps", &[], at)),
+                },
+                None => typed,
+            });
+        }
+        self.named("overlaps", list, at)
     }
 }
 
@@ -117,6 +152,8 @@ fn score(function: &Function, types: &[Type]) -> Option<u32> {
         score += match argument {
             Argument::Of(wanted) if wanted == ty => 100,
             Argument::Of(Type::Text) if *ty == Type::Unknown => 20,
+            // The preferred type of moments.
+            Argument::Of(Type::Timestamptz) if *ty == Type::Date => 12,
             // The preferred type of numbers.
             Argument::Of(Type::Float8) if *ty == Type::Unknown => 15,
             Argument::Of(Type::Float8) if ty.is_number() => 12,

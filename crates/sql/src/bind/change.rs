@@ -249,6 +249,7 @@ impl Binder<'_> {
             access: Access::All,
             filter: None,
             locks: false,
+            wait: crate::parse::ast::LockWait::Wait,
             shows_number: table.hidden.is_some(),
         };
         let target = (Node::Scan(Box::new(scan)), columns);

@@ -87,7 +87,7 @@ impl Binder<'_> {
             ast::Expr::Negate(inner, at) => {
                 let inner = self.expr(inner, scope)?;
                 let ty = if inner.ty == Type::Unknown { Type::Float8 } else { inner.ty };
-                if !ty.is_number() {
+                if !ty.is_number() && ty != Type::Interval {
                     return Err(no_operator(&format!("- {ty}"), *at));
                 }
                 let inner = self.coerce(inner, ty, Context::Implicit, *at)?;
@@ -202,6 +202,11 @@ impl Binder<'_> {
             }
             ast::Expr::Element(base, index, at) => {
                 let base = self.expr(base, scope)?;
+                if base.ty == Type::Jsonb {
+                    let index = self.expr(index, scope)?;
+                    let index = self.coerce(index, Type::Text, Context::Assignment, *at)?;
+                    return Ok(Typed::new(Expr::Element(boxed(base), boxed(index)), Type::Jsonb));
+                }
                 let Some(element) = base.ty.element() else {
                     return Err(mismatch(
                         format!("cannot subscript type {} because it does not support subscripting", base.ty),
@@ -334,7 +339,13 @@ impl Binder<'_> {
         Ok((list.collect::<Result<_>>()?, ty))
     }
 
-    fn binary(&mut self, op: &str, sides: (&ast::Expr, &ast::Expr), at: Position, scope: &Scope<'_>) -> Result<Typed> {
+    pub(super) fn binary(
+        &mut self,
+        op: &str,
+        sides: (&ast::Expr, &ast::Expr),
+        at: Position,
+        scope: &Scope<'_>,
+    ) -> Result<Typed> {
         if let (Some(op), ast::Expr::Row(one, _), ast::Expr::Row(two, _)) = (comparison(op), sides.0, sides.1) {
             return self.compare_rows(op, (one, two), at, scope);
         }
@@ -344,6 +355,7 @@ impl Binder<'_> {
             return Ok(Typed::new(Expr::Compare(comparison, ty, boxed(one), boxed(two)), Type::Bool));
         }
         match op {
+            "||" if one.ty == Type::Jsonb || two.ty == Type::Jsonb => self.operator(op, one, two, at),
             "||" => self.concat(one, two, at),
             "~" | "~*" | "!~" | "!~*" => {
                 if !one.ty.is_text() {
@@ -354,10 +366,13 @@ impl Binder<'_> {
                 let regex = Expr::Regex { expr: boxed(one), pattern: boxed(two), ignores_case: op.ends_with('*') };
                 Ok(negate_if(op.starts_with('!'), regex))
             }
-            "^" => self.named("power", vec![one, two], at),
+            "-" if one.ty == Type::Jsonb => self.operator(op, one, two, at),
             _ => match arithmetic(op) {
-                Some(operation) => self.arithmetic(operation, op, (one, two), at),
-                None => Err(no_operator(&format!("{} {op} {}", one.ty, two.ty), at)),
+                Some(operation) => match self.temporal(operation, (one, two), at)? {
+                    Ok(found) => Ok(found),
+                    Err(sides) => self.arithmetic(operation, op, sides, at),
+                },
+                None => self.operator(op, one, two, at),
             },
         }
     }
@@ -374,7 +389,7 @@ impl Binder<'_> {
             return Err(Error::new(SqlState::SYNTAX_ERROR, "unequal number of entries in row expressions").at(at));
         }
         if !matches!(op, Comparison::Equal | Comparison::NotEqual) {
-            return Err(Error::unsupported("a row comparison other than = and <>").at(at));
+            return self.order_rows(op, (one, two), at, scope);
         }
         let mut all = Vec::new();
         for (one, two) in one.iter().zip(two) {
@@ -388,6 +403,13 @@ impl Binder<'_> {
         let is_array = |typed: &Typed| typed.ty.element().is_some();
         if is_array(&one) || is_array(&two) {
             return self.concat_arrays(one, two, at);
+        }
+        if one.ty == Type::Bytea && matches!(two.ty, Type::Bytea | Type::Unknown)
+            || two.ty == Type::Bytea && one.ty == Type::Unknown
+        {
+            let one = self.coerce(one, Type::Bytea, Context::Implicit, at)?;
+            let two = self.coerce(two, Type::Bytea, Context::Implicit, at)?;
+            return Ok(Typed::new(Expr::Concat(boxed(one), boxed(two)), Type::Bytea));
         }
         if !one.ty.is_text() && !two.ty.is_text() {
             return Err(no_operator(&format!("{} || {}", one.ty, two.ty), at));
@@ -431,9 +453,6 @@ impl Binder<'_> {
             }
             (Type::Int2 | Type::Int4, Type::Date) if operation == Arithmetic::Add => {
                 return self.arithmetic(operation, op, (two, one), at);
-            }
-            (Type::Timestamp | Type::Timestamptz, _) | (_, Type::Timestamp | Type::Timestamptz) => {
-                return Err(Error::unsupported("arithmetic with the type interval").at(at));
             }
             _ => {}
         }

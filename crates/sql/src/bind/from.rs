@@ -162,8 +162,14 @@ impl Binder<'_> {
         let full = self.catalog.resolve(name.schema.as_deref(), &name.name).unwrap_or_default();
         if let Some(table) = self.catalog.tables.get(&full) {
             let columns = renamed(columns_of(table, &shown), alias)?;
-            let scan =
-                Scan { table: table.clone(), access: Access::All, filter: None, locks: false, shows_number: false };
+            let scan = Scan {
+                table: table.clone(),
+                access: Access::All,
+                filter: None,
+                locks: false,
+                wait: ast::LockWait::Wait,
+                shows_number: false,
+            };
             return Ok(Bound { node: Node::Scan(Box::new(scan)), columns, is_lateral: false });
         }
         if let Some(view) = self.catalog.views.get(&full).cloned() {
@@ -235,7 +241,11 @@ impl Binder<'_> {
             origin: None,
             is_hidden: false,
         };
-        let mut columns = vec![column(shown.clone(), ty)];
+        let mut columns = match function {
+            SetFunction::JsonEach { .. } => vec![column("key".into(), Type::Text), column("value".into(), ty)],
+            SetFunction::JsonElements { .. } if alias.name.is_none() => vec![column("value".into(), ty)],
+            _ => vec![column(shown.clone(), ty)],
+        };
         if has_ordinality {
             columns.push(column("ordinality".into(), Type::Int8));
         }
@@ -260,10 +270,24 @@ impl Binder<'_> {
         }
         let exprs = |list: Vec<Typed>| list.into_iter().map(|typed| typed.expr).collect();
         Ok(match (name, arguments.len()) {
+            ("generate_series", 3) if arguments[2].ty == Type::Interval || is_moment(arguments[0].ty) => {
+                let is_local = arguments[..2].iter().all(|typed| matches!(typed.ty, Type::Timestamp | Type::Unknown))
+                    && arguments[..2].iter().any(|typed| typed.ty == Type::Timestamp);
+                let ty = if is_local { Type::Timestamp } else { Type::Timestamptz };
+                let mut list = Vec::new();
+                for (typed, to) in arguments.into_iter().zip([ty, ty, Type::Interval]) {
+                    list.push(self.coerce(typed, to, Context::Assignment, at)?.expr);
+                }
+                Some((SetFunction::GenerateMoments(ty), list, ty))
+            }
+            ("regexp_matches", 2 | 3) => Some((SetFunction::RegexMatches, self.texts(arguments, at)?, Type::TextArray)),
+            ("regexp_split_to_table", 2 | 3) => Some((SetFunction::RegexSplit, self.texts(arguments, at)?, Type::Text)),
+            ("string_to_table", 2 | 3) => Some((SetFunction::StringToTable, self.texts(arguments, at)?, Type::Text)),
+            (_, 1) if name.starts_with("json") => self.json_set(name, arguments, at)?,
             ("generate_series", 2 | 3) => {
                 let (list, ty) = self.unify(arguments, "generate_series", at)?;
                 if !matches!(ty, Type::Int4 | Type::Int8 | Type::Numeric) {
-                    return Err(Error::unsupported(format!("generate_series of {ty}")).at(at));
+                    return Err(super::call::undefined("generate_series", &[ty, ty], at));
                 }
                 Some((SetFunction::GenerateSeries, list, ty))
             }
@@ -285,6 +309,37 @@ impl Binder<'_> {
             }
             _ => None,
         })
+    }
+
+    fn texts(&mut self, list: Vec<Typed>, at: ast::Position) -> Result<Vec<Expr>> {
+        let list = list.into_iter().map(|typed| Ok(self.coerce(typed, Type::Text, Context::Implicit, at)?.expr));
+        list.collect()
+    }
+
+    /// Functions that return the parts of a JSON value.
+    fn json_set(
+        &mut self,
+        name: &str,
+        arguments: Vec<Typed>,
+        at: ast::Position,
+    ) -> Result<Option<(SetFunction, Vec<Expr>, Type)>> {
+        let ty = if name.starts_with("jsonb") { Type::Jsonb } else { Type::Json };
+        let is_text = name.ends_with("_text");
+        let plain = name.trim_start_matches("jsonb_").trim_start_matches("json_").trim_end_matches("_text");
+        let function = match plain {
+            "each" => SetFunction::JsonEach { is_text },
+            "array_elements" => SetFunction::JsonElements { is_text },
+            "object_keys" => SetFunction::JsonKeys,
+            _ => return Ok(None),
+        };
+        let mut list = Vec::new();
+        for typed in arguments {
+            let from = typed.ty;
+            let undefined = |_| super::call::undefined(name, &[from], at);
+            list.push(self.coerce(typed, ty, Context::Implicit, at).map_err(undefined)?.expr);
+        }
+        let result = if is_text || function == SetFunction::JsonKeys { Type::Text } else { ty };
+        Ok(Some((function, list, result)))
     }
 
     fn join(
@@ -400,7 +455,31 @@ impl Binder<'_> {
 
 /// Whether a function of this name returns rows.
 pub fn is_set_function(name: &str) -> bool {
-    matches!(name, "generate_series" | "unnest" | "generate_subscripts" | "pg_partition_ancestors" | "_pg_expandarray")
+    matches!(
+        name,
+        "generate_series"
+            | "unnest"
+            | "generate_subscripts"
+            | "pg_partition_ancestors"
+            | "_pg_expandarray"
+            | "regexp_matches"
+            | "regexp_split_to_table"
+            | "string_to_table"
+            | "json_each"
+            | "jsonb_each"
+            | "json_each_text"
+            | "jsonb_each_text"
+            | "json_array_elements"
+            | "jsonb_array_elements"
+            | "json_array_elements_text"
+            | "jsonb_array_elements_text"
+            | "json_object_keys"
+            | "jsonb_object_keys"
+    )
+}
+
+fn is_moment(ty: Type) -> bool {
+    matches!(ty, Type::Timestamp | Type::Timestamptz | Type::Date)
 }
 
 /// The words that are reserved in statements, as a table.

@@ -10,10 +10,12 @@ mod call;
 mod change;
 mod expr;
 mod from;
+mod operator;
 mod query;
 mod recursive;
 mod scope;
 mod window;
+mod with_change;
 
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
@@ -37,6 +39,8 @@ pub struct Binder<'c> {
     work: Vec<recursive::Work>,
     /// How many of them there were.
     work_count: usize,
+    /// The changes in WITH.
+    first: Vec<crate::plan::First>,
     /// Subqueries inside each other.
     depth: usize,
     /// The groups of the query at hand.
@@ -59,12 +63,14 @@ const DEPTH_MAX: usize = 60;
 pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<Plan> {
     let mut binder = Binder { parameters: types.to_vec(), ..Binder::new(catalog) };
     let (action, columns) = binder.statement(statement)?;
+    binder.refuse_shared(&action)?;
     // As PostgreSQL: a parameter that may have any type is a text.
     for ty in binder.parameters.iter_mut().filter(|ty| **ty == Type::Unknown) {
         *ty = Type::Text;
     }
-    let point = PointQuery::of(&action);
-    Ok(Plan { action, columns, parameters: binder.parameters, catalog: catalog.version, point })
+    let first = binder.first;
+    let point = if first.is_empty() { PointQuery::of(&action) } else { None };
+    Ok(Plan { action, first, columns, parameters: binder.parameters, catalog: catalog.version, point })
 }
 
 /// The values of the columns that a COPY does not name. `None`: the column is named, or has no default.
@@ -191,6 +197,7 @@ impl<'c> Binder<'c> {
             with_depths: std::collections::HashMap::new(),
             work: Vec::new(),
             work_count: 0,
+            first: Vec::new(),
             depth: 0,
             grouping: None,
             extras: None,
@@ -205,21 +212,25 @@ impl Binder<'_> {
         Ok(match statement {
             Statement::Empty => (Action::Empty, Vec::new()),
             Statement::Query(query) => {
+                self.bind_changes(&query.with)?;
                 let (node, columns) = self.query(&query, None)?;
                 (Action::Select(node), columns)
             }
             Statement::Insert { table, columns, alias, source, overriding, conflict, returning, with } => {
+                self.bind_changes(&with)?;
                 self.with.push(with);
                 let parts =
                     change::Insert { columns: &columns, source: &source, overriding, conflict: conflict.as_ref() };
                 self.insert(&table, alias, &parts, &returning)?
             }
             Statement::Update { table, alias, set, from, filter, returning, with } => {
+                self.bind_changes(&with)?;
                 self.with.push(with);
                 let shown = alias.unwrap_or_else(|| table.name.clone());
                 self.update((&table, &shown), &set, &from, filter.as_ref(), &returning)?
             }
             Statement::Delete { table, alias, using, filter, returning, with } => {
+                self.bind_changes(&with)?;
                 self.with.push(with);
                 let shown = alias.unwrap_or_else(|| table.name.clone());
                 self.delete((&table, &shown), &using, filter.as_ref(), &returning)?
@@ -302,9 +313,6 @@ pub fn type_of(name: &TypeName) -> Result<(Type, i32)> {
     let unsupported = || Error::unsupported(format!("the type {}", name.name));
     const LATER: &[&str] = &[
         "timetz",
-        "interval",
-        "json",
-        "jsonb",
         "xml",
         "inet",
         "cidr",
@@ -338,14 +346,16 @@ pub fn type_of(name: &TypeName) -> Result<(Type, i32)> {
             i32::try_from(*length).unwrap_or(0) + 4
         }
         (Type::Numeric, [precision, scale]) => {
-            if !(1..=38).contains(precision) || !(0..=*precision).contains(scale) {
-                return Err(bad(format!(
-                    "NUMERIC({precision},{scale}) must have 1 to 38 digits, and a scale of at most that"
-                ))
-                .hint("Lodestone keeps 38 digits."));
+            if !(1..=1000).contains(precision) {
+                return Err(bad(format!("NUMERIC precision {precision} must be between 1 and 1000")));
             }
-            i32::try_from((precision << 16 | scale) + 4).unwrap_or(-1)
+            if !(-1000..=1000).contains(scale) {
+                return Err(bad(format!("NUMERIC scale {scale} must be between -1000 and 1000")));
+            }
+            i32::try_from((precision << 16 | scale & 0x7ff) + 4).unwrap_or(-1)
         }
+        // Six digits of the seconds are all that there are.
+        (Type::Time | Type::Timestamp | Type::Timestamptz | Type::Interval, [6]) => -1,
         _ => return Err(at(Error::unsupported(format!("a modifier of the type {element}")))),
     };
     let ty = if name.is_array { element.array().ok_or_else(unsupported)? } else { element };

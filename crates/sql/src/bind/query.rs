@@ -32,6 +32,10 @@ impl Binder<'_> {
         }
         let grouping = self.grouping.take();
         let extras = self.extras.take();
+        if query.with.iter().any(|with| with.change.is_some() && !self.has_kept(&with.name.value)) {
+            let message = "WITH clause containing a data-modifying statement must be at the top level";
+            return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+        }
         let level = self.with.len();
         self.with_depths.insert(level, parent.map_or(0, Scope::depth));
         self.with.push(query.with.clone());
@@ -73,6 +77,7 @@ impl Binder<'_> {
                     limit: None,
                     offset: None,
                     locks_rows: false,
+                    lock_wait: crate::parse::ast::LockWait::Wait,
                 };
                 self.query(&query, parent)
             }
@@ -191,7 +196,7 @@ impl Binder<'_> {
             node = self.filter(node, filter);
         }
         if query.locks_rows {
-            node = super::access::lock(node)?;
+            node = super::access::lock(node, query.lock_wait)?;
         }
         let is_grouped = !select.group_by.is_empty()
             || select.having.is_some()

@@ -16,6 +16,20 @@ pub struct Work {
     number: usize,
     columns: Vec<OutputColumn>,
     is_used: bool,
+    /// It returns rows: a change without RETURNING does not.
+    has_rows: bool,
+}
+
+impl Work {
+    /// The rows of a change in WITH.
+    pub(super) fn kept(name: String, number: usize, columns: Vec<OutputColumn>, has_rows: bool) -> Self {
+        Self { name, number, columns, is_used: true, has_rows }
+    }
+
+    /// Whether it has this name.
+    pub(super) fn is_kept(&self, name: &str) -> bool {
+        self.name == name
+    }
 }
 
 type Found = Option<(Node, Vec<ScopeColumn>)>;
@@ -32,6 +46,10 @@ impl Binder<'_> {
         let shown = Some(shown.to_owned());
         if let Some(work) = self.work.iter_mut().rev().find(|work| work.name == name) {
             work.is_used = true;
+            if !work.has_rows {
+                let message = format!("WITH query \"{name}\" does not have a RETURNING clause");
+                return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+            }
             let columns = output_columns(work.columns.clone(), shown.as_ref());
             return Ok(Some((Node::Work { number: work.number }, columns)));
         }
@@ -82,6 +100,7 @@ impl Binder<'_> {
             limit: None,
             offset: None,
             locks_rows: false,
+            lock_wait: crate::parse::ast::LockWait::Wait,
         };
         self.with.push(with.query.with.clone());
         let (first, mut columns) = match self.query(&whole(left), parent) {
@@ -96,7 +115,7 @@ impl Binder<'_> {
         }
         self.work_count += 1;
         let (name, number) = (with.name.value.clone(), self.work_count);
-        self.work.push(Work { name: name.clone(), number, columns: columns.clone(), is_used: false });
+        self.work.push(Work { name: name.clone(), number, columns: columns.clone(), is_used: false, has_rows: true });
         let step = self.query(&whole(right), parent);
         self.with.pop();
         let is_used = self.work.pop().is_some_and(|work| work.is_used);

@@ -237,6 +237,15 @@ impl Catalog {
         })
     }
 
+    /// The schema that is meant: `pg_temp` is that of the session.
+    fn own_schema<'c>(&'c self, schema: &'c str) -> &'c str {
+        let is_own = |other: &&String| other.starts_with(crate::connection::TEMPORARY_PREFIX);
+        match schema {
+            crate::parse::table::TEMPORARY => self.path.iter().find(is_own).map_or(schema, String::as_str),
+            other => other,
+        }
+    }
+
     /// Whether there is a schema of this name.
     pub fn has_schema(&self, name: &str) -> bool {
         name == PUBLIC || self.schemas.contains_key(name)
@@ -244,7 +253,7 @@ impl Catalog {
 
     /// The names in the engine that a name can have, the likeliest first.
     pub fn candidates<'c>(&'c self, schema: Option<&'c str>, name: &'c str) -> impl Iterator<Item = String> + 'c {
-        let given = schema.into_iter();
+        let given = schema.map(|schema| self.own_schema(schema)).into_iter();
         let path = self.path.iter().filter(move |_| schema.is_none()).map(String::as_str);
         given.chain(path).filter(|schema| self.has_schema(schema)).map(move |schema| full_name(schema, name))
     }
@@ -269,14 +278,15 @@ impl Catalog {
                 let message = format!("permission denied for schema {schema}");
                 Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, message).at(name.at))
             }
-            Some(schema) if self.has_schema(schema) => Ok(schema.to_owned()),
+            Some(schema) if self.has_schema(self.own_schema(schema)) => Ok(self.own_schema(schema).to_owned()),
             Some(schema) => {
                 let message = format!("schema \"{schema}\" does not exist");
                 Err(Error::new(SqlState::INVALID_SCHEMA_NAME, message).at(name.at))
             }
             None => {
                 let message = "no schema has been selected to create in";
-                let found = self.path.iter().find(|schema| self.has_schema(schema)).cloned();
+                let is_lasting = |schema: &&String| !schema.starts_with(crate::connection::TEMPORARY_PREFIX);
+                let found = self.path.iter().filter(is_lasting).find(|schema| self.has_schema(schema)).cloned();
                 found.ok_or_else(|| Error::new(SqlState::INVALID_SCHEMA_NAME, message).at(name.at))
             }
         }

@@ -1,13 +1,16 @@
 //! Values of the engine and values of SQL.
 //!
 //! The engine counts days and moments from 1970, SQL from 2000. `char(n)` is kept without its blanks. A `numeric`
-//! without digits is kept as a text, and is no part of a key.
+//! without digits or with more than the engine has, a span and a `jsonb` are kept as texts, and are no part of a key.
 
 use lodestone_engine::{Date, Timestamp, Type as Kind, Value};
 use lodestone_sql_types::time::{DAY_MICROS, EPOCH_DAYS};
 use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type, text};
 
 use super::ColumnDef;
+
+/// Most digits of the engine's decimals.
+const ENGINE_DIGITS: u32 = 38;
 
 /// The type in which the engine keeps values of `ty`. `None`: it keeps none.
 pub fn kind_of(ty: Type, modifier: i32) -> Option<Kind> {
@@ -22,14 +25,30 @@ pub fn kind_of(ty: Type, modifier: i32) -> Option<Kind> {
         Type::Bytea => Kind::Bytes,
         Type::Date => Kind::Date,
         Type::Timestamp | Type::Timestamptz => Kind::Timestamp,
-        Type::Numeric if modifier >= 4 => Kind::Decimal(lodestone_sql_types::cast::digits_of(modifier).1),
-        Type::Numeric => Kind::Text,
+        Type::Numeric => match decimal_scale(modifier) {
+            Some(scale) => Kind::Decimal(scale),
+            None => Kind::Text,
+        },
+        Type::Interval | Type::Json | Type::Jsonb => Kind::Text,
         Type::Uuid => Kind::Uuid,
         Type::Time => Kind::I64,
         // The text of the array. It is no part of a key.
         _ if ty.element().is_some() => Kind::Text,
         _ => return None,
     })
+}
+
+/// Digits after the point of the engine's decimals. `None`: the numbers are kept as texts, because they have no limit of
+/// digits, or one beyond the engine's.
+fn decimal_scale(modifier: i32) -> Option<u8> {
+    let (precision, scale) = lodestone_sql_types::cast::digits_of(modifier);
+    let scale = u8::try_from(scale).ok()?;
+    (modifier >= 4 && precision <= ENGINE_DIGITS && u32::from(scale) <= precision).then_some(scale)
+}
+
+/// Whether values of a column can be compared as they are kept: those kept as texts only if they are texts.
+pub fn is_ordered(ty: Type, modifier: i32) -> bool {
+    kind_of(ty, modifier) != Some(Kind::Text) || ty.is_text()
 }
 
 /// The type that SQL gives a column that the library made.
@@ -74,6 +93,7 @@ pub fn to_datum(column: &ColumnDef, value: Value) -> Result<Datum> {
         Value::Text(text) => match column.ty {
             Type::Numeric => Datum::Numeric(text.parse().map_err(|_| broken(column))?),
             Type::Bpchar => lodestone_sql_types::cast::fit(Datum::Text(text), column.ty, column.modifier, false)?,
+            Type::Interval | Type::Jsonb => text::decode(column.ty, &text).map_err(|_| broken(column))?,
             ty if ty.element().is_some() => text::decode(ty, &text).map_err(|_| broken(column))?,
             _ => Datum::Text(text),
         },
@@ -106,15 +126,15 @@ pub fn to_value(column: &ColumnDef, datum: Datum) -> Option<Value> {
         (Datum::Int(value), Kind::U64) => Value::U64(value.try_into().ok()?),
         (Datum::Float(value), Kind::F64) => Value::F64(value),
         (Datum::Numeric(value), Kind::U64) => {
-            let whole = value.trimmed();
-            if whole.scale() > 0 {
+            let (units, scale) = value.trimmed().small()?;
+            if scale > 0 {
                 return None;
             }
-            Value::U64(whole.units().try_into().ok()?)
+            Value::U64(units.try_into().ok()?)
         }
         (Datum::Numeric(value), Kind::Decimal(scale)) => {
-            let fitted = value.round(scale).ok().filter(|fitted| *fitted == value)?;
-            Value::Decimal { units: fitted.units(), scale }
+            let fitted = value.round(scale.into()).ok().filter(|fitted| *fitted == value)?;
+            Value::Decimal { units: fitted.small()?.0, scale }
         }
         (Datum::Numeric(value), Kind::Text) => Value::Text(value.to_string()),
         (Datum::Text(mut text), Kind::Text) => {
@@ -125,6 +145,7 @@ pub fn to_value(column: &ColumnDef, datum: Datum) -> Option<Value> {
         }
         (Datum::Bytes(bytes), Kind::Uuid) => Value::Uuid(lodestone_engine::Uuid::from_bytes(bytes.try_into().ok()?)),
         (Datum::Time(micros), Kind::I64) => Value::I64(micros),
+        (datum @ (Datum::Interval(_) | Datum::Json(_)), Kind::Text) => Value::Text(text::encode(column.ty, &datum)),
         (array @ Datum::Array(_), Kind::Text) => Value::Text(text::encode(column.ty, &array)),
         (Datum::Text(text), Kind::Uuid) => Value::parse(Kind::Uuid, &text)?,
         (Datum::Bytes(bytes), Kind::Bytes) => Value::Bytes(bytes),

@@ -30,6 +30,7 @@ impl Connection {
         let own = self.open.as_ref().and_then(|open| open.catalog.clone());
         let base = own.unwrap_or_else(|| self.database.catalog());
         let path = self.session.settings.borrow().path(&base, &self.session.user);
+        let path = self.with_temporary(&base, path);
         if base.path == path {
             return base;
         }
@@ -43,12 +44,15 @@ impl Connection {
 
     /// Takes the newest catalog.
     pub(super) fn follow_catalog(&mut self) {
-        let is_plain = self.open.as_ref().is_none_or(|open| open.catalog.is_none()) && self.path_catalog.is_none();
-        if !is_plain
-            || !self.database.is_newest(&self.session.catalog)
-            || self.session.settings.borrow().generation() != self.path_generation
-        {
-            self.path_generation = self.session.settings.borrow().generation();
+        let generation = self.session.settings.borrow().generation();
+        let has_own = self.open.as_ref().is_some_and(|open| open.catalog.is_some());
+        // Of a catalog for the schemas of the session the one that it was made of counts.
+        let of = match &self.path_catalog {
+            Some(found) if Arc::ptr_eq(&found.catalog, &self.session.catalog) => found.of,
+            _ => self.session.catalog.version,
+        };
+        if has_own || generation != self.path_generation || !self.database.is_newest(of) {
+            self.path_generation = generation;
             self.session.catalog = self.catalog();
         }
     }

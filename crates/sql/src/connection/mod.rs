@@ -17,6 +17,7 @@ mod named;
 mod portal;
 mod session;
 mod statement;
+mod table_as;
 mod transaction;
 mod tuples;
 mod utility;
@@ -46,6 +47,7 @@ pub use portal::Described;
 use portal::Portals;
 use session::Held;
 pub(crate) use session::SessionState;
+pub(crate) use table_as::PREFIX as TEMPORARY_PREFIX;
 use transaction::{Defaults, Open, State};
 
 /// Steps of a statement on a thread that serves others as well: about a millisecond.
@@ -273,6 +275,8 @@ impl Connection {
         let cancel = Arc::new(AtomicBool::new(false));
         let number = database.register(secret, cancel.clone(), Waker::noop().clone());
         let isolation = database.0.isolation;
+        let owner = database.new_owner();
+        database.set_owner(number, owner);
         Self {
             session: SessionState {
                 user: user.to_owned(),
@@ -293,7 +297,7 @@ impl Connection {
             watch: Watch { cancel, deadline: None, steps_max: None },
             held: Held {
                 database: database.clone(),
-                owner: database.new_owner(),
+                owner,
                 keys: RefCell::default(),
                 shared: RefCell::default(),
                 asked: RefCell::default(),
@@ -451,6 +455,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.drop_temporary();
         self.open = None;
         self.held.release();
         self.database.forget(self.session.number);

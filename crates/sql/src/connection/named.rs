@@ -92,6 +92,7 @@ impl Connection {
         let query = Kept::default();
         let row = crate::plan::Node::Values(vec![exprs]);
         let plan = crate::plan::Plan {
+            first: Vec::new(),
             action: crate::plan::Action::Select(row),
             columns: Vec::new(),
             parameters: Vec::new(),
@@ -117,6 +118,10 @@ impl Connection {
         (is_scroll, is_hold): (Option<bool>, bool),
         (query, parameters): (&Query, &[Datum]),
     ) -> Result<(), Failure> {
+        if query.with.iter().any(|with| with.change.is_some()) {
+            let message = "DECLARE CURSOR must not contain data-modifying statements in WITH";
+            return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        }
         if !matches!(self.state, State::Explicit) && !is_hold {
             let message = "DECLARE CURSOR can only be used in transaction blocks";
             return Err(Error::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, message).into());

@@ -132,6 +132,10 @@ impl Session for SessionState {
         }
     }
 
+    fn is_blocked(&self, backend: i64) -> bool {
+        i32::try_from(backend).is_ok_and(|number| self.shared.is_blocked(number))
+    }
+
     fn schemas(&self) -> Vec<String> {
         self.catalog.path.iter().filter(|schema| self.catalog.has_schema(schema)).cloned().collect()
     }
@@ -249,6 +253,14 @@ impl Locker for Held {
         Ok(is_held)
     }
 
+    fn lock_now(&self, key: LockKey) -> bool {
+        let is_held = self.keys.borrow().contains(&key) || self.database.0.locks.acquire_now(self.owner, &key);
+        if is_held {
+            self.keys.borrow_mut().insert(key);
+        }
+        is_held
+    }
+
     fn lock_shared(&self, key: LockKey) -> Result<bool> {
         if self.keys.borrow().contains(&key) || self.shared.borrow().contains(&key) {
             return Ok(true);
@@ -266,6 +278,10 @@ pub struct NoLocks;
 impl Locker for NoLocks {
     fn lock(&self, _: LockKey) -> Result<bool> {
         Ok(true)
+    }
+
+    fn lock_now(&self, _: LockKey) -> bool {
+        true
     }
 
     fn lock_shared(&self, _: LockKey) -> Result<bool> {

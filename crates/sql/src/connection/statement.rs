@@ -1,6 +1,7 @@
 //! Running a statement.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use lodestone_engine::Savepoint;
@@ -28,6 +29,19 @@ pub const ATTEMPTS_MAX: u32 = 100;
 pub struct Place {
     pub is_single: bool,
     pub is_last: bool,
+}
+
+/// Runs the changes in WITH, and keeps the rows that they return.
+fn run_first(run: &Run<'_>, plan: &Plan) -> Outcome<()> {
+    for first in &plan.first {
+        let mut rows = Vec::new();
+        run.change(&first.change, first.returned.as_deref(), &mut |row| {
+            rows.push(row);
+            Ok(Flow::More)
+        })?;
+        run.work.borrow_mut().insert(first.number, Rc::new(rows));
+    }
+    Ok(())
 }
 
 impl Connection {
@@ -148,6 +162,16 @@ impl Connection {
         outcome
     }
 
+    /// Runs a change of rows that is a part of another statement.
+    pub(super) fn run_plain(
+        &mut self,
+        prepared: &Arc<Prepared>,
+        place: Place,
+        sink: &mut dyn Sink,
+    ) -> Result<Completion, Failure> {
+        self.run_inside(prepared, &[], place, false, sink)
+    }
+
     fn run_inside(
         &mut self,
         prepared: &Arc<Prepared>,
@@ -258,7 +282,7 @@ impl Connection {
         let Some(open) = &self.open else {
             return Err(Error::new(SqlState::INTERNAL_ERROR, "a statement runs without a transaction").into());
         };
-        let is_change = matches!(plan.action, Action::Change(..));
+        let is_change = matches!(plan.action, Action::Change(..)) || !plan.first.is_empty();
         if is_change && open.is_read_only {
             let message = format!("cannot execute {} in a read-only transaction", verb(plan));
             return Err(Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, message).into());
@@ -305,31 +329,34 @@ impl Connection {
             relieve(sink)
         };
         let mut count = 0_u64;
-        let outcome = match &plan.action {
-            Action::Select(node) => run
-                .each(node, None, &mut |row| {
-                    count += 1;
-                    give(row)
-                })
-                .map(|_| format!("SELECT {count}")),
-            Action::CopyOut(format, node) => {
-                let mut out = CopyOut::begin(sink, format, &plan.columns)?;
-                let outcome = run.each(node, None, &mut |row| {
-                    count += 1;
-                    relieve(out.row(&row, &plan.columns)?)
-                });
-                outcome.and_then(|_| Ok(out.end().map(|()| format!("COPY {count}"))?))
-            }
-            Action::Change(change, returned) => {
-                let count = run.change(change, returned.as_deref(), &mut give);
-                count.map(|count| match change {
-                    Change::Insert { .. } => format!("INSERT 0 {count}"),
-                    Change::Update { .. } => format!("UPDATE {count}"),
-                    Change::Delete { .. } | Change::Joined { set: None, .. } => format!("DELETE {count}"),
-                    Change::Joined { .. } => format!("UPDATE {count}"),
-                })
-            }
-            Action::CopyIn(..) | Action::Utility(_) | Action::Empty => Ok(String::new()),
+        let outcome = match run_first(&run, plan) {
+            Err(stop) => Err(stop),
+            Ok(()) => match &plan.action {
+                Action::Select(node) => run
+                    .each(node, None, &mut |row| {
+                        count += 1;
+                        give(row)
+                    })
+                    .map(|_| format!("SELECT {count}")),
+                Action::CopyOut(format, node) => {
+                    let mut out = CopyOut::begin(sink, format, &plan.columns)?;
+                    let outcome = run.each(node, None, &mut |row| {
+                        count += 1;
+                        relieve(out.row(&row, &plan.columns)?)
+                    });
+                    outcome.and_then(|_| Ok(out.end().map(|()| format!("COPY {count}"))?))
+                }
+                Action::Change(change, returned) => {
+                    let count = run.change(change, returned.as_deref(), &mut give);
+                    count.map(|count| match change {
+                        Change::Insert { .. } => format!("INSERT 0 {count}"),
+                        Change::Update { .. } => format!("UPDATE {count}"),
+                        Change::Delete { .. } | Change::Joined { set: None, .. } => format!("DELETE {count}"),
+                        Change::Joined { .. } => format!("UPDATE {count}"),
+                    })
+                }
+                Action::CopyIn(..) | Action::Utility(_) | Action::Empty => Ok(String::new()),
+            },
         };
         if outcome.is_err() {
             open.events.forget_after(deferred);

@@ -7,7 +7,7 @@ use super::transaction::{State, level_name};
 use super::{Completion, Connection, Failure, OutputColumn, Sink};
 use crate::ddl;
 use crate::errors::from_engine;
-use crate::parse::ast::{Modes, ObjectName, RoleChange, RoleVerb, Statement};
+use crate::parse::ast::{Discard, Modes, ObjectName, RoleChange, RoleVerb, Statement};
 
 fn tag(text: &str) -> Result<Completion, Failure> {
     Ok(Completion::Tag(text.to_owned()))
@@ -65,8 +65,20 @@ impl Connection {
                 self.database.0.engine.checkpoint().map_err(from_engine)?;
                 tag("CHECKPOINT")
             }
-            Statement::Discard => {
+            Statement::Discard(Discard::Plans) => tag("DISCARD PLANS"),
+            Statement::Discard(Discard::Sequences) => {
+                self.session.sequences = Default::default();
+                tag("DISCARD SEQUENCES")
+            }
+            Statement::Discard(Discard::Temporary) => {
+                self.refuse_inside("DISCARD TEMP", place)?;
+                self.drop_temporary();
+                tag("DISCARD TEMP")
+            }
+            Statement::CreateTableAs { table, query } => self.create_table_as(table, query, place, sink),
+            Statement::Discard(Discard::All) => {
                 self.refuse_inside("DISCARD ALL", place)?;
+                self.drop_temporary();
                 self.statements.clear();
                 self.portals.clear();
                 let isolation = self.database.0.isolation;

@@ -10,11 +10,13 @@
 //! | `alter` | ALTER TABLE: columns, names |
 //! | `constraint` | keys, conditions and foreign keys of a table that is there |
 //! | `rewrite` | a table that is written again in another form |
+//! | `like` | columns of other tables; the schema of temporary tables |
 //! | `object` | sequences, views, schemas |
 //! | `remove` | DROP, and the objects that depend on others |
 
 mod alter;
 mod constraint;
+mod like;
 mod object;
 mod remove;
 mod rewrite;
@@ -67,7 +69,11 @@ pub fn name_of(statement: &Statement) -> &'static str {
 /// Whether a statement may take long however small its text is: definitions, and upkeep.
 pub fn is_long(statement: &Statement) -> bool {
     let is_definition = name_of(statement) != "the statement";
-    is_definition || matches!(statement, Statement::Truncate(_) | Statement::Checkpoint | Statement::Role(_))
+    is_definition
+        || matches!(
+            statement,
+            Statement::Truncate(_) | Statement::Checkpoint | Statement::Role(_) | Statement::CreateTableAs { .. }
+        )
 }
 
 /// The error of a table that is not there.
@@ -104,9 +110,13 @@ impl Definition<'_> {
     /// As `PostgreSQL`; 0A000. A part of it may have happened: the transaction goes back to the point before.
     pub fn define(&mut self, statement: &Statement) -> Outcome<()> {
         store::make(&self.database.0.engine)?;
+        self.make_temporary(statement)?;
         match statement {
-            Statement::CreateTable { name, if_not_exists, columns, constraints } => {
-                self.create_table(name, *if_not_exists, (columns, constraints))
+            Statement::CreateTable { name, if_not_exists, columns, constraints, likes } => {
+                let mut columns = columns.clone();
+                let mut constraints = constraints.clone();
+                self.expand_likes(likes, (&mut columns, &mut constraints))?;
+                self.create_table(name, *if_not_exists, (&columns, &constraints))
             }
             Statement::CreateIndex { name, table, columns, is_unique, if_not_exists, is_descending } => {
                 if *is_descending {

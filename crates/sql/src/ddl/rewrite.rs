@@ -113,7 +113,8 @@ impl Definition<'_> {
                 EngineError::cancelled("a row cannot be written again")
             })
         });
-        let loaded = engine.load_table(&renamed(&temporary).map_err(from_engine)?, first.into_iter().map(Ok).chain(rest));
+        let loaded =
+            engine.load_table(&renamed(&temporary).map_err(from_engine)?, first.into_iter().map(Ok).chain(rest));
         if let Some(stop) = stopped {
             return Err(stop);
         }

@@ -6,7 +6,7 @@ use lodestone_sql_types::{Error, Result, SqlState, Type};
 use super::{Definition, definition_error, exists, note_of, notice};
 use crate::bind::type_of;
 use crate::catalog::store::{self, ColumnNote, ConstraintBody, ConstraintNote, IndexNote, Note};
-use crate::catalog::value::kind_of;
+use crate::catalog::value::{is_ordered, kind_of};
 use crate::catalog::{IdentityKind, ROW_NUMBER, TableDef, full_name};
 use crate::errors::from_engine;
 use crate::parse::ast::{
@@ -327,13 +327,13 @@ pub(super) fn column_names(columns: &[Name], notes: &[ColumnNote], place: &str) 
             let message = format!("column \"{}\"{place} does not exist", column.value);
             return Err(Error::new(SqlState::UNDEFINED_COLUMN, message).at(column.at));
         };
-        if found.ty == Type::Numeric && found.modifier < 4 {
+        if found.ty == Type::Numeric && !is_ordered(found.ty, found.modifier) {
             return Err(Error::unsupported("a key or index on a numeric without precision")
                 .at(column.at)
-                .hint("Use numeric(p, s)."));
+                .hint("Use numeric(p, s) with at most 38 digits."));
         }
-        if found.ty.element().is_some() {
-            return Err(Error::unsupported("a key or index on an array").at(column.at));
+        if !is_ordered(found.ty, found.modifier) {
+            return Err(Error::unsupported(format!("a key or index on the type {}", found.ty)).at(column.at));
         }
         if names.contains(&column.value) {
             let message = format!("column \"{}\" appears twice in a key", column.value);

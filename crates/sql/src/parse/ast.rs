@@ -45,6 +45,13 @@ pub struct TypeName {
     pub at: Position,
 }
 
+impl TypeName {
+    /// A type without modifiers.
+    pub fn plain(name: &str) -> Self {
+        Self { schema: None, name: name.into(), modifiers: Vec::new(), is_array: false, at: NOWHERE }
+    }
+}
+
 /// A constant.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Literal {
@@ -244,6 +251,8 @@ pub struct With {
     pub query: Query,
     /// It may name itself.
     pub is_recursive: bool,
+    /// A change of rows in the place of the query, which has no rows then.
+    pub change: Option<Box<Statement>>,
 }
 
 /// A query with its order and limits.
@@ -256,6 +265,33 @@ pub struct Query {
     pub offset: Option<Expr>,
     /// `FOR UPDATE` and its relatives.
     pub locks_rows: bool,
+    pub lock_wait: LockWait,
+}
+
+impl Query {
+    /// A query without rows.
+    pub fn empty() -> Self {
+        Self {
+            with: Vec::new(),
+            body: Body::Values(Vec::new()),
+            order_by: Vec::new(),
+            limit: None,
+            offset: None,
+            locks_rows: false,
+            lock_wait: LockWait::Wait,
+        }
+    }
+}
+
+/// What is done about a row that another transaction has locked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LockWait {
+    #[default]
+    Wait,
+    /// NOWAIT.
+    Refuse,
+    /// SKIP LOCKED.
+    Skip,
 }
 
 /// The rows of a query.
@@ -410,6 +446,39 @@ pub struct SequenceOptions {
     pub owner: Option<Option<(ObjectName, String)>>,
     /// The inner `None`: at its start.
     pub restart: Option<Option<i64>>,
+}
+
+/// A table whose columns a new one has as well.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Like {
+    /// The number of the written column that follows them.
+    pub before: usize,
+    pub table: ObjectName,
+    pub defaults: bool,
+    pub constraints: bool,
+    pub identity: bool,
+    pub indexes: bool,
+}
+
+/// A table that is made of a query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableAs {
+    pub name: ObjectName,
+    pub if_not_exists: bool,
+    pub columns: Vec<Name>,
+    /// The rows of the query are added.
+    pub with_data: bool,
+    /// It was written SELECT INTO.
+    pub is_into: bool,
+}
+
+/// The state of a session that is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discard {
+    All,
+    Plans,
+    Sequences,
+    Temporary,
 }
 
 /// A key of a table.
@@ -667,6 +736,11 @@ pub enum Statement {
         if_not_exists: bool,
         columns: Vec<ColumnDef>,
         constraints: Vec<ConstraintDef>,
+        likes: Vec<Like>,
+    },
+    CreateTableAs {
+        table: TableAs,
+        query: Box<Query>,
     },
     /// UNLISTEN *: nobody listens.
     Unlisten,
@@ -773,7 +847,7 @@ pub enum Statement {
     Vacuum(Vec<ObjectName>),
     Analyze(Vec<ObjectName>),
     Checkpoint,
-    Discard,
+    Discard(Discard),
     /// `None`: all.
     Deallocate(Option<String>),
 }

@@ -12,7 +12,16 @@ use super::{Converter, refuse};
 
 impl Converter<'_> {
     pub(super) fn create_table(&self, table: tree::CreateTable) -> Result<Statement> {
-        let name = self.object(&table.name)?;
+        let name = super::table::in_schema(self.object(&table.name)?, table.temporary)?;
+        // Nothing that a crash would take away is kept in the first place, so a table is logged.
+        let is_plain_end = matches!(table.on_commit, None | Some(tree::OnCommit::PreserveRows));
+        let mut table = table;
+        table.temporary = false;
+        table.unlogged = false;
+        table.global = None;
+        if is_plain_end {
+            table.on_commit = None;
+        }
         // Everything that is not named here must be absent.
         let plain = CreateTableBuilder::new(table.name.clone())
             .if_not_exists(table.if_not_exists)
@@ -22,8 +31,7 @@ impl Converter<'_> {
             .build();
         if tree::Statement::CreateTable(table.clone()) != tree::Statement::from(plain) {
             let what = match () {
-                () if table.temporary => "CREATE TEMPORARY TABLE",
-                () if table.unlogged => "CREATE UNLOGGED TABLE",
+                () if table.on_commit.is_some() => "ON COMMIT DROP and DELETE ROWS",
                 () if table.query.is_some() => "CREATE TABLE AS",
                 () if table.like.is_some() => "CREATE TABLE (LIKE ..)",
                 () if table.partition_by.is_some() || table.partition_of.is_some() => "a partitioned table",
@@ -40,7 +48,7 @@ impl Converter<'_> {
         for constraint in table.constraints {
             constraints.push(self.constraint(constraint, name.at)?);
         }
-        Ok(Statement::CreateTable { name, if_not_exists: table.if_not_exists, columns, constraints })
+        Ok(Statement::CreateTable { name, if_not_exists: table.if_not_exists, columns, constraints, likes: Vec::new() })
     }
 
     /// Storage parameters: `fillfactor` has no meaning here and harms nothing.

@@ -4,7 +4,7 @@ use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::ast as tree;
 
 use super::ast::{
-    Conflict, ConflictTarget, Name, ObjectKind, ObjectName, Overriding, Position, Source, Statement, TableRef,
+    Conflict, ConflictTarget, Name, ObjectKind, ObjectName, Overriding, Position, Source, Statement, TableAs, TableRef,
 };
 use super::{Converter, refuse, refuse_if};
 
@@ -20,8 +20,9 @@ impl Converter<'_> {
             S::CreateTable(table) => self.create_table(table),
             S::CreateIndex(index) => self.create_index(index),
             S::AlterTable(table) => self.alter_table(table),
-            S::CreateSequence { temporary: false, if_not_exists, name, sequence_options } => {
-                let (name, options) = (self.object(&name)?, self.sequence_options(sequence_options)?);
+            S::CreateSequence { temporary, if_not_exists, name, sequence_options } => {
+                let name = super::table::in_schema(self.object(&name)?, temporary)?;
+                let (name, options) = (name, self.sequence_options(sequence_options)?);
                 Ok(Statement::CreateSequence { name, if_not_exists, options })
             }
             S::CreateSchema {
@@ -68,13 +69,21 @@ impl Converter<'_> {
         }
     }
 
+    /// Whether a body is a change of rows.
+    pub(super) fn is_change(body: &tree::SetExpr) -> bool {
+        matches!(body, tree::SetExpr::Insert(_) | tree::SetExpr::Update(_) | tree::SetExpr::Delete(_))
+    }
+
     /// A query, or a change with queries before it.
-    fn query_or_change(&self, mut query: tree::Query) -> Result<Statement> {
-        let is_change = |body: &tree::SetExpr| {
-            matches!(body, tree::SetExpr::Insert(_) | tree::SetExpr::Update(_) | tree::SetExpr::Delete(_))
-        };
-        if !is_change(&query.body) {
-            return self.query(query).map(Statement::Query);
+    pub(super) fn query_or_change(&self, mut query: tree::Query) -> Result<Statement> {
+        if !Self::is_change(&query.body) {
+            let into = match &mut *query.body {
+                tree::SetExpr::Select(select) => select.into.take(),
+                _ => None,
+            };
+            let query = self.query(query)?;
+            let Some(into) = into else { return Ok(Statement::Query(query)) };
+            return self.select_into(into, query);
         }
         let found = query.with.take().map(|with| self.with(with)).transpose()?.unwrap_or_default();
         let body = *query.body;
@@ -90,6 +99,16 @@ impl Converter<'_> {
             _ => return Err(Error::unsupported("this form of WITH")),
         }
         Ok(change)
+    }
+
+    fn select_into(&self, into: tree::SelectInto, query: super::ast::Query) -> Result<Statement> {
+        let tree::SelectInto { temporary, unlogged: _, table: _, targets } = into;
+        let [tree::Expr::Identifier(_) | tree::Expr::CompoundIdentifier(_)] = &targets[..] else {
+            return Err(Error::unsupported("SELECT INTO of several names"));
+        };
+        let name = super::table::in_schema(self.object(&name_of(&targets[0]))?, temporary)?;
+        let table = TableAs { name, if_not_exists: false, columns: Vec::new(), with_data: true, is_into: true };
+        Ok(Statement::CreateTableAs { table, query: Box::new(query) })
     }
 
     fn insert(&self, insert: tree::Insert) -> Result<Statement> {
@@ -169,10 +188,10 @@ impl Converter<'_> {
         };
         let target = match conflict_target {
             None => ConflictTarget::Any,
-            Some(tree::ConflictTarget::Columns { columns, predicate: None }) => {
+            // No index has a predicate, and one without it fulfils every predicate.
+            Some(tree::ConflictTarget::Columns { columns, predicate: _ }) => {
                 ConflictTarget::Columns(columns.iter().map(|column| self.name(column)).collect())
             }
-            Some(tree::ConflictTarget::Columns { .. }) => return Err(refuse("ON CONFLICT with WHERE", at)),
             Some(tree::ConflictTarget::OnConstraint(name)) => ConflictTarget::Constraint(self.single(&name)?),
         };
         let update = match action {
@@ -217,10 +236,9 @@ impl Converter<'_> {
     }
 
     fn create_view(&self, view: tree::CreateView) -> Result<Statement> {
-        let name = self.object(&view.name)?;
+        let name = super::table::in_schema(self.object(&view.name)?, view.temporary)?;
         let is_other = view.or_alter
             || view.secure
-            || view.temporary
             || view.if_not_exists
             || view.options != tree::CreateTableOptions::None
             || !view.cluster_by.is_empty()
@@ -355,6 +373,16 @@ fn is_usual_class(class: &tree::ObjectName) -> bool {
                 ["text", "varchar", "bpchar", "int2", "int4", "int8", "uuid", "date", "timestamp", "timestamptz"];
             types.contains(&ty) || matches!(ty, "numeric" | "bool" | "bytea" | "float8" | "time")
         })
+}
+
+/// The name that an expression is.
+fn name_of(expr: &tree::Expr) -> tree::ObjectName {
+    let idents = match expr {
+        tree::Expr::Identifier(ident) => vec![ident.clone()],
+        tree::Expr::CompoundIdentifier(idents) => idents.clone(),
+        _ => Vec::new(),
+    };
+    tree::ObjectName(idents.into_iter().map(tree::ObjectNamePart::Identifier).collect())
 }
 
 /// Whether the word is DEFAULT in the place of a value.

@@ -207,6 +207,59 @@ impl Converter<'_> {
                 self.bytes_collation(&collation)?;
                 self.expr(*expr)
             }
+            other => self.time_call(other, at),
+        }
+    }
+
+    /// Spans of time, zones, and patterns of the standard.
+    fn time_call(&self, expr: tree::Expr, at: Position) -> Result<Expr> {
+        use tree::Expr as E;
+        match expr {
+            E::Interval(tree::Interval {
+                value,
+                leading_field,
+                leading_precision: None,
+                last_field,
+                fractional_seconds_precision: None | Some(6),
+            }) => {
+                let fields = leading_field.iter().chain(&last_field).map(|field| field.to_string().to_lowercase());
+                let fields: Vec<String> = fields.collect();
+                let text = self.expr(*value)?;
+                if fields.is_empty() {
+                    let to = TypeName::plain("interval");
+                    return Ok(Expr::Cast { expr: Box::new(text), to });
+                }
+                let fields = Expr::Literal(Literal::Text(fields.join(" to ")), at);
+                Ok(self.call("interval_of_fields", vec![text, fields], at))
+            }
+            E::AtTimeZone { timestamp, time_zone } => {
+                Ok(self.call("timezone", vec![self.expr(*time_zone)?, self.expr(*timestamp)?], at))
+            }
+            E::SimilarTo { negated, expr, pattern, escape_char } => {
+                let mut arguments = vec![self.expr(*pattern)?];
+                if let Some(escape) = escape_char {
+                    arguments.push(self.expr(*escape)?);
+                }
+                let right = Box::new(self.call("similar_to_escape", arguments, at));
+                let op = if negated { "!~" } else { "~" };
+                Ok(Expr::Binary { op: op.into(), left: self.boxed(*expr)?, right, at })
+            }
+            E::Overlay { expr, overlay_what, overlay_from, overlay_for } => {
+                let parts = [Some(expr), Some(overlay_what), Some(overlay_from), overlay_for];
+                let list = parts.into_iter().flatten().map(|expr| *expr);
+                Ok(self.call("overlay", self.exprs(list)?, at))
+            }
+            E::UnaryOp { op, expr } => {
+                let name = match op {
+                    tree::UnaryOperator::PGAbs => "abs",
+                    tree::UnaryOperator::PGSquareRoot => "sqrt",
+                    tree::UnaryOperator::PGCubeRoot => "cbrt",
+                    tree::UnaryOperator::BitwiseNot => "bit_not",
+                    other => return Err(refuse(format!("the operator {other}"), at)),
+                };
+                Ok(self.call(name, vec![self.expr(*expr)?], at))
+            }
+            E::IsNormalized { .. } => Err(refuse("IS NORMALIZED", at)),
             other => Err(refuse(format!("the expression {}", shorten(&other.to_string())), at)),
         }
     }
@@ -241,6 +294,12 @@ impl Converter<'_> {
         let op = match op {
             tree::BinaryOperator::And => return Ok(Expr::And(left, right)),
             tree::BinaryOperator::Or => return Ok(Expr::Or(left, right)),
+            tree::BinaryOperator::Overlaps => {
+                let (Expr::Row(one, _), Expr::Row(two, _)) = (*left, *right) else {
+                    return Err(refuse("OVERLAPS of anything but two pairs", at));
+                };
+                return Ok(self.call("overlaps", one.into_iter().chain(two).collect(), at));
+            }
             op => operator_text(op).ok_or_else(|| refuse(format!("the operator {op}"), at))?,
         };
         let like = |ignores_case, negated| Expr::Like {
@@ -337,21 +396,13 @@ impl Converter<'_> {
                 }
                 // The columns of the one function that returns records with names.
                 tree::AccessExpr::Dot(tree::Expr::Identifier(field)) if matches!(&*fold(&field), "x" | "n") => {
-                    let name = super::ast::ObjectName {
-                        schema: None,
-                        name: format!("lodestone_record_{}", fold(&field)),
-                        at,
-                    };
-                    let call = Call {
-                        name,
-                        arguments: vec![found],
-                        is_star: false,
-                        is_distinct: false,
-                        order_by: Vec::new(),
-                        filter: None,
-                        over: None,
-                    };
-                    Expr::Call(Box::new(call), at)
+                    self.call(&format!("lodestone_record_{}", fold(&field)), vec![found], at)
+                }
+                tree::AccessExpr::Subscript(tree::Subscript::Slice { lower_bound, upper_bound, stride: None }) => {
+                    let null = || Expr::Literal(Literal::Null, at);
+                    let bound = |bound: Option<tree::Expr>| bound.map_or_else(|| Ok(null()), |expr| self.expr(expr));
+                    let (low, high) = (bound(lower_bound)?, bound(upper_bound)?);
+                    self.call("array_slice", vec![found, low, high], at)
                 }
                 _ => return Err(refuse("a slice of an array, or a field of a composite value", at)),
             };
@@ -456,9 +507,7 @@ impl Converter<'_> {
     /// The name of a type.
     pub(super) fn type_name(&self, found: &tree::DataType) -> Result<TypeName> {
         use tree::DataType as D;
-        let of = |name: &str, modifiers: Vec<i64>| {
-            Ok(TypeName { schema: None, name: name.into(), modifiers, is_array: false, at: NOWHERE })
-        };
+        let of = |name: &str, modifiers: Vec<i64>| Ok(TypeName { modifiers, ..TypeName::plain(name) });
         let plain = |name: &str| of(name, Vec::new());
         let length = |length: &Option<tree::CharacterLength>| match length {
             Some(tree::CharacterLength::IntegerLength { length, unit: None }) => {
@@ -489,6 +538,24 @@ impl Converter<'_> {
             D::Float8 | D::DoublePrecision | D::Float(tree::ExactNumberInfo::None) => plain("float8"),
             D::Bool | D::Boolean => plain("bool"),
             D::Date => plain("date"),
+            D::JSON => plain("json"),
+            D::JSONB => plain("jsonb"),
+            D::Interval { fields: None, precision: None | Some(6) } => plain("interval"),
+            D::Time(Some(6), tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => plain("time"),
+            D::Timestamp(Some(6), tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => plain("timestamp"),
+            D::Timestamp(Some(6), _) => plain("timestamptz"),
+            D::Float(tree::ExactNumberInfo::Precision(digits)) => match digits {
+                1..=24 => plain("float4"),
+                25..=53 => plain("float8"),
+                _ => {
+                    let message = if *digits == 0 {
+                        "precision for type float must be at least 1 bit"
+                    } else {
+                        "precision for type float must be less than 54 bits"
+                    };
+                    Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message))
+                }
+            },
             D::Time(None, tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => plain("time"),
             D::Uuid => plain("uuid"),
             D::Timestamp(None, tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => plain("timestamp"),
@@ -512,6 +579,7 @@ impl Converter<'_> {
 /// Functions that are called without parentheses.
 const PLAIN_FUNCTIONS: &[&str] = &[
     "current_timestamp",
+    "localtime",
     "current_date",
     "localtimestamp",
     "current_user",
@@ -546,6 +614,18 @@ fn operator_text(op: &tree::BinaryOperator) -> Option<String> {
         B::PGILikeMatch => "~~*".into(),
         B::PGNotLikeMatch => "!~~".into(),
         B::PGNotILikeMatch => "!~~*".into(),
+        B::PGStartsWith
+        | B::PGOverlap
+        | B::Arrow
+        | B::LongArrow
+        | B::HashArrow
+        | B::HashLongArrow
+        | B::AtArrow
+        | B::ArrowAt
+        | B::HashMinus
+        | B::Question
+        | B::QuestionAnd
+        | B::QuestionPipe => op.to_string(),
         B::PGCustomBinaryOperator(parts) => {
             let (last, schema) = parts.split_last()?;
             let is_known = schema.is_empty() || schema == ["pg_catalog"];

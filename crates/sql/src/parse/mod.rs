@@ -13,6 +13,8 @@ mod depth;
 mod dml;
 mod expr;
 mod query;
+mod rewrite;
+pub mod table;
 mod utility;
 pub mod walk;
 
@@ -111,6 +113,11 @@ fn is_blank(token: &Token) -> bool {
 }
 
 fn statement(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result<Statement> {
+    let rewritten = rewrite::rewritten(tokens);
+    let tokens = &rewritten[..];
+    if let Some(found) = table::statement(end, tokens, places)? {
+        return Ok(found);
+    }
     if let Some(found) = utility::statement(end, tokens, places)? {
         return Ok(found);
     }

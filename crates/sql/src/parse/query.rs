@@ -4,7 +4,7 @@ use lodestone_sql_types::{Error, Result};
 use sqlparser::ast as tree;
 
 use super::ast::{
-    Alias, Body, Call, Distinct, Expr, Item, JoinKind, JoinOn, Order, Query, Select, SetOperation, TableRef, With,
+    Alias, Body, Call, Distinct, Expr, Item, JoinKind, JoinOn, LockWait, Order, Query, Select, SetOperation, TableRef, With,
 };
 use super::expr::fold;
 use super::{Converter, refuse, refuse_if};
@@ -41,8 +41,14 @@ impl Converter<'_> {
             let one = || tree::Expr::value(tree::Value::Number("1".into(), false));
             limit = Some(self.expr(quantity.unwrap_or_else(one))?);
         }
+        let mut lock_wait = LockWait::Wait;
         for tree::LockClause { lock_type: _, of, nonblock } in &locks {
-            refuse_if(of.is_some() || nonblock.is_some(), "FOR UPDATE with OF, NOWAIT or SKIP LOCKED")?;
+            refuse_if(of.is_some(), "FOR UPDATE with OF")?;
+            match nonblock {
+                None => {}
+                Some(tree::NonBlock::Nowait) => lock_wait = LockWait::Refuse,
+                Some(tree::NonBlock::SkipLocked) => lock_wait = LockWait::Skip,
+            }
         }
         Ok(Query {
             with: with.map(|with| self.with(with)).transpose()?.unwrap_or_default(),
@@ -51,6 +57,7 @@ impl Converter<'_> {
             limit,
             offset,
             locks_rows: !locks.is_empty(),
+            lock_wait,
         })
     }
 
@@ -62,7 +69,12 @@ impl Converter<'_> {
                 "this form of WITH",
             )?;
             let columns = cte.alias.columns.iter().map(|column| self.name(&column.name)).collect();
-            Ok(With { name: self.name(&cte.alias.name), columns, query: self.query(*cte.query)?, is_recursive })
+            let name = self.name(&cte.alias.name);
+            if Self::is_change(&cte.query.body) {
+                let change = Some(Box::new(self.query_or_change(*cte.query)?));
+                return Ok(With { name, columns, query: Query::empty(), is_recursive: false, change });
+            }
+            Ok(With { name, columns, query: self.query(*cte.query)?, is_recursive, change: None })
         };
         with.cte_tables.into_iter().map(cte).collect()
     }
@@ -110,7 +122,22 @@ impl Converter<'_> {
                 };
                 Ok(Body::Set { op, is_all, left: Box::new(self.body(*left)?), right: Box::new(self.body(*right)?) })
             }
-            tree::SetExpr::Table(table) => Err(Error::unsupported(format!("the query {table}"))),
+            tree::SetExpr::Table(table) => {
+                let tree::Table { table_name, schema_name } = *table;
+                let name = table_name.ok_or_else(|| Error::unsupported("TABLE without a name"))?;
+                let at = super::ast::NOWHERE;
+                let name = super::ast::ObjectName { schema: schema_name.as_ref().map(fold), name: fold(&name), at };
+                let from = vec![TableRef::Table { name, alias: Alias::default() }];
+                Ok(Body::Select(Box::new(Select {
+                    distinct: Distinct::All,
+                    items: vec![Item::Star(at)],
+                    from,
+                    filter: None,
+                    group_by: Vec::new(),
+                    having: None,
+                    windows: Vec::new(),
+                })))
+            }
             _ => Err(Error::unsupported("a change of rows inside a query")),
         }
     }

@@ -4,45 +4,53 @@ use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::ast::{
-    Copy, CopyFormat, CopySource, ExplainOptions, Fetch, Level, Modes, NOWHERE, Name, ObjectName, Position, RoleChange,
-    RoleVerb, SequenceOptions, Statement, TypeName,
+    Copy, CopyFormat, CopySource, Discard, ExplainOptions, Fetch, Level, Modes, NOWHERE, Name, ObjectName, Position,
+    RoleChange, RoleVerb, SequenceOptions, Statement, TypeName,
 };
 use super::{End, Places, is_blank, near, refuse};
 
 /// Reads tokens one after another.
-struct Tokens<'t> {
-    rest: Vec<&'t TokenWithSpan>,
-    next: usize,
-    end_of: &'t End<'t>,
-    places: &'t Places,
+pub(super) struct Tokens<'t> {
+    pub rest: Vec<&'t TokenWithSpan>,
+    pub next: usize,
+    pub end_of: &'t End<'t>,
+    pub places: &'t Places,
+}
+
+impl<'t> Tokens<'t> {
+    /// The tokens of a statement, without blanks.
+    pub fn new(end_of: &'t End<'t>, raw: &'t [TokenWithSpan], places: &'t Places) -> Self {
+        let rest = raw.iter().filter(|token| !is_blank(&token.token)).collect();
+        Self { rest, next: 0, end_of, places }
+    }
 }
 
 impl Tokens<'_> {
-    fn peek(&self) -> Option<&Token> {
+    pub fn peek(&self) -> Option<&Token> {
         self.rest.get(self.next).map(|token| &token.token)
     }
 
-    fn at(&self) -> Position {
+    pub fn at(&self) -> Position {
         self.rest.get(self.next).map_or(NOWHERE, |token| self.places.of(token.span.start))
     }
 
     /// The next token, if it is this word without quotes.
-    fn accept(&mut self, word: &str) -> bool {
+    pub fn accept(&mut self, word: &str) -> bool {
         let found = matches!(self.peek(), Some(Token::Word(found))
             if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word));
         self.next += usize::from(found);
         found
     }
 
-    fn accept_any(&mut self, words: &[&str]) -> bool {
+    pub fn accept_any(&mut self, words: &[&str]) -> bool {
         words.iter().any(|word| self.accept(word))
     }
 
-    fn expect(&mut self, word: &str) -> Result<()> {
+    pub fn expect(&mut self, word: &str) -> Result<()> {
         if self.accept(word) { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    fn symbol(&mut self, symbol: &Token) -> bool {
+    pub fn symbol(&mut self, symbol: &Token) -> bool {
         let found = self.peek() == Some(symbol);
         self.next += usize::from(found);
         found
@@ -55,7 +63,7 @@ impl Tokens<'_> {
         }
     }
 
-    fn name(&mut self) -> Result<Name> {
+    pub fn name(&mut self) -> Result<Name> {
         let at = self.at();
         let Some(Token::Word(word)) = self.peek() else { return Err(self.unexpected()) };
         let value = if word.quote_style.is_some() { word.value.clone() } else { word.value.to_lowercase() };
@@ -63,7 +71,7 @@ impl Tokens<'_> {
         Ok(Name { value, at })
     }
 
-    fn object(&mut self) -> Result<ObjectName> {
+    pub fn object(&mut self) -> Result<ObjectName> {
         let first = self.name()?;
         if !self.symbol(&Token::Period) {
             return Ok(ObjectName { schema: None, name: first.value, at: first.at });
@@ -137,8 +145,7 @@ impl Tokens<'_> {
 
 /// The statement of `tokens`, if it is one of this module.
 pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Result<Option<Statement>> {
-    let rest = raw.iter().filter(|token| !is_blank(&token.token)).collect();
-    let mut tokens = Tokens { rest, next: 0, end_of, places };
+    let mut tokens = Tokens::new(end_of, raw, places);
     let Some(Token::Word(first)) = tokens.peek() else { return Ok(None) };
     let (word, at) = (first.value.to_ascii_uppercase(), tokens.at());
     tokens.next += 1;
@@ -176,10 +183,14 @@ pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
         "ANALYZE" | "ANALYSE" => upkeep(&mut tokens, true),
         "CHECKPOINT" => tokens.end(Statement::Checkpoint),
         "DISCARD" => {
-            if !tokens.accept("ALL") {
-                return Err(refuse("DISCARD of anything but ALL", at));
-            }
-            tokens.end(Statement::Discard)
+            let what = match () {
+                () if tokens.accept("ALL") => Discard::All,
+                () if tokens.accept("PLANS") => Discard::Plans,
+                () if tokens.accept("SEQUENCES") => Discard::Sequences,
+                () if tokens.accept_any(&["TEMP", "TEMPORARY"]) => Discard::Temporary,
+                () => return Err(tokens.unexpected()),
+            };
+            tokens.end(Statement::Discard(what))
         }
         "UNLISTEN" => {
             if !tokens.symbol(&Token::Mul) {
@@ -207,17 +218,15 @@ pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
             tokens.end(Statement::Close(name))
         }
         "CREATE" | "ALTER" | "DROP" => role(&mut tokens, &word),
-        "LOCK" | "LISTEN" | "NOTIFY" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE"
-        | "SECURITY" | "LOAD" | "MERGE" | "REFRESH" | "REASSIGN" | "IMPORT" => {
-            Err(refuse(format!("the statement {word}"), at))
-        }
+        "LOCK" | "LISTEN" | "NOTIFY" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE" | "SECURITY"
+        | "LOAD" | "MERGE" | "REFRESH" | "REASSIGN" | "IMPORT" => Err(refuse(format!("the statement {word}"), at)),
         _ => Ok(None),
     }
 }
 
 impl<'t> Tokens<'t> {
     /// The tokens that are left, with blanks.
-    fn left<'r>(&self, raw: &'r [TokenWithSpan]) -> Result<&'r [TokenWithSpan]> {
+    pub fn left<'r>(&self, raw: &'r [TokenWithSpan]) -> Result<&'r [TokenWithSpan]> {
         let next = self.rest.get(self.next).ok_or_else(|| self.end_of.error())?;
         let place = raw.iter().position(|token| token.span == next.span && token.token == next.token);
         Ok(&raw[place.unwrap_or(raw.len())..])
@@ -711,7 +720,13 @@ impl CopyOptions {
         }
         let has_text = self.null.is_some() || self.delimiter.is_some() || self.has_header;
         if self.is_binary && has_text {
-            let option = if self.null.is_some() { "NULL" } else if self.has_header { "HEADER" } else { "DELIMITER" };
+            let option = if self.null.is_some() {
+                "NULL"
+            } else if self.has_header {
+                "HEADER"
+            } else {
+                "DELIMITER"
+            };
             let message = format!("cannot specify {option} in BINARY mode");
             return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(at));
         }

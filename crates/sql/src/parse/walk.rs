@@ -5,6 +5,7 @@ use super::ast::{Body, Expr, Item, JoinOn, ObjectName, Query, Select, TableRef};
 /// Adds the names of all relations in the query, also those of its subqueries. Names of its own WITH are among them.
 pub fn tables(query: &Query, found: &mut Vec<ObjectName>) {
     query.with.iter().for_each(|with| tables(&with.query, found));
+    // A view has no changes in it.
     body(&query.body, found);
     query.order_by.iter().for_each(|order| expr(&order.expr, found));
     query.limit.iter().chain(&query.offset).for_each(|part| expr(part, found));

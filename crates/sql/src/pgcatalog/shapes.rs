@@ -16,7 +16,8 @@ type Columns = &'static [(&'static str, Type)];
 /// See the module.
 pub static ALL: LazyLock<Vec<VirtualTable>> = LazyLock::new(|| {
     let shaped: Vec<VirtualTable> = include_str!("shapes.txt").lines().filter_map(table).collect();
-    let is_other = |table: &&VirtualTable| !shaped.iter().any(|one| one.schema == table.schema && one.name == table.name);
+    let is_other =
+        |table: &&VirtualTable| !shaped.iter().any(|one| one.schema == table.schema && one.name == table.name);
     let others: Vec<VirtualTable> = computed().filter(is_other).map(|table| with(table.oid, table, None)).collect();
     shaped.into_iter().chain(others).collect()
 });

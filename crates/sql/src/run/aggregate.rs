@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use lodestone_sql_types::op::{Arithmetic, arithmetic, order};
-use lodestone_sql_types::{Datum, Numeric, Result, Type};
+use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type, json, text};
 
 use super::{Env, Flow, Outcome, Row, Run};
 use crate::plan::{Aggregate, AggregateCall, Expr, Node};
@@ -13,7 +13,7 @@ use crate::plan::{Aggregate, AggregateCall, Expr, Node};
 pub(super) struct State {
     /// Values that are not null.
     count: i64,
-    value: Datum,
+    pub(super) value: Datum,
     seen: HashSet<Vec<u8>>,
     /// Arguments with the keys of their order, for aggregates that depend on it.
     rows: Vec<(Row, Row)>,
@@ -27,21 +27,48 @@ impl State {
     /// Adds a value.
     pub(super) fn add(&mut self, aggregate: Aggregate, arguments: &[Datum]) -> Result<()> {
         let argument = arguments.first().cloned().unwrap_or(Datum::Null);
-        if argument.is_null() && !matches!(aggregate, Aggregate::CountRows | Aggregate::ArrayAgg) {
+        let takes_nulls = matches!(
+            aggregate,
+            Aggregate::CountRows | Aggregate::ArrayAgg | Aggregate::JsonAgg(_) | Aggregate::JsonObjectAgg(_)
+        );
+        if argument.is_null() && !takes_nulls {
             return Ok(());
+        }
+        if let Aggregate::Figure(_, ty) = aggregate {
+            return self.add_figure(ty, arguments);
         }
         self.count += 1;
         let before = std::mem::replace(&mut self.value, Datum::Null);
         let is_first = before.is_null();
         self.value = match aggregate {
             Aggregate::CountRows | Aggregate::Count => Datum::Null,
-            _ if is_first && aggregate != Aggregate::ArrayAgg => argument,
+            _ if is_first && !takes_nulls => argument,
             Aggregate::Sum(ty) | Aggregate::Avg(ty) => arithmetic(Arithmetic::Add, ty, &before, &argument)?,
             Aggregate::Min(ty) if order(ty, &argument, &before).is_lt() => argument,
             Aggregate::Max(ty) if order(ty, &argument, &before).is_gt() => argument,
             Aggregate::Min(_) | Aggregate::Max(_) => before,
             Aggregate::BoolAnd => Datum::Bool(before.truth() == Some(true) && argument.truth() == Some(true)),
             Aggregate::BoolOr => Datum::Bool(before.truth() == Some(true) || argument.truth() == Some(true)),
+            Aggregate::BitAnd => arithmetic(Arithmetic::BitAnd, Type::Int8, &before, &argument)?,
+            Aggregate::BitOr => arithmetic(Arithmetic::BitOr, Type::Int8, &before, &argument)?,
+            Aggregate::BitXor => arithmetic(Arithmetic::BitXor, Type::Int8, &before, &argument)?,
+            Aggregate::JsonAgg(_) => {
+                let text = argument.as_text().unwrap_or("null");
+                Datum::Text(before.as_text().map_or_else(|| text.to_owned(), |before| format!("{before}, {text}")))
+            }
+            Aggregate::JsonObjectAgg(_) => {
+                let Some(key) = argument.as_text() else {
+                    let (state, message) = (SqlState::INVALID_PARAMETER_VALUE, "field name must not be null");
+                    return Err(Error::new(state, message));
+                };
+                let mut member = before.as_text().map_or_else(String::new, |before| format!("{before}, "));
+                json::quote(key, &mut member);
+                member.push_str(" : ");
+                member.push_str(arguments.get(1).and_then(Datum::as_text).unwrap_or("null"));
+                Datum::Text(member)
+            }
+            // Handled before.
+            Aggregate::Figure(..) => before,
             Aggregate::StringAgg => match (before, argument) {
                 (Datum::Text(before), Datum::Text(value)) => {
                     let separator = arguments.get(1).and_then(Datum::as_text).unwrap_or_default();
@@ -64,12 +91,18 @@ impl State {
         Ok(match (aggregate, self.value) {
             (Aggregate::CountRows | Aggregate::Count, _) => Datum::Int(self.count),
             (Aggregate::Avg(Type::Numeric), Datum::Numeric(sum)) => {
-                Datum::Numeric(sum.divide(Numeric::from(self.count))?)
+                Datum::Numeric(sum.divide(&Numeric::from(self.count))?)
+            }
+            (Aggregate::Avg(Type::Interval), Datum::Interval(sum)) => {
+                Datum::Interval(sum.divide(Numeric::from(self.count).to_f64())?)
             }
             (Aggregate::Avg(ty), sum @ Datum::Float(_)) => {
                 let count = Datum::Float(Numeric::from(self.count).to_f64());
                 arithmetic(Arithmetic::Divide, ty, &sum, &count)?
             }
+            (Aggregate::JsonAgg(ty), Datum::Text(list)) => text::decode(ty, &format!("[{list}]"))?,
+            (Aggregate::JsonObjectAgg(ty), Datum::Text(list)) => text::decode(ty, &format!("{{ {list} }}"))?,
+            (Aggregate::Figure(figure, ty), value) => super::figure::result(figure, ty, &value)?,
             (_, value) => value,
         })
     }

@@ -28,6 +28,10 @@ impl Run<'_> {
             Expr::Negate(ty, inner) => negate(*ty, self.eval(inner, env)?)?,
             Expr::Concat(one, two) => match (self.eval(one, env)?, self.eval(two, env)?) {
                 (Datum::Text(one), Datum::Text(two)) => Datum::Text(one + &two),
+                (Datum::Bytes(mut one), Datum::Bytes(two)) => {
+                    one.extend(two);
+                    Datum::Bytes(one)
+                }
                 (Datum::Array(one), Datum::Array(two)) => Datum::Array(one.into_iter().chain(two).collect()),
                 (Datum::Array(one), Datum::Null) | (Datum::Null, Datum::Array(one)) => Datum::Array(one),
                 _ => Datum::Null,
@@ -64,6 +68,9 @@ impl Run<'_> {
             Expr::Cast { expr, from, to } => cast::convert(self.eval(expr, env)?, *from, *to)?,
             Expr::Fit { expr, ty, modifier, is_explicit } => {
                 cast::fit(self.eval(expr, env)?, *ty, *modifier, *is_explicit)?
+            }
+            Expr::ToJson(ty, inner) => {
+                Datum::Text(lodestone_sql_types::json::of_datum(*ty, &self.eval(inner, env)?))
             }
             Expr::RelationOid(inner) => match self.eval(inner, env)? {
                 Datum::Text(name) => self.relation_oid(&name)?,
@@ -145,6 +152,13 @@ impl Run<'_> {
             Expr::Array(list) => Datum::Array(list.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<_>>()?),
             Expr::Record(list) => Datum::Record(list.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<_>>()?),
             Expr::Element(base, index) => match (self.eval(base, env)?, self.eval(index, env)?) {
+                (Datum::Json(json), Datum::Text(key)) => {
+                    let found = match &*json {
+                        lodestone_sql_types::json::Json::Array(_) => key.parse().ok().and_then(|at| json.element(at)),
+                        _ => json.member(&key),
+                    };
+                    found.map_or(Datum::Null, |found| Datum::Json(std::sync::Arc::new(found.clone())))
+                }
                 (Datum::Array(values), Datum::Int(index)) => {
                     // Vectors of the catalog begin at 0, arrays at 1; which one it is, the binder knows.
                     let place = usize::try_from(index).ok().and_then(|index| index.checked_sub(1));

@@ -9,6 +9,7 @@ mod aggregate;
 mod change;
 pub mod constraint;
 mod eval;
+mod figure;
 mod join;
 pub mod point;
 mod scan;
@@ -79,6 +80,9 @@ pub trait Locker {
     /// # Errors
     /// 40P01.
     fn lock(&self, key: LockKey) -> lodestone_sql_types::Result<bool>;
+
+    /// Takes the lock if no other transaction has it, without waiting.
+    fn lock_now(&self, key: LockKey) -> bool;
 
     /// Takes the lock beside others that share it. `false`: the transaction waits for it now.
     ///

@@ -3,12 +3,13 @@
 use std::ops::{Bound, RangeBounds};
 
 use lodestone_engine::{Row as EngineRow, Rows, Value};
-use lodestone_sql_types::{Datum, Type, cast};
+use lodestone_sql_types::{Datum, Error, SqlState, Type, cast};
 
 use super::{Env, Flow, Outcome, Row, Run};
 use crate::catalog::{TableDef, value};
 use crate::errors::from_engine;
 use crate::locks::LockKey;
+use crate::parse::ast::LockWait;
 use crate::plan::{Access, KeyPart, Scan};
 
 /// The key of a row for the engine.
@@ -65,8 +66,8 @@ impl Run<'_> {
             Access::Key(parts) => {
                 let Some(key) = self.key_values(table, &table.key, parts, outer)? else { return Ok(Flow::More) };
                 self.step()?;
-                if scan.locks {
-                    self.lock_row(table.oid, || key.clone())?;
+                if scan.locks && !self.lock_for(scan, &key)? {
+                    return Ok(Flow::More);
                 }
                 let engine = self.engine(table);
                 let found = match self.snapshot {
@@ -106,6 +107,23 @@ impl Run<'_> {
         }
     }
 
+    /// Locks a row that was asked for. `false`: it is skipped, because another transaction has it.
+    fn lock_for(&self, scan: &Scan, key: &Key) -> Outcome<bool> {
+        let table = &scan.table;
+        if scan.wait == LockWait::Wait || !self.locker.locks() {
+            self.lock_row(table.oid, || key.clone())?;
+            return Ok(true);
+        }
+        if self.locker.lock_now(lock_key(table.oid, key)) {
+            return Ok(true);
+        }
+        if scan.wait == LockWait::Skip {
+            return Ok(false);
+        }
+        let message = format!("could not obtain lock on row in relation \"{}\"", table.name);
+        Err(Error::new(SqlState::LOCK_NOT_AVAILABLE, message).table(&table.name).into())
+    }
+
     /// The rows of a table in a range of its key.
     fn range<'t>(&'t self, table: &'t TableDef, bounds: impl RangeBounds<EngineRow>) -> Outcome<Rows<'t>> {
         let engine = self.engine(table);
@@ -133,7 +151,9 @@ impl Run<'_> {
                 continue;
             }
             if scan.locks {
-                self.lock_row(table.oid, || key.clone())?;
+                if !self.lock_for(scan, &key)? {
+                    continue;
+                }
                 // Another transaction may have changed the row before the lock was taken.
                 let Some(found) = self.engine(table).get(self.tx, &key).map_err(from_engine)? else { continue };
                 row = to_row(table, found)?;

@@ -1,6 +1,9 @@
 //! Functions that return rows.
 
-use lodestone_sql_types::{Datum, Error, Numeric, SqlState};
+use std::sync::Arc;
+
+use lodestone_sql_types::json::{Raw, RawKind};
+use lodestone_sql_types::{Datum, Error, Interval, Numeric, SqlState, func};
 
 use super::{Env, Flow, Outcome, Row, Run};
 use crate::plan::{Expr, Node, SetFunction};
@@ -21,7 +24,8 @@ impl Run<'_> {
                 let arguments = arguments.iter().map(|expr| self.eval(expr, &env)).collect::<Outcome<Vec<_>>>()?;
                 let mut values = Vec::new();
                 self.set_values(*function, &arguments, false, &mut |row| {
-                    values.extend(row.into_iter().next());
+                    // A row of several columns is one value here.
+                    if row.len() > 1 { values.push(Datum::Record(row)) } else { values.extend(row) }
                     Ok(Flow::More)
                 })?;
                 lists.push(values.into_iter());
@@ -64,7 +68,11 @@ impl Run<'_> {
         let mut give = |value: Datum| {
             self.step()?;
             number += 1;
-            let mut row = vec![value];
+            let is_pair = matches!(function, SetFunction::JsonEach { .. });
+            let mut row = match value {
+                Datum::Record(values) if is_pair => values,
+                value => vec![value],
+            };
             if has_ordinality {
                 row.push(Datum::Int(number));
             }
@@ -85,11 +93,30 @@ impl Run<'_> {
                     give(Datum::Int(value.to_i64()?))
                 })
             }
+            (SetFunction::GenerateMoments(_), [Datum::Time(first), Datum::Time(last), Datum::Interval(step)]) => {
+                moments(*first, *last, *step, give)
+            }
+            (SetFunction::RegexMatches | SetFunction::RegexSplit | SetFunction::StringToTable, list) => {
+                for value in parts_of_text(function, list)? {
+                    if give(value)? == Flow::Enough {
+                        return Ok(Flow::Enough);
+                    }
+                }
+                Ok(Flow::More)
+            }
+            (SetFunction::JsonEach { .. } | SetFunction::JsonElements { .. } | SetFunction::JsonKeys, [value]) => {
+                for value in json_parts(function, value)? {
+                    if give(value)? == Flow::Enough {
+                        return Ok(Flow::Enough);
+                    }
+                }
+                Ok(Flow::More)
+            }
             (SetFunction::GenerateSeries, [first, last, rest @ ..]) => {
                 let is_integer = first.as_int().is_some();
                 let of = |datum: &Datum| match datum {
                     Datum::Int(value) => Some(Numeric::from(*value)),
-                    Datum::Numeric(value) => Some(*value),
+                    Datum::Numeric(value) => Some(value.clone()),
                     _ => None,
                 };
                 let step = rest.first().map_or(Some(1.into()), of);
@@ -103,21 +130,104 @@ impl Run<'_> {
     }
 }
 
+/// Moments with a span between them.
+fn moments(
+    first: i64,
+    last: i64,
+    step: Interval,
+    mut give: impl FnMut(Datum) -> Outcome<Flow>,
+) -> Outcome<Flow> {
+    let length = step.length();
+    if length == 0 {
+        return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, "step size cannot equal zero").into());
+    }
+    let mut moment = first;
+    while if length > 0 { moment <= last } else { moment >= last } {
+        if give(Datum::Time(moment))? == Flow::Enough {
+            return Ok(Flow::Enough);
+        }
+        moment = step.after(moment)?;
+    }
+    Ok(Flow::More)
+}
+
+/// The parts of a text between or inside matches. A null argument has none.
+fn parts_of_text(function: SetFunction, arguments: &[Datum]) -> lodestone_sql_types::Result<Vec<Datum>> {
+    let text = |number: usize| arguments.get(number).and_then(Datum::as_text);
+    let Some(whole) = text(0) else { return Ok(Vec::new()) };
+    if function == SetFunction::StringToTable {
+        let null = text(2);
+        let datum = |part: String| if Some(part.as_str()) == null { Datum::Null } else { Datum::Text(part) };
+        return Ok(match text(1) {
+            _ if whole.is_empty() => Vec::new(),
+            None => whole.chars().map(|letter| datum(letter.to_string())).collect(),
+            Some("") => vec![datum(whole.to_owned())],
+            Some(separator) => whole.split(separator).map(|part| datum(part.to_owned())).collect(),
+        });
+    }
+    let (Some(pattern), false) = (text(1), arguments.get(2).is_some_and(Datum::is_null)) else { return Ok(Vec::new()) };
+    let flags = text(2).unwrap_or_default();
+    if function == SetFunction::RegexMatches {
+        return func::regex_matches(whole, pattern, flags);
+    }
+    Ok(func::regex_split(whole, pattern, flags)?.into_iter().map(Datum::Text).collect())
+}
+
+/// The members, elements or keys of a JSON value.
+fn json_parts(function: SetFunction, value: &Datum) -> lodestone_sql_types::Result<Vec<Datum>> {
+    let wrong = |message: &'static str| Error::new(SqlState::INVALID_PARAMETER_VALUE, message);
+    let is_scalar = |kind: &RawKind| !matches!(kind, RawKind::Array(_) | RawKind::Object(_));
+    // A `jsonb` has the same parts as its text.
+    let (text, is_tree) = match value {
+        Datum::Text(text) => (text.clone(), false),
+        Datum::Json(json) => (json.to_string(), true),
+        _ => return Ok(Vec::new()),
+    };
+    let raw = Raw::parse(&text, "json")?;
+    let shown = |part: &Raw, is_text: bool| -> lodestone_sql_types::Result<Datum> {
+        Ok(match (is_text, is_tree) {
+            (true, _) => part.as_text(&text).map_or(Datum::Null, Datum::Text),
+            (false, true) => Datum::Json(Arc::new(part.value(&text)?)),
+            (false, false) => Datum::from(&text[part.start..part.end]),
+        })
+    };
+    match (function, &raw.kind) {
+        (SetFunction::JsonEach { is_text }, RawKind::Object(members)) => {
+            let pair = |(key, part): &(String, Raw)| {
+                Ok(Datum::Record(vec![Datum::from(key.as_str()), shown(part, is_text)?]))
+            };
+            members.iter().map(pair).collect()
+        }
+        (SetFunction::JsonKeys, RawKind::Object(members)) => {
+            Ok(members.iter().map(|(key, _)| Datum::from(key.as_str())).collect())
+        }
+        (SetFunction::JsonElements { is_text }, RawKind::Array(list)) => {
+            list.iter().map(|part| shown(part, is_text)).collect()
+        }
+        (SetFunction::JsonEach { .. }, kind) if is_scalar(kind) => Err(wrong("cannot deconstruct a scalar")),
+        (SetFunction::JsonEach { .. }, _) => Err(wrong("cannot deconstruct an array as an object")),
+        (SetFunction::JsonKeys, kind) if is_scalar(kind) => Err(wrong("cannot call json_object_keys on a scalar")),
+        (SetFunction::JsonKeys, _) => Err(wrong("cannot call json_object_keys on an array")),
+        (_, kind) if is_scalar(kind) => Err(wrong("cannot extract elements from a scalar")),
+        _ => Err(wrong("cannot extract elements from an object")),
+    }
+}
+
 fn series(
     first: Numeric,
     last: Numeric,
     step: Numeric,
     mut give: impl FnMut(Numeric) -> Outcome<Flow>,
 ) -> Outcome<Flow> {
-    if step.units() == 0 {
+    if step.signum() == 0 {
         return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, "step size cannot equal zero").into());
     }
     let mut value = first;
-    while if step.units() > 0 { value <= last } else { value >= last } {
-        if give(value)? == Flow::Enough {
+    while if step.signum() > 0 { value <= last } else { value >= last } {
+        if give(value.clone())? == Flow::Enough {
             return Ok(Flow::Enough);
         }
-        value = value.plus(step)?;
+        value = value.plus(&step)?;
     }
     Ok(Flow::More)
 }

@@ -1,0 +1,479 @@
+//! Texts of days and moments in the many forms that `PostgreSQL` reads: `1997-02-10 17:32:01-08`, `Feb 10 5:32 PM 1997`,
+//! `10-Feb-97`, `19970210T173201`, `J2451187`, `2/10/1997`, `allballs`.
+//!
+//! 1. The text becomes fields: numbers, dates with their separators, times of day, words, offsets.
+//! 2. Each field says a part of the moment. A number alone is the part that is still missing.
+//! 3. Two numbers with a `/` or `-` between them are month and day (MDY); one of three digits or more is a year.
+
+use crate::error::{Error, Result, SqlState};
+use crate::time::{DAY_MICROS, EPOCH_DAYS, civil_of, days_of, now};
+
+/// What a text says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Found {
+    /// The day, from 2000-01-01.
+    pub days: Option<i64>,
+    /// The time of day.
+    pub micros: Option<i64>,
+    /// Seconds east of UTC.
+    pub zone: Option<i64>,
+    /// It is a moment without a calendar.
+    pub special: Option<Special>,
+}
+
+/// A moment with a name of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Special {
+    Infinity,
+    NegInfinity,
+    Epoch,
+    Now,
+}
+
+/// Why a text is refused.
+enum Wrong {
+    Format,
+    Range,
+    Zone(String),
+}
+
+type Read<T> = std::result::Result<T, Wrong>;
+
+#[derive(Debug)]
+enum Field {
+    /// Digits, perhaps with a fraction.
+    Number(String),
+    /// Parts with the separator between them.
+    Date(Vec<String>, char),
+    Time(String),
+    Word(String),
+    /// With its sign.
+    Offset(String),
+}
+
+/// Reads `text`. `name`: the type, for messages.
+///
+/// # Errors
+/// 22007; 22008; 0A000 for the name of a time zone that is not known here.
+pub fn read(text: &str, name: &str) -> Result<Found> {
+    let outcome = fields(text).and_then(|fields| Moment::default().read(&fields, name == "time"));
+    outcome.map_err(|wrong| match wrong {
+        Wrong::Format => {
+            let message = format!("invalid input syntax for type {name}: \"{text}\"");
+            Error::new(SqlState::INVALID_DATETIME_FORMAT, message)
+        }
+        Wrong::Range => {
+            let message = format!("date/time field value out of range: \"{text}\"");
+            Error::new(SqlState::DATETIME_FIELD_OVERFLOW, message)
+        }
+        Wrong::Zone(zone) => Error::unsupported(format!("the time zone {zone}")),
+    })
+}
+
+fn fields(text: &str) -> Read<Vec<Field>> {
+    let letters: Vec<char> = text.trim().chars().collect();
+    let (mut found, mut place) = (Vec::new(), 0);
+    let take = |from: usize, fits: &dyn Fn(char) -> bool| {
+        let rest = letters[from..].iter().take_while(|letter| fits(**letter));
+        rest.collect::<String>()
+    };
+    while let Some(letter) = letters.get(place).copied() {
+        if letter.is_whitespace() || matches!(letter, ',' | '(' | ')') {
+            place += 1;
+            continue;
+        }
+        let next = |count: usize| letters.get(count).copied().unwrap_or(' ');
+        let (field, length) = if letter.is_ascii_digit() {
+            let digits = take(place, &|letter| letter.is_ascii_digit());
+            let (after, second) = (next(place + digits.len()), next(place + digits.len() + 1));
+            if after == ':' {
+                let time = take(place, &|letter| letter.is_ascii_digit() || matches!(letter, ':' | '.'));
+                (Field::Time(time.clone()), time.len())
+            } else if matches!(after, '-' | '/' | '.') && (second.is_ascii_alphanumeric()) {
+                let whole = take(place, &|letter| letter.is_ascii_alphanumeric() || letter == after);
+                let count = whole.matches(after).count();
+                let is_fraction = after == '.' && count == 1;
+                if is_fraction || after == '-' && count == 1 && !whole.contains(|l: char| l.is_ascii_alphabetic()) {
+                    let length = whole.len();
+                    let plain = take(place, &|letter| letter.is_ascii_digit() || letter == '.');
+                    if is_fraction { (Field::Number(plain.clone()), plain.len()) } else { (split(&whole, after), length) }
+                } else {
+                    // The letter between day and time is no part of the day.
+                    let end = day_end(&whole, after);
+                    (split(&whole[..end], after), end)
+                }
+            } else {
+                (Field::Number(digits.clone()), digits.len())
+            }
+        } else if letter.is_alphabetic() {
+            let word = take(place, &|letter| letter.is_alphabetic() || matches!(letter, '/' | '_'));
+            let after = next(place + word.chars().count());
+            let is_month = month_of(&word.to_lowercase()).is_some();
+            if is_month && matches!(after, '-' | '.') {
+                let whole = take(place, &|letter| letter.is_ascii_alphanumeric() || letter == after);
+                (split(&whole, after), whole.len())
+            } else {
+                (Field::Word(word.to_lowercase()), word.chars().count())
+            }
+        } else if matches!(letter, '+' | '-') && (next(place + 1).is_ascii_digit()) {
+            let offset = take(place + 1, &|letter| letter.is_ascii_digit() || letter == ':');
+            (Field::Offset(format!("{letter}{offset}")), offset.len() + 1)
+        } else if matches!(letter, '+' | '-') && next(place + 1).is_alphabetic() {
+            let word = take(place + 1, &|letter| letter.is_alphabetic());
+            (Field::Word(format!("{letter}{}", word.to_lowercase())), word.chars().count() + 1)
+        } else {
+            return Err(Wrong::Format);
+        };
+        place += length;
+        found.push(field);
+    }
+    if found.is_empty() { Err(Wrong::Format) } else { Ok(found) }
+}
+
+fn split(whole: &str, separator: char) -> Field {
+    Field::Date(whole.split(separator).map(str::to_lowercase).collect(), separator)
+}
+
+/// The end of a day in `2001-02-03T04`: its last part is a number or a month.
+fn day_end(whole: &str, separator: char) -> usize {
+    let start = whole.rfind(separator).map_or(0, |place| place + 1);
+    let last = &whole[start..];
+    match last.find(|letter: char| letter.is_ascii_alphabetic()) {
+        Some(letters) if letters > 0 => start + letters,
+        _ => whole.len(),
+    }
+}
+
+fn month_of(word: &str) -> Option<i64> {
+    const MONTHS: [&str; 12] = [
+        "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
+        "december",
+    ];
+    let fits = |month: &&str| *month == word || word == &month[..3] || word == "sept" && *month == "september";
+    let place = MONTHS.iter().position(|month| fits(&month))?;
+    i64::try_from(place + 1).ok()
+}
+
+fn is_weekday(word: &str) -> bool {
+    const DAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
+    DAYS.iter().any(|day| *day == word || word.len() >= 3 && day.starts_with(word))
+        || matches!(word, "tues" | "wednes" | "thurs" | "thur")
+}
+
+/// The offset of a zone by its short name, in seconds.
+#[must_use]
+pub fn zone_of(word: &str) -> Option<i64> {
+    let quarters = match word {
+        "utc" | "gmt" | "z" | "zulu" | "ut" | "uct" | "wet" | "etc/utc" => 0,
+        "est" => -20,
+        "edt" | "ast" => -16,
+        "cst" => -24,
+        "cdt" => -20,
+        "mst" => -28,
+        "mdt" => -24,
+        "pst" => -32,
+        "pdt" => -28,
+        "akst" => -36,
+        "akdt" => -32,
+        "hst" => -40,
+        "nst" => -14,
+        "ndt" => -10,
+        "cet" | "bst" | "met" | "west" => 4,
+        "cest" | "eet" | "mest" | "sast" | "ist" => 8,
+        "eest" | "msk" => 12,
+        "msd" => 16,
+        "jst" | "kst" => 36,
+        "aest" => 40,
+        "aedt" => 44,
+        "nzst" => 48,
+        "nzdt" => 52,
+        _ => return None,
+    };
+    Some(quarters * 900)
+}
+
+/// The offset that a text such as `+05:30` says, in seconds.
+#[must_use]
+pub fn offset_of(text: &str) -> Option<i64> {
+    let sign = if text.starts_with('-') { -1 } else { 1 };
+    let digits = text.strip_prefix(['+', '-'])?;
+    let number = |text: &str| text.parse::<i64>().ok();
+    let parts: Vec<&str> = digits.split(':').collect();
+    let (hours, minutes, seconds) = match parts[..] {
+        [all] if all.len() > 2 => {
+            let (hours, minutes) = all.split_at(all.len() - 2);
+            (number(hours)?, number(minutes)?, 0)
+        }
+        [hours] => (number(hours)?, 0, 0),
+        [hours, minutes] => (number(hours)?, number(minutes)?, 0),
+        [hours, minutes, seconds] => (number(hours)?, number(minutes)?, number(seconds)?),
+        _ => return None,
+    };
+    (hours <= 15 && minutes < 60 && seconds < 60).then_some(sign * (hours * 3600 + minutes * 60 + seconds))
+}
+
+/// The parts that were read so far.
+#[derive(Default)]
+struct Moment {
+    year: Option<i64>,
+    /// The year had two digits or fewer.
+    is_short_year: bool,
+    month: Option<i64>,
+    has_month_word: bool,
+    day: Option<i64>,
+    day_of_year: Option<i64>,
+    /// A day that is known as a whole.
+    days: Option<i64>,
+    micros: Option<i64>,
+    zone: Option<i64>,
+    is_before: bool,
+    is_afternoon: Option<bool>,
+    special: Option<Special>,
+}
+
+fn digits(text: &str) -> Read<i64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number {
+        return Err(Wrong::Format);
+    }
+    text.parse().map_err(|_| Wrong::Range)
+}
+
+/// Sets a part that no field has said before.
+fn put(part: &mut Option<i64>, value: i64) -> Read<()> {
+    if part.replace(value).is_some() { Err(Wrong::Format) } else { Ok(()) }
+}
+
+impl Moment {
+    fn read(mut self, fields: &[Field], is_time: bool) -> Read<Found> {
+        let mut before: Option<&Field> = None;
+        let count = fields.len();
+        for (number, field) in fields.iter().enumerate() {
+            match field {
+                Field::Time(text) => put(&mut self.micros, clock(text)?)?,
+                Field::Date(parts, separator) => self.date(parts, *separator)?,
+                Field::Number(text) => {
+                    let is_julian = matches!(before, Some(Field::Word(word)) if word == "j" || word == "jd");
+                    self.number(text, is_julian, is_time && count <= 2 && number == 0)?;
+                }
+                Field::Word(word) => self.word(word)?,
+                Field::Offset(text) => self.offset(text)?,
+            }
+            before = Some(field);
+        }
+        self.found()
+    }
+
+    fn offset(&mut self, text: &str) -> Read<()> {
+        // After a day without a time it is a year or day: `Feb-10`; those are dates already.
+        let offset = offset_of(text).ok_or(Wrong::Range)?;
+        put(&mut self.zone, offset)
+    }
+
+    fn word(&mut self, word: &str) -> Read<()> {
+        let today = || now().div_euclid(DAY_MICROS);
+        match word {
+            "ad" | "ce" => {}
+            "bc" | "bce" => self.is_before = true,
+            "am" => self.is_afternoon = Some(false),
+            "pm" => self.is_afternoon = Some(true),
+            "t" | "at" | "on" | "j" | "jd" | "y" | "h" | "m" | "s" | "d" => {}
+            "allballs" => {
+                put(&mut self.micros, 0)?;
+                self.zone = Some(0);
+            }
+            "today" => put(&mut self.days, today())?,
+            "tomorrow" => put(&mut self.days, today() + 1)?,
+            "yesterday" => put(&mut self.days, today() - 1)?,
+            "epoch" => self.special = Some(Special::Epoch),
+            "now" => self.special = Some(Special::Now),
+            "infinity" | "+infinity" | "inf" => self.special = Some(Special::Infinity),
+            "-infinity" | "-inf" => self.special = Some(Special::NegInfinity),
+            "dst" => self.zone = self.zone.map(|zone| zone + 3600),
+            _ => {
+                if let Some(month) = month_of(word) {
+                    if let (Some(number), false, None) = (self.month, self.has_month_word, self.day) {
+                        // The number before the month was the day.
+                        (self.month, self.day) = (None, Some(number));
+                    }
+                    put(&mut self.month, month)?;
+                    self.has_month_word = true;
+                } else if let Some(zone) = zone_of(word) {
+                    put(&mut self.zone, zone)?;
+                } else if word.contains('/') {
+                    return Err(Wrong::Zone(word.to_owned()));
+                } else if !is_weekday(word) {
+                    return Err(Wrong::Format);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn set_year(&mut self, text: &str) -> Read<()> {
+        self.is_short_year = text.len() <= 2;
+        put(&mut self.year, digits(text)?)
+    }
+
+    fn date(&mut self, parts: &[String], separator: char) -> Read<()> {
+        let months: Vec<usize> = (0..parts.len()).filter(|place| month_of(&parts[*place]).is_some()).collect();
+        if let [place] = months[..] {
+            put(&mut self.month, month_of(&parts[place]).unwrap_or(1))?;
+            self.has_month_word = true;
+            let rest: Vec<&String> = parts.iter().enumerate().filter(|(at, _)| *at != place).map(|(_, p)| p).collect();
+            return match rest[..] {
+                [year, day] if year.len() >= 3 => {
+                    self.set_year(year)?;
+                    put(&mut self.day, digits(day)?)
+                }
+                [day, year] => {
+                    put(&mut self.day, digits(day)?)?;
+                    self.set_year(year)
+                }
+                [day] => put(&mut self.day, digits(day)?),
+                _ => Err(Wrong::Format),
+            };
+        }
+        match parts {
+            [year, month, day] if year.len() >= 3 => {
+                self.set_year(year)?;
+                put(&mut self.month, digits(month)?)?;
+                put(&mut self.day, digits(day)?)
+            }
+            [month, day, year] => {
+                put(&mut self.month, digits(month)?)?;
+                put(&mut self.day, digits(day)?)?;
+                self.set_year(year)
+            }
+            [year, day] if year.len() >= 4 && day.len() == 3 && separator != '/' => {
+                self.set_year(year)?;
+                put(&mut self.day_of_year, digits(day)?)
+            }
+            _ => Err(Wrong::Format),
+        }
+    }
+
+    fn number(&mut self, text: &str, is_julian: bool, is_clock: bool) -> Read<()> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        if is_julian {
+            let day = digits(whole)?;
+            let part: f64 = format!("0.{fraction}0").parse().map_err(|_| Wrong::Format)?;
+            if !fraction.is_empty() {
+                let micros = format!("{:.0}", part * 86_400_000_000.0).parse().map_err(|_| Wrong::Range)?;
+                put(&mut self.micros, micros)?;
+            }
+            return put(&mut self.days, day - 2_451_545);
+        }
+        let has_day = self.day.is_some() || self.days.is_some() || self.day_of_year.is_some();
+        match (whole.len(), fraction.len()) {
+            (4, 3) if !has_day && !is_clock => {
+                self.set_year(whole)?;
+                put(&mut self.day_of_year, digits(fraction)?)
+            }
+            (6, _) if has_day || is_clock => put(&mut self.micros, packed_clock(whole, fraction)?),
+            (4, 0) if is_clock || has_day && self.year.is_some() && self.micros.is_none() => {
+                put(&mut self.micros, packed_clock(&format!("{whole}00"), "")?)
+            }
+            (14, 0) => {
+                self.packed_day(&whole[..8])?;
+                put(&mut self.micros, packed_clock(&whole[8..], "")?)
+            }
+            (8, 0) if !self.has_month_word => self.packed_day(whole),
+            (6, 0) if !self.has_month_word => {
+                self.set_year(&whole[..2])?;
+                put(&mut self.month, digits(&whole[2..4])?)?;
+                put(&mut self.day, digits(&whole[4..])?)
+            }
+            (_, 0) if whole.len() >= 3 => self.set_year(whole),
+            (_, 0) if self.has_month_word && self.day.is_none() => put(&mut self.day, digits(whole)?),
+            (_, 0) if self.month.is_none() => put(&mut self.month, digits(whole)?),
+            (_, 0) if self.day.is_none() => put(&mut self.day, digits(whole)?),
+            (_, 0) => self.set_year(whole),
+            _ => Err(Wrong::Format),
+        }
+    }
+
+    fn packed_day(&mut self, text: &str) -> Read<()> {
+        self.set_year(&text[..4])?;
+        put(&mut self.month, digits(&text[4..6])?)?;
+        put(&mut self.day, digits(&text[6..])?)
+    }
+
+    fn found(mut self) -> Read<Found> {
+        if let Some(is_afternoon) = self.is_afternoon {
+            let micros = self.micros.ok_or(Wrong::Format)?;
+            let hour = micros / 3_600_000_000;
+            if !(1..=12).contains(&hour) && !(hour == 0 && !is_afternoon) {
+                return Err(Wrong::Range);
+            }
+            let hours = i64::from(is_afternoon) * 12 - if hour == 12 { 12 } else { 0 };
+            self.micros = Some(micros + hours * 3_600_000_000);
+        }
+        if self.micros.is_some_and(|micros| micros > DAY_MICROS) {
+            return Err(Wrong::Range);
+        }
+        let days = match (self.days, self.year, self.special) {
+            (Some(days), None, None) => Some(days),
+            (None, None, _) if self.month.is_none() && self.day.is_none() => None,
+            (None, Some(year), None) => Some(self.calendar_day(year)?),
+            _ => return Err(Wrong::Format),
+        };
+        if days.is_none() && self.micros.is_none() && self.special.is_none() {
+            return Err(Wrong::Format);
+        }
+        Ok(Found { days, micros: self.micros, zone: self.zone, special: self.special })
+    }
+
+    fn calendar_day(&self, year: i64) -> Read<i64> {
+        let year = match () {
+            () if self.is_before && year == 0 || !self.is_before && year == 0 && !self.is_short_year => {
+                return Err(Wrong::Range);
+            }
+            () if self.is_before => 1 - year,
+            () if self.is_short_year && year < 70 => year + 2000,
+            () if self.is_short_year => year + 1900,
+            () => year,
+        };
+        if year > 6_000_000 {
+            return Err(Wrong::Range);
+        }
+        if let Some(day) = self.day_of_year {
+            return if (1..=366).contains(&day) { Ok(days_of(year, 1, 1) + day - 1) } else { Err(Wrong::Range) };
+        }
+        let (month, day) = (self.month.ok_or(Wrong::Format)?, self.day.ok_or(Wrong::Format)?);
+        if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+            return Err(Wrong::Range);
+        }
+        let days = days_of(year, month, day);
+        if civil_of(days) == (year, month, day) { Ok(days) } else { Err(Wrong::Range) }
+    }
+}
+
+/// `17:32:01.5`; a second of 60 is the next minute.
+fn clock(text: &str) -> Read<i64> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let (hour, minute, second) = match parts[..] {
+        [hour, minute] => (hour, minute, "0"),
+        [hour, minute, second] => (hour, minute, second),
+        _ => return Err(Wrong::Format),
+    };
+    let (second, fraction) = second.split_once('.').unwrap_or((second, ""));
+    clock_of(digits(hour)?, digits(minute)?, digits(second)?, fraction)
+}
+
+fn packed_clock(whole: &str, fraction: &str) -> Read<i64> {
+    clock_of(digits(&whole[..2])?, digits(&whole[2..4])?, digits(&whole[4..])?, fraction)
+}
+
+fn clock_of(hour: i64, minute: i64, second: i64, fraction: &str) -> Read<i64> {
+    let part: f64 = format!("0.{fraction}0").parse().map_err(|_| Wrong::Format)?;
+    let micros: i64 = format!("{:.0}", part * 1e6).parse().map_err(|_| Wrong::Format)?;
+    if hour > 24 || minute > 59 || second > 60 {
+        return Err(Wrong::Range);
+    }
+    Ok(((hour * 60 + minute) * 60 + second) * 1_000_000 + micros)
+}
+
+/// The moment of `epoch`, from 2000-01-01.
+pub const EPOCH: i64 = -EPOCH_DAYS * DAY_MICROS;

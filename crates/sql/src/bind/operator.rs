@@ -1,0 +1,206 @@
+//! Operators beyond comparison and the arithmetic of numbers: moments and spans, JSON, arrays, rows.
+//!
+//! An operator is a function under another name. Which one is meant, the types of its sides say.
+
+use lodestone_sql_types::cast::Context;
+use lodestone_sql_types::op::{Arithmetic, Comparison};
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
+
+use super::Binder;
+use super::expr::{Typed, negate_if, no_operator};
+use super::scope::Scope;
+use crate::parse::ast::{self, Position};
+use crate::plan::Expr;
+
+/// The types in which two values are added or multiplied, and that of the result.
+fn temporal(operation: Arithmetic, one: Type, two: Type) -> Option<(Type, Type, Type)> {
+    use Arithmetic::{Add, Divide, Multiply, Subtract};
+    use Type::{Date, Float8, Interval, Time, Timestamp, Timestamptz, Unknown};
+    Some(match (one, operation, two) {
+        (Date, Add | Subtract, Interval) => (Timestamp, Interval, Timestamp),
+        (Interval, Add, Date) => (Interval, Timestamp, Timestamp),
+        (Date, Add, Time) | (Time, Add, Date) => (Timestamp, Timestamp, Timestamp),
+        (Timestamp | Timestamptz | Time, Add | Subtract, Interval) => (one, Interval, one),
+        (Timestamp | Timestamptz, Add, Unknown) => (one, Interval, one),
+        (Interval, Add, Timestamp | Timestamptz | Time) => (Interval, two, two),
+        (Interval, Add | Subtract, Interval | Unknown) | (Unknown, Add | Subtract, Interval) => {
+            (Interval, Interval, Interval)
+        }
+        (Timestamptz, Subtract, Timestamp | Timestamptz | Date | Unknown)
+        | (Timestamp | Date | Unknown, Subtract, Timestamptz) => (Timestamptz, Timestamptz, Interval),
+        (Timestamp, Subtract, Timestamp | Date | Unknown) | (Date | Unknown, Subtract, Timestamp) => {
+            (Timestamp, Timestamp, Interval)
+        }
+        (Time, Subtract, Time | Unknown) => (Interval, Interval, Interval),
+        (Interval, Multiply | Divide, _) if two.is_number() || two == Unknown => (Interval, Float8, Interval),
+        (_, Multiply, Interval) if one.is_number() || one == Unknown => (Float8, Interval, Interval),
+        _ => return None,
+    })
+}
+
+/// The function that an operator is for these types.
+fn function_of(op: &str, one: Type, two: Type) -> Option<&'static str> {
+    let is_number = matches!(two, Type::Int2 | Type::Int4 | Type::Int8);
+    let is_array = one.element().is_some() || two.element().is_some();
+    let is_json = one == Type::Jsonb || two == Type::Jsonb;
+    Some(match op {
+        "->" if is_number => "json_array_element",
+        "->" => "json_object_field",
+        "->>" if is_number => "json_array_element_text",
+        "->>" => "json_object_field_text",
+        "#>" => "json_path",
+        "#>>" => "json_path_text",
+        "#-" => "jsonb_delete_path",
+        "?" => "jsonb_exists",
+        "?|" => "jsonb_exists_any",
+        "?&" => "jsonb_exists_all",
+        "@>" if is_json => "jsonb_contains",
+        "<@" if is_json => "jsonb_contained",
+        "@>" if is_array => "array_contains",
+        "<@" if is_array => "array_contained",
+        "&&" if is_array => "array_overlap",
+        "^@" => "starts_with",
+        "^" => "power",
+        "-" if one == Type::Jsonb => "jsonb_delete",
+        "||" if is_json && !is_array => "jsonb_concat",
+        _ => return None,
+    })
+}
+
+impl Binder<'_> {
+    /// A sum of moments and spans. `None`: it is one of something else.
+    pub(super) fn temporal(
+        &mut self,
+        operation: Arithmetic,
+        (one, two): (Typed, Typed),
+        at: Position,
+    ) -> Result<Result<Typed, (Typed, Typed)>> {
+        let Some((left, right, ty)) = temporal(operation, one.ty, two.ty) else { return Ok(Err((one, two))) };
+        // A time of day becomes a span from midnight when it is added to a day.
+        let mut side = |typed: Typed, to: Type| -> Result<Typed> {
+            if typed.ty == Type::Time && to == Type::Timestamp {
+                return Ok(Typed::new(typed.expr, to));
+            }
+            self.coerce(typed, to, Context::Assignment, at)
+        };
+        let (one, two) = (side(one, left)?, side(two, right)?);
+        let expr = Expr::Arithmetic(operation, ty, Box::new(one.expr), Box::new(two.expr));
+        Ok(Ok(Typed::new(expr, ty)))
+    }
+
+    /// An operator that is a function.
+    pub(super) fn operator(&mut self, op: &str, one: Typed, two: Typed, at: Position) -> Result<Typed> {
+        let types = (one.ty, two.ty);
+        let wrong = || no_operator(&format!("{} {op} {}", types.0, types.1), at);
+        let name = function_of(op, types.0, types.1).ok_or_else(wrong)?;
+        let arrays = name.starts_with("array_");
+        let (one, two) = if arrays { self.same_arrays(one, two, at).map_err(|_| wrong())? } else { (one, two) };
+        self.named(name, vec![one, two], at).map_err(|error| match error.state() {
+            SqlState::UNDEFINED_FUNCTION => wrong(),
+            _ => error,
+        })
+    }
+
+    /// Both sides as arrays of one type.
+    fn same_arrays(&mut self, one: Typed, two: Typed, at: Position) -> Result<(Typed, Typed)> {
+        let ty = if one.ty.element().is_some() { one.ty } else { two.ty };
+        let other = if one.ty.element().is_some() { two.ty } else { one.ty };
+        if other != Type::Unknown && other != ty {
+            return Err(no_operator("arrays of two types", at));
+        }
+        Ok((self.coerce(one, ty, Context::Implicit, at)?, self.coerce(two, ty, Context::Implicit, at)?))
+    }
+
+    /// `(a, b) < (c, d)`: the first pair that differs says it.
+    pub(super) fn order_rows(
+        &mut self,
+        op: Comparison,
+        (one, two): (&[ast::Expr], &[ast::Expr]),
+        at: Position,
+        scope: &Scope<'_>,
+    ) -> Result<Typed> {
+        let (word, last) = match op {
+            Comparison::Less => ("<", "<"),
+            Comparison::LessOrEqual => ("<", "<="),
+            Comparison::Greater => (">", ">"),
+            _ => (">", ">="),
+        };
+        let mut found: Option<Expr> = None;
+        for (number, (left, right)) in one.iter().zip(two).enumerate().rev() {
+            let op = if number + 1 == one.len() { last } else { word };
+            let strict = self.binary(op, (left, right), at, scope)?.expr;
+            found = Some(match found {
+                None => strict,
+                Some(rest) => {
+                    let equal = self.binary("=", (left, right), at, scope)?.expr;
+                    let both = Expr::And(Box::new(equal), Box::new(rest));
+                    Expr::Or(Box::new(strict), Box::new(both))
+                }
+            });
+        }
+        let found = found.ok_or_else(|| Error::unsupported("a comparison of empty rows").at(at))?;
+        Ok(negate_if(false, found))
+    }
+
+    /// `a[low:high]`; a bound that is null is that of the array.
+    pub(super) fn slice(&mut self, arguments: Vec<Typed>, at: Position) -> Result<Typed> {
+        let mut list = arguments.into_iter();
+        let (Some(base), Some(low), Some(high)) = (list.next(), list.next(), list.next()) else {
+            return Err(super::call::undefined("array_slice", &[], at));
+        };
+        if base.ty.element().is_none() {
+            let message = format!("cannot subscript type {} because it does not support subscripting", base.ty);
+            return Err(super::mismatch(message, at));
+        }
+        let ty = base.ty;
+        let open = |bound: &Typed| matches!(bound.expr, Expr::Const(Datum::Null));
+        let least = Typed::new(Expr::Const(Datum::Int(1)), Type::Int4);
+        let most = Typed::new(Expr::Const(Datum::Int(i32::MAX.into())), Type::Int4);
+        let low = if open(&low) { least } else { low };
+        let high = if open(&high) { most } else { high };
+        let call = self.named("array_part", vec![base, low, high], at)?;
+        Ok(Typed { ty, ..call })
+    }
+
+    /// A value as JSON.
+    pub(super) fn as_json(&mut self, typed: Typed) -> Typed {
+        let typed = self.known(typed);
+        match typed.ty {
+            Type::Json => typed,
+            ty => Typed::new(Expr::ToJson(ty, Box::new(typed.expr)), Type::Json),
+        }
+    }
+
+    /// Functions whose arguments are values of any type that become JSON. `None`: it is another function.
+    pub(super) fn json_call(&mut self, name: &str, arguments: &[Typed], at: Position) -> Result<Option<Typed>> {
+        let is_tree = name.contains("jsonb");
+        let to_tree = |typed: Typed| {
+            let expr = Expr::Cast { expr: Box::new(typed.expr), from: Type::Json, to: Type::Jsonb };
+            Typed::new(expr, Type::Jsonb)
+        };
+        match (name, arguments) {
+            ("to_json" | "to_jsonb" | "array_to_json" | "row_to_json", [value, ..]) => {
+                if name == "array_to_json" && value.ty.element().is_none()
+                    || name == "row_to_json" && value.ty != Type::Record
+                {
+                    return Ok(None);
+                }
+                if value.ty == Type::Unknown && matches!(value.expr, Expr::Const(_)) {
+                    let message = "could not determine polymorphic type because input has type unknown";
+                    return Err(Error::new(SqlState::DATATYPE_MISMATCH, message).at(at));
+                }
+                // A null value stays null, and is no JSON `null`.
+                let inner = self.as_json(value.clone());
+                let typed = if is_tree { to_tree(inner) } else { inner };
+                let is_null = Expr::IsNull(Box::new(value.expr.clone()));
+                let branches = vec![(is_null, Expr::Const(Datum::Null))];
+                Ok(Some(Typed { expr: Expr::Case { branches, otherwise: Box::new(typed.expr) }, ..typed }))
+            }
+            ("json_build_array" | "jsonb_build_array" | "json_build_object" | "jsonb_build_object", list) => {
+                let list = list.iter().map(|typed| self.as_json(typed.clone())).collect();
+                self.named(name, list, at).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+}

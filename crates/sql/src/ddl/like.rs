@@ -1,0 +1,134 @@
+//! Columns that a new table has from others, and the schema of temporary tables.
+
+use std::sync::Arc;
+
+use lodestone_sql_types::cast::digits_of;
+use lodestone_sql_types::{Error, Result, SqlState, Type};
+
+use super::Definition;
+use crate::catalog::{ColumnDef as Column, IdentityKind, store};
+use crate::connection::TEMPORARY_PREFIX;
+use crate::parse::ast::{
+    CheckDef, ColumnDef, ConstraintDef, Default, Identity, KeyDef, Like, NOWHERE, Name, SequenceOptions,
+    Statement, TypeName,
+};
+use crate::parse::table::TEMPORARY;
+use crate::run::Outcome;
+
+fn name(value: &str) -> Name {
+    Name { value: value.to_owned(), at: NOWHERE }
+}
+
+/// An expression that was written before.
+fn written(text: &str) -> Result<Default> {
+    Ok(Default { expr: crate::parse::parse_expr(text)?, text: text.to_owned() })
+}
+
+/// The type of a column, as it would be written.
+fn type_name(column: &Column) -> TypeName {
+    let (ty, is_array) = column.ty.element().map_or((column.ty, false), |element| (element, true));
+    let modifiers = match ty {
+        Type::Varchar | Type::Bpchar if column.modifier > 4 => vec![i64::from(column.modifier) - 4],
+        Type::Numeric if column.modifier > 4 => {
+            let (precision, scale) = digits_of(column.modifier);
+            vec![precision.into(), scale.into()]
+        }
+        _ => Vec::new(),
+    };
+    TypeName { modifiers, is_array, ..TypeName::plain(ty.info().name) }
+}
+
+impl Definition<'_> {
+    /// Adds the columns of other tables, and the constraints that are asked for.
+    pub(super) fn expand_likes(
+        &self,
+        likes: &[Like],
+        (columns, constraints): (&mut Vec<ColumnDef>, &mut Vec<ConstraintDef>),
+    ) -> Outcome<()> {
+        let mut added = 0;
+        for like in likes {
+            let Some(table) = self.catalog.table(&like.table).cloned() else {
+                let is_view = self.catalog.resolve(like.table.schema.as_deref(), &like.table.name).is_some();
+                if is_view {
+                    return Err(Error::unsupported("LIKE of anything but a table").at(like.table.at).into());
+                }
+                return Err(super::no_relation(&like.table).into());
+            };
+            let mut found = Vec::new();
+            for column in &table.columns {
+                let is_identity = like.identity && column.identity.is_some();
+                let default = column.default.as_ref().filter(|_| like.defaults && column.identity.is_none());
+                let identity = column.identity.filter(|_| is_identity).map(|kind| Identity {
+                    is_always: kind == IdentityKind::Always,
+                    options: SequenceOptions::default(),
+                });
+                found.push(ColumnDef {
+                    name: name(&column.name),
+                    ty: type_name(column),
+                    not_null: column.not_null,
+                    default: default.map(|default| written(&default.text)).transpose()?,
+                    identity,
+                });
+            }
+            let place = (like.before + added).min(columns.len());
+            added += found.len();
+            columns.splice(place..place, found);
+            if like.constraints {
+                for check in &table.checks {
+                    constraints.push(ConstraintDef::Check(CheckDef {
+                        name: Some(check.name.clone()),
+                        check: written(&check.text)?,
+                        at: NOWHERE,
+                    }));
+                }
+            }
+            if like.indexes {
+                let key = |numbers: &[usize]| KeyDef {
+                    name: None,
+                    columns: numbers.iter().map(|number| name(&table.columns[*number].name)).collect(),
+                };
+                if !table.key.is_empty() {
+                    constraints.push(ConstraintDef::Primary(key(&table.key)));
+                }
+                for index in &table.indexes {
+                    if !index.is_constraint {
+                        let message = "LIKE .. INCLUDING INDEXES of a table with an index that is no constraint";
+                        return Err(Error::unsupported(message).at(like.table.at).into());
+                    }
+                    constraints.push(ConstraintDef::Unique(key(&index.columns)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the schema of the session's temporary tables if the statement makes an object in it.
+    pub(super) fn make_temporary(&mut self, statement: &Statement) -> Outcome<()> {
+        let name = match statement {
+            Statement::CreateTable { name, .. }
+            | Statement::CreateSequence { name, .. }
+            | Statement::CreateView { name, .. } => name,
+            _ => return Ok(()),
+        };
+        if name.schema.as_deref() != Some(TEMPORARY) {
+            return Ok(());
+        }
+        if self.session.number <= 0 {
+            let message = "there is no session that temporary tables could belong to";
+            return Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).into());
+        }
+        let schema = format!("{TEMPORARY_PREFIX}{}", self.session.number);
+        if !self.catalog.schemas.contains_key(&schema) {
+            self.lock_name(&schema)?;
+            let oid = store::take_oids(self.engine(), 1)?[0];
+            self.writer()?.write_schema(&schema, oid)?;
+            self.refresh(&[])?;
+        }
+        if !self.catalog.path.contains(&schema) {
+            let path = [schema].into_iter().chain(self.catalog.path.iter().cloned()).collect();
+            self.catalog = Arc::new(self.catalog.with_path(path));
+            self.session.catalog = self.catalog.clone();
+        }
+        Ok(())
+    }
+}

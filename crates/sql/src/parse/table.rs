@@ -1,0 +1,196 @@
+//! CREATE TABLE .. AS, and LIKE among the columns of CREATE TABLE, from tokens.
+
+use lodestone_sql_types::{Error, Result, SqlState};
+use sqlparser::tokenizer::{Token, TokenWithSpan};
+
+use super::ast::{Like, Name, ObjectName, Statement, TableAs};
+use super::utility::Tokens;
+use super::{End, Places, is_blank, refuse};
+
+/// The schema of temporary tables, as it is written.
+pub const TEMPORARY: &str = "pg_temp";
+
+/// The statement of `raw`, if it is one of this module.
+pub(super) fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Result<Option<Statement>> {
+    let mut tokens = Tokens::new(end_of, raw, places);
+    if !tokens.accept("CREATE") {
+        return Ok(None);
+    }
+    let is_scoped = tokens.accept_any(&["GLOBAL", "LOCAL"]);
+    let is_temporary = tokens.accept_any(&["TEMP", "TEMPORARY"]);
+    if !is_temporary && !is_scoped {
+        tokens.accept("UNLOGGED");
+    }
+    if !tokens.accept("TABLE") {
+        return Ok(None);
+    }
+    let if_not_exists = tokens.accept("IF");
+    if if_not_exists && !(tokens.accept("NOT") && tokens.accept("EXISTS")) {
+        return Ok(None);
+    }
+    let Ok(name) = tokens.object() else { return Ok(None) };
+    let start = tokens.next;
+    if let Some(columns) = names(&mut tokens)
+        && options(&mut tokens)
+        && tokens.accept("AS")
+    {
+        let name = in_schema(name, is_temporary)?;
+        return table_as(&mut tokens, raw, TableAs { name, if_not_exists, columns, with_data: true, is_into: false });
+    }
+    tokens.next = start;
+    likes(&tokens, end_of, raw, places)
+}
+
+/// The name with the schema of temporary tables.
+pub fn in_schema(name: ObjectName, is_temporary: bool) -> Result<ObjectName> {
+    match name.schema.as_deref() {
+        _ if !is_temporary => Ok(name),
+        None | Some(TEMPORARY) => Ok(ObjectName { schema: Some(TEMPORARY.into()), ..name }),
+        Some(_) => {
+            let message = "cannot create temporary relation in non-temporary schema";
+            Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, message).at(name.at))
+        }
+    }
+}
+
+/// Names in parentheses, or nothing. `None`: something else is in them.
+fn names(tokens: &mut Tokens<'_>) -> Option<Vec<Name>> {
+    let mut found = Vec::new();
+    if !tokens.symbol(&Token::LParen) {
+        return Some(found);
+    }
+    loop {
+        found.push(tokens.name().ok()?);
+        if tokens.symbol(&Token::RParen) {
+            return Some(found);
+        }
+        if !tokens.symbol(&Token::Comma) {
+            return None;
+        }
+    }
+}
+
+/// Skips options that change nothing here. `false`: there is another one.
+fn options(tokens: &mut Tokens<'_>) -> bool {
+    loop {
+        if tokens.accept("WITH") {
+            let is_known = tokens.symbol(&Token::LParen)
+                && (tokens.accept("fillfactor") || tokens.accept("autovacuum_enabled"))
+                && tokens.symbol(&Token::Eq);
+            tokens.next += 1;
+            if !is_known || !tokens.symbol(&Token::RParen) {
+                return false;
+            }
+        } else if tokens.accept("ON") {
+            if !(tokens.accept("COMMIT") && tokens.accept("PRESERVE") && tokens.accept("ROWS")) {
+                return false;
+            }
+        } else {
+            return true;
+        }
+    }
+}
+
+fn table_as(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan], mut table: TableAs) -> Result<Option<Statement>> {
+    let at = tokens.at();
+    let mut left = tokens.left(raw)?;
+    let is_word = |count: usize, word: &str| {
+        let plain = left.iter().rev().filter(|token| !is_blank(&token.token));
+        plain.into_iter().nth(count).is_some_and(
+            |token| matches!(&token.token, Token::Word(found) if found.value.eq_ignore_ascii_case(word)),
+        )
+    };
+    let words = match (is_word(0, "DATA"), is_word(1, "WITH"), is_word(1, "NO") && is_word(2, "WITH")) {
+        (true, true, _) => 2,
+        (true, _, true) => 3,
+        _ => 0,
+    };
+    table.with_data = words != 3;
+    for _ in 0..words {
+        let end = left.iter().rposition(|token| !is_blank(&token.token)).unwrap_or(0);
+        left = &left[..end];
+    }
+    match super::statement(tokens.end_of, left, tokens.places)? {
+        Statement::Query(query) => Ok(Some(Statement::CreateTableAs { table, query: Box::new(query) })),
+        _ => Err(refuse("CREATE TABLE AS of a statement that is no query", at)),
+    }
+}
+
+/// A table whose columns are those of others, in part: the statement without LIKE, and what was named.
+fn likes(
+    tokens: &Tokens<'_>,
+    end_of: &End<'_>,
+    raw: &[TokenWithSpan],
+    places: &Places,
+) -> Result<Option<Statement>> {
+    let Ok(left) = tokens.left(raw) else { return Ok(None) };
+    let begin = raw.len() - left.len();
+    if raw.get(begin).map(|token| &token.token) != Some(&Token::LParen) {
+        return Ok(None);
+    }
+    let (mut kept, mut likes) = (raw[..=begin].to_vec(), Vec::new());
+    let (mut depth, mut part, mut columns, mut place) = (1_u32, begin + 1, 0, begin + 1);
+    while place < raw.len() && depth > 0 {
+        let token = &raw[place].token;
+        match token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        let is_end = depth == 0 || depth == 1 && *token == Token::Comma;
+        if is_end {
+            match like(end_of, &raw[part..place], places, columns)? {
+                Some(like) => likes.push(like),
+                None => {
+                    if kept.len() > begin + 1 && raw[part..place].iter().any(|token| !is_blank(&token.token)) {
+                        kept.push(TokenWithSpan { token: Token::Comma, span: raw[part].span });
+                    }
+                    columns += 1;
+                    kept.extend_from_slice(&raw[part..place]);
+                }
+            }
+            part = place + 1;
+        }
+        place += 1;
+    }
+    if likes.is_empty() || depth > 0 {
+        return Ok(None);
+    }
+    kept.extend_from_slice(&raw[place - 1..]);
+    let mut found = super::statement(end_of, &kept, places)?;
+    if let Statement::CreateTable { likes: place, .. } = &mut found {
+        *place = likes;
+    }
+    Ok(Some(found))
+}
+
+/// `LIKE table INCLUDING ..`.
+fn like(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places, before: usize) -> Result<Option<Like>> {
+    let mut tokens = Tokens::new(end_of, raw, places);
+    if !tokens.accept("LIKE") {
+        return Ok(None);
+    }
+    let table = tokens.object()?;
+    let mut found = Like { before, table, defaults: false, constraints: false, identity: false, indexes: false };
+    while tokens.peek().is_some() {
+        let is_on = tokens.accept("INCLUDING");
+        if !is_on {
+            tokens.expect("EXCLUDING")?;
+        }
+        let at = tokens.at();
+        let what = tokens.name()?.value;
+        match what.as_str() {
+            "defaults" => found.defaults = is_on,
+            "constraints" => found.constraints = is_on,
+            "identity" => found.identity = is_on,
+            "indexes" => found.indexes = is_on,
+            // There is nothing of these kinds that could be copied.
+            "comments" | "storage" | "statistics" | "compression" | "generated" => {}
+            "all" => {
+                (found.defaults, found.constraints, found.identity, found.indexes) = (is_on, is_on, is_on, is_on);
+            }
+            _ => return Err(super::near(&what, at)),
+        }
+    }
+    Ok(Some(found))
+}

@@ -1,0 +1,18 @@
+select initcap('hello wORLD'), overlay('Txxxxas' placing 'hom' from 2 for 4), translate('12345', '143', 'ax'), chr(65), ascii('a');
+select concat_ws(',', 'a', null, 'b'), format('%s %I %L %%', 'x', 'A b', 'it''s'), format('%2$s|%1$-5s|%1$5s', 'a', 'b'), quote_nullable(null), quote_literal('a''b');
+select format('%d', 1);
+select encode('\x0102ff', 'hex'), encode('abc'::bytea, 'base64'), decode('YWJj', 'base64'), decode('0102', 'hex'), md5('abc'), md5('');
+select regexp_replace('foobarbaz', 'b..', 'X'), regexp_replace('foobarbaz', 'b(..)', 'X\1Y', 'g'), regexp_match('foobarbequebaz', '(bar)(beque)'), regexp_split_to_array('a1b22c', '\d+');
+select regexp_count('abcabc', 'b'), regexp_instr('abcabc', 'c', 1, 2), regexp_substr('abc123', '\d+'), regexp_like('Abc', 'ABC', 'i');
+select * from regexp_matches('foobarbaz', 'b(a.)', 'g');
+select * from regexp_split_to_table('a, b,c', ',\s*'), string_to_table('x~y', '~') s;
+select 'abc' similar to '_b%', 'abc' not similar to '(a|b)c', 'a.c' similar to 'a\.c', substring('foobar' similar 'o(b%' escape '#');
+select substring('foobar' from 'o(.)b'), substring('abc' for 2), position('b' in 'abc'), trim(both 'x' from 'xxaxx'), left('abc', -1), right('abc', 2);
+select substring('abc' from 2 for -1);
+select string_to_array('a,b,,c', ','), string_to_array('a,b', ',', 'b'), array_to_string(array[1, null, 3], ',', '*'), 'ab' ^@ 'a';
+select array_append(array[1, 2], 3), array_prepend(0, array[1]), array_cat(array[1], array[2, 3]), array_remove(array[1, 2, 1], 1), array_replace(array[1, 2], 2, 9), array_positions(array['a', 'b', 'a'], 'a');
+select array[1, 2, 3] @> array[2], array[1] <@ array[1, 2], array[1, 2] && array[2, 5], (array[1, 2, 3, 4])[2:3], (array[1, 2, 3])[:2], cardinality(array[1, 2]);
+select array_dims(array[1, 2]), array_ndims(array[1]), array_lower(array[1], 1), trim_array(array[1, 2, 3], 1), array_fill(7, array[3]);
+select (1, 2) < (1, 3), (1, 2) >= (1, 3), (2, 1) > (1, 9), row(1, null) < row(2, 1);
+select name 'abc', 'x'::bytea || 'y'::bytea, length('abc  '::char(5)), reverse('abc'), repeat('ab', 2), to_hex(255), to_hex(-1);
+select k from (values (2), (1), (3)) t (k) order by k using >;
