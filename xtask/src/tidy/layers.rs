@@ -18,7 +18,7 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 34] = [
+const LAYERS: [(&str, Role); 36] = [
     ("width", Product),
     ("derive-path", Product),
     ("engine-derive", Product),
@@ -37,6 +37,7 @@ const LAYERS: [(&str, Role); 34] = [
     ("engine", Product),
     ("fabric", Product),
     ("registry", Product),
+    ("fabric-verbs", Product),
     ("index", Product),
     ("stm", Product),
     ("collections", Product),
@@ -50,6 +51,7 @@ const LAYERS: [(&str, Role); 34] = [
     ("index-bench", Proof),
     ("engine-bench", Proof),
     ("fabric-sim", Proof),
+    ("fabric-node", Proof),
     ("baselines", Proof),
     ("proof", Proof),
     ("cli", Proof),

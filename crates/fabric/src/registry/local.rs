@@ -33,6 +33,7 @@ pub struct LocalRegistry {
     state: VolumeState,
     /// Until when the holder of the lease may read, by this clock. `None`: not known yet.
     lease: Option<(Term, Moment)>,
+    lease_ns: u64,
 }
 
 impl LocalRegistry {
@@ -47,7 +48,7 @@ impl LocalRegistry {
         let state = VolumeState { groups, ..VolumeState::default() };
         let none = VolumeState::default();
         let lease = Some((Term(0), Moment(0)));
-        let mut registry = Self { memory: memory.clone(), at, number: 0, state: none, lease };
+        let mut registry = Self { memory: memory.clone(), at, number: 0, state: none, lease, lease_ns: LEASE_NS };
         registry.save(state, 0)?;
         Ok(registry)
     }
@@ -63,12 +64,26 @@ impl LocalRegistry {
         let numbers = slots.each_ref().map(|slot| slot.as_ref().map(|found| found.0));
         let newest = slots.into_iter().flatten().max_by_key(|found| found.0);
         let (number, state) = newest.ok_or(Error::NoLog { what: NAME, at })?;
-        let mut registry = Self { memory: memory.clone(), at, number, state: state.clone(), lease: None };
+        let (lease, lease_ns) = (None, LEASE_NS);
+        let mut registry = Self { memory: memory.clone(), at, number, state: state.clone(), lease, lease_ns };
         if numbers[0] != numbers[1] && !memory.is_read_only() {
             // A crash came between the two, or one of them is damaged.
             registry.save(state, u64::from(numbers[0] == Some(number)))?;
         }
         Ok(registry)
+    }
+
+    /// With leases of another length, in nanoseconds. Every life of the registry must have the same.
+    #[must_use]
+    pub const fn with_lease(mut self, ns: u64) -> Self {
+        self.lease_ns = ns;
+        self
+    }
+
+    /// Nobody who had a lease before may read any more: all nodes are of this process, which has just begun. So the
+    /// first lease is not waited for.
+    pub const fn nobody_reads(&mut self) {
+        self.lease = Some((Term(0), Moment(0)));
     }
 
     /// Makes a state durable: first in the slot `first`, which is not the only whole one.
@@ -157,12 +172,12 @@ impl Registry for LocalRegistry {
             return Ok(Lease::Lost(self.state.term));
         }
         // Nothing is known of leases before a restart: the first one waits for a whole lease.
-        let (holder, until) = *self.lease.get_or_insert((Term(0), now.plus(LEASE_NS)));
+        let (holder, until) = *self.lease.get_or_insert((Term(0), now.plus(self.lease_ns)));
         if holder != term && now < until {
             return Ok(Lease::Wait(until.since(now)));
         }
-        self.lease = Some((term, now.plus(LEASE_NS)));
-        Ok(Lease::Held(LEASE_NS))
+        self.lease = Some((term, now.plus(self.lease_ns)));
+        Ok(Lease::Held(self.lease_ns))
     }
 }
 
