@@ -108,6 +108,7 @@ pub struct KeeperWorld {
     pub faults: KeeperFaults,
     /// Keepers on the smaller side of a cut.
     cut: BTreeSet<KeeperId>,
+    is_cut_from_clients: bool,
     /// When the last message of a connection arrives: none overtakes another.
     last: BTreeMap<(KeeperId, KeeperId), u64>,
     answers: Vec<(Token, Answer)>,
@@ -157,6 +158,7 @@ impl KeeperWorld {
             random,
             faults,
             cut: BTreeSet::new(),
+            is_cut_from_clients: true,
             last: BTreeMap::new(),
             answers: Vec::new(),
             crashes: 0,
@@ -268,7 +270,7 @@ impl KeeperWorld {
         match event {
             Event::Message(id, bytes) => self.act(id, |keeper, now, out| keeper.message(now, &bytes, out)),
             Event::Request(id, token, volume, request) => {
-                if self.cut.contains(&id) {
+                if self.is_cut_from_clients && self.cut.contains(&id) {
                     return Ok(());
                 }
                 self.act(id, |keeper, now, out| keeper.request(now, token, volume, request, out))
@@ -320,7 +322,8 @@ impl KeeperWorld {
             self.send(id, to, bytes);
         }
         for (token, answer) in out.answers {
-            if !self.cut.contains(&id) && !happens(&mut self.random, self.faults.lose_client) {
+            let is_cut = self.is_cut_from_clients && self.cut.contains(&id);
+            if !is_cut && !happens(&mut self.random, self.faults.lose_client) {
                 let ns = self.delay();
                 self.after(ns, Event::Answer(token, answer));
             }
@@ -356,6 +359,13 @@ impl KeeperWorld {
     /// Cuts these keepers off the others, and off clients.
     pub fn cut(&mut self, keepers: &[KeeperId]) {
         self.cut = keepers.iter().copied().collect();
+        self.is_cut_from_clients = true;
+    }
+
+    /// Cuts these keepers off the others alone: clients reach them.
+    pub fn cut_from_keepers(&mut self, keepers: &[KeeperId]) {
+        self.cut(keepers);
+        self.is_cut_from_clients = false;
     }
 
     /// Stops a keeper, which starts again after some time; 0: not by itself. What was under way to it is lost.

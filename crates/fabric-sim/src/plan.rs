@@ -95,6 +95,8 @@ pub struct Plan {
     pub keeper_faults: KeeperFaults,
     /// Mean time between crashes and cuts of keepers; 0: none.
     pub keeper_fault_ns: u64,
+    /// When all keepers stop, until the end of faults; 0: never.
+    pub keepers_stop_ns: u64,
     /// Whether a sender that was replaced does not reach the registry, and so does not learn of it.
     pub replaced_is_deaf: bool,
 }
@@ -135,6 +137,7 @@ impl Plan {
             keepers: 0,
             keeper_faults: KeeperFaults::default(),
             keeper_fault_ns: 0,
+            keepers_stop_ns: 0,
             replaced_is_deaf: false,
         }
     }

@@ -54,6 +54,7 @@ enum Event {
     Supervise,
     Keepers,
     KeeperFault,
+    KeepersStop,
 }
 
 struct Scheduled(u64, u64, Event);
@@ -97,6 +98,8 @@ pub struct Outcome {
     pub crashes: u64,
     /// Crashes of keepers of the registry.
     pub keeper_crashes: u64,
+    /// Records acknowledged while no keeper of the registry ran.
+    pub acknowledged_without_keepers: u64,
     /// Terms whose sender was ready.
     pub takeovers: u64,
     /// Changes of members that the registry has.
@@ -234,6 +237,9 @@ impl World {
         self.next_fault(plan.change_ns, Event::Change);
         self.next_fault(plan.cut_ns, Event::Cut);
         self.next_fault(plan.keeper_fault_ns, Event::KeeperFault);
+        if plan.keepers_stop_ns > 0 {
+            self.after(plan.keepers_stop_ns, Event::KeepersStop);
+        }
         self.schedule_keepers();
     }
 
@@ -420,6 +426,9 @@ impl World {
         let now = self.now;
         let is_order = self.plan.units > 0 && !self.orders.units.contains_key(&group);
         let from = self.judge_of(group).acknowledged_in(term);
+        if self.registry.is_stopped() {
+            self.outcome.acknowledged_without_keepers += last.0.saturating_sub(from.0);
+        }
         self.oracle_of(group).acknowledge(now, term, last);
         if is_order {
             self.orders.acknowledged(&mut self.oracle, term, from, last);

@@ -83,6 +83,15 @@ fn five_hundred_volumes_are_prefixes_of_operations() {
     judge_volumes(1_000..1_500, 300);
 }
 
+/// The registry decides about takeovers. Writes go on without it.
+#[test]
+fn without_a_registry_writes_go_on() {
+    let plan = Plan { keepers: 3, keepers_stop_ns: 100_000_000, operations: 6_000, ..Plan::calm() };
+    let outcome = World::new(plan, 1).expect("the plan has room").run();
+    assert_eq!(outcome.violation, None);
+    assert!(outcome.acknowledged_without_keepers > 3_000, "{outcome:?}");
+}
+
 /// Takeovers through keepers that crash, are cut off, and answer late, twice or never.
 #[test]
 fn ten_seeds_with_keepers_keep_all_promises() {

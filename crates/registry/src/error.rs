@@ -32,8 +32,8 @@ pub enum Error {
     },
     /// A record whose checksum holds has values that no keeper writes.
     #[error(
-        "the log of the keeper at {at} has an intact checksum, but its content is impossible; this keeper must not vote \
-         again: keep the file for an examination, and restore it from a copy that was made while it was stopped"
+        "the log of the keeper at {at} has an intact checksum, but its content is impossible; do not start this keeper \
+         from an older copy, which has forgotten votes: the others go on without it while they are a majority"
     )]
     Impossible {
         /// Where the log begins.

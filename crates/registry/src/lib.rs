@@ -9,6 +9,8 @@
 //! | [`Keeper`]s | three or five processes, which need no data | in a small pool of each, agreed on by Raft |
 //! | `EtcdRegistry` (feature `etcd`) | those who run an etcd | there |
 //!
+//! [`RegistryThread`] keeps a sender from ever waiting for one.
+//!
 //! One suite runs on all of them (`tests/it/suite.rs`). [`KeeperServer`] puts a keeper on a socket, [`KeeperClient`] is
 //! a registry over such sockets. `control` (feature `tls`) secures them.
 
@@ -23,6 +25,7 @@ mod etcd;
 mod keepers;
 mod net;
 mod table;
+mod thread;
 mod wire;
 
 pub use error::{Error, Result};
@@ -33,6 +36,8 @@ pub use keepers::{
 };
 pub use lodestone_fabric::{LEASE_NS, Lease, LocalRegistry, Registry, Swap, VolumeState};
 pub use net::{
-    KeeperClient, KeeperClientOptions, KeeperClock, KeeperServer, KeeperServerOptions, KeeperStatus, Peer, Security, ServerCounts,
+    KeeperClient, KeeperClientOptions, KeeperClock, KeeperServer, KeeperServerOptions, KeeperStatus, Peer, Security,
+    ServerCounts,
 };
 pub use table::{Answer, COMMAND_BYTES_MAX, Request, TABLE_BYTES_MAX, Table, VolumeId};
+pub use thread::RegistryThread;

@@ -2,10 +2,10 @@
 //!
 //! [`Table::apply`] is deterministic and has no clock, so that all keepers reach the same state from the same commands.
 //!
-//! *Leases.* Each grant and each renewal is a command, and has a number. Every keeper notes when it applied a number, by
-//! its own clock. A lease of another term is granted only if the keeper that proposes it says which number it saw end,
-//! and that is still the newest. So no keeper decides by what another one's clock said, and a renewal that came between
-//! prevents the grant.
+//! *Leases.* Each grant and each renewal is a command, and has a number. Every keeper notes when it applied a number,
+//! by its own clock. A lease of another term is granted only if the keeper that proposes it says which number it saw
+//! end, and that is still the newest. So no keeper decides by what another one's clock said, and a renewal that came
+//! between prevents the grant.
 //!
 //! ```text
 //! table     version 1, volumes 4, then for each: id 8, holder 4, number 8, state (bytes 4, then VolumeState)

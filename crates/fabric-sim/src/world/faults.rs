@@ -49,6 +49,7 @@ impl World {
                 self.wish();
                 self.next_fault(self.plan.change_ns, Event::Change);
             }
+            Event::KeepersStop => self.stop_keepers(),
             Event::KeeperFault => {
                 self.keeper_fault();
                 self.next_fault(self.plan.keeper_fault_ns, Event::KeeperFault);

@@ -83,6 +83,11 @@ impl WorldRegistry {
         Ok(Self::Keepers(Box::new(Keepers { world, began, tokens, calls, asked, due: u64::MAX })))
     }
 
+    /// Whether it is keepers of which none runs.
+    pub(super) fn is_stopped(&self) -> bool {
+        matches!(self, Self::Keepers(keepers) if keepers.world.newest_table().is_none())
+    }
+
     /// The newest state.
     pub(super) fn state(&self) -> VolumeState {
         match self {
@@ -204,6 +209,15 @@ impl World {
             keepers.world.cut(&[]);
         }
         self.schedule_keepers();
+    }
+
+    /// All keepers stop, until the faults end.
+    pub(super) fn stop_keepers(&mut self) {
+        if let WorldRegistry::Keepers(keepers) = &mut self.registry {
+            for id in keepers.world.ids() {
+                keepers.world.crash(id, 0);
+            }
+        }
     }
 
     /// The faults of keepers end.

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! 1. *Keys.* A [`Secret`] of a group is given to each of its members by the keeper of the registry, for views from a
-//!    number on ([`KeyRing::hand`]), or for one term and view ([`KeyRing::hand_exact`]). Who is removed does not get the
-//!    next one. Each term and view has a key of its own,
+//!    number on ([`KeyRing::hand`]), or for one term and view ([`KeyRing::hand_exact`]). Who is removed does not get
+//!    the next one. Each term and view has a key of its own,
 //!    derived from the secret. The whole head is authenticated, so the fields that name the key are.
 //! 2. *Nonce.* A life is the boot number of the source's pool: it never repeats. The counter rises with every packet.
 //!    After 2^48 packets of a life the transport refuses to send.

@@ -10,6 +10,7 @@ mod fabric;
 mod fs;
 mod heap;
 mod index;
+mod registry;
 mod some_states;
 mod stm;
 mod store_and_tl2;

@@ -8,6 +8,7 @@ mod fabric;
 mod fs;
 mod heap;
 mod index;
+mod registry;
 mod stm;
 mod store;
 mod wal;

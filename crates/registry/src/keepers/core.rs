@@ -6,8 +6,8 @@
 //!    committed entries are applied. An entry that is applied under its index and term answers the request that waits
 //!    there. Under another term the request was overtaken, and is answered as unknown.
 //!
-//! *Leases*: see [`Table`](crate::Table). `ends` has the moment by this keeper's clock at which each lease ends: a whole
-//! lease after the keeper applied its number, or began its life.
+//! *Leases*: see [`Table`](crate::Table). `ends` has the moment by this keeper's clock at which each lease ends: a
+//! whole lease after the keeper applied its number, or began its life.
 //!
 //! Time that a seed repeats: Raft draws the time after which it wants to lead. It is drawn here instead.
 

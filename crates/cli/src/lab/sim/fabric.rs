@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use lodestone_fabric_sim::{Outcome, World, plan_of, volume_plan_of};
+use lodestone_fabric_sim::{Outcome, World, keeper_plan_of, plan_of, volume_plan_of};
 use serde::Serialize;
 
 use lodestone_cli::interrupt;
@@ -15,6 +15,7 @@ Examples:
   lodestone sim fabric --seeds 0-1000 --operations 2000 --json
   lodestone sim fabric --seeds 42-43 --trace
   lodestone sim fabric --volume --seeds 0-100
+  lodestone sim fabric --keepers --seeds 0-20
 
 A seed draws members, senders, sizes and faults: lost, repeated, late and damaged packets, cuts, crashes of nodes in the
 middle of a store, takeovers, changes of members, a registry that does not answer. A violation is printed with the
@@ -35,6 +36,10 @@ pub struct Args {
     /// Volumes: operations in a group of their own, and one to three units with their bytes
     #[arg(long)]
     volume: bool,
+
+    /// A registry of keepers, which crash and are cut off too
+    #[arg(long, conflicts_with = "volume")]
+    keepers: bool,
 
     /// Print what happened in each run, event by event
     #[arg(long)]
@@ -93,7 +98,11 @@ pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let mut total = Total { kind: "total", ..Total::default() };
     for seed in first..end {
         interrupt::so_far(format!("{} of {} seeds, {} violations", total.seeds, end - first, total.violations));
-        let plan = if args.volume { volume_plan_of } else { plan_of }(seed, args.operations);
+        let plan = match (args.volume, args.keepers) {
+            (true, _) => volume_plan_of(seed, args.operations),
+            (false, true) => keeper_plan_of(seed, args.operations),
+            (false, false) => plan_of(seed, args.operations),
+        };
         let world = World::new(plan, seed).context("the drawn sizes")?;
         let outcome = if args.trace {
             let (outcome, lines) = world.traced().run_traced();
@@ -103,7 +112,8 @@ pub fn run(args: &Args, output: &Output) -> Result<bool> {
             world.run()
         };
         if let Some(violation) = &outcome.violation {
-            let volume = if args.volume { "--volume " } else { "" };
+            let keepers = if args.keepers { "--keepers " } else { "" };
+            let volume = if args.volume { "--volume " } else { keepers };
             let range = format!("{seed}-{}", seed + 1);
             let again = format!("lodestone sim fabric {volume}--seeds {range} --operations {}", args.operations);
             bar.suspend(|| output.result(&outcome, |_| format!("seed {seed}: {violation}\n  see it again: {again}")))?;
