@@ -4,6 +4,7 @@
 //! - `fabric`: processes of the fabric that are killed, and bad networks between them ([`fabric`]).
 //! - `figures`: runs the benchmarks of the papers' figures and draws them again ([`figures`]).
 //! - `tables`: measures the tables of a document and writes them into it ([`tables`]).
+//! - `fs-kills`: processes of replicated volumes are killed under load ([`fs_kills`]).
 //! - `hook-cost`: the cost of the unused hooks in the memory primitives ([`hook_cost`]).
 //! - `judge`: suites of others on a mounted volume, and PostgreSQL beside SQL ([`judge`]).
 //! - `test-programs`: the test programs of `cargo test`, several at a time ([`test_programs`]).
@@ -15,6 +16,7 @@
 mod clients;
 mod fabric;
 mod figures;
+mod fs_kills;
 mod hook_cost;
 mod judge;
 mod tables;
@@ -48,6 +50,8 @@ enum Chore {
     /// Measure the tables of a document on this machine and write them into it.
     #[command(subcommand)]
     Tables(tables::Command),
+    /// Kill processes of replicated volumes under load; nothing that was synced may be lost.
+    FsKills(fs_kills::Options),
     /// Compare a persist with and without the hooks for tracing and media models; builds two release programs.
     HookCost(hook_cost::Options),
     /// Run suites and programs of others on what Lodestone offers to them.
@@ -67,6 +71,7 @@ fn main() -> ExitCode {
         Chore::Fabric(command) => fabric::run(&root, &command),
         Chore::Figures(command) => figures::run(&root, &command),
         Chore::Tables(command) => tables::run(&root, &command),
+        Chore::FsKills(options) => fs_kills::run(&root, &options),
         Chore::HookCost(options) => hook_cost::run(&root, &options),
         Chore::Judge(command) => judge::run(&root, &command),
         Chore::TestPrograms(options) => test_programs::run(&root, &options),

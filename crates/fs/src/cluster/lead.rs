@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use lodestone_fabric::{Clock, FLAG_BEGIN, GroupId, NodeId, OPERATIONS, Sequence};
 use lodestone_pmem::Domain;
+use lodestone_pmem::sync::lock;
 
 use super::follow::{Follower, Parts};
 use super::link::{End, Link, LinkParts, SharedRegistry, UNIT};
@@ -87,6 +88,8 @@ impl Leading {
         if let Some(pump) = self.pump.take() {
             _ = pump.join();
         }
+        // A batch that is under way ends; no other begins. Then the image may be read by the next state.
+        drop(lock(&self.volume.inner.imaging));
     }
 }
 

@@ -121,6 +121,8 @@ struct State {
     /// Users of files, of the metadata node that led last, and its last operation.
     former: Option<Volume>,
     takeovers: u64,
+    /// Attempts to give a node that joins an image, one after the other.
+    help_failures: u32,
 }
 
 struct Shared {
@@ -197,6 +199,9 @@ impl Cluster {
         }
         let places = Places::of(path);
         let addresses = Addresses::read(&places.addresses())?;
+        if let Some(known) = addresses.as_ref().filter(|_| !options.nodes.is_empty()) {
+            known.check_same(&options.nodes)?;
+        }
         let network = match &addresses {
             Some(addresses) => addresses.network(options.listen, &plan.metas())?,
             None => Network::switch(plan),

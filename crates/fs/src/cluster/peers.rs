@@ -62,6 +62,19 @@ impl Addresses {
         new
     }
 
+    /// Refuses other addresses than those that the volume has.
+    pub(crate) fn check_same(&self, asked: &[SocketAddrV4]) -> Result<()> {
+        let known: BTreeSet<SocketAddrV4> = self.nodes.values().copied().collect();
+        if asked.iter().copied().collect::<BTreeSet<_>>() == known {
+            return Ok(());
+        }
+        let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+        Err(Error::Options(format!(
+            "the volume has replicas at {}; change them by `lodestone fs add` and `remove` while it is mounted",
+            known.join(", ")
+        )))
+    }
+
     /// Adds a replica. Numbers are not used again.
     pub(crate) fn add(&mut self, address: SocketAddrV4) -> NodeId {
         let node = NodeId(self.next);

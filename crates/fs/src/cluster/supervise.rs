@@ -21,6 +21,9 @@ use crate::error::{Error, Result};
 /// How often it looks.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 
+/// Attempts to give a node that joins an image: some seconds.
+const HELP_FAILURES_MAX: u32 = 500;
+
 /// Starts the thread.
 pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
@@ -50,8 +53,30 @@ impl Shared {
             }
             return;
         }
-        if let Err(error) = self.help_joiners() {
-            tracing::warn!("a node that joins has no image yet: {error}");
+        let outcome = self.help_joiners();
+        let mut state = self.state();
+        state.help_failures = if outcome.is_ok() { 0 } else { state.help_failures + 1 };
+        if let Err(error) = outcome
+            && state.help_failures == HELP_FAILURES_MAX
+        {
+            Self::give_up_joiner(&mut state, &error);
+        }
+    }
+
+    /// A node that cannot get an image may not join: its log would fill up, and everybody would wait for it.
+    fn give_up_joiner(state: &mut State, error: &Error) {
+        state.help_failures = 0;
+        let Some(leading) = &state.leading else { return };
+        let joiner = {
+            let sending = leading.link.sending();
+            let view = sending.leader.volume().operations().view();
+            view.members.iter().find(|member| member.role == Role::Joining).map(|member| member.node)
+        };
+        let Some(joiner) = joiner else { return };
+        tracing::error!("{joiner} cannot join, it gets no image: {error}");
+        leading.link.want(OPERATIONS, joiner, false);
+        if let Some(place) = state.places.get_mut(&joiner) {
+            place.error = Some(format!("it gets no image: {error}; stop it and start it again"));
         }
     }
 

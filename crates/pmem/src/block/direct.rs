@@ -10,7 +10,8 @@
 //! The journal is spared: such bytes are written once, and no commit waits for them.
 //!
 //! The files are written and synced through open files of their own. The kernel tells an error of the device to each
-//! open file once. The thread that is told it here poisons the domain before another one can sync.
+//! open file once. The thread that is told it here poisons the domain before another one can sync. Writers go on during
+//! a sync: a write after its begin is settled by the next one.
 
 use std::sync::Arc;
 
@@ -93,18 +94,23 @@ impl BlockDomain {
     /// # Errors
     /// As [`write_directly`](Self::write_directly).
     pub(crate) fn settle(&self) -> Result<()> {
-        let mut files = lock(&self.engine.direct);
-        self.engine.check_halt()?;
-        let settled = files.parts.iter_mut().filter(|(_, is_unsettled)| *is_unsettled).try_for_each(|(part, flag)| {
+        let settling = lock(&self.engine.settling);
+        let unsettled: Vec<Arc<dyn Storage>> = {
+            let mut files = lock(&self.engine.direct);
+            self.engine.check_halt()?;
+            let parts = files.parts.iter_mut();
+            parts.filter_map(|(part, flag)| std::mem::take(flag).then(|| Arc::clone(part))).collect()
+        };
+        // Writers go on: what they write from now on is unsettled again.
+        let settled = unsettled.iter().try_for_each(|part| {
             counters::bump(&counters::local().syncs, 1);
-            *flag = false;
             part.sync().map_err(|source| {
                 let next = "check the device; open again to replay the journal";
-                // Under the lock: the next thread would be told of no error.
+                // Under the lock: the next thread that settles would be told of no error.
                 self.engine.poison(&Error::io(&self.engine.files.path, "syncing", next, source))
             })
         });
-        drop(files);
+        drop(settling);
         self.woken(settled)
     }
 

@@ -157,8 +157,10 @@ struct Engine {
     ring_moved: Condvar,
     /// Held during a checkpoint. The cause of the one that failed.
     checkpoint: Mutex<Option<String>>,
-    /// Held during a direct write, and while such writes are settled.
+    /// Held during a direct write.
     direct: Mutex<DirectFiles>,
+    /// Held while direct writes are settled. It comes before `direct`.
+    settling: Mutex<()>,
 }
 
 /// Why nothing becomes durable any more.
@@ -259,6 +261,7 @@ impl BlockDomain {
             ring_moved: Condvar::new(),
             checkpoint: Mutex::new(None),
             direct: Mutex::new(DirectFiles::new(&files.direct)),
+            settling: Mutex::new(()),
             files,
         });
         let checkpointer = if options.background { Some(start_checkpointer(&engine)?) } else { None };

@@ -59,20 +59,24 @@ pub enum Request {
 /// A line of an answer.
 #[derive(Debug, Serialize, Deserialize)]
 struct Answer<T> {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     done: Option<(u64, u64)>,
-    // Without a default of its own, which would ask one of `T`: an absent one is `None` all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<T>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+}
+
+/// The folder of the nodes of a volume.
+pub fn folder(volume: &Path) -> PathBuf {
+    let mut name = volume.as_os_str().to_owned();
+    name.push(".nodes");
+    PathBuf::from(name)
 }
 
 /// The socket of a volume.
 fn place(volume: &Path) -> PathBuf {
-    let mut name = volume.as_os_str().to_owned();
-    name.push(".nodes");
-    PathBuf::from(name).join("control")
+    folder(volume).join("control")
 }
 
 /// Asks the process that has the volume. `None`: there is none.

@@ -74,6 +74,10 @@ pub struct VolumeArgs {
     #[arg(long, value_name = "DOMAIN", default_value = "auto", value_parser = domain)]
     pub domain: DomainChoice,
 
+    /// Trust everything that can reach nodes of the volume in other processes
+    #[arg(long)]
+    pub plain_network: bool,
+
     #[command(flatten)]
     wait: WaitArgs,
 }
@@ -108,7 +112,11 @@ impl VolumeArgs {
     fn open(&self) -> Result<Opened> {
         let open = || match Volume::open_with(&self.path, &self.pool(), &VolumeOptions::default()) {
             Ok(volume) => Ok(Opened::One(volume)),
-            Err(lodestone_fs::Error::Replicated { .. }) => self.cluster(0).map(Opened::Many),
+            Err(lodestone_fs::Error::Replicated { .. }) => {
+                let is_elsewhere = control::folder(&self.path).join("addresses").exists();
+                serve::need_plain(self.plain_network || !is_elsewhere)?;
+                self.cluster(0).map(Opened::Many)
+            }
             Err(error) => Err(error.into()),
         };
         self.wait.retry(|| open().with_context(|| self.failed()))

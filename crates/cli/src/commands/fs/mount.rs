@@ -10,7 +10,7 @@ use lodestone_fs::cluster::{Carrier, ClusterOptions};
 use lodestone_fs_fuse::{Error, MountOptions, Mounted, Source};
 use serde::Serialize;
 
-use super::control::Control;
+use super::control::{self, Control};
 use super::serve::need_plain;
 use super::{Opened, VolumeArgs};
 use crate::interrupt;
@@ -78,10 +78,6 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: Ipv4Addr,
 
-    /// Trust everything that can reach the nodes
-    #[arg(long)]
-    plain_network: bool,
-
     /// Leave access times alone
     #[arg(long)]
     no_atime: bool,
@@ -102,13 +98,14 @@ struct Serving {
 /// Opens the volume: with the nodes that the arguments say, or those that it has.
 fn open(args: &Args) -> Result<Opened> {
     let mut options = ClusterOptions::default();
+    let is_elsewhere = !args.nodes.is_empty() || control::folder(&args.volume.path).join("addresses").exists();
     options.replicas = match args.replicas {
         Some(replicas) => replicas,
-        None if args.nodes.is_empty() && !args.plain_network => return args.volume.open(),
+        None if !is_elsewhere => return args.volume.open(),
         None => 0,
     };
     if args.replicas.is_none() {
-        need_plain(args.plain_network)?;
+        need_plain(args.volume.plain_network)?;
         (options.carrier, options.listen) = (args.carrier, args.listen);
         options.nodes.clone_from(&args.nodes);
     }
