@@ -712,8 +712,8 @@ impl Structure for Tables {
             // They end with two checkpoints more, after which no log has the rows.
             // Changes of tables are transactions: they have no flush and no fence of their own.
             "db-ddl" | "db-ddl-images" | "db-define" => false,
-            // It has those of `db-load`.
-            "db-load-again" => false,
+            // They have those of `db-load`.
+            "db-load-again" | "db-load-older-round" => false,
             // The commits of the others have the same flushes and fences.
             "db-together" => is_in("commit/by_table.rs"),
             "db-together-rounds" | "db-mixed" | "db-backup" => false,
