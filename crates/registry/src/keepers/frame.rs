@@ -68,6 +68,12 @@ pub(super) fn encode(salt: u64, message: &Message) -> Option<Vec<u8>> {
     Some(out.0)
 }
 
+/// The keeper that a frame names as its sender. Nothing is verified.
+pub(crate) fn sender_of(frame: &[u8]) -> Option<KeeperId> {
+    let mut from = Reader(frame.get(14..)?);
+    from.u64().map(KeeperId)
+}
+
 fn checksum(salt: u64, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&salt.to_le_bytes()), bytes)
 }

@@ -20,6 +20,7 @@ mod place;
 
 pub use self::core::{Keeper, KeeperCounts, KeeperOptions, KeeperOutbound, TICK_NS, Token};
 pub use disk::KEEPERS_MAX;
+pub(crate) use frame::sender_of;
 pub use place::KeeperPool;
 
 /// The number of a keeper: from 1 on.

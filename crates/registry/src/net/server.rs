@@ -15,7 +15,7 @@ use super::line::{Line, Peer, Purpose, Security};
 use super::links::Link;
 use super::{FRAME_BYTES_MAX, HELLO_PATIENCE, REQUEST_BYTES_MAX};
 use crate::error::{Error, Result};
-use crate::keepers::{Keeper, KeeperCounts, KeeperId, KeeperOutbound, Token};
+use crate::keepers::{Keeper, KeeperCounts, KeeperId, KeeperOutbound, Token, sender_of};
 use crate::table::{Answer, Request, VolumeId};
 use crate::wire::Reader;
 
@@ -346,16 +346,16 @@ const REFUSALS_MAX: usize = 16;
 impl Connection {
     fn serve(self, stream: TcpStream) {
         let mut greeted = self.greeted(stream);
-        if let Ok((line, _, Purpose::Join)) = &mut greeted {
+        if let Ok((line, _, Purpose::Join, _)) = &mut greeted {
             // It counts as a stranger until the end.
             self.ended(self.join(line));
         }
         *lock(&self.shared.strangers) -= 1;
         match greeted {
-            Ok((_, _, Purpose::Join)) => {}
-            Ok((line, peer, purpose)) => {
+            Ok((_, _, Purpose::Join, _)) => {}
+            Ok((line, peer, purpose, number)) => {
                 lock(&self.shared.status).server.accepted += 1;
-                self.served(line, peer, purpose);
+                self.served(line, peer, purpose, KeeperId(number));
             }
             Err(error) => self.refuse(&error.to_string()),
         }
@@ -373,7 +373,7 @@ impl Connection {
     }
 
     /// Certificates and hello, within seconds.
-    fn greeted(&self, stream: TcpStream) -> io::Result<(Line, Peer, Purpose)> {
+    fn greeted(&self, stream: TcpStream) -> io::Result<(Line, Peer, Purpose, u64)> {
         let (mut line, peer) = self.security.accept(stream)?;
         let (purpose, number) = line.greeting()?;
         let denied = |text: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
@@ -384,12 +384,12 @@ impl Connection {
             (_, Peer::Unknown) => return denied("it has no certificate; join with a token first".to_owned()),
             (_, peer) => return denied(format!("{peer:?} may not use this connection as {purpose:?} {number}")),
         }
-        Ok((line, peer, purpose))
+        Ok((line, peer, purpose, number))
     }
 
-    fn served(&self, mut line: Line, peer: Peer, purpose: Purpose) {
+    fn served(&self, mut line: Line, peer: Peer, purpose: Purpose, keeper: KeeperId) {
         self.ended(match purpose {
-            Purpose::Messages => self.messages(&mut line),
+            Purpose::Messages => self.messages(&mut line, keeper),
             _ => self.requests(&mut line, peer),
         });
     }
@@ -403,10 +403,13 @@ impl Connection {
         }
     }
 
-    fn messages(&self, line: &mut Line) -> io::Result<()> {
+    fn messages(&self, line: &mut Line, keeper: KeeperId) -> io::Result<()> {
         loop {
             line.within(Some(IDLE_PATIENCE));
             let bytes = line.receive(FRAME_BYTES_MAX)?;
+            if sender_of(&bytes) != Some(keeper) {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{keeper} sent for another keeper")));
+            }
             if self.inputs.send(Input::Message(bytes)).is_err() {
                 return Ok(());
             }

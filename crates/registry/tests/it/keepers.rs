@@ -2,7 +2,9 @@
 
 use lodestone_fabric::{LEASE_NS, NodeId, Term};
 use lodestone_pmem::{Memory, PmAddr};
-use lodestone_registry::{Answer, Error, KEEPERS_MAX, Keeper, KeeperId, KeeperOptions, Request, Token, VolumeId};
+use lodestone_registry::{
+    Answer, Error, KEEPERS_MAX, Keeper, KeeperId, KeeperOptions, KeeperPool, Request, Token, VolumeId,
+};
 
 use crate::seeds::{Run, VOLUME};
 
@@ -155,4 +157,38 @@ fn wrong_messages_are_counted_and_dropped() {
     let counts = keeper.counts();
     assert_eq!(counts.refused + counts.messages, sent);
     assert!(counts.refused > 500, "{counts:?}");
+}
+
+/// A keeper in a file is one object of a store, opened by one process at a time.
+#[test]
+fn a_keeper_in_a_file_survives() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keeper.pool");
+    let all = [KeeperId(2)];
+    let claim = |pool: &mut KeeperPool, seen: u32| {
+        let (mut now, mut out) = (lodestone_fabric::Moment(1), lodestone_registry::KeeperOutbound::default());
+        while !pool.keeper.is_leading() {
+            now = now.plus(lodestone_registry::TICK_NS);
+            pool.keeper.tick(now, &mut out).unwrap();
+        }
+        pool.keeper.request(now, Token(1), VOLUME, Request::Create(vec![]), &mut out).unwrap();
+        pool.keeper.request(now, Token(2), VOLUME, Request::Claim(NodeId(7), Term(seen)), &mut out).unwrap();
+        out.answers.pop().unwrap().1
+    };
+    let mut pool = KeeperPool::create(&path, KeeperId(2), 99, &all).unwrap();
+    assert!(matches!(claim(&mut pool, 0), Answer::Done(_)));
+    assert!(KeeperPool::open(&path).is_err(), "it is in use");
+    drop(pool);
+    let mut pool = KeeperPool::open(&path).unwrap();
+    assert_eq!((pool.keeper.id(), pool.keeper.keepers()), (KeeperId(2), &all[..]));
+    assert!(matches!(claim(&mut pool, 0), Answer::Differs(state) if state.term == Term(1)));
+    assert!(matches!(claim(&mut pool, 1), Answer::Done(_)));
+    // The tools know it.
+    let KeeperPool { keeper, held } = pool;
+    drop(keeper);
+    let found = held.store().kind_of(&held).unwrap().examine(held).unwrap();
+    assert!(found.is_whole() && found.blocks.len() == 1);
+    let other = folder.path().join("other.pool");
+    drop(lodestone_store::Store::create(&other, &lodestone_pmem::PoolOptions::default()).unwrap());
+    assert!(matches!(KeeperPool::open(&other), Err(Error::NoKeeper { .. })));
 }
