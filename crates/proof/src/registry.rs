@@ -8,9 +8,7 @@ use lodestone_crash::{Failure, History, Outcome, Redundant, SiteKey, Structure, 
 use lodestone_fabric::{Moment, NodeId, Term};
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{Memory, PmAddr, Pool};
-use lodestone_registry::{
-    Answer, Keeper, KeeperId, KeeperOptions, KeeperOutbound, Request, TICK_NS, Token, VolumeId,
-};
+use lodestone_registry::{Answer, Keeper, KeeperId, KeeperOptions, KeeperOutbound, Request, TICK_NS, Token, VolumeId};
 
 /// The smallest journal: the table is written anew after some dozen entries.
 const BYTES: u64 = 512 + 64 * 64;
@@ -44,7 +42,8 @@ pub struct Life {
 /// Targets of keepers.
 #[must_use]
 pub fn targets() -> Vec<Box<dyn Target>> {
-    let script = |name, keepers, before, steps| -> Box<dyn Target> { Box::new(Script { name, keepers, before, steps }) };
+    let script =
+        |name, keepers, before, steps| -> Box<dyn Target> { Box::new(Script { name, keepers, before, steps }) };
     vec![
         script("registry-keeper", 1, 1, vec![Step::Claim, Step::Claim]),
         // The journal is half full: one of these writes the table anew.

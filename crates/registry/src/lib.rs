@@ -33,6 +33,7 @@ pub use keepers::{
 };
 pub use lodestone_fabric::{LEASE_NS, Lease, LocalRegistry, Registry, Swap, VolumeState};
 pub use net::{
-    KeeperClient, KeeperClientOptions, KeeperClock, KeeperServer, KeeperServerOptions, KeeperStatus, Peer, Security, ServerCounts,
+    KeeperClient, KeeperClientOptions, KeeperClock, KeeperServer, KeeperServerOptions, KeeperStatus, Peer, Security,
+    ServerCounts,
 };
 pub use table::{Answer, COMMAND_BYTES_MAX, Request, TABLE_BYTES_MAX, Table, VolumeId};

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use lodestone_fabric::{
-    FLAG_INLINE, FLAG_MERGE, FLAG_SYNC, GroupId, Kind, Leader, NodeId, Packet, PacketHead, PagePair,
-    PageStock, Payload, Reads, RecordHead, Result, Sequence, Submission, Term, Terms, merge_body, pages_body,
+    FLAG_INLINE, FLAG_MERGE, FLAG_SYNC, GroupId, Kind, Leader, NodeId, Packet, PacketHead, PagePair, PageStock,
+    Payload, Reads, RecordHead, Result, Sequence, Submission, Term, Terms, merge_body, pages_body,
 };
 use rand::Rng;
 use rand::seq::IndexedRandom;

@@ -1,8 +1,8 @@
 //! One action of one node: its effects become events, and the judges look at it.
 
 use lodestone_fabric::{
-    Kind, Moment, NodeId, Outbound, Outgoing, PACKET_ANSWER, PACKET_GONE, Packet, RegistryAnswer,
-    RegistryCall, Result, Standing, Target, Term,
+    Kind, Moment, NodeId, Outbound, Outgoing, PACKET_ANSWER, PACKET_GONE, Packet, RegistryAnswer, RegistryCall, Result,
+    Standing, Target, Term,
 };
 use rand::Rng;
 

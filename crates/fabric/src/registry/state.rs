@@ -63,7 +63,8 @@ impl VolumeState {
         if self.term != seen {
             return Ok(None);
         }
-        let next = seen.0.checked_add(1).ok_or_else(|| Error::Registry("all terms of the volume are used".to_owned()))?;
+        let next =
+            seen.0.checked_add(1).ok_or_else(|| Error::Registry("all terms of the volume are used".to_owned()))?;
         Ok(Some(Self { term: Term(next), sender: node, ..self.clone() }))
     }
 

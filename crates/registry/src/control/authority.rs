@@ -73,9 +73,7 @@ impl Invitation {
         let bytes: Option<Vec<u8>> = (0..TOKEN_BYTES).map(byte).collect();
         let bytes = bytes.ok_or(ControlError::NoToken("it has letters that are no hexadecimal digits"))?;
         let mut from = Reader(&bytes);
-        let found = (|| {
-            Some(Self { fingerprint: from.array()?, number: from.u64()?, secret: from.array()? })
-        })();
+        let found = (|| Some(Self { fingerprint: from.array()?, number: from.u64()?, secret: from.array()? }))();
         found.ok_or(ControlError::NoToken("it does not have 112 digits"))
     }
 }

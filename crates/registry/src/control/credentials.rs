@@ -74,10 +74,8 @@ impl Credentials {
             let path = folder.join("secret");
             root_secret = Some(files::read(&path)?.try_into().map_err(|_| ControlError::Damaged { path })?);
         }
-        let client = client_config(
-            Pinned::Certificate(authority.clone()),
-            Some((vec![certificate.clone()], key.clone_key())),
-        )?;
+        let client =
+            client_config(Pinned::Certificate(authority.clone()), Some((vec![certificate.clone()], key.clone_key())))?;
         let server = server_config(&authority, certificate, key, false)?;
         let fingerprint = files::sha256(&authority);
         let registry = fingerprint.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));

@@ -33,10 +33,8 @@ impl std::error::Error for SelfMade {}
 
 /// Names what is wrong.
 fn named(error: Error, certificate: &CertificateDer<'_>) -> Error {
-    let is_foreign = matches!(
-        error,
-        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)
-    );
+    let is_foreign =
+        matches!(error, Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature));
     let parsed = webpki::EndEntityCert::try_from(certificate).ok();
     if is_foreign && parsed.is_some_and(|found| found.issuer() == found.subject()) {
         return Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(SelfMade))));
@@ -82,9 +80,7 @@ fn reason(error: &Error) -> Option<String> {
             AlertDescription::UnknownCA | AlertDescription::DecryptError => {
                 "the keeper says that our certificate is of another authority; join with a token of its authority"
             }
-            AlertDescription::CertificateRequired => {
-                "the keeper demands a certificate; join with a token first"
-            }
+            AlertDescription::CertificateRequired => "the keeper demands a certificate; join with a token first",
             other => return Some(format!("the keeper refused the connection: {other:?}")),
         },
         _ => return None,

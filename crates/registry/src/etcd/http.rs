@@ -52,8 +52,10 @@ fn parse(answer: &[u8]) -> Option<(u16, Vec<u8>)> {
     let (head, body) = (std::str::from_utf8(answer.get(..end)?).ok()?, answer.get(end + 4..)?);
     let mut lines = head.split("\r\n");
     let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
-    let headers: Vec<(String, &str)> =
-        lines.filter_map(|line| line.split_once(':')).map(|(name, value)| (name.to_lowercase(), value.trim())).collect();
+    let headers: Vec<(String, &str)> = lines
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_lowercase(), value.trim()))
+        .collect();
     let header = |wanted: &str| headers.iter().find(|(name, _)| name == wanted).map(|found| found.1);
     if header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
         return Some((status, chunks(body)?));

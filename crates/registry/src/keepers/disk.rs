@@ -52,13 +52,7 @@ pub(crate) struct Disk {
 
 impl Disk {
     /// A new keeper among `keepers`: durable on return.
-    pub(crate) fn create(
-        memory: &Memory,
-        at: PmAddr,
-        bytes: u64,
-        salt: u64,
-        keepers: &[KeeperId],
-    ) -> Result<Self> {
+    pub(crate) fn create(memory: &Memory, at: PmAddr, bytes: u64, salt: u64, keepers: &[KeeperId]) -> Result<Self> {
         let mut keepers = keepers.to_vec();
         keepers.sort_unstable();
         keepers.dedup();

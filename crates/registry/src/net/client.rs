@@ -8,9 +8,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lodestone_fabric::{
-    Error as FabricError, GroupId, Lease, Moment, NodeId, Registry, Swap, Term, View, VolumeState,
-};
+use lodestone_fabric::{Error as FabricError, GroupId, Lease, Moment, NodeId, Registry, Swap, Term, View, VolumeState};
 
 use super::CONNECT_PATIENCE;
 use super::line::{Line, Purpose, Security};

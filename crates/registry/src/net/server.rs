@@ -463,7 +463,9 @@ impl Connection {
         let Security::Tls(credentials) = &self.security else {
             return refused("on a plain network there are no secrets".to_owned());
         };
-        let Some(request) = SecretRequest::from_bytes(bytes) else { return refused("a request that is none".to_owned()) };
+        let Some(request) = SecretRequest::from_bytes(bytes) else {
+            return refused("a request that is none".to_owned());
+        };
         // The newest state, agreed on by a majority: a keeper that is behind might tell a node that was removed.
         let state = match self.decide(request.volume, Request::State) {
             Answer::State(state) => state,

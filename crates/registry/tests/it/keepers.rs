@@ -11,7 +11,12 @@ const BYTES: u64 = 64 << 10;
 
 fn leader(run: &Run) -> KeeperId {
     let leads = |id: &KeeperId| run.world.keeper(*id).is_some_and(Keeper::is_leading);
-    run.world.ids().into_iter().filter(leads).max_by_key(|id| run.world.keeper(*id).map(Keeper::term)).expect("a leader")
+    run.world
+        .ids()
+        .into_iter()
+        .filter(leads)
+        .max_by_key(|id| run.world.keeper(*id).map(Keeper::term))
+        .expect("a leader")
 }
 
 /// A leader that was cut off grants nothing, and what it was asked is unknown to its client.

@@ -9,7 +9,8 @@ use std::time::Duration;
 use lodestone_fabric::{NodeId, Registry, Term};
 use lodestone_pmem::{Memory, PmAddr};
 use lodestone_registry::{
-    Keeper, KeeperClient, KeeperClientOptions, KeeperClock, KeeperId, KeeperOptions, KeeperServer, KeeperServerOptions, Security,
+    Keeper, KeeperClient, KeeperClientOptions, KeeperClock, KeeperId, KeeperOptions, KeeperServer, KeeperServerOptions,
+    Security,
 };
 
 use crate::seeds::{GROUP, VOLUME, first_view};

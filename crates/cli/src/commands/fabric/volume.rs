@@ -109,7 +109,8 @@ fn show(args: &ClientArgs, volume: VolumeId, output: &Output) -> Result<()> {
         let sender = if shown.term == 0 { "nobody sends yet".into() } else { format!("node {} sends", shown.sender) };
         let mut text = format!("volume {}: term {}, {sender} ({})", shown.volume, shown.term, shown.security);
         for group in &shown.groups {
-            let joining = if group.joining.is_empty() { String::new() } else { format!(", joining {:?}", group.joining) };
+            let joining =
+                if group.joining.is_empty() { String::new() } else { format!(", joining {:?}", group.joining) };
             text += &format!("\ngroup {} view {}: nodes {:?}{joining}", group.group, group.view, group.active);
         }
         text

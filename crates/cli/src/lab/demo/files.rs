@@ -86,7 +86,8 @@ pub fn keep(story: &mut Story<'_>, folder: &Path) -> Result<()> {
     let began = Instant::now();
     let are_whole = files.are_whole()?;
     let takeover = began.elapsed();
-    story.say(&format!("The standby answered the first read after {} ms, the lease included.", takeover.as_millis()))?;
+    story
+        .say(&format!("The standby answered the first read after {} ms, the lease included.", takeover.as_millis()))?;
     story.expect(are_whole, "the metadata node was killed, the standby took over, and every file is whole")?;
     if let Some(mount) = &files.mount {
         mount.unmount()?;
