@@ -133,14 +133,20 @@ pub struct Sample {
     pub fragments: u64,
 }
 
+/// The first acknowledgement since a moment.
+struct Watched {
+    since: Instant,
+    term: Option<u32>,
+    first: Option<Instant>,
+}
+
 /// The processes of a group.
 pub struct Cluster {
     /// How they are started.
     pub setup: Setup,
     /// It knows which records were acknowledged.
     pub judge: Judge,
-    /// When an acknowledgement was read last, and its term.
-    acknowledged_at: (Instant, u32),
+    watched: Watched,
     processes: BTreeMap<u16, Process>,
     heard: Receiver<Heard>,
     hears: Sender<Heard>,
@@ -167,7 +173,7 @@ impl Cluster {
         Ok(Self {
             setup,
             judge: Judge::default(),
-            acknowledged_at: (Instant::now(), 0),
+            watched: Watched { since: Instant::now(), term: None, first: None },
             processes: BTreeMap::new(),
             heard,
             hears,
@@ -262,19 +268,15 @@ impl Cluster {
         self.until(time, |_| false).map(drop)
     }
 
-    /// Waits for an acknowledgement that is read after `since`, of a term after `term`. Returns how long after it that
-    /// was.
-    pub fn acknowledged_after(
-        &mut self,
-        since: Instant,
-        term: Option<u32>,
-        most: Duration,
-    ) -> Result<Option<Duration>> {
-        let is_there = |cluster: &Self| {
-            let (at, of) = cluster.acknowledged_at;
-            at > since && term.is_none_or(|term| of > term)
-        };
-        Ok(self.until(most, is_there)?.then(|| self.acknowledged_at.0 - since))
+    /// From now on: when is the first acknowledgement read, of a term after `term`?
+    pub fn watch(&mut self, term: Option<u32>) {
+        self.watched = Watched { since: Instant::now(), term, first: None };
+    }
+
+    /// How long after [`watch`](Self::watch) the first one was read. Waits for it; `None`: there was none for so long.
+    pub fn first_acknowledged(&mut self, most: Duration) -> Result<Option<Duration>> {
+        self.until(most, |cluster| cluster.watched.first.is_some())?;
+        Ok(self.watched.first.map(|first| first - self.watched.since))
     }
 
     /// Pauses the sender until every member has everything. Whether that came before the time was over.
@@ -339,8 +341,9 @@ impl Cluster {
             }
             Told::Acknowledged { term, sequence } => {
                 self.judge.acknowledge(term, sequence);
-                if term >= self.acknowledged_at.1 {
-                    self.acknowledged_at = (at, term);
+                let watched = &mut self.watched;
+                if at > watched.since && watched.first.is_none() && watched.term.is_none_or(|of| term > of) {
+                    watched.first = Some(at);
                 }
             }
             Told::Stable { sequence } => self.stable = sequence,

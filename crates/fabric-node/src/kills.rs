@@ -151,8 +151,9 @@ fn run_domain(args: &Args, domain: &str, rounds: u64) -> Result<bool> {
         most: lease * 3 + Duration::from_secs(60),
     };
     let started = Instant::now();
+    run.cluster.watch(None);
     run.cluster.start_all(SENDERS)?;
-    if run.cluster.acknowledged_after(started, None, run.most)?.is_none() {
+    if run.cluster.first_acknowledged(run.most)?.is_none() {
         bail!("nothing is acknowledged {} s after the start", run.most.as_secs());
     }
     for round in 0..rounds {
@@ -175,26 +176,24 @@ impl Rounds {
         self.cluster.run_for(Duration::from_micros(self.shuffle.below(20_000)))?;
         let Some((term, leader)) = self.cluster.leading else { bail!("no node sends") };
         let victim = Victim::draw(&mut self.shuffle);
-        let since = match victim {
+        match victim {
             Victim::Member => self.kill_members(1)?,
             Victim::Members => self.kill_members(self.cluster.setup.members().count() - 1)?,
-            Victim::Sender => self.kill_sender(leader, leader)?,
-            Victim::Takeover => self.kill_sender(leader, other(leader))?,
-            Victim::Stopped => self.stop_sender(leader)?,
-            Victim::All => self.kill_all()?,
-        };
-        // Lines of a sender that is gone may be read late.
-        let term = (victim > Victim::Members).then_some(term);
-        match self.cluster.acknowledged_after(since, term, self.most)? {
+            Victim::Sender => self.kill_sender(term, leader, leader)?,
+            Victim::Takeover => self.kill_sender(term, leader, other(leader))?,
+            Victim::Stopped => self.stop_sender(term, leader)?,
+            Victim::All => self.kill_all(term)?,
+        }
+        match self.cluster.first_acknowledged(self.most)? {
             Some(away) => self.away.push((victim, away)),
             None => bail!("nothing is acknowledged {} s after {}", self.most.as_secs(), victim.name()),
         }
         Ok(())
     }
 
-    fn kill_members(&mut self, count: usize) -> Result<Instant> {
+    fn kill_members(&mut self, count: usize) -> Result<()> {
         let mut members: Vec<u16> = self.cluster.setup.members().collect();
-        let mut since = Instant::now();
+        self.cluster.watch(None);
         let mut dead = Vec::new();
         for _ in 0..count {
             let index = usize::try_from(self.shuffle.below(to_u64(members.len())))?;
@@ -214,42 +213,40 @@ impl Rounds {
             self.cluster.start(member)?;
         }
         if !has_quorum {
-            since = Instant::now();
+            self.cluster.watch(None);
         }
-        Ok(since)
+        Ok(())
     }
 
-    fn kill_sender(&mut self, leader: u16, next: u16) -> Result<Instant> {
+    /// Lines of the old sender may be read late: those of a later term count.
+    fn kill_sender(&mut self, term: u32, leader: u16, next: u16) -> Result<()> {
         self.cluster.kill(leader)?;
-        let since = Instant::now();
+        self.cluster.watch(Some(term));
         self.kills += 1;
         self.cluster.start(leader)?;
         self.cluster.order(next, &Order::Lead);
-        Ok(since)
+        Ok(())
     }
 
     /// The sender stops for longer than its lease. All that it acknowledges when it goes on must be in the new log.
-    fn stop_sender(&mut self, leader: u16) -> Result<Instant> {
+    fn stop_sender(&mut self, term: u32, leader: u16) -> Result<()> {
         self.cluster.signal(leader, Signal::STOP)?;
-        let since = Instant::now();
+        self.cluster.watch(Some(term));
         self.kills += 1;
         self.cluster.order(other(leader), &Order::Lead);
-        let term = self.cluster.leading.map(|leading| leading.0);
-        let is_new = |cluster: &Cluster| cluster.leading.map(|leading| leading.0) > term;
+        let is_new = |cluster: &Cluster| cluster.leading.is_some_and(|leading| leading.0 > term);
         if !self.cluster.until(self.most, is_new)? {
             bail!("no takeover from a sender that stopped");
         }
-        self.cluster.signal(leader, Signal::CONT)?;
-        Ok(since)
+        self.cluster.signal(leader, Signal::CONT)
     }
 
-    fn kill_all(&mut self) -> Result<Instant> {
+    fn kill_all(&mut self, term: u32) -> Result<()> {
         self.kills += to_u64(self.cluster.setup.addresses.len());
         self.cluster.kill_all()?;
-        let since = Instant::now();
+        self.cluster.watch(Some(term));
         let leader = SENDERS + u16::from(self.shuffle.below(2) == 1);
-        self.cluster.start_all(leader)?;
-        Ok(since)
+        self.cluster.start_all(leader)
     }
 
     /// Everything that was acknowledged is at every member.

@@ -269,7 +269,8 @@ fn run_one(args: &Args, spaces: &Spaces, fault: &Fault, kind: Kind) -> Result<bo
     let mut cluster = Cluster::new(setup)?;
     cluster.start_all(SENDERS)?;
     let most = Duration::from_secs(args.settle_seconds_max);
-    if cluster.acknowledged_after(Instant::now(), None, most)?.is_none() {
+    cluster.watch(None);
+    if cluster.first_acknowledged(most)?.is_none() {
         bail!("nothing is acknowledged {} s after the start", most.as_secs());
     }
     cluster.sample()?;
@@ -295,7 +296,8 @@ fn cut_in_turn(cluster: &mut Cluster, relay: &mut RelayProcess, seconds: f64, mo
         relay.set(&Faults { cut, ..Faults::default() })?;
         cluster.run_for(part)?;
         relay.set(&Faults::default())?;
-        if cluster.acknowledged_after(Instant::now(), None, most)?.is_none() {
+        cluster.watch(None);
+        if cluster.first_acknowledged(most)?.is_none() {
             bail!("nothing is acknowledged {} s after a cut was healed", most.as_secs());
         }
     }

@@ -246,7 +246,10 @@ impl Inner {
     /// Whether the log has the bytes of a write as well. In the `block` domain a sync then waits for the log alone, not
     /// for the pages and then for the log. Such writes are written twice, so only those that are soon synced do it.
     fn is_inlined(&self, bytes: usize) -> bool {
-        self.link.is_none() && self.memory.domain() == Domain::Block && bytes <= INLINE_BYTES_MAX && self.core().is_synced_often()
+        self.link.is_none()
+            && self.memory.domain() == Domain::Block
+            && bytes <= INLINE_BYTES_MAX
+            && self.core().is_synced_often()
     }
 
     /// Logs a change of content. The reservations become the file's.

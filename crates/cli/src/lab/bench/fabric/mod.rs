@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use hdrhistogram::Histogram;
 use lodestone_fabric::{
-    ApplyLog, FLAG_SYNC, GroupId, KeyRing, MemberDriver, NodeId, Outgoing, PACKET_HEAD_BYTES, PageArea, PagePair,
-    Peers, Receiver, ReceiverOptions, Ring, SEAL_BYTES, SealedTransport, Secret, Sender, SenderDriver, SenderOptions,
-    Sequence, Submission, SwitchNetwork, TcpTransport, Term, Transport, TransportCounts, UdpOptions, UdpTransport,
-    View, ViewNumber, pages_body,
+    ApplyLog, Error, FLAG_SYNC, GroupId, KeyRing, MemberDriver, NodeId, Outgoing, PACKET_HEAD_BYTES, PageArea,
+    PagePair, Peers, Receiver, ReceiverOptions, Ring, SEAL_BYTES, SealedTransport, Secret, Sender, SenderDriver,
+    SenderOptions, Sequence, Submission, SwitchNetwork, TcpTransport, Term, Transport, TransportCounts, UdpOptions,
+    UdpTransport, View, ViewNumber, pages_body,
 };
 use lodestone_pmem::{Memory, PmAddr};
 use serde::Serialize;
@@ -418,7 +418,7 @@ impl<'a> Run<'a> {
             let begun = Instant::now();
             let pair = PagePair { new: 1 + number % (PAGES - 1), old: 0 };
             let submission = Submission { flags: FLAG_SYNC, count: 1, ..Submission::default() };
-            let sequence = self.sender.submit(&submission, pages_body(&[(pair, &page)]))?;
+            let sequence = self.submit(&submission, &pages_body(&[(pair, &page)]), here)?;
             under_way.push_back((sequence, begun));
             let is_last = number + 1 == self.args.operations;
             let most = if is_last { 0 } else { usize::try_from(self.args.window)? - 1 };
@@ -436,6 +436,21 @@ impl<'a> Run<'a> {
         let fragments = self.sender.sender().counts().fragments - before.fragments;
         let (sends, received) = (after.sends - counts.sends, after.received - counts.received);
         Ok(Done { times, seconds, sends, fragments, received, run: self })
+    }
+
+    /// Submits a record, as soon as the ring has room: it keeps what the slowest member lacks.
+    fn submit(&mut self, submission: &Submission, body: &[u8], here: &mut [MemberDriver<Boxed>]) -> Result<Sequence> {
+        let started = Instant::now();
+        loop {
+            match self.sender.submit(submission, body.to_vec()) {
+                Err(Error::Full { .. } | Error::Busy { .. }) if started.elapsed() < Duration::from_secs(30) => {}
+                outcome => return Ok(outcome?),
+            }
+            for member in here.iter_mut() {
+                member.step(Duration::ZERO)?;
+            }
+            self.sender.step(Duration::from_micros(100))?;
+        }
     }
 
     fn until(&mut self, sequence: Sequence, here: &mut [MemberDriver<Boxed>]) -> Result<()> {
