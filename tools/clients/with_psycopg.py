@@ -163,7 +163,8 @@ def a_pipeline(_):
         equal([cursor.fetchone()[0] for cursor in cursors], list(range(50)))
     with connection.pipeline():
         refused = connection.cursor()
-        is_refused(psycopg.errors.UniqueViolation, lambda: (refused.execute("insert into pl values (1)"), refused.fetchone()))
+        again = "insert into pl values (1)"
+        is_refused(psycopg.errors.UniqueViolation, lambda: (refused.execute(again), refused.fetchone()))
     equal(connection.execute("select count(*) from pl").fetchone(), (50,))
 
 
@@ -208,7 +209,8 @@ def errors_have_their_classes(_):
 def a_statement_is_cancelled(_):
     connection.execute("set statement_timeout = '100ms'")
     try:
-        is_refused(psycopg.errors.QueryCanceled, connection.execute, "select count(*) from generate_series(1, 2000000000)")
+        long = "select count(*) from generate_series(1, 2000000000)"
+        is_refused(psycopg.errors.QueryCanceled, connection.execute, long)
     finally:
         connection.execute("reset statement_timeout")
 

@@ -58,7 +58,8 @@ impl Lists {
             } else {
                 let value = running.lists.next.fetch_add(1, Ordering::Relaxed);
                 let text = format!(
-                    "insert into lists values ({key}, ' {value}') on conflict (k) do update set v = lists.v || ' {value}'"
+                    "insert into lists values ({key}, ' {value}') on conflict (k) do update set v = lists.v || ' \
+                     {value}'"
                 );
                 running.told.operations.push(Operation::Append { list, value });
                 if client.run(&text)?.letters().contains('E') {

@@ -302,6 +302,11 @@ impl Binder<'_> {
         if to == Type::Regclass && typed.ty.is_text() {
             return Ok(Typed::new(Expr::RelationOid(boxed(typed)), to));
         }
+        if typed.ty == Type::Regclass && to.is_text() {
+            // The name, not the number.
+            let name = self.named("lodestone_relation_name", vec![typed], at)?;
+            return Ok(Typed::new(name.expr, to));
+        }
         if let Expr::Const(datum) = typed.expr {
             let datum = convert(datum, typed.ty, to).map_err(|error| error.at(at))?;
             return Ok(Typed::new(Expr::Const(datum), to));
