@@ -93,6 +93,8 @@ settings.configure(
     ALLOWED_HOSTS=["*"],
     ROOT_URLCONF="urls",
     USE_TZ=True,
+    # Other time zones are not there.
+    TIME_ZONE="UTC",
     STATIC_URL="static/",
     DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
     DATABASES={
@@ -162,7 +164,7 @@ def a_second_migration(_):
     import subprocess
 
     for arguments in (["makemigrations", "shop"], ["migrate"]):
-        names = ["DATABASES", "INSTALLED_APPS", "DEFAULT_AUTO_FIELD", "USE_TZ", "SECRET_KEY"]
+        names = ["DATABASES", "INSTALLED_APPS", "DEFAULT_AUTO_FIELD", "USE_TZ", "TIME_ZONE", "SECRET_KEY"]
         names += ["MIDDLEWARE", "TEMPLATES", "ROOT_URLCONF"]
         text = f"""
 import django.core.management as m
