@@ -107,7 +107,7 @@ impl Load for Lists {
         };
         let mut history = Vec::new();
         for (mut one, is_known) in told {
-            // A commit that nobody was told of has happened or not: its values say so.
+            // A commit that no client was told of has happened or not: its values say so.
             if !is_known {
                 one.is_committed = appended(&one).first().is_some_and(|value| all.contains(value));
             }
