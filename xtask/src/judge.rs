@@ -16,6 +16,8 @@ use std::process::Command as Process;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 
+use crate::clients::{self, Clients, Kills};
+
 /// The subjects.
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -50,6 +52,10 @@ pub(crate) enum Sql {
     Hermitage(Corpus),
     /// Random statements: rows, tags and codes of errors are compared.
     Random(Random),
+    /// Clients of `PostgreSQL`, unchanged: each script of `tools/clients` on a server of its own.
+    Clients(Clients),
+    /// A server that is killed under load, again and again.
+    Kills(Kills),
 }
 
 /// A corpus of others, and options of the script that runs it.
@@ -100,6 +106,8 @@ pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
         Command::Sql(Sql::Regress(options)) => run_corpus(root, "sql_regress.py", None, options),
         Command::Sql(Sql::Isolation(options)) => run_corpus(root, "sql_isolation.py", Some("specs"), options),
         Command::Sql(Sql::Hermitage(options)) => run_corpus(root, "sql_isolation.py", Some("hermitage"), options),
+        Command::Sql(Sql::Clients(options)) => clients::run_clients(root, options),
+        Command::Sql(Sql::Kills(options)) => clients::run_kills(root, options),
     }
 }
 

@@ -9,6 +9,7 @@
 mod clients;
 mod dispatch;
 mod faults;
+mod registry;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -27,6 +28,7 @@ use crate::oracle::{Judged, Oracle};
 use crate::orders::Orders;
 use crate::plan::Plan;
 use clients::Clients;
+use registry::WorldRegistry;
 
 /// Virtual time within which everything converges after the end of faults.
 const CONVERGE_NS: u64 = 8_000_000_000;
@@ -50,6 +52,8 @@ enum Event {
     Cut,
     Join,
     Supervise,
+    Keepers,
+    KeeperFault,
 }
 
 struct Scheduled(u64, u64, Event);
@@ -91,6 +95,8 @@ pub struct Outcome {
     pub refused: u64,
     /// Crashes of nodes.
     pub crashes: u64,
+    /// Crashes of keepers of the registry.
+    pub keeper_crashes: u64,
     /// Terms whose sender was ready.
     pub takeovers: u64,
     /// Changes of members that the registry has.
@@ -116,7 +122,7 @@ pub struct World {
     queue: BinaryHeap<Reverse<Scheduled>>,
     nodes: BTreeMap<NodeId, Node>,
     network: Network,
-    registry: LocalRegistry,
+    registry: WorldRegistry,
     clients: Clients,
     /// The judge of the only group, or of the operations.
     oracle: Oracle,
@@ -177,8 +183,9 @@ impl World {
             nodes.insert(id, Node::new(id, &plan, random.random_range(952_000..=1_048_000))?);
         }
         let memory = Memory::anonymous(64 << 10)?;
-        let views = groups.iter().map(|(group, members, _)| (*group, View::of(members))).collect();
-        let registry = LocalRegistry::create(&memory, PmAddr::new(0, 4096), views)?;
+        let views: Vec<_> = groups.iter().map(|(group, members, _)| (*group, View::of(members))).collect();
+        let local = LocalRegistry::create(&memory, PmAddr::new(0, 4096), views.clone())?;
+        let registry = WorldRegistry::new(&plan, views, local, seed)?;
         let slow = (plan.slow_factor > 1).then(|| (NodeId(random.random_range(1..=plan.members)), plan.slow_factor));
         let network = Network { faults: plan.network, cut: Default::default(), slow };
         let lose_answers = plan.registry_lose;
@@ -226,6 +233,8 @@ impl World {
         self.next_fault(plan.takeover_ns, Event::TakeOver);
         self.next_fault(plan.change_ns, Event::Change);
         self.next_fault(plan.cut_ns, Event::Cut);
+        self.next_fault(plan.keeper_fault_ns, Event::KeeperFault);
+        self.schedule_keepers();
     }
 
     fn after(&mut self, ns: u64, event: Event) {
@@ -265,7 +274,9 @@ impl World {
         match self.healed {
             None => {
                 if self.outcome.writes >= self.plan.operations || self.now > self.plan.operations * 20_000_000 {
-                    self.heal();
+                    if let Err(error) = self.heal() {
+                        self.oracle.fail(|| format!("a keeper does not open: {error}"));
+                    }
                 }
                 false
             }
@@ -298,7 +309,8 @@ impl World {
         Outcome {
             acknowledged: self.oracle.acknowledged_count() as u64,
             reads: self.oracle.read_count() as u64,
-            changes: self.clients.changes(&self.registry),
+            changes: self.registry.state().change,
+            keeper_crashes: self.keeper_crashes(),
             mark_fences: marks.sum(),
             time_ns: self.now,
             violation: self.oracle.violation,
@@ -324,6 +336,7 @@ impl World {
             Event::Write => self.write(),
             Event::Read => self.read(),
             Event::Supervise => self.supervise(),
+            Event::Keepers => self.run_keepers(),
             fault => self.fault(fault),
         }
     }
@@ -336,8 +349,7 @@ impl World {
 
     /// The first thing that is not as it must be in the end.
     fn missing(&self) -> Option<String> {
-        use lodestone_fabric::Registry as _;
-        let state = self.registry.state().ok()?;
+        let state = self.registry.state();
         let Some(leader) = self.sender().and_then(|id| self.nodes.get(&id)).and_then(Node::leader) else {
             return Some("no node sends".to_owned());
         };

@@ -108,6 +108,24 @@ fn members_change_when_the_adopted_log_is_everywhere() -> Result<()> {
     rule("fabric-adopted-log-forgotten", || Ok(taken_over(&[])?.propose_removal(NodeId(2)).is_err()))
 }
 
+/// Of two members one is gone: the first record of the term has no quorum, and the other may be removed all the same.
+#[test]
+fn of_two_members_one_may_be_gone_for_good() -> Result<()> {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut sender, mut out) = (sender()?, Outbound::default());
+    sender.take_over(Moment(0), Term(3), View::of(&[NodeId(1), NodeId(2)]), &mut out);
+    sender.packet(Moment(1), &decoded(&promise(1, Term(3))), &mut out)?;
+    assert!(sender.is_sending(), "a promise of one of two is enough");
+    assert!(sender.propose_removal(NodeId(2)).is_err(), "member 1 lacks the first record of the term");
+    sender.packet(Moment(2), &decoded(&report(1, Term(3), 2)), &mut out)?;
+    assert_eq!(sender.acknowledged(), Sequence(0));
+    assert!(sender.propose_removal(NodeId(1)).is_err(), "member 2 has nothing");
+    let view = sender.propose_removal(NodeId(2))?;
+    sender.decided(Moment(3), &view, &mut out);
+    assert_eq!(sender.acknowledged(), Sequence(2));
+    Ok(())
+}
+
 /// A former sender may have used pages again that were freed up to the adopted log's end.
 #[test]
 fn a_copy_begins_at_the_adopted_end() -> Result<()> {

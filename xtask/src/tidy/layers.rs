@@ -18,7 +18,7 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 33] = [
+const LAYERS: [(&str, Role); 36] = [
     ("width", Product),
     ("derive-path", Product),
     ("engine-derive", Product),
@@ -36,6 +36,8 @@ const LAYERS: [(&str, Role); 33] = [
     ("pages", Product),
     ("engine", Product),
     ("fabric", Product),
+    ("registry", Product),
+    ("fabric-verbs", Product),
     ("index", Product),
     ("stm", Product),
     ("collections", Product),
@@ -49,6 +51,7 @@ const LAYERS: [(&str, Role); 33] = [
     ("index-bench", Proof),
     ("engine-bench", Proof),
     ("fabric-sim", Proof),
+    ("fabric-node", Proof),
     ("baselines", Proof),
     ("proof", Proof),
     ("cli", Proof),

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use lodestone_fabric::{
-    FLAG_INLINE, FLAG_MERGE, FLAG_SYNC, GroupId, Kind, Leader, LocalRegistry, NodeId, Packet, PacketHead, PagePair,
-    PageStock, Payload, Reads, RecordHead, Registry, Result, Sequence, Submission, Term, Terms, merge_body, pages_body,
+    FLAG_INLINE, FLAG_MERGE, FLAG_SYNC, GroupId, Kind, Leader, NodeId, Packet, PacketHead, PagePair,
+    PageStock, Payload, Reads, RecordHead, Result, Sequence, Submission, Term, Terms, merge_body, pages_body,
 };
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -94,10 +94,6 @@ impl Clients {
 
     pub(super) fn has_reads(&self) -> bool {
         !self.readings.is_empty()
-    }
-
-    pub(super) fn changes(&self, registry: &LocalRegistry) -> u64 {
-        registry.state().map_or(0, |state| state.change)
     }
 
     pub(super) fn cut(&mut self, node: NodeId, group: GroupId, cut: (Term, Sequence, Sequence)) {

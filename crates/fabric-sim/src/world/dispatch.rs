@@ -1,11 +1,12 @@
 //! One action of one node: its effects become events, and the judges look at it.
 
 use lodestone_fabric::{
-    Kind, Moment, NodeId, Outbound, Outgoing, PACKET_ANSWER, PACKET_GONE, Packet, Registry, RegistryAnswer,
+    Kind, Moment, NodeId, Outbound, Outgoing, PACKET_ANSWER, PACKET_GONE, Packet, RegistryAnswer,
     RegistryCall, Result, Standing, Target, Term,
 };
 use rand::Rng;
 
+use super::registry::WorldRegistry;
 use super::{Event, World};
 use crate::node::{Core, FIRST_SENDER, group_of};
 
@@ -147,12 +148,16 @@ impl World {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let (life, asked) = (node.life, node.local(now));
         let Core::Sender(leader) = &mut node.core else { return };
-        let newest = self.registry.state().map_or(Term(0), |state| state.term);
+        let newest = self.registry.state().term;
         let is_deaf = self.plan.replaced_is_deaf && leader.volume().is_sending() && leader.sender().term() < newest;
         for call in leader.take_calls() {
             let is_lost = self.random.random_range(0..1_000_000) < self.lose_answers;
             let delay = self.random.random_range(10_000..3_000_000);
-            if !is_lost && (!is_deaf || self.healed.is_some()) && !self.network.cut.contains(&id) {
+            if !is_lost
+                && (!is_deaf || self.healed.is_some())
+                && !self.network.cut.contains(&id)
+                && !self.call_keepers(id, life, &call, asked)
+            {
                 self.after(delay, Event::Call(id, life, call, asked));
             }
         }
@@ -160,7 +165,8 @@ impl World {
 
     pub(super) fn call(&mut self, id: NodeId, life: u32, call: &RegistryCall, asked: u64) -> Result<()> {
         let now = Moment(self.now);
-        let answer = call.make(&mut self.registry, now, Moment(asked))?;
+        let WorldRegistry::Local(registry) = &mut self.registry else { return Ok(()) };
+        let answer = call.make(registry, now, Moment(asked))?;
         if self.random.random_range(0..1_000_000) >= self.lose_answers {
             let delay = self.random.random_range(10_000..3_000_000);
             self.after(delay, Event::Answer(id, life, answer));

@@ -49,6 +49,10 @@ impl World {
                 self.wish();
                 self.next_fault(self.plan.change_ns, Event::Change);
             }
+            Event::KeeperFault => {
+                self.keeper_fault();
+                self.next_fault(self.plan.keeper_fault_ns, Event::KeeperFault);
+            }
             Event::Cut => {
                 let all: Vec<NodeId> = self.nodes.keys().copied().collect();
                 self.network.cut = all.into_iter().filter(|_| self.random.random_range(0..3) == 0).collect();
@@ -187,7 +191,7 @@ impl World {
     }
 
     /// The faults end.
-    pub(super) fn heal(&mut self) {
+    pub(super) fn heal(&mut self) -> Result<()> {
         self.healed = Some(self.now);
         self.network = Network {
             faults: NetworkFaults { delay_ns: 10_000, ..NetworkFaults::default() },
@@ -202,5 +206,6 @@ impl World {
         for node in self.nodes.values() {
             node.medium.disarm();
         }
+        self.heal_keepers()
     }
 }

@@ -6,6 +6,7 @@
 mod array;
 mod catalog;
 mod format;
+mod introspect;
 mod json;
 mod moment;
 mod number;
@@ -45,11 +46,13 @@ pub trait Session {
     /// The statement that makes the index, or one of its columns.
     fn index_definition(&self, oid: i64, column: i64) -> Option<String>;
     /// The clause that makes the constraint.
-    fn constraint_definition(&self, oid: i64) -> Option<String>;
+    fn constraint_definition(&self, oid: i64, is_pretty: bool) -> Option<String>;
     /// Rows of a table, for its size.
     fn relation_bytes(&self, oid: i64) -> Option<i64>;
     /// The text of a view.
     fn view_definition(&self, oid: i64) -> Option<String>;
+    /// The number of the relation of this name. `None`: there is none.
+    fn relation_number(&self, name: &str) -> Option<i64>;
     /// Whether the relation is found by its name alone.
     fn is_visible(&self, oid: i64) -> bool;
     /// The schemas that names without one are looked up in.
@@ -176,6 +179,7 @@ pub fn all() -> impl Iterator<Item = &'static Function> {
         string::FUNCTIONS,
         system::FUNCTIONS,
         catalog::FUNCTIONS,
+        introspect::FUNCTIONS,
         sequence::FUNCTIONS,
         // Later ones stay at the end: the place of a function is its number in `pg_proc`.
         moment::FUNCTIONS,
@@ -188,7 +192,7 @@ pub fn all() -> impl Iterator<Item = &'static Function> {
     .flatten()
 }
 
-pub use catalog::FIRST_FUNCTION;
+pub use catalog::{DATABASE_OWNER, FIRST_FUNCTION};
 pub use regex::{matches as regex_matches, split as regex_split};
 pub use string::quote_ident;
 

@@ -36,9 +36,12 @@ impl Binder<'_> {
             let message = "WITH clause containing a data-modifying statement must be at the top level";
             return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
         }
+        let level = self.with.len();
+        self.with_depths.insert(level, parent.map_or(0, Scope::depth));
         self.with.push(query.with.clone());
         let found = self.query_inside(query, parent);
         self.with.pop();
+        self.with_depths.remove(&level);
         self.grouping = grouping;
         self.extras = extras;
         self.depth -= 1;
