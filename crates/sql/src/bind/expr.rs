@@ -1,6 +1,6 @@
 //! Expressions.
 
-use lodestone_sql_types::cast::{Context, context, convert};
+use lodestone_sql_types::cast::{Context, context, convert, second_digits};
 use lodestone_sql_types::op::{Arithmetic, Comparison};
 use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type, text};
 
@@ -339,7 +339,13 @@ impl Binder<'_> {
         Ok((list.collect::<Result<_>>()?, ty))
     }
 
-    pub(super) fn binary(&mut self, op: &str, sides: (&ast::Expr, &ast::Expr), at: Position, scope: &Scope<'_>) -> Result<Typed> {
+    pub(super) fn binary(
+        &mut self,
+        op: &str,
+        sides: (&ast::Expr, &ast::Expr),
+        at: Position,
+        scope: &Scope<'_>,
+    ) -> Result<Typed> {
         if let (Some(op), ast::Expr::Row(one, _), ast::Expr::Row(two, _)) = (comparison(op), sides.0, sides.1) {
             return self.compare_rows(op, (one, two), at, scope);
         }
@@ -398,7 +404,9 @@ impl Binder<'_> {
         if is_array(&one) || is_array(&two) {
             return self.concat_arrays(one, two, at);
         }
-        if one.ty == Type::Bytea && matches!(two.ty, Type::Bytea | Type::Unknown) || two.ty == Type::Bytea && one.ty == Type::Unknown {
+        if one.ty == Type::Bytea && matches!(two.ty, Type::Bytea | Type::Unknown)
+            || two.ty == Type::Bytea && one.ty == Type::Unknown
+        {
             let one = self.coerce(one, Type::Bytea, Context::Implicit, at)?;
             let two = self.coerce(two, Type::Bytea, Context::Implicit, at)?;
             return Ok(Typed::new(Expr::Concat(boxed(one), boxed(two)), Type::Bytea));
@@ -551,7 +559,8 @@ impl Binder<'_> {
 
     /// With the modifier of a type applied.
     pub fn fitted(&mut self, typed: Typed, ty: Type, modifier: i32, is_explicit: bool) -> Typed {
-        let has_modifier = modifier >= 4 && matches!(ty, Type::Varchar | Type::Bpchar | Type::Numeric);
+        let has_length = modifier >= 4 && matches!(ty, Type::Varchar | Type::Bpchar | Type::Numeric);
+        let has_modifier = has_length || second_digits(ty, modifier).is_some();
         if !has_modifier || typed.modifier == modifier {
             return typed;
         }

@@ -162,8 +162,14 @@ impl Binder<'_> {
         let full = self.catalog.resolve(name.schema.as_deref(), &name.name).unwrap_or_default();
         if let Some(table) = self.catalog.tables.get(&full) {
             let columns = renamed(columns_of(table, &shown), alias)?;
-            let scan =
-                Scan { table: table.clone(), access: Access::All, filter: None, locks: false, wait: ast::LockWait::Wait, shows_number: false };
+            let scan = Scan {
+                table: table.clone(),
+                access: Access::All,
+                filter: None,
+                locks: false,
+                wait: ast::LockWait::Wait,
+                shows_number: false,
+            };
             return Ok(Bound { node: Node::Scan(Box::new(scan)), columns, is_lateral: false });
         }
         if let Some(view) = self.catalog.views.get(&full).cloned() {

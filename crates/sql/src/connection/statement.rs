@@ -332,30 +332,30 @@ impl Connection {
         let outcome = match run_first(&run, plan) {
             Err(stop) => Err(stop),
             Ok(()) => match &plan.action {
-            Action::Select(node) => run
-                .each(node, None, &mut |row| {
-                    count += 1;
-                    give(row)
-                })
-                .map(|_| format!("SELECT {count}")),
-            Action::CopyOut(format, node) => {
-                let mut out = CopyOut::begin(sink, format, &plan.columns)?;
-                let outcome = run.each(node, None, &mut |row| {
-                    count += 1;
-                    relieve(out.row(&row, &plan.columns)?)
-                });
-                outcome.and_then(|_| Ok(out.end().map(|()| format!("COPY {count}"))?))
-            }
-            Action::Change(change, returned) => {
-                let count = run.change(change, returned.as_deref(), &mut give);
-                count.map(|count| match change {
-                    Change::Insert { .. } => format!("INSERT 0 {count}"),
-                    Change::Update { .. } => format!("UPDATE {count}"),
-                    Change::Delete { .. } | Change::Joined { set: None, .. } => format!("DELETE {count}"),
-                    Change::Joined { .. } => format!("UPDATE {count}"),
-                })
-            }
-            Action::CopyIn(..) | Action::Utility(_) | Action::Empty => Ok(String::new()),
+                Action::Select(node) => run
+                    .each(node, None, &mut |row| {
+                        count += 1;
+                        give(row)
+                    })
+                    .map(|_| format!("SELECT {count}")),
+                Action::CopyOut(format, node) => {
+                    let mut out = CopyOut::begin(sink, format, &plan.columns)?;
+                    let outcome = run.each(node, None, &mut |row| {
+                        count += 1;
+                        relieve(out.row(&row, &plan.columns)?)
+                    });
+                    outcome.and_then(|_| Ok(out.end().map(|()| format!("COPY {count}"))?))
+                }
+                Action::Change(change, returned) => {
+                    let count = run.change(change, returned.as_deref(), &mut give);
+                    count.map(|count| match change {
+                        Change::Insert { .. } => format!("INSERT 0 {count}"),
+                        Change::Update { .. } => format!("UPDATE {count}"),
+                        Change::Delete { .. } | Change::Joined { set: None, .. } => format!("DELETE {count}"),
+                        Change::Joined { .. } => format!("UPDATE {count}"),
+                    })
+                }
+                Action::CopyIn(..) | Action::Utility(_) | Action::Empty => Ok(String::new()),
             },
         };
         if outcome.is_err() {

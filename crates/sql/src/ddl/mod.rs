@@ -69,7 +69,8 @@ pub fn name_of(statement: &Statement) -> &'static str {
 /// Whether a statement may take long however small its text is: definitions, and upkeep.
 pub fn is_long(statement: &Statement) -> bool {
     let is_definition = name_of(statement) != "the statement";
-    is_definition || matches!(
+    is_definition
+        || matches!(
             statement,
             Statement::Truncate(_) | Statement::Checkpoint | Statement::Role(_) | Statement::CreateTableAs { .. }
         )

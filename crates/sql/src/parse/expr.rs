@@ -402,11 +402,8 @@ impl Converter<'_> {
                 }
                 // The columns of the one function that returns records with names.
                 tree::AccessExpr::Dot(tree::Expr::Identifier(field)) if matches!(&*fold(&field), "x" | "n") => {
-                    let name = super::ast::ObjectName {
-                        schema: None,
-                        name: format!("lodestone_record_{}", fold(&field)),
-                        at,
-                    };
+                    let name =
+                        super::ast::ObjectName { schema: None, name: format!("lodestone_record_{}", fold(&field)), at };
                     let call = Call {
                         name,
                         arguments: vec![found],
@@ -476,6 +473,9 @@ impl Converter<'_> {
                 other => return Err(refuse(format!("the argument {other}"), at)),
             }
         }
+        if call.name.name == "row" && call.name.schema.is_none() && call.over.is_none() {
+            return Ok(Expr::Row(call.arguments, at));
+        }
         if let ("coalesce" | "nullif" | "greatest" | "least", None) = (call.name.name.as_str(), &call.name.schema) {
             refuse_if(call.is_distinct || call.filter.is_some(), "this form of a function call")?;
         }
@@ -521,10 +521,11 @@ impl Converter<'_> {
     /// The name of a type.
     pub(super) fn type_name(&self, found: &tree::DataType) -> Result<TypeName> {
         use tree::DataType as D;
-        let of = |name: &str, modifiers: Vec<i64>| {
-            Ok(TypeName { modifiers, ..TypeName::plain(name) })
-        };
+        let of = |name: &str, modifiers: Vec<i64>| Ok(TypeName { modifiers, ..TypeName::plain(name) });
         let plain = |name: &str| of(name, Vec::new());
+        let digits = |precision: Option<u64>| -> Vec<i64> {
+            precision.map(|digits| i64::try_from(digits).unwrap_or(6)).into_iter().collect()
+        };
         let length = |length: &Option<tree::CharacterLength>| match length {
             Some(tree::CharacterLength::IntegerLength { length, unit: None }) => {
                 Ok(vec![i64::try_from(*length).unwrap_or(i64::MAX)])
@@ -556,10 +557,14 @@ impl Converter<'_> {
             D::Date => plain("date"),
             D::JSON => plain("json"),
             D::JSONB => plain("jsonb"),
-            D::Interval { fields: None, precision: None | Some(6) } => plain("interval"),
-            D::Time(Some(6), tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => plain("time"),
-            D::Timestamp(Some(6), tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => plain("timestamp"),
-            D::Timestamp(Some(6), _) => plain("timestamptz"),
+            D::Interval { fields: None, precision } => of("interval", digits(*precision)),
+            D::Time(precision @ Some(_), tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => {
+                of("time", digits(*precision))
+            }
+            D::Timestamp(precision @ Some(_), tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => {
+                of("timestamp", digits(*precision))
+            }
+            D::Timestamp(precision @ Some(_), _) => of("timestamptz", digits(*precision)),
             D::Float(tree::ExactNumberInfo::Precision(digits)) => match digits {
                 1..=24 => plain("float4"),
                 25..=53 => plain("float8"),
@@ -630,8 +635,18 @@ fn operator_text(op: &tree::BinaryOperator) -> Option<String> {
         B::PGILikeMatch => "~~*".into(),
         B::PGNotLikeMatch => "!~~".into(),
         B::PGNotILikeMatch => "!~~*".into(),
-        B::PGStartsWith | B::PGOverlap | B::Arrow | B::LongArrow | B::HashArrow | B::HashLongArrow | B::AtArrow
-        | B::ArrowAt | B::HashMinus | B::Question | B::QuestionAnd | B::QuestionPipe => op.to_string(),
+        B::PGStartsWith
+        | B::PGOverlap
+        | B::Arrow
+        | B::LongArrow
+        | B::HashArrow
+        | B::HashLongArrow
+        | B::AtArrow
+        | B::ArrowAt
+        | B::HashMinus
+        | B::Question
+        | B::QuestionAnd
+        | B::QuestionPipe => op.to_string(),
         B::PGCustomBinaryOperator(parts) => {
             let (last, schema) = parts.split_last()?;
             let is_known = schema.is_empty() || schema == ["pg_catalog"];

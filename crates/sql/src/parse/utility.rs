@@ -4,8 +4,8 @@ use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::ast::{
-    Copy, CopyFormat, CopySource, Discard, ExplainOptions, Fetch, Level, Modes, NOWHERE, Name, ObjectName, Position, RoleChange,
-    RoleVerb, SequenceOptions, Statement, TypeName,
+    Copy, CopyFormat, CopySource, Discard, ExplainOptions, Fetch, Level, Modes, NOWHERE, Name, ObjectName, Position,
+    RoleChange, RoleVerb, SequenceOptions, Statement, TypeName,
 };
 use super::{End, Places, is_blank, near, refuse};
 
@@ -218,10 +218,8 @@ pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
             tokens.end(Statement::Close(name))
         }
         "CREATE" | "ALTER" | "DROP" => role(&mut tokens, &word),
-        "LOCK" | "LISTEN" | "NOTIFY" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE"
-        | "SECURITY" | "LOAD" | "MERGE" | "REFRESH" | "REASSIGN" | "IMPORT" => {
-            Err(refuse(format!("the statement {word}"), at))
-        }
+        "LOCK" | "LISTEN" | "NOTIFY" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE" | "SECURITY"
+        | "LOAD" | "MERGE" | "REFRESH" | "REASSIGN" | "IMPORT" => Err(refuse(format!("the statement {word}"), at)),
         _ => Ok(None),
     }
 }
@@ -722,7 +720,13 @@ impl CopyOptions {
         }
         let has_text = self.null.is_some() || self.delimiter.is_some() || self.has_header;
         if self.is_binary && has_text {
-            let option = if self.null.is_some() { "NULL" } else if self.has_header { "HEADER" } else { "DELIMITER" };
+            let option = if self.null.is_some() {
+                "NULL"
+            } else if self.has_header {
+                "HEADER"
+            } else {
+                "DELIMITER"
+            };
             let message = format!("cannot specify {option} in BINARY mode");
             return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(at));
         }
