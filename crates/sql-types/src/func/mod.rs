@@ -181,6 +181,7 @@ pub fn all() -> impl Iterator<Item = &'static Function> {
         string::FUNCTIONS,
         system::FUNCTIONS,
         catalog::FUNCTIONS,
+        introspect::FUNCTIONS,
         sequence::FUNCTIONS,
         // Later ones stay at the end: the place of a function is its number in `pg_proc`.
         moment::FUNCTIONS,

@@ -1,6 +1,6 @@
 //! Expressions.
 
-use lodestone_sql_types::cast::{Context, context, convert};
+use lodestone_sql_types::cast::{Context, context, convert, second_digits};
 use lodestone_sql_types::op::{Arithmetic, Comparison};
 use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type, text};
 
@@ -564,7 +564,8 @@ impl Binder<'_> {
 
     /// With the modifier of a type applied.
     pub fn fitted(&mut self, typed: Typed, ty: Type, modifier: i32, is_explicit: bool) -> Typed {
-        let has_modifier = modifier >= 4 && matches!(ty, Type::Varchar | Type::Bpchar | Type::Numeric);
+        let has_length = modifier >= 4 && matches!(ty, Type::Varchar | Type::Bpchar | Type::Numeric);
+        let has_modifier = has_length || second_digits(ty, modifier).is_some();
         if !has_modifier || typed.modifier == modifier {
             return typed;
         }
