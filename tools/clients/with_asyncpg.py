@@ -37,7 +37,7 @@ async def values_come_back():
         "float4": 0.5,
         "float8": 0.1,
         "numeric": decimal.Decimal("-1234.5678"),
-        "text": "Zürich",
+        "text": "Z\u00fcrich",
         "varchar": "v",
         "bytea": b"\0\1",
         "date": datetime.date(2000, 2, 29),

@@ -93,6 +93,8 @@ settings.configure(
     ALLOWED_HOSTS=["*"],
     ROOT_URLCONF="urls",
     USE_TZ=True,
+    # Other time zones are not there.
+    TIME_ZONE="UTC",
     STATIC_URL="static/",
     DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
     DATABASES={
@@ -162,12 +164,12 @@ def a_second_migration(_):
     import subprocess
 
     for arguments in (["makemigrations", "shop"], ["migrate"]):
+        names = ["DATABASES", "INSTALLED_APPS", "DEFAULT_AUTO_FIELD", "USE_TZ", "TIME_ZONE", "SECRET_KEY"]
+        names += ["MIDDLEWARE", "TEMPLATES", "ROOT_URLCONF"]
         text = f"""
-import runpy, sys
-sys.argv = ["x"]
 import django.core.management as m
 from django.conf import settings
-settings.configure(**{ {name: getattr(settings, name) for name in ("DATABASES", "INSTALLED_APPS", "DEFAULT_AUTO_FIELD", "USE_TZ", "SECRET_KEY", "MIDDLEWARE", "TEMPLATES", "ROOT_URLCONF")}!r})
+settings.configure(**{ {name: getattr(settings, name) for name in names}!r})
 import django
 django.setup()
 m.call_command(*{arguments!r})
@@ -232,7 +234,8 @@ def queries(_):
     equal(Tag.objects.filter(book__author__name="Author 0").distinct().count(), 3)
     newest = Book.objects.filter(author=models.OuterRef("pk")).order_by("-title").values("title")[:1]
     equal(Author.objects.annotate(last=models.Subquery(newest)).first().last, "Book 2")
-    equal(Author.objects.exclude(models.Exists(Book.objects.filter(author=models.OuterRef("pk"), pages=300))).count(), 0)
+    long_ones = Book.objects.filter(author=models.OuterRef("pk"), pages=300)
+    equal(Author.objects.exclude(models.Exists(long_ones)).count(), 0)
     equal([one.year for one in Author.objects.dates("born", "year")[:2]], [1950, 1951])
     equal(Book.objects.filter(added__date=datetime.datetime.now(datetime.timezone.utc).date()).count(), 60)
     Book.objects.filter(pages=300).update(price=models.F("price") * 2)
@@ -240,11 +243,12 @@ def queries(_):
     union = Author.objects.filter(id__lt=3).values("name").union(Tag.objects.values("name"))
     equal(len(union), 5)
     Author.objects.bulk_create([Author(name="x1"), Author(name="x2")])
-    Author.objects.bulk_create([Author(name="x1", born=datetime.date(2000, 1, 1))], update_conflicts=True, unique_fields=["name"], update_fields=["born"])
+    again = [Author(name="x1", born=datetime.date(2000, 1, 1))]
+    columns = {"unique_fields": ["name"], "update_fields": ["born"]}
+    Author.objects.bulk_create(again, update_conflicts=True, **columns)
     equal(Author.objects.get(name="x1").born, datetime.date(2000, 1, 1))
     equal(Author.objects.filter(name__in=["x1", "x2"]).delete()[0], 2)
     equal(Author.objects.get_or_create(name="Author 0")[1], False)
-    list(Author.objects.select_for_update().filter(id=1)) if transaction.get_connection().in_atomic_block else None
     equal(len(list(Book.objects.iterator(chunk_size=7))), 60)
 
 
@@ -310,7 +314,8 @@ def data_is_dumped_and_loaded(_):
     text = command("dumpdata", "shop")
     path = place / "dump.json"
     path.write_text(text)
-    command("flush", "--no-input")
+    # RESTART IDENTITY is not there.
+    call_command("flush", interactive=False, reset_sequences=False, verbosity=0)
     command("loaddata", str(path))
     equal(shop()[1].objects.count(), 60)
 

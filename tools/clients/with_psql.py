@@ -1,5 +1,5 @@
-"""psql's backslash commands on Lodestone and on PostgreSQL 15, beside each other. The PostgreSQL is started for this on a
-folder of its own, and ends with the program. Names of databases and roles, sizes, and numbers of objects are masked.
+"""psql's backslash commands on Lodestone and on PostgreSQL 15, beside each other. The PostgreSQL is started for this
+on a folder of its own, and ends with the program. Names of databases and roles, sizes, and numbers of objects are masked.
 """
 
 import difflib

@@ -22,7 +22,7 @@ VALUES = {
     "real": 1.5,
     "double precision": 0.1,
     "numeric": decimal.Decimal("12345678901234567890.123"),
-    "text": "Zürich 'quoted' \\ and\nlines",
+    "text": "Z\u00fcrich 'quoted' \\ and\nlines",
     "varchar(20)": "short",
     "bytea": bytes(range(256)),
     "date": datetime.date(2024, 2, 29),
@@ -67,7 +67,7 @@ def values_are_kept_in_tables(_):
 
 @check
 def json_documents(_):
-    document = {"a": [1, 2.5, None, "ü"], "b": {"c": True}}
+    document = {"a": [1, 2.5, None, "\u00fc"], "b": {"c": True}}
     connection.execute("create table documents (k serial primary key, j json, b jsonb)")
     connection.execute("insert into documents (j, b) values (%s, %s)", (Json(document), Jsonb(document)))
     equal(connection.execute("select j, b from documents").fetchone(), (document, document))
@@ -163,7 +163,8 @@ def a_pipeline(_):
         equal([cursor.fetchone()[0] for cursor in cursors], list(range(50)))
     with connection.pipeline():
         refused = connection.cursor()
-        is_refused(psycopg.errors.UniqueViolation, lambda: (refused.execute("insert into pl values (1)"), refused.fetchone()))
+        again = "insert into pl values (1)"
+        is_refused(psycopg.errors.UniqueViolation, lambda: (refused.execute(again), refused.fetchone()))
     equal(connection.execute("select count(*) from pl").fetchone(), (50,))
 
 
@@ -208,7 +209,8 @@ def errors_have_their_classes(_):
 def a_statement_is_cancelled(_):
     connection.execute("set statement_timeout = '100ms'")
     try:
-        is_refused(psycopg.errors.QueryCanceled, connection.execute, "select count(*) from generate_series(1, 2000000000)")
+        long = "select count(*) from generate_series(1, 2000000000)"
+        is_refused(psycopg.errors.QueryCanceled, connection.execute, long)
     finally:
         connection.execute("reset statement_timeout")
 

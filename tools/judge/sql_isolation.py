@@ -105,7 +105,8 @@ def hermitage(corpus):
                 steps.append(("T0", line.strip().rstrip(";")))
         match = re.search(r"isolation level ([a-z ]+)", block)
         level = match[1].strip() if match else level
-        found.append((heading.strip("# ").strip()[:70], level, steps))
+        last = [line for line in heading.splitlines() if line.strip("-# ")][-1]
+        found.append((last.strip("# ").replace("Postgres ", "").strip()[:70], level, steps))
     return [test for test in found if any(session != "T0" for session, _ in test[2])]
 
 

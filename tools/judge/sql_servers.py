@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from sql_wire import Client, Gone
+from sql_wire import Client, Gone, Hang
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -129,6 +129,14 @@ class Servers:
         self.restarts += 1
         self.start_lodestone()
         return True
+
+    def free(self):
+        """Kills a Lodestone that answers no new client, and starts it again."""
+        try:
+            Client(f"{self.folder}/socket:7002", self.user, self.database, 10).close()
+        except (Hang, Gone, OSError):
+            self.running["lodestone"].end(signal.SIGKILL)
+            self.revive()
 
     def __exit__(self, *_):
         for process in self.running.values():

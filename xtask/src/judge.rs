@@ -102,12 +102,12 @@ pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
     match command {
         Command::Fs(options) => run_fs(root, options),
         Command::Sql(Sql::Random(options)) => run_random(root, options),
-        Command::Sql(Sql::Clients(options)) => clients::run_clients(root, options),
-        Command::Sql(Sql::Kills(options)) => clients::run_kills(root, options),
         Command::Sql(Sql::Logic(options)) => run_corpus(root, "sql_logic.py", None, options),
         Command::Sql(Sql::Regress(options)) => run_corpus(root, "sql_regress.py", None, options),
         Command::Sql(Sql::Isolation(options)) => run_corpus(root, "sql_isolation.py", Some("specs"), options),
         Command::Sql(Sql::Hermitage(options)) => run_corpus(root, "sql_isolation.py", Some("hermitage"), options),
+        Command::Sql(Sql::Clients(options)) => clients::run_clients(root, options),
+        Command::Sql(Sql::Kills(options)) => clients::run_kills(root, options),
     }
 }
 

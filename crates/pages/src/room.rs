@@ -27,8 +27,8 @@ impl Pages {
     }
 
     /// Looks for room for so many pages in `part`, or anywhere if that is full. If the heap must give some of it, it
-    /// must have room for `spare` blocks of `spare_bytes` afterwards. Nothing is taken, but the next batch takes what it
-    /// lacks at once.
+    /// must have room for `spare` blocks of `spare_bytes` afterwards. Nothing is taken. The next batch takes all
+    /// extents that it lacks at once.
     ///
     /// # Errors
     /// A full pool.

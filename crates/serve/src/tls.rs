@@ -1,8 +1,8 @@
 //! Encryption of a socket by TLS 1.2 or 1.3, with rustls.
 //!
 //! A client asks for it before it says who it is. From then on the bytes of its conversation pass a [`Session`]: reads
-//! take records off the socket, writes put them there. The session is behind a lock, because a worker that sends rows
-//! has it beside the loop; no two threads want it at a time.
+//! take records off the socket, writes put them there. The session has a lock, because a worker that sends rows has it
+//! beside the loop; no two threads want it at a time.
 //!
 //! No socket is waited for here: what the client does not take stays in the session, at most `BUFFER_BYTES_MAX`.
 

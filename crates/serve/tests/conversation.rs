@@ -354,7 +354,7 @@ fn encryption_begins_after_its_answer() {
 }
 
 #[test]
-fn bytes_behind_a_request_for_encryption_are_nobodys() {
+fn bytes_after_a_request_for_encryption_are_refused() {
     let place = Place::new();
     let mut machine = place.machine();
     machine.offer_encryption(false);

@@ -267,7 +267,7 @@ fn clients_can_encrypt() {
     let tls = Some(lodestone_serve::TlsFiles { certificate, key });
     let server = Server::start(database(), &ServeOptions { tls, ..wrong }).expect("start");
     let (mut client, mut slow) = (Encrypted::connect(port), Encrypted::connect(port));
-    // Rows of a worker, which nobody reads yet, hold nobody up.
+    // Rows of a worker, which the client does not read yet, hold no other one up.
     slow.stream.write_all(&query("select g, repeat('x', 100) from generate_series(1, 30000) g")).expect("it reads");
     assert_eq!(client.run("select 1").texts(b'D'), ["1"]);
     assert_eq!(slow.answers().letters().matches('D').count(), 30_000);

@@ -135,9 +135,7 @@ pub fn convert(datum: Datum, from: Type, to: Type) -> Result<Datum> {
 fn of_json(value: &Json, to: Type) -> Result<Datum> {
     match (value, to) {
         (Json::Bool(value), Type::Bool) => Ok(Datum::Bool(*value)),
-        (Json::Number(number), _) if to.is_number() => {
-            convert(Datum::Numeric(number.parse()?), Type::Numeric, to)
-        }
+        (Json::Number(number), _) if to.is_number() => convert(Datum::Numeric(number.parse()?), Type::Numeric, to),
         _ => {
             let kind = match value {
                 Json::Null | Json::Bool(_) | Json::Array(_) | Json::Object(_) => value.type_name(),
@@ -151,7 +149,7 @@ fn of_json(value: &Json, to: Type) -> Result<Datum> {
 }
 
 /// The first 63 bytes of a name, at the border of a character.
-fn name_of(text: &str) -> String {
+pub(crate) fn name_of(text: &str) -> String {
     let mut end = text.len().min(63);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -195,6 +193,9 @@ fn integer_of(value: f64, ty: Type) -> Result<i64> {
 /// # Errors
 /// 22001; 22003.
 pub fn fit(datum: Datum, ty: Type, modifier: i32, is_explicit: bool) -> Result<Datum> {
+    if let Some(digits) = second_digits(ty, modifier) {
+        return Ok(with_digits(datum, digits));
+    }
     if modifier < 4 {
         return Ok(datum);
     }
@@ -219,6 +220,34 @@ pub fn fit(datum: Datum, ty: Type, modifier: i32, is_explicit: bool) -> Result<D
         }
         (datum, _) => datum,
     })
+}
+
+/// The digits of seconds that a modifier of a type of time leaves, if it is one of those and has one.
+#[must_use]
+pub fn second_digits(ty: Type, modifier: i32) -> Option<u32> {
+    let has_digits = matches!(ty, Type::Time | Type::Timestamp | Type::Timestamptz | Type::Interval);
+    if has_digits && modifier >= 0 { u32::try_from(modifier & 0xffff).ok().filter(|digits| *digits <= 6) } else { None }
+}
+
+/// The modifier of a type of time with so many digits of seconds.
+#[must_use]
+pub fn second_modifier(ty: Type, digits: i32) -> i32 {
+    // A span's modifier has the fields in its upper half: all of them.
+    if ty == Type::Interval { 0x7fff << 16 | digits } else { digits }
+}
+
+/// The value with so many digits of seconds, rounded away from zero at the half.
+fn with_digits(datum: Datum, digits: u32) -> Datum {
+    let unit = 10_i64.pow(6 - digits);
+    let rounded = |micros: i64| match micros {
+        i64::MAX | i64::MIN => micros,
+        micros => micros.saturating_add(unit / 2 * micros.signum()) / unit * unit,
+    };
+    match datum {
+        Datum::Time(micros) => Datum::Time(rounded(micros)),
+        Datum::Interval(span) => Datum::Interval(Interval { micros: rounded(span.micros), ..span }),
+        other => other,
+    }
 }
 
 /// Precision and scale of a modifier of numeric.

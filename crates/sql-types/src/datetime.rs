@@ -97,7 +97,11 @@ fn fields(text: &str) -> Read<Vec<Field>> {
                 if is_fraction || after == '-' && count == 1 && !whole.contains(|l: char| l.is_ascii_alphabetic()) {
                     let length = whole.len();
                     let plain = take(place, &|letter| letter.is_ascii_digit() || letter == '.');
-                    if is_fraction { (Field::Number(plain.clone()), plain.len()) } else { (split(&whole, after), length) }
+                    if is_fraction {
+                        (Field::Number(plain.clone()), plain.len())
+                    } else {
+                        (split(&whole, after), length)
+                    }
                 } else {
                     // The letter between day and time is no part of the day.
                     let end = day_end(&whole, after);
@@ -147,7 +151,17 @@ fn day_end(whole: &str, separator: char) -> usize {
 
 fn month_of(word: &str) -> Option<i64> {
     const MONTHS: [&str; 12] = [
-        "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
+        "january",
+        "february",
+        "march",
+        "april",
+        "may",
+        "june",
+        "july",
+        "august",
+        "september",
+        "october",
+        "november",
         "december",
     ];
     let fits = |month: &&str| *month == word || word == &month[..3] || word == "sept" && *month == "september";

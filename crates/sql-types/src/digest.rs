@@ -58,7 +58,11 @@ pub fn base64(bytes: &[u8]) -> String {
         let all = chunk.iter().fold(0_u32, |sum, byte| sum << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
         for place in 0..4 {
             let index = lodestone_width::to_usize(all >> (18 - 6 * place) & 63);
-            text.push(if place <= lodestone_width::low_u32(lodestone_width::to_u64(chunk.len())) { char::from(LETTERS[index]) } else { '=' });
+            text.push(if place <= lodestone_width::low_u32(lodestone_width::to_u64(chunk.len())) {
+                char::from(LETTERS[index])
+            } else {
+                '='
+            });
         }
     }
     text

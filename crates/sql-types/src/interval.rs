@@ -290,11 +290,12 @@ enum Unit {
 }
 
 fn unit(word: &str) -> Option<Unit> {
-    Some(match word {
-        "microsecond" | "microseconds" | "microsecon" | "us" | "usec" | "usecs" | "usecond" | "useconds" => {
+    // As PostgreSQL: only the first ten letters count.
+    Some(match word.get(..10).unwrap_or(word) {
+        "microsecon" | "us" | "usec" | "usecs" | "usecond" | "useconds" => {
             Unit::Micros(1)
         }
-        "millisecond" | "milliseconds" | "millisecon" | "ms" | "msec" | "msecs" | "msecond" | "mseconds" => {
+        "millisecon" | "ms" | "msec" | "msecs" | "msecond" | "mseconds" => {
             Unit::Micros(1_000)
         }
         "second" | "seconds" | "sec" | "secs" | "s" => Unit::Micros(SECOND),

@@ -306,7 +306,9 @@ impl Parser<'_> {
                 '"' => return Ok(found),
                 '\\' => self.escape(&mut found)?,
                 letter if u32::from(letter) < 32 => {
-                    return Err(self.error(format!("Character with value 0x{:02x} must be escaped.", u32::from(letter))));
+                    return Err(
+                        self.error(format!("Character with value 0x{:02x} must be escaped.", u32::from(letter)))
+                    );
                 }
                 letter => found.push(letter),
             }
@@ -683,7 +685,8 @@ pub fn of_datum(ty: crate::types::Type, datum: &crate::datum::Datum) -> String {
         }
         Datum::Time(_) if matches!(ty, Type::Timestamp | Type::Timestamptz) => {
             let plain = crate::text::encode(ty, datum).replacen(' ', "T", 1);
-            let plain = if ty == Type::Timestamptz { plain + ":00" } else { plain };
+            let has_zone = ty == Type::Timestamptz && !plain.contains("infinity");
+            let plain = if has_zone { plain + ":00" } else { plain };
             quote(&plain, &mut text);
         }
         other => quote(&crate::text::encode(ty, other), &mut text),

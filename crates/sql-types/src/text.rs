@@ -58,11 +58,32 @@ pub fn write_to(ty: Type, datum: &Datum, text: &mut String) {
                 if number > 0 {
                     text.push(',');
                 }
-                write_element(Type::Text, value, text, "(),\"\\ ");
+                write_field(value, text);
             }
             text.push(')');
         }
     }
+}
+
+/// A field of a record: quotes and backslashes in it are doubled.
+fn write_field(value: &Datum, text: &mut String) {
+    if value.is_null() {
+        return;
+    }
+    let plain = encode(Type::Text, value);
+    let is_quoted =
+        plain.is_empty() || plain.contains(|letter: char| "(),\"\\".contains(letter) || letter.is_whitespace());
+    if !is_quoted {
+        return text.push_str(&plain);
+    }
+    text.push('"');
+    for letter in plain.chars() {
+        if matches!(letter, '"' | '\\') {
+            text.push(letter);
+        }
+        text.push(letter);
+    }
+    text.push('"');
 }
 
 fn write_array(ty: Type, values: &[Datum], text: &mut String) {
@@ -163,6 +184,7 @@ pub fn decode(ty: Type, text: &str) -> Result<Datum> {
         Type::Timestamp | Type::Timestamptz => Datum::Time(time::parse_time(text, ty == Type::Timestamptz)?),
         Type::Char => Datum::Text(text.chars().take(1).collect()),
         Type::Bpchar => Datum::Text(text.trim_end_matches(' ').to_owned()),
+        Type::Name => Datum::Text(crate::cast::name_of(text)),
         Type::Void => Datum::Text(String::new()),
         Type::Record => return Err(Error::unsupported("input of a composite type")),
         _ => Datum::from(text),
@@ -216,7 +238,9 @@ fn float(ty: Type, text: &str) -> Result<f64> {
     let is_word = matches!(trimmed.trim_start_matches(['-', '+']), "infinity" | "inf" | "nan");
     let value: f64 = trimmed.parse().map_err(|_| invalid(ty, text))?;
     let value = if ty == Type::Float4 { f64::from(narrow(value)) } else { value };
-    if value.is_infinite() && !is_word {
+    let has_digits =
+        trimmed.split('e').next().is_some_and(|mantissa| mantissa.contains(|l: char| ('1'..='9').contains(&l)));
+    if value.is_infinite() && !is_word || value == 0.0 && has_digits {
         let message = format!("\"{text}\" is out of range for type {ty}");
         return Err(Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message));
     }

@@ -270,6 +270,11 @@ impl Type {
     /// Its name with a modifier, as `format_type` writes it.
     #[must_use]
     pub fn with_modifier(self, modifier: i32) -> String {
+        if let Some(digits) = crate::cast::second_digits(self, modifier) {
+            let name = self.to_string();
+            let (first, rest) = name.split_once(' ').map_or((name.as_str(), String::new()), |(a, b)| (a, format!(" {b}")));
+            return format!("{first}({digits}){rest}");
+        }
         match self {
             Self::Varchar | Self::Bpchar if modifier > 4 => format!("{self}({})", modifier - 4),
             Self::Numeric if modifier > 4 => {

@@ -45,7 +45,8 @@ fn datums() -> impl Strategy<Value = (Type, Datum)> {
         (any::<i16>(), any::<i16>(), -10_i64.pow(15)..10_i64.pow(15)).prop_map(|(months, days, micros)| {
             (Type::Interval, Datum::Interval(Interval { months: months.into(), days: days.into(), micros }))
         }),
-        (numerics(), numerics()).prop_map(|(one, two)| (Type::Numeric, Datum::Numeric(one.multiply(&two).expect("long")))),
+        (numerics(), numerics())
+            .prop_map(|(one, two)| (Type::Numeric, Datum::Numeric(one.multiply(&two).expect("long")))),
         (texts(), any::<i32>()).prop_map(|(key, number)| {
             let members = vec![(key.clone(), Json::Number(number.to_string())), ("k".into(), Json::Text(key))];
             (Type::Jsonb, Datum::Json(Arc::new(Json::Array(vec![Json::Null, Json::object(members)]))))

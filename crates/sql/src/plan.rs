@@ -205,8 +205,12 @@ pub enum SetFunction {
     RegexSplit,
     StringToTable,
     /// Keys and values of a `json` or `jsonb`; values as texts if so.
-    JsonEach { is_text: bool },
-    JsonElements { is_text: bool },
+    JsonEach {
+        is_text: bool,
+    },
+    JsonElements {
+        is_text: bool,
+    },
     JsonKeys,
     /// Any other function, as one row.
     One,

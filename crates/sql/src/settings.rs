@@ -71,6 +71,8 @@ const SETTINGS: &[Setting] = &[
     kept("cursor_tuple_fraction", "0.1"),
     only("datestyle", "ISO, MDY", &["iso", "iso, mdy"]).reported("DateStyle"),
     kept("deadlock_timeout", "1s"),
+    kept("default_table_access_method", "heap"),
+    kept("default_tablespace", ""),
     only("default_transaction_isolation", "serializable", LEVELS),
     only("default_transaction_read_only", "off", ON_OFF).reported("default_transaction_read_only"),
     only("default_transaction_deferrable", "off", OFF),

@@ -58,7 +58,8 @@ impl Lists {
             } else {
                 let value = running.lists.next.fetch_add(1, Ordering::Relaxed);
                 let text = format!(
-                    "insert into lists values ({key}, ' {value}') on conflict (k) do update set v = lists.v || ' {value}'"
+                    "insert into lists values ({key}, ' {value}') on conflict (k) do update set v = lists.v || ' \
+                     {value}'"
                 );
                 running.told.operations.push(Operation::Append { list, value });
                 if client.run(&text)?.letters().contains('E') {
@@ -106,7 +107,7 @@ impl Load for Lists {
         };
         let mut history = Vec::new();
         for (mut one, is_known) in told {
-            // A commit that nobody was told of has happened or not: its values say so.
+            // A commit that no client was told of has happened or not: its values say so.
             if !is_known {
                 one.is_committed = appended(&one).first().is_some_and(|value| all.contains(value));
             }

@@ -57,8 +57,8 @@ impl Orders {
         self.kept.lock().expect("no panic").remove(&id);
         client.transaction(&[
             format!(
-                "update customer set spent = spent - (select coalesce(sum(amount), 0) from lines where order_id = {id}) \
-                 where k = (select customer from orders where id = {id})"
+                "update customer set spent = spent - (select coalesce(sum(amount), 0) from lines where order_id = \
+                 {id}) where k = (select customer from orders where id = {id})"
             ),
             format!("delete from orders where id = {id}"),
         ])?;

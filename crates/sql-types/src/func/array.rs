@@ -99,7 +99,8 @@ pub const FUNCTIONS: &[Function] = &[
         Ok(Datum::Bool(contains(elements(a, 1), elements(a, 0))))
     }),
     of("array_overlap", &[ARRAY, ARRAY], Type::Bool, |_, a| {
-        let is_shared = |value: &Datum| !value.is_null() && elements(a, 1).iter().any(|other| value.order(other).is_eq());
+        let is_shared =
+            |value: &Datum| !value.is_null() && elements(a, 1).iter().any(|other| value.order(other).is_eq());
         Ok(Datum::Bool(elements(a, 0).iter().any(is_shared)))
     }),
 ];

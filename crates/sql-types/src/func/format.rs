@@ -14,7 +14,17 @@ pub const FUNCTIONS: &[Function] = &[
 ];
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
     "December",
 ];
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
@@ -71,9 +81,9 @@ fn span(datum: &Datum, template: &str) -> Datum {
 const KEYS: &[&str] = &[
     "Y,YYY", "YYYY", "IYYY", "YYY", "IYY", "YY", "IY", "Y", "I", "SSSSS", "SSSS", "SS", "HH24", "HH12", "HH", "MONTH",
     "Month", "month", "MON", "Mon", "mon", "MM", "MI", "MS", "US", "FF1", "FF2", "FF3", "FF4", "FF5", "FF6", "DAY",
-    "Day", "day", "DDD", "IDDD", "DD", "DY", "Dy", "dy", "D", "ID", "WW", "IW", "W", "CC", "J", "Q", "RM", "rm", "A.M.",
-    "a.m.", "P.M.", "p.m.", "AM", "am", "PM", "pm", "A.D.", "a.d.", "B.C.", "b.c.", "AD", "ad", "BC", "bc", "TZH", "TZM",
-    "TZ", "tz", "OF",
+    "Day", "day", "DDD", "IDDD", "DD", "DY", "Dy", "dy", "D", "ID", "WW", "IW", "W", "CC", "J", "Q", "RM", "rm",
+    "A.M.", "a.m.", "P.M.", "p.m.", "AM", "am", "PM", "pm", "A.D.", "a.d.", "B.C.", "b.c.", "AD", "ad", "BC", "bc",
+    "TZH", "TZM", "TZ", "tz", "OF",
 ];
 
 fn key_of(rest: &str) -> Option<&'static str> {

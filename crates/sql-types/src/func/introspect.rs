@@ -52,6 +52,10 @@ pub const FUNCTIONS: &[Function] = &[
         }
         _ => Ok(Datum::Null),
     }),
+    of("lodestone_relation_name", &[REGCLASS], Type::Text, |s, a| {
+        Ok(Datum::Text(s.relation_text(int(a, 0)).unwrap_or_else(|| int(a, 0).to_string())))
+    })
+    .volatile(),
     of("lodestone_record_x", &[Argument::Any], Type::Int2, |_, a| Ok(field(a, 0))),
     of("lodestone_record_n", &[Argument::Any], Type::Int4, |_, a| Ok(field(a, 1))),
     // There are no such locks.

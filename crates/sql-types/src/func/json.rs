@@ -27,8 +27,12 @@ pub const FUNCTIONS: &[Function] = &[
     of("jsonb_extract_path", &[JSONB], Type::Jsonb, |_, a| tree(a, |json| json.path(&rest(a)))).variadic(),
     of("json_extract_path_text", &[JSON], Type::Text, |_, a| raw_text(a, |raw| raw.path(&rest(a)))).variadic(),
     of("jsonb_extract_path_text", &[JSONB], Type::Text, |_, a| tree_text(a, |json| json.path(&rest(a)))).variadic(),
-    of("jsonb_contains", &[JSONB, JSONB], Type::Bool, |_, a| Ok(both(a).map_or(Datum::Null, |(one, two)| Datum::Bool(one.contains(two))))),
-    of("jsonb_contained", &[JSONB, JSONB], Type::Bool, |_, a| Ok(both(a).map_or(Datum::Null, |(one, two)| Datum::Bool(two.contains(one))))),
+    of("jsonb_contains", &[JSONB, JSONB], Type::Bool, |_, a| {
+        Ok(both(a).map_or(Datum::Null, |(one, two)| Datum::Bool(one.contains(two))))
+    }),
+    of("jsonb_contained", &[JSONB, JSONB], Type::Bool, |_, a| {
+        Ok(both(a).map_or(Datum::Null, |(one, two)| Datum::Bool(two.contains(one))))
+    }),
     of("jsonb_exists", &[JSONB, TEXT], Type::Bool, |_, a| Ok(Datum::Bool(json(a, 0).has(text(a, 1))))),
     of("jsonb_exists_any", &[JSONB, TEXTS], Type::Bool, |_, a| {
         Ok(Datum::Bool(elements(a, 1).iter().filter_map(Datum::as_text).any(|key| json(a, 0).has(key))))
@@ -90,7 +94,9 @@ pub const FUNCTIONS: &[Function] = &[
         zipped(elements(a, 0), elements(a, 1)).map(|list| value(object_tree(list)))
     }),
     // The binder gives their arguments as JSON already.
-    of("json_build_array", &[], Type::Json, |_, a| Ok(Datum::Text(format!("[{}]", texts(a).join(", "))))).lax().variadic(),
+    of("json_build_array", &[], Type::Json, |_, a| Ok(Datum::Text(format!("[{}]", texts(a).join(", ")))))
+        .lax()
+        .variadic(),
     of("jsonb_build_array", &[], Type::Jsonb, |_, a| built(&format!("[{}]", texts(a).join(", ")))).lax().variadic(),
     of("json_build_object", &[], Type::Json, |_, a| object_of(a, " : ").map(Datum::Text)).lax().variadic(),
     of("jsonb_build_object", &[], Type::Jsonb, |_, a| built(&object_of(a, ": ")?)).lax().variadic(),
@@ -159,7 +165,9 @@ fn built(text: &str) -> Result<Datum> {
 fn object_of(arguments: &[Datum], colon: &str) -> Result<String> {
     if arguments.len() % 2 != 0 {
         let message = "argument list must have even number of elements";
-        return Err(wrong(message).hint("The arguments of json_build_object() must consist of alternating keys and values."));
+        return Err(
+            wrong(message).hint("The arguments of json_build_object() must consist of alternating keys and values.")
+        );
     }
     let mut members = Vec::new();
     for (number, pair) in arguments.chunks(2).enumerate() {
@@ -170,7 +178,11 @@ fn object_of(arguments: &[Datum], colon: &str) -> Result<String> {
             return Err(wrong("key value must be scalar, not array, composite, or json"));
         }
         let mut name = String::new();
-        if key.starts_with('"') { name.push_str(key) } else { quote(key, &mut name) }
+        if key.starts_with('"') {
+            name.push_str(key)
+        } else {
+            quote(key, &mut name)
+        }
         members.push(format!("{name}{colon}{}", pair[1].as_text().unwrap_or("null")));
     }
     Ok(format!("{{{}}}", members.join(", ")))
@@ -178,15 +190,11 @@ fn object_of(arguments: &[Datum], colon: &str) -> Result<String> {
 
 fn concat(one: &Json, two: &Json) -> Result<Json> {
     Ok(match (one, two) {
-        (Json::Object(one), Json::Object(two)) => {
-            Json::object(one.iter().chain(two).cloned().collect())
-        }
+        (Json::Object(one), Json::Object(two)) => Json::object(one.iter().chain(two).cloned().collect()),
         (Json::Array(one), Json::Array(two)) => Json::Array(one.iter().chain(two).cloned().collect()),
         (Json::Array(list), other) => Json::Array(list.iter().chain([other]).cloned().collect()),
         (other, Json::Array(list)) => Json::Array([other].into_iter().chain(list).cloned().collect()),
-        (Json::Object(_), _) | (_, Json::Object(_)) => {
-            Json::Array(vec![one.clone(), two.clone()])
-        }
+        (Json::Object(_), _) | (_, Json::Object(_)) => Json::Array(vec![one.clone(), two.clone()]),
         _ => Json::Array(vec![one.clone(), two.clone()]),
     })
 }
@@ -220,7 +228,10 @@ fn delete_element(json: &Json, number: i64) -> Result<Json> {
 fn path_of(steps: &[Datum]) -> Result<Vec<&str>> {
     let step = |(number, step): (usize, &'_ Datum)| match step {
         Datum::Text(_) => Ok(number),
-        _ => Err(Error::new(SqlState::NULL_VALUE_NOT_ALLOWED, format!("path element at position {} is null", number + 1))),
+        _ => Err(Error::new(
+            SqlState::NULL_VALUE_NOT_ALLOWED,
+            format!("path element at position {} is null", number + 1),
+        )),
     };
     steps.iter().enumerate().try_for_each(|found| step(found).map(drop))?;
     Ok(steps.iter().filter_map(Datum::as_text).collect())
@@ -230,9 +241,15 @@ fn path_of(steps: &[Datum]) -> Result<Vec<&str>> {
 enum Change<'j> {
     Delete,
     /// With a new member or element if there is none yet.
-    Set { new: &'j Json, creates: bool },
+    Set {
+        new: &'j Json,
+        creates: bool,
+    },
     /// Before or after the element.
-    Insert { new: &'j Json, is_after: bool },
+    Insert {
+        new: &'j Json,
+        is_after: bool,
+    },
 }
 
 fn set(arguments: &[Datum], creates: bool) -> Result<Datum> {
@@ -247,7 +264,11 @@ fn insert(arguments: &[Datum], is_after: bool) -> Result<Datum> {
 
 fn change(json: &Json, path: &[&str], level: usize, how: &Change<'_>) -> Result<Json> {
     if level == 1 && !matches!(json, Json::Object(_) | Json::Array(_)) {
-        return Err(wrong(if matches!(how, Change::Delete) { "cannot delete path in scalar" } else { "cannot set path in scalar" }));
+        return Err(wrong(if matches!(how, Change::Delete) {
+            "cannot delete path in scalar"
+        } else {
+            "cannot set path in scalar"
+        }));
     }
     let Some((step, rest)) = path.split_first() else { return Ok(json.clone()) };
     match json {
@@ -270,8 +291,9 @@ fn change_member(
         (Some(place), true, Change::Delete) => drop(members.remove(place)),
         (Some(place), true, Change::Set { new, .. }) => members[place].1 = (*new).clone(),
         (Some(_), true, Change::Insert { .. }) => {
-            return Err(wrong("cannot replace existing key")
-                .hint("Try using the function jsonb_set to replace key value."));
+            return Err(
+                wrong("cannot replace existing key").hint("Try using the function jsonb_set to replace key value.")
+            );
         }
         (None, true, Change::Set { new, creates: true } | Change::Insert { new, .. }) => {
             members.push((step.to_owned(), (*new).clone()));
@@ -297,7 +319,11 @@ fn change_element(list: &[Json], step: &str, rest: &[&str], level: usize, how: &
         (Some(at), true, Change::Set { new, .. }) => list[at] = (*new).clone(),
         (Some(at), true, Change::Insert { new, is_after }) => list.insert(at + usize::from(*is_after), (*new).clone()),
         (None, true, Change::Set { new, creates: true } | Change::Insert { new, .. }) => {
-            if place < 0 { list.insert(0, (*new).clone()) } else { list.push((*new).clone()) }
+            if place < 0 {
+                list.insert(0, (*new).clone())
+            } else {
+                list.push((*new).clone())
+            }
         }
         (None, _, _) => {}
     }

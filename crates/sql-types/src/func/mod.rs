@@ -51,6 +51,8 @@ pub trait Session {
     fn relation_bytes(&self, oid: i64) -> Option<i64>;
     /// The text of a view.
     fn view_definition(&self, oid: i64) -> Option<String>;
+    /// The name of a relation as a statement finds it.
+    fn relation_text(&self, oid: i64) -> Option<String>;
     /// The number of the relation of this name. `None`: there is none.
     fn relation_number(&self, name: &str) -> Option<i64>;
     /// Whether the relation is found by its name alone.
@@ -179,6 +181,7 @@ pub fn all() -> impl Iterator<Item = &'static Function> {
         string::FUNCTIONS,
         system::FUNCTIONS,
         catalog::FUNCTIONS,
+        introspect::FUNCTIONS,
         sequence::FUNCTIONS,
         // Later ones stay at the end: the place of a function is its number in `pg_proc`.
         moment::FUNCTIONS,

@@ -1,8 +1,8 @@
 //! Functions of days, moments and spans of time. The time zone is UTC.
 
 use super::{DATE, FLOAT, Function, INT4, INTERVAL, TEXT, TIME, TIMESTAMP, TIMESTAMPTZ, int, of, text};
-use crate::datum::Datum;
 use crate::datetime;
+use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
 use crate::interval::Interval;
 use crate::numeric::Numeric;
@@ -63,9 +63,7 @@ pub const FUNCTIONS: &[Function] = &[
     of("make_interval", &[INT4, INT4, INT4, INT4, INT4, INT4, FLOAT], Type::Interval, |_, a| make_interval(a)),
     of("interval_of_fields", &[TEXT, TEXT], Type::Interval, |_, a| of_fields(text(a, 0), text(a, 1))),
     of("to_timestamp", &[FLOAT], Type::Timestamptz, |_, a| of_seconds(real(&a[0]))),
-    of("timezone", &[TEXT, TIMESTAMP], Type::Timestamptz, |_, a| {
-        shifted(micros(&a[1]), -zone(text(a, 0))?)
-    }),
+    of("timezone", &[TEXT, TIMESTAMP], Type::Timestamptz, |_, a| shifted(micros(&a[1]), -zone(text(a, 0))?)),
     of("timezone", &[TEXT, TIMESTAMPTZ], Type::Timestamp, |_, a| shifted(micros(&a[1]), zone(text(a, 0))?)),
     of("timezone", &[INTERVAL, TIMESTAMP], Type::Timestamptz, |_, a| {
         shifted(micros(&a[1]), -span(&a[0]).micros.div_euclid(1_000_000))
@@ -77,7 +75,8 @@ pub const FUNCTIONS: &[Function] = &[
     of("overlaps", &[TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ], Type::Bool, |_, a| Ok(overlaps(a))).lax(),
     of("overlaps", &[TIME, TIME, TIME, TIME], Type::Bool, |_, a| Ok(overlaps(a))).lax(),
     of("localtime", &[], Type::Time, |s, _| Ok(Datum::Time(s.transaction_time().rem_euclid(DAY_MICROS)))).volatile(),
-    of("timeofday", &[], Type::Text, |_, _| Ok(Datum::Text(crate::time::time_text(crate::time::now(), true)))).volatile(),
+    of("timeofday", &[], Type::Text, |_, _| Ok(Datum::Text(crate::time::time_text(crate::time::now(), true))))
+        .volatile(),
 ];
 
 fn float(value: Option<Numeric>) -> Datum {
@@ -184,8 +183,27 @@ fn unit_name(name: &str) -> &str {
 }
 
 const KNOWN: &[&str] = &[
-    "microseconds", "milliseconds", "second", "minute", "hour", "day", "week", "month", "quarter", "year", "decade",
-    "century", "millennium", "isoyear", "julian", "dow", "isodow", "doy", "epoch", "timezone", "timezone_hour",
+    "microseconds",
+    "milliseconds",
+    "second",
+    "minute",
+    "hour",
+    "day",
+    "week",
+    "month",
+    "quarter",
+    "year",
+    "decade",
+    "century",
+    "millennium",
+    "isoyear",
+    "julian",
+    "dow",
+    "isodow",
+    "doy",
+    "epoch",
+    "timezone",
+    "timezone_hour",
     "timezone_minute",
 ];
 
@@ -352,8 +370,7 @@ fn truncate_span(arguments: &[Datum]) -> Result<Datum> {
         "century" => months(1_200),
         "millennium" => months(12_000),
         "week" => {
-            return Err(no_unit(&lower, Type::Interval)
-                .detail("Months usually have fractional weeks."));
+            return Err(no_unit(&lower, Type::Interval).detail("Months usually have fractional weeks."));
         }
         _ => return Err(no_unit(&lower, Type::Interval)),
     }))
@@ -438,9 +455,8 @@ fn make_interval(arguments: &[Datum]) -> Result<Datum> {
     if !seconds.is_finite() {
         return Err(crate::interval::out_of_range());
     }
-    let fraction: i64 = format!("{:.0}", (seconds * 1e6).round_ties_even())
-        .parse()
-        .map_err(|_| crate::interval::out_of_range())?;
+    let fraction: i64 =
+        format!("{:.0}", (seconds * 1e6).round_ties_even()).parse().map_err(|_| crate::interval::out_of_range())?;
     let micros = (number(4) * 60 + number(5)).checked_mul(60_000_000).and_then(|found| found.checked_add(fraction));
     let micros = micros.ok_or_else(crate::interval::out_of_range)?;
     Interval::of(number(0) * 12 + number(1), number(2) * 7 + number(3), micros).map(Datum::Interval)
@@ -453,9 +469,7 @@ fn of_seconds(seconds: f64) -> Result<Datum> {
     if seconds.is_infinite() {
         return Ok(Datum::Time(if seconds > 0.0 { i64::MAX } else { i64::MIN }));
     }
-    let error = || {
-        Error::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("timestamp out of range: \"{seconds}\""))
-    };
+    let error = || Error::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("timestamp out of range: \"{seconds}\""));
     let since = (seconds * 1e6).round_ties_even();
     let found = format!("{since:.0}").parse::<i64>().ok().and_then(|found| found.checked_add(datetime::EPOCH));
     found.filter(|found| crate::time::is_moment(*found)).map(Datum::Time).ok_or_else(error)

@@ -163,7 +163,7 @@ fn power(base: f64, exponent: f64) -> Result<Datum> {
     if base == 0.0 && exponent < 0.0 {
         return Err(power_error("zero raised to a negative power is undefined"));
     }
-    if base < 0.0 && base.is_finite() && exponent.is_finite() && exponent.fract() != 0.0 {
+    if base < 0.0 && exponent.is_finite() && exponent.fract() != 0.0 {
         return Err(power_error("a negative number raised to a non-integer power yields a complex result"));
     }
     match base.powf(exponent) {
@@ -296,8 +296,7 @@ fn bucket_of_numbers(arguments: &[Datum]) -> Result<Datum> {
         return Err(bucket_error("lower bound cannot equal upper bound"));
     }
     let is_up = low < high;
-    let (is_below, is_above) =
-        if is_up { (value < low, value >= high) } else { (value > low, value <= high) };
+    let (is_below, is_above) = if is_up { (value < low, value >= high) } else { (value > low, value <= high) };
     if is_below {
         return Ok(Datum::Int(0));
     }

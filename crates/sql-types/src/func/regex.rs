@@ -149,15 +149,17 @@ fn expand(with: &str, captures: &regex_lite::Captures<'_>, found: &mut String) {
 /// The groups of a match, or all of it if there are none.
 pub fn groups(regex: &regex_lite::Regex, captures: &regex_lite::Captures<'_>) -> Datum {
     let from = usize::from(regex.captures_len() > 1);
-    let part = |number| captures.get(number).map_or(Datum::Null, |part: regex_lite::Match<'_>| Datum::from(part.as_str()));
+    let part =
+        |number| captures.get(number).map_or(Datum::Null, |part: regex_lite::Match<'_>| Datum::from(part.as_str()));
     Datum::Array((from..regex.captures_len()).map(part).collect())
 }
 
 fn first(arguments: &[Datum], flags: &str) -> Result<Datum> {
     if flags.contains('g') {
         let message = "regexp_match() does not support the \"global\" option";
-        return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message)
-            .hint("Use the regexp_matches function instead."));
+        return Err(
+            Error::new(SqlState::INVALID_PARAMETER_VALUE, message).hint("Use the regexp_matches function instead.")
+        );
     }
     let regex = pattern::regex_with(text(arguments, 1), flags)?;
     Ok(regex.captures(text(arguments, 0)).map_or(Datum::Null, |found| groups(&regex, &found)))
@@ -256,7 +258,9 @@ fn similar_part(whole: &str, similar: &str, escape: &str) -> Result<Datum> {
     let body = |part: &str| pattern::similar(part, escape);
     let source = match parts[..] {
         [all] => format!("^({})$", body(all)),
-        [before, wanted, after] => format!("^(?:{}){{1,1}}?({}){{1,1}}(?:{})$", body(before), body(wanted), body(after)),
+        [before, wanted, after] => {
+            format!("^(?:{}){{1,1}}?({}){{1,1}}(?:{})$", body(before), body(wanted), body(after))
+        }
         _ => {
             let message = "SQL regular expression may not contain more than two escape-double-quote separators";
             return Err(Error::new(SqlState::INVALID_USE_OF_ESCAPE_CHARACTER, message));

@@ -71,9 +71,14 @@ pub const FUNCTIONS: &[Function] = &[
     })
     .lax()
     .variadic(),
-    of("format", &[TEXT], Type::Text, |_, a| {
-        if a[0].is_null() { Ok(Datum::Null) } else { format_text(text(a, 0), &a[1..]) }
-    })
+    of(
+        "format",
+        &[TEXT],
+        Type::Text,
+        |_, a| {
+            if a[0].is_null() { Ok(Datum::Null) } else { format_text(text(a, 0), &a[1..]) }
+        },
+    )
     .lax()
     .variadic(),
     of("quote_nullable", &[TEXT], Type::Text, |_, a| {
@@ -118,7 +123,11 @@ fn bytes(arguments: &[Datum], number: usize) -> &[u8] {
 
 fn quote_literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
-    if text.contains('\\') { format!(" E'{}'", quoted.replace('\\', "\\\\")).trim_start().to_owned() } else { format!("'{quoted}'") }
+    if text.contains('\\') {
+        format!(" E'{}'", quoted.replace('\\', "\\\\")).trim_start().to_owned()
+    } else {
+        format!("'{quoted}'")
+    }
 }
 
 fn initial_capitals(text: &str) -> String {
@@ -143,7 +152,8 @@ fn overlay(text: &str, with: &str, from: i64, length: i64) -> Result<Datum> {
 }
 
 fn translate(arguments: &[Datum]) -> String {
-    let (from, to): (Vec<char>, Vec<char>) = (text(arguments, 1).chars().collect(), text(arguments, 2).chars().collect());
+    let (from, to): (Vec<char>, Vec<char>) =
+        (text(arguments, 1).chars().collect(), text(arguments, 2).chars().collect());
     let letter = |letter: char| match from.iter().position(|other| *other == letter) {
         None => Some(letter),
         Some(place) => to.get(place).copied(),
@@ -224,7 +234,9 @@ fn decode(text: &str, format: &str) -> Result<Datum> {
     match format.to_ascii_lowercase().as_str() {
         "hex" => crate::text::decode(Type::Bytea, &format!("\\x{text}")),
         "base64" => crate::digest::of_base64(text).map(Datum::Bytes),
-        "escape" => crate::text::decode(Type::Bytea, &text.replacen("\\x", "\\170", usize::from(text.starts_with("\\x")))),
+        "escape" => {
+            crate::text::decode(Type::Bytea, &text.replacen("\\x", "\\170", usize::from(text.starts_with("\\x"))))
+        }
         _ => Err(unknown_encoding(format)),
     }
 }
@@ -247,7 +259,9 @@ fn unistr(text: &str) -> Result<Datum> {
         };
         let digits = rest.get(skip..skip + count).ok_or_else(bad)?;
         let code = u32::from_str_radix(digits, 16).map_err(|_| bad())?;
-        found.push(char::from_u32(code).ok_or_else(|| Error::new(SqlState::SYNTAX_ERROR, "invalid Unicode surrogate pair"))?);
+        found.push(
+            char::from_u32(code).ok_or_else(|| Error::new(SqlState::SYNTAX_ERROR, "invalid Unicode surrogate pair"))?,
+        );
         rest = &rest[skip + count..];
     }
     found.push_str(rest);
@@ -281,7 +295,8 @@ fn format_text(pattern: &str, arguments: &[Datum]) -> Result<Datum> {
                         index.push(digit);
                     }
                     let own = letters.next_if_eq(&'$').and_then(|_| index.parse::<usize>().ok()).unwrap_or(next + 1);
-                    let datum = arguments.get(own.wrapping_sub(1)).ok_or_else(|| bad("too few arguments for format()"))?;
+                    let datum =
+                        arguments.get(own.wrapping_sub(1)).ok_or_else(|| bad("too few arguments for format()"))?;
                     next = own;
                     width = Some(datum.as_text().and_then(|text| text.trim().parse().ok()).unwrap_or(0));
                     continue;

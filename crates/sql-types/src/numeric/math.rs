@@ -13,6 +13,13 @@ const GUARD: u32 = 24;
 /// log10(e).
 const LOG10_E: f64 = 0.434_294_481_903_252;
 
+/// Most digits before the point of a power that is not a whole one: its series takes time with their square.
+const POWER_DIGITS_MAX: f64 = 6_000.0;
+
+fn too_long() -> Error {
+    overflow().detail("Powers and exponentials of a fraction have at most 6,000 digits before the point here.")
+}
+
 fn whole(value: f64) -> i64 {
     format!("{:.0}", value.trunc()).parse().unwrap_or(if value < 0.0 { i64::MIN } else { i64::MAX })
 }
@@ -99,10 +106,10 @@ pub fn exp(value: &Numeric) -> Result<Numeric> {
 }
 
 fn exp_to(value: &Numeric, scale: i64, size: f64) -> Result<Numeric> {
-    if size > 131_072.0 {
-        return Err(overflow());
+    if size > POWER_DIGITS_MAX {
+        return Err(too_long());
     }
-    if size < -20_000.0 {
+    if size < -(nearest(scale) + 2.0) {
         return number_of(&BigInt::from(0), 0, scale);
     }
     // Each squaring doubles the error.
@@ -262,11 +269,11 @@ pub fn power(base: &Numeric, exponent: &Numeric) -> Result<Numeric> {
     let positive = base.absolute();
     let weight = ln_weight(&positive)?;
     let size = ln_f64(&positive) * exponent.to_f64() * LOG10_E;
-    if size > 131_072.0 {
-        return Err(overflow());
+    if size > POWER_DIGITS_MAX {
+        return Err(too_long());
     }
     let scale = result_scale(size, &[base.scale(), exponent.scale()]);
-    if size < -20_000.0 {
+    if size < -(nearest(scale) + 2.0) {
         return number_of(&BigInt::from(0), 0, scale);
     }
     let digits = digits_of(scale + whole(size.abs()) + weight.abs()) + GUARD;

@@ -230,7 +230,14 @@ pub(super) fn with_access(table: std::sync::Arc<TableDef>, conditions: Vec<Expr>
         }
     }
     let Some((_, access, used)) = best else {
-        return Scan { table, access: Access::All, filter: Expr::all(conditions), locks, wait: crate::parse::ast::LockWait::Wait, shows_number: false };
+        return Scan {
+            table,
+            access: Access::All,
+            filter: Expr::all(conditions),
+            locks,
+            wait: crate::parse::ast::LockWait::Wait,
+            shows_number: false,
+        };
     };
     let rest = conditions.into_iter().enumerate().filter(|(number, _)| !used.contains(number));
     let filter = Expr::all(rest.map(|(_, condition)| condition));

@@ -177,7 +177,9 @@ impl Binder<'_> {
 
     /// The value that a column has in all rows of a group: the least of them is as good as any.
     fn any_of_group(&mut self, place: usize, column: &ScopeColumn) -> Typed {
-        let Some(grouping) = &mut self.grouping else { return Typed::new(Expr::Column { depth: 0, index: place }, column.ty) };
+        let Some(grouping) = &mut self.grouping else {
+            return Typed::new(Expr::Column { depth: 0, index: place }, column.ty);
+        };
         grouping.calls.push(AggregateCall {
             aggregate: Aggregate::Min(column.ty),
             arguments: vec![Expr::Column { depth: 0, index: place }],

@@ -84,7 +84,13 @@ impl Binder<'_> {
         let best = candidates.filter_map(|function| Some((score(function, &types)?, function)));
         // The first of the best: the table has the common types first.
         let best = best.reduce(|best, next| if next.0 > best.0 { next } else { best });
-        let Some((_, function)) = best else { return Err(undefined(name, &types, at)) };
+        let Some((_, function)) = best else {
+            // `float8(x)` is a cast, as PostgreSQL has functions of the names of types.
+            return match (&arguments[..], Type::named(name)) {
+                ([value], Some(ty)) if is_cast(value.ty, ty) => self.coerce(value.clone(), ty, Context::Explicit, at),
+                _ => Err(undefined(name, &types, at)),
+            };
+        };
         let mut list = Vec::new();
         for (number, typed) in arguments.into_iter().enumerate() {
             let typed = match function.arguments.get(number) {
@@ -138,6 +144,12 @@ impl Binder<'_> {
         }
         self.named("overlaps", list, at)
     }
+}
+
+/// Whether a type has a function that makes its values of those of the other type.
+fn is_cast(from: Type, to: Type) -> bool {
+    let is_plain = |ty: Type| ty.element().is_none() && !matches!(ty, Type::Unknown | Type::Record | Type::Void);
+    is_plain(from) && is_plain(to) && context(from, to).is_some()
 }
 
 /// How well the function fits. `None`: not at all.

@@ -1,6 +1,6 @@
 //! Expressions.
 
-use lodestone_sql_types::cast::{Context, context, convert};
+use lodestone_sql_types::cast::{Context, context, convert, second_digits};
 use lodestone_sql_types::op::{Arithmetic, Comparison};
 use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type, text};
 
@@ -302,6 +302,11 @@ impl Binder<'_> {
         if to == Type::Regclass && typed.ty.is_text() {
             return Ok(Typed::new(Expr::RelationOid(boxed(typed)), to));
         }
+        if typed.ty == Type::Regclass && to.is_text() {
+            // The name, not the number.
+            let name = self.named("lodestone_relation_name", vec![typed], at)?;
+            return Ok(Typed::new(name.expr, to));
+        }
         if let Expr::Const(datum) = typed.expr {
             let datum = convert(datum, typed.ty, to).map_err(|error| error.at(at))?;
             return Ok(Typed::new(Expr::Const(datum), to));
@@ -559,7 +564,8 @@ impl Binder<'_> {
 
     /// With the modifier of a type applied.
     pub fn fitted(&mut self, typed: Typed, ty: Type, modifier: i32, is_explicit: bool) -> Typed {
-        let has_modifier = modifier >= 4 && matches!(ty, Type::Varchar | Type::Bpchar | Type::Numeric);
+        let has_length = modifier >= 4 && matches!(ty, Type::Varchar | Type::Bpchar | Type::Numeric);
+        let has_modifier = has_length || second_digits(ty, modifier).is_some();
         if !has_modifier || typed.modifier == modifier {
             return typed;
         }

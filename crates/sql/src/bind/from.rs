@@ -224,6 +224,11 @@ impl Binder<'_> {
         let lateral = Scope { columns: before.to_vec(), parent };
         let scope = if before.is_empty() { Scope::inside(parent) } else { Scope::inside(Some(&lateral)) };
         let at = call.name.at;
+        if call.name.name == "unnest" && call.arguments.len() > 1 {
+            let shown = alias.name.as_deref().unwrap_or("unnest");
+            let found = self.unnest_beside(call, has_ordinality, shown, &scope)?;
+            return Ok(Bound { columns: renamed(found.columns, alias)?, is_lateral: !before.is_empty(), ..found });
+        }
         let extras = self.extras.take();
         let found = match self.set_call(call, at, &scope) {
             Ok(Some(found)) => Ok(found),
@@ -251,6 +256,41 @@ impl Binder<'_> {
         }
         let node = Node::Function { function, arguments, has_ordinality };
         Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral: !before.is_empty() })
+    }
+
+    /// Arrays beside each other: a row for each place of the longest one.
+    fn unnest_beside(
+        &mut self,
+        call: &ast::Call,
+        has_ordinality: bool,
+        shown: &str,
+        scope: &Scope<'_>,
+    ) -> Result<Bound> {
+        let at = call.name.at;
+        let column = |name: &str, ty| ScopeColumn {
+            table: Some(shown.to_owned()),
+            name: name.to_owned(),
+            ty,
+            modifier: -1,
+            origin: None,
+            is_hidden: false,
+        };
+        let (mut columns, mut calls, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+        for expr in &call.arguments {
+            let array = self.expr(expr, scope)?;
+            let element = array.ty.element().ok_or_else(|| super::call::undefined("unnest", &[array.ty], at))?;
+            columns.push(column("unnest", element));
+            calls.push((SetFunction::Unnest, vec![array.expr.clone()]));
+            counts.push(self.named("cardinality", vec![array], at)?.expr);
+        }
+        if has_ordinality {
+            let first = Expr::Const(lodestone_sql_types::Datum::Int(1));
+            let last = Expr::Extreme { ty: Type::Int4, list: counts, is_greatest: true };
+            columns.push(column("ordinality", Type::Int8));
+            calls.push((SetFunction::GenerateSeries, vec![first, last]));
+        }
+        let node = Node::ProjectSet { input: Box::new(Node::Values(vec![Vec::new()])), calls };
+        Ok(Bound { node, columns, is_lateral: false })
     }
 
     /// A call of a function that returns rows, with the type of its values. `None`: it is none.

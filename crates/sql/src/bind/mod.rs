@@ -354,8 +354,11 @@ pub fn type_of(name: &TypeName) -> Result<(Type, i32)> {
             }
             i32::try_from((precision << 16 | scale & 0x7ff) + 4).unwrap_or(-1)
         }
-        // Six digits of the seconds are all that there are.
-        (Type::Time | Type::Timestamp | Type::Timestamptz | Type::Interval, [6]) => -1,
+        (Type::Time | Type::Timestamp | Type::Timestamptz | Type::Interval, [digits]) => {
+            // Six digits of the seconds are all that there are.
+            let digits = i32::try_from((*digits).min(6)).unwrap_or(6);
+            lodestone_sql_types::cast::second_modifier(element, digits)
+        }
         _ => return Err(at(Error::unsupported(format!("a modifier of the type {element}")))),
     };
     let ty = if name.is_array { element.array().ok_or_else(unsupported)? } else { element };

@@ -83,9 +83,9 @@ impl Binder<'_> {
     fn reaches_others(&self, table: &TableDef) -> bool {
         let is_passive = |action| matches!(action, KeyAction::NoAction | KeyAction::Restrict);
         let children = self.catalog.children.get(&table.oid).into_iter().flatten();
-        children.map(|(child, number)| &child.foreign_keys[*number]).any(|key| {
-            !is_passive(key.on_delete) || !is_passive(key.on_update)
-        })
+        children
+            .map(|(child, number)| &child.foreign_keys[*number])
+            .any(|key| !is_passive(key.on_delete) || !is_passive(key.on_update))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use lodestone_sql_types::func::Session as _;
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, binary, text};
 use smallvec::SmallVec;
 
@@ -258,6 +259,7 @@ impl Connection {
             let format = formats.get(number).or(formats.first()).copied().unwrap_or(0);
             parameters.push(match (value, format) {
                 (None, _) => Datum::Null,
+                (Some(bytes), 0) if ty.is_oid() && *ty != Type::Oid => self.object_number(*ty, binary::utf8(bytes)?)?,
                 (Some(bytes), 0) => text::decode(*ty, binary::utf8(bytes)?)?,
                 (Some(bytes), 1) => binary::decode(*ty, bytes)?,
                 (_, format) => {
@@ -269,6 +271,18 @@ impl Connection {
         let made = Portal { prepared, plan, parameters, formats: results.into(), others: None, rest: None };
         self.portals.insert(portal, made);
         Ok(())
+    }
+
+    /// The number of an object from a parameter, which has its name or the number itself.
+    fn object_number(&self, ty: Type, text: &str) -> Result<Datum> {
+        if text.trim().bytes().all(|byte| byte.is_ascii_digit()) {
+            return text::decode(Type::Oid, text);
+        }
+        if ty != Type::Regclass {
+            return crate::pgcatalog::number_of(&self.session.catalog, ty, text).map(Datum::Int);
+        }
+        let missing = || Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{text}\" does not exist"));
+        self.session.relation_number(text).map(Datum::Int).ok_or_else(missing)
     }
 
     /// The formats of a portal's columns.

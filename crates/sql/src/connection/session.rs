@@ -119,6 +119,10 @@ impl Session for SessionState {
         }
     }
 
+    fn relation_text(&self, oid: i64) -> Option<String> {
+        self.shown_relation(oid)
+    }
+
     fn relation_number(&self, name: &str) -> Option<i64> {
         let (schema, plain) = pgcatalog::names_of(name);
         let user = self.catalog.resolve(schema.as_deref(), &plain).and_then(|full| self.catalog.oid_of(&full));

@@ -4,7 +4,7 @@
 //! schema are looked up there first. The schema and everything in it is dropped when the connection ends, and what a
 //! crash has left is dropped when the database is opened.
 
-use lodestone_sql_types::cast::digits_of;
+use lodestone_sql_types::cast::{digits_of, second_digits};
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use super::statement::Place;
@@ -28,7 +28,7 @@ fn type_name(column: &OutputColumn) -> TypeName {
             let (precision, scale) = digits_of(column.modifier);
             vec![precision.into(), scale.into()]
         }
-        _ => Vec::new(),
+        _ => second_digits(ty, column.modifier).map(i64::from).into_iter().collect(),
     };
     TypeName { modifiers, is_array, ..TypeName::plain(ty.info().name) }
 }
@@ -62,9 +62,11 @@ impl Connection {
             constraints: Vec::new(),
             likes: Vec::new(),
         };
-        if table.if_not_exists && catalog.schema_for(&table.name).is_ok_and(|schema| {
-            catalog.oid_of(&crate::catalog::full_name(&schema, &table.name.name)).is_some()
-        }) {
+        if table.if_not_exists
+            && catalog
+                .schema_for(&table.name)
+                .is_ok_and(|schema| catalog.oid_of(&crate::catalog::full_name(&schema, &table.name.name)).is_some())
+        {
             let text = format!("relation \"{}\" already exists, skipping", table.name.name);
             self.notice(Error::new(SqlState::SUCCESS, text));
             return Ok(Completion::Tag("CREATE TABLE AS".into()));

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use lodestone_sql_types::cast::digits_of;
+use lodestone_sql_types::cast::{digits_of, second_digits};
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use super::Definition;
 use crate::catalog::{ColumnDef as Column, IdentityKind, store};
 use crate::connection::TEMPORARY_PREFIX;
 use crate::parse::ast::{
-    CheckDef, ColumnDef, ConstraintDef, Default, Identity, KeyDef, Like, NOWHERE, Name, SequenceOptions,
-    Statement, TypeName,
+    CheckDef, ColumnDef, ConstraintDef, Default, Identity, KeyDef, Like, NOWHERE, Name, SequenceOptions, Statement,
+    TypeName,
 };
 use crate::parse::table::TEMPORARY;
 use crate::run::Outcome;
@@ -33,7 +33,7 @@ fn type_name(column: &Column) -> TypeName {
             let (precision, scale) = digits_of(column.modifier);
             vec![precision.into(), scale.into()]
         }
-        _ => Vec::new(),
+        _ => second_digits(ty, column.modifier).map(i64::from).into_iter().collect(),
     };
     TypeName { modifiers, is_array, ..TypeName::plain(ty.info().name) }
 }

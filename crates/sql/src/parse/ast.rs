@@ -742,7 +742,7 @@ pub enum Statement {
         table: TableAs,
         query: Box<Query>,
     },
-    /// UNLISTEN *: nobody listens.
+    /// UNLISTEN *: no client listens.
     Unlisten,
     CreateIndex {
         name: Option<Name>,

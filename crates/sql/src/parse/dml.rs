@@ -363,6 +363,16 @@ impl Converter<'_> {
     }
 }
 
+/// The name that an expression is.
+fn name_of(expr: &tree::Expr) -> tree::ObjectName {
+    let idents = match expr {
+        tree::Expr::Identifier(ident) => vec![ident.clone()],
+        tree::Expr::CompoundIdentifier(idents) => idents.clone(),
+        _ => Vec::new(),
+    };
+    tree::ObjectName(idents.into_iter().map(tree::ObjectNamePart::Identifier).collect())
+}
+
 /// Whether entries of the operator class have the order that all indexes have: texts are compared as bytes.
 fn is_usual_class(class: &tree::ObjectName) -> bool {
     let name = class.to_string().to_ascii_lowercase();
@@ -373,16 +383,6 @@ fn is_usual_class(class: &tree::ObjectName) -> bool {
                 ["text", "varchar", "bpchar", "int2", "int4", "int8", "uuid", "date", "timestamp", "timestamptz"];
             types.contains(&ty) || matches!(ty, "numeric" | "bool" | "bytea" | "float8" | "time")
         })
-}
-
-/// The name that an expression is.
-fn name_of(expr: &tree::Expr) -> tree::ObjectName {
-    let idents = match expr {
-        tree::Expr::Identifier(ident) => vec![ident.clone()],
-        tree::Expr::CompoundIdentifier(idents) => idents.clone(),
-        _ => Vec::new(),
-    };
-    tree::ObjectName(idents.into_iter().map(tree::ObjectNamePart::Identifier).collect())
 }
 
 /// Whether the word is DEFAULT in the place of a value.

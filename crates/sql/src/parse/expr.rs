@@ -394,15 +394,26 @@ impl Converter<'_> {
                 tree::AccessExpr::Subscript(tree::Subscript::Index { index }) => {
                     Expr::Element(Box::new(found), self.boxed(index)?, at)
                 }
-                // The columns of the one function that returns records with names.
-                tree::AccessExpr::Dot(tree::Expr::Identifier(field)) if matches!(&*fold(&field), "x" | "n") => {
-                    self.call(&format!("lodestone_record_{}", fold(&field)), vec![found], at)
-                }
                 tree::AccessExpr::Subscript(tree::Subscript::Slice { lower_bound, upper_bound, stride: None }) => {
                     let null = || Expr::Literal(Literal::Null, at);
                     let bound = |bound: Option<tree::Expr>| bound.map_or_else(|| Ok(null()), |expr| self.expr(expr));
                     let (low, high) = (bound(lower_bound)?, bound(upper_bound)?);
                     self.call("array_slice", vec![found, low, high], at)
+                }
+                // The columns of the one function that returns records with names.
+                tree::AccessExpr::Dot(tree::Expr::Identifier(field)) if matches!(&*fold(&field), "x" | "n") => {
+                    let name =
+                        super::ast::ObjectName { schema: None, name: format!("lodestone_record_{}", fold(&field)), at };
+                    let call = Call {
+                        name,
+                        arguments: vec![found],
+                        is_star: false,
+                        is_distinct: false,
+                        order_by: Vec::new(),
+                        filter: None,
+                        over: None,
+                    };
+                    Expr::Call(Box::new(call), at)
                 }
                 _ => return Err(refuse("a slice of an array, or a field of a composite value", at)),
             };
@@ -462,6 +473,9 @@ impl Converter<'_> {
                 other => return Err(refuse(format!("the argument {other}"), at)),
             }
         }
+        if call.name.name == "row" && call.name.schema.is_none() && call.over.is_none() {
+            return Ok(Expr::Row(call.arguments, at));
+        }
         if let ("coalesce" | "nullif" | "greatest" | "least", None) = (call.name.name.as_str(), &call.name.schema) {
             refuse_if(call.is_distinct || call.filter.is_some(), "this form of a function call")?;
         }
@@ -509,6 +523,9 @@ impl Converter<'_> {
         use tree::DataType as D;
         let of = |name: &str, modifiers: Vec<i64>| Ok(TypeName { modifiers, ..TypeName::plain(name) });
         let plain = |name: &str| of(name, Vec::new());
+        let digits = |precision: Option<u64>| -> Vec<i64> {
+            precision.map(|digits| i64::try_from(digits).unwrap_or(6)).into_iter().collect()
+        };
         let length = |length: &Option<tree::CharacterLength>| match length {
             Some(tree::CharacterLength::IntegerLength { length, unit: None }) => {
                 Ok(vec![i64::try_from(*length).unwrap_or(i64::MAX)])
@@ -540,10 +557,14 @@ impl Converter<'_> {
             D::Date => plain("date"),
             D::JSON => plain("json"),
             D::JSONB => plain("jsonb"),
-            D::Interval { fields: None, precision: None | Some(6) } => plain("interval"),
-            D::Time(Some(6), tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => plain("time"),
-            D::Timestamp(Some(6), tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => plain("timestamp"),
-            D::Timestamp(Some(6), _) => plain("timestamptz"),
+            D::Interval { fields: None, precision } => of("interval", digits(*precision)),
+            D::Time(precision @ Some(_), tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => {
+                of("time", digits(*precision))
+            }
+            D::Timestamp(precision @ Some(_), tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => {
+                of("timestamp", digits(*precision))
+            }
+            D::Timestamp(precision @ Some(_), _) => of("timestamptz", digits(*precision)),
             D::Float(tree::ExactNumberInfo::Precision(digits)) => match digits {
                 1..=24 => plain("float4"),
                 25..=53 => plain("float8"),

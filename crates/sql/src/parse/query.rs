@@ -1,10 +1,11 @@
 //! Queries.
 
-use lodestone_sql_types::{Error, Result};
+use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::ast as tree;
 
 use super::ast::{
-    Alias, Body, Call, Distinct, Expr, Item, JoinKind, JoinOn, LockWait, Order, Query, Select, SetOperation, TableRef, With,
+    Alias, Body, Call, Distinct, Expr, Item, JoinKind, JoinOn, LockWait, Order, Query, Select, SetOperation, TableRef,
+    With,
 };
 use super::expr::fold;
 use super::{Converter, refuse, refuse_if};
@@ -169,7 +170,9 @@ impl Converter<'_> {
             value_table_mode,
             flavor: _,
         } = select;
-        refuse_if(into.is_some(), "SELECT INTO")?;
+        if into.is_some() {
+            return Err(Error::new(SqlState::SYNTAX_ERROR, "SELECT ... INTO is not allowed here"));
+        }
         let mut windows = Vec::new();
         for tree::NamedWindowDefinition(name, window) in named_window {
             let name = self.name(&name);

@@ -29,6 +29,11 @@ pub fn rewritten(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let mut found: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
     let mut place = 0;
     while place < tokens.len() {
+        if let Some((joined, end)) = joined(tokens, place) {
+            found.push(joined);
+            place = end;
+            continue;
+        }
         let next = tokens[place + 1..].iter().position(|token| !is_blank(&token.token)).map(|step| place + 1 + step);
         match next.and_then(|next| replacement(&found, tokens, place, next).map(|tokens| (tokens, next))) {
             Some((replaced, next)) => {
@@ -42,6 +47,25 @@ pub fn rewritten(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
         }
     }
     found
+}
+
+/// Literals with the end of a line between them are one. Returns it, and the place after them.
+fn joined(tokens: &[TokenWithSpan], place: usize) -> Option<(TokenWithSpan, usize)> {
+    let Token::SingleQuotedString(first) = &tokens[place].token else { return None };
+    let (mut text, mut end, mut has_line, mut at) = (first.clone(), place + 1, false, place + 1);
+    while let Some(token) = tokens.get(at) {
+        match &token.token {
+            Token::Whitespace(blank) => has_line |= blank.to_string().contains('\n'),
+            Token::SingleQuotedString(next) if has_line => {
+                text.push_str(next);
+                (end, has_line) = (at + 1, false);
+            }
+            _ => break,
+        }
+        at += 1;
+    }
+    let token = Token::SingleQuotedString(text);
+    (end > place + 1).then(|| (TokenWithSpan { token, span: tokens[place].span }, end))
 }
 
 fn word(token: &TokenWithSpan) -> Option<String> {

@@ -96,9 +96,10 @@ fn table_as(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan], mut table: TableAs) 
     let mut left = tokens.left(raw)?;
     let is_word = |count: usize, word: &str| {
         let plain = left.iter().rev().filter(|token| !is_blank(&token.token));
-        plain.into_iter().nth(count).is_some_and(
-            |token| matches!(&token.token, Token::Word(found) if found.value.eq_ignore_ascii_case(word)),
-        )
+        plain
+            .into_iter()
+            .nth(count)
+            .is_some_and(|token| matches!(&token.token, Token::Word(found) if found.value.eq_ignore_ascii_case(word)))
     };
     let words = match (is_word(0, "DATA"), is_word(1, "WITH"), is_word(1, "NO") && is_word(2, "WITH")) {
         (true, true, _) => 2,
@@ -117,12 +118,7 @@ fn table_as(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan], mut table: TableAs) 
 }
 
 /// A table whose columns are those of others, in part: the statement without LIKE, and what was named.
-fn likes(
-    tokens: &Tokens<'_>,
-    end_of: &End<'_>,
-    raw: &[TokenWithSpan],
-    places: &Places,
-) -> Result<Option<Statement>> {
+fn likes(tokens: &Tokens<'_>, end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Result<Option<Statement>> {
     let Ok(left) = tokens.left(raw) else { return Ok(None) };
     let begin = raw.len() - left.len();
     if raw.get(begin).map(|token| &token.token) != Some(&Token::LParen) {

@@ -69,9 +69,7 @@ impl Run<'_> {
             Expr::Fit { expr, ty, modifier, is_explicit } => {
                 cast::fit(self.eval(expr, env)?, *ty, *modifier, *is_explicit)?
             }
-            Expr::ToJson(ty, inner) => {
-                Datum::Text(lodestone_sql_types::json::of_datum(*ty, &self.eval(inner, env)?))
-            }
+            Expr::ToJson(ty, inner) => Datum::Text(lodestone_sql_types::json::of_datum(*ty, &self.eval(inner, env)?)),
             Expr::RelationOid(inner) => match self.eval(inner, env)? {
                 Datum::Text(name) => self.relation_oid(&name)?,
                 other => other,

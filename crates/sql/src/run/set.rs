@@ -19,13 +19,28 @@ impl Run<'_> {
     ) -> Outcome<Flow> {
         self.each(input, outer, &mut |row| {
             let env = Env { row: &row, outer };
+            if let [(function, arguments)] = calls {
+                // One function alone needs no list of its rows.
+                let arguments = arguments.iter().map(|expr| self.eval(expr, &env)).collect::<Outcome<Vec<_>>>()?;
+                let mut flow = Flow::More;
+                self.set_values(*function, &arguments, false, &mut |values| {
+                    let value = if values.len() > 1 { vec![Datum::Record(values)] } else { values };
+                    flow = sink(row.iter().cloned().chain(value).collect())?;
+                    Ok(flow)
+                })?;
+                return Ok(flow);
+            }
             let mut lists: Vec<std::vec::IntoIter<Datum>> = Vec::new();
             for (function, arguments) in calls {
                 let arguments = arguments.iter().map(|expr| self.eval(expr, &env)).collect::<Outcome<Vec<_>>>()?;
                 let mut values = Vec::new();
                 self.set_values(*function, &arguments, false, &mut |row| {
                     // A row of several columns is one value here.
-                    if row.len() > 1 { values.push(Datum::Record(row)) } else { values.extend(row) }
+                    if row.len() > 1 {
+                        values.push(Datum::Record(row))
+                    } else {
+                        values.extend(row)
+                    }
                     Ok(Flow::More)
                 })?;
                 lists.push(values.into_iter());
@@ -131,12 +146,7 @@ impl Run<'_> {
 }
 
 /// Moments with a span between them.
-fn moments(
-    first: i64,
-    last: i64,
-    step: Interval,
-    mut give: impl FnMut(Datum) -> Outcome<Flow>,
-) -> Outcome<Flow> {
+fn moments(first: i64, last: i64, step: Interval, mut give: impl FnMut(Datum) -> Outcome<Flow>) -> Outcome<Flow> {
     let length = step.length();
     if length == 0 {
         return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, "step size cannot equal zero").into());
@@ -193,9 +203,8 @@ fn json_parts(function: SetFunction, value: &Datum) -> lodestone_sql_types::Resu
     };
     match (function, &raw.kind) {
         (SetFunction::JsonEach { is_text }, RawKind::Object(members)) => {
-            let pair = |(key, part): &(String, Raw)| {
-                Ok(Datum::Record(vec![Datum::from(key.as_str()), shown(part, is_text)?]))
-            };
+            let pair =
+                |(key, part): &(String, Raw)| Ok(Datum::Record(vec![Datum::from(key.as_str()), shown(part, is_text)?]));
             members.iter().map(pair).collect()
         }
         (SetFunction::JsonKeys, RawKind::Object(members)) => {

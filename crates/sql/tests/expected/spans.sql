@@ -32,3 +32,9 @@ select timestamp '2024-01-01 12:00' at time zone 'PST', timestamptz '2024-01-01 
 select to_char(timestamp '2024-02-03 04:05:06.789', 'YYYY-MM-DD HH24:MI:SS.MS'), to_char(timestamp '2024-02-03 16:05', 'FMDay, DDth FMMonth YYYY HH12:MI am'), to_char(interval '15 hours 2 minutes', 'HH24:MI');
 select to_char(date '2024-12-30', 'IYYY-IW-ID Q WW DDD J');
 select isfinite(date 'infinity'), isfinite(timestamp '2024-01-01'), to_timestamp(1700000000.5);
+select timestamp(2) '2024-01-02 03:04:05.6789', '10:11:12.3456'::time(1), interval(0) '1 day 02:03:04.6', '2024-01-02 03:04:05.5'::timestamp(0);
+create table moments (a timestamp(2), b time(0), c timestamptz(3));
+insert into moments values ('2024-01-02 03:04:05.6789', '01:02:03.5', '2024-01-02 03:04:05.6789+00');
+select * from moments;
+select generate_series(timestamp '2022-01-01', timestamp 'infinity', interval '1 month') limit 3;
+select interval '1 millenniums 2 microseconds';
