@@ -1,5 +1,5 @@
-//! Texts of days and moments in the many forms that `PostgreSQL` reads: `1997-02-10 17:32:01-08`, `Feb 10 5:32 PM 1997`,
-//! `10-Feb-97`, `19970210T173201`, `J2451187`, `2/10/1997`, `allballs`.
+//! Texts of days and moments in the many forms that `PostgreSQL` reads: `1997-02-10 17:32:01-08`, `Feb 10 5:32 PM
+//! 1997`, `10-Feb-97`, `19970210T173201`, `J2451187`, `2/10/1997`, `allballs`.
 //!
 //! 1. The text becomes fields: numbers, dates with their separators, times of day, words, offsets.
 //! 2. Each field says a part of the moment. A number alone is the part that is still missing.
@@ -8,7 +8,7 @@
 use crate::error::{Error, Result, SqlState};
 use crate::time::{DAY_MICROS, EPOCH_DAYS, civil_of, days_of, now};
 
-/// What a text says.
+/// The parts that a text says.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Found {
     /// The day, from 2000-01-01.

@@ -292,12 +292,8 @@ enum Unit {
 fn unit(word: &str) -> Option<Unit> {
     // As PostgreSQL: only the first ten letters count.
     Some(match word.get(..10).unwrap_or(word) {
-        "microsecon" | "us" | "usec" | "usecs" | "usecond" | "useconds" => {
-            Unit::Micros(1)
-        }
-        "millisecon" | "ms" | "msec" | "msecs" | "msecond" | "mseconds" => {
-            Unit::Micros(1_000)
-        }
+        "microsecon" | "us" | "usec" | "usecs" | "usecond" | "useconds" => Unit::Micros(1),
+        "millisecon" | "ms" | "msec" | "msecs" | "msecond" | "mseconds" => Unit::Micros(1_000),
         "second" | "seconds" | "sec" | "secs" | "s" => Unit::Micros(SECOND),
         "minute" | "minutes" | "min" | "mins" | "m" => Unit::Micros(MINUTE),
         "hour" | "hours" | "hr" | "hrs" | "h" => Unit::Micros(HOUR),

@@ -272,7 +272,8 @@ impl Type {
     pub fn with_modifier(self, modifier: i32) -> String {
         if let Some(digits) = crate::cast::second_digits(self, modifier) {
             let name = self.to_string();
-            let (first, rest) = name.split_once(' ').map_or((name.as_str(), String::new()), |(a, b)| (a, format!(" {b}")));
+            let (first, rest) =
+                name.split_once(' ').map_or((name.as_str(), String::new()), |(a, b)| (a, format!(" {b}")));
             return format!("{first}({digits}){rest}");
         }
         match self {

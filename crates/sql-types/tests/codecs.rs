@@ -95,8 +95,8 @@ proptest! {
         prop_assert_eq!(one.cmp(&two), difference.cmp(&0));
         prop_assert_eq!(two.cmp(&one), 0.cmp(&difference));
         let (mut first, mut second) = (Vec::new(), Vec::new());
-        Datum::Numeric(one).key(&mut first);
-        Datum::Numeric(two).key(&mut second);
+        Datum::Numeric(one.clone()).key(&mut first);
+        Datum::Numeric(two.clone()).key(&mut second);
         prop_assert_eq!(first == second, one.cmp(&two) == Ordering::Equal);
     }
 

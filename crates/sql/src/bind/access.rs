@@ -26,8 +26,8 @@ fn push(node: Node, conditions: Vec<Expr>) -> Node {
         Node::Scan(mut scan) => {
             let before = scan.filter.take().into_iter();
             let all: Vec<Expr> = before.chain(conditions).collect();
-            let shows_number = scan.shows_number;
-            *scan = Scan { shows_number, ..with_access(scan.table, all, scan.locks) };
+            let (shows_number, wait) = (scan.shows_number, scan.wait);
+            *scan = Scan { shows_number, wait, ..with_access(scan.table, all, scan.locks) };
             Node::Scan(scan)
         }
         Node::Virtual { table, filter } => {

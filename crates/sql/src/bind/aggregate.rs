@@ -236,6 +236,9 @@ impl Binder<'_> {
         }
         let types: Vec<Type> = list.iter().map(|typed| typed.ty).collect();
         let wrong = || undefined(call, &types, at);
+        if let Some((aggregate, arguments, ty)) = self.special_aggregate(call, &list, at)? {
+            return of(aggregate, arguments, ty);
+        }
         match (name, list.pop(), list.pop()) {
             ("string_agg", Some(separator), Some(value)) => {
                 let value = self.coerce(value, Type::Text, Context::Implicit, at).map_err(|_| wrong())?;
@@ -267,41 +270,6 @@ impl Binder<'_> {
                 let hint = "Could not choose a best candidate function. You might need to add explicit type casts.";
                 Err(Error::new(SqlState::AMBIGUOUS_FUNCTION, message).hint(hint).at(at))
             }
-            ("bit_and" | "bit_or" | "bit_xor", Some(value), None) if value.ty.is_integer() => {
-                let ty = value.ty;
-                let aggregate = match name {
-                    "bit_and" => Aggregate::BitAnd,
-                    "bit_or" => Aggregate::BitOr,
-                    _ => Aggregate::BitXor,
-                };
-                of(aggregate, vec![value], ty)
-            }
-            ("json_agg" | "jsonb_agg", Some(value), None) => {
-                let ty = if name == "json_agg" { Type::Json } else { Type::Jsonb };
-                let value = self.as_json(value);
-                of(Aggregate::JsonAgg(ty), vec![value], ty)
-            }
-            ("json_object_agg" | "jsonb_object_agg", Some(value), Some(key)) => {
-                let ty = if name == "json_object_agg" { Type::Json } else { Type::Jsonb };
-                let key = self.known(key);
-                let key = self.coerce(key, Type::Text, Context::Assignment, at).map_err(|_| wrong())?;
-                let value = self.as_json(value);
-                of(Aggregate::JsonObjectAgg(ty), vec![key, value], ty)
-            }
-            (_, Some(last), first) if figure(name).is_some_and(|(_, count)| count == types.len()) => {
-                let (found, count) = figure(name).unwrap_or((Figure::Count, 1));
-                let is_exact = count == 1 && !matches!(last.ty, Type::Float4 | Type::Float8);
-                let ty = if is_exact { Type::Numeric } else { Type::Float8 };
-                let mut arguments = Vec::new();
-                for value in first.into_iter().chain([last]) {
-                    if !value.ty.is_number() && value.ty != Type::Unknown {
-                        return Err(wrong());
-                    }
-                    arguments.push(self.coerce(value, ty, Context::Assignment, at)?);
-                }
-                let result = if found == Figure::Count { Type::Int8 } else { ty };
-                of(Aggregate::Figure(found, ty), arguments, result)
-            }
             ("sum" | "avg", Some(value), None) if value.ty == Type::Interval => {
                 let ty = Type::Interval;
                 of(if name == "sum" { Aggregate::Sum(ty) } else { Aggregate::Avg(ty) }, vec![value], ty)
@@ -319,6 +287,54 @@ impl Binder<'_> {
             }
             _ => Err(wrong()),
         }
+    }
+}
+
+/// An aggregate with its arguments and the type of its result.
+type Special = Option<(Aggregate, Vec<Typed>, Type)>;
+
+impl Binder<'_> {
+    /// Aggregates of bits, to JSON, and figures. `None`: it is another one.
+    fn special_aggregate(&mut self, call: &Call, list: &[Typed], at: Position) -> Result<Special> {
+        let name = call.name.name.as_str();
+        let types: Vec<Type> = list.iter().map(|typed| typed.ty).collect();
+        let wrong = || undefined(call, &types, at);
+        Ok(match (name, list) {
+            ("bit_and" | "bit_or" | "bit_xor", [value]) if value.ty.is_integer() => {
+                let aggregate = match name {
+                    "bit_and" => Aggregate::BitAnd,
+                    "bit_or" => Aggregate::BitOr,
+                    _ => Aggregate::BitXor,
+                };
+                Some((aggregate, vec![value.clone()], value.ty))
+            }
+            ("json_agg" | "jsonb_agg", [value]) => {
+                let ty = if name == "json_agg" { Type::Json } else { Type::Jsonb };
+                Some((Aggregate::JsonAgg(ty), vec![self.as_json(value.clone())], ty))
+            }
+            ("json_object_agg" | "jsonb_object_agg", [key, value]) => {
+                let ty = if name == "json_object_agg" { Type::Json } else { Type::Jsonb };
+                let key = self.known(key.clone());
+                let key = self.coerce(key, Type::Text, Context::Assignment, at).map_err(|_| wrong())?;
+                Some((Aggregate::JsonObjectAgg(ty), vec![key, self.as_json(value.clone())], ty))
+            }
+            _ => match figure(name).filter(|(_, count)| *count == list.len()) {
+                Some((found, count)) => {
+                    let is_real = list.iter().any(|typed| matches!(typed.ty, Type::Float4 | Type::Float8));
+                    let ty = if count == 1 && !is_real { Type::Numeric } else { Type::Float8 };
+                    let mut arguments = Vec::new();
+                    for value in list {
+                        if !value.ty.is_number() && value.ty != Type::Unknown {
+                            return Err(wrong());
+                        }
+                        arguments.push(self.coerce(value.clone(), ty, Context::Assignment, at)?);
+                    }
+                    let result = if found == Figure::Count { Type::Int8 } else { ty };
+                    Some((Aggregate::Figure(found, ty), arguments, result))
+                }
+                None => None,
+            },
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use super::transaction::State;
 use super::{Answer, Completion, Connection, Failure, OutputColumn, Sink};
 use crate::parse::ast::{ColumnDef, NOWHERE, Name, Query, Source, Statement, TableAs, TypeName};
 
-/// What the schemas of temporary tables begin with.
+/// The beginning of the names of schemas of temporary tables.
 pub const PREFIX: &str = "pg_temp_";
 
 /// The type of a column of an answer, as it would be written.

@@ -75,7 +75,7 @@ fn word(token: &TokenWithSpan) -> Option<String> {
     }
 }
 
-/// What stands for the tokens at both places. `None`: themselves.
+/// The tokens that stand for those at both places. `None`: themselves.
 fn replacement(
     before: &[TokenWithSpan],
     tokens: &[TokenWithSpan],
