@@ -17,8 +17,8 @@ use lodestone_fs::{
 };
 use lodestone_width::{exact_u32, to_usize};
 
-use crate::source::Source;
 use crate::convert::{errno, file_attr, file_type, new_time};
+use crate::source::Source;
 
 /// How long the kernel may keep names and attributes: all changes pass it.
 const KEEP: Duration = Duration::from_secs(3600);
@@ -414,7 +414,8 @@ impl Filesystem for Adapter {
         reply: ReplyCreate,
     ) {
         let new = NewFile::new(FileKind::File, mode & 0o7777);
-        let outcome = self.source.on(|volume| volume.make_file(&caller(request), parent.0, name.as_bytes(), &new, true));
+        let outcome =
+            self.source.on(|volume| volume.make_file(&caller(request), parent.0, name.as_bytes(), &new, true));
         match outcome {
             Ok(file) => {
                 let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;

@@ -246,7 +246,10 @@ impl Inner {
     /// Whether the log has the bytes of a write as well. In the `block` domain a sync then waits for the log alone, not
     /// for the pages and then for the log. Such writes are written twice, so only those that are soon synced do it.
     fn is_inlined(&self, bytes: usize) -> bool {
-        self.link.is_none() && self.memory.domain() == Domain::Block && bytes <= INLINE_BYTES_MAX && self.core().is_synced_often()
+        self.link.is_none()
+            && self.memory.domain() == Domain::Block
+            && bytes <= INLINE_BYTES_MAX
+            && self.core().is_synced_often()
     }
 
     /// Logs a change of content. The reservations become the file's.
@@ -283,7 +286,8 @@ impl Inner {
         file
     }
 
-    /// Writes at most [`OP_PAGES_MAX`] pages, and with replicas at most a quarter of the ring of a unit, under the lock of the file's content.
+    /// Writes at most [`OP_PAGES_MAX`] pages, and with replicas at most a quarter of the ring of a unit, under the lock
+    /// of the file's content.
     fn write_piece(&self, caller: &Caller, ino: u64, offset: u64, bytes: &[u8]) -> Result<Attributes> {
         let size = {
             let mut core = self.core();

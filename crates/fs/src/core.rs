@@ -43,11 +43,7 @@ const ROOM_WAIT: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) enum Log {
     /// A ring in the volume's own pool.
-    Own {
-        ring: Ring,
-        term: Term,
-        salt: u64,
-    },
+    Own { ring: Ring, term: Term, salt: u64 },
     /// The group of operations, and units.
     Shared {
         link: Arc<Link>,

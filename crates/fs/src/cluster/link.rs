@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use lodestone_fabric::{
-    BODY_BYTES_MAX, Clock, FLAG_SYNC, GroupId, Leader, Moment, NodeId, OPERATIONS, Outbox, Outbound, PAIR_BYTES,
+    BODY_BYTES_MAX, Clock, FLAG_SYNC, GroupId, Leader, Moment, NodeId, OPERATIONS, Outbound, Outbox, PAIR_BYTES,
     PagePair, Payload, Payloads, Reads, RecordHead, Registry, Sequence, Submission, Term, Transport, VolumeSender,
     pages_body,
 };
@@ -345,9 +345,17 @@ impl Link {
     pub(crate) fn want(&self, group: GroupId, node: NodeId, is_wanted: bool) {
         let mut sending = self.sending();
         let wanted = sending.wanted.entry(group).or_default();
-        if is_wanted { wanted.insert(node) } else { wanted.remove(&node) };
+        if is_wanted {
+            wanted.insert(node)
+        } else {
+            wanted.remove(&node)
+        };
         let leaving = sending.leaving.entry(group).or_default();
-        if is_wanted { leaving.remove(&node) } else { leaving.insert(node) };
+        if is_wanted {
+            leaving.remove(&node)
+        } else {
+            leaving.insert(node)
+        };
     }
 }
 

@@ -119,9 +119,7 @@ impl Inner {
             }
             // It may have become another file's meanwhile: then its new content is right.
             let is_same = |core: &Core| self.crc_of(core, page) == Some(crc);
-            let plan = |core: &mut Core, at| {
-                Ok(is_same(core).then_some((Op { ino: 0, at, action: Action::Mend }, ())))
-            };
+            let plan = |core: &mut Core, at| Ok(is_same(core).then_some((Op { ino: 0, at, action: Action::Mend }, ())));
             if self.commit_or_not(&[(run, &bytes)], plan, |_, ()| Ok(true), || Ok(false))? {
                 return Ok(true);
             }

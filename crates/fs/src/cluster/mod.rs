@@ -183,8 +183,7 @@ impl Cluster {
     pub fn open(path: impl AsRef<Path>, pool: &PoolOptions, options: &ClusterOptions) -> Result<Self> {
         let path = path.as_ref();
         let found = make::plan_of(path, pool, &options.volume)?;
-        let elsewhere =
-            (!options.nodes.is_empty()).then(|| Addresses::new(options.carrier, &options.nodes));
+        let elsewhere = (!options.nodes.is_empty()).then(|| Addresses::new(options.carrier, &options.nodes));
         let wanted = match found {
             Some(plan) if options.replicas == 0 && elsewhere.is_none() => plan,
             _ if elsewhere.is_some() => Plan::elsewhere(),
@@ -194,7 +193,8 @@ impl Cluster {
         let plan = found.map_or_else(make, Ok)?;
         if plan != wanted {
             let (has, asked) = ((plan.replicas, plan.standbys), (wanted.replicas, wanted.standbys));
-            let text = format!("the volume has {has:?} replicas and standbys, not {asked:?}; ask for those that it has");
+            let text =
+                format!("the volume has {has:?} replicas and standbys, not {asked:?}; ask for those that it has");
             return Err(Error::Options(text));
         }
         let places = Places::of(path);
@@ -449,7 +449,8 @@ impl Shared {
         for (node, place) in &state.places {
             let failed = place.error.clone().or_else(|| place.node.as_ref()?.seen.error());
             let runs = place.node.as_ref().is_some_and(|node| !node.seen.has_ended());
-            let found = failed.map_or(if runs { "runs" } else { "stopped" }.to_owned(), |error| format!("failed: {error}"));
+            let found =
+                failed.map_or(if runs { "runs" } else { "stopped" }.to_owned(), |error| format!("failed: {error}"));
             status.nodes.push(NodeStatus {
                 node: node.0,
                 keeps: part_of(*node).to_owned(),

@@ -73,18 +73,8 @@ impl NodeHead {
         let (node, group) = (NodeId(u16::try_from(from.u32()?).ok()?), GroupId(from.u32()?));
         let (pages, log_bytes, ring_bytes) = (from.u64()?, from.u64()?, from.u64()?);
         let (unit_ring_bytes, units) = (from.u64()?, from.u32()?);
-        let head = Self {
-            volume_id,
-            salt,
-            node,
-            group,
-            page_bytes,
-            pages,
-            log_bytes,
-            ring_bytes,
-            unit_ring_bytes,
-            units,
-        };
+        let head =
+            Self { volume_id, salt, node, group, page_bytes, pages, log_bytes, ring_bytes, unit_ring_bytes, units };
         let is_size = |bytes: u64| bytes <= 1 << 40 && bytes.is_multiple_of(64);
         let fits = page_bytes.is_power_of_two()
             && (64..=1 << 16).contains(&page_bytes)

@@ -126,7 +126,10 @@ impl Sending {
         let groups: Vec<GroupId> = self.leader.volume().groups().map(lodestone_fabric::Sender::group).collect();
         let removal = groups.iter().find_map(|group| Some((*group, Wish::Remove(self.to_remove(link, *group, now)?))));
         let wish = removal.or_else(|| {
-            groups.iter().find_map(|group| Some((*group, Wish::Join(self.to_add(*group)?)))).filter(|_| !self.is_joining())
+            groups
+                .iter()
+                .find_map(|group| Some((*group, Wish::Join(self.to_add(*group)?))))
+                .filter(|_| !self.is_joining())
         });
         if let Some((group, wish)) = wish
             && self.leader.wished() != Some(wish)

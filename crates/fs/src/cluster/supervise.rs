@@ -153,19 +153,21 @@ impl Shared {
             let pool = place.pool.clone().ok_or(Error::Gone)?;
             (parts, pool, place.node.take().ok_or(Error::Gone)?, wanted, pins, former)
         };
-        let outcome = self.network.sender(node).and_then(|ports| Leading::begin(TakeOver {
-            meta: node,
-            parts: &parts,
-            pool: &pool,
-            node: &running,
-            ports,
-            registry: Arc::clone(&self.registry),
-            clock: self.clock,
-            options: &self.options.volume,
-            pins,
-            wanted,
-            replicas_min: self.options.replicas_min,
-        }));
+        let outcome = self.network.sender(node).and_then(|ports| {
+            Leading::begin(TakeOver {
+                meta: node,
+                parts: &parts,
+                pool: &pool,
+                node: &running,
+                ports,
+                registry: Arc::clone(&self.registry),
+                clock: self.clock,
+                options: &self.options.volume,
+                pins,
+                wanted,
+                replicas_min: self.options.replicas_min,
+            })
+        });
         let mut state = self.state();
         if let Some(place) = state.places.get_mut(&node) {
             place.node = Some(running);

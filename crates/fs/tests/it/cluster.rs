@@ -9,7 +9,12 @@ use lodestone_fs::{Clock, Error, FormatOptions, Volume, VolumeOptions};
 use lodestone_pmem::{DomainChoice, PoolOptions};
 
 fn pool() -> PoolOptions {
-    PoolOptions { domain: DomainChoice::Process, size_bytes: 12 << 20, journal_bytes: 2 << 20, ..PoolOptions::default() }
+    PoolOptions {
+        domain: DomainChoice::Process,
+        size_bytes: 12 << 20,
+        journal_bytes: 2 << 20,
+        ..PoolOptions::default()
+    }
 }
 
 fn options() -> ClusterOptions {
@@ -52,7 +57,9 @@ fn what_was_synced_survives_the_loss_of_a_replica_and_of_the_metadata_node() {
         volume.create("/old").expect("a file").write_at(0, &[1; 10_000]).expect("a write").sync().expect("a sync");
     }
     let cluster = open(&path);
-    let read = |name: &str| cluster.volume().expect("it leads").open_file(name).expect("it is there").read_all().expect("it is whole");
+    let read = |name: &str| {
+        cluster.volume().expect("it leads").open_file(name).expect("it is there").read_all().expect("it is whole")
+    };
     assert_eq!(read("/old"), [1; 10_000]);
     let volume = cluster.volume().expect("it leads");
     let file = volume.create("/new").expect("a file");
@@ -86,8 +93,8 @@ fn what_was_synced_survives_the_loss_of_a_replica_and_of_the_metadata_node() {
     assert!(matches!(error, Error::Replicated { replicas: 3, .. }), "{error}");
 }
 
-/// Random steps on a volume whose nodes are stopped and started. After a takeover the volume is the state after a prefix
-/// of the steps, with everything that was synced.
+/// Random steps on a volume whose nodes are stopped and started. After a takeover the volume is the state after a
+/// prefix of the steps, with everything that was synced.
 #[test]
 fn whatever_node_is_lost_the_volume_is_a_prefix_of_steps() {
     for seed in 0..2 {
