@@ -19,7 +19,8 @@ pub(crate) struct Options {
 
 /// Runs the rounds. `false` when something was lost.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
-    let arguments = ["test", "-p", "lodestone-cli", "--test", "it", "fs_nodes", "--", "--include-ignored", "--nocapture"];
+    let arguments =
+        ["test", "-p", "lodestone-cli", "--test", "it", "fs_nodes", "--", "--include-ignored", "--nocapture"];
     let status = Command::new("cargo")
         .args(arguments)
         .env("LODESTONE_FS_ROUNDS", options.rounds.to_string())

@@ -1,7 +1,8 @@
 //! Volumes as mounted file systems, by FUSE and without libfuse.
 //!
-//! [`mount`] hands each request of the kernel to a [`Volume`], or to that of the present metadata node. The kernel checks permissions, and keeps names and
-//! attributes as long as it likes: there is one mount of a volume, and all changes pass the kernel.
+//! [`mount`] hands each request of the kernel to a [`Volume`], or to that of the present metadata node. The kernel
+//! checks permissions, and keeps names and attributes as long as it likes: there is one mount of a volume, and all
+//! changes pass the kernel.
 //!
 //! | file | idea |
 //! | --- | --- |

@@ -286,7 +286,8 @@ impl Inner {
         file
     }
 
-    /// Writes at most [`OP_PAGES_MAX`] pages, and with replicas at most a quarter of the ring of a unit, under the lock of the file's content.
+    /// Writes at most [`OP_PAGES_MAX`] pages, and with replicas at most a quarter of the ring of a unit, under the lock
+    /// of the file's content.
     fn write_piece(&self, caller: &Caller, ino: u64, offset: u64, bytes: &[u8]) -> Result<Attributes> {
         let size = {
             let mut core = self.core();

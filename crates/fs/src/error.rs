@@ -179,7 +179,8 @@ pub enum Error {
     },
     /// Too few replicas or standbys answer.
     #[error(
-        "no quorum of the volume's nodes has everything ({missing}); nothing is lost, a later sync may succeed;          `lodestone fs status` says who is missing"
+        "no quorum of the volume's nodes has everything ({missing}); nothing is lost, a later sync may succeed; \
+         `lodestone fs status` says who is missing"
     )]
     NoQuorum {
         /// Who is late.
@@ -196,7 +197,8 @@ pub enum Error {
     Gone,
     /// Operations that were answered, but not synced, are lost.
     #[error(
-        "{count} operations before the present metadata node took over were never synced and are lost; look at what          was written last"
+        "{count} operations before the present metadata node took over were never synced and are lost; look at what was \
+         written last"
     )]
     Lost {
         /// How many.

@@ -74,7 +74,7 @@ pub(crate) fn make(
     let layout = volume.inner.layout;
     if elsewhere.is_some() && volume.inner.core().state.space.used() > 0 {
         let text = format!(
-            "{}: files with content cannot be moved to nodes elsewhere yet; format a volume for them, and copy the files",
+            "{}: files with content cannot be moved to nodes elsewhere yet; format a volume for them, and copy files",
             path.display()
         );
         return Err(Error::Options(text));

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! message   bytes 4, CRC-32C 4, then the body
-//! request   version 4, volume 8, salt 8, node 4, bytes of a page 4, pages 8, carrier 1, nodes 4, then for each: node 4,
-//!           address 4, port 4
+//! request   version 4, volume 8, salt 8, node 4, bytes of a page 4, pages 8, carrier 1, nodes 4, then for each:
+//!           node 4, address 4, port 4
 //! answer    1 runs, or 0 and a text
 //! ```
 

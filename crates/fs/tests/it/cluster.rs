@@ -93,8 +93,8 @@ fn what_was_synced_survives_the_loss_of_a_replica_and_of_the_metadata_node() {
     assert!(matches!(error, Error::Replicated { replicas: 3, .. }), "{error}");
 }
 
-/// Random steps on a volume whose nodes are stopped and started. After a takeover the volume is the state after a prefix
-/// of the steps, with everything that was synced.
+/// Random steps on a volume whose nodes are stopped and started. After a takeover the volume is the state after a
+/// prefix of the steps, with everything that was synced.
 #[test]
 fn whatever_node_is_lost_the_volume_is_a_prefix_of_steps() {
     for seed in 0..2 {

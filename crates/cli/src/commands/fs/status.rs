@@ -119,7 +119,7 @@ fn text_of_nodes(status: &ClusterStatus) -> String {
     let group = |group: &lodestone_fs::cluster::GroupStatus| {
         let name = if group.group == 0 { "metadata".to_owned() } else { format!("unit {}", group.group) };
         format!(
-            "{name}: {} copies in view {}, {} of them make a record count; {} records, {} acknowledged, {} everywhere\n",
+            "{name}: {} copies in view {}, of which {} make a record count; {} records, {} acknowledged, {} at all\n",
             group.copies, group.view, group.quorum, group.last, group.acknowledged, group.stable
         )
     };

@@ -56,9 +56,9 @@ impl Files<'_> {
 pub fn keep(story: &mut Story<'_>, folder: &Path) -> Result<()> {
     story.step(
         "Keep files at three replicas, and kill nodes",
-        "A volume is a file system in one file. With --try 3 it has three replicas of its pages and a standby, all in one \
-         process, so that nothing has to be set up. An fsync waits for two replicas and for the standby. Here a replica \
-         is killed while files are written, and then the node that has the metadata.",
+        "A volume is a file system in one file. With --try 3 it has three replicas of its pages and a standby, all in \
+         one process, so that nothing has to be set up. An fsync waits for two replicas and for the standby. Here a \
+         replica is killed while files are written, and then the node that has the metadata.",
     )?;
     let path = folder.join("letters.vol");
     Volume::format(&path, VOLUME_BYTES)?;
