@@ -47,7 +47,7 @@ fn every_prefix_of_flushes_is_right() {
 fn every_mutant_is_killed_or_excused() {
     crate::common::audit(&targets(), |name| {
         let states_max = match name {
-            "db-create" => 10_000,
+            "db-create" | "db-load" => 10_000,
             "db-rounds-after" => 1000,
             _ => Config::default().states_max,
         };
