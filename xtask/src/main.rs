@@ -1,6 +1,7 @@
 //! `cargo xtask`: the chores of this repository that are programs, not shell lines.
 //!
 //! - `tidy`: the style rules that a machine can check ([`tidy`]).
+//! - `fuzz`: runs a fuzzer ([`fuzz`]).
 //! - `figures`: runs the benchmarks of the papers' figures and draws them again ([`figures`]).
 //! - `tables`: measures the tables of a document and writes them into it ([`tables`]).
 //! - `hook-cost`: the cost of the unused hooks in the memory primitives ([`hook_cost`]).
@@ -12,6 +13,7 @@
 //! could not be done (wrong arguments, a missing program).
 
 mod figures;
+mod fuzz;
 mod hook_cost;
 mod judge;
 mod tables;
@@ -42,6 +44,8 @@ enum Chore {
     /// Measure the tables of a document on this machine and write them into it.
     #[command(subcommand)]
     Tables(tables::Command),
+    /// Run a fuzzer on hostile bytes; `--list` names all.
+    Fuzz(fuzz::Options),
     /// Compare a persist with and without the hooks for tracing and media models; builds two release programs.
     HookCost(hook_cost::Options),
     /// Run suites and programs of others on what Lodestone offers to them.
@@ -60,6 +64,7 @@ fn main() -> ExitCode {
         Chore::Tidy => tidy::run(&root),
         Chore::Figures(command) => figures::run(&root, &command),
         Chore::Tables(command) => tables::run(&root, &command),
+        Chore::Fuzz(options) => fuzz::run(&root, &options),
         Chore::HookCost(options) => hook_cost::run(&root, &options),
         Chore::Judge(command) => judge::run(&root, &command),
         Chore::TestPrograms(options) => test_programs::run(&root, &options),

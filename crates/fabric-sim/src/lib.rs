@@ -18,6 +18,7 @@
 //! ```
 
 mod bugs;
+pub mod linear;
 mod network;
 mod node;
 mod oracle;

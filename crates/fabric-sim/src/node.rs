@@ -9,6 +9,7 @@ use lodestone_fabric::{
 };
 use lodestone_pmem::{Memory, PmAddr, Pool, PoolOptions};
 
+use crate::oracle::Known;
 use crate::plan::Plan;
 
 /// The group of a scenario with one group.
@@ -81,6 +82,10 @@ pub struct Node {
     pub told_promise: Term,
     /// How far its pages were judged.
     pub judged: (Term, u64),
+    /// Its files, as far as they were judged.
+    pub known: Known,
+    /// It is gone for good, with everything that it had.
+    pub is_lost: bool,
 }
 
 fn pool_options(plan: &Plan) -> PoolOptions {
@@ -117,6 +122,8 @@ impl Node {
             told_tail: (Term(0), 0),
             told_promise: Term(0),
             judged: (Term(0), 0),
+            known: Known::default(),
+            is_lost: false,
         };
         node.core = node.make(plan, true)?;
         Ok(node)
@@ -206,6 +213,7 @@ impl Node {
         self.pool = Some(Pool::open_on(self.memory.clone(), &pool_options(plan))?);
         self.core = self.make(plan, false)?;
         self.judged = (Term(0), 0);
+        self.known = Known::default();
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use lodestone_fabric::{
     Applied, ApplyLog, Call, Error, FLAG_INLINE, FLAG_SYNC, GroupId, Kind, LEASE_NS, Leader, LocalRegistry, Member,
-    Moment, NodeId, OPERATIONS, Outbound, PACKET_ANSWER, Packet, PacketHead, PageArea, PagePair, Payload, Reads,
+    Moment, NodeId, OPERATIONS, Outbound, PACKET_ANSWER, PACKET_SYNC, Packet, PacketHead, PageArea, PagePair, Payload, Reads,
     Receiver, ReceiverOptions, RecordHead, Registry, RegistryCall, Result, Ring, Role, Sender, SenderEvent,
     SenderOptions, Sequence, Standing, Submission, Target, Term, Terms, View, ViewMessage, ViewNumber, VolumeSender,
     VolumeState, fragments, pages_body,
@@ -89,6 +89,21 @@ fn records_of_earlier_terms_count_below_one_of_this_term_alone() -> Result<()> {
         let late = taken_over(&[(1, 2), (3, 2)])?.acknowledged();
         assert_eq!(late, Sequence(2));
         Ok(early == Sequence(0))
+    })
+}
+
+/// A last report is lost, and nothing is written any more: without the question a member would join for ever.
+#[test]
+fn a_beat_asks_until_every_member_has_reported_everything() -> Result<()> {
+    rule("fabric-last-report-not-asked-for", || {
+        let (mut sender, mut out) = (taken_over(&[(1, 2), (3, 2)])?, Outbound::default());
+        assert_eq!(sender.acknowledged(), sender.ring().last(), "no caller waits");
+        sender.tick(Moment(1 << 30), &mut out)?;
+        let is_asking = |bytes: &[u8]| {
+            let head = decoded(bytes).head;
+            head.kind == Kind::Beat && head.has(PACKET_SYNC)
+        };
+        Ok(out.packets.iter().any(|outgoing| is_asking(&outgoing.bytes)))
     })
 }
 
@@ -227,27 +242,8 @@ fn an_entry_of_the_last_batch_counts_with_its_pages_alone() -> Result<()> {
 #[test]
 fn a_member_that_joins_places_nothing_early() -> Result<()> {
     rule("fabric-joiner-places-early", || {
-        let (memory, pages) = (Memory::anonymous(256 << 10)?, 8);
-        let log = ApplyLog::create(&memory, AT, RANGE, SALT)?;
-        let area = PageArea::open(&memory, AT.plus(RANGE), RANGE, 256, pages)?;
-        let options = ReceiverOptions { node: NodeId(4), group: GROUP, salt: SALT, ..ReceiverOptions::default() };
-        let (mut member, mut out) = (Receiver::new(options, log, area), Outbound::default());
-        let of = |node, role, since| Member { node: NodeId(node), role, since: ViewNumber(since) };
-        let message = ViewMessage {
-            members: vec![of(1, Role::Active, 1), of(4, Role::Joining, 2)],
-            copy_from: NodeId(1),
-            joins_from: (Sequence(0), Term(0)),
-            adopted: Terms::default(),
-        };
-        let head = PacketHead { term: Term(1), view: ViewNumber(2), ..PacketHead::new(Kind::View, GROUP, OWN) };
-        member.packet(Moment(1), &decoded(&head.packet([&message.to_payload(), &[]])), &mut out)?;
-        assert_eq!(member.log().standing(), Standing::Copying);
-        for page in 1..pages {
-            let reply =
-                PacketHead::new(Kind::Reply, GROUP, NodeId(1)).packet([&Call::Copy(page).to_payload(0), &[5; 256]]);
-            member.packet(Moment(2), &decoded(&reply), &mut out)?;
-        }
-        assert_eq!(member.log().standing(), Standing::Replaying);
+        let (mut member, mut out) = joined()?;
+        let head = view_head(2);
         let body = pages_body(&[(PagePair { new: 3, old: 0 }, &[8; 256])]);
         let mut record = RecordHead {
             sequence: Sequence(2),
@@ -268,6 +264,51 @@ fn a_member_that_joins_places_nothing_early() -> Result<()> {
         assert!(out.packets.iter().all(|outgoing| outgoing.target != Target::Group), "members never send to the group");
         Ok(member.pages().read(3)?[0] == 5)
     })
+}
+
+/// A view in which a member still joins comes when the member counts already: it would forget what it has reported.
+#[test]
+fn a_view_that_is_late_changes_nothing() -> Result<()> {
+    rule("fabric-late-view-entered", || {
+        let (mut member, mut out) = joined()?;
+        member.packet(Moment(4), &decoded(&view(3, Role::Active)), &mut out)?;
+        assert_eq!(member.log().standing(), Standing::Active);
+        member.packet(Moment(5), &decoded(&view(2, Role::Joining)), &mut out)?;
+        Ok(member.log().standing() == Standing::Active && member.log().view() == ViewNumber(3))
+    })
+}
+
+fn view_head(number: u32) -> PacketHead {
+    PacketHead { term: Term(1), view: ViewNumber(number), ..PacketHead::new(Kind::View, GROUP, OWN) }
+}
+
+/// The view with a number, in which node 4 has a part.
+fn view(number: u32, role: Role) -> Vec<u8> {
+    let of = |node, role, since| Member { node: NodeId(node), role, since: ViewNumber(since) };
+    let message = ViewMessage {
+        members: vec![of(1, Role::Active, 1), of(4, role, 2)],
+        copy_from: NodeId(1),
+        joins_from: (Sequence(0), Term(0)),
+        adopted: Terms::default(),
+    };
+    view_head(number).packet([&message.to_payload(), &[]])
+}
+
+/// Node 4 joins in view 2 and has copied all pages, each of bytes 5.
+fn joined() -> Result<(Receiver, Outbound)> {
+    let (memory, pages) = (Memory::anonymous(256 << 10)?, 8);
+    let log = ApplyLog::create(&memory, AT, RANGE, SALT)?;
+    let area = PageArea::open(&memory, AT.plus(RANGE), RANGE, 256, pages)?;
+    let options = ReceiverOptions { node: NodeId(4), group: GROUP, salt: SALT, ..ReceiverOptions::default() };
+    let (mut member, mut out) = (Receiver::new(options, log, area), Outbound::default());
+    member.packet(Moment(1), &decoded(&view(2, Role::Joining)), &mut out)?;
+    assert_eq!(member.log().standing(), Standing::Copying);
+    for page in 1..pages {
+        let reply = PacketHead::new(Kind::Reply, GROUP, NodeId(1)).packet([&Call::Copy(page).to_payload(0), &[5; 256]]);
+        member.packet(Moment(2), &decoded(&reply), &mut out)?;
+    }
+    assert_eq!(member.log().standing(), Standing::Replaying);
+    Ok((member, out))
 }
 
 /// A volume of one unit in term 3, whose members have nothing. Operations have the members 1 and 2, the unit has 3.

@@ -18,7 +18,7 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 33] = [
+const LAYERS: [(&str, Role); 34] = [
     ("width", Product),
     ("derive-path", Product),
     ("engine-derive", Product),
@@ -49,6 +49,7 @@ const LAYERS: [(&str, Role); 33] = [
     ("index-bench", Proof),
     ("engine-bench", Proof),
     ("fabric-sim", Proof),
+    ("fuzz", Proof),
     ("baselines", Proof),
     ("proof", Proof),
     ("cli", Proof),

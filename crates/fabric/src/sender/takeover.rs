@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+use lodestone_pmem::planted;
 use lodestone_width::to_u64;
 
 use super::{PayloadLog, Peer, Phase, Place, Sender, SenderEvent, Submission};
@@ -200,7 +201,8 @@ impl Sender {
             return Ok(None);
         }
         self.ring.cut(keep)?;
-        Ok(Some((term, keep.next(), last)))
+        let is_told = !planted::active("fabric-cut-not-told");
+        Ok(is_told.then_some((term, keep.next(), last)))
     }
 
     fn ask_for_records(&mut self, out: &mut Outbound) {
