@@ -139,8 +139,9 @@ impl Node {
     /// The time of the world at a moment of its clock, or a little later.
     #[must_use]
     pub fn global(&self, local: u64) -> u64 {
-        local.saturating_sub(u64::from(self.id.0) * 1_000_000_007) / self.clock_ppm * 1_000_000
-            + 2_000_000_000 / self.clock_ppm
+        let since = u128::from(local.saturating_sub(u64::from(self.id.0) * 1_000_000_007));
+        let time = (since * 1_000_000).div_ceil(u128::from(self.clock_ppm));
+        u64::try_from(time).unwrap_or(u64::MAX - 2_000) + 2_000
     }
 
     fn make(&self, plan: &Plan, is_new: bool) -> Result<Core> {

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use foldhash::{HashMap, HashMapExt as _};
+use foldhash::HashMap;
 use lodestone_fabric::{Form, Merge, NodeId, PAIR_BYTES, PagePair, Receiver, RecordHead, Sequence, Term, Terms};
 
 use crate::linear::{Action, Found, Operation, first_stale, search};

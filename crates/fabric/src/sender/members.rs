@@ -1,7 +1,7 @@
 //! Changes of members: one at a time, by the registry, and only when no acknowledged record can be lost by it.
 //!
-//! - *Remove*: the others hold all that is acknowledged, and the first record of the term, below which is all that was
-//!   adopted. The smaller quorum then has all of it.
+//! - *Remove*: a quorum of the others holds all that is acknowledged, and the first record of the term, below which is
+//!   all that was adopted. Every takeover among them then finds all of it.
 //! - *Add*: the member joins first. It counts for nothing but the release of records. From then on no page is used
 //!   again before it has applied the record that freed it, so pages may be copied while others write.
 //! - *Promote*: it holds what a removal would demand of it.
@@ -63,9 +63,11 @@ impl Sender {
             if next.active().count() == 0 {
                 return refused("it is the last member");
             }
-            let others_have = self.tails(&next).first().is_some_and(|tail| *tail >= self.floor());
+            // Any takeover of the next view asks one of its quorum. All others together would be too much: two members
+            // that are gone, or that lag, would each keep the other one in.
+            let others_have = self.quorum_tail(&next) >= self.floor();
             if !others_have && !planted::active("fabric-removed-before-the-rest-has-it") {
-                return refused("the other members do not have everything yet");
+                return refused("a quorum of the other members does not have everything yet");
             }
         }
         self.pending = Some(next.clone());

@@ -117,7 +117,8 @@ fn hostile(input: &mut Input<'_>, sealed: &[Vec<u8>], forged: &[Vec<u8>]) -> Vec
             bytes[..head].copy_from_slice(&other[..head]);
         }
         _ => {
-            bytes = generate::packet(input, if input.flag() { GROUP } else { GroupId(2) });
+            let group = if input.flag() { GROUP } else { GroupId(2) };
+            bytes = generate::packet(input, group);
             if input.flag() {
                 // Says that it is sealed.
                 bytes[19] |= 0x80;
