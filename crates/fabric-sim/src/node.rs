@@ -1,5 +1,6 @@
 //! A node of the cluster: a pool on memory that can crash, and the cores that run on it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use lodestone_crash::OnlineMedium;
@@ -84,6 +85,8 @@ pub struct Node {
     pub judged: (Term, u64),
     /// Its files, as far as they were judged.
     pub known: Known,
+    /// Pages of which a bit has flipped, and that may be written anew since.
+    pub flipped: BTreeSet<u64>,
     /// It is gone for good, with everything that it had.
     pub is_lost: bool,
 }
@@ -123,6 +126,7 @@ impl Node {
             told_promise: Term(0),
             judged: (Term(0), 0),
             known: Known::default(),
+            flipped: BTreeSet::new(),
             is_lost: false,
         };
         node.core = node.make(plan, true)?;
@@ -194,6 +198,16 @@ impl Node {
             Leader::of_volume(self.id, VolumeSender::new(first, senders)?)
         };
         Ok(Core::Sender(Box::new(leader)))
+    }
+
+    /// Flips a bit of a page, as a medium may that holds it for long.
+    pub fn flip(&mut self, page: u64, bit: u64) {
+        let Some(at) = self.member().map(|member| member.pages().address(page).plus(bit / 512 * 64)) else { return };
+        let Some(traced) = self.memory.as_traced() else { return };
+        let mut words = traced.peek(at.line());
+        words[(bit % 512 / 64) as usize] ^= 1 << (bit % 64);
+        traced.poke(at.line(), words);
+        self.flipped.insert(page);
     }
 
     /// Stops it: its memory is as a power cut leaves it.

@@ -90,6 +90,8 @@ pub struct Plan {
     pub sync: Ppm,
     /// One member is so many times slower than the others.
     pub slow_factor: u64,
+    /// Mean time between bits that flip in pages of one member; 0: none. The others can still answer then.
+    pub flip_ns: u64,
     /// The lease is so many times shorter than [`LEASE_NS`](lodestone_fabric::LEASE_NS): a run is short, too.
     pub lease_divisor: u64,
     /// Packets are two halves with parity, as in paper 5.
@@ -129,6 +131,7 @@ impl Plan {
             cut_ns: 0,
             lose_member_ns: 0,
             lose_sender_ns: 0,
+            flip_ns: 0,
             lease_divisor: 1,
             halves: false,
             outage_ns: 5_000_000,

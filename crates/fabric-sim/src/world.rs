@@ -55,6 +55,7 @@ enum Event {
     Cut,
     LoseMember,
     LoseSender,
+    Flip,
     Join,
     Supervise,
 }
@@ -118,6 +119,8 @@ pub struct Outcome {
     pub crashes: u64,
     /// Nodes that were lost for good.
     pub losses: u64,
+    /// Bits that flipped in pages at rest.
+    pub flips: u64,
     /// Whether a group was left without a quorum in the end, by losses and changes that met: nothing is promised then.
     pub without_quorum: bool,
     /// Terms whose sender was ready.
@@ -264,6 +267,7 @@ impl World {
         self.next_fault(plan.cut_ns, Event::Cut);
         self.next_fault(plan.lose_member_ns, Event::LoseMember);
         self.next_fault(plan.lose_sender_ns, Event::LoseSender);
+        self.next_fault(plan.flip_ns, Event::Flip);
     }
 
     fn after(&mut self, ns: u64, event: Event) {

@@ -123,6 +123,24 @@ fn members_change_when_the_adopted_log_is_everywhere() -> Result<()> {
     rule("fabric-adopted-log-forgotten", || Ok(taken_over(&[])?.propose_removal(NodeId(2)).is_err()))
 }
 
+/// Two of five members are gone for good. Neither keeps the other one in.
+#[test]
+fn members_that_are_gone_can_be_removed_one_after_the_other() -> Result<()> {
+    rule("fabric-removal-needs-all-others", || {
+        let (mut sender, mut out) = (sender()?, Outbound::default());
+        let nodes: Vec<NodeId> = (1..=5).map(NodeId).collect();
+        sender.take_over(Moment(0), Term(3), View::of(&nodes), &mut out);
+        for node in [1, 2, 3] {
+            sender.packet(Moment(1), &decoded(&promise(node, Term(3))), &mut out)?;
+        }
+        for node in [1, 2, 3] {
+            sender.packet(Moment(2), &decoded(&report(node, Term(3), 2)), &mut out)?;
+        }
+        assert_eq!(sender.acknowledged(), Sequence(2));
+        Ok(sender.propose_removal(NodeId(4)).is_ok())
+    })
+}
+
 /// A former sender may have used pages again that were freed up to the adopted log's end.
 #[test]
 fn a_copy_begins_at_the_adopted_end() -> Result<()> {

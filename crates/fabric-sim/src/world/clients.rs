@@ -481,7 +481,7 @@ impl World {
             if expected.as_deref() != Some(bytes.as_slice()) {
                 let sequence = place.sequence;
                 self.oracle
-                    .fail(|| format!("P3: a read of file {file} in {term} returned other bytes than {sequence} wrote"));
+                    .fail(|| format!("P3, P5: a read of file {file} in {term} returned other bytes than {sequence} wrote"));
             }
         }
         let sequence = place.map_or(0, |place| place.told.0);

@@ -280,7 +280,7 @@ impl World {
         let oracle = self.orders.units.get_mut(&group).unwrap_or(&mut self.oracle);
         let mut known = std::mem::take(&mut node.known);
         let Some(member) = node.member() else { return };
-        oracle.judge_member(id, term, member, Seen { from, whole: sees_all, known: &mut known });
+        oracle.judge_member(id, term, member, Seen { from, whole: sees_all, known: &mut known, flipped: &node.flipped });
         let dropped = member.counts().without_room;
         if self.plan.is_calm() && dropped > 0 {
             self.oracle.fail(|| format!("P7: {id} had no memory for {dropped} packets, although it never lost one"));

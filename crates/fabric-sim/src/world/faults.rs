@@ -9,11 +9,18 @@ use crate::network::Network;
 use crate::node::{Core, FIRST_SENDER, Node, group_of};
 use crate::plan::NetworkFaults;
 
+/// Crashes of a run at most, besides one for every 50 operations.
+const CRASHES_MAX: u64 = 60;
 /// A member that was silent for so long is removed.
 const SILENT_NS: u64 = 1_000_000_000;
 
 impl World {
     pub(super) fn next_fault(&mut self, mean_ns: u64, event: Event) {
+        // A run that waits for long would be little else than crashes.
+        let is_crash = matches!(event, Event::CrashMember | Event::CrashSender);
+        if is_crash && self.outcome.crashes > CRASHES_MAX + self.plan.operations / 50 {
+            return;
+        }
         if mean_ns > 0 && self.healed.is_none() {
             let ns = self.around(mean_ns);
             self.after(ns, event);
@@ -60,6 +67,10 @@ impl World {
                 self.lose_member()?;
                 self.next_fault(self.plan.lose_member_ns, Event::LoseMember);
             }
+            Event::Flip => {
+                self.flip();
+                self.next_fault(self.plan.flip_ns, Event::Flip);
+            }
             Event::LoseSender => {
                 self.lose_sender()?;
                 self.next_fault(self.plan.lose_sender_ns, Event::LoseSender);
@@ -93,6 +104,18 @@ impl World {
         let is_left = |node: &&Node| node.id.0 >= FIRST_SENDER && !node.is_lost;
         let left: Vec<NodeId> = self.nodes.values().filter(is_left).map(|node| node.id).collect();
         if left.len() < 2 { Ok(()) } else { self.lose_one_of(&left) }
+    }
+
+    /// Flips a bit in the page of a file, always at the first member.
+    fn flip(&mut self) {
+        let bit = self.random.random_range(0..u64::from(self.plan.page_bytes) * 8);
+        let pick = self.random.random_range(0..self.plan.files);
+        let member = |node: &&mut Node| node.member().is_some();
+        let Some(node) = self.nodes.values_mut().find(member) else { return };
+        let pages: Vec<u64> = node.known.files().map(|(_, page)| page).collect();
+        let Some(page) = pages.get(usize::try_from(pick).unwrap_or(0)) else { return };
+        node.flip(*page, bit);
+        self.outcome.flips += 1;
     }
 
     fn lose_one_of(&mut self, nodes: &[NodeId]) -> Result<()> {

@@ -130,7 +130,9 @@ impl Sender {
     pub(super) fn adopt_if_enough(&mut self, now: Moment, out: &mut Outbound) -> Result<()> {
         let Phase::Gathering(gathering) = &self.phase else { return Ok(()) };
         let needed = match gathering.needs_all {
-            Some(until) if now < until => self.view.active().count(),
+            Some(until) if now < until || planted::active("fabric-full-ring-waits-for-all") => {
+                self.view.active().count()
+            }
             Some(_) => self.view.promises().max(self.view.quorum()),
             None => self.view.promises(),
         };
