@@ -181,7 +181,7 @@ fn damaged_halves(seed: u64) -> Plan {
 
 /// Bits flip in pages at rest, at one member.
 pub(crate) fn flipping(_: u64) -> Plan {
-    Plan { flip_ns: 500_000, read_ns: 20_000, operations: 300, merges: 0, ..Plan::calm() }
+    Plan { flip_ns: 100_000, read_ns: 20_000, operations: 300, merges: 0, ..Plan::calm() }
 }
 
 /// Any faults, as a seed draws them.

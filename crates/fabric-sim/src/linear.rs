@@ -2,7 +2,8 @@
 //!
 //! Each operation takes effect at one moment between its begin and its end. The search takes one operation after the
 //! other that may be the next: none that is still to come ended before it began. When it is stuck it goes back. It
-//! remembers each pair of a set of operations and a value that it has seen, and goes on from none twice.
+//! remembers each pair of a set of operations and a value that it has seen, and goes on from none twice. A read of the
+//! present value is taken at once.
 //!
 //! It knows nothing of sequences and terms. So it judges the judge of reads in `oracle.rs`, which uses them.
 //!
@@ -96,6 +97,18 @@ impl Events {
         (self.next[before], self.before[next]) = (place, place);
     }
 
+    /// A read of `value` that may be the next operation.
+    fn read_of(&self, value: u64, operations: &[Operation]) -> Option<usize> {
+        let mut place = self.next[HEAD];
+        while let (operation, false) = self.events[place] {
+            if operations[operation].action == Action::Read(value) {
+                return Some(place);
+            }
+            place = self.next[place];
+        }
+        None
+    }
+
     fn take(&mut self, begin: usize) {
         self.unlink(begin);
         self.unlink(self.end_of[self.events[begin].0]);
@@ -125,20 +138,37 @@ pub fn search(history: &[Operation], steps_max: u64) -> Found {
     let mut events = Events::of(&operations);
     let mut seen: HashSet<(Vec<u64>, u64)> = HashSet::default();
     let mut taken = vec![0_u64; operations.len().div_ceil(64)];
-    let mut way: Vec<(usize, u64)> = Vec::new();
+    // What was taken, the value before, and whether another choice in its place is worth a try.
+    let mut way: Vec<(usize, u64, bool)> = Vec::new();
     let (mut value, mut place) = (0, events.next[HEAD]);
     for _ in 0..steps_max {
         if events.next[HEAD] == HEAD {
             return Found::Order;
         }
+        // A read of the present value may as well be the next: it changes nothing for the others.
+        if place == events.next[HEAD]
+            && let Some(read) = events.read_of(value, &operations)
+        {
+            let operation = events.events[read].0;
+            taken[operation / 64] |= 1 << (operation % 64);
+            way.push((read, value, false));
+            events.take(read);
+            place = events.next[HEAD];
+            continue;
+        }
         let (operation, is_end) = events.events[place];
         if is_end {
             // It should have been taken by now.
-            let Some((begin, before)) = way.pop() else { return Found::None };
-            let operation = events.events[begin].0;
-            taken[operation / 64] &= !(1 << (operation % 64));
-            events.give_back(begin);
-            (value, place) = (before, events.next[begin]);
+            loop {
+                let Some((begin, before, is_choice)) = way.pop() else { return Found::None };
+                let operation = events.events[begin].0;
+                taken[operation / 64] &= !(1 << (operation % 64));
+                events.give_back(begin);
+                (value, place) = (before, events.next[begin]);
+                if is_choice {
+                    break;
+                }
+            }
             continue;
         }
         let after = match operations[operation].action {
@@ -148,7 +178,7 @@ pub fn search(history: &[Operation], steps_max: u64) -> Found {
         if let Some(after) = after {
             taken[operation / 64] |= 1 << (operation % 64);
             if seen.insert((taken.clone(), after)) {
-                way.push((place, value));
+                way.push((place, value, true));
                 events.take(place);
                 (value, place) = (after, events.next[HEAD]);
                 continue;

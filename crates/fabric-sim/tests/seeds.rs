@@ -91,7 +91,7 @@ fn a_seed_repeats_bit_for_bit() {
 #[test]
 fn damaged_pages_are_never_read() {
     for seed in 0..6 {
-        let plan = Plan { flip_ns: 500_000, read_ns: 20_000, operations: 300, merges: 0, ..Plan::calm() };
+        let plan = Plan { flip_ns: 100_000, read_ns: 20_000, operations: 300, merges: 0, ..Plan::calm() };
         let outcome = World::new(plan, seed).expect("the plan has room").run();
         assert_eq!(outcome.violation, None, "seed {seed}");
         assert!(outcome.flips > 20 && outcome.reads > 100, "{outcome:?}");
