@@ -25,7 +25,7 @@ done | awk '!seen[$0]++' | while read -r file; do
 done
 
 # The few files of /etc that host-built programs read.
-for name in passwd group ld.so.cache ld.so.conf nsswitch.conf alternatives mke2fs.conf; do
+for name in passwd group ld.so.cache ld.so.conf nsswitch.conf alternatives mke2fs.conf libibverbs.d; do
   [ ! -e "/etc/$name" ] || cp -a "/etc/$name" "$tree/etc/"
 done
 

@@ -16,7 +16,8 @@ fail() { say "$*" >&2; exit 1; }
 
 # Programs that run on the host (QEMU), and programs that the guest runs from the host's /usr (ndctl, mkfs, modprobe,
 # ...).
-packages=(qemu-system-x86 busybox-static cpio kmod ndctl daxctl e2fsprogs xfsprogs util-linux)
+packages=(qemu-system-x86 busybox-static cpio kmod ndctl daxctl e2fsprogs xfsprogs util-linux \
+  rdma-core ibverbs-providers iproute2)
 
 missing=()
 for package in "${packages[@]}"; do
@@ -57,7 +58,7 @@ if [ ! -f "$cache/kernel/version" ]; then
 fi
 
 version=$(cat "$cache/kernel/version")
-for module in nfit nd_pmem dax_pmem device_dax ext4 xfs 9pnet_virtio overlay; do
+for module in nfit nd_pmem dax_pmem device_dax ext4 xfs 9pnet_virtio overlay virtio_net rdma_rxe ib_uverbs; do
   modprobe -d "$cache/kernel" -S "$version" --show-depends "$module" >/dev/null 2>&1 ||
     fail "kernel $version has no module $module; remove vm/.cache/kernel to fetch another kernel"
 done

@@ -3,6 +3,7 @@
 #
 #   MODE=test    pools, process kills and test programs in every place
 #   MODE=round   verify the writes acknowledged before the guest was killed, then write until it is killed again
+#   MODE=rdma    the fabric over a card of soft-RoCE, in one guest and across GUESTS of them, RECORDS records
 #   MODE=numa    nodes, parts, placement, agents and the probe on NODES nodes
 #   EXPECTED     the domain that every pool must have (dax or eadr)
 #   ROUND, LAST  number of this round; LAST=1 verifies and ends
@@ -13,9 +14,14 @@
 . /share/pools.sh
 . /share/programs.sh
 . /share/numa.sh
+. /share/rdma.sh
 
 if [ "$MODE" = numa ]; then
   run_numa
+  exit
+fi
+if [ "$MODE" = rdma ]; then
+  run_rdma
   exit
 fi
 prepare_places || exit 1

@@ -13,6 +13,8 @@ use std::process::Command as Process;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 
+use crate::clients::{self, Clients, Kills};
+
 /// The subjects.
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -39,6 +41,10 @@ pub(crate) struct FsOptions {
 pub(crate) enum Sql {
     /// Random statements: rows, tags and codes of errors are compared.
     Random(Random),
+    /// Clients of `PostgreSQL`, unchanged: each script of `tools/clients` on a server of its own.
+    Clients(Clients),
+    /// A server that is killed under load, again and again.
+    Kills(Kills),
 }
 
 /// Where the servers are, and how much is compared.
@@ -71,6 +77,8 @@ pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
     match command {
         Command::Fs(options) => run_fs(root, options),
         Command::Sql(Sql::Random(options)) => run_random(root, options),
+        Command::Sql(Sql::Clients(options)) => clients::run_clients(root, options),
+        Command::Sql(Sql::Kills(options)) => clients::run_kills(root, options),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `cargo xtask`: the chores of this repository that are programs, not shell lines.
 //!
 //! - `tidy`: the style rules that a machine can check ([`tidy`]).
+//! - `fabric`: processes of the fabric that are killed, and bad networks between them ([`fabric`]).
 //! - `fuzz`: runs a fuzzer ([`fuzz`]).
 //! - `figures`: runs the benchmarks of the papers' figures and draws them again ([`figures`]).
 //! - `tables`: measures the tables of a document and writes them into it ([`tables`]).
@@ -12,6 +13,8 @@
 //! Exit code 0 means success: all requirements hold. 1 means findings or failed checks. 2 means that the chore itself
 //! could not be done (wrong arguments, a missing program).
 
+mod clients;
+mod fabric;
 mod figures;
 mod fuzz;
 mod hook_cost;
@@ -38,6 +41,9 @@ struct Arguments {
 enum Chore {
     /// Check the style rules that a machine can check; prints file:line for each finding.
     Tidy,
+    /// Kill processes of the fabric, or spoil the network between them, and judge what they acknowledged.
+    #[command(subcommand)]
+    Fabric(fabric::Command),
     /// Run the benchmarks of a paper's figures, ours and the peers', and draw them again.
     #[command(subcommand)]
     Figures(figures::Command),
@@ -62,6 +68,7 @@ fn main() -> ExitCode {
     let root = repository_root();
     let outcome = match Arguments::parse().chore {
         Chore::Tidy => tidy::run(&root),
+        Chore::Fabric(command) => fabric::run(&root, &command),
         Chore::Figures(command) => figures::run(&root, &command),
         Chore::Tables(command) => tables::run(&root, &command),
         Chore::Fuzz(options) => fuzz::run(&root, &options),
@@ -78,6 +85,18 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// `cargo`, with the environment of a shell. Cargo tells this program about its own package, and a crate whose build
+/// depends on that (`ring`) would be built again, with all that uses it.
+fn cargo() -> std::process::Command {
+    let mut command = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// The folder above this package: chores work from any current folder.

@@ -3,13 +3,14 @@
 //! Cargo runs one test program after the other. Many have one long test, so a processor of two has nothing to do.
 //!
 //! 1. Cargo builds the programs and lists them.
-//! 2. As many as there are processors run at the same time, in the order of the list. Cargo's environment and current
-//!    folder are theirs as well.
+//! 2. Two for each processor run at the same time, in the order of the list, as many wait for the disk. Cargo's
+//!    environment and current folder are theirs as well.
 //! 3. Their lines are shown as they come, after the name of the program. The line with the result of a program has no
 //!    name before it: `tools/test.sh` adds these lines up.
 //!
 //! Tests in documents are not run.
 
+use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,7 +27,7 @@ use serde_json::Value;
   cargo xtask test-programs --workspace -- --ignored
   cargo xtask test-programs --jobs 4 -p lodestone-proof --test explore -- --ignored engine")]
 pub struct Options {
-    /// Programs that run at the same time [default: the number of processors]
+    /// Programs that run at the same time [default: two for each processor]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     /// Arguments of `cargo test`, then `--`, then those of the test programs
@@ -45,7 +46,7 @@ struct Program {
 /// Builds and runs. Returns whether all tests passed.
 pub fn run(root: &Path, options: &Options) -> Result<bool> {
     let processors = || thread::available_parallelism().map_or(1, usize::from);
-    let jobs = options.jobs.unwrap_or_else(processors);
+    let jobs = options.jobs.unwrap_or_else(|| 2 * processors());
     ensure!(jobs > 0, "--jobs must be at least 1");
     let mut halves = options.arguments.splitn(2, |argument| argument == "--");
     let (of_cargo, of_programs) = (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
@@ -75,6 +76,13 @@ fn build(root: &Path, arguments: &[String]) -> Result<Option<Vec<Program>>> {
         .arg("test")
         .args(arguments)
         .args(["--no-run", "--message-format=json-render-diagnostics"]);
+    // Cargo tells this program about its own package. A crate whose build depends on these (`ring`) would be built
+    // again by the next cargo that a shell runs, and so would all that uses it.
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
     let output = command.stderr(Stdio::inherit()).output().context("could not run cargo")?;
     if !output.status.success() {
         return Ok(None);

@@ -18,6 +18,7 @@
 //! ```
 
 mod bugs;
+mod keepers;
 pub mod linear;
 mod network;
 mod node;
@@ -27,6 +28,7 @@ mod plan;
 mod world;
 
 pub use bugs::{Bug, bugs};
+pub use keepers::{KeeperFaults, KeeperWorld};
 pub use plan::{NetworkFaults, Plan};
 pub use world::{Outcome, World};
 
@@ -43,6 +45,21 @@ pub fn plan_of(seed: u64, operations: u64) -> Plan {
 #[must_use]
 pub fn volume_plan_of(seed: u64, operations: u64) -> Plan {
     Plan::drawn_volume(&mut ChaCha8Rng::seed_from_u64(seed ^ 0x0070_1035), operations)
+}
+
+/// The scenario of `seed` with a registry of keepers, and about so many writes.
+#[must_use]
+pub fn keeper_plan_of(seed: u64, operations: u64) -> Plan {
+    Plan::drawn_keepers(&mut ChaCha8Rng::seed_from_u64(seed ^ 0x6B65_6570), operations)
+}
+
+/// Runs the scenario of `seed` with a registry of keepers, and about so many writes.
+///
+/// # Panics
+/// If a plan's sizes are too small, which no drawn plan's are.
+#[must_use]
+pub fn run_keeper_seed(seed: u64, operations: u64) -> Outcome {
+    World::new(keeper_plan_of(seed, operations), seed).expect("drawn plans have room").run()
 }
 
 /// Runs the scenario of `seed` with several groups and about so many writes.

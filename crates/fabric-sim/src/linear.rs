@@ -292,7 +292,8 @@ mod tests {
         let (mut passed, mut found) = (0, 0);
         for _ in 0..20_000 {
             let history = drawn(&mut random);
-            let began = |value| history.iter().find(|other| other.action == Action::Write(value)).map_or(0, |w| w.began);
+            let began =
+                |value| history.iter().find(|other| other.action == Action::Write(value)).map_or(0, |w| w.began);
             let is_early = |operation: &Operation| match operation.action {
                 Action::Read(value) => operation.ended.is_some_and(|ended| ended < began(value)),
                 Action::Write(_) => false,
@@ -316,11 +317,8 @@ mod tests {
 
     #[test]
     fn a_long_history_takes_few_steps() {
-        let write = |value: u64| Operation {
-            began: 10 * value,
-            ended: Some(10 * value + 95),
-            action: Action::Write(value),
-        };
+        let write =
+            |value: u64| Operation { began: 10 * value, ended: Some(10 * value + 95), action: Action::Write(value) };
         let read = |value: u64| Operation {
             began: 10 * value + 50,
             ended: Some(10 * value + 60),

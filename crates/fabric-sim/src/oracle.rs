@@ -1,16 +1,15 @@
 //! The judges: the promises of the fabric, checked against everything that happened.
 //!
-//! - **P1, P4**: a record that was acknowledged in a term is in the log of every later term, and no other record is
-//!   acknowledged in its place.
-//! - **P2**: the log of a member is a prefix of the log of the sender whose view it entered, and its pages are the
-//!   state
-//!   after that prefix.
-//! - **P1 at a member**: after a crash it has everything that it reported, and keeps its promise.
-//! - **P3**: reads are linearizable, file by file. Acknowledged writes of a file are ordered by their sequence. So a
-//!   read returns a write that is not older than any that was acknowledged, or read, before it began.
-//! - **P6**: when the faults have ended, everything is acknowledged and all members are equal. The world asks for that.
-//! - **P7**: a member takes no more memory than the credit that it granted.
-//! - **P8**: a sender says which records it cut off its own ring.
+//! | promise | judge | planted, and found by it |
+//! | --- | --- | --- |
+//! | P1: an acknowledged record survives crashes, and losses for good of fewer than a quorum | `adopted`: it is in the log of every later term. `restart` (`world/faults.rs`): a member has after a crash what it reported, and keeps its promise | `fabric-acknowledged-at-send`, `fabric-tail-is-received` |
+//! | P2: a prefix of operations, each whole | `judge_member`: the log of a member is a prefix of its sender's, and its pages are the state after it. `orders.rs`: operations have their payloads | `fabric-view-cuts-nothing`, `fabric-operations-taken-whole` |
+//! | P3: reads are linearizable | `judge_reads`: nothing older than what was told before (writes have the order of the log); and a search for any order (`linear.rs`) | `fabric-no-lease` |
+//! | P4: one record under one number | `acknowledge` | the tests of this file |
+//! | P5: damage shows | `judge_member`: a page with a flipped bit has a checksum that does not fit. `told` (`world/clients.rs`): no read returns it | `fabric-damaged-page-read` |
+//! | P6: progress | `missing` (`world.rs`): when the faults have ended, everything is acknowledged, and all members are equal | `fabric-buffer-freed-at-send`, `fabric-global-sequence` |
+//! | P7: bounds | `judge` (`world/dispatch.rs`): a member takes no more memory than its credit, and drops nothing on a calm network | `fabric-memory-without-limit`, `fabric-no-credit` |
+//! | P8: nothing is dropped without a line | `adopted` (`world/clients.rs`): a sender says which records it cut off its own ring | `fabric-cut-not-told` |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -294,7 +293,10 @@ impl Oracle {
             let expected = self.record(term, *sequence).map_or(&[][..], |found| &found.1.content);
             let found = receiver.pages().read(*page).unwrap_or_default();
             if found != expected && seen.flipped.contains(page) {
-                let says = receiver.pages().checksum(*page).is_none_or(|crc| !receiver.pages().verifies(*page, crc).unwrap_or(true));
+                let says = receiver
+                    .pages()
+                    .checksum(*page)
+                    .is_none_or(|crc| !receiver.pages().verifies(*page, crc).unwrap_or(true));
                 if !says {
                     self.fail(|| format!("P5: {name} has a damaged page {page}, and its checksum fits"));
                     return;
@@ -374,9 +376,10 @@ impl Oracle {
     /// Judges all reads, after the end of a run. Returns how many files have an order of their reads and writes by a
     /// search of so many steps, and for how many that was too few.
     pub fn judge_reads(&mut self, steps_max: u64) -> (u64, u64) {
-        let lost = self.reads.iter().find(|read| {
-            read.sequence != 0 && !self.acknowledged.contains_key(&Sequence(read.sequence))
-        });
+        let lost = self
+            .reads
+            .iter()
+            .find(|read| read.sequence != 0 && !self.acknowledged.contains_key(&Sequence(read.sequence)));
         if let Some(sequence) = lost.map(|read| read.sequence) {
             self.fail(|| format!("P3: a read returned record {sequence}, which was never acknowledged"));
         }
@@ -405,5 +408,26 @@ impl Oracle {
         all.sort_unstable();
         let at = |share: usize| all.get((all.len() * share / 100).min(all.len().saturating_sub(1))).copied();
         (at(50).unwrap_or(0), at(99).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two terms whose senders made different records under one number, and both acknowledge it.
+    #[test]
+    fn two_records_under_one_number_are_noticed() {
+        let made = || Made { began: 0, files: Vec::new(), pair: PagePair { new: 0, old: 0 }, content: Vec::new() };
+        let mut oracle = Oracle::new(Judged::All);
+        oracle.made(Term(1), Sequence(1), made());
+        oracle.made(Term(2), Sequence(1), made());
+        oracle.acknowledge(5, Term(1), Sequence(1));
+        assert_eq!(oracle.violation, None);
+        oracle.acknowledge(6, Term(2), Sequence(1));
+        assert!(oracle.violation.is_some_and(|violation| violation.starts_with("P4")));
+        let mut oracle = Oracle::new(Judged::All);
+        oracle.acknowledge(5, Term(1), Sequence(1));
+        assert!(oracle.violation.is_some_and(|violation| violation.starts_with("P4")), "a record that nobody made");
     }
 }

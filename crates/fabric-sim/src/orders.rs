@@ -82,7 +82,8 @@ impl Orders {
         }
         for (group, unit) in &mut self.units {
             let named = named.remove(group).unwrap_or_default();
-            let orphans = unit.log(term, 0, u64::MAX).map(|found| found.0).filter(|sequence| !named.contains(sequence)).collect();
+            let orphans =
+                unit.log(term, 0, u64::MAX).map(|found| found.0).filter(|sequence| !named.contains(sequence)).collect();
             unit.set_orphans(term, orphans);
         }
     }

@@ -9,6 +9,8 @@
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
+use crate::keepers::KeeperFaults;
+
 /// Probabilities, in millionths.
 pub type Ppm = u32;
 
@@ -98,6 +100,12 @@ pub struct Plan {
     pub halves: bool,
     /// Answers of the registry that are lost.
     pub registry_lose: Ppm,
+    /// Keepers of the registry; 0: it is that of one process.
+    pub keepers: u64,
+    /// Faults of their messages and of calls to them.
+    pub keeper_faults: KeeperFaults,
+    /// Mean time between crashes and cuts of keepers; 0: none.
+    pub keeper_fault_ns: u64,
     /// Whether a sender that was replaced does not reach the registry, and so does not learn of it.
     pub replaced_is_deaf: bool,
 }
@@ -140,6 +148,9 @@ impl Plan {
             sync: 500_000,
             slow_factor: 1,
             registry_lose: 0,
+            keepers: 0,
+            keeper_faults: KeeperFaults::default(),
+            keeper_fault_ns: 0,
             replaced_is_deaf: false,
         }
     }
@@ -167,6 +178,22 @@ impl Plan {
             slow_factor: if plan.members.min(3) == plan.members { plan.slow_factor } else { 1 },
             ..plan
         }
+    }
+
+    /// The same with keepers, which have faults too.
+    pub fn drawn_keepers(random: &mut ChaCha8Rng, operations: u64) -> Self {
+        let plan = Self::drawn(random, operations);
+        let keeper_faults = KeeperFaults {
+            lose: random.random_range(0..=20_000),
+            damage: random.random_range(0..=5_000),
+            repeat: random.random_range(0..=100_000),
+            lose_client: random.random_range(0..=50_000),
+            delay_ns: random.random_range(10_000..=2_000_000),
+            straggle: random.random_range(0..=20_000),
+            straggle_ns: 400_000_000,
+        };
+        let keepers = if random.random_bool(0.7) { 3 } else { 5 };
+        Self { keepers, keeper_faults, keeper_fault_ns: random.random_range(100_000_000..=2_000_000_000), ..plan }
     }
 
     /// All faults, as the seed draws them.

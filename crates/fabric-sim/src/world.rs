@@ -9,6 +9,7 @@
 mod clients;
 mod dispatch;
 mod faults;
+mod registry;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -28,6 +29,7 @@ use crate::oracle::{Judged, Oracle};
 use crate::orders::Orders;
 use crate::plan::Plan;
 use clients::Clients;
+use registry::WorldRegistry;
 
 /// Virtual time within which everything converges after the end of faults.
 const CONVERGE_NS: u64 = 8_000_000_000;
@@ -58,6 +60,8 @@ enum Event {
     Flip,
     Join,
     Supervise,
+    Keepers,
+    KeeperFault,
 }
 
 struct Scheduled(u64, u64, Event);
@@ -123,6 +127,8 @@ pub struct Outcome {
     pub flips: u64,
     /// Whether a group was left without a quorum in the end, by losses and changes that met: nothing is promised then.
     pub without_quorum: bool,
+    /// Crashes of keepers of the registry.
+    pub keeper_crashes: u64,
     /// Terms whose sender was ready.
     pub takeovers: u64,
     /// Changes of members that the registry has.
@@ -150,7 +156,7 @@ pub struct World {
     /// The nodes with data of each group.
     of_group: BTreeMap<GroupId, Rc<Vec<NodeId>>>,
     network: Network,
-    registry: LocalRegistry,
+    registry: WorldRegistry,
     clients: Clients,
     /// The judge of the only group, or of the operations.
     oracle: Oracle,
@@ -215,8 +221,9 @@ impl World {
             nodes.insert(id, Node::new(id, &plan, random.random_range(952_000..=1_048_000))?);
         }
         let memory = Memory::anonymous(64 << 10)?;
-        let views = groups.iter().map(|(group, members, _)| (*group, View::of(members))).collect();
-        let registry = LocalRegistry::create(&memory, PmAddr::new(0, 4096), views)?;
+        let views: Vec<_> = groups.iter().map(|(group, members, _)| (*group, View::of(members))).collect();
+        let local = LocalRegistry::create(&memory, PmAddr::new(0, 4096), views.clone())?;
+        let registry = WorldRegistry::new(&plan, views, local, seed)?;
         let slow = (plan.slow_factor > 1).then(|| (NodeId(random.random_range(1..=plan.members)), plan.slow_factor));
         let network = Network { faults: plan.network, cut: Default::default(), slow };
         let lose_answers = plan.registry_lose;
@@ -268,6 +275,8 @@ impl World {
         self.next_fault(plan.lose_member_ns, Event::LoseMember);
         self.next_fault(plan.lose_sender_ns, Event::LoseSender);
         self.next_fault(plan.flip_ns, Event::Flip);
+        self.next_fault(plan.keeper_fault_ns, Event::KeeperFault);
+        self.schedule_keepers();
     }
 
     fn after(&mut self, ns: u64, event: Event) {
@@ -307,7 +316,9 @@ impl World {
         match self.healed {
             None => {
                 if self.outcome.writes >= self.plan.operations || self.now > self.plan.operations * 20_000_000 {
-                    self.heal();
+                    if let Err(error) = self.heal() {
+                        self.oracle.fail(|| format!("a keeper does not open: {error}"));
+                    }
                 }
                 false
             }
@@ -345,7 +356,8 @@ impl World {
         Outcome {
             acknowledged: self.oracle.acknowledged_count() as u64,
             reads: self.oracle.read_count() as u64,
-            changes: self.clients.changes(&self.registry),
+            changes: self.registry.state().change,
+            keeper_crashes: self.keeper_crashes(),
             mark_fences: marks.sum(),
             time_ns: self.now,
             violation: self.oracle.violation,
@@ -371,14 +383,14 @@ impl World {
             Event::Write => self.write(),
             Event::Read => self.read(),
             Event::Supervise => self.supervise(),
+            Event::Keepers => self.run_keepers(),
             fault => self.fault(fault),
         }
     }
 
     /// Whether some group has too few members that are not lost: the registry's view counts.
     fn lacks_quorum(&self) -> bool {
-        use lodestone_fabric::Registry as _;
-        let Ok(state) = self.registry.state() else { return false };
+        let state = self.registry.state();
         state.groups.iter().any(|(_, view)| {
             let is_there = |node: &NodeId| self.nodes.get(node).is_some_and(|node| !node.is_lost);
             view.active().filter(is_there).count() < view.quorum()
@@ -393,8 +405,7 @@ impl World {
 
     /// The first thing that is not as it must be in the end.
     fn missing(&self) -> Option<String> {
-        use lodestone_fabric::Registry as _;
-        let state = self.registry.state().ok()?;
+        let state = self.registry.state();
         let Some(leader) = self.sender().and_then(|id| self.nodes.get(&id)).and_then(Node::leader) else {
             return Some("no node sends".to_owned());
         };

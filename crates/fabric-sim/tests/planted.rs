@@ -75,7 +75,6 @@ planted! {
     no_lease "fabric-no-lease",
     operations_at_one_node "fabric-operations-at-one-node",
     cut_not_told "fabric-cut-not-told",
-    full_ring_waits_for_all "fabric-full-ring-waits-for-all",
     operations_taken_whole "fabric-operations-taken-whole",
     payload_stable_alone "fabric-payload-stable-alone",
     orphan_pages_free "fabric-orphan-pages-free",

@@ -1,6 +1,6 @@
 //! The sound code keeps all promises, under every seed. A failure prints the command that repeats it.
 
-use lodestone_fabric_sim::{Outcome, Plan, World, plan_of, run_seed, run_volume_seed};
+use lodestone_fabric_sim::{Outcome, Plan, World, plan_of, run_keeper_seed, run_seed, run_volume_seed};
 
 fn judge_one(seed: u64, operations: u64) {
     assert_eq!(run_seed(seed, operations).violation, None, "seed {seed}");
@@ -125,4 +125,23 @@ fn twenty_volumes_are_prefixes_of_operations() {
 #[ignore = "`make prove` runs it"]
 fn five_hundred_volumes_are_prefixes_of_operations() {
     judge_volumes(1_000..1_500, 300);
+}
+
+/// Takeovers through keepers that crash, are cut off, and answer late, twice or never.
+#[test]
+fn ten_seeds_with_keepers_keep_all_promises() {
+    judge_all(run_keeper_seed, "--keepers ", 0..10, 150);
+}
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn two_hundred_seeds_with_keepers_keep_all_promises() {
+    judge_all(run_keeper_seed, "--keepers ", 1_000..1_200, 300);
+}
+
+#[test]
+fn a_seed_with_keepers_repeats_bit_for_bit() {
+    let first = run_keeper_seed(3, 100);
+    assert_eq!(first, run_keeper_seed(3, 100));
+    assert!(first.takeovers > 0, "the keepers hand out terms");
 }

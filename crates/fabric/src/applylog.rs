@@ -295,6 +295,13 @@ impl ApplyLog {
         Applied::decode(&self.log.payload(*self.positions.get(index)?)?)
     }
 
+    /// Bytes of the entries after `sequence`.
+    #[must_use]
+    pub fn bytes_after(&self, sequence: Sequence) -> u64 {
+        let index = to_usize(sequence.0.saturating_sub(self.first.0));
+        self.positions.get(index).map_or(0, |position| self.log.end() - position)
+    }
+
     /// Gives up the entries up to `up_to`, which every member has. Their checksums go to the table of `pages` first.
     ///
     /// # Errors

@@ -140,6 +140,16 @@ impl<T: Transport> NodeDriver<T> {
         self.receivers.get(&group)
     }
 
+    /// The same, to say what it keeps.
+    pub fn receiver_mut(&mut self, group: GroupId) -> Option<&mut Receiver> {
+        self.receivers.get_mut(&group)
+    }
+
+    /// The time on the clock of its members.
+    pub fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
     /// The transport.
     pub const fn transport(&self) -> &T {
         &self.transport

@@ -127,6 +127,9 @@ pub enum Error {
     /// The registry could not be asked or refused.
     #[error("the registry: {0}; its state is unchanged")]
     Registry(String),
+    /// The registry was asked for a change and did not answer.
+    #[error("the registry: {0}; the change may have happened: ask for the state before the next one")]
+    RegistryUnanswered(String),
     /// The network.
     #[error("{doing} failed; {hint}")]
     Network {

@@ -98,6 +98,8 @@ pub struct Leader {
     unconfirmed: Option<Sequence>,
     renew_at: Moment,
     wish: Option<(GroupId, Wish)>,
+    /// A group whose joining member does not count before its owner has said so.
+    held: Option<GroupId>,
     /// Events of units since the last call.
     unit_events: Vec<(GroupId, SenderEvent)>,
 }
@@ -126,6 +128,7 @@ impl Leader {
             unconfirmed: None,
             renew_at: Moment(0),
             wish: None,
+            held: None,
             unit_events: Vec::new(),
         }
     }
@@ -190,6 +193,12 @@ impl Leader {
     #[must_use]
     pub fn wished(&self) -> Option<Wish> {
         self.wish.map(|wish| wish.1)
+    }
+
+    /// A member that joins `group` does not count until this is taken back: it needs something that records do not
+    /// carry.
+    pub const fn hold_promotion(&mut self, group: Option<GroupId>) {
+        self.held = group;
     }
 
     fn call(&mut self, now: Moment, call: RegistryCall) {
@@ -356,7 +365,7 @@ impl Leader {
     /// A member that joins counts as soon as it may, whatever else is wished. Whether that was proposed.
     fn promote(&mut self, now: Moment) -> bool {
         let groups: Vec<GroupId> = self.volume.groups().map(Sender::group).collect();
-        for group in groups {
+        for group in groups.into_iter().filter(|group| self.held != Some(*group)) {
             let wish = self.wish;
             let Some(sender) = self.volume.group_mut(group) else { continue };
             let joiner = sender.view().members.iter().find(|member| member.role == Role::Joining);

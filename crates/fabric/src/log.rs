@@ -380,6 +380,15 @@ impl Log {
         self.write_head();
     }
 
+    /// From now on a missing entry before the end is damage, not the end: durable after the next `durable`.
+    pub(crate) fn settle(&mut self) {
+        // The entries are persistent before the head says that they must be there.
+        self.memory.fence();
+        self.head.begin = self.begin;
+        self.head.cut = self.end;
+        self.write_head();
+    }
+
     /// Changes the head alone: durable on return.
     pub(crate) fn change_head(&mut self, change: impl FnOnce(&mut HeadLine)) {
         change(&mut self.head);

@@ -19,12 +19,14 @@ use crate::packet::{Kind, PACKET_GONE, Packet};
 const AGAIN_NS: u64 = 3_000_000;
 
 /// A read that is not answered.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Running {
     page: u64,
     sequence: Sequence,
     replica: Option<NodeId>,
     asked: Moment,
+    /// Replicas whose page is damaged.
+    damaged: Vec<NodeId>,
 }
 
 /// The reads of one sender.
@@ -49,9 +51,20 @@ pub struct Reads {
 impl Reads {
     /// A read of `page` as the record `sequence` wrote it. Returns its number.
     pub fn begin(&mut self, page: u64, sequence: Sequence) -> u32 {
+        self.begin_without(page, sequence, Vec::new())
+    }
+
+    /// As [`begin`](Self::begin), for a page that is damaged at some replicas: others are asked first.
+    pub fn begin_without(&mut self, page: u64, sequence: Sequence, damaged: Vec<NodeId>) -> u32 {
         self.number = self.number.wrapping_add(1);
-        self.running.insert(self.number, Running { page, sequence, replica: None, asked: Moment(0) });
+        self.running.insert(self.number, Running { page, sequence, replica: None, asked: Moment(0), damaged });
         self.number
+    }
+
+    /// The replicas that said that the page of a read is damaged there.
+    #[must_use]
+    pub fn damaged(&self, number: u32) -> &[NodeId] {
+        self.running.get(&number).map_or(&[], |read| &read.damaged)
     }
 
     /// The replica to ask and the payload of the request, if one is due. `replicas` have the record.
@@ -61,15 +74,18 @@ impl Reads {
         number: u32,
         replicas: impl Iterator<Item = NodeId>,
     ) -> Option<(NodeId, [u8; 16])> {
-        let read = *self.running.get(&number)?;
+        let read = self.running.get(&number)?;
         if read.replica.is_some() && now.since(read.asked) < AGAIN_NS {
             return None;
         }
         let load = |node: &NodeId| self.running.values().filter(|other| other.replica == Some(*node)).count();
         // Not the silent or damaged one again, if there is another.
-        let replica = replicas.min_by_key(|node| (read.replica == Some(*node), load(node)))?;
-        self.running.insert(number, Running { replica: Some(replica), asked: now, ..read });
-        Some((replica, Call::Page(read.page).to_payload(number)))
+        let cost = |node: &NodeId| (read.damaged.contains(node), read.replica == Some(*node), load(node));
+        let replica = replicas.min_by_key(cost)?;
+        let page = read.page;
+        let read = self.running.get_mut(&number)?;
+        (read.replica, read.asked) = (Some(replica), now);
+        Some((replica, Call::Page(page).to_payload(number)))
     }
 
     /// An answer arrived. Returns number and bytes if they are those of the record.
@@ -83,6 +99,9 @@ impl Reads {
         }
         if packet.head.has(PACKET_GONE) {
             read.asked = Moment(0);
+            if !read.damaged.contains(&packet.head.source) {
+                read.damaged.push(packet.head.source);
+            }
             return None;
         }
         self.running.remove(&number);

@@ -31,7 +31,7 @@ use crate::error::{Error, Result};
 use crate::ids::{GroupId, Moment, Sequence, Term};
 use crate::outbox::Outbox;
 use crate::packet::Packet;
-use crate::record::{BODY_BYTES_MAX, FLAG_INLINE, FLAG_PAYLOADS, PAYLOADS_MAX, Payloads};
+use crate::record::{FLAG_INLINE, FLAG_PAYLOADS, PAYLOADS_MAX, Payloads};
 use crate::registry::VolumeState;
 use crate::sender::{Place, Sender, SenderEvent, Submission};
 
@@ -230,8 +230,9 @@ impl VolumeSender {
         }
         let list = 8 + 16 * payloads.len();
         let longest = payloads.iter().map(|payload| payload.body.len()).chain([body.len() + list]).max();
-        if let Some(bytes) = longest.filter(|bytes| *bytes > BODY_BYTES_MAX) {
-            return Err(Error::RecordTooLarge { bytes, limit: BODY_BYTES_MAX });
+        let limit = self.groups().map(Sender::body_bytes_max).min().unwrap_or(0);
+        if let Some(bytes) = longest.filter(|bytes| *bytes > limit) {
+            return Err(Error::RecordTooLarge { bytes, limit });
         }
         if payloads.len() > PAYLOADS_MAX || payloads.iter().any(|payload| !self.units.contains_key(&payload.unit)) {
             return Err(Error::Malformed { what: "a payload for a unit that does not exist, or too many of them" });
@@ -313,6 +314,11 @@ impl VolumeSender {
     /// Asks the members of all groups at once how far they are.
     pub fn ask(&mut self, now: Moment, out: &mut Outbound) {
         self.groups_mut().for_each(|sender| sender.ask(now, out));
+    }
+
+    /// Asks the members of all groups for a report, whatever they reported before.
+    pub fn probe(&mut self, out: &mut Outbound) {
+        self.groups_mut().for_each(|sender| sender.probe(out));
     }
 
     /// Events since the last call, each with its group.

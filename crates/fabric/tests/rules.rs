@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use lodestone_fabric::{
     Applied, ApplyLog, Call, Error, FLAG_INLINE, FLAG_SYNC, GroupId, Kind, LEASE_NS, Leader, LocalRegistry, Member,
-    Moment, NodeId, OPERATIONS, Outbound, PACKET_ANSWER, PACKET_SYNC, Packet, PacketHead, PageArea, PagePair, Payload, Reads,
-    Receiver, ReceiverOptions, RecordHead, Registry, RegistryCall, Result, Ring, Role, Sender, SenderEvent,
+    Moment, NodeId, OPERATIONS, Outbound, PACKET_ANSWER, PACKET_SYNC, Packet, PacketHead, PageArea, PagePair, Payload,
+    Reads, Receiver, ReceiverOptions, RecordHead, Registry, RegistryCall, Result, Ring, Role, Sender, SenderEvent,
     SenderOptions, Sequence, Standing, Submission, Target, Term, Terms, View, ViewMessage, ViewNumber, VolumeSender,
     VolumeState, fragments, pages_body,
 };
@@ -138,6 +138,66 @@ fn members_that_are_gone_can_be_removed_one_after_the_other() -> Result<()> {
         }
         assert_eq!(sender.acknowledged(), Sequence(2));
         Ok(sender.propose_removal(NodeId(4)).is_ok())
+    })
+}
+
+/// Of two members one is gone: the first record of the term has no quorum, and the other may be removed all the same.
+#[test]
+fn of_two_members_one_may_be_gone_for_good() -> Result<()> {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut sender, mut out) = (sender()?, Outbound::default());
+    sender.take_over(Moment(0), Term(3), View::of(&[NodeId(1), NodeId(2)]), &mut out);
+    sender.packet(Moment(1), &decoded(&promise(1, Term(3))), &mut out)?;
+    assert!(sender.is_sending(), "a promise of one of two is enough");
+    assert!(sender.propose_removal(NodeId(2)).is_err(), "member 1 lacks the first record of the term");
+    sender.packet(Moment(2), &decoded(&report(1, Term(3), 2)), &mut out)?;
+    assert_eq!(sender.acknowledged(), Sequence(0));
+    assert!(sender.propose_removal(NodeId(1)).is_err(), "member 2 has nothing");
+    let view = sender.propose_removal(NodeId(2))?;
+    sender.decided(Moment(3), &view, &mut out);
+    assert_eq!(sender.acknowledged(), Sequence(2));
+    Ok(())
+}
+
+/// What a member with 100 records of term 2 answers to a sender of term 3.
+fn answers(node: NodeId, asked: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let (terms, term) = (Terms::from_parts(Sequence(0), Term(0), vec![(Term(2), Sequence(100))]), Term(3));
+    let asked = decoded(asked);
+    let mut all = Vec::new();
+    if asked.head.kind == Kind::Promise {
+        let head = PacketHead { flags: PACKET_ANSWER, term, ..PacketHead::new(Kind::Promise, GROUP, node) };
+        all.push(head.packet([&terms.unwrap_or_default().to_payload(), &[]]));
+    } else if let Some((Call::Record(sequence), _, _)) = Call::from_payload(asked.payload) {
+        let body = [7; 400];
+        let mut record =
+            RecordHead { sequence, term: Term(2), flags: FLAG_INLINE, group: GROUP, ..RecordHead::default() };
+        record.seal(SALT, &body)?;
+        let head = PacketHead { flags: PACKET_ANSWER, term, sequence, ..PacketHead::new(Kind::Reply, GROUP, node) };
+        fragments(&head, &record.to_bytes(), &body, 1400, u64::MAX, &mut |bytes| all.push(bytes));
+    }
+    Ok(all)
+}
+
+/// The ring is too small for all that member 3 may lack, and that one is gone for good: the others have it, and go on.
+#[test]
+fn a_takeover_with_a_full_ring_waits_for_all_members_a_while_only() -> Result<()> {
+    rule("fabric-full-ring-waits-for-all", || {
+        let (mut sender, mut out) = (sender()?, Outbound::default());
+        sender.take_over(Moment(0), Term(3), View::of(&[NodeId(1), NodeId(2), NodeId(3)]), &mut out);
+        for step in 1..=400 {
+            for outgoing in std::mem::take(&mut out).packets {
+                let Target::Node(node) = outgoing.target else { continue };
+                if node == NodeId(3) || sender.is_sending() {
+                    continue;
+                }
+                for bytes in answers(node, &outgoing.bytes)? {
+                    sender.packet(Moment(step * 1_000_000), &decoded(&bytes), &mut out)?;
+                }
+            }
+            sender.tick(Moment(step * 1_000_000), &mut out)?;
+            assert!(step > 200 || !sender.is_sending(), "it waits for member 3 at first");
+        }
+        Ok(sender.is_sending() && sender.ring().last() == Sequence(101))
     })
 }
 

@@ -13,10 +13,11 @@ use fuser::{
 };
 use lodestone_fs::{
     Allocation, Attributes, Caller, Changes, ExtraMode, FileKind, NAME_BYTES_MAX, NewFile, Refusal, RenameMode, Result,
-    SeekTo, Volume,
+    SeekTo,
 };
 use lodestone_width::{exact_u32, to_usize};
 
+use crate::source::Source;
 use crate::convert::{errno, file_attr, file_type, new_time};
 
 /// How long the kernel may keep names and attributes: all changes pass it.
@@ -41,7 +42,7 @@ const XATTR_REPLACE: i32 = 2;
 /// The answers to the kernel's requests.
 #[derive(Debug)]
 pub(crate) struct Adapter {
-    pub(crate) volume: Volume,
+    pub(crate) source: Source,
     /// Whether an operation is durable when it returns.
     pub(crate) is_durable: bool,
     pub(crate) notes_reads: bool,
@@ -97,13 +98,13 @@ fn sized(reply: ReplyXattr, size: u32, outcome: Result<Vec<u8>>) {
 
 impl Adapter {
     fn make(&self, request: &Request, parent: INodeNo, name: &OsStr, new: &NewFile<'_>) -> Result<Attributes> {
-        self.volume.make_file(&caller(request), parent.0, name.as_bytes(), new, false)
+        self.source.on(|volume| volume.make_file(&caller(request), parent.0, name.as_bytes(), new, false))
     }
 
     fn read_into(&self, ino: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let count = self.volume.read(ino, offset, buffer)?;
+        let count = self.source.on(|volume| volume.read(ino, offset, buffer))?;
         if self.notes_reads {
-            self.volume.note_read(ino)?;
+            self.source.on(|volume| volume.note_read(ino))?;
         }
         Ok(count)
     }
@@ -136,17 +137,17 @@ impl Filesystem for Adapter {
     }
 
     fn destroy(&mut self) {
-        if let Err(error) = self.volume.sync() {
+        if let Err(error) = self.source.on(|volume| volume.sync()) {
             tracing::error!("the last sync: {error}");
         }
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        entry(reply, self.volume.lookup(&kernel(), parent.0, name.as_bytes()));
+        entry(reply, self.source.on(|volume| volume.lookup(&kernel(), parent.0, name.as_bytes())));
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        attributes(reply, self.volume.attributes(ino.0));
+        attributes(reply, self.source.on(|volume| volume.attributes(ino.0)));
     }
 
     fn setattr(
@@ -170,16 +171,16 @@ impl Filesystem for Adapter {
         let (atime, mtime) = (atime.map(new_time), mtime.map(new_time));
         let changes = Changes { permissions: mode, uid, gid, atime, mtime };
         let by = writer(request.uid() != 0);
-        let sized = size.map_or(Ok(None), |size| self.volume.truncate(&by, ino.0, size).map(Some));
+        let sized = size.map_or(Ok(None), |size| self.source.on(|volume| volume.truncate(&by, ino.0, size)).map(Some));
         let outcome = sized.and_then(|file| match file {
             Some(file) if changes == Changes::default() => Ok(file),
-            _ => self.volume.set_attributes(&caller(request), ino.0, &changes),
+            _ => self.source.on(|volume| volume.set_attributes(&caller(request), ino.0, &changes)),
         });
         attributes(reply, outcome);
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.volume.read_link(ino.0) {
+        match self.source.on(|volume| volume.read_link(ino.0)) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(errno(&error)),
         }
@@ -204,11 +205,11 @@ impl Filesystem for Adapter {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(reply, self.volume.unlink(&caller(request), parent.0, name.as_bytes()));
+        done(reply, self.source.on(|volume| volume.unlink(&caller(request), parent.0, name.as_bytes())));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(reply, self.volume.remove_folder(&caller(request), parent.0, name.as_bytes()));
+        done(reply, self.source.on(|volume| volume.remove_folder(&caller(request), parent.0, name.as_bytes())));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -236,15 +237,15 @@ impl Filesystem for Adapter {
             return reply.error(Errno::EINVAL);
         };
         let (from, to) = ((parent.0, name.as_bytes()), (new_parent.0, new_name.as_bytes()));
-        done(reply, self.volume.rename(&caller(request), from, to, mode));
+        done(reply, self.source.on(|volume| volume.rename(&caller(request), from, to, mode)));
     }
 
     fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        entry(reply, self.volume.link(&caller(request), ino.0, parent.0, name.as_bytes()));
+        entry(reply, self.source.on(|volume| volume.link(&caller(request), ino.0, parent.0, name.as_bytes())));
     }
 
     fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.volume.pin(ino.0);
+        _ = self.source.on(|volume| Ok(volume.pin(ino.0)));
         // The kernel's copy of the file is right: nothing else writes the file.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
     }
@@ -285,7 +286,7 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let by = writer(flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
-        match self.volume.write(&by, ino.0, offset, data) {
+        match self.source.on(|volume| volume.write(&by, ino.0, offset, data)) {
             Ok(()) => reply.written(exact_u32(data.len())),
             Err(error) => reply.error(errno(&error)),
         }
@@ -306,7 +307,7 @@ impl Filesystem for Adapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        done(reply, self.volume.unpin(ino.0, 1));
+        done(reply, self.source.on(|volume| volume.unpin(ino.0, 1)));
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
@@ -314,18 +315,18 @@ impl Filesystem for Adapter {
             // Every operation was durable when it was answered. The kernel does not send this again.
             return reply.error(Errno::ENOSYS);
         }
-        done(reply, self.volume.sync());
+        done(reply, self.source.on(|volume| volume.sync()));
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         if self.is_durable {
             return reply.error(Errno::ENOSYS);
         }
-        done(reply, self.volume.sync());
+        done(reply, self.source.on(|volume| volume.sync()));
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let entries = match self.volume.read_folder(&kernel(), ino.0, offset, ENTRIES_MAX) {
+        let entries = match self.source.on(|volume| volume.read_folder(&kernel(), ino.0, offset, ENTRIES_MAX)) {
             Ok(entries) => entries,
             Err(error) => return reply.error(errno(&error)),
         };
@@ -339,7 +340,7 @@ impl Filesystem for Adapter {
     }
 
     fn readdirplus(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
-        let entries = match self.volume.read_folder_plus(&kernel(), ino.0, offset, ENTRIES_MAX) {
+        let entries = match self.source.on(|volume| volume.read_folder_plus(&kernel(), ino.0, offset, ENTRIES_MAX)) {
             Ok(entries) => entries,
             Err(error) => return reply.error(errno(&error)),
         };
@@ -353,7 +354,10 @@ impl Filesystem for Adapter {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let room = self.volume.room();
+        let room = match self.source.on(|volume| Ok(volume.room())) {
+            Ok(room) => room,
+            Err(error) => return reply.error(errno(&error)),
+        };
         // Each file needs metadata, not a page: so many could still be made.
         let files_free = room.available.saturating_mul(4);
         let (page, name) = (exact_u32(to_usize(room.page_bytes)), exact_u32(NAME_BYTES_MAX));
@@ -376,15 +380,15 @@ impl Filesystem for Adapter {
             XATTR_REPLACE => ExtraMode::Replace,
             _ => return reply.error(Errno::EINVAL),
         };
-        done(reply, self.volume.set_extra(&caller(request), ino.0, name.as_bytes(), value, mode));
+        done(reply, self.source.on(|volume| volume.set_extra(&caller(request), ino.0, name.as_bytes(), value, mode)));
     }
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        sized(reply, size, self.volume.extra(&caller(request), ino.0, name.as_bytes()));
+        sized(reply, size, self.source.on(|volume| volume.extra(&caller(request), ino.0, name.as_bytes())));
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let names = self.volume.extra_names(&caller(request), ino.0);
+        let names = self.source.on(|volume| volume.extra_names(&caller(request), ino.0));
         let joined = names.map(|names| {
             names.into_iter().fold(Vec::new(), |mut joined, name| {
                 joined.extend(name);
@@ -396,7 +400,7 @@ impl Filesystem for Adapter {
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(reply, self.volume.remove_extra(&caller(request), ino.0, name.as_bytes()));
+        done(reply, self.source.on(|volume| volume.remove_extra(&caller(request), ino.0, name.as_bytes())));
     }
 
     fn create(
@@ -410,7 +414,7 @@ impl Filesystem for Adapter {
         reply: ReplyCreate,
     ) {
         let new = NewFile::new(FileKind::File, mode & 0o7777);
-        let outcome = self.volume.make_file(&caller(request), parent.0, name.as_bytes(), &new, true);
+        let outcome = self.source.on(|volume| volume.make_file(&caller(request), parent.0, name.as_bytes(), &new, true));
         match outcome {
             Ok(file) => {
                 let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
@@ -437,7 +441,7 @@ impl Filesystem for Adapter {
             FALLOC_ZERO => Allocation::Zero { grows },
             _ => return reply.error(Errno::EOPNOTSUPP),
         };
-        done(reply, self.volume.allocate(&kernel(), ino.0, offset, length, what));
+        done(reply, self.source.on(|volume| volume.allocate(&kernel(), ino.0, offset, length, what)));
     }
 
     fn lseek(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
@@ -447,7 +451,7 @@ impl Filesystem for Adapter {
             _ => return reply.error(Errno::EINVAL),
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
-        let found = self.volume.seek(ino.0, offset, to);
+        let found = self.source.on(|volume| volume.seek(ino.0, offset, to));
         match found.and_then(|at| i64::try_from(at).map_err(|_| Refusal::FileTooLarge.into())) {
             Ok(at) => reply.offset(at),
             Err(error) => reply.error(errno(&error)),

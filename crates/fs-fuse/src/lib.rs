@@ -1,12 +1,13 @@
 //! Volumes as mounted file systems, by FUSE and without libfuse.
 //!
-//! [`mount`] hands each request of the kernel to a [`Volume`]. The kernel checks permissions, and keeps names and
+//! [`mount`] hands each request of the kernel to a [`Volume`], or to that of the present metadata node. The kernel checks permissions, and keeps names and
 //! attributes as long as it likes: there is one mount of a volume, and all changes pass the kernel.
 //!
 //! | file | idea |
 //! | --- | --- |
 //! | `adapter` | requests to operations, and answers |
 //! | `convert` | times, kinds and numbers of errors |
+//! | `source` | the volume, also when its metadata node changes |
 //! | `session` | mounting, unmounting, and the errors of both |
 //!
 //! A file that is open stays after its last name is gone, until it is closed. In the domains where an operation is
@@ -20,5 +21,7 @@
 mod adapter;
 mod convert;
 mod session;
+mod source;
 
 pub use session::{Error, MountOptions, Mounted, mount};
+pub use source::Source;

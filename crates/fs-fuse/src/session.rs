@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::adapter::Adapter;
+use crate::source::Source;
 
 /// Why a volume cannot be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,9 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
+    /// The volume has no metadata node now.
+    #[error(transparent)]
+    Volume(lodestone_fs::Error),
     /// Files are open, or a process has its folder there.
     #[error("{}: files are open or a process is in it; close them, `fuser -vm` shows who", point.display())]
     Busy {
@@ -89,23 +93,25 @@ pub struct Mounted {
     point: PathBuf,
 }
 
-/// Mounts `volume` at `point`, a folder.
+/// Mounts a volume at `point`, a folder.
 ///
 /// # Errors
-/// No FUSE, no folder, no right to mount.
-pub fn mount(volume: Volume, point: &Path, options: &MountOptions) -> Result<Mounted, Error> {
+/// No FUSE, no folder, no right to mount, no volume.
+pub fn mount(source: impl Into<Source>, point: &Path, options: &MountOptions) -> Result<Mounted, Error> {
     if !Path::new("/dev/fuse").exists() {
         return Err(Error::NoFuse);
     }
     let point = folder(point)?;
-    let is_durable = volume.domain() != lodestone_pmem::Domain::Block;
+    let source = source.into();
+    let volume = source.volume().map_err(Error::Volume)?;
     let adapter = Adapter {
-        is_durable,
+        is_durable: volume.is_durable_at_once(),
         notes_reads: options.atime && !options.read_only,
         buffers: std::sync::Mutex::default(),
-        volume,
+        source,
     };
-    let config = config(&adapter.volume, options);
+    let config = config(&volume, options);
+    drop(volume);
     let failed = |source| Error::Mount { point: point.clone(), source };
     let session = Session::new(adapter, &point, &config).map_err(failed)?.spawn().map_err(failed)?;
     Ok(Mounted { session, point })

@@ -42,6 +42,7 @@ pub(crate) fn apply(state: &mut State, op: &Op) -> Result<()> {
             Ok(())
         }
         Action::Forget => forget(state, ino),
+        Action::Mend => Ok(()),
     }
 }
 

@@ -137,7 +137,7 @@ impl Volume {
             let action = Action::Set { mode, uid, gid, atime: Some(at), mtime, is_read: true };
             Ok((!is_recent).then_some((Op { ino, at, action }, ())))
         };
-        self.inner.commit_or_not(plan, |_, ()| Ok(()), || Ok(()))
+        self.inner.commit_or_not(&[], plan, |_, ()| Ok(()), || Ok(()))
     }
 
     /// The value of an extended attribute.
@@ -229,7 +229,7 @@ impl Volume {
                 return Ok(());
             }
         }
-        self.inner.commit_or_not(plan, |_, ()| Ok(()), || Ok(()))
+        self.inner.commit_or_not(&[], plan, |_, ()| Ok(()), || Ok(()))
     }
 
     /// Room in the volume.

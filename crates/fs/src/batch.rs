@@ -13,38 +13,53 @@ use std::sync::PoisonError;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
-use lodestone_fabric::{Outbox, Sequence};
+use lodestone_fabric::Sequence;
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::lock;
 
 use crate::core::Inner;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::image::Batch;
 
 impl Inner {
     /// Brings the image up to the last operation. Durable on return.
     pub(crate) fn write_image(&self) -> Result<()> {
         let _imaging = lock(&self.imaging);
-        let (batch, image, point) = {
+        let (batch, image, point, before) = {
             let mut core = self.core();
             core.check_poison()?;
-            let last = core.ring.last();
-            if !core.state.is_dirty() && last.0 == core.state.head.applied {
+            core.release_gated();
+            let (last, before) = (core.log.last(), core.state.head.applied);
+            if !core.state.is_dirty() && last.0 == before {
                 return Ok(());
             }
             core.counts.batches += 1;
-            (core.state.begin_batch(last.0), core.state.image.clone(), core.point)
+            let unit_last = self.link.as_ref().map_or(Sequence(0), |link| link.unit_last());
+            let before = Before { applied: before, log_used: core.log_used, unit_last };
+            (core.state.begin_batch(last.0), core.state.image.clone(), core.point, before)
         };
-        let outcome = self.write_batch(&batch, &image, point);
+        if let Err(error) = self.settle_batch(&batch, point) {
+            let mut core = self.core();
+            core.state.undo_batch(&batch, before.applied);
+            return Err(if self.link.is_some() { error } else { core.poisoned(error) });
+        }
+        let outcome = self.write_batch(&batch, &image);
         let mut core = self.core();
         outcome.map_err(|error| core.poisoned(error))?;
         let applied = Sequence(batch.head.applied);
         core.settled = core.settled.max(applied);
-        core.ring.release(applied);
+        core.log.release(applied);
+        core.log_used = core.log_used.saturating_sub(before.log_used);
         {
             // Readers that are in pages of the quarantine leave them first.
             let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
             core.state.end_batch(&batch);
+            if self.link.is_none() {
+                core.state.space.release(&batch.freed);
+            } else if !batch.freed.is_empty() {
+                core.gated.push_back((before.unit_last, batch.freed));
+                core.release_gated();
+            }
         }
         let pins = std::mem::take(&mut core.pins);
         core.state.evict(self.options.files_in_memory, |ino| pins.contains_key(&ino));
@@ -52,15 +67,20 @@ impl Inner {
         Ok(())
     }
 
-    fn write_batch(
-        &self,
-        batch: &Batch,
-        image: &crate::image::Image,
-        point: lodestone_pmem::DurablePoint,
-    ) -> Result<()> {
+    /// The image may not be ahead of the log: what it has would count although operations before it are lost.
+    fn settle_batch(&self, batch: &Batch, point: lodestone_pmem::DurablePoint) -> Result<()> {
+        if let Some(link) = &self.link {
+            // A later metadata node cuts what is not acknowledged.
+            return link.wait_acknowledged(Sequence(batch.head.applied));
+        }
         self.data.settle()?;
-        // The image may not be ahead of the log: what it has would count although operations before it are lost.
-        self.memory.wait_durable(point)?;
+        Ok(self.memory.wait_durable(point)?)
+    }
+
+    fn write_batch(&self, batch: &Batch, image: &crate::image::Image) -> Result<()> {
+        if self.link.is_some() {
+            self.data.make_room(&batch.checksums)?;
+        }
         if !planted::active("fs-checksums-not-saved") {
             self.data.save(&batch.checksums);
         }
@@ -70,6 +90,14 @@ impl Inner {
         self.memory.durable()?;
         Ok(())
     }
+}
+
+/// The state before a batch.
+struct Before {
+    applied: u64,
+    log_used: u64,
+    /// The last record of the unit: everything that freed a page of the batch is below.
+    unit_last: Sequence,
 }
 
 /// Starts the thread that writes the image. It ends when it is told, or when the volume is gone.
@@ -88,9 +116,20 @@ fn step(weak: &Weak<Inner>) -> bool {
     let stop = signal.stop;
     signal.wanted = false;
     drop(signal);
-    if !stop && let Err(error) = inner.write_image() {
-        tracing::error!("the image of {} cannot be written: {error}", inner.store.pool().path().display());
+    if stop {
         return false;
     }
-    !stop
+    let path = inner.store.pool().path().display();
+    match inner.write_image().and_then(|()| inner.mend()) {
+        Ok(()) => true,
+        Err(error @ (Error::NoQuorum { .. } | Error::NoReplica { .. })) => {
+            tracing::warn!("{path}: the image waits: {error}");
+            true
+        }
+        Err(Error::Gone) => false,
+        Err(error) => {
+            tracing::error!("the image of {path} cannot be written: {error}");
+            false
+        }
+    }
 }

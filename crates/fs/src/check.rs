@@ -207,12 +207,7 @@ impl Checker<'_> {
             }
             if reads {
                 self.report.pages_read += 1;
-                let data = &self.volume.inner.data;
-                let crc = data.checksum(page);
-                let is_sound = match crc {
-                    Some(crc) => data.verifies(page, crc)?,
-                    None => false,
-                };
+                let is_sound = self.volume.inner.is_sound(page)?;
                 if !is_sound {
                     self.found(ino, format!("the page at offset {offset} is damaged: restore it from a copy"));
                 }

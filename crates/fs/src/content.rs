@@ -11,6 +11,7 @@ use lodestone_pmem::{Domain, planted};
 use lodestone_width::{to_u64, to_usize};
 
 use crate::access::{Caller, WRITE, without_set_id};
+use crate::cluster::link::QUORUM_WAIT;
 use crate::core::{Core, Inner};
 use crate::error::{Error, Refusal, Result};
 use crate::extents::{Extents, Run};
@@ -77,6 +78,21 @@ impl Core {
 struct Reserved<'i> {
     inner: &'i Inner,
     runs: Vec<Run>,
+    /// Their content, when replicas keep it.
+    bytes: Vec<u8>,
+}
+
+impl Reserved<'_> {
+    /// Runs and content, for replicas.
+    fn parts(&self, page_bytes: u64) -> Vec<(Run, &[u8])> {
+        let (mut rest, mut parts) = (self.bytes.as_slice(), Vec::new());
+        for run in self.runs.iter().filter(|_| !self.bytes.is_empty()) {
+            let (piece, others) = rest.split_at(to_usize(run.count * page_bytes));
+            parts.push((*run, piece));
+            rest = others;
+        }
+        parts
+    }
 }
 
 impl Drop for Reserved<'_> {
@@ -95,18 +111,27 @@ impl Inner {
         for attempt in 0..2 {
             let mut core = self.core();
             core.check_poison()?;
+            core.release_gated();
             let keep = if removes { 0 } else { reserve_pages(core.state.space.pages()) };
             if core.state.space.free() >= count + keep
                 && let Some(runs) = core.state.space.reserve(count)
             {
-                return Ok(Reserved { inner: self, runs });
+                return Ok(Reserved { inner: self, runs, bytes: Vec::new() });
             }
             drop(core);
             if attempt == 0 {
                 self.write_image()?;
+                self.wait_for_gated()?;
             }
         }
         Err(Refusal::NoSpace.into())
+    }
+
+    /// Waits until every replica has seen the freed pages that wait for that.
+    fn wait_for_gated(&self) -> Result<()> {
+        let Some(link) = &self.link else { return Ok(()) };
+        let newest = self.core().gated.back().map(|gated| gated.0);
+        newest.map_or(Ok(()), |sequence| link.wait_stable(sequence, QUORUM_WAIT))
     }
 
     /// Fills `out` from `offset` on. Returns how many bytes the file has there.
@@ -163,18 +188,29 @@ impl Inner {
 
     /// Reads whole pages and compares their checksums.
     fn read_run(&self, ino: u64, piece: &Piece, out: &mut [u8]) -> Result<()> {
+        if let Some(link) = &self.link {
+            let found = link.read(piece.run, &piece.crcs, out)?;
+            self.to_mend(found.damaged);
+            let lost = found.lost.map(|page| self.damaged(ino, piece, page - piece.run.page));
+            return lost.map_or(Ok(()), Err);
+        }
         let is_there = self.data.read(piece.run, out)?;
         let pages = out.chunks_exact(to_usize(self.page_bytes())).zip(&piece.crcs).zip(0..);
         for ((bytes, crc), index) in pages {
             if is_there && (crc32c::crc32c(bytes) == *crc || planted::active("fs-checksums-ignored")) {
                 continue;
             }
-            let (offset, page) = ((piece.file_page + index) * self.page_bytes(), piece.run.page + index);
-            let error = Error::DamagedPage { ino, offset, page };
-            tracing::error!("{}: {error}", self.store.pool().path().display());
-            return Err(error);
+            return Err(self.damaged(ino, piece, index));
         }
         Ok(())
+    }
+
+    /// The error of the page number `index` of a piece, which is logged.
+    fn damaged(&self, ino: u64, piece: &Piece, index: u64) -> Error {
+        let (offset, page) = ((piece.file_page + index) * self.page_bytes(), piece.run.page + index);
+        let error = Error::DamagedPage { ino, offset, page };
+        tracing::error!("{}: {error}", self.store.pool().path().display());
+        error
     }
 
     /// One page of a file as it is now; zeroes where it has none.
@@ -186,11 +222,18 @@ impl Inner {
 
     /// Writes whole pages into new places. Adds them to `change`.
     fn put_pages(&self, first: u64, bytes: &[u8], change: &mut ContentChange, removes: bool) -> Result<Reserved<'_>> {
-        let reserved = self.reserve(to_u64(bytes.len()) / self.page_bytes(), removes)?;
+        let mut reserved = self.reserve(to_u64(bytes.len()) / self.page_bytes(), removes)?;
+        if self.link.is_some() {
+            reserved.bytes = bytes.to_vec();
+        }
         let (mut at, mut rest) = (first, bytes);
         for run in &reserved.runs {
             let (piece, others) = rest.split_at(to_usize(run.count * self.page_bytes()));
-            self.data.write(*run, piece, &mut change.crcs)?;
+            if self.link.is_some() {
+                change.crcs.extend(piece.chunks_exact(to_usize(self.page_bytes())).map(crc32c::crc32c));
+            } else {
+                self.data.write(*run, piece, &mut change.crcs)?;
+            }
             change.puts.push((at, *run));
             (at, rest) = (at + run.count, others);
         }
@@ -203,7 +246,7 @@ impl Inner {
     /// Whether the log has the bytes of a write as well. In the `block` domain a sync then waits for the log alone, not
     /// for the pages and then for the log. Such writes are written twice, so only those that are soon synced do it.
     fn is_inlined(&self, bytes: usize) -> bool {
-        self.memory.domain() == Domain::Block && bytes <= INLINE_BYTES_MAX && self.core().is_synced_often()
+        self.link.is_none() && self.memory.domain() == Domain::Block && bytes <= INLINE_BYTES_MAX && self.core().is_synced_often()
     }
 
     /// Logs a change of content. The reservations become the file's.
@@ -212,7 +255,7 @@ impl Inner {
         caller: &Caller,
         ino: u64,
         mut change: ContentChange,
-        reserved: Vec<Reserved<'_>>,
+        mut reserved: Vec<Reserved<'_>>,
     ) -> Result<Attributes> {
         let pages: u64 = change.puts.iter().map(|(_, run)| run.count).sum();
         if to_u64(change.payload.len()) != pages * self.page_bytes() {
@@ -224,20 +267,23 @@ impl Inner {
             let (file, _) = core.extents(ino)?;
             let mode = without_set_id(file.mode);
             change.mode = Some(mode).filter(|mode| *mode != file.mode && !caller.is_root() && change.touches);
-            Ok((Op { ino, at, action: Action::Content(change.clone()) }, ()))
+            Ok(Some((Op { ino, at, action: Action::Content(change.clone()) }, ())))
         };
-        self.commit(plan, |core, ()| {
+        let parts: Vec<(Run, &[u8])> = reserved.iter().flat_map(|one| one.parts(self.page_bytes())).collect();
+        let done = |core: &mut Core, ()| {
             core.counts.pages_written += pages;
             core.since_sync += 1;
             core.relies_on_pages |= !is_inline;
-            for mut used in reserved {
-                used.runs.clear();
-            }
             core.attributes(ino)
-        })
+        };
+        let file = self.commit_or_not(&parts, plan, |core, ()| Ok(done(core, ())), || Err(Refusal::Invalid.into()))?;
+        drop(parts);
+        // The pages are the file's now, whatever its attributes are.
+        reserved.iter_mut().for_each(|used| used.runs.clear());
+        file
     }
 
-    /// Writes at most [`OP_PAGES_MAX`] pages, under the lock of the file's content.
+    /// Writes at most [`OP_PAGES_MAX`] pages, and with replicas at most a quarter of the ring of a unit, under the lock of the file's content.
     fn write_piece(&self, caller: &Caller, ino: u64, offset: u64, bytes: &[u8]) -> Result<Attributes> {
         let size = {
             let mut core = self.core();
@@ -341,8 +387,9 @@ impl Volume {
         let end = offset.checked_add(to_u64(bytes.len())).filter(|end| *end <= FILE_BYTES_MAX);
         end.ok_or(Refusal::FileTooLarge)?;
         let (mut at, mut rest) = (offset, bytes);
+        let pages_max = self.inner.link.as_ref().map_or(OP_PAGES_MAX, |link| link.op_pages_max().min(OP_PAGES_MAX));
         while !rest.is_empty() {
-            let room = (at / self.inner.page_bytes() + OP_PAGES_MAX) * self.inner.page_bytes() - at;
+            let room = (at / self.inner.page_bytes() + pages_max) * self.inner.page_bytes() - at;
             let (piece, others) = rest.split_at(to_usize(room.min(to_u64(rest.len()))));
             self.inner.write_piece(caller, ino, at, piece)?;
             (at, rest) = (at + to_u64(piece.len()), others);

@@ -7,18 +7,22 @@
 //!
 //! The image follows later ([`batch`](crate::batch)). After a failure of the medium nothing more is acknowledged.
 
-use std::collections::HashMap;
-use std::sync::{Condvar, PoisonError, RwLock};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
-use lodestone_fabric::{FLAG_INLINE, RecordHead, Ring, Sequence, Term};
+use lodestone_fabric::{FLAG_INLINE, Outbox, RecordHead, Ring, Sequence, Term};
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
 use lodestone_pmem::{DurablePoint, Memory};
 use lodestone_store::{Object, Store};
 use lodestone_width::{to_u64, to_usize};
 
 use crate::apply::apply;
+use crate::cluster::link::{Link, QUORUM_WAIT, Submitted};
 use crate::data::Data;
 use crate::error::{Error, Refusal, Result};
+use crate::extents::Run;
 use crate::inode::{Attributes, Inode, Stamp};
 use crate::layout::Super;
 use crate::op::Op;
@@ -32,13 +36,63 @@ const SYNCED_OFTEN: u64 = 16;
 /// Looks for room in the log before an operation gives up: each waits for a batch of the image.
 const ROOM_LOOKS: usize = 8;
 
+/// The longest wait for room in the log at a time, with replicas.
+const ROOM_WAIT: Duration = Duration::from_millis(20);
+
+/// Where operations go.
+#[derive(Debug)]
+pub(crate) enum Log {
+    /// A ring in the volume's own pool.
+    Own {
+        ring: Ring,
+        term: Term,
+        salt: u64,
+    },
+    /// The group of operations, and units.
+    Shared {
+        link: Arc<Link>,
+        /// The last operation.
+        last: Sequence,
+        /// Bytes that the ring of operations can hold.
+        capacity: u64,
+    },
+}
+
+impl Log {
+    /// The last operation.
+    pub(crate) fn last(&self) -> Sequence {
+        match self {
+            Self::Own { ring, .. } => ring.last(),
+            Self::Shared { last, .. } => *last,
+        }
+    }
+
+    /// Bytes that it can hold.
+    const fn capacity(&self) -> u64 {
+        match self {
+            Self::Own { ring, .. } => ring.capacity(),
+            Self::Shared { capacity, .. } => *capacity,
+        }
+    }
+
+    /// The image has the operations up to `applied` durably.
+    pub(crate) fn release(&mut self, applied: Sequence) {
+        match self {
+            Self::Own { ring, .. } => ring.release(applied),
+            Self::Shared { link, .. } => link.applied.store(applied.0, Ordering::Release),
+        }
+    }
+}
+
 /// State and log.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) state: State,
-    pub(crate) ring: Ring,
-    pub(crate) term: Term,
-    salt: u64,
+    pub(crate) log: Log,
+    /// Bytes of the log that operations took which the image lacks.
+    pub(crate) log_used: u64,
+    /// Freed pages that wait until every replica has a record.
+    pub(crate) gated: VecDeque<(Sequence, Vec<Run>)>,
     /// Where the last operation is durable.
     pub(crate) point: DurablePoint,
     /// The last operation that is known to be durable, with its pages.
@@ -76,10 +130,16 @@ pub struct OpCounts {
 pub(crate) struct Inner {
     pub(crate) store: Store,
     /// The claim on the volume.
-    pub(crate) _object: Object,
+    pub(crate) _object: Arc<Object>,
     pub(crate) memory: Memory,
     pub(crate) layout: Super,
-    pub(crate) data: Data,
+    pub(crate) data: Arc<Data>,
+    /// The way to replicas, of a volume that has some.
+    pub(crate) link: Option<Arc<Link>>,
+    /// Pages that a replica has damaged, and another has right.
+    pub(crate) to_mend: std::sync::Mutex<BTreeSet<u64>>,
+    /// Operations of a former metadata node that were answered and are lost; told once, by a sync.
+    lost: AtomicU64,
     pub(crate) options: VolumeOptions,
     pub(crate) core: Mutex<Core>,
     /// Held by readers of pages. Pages are released to be written again when no reader is in them.
@@ -104,12 +164,12 @@ pub(crate) fn stripes() -> Vec<Mutex<()>> {
 }
 
 impl Core {
-    pub(crate) fn new(state: State, ring: Ring, term: Term, salt: u64) -> Self {
+    pub(crate) fn new(state: State, log: Log) -> Self {
         Self {
             state,
-            ring,
-            term,
-            salt,
+            log,
+            log_used: 0,
+            gated: VecDeque::new(),
             point: DurablePoint::default(),
             settled: Sequence(0),
             pins: HashMap::new(),
@@ -154,35 +214,102 @@ impl Core {
         self.poison.as_ref().map_or(Ok(()), |cause| Err(Error::Poisoned(cause.clone())))
     }
 
+    /// An operation failed after it was planned. Nothing is acknowledged any more, unless nothing happened.
+    fn failed(&mut self, error: Error) -> Error {
+        match error {
+            Error::Refused(_) | Error::Gone | Error::NoQuorum { .. } => error,
+            error => self.poisoned(error),
+        }
+    }
+
     /// Nothing is acknowledged any more.
     pub(crate) fn poisoned(&mut self, error: Error) -> Error {
         self.poison.get_or_insert_with(|| error.to_string());
         error
     }
 
-    /// Appends `op` to the log, orders it, and executes it.
-    pub(crate) fn log_and_apply(&mut self, memory: &Memory, op: &Op, code: u16, body: &[u8]) -> Result<()> {
-        let sequence = self.ring.last().next();
-        let mut head = RecordHead {
-            reuse: self.settled,
-            sequence,
-            operation: sequence.0,
-            term: self.term,
-            opcode: code,
-            flags: FLAG_INLINE,
-            inode: op.ino,
-            offset: op.at.cast_unsigned(),
-            ..RecordHead::default()
+    /// Appends `op` to the log, orders it, and executes it. `false`: the log has no room, and nothing happened.
+    pub(crate) fn log_and_apply(&mut self, memory: &Memory, op: &Op, pages: &[(Run, &[u8])]) -> Result<bool> {
+        let (code, body) = op.encode();
+        if !crate::op::fits(body.len()) {
+            return Err(Refusal::Invalid.into());
+        }
+        let is_sync = self.is_synced_often();
+        let settled = self.settled;
+        let is_there = match &mut self.log {
+            Log::Own { ring, term, salt } => {
+                let is_there = ring.has_room(body.len());
+                if is_there {
+                    append(ring, (*term, *salt), settled, op, code, &body)?;
+                    // The operation is persistent before it is answered, and before the image has it.
+                    memory.fence();
+                    self.point = memory.flushed_here();
+                }
+                is_there
+            }
+            Log::Shared { link, last, .. } => {
+                let mends = op.action == crate::op::Action::Mend;
+                let (ino, at, body) = (op.ino, op.at, body.as_slice());
+                let number = link.submit(&Submitted { code, ino, at, body, pages, is_sync, mends })?;
+                number.inspect(|number| *last = *number).is_some()
+            }
         };
-        head.seal(self.salt, body)?;
-        self.ring.append(&head, body)?;
-        // The operation is persistent before it is answered, and before the image has it.
-        memory.fence();
-        self.point = memory.flushed_here();
+        if !is_there {
+            return Ok(false);
+        }
         self.counts.operations += 1;
         self.counts.log_bytes += to_u64(body.len()) + 96;
-        apply(&mut self.state, op)
+        self.log_used += to_u64(body.len()) + LOG_HEAD_BYTES;
+        apply(&mut self.state, op)?;
+        Ok(true)
     }
+
+    /// Whether the image lacks so much that operations wait for it: with replicas, the log of this node has to hold
+    /// everything that the image lacks.
+    const fn is_image_far_behind(&self) -> bool {
+        matches!(self.log, Log::Shared { .. }) && self.log_used > self.log.capacity() / 4 * 3
+    }
+
+    /// Lets pages be used again that every replica has seen freed.
+    pub(crate) fn release_gated(&mut self) {
+        let Log::Shared { link, .. } = &self.log else { return };
+        if self.gated.is_empty() {
+            return;
+        }
+        let stable = link.stable();
+        while self.gated.front().is_some_and(|(sequence, _)| *sequence <= stable) {
+            let Some((sequence, runs)) = self.gated.pop_front() else { return };
+            link.may_reuse(sequence);
+            self.state.space.release(&runs);
+        }
+    }
+}
+
+/// Bytes of an operation in the log beside its body, at most: heads, the list of payloads, rounding.
+const LOG_HEAD_BYTES: u64 = 192;
+
+fn append(
+    ring: &mut Ring,
+    (term, salt): (Term, u64),
+    settled: Sequence,
+    op: &Op,
+    code: u16,
+    body: &[u8],
+) -> Result<()> {
+    let sequence = ring.last().next();
+    let mut head = RecordHead {
+        reuse: settled,
+        sequence,
+        operation: sequence.0,
+        term,
+        opcode: code,
+        flags: FLAG_INLINE,
+        inode: op.ino,
+        offset: op.at.cast_unsigned(),
+        ..RecordHead::default()
+    };
+    head.seal(salt, body)?;
+    Ok(ring.append(&head, body)?)
 }
 
 /// Nanoseconds since 1970.
@@ -193,6 +320,35 @@ pub(crate) fn system_time() -> Stamp {
 }
 
 impl Inner {
+    /// A volume over its parts.
+    pub(crate) fn over(
+        store: &Store,
+        object: Arc<Object>,
+        layout: Super,
+        data: Arc<Data>,
+        link: Option<Arc<Link>>,
+        options: &VolumeOptions,
+        core: Core,
+    ) -> Self {
+        Self {
+            store: store.clone(),
+            _object: object,
+            memory: store.memory().clone(),
+            layout,
+            data,
+            link,
+            to_mend: std::sync::Mutex::default(),
+            lost: AtomicU64::new(0),
+            options: options.clone(),
+            core: Mutex::new(core),
+            gate: RwLock::new(()),
+            imaging: Mutex::new(()),
+            stripes: stripes(),
+            signal: std::sync::Mutex::new(Signal::default()),
+            wake: Condvar::new(),
+        }
+    }
+
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
         lock(&self.core)
     }
@@ -214,31 +370,31 @@ impl Inner {
         mut plan: impl FnMut(&mut Core, Stamp) -> Result<(Op, T)>,
         done: impl FnOnce(&mut Core, T) -> Result<R>,
     ) -> Result<R> {
-        self.commit_or_not(|core, at| plan(core, at).map(Some), done, || Err(Refusal::Invalid.into()))
+        self.commit_or_not(&[], |core, at| plan(core, at).map(Some), done, || Err(Refusal::Invalid.into()))
     }
 
-    /// As [`commit`](Self::commit), where `plan` may find that there is nothing to do.
+    /// As [`commit`](Self::commit), with pages that go to the replicas, and where `plan` may find that there is nothing
+    /// to do.
     pub(crate) fn commit_or_not<T, R>(
         &self,
+        pages: &[(Run, &[u8])],
         mut plan: impl FnMut(&mut Core, Stamp) -> Result<Option<(Op, T)>>,
         done: impl FnOnce(&mut Core, T) -> Result<R>,
         nothing: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
-        for _ in 0..ROOM_LOOKS {
+        let began = Instant::now();
+        let mut looks = 0;
+        loop {
             let mut core = self.core();
             core.check_poison()?;
             let now = core.time(self.options.clock);
             let Some((op, plan)) = plan(&mut core, now)? else { return nothing() };
-            let (code, body) = op.encode();
-            if !crate::op::fits(body.len()) {
-                return Err(Refusal::Invalid.into());
-            }
-            if core.ring.has_room(body.len()) {
-                let outcome = core.log_and_apply(&self.memory, &op, code, &body);
-                outcome.map_err(|error| core.poisoned(error))?;
+            let is_far_behind = core.is_image_far_behind();
+            let outcome = if is_far_behind { Ok(false) } else { core.log_and_apply(&self.memory, &op, pages) };
+            if outcome.map_err(|error| core.failed(error))? {
                 let answer = done(&mut core, plan);
-                let is_due = core.ring.last().0 - core.state.head.applied >= self.options.batch_operations
-                    || core.ring.used() > core.ring.capacity() / 2;
+                let is_due = core.log.last().0 - core.state.head.applied >= self.options.batch_operations
+                    || core.log_used > core.log.capacity() / 2;
                 drop(core);
                 if is_due {
                     self.image_is_due()?;
@@ -246,9 +402,29 @@ impl Inner {
                 return answer;
             }
             drop(core);
-            self.write_image()?;
+            looks += 1;
+            self.wait_for_room(is_far_behind, looks, began)?;
         }
-        Err(Refusal::NoSpace.into())
+    }
+
+    /// The log has no room: waits for a batch of the image, or for replicas.
+    fn wait_for_room(&self, is_image_behind: bool, looks: usize, began: Instant) -> Result<()> {
+        match &self.link {
+            None if looks >= ROOM_LOOKS => Err(Refusal::NoSpace.into()),
+            None => self.write_image(),
+            Some(_) if is_image_behind => self.write_image(),
+            // The error says who is late.
+            Some(link) if began.elapsed() >= QUORUM_WAIT => link.wait_acknowledged(Sequence(u64::MAX)),
+            Some(link) => link.wait_change(ROOM_WAIT),
+        }
+    }
+
+    /// This volume goes on from a metadata node of the same process: operations that it had answered beyond the adopted
+    /// log are lost, and the next sync says so.
+    pub(crate) fn note_lost(&self, former: &Self) {
+        let Some(link) = &self.link else { return };
+        let (last, (_, base, _)) = (former.core().log.last(), link.adopted());
+        self.lost.store(last.0.saturating_sub(base.0), Ordering::Release);
     }
 
     /// The image lacks many operations. Without a background thread this one writes it.
@@ -264,7 +440,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Everything that was acknowledged before the call survives power loss on return.
+    /// Everything that was acknowledged before the call survives power loss on return; with replicas, also the loss of
+    /// a minority of each group of nodes.
     pub(crate) fn sync(&self) -> Result<()> {
         let (point, last, relies_on_pages) = {
             let mut core = self.core();
@@ -272,8 +449,15 @@ impl Inner {
             core.counts.syncs += 1;
             core.syncs_often = core.since_sync <= SYNCED_OFTEN;
             core.since_sync = 0;
-            (core.point, core.ring.last(), core.relies_on_pages)
+            (core.point, core.log.last(), core.relies_on_pages)
         };
+        if let Some(link) = &self.link {
+            link.wait_acknowledged(last)?;
+            return match self.lost.swap(0, Ordering::AcqRel) {
+                0 => Ok(()),
+                count => Err(Error::Lost { count }),
+            };
+        }
         let settled = if relies_on_pages { self.data.settle() } else { Ok(()) };
         let outcome = settled.and_then(|()| {
             self.memory.durable()?;
@@ -282,7 +466,7 @@ impl Inner {
         let mut core = self.core();
         outcome.map_err(|error| core.poisoned(error))?;
         core.settled = core.settled.max(last);
-        if core.ring.last() == last {
+        if core.log.last() == last {
             core.relies_on_pages = false;
         }
         Ok(())

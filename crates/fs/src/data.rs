@@ -131,6 +131,17 @@ impl Data {
         Some(low_u32(self.memory.load(word) >> shift))
     }
 
+    /// Sees to it that the tables have room for the checksums of pages that others keep.
+    pub(crate) fn make_room(&self, checksums: &[(u64, u32)]) -> Result<()> {
+        for (page, _) in checksums {
+            let (area, _) = layout::split(&self.head, *page);
+            if self.area(area).is_none() {
+                self.grow(area)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Puts checksums into the table and flushes them. Only the thread that writes the image calls it.
     pub(crate) fn save(&self, checksums: &[(u64, u32)]) {
         let mut last = None;

@@ -165,6 +165,43 @@ pub enum Error {
     /// An earlier failure of the medium: nothing more is acknowledged.
     #[error("an earlier error of the medium ended all changes: {0}; unmount, look at the device, open again")]
     Poisoned(String),
+    /// The volume has replicas, and was opened without them.
+    #[error(
+        "{}: the volume has replicas ({replicas} beside it, or some elsewhere): open it with its nodes, as \
+         `lodestone fs mount` does",
+        path.display()
+    )]
+    Replicated {
+        /// The pool.
+        path: PathBuf,
+        /// Replicas of its pages.
+        replicas: u16,
+    },
+    /// Too few replicas or standbys answer.
+    #[error(
+        "no quorum of the volume's nodes has everything ({missing}); nothing is lost, a later sync may succeed;          `lodestone fs status` says who is missing"
+    )]
+    NoQuorum {
+        /// Who is late.
+        missing: String,
+    },
+    /// No replica answers for a page.
+    #[error("no replica answers for page {page} of the volume; `lodestone fs status` says who is missing")]
+    NoReplica {
+        /// The page.
+        page: u64,
+    },
+    /// This node is not the metadata node of the volume any more.
+    #[error("this node is not the metadata node of the volume any more; open the volume at the present one")]
+    Gone,
+    /// Operations that were answered, but not synced, are lost.
+    #[error(
+        "{count} operations before the present metadata node took over were never synced and are lost; look at what          was written last"
+    )]
+    Lost {
+        /// How many.
+        count: u64,
+    },
     /// The pool.
     #[error(transparent)]
     Pool(#[from] lodestone_pmem::Error),
@@ -188,6 +225,7 @@ impl Error {
     pub const fn errno(&self) -> i32 {
         match self {
             Self::Refused(refusal) => refusal.errno(),
+            Self::Gone => Errno::NOTCONN.raw_os_error(),
             _ => Errno::IO.raw_os_error(),
         }
     }

@@ -30,6 +30,8 @@ use crate::space::Space;
 pub(crate) const IMAGE_NAME: &str = "fs.image";
 
 const PAGE_BITS: u32 = 40;
+/// Key of the mark of a volume with replicas: that of file 0, which does not exist.
+const MARK_KEY: &[u8] = b"\0\0\0\0\0\0\0\0replicas";
 
 /// The numbers of the volume as a whole.
 #[pm_object]
@@ -239,6 +241,23 @@ impl Image {
             let bytes = (!bytes.is_empty()).then_some(bytes);
             place!(self.chunks, tx, chunk, bytes);
         }
+        Ok(())
+    }
+
+    /// The mark of a volume with replicas, if it has one.
+    pub(crate) fn mark(&self) -> Result<Option<Vec<u8>>> {
+        Ok(self.stm.read(|tx| self.extra.get(tx, MARK_KEY))?)
+    }
+
+    /// Marks the volume as one with replicas, whose operations are counted from the beginning. Durable on return.
+    pub(crate) fn set_mark(&self, mark: &[u8]) -> Result<()> {
+        let mark = mark.to_vec();
+        let ticket = self.stm.update_async(|tx| {
+            tx.write(self.head)?.applied = 0;
+            self.extra.insert(tx, MARK_KEY, &mark)?;
+            Ok(())
+        })?;
+        ticket.durable()?;
         Ok(())
     }
 

@@ -36,6 +36,7 @@ mod attributes;
 mod batch;
 mod bytes;
 mod check;
+pub mod cluster;
 mod content;
 mod core;
 mod data;

@@ -228,7 +228,7 @@ impl Volume {
             let action = plan_rename(core, caller, from, to, mode)?;
             Ok(action.map(|action| (Op { ino: from.0, at, action }, ())))
         };
-        self.inner.commit_or_not(plan, |_, ()| Ok(()), || Ok(()))
+        self.inner.commit_or_not(&[], plan, |_, ()| Ok(()), || Ok(()))
     }
 }
 

@@ -45,6 +45,8 @@ pub(crate) enum Action {
     Extra { name: Vec<u8>, value: Option<Vec<u8>> },
     /// Frees a file without a name, which is not open any more.
     Forget,
+    /// Writes pages again with the content that they have: a replica had them damaged.
+    Mend,
 }
 
 /// A change of a file's content: holes, then pages, then the size.
@@ -74,6 +76,7 @@ const EXTRA: u16 = 7;
 const FORGET: u16 = 8;
 /// As [`CONTENT`], with the bytes of the pages after their checksums.
 const CONTENT_INLINE: u16 = 9;
+const MEND: u16 = 10;
 
 impl Op {
     /// Code, and body.
@@ -115,6 +118,7 @@ impl Op {
                 EXTRA
             }
             Action::Forget => FORGET,
+            Action::Mend => MEND,
         };
         (code, out.0)
     }
@@ -139,6 +143,7 @@ impl Op {
                 Action::Extra { name, value: is_there.then(|| value.to_vec()) }
             }
             FORGET => Action::Forget,
+            MEND => Action::Mend,
             _ => return None,
         };
         from.is_empty().then_some(Self { ino, at, action })
@@ -268,6 +273,7 @@ mod tests {
             Action::Extra { name: b"user.a".to_vec(), value: Some(vec![]) },
             Action::Extra { name: b"user.a".to_vec(), value: None },
             Action::Forget,
+            Action::Mend,
         ];
         actions.into_iter().map(|action| Op { ino: 77, at: -3, action }).collect()
     }

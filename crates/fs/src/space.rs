@@ -213,6 +213,12 @@ impl Space {
         (chunks, std::mem::take(&mut self.freed))
     }
 
+    /// The batch did not become durable: its chunks and freed pages wait for the next one.
+    pub(crate) fn undo_batch(&mut self, chunks: impl Iterator<Item = u64>, freed: &[Run]) {
+        self.changed.extend(chunks);
+        self.freed.extend(freed);
+    }
+
     /// The quarantine of `runs` ends: the image has the operations that freed them.
     pub(crate) fn release(&mut self, runs: &[Run]) {
         runs.iter().for_each(|run| self.unreserve(*run));

@@ -60,6 +60,14 @@ impl State {
         }
     }
 
+    /// The state of an image, for a volume of so many pages.
+    pub(crate) fn load(image: Image, pages: u64) -> Result<Self> {
+        let mut space = Space::new(pages);
+        image.load_space(&mut space)?;
+        let head = image.head()?;
+        Ok(Self::new(image, head, space))
+    }
+
     /// The file `ino`, if there is one.
     pub(crate) fn find(&mut self, ino: u64) -> Result<Option<&mut Inode>> {
         if !self.inodes.contains_key(&ino) {
@@ -154,14 +162,28 @@ impl State {
         batch
     }
 
-    /// The batch is durable: its quarantine ends, and its checksums are in the table.
+    /// The batch is durable: its checksums are in the table. The caller ends its quarantine.
     pub(crate) fn end_batch(&mut self, batch: &Batch) {
-        self.space.release(&batch.freed);
         for (page, crc) in &batch.checksums {
             if self.checksums.get(page) == Some(crc) {
                 self.checksums.remove(page);
             }
         }
+        self.in_batch.clear();
+    }
+
+    /// The batch did not become durable, and never will: everything in it is to be written by the next one.
+    pub(crate) fn undo_batch(&mut self, batch: &Batch, applied: u64) {
+        self.head.applied = applied;
+        let dirty = &mut self.dirty;
+        dirty.rows.extend(batch.rows.iter().map(|(ino, _)| *ino));
+        dirty.entries.extend(batch.entries.iter().map(|(place, _)| *place));
+        dirty.extents.extend(batch.extents.iter().map(|(place, _)| *place));
+        let (targets, extra): (Vec<_>, Vec<_>) = batch.extra.iter().partition(|((_, name), _)| name.is_empty());
+        dirty.targets.extend(targets.iter().map(|((ino, _), _)| *ino));
+        dirty.extra.extend(extra.into_iter().map(|(place, _)| place.clone()));
+        dirty.orphans.extend(batch.orphans.iter().map(|(ino, _)| *ino));
+        self.space.undo_batch(batch.chunks.iter().map(|(chunk, _)| *chunk), &batch.freed);
         self.in_batch.clear();
     }
 

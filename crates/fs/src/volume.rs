@@ -1,18 +1,22 @@
 //! Volumes: formatting, opening, closing.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lodestone_fabric::{Outbox, Ring, Sequence, Term};
+use lodestone_fabric::{Outbox, RecordHead, Ring, Sequence, Term};
 use lodestone_pmem::{Domain, Pool, PoolOptions};
 use lodestone_stm::StmOptions;
 use lodestone_store::Store;
 use lodestone_width::low_u32;
 
 use crate::batch;
-use crate::core::{Core, Inner, OpCounts, Signal, stripes, system_time};
+use crate::cluster::follow::Parts;
+use crate::cluster::link::Link;
+use crate::cluster::plan::Plan;
+use crate::core::{Core, Inner, Log, OpCounts, system_time};
 use crate::data::Data;
 use crate::error::{Error, Result, damaged};
 use crate::image::Image;
@@ -134,7 +138,8 @@ impl Drop for Closer {
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
         }
-        if !self.inner.options.background {
+        let is_gone = self.inner.link.as_ref().is_some_and(|link| link.ended().is_some());
+        if !self.inner.options.background || is_gone {
             return;
         }
         if let Err(error) = self.inner.write_image() {
@@ -205,32 +210,37 @@ impl Volume {
         store.find(VOLUME_NAME)?.ok_or_else(not_found)?;
         let object = store.open_or_make::<Error>(VOLUME_NAME, &VOLUME, |_| Err(not_found()))?;
         let memory = store.memory().clone();
-        let layout = layout::read(&memory, object.at(), store.pool().path())?;
+        let path = store.pool().path();
+        let layout = layout::read(&memory, object.at(), path)?;
         let image = Image::open(store, &options.image)?;
+        if let Some(plan) = Plan::of_mark(image.mark()?, path)? {
+            return Err(Error::Replicated { path: path.to_owned(), replicas: plan.replicas });
+        }
         let data = Data::open(store.heap(), object.at(), layout)?;
-        let mut space = Space::new(layout.pages);
-        image.load_space(&mut space)?;
-        let head = image.head()?;
+        let mut state = State::load(image, layout.pages)?;
         let term = Term(low_u32(store.pool().boot()));
-        let ring = Ring::open(&memory, layout.ring_at, layout.ring_bytes, layout.salt)?;
-        let mut core = Core::new(State::new(image, head, space), ring, term, layout.salt);
-        let mut recovery = replay(&mut core, &data)?;
-        let inner = Inner {
-            store: store.clone(),
-            _object: object,
-            memory,
-            layout,
-            data,
-            options: options.clone(),
-            core: lodestone_pmem::sync::Mutex::new(core),
-            gate: std::sync::RwLock::new(()),
-            imaging: lodestone_pmem::sync::Mutex::new(()),
-            stripes: stripes(),
-            signal: std::sync::Mutex::new(Signal::default()),
-            wake: std::sync::Condvar::new(),
-        };
+        let mut ring = Ring::open(&memory, layout.ring_at, layout.ring_bytes, layout.salt)?;
+        let (mut recovery, settled) = replay(&mut ring, term, &mut state, &data)?;
+        let mut core = Core::new(state, Log::Own { ring, term, salt: layout.salt });
+        core.settled = settled;
+        let inner = Inner::over(store, Arc::new(object), layout, Arc::new(data), None, options, core);
         // The quarantine of pages that replayed operations freed ends with this batch.
         inner.write_image()?;
+        recovery.orphans = inner.free_orphans()?;
+        Self::started(inner, recovery)
+    }
+
+    /// The volume of a metadata node that has taken over. `pins`: files that mounts of this process use.
+    pub(crate) fn leading(
+        parts: &Parts,
+        core: Core,
+        link: Arc<Link>,
+        options: &VolumeOptions,
+        recovery: VolumeRecovery,
+    ) -> Result<Self> {
+        let (object, data) = (Arc::clone(&parts.object), Arc::clone(&parts.data));
+        let inner = Inner::over(&parts.store, object, parts.layout, data, Some(link), options, core);
+        let mut recovery = recovery;
         recovery.orphans = inner.free_orphans()?;
         Self::started(inner, recovery)
     }
@@ -287,6 +297,13 @@ impl Volume {
         self.inner.memory.domain()
     }
 
+    /// Whether an operation is as durable as a sync makes it when its call returns: on media with lines, without
+    /// replicas.
+    #[must_use]
+    pub fn is_durable_at_once(&self) -> bool {
+        self.inner.link.is_none() && self.domain() != Domain::Block
+    }
+
     /// Number of the volume, drawn when it was made.
     #[must_use]
     pub fn id(&self) -> u64 {
@@ -301,7 +318,7 @@ impl Volume {
 }
 
 /// The options of a volume's pool.
-fn pool_options(options: &PoolOptions) -> PoolOptions {
+pub(crate) fn pool_options(options: &PoolOptions) -> PoolOptions {
     let mut options = options.clone();
     (options.layout_name, options.layout_version) = (LAYOUT_NAME.into(), LAYOUT_VERSION);
     if options.grow_bytes_max == 0 {
@@ -361,54 +378,59 @@ fn make_object(
     layout::make(memory, action, &head)
 }
 
-/// Executes the operations that the image lacks.
+/// Executes the operations that the image lacks. Returns the last one that is known to be durable, too.
 ///
 /// An operation that nothing says to be durable counts only if its pages have their checksums. The first that does not
 /// ends the log: it and what follows was never acknowledged.
-fn replay(core: &mut Core, data: &Data) -> Result<VolumeRecovery> {
-    let applied = Sequence(core.state.head.applied);
+fn replay(ring: &mut Ring, term: Term, state: &mut State, data: &Data) -> Result<(VolumeRecovery, Sequence)> {
+    let applied = Sequence(state.head.applied);
     let mut recovery = VolumeRecovery::default();
-    if core.ring.last() < applied {
+    if ring.last() < applied {
         // The image is durable after the log is. So this log lost only records that nothing needs.
-        core.ring.restart(applied, core.term);
+        ring.restart(applied, term);
     }
-    if core.ring.first() > applied {
-        let (first, image) = (core.ring.first().0, applied.0);
+    if ring.first() > applied {
+        let (first, image) = (ring.first().0, applied.0);
         return Err(damaged(
             "log of operations",
             format!("it begins after operation {first}, the image ends at {image}"),
         ));
     }
-    let last = core.ring.last();
+    let last = ring.last();
     let mut durable = applied;
     for number in applied.0 + 1..=last.0 {
-        durable = durable.max(record(core, number)?.0);
+        durable = durable.max(record(ring, number)?.0);
     }
     for number in applied.0 + 1..=last.0 {
-        let (_, op) = record(core, number)?;
-        write_inlined(&op, data, &core.state.space)?;
+        let (_, op) = record(ring, number)?;
+        write_inlined(&op, data, &state.space)?;
         if Sequence(number) > durable && !has_its_pages(&op, data)? {
-            core.ring.cut(Sequence(number - 1))?;
+            ring.cut(Sequence(number - 1))?;
             recovery.dropped = last.0 - number + 1;
             break;
         }
-        crate::apply::apply(&mut core.state, &op)?;
+        crate::apply::apply(state, &op)?;
         recovery.replayed += 1;
     }
-    core.settled = durable;
-    Ok(recovery)
+    Ok((recovery, durable))
 }
 
 /// The operation `number`, and the one up to which everything was durable when it was made.
-fn record(core: &Core, number: u64) -> Result<(Sequence, Op)> {
+fn record(ring: &Ring, number: u64) -> Result<(Sequence, Op)> {
     let missing = || damaged("log of operations", format!("operation {number} cannot be read"));
-    let (head, body) = core.ring.record(Sequence(number))?.ok_or_else(missing)?;
-    let op = Op::decode(head.opcode, head.inode, head.offset.cast_signed(), &body);
-    let op = op.ok_or_else(|| damaged("log of operations", format!("operation {number} makes no sense")))?;
+    let (head, body) = ring.record(Sequence(number))?.ok_or_else(missing)?;
+    let op = operation(&head, &body)?;
     if head.reuse >= Sequence(number) {
         return Err(damaged("log of operations", format!("operation {number} names one after it as durable")));
     }
     Ok((head.reuse, op))
+}
+
+/// The operation in a record of the log.
+pub(crate) fn operation(head: &RecordHead, body: &[u8]) -> Result<Op> {
+    let number = head.sequence.0;
+    let op = Op::decode(head.opcode, head.inode, head.offset.cast_signed(), body);
+    op.ok_or_else(|| damaged("log of operations", format!("operation {number} makes no sense")))
 }
 
 fn has_its_pages(op: &Op, data: &Data) -> Result<bool> {
@@ -442,20 +464,27 @@ impl Inner {
     /// Frees the files without a name: nothing has them open in a new life.
     fn free_orphans(&self) -> Result<u64> {
         let image = self.core().state.image.clone();
-        let orphans = image.orphans()?;
-        for ino in &orphans {
-            self.commit(|_, at| Ok((Op { ino: *ino, at, action: Action::Forget }, ())), |_, ()| Ok(()))?;
+        let mut orphans: BTreeSet<u64> = image.orphans()?.into_iter().collect();
+        orphans.extend(&self.core().state.dirty.orphans);
+        let mut freed = 0;
+        for ino in orphans {
+            let plan = |core: &mut Core, at| {
+                let is_orphan = core.state.find(ino)?.is_some_and(|file| file.attributes.links == 0);
+                let is_free = is_orphan && !core.is_pinned(ino);
+                Ok(is_free.then_some((Op { ino, at, action: Action::Forget }, ())))
+            };
+            freed += self.commit_or_not(&[], plan, |_, ()| Ok(1), || Ok(0))?;
         }
-        if !orphans.is_empty() {
+        if freed > 0 && self.link.is_none() {
             self.write_image()?;
         }
-        Ok(lodestone_width::to_u64(orphans.len()))
+        Ok(freed)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use lodestone_fabric::{FLAG_INLINE, RecordHead};
+    use lodestone_fabric::FLAG_INLINE;
     use lodestone_pmem::DomainChoice;
     use lodestone_width::to_usize;
 
@@ -502,12 +531,13 @@ mod tests {
             let mut core = volume.inner.core();
             assert!(!core.state.space.may_take(Run { page: 1, count: 1 }), "the page of the file");
             let (code, body) = Op { ino, at: 5, action }.encode();
-            let sequence = core.ring.last().next();
-            let (term, operation) = (core.term, sequence.0);
+            let Log::Own { ring, term, .. } = &mut core.log else { panic!("it has no replicas") };
+            let sequence = ring.last().next();
+            let (term, operation) = (*term, sequence.0);
             let mut head = RecordHead { sequence, operation, term, opcode: code, inode: ino, ..RecordHead::default() };
             (head.flags, head.offset) = (FLAG_INLINE, 5);
             head.seal(volume.inner.layout.salt, &body).expect("a record");
-            core.ring.append(&head, &body).expect("a record");
+            ring.append(&head, &body).expect("a record");
             volume.inner.memory.fence();
             drop(core);
             drop((file, volume));

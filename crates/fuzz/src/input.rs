@@ -87,9 +87,9 @@ pub struct Features(HashSet<u64>);
 impl Features {
     /// Something of a kind was seen.
     pub fn saw(&mut self, kind: &str, value: u64) {
-        let hash = kind.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-        });
+        let hash = kind
+            .bytes()
+            .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
         self.0.insert((hash ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     }
 

@@ -232,6 +232,7 @@ impl Drop for Batch<'_> {
     fn drop(&mut self) {
         // Nothing says yet that these pages are used.
         self.pages.give(std::mem::take(&mut self.work.begun));
+        self.pages.expected = 0;
         self.pages.written_bytes += self.work.written_bytes;
         // The next batch finds rows that were changed in place as they are to be, and may be of another thread, whose
         // fence does nothing for what this one has flushed.

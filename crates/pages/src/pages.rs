@@ -85,6 +85,8 @@ pub struct Pages {
     /// The newest block is durable there, or was before. Another opening in this life of the pool may have written it.
     pub(crate) block_point: DurablePoint,
     damaged: Vec<PmAddr>,
+    /// Extents that the next batch needs beyond those that are there.
+    pub(crate) expected: usize,
     pub(crate) written_bytes: u64,
     /// Pages that a kept checkpoint has, whose heads alone are right.
     pub(crate) summaries_damaged: Vec<u32>,
@@ -144,6 +146,7 @@ impl Pages {
             blocks: places.blocks().map(|place| Block::read(memory, place, places.options.writers)),
             block_point: memory.flushed_anywhere(),
             damaged: copies::damaged(memory, head_lines(at), &line),
+            expected: 0,
             written_bytes: 0,
             summaries_damaged: Vec::new(),
         };
@@ -399,8 +402,31 @@ impl Pages {
         })
     }
 
-    /// Takes another extent from the heap, in `part` if there is one.
+    /// Takes extents from the heap, in `part` if there is one: as many as [`find_room`](Self::find_room) has found room
+    /// for, so that the journal is left once for all of them.
+    ///
+    /// # Errors
+    /// A full pool, if there is no room for any; a medium that failed.
     fn grow(&mut self, part: Option<u16>) -> Result<()> {
+        let first = self.extents.len();
+        for number in 0..std::mem::take(&mut self.expected).max(1) {
+            match self.link_extent(part) {
+                // The room was another's meanwhile. Those that are linked are pages all the same.
+                Err(_) if number > 0 => break,
+                outcome => outcome?,
+            }
+        }
+        // A block may have been another object's in this life, whose end is not durable yet. A power cut, or a repair
+        // that gives up the journal, would bring that object back.
+        if !planted::active("pages-grow-over-live") {
+            self.memory().leave_journal(self.memory().flushed_here())?;
+        }
+        // The last pages that are given are taken first: so images are written in the order of their places.
+        (first..self.extents.len()).rev().try_for_each(|number| self.open_extent(number))
+    }
+
+    /// Makes an extent, and the links to it. Its pages cannot be written yet.
+    fn link_extent(&mut self, part: Option<u16>) -> Result<()> {
         let memory = self.heap.memory();
         let mut action = self.heap.action();
         let bytes = self.places.extent_bytes();
@@ -421,19 +447,20 @@ impl Pages {
             action.set(link, checked::encode_addr(link, at));
         }
         action.commit()?;
-        // The block may have been another object's in this life, whose end is not durable yet. A power cut, or a repair
-        // that gives up the journal, would bring that object back.
-        if !planted::active("pages-grow-over-live") {
-            memory.leave_journal(memory.flushed_here())?;
-        }
-        let bodies = self.places.page(at, 0);
-        memory.clear_for_direct_writes(bodies, at.plus(self.places.extent_bytes()).offset() - bodies.offset())?;
         self.extents.push(at);
-        for _ in 0..self.places.options.extent_pages {
-            let page = exact_u32(self.spans.len());
-            self.spans.push(Span::default());
-            self.give([page]);
-        }
+        let pages = self.spans.len() + to_usize(self.places.options.extent_pages);
+        self.spans.resize(pages, Span::default());
+        Ok(())
+    }
+
+    /// From here on the pages of the extent with this number can be written.
+    fn open_extent(&mut self, number: usize) -> Result<()> {
+        let (at, pages) = (self.extents[number], self.places.options.extent_pages);
+        let bodies = self.places.page(at, 0);
+        let bytes = at.plus(self.places.extent_bytes()).offset() - bodies.offset();
+        self.memory().clear_for_direct_writes(bodies, bytes)?;
+        let first = exact_u32(number) * pages;
+        self.give((first..first + pages).rev());
         Ok(())
     }
 

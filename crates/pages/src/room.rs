@@ -27,23 +27,27 @@ impl Pages {
     }
 
     /// Looks for room for so many pages in `part`, or anywhere if that is full. If the heap must give some of it, it
-    /// must have room for `spare` blocks of `spare_bytes` afterwards. Nothing is taken.
+    /// must have room for `spare` blocks of `spare_bytes` afterwards. Nothing is taken, but the next batch takes what it
+    /// lacks at once.
     ///
     /// # Errors
     /// A full pool.
     pub fn find_room(&mut self, pages: usize, part: Option<u16>, spare: (u64, u64)) -> Result<()> {
         let part = self.wanted(part);
         self.reclaim();
-        match self.try_room(pages, part, spare).or_else(|_| self.try_room(pages, None, spare)) {
+        let extents = match self.try_room(pages, part, spare).or_else(|_| self.try_room(pages, None, spare)) {
             Err(_) if !self.waiting.is_empty() => {
                 self.reclaim_all()?;
                 self.try_room(pages, None, spare)
             }
             outcome => outcome,
-        }
+        };
+        self.expected = extents?;
+        Ok(())
     }
 
-    fn try_room(&self, pages: usize, part: Option<u16>, (spare, spare_bytes): (u64, u64)) -> Result<()> {
+    /// How many extents the pages need, for which there is room.
+    fn try_room(&self, pages: usize, part: Option<u16>, (spare, spare_bytes): (u64, u64)) -> Result<usize> {
         let missing = pages.saturating_sub(self.free_for(part));
         let extents = missing.div_ceil(to_usize(self.places.options.extent_pages));
         if extents > 0 {
@@ -58,6 +62,6 @@ impl Pages {
             }
             (0..spare).try_for_each(|_| trial.alloc(spare_bytes).map(|_| ()))?;
         }
-        Ok(())
+        Ok(extents)
     }
 }

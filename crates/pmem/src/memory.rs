@@ -17,6 +17,7 @@
 #![expect(unsafe_code, reason = "words of a mapping as atomics, cache-line write-back, streaming stores")]
 
 use std::panic::Location;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -121,6 +122,15 @@ impl Memory {
     #[inline]
     pub fn contains(&self, at: PmAddr, len: u64) -> bool {
         at.offset().checked_add(len).is_some_and(|end| end <= self.part_len(at.part()))
+    }
+
+    /// Where `len` bytes at `at` are in this process: for a device that reads them on its own, as a network card does.
+    /// The range stays mapped as long as a clone of this memory lives. `None`: outside a part, or in a domain in which
+    /// the mapping is not what the medium has (`block`, `traced`).
+    #[must_use]
+    pub fn device_address(&self, at: PmAddr, len: u64) -> Option<NonNull<u8>> {
+        let is_medium = !matches!(self.domain(), Domain::Block | Domain::Traced);
+        if is_medium && self.contains(at, len) { NonNull::new(self.pointer(at, len)) } else { None }
     }
 
     /// Instructions in use, for reports.

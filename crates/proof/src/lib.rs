@@ -13,6 +13,7 @@
 //! | [`stm`] | transactions over typed objects |
 //! | [`tl2`] | the logged baselines that `bench stm` compares with |
 //! | [`fs`] | volumes of files: names, content, batches of the image |
+//! | [`registry`] | keepers: what they told, and their votes |
 //! | [`collections`] | maps, lists and queues that change in one transaction |
 //!
 //! A module has three parts:
@@ -35,6 +36,7 @@ pub mod fabric;
 pub mod fs;
 pub mod heap;
 pub mod index;
+pub mod registry;
 pub mod stm;
 pub mod store;
 pub mod tl2;
@@ -56,7 +58,7 @@ pub struct Floor {
 /// ```
 /// let names: Vec<&str> = lodestone_proof::floors().iter().map(|floor| floor.name).collect();
 /// assert_eq!(names[..5], ["pool", "heap", "wal", "store", "index"]);
-/// assert_eq!(names[5..], ["stm", "tl2", "collections", "engine", "fabric", "fs"]);
+/// assert_eq!(names[5..], ["stm", "tl2", "collections", "engine", "fabric", "registry", "fs"]);
 /// ```
 #[must_use]
 pub fn floors() -> Vec<Floor> {
@@ -71,6 +73,7 @@ pub fn floors() -> Vec<Floor> {
         Floor { name: "collections", targets: collections::targets },
         Floor { name: "engine", targets: engine::targets },
         Floor { name: "fabric", targets: fabric::targets },
+        Floor { name: "registry", targets: registry::targets },
         Floor { name: "fs", targets: fs::targets },
     ]
 }

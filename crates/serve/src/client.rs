@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
 use crate::protocol::Machine;
+use crate::tls::{Acceptor, Session};
 use crate::worker::{Direct, wait_readable};
 
 /// How long a client may take for its first message.
@@ -18,19 +20,39 @@ const WAITING_BYTES_MAX: usize = 1 << 20;
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 64 << 10;
 
-/// A socket of a client.
+/// The system's side of a socket.
 #[derive(Debug)]
-pub enum Socket {
+enum Plain {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
+/// A socket of a client, encrypted or not.
+#[derive(Debug)]
+pub struct Socket {
+    plain: Plain,
+    /// The encryption, once it has begun. A worker that sends rows has it too.
+    session: Option<Arc<Session>>,
+}
+
 impl Socket {
+    pub fn unix(stream: UnixStream) -> Self {
+        Self { plain: Plain::Unix(stream), session: None }
+    }
+
+    pub fn tcp(stream: TcpStream) -> Self {
+        Self { plain: Plain::Tcp(stream), session: None }
+    }
+
+    pub fn is_tcp(&self) -> bool {
+        matches!(self.plain, Plain::Tcp(_))
+    }
+
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         let interest = Interest::READABLE | Interest::WRITABLE;
-        match self {
-            Self::Unix(stream) => registry.register(stream, token, interest),
-            Self::Tcp(stream) => {
+        match &mut self.plain {
+            Plain::Unix(stream) => registry.register(stream, token, interest),
+            Plain::Tcp(stream) => {
                 // A reply leaves in one write: nothing is gained by a wait for more.
                 stream.set_nodelay(true)?;
                 registry.register(stream, token, interest)
@@ -39,30 +61,40 @@ impl Socket {
     }
 
     pub fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
-        match self {
-            Self::Unix(stream) => registry.deregister(stream),
-            Self::Tcp(stream) => registry.deregister(stream),
+        match &mut self.plain {
+            Plain::Unix(stream) => registry.deregister(stream),
+            Plain::Tcp(stream) => registry.deregister(stream),
         }
     }
-}
 
-impl Socket {
-    /// Another handle on the socket.
-    fn duplicate(&self) -> io::Result<OwnedFd> {
-        Ok(rustix::io::fcntl_dupfd_cloexec(self, 0)?)
+    /// Another handle on the socket, for a worker that sends rows.
+    fn direct(&self) -> io::Result<Direct> {
+        let plain: OwnedFd = rustix::io::fcntl_dupfd_cloexec(self, 0)?;
+        Ok(Direct::new(plain, self.session.clone()))
+    }
+
+    /// Whether nothing is left to read after a read of `count` bytes into room for `room`.
+    fn is_emptied_by(&self, count: usize, room: usize) -> bool {
+        // A record of TLS may be shorter than the buffer, and be followed by others.
+        self.session.is_none() && count < room
+    }
+
+    /// Whether encrypted bytes wait for the client.
+    fn has_pending(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.has_pending())
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Unix(stream) => stream.as_fd(),
-            Self::Tcp(stream) => stream.as_fd(),
+        match &self.plain {
+            Plain::Unix(stream) => stream.as_fd(),
+            Plain::Tcp(stream) => stream.as_fd(),
         }
     }
 }
 
-impl Read for Socket {
+impl Read for Plain {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.read(buffer),
@@ -71,7 +103,7 @@ impl Read for Socket {
     }
 }
 
-impl Write for Socket {
+impl Write for Plain {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.write(bytes),
@@ -84,10 +116,35 @@ impl Write for Socket {
     }
 }
 
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &self.session {
+            None => self.plain.read(buffer),
+            Some(session) => session.read(&mut self.plain, buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &self.session {
+            None => self.plain.write(bytes),
+            Some(session) => session.write(&mut self.plain, bytes),
+        }
+    }
+
+    /// Sends encrypted bytes that wait.
+    fn flush(&mut self) -> io::Result<()> {
+        self.session.as_ref().map_or(Ok(()), |session| session.flush(&mut self.plain))
+    }
+}
+
 /// A client of a loop.
 pub struct Client {
     pub socket: Socket,
     pub machine: Machine,
+    /// How encryption begins, where it is offered.
+    acceptor: Option<Acceptor>,
     since: Instant,
     /// The socket may have bytes.
     is_readable: bool,
@@ -102,8 +159,8 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    pub fn new(socket: Socket, machine: Machine) -> Self {
-        Self { socket, machine, since: Instant::now(), is_readable: false, is_lost: false }
+    pub fn new(socket: Socket, machine: Machine, acceptor: Option<Acceptor>) -> Self {
+        Self { socket, machine, acceptor, since: Instant::now(), is_readable: false, is_lost: false }
     }
 
     /// The socket may have bytes.
@@ -122,8 +179,7 @@ impl Client {
                 Ok(count) => {
                     self.machine.receive(&buffer[..count]);
                     self.machine.advance();
-                    // A short read has emptied the socket.
-                    self.is_readable = count == buffer.len();
+                    self.is_readable = !self.socket.is_emptied_by(count, buffer.len());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_readable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -147,16 +203,41 @@ impl Client {
                 Err(_) => self.is_lost = true,
             }
         }
+        self.flush();
+        self.encrypt();
         was_full && self.is_readable && self.machine.waiting_bytes() < WAITING_BYTES_MAX
+    }
+
+    /// Sends encrypted bytes that wait, as far as the client takes them.
+    fn flush(&mut self) {
+        match self.socket.flush() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.is_lost = true,
+            Ok(()) => {}
+        }
+    }
+
+    /// Begins encryption, if the client has asked for it and was told.
+    fn encrypt(&mut self) {
+        if !self.machine.wants_encryption() || self.machine.waiting_bytes() > 0 {
+            return;
+        }
+        match self.acceptor.take().map(|acceptor| acceptor.session()) {
+            Some(Ok(session)) => {
+                self.socket.session = Some(Arc::new(session));
+                self.machine.note_encrypted();
+            }
+            _ => self.is_lost = true,
+        }
     }
 
     /// Carries out messages that take long, on a thread that serves no other client.
     pub fn serve_alone(&mut self, is_stopping: &AtomicBool) {
-        let Ok(socket) = self.socket.duplicate() else {
+        let Ok(direct) = self.socket.direct() else {
             self.is_lost = true;
             return;
         };
-        self.machine.set_stream(Some(Box::new(Direct::new(socket))));
+        self.machine.set_stream(Some(Box::new(direct)));
         let mut buffer = Vec::new();
         self.machine.advance();
         // A client that sends rows has this thread until all of them are there.
@@ -182,7 +263,14 @@ impl Client {
 
     /// Whether nothing is left to do for it.
     pub fn is_done(&self) -> bool {
-        self.is_lost || self.machine.is_closed() && self.machine.waiting_bytes() == 0
+        let has_left = || self.machine.waiting_bytes() == 0 && !self.socket.has_pending();
+        self.is_lost || self.machine.is_closed() && has_left()
+    }
+
+    /// Ends the conversation. A client that did not take its end until the next call is gone.
+    pub fn end_late(&mut self) {
+        self.is_lost |= self.machine.is_closed();
+        self.machine.stop();
     }
 
     /// Whether it has said nothing for too long.

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `protocol` | the conversation with one client: bytes in, bytes out, no socket |
 //! | `client` | a socket and its conversation |
+//! | `tls` | encryption of a socket |
 //! | `worker` | threads for messages that take long |
 //! | `turn` | one loop for each processor: all ready clients, then all answers |
 //! | `listen` | sockets, and who the client is |
@@ -12,9 +13,9 @@
 //! A reply leaves when what it tells is durable, and other clients are served meanwhile. [`Server`] has an example.
 //!
 //! By the unix socket a client is the operating system's user who runs the server. By TCP it proves that it knows the
-//! password of a role.
+//! password of a role, encrypted by TLS if it asks for it and the server has a certificate.
 //!
-//! **Not there yet.** Encryption.
+//! The feature `tls` compiles encryption, with rustls and ring.
 
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
@@ -22,8 +23,14 @@ mod client;
 mod listen;
 pub mod protocol;
 mod server;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+mod tls;
 mod turn;
 mod worker;
 
 pub use listen::{socket_path, user_name};
 pub use server::{ServeOptions, Server};
+pub use tls::TlsFiles;

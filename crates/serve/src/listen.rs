@@ -14,7 +14,8 @@ use crate::protocol::Peer;
 #[derive(Debug)]
 pub enum Listener {
     Unix { listener: UnixListener, path: PathBuf },
-    Tcp { listener: TcpListener, trusts: bool },
+    /// `trusts`: a client is who it says. `is_plain`: clients of other machines need no encryption.
+    Tcp { listener: TcpListener, trusts: bool, is_plain: bool },
 }
 
 /// The socket of a folder and port, as `PostgreSQL`'s clients look for it.
@@ -40,10 +41,10 @@ impl Listener {
         Ok(Self::Unix { listener, path })
     }
 
-    /// A port. `trusts`: a client is who it says.
-    pub fn tcp(address: SocketAddr, trusts: bool) -> io::Result<Self> {
+    /// A port. `trusts`: a client is who it says. `is_plain`: clients of other machines need no encryption.
+    pub fn tcp(address: SocketAddr, trusts: bool, is_plain: bool) -> io::Result<Self> {
         TcpListener::bind(address)
-            .map(|listener| Self::Tcp { listener, trusts })
+            .map(|listener| Self::Tcp { listener, trusts, is_plain })
             .map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))
     }
 
@@ -54,22 +55,22 @@ impl Listener {
         }
     }
 
-    /// The next client. `None`: no client waits, or one is gone already.
-    pub fn accept(&self) -> Option<(Socket, Peer)> {
+    /// The next client, and whether it must encrypt. `None`: no client waits, or one is gone already.
+    pub fn accept(&self) -> Option<(Socket, Peer, bool)> {
         match self {
             Self::Unix { listener, .. } => {
                 let (stream, _) = listener.accept().ok()?;
                 let peer = peer_of(&stream);
-                Some((Socket::Unix(stream), peer))
+                Some((Socket::unix(stream), peer, false))
             }
-            Self::Tcp { listener, trusts } => {
+            Self::Tcp { listener, trusts, is_plain } => {
                 let (stream, address) = listener.accept().ok()?;
                 let peer = match trusts {
                     false => Peer::Unknown,
                     true if address.ip().is_loopback() => Peer::Trusted,
                     true => Peer::Refused("connections from other machines are not accepted".into()),
                 };
-                Some((Socket::Tcp(stream), peer))
+                Some((Socket::tcp(stream), peer, !is_plain && !address.ip().is_loopback()))
             }
         }
     }

@@ -11,12 +11,16 @@ use lodestone_sql::Database;
 
 use crate::client::Socket;
 use crate::listen::Listener;
-use crate::protocol::Peer;
+use crate::protocol::{Peer, Places};
+use crate::tls::{Acceptor, TlsFiles};
 use crate::turn::{Loop, Mailbox};
 use crate::worker::Workers;
 
 /// Bytes of a loop's stack: statements may be deep.
 pub const STACK_BYTES: usize = 16 << 20;
+
+/// Most sockets of peers that are not known yet, beside the clients.
+const UNKNOWN_MAX: usize = 100;
 
 /// How to serve.
 ///
@@ -32,11 +36,14 @@ pub struct ServeOptions {
     pub folder: Option<PathBuf>,
     /// The port, also in the name of the unix socket.
     pub port: u16,
-    /// Where clients connect by TCP. They prove that they know the password of a role (SCRAM-SHA-256). Everything else
-    /// is in plain text, so any other address than that of this machine is refused, unless `is_plaintext`.
+    /// Where clients connect by TCP. They prove that they know the password of a role (SCRAM-SHA-256). Any other
+    /// address than that of this machine is refused without `tls`, unless `is_plaintext`.
     pub listen: Option<SocketAddr>,
     /// Whether clients of other machines may connect without encryption.
     pub is_plaintext: bool,
+    /// The certificate with those above it, and its key, as PEM files: clients by TCP may encrypt, and those of other
+    /// machines must, unless `is_plaintext`.
+    pub tls: Option<TlsFiles>,
     /// Whether anybody on this machine may connect by TCP, as any user. For tests.
     pub trusts_loopback: bool,
     /// Loops. `None`: one for each processor.
@@ -53,6 +60,7 @@ impl Default for ServeOptions {
             port: 5432,
             listen: None,
             is_plaintext: false,
+            tls: None,
             trusts_loopback: false,
             loops: None,
             connections_max: 200,
@@ -65,8 +73,12 @@ impl Default for ServeOptions {
 pub struct Shared {
     pub database: Database,
     pub name: String,
-    connections_max: usize,
-    connections: AtomicUsize,
+    pub places: Arc<Places>,
+    /// Sockets, also of peers that are not known yet.
+    sockets: AtomicUsize,
+    sockets_max: usize,
+    /// How encryption begins.
+    pub acceptor: Option<Acceptor>,
     is_stopping: AtomicBool,
     /// See [`Host::secret`](crate::protocol::Host::secret).
     pub secret: [u8; 32],
@@ -80,21 +92,23 @@ impl Shared {
         self.is_stopping.load(Ordering::Acquire)
     }
 
-    /// Counts a client. Returns whether there are too many.
-    pub fn entered(&self) -> bool {
-        self.connections.fetch_add(1, Ordering::Relaxed) >= self.connections_max
+    /// A socket of a loop is gone.
+    pub fn left(&self) {
+        self.sockets.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub fn left(&self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
+    /// Whether there are so many sockets that the oldest one of a peer that is not known must go.
+    pub fn is_crowded(&self) -> bool {
+        self.sockets.load(Ordering::Relaxed) > self.sockets_max
     }
 
     /// Gives a client to the next loop.
-    pub fn hand_over(&self, socket: Socket, peer: Peer) {
+    pub fn hand_over(&self, socket: Socket, peer: Peer, must_encrypt: bool) {
+        self.sockets.fetch_add(1, Ordering::Relaxed);
         let Some(mailboxes) = self.mailboxes.get() else { return };
         let number = self.next.fetch_add(1, Ordering::Relaxed) % mailboxes.len().max(1);
         if let Some(mailbox) = mailboxes.get(number) {
-            mailbox.send(socket, peer);
+            mailbox.send(socket, peer, must_encrypt);
         }
     }
 
@@ -140,18 +154,19 @@ impl Server {
         if let Some(folder) = &options.folder {
             listeners.push(Listener::unix(folder, options.port)?);
         }
+        let acceptor = options.tls.as_ref().map(Acceptor::new).transpose()?;
         if let Some(address) = options.listen {
-            if !address.ip().is_loopback() && !options.is_plaintext {
+            if !address.ip().is_loopback() && !options.is_plaintext && acceptor.is_none() {
                 let message = format!(
-                    "{address}: other machines could connect, and there is no encryption; listen on 127.0.0.1, or say \
-                     that plain text is wanted"
+                    "{address}: other machines could connect, and there is no encryption; listen on 127.0.0.1, name a \
+                     certificate, or say that plain text is wanted"
                 );
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
             }
-            listeners.push(Listener::tcp(address, false)?);
+            listeners.push(Listener::tcp(address, false, options.is_plaintext)?);
         }
         if options.trusts_loopback {
-            listeners.push(Listener::tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, options.port)), true)?);
+            listeners.push(Listener::tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, options.port)), true, false)?);
         }
         if listeners.is_empty() {
             let message = "there is no way in: name the folder of a unix socket, or an address to listen on";
@@ -160,8 +175,10 @@ impl Server {
         let shared = Arc::new(Shared {
             database,
             name: options.name.clone(),
-            connections_max: options.connections_max,
-            connections: AtomicUsize::new(0),
+            places: Places::new(options.connections_max),
+            sockets: AtomicUsize::new(0),
+            sockets_max: options.connections_max.saturating_add(UNKNOWN_MAX),
+            acceptor,
             is_stopping: AtomicBool::new(false),
             secret: lodestone_sql::scram::random().map_err(io::Error::other)?,
             workers: Arc::default(),

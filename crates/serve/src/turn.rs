@@ -37,7 +37,7 @@ pub struct Mailbox {
     waker: mio::Waker,
     /// Clients that can go on.
     ready: Mutex<Vec<usize>>,
-    sockets: Mutex<Vec<(Socket, Peer)>>,
+    sockets: Mutex<Vec<(Socket, Peer, bool)>>,
     /// Clients that come back from a worker.
     returned: Mutex<Vec<(usize, Box<Client>)>>,
     is_woken: AtomicBool,
@@ -52,9 +52,9 @@ impl Mailbox {
         }
     }
 
-    /// Hands a client to the loop.
-    pub fn send(&self, socket: Socket, peer: Peer) {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push((socket, peer));
+    /// Hands a client to the loop. `must_encrypt`: it may not go on in plain text.
+    pub fn send(&self, socket: Socket, peer: Peer, must_encrypt: bool) {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push((socket, peer, must_encrypt));
         self.wake();
     }
 }
@@ -168,7 +168,7 @@ impl Loop {
     fn sweep(&mut self, now: Instant) {
         for client in self.clients.values_mut() {
             if client.is_late(now) {
-                client.machine.stop();
+                client.end_late();
             }
             client.machine.look_at_clock(now);
         }
@@ -228,8 +228,8 @@ impl Loop {
         self.mailbox.is_woken.store(false, Ordering::Release);
         touched.append(&mut self.mailbox.ready.lock().unwrap_or_else(PoisonError::into_inner));
         let sockets = std::mem::take(&mut *self.mailbox.sockets.lock().unwrap_or_else(PoisonError::into_inner));
-        for (socket, peer) in sockets {
-            touched.extend(self.add(socket, peer));
+        for (socket, peer, must_encrypt) in sockets {
+            touched.extend(self.add(socket, peer, must_encrypt));
         }
         let returned = std::mem::take(&mut *self.mailbox.returned.lock().unwrap_or_else(PoisonError::into_inner));
         for (token, client) in returned {
@@ -240,27 +240,46 @@ impl Loop {
     }
 
     /// A new client of this loop. `None`: its socket is gone already.
-    fn add(&mut self, mut socket: Socket, peer: Peer) -> Option<usize> {
+    fn add(&mut self, mut socket: Socket, peer: Peer, must_encrypt: bool) -> Option<usize> {
         let token = self.next;
         self.next += 1;
-        socket.register(self.poll.registry(), Token(token)).ok()?;
+        if socket.register(self.poll.registry(), Token(token)).is_err() {
+            self.shared.left();
+            return None;
+        }
+        if self.shared.is_crowded() {
+            self.end_oldest_unknown();
+        }
         let waker = Waker::from(Arc::new(ClientWaker { mailbox: self.mailbox.clone(), token }));
         let host = Host {
             database: self.shared.database.clone(),
             name: self.shared.name.clone(),
-            is_full: self.shared.entered(),
+            places: self.shared.places.clone(),
             has_workers: true,
             secret: self.shared.secret,
         };
-        self.clients.insert(token, Box::new(Client::new(socket, Machine::new(host, peer, waker))));
+        let mut machine = Machine::new(host, peer, waker);
+        let acceptor = self.shared.acceptor.clone().filter(|_| socket.is_tcp());
+        if acceptor.is_some() {
+            machine.offer_encryption(must_encrypt);
+        }
+        self.clients.insert(token, Box::new(Client::new(socket, machine, acceptor)));
         Some(token)
+    }
+
+    /// Ends the peer that has said nothing for the longest time. Tokens are given in order.
+    fn end_oldest_unknown(&mut self) {
+        let unknown = self.clients.iter().filter(|(_, client)| !client.machine.is_open());
+        if let Some(token) = unknown.map(|(token, _)| *token).min() {
+            Self::end(&mut self.clients, &self.poll, &self.shared, token);
+        }
     }
 
     fn accept(&mut self, number: usize) {
         let Some(listener) = self.listeners.get(number) else { return };
         // Edges: all clients that wait.
-        while let Some((socket, peer)) = listener.accept() {
-            self.shared.hand_over(socket, peer);
+        while let Some((socket, peer, must_encrypt)) = listener.accept() {
+            self.shared.hand_over(socket, peer, must_encrypt);
         }
     }
 

@@ -5,6 +5,8 @@
 //! taken what was sent.
 
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::client::Client;
 use crate::protocol::Stream;
 use crate::server::STACK_BYTES;
+use crate::tls::Session;
 use crate::turn::Mailbox;
 
 /// How long a worker waits for a socket before it looks whether the server stops or the statement is cancelled.
@@ -114,11 +117,23 @@ pub fn wait_readable(socket: &impl AsFd) {
 }
 
 /// The way to a client while a worker carries out its statement.
-pub struct Direct(OwnedFd);
+pub struct Direct {
+    socket: File,
+    session: Option<Arc<Session>>,
+}
 
 impl Direct {
-    pub fn new(socket: OwnedFd) -> Self {
-        Self(socket)
+    /// `session`: the encryption of the socket.
+    pub fn new(socket: OwnedFd, session: Option<Arc<Session>>) -> Self {
+        Self { socket: socket.into(), session }
+    }
+
+    /// Sends some of the bytes.
+    fn send_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &self.session {
+            None => Ok(rustix::net::send(&self.socket, bytes, rustix::net::SendFlags::NOSIGNAL)?),
+            Some(session) => session.write(&mut self.socket, bytes),
+        }
     }
 }
 
@@ -127,13 +142,13 @@ impl Stream for Direct {
         let mut sent = 0;
         let mut has_waited = false;
         while sent < bytes.len() {
-            match rustix::net::send(&self.0, &bytes[sent..], rustix::net::SendFlags::NOSIGNAL) {
+            match self.send_some(&bytes[sent..]) {
                 Ok(count) => sent += count,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) if has_waited => break,
-                Err(rustix::io::Errno::AGAIN) => {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && has_waited => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     has_waited = true;
-                    wait(&self.0, PollFlags::OUT);
+                    wait(&self.socket, PollFlags::OUT);
                 }
                 Err(error) => {
                     let message = format!("could not send data to client: {error}");

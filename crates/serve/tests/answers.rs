@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use common::{Messages, Place, bind, execute, message, parse, query, startup, sync};
+use common::{Messages, Place, bind, describe, execute, message, parse, query, startup, sync};
 use hmac::{Hmac, Mac};
 use lodestone_serve::protocol::{Machine, Peer, Stream};
 use sha2::{Digest, Sha256};
@@ -387,4 +387,81 @@ fn statements_that_differ_in_integers_have_their_own_answers() {
     let found =
         place.answers(&[query("select v, a from t where k = 3;"), query("select v from t where k = 4000000000")]);
     assert_eq!(found.texts(b'D'), ["33", "new"]);
+}
+
+/// The data of a COPY in the binary format.
+fn copied_as_binary(place: &Place, text: &str) -> Vec<u8> {
+    let answers = place.answers(&[query(text)]);
+    assert_eq!(answers.last(b'H')[0], 1, "{answers:?}");
+    answers.all(b'd')
+}
+
+#[test]
+fn rows_go_out_and_come_back_in_the_binary_format() {
+    let place = Place::new();
+    place.answers(&[query("create table b (k int primary key, v text, n numeric, t timestamptz, a int[])")]);
+    place.answers(&[query("create table c (k int primary key, v text, n numeric, t timestamptz, a int[])")]);
+    place.answers(&[query("insert into b values (1, 'x', -12.50, '2024-01-01 00:00:00+00', '{1,null,3}'), (2)")]);
+    let data = copied_as_binary(&place, "copy b to stdout (format binary)");
+    assert!(data.starts_with(b"PGCOPY\n\xff\r\n\0"));
+    let send = |data: &[u8], table: &str| {
+        place.answers(&[query(&format!("delete from {table}"))]);
+        let pieces = data.chunks(5).map(|piece| message(b'd', piece));
+        let begin = query(&format!("copy {table} from stdin with binary"));
+        let sent: Vec<_> = [begin].into_iter().chain(pieces).chain([message(b'c', b"")]).collect();
+        place.answers(&sent)
+    };
+    assert_eq!(send(&data, "c").last(b'C'), b"COPY 2\0");
+    assert_eq!(copied(&place, "copy c to stdout"), copied(&place, "copy b to stdout"));
+    assert_eq!(copied_as_binary(&place, "copy c to stdout (format binary)"), data);
+    // The end may be missing, and half a row may not.
+    assert_eq!(send(&data[..data.len() - 2], "c").last(b'C'), b"COPY 2\0");
+    for (length, what) in [(data.len() - 5, "unexpected EOF"), (8, "unexpected EOF")] {
+        let answers = send(&data[..length], "c");
+        assert!(answers.has_text(b'E', "22P04") && answers.has_text(b'E', what), "{length}: {answers:?}");
+    }
+    let (mut more, mut other) = (data.clone(), data.clone());
+    more.push(0);
+    other[3] = b'x';
+    assert!(send(&more, "c").has_text(b'E', "after EOF marker"));
+    assert!(send(&other, "c").has_text(b'E', "signature"));
+    let narrow = copied_as_binary(&place, "copy (select k from b) to stdout (format binary)");
+    assert!(send(&narrow, "c").has_text(b'E', "row field count is 1, expected 5"));
+    assert!(place.answers(&[query("copy b to stdout (format binary, header)")]).has_text(b'E', "42601"));
+}
+
+#[test]
+fn cursors_and_prepared_statements_are_read_in_the_extended_protocol() {
+    let place = Place::new();
+    let parts = |text: &str| {
+        let bind = bind("", "", &[], &[], &[]);
+        [parse("", text, &[]), bind, describe(b'P', ""), execute("", 0), sync()].concat()
+    };
+    let declare = "declare c scroll cursor for select g from generate_series(1, $1) g";
+    let sent = [
+        query("begin"),
+        [parse("", declare, &[23]), bind("", "", &[], &[Some(b"5")], &[]), execute("", 0), sync()].concat(),
+        parts("fetch 2 from c"),
+        parts("move 1 from c"),
+        parts("fetch all from c"),
+        [describe(b'P', "c"), sync()].concat(),
+        query("prepare p as select 'x'"),
+        parts("execute p"),
+        query("commit"),
+    ];
+    let answers = place.answers(&sent);
+    assert!(!answers.letters().contains('E'), "{answers:?}");
+    assert_eq!(answers.texts(b'D'), ["1", "2", "4", "5", "x"]);
+    assert_eq!(answers.letters().matches('T').count(), 4, "{answers:?}");
+}
+
+#[test]
+fn numbers_of_relations_are_names_in_texts_of_both_protocols() {
+    let place = Place::new();
+    place.answers(&[query("create table named (k int primary key)")]);
+    let text = "select 'named'::regclass";
+    let with = |formats: &[i16]| place.answers(&[parse("", text, &[]), bind("", "", &[], &[], formats), execute("", 0), sync()]);
+    assert_eq!(place.answers(&[query(text)]).texts(b'D'), ["named"]);
+    assert_eq!(with(&[]).texts(b'D'), ["named"]);
+    assert_eq!(with(&[1]).last(b'D').len(), 2 + 4 + 4, "a number");
 }

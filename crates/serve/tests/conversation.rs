@@ -2,6 +2,8 @@
 
 mod common;
 
+use lodestone_serve::protocol::{Machine, Places};
+
 use common::{Messages, Place, bind, describe, execute, message, parse, query, startup, sync};
 
 /// Letters of the answers to a conversation after its startup.
@@ -326,4 +328,84 @@ fn damage_is_an_error_and_no_panic() {
         // All answers are whole messages.
         Messages::of(machine.ready());
     }
+}
+
+/// The request for TLS.
+const TLS: [u8; 8] = [0, 0, 0, 8, 4, 0xd2, 0x16, 0x2f];
+
+#[test]
+fn encryption_begins_after_its_answer() {
+    let place = Place::new();
+    let mut machine = place.machine();
+    machine.offer_encryption(false);
+    // GSS is not there, and the client asks for TLS then.
+    machine.receive(&[0, 0, 0, 8, 4, 0xd2, 0x16, 0x30]);
+    machine.advance();
+    assert_eq!(machine.ready(), b"N");
+    machine.receive(&TLS);
+    machine.advance();
+    assert_eq!(machine.ready(), b"NS");
+    machine.leave(2);
+    assert!(machine.wants_encryption());
+    machine.note_encrypted();
+    machine.receive(&startup("root", "shop"));
+    machine.advance();
+    assert!(Messages::of(machine.ready()).letters().ends_with("KZ"));
+}
+
+#[test]
+fn bytes_behind_a_request_for_encryption_are_nobodys() {
+    let place = Place::new();
+    let mut machine = place.machine();
+    machine.offer_encryption(false);
+    machine.receive(&[&TLS[..], &startup("root", "shop")].concat());
+    machine.advance();
+    assert!(machine.is_closed() && !machine.wants_encryption());
+    assert!(Messages::of(&machine.ready()[1..]).has_text(b'E', "08P01"));
+    // They may come before the answer has left.
+    let mut machine = place.machine();
+    machine.offer_encryption(false);
+    machine.receive(&TLS);
+    machine.advance();
+    machine.receive(b"x");
+    machine.advance();
+    assert!(machine.is_closed());
+}
+
+#[test]
+fn clients_of_other_machines_must_encrypt() {
+    let place = Place::new();
+    let mut machine = place.machine();
+    machine.offer_encryption(true);
+    machine.receive(&startup("root", "shop"));
+    machine.advance();
+    let answers = Messages::of(machine.ready());
+    assert!(machine.is_closed() && answers.has_text(b'E', "28000") && answers.has_text(b'E', "encrypted"), "{answers:?}");
+}
+
+#[test]
+fn requests_without_end_are_refused() {
+    let place = Place::new();
+    let mut machine = place.machine();
+    machine.receive(&[TLS; 3].concat());
+    machine.advance();
+    assert!(machine.is_closed());
+}
+
+#[test]
+fn places_are_for_clients_that_are_known() {
+    let place = Place::new();
+    let full = Places::new(1);
+    let mut silent = place.machine_at(&full);
+    let come_in = |machine: &mut Machine| {
+        machine.receive(&startup("root", "shop"));
+        machine.advance();
+        !machine.is_closed()
+    };
+    let mut first = place.machine_at(&full);
+    assert!(come_in(&mut first), "one that says nothing has no place");
+    assert!(!come_in(&mut silent));
+    assert!(Messages::of(silent.ready()).has_text(b'E', "53300"));
+    first.stop();
+    assert!(come_in(&mut place.machine_at(&full)), "the place of one that has ended");
 }

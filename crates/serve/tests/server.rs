@@ -11,6 +11,7 @@ use common::{Messages, message, query};
 use lodestone_engine::DatabaseOptions;
 use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_serve::{ServeOptions, Server, socket_path};
+use rustls::pki_types::pem::PemObject;
 
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -188,5 +189,97 @@ fn other_machines_need_the_word_plaintext() {
     let mut head = [0; 9];
     stream.read_exact(&mut head).expect("it asks for a proof");
     assert_eq!((head[0], head[8]), (b'R', 10));
+    server.stop().expect("in order");
+}
+
+/// A client over TLS, which trusts the certificate of the test alone.
+struct Encrypted {
+    stream: rustls::StreamOwned<rustls::ClientConnection, TcpStream>,
+}
+
+impl Encrypted {
+    fn connect(port: u16) -> Self {
+        let mut plain = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the server");
+        plain.set_read_timeout(Some(WAIT_MAX)).expect("a limit");
+        plain.write_all(&[0, 0, 0, 8, 4, 0xd2, 0x16, 0x2f]).expect("it reads");
+        let mut answer = [0];
+        plain.read_exact(&mut answer).expect("it answers");
+        assert_eq!(&answer, b"S");
+        let mut roots = rustls::RootCertStore::empty();
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/server.crt");
+        let certificate = rustls::pki_types::CertificateDer::from_pem_file(file).expect("a certificate");
+        roots.add(certificate).expect("a root");
+        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = "localhost".try_into().expect("a name");
+        let session = rustls::ClientConnection::new(std::sync::Arc::new(config), name).expect("a session");
+        let mut client = Self { stream: rustls::StreamOwned::new(session, plain) };
+        client.stream.write_all(&common::startup("ann", "postgres")).expect("it reads");
+        client.answers();
+        client
+    }
+
+    fn answers(&mut self) -> Messages {
+        let mut all = Vec::new();
+        loop {
+            let mut head = [0; 5];
+            self.stream.read_exact(&mut head).expect("the server answers");
+            let length = usize::try_from(u32::from_be_bytes([head[1], head[2], head[3], head[4]])).expect("short");
+            let mut body = vec![0; length - 4];
+            self.stream.read_exact(&mut body).expect("the server answers");
+            all.extend(head);
+            all.extend(&body);
+            if head[0] == b'Z' {
+                return Messages::of(&all);
+            }
+        }
+    }
+
+    fn run(&mut self, text: &str) -> Messages {
+        self.stream.write_all(&query(text)).expect("the server reads");
+        self.answers()
+    }
+}
+
+#[test]
+fn clients_can_encrypt() {
+    let folder = tempfile::tempdir().expect("folder");
+    let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    let options = DatabaseOptions { pool, log_bytes: 4 << 20, segment_bytes: 1 << 18, ..DatabaseOptions::default() };
+    let engine = lodestone_engine::Database::open_with(folder.path().join("a.pool"), &options).expect("open");
+    let database = || lodestone_sql::Database::new(engine.clone(), "serializable").expect("catalog");
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let (certificate, key) = (data.join("server.crt"), data.join("server.key"));
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("its number").port();
+    let wrong = ServeOptions {
+        port,
+        trusts_loopback: true,
+        loops: Some(1),
+        tls: Some(lodestone_serve::TlsFiles { certificate: key.clone(), key: key.clone() }),
+        ..ServeOptions::default()
+    };
+    let error = Server::start(database(), &wrong).expect_err("a key is no certificate");
+    assert!(error.to_string().contains("server.key"), "{error}");
+    let tls = Some(lodestone_serve::TlsFiles { certificate, key });
+    let server = Server::start(database(), &ServeOptions { tls, ..wrong }).expect("start");
+    let (mut client, mut slow) = (Encrypted::connect(port), Encrypted::connect(port));
+    // Rows of a worker, which nobody reads yet, hold nobody up.
+    slow.stream.write_all(&query("select g, repeat('x', 100) from generate_series(1, 30000) g")).expect("it reads");
+    assert_eq!(client.run("select 1").texts(b'D'), ["1"]);
+    assert_eq!(slow.answers().letters().matches('D').count(), 30_000);
+    let long = "x".repeat(300_000);
+    assert_eq!(client.run(&format!("select length('{long}')")).texts(b'D'), ["300000"]);
+    client.run("create table t (k int primary key, v text)");
+    client.stream.write_all(&query("copy t from stdin")).expect("it reads");
+    for part in 0..20 {
+        let lines: String = (0..100).map(|line| format!("{}\tsome text\n", part * 100 + line)).collect();
+        client.stream.write_all(&message(b'd', lines.as_bytes())).expect("it reads");
+    }
+    client.stream.write_all(&message(b'c', b"")).expect("it reads");
+    assert_eq!(client.answers().last(b'C'), b"COPY 2000\0");
     server.stop().expect("in order");
 }

@@ -114,6 +114,16 @@ const SETTINGS: &[Setting] = &[
 const KEPT_PREFIXES: &[&str] =
     &["enable_", "cpu_", "parallel_", "geqo", "jit_", "log_", "vacuum_", "from_collapse", "join_collapse"];
 
+/// The names of all settings, as they are shown.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SETTINGS.iter().map(|setting| match setting.name {
+        "timezone" => "TimeZone",
+        "datestyle" => "DateStyle",
+        "intervalstyle" => "IntervalStyle",
+        name => name,
+    })
+}
+
 fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)
 }
@@ -214,6 +224,20 @@ impl Settings {
         report.map(|report| Ok((report, self.get(&name)?))).transpose()
     }
 
+    /// Takes back all changes. Returns what the client must be told.
+    ///
+    /// # Errors
+    /// None of the settings that can be changed has one.
+    pub fn reset_all(&mut self) -> Result<Vec<Report>> {
+        let kept = ["transaction_isolation", "transaction_read_only", "session_authorization"];
+        let names: Vec<String> = self.changed.keys().filter(|name| !kept.contains(&name.as_str())).cloned().collect();
+        let mut reports = Vec::new();
+        for name in names {
+            reports.extend(self.set(&name, None, false)?);
+        }
+        Ok(reports)
+    }
+
     /// Ends a transaction. Its changes stay if it `is_committed`, but for the local ones. Returns what the client must
     /// be told.
     pub fn end(&mut self, is_committed: bool) -> Vec<Report> {
@@ -260,6 +284,15 @@ impl Settings {
 }
 
 fn check(name: &str, value: &str, rule: Rule) -> Result<()> {
+    // Letters and digits count in the name of an encoding: clients write 'utf-8' in quotes, too.
+    let letters: String;
+    let value = match name {
+        "client_encoding" => {
+            letters = value.chars().filter(char::is_ascii_alphanumeric).collect();
+            &letters
+        }
+        _ => value,
+    };
     let is_level = name.ends_with("transaction_isolation");
     match rule {
         Rule::Kept => Ok(()),

@@ -18,7 +18,7 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 34] = [
+const LAYERS: [(&str, Role); 37] = [
     ("width", Product),
     ("derive-path", Product),
     ("engine-derive", Product),
@@ -36,6 +36,8 @@ const LAYERS: [(&str, Role); 34] = [
     ("pages", Product),
     ("engine", Product),
     ("fabric", Product),
+    ("registry", Product),
+    ("fabric-verbs", Product),
     ("index", Product),
     ("stm", Product),
     ("collections", Product),
@@ -50,6 +52,7 @@ const LAYERS: [(&str, Role); 34] = [
     ("engine-bench", Proof),
     ("fabric-sim", Proof),
     ("fuzz", Proof),
+    ("fabric-node", Proof),
     ("baselines", Proof),
     ("proof", Proof),
     ("cli", Proof),

@@ -11,7 +11,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -37,6 +37,8 @@ pub(super) enum Platform {
     Dax,
     /// It saves the processors' caches too (eADR). Pools are in the domain `eadr`.
     Eadr,
+    /// It has no persistent memory.
+    Plain,
 }
 
 impl Platform {
@@ -45,6 +47,7 @@ impl Platform {
         match self {
             Self::Dax => "dax",
             Self::Eadr => "eadr",
+            Self::Plain => "none",
         }
     }
 
@@ -52,6 +55,7 @@ impl Platform {
         match self {
             Self::Dax => "mem-ctrl",
             Self::Eadr => "cpu",
+            Self::Plain => "none",
         }
     }
 }
@@ -102,6 +106,20 @@ pub(super) struct Guest {
 impl Guest {
     /// Boots a guest on `cache` (`vm/.cache`): kernel, initramfs, modules in `pm/`, shared folder `share/`.
     pub(super) fn boot(cache: &Path, platform: Platform, machine: Machine) -> Result<Self> {
+        Self::start(cache, "", machine_arguments(cache, platform, machine), "")
+    }
+
+    /// Boots one of several guests, numbered from 1, that are joined by a network of their own. The first one has the
+    /// hub: it is booted first, and the others when their sockets are there.
+    pub(super) fn boot_linked(cache: &Path, link: &Link, number: usize) -> Result<Self> {
+        let name = format!("-{number}");
+        let mut arguments = common_arguments(cache, &name);
+        arguments.extend(["-machine", "q35", "-smp", "1", "-m", "1024M"].map(str::to_owned));
+        arguments.extend(link.arguments(number));
+        Self::start(cache, &name, arguments, &format!(" guest={number}"))
+    }
+
+    fn start(cache: &Path, name: &str, arguments: Vec<String>, append: &str) -> Result<Self> {
         let version = fs::read_to_string(cache.join("kernel/version"))
             .context("no kernel in vm/.cache; run: cargo xtask vm setup")?;
         if !is_installed(QEMU) {
@@ -110,11 +128,12 @@ impl Guest {
         // If this process dies without dropping its guest, the kernel kills the guest.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", QEMU]);
-        command.args(machine_arguments(cache, platform, machine));
+        command.args(arguments);
         command.arg("-kernel").arg(cache.join(format!("kernel/boot/vmlinuz-{}", version.trim())));
         command.arg("-initrd").arg(cache.join("initramfs.gz"));
-        command.args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1"]);
-        let errors = fs::File::create(cache.join("qemu-errors.log")).context("could not write into vm/.cache")?;
+        command.args(["-append", &format!("console=ttyS0 quiet loglevel=4 panic=-1{append}")]);
+        let errors = fs::File::create(cache.join(format!("qemu-errors{name}.log")));
+        let errors = errors.context("could not write into vm/.cache")?;
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -172,16 +191,76 @@ fn module_path(cache: &Path, node: usize) -> String {
     cache.join(format!("pm/module{node}")).display().to_string()
 }
 
-fn machine_arguments(cache: &Path, platform: Platform, machine: Machine) -> Vec<String> {
+/// A network of guests: a hub in the first one, and a socket of this machine for each of the others.
+pub(super) struct Link {
+    folder: PathBuf,
+    guests: usize,
+}
+
+impl Link {
+    /// A network for so many guests.
+    pub(super) fn new(guests: usize) -> Self {
+        Self { folder: std::env::temp_dir(), guests }
+    }
+
+    fn socket(&self, number: usize) -> PathBuf {
+        self.folder.join(format!("lodestone-vm-{}-{number}.sock", std::process::id()))
+    }
+
+    /// Whether the sockets of all guests but the first are there.
+    pub(super) fn is_ready(&self) -> bool {
+        (2..=self.guests).all(|number| self.socket(number).exists())
+    }
+
+    fn arguments(&self, number: usize) -> Vec<String> {
+        let mut arguments = Vec::new();
+        let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
+        let stream = |id: &str, is_server: bool, of: usize| {
+            let (server, path) = (if is_server { "on" } else { "off" }, self.socket(of));
+            format!("stream,id={id},server={server},addr.type=unix,addr.path={}", path.display())
+        };
+        if number == 1 {
+            add("-netdev", "hubport,id=card,hubid=0".into());
+            for other in 2..=self.guests {
+                add("-netdev", stream(&format!("wire{other}"), true, other));
+                add("-netdev", format!("hubport,id=port{other},hubid=0,netdev=wire{other}"));
+            }
+        } else {
+            add("-netdev", stream("card", false, number));
+        }
+        add("-device", format!("virtio-net-pci,netdev=card,mac=52:54:00:77:70:{number:02x},romfile="));
+        arguments
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        (2..=self.guests).for_each(|number| drop(fs::remove_file(self.socket(number))));
+    }
+}
+
+/// The devices of every guest: serial ports, a processor, shared folders.
+fn common_arguments(cache: &Path, name: &str) -> Vec<String> {
     let mut arguments: Vec<String> = Vec::new();
     let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
     add("-display", "none".into());
     // Order matters: the first is ttyS0 (console), the second ttyS1 (messages).
-    add("-serial", format!("file:{}", cache.join("console.log").display()));
+    add("-serial", format!("file:{}", cache.join(format!("console{name}.log")).display()));
     add("-serial", "stdio".into());
-    add("-machine", format!("q35,nvdimm=on,nvdimm-persistence={}", platform.qemu_persistence()));
     add("-accel", "tcg,thread=multi".into());
     add("-cpu", "max".into());
+    let share = |path: &str, tag: &str| format!("local,path={path},mount_tag={tag},security_model=none");
+    add("-virtfs", format!("{},readonly=on", share("/usr", "usr")));
+    add("-virtfs", format!("{},readonly=on", share(&cache.join("kernel").display().to_string(), "kernel")));
+    add("-virtfs", share(&cache.join("share").display().to_string(), "share"));
+    arguments.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned));
+    arguments
+}
+
+fn machine_arguments(cache: &Path, platform: Platform, machine: Machine) -> Vec<String> {
+    let mut arguments = common_arguments(cache, "");
+    let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
+    add("-machine", format!("q35,nvdimm=on,nvdimm-persistence={}", platform.qemu_persistence()));
     let nodes = machine.nodes;
     add("-smp", format!("{CPUS},sockets={nodes},cores={},threads=1", CPUS / nodes));
     add("-m", format!("{MEMORY_MIB}M,slots=8,maxmem=8G"));
@@ -198,11 +277,6 @@ fn machine_arguments(cache: &Path, platform: Platform, machine: Machine) -> Vec<
         add("-object", format!("memory-backend-file,id=pm{node},share=on,mem-path={path},size={size}M"));
         add("-device", format!("nvdimm,id=nvdimm{node},memdev=pm{node},node={node},label-size={LABELS_MIB}M"));
     }
-    let share = |path: &str, tag: &str| format!("local,path={path},mount_tag={tag},security_model=none");
-    add("-virtfs", format!("{},readonly=on", share("/usr", "usr")));
-    add("-virtfs", format!("{},readonly=on", share(&cache.join("kernel").display().to_string(), "kernel")));
-    add("-virtfs", share(&cache.join("share").display().to_string(), "share"));
-    arguments.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned));
     arguments
 }
 

@@ -5,6 +5,7 @@
 //! - [`share`]: the folder that host and guest share: scripts, host-built programs, acknowledgements.
 //! - [`pmem`]: the sequence of boots of `cargo xtask vm pmem`, and the checks of each.
 //! - [`numa`]: the same for `cargo xtask vm numa`.
+//! - [`rdma`]: guests with cards that the kernel makes of network interfaces, for `cargo xtask vm rdma`.
 //! - [`session`]: the handling of one boot, common to both.
 //! - [`checks`]: the outcomes and how they are printed.
 //!
@@ -15,6 +16,7 @@ mod guest;
 mod numa;
 mod pmem;
 mod protocol;
+mod rdma;
 mod session;
 mod share;
 
@@ -31,6 +33,8 @@ pub(crate) enum Command {
     Setup,
     /// Boot guests with persistent memory (`dax`, then `eadr`), run the tests there, cut the power, verify.
     Pmem(pmem::Options),
+    /// Boot guests with RDMA cards of soft-RoCE, run the fabric's tests over them, and a group across the guests.
+    Rdma(rdma::Options),
     /// Boot guests with two and with four NUMA nodes and run the tests that need several nodes.
     Numa(numa::Options),
 }
@@ -39,6 +43,7 @@ pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
     match command {
         Command::Setup => setup(root).map(|()| true),
         Command::Pmem(options) => pmem::run(root, options),
+        Command::Rdma(options) => rdma::run(root, options),
         Command::Numa(options) => numa::run(root, options),
     }
 }

@@ -20,7 +20,7 @@ use super::share::{Share, TestPrograms};
 
 /// A test program that mentions this variable needs the folders of several nodes.
 const PROGRAMS: TestPrograms =
-    TestPrograms { packages: &["lodestone-heap", "lodestone-numa"], variable: b"LODESTONE_PM_NODES" };
+    TestPrograms { packages: &["lodestone-heap", "lodestone-numa"], only: None, variable: b"LODESTONE_PM_NODES" };
 
 /// Options of `cargo xtask vm numa`.
 #[derive(Args)]

@@ -27,8 +27,11 @@ use super::share::{Share, TestPrograms};
 
 const MACHINE: Machine = Machine::with_nodes(2);
 /// Test programs that ask for a place on persistent memory.
-const PROGRAMS: TestPrograms =
-    TestPrograms { packages: &["lodestone-pmem", "lodestone-heap", "lodestone-index"], variable: b"LODESTONE_PM_D" };
+const PROGRAMS: TestPrograms = TestPrograms {
+    packages: &["lodestone-pmem", "lodestone-heap", "lodestone-index"],
+    only: None,
+    variable: b"LODESTONE_PM_D",
+};
 
 /// Where pools are: names used by the guest's scripts and for the files of acknowledgements.
 const PLACES: [&str; 3] = ["ext4", "xfs", "devdax"];

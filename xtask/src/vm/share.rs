@@ -13,7 +13,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -22,6 +22,8 @@ use serde_json::Value;
 pub(super) struct TestPrograms {
     /// Packages that they come from.
     pub(super) packages: &'static [&'static str],
+    /// The only one of their programs that is built; `None`: all.
+    pub(super) only: Option<&'static str>,
     /// A test program that mentions this environment variable has tests for the guest.
     pub(super) variable: &'static [u8],
 }
@@ -67,10 +69,19 @@ impl Share {
         Ok(Self { folder })
     }
 
+    /// Builds the nodes of the fabric and fills the folder with them.
+    pub(super) fn fill_nodes(root: &Path, cache: &Path) -> Result<Self> {
+        let arguments = ["build", "--package", "lodestone-fabric-node"];
+        let share = Self::fill(root, cache, &build_program(root, &arguments, "fabric-node")?)?;
+        fs::rename(share.folder.join("bin/lodestone"), share.folder.join("bin/fabric-node"))
+            .context("could not write into vm/.cache/share")?;
+        Ok(share)
+    }
+
     /// Builds the test programs in `wanted` and adds them.
     pub(super) fn copy_test_programs(&self, root: &Path, wanted: &TestPrograms) -> Result<()> {
         let mut list = String::new();
-        for (package, program) in build_test_programs(root, wanted.packages)? {
+        for (package, program) in build_test_programs(root, wanted)? {
             let bytes = fs::read(&program).with_context(|| format!("could not read {}", program.display()))?;
             if !bytes.windows(wanted.variable.len()).any(|window| window == wanted.variable) {
                 continue;
@@ -130,10 +141,12 @@ fn build_program(root: &Path, arguments: &[&str], name: &str) -> Result<PathBuf>
 }
 
 /// Package and path of every test program.
-fn build_test_programs(root: &Path, packages: &[&str]) -> Result<Vec<(String, PathBuf)>> {
+fn build_test_programs(root: &Path, wanted: &TestPrograms) -> Result<Vec<(String, PathBuf)>> {
     let mut all = Vec::new();
-    for package in packages {
-        let programs = build(root, &["test", "--no-run", "--package", package])?;
+    for package in wanted.packages {
+        let mut arguments = vec!["test", "--no-run", "--package", package];
+        arguments.extend(wanted.only.iter().flat_map(|name| ["--test", name]));
+        let programs = build(root, &arguments)?;
         let tests = programs.into_iter().filter(|program| program.is_test);
         all.extend(tests.map(|program| ((*package).to_owned(), program.path)));
     }
@@ -148,8 +161,7 @@ struct Program {
 
 /// Runs cargo and returns the programs that it made.
 fn build(root: &Path, arguments: &[&str]) -> Result<Vec<Program>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
+    let output = crate::cargo()
         .current_dir(root)
         .args(arguments)
         .arg("--message-format=json-render-diagnostics")

@@ -2,6 +2,7 @@
 
 mod completions;
 mod db;
+mod fabric;
 mod fs;
 pub mod kv;
 mod man;
@@ -34,6 +35,9 @@ pub enum Daily {
     /// Volumes of files that ordinary programs mount
     #[command(subcommand)]
     Fs(fs::FsCommand),
+    /// Keepers of replicated volumes, and the certificates of their nodes
+    #[command(subcommand)]
+    Fabric(fabric::FabricCommand),
     /// Serve a database to the clients of PostgreSQL
     Serve(serve::Args),
     /// Run SQL on a database, without a server
@@ -60,6 +64,7 @@ impl Daily {
             Self::Kv(command) => command.run(output),
             Self::Db(command) => command.run(output),
             Self::Fs(command) => command.run(output),
+            Self::Fabric(command) => command.run(output),
             Self::Serve(args) => serve::run(&args, output).map(Outcome::code),
             Self::Sql(args) => sql::run(&args, output).map(Outcome::code),
             Self::Media(command) => command.run(output),

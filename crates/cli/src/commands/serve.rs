@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use lodestone_serve::{ServeOptions, Server, socket_path};
+use lodestone_serve::{ServeOptions, Server, TlsFiles, socket_path};
 use serde::Serialize;
 
 use super::db::place::DbArgs;
@@ -22,8 +22,10 @@ Examples:
 Then `psql -h /tmp shop` connects: by the unix socket only the user who runs the server,
 as that user. The database has the name of the pool's file without its suffix. With
 --listen 127.0.0.1:5432 roles connect by TCP with their password: `\\password` of psql
-sets that of the own user, CREATE ROLE .. LOGIN PASSWORD makes others. With
---trust-loopback anybody on this machine connects as any user: that is for tests.
+sets that of the own user, CREATE ROLE .. LOGIN PASSWORD makes others. --tls-cert and
+--tls-key let them encrypt (sslmode=require), and then --listen may be an address of
+other machines. With --trust-loopback anybody on this machine connects as any user:
+that is for tests.
 
 Ctrl-C or SIGTERM ends the server: clients are told, transactions that have not
 committed are forgotten, a checkpoint is made. SIGKILL loses nothing that was
@@ -51,9 +53,17 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
 
-    /// Let `--listen` be an address of other machines too, without encryption
+    /// Let clients of other machines connect without encryption
     #[arg(long, requires = "listen")]
     plaintext: bool,
+
+    /// Certificate of the server with those above it (PEM): clients by TCP can encrypt, those of other machines must
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// Private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 
     /// Let anybody on this machine connect by TCP as any user, without a password
     #[arg(long)]
@@ -96,12 +106,15 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     let stem = args.db.open.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let database =
         lodestone_sql::Database::new(engine.clone(), &args.isolation).context("the catalog cannot be read")?;
+    let files = args.tls_cert.clone().zip(args.tls_key.clone());
+    let files = files.map(|(certificate, key)| TlsFiles { certificate, key });
     let options = ServeOptions {
         name: stem.clone(),
         folder: args.socket.clone(),
         port: args.port,
         listen: args.listen,
         is_plaintext: args.plaintext,
+        tls: files,
         trusts_loopback: args.trust_loopback,
         loops: args.loops,
         connections_max: args.connections,

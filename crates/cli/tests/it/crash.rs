@@ -28,13 +28,13 @@ fn a_run_prints_the_agreed_keys() {
     assert_eq!(objects[1]["profile"], "eadr");
 }
 
-/// Every target of every floor under every profile, each up to a bound. The floors' own tests exhaust them.
+/// Every target of every floor under every profile, a few states of each: the command is tested, not the floors.
 #[test]
 fn everything_is_explored_and_holds() {
     let place = Place::new();
     let listed = place.json(["crash", "list"]);
     // One process for each profile: they share nothing.
-    let explored = |profile| reports_of(place.json(["crash", "run", "--all", "--profile", profile, "--bound", "110"]));
+    let explored = |profile| reports_of(place.json(["crash", "run", "--all", "--profile", profile, "--bound", "12"]));
     let reports: Vec<serde_json::Value> = std::thread::scope(|scope| {
         let runs = ["adr", "eadr", "block"].map(|profile| scope.spawn(move || explored(profile)));
         runs.into_iter().flat_map(|run| run.join().expect("no panic")).collect()
@@ -42,7 +42,7 @@ fn everything_is_explored_and_holds() {
     assert_eq!(reports.len(), listed.len() * 3);
     for report in &reports {
         assert_eq!(report["violations"], 0, "{report}");
-        assert!(report["exhausted"] == true || report["states"].as_u64() > Some(100), "{report}");
+        assert!(report["exhausted"] == true || report["states"].as_u64() > Some(10), "{report}");
     }
     for layer in ["pool-", "heap-", "map-", "fastfair-", "stm-", "collections-"] {
         let explored =

@@ -15,9 +15,9 @@ use crate::common::Place;
 const KILLS: u64 = 6;
 
 /// A mount in a process of its own. Dropping it kills the process and takes the mount away.
-struct Mount {
-    process: Child,
-    point: PathBuf,
+pub struct Mount {
+    pub process: Child,
+    pub point: PathBuf,
 }
 
 impl Drop for Mount {
@@ -33,6 +33,11 @@ impl Drop for Mount {
 
 /// Mounts the volume `a.vol`; `None` where that is not possible here.
 fn mount(place: &Place) -> Option<Mount> {
+    mount_by(place, &["a.vol", "mnt"])
+}
+
+/// Mounts by these arguments, of which the folder `mnt` is one.
+pub fn mount_by(place: &Place, arguments: &[&str]) -> Option<Mount> {
     if !Path::new("/dev/fuse").exists() {
         println!("skipped: there is no /dev/fuse");
         return None;
@@ -40,7 +45,7 @@ fn mount(place: &Place) -> Option<Mount> {
     let point = place.path("mnt");
     fs::create_dir_all(&point).ok();
     let mut process = place
-        .command(["fs", "mount", "a.vol", "mnt"])
+        .command([&["fs", "mount"], arguments].concat())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -62,13 +67,13 @@ fn mount(place: &Place) -> Option<Mount> {
 }
 
 /// Content of file `number`: up to five pages of one value.
-fn content(number: u64) -> Vec<u8> {
+pub fn content(number: u64) -> Vec<u8> {
     let length = (number * 7919) % 20_000 + 1;
     vec![u8::try_from(number % 251).expect("small"); usize::try_from(length).expect("small")]
 }
 
 /// Writes files until the mount is dead. Returns the numbers that `fsync` acknowledged.
-fn write_until_dead(folder: &Path, first: u64) -> (u64, Vec<u64>) {
+pub fn write_until_dead(folder: &Path, first: u64) -> (u64, Vec<u64>) {
     let mut acknowledged = Vec::new();
     let mut number = first;
     loop {

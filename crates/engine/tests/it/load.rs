@@ -624,3 +624,18 @@ fn a_load_on_a_device_that_fails_is_whole_or_not_there() -> Result<()> {
     assert!(failed > 10 && whole > 10, "{failed} loads failed, {whole} tables survived");
     Ok(())
 }
+
+/// The extents of a load are taken together, so the journal is left once for all of them.
+#[test]
+fn a_load_of_many_extents_has_few_syncs() -> Result<()> {
+    let options = options(DomainChoice::Block);
+    let (device, open) = Open::on_device(&options)?;
+    let extent_bytes = u64::from(options.page_bytes) * u64::from(options.extent_pages);
+    let (pages, syncs) = (open.db.page_stats().pages, device.faulty.syncs());
+    open.db.load_table(&schema_of("many"), users(8_000))?;
+    let extents = u64::from(options.page_bytes) * to_u64(open.db.page_stats().pages - pages) / extent_bytes;
+    assert!(extents >= 8, "{extents} extents are too few for a test");
+    let syncs = device.faulty.syncs() - syncs;
+    assert!(syncs <= 12, "{syncs} syncs for {extents} extents");
+    Ok(())
+}

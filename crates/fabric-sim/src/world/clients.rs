@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use lodestone_fabric::{
-    FLAG_INLINE, FLAG_MERGE, FLAG_SYNC, GroupId, Kind, Leader, LocalRegistry, NodeId, Packet, PacketHead, PagePair,
-    PageStock, Payload, Reads, RecordHead, Registry, Result, Sequence, Submission, Term, Terms, merge_body, pages_body,
+    FLAG_INLINE, FLAG_MERGE, FLAG_SYNC, GroupId, Kind, Leader, NodeId, Packet, PacketHead, PagePair, PageStock,
+    Payload, Reads, RecordHead, Result, Sequence, Submission, Term, Terms, merge_body, pages_body,
 };
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -94,10 +94,6 @@ impl Clients {
 
     pub(super) fn has_reads(&self) -> bool {
         !self.readings.is_empty()
-    }
-
-    pub(super) fn changes(&self, registry: &LocalRegistry) -> u64 {
-        registry.state().map_or(0, |state| state.change)
     }
 
     pub(super) fn cut(&mut self, node: NodeId, group: GroupId, cut: (Term, Sequence, Sequence)) {
@@ -480,8 +476,9 @@ impl World {
             let expected = record.map(|found| found.1.content.clone());
             if expected.as_deref() != Some(bytes.as_slice()) {
                 let sequence = place.sequence;
-                self.oracle
-                    .fail(|| format!("P3, P5: a read of file {file} in {term} returned other bytes than {sequence} wrote"));
+                self.oracle.fail(|| {
+                    format!("P3, P5: a read of file {file} in {term} returned other bytes than {sequence} wrote")
+                });
             }
         }
         let sequence = place.map_or(0, |place| place.told.0);

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use lodestone_fabric::{
-    Kind, Lease, Moment, NodeId, Outbound, Outgoing, PACKET_ANSWER, PACKET_GONE, PACKET_RESENT, Packet, Registry,
-    RegistryAnswer, RegistryCall, Result, Standing, Target, Term, halves,
+    Kind, Lease, Moment, NodeId, Outbound, Outgoing, PACKET_ANSWER, PACKET_GONE, PACKET_RESENT, Packet, RegistryAnswer,
+    RegistryCall, Result, Standing, Target, Term, halves,
 };
 use rand::Rng;
 
+use super::registry::WorldRegistry;
 use super::{Event, World};
 use crate::node::{Core, FIRST_SENDER, group_of};
 use crate::oracle::Seen;
@@ -193,12 +194,16 @@ impl World {
         if calls.is_empty() {
             return;
         }
-        let newest = self.registry.state().map_or(Term(0), |state| state.term);
+        let newest = self.registry.state().term;
         let is_deaf = self.plan.replaced_is_deaf && leader.volume().is_sending() && leader.sender().term() < newest;
         for call in calls {
             let is_lost = self.random.random_range(0..1_000_000) < self.lose_answers;
             let delay = self.random.random_range(10_000..3_000_000);
-            if !is_lost && (!is_deaf || self.healed.is_some()) && !self.network.cut.contains(&id) {
+            if !is_lost
+                && (!is_deaf || self.healed.is_some())
+                && !self.network.cut.contains(&id)
+                && !self.call_keepers(id, life, &call, asked)
+            {
                 self.after(delay, Event::Call(id, life, Box::new(call), asked));
             }
         }
@@ -206,9 +211,10 @@ impl World {
 
     pub(super) fn call(&mut self, id: NodeId, life: u32, call: &RegistryCall, asked: u64) -> Result<()> {
         let now = Moment(self.now);
+        let WorldRegistry::Local(registry) = &mut self.registry else { return Ok(()) };
         // A lease that is shorter by a factor is one on a clock that is faster by it.
         let faster = self.plan.lease_divisor;
-        let answer = match call.make(&mut self.registry, Moment(now.0 * faster), Moment(asked))? {
+        let answer = match call.make(registry, Moment(now.0 * faster), Moment(asked))? {
             RegistryAnswer::Lease(Lease::Held(ns), asked) => RegistryAnswer::Lease(Lease::Held(ns / faster), asked),
             RegistryAnswer::Lease(Lease::Wait(ns), asked) => RegistryAnswer::Lease(Lease::Wait(ns / faster + 1), asked),
             other => other,
@@ -280,7 +286,12 @@ impl World {
         let oracle = self.orders.units.get_mut(&group).unwrap_or(&mut self.oracle);
         let mut known = std::mem::take(&mut node.known);
         let Some(member) = node.member() else { return };
-        oracle.judge_member(id, term, member, Seen { from, whole: sees_all, known: &mut known, flipped: &node.flipped });
+        oracle.judge_member(
+            id,
+            term,
+            member,
+            Seen { from, whole: sees_all, known: &mut known, flipped: &node.flipped },
+        );
         let dropped = member.counts().without_room;
         if self.plan.is_calm() && dropped > 0 {
             self.oracle.fail(|| format!("P7: {id} had no memory for {dropped} packets, although it never lost one"));

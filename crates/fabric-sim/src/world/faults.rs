@@ -1,6 +1,6 @@
 //! Faults, their end, and the supervisor that an operator or a keeper would be.
 
-use lodestone_fabric::{Leader, Member, NodeId, Registry as _, Result, Role, Standing, Wish};
+use lodestone_fabric::{Leader, Member, NodeId, Result, Role, Standing, Wish};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 
@@ -56,6 +56,10 @@ impl World {
                 self.wish();
                 self.next_fault(self.plan.change_ns, Event::Change);
             }
+            Event::KeeperFault => {
+                self.keeper_fault();
+                self.next_fault(self.plan.keeper_fault_ns, Event::KeeperFault);
+            }
             Event::Cut => {
                 let all: Vec<NodeId> = self.nodes.keys().copied().collect();
                 self.network.cut = all.into_iter().filter(|_| self.random.random_range(0..3) == 0).collect();
@@ -89,7 +93,7 @@ impl World {
             return Ok(());
         }
         let mut may_go = Vec::new();
-        for (_, view) in self.registry.state()?.groups {
+        for (_, view) in self.registry.state().groups.clone() {
             let is_lost = |node: &NodeId| self.nodes.get(node).is_some_and(|node| node.is_lost);
             let lost = view.active().filter(is_lost).count();
             let is_spared = view.active().count() < 3 || lost + 1 > view.quorum() - 1;
@@ -264,7 +268,7 @@ impl World {
     }
 
     /// The faults end.
-    pub(super) fn heal(&mut self) {
+    pub(super) fn heal(&mut self) -> Result<()> {
         self.healed = Some(self.now);
         self.network = Network {
             faults: NetworkFaults { delay_ns: 10_000, ..NetworkFaults::default() },
@@ -280,5 +284,6 @@ impl World {
         for node in self.nodes.values() {
             node.medium.disarm();
         }
+        self.heal_keepers()
     }
 }

@@ -129,6 +129,10 @@ pub struct Receiver {
     joining: Option<serve::Copying>,
     later: VecDeque<(NodeId, Call, u32)>,
     view_asked: Option<Moment>,
+    /// Records after it stay in the log although every member has them: their owner has not taken them yet.
+    keep_after: Sequence,
+    /// When its sender was last heard.
+    heard: Moment,
     counter: u64,
     counts: ReceiverCounts,
 }
@@ -168,6 +172,8 @@ impl Receiver {
             joining,
             later: VecDeque::new(),
             view_asked: None,
+            keep_after: Sequence(u64::MAX),
+            heard: Moment(0),
             counter: 0,
             counts: ReceiverCounts::default(),
         }
@@ -189,6 +195,30 @@ impl Receiver {
     #[must_use]
     pub const fn tail(&self) -> Sequence {
         self.tail
+    }
+
+    /// Every member has everything up to here durably, and it is acknowledged, as far as this member was told.
+    #[must_use]
+    pub fn stable(&self) -> Sequence {
+        self.stable.min(self.tail)
+    }
+
+    /// Records after `sequence` stay in the log, whoever has them: this node has not taken them elsewhere. A log that
+    /// is full of them takes no more, so the owner has to move on.
+    pub const fn keep_after(&mut self, sequence: Sequence) {
+        self.keep_after = sequence;
+    }
+
+    /// When its sender was last heard, by this node's clock.
+    #[must_use]
+    pub const fn heard(&self) -> Moment {
+        self.heard
+    }
+
+    /// Gives up what every member has, and what the owner has taken.
+    fn trim_log(&mut self) -> Result<()> {
+        let up_to = self.stable.min(self.tail).min(self.keep_after);
+        self.log.trim(up_to, &mut self.pages)
     }
 
     /// Its log.
@@ -243,7 +273,7 @@ impl Receiver {
         let (promised, viewed) = self.log.promised();
         let takes_old = planted::active("fabric-old-terms-taken") && viewed > Term(0);
         if head.term == promised && viewed == promised || takes_old {
-            self.sender = head.source;
+            (self.sender, self.heard) = (head.source, now);
             return true;
         }
         self.counts.dropped += 1;

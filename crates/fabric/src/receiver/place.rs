@@ -116,7 +116,7 @@ impl Receiver {
             return Ok(false);
         }
         if !self.log.has_room_for_mark() {
-            self.log.trim(self.stable.min(self.tail), &mut self.pages)?;
+            self.trim_log()?;
             if !self.log.has_room_for_mark() {
                 return Ok(false);
             }
@@ -164,7 +164,7 @@ impl Receiver {
                 return Ok(());
             }
             if !self.log.has_room(&head) {
-                self.log.trim(self.stable.min(self.tail), &mut self.pages)?;
+                self.trim_log()?;
                 if !self.log.has_room(&head) {
                     return Ok(());
                 }

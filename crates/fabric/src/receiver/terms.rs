@@ -72,8 +72,8 @@ impl Receiver {
             return Ok(());
         }
         self.sender = head.source;
-        let is_other = head.view > self.log.view()
-            || (head.view < self.log.view() && planted::active("fabric-late-view-entered"));
+        let is_other =
+            head.view > self.log.view() || (head.view < self.log.view() && planted::active("fabric-late-view-entered"));
         if !is_entered || is_other || self.must_restart(&head, member, &message) {
             self.enter(head, member, &message)?;
         }

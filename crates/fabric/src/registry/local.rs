@@ -2,24 +2,21 @@
 //!
 //! ```text
 //! range    two slots of 2,048 bytes, with the same state
-//! slot     magic 3, version 1, crc 4, number 8, bytes 4, zero 4, then the state
-//! state    term 4, sender 2, groups 2, change 8, then for each group: id 4, view 4, members 4, {node 2, role 1, zero
-//! 1, since 4}
+//! slot     magic 3, version 1, crc 4, number 8, bytes 4, zero 4, then the state (`state.rs`)
 //! ```
 //!
 //! A new state goes to one slot, and then to the other: a crash leaves the old state or the new one. Afterwards both
 //! have it, so damage to one slot never brings an older state back: a term would be handed out twice. After a restart
 //! no lease is known, so the first one waits for a whole lease: a holder of before may still read.
 
-use std::collections::BTreeSet;
-
 use lodestone_pmem::{Memory, PmAddr};
-use lodestone_width::{exact_u16, exact_u32, to_usize};
+use lodestone_width::{exact_u32, to_usize};
 
+use super::state::take;
 use super::{LEASE_NS, Lease, Registry, Swap, VolumeState};
 use crate::error::{Error, Result};
-use crate::ids::{GroupId, Moment, NodeId, Term, ViewNumber};
-use crate::view::{MEMBERS_MAX, Member, Role, View};
+use crate::ids::{GroupId, Moment, NodeId, Term};
+use crate::view::View;
 
 const SLOT_BYTES: u64 = 2048;
 const SLOT_HEAD_BYTES: usize = 24;
@@ -36,6 +33,7 @@ pub struct LocalRegistry {
     state: VolumeState,
     /// Until when the holder of the lease may read, by this clock. `None`: not known yet.
     lease: Option<(Term, Moment)>,
+    lease_ns: u64,
 }
 
 impl LocalRegistry {
@@ -50,7 +48,7 @@ impl LocalRegistry {
         let state = VolumeState { groups, ..VolumeState::default() };
         let none = VolumeState::default();
         let lease = Some((Term(0), Moment(0)));
-        let mut registry = Self { memory: memory.clone(), at, number: 0, state: none, lease };
+        let mut registry = Self { memory: memory.clone(), at, number: 0, state: none, lease, lease_ns: LEASE_NS };
         registry.save(state, 0)?;
         Ok(registry)
     }
@@ -66,7 +64,8 @@ impl LocalRegistry {
         let numbers = slots.each_ref().map(|slot| slot.as_ref().map(|found| found.0));
         let newest = slots.into_iter().flatten().max_by_key(|found| found.0);
         let (number, state) = newest.ok_or(Error::NoLog { what: NAME, at })?;
-        let mut registry = Self { memory: memory.clone(), at, number, state: state.clone(), lease: None };
+        let (lease, lease_ns) = (None, LEASE_NS);
+        let mut registry = Self { memory: memory.clone(), at, number, state: state.clone(), lease, lease_ns };
         if numbers[0] != numbers[1] && !memory.is_read_only() {
             // A crash came between the two, or one of them is damaged.
             registry.save(state, u64::from(numbers[0] == Some(number)))?;
@@ -74,9 +73,22 @@ impl LocalRegistry {
         Ok(registry)
     }
 
+    /// With leases of another length, in nanoseconds. Every life of the registry must have the same.
+    #[must_use]
+    pub const fn with_lease(mut self, ns: u64) -> Self {
+        self.lease_ns = ns;
+        self
+    }
+
+    /// Nobody who had a lease before may read any more: all nodes are of this process, which has just begun. So the
+    /// first lease is not waited for.
+    pub const fn nobody_reads(&mut self) {
+        self.lease = Some((Term(0), Moment(0)));
+    }
+
     /// Makes a state durable: first in the slot `first`, which is not the only whole one.
     fn save(&mut self, state: VolumeState, first: u64) -> Result<()> {
-        let body = encode(&state);
+        let body = state.to_bytes();
         if SLOT_HEAD_BYTES + body.len() > to_usize(SLOT_BYTES) {
             return Err(Error::Registry("the state is larger than a slot; use fewer groups".to_owned()));
         }
@@ -102,25 +114,6 @@ impl LocalRegistry {
     }
 }
 
-fn encode(state: &VolumeState) -> Vec<u8> {
-    let mut out = Vec::new();
-    out.extend(state.term.0.to_le_bytes());
-    out.extend(state.sender.0.to_le_bytes());
-    out.extend(exact_u16(state.groups.len()).to_le_bytes());
-    out.extend(state.change.to_le_bytes());
-    for (group, view) in &state.groups {
-        out.extend(group.0.to_le_bytes());
-        out.extend(view.number.0.to_le_bytes());
-        out.extend(exact_u32(view.members.len()).to_le_bytes());
-        for member in &view.members {
-            out.extend(member.node.0.to_le_bytes());
-            out.extend([member.role.code(), 0]);
-            out.extend(member.since.0.to_le_bytes());
-        }
-    }
-    out
-}
-
 /// Number and state of a slot; `None` if it is not whole.
 fn read_slot(memory: &Memory, at: PmAddr) -> Result<Option<(u64, VolumeState)>> {
     let mut bytes = vec![0; to_usize(SLOT_BYTES)];
@@ -130,16 +123,8 @@ fn read_slot(memory: &Memory, at: PmAddr) -> Result<Option<(u64, VolumeState)>> 
         return Err(Error::Version { what: NAME, at, found: slot.version, known: VERSION });
     }
     let impossible = || Error::Impossible { what: NAME, at, field: "its state" };
-    let state = decode(slot.state).filter(is_possible).ok_or_else(impossible)?;
+    let state = VolumeState::from_bytes(slot.state).ok_or_else(impossible)?;
     Ok(Some((slot.number, state)))
-}
-
-/// Whether a state is one that a registry had.
-fn is_possible(state: &VolumeState) -> bool {
-    let nodes = |view: &View| view.members.iter().map(|member| member.node).collect::<BTreeSet<_>>();
-    let groups: BTreeSet<GroupId> = state.groups.iter().map(|group| group.0).collect();
-    // No group and no member is there twice.
-    groups.len() == state.groups.len() && state.groups.iter().all(|(_, view)| nodes(view).len() == view.members.len())
 }
 
 /// A slot whose checksum holds.
@@ -163,59 +148,21 @@ impl<'b> Slot<'b> {
     }
 }
 
-fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
-    let (head, rest) = from.split_first_chunk::<N>()?;
-    *from = rest;
-    Some(*head)
-}
-
-fn decode(mut from: &[u8]) -> Option<VolumeState> {
-    let from = &mut from;
-    let term = Term(u32::from_le_bytes(take(from)?));
-    let sender = NodeId(u16::from_le_bytes(take(from)?));
-    let groups = u16::from_le_bytes(take(from)?);
-    let change = u64::from_le_bytes(take(from)?);
-    let group = |from: &mut &[u8]| {
-        let id = GroupId(u32::from_le_bytes(take(from)?));
-        let number = ViewNumber(u32::from_le_bytes(take(from)?));
-        let count = to_usize(u32::from_le_bytes(take(from)?));
-        (count <= MEMBERS_MAX).then_some(())?;
-        let member = |from: &mut &[u8]| {
-            let node = NodeId(u16::from_le_bytes(take(from)?));
-            let [role, _] = take(from)?;
-            let since = ViewNumber(u32::from_le_bytes(take(from)?));
-            Some(Member { node, role: Role::from_code(role)?, since })
-        };
-        let members = (0..count).map(|_| member(from)).collect::<Option<_>>()?;
-        Some((id, View { number, members }))
-    };
-    let groups = (0..groups).map(|_| group(from)).collect::<Option<_>>()?;
-    Some(VolumeState { term, sender, change, groups })
-}
-
 impl Registry for LocalRegistry {
     fn state(&self) -> Result<VolumeState> {
         Ok(self.state.clone())
     }
 
     fn claim(&mut self, node: NodeId, seen: Term) -> Result<Swap> {
-        if self.state.term != seen {
-            return Ok(Swap::Differs(self.state.clone()));
-        }
-        self.save(VolumeState { term: Term(seen.0 + 1), sender: node, ..self.state.clone() }, 0)?;
+        let Some(next) = self.state.claimed(node, seen)? else { return Ok(Swap::Differs(self.state.clone())) };
+        self.save(next, 0)?;
         Ok(Swap::Done(self.state.clone()))
     }
 
     fn change(&mut self, term: Term, change: u64, group: GroupId, view: &View) -> Result<Swap> {
-        if (self.state.term, self.state.change) != (term, change) {
+        let Some(next) = self.state.changed(term, change, group, view)? else {
             return Ok(Swap::Differs(self.state.clone()));
-        }
-        let mut next = self.state.clone();
-        next.change += 1;
-        let Some(found) = next.groups.iter_mut().find(|found| found.0 == group) else {
-            return Err(Error::Registry(format!("{group} does not exist")));
         };
-        found.1 = view.clone();
         self.save(next, 0)?;
         Ok(Swap::Done(self.state.clone()))
     }
@@ -225,18 +172,19 @@ impl Registry for LocalRegistry {
             return Ok(Lease::Lost(self.state.term));
         }
         // Nothing is known of leases before a restart: the first one waits for a whole lease.
-        let (holder, until) = *self.lease.get_or_insert((Term(0), now.plus(LEASE_NS)));
+        let (holder, until) = *self.lease.get_or_insert((Term(0), now.plus(self.lease_ns)));
         if holder != term && now < until {
             return Ok(Lease::Wait(until.since(now)));
         }
-        self.lease = Some((term, now.plus(LEASE_NS)));
-        Ok(Lease::Held(LEASE_NS))
+        self.lease = Some((term, now.plus(self.lease_ns)));
+        Ok(Lease::Held(self.lease_ns))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::Role;
 
     #[test]
     fn terms_and_members_survive() -> Result<()> {

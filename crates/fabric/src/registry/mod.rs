@@ -8,6 +8,7 @@
 //! So clocks may drift by a tenth.
 
 mod local;
+mod state;
 
 pub use local::LocalRegistry;
 

@@ -49,6 +49,8 @@ pub(crate) type KeyPlace = (GroupId, Term, ViewNumber);
 #[derive(Clone, Debug, Default)]
 pub struct KeyRing {
     secrets: BTreeMap<(GroupId, ViewNumber), Secret>,
+    /// Secrets of one term and view each.
+    exact: BTreeMap<KeyPlace, Secret>,
 }
 
 impl KeyRing {
@@ -58,12 +60,25 @@ impl KeyRing {
         self.secrets.insert((group, from), secret);
     }
 
-    fn secret(&self, group: GroupId, view: ViewNumber) -> Option<&Secret> {
-        self.secrets.range((group, ViewNumber(0))..=(group, view)).next_back().map(|found| found.1)
+    /// The secret of `group` for one term and one view, as keepers tell it to the members and the sender.
+    pub fn hand_exact(&mut self, group: GroupId, term: Term, view: ViewNumber, secret: Secret) {
+        self.exact.insert((group, term, view), secret);
     }
 
-    fn derive(&self, (group, term, view): KeyPlace) -> Option<Key> {
-        let secret = self.secret(group, view)?;
+    /// Forgets secrets of `group` of terms before `term`, and of views before `view`: a node that was removed had some
+    /// of them.
+    pub fn retire(&mut self, group: GroupId, term: Term, view: ViewNumber) {
+        self.exact.retain(|place, _| place.0 != group || (place.1 >= term && place.2 >= view));
+    }
+
+    fn secret(&self, (group, term, view): KeyPlace) -> Option<&Secret> {
+        let shared = || self.secrets.range((group, ViewNumber(0))..=(group, view)).next_back().map(|found| found.1);
+        self.exact.get(&(group, term, view)).or_else(shared)
+    }
+
+    fn derive(&self, place: KeyPlace) -> Option<Key> {
+        let (group, term, view) = place;
+        let secret = self.secret(place)?;
         let parts = [group.0.to_le_bytes(), term.0.to_le_bytes(), view.0.to_le_bytes()];
         let info: [&[u8]; 4] = [b"lodestone fabric", &parts[0], &parts[1], &parts[2]];
         let pseudorandom = Salt::new(HKDF_SHA256, &[]).extract(&secret.0);
@@ -110,6 +125,11 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
+    /// Forgets keys as [`KeyRing::retire`] forgets secrets.
+    pub(super) fn retire(&mut self, group: GroupId, term: Term, view: ViewNumber) {
+        self.0.retain(|place, _| place.0 != group || (place.1 >= term && place.2 >= view));
+    }
+
     /// The key of a packet to send.
     pub(super) fn key(&mut self, ring: &KeyRing, place: KeyPlace) -> Option<Key> {
         let key = self.look(ring, place)?;

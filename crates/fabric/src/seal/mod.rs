@@ -10,7 +10,8 @@
 //! ```
 //!
 //! 1. *Keys.* A [`Secret`] of a group is given to each of its members by the keeper of the registry, for views from a
-//!    number on ([`KeyRing::hand`]). Who is removed does not get the next one. Each term and view has a key of its own,
+//!    number on ([`KeyRing::hand`]), or for one term and view ([`KeyRing::hand_exact`]). Who is removed does not get the
+//!    next one. Each term and view has a key of its own,
 //!    derived from the secret. The whole head is authenticated, so the fields that name the key are.
 //! 2. *Nonce.* A life is the boot number of the source's pool: it never repeats. The counter rises with every packet.
 //!    After 2^48 packets of a life the transport refuses to send.
@@ -26,13 +27,14 @@
 mod keys;
 mod window;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub use keys::{KeyRing, Secret};
 
 use crate::effect::Outgoing;
 use crate::error::{Error, Result};
-use crate::ids::NodeId;
+use crate::ids::{GroupId, NodeId, Term, ViewNumber};
 use crate::packet::{PACKET_HEAD_BYTES, PACKET_SEALED, PacketFields, reseal_checksum};
 use crate::transport::{Transport, TransportCounts};
 use keys::{Cache, Nonce};
@@ -42,6 +44,8 @@ use window::Windows;
 pub const SEAL_BYTES: usize = 16;
 /// Packets of a life.
 const COUNTER_MAX: u64 = 1 << 48;
+/// Missing secrets that are noted at once.
+const WANTED_MAX: usize = 16;
 
 /// Counts of a sealed transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,6 +101,8 @@ pub struct SealedTransport<T> {
     windows: Windows,
     counts: SealCounts,
     sealed: Vec<Outgoing>,
+    /// Groups, terms and views of packets whose secret is not known here.
+    wanted: BTreeSet<(GroupId, Term, ViewNumber)>,
 }
 
 impl<T: Transport> SealedTransport<T> {
@@ -113,7 +119,20 @@ impl<T: Transport> SealedTransport<T> {
             windows: Windows::default(),
             counts: SealCounts::default(),
             sealed: Vec::new(),
+            wanted: BTreeSet::new(),
         }
+    }
+
+    /// Secrets that packets needed since the last call and that are not known: of packets to send, or of received ones
+    /// that anybody may have made. The caller asks the keepers for some of them, not more often than now and then.
+    pub fn take_wanted(&mut self) -> Vec<(GroupId, Term, ViewNumber)> {
+        std::mem::take(&mut self.wanted).into_iter().collect()
+    }
+
+    /// Forgets secrets and keys of `group` of terms before `term`, and of views before `view`.
+    pub fn retire(&mut self, group: GroupId, term: Term, view: ViewNumber) {
+        self.keys.retire(group, term, view);
+        self.cache.retire(group, term, view);
     }
 
     /// The secrets, to hand a new one.
@@ -151,6 +170,7 @@ impl<T: Transport> SealedTransport<T> {
         self.counter += 1;
         let Some(key) = self.cache.key(&self.keys, fields.key_place()) else {
             self.counts.without_key += 1;
+            want(&mut self.wanted, fields.key_place());
             return Ok(None);
         };
         PacketFields::mark_sealed(&mut bytes, self.counter, self.life);
@@ -163,11 +183,18 @@ impl<T: Transport> SealedTransport<T> {
     }
 }
 
+/// Notes a secret that is missing. Only some: what arrives may be anybody's.
+fn want(wanted: &mut BTreeSet<(GroupId, Term, ViewNumber)>, place: (GroupId, Term, ViewNumber)) {
+    if wanted.len() < WANTED_MAX {
+        wanted.insert(place);
+    }
+}
+
 /// The fate of a received packet.
 enum Fate {
     Opened,
     Plain,
-    WithoutKey,
+    WithoutKey((GroupId, Term, ViewNumber)),
     Refused,
     Repeated,
 }
@@ -184,7 +211,7 @@ fn open(bytes: &mut Vec<u8>, keys: &KeyRing, cache: &mut Cache, windows: &mut Wi
     if windows.is_old(nonce) {
         return Fate::Repeated;
     }
-    let Some(key) = cache.look(keys, fields.key_place()) else { return Fate::WithoutKey };
+    let Some(key) = cache.look(keys, fields.key_place()) else { return Fate::WithoutKey(fields.key_place()) };
     let (head, payload) = bytes.split_at_mut(PACKET_HEAD_BYTES);
     if !key.open(nonce, head, payload) {
         return Fate::Refused;
@@ -210,6 +237,7 @@ impl<T: Transport> Transport for SealedTransport<T> {
 
     fn poll(&mut self, wait: Duration, most: usize, receive: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<usize> {
         let (keys, cache, windows, counts) = (&self.keys, &mut self.cache, &mut self.windows, &mut self.counts);
+        let wanted = &mut self.wanted;
         let mut opened = Vec::new();
         self.inner.poll(wait, most, &mut |bytes| {
             opened.clear();
@@ -220,7 +248,10 @@ impl<T: Transport> Transport for SealedTransport<T> {
                     return receive(&opened);
                 }
                 Fate::Plain => counts.plain += 1,
-                Fate::WithoutKey => counts.without_key += 1,
+                Fate::WithoutKey(place) => {
+                    counts.without_key += 1;
+                    want(wanted, place);
+                }
                 Fate::Refused => counts.refused += 1,
                 Fate::Repeated => counts.repeated += 1,
             }

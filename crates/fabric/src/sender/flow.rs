@@ -136,6 +136,15 @@ impl Sender {
         self.counts.beats += 1;
     }
 
+    /// Asks the members for a report, whatever they reported before: one that does not answer is silent.
+    pub fn probe(&mut self, out: &mut Outbound) {
+        if matches!(self.phase, Phase::Sending) {
+            let head = PacketHead { sequence: self.sent, flags: PACKET_SYNC, ..self.head(Kind::Beat) };
+            out.to_group(head.packet([&[], &[]]));
+            self.counts.beats += 1;
+        }
+    }
+
     /// Asks the members at once how far they are: a caller waits for records that were not sent for one.
     pub fn ask(&mut self, now: Moment, out: &mut Outbound) {
         if self.is_awaited() && matches!(self.phase, Phase::Sending) {

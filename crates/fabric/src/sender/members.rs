@@ -1,7 +1,9 @@
 //! Changes of members: one at a time, by the registry, and only when no acknowledged record can be lost by it.
 //!
 //! - *Remove*: a quorum of the others holds all that is acknowledged, and the first record of the term, below which is
-//!   all that was adopted. Every takeover among them then finds all of it.
+//!   all that was adopted. Every takeover among them then finds all of it. So a removal need not wait until that record
+//!   is acknowledged: of two members one may be gone for good. In a unit it waits, because the operations of former terms
+//!   must be settled.
 //! - *Add*: the member joins first. It counts for nothing but the release of records. From then on no page is used
 //!   again before it has applied the record that freed it, so pages may be copied while others write.
 //! - *Promote*: it holds what a removal would demand of it.
@@ -10,7 +12,7 @@
 
 use lodestone_pmem::planted;
 
-use super::{Peer, Phase, Sender};
+use super::{Peer, Phase, Place, Sender};
 use crate::error::{Error, Result};
 use crate::ids::{Moment, NodeId, Sequence, Term};
 use crate::view::{Role, View};
@@ -56,9 +58,11 @@ impl Sender {
     /// # Errors
     /// [`Error::ChangeRefused`].
     pub fn propose_removal(&mut self, node: NodeId) -> Result<View> {
-        self.may_change()?;
-        let Some(role) = self.view.role(node) else { return refused("it is not a member") };
         let next = self.view.with(node, None);
+        if !self.may_remove_at_once(&next) {
+            self.may_change()?;
+        }
+        let Some(role) = self.view.role(node) else { return refused("it is not a member") };
         if role == Role::Active {
             if next.active().count() == 0 {
                 return refused("it is the last member");
@@ -74,6 +78,12 @@ impl Sender {
         }
         self.pending = Some(next.clone());
         Ok(next)
+    }
+
+    /// Whether all members of `next` have the first record of this term, and the group is no unit.
+    fn may_remove_at_once(&self, next: &View) -> bool {
+        let is_free = matches!(self.phase, Phase::Sending) && self.pending.is_none() && self.order.place != Place::Unit;
+        is_free && self.tails(next).first().is_some_and(|tail| *tail > self.base)
     }
 
     /// Proposes that a node joins.

@@ -30,8 +30,8 @@ use crate::effect::Outbound;
 use crate::error::{Error, Result};
 use crate::ids::{GroupId, Moment, NodeId, Sequence, Term};
 use crate::outbox::Outbox;
-use crate::packet::{Kind, PACKET_GONE, PACKET_HEAD_BYTES, Packet, PacketHead};
-use crate::record::{FLAG_SYNC, RecordHead};
+use crate::packet::{FRAGMENTS_MAX, Kind, PACKET_GONE, PACKET_HEAD_BYTES, Packet, PacketHead};
+use crate::record::{BODY_BYTES_MAX, FLAG_SYNC, RECORD_HEAD_BYTES, RecordHead};
 use crate::ring::Ring;
 use crate::view::{Role, View};
 use flow::Wanted;
@@ -284,8 +284,19 @@ impl Sender {
     /// # Errors
     /// [`Error::NotSender`]; [`Error::Busy`]; [`Error::Full`]; [`Error::RecordTooLarge`]. Nothing happened then.
     pub fn submit(&mut self, submission: &Submission, body: Vec<u8>) -> Result<Sequence> {
+        let (bytes, limit) = (body.len(), self.body_bytes_max());
+        if bytes > limit {
+            return Err(Error::RecordTooLarge { bytes, limit });
+        }
         self.may_submit(1, to_u64(body.len()))?;
         self.append(submission, body)
+    }
+
+    /// Longest body: that of a record, and no more than the packets of one can carry.
+    #[must_use]
+    pub fn body_bytes_max(&self) -> usize {
+        let packets = self.options.payload_bytes_max.saturating_mul(usize::from(FRAGMENTS_MAX));
+        BODY_BYTES_MAX.min(packets.saturating_sub(RECORD_HEAD_BYTES))
     }
 
     /// Whether so many records, with so many bytes of bodies together, can be submitted now.
@@ -487,6 +498,12 @@ impl Sender {
     /// Members that were silent for so long.
     pub fn silent(&self, now: Moment, ns: u64) -> impl Iterator<Item = NodeId> + '_ {
         self.peers.iter().filter(move |(_, peer)| now.since(peer.heard) > ns).map(|(node, _)| *node)
+    }
+
+    /// When a member was last heard.
+    #[must_use]
+    pub fn heard(&self, node: NodeId) -> Option<Moment> {
+        self.peers.get(&node).map(|peer| peer.heard)
     }
 
     /// The durable tail of a member.

@@ -6,9 +6,10 @@
 //! | `udp` | one datagram to a multicast address | networks with multicast |
 //! | `unicast` | a datagram to each member | clouds, which have no multicast |
 //! | `tcp` | a piece of a stream to each member | networks that block datagrams |
+//! | `verbs` (crate `fabric-verbs`) | one SEND to a multicast address | RDMA cards |
 //!
 //! A transport may lose, repeat, reorder and delay packets. It never waits for a receiver: a full queue or buffer loses
-//! the packet, and the protocol asks for it again. All pass one set of tests (`tests/transports.rs`).
+//! the packet, and the protocol asks for it again. All pass one set of tests (`tests/transports`).
 
 pub mod halves;
 mod routes;

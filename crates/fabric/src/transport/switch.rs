@@ -104,6 +104,20 @@ impl SwitchPort {
         Self { network: Arc::clone(network), node, counts: TransportCounts::default() }
     }
 
+    /// Another handle of the same port: one may send while the other waits for packets. A node that starts again takes
+    /// one too.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self::new(&self.network, self.node)
+    }
+
+    /// Loses the packets that wait: those of a former life of the node.
+    pub fn clear(&self) {
+        if let Some(port) = self.network.ports.get(&self.node) {
+            lock(&port.queue).clear();
+        }
+    }
+
     fn put(&mut self, node: NodeId, bytes: &Arc<[u8]>) {
         let Some(port) = self.network.ports.get(&node) else {
             self.counts.lost += 1;

@@ -2,12 +2,12 @@
 //!
 //! A node has a socket of its own for packets to it alone, and one that is bound to the group's address. Both are read
 //! without waiting until they are empty; the wait is for the two at once. Buffers of the kernel are asked to have 8
-//! MiB;
-//! a packet that finds them full is lost, and credits keep that rare.
+//! MiB; a packet that finds them full is lost, and credits keep that rare.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use lodestone_width::to_u64;
@@ -68,7 +68,7 @@ impl UdpTransport {
         own.set_nonblocking(true).map_err(|e| failed("setting up the socket", e))?;
         let interface = *options.listen.ip();
         let setup = |e: rustix::io::Errno| failed("setting up multicast", e.into());
-        sockopt::set_socket_recv_buffer_size(&own, BUFFER_BYTES).map_err(setup)?;
+        enlarge_buffer(&own).map_err(setup)?;
         if options.group.is_some() {
             sockopt::set_ip_multicast_if(&own, &interface).map_err(setup)?;
             own.set_multicast_loop_v4(true).map_err(|e| failed("setting up multicast", e))?;
@@ -138,12 +138,20 @@ impl UdpTransport {
     }
 }
 
+/// 8 MiB with the right to that, otherwise what the machine allows (`net.core.rmem_max`).
+fn enlarge_buffer(socket: impl AsFd) -> rustix::io::Result<()> {
+    match sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES) {
+        Ok(()) => Ok(()),
+        Err(_) => sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES),
+    }
+}
+
 /// A socket that several nodes of a machine bind to the group's address.
 fn shared_socket(group: SocketAddrV4, interface: Ipv4Addr) -> Result<UdpSocket> {
     let setup = |e: rustix::io::Errno| failed("binding the group's address", e.into());
     let shared = socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(setup)?;
     sockopt::set_socket_reuseaddr(&shared, true).map_err(setup)?;
-    sockopt::set_socket_recv_buffer_size(&shared, BUFFER_BYTES).map_err(setup)?;
+    enlarge_buffer(&shared).map_err(setup)?;
     bind(&shared, &SocketAddr::V4(group)).map_err(setup)?;
     let shared = UdpSocket::from(shared);
     shared.join_multicast_v4(group.ip(), &interface).map_err(|e| failed("joining the group", e))?;

@@ -1,11 +1,12 @@
 //! Decoders: whatever the bytes, they return an error or a value that encodes to the same bytes.
 
 use lodestone_fabric::{
-    Call, Form, Merge, Missing, Packet, Payloads, RECORD_BYTES_MAX, RecordHead, Refusal, Sequence, Terms, ViewMessage, halves,
+    Call, Form, Merge, Missing, Packet, Payloads, RECORD_BYTES_MAX, RecordHead, Refusal, Sequence, Terms, ViewMessage,
+    halves,
 };
 
-use super::generate::{self, GROUP, PAGE_BYTES, PAGES, SALT};
 use super::demand;
+use super::generate::{self, GROUP, PAGE_BYTES, PAGES, SALT};
 use crate::input::{Features, Input};
 
 /// Puts a right checksum into a packet.
@@ -119,7 +120,9 @@ pub fn message(input: &mut Input<'_>, features: &mut Features) -> Result<(), Str
     }
     if let Some(missing) = Missing::from_payload(&bytes) {
         features.counted("missing", u64::try_from(missing.distances().count()).unwrap_or(0));
-        demand(Missing::from_payload(&missing.to_payload()).as_ref() == Some(&missing), || format!("{missing:?} differs"))?;
+        demand(Missing::from_payload(&missing.to_payload()).as_ref() == Some(&missing), || {
+            format!("{missing:?} differs")
+        })?;
         demand(missing.distances().all(|distance| distance < 256), || "a distance beyond the map".to_owned())?;
     }
     if let Some((call, number, _)) = Call::from_payload(&bytes) {

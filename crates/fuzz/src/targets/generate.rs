@@ -58,7 +58,8 @@ pub fn record(input: &mut Input<'_>) -> Vec<u8> {
     let (mut flags, mut count) = (u16::from(input.byte() & 31), 0);
     let body = match input.below(4) {
         0 => {
-            let pages: Vec<(PagePair, [u8; 64])> = (0..input.below(4)).map(|_| (pair(input), [input.byte(); 64])).collect();
+            let pages: Vec<(PagePair, [u8; 64])> =
+                (0..input.below(4)).map(|_| (pair(input), [input.byte(); 64])).collect();
             (flags, count) = (flags & 9, pages.len());
             pages_body(&pages.iter().map(|(pair, bytes)| (*pair, &bytes[..])).collect::<Vec<_>>())
         }
@@ -101,7 +102,8 @@ pub fn payload(input: &mut Input<'_>) -> Vec<u8> {
         2 => raw_terms(input),
         3 => view(input),
         4 => {
-            let missing = Missing { fragments: input.number(), map: (0..input.below(6)).map(|_| input.number()).collect() };
+            let missing =
+                Missing { fragments: input.number(), map: (0..input.below(6)).map(|_| input.number()).collect() };
             missing.to_payload()
         }
         5 => {

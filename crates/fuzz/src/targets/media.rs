@@ -114,10 +114,8 @@ pub fn log(input: &mut Input<'_>, features: &mut Features) -> Result<(), String>
 /// Refusals that are right for a damaged log.
 fn refused(error: &Error, features: &mut Features) -> Result<(), String> {
     features.saw(&format!("{:?}", std::mem::discriminant(error)), 1);
-    let is_named = matches!(
-        error,
-        Error::NoLog { .. } | Error::Version { .. } | Error::Impossible { .. } | Error::Damaged { .. }
-    );
+    let is_named =
+        matches!(error, Error::NoLog { .. } | Error::Version { .. } | Error::Impossible { .. } | Error::Damaged { .. });
     demand(is_named, || format!("a damaged log: {error}"))
 }
 

@@ -105,14 +105,16 @@ fn end(out: &mut BytesMut, before: usize) {
     }
 }
 
-fn copy_out(out: &mut BytesMut, columns: usize) {
+fn copy_out(out: &mut BytesMut, columns: usize, is_binary: bool) {
     let columns = i16::try_from(columns).unwrap_or(i16::MAX);
-    put(out, &CopyOutResponse::new(0, columns, (0..columns).map(|_| 0).collect()));
+    let formats = (0..columns).map(|_| i16::from(is_binary)).collect();
+    put(out, &CopyOutResponse::new(i8::from(is_binary), columns, formats));
 }
 
-pub fn copy_in(out: &mut BytesMut, columns: usize) {
+pub fn copy_in(out: &mut BytesMut, columns: usize, is_binary: bool) {
     let columns = i16::try_from(columns).unwrap_or(i16::MAX);
-    put(out, &CopyInResponse::new(0, columns, (0..columns).map(|_| 0).collect()));
+    let formats = (0..columns).map(|_| i16::from(is_binary)).collect();
+    put(out, &CopyInResponse::new(i8::from(is_binary), columns, formats));
 }
 
 /// An error, or a warning or notice.
@@ -262,8 +264,8 @@ impl Sink for Writer<'_> {
         }
     }
 
-    fn copy_out(&mut self, columns: usize) -> Result<()> {
-        copy_out(&mut self.out.bytes, columns);
+    fn copy_out(&mut self, columns: usize, is_binary: bool) -> Result<()> {
+        copy_out(&mut self.out.bytes, columns, is_binary);
         Ok(())
     }
 
@@ -277,6 +279,10 @@ impl Sink for Writer<'_> {
 
     fn copy_end(&mut self) {
         self.out.bytes.put_slice(&[b'c', 0, 0, 0, 4]);
+    }
+
+    fn is_text(&self, column: usize) -> bool {
+        format(&self.formats, column) == 0
     }
 
     fn pressure(&self) -> Pressure {

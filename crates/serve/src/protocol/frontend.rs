@@ -32,8 +32,10 @@ pub enum Message<'b> {
 /// The first message of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Opening {
-    /// It asks for encryption.
-    Encryption,
+    /// It asks for encryption: by TLS, or by GSS.
+    Encryption {
+        is_tls: bool,
+    },
     Cancel {
         number: i32,
         secret: i32,
@@ -231,7 +233,7 @@ pub fn opening(input: &[u8]) -> Result<Option<(Opening, usize)>> {
     let mut body = Body(body);
     let code = body.u32()?;
     let found = match code {
-        SSL_CODE | GSS_CODE => body.end(Opening::Encryption)?,
+        SSL_CODE | GSS_CODE => body.end(Opening::Encryption { is_tls: code == SSL_CODE })?,
         CANCEL_CODE => {
             let (number, secret) = (body.i32()?, body.i32()?);
             body.end(Opening::Cancel { number, secret })?

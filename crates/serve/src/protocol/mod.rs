@@ -14,7 +14,9 @@
 mod backend;
 mod frontend;
 mod out;
+mod places;
 
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Instant;
 
@@ -26,9 +28,29 @@ pub use backend::Stream;
 use backend::Writer;
 use frontend::{Message, Opening};
 use out::Out;
+use places::Place;
+pub use places::Places;
 
 /// Bytes of messages that may wait for a statement that waits for a lock.
 const INPUT_BYTES_MAX: usize = 1 << 20;
+
+/// Most requests of a client for encryption before it says who it is: one by GSS, one by TLS.
+const REQUESTS_MAX: u8 = 2;
+/// Bytes of memory for messages that a client keeps while it is idle.
+const IDLE_BYTES_MAX: usize = 4 << 10;
+
+/// Encryption of the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encryption {
+    /// There is none.
+    None,
+    Offered {
+        is_needed: bool,
+    },
+    /// The client was told that it begins.
+    Begins,
+    Is,
+}
 
 /// Who a client may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +72,8 @@ pub struct Host {
     pub database: Database,
     /// The name of the database.
     pub name: String,
-    /// There is no room for another client.
-    pub is_full: bool,
+    /// The room for clients that are known.
+    pub places: Arc<Places>,
     /// Whether there are threads for messages that take long: see [`Machine::wants_worker`].
     pub has_workers: bool,
     /// The source of the answers to users that are not there. Clients do not know it.
@@ -102,6 +124,10 @@ pub struct Machine {
     is_extended_copy: bool,
     /// Messages up to the next Sync do not count.
     is_skipping: bool,
+    encryption: Encryption,
+    requests: u8,
+    /// The place among the clients, of one that is known.
+    place: Option<Place>,
 }
 
 impl std::fmt::Debug for Machine {
@@ -127,7 +153,26 @@ impl Machine {
             copying: None,
             is_extended_copy: false,
             is_skipping: false,
+            encryption: Encryption::None,
+            requests: 0,
+            place: None,
         }
+    }
+
+    /// Offers encryption to a client that has said nothing yet. `is_needed`: it may not go on without.
+    pub fn offer_encryption(&mut self, is_needed: bool) {
+        self.encryption = Encryption::Offered { is_needed };
+    }
+
+    /// Whether encryption begins after the bytes that are [ready](Self::ready).
+    #[must_use]
+    pub fn wants_encryption(&self) -> bool {
+        self.encryption == Encryption::Begins && !self.is_closed()
+    }
+
+    /// All further bytes are encrypted.
+    pub fn note_encrypted(&mut self) {
+        self.encryption = Encryption::Is;
     }
 
     /// Takes bytes of the client.
@@ -256,6 +301,7 @@ impl Machine {
         self.phase = Phase::Closed;
         self.pending = None;
         self.input.clear();
+        self.place = None;
     }
 
     /// Carries out all complete messages.
@@ -286,6 +332,13 @@ impl Machine {
         let input = std::mem::take(&mut self.input);
         let mut rest = &input[..];
         while self.pending.is_none() {
+            if self.encryption == Encryption::Begins {
+                // Bytes that came with the request may be of somebody between the client and this server.
+                if !rest.is_empty() {
+                    self.fatal(&frontend::wrong("received unencrypted data after SSL request"));
+                }
+                break;
+            }
             match self.message(rest) {
                 Ok(0) => break,
                 Ok(count) => rest = &rest[count..],
@@ -299,6 +352,9 @@ impl Machine {
             let done = input.len() - rest.len();
             self.input = input;
             self.input.drain(..done);
+            if self.input.is_empty() && self.input.capacity() > IDLE_BYTES_MAX {
+                self.input = Vec::new();
+            }
         }
     }
 
@@ -343,8 +399,16 @@ impl Machine {
 
     fn open(&mut self, opening: Opening) -> Result<(), Error> {
         match opening {
-            Opening::Encryption => {
-                self.out.bytes.extend_from_slice(b"N");
+            Opening::Encryption { is_tls } => {
+                self.requests += 1;
+                if self.requests > REQUESTS_MAX {
+                    return Err(frontend::wrong("too many requests for encryption"));
+                }
+                let begins = is_tls && matches!(self.encryption, Encryption::Offered { .. });
+                self.out.bytes.extend_from_slice(if begins { b"S" } else { b"N" });
+                if begins {
+                    self.encryption = Encryption::Begins;
+                }
                 Ok(())
             }
             Opening::Cancel { number, secret } => {
@@ -361,6 +425,10 @@ impl Machine {
         let user = setting(&settings, "user").filter(|user| !user.is_empty()).ok_or_else(|| {
             Error::new(SqlState::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
         })?;
+        if self.encryption == (Encryption::Offered { is_needed: true }) {
+            let message = "connections from other machines must be encrypted";
+            return Err(Error::new(SqlState::INVALID_AUTHORIZATION, message).hint("Use sslmode=require."));
+        }
         match &self.peer {
             Peer::Trusted => {}
             Peer::User(name) if name == user => {}
@@ -405,7 +473,8 @@ impl Machine {
     fn start(&mut self, minor: u16, settings: &[(String, String)]) -> Result<(), Error> {
         let setting = |name: &str| setting(settings, name);
         let user = setting("user").unwrap_or_default();
-        if self.host.is_full {
+        self.place = self.host.places.take();
+        if self.place.is_none() {
             return Err(Error::new(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already"));
         }
         let database = setting("database").filter(|name| !name.is_empty()).unwrap_or(user);
@@ -567,9 +636,9 @@ impl Machine {
             let Phase::Ready(connection) = &mut self.phase else { return };
             let mut writer = Writer::new(&mut self.out, self.stream.as_mut(), &[]);
             match connection.next(&mut query, &mut writer) {
-                Ok(Completion::CopyIn(columns)) => {
+                Ok(Completion::CopyIn { columns, is_binary }) => {
                     self.told(from);
-                    backend::copy_in(&mut self.out.bytes, columns);
+                    backend::copy_in(&mut self.out.bytes, columns, is_binary);
                     (self.copying, self.is_extended_copy) = (Some(query), false);
                     return;
                 }
@@ -595,9 +664,9 @@ impl Machine {
         let Phase::Ready(connection) = &mut self.phase else { return };
         let mut writer = Writer::new(&mut self.out, self.stream.as_mut(), connection.formats(portal));
         match connection.execute(portal, rows_max, is_last, &mut writer) {
-            Ok(Completion::CopyIn(columns)) => {
+            Ok(Completion::CopyIn { columns, is_binary }) => {
                 self.told(from);
-                backend::copy_in(&mut self.out.bytes, columns);
+                backend::copy_in(&mut self.out.bytes, columns, is_binary);
                 self.is_extended_copy = true;
             }
             Ok(completion) => self.completed(&completion, from),
@@ -622,7 +691,7 @@ impl Machine {
             Completion::Short(tag) => backend::complete(out, tag),
             Completion::Empty => backend::empty_query(out),
             Completion::Suspended => backend::portal_suspended(out),
-            Completion::CopyIn(_) => {}
+            Completion::CopyIn { .. } => {}
         }
     }
 

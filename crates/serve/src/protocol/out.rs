@@ -20,7 +20,12 @@ pub struct Out {
     left: u64,
     /// From which byte on what must be durable.
     gates: VecDeque<(u64, Acknowledgement)>,
+    /// The buffer has been longer than an idle client needs.
+    is_long: bool,
 }
+
+/// Bytes of the buffer that an idle client keeps.
+const IDLE_BYTES_MAX: usize = 4 << 10;
 
 impl Out {
     /// The number of the next byte.
@@ -80,8 +85,12 @@ impl Out {
 
     /// `count` bytes left.
     pub fn leave(&mut self, count: usize) {
+        self.is_long |= self.bytes.len() > IDLE_BYTES_MAX;
         self.bytes.advance(count);
         self.left += lodestone_width::to_u64(count);
+        if self.is_long && self.bytes.is_empty() {
+            (self.bytes, self.is_long) = (BytesMut::new(), false);
+        }
     }
 
     /// Whether something still waits to become durable.

@@ -7,7 +7,7 @@ use std::task::Waker;
 
 use lodestone_engine::DatabaseOptions;
 use lodestone_pmem::{DomainChoice, PoolOptions};
-use lodestone_serve::protocol::{Host, Machine, Peer};
+use lodestone_serve::protocol::{Host, Machine, Peer, Places};
 use lodestone_sql::Database;
 
 /// A database, and clients of it.
@@ -36,10 +36,19 @@ impl Place {
         self.machine_of(Peer::User("root".into()), false)
     }
 
+    /// A client that has said nothing, of a server with these places.
+    pub fn machine_at(&self, places: &Arc<Places>) -> Machine {
+        self.machine_with(Peer::User("root".into()), false, places.clone())
+    }
+
     /// A client of whom this is known.
     pub fn machine_of(&self, peer: Peer, has_workers: bool) -> Machine {
+        self.machine_with(peer, has_workers, Places::new(8))
+    }
+
+    fn machine_with(&self, peer: Peer, has_workers: bool, places: Arc<Places>) -> Machine {
         let (database, name, secret) = (self.database.clone(), "shop".into(), [7; 32]);
-        Machine::new(Host { database, name, is_full: false, has_workers, secret }, peer, Waker::noop().clone())
+        Machine::new(Host { database, name, places, has_workers, secret }, peer, Waker::noop().clone())
     }
 
     /// A client that is known.

@@ -23,6 +23,11 @@ fn size(session: &dyn Session, arguments: &[Datum]) -> Result<Datum> {
     Ok(session.relation_bytes(int(arguments, 0)).map_or(Datum::Null, Datum::Int))
 }
 
+/// The number of the role that every owner of the database has.
+pub const DATABASE_OWNER: i64 = 6171;
+/// The number of the schema `public`.
+const PUBLIC: i64 = 2200;
+
 /// The number of the first function in `pg_proc`.
 pub const FIRST_FUNCTION: i64 = 10_000;
 
@@ -62,13 +67,17 @@ pub const FUNCTIONS: &[Function] = &[
     of("pg_table_is_visible", &[OID], Type::Bool, |s, a| Ok(Datum::Bool(s.is_visible(int(a, 0))))),
     of("pg_type_is_visible", &[OID], Type::Bool, yes),
     of("pg_function_is_visible", &[OID], Type::Bool, yes),
-    of("pg_get_userbyid", &[OID], Type::Name, |s, _| Ok(Datum::from(s.user()))),
+    of("pg_get_userbyid", &[OID], Type::Name, |s, a| {
+        Ok(Datum::from(if int(a, 0) == DATABASE_OWNER { "pg_database_owner" } else { s.user() }))
+    }),
     of("pg_get_expr", &[TEXT, OID], Type::Text, |_, a| Ok(a[0].clone())),
     of("pg_get_expr", &[TEXT, OID, BOOL], Type::Text, |_, a| Ok(a[0].clone())),
     of("pg_get_indexdef", &[OID], Type::Text, |s, a| maybe(s.index_definition(int(a, 0), 0))),
     of("pg_get_indexdef", &[OID, INT4, BOOL], Type::Text, |s, a| maybe(s.index_definition(int(a, 0), int(a, 1)))),
-    of("pg_get_constraintdef", &[OID], Type::Text, |s, a| maybe(s.constraint_definition(int(a, 0)))),
-    of("pg_get_constraintdef", &[OID, BOOL], Type::Text, |s, a| maybe(s.constraint_definition(int(a, 0)))),
+    of("pg_get_constraintdef", &[OID], Type::Text, |s, a| maybe(s.constraint_definition(int(a, 0), false))),
+    of("pg_get_constraintdef", &[OID, BOOL], Type::Text, |s, a| {
+        maybe(s.constraint_definition(int(a, 0), a[1] == Datum::Bool(true)))
+    }),
     of("pg_get_statisticsobjdef_columns", &[OID], Type::Text, none),
     of("pg_get_viewdef", &[OID], Type::Text, |s, a| maybe(s.view_definition(int(a, 0)))),
     of("pg_get_viewdef", &[OID, BOOL], Type::Text, |s, a| maybe(s.view_definition(int(a, 0)))),
@@ -98,7 +107,10 @@ pub const FUNCTIONS: &[Function] = &[
         _ => Ok(Datum::Null),
     })
     .lax(),
-    of("obj_description", &[OID, NAME], Type::Text, none),
+    of("obj_description", &[OID, NAME], Type::Text, |_, a| {
+        let is_public = int(a, 0) == PUBLIC && text(a, 1) == "pg_namespace";
+        Ok(if is_public { Datum::from("standard public schema") } else { Datum::Null })
+    }),
     of("obj_description", &[OID], Type::Text, none),
     of("shobj_description", &[OID, NAME], Type::Text, none),
     of("col_description", &[OID, INT4], Type::Text, none),

@@ -4,6 +4,7 @@
 //! argument is. Those that ask about the session or the catalog do it through [`Session`].
 
 mod catalog;
+mod introspect;
 mod number;
 mod sequence;
 mod string;
@@ -40,11 +41,13 @@ pub trait Session {
     /// The statement that makes the index, or one of its columns.
     fn index_definition(&self, oid: i64, column: i64) -> Option<String>;
     /// The clause that makes the constraint.
-    fn constraint_definition(&self, oid: i64) -> Option<String>;
+    fn constraint_definition(&self, oid: i64, is_pretty: bool) -> Option<String>;
     /// Rows of a table, for its size.
     fn relation_bytes(&self, oid: i64) -> Option<i64>;
     /// The text of a view.
     fn view_definition(&self, oid: i64) -> Option<String>;
+    /// The number of the relation of this name. `None`: there is none.
+    fn relation_number(&self, name: &str) -> Option<i64>;
     /// Whether the relation is found by its name alone.
     fn is_visible(&self, oid: i64) -> bool;
     /// The schemas that names without one are looked up in.
@@ -138,12 +141,12 @@ impl Function {
 /// assert!(func::all().any(|function| function.name == "substring"));
 /// ```
 pub fn all() -> impl Iterator<Item = &'static Function> {
-    [number::FUNCTIONS, string::FUNCTIONS, system::FUNCTIONS, catalog::FUNCTIONS, sequence::FUNCTIONS]
+    [number::FUNCTIONS, string::FUNCTIONS, system::FUNCTIONS, catalog::FUNCTIONS, introspect::FUNCTIONS, sequence::FUNCTIONS]
         .into_iter()
         .flatten()
 }
 
-pub use catalog::FIRST_FUNCTION;
+pub use catalog::{DATABASE_OWNER, FIRST_FUNCTION};
 pub use string::quote_ident;
 
 /// The argument with this number as a text; empty if it is none.

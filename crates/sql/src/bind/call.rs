@@ -15,7 +15,8 @@ use crate::plan::Expr;
 impl Binder<'_> {
     pub(super) fn call(&mut self, call: &Call, at: Position, scope: &Scope<'_>) -> Result<Typed> {
         let name = call.name.name.as_str();
-        if call.name.schema.as_deref().is_some_and(|schema| schema != "pg_catalog") {
+        let is_of_standard = |schema: &str| schema == "information_schema" && name == "_pg_expandarray";
+        if call.name.schema.as_deref().is_some_and(|schema| schema != "pg_catalog" && !is_of_standard(schema)) {
             return Err(undefined(name, &[], at));
         }
         if let Some(over) = &call.over {

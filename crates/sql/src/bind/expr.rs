@@ -280,7 +280,8 @@ impl Binder<'_> {
                     return Ok(Typed::new(Expr::RelationOid(Box::new(Expr::Const(Datum::Text(value)))), to));
                 }
                 if to.is_oid() && to != Type::Oid && text::decode(Type::Oid, &value).is_err() {
-                    return Err(Error::unsupported(format!("a name as a {to}")).at(at));
+                    let number = crate::pgcatalog::number_of(self.catalog, to, &value).map_err(|error| error.at(at))?;
+                    return Ok(Typed::new(Expr::Const(Datum::Int(number)), to));
                 }
                 let datum = text::decode(to, &value).map_err(|error| error.at(at))?;
                 return Ok(Typed::new(Expr::Const(datum), to));

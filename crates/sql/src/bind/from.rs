@@ -154,7 +154,7 @@ impl Binder<'_> {
     fn named_table(&mut self, name: &ObjectName, alias: &Alias, parent: Option<&Scope<'_>>) -> Result<Bound> {
         let shown = alias.name.as_ref().unwrap_or(&name.name).clone();
         if name.schema.is_none()
-            && let Some((node, columns)) = self.with_query(&name.name, &shown, alias)?
+            && let Some((node, columns)) = self.with_query(&name.name, &shown, alias, parent)?
         {
             return Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral: false });
         }
@@ -212,6 +212,9 @@ impl Binder<'_> {
         before: &[ScopeColumn],
         parent: Option<&Scope<'_>>,
     ) -> Result<Bound> {
+        if call.name.name == "pg_get_keywords" && call.arguments.is_empty() {
+            return keywords(alias.name.as_deref().unwrap_or("pg_get_keywords"), alias);
+        }
         let lateral = Scope { columns: before.to_vec(), parent };
         let scope = if before.is_empty() { Scope::inside(parent) } else { Scope::inside(Some(&lateral)) };
         let at = call.name.at;
@@ -270,6 +273,11 @@ impl Binder<'_> {
                 Some((SetFunction::Unnest, exprs(arguments), ty))
             }
             ("generate_subscripts", 2) => Some((SetFunction::GenerateSubscripts, exprs(arguments), Type::Int4)),
+            // Each element with its number, from 1.
+            ("_pg_expandarray", 1) => {
+                let records = self.named("lodestone_expand_array", arguments, at)?;
+                Some((SetFunction::Unnest, vec![records.expr], Type::Record))
+            }
             // There are no partitions.
             ("pg_partition_ancestors", 1) => {
                 let none = Expr::Const(lodestone_sql_types::Datum::Array(Vec::new()));
@@ -392,7 +400,33 @@ impl Binder<'_> {
 
 /// Whether a function of this name returns rows.
 pub fn is_set_function(name: &str) -> bool {
-    matches!(name, "generate_series" | "unnest" | "generate_subscripts" | "pg_partition_ancestors")
+    matches!(name, "generate_series" | "unnest" | "generate_subscripts" | "pg_partition_ancestors" | "_pg_expandarray")
+}
+
+/// The words that are reserved in statements, as a table.
+fn keywords(shown: &str, alias: &Alias) -> Result<Bound> {
+    let column = |name: &str, ty| ScopeColumn {
+        table: Some(shown.to_owned()),
+        name: name.to_owned(),
+        ty,
+        modifier: -1,
+        origin: None,
+        is_hidden: false,
+    };
+    let columns = vec![
+        column("word", Type::Text),
+        column("catcode", Type::Char),
+        column("barelabel", Type::Bool),
+        column("catdesc", Type::Text),
+        column("baredesc", Type::Text),
+    ];
+    let constant = |text: &str| Expr::Const(lodestone_sql_types::Datum::from(text));
+    let row = |word: &str| {
+        let yes = Expr::Const(lodestone_sql_types::Datum::Bool(true));
+        vec![constant(word), constant("R"), yes, constant("reserved"), constant("can be bare label")]
+    };
+    let node = Node::Values(pgcatalog::RESERVED.iter().map(|word| row(word)).collect());
+    Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral: false })
 }
 
 /// Refuses tables of one name on both sides.

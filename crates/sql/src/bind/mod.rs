@@ -31,6 +31,8 @@ pub struct Binder<'c> {
     parameters: Vec<Type>,
     /// The queries of WITH: those of the innermost query last.
     with: Vec<Vec<With>>,
+    /// By level of `with`: how many scopes are around the query that has it.
+    with_depths: std::collections::HashMap<usize, usize>,
     /// Queries that name themselves and are being bound.
     work: Vec<recursive::Work>,
     /// How many of them there were.
@@ -186,6 +188,7 @@ impl<'c> Binder<'c> {
             catalog,
             parameters: Vec::new(),
             with: Vec::new(),
+            with_depths: std::collections::HashMap::new(),
             work: Vec::new(),
             work_count: 0,
             depth: 0,
@@ -232,6 +235,11 @@ impl Binder<'_> {
                 let (name, modifier) = ("QUERY PLAN".to_owned(), -1);
                 let column = OutputColumn { name, ty: Type::Text, modifier, origin: None };
                 (Action::Utility(Statement::Explain { options, statement }), vec![column])
+            }
+            Statement::Declare { query, name, is_scroll, is_hold } => {
+                // For the types of its parameters, and its errors.
+                self.query(&query, None)?;
+                (Action::Utility(Statement::Declare { query, name, is_scroll, is_hold }), Vec::new())
             }
             other => (Action::Utility(other), Vec::new()),
         })

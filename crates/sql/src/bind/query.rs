@@ -32,9 +32,12 @@ impl Binder<'_> {
         }
         let grouping = self.grouping.take();
         let extras = self.extras.take();
+        let level = self.with.len();
+        self.with_depths.insert(level, parent.map_or(0, Scope::depth));
         self.with.push(query.with.clone());
         let found = self.query_inside(query, parent);
         self.with.pop();
+        self.with_depths.remove(&level);
         self.grouping = grouping;
         self.extras = extras;
         self.depth -= 1;

@@ -5,7 +5,7 @@ use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 
 use super::Binder;
 use super::from::output_columns;
-use super::scope::ScopeColumn;
+use super::scope::{Scope, ScopeColumn};
 use crate::catalog::{SequenceDef, ViewDef};
 use crate::parse::ast::{Alias, Body, Query, SetOperation, With};
 use crate::plan::{Expr, Node, OutputColumn};
@@ -22,7 +22,13 @@ type Found = Option<(Node, Vec<ScopeColumn>)>;
 
 impl Binder<'_> {
     /// The query of WITH with this name, if there is one.
-    pub(super) fn with_query(&mut self, name: &str, shown: &str, alias: &Alias) -> Result<Found> {
+    pub(super) fn with_query(
+        &mut self,
+        name: &str,
+        shown: &str,
+        alias: &Alias,
+        parent: Option<&Scope<'_>>,
+    ) -> Result<Found> {
         let shown = Some(shown.to_owned());
         if let Some(work) = self.work.iter_mut().rev().find(|work| work.name == name) {
             work.is_used = true;
@@ -34,6 +40,9 @@ impl Binder<'_> {
         let Some((level, number)) = found else { return Ok(None) };
         let with = self.with[level][number].clone();
         // The query sees the ones before it, and those around it. With RECURSIVE it sees the later ones as well.
+        // Names of the scopes around the query that has the WITH count, if it is used right there.
+        let is_there = self.with_depths.get(&level) == Some(&parent.map_or(0, Scope::depth));
+        let parent = parent.filter(|_| is_there);
         let hidden = self.with.split_off(level);
         let end = if with.is_recursive { hidden[0].len() } else { number };
         let mut seen = hidden[0][..end].to_vec();
@@ -44,8 +53,8 @@ impl Binder<'_> {
         let grouping = self.grouping.take();
         let extras = self.extras.take();
         let found = match with.is_recursive {
-            true => self.recursive(&with),
-            false => self.query(&with.query, None),
+            true => self.recursive(&with, parent),
+            false => self.query(&with.query, parent),
         };
         self.grouping = grouping;
         self.extras = extras;
@@ -61,8 +70,8 @@ impl Binder<'_> {
     }
 
     /// A query that may name itself: rows of the first part, then those of the second part over the rows before.
-    fn recursive(&mut self, with: &With) -> Result<(Node, Vec<OutputColumn>)> {
-        let plain = |binder: &mut Self| binder.query(&with.query, None);
+    fn recursive(&mut self, with: &With, parent: Option<&Scope<'_>>) -> Result<(Node, Vec<OutputColumn>)> {
+        let plain = |binder: &mut Self| binder.query(&with.query, parent);
         let Body::Set { op: SetOperation::Union, is_all, left, right } = &with.query.body else {
             return plain(self);
         };
@@ -75,7 +84,7 @@ impl Binder<'_> {
             locks_rows: false,
         };
         self.with.push(with.query.with.clone());
-        let (first, mut columns) = match self.query(&whole(left), None) {
+        let (first, mut columns) = match self.query(&whole(left), parent) {
             Ok(found) => found,
             Err(error) => {
                 self.with.pop();
@@ -88,7 +97,7 @@ impl Binder<'_> {
         self.work_count += 1;
         let (name, number) = (with.name.value.clone(), self.work_count);
         self.work.push(Work { name: name.clone(), number, columns: columns.clone(), is_used: false });
-        let step = self.query(&whole(right), None);
+        let step = self.query(&whole(right), parent);
         self.with.pop();
         let is_used = self.work.pop().is_some_and(|work| work.is_used);
         let (step, others) = step?;

@@ -31,6 +31,11 @@ impl<'p> Scope<'p> {
         Self { columns: Vec::new(), parent }
     }
 
+    /// How many scopes there are, with those around it.
+    pub fn depth(&self) -> usize {
+        1 + self.parent.map_or(0, Self::depth)
+    }
+
     /// The column that `names` mean: its depth and number.
     pub fn find(&self, names: &[String], at: Position) -> Result<(usize, usize, &ScopeColumn)> {
         let (table, name) = match names {

@@ -16,6 +16,7 @@ use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, binary, cast, te
 use super::fields::{Field, Lines, each_field, write_field};
 use super::session::NoLocks;
 use super::transaction::State;
+use super::tuples::{self, Part};
 use super::{Completion, Connection, Failure, OutputColumn, Sink};
 use crate::catalog::{ColumnDef, TableDef, value};
 use crate::parse::ast::{CopyFormat, Modes};
@@ -37,8 +38,10 @@ pub struct CopyIn {
     lines: Lines,
     line: u64,
     rows: u64,
-    /// The line `\.` came.
+    /// The line `\.` came, or the end of the binary format.
     is_ended: bool,
+    /// The head of the binary format came.
+    has_head: bool,
     /// Values of the columns that the lines do not have.
     defaults: Vec<Option<crate::plan::Expr>>,
     way: Way,
@@ -83,10 +86,11 @@ impl Connection {
             line: 0,
             rows: 0,
             is_ended: false,
+            has_head: false,
             defaults,
             way: if may_load { Way::Waiting(Vec::new()) } else { Way::Rows },
         });
-        Ok(Completion::CopyIn(columns.len()))
+        Ok(Completion::CopyIn { columns: columns.len(), is_binary: format.is_binary })
     }
 
     /// Whether the client sends rows.
@@ -123,10 +127,40 @@ impl Connection {
 
     /// Takes all whole lines. Returns how many bytes they have.
     fn copy_lines(&mut self, copy: &mut CopyIn, bytes: &[u8]) -> Result<usize> {
+        if copy.format.is_binary {
+            return self.copy_tuples(copy, bytes);
+        }
         let mut used = 0;
         while let Some(end) = copy.lines.end(&bytes[used..], &copy.format) {
             self.copy_line(copy, &bytes[used..used + end])?;
             used += end + 1;
+        }
+        Ok(used)
+    }
+
+    /// Takes all whole rows in the binary format. Returns how many bytes they have.
+    fn copy_tuples(&mut self, copy: &mut CopyIn, bytes: &[u8]) -> Result<usize> {
+        let mut used = 0;
+        while !copy.is_ended
+            && let Some((part, length)) = tuples::next(&bytes[used..], copy.has_head)?
+        {
+            match part {
+                Part::Head => copy.has_head = true,
+                Part::End => copy.is_ended = true,
+                Part::Row(count) => {
+                    copy.line += 1;
+                    let outcome = self.row_of_tuple(copy, &bytes[used..used + length], count);
+                    let outcome = outcome.and_then(|row| self.take_row(copy, row));
+                    let place = || format!("COPY {}, line {}", copy.table.name, copy.line);
+                    outcome.map_err(|error| error.context(place()))?;
+                    copy.rows += 1;
+                }
+            }
+            used += length;
+        }
+        if copy.is_ended && used < bytes.len() {
+            let message = "received copy data after EOF marker";
+            return Err(Error::new(SqlState::BAD_COPY_FILE_FORMAT, message));
         }
         Ok(used)
     }
@@ -138,7 +172,13 @@ impl Connection {
     pub fn copy_done(&mut self, is_last: bool) -> Result<String> {
         let Some(mut copy) = self.copy.take() else { return Ok(String::new()) };
         let line = std::mem::take(&mut copy.rest);
-        let last = if line.is_empty() { Ok(()) } else { self.copy_line(&mut copy, &line) };
+        let last = match line.is_empty() {
+            true => Ok(()),
+            false if copy.format.is_binary => {
+                Err(Error::new(SqlState::BAD_COPY_FILE_FORMAT, "unexpected EOF in COPY data"))
+            }
+            false => self.copy_line(&mut copy, &line),
+        };
         let last = last.and_then(|()| self.end_copy(&mut copy));
         let is_last = is_last && self.state == State::Implicit;
         let last = last.and_then(|()| self.settle_copy());
@@ -230,6 +270,7 @@ impl Connection {
             watch: &self.watch,
             steps: Cell::new(0),
             work: RefCell::default(),
+            virtuals: RefCell::default(),
             stats: None,
         };
         with(&run).map_err(|stop| match stop {
@@ -257,13 +298,28 @@ impl Connection {
         if let Some(missing) = copy.columns.get(count) {
             return Err(bad(format!("missing data for column \"{}\"", table.columns[*missing].name)));
         }
-        let mut columns = table.columns.iter().zip(&row);
-        if columns.any(|(column, value)| column.not_null && *value == Value::Null) {
-            let data = table.columns.iter().zip(row).map(|(column, found)| value::to_datum(column, found));
-            // Says which one, and shows the row.
-            return to_stored(table, &data.collect::<Result<Vec<_>>>()?);
+        whole(table, row)
+    }
+
+    /// The row of a tuple in the binary format, which has `count` fields, without a hidden number.
+    fn row_of_tuple(&self, copy: &CopyIn, tuple: &[u8], count: usize) -> Result<EngineRow> {
+        let table = &*copy.table;
+        if count != copy.columns.len() {
+            let message = format!("row field count is {count}, expected {}", copy.columns.len());
+            return Err(Error::new(SqlState::BAD_COPY_FILE_FORMAT, message));
         }
-        Ok(EngineRow(row))
+        let mut row = vec![Value::Null; table.columns.len()];
+        self.set_defaults(copy, &mut row)?;
+        for (number, field) in copy.columns.iter().zip(tuples::fields(tuple)) {
+            let column = &table.columns[*number];
+            row[*number] = match field.map(|bytes| of_binary(column, bytes)) {
+                None => Value::Null,
+                Some(value) => value.map_err(|error| {
+                    error.context(format!("COPY {}, line {}, column {}", table.name, copy.line, column.name))
+                })?,
+            };
+        }
+        whole(table, row)
     }
 
     fn set_defaults(&self, copy: &CopyIn, row: &mut [Value]) -> Result<()> {
@@ -274,6 +330,23 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// The value of a field in the binary format, for the engine.
+fn of_binary(column: &ColumnDef, bytes: &[u8]) -> Result<Value> {
+    let datum = binary::decode(column.ty, bytes)?;
+    value::to_stored(column, cast::fit(datum, column.ty, column.modifier, false)?)
+}
+
+/// The row, whose columns that take no null have a value.
+fn whole(table: &TableDef, row: Vec<Value>) -> Result<EngineRow> {
+    let mut columns = table.columns.iter().zip(&row);
+    if columns.any(|(column, value)| column.not_null && *value == Value::Null) {
+        let data = table.columns.iter().zip(row).map(|(column, found)| value::to_datum(column, found));
+        // Says which one, and shows the row.
+        return to_stored(table, &data.collect::<Result<Vec<_>>>()?);
+    }
+    Ok(EngineRow(row))
 }
 
 /// The value of a field for the engine. An error comes with the field as it is shown.
@@ -318,6 +391,8 @@ pub struct CopyOut<'o> {
     format: &'o CopyFormat,
     line: String,
     field: String,
+    /// A row in the binary format.
+    tuple: Vec<u8>,
 }
 
 impl<'o> CopyOut<'o> {
@@ -326,8 +401,12 @@ impl<'o> CopyOut<'o> {
     /// # Errors
     /// Those of the sink.
     pub fn begin(sink: &'o mut dyn Sink, format: &'o CopyFormat, columns: &[OutputColumn]) -> Result<Self> {
-        sink.copy_out(columns.len())?;
-        let mut found = Self { sink, format, line: String::new(), field: String::new() };
+        sink.copy_out(columns.len(), format.is_binary)?;
+        let mut found = Self { sink, format, line: String::new(), field: String::new(), tuple: Vec::new() };
+        if format.is_binary {
+            // The head leaves with the first row, or with the end.
+            tuples::put_head(&mut found.tuple);
+        }
         if format.has_header {
             for (number, column) in columns.iter().enumerate() {
                 write_field(&mut found.line, Some(&column.name), number == 0, columns.len() == 1, format);
@@ -349,6 +428,12 @@ impl<'o> CopyOut<'o> {
     /// # Errors
     /// Those of the sink.
     pub fn row(&mut self, row: &[Datum], columns: &[OutputColumn]) -> Result<&mut dyn Sink> {
+        if self.format.is_binary {
+            tuples::put_row(&mut self.tuple, row, columns)?;
+            self.sink.copy_line(&self.tuple)?;
+            self.tuple.clear();
+            return Ok(&mut *self.sink);
+        }
         for (number, (datum, column)) in row.iter().zip(columns).enumerate() {
             self.field.clear();
             match datum {
@@ -363,7 +448,15 @@ impl<'o> CopyOut<'o> {
     }
 
     /// All rows were given.
-    pub fn end(self) {
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn end(mut self) -> Result<()> {
+        if self.format.is_binary {
+            tuples::put_end(&mut self.tuple);
+            self.sink.copy_line(&self.tuple)?;
+        }
         self.sink.copy_end();
+        Ok(())
     }
 }

@@ -208,6 +208,7 @@ impl Connection {
             watch: &self.watch,
             steps: Cell::new(0),
             work: RefCell::default(),
+            virtuals: RefCell::default(),
             stats: None,
         };
         run.settle()

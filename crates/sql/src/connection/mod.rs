@@ -18,6 +18,7 @@ mod portal;
 mod session;
 mod statement;
 mod transaction;
+mod tuples;
 mod utility;
 
 use std::cell::RefCell;
@@ -64,15 +65,15 @@ pub trait Sink {
     /// The statement runs again from its start: what it gave so far does not count.
     fn restart(&mut self);
 
-    /// A COPY to the client begins, of rows of so many columns.
+    /// A COPY to the client begins, of rows of so many columns, in the binary format or as text.
     ///
     /// # Errors
     /// 0A000 if it takes none.
-    fn copy_out(&mut self, _columns: usize) -> Result<()> {
+    fn copy_out(&mut self, _columns: usize, _is_binary: bool) -> Result<()> {
         Err(Error::unsupported("COPY TO STDOUT without a server"))
     }
 
-    /// A line of a COPY, with its end.
+    /// A line of a COPY, with its end; or a row in the binary format.
     ///
     /// # Errors
     /// When it cannot be written. The statement ends with it.
@@ -82,6 +83,11 @@ pub trait Sink {
 
     /// A COPY has ended.
     fn copy_end(&mut self) {}
+
+    /// Whether the column with this number is written as a text.
+    fn is_text(&self, _column: usize) -> bool {
+        true
+    }
 
     /// Whether it wants no more before rows have left.
     fn pressure(&self) -> Pressure {
@@ -122,8 +128,13 @@ pub enum Completion {
     Short(&'static str),
     /// There was no statement.
     Empty,
-    /// The client is to send rows of so many columns.
-    CopyIn(usize),
+    /// The client is to send rows.
+    CopyIn {
+        /// How many columns they have.
+        columns: usize,
+        /// In the binary format.
+        is_binary: bool,
+    },
     /// There are more rows than were asked for.
     Suspended,
 }
@@ -423,7 +434,7 @@ impl Connection {
             answer.tag = match completion {
                 Completion::Tag(tag) => tag,
                 Completion::Short(tag) => tag.to_owned(),
-                Completion::CopyIn(_) => {
+                Completion::CopyIn { .. } => {
                     self.copy_fail("there is no client that sends rows");
                     return Err(Error::unsupported("COPY FROM STDIN without a server"));
                 }

@@ -115,7 +115,7 @@ impl Connection {
         &mut self,
         name: &str,
         (is_scroll, is_hold): (Option<bool>, bool),
-        query: &Query,
+        (query, parameters): (&Query, &[Datum]),
     ) -> Result<(), Failure> {
         if !matches!(self.state, State::Explicit) && !is_hold {
             let message = "DECLARE CURSOR can only be used in transaction blocks";
@@ -126,10 +126,13 @@ impl Connection {
             return Err(Error::new(SqlState::DUPLICATE_CURSOR, message).into());
         }
         let catalog = self.catalog();
-        let prepared = self.prepare_in(&catalog, None, Statement::Query(query.clone()), &[])?;
+        let statement = Statement::Query(query.clone());
+        // The same types as in the plan of the statement itself.
+        let types = bind::bind(&catalog, statement.clone(), &[])?.parameters;
+        let prepared = self.prepare_in(&catalog, None, statement, &types)?;
         let mut kept = Kept::default();
         let place = Place { is_single: false, is_last: false };
-        self.run_statement(&prepared, &[], place, true, &mut kept)?;
+        self.run_statement(&prepared, parameters, place, true, &mut kept)?;
         // All rows are there, so that a cursor can go back unless that was excluded.
         let may_go_back = is_scroll.unwrap_or(true);
         let Kept { columns, rows } = kept;
@@ -196,6 +199,11 @@ impl Connection {
 }
 
 impl Cursor {
+    /// The columns of its rows.
+    pub(super) fn columns(&self) -> &[OutputColumn] {
+        &self.columns
+    }
+
     /// The numbers of the rows that come next, from 1. Moves to the last of them.
     fn step(&mut self, direction: Fetch) -> Result<Vec<usize>> {
         let count = self.rows.len();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, binary, text};
 use smallvec::SmallVec;
 
-use super::statement::{Place, named_types};
+use super::statement::{Place, name_relations, named_types, names_in};
 use super::{Completion, Connection, Failure, OutputColumn, Sink};
 use crate::catalog::Catalog;
 use crate::database::Prepared;
@@ -23,6 +23,8 @@ pub struct Portal {
     parameters: Vec<Datum>,
     /// The format of each column; one for all; none: text.
     formats: SmallVec<[i16; 4]>,
+    /// The columns of the statement that it carries out or fetches from, if it was asked for them.
+    others: Option<Vec<OutputColumn>>,
     /// Rows that were not asked for yet, and the tag after them.
     rest: Option<(VecDeque<Vec<Datum>>, String)>,
 }
@@ -104,6 +106,11 @@ impl Sink for Rows {
     fn restart(&mut self) {
         self.0.clear();
     }
+
+    /// Names take the place of numbers when the rows are written.
+    fn is_text(&self, _: usize) -> bool {
+        false
+    }
 }
 
 impl Connection {
@@ -121,7 +128,8 @@ impl Connection {
             return Err(Error::new(SqlState::DUPLICATE_PREPARED_STATEMENT, message));
         }
         let types = named_types(oids)?;
-        let catalog = self.catalog();
+        self.follow_catalog();
+        let catalog = self.session.catalog.clone();
         let prepared = match self.database.find(query, &types, &catalog) {
             Some(prepared) => prepared,
             None => {
@@ -174,6 +182,9 @@ impl Connection {
     /// # Errors
     /// 34000.
     pub fn describe_portal(&mut self, name: &str) -> Result<Described<'_>> {
+        if self.portals.get(name).is_none() && self.cursors.contains_key(name) {
+            return Ok(self.cursors.get(name).map(|cursor| (cursor.columns(), &[][..])));
+        }
         if let Err(error) = self.portal(name) {
             self.fail();
             return Err(error);
@@ -185,7 +196,15 @@ impl Connection {
             self.fail();
             return Err(error);
         }
+        let prepared = self.portal(name)?.prepared.clone();
+        let others = self.columns_of(&prepared.statement);
+        if let Some(portal) = self.portals.get_mut(name) {
+            portal.others = others;
+        }
         let portal = self.portal(name)?;
+        if let Some(columns) = &portal.others {
+            return Ok(Some((columns, &portal.formats)));
+        }
         Ok(portal.plan.returns_rows().then_some((&portal.plan.columns, &portal.formats)))
     }
 
@@ -247,7 +266,7 @@ impl Connection {
                 }
             });
         }
-        let made = Portal { prepared, plan, parameters, formats: results.into(), rest: None };
+        let made = Portal { prepared, plan, parameters, formats: results.into(), others: None, rest: None };
         self.portals.insert(portal, made);
         Ok(())
     }
@@ -318,11 +337,13 @@ impl Connection {
         let Some((rows, tag)) = self.portals.get_mut(name).and_then(|portal| portal.rest.as_mut()) else {
             return Ok(Completion::Empty);
         };
+        let names = names_in(&plan.columns, sink);
         let mut left = if rows_max == 0 { usize::MAX } else { rows_max };
         let mut count = 0;
         while left > 0
-            && let Some(row) = rows.pop_front()
+            && let Some(mut row) = rows.pop_front()
         {
+            name_relations(&self.session, &names, &mut row);
             sink.row(&row, &plan.columns)?;
             (left, count) = (left - 1, count + 1);
         }

@@ -103,8 +103,8 @@ impl Session for SessionState {
         pgcatalog::index_definition(&self.catalog, oid, column)
     }
 
-    fn constraint_definition(&self, oid: i64) -> Option<String> {
-        pgcatalog::constraint_definition(&self.catalog, oid)
+    fn constraint_definition(&self, oid: i64, is_pretty: bool) -> Option<String> {
+        pgcatalog::constraint_definition(&self.catalog, oid, is_pretty)
     }
 
     fn relation_bytes(&self, oid: i64) -> Option<i64> {
@@ -117,6 +117,12 @@ impl Session for SessionState {
             Relation::View(view) => Some(format!(" {};", view.text)),
             _ => None,
         }
+    }
+
+    fn relation_number(&self, name: &str) -> Option<i64> {
+        let (schema, plain) = pgcatalog::names_of(name);
+        let user = self.catalog.resolve(schema.as_deref(), &plain).and_then(|full| self.catalog.oid_of(&full));
+        user.or_else(|| pgcatalog::find(schema.as_deref(), &plain).map(|table| table.oid)).map(i64::from)
     }
 
     fn is_visible(&self, oid: i64) -> bool {

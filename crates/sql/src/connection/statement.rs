@@ -173,7 +173,7 @@ impl Connection {
         self.refuse_if_short(&plan)?;
         match &plan.action {
             Action::Empty => return Ok(Completion::Empty),
-            Action::Utility(statement) => return self.utility(statement, &plan.columns, place, sink),
+            Action::Utility(statement) => return self.utility((statement, parameters), &plan.columns, place, sink),
             Action::CopyIn(format, table, columns) => return self.begin_copy(format, table, columns),
             Action::Select(_) | Action::CopyOut(..) | Action::Change(..) => {}
         }
@@ -283,6 +283,7 @@ impl Connection {
             watch: &self.watch,
             steps: Cell::new(0),
             work: RefCell::default(),
+            virtuals: RefCell::default(),
             stats: self.stats.clone(),
         };
         // A statement that takes locks may have to run again: none of its rows leave before its end.
@@ -297,13 +298,9 @@ impl Connection {
                 Pressure::Flush | Pressure::None => return Ok(Flow::More),
             }
         };
-        let is_name = |column: &OutputColumn| column.ty == Type::Regclass;
-        // In texts a number of a relation is shown as its name. Binary answers come from the extended protocol only.
-        let has_names = self.shows_columns && plan.columns.iter().any(is_name);
+        let names = names_in(&plan.columns, sink);
         let mut give = |mut row: Vec<Datum>| {
-            if has_names {
-                row = named_relations(&self.session, &plan.columns, row);
-            }
+            name_relations(&self.session, &names, &mut row);
             sink.row(&row, &plan.columns)?;
             relieve(sink)
         };
@@ -321,10 +318,7 @@ impl Connection {
                     count += 1;
                     relieve(out.row(&row, &plan.columns)?)
                 });
-                outcome.map(|_| {
-                    out.end();
-                    format!("COPY {count}")
-                })
+                outcome.and_then(|_| Ok(out.end().map(|()| format!("COPY {count}"))?))
             }
             Action::Change(change, returned) => {
                 let count = run.change(change, returned.as_deref(), &mut give);
@@ -397,15 +391,19 @@ impl Connection {
     }
 }
 
-/// The row with names in place of the numbers of relations.
-fn named_relations(session: &SessionState, columns: &[OutputColumn], row: Vec<Datum>) -> Vec<Datum> {
-    let cell = |(datum, column): (Datum, &OutputColumn)| match (datum, column.ty) {
-        (Datum::Int(oid), Type::Regclass) => {
-            session.shown_relation(oid).map_or_else(|| Datum::Text(oid.to_string()), Datum::Text)
+/// Columns whose numbers of relations a text shows as names.
+pub(super) fn names_in(columns: &[OutputColumn], sink: &dyn Sink) -> SmallVec<[usize; 2]> {
+    let is_name = |number: &usize| columns[*number].ty == Type::Regclass && sink.is_text(*number);
+    (0..columns.len()).filter(is_name).collect()
+}
+
+/// Puts names in place of the numbers of relations in these columns.
+pub(super) fn name_relations(session: &SessionState, columns: &[usize], row: &mut [Datum]) {
+    for number in columns {
+        if let Datum::Int(oid) = row[*number] {
+            row[*number] = Datum::Text(session.shown_relation(oid).unwrap_or_else(|| oid.to_string()));
         }
-        (datum, _) => datum,
-    };
-    row.into_iter().zip(columns).map(cell).collect()
+    }
 }
 
 /// Whether a plan is likely to be used again with the same text.

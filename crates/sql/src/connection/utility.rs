@@ -16,16 +16,11 @@ fn tag(text: &str) -> Result<Completion, Failure> {
 impl Connection {
     pub(super) fn utility(
         &mut self,
-        statement: &Statement,
+        (statement, parameters): (&Statement, &[Datum]),
         columns: &[OutputColumn],
         place: Place,
         sink: &mut dyn Sink,
     ) -> Result<Completion, Failure> {
-        // In the extended protocol a portal would have to say its columns before.
-        if !self.shows_columns && self.columns_of(statement).is_some() {
-            let what = if matches!(statement, Statement::Fetch { .. }) { "FETCH" } else { "EXECUTE of a query" };
-            return Err(Error::unsupported(format!("{what} in the extended protocol")).into());
-        }
         match statement {
             Statement::Begin { modes, is_start } => {
                 self.begin(*modes)?;
@@ -78,6 +73,7 @@ impl Connection {
                 *self.session.settings.borrow_mut() = crate::settings::Settings::new(&self.session.user, isolation);
                 tag("DISCARD ALL")
             }
+            Statement::Unlisten => tag("UNLISTEN"),
             Statement::Deallocate(None) => {
                 self.statements.clear();
                 tag("DEALLOCATE ALL")
@@ -98,7 +94,7 @@ impl Connection {
             }
             Statement::Explain { options, statement } => self.explain(*options, statement, (columns, place), sink),
             Statement::Declare { name, is_scroll, is_hold, query } => {
-                self.declare(name, (*is_scroll, *is_hold), query)?;
+                self.declare(name, (*is_scroll, *is_hold), (query, parameters))?;
                 tag("DECLARE CURSOR")
             }
             Statement::Fetch { name, direction, is_move } => {
@@ -142,16 +138,18 @@ impl Connection {
                 "SET LOCAL can only be used in transaction blocks",
             ));
         }
-        if name == "all" && value.is_none() {
-            return Err(Error::unsupported("RESET ALL"));
-        }
-        let report = self.session.settings.borrow_mut().set(name, value, is_local)?;
-        self.session.reports.borrow_mut().extend(report);
+        let is_all = name == "all" && value.is_none();
+        let reports = if is_all {
+            self.session.settings.borrow_mut().reset_all()?
+        } else {
+            self.session.settings.borrow_mut().set(name, value, is_local)?.into_iter().collect()
+        };
+        self.session.reports.borrow_mut().extend(reports);
         if self.state == State::Idle {
             let reports = self.session.settings.borrow_mut().end(true);
             self.session.reports.borrow_mut().extend(reports);
-            if name == "default_transaction_isolation" {
-                self.session.level = self.session.settings.borrow().get(name)?;
+            if is_all || name == "default_transaction_isolation" {
+                self.session.level = self.session.settings.borrow().get("default_transaction_isolation")?;
             }
         }
         Ok(())

@@ -108,7 +108,11 @@ impl Definition<'_> {
             Statement::CreateTable { name, if_not_exists, columns, constraints } => {
                 self.create_table(name, *if_not_exists, (columns, constraints))
             }
-            Statement::CreateIndex { name, table, columns, is_unique, if_not_exists } => {
+            Statement::CreateIndex { name, table, columns, is_unique, if_not_exists, is_descending } => {
+                if *is_descending {
+                    let text = "the entries of the index are in ascending order, with nulls last; it is read both ways";
+                    self.notices.push(notice(text.into()));
+                }
                 self.create_index(name.as_ref(), table, (columns, *is_unique, *if_not_exists))
             }
             Statement::AlterTable { table, if_exists, actions } => self.alter_table(table, *if_exists, actions),
@@ -166,6 +170,7 @@ impl Definition<'_> {
             watch: &watch,
             steps: Cell::new(0),
             work: RefCell::default(),
+            virtuals: RefCell::default(),
             stats: None,
         })
     }

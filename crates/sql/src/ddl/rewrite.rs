@@ -5,7 +5,7 @@
 //! transaction puts that in the place of the old one. If it is given up, or the process dies, the loaded table is left
 //! over, which no statement sees: it is dropped when the transaction ends, or when the database is opened.
 
-use lodestone_engine::{Database, Error as EngineError, Row as EngineRow, Schema, Value};
+use lodestone_engine::{Database, Error as EngineError, Row as EngineRow, Schema, Table, Value};
 use lodestone_sql_types::{Error, Result, SqlState};
 
 use super::{Definition, definition_error};
@@ -43,41 +43,10 @@ impl Definition<'_> {
         table: &TableDef,
         schema: &Schema,
         note: &Note,
-        mut change: impl FnMut(&Self, Row) -> Outcome<EngineRow>,
+        change: impl FnMut(&Self, Row) -> Outcome<EngineRow>,
     ) -> Outcome<()> {
         self.tx.serialize().map_err(from_engine)?;
-        let hidden = schema.columns().iter().position(|column| column.name == crate::catalog::ROW_NUMBER);
-        let mut rows = Vec::new();
-        for row in table.engine.range(self.tx, ..).map_err(from_engine)? {
-            let row = row.map_err(from_engine)?;
-            let number = table.hidden.and_then(|place| row.get(place).cloned());
-            let mut row = change(self, to_row(table, row)?)?;
-            if let Some(place) = hidden {
-                row.0.insert(place, number.unwrap_or_else(|| lodestone_width::to_u64(rows.len() + 1).into()));
-            }
-            if let Some(column) = null_in(schema, &row) {
-                let message = format!("column \"{column}\" of relation \"{}\" contains null values", table.name);
-                let error = Error::new(SqlState::NOT_NULL_VIOLATION, message).table(&table.name).column(column);
-                return Err(error.into());
-            }
-            rows.push(row);
-        }
-        let engine = self.engine();
-        let temporary = format!("{REWRITTEN}{}", store::take_oids(engine, 1)?[0]);
-        let renamed = |name: &str| schema.to_string().replacen(schema.name(), name, 1).parse::<Schema>();
-        let outcome = if rows.len() <= ROWS_MAX {
-            engine.drop_table_in(self.tx, &table.full).map_err(from_engine)?;
-            let made = engine.create_table_in(self.tx, &renamed(&table.full).map_err(from_engine)?);
-            let made = made.map_err(definition_error)?;
-            rows.iter().try_for_each(|row| made.insert(self.tx, row)).map(|()| made)
-        } else {
-            let loaded = engine.load_table(&renamed(&temporary).map_err(from_engine)?, rows.into_iter().map(Ok));
-            loaded.and_then(|_| {
-                engine.drop_table_in(self.tx, &table.full)?;
-                engine.rename_table_in(self.tx, &temporary, &table.full)
-            })
-        };
-        let made = match outcome {
+        let made = match self.write_again(table, schema, change)? {
             Ok(made) => made,
             Err(EngineError::Duplicate { index, key, .. }) => {
                 let names: Vec<String> =
@@ -99,6 +68,59 @@ impl Definition<'_> {
         self.writer()?.write(&table.full, made.schema(), note)?;
         self.refresh(&[&table.full])?;
         Ok(())
+    }
+
+    /// Writes the rows as [`rewrite`](Self::rewrite) says. Of many rows none stays in memory. The inner error is one of
+    /// the new table.
+    fn write_again(
+        &self,
+        table: &TableDef,
+        schema: &Schema,
+        mut change: impl FnMut(&Self, Row) -> Outcome<EngineRow>,
+    ) -> Outcome<Result<Table, EngineError>> {
+        let hidden = schema.columns().iter().position(|column| column.name == crate::catalog::ROW_NUMBER);
+        let mut count = 0_u64;
+        let mut next = |row: Result<EngineRow, EngineError>| -> Outcome<EngineRow> {
+            let row = row.map_err(from_engine)?;
+            let number = table.hidden.and_then(|place| row.get(place).cloned());
+            let mut row = change(self, to_row(table, row)?)?;
+            count += 1;
+            if let Some(place) = hidden {
+                row.0.insert(place, number.unwrap_or_else(|| count.into()));
+            }
+            if let Some(column) = null_in(schema, &row) {
+                let message = format!("column \"{column}\" of relation \"{}\" contains null values", table.name);
+                let error = Error::new(SqlState::NOT_NULL_VIOLATION, message).table(&table.name).column(column);
+                return Err(error.into());
+            }
+            Ok(row)
+        };
+        let engine = self.engine();
+        let temporary = format!("{REWRITTEN}{}", store::take_oids(engine, 1)?[0]);
+        let renamed = |name: &str| schema.to_string().replacen(schema.name(), name, 1).parse::<Schema>();
+        let mut rows = table.engine.range(self.tx, ..).map_err(from_engine)?;
+        let first = rows.by_ref().take(ROWS_MAX + 1).map(&mut next).collect::<Outcome<Vec<_>>>()?;
+        if first.len() <= ROWS_MAX {
+            engine.drop_table_in(self.tx, &table.full).map_err(from_engine)?;
+            let made = engine.create_table_in(self.tx, &renamed(&table.full).map_err(from_engine)?);
+            let made = made.map_err(definition_error)?;
+            return Ok(first.iter().try_for_each(|row| made.insert(self.tx, row)).map(|()| made));
+        }
+        let mut stopped = None;
+        let rest = rows.map(|row| {
+            next(row).map_err(|stop| {
+                stopped = Some(stop);
+                EngineError::cancelled("a row cannot be written again")
+            })
+        });
+        let loaded = engine.load_table(&renamed(&temporary).map_err(from_engine)?, first.into_iter().map(Ok).chain(rest));
+        if let Some(stop) = stopped {
+            return Err(stop);
+        }
+        Ok(loaded.and_then(|_| {
+            engine.drop_table_in(self.tx, &table.full)?;
+            engine.rename_table_in(self.tx, &temporary, &table.full)
+        }))
     }
 }
 

@@ -589,6 +589,8 @@ impl std::fmt::Debug for RoleChange {
 /// The lines of a COPY.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CopyFormat {
+    /// Values in their binary formats, and no lines.
+    pub is_binary: bool,
     pub is_csv: bool,
     pub delimiter: char,
     pub null: String,
@@ -601,7 +603,7 @@ pub struct CopyFormat {
 impl std::default::Default for CopyFormat {
     fn default() -> Self {
         let (delimiter, null) = ('\t', "\\N".into());
-        Self { is_csv: false, delimiter, null, has_header: false, quote: '"', escape: '"' }
+        Self { is_binary: false, is_csv: false, delimiter, null, has_header: false, quote: '"', escape: '"' }
     }
 }
 
@@ -666,12 +668,16 @@ pub enum Statement {
         columns: Vec<ColumnDef>,
         constraints: Vec<ConstraintDef>,
     },
+    /// UNLISTEN *: nobody listens.
+    Unlisten,
     CreateIndex {
         name: Option<Name>,
         table: ObjectName,
         columns: Vec<Name>,
         is_unique: bool,
         if_not_exists: bool,
+        /// It asks for another order of entries than the one of all indexes.
+        is_descending: bool,
     },
     AlterTable {
         table: ObjectName,

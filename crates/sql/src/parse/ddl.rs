@@ -232,13 +232,13 @@ impl Converter<'_> {
             "this form of CREATE INDEX",
         )?;
         let name = name.map(|name| self.single(&name)).transpose()?;
-        Ok(Statement::CreateIndex {
-            name,
-            table,
-            columns: self.index_columns(columns)?,
-            is_unique: unique,
-            if_not_exists,
-        })
+        let other = |column: &tree::IndexColumn| {
+            let options = &column.column.options;
+            matches!(options.sort, Some(tree::OrderBySort::Desc)) || options.nulls_first.is_some()
+        };
+        let is_descending = columns.iter().any(other);
+        let columns = self.index_columns(columns)?;
+        Ok(Statement::CreateIndex { name, table, columns, is_unique: unique, if_not_exists, is_descending })
     }
 
     pub(super) fn alter_table(&self, table: tree::AlterTable) -> Result<Statement> {

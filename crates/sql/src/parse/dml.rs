@@ -325,13 +325,16 @@ impl Converter<'_> {
     pub(super) fn index_columns(&self, columns: Vec<tree::IndexColumn>) -> Result<Vec<Name>> {
         let column = |column: tree::IndexColumn| {
             let tree::IndexColumn { column: tree::OrderByExpr { expr, options, with_fill }, operator_class } = column;
-            let is_plain = operator_class.is_none() && with_fill.is_none() && options.nulls_first.is_none();
-            let is_ascending = matches!(options.sort, None | Some(tree::OrderBySort::Asc));
-            match expr {
-                tree::Expr::Identifier(ident) if is_plain && is_ascending => Ok(self.name(&ident)),
-                _ => {
-                    Err(Error::unsupported("an index on an expression, in descending order or with an operator class"))
+            if let Some(class) = operator_class.as_ref().filter(|class| !is_usual_class(class)) {
+                return Err(Error::unsupported(format!("an index with the operator class {class}")));
+            }
+            match (expr, options.sort) {
+                (tree::Expr::Identifier(ident), None | Some(tree::OrderBySort::Asc | tree::OrderBySort::Desc))
+                    if with_fill.is_none() =>
+                {
+                    Ok(self.name(&ident))
                 }
+                _ => Err(Error::unsupported("an index on an expression")),
             }
         };
         columns.into_iter().map(column).collect()
@@ -340,6 +343,18 @@ impl Converter<'_> {
     pub(super) fn refuse_other(&self, is_other: bool, what: &str) -> Result<()> {
         refuse_if(is_other, what)
     }
+}
+
+/// Whether entries of the operator class have the order that all indexes have: texts are compared as bytes.
+fn is_usual_class(class: &tree::ObjectName) -> bool {
+    let name = class.to_string().to_ascii_lowercase();
+    let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
+    name.strip_suffix("_pattern_ops").is_some_and(|ty| matches!(ty, "text" | "varchar" | "bpchar"))
+        || name.strip_suffix("_ops").is_some_and(|ty| {
+            let types =
+                ["text", "varchar", "bpchar", "int2", "int4", "int8", "uuid", "date", "timestamp", "timestamptz"];
+            types.contains(&ty) || matches!(ty, "numeric" | "bool" | "bytea" | "float8" | "time")
+        })
 }
 
 /// Whether the word is DEFAULT in the place of a value.

@@ -317,11 +317,41 @@ impl Converter<'_> {
 
     /// `a[1]`; fields of composite values are refused.
     fn access(&self, root: tree::Expr, chain: Vec<tree::AccessExpr>, at: Position) -> Result<Expr> {
-        let mut found = self.expr(root)?;
+        let mut chain = chain.into_iter().peekable();
+        let mut found = match root {
+            // The column of a table, before its elements.
+            tree::Expr::Identifier(table) => {
+                let mut names = vec![fold(&table)];
+                while let Some(tree::AccessExpr::Dot(tree::Expr::Identifier(name))) = chain.peek() {
+                    names.push(fold(name));
+                    chain.next();
+                }
+                if names.len() == 1 { self.expr(tree::Expr::Identifier(table))? } else { Expr::Column(names, at) }
+            }
+            root => self.expr(root)?,
+        };
         for access in chain {
             found = match access {
                 tree::AccessExpr::Subscript(tree::Subscript::Index { index }) => {
                     Expr::Element(Box::new(found), self.boxed(index)?, at)
+                }
+                // The columns of the one function that returns records with names.
+                tree::AccessExpr::Dot(tree::Expr::Identifier(field)) if matches!(&*fold(&field), "x" | "n") => {
+                    let name = super::ast::ObjectName {
+                        schema: None,
+                        name: format!("lodestone_record_{}", fold(&field)),
+                        at,
+                    };
+                    let call = Call {
+                        name,
+                        arguments: vec![found],
+                        is_star: false,
+                        is_distinct: false,
+                        order_by: Vec::new(),
+                        filter: None,
+                        over: None,
+                    };
+                    Expr::Call(Box::new(call), at)
                 }
                 _ => return Err(refuse("a slice of an array, or a field of a composite value", at)),
             };

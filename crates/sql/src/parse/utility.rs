@@ -181,6 +181,12 @@ pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
             }
             tokens.end(Statement::Discard)
         }
+        "UNLISTEN" => {
+            if !tokens.symbol(&Token::Mul) {
+                return Err(refuse("UNLISTEN of a channel", at));
+            }
+            tokens.end(Statement::Unlisten)
+        }
         "DEALLOCATE" => {
             tokens.accept("PREPARE");
             let name = if tokens.accept("ALL") { None } else { Some(tokens.name()?.value) };
@@ -201,7 +207,7 @@ pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
             tokens.end(Statement::Close(name))
         }
         "CREATE" | "ALTER" | "DROP" => role(&mut tokens, &word),
-        "LOCK" | "LISTEN" | "NOTIFY" | "UNLISTEN" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE"
+        "LOCK" | "LISTEN" | "NOTIFY" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE"
         | "SECURITY" | "LOAD" | "MERGE" | "REFRESH" | "REASSIGN" | "IMPORT" => {
             Err(refuse(format!("the statement {word}"), at))
         }
@@ -615,11 +621,12 @@ fn truncate(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
 
 fn copy(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
     let at = tokens.at();
+    let mut options = CopyOptions::default();
     let source = if tokens.symbol(&Token::LParen) {
         let query = copied_query(tokens, at)?;
         CopySource::Query(Box::new(query))
     } else {
-        tokens.accept("BINARY");
+        options.is_binary = tokens.accept("BINARY");
         let table = tokens.object()?;
         CopySource::Table(table, copied_columns(tokens)?)
     };
@@ -632,7 +639,6 @@ fn copy(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
     }
     tokens.accept("WITH");
     let has_parentheses = tokens.symbol(&Token::LParen);
-    let mut options = CopyOptions::default();
     while tokens.peek().is_some() && !(has_parentheses && tokens.symbol(&Token::RParen)) {
         copy_option(tokens, &mut options)?;
         if has_parentheses {
@@ -684,6 +690,7 @@ fn copied_query(tokens: &mut Tokens<'_>, at: Position) -> Result<super::ast::Que
 /// The options of a COPY, in any order.
 #[derive(Default)]
 struct CopyOptions {
+    is_binary: bool,
     is_csv: bool,
     delimiter: Option<char>,
     null: Option<String>,
@@ -702,6 +709,12 @@ impl CopyOptions {
         if !self.is_csv && self.escape.is_some() {
             return wrong("COPY escape available only in CSV mode");
         }
+        let has_text = self.null.is_some() || self.delimiter.is_some() || self.has_header;
+        if self.is_binary && has_text {
+            let option = if self.null.is_some() { "NULL" } else if self.has_header { "HEADER" } else { "DELIMITER" };
+            let message = format!("cannot specify {option} in BINARY mode");
+            return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(at));
+        }
         let quote = self.quote.unwrap_or(base.quote);
         let delimiter = self.delimiter.unwrap_or(base.delimiter);
         if self.is_csv && delimiter == quote {
@@ -709,7 +722,8 @@ impl CopyOptions {
             return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message).at(at));
         }
         let (escape, null) = (self.escape.unwrap_or(quote), self.null.unwrap_or(base.null));
-        Ok(CopyFormat { is_csv: self.is_csv, delimiter, null, has_header: self.has_header, quote, escape })
+        let is_binary = self.is_binary;
+        Ok(CopyFormat { is_binary, is_csv: self.is_csv, delimiter, null, has_header: self.has_header, quote, escape })
     }
 }
 
@@ -743,13 +757,15 @@ fn copy_option(tokens: &mut Tokens<'_>, options: &mut CopyOptions) -> Result<()>
                 Some(Token::SingleQuotedString(_)) => tokens.quoted()?,
                 _ => tokens.name()?.value,
             };
-            options.is_csv = match format.as_str() {
-                "text" => false,
-                "csv" => true,
+            (options.is_csv, options.is_binary) = match format.as_str() {
+                "text" => (false, false),
+                "csv" => (true, false),
+                "binary" => (false, true),
                 _ => return Err(refuse(format!("COPY in the format {format}"), at)),
             };
         }
         "csv" => options.is_csv = true,
+        "binary" => options.is_binary = true,
         // Rows are visible in the order of transactions all the same.
         "freeze" => _ = copy_switch(tokens),
         "header" => options.has_header = copy_switch(tokens),

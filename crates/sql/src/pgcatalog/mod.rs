@@ -2,13 +2,16 @@
 //!
 //! They come from the same descriptors that resolve names, so they cannot disagree with them. Tables of features that
 //! are not built are there and empty: clients join them. A column that has no meaning here has its usual empty value.
+//!
+//! `shapes.rs` lists all tables and views of PostgreSQL 15 with all their columns. The other files compute rows.
 
 mod information;
 mod objects;
+mod shapes;
 mod tables;
 
-use lodestone_sql_types::func::Session;
-use lodestone_sql_types::{Datum, Type};
+use lodestone_sql_types::func::{self, Session};
+use lodestone_sql_types::{Datum, Error, SqlState, Type};
 
 use crate::catalog::Catalog;
 use crate::run::Row;
@@ -22,6 +25,21 @@ pub const INFORMATION_SCHEMA: i64 = 13_000;
 /// The number of the one role.
 pub const OWNER: i64 = 10;
 
+/// Words that are reserved in statements.
+pub const RESERVED: &[&str] = &[
+    "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "both", "case", "cast", "check",
+    "collate", "column", "constraint", "create", "current_catalog", "current_date", "current_role", "current_time",
+    "current_timestamp", "current_user", "default", "deferrable", "desc", "distinct", "do", "else", "end", "except",
+    "false", "fetch", "for", "foreign", "from", "grant", "group", "having", "in", "initially", "intersect", "into",
+    "lateral", "leading", "limit", "localtime", "localtimestamp", "not", "null", "offset", "on", "only", "or", "order",
+    "placing", "primary", "references", "returning", "select", "session_user", "some", "symmetric", "table", "then",
+    "to", "trailing", "true", "union", "unique", "user", "using", "variadic", "when", "where", "window", "with",
+];
+
+/// Functions of types, which clients name, and their numbers.
+pub const TYPE_FUNCTIONS: &[(&str, i64)] =
+    &[("array_in", 750), ("array_out", 751), ("array_recv", 2400), ("array_send", 2401)];
+
 /// Computes the rows of a table.
 pub type Rows = fn(&Catalog, &dyn Session) -> Vec<Row>;
 
@@ -32,12 +50,14 @@ pub struct VirtualTable {
     pub name: &'static str,
     pub oid: u32,
     pub columns: &'static [(&'static str, Type)],
-    pub rows: Rows,
+    compute: Rows,
+    /// By column: its place in the computed rows. `None`: it has its empty value. Without a list they are the same.
+    places: Option<Vec<Option<usize>>>,
 }
 
 impl VirtualTable {
     const fn of(name: &'static str, oid: u32, columns: &'static [(&'static str, Type)], rows: Rows) -> Self {
-        Self { schema: "pg_catalog", name, oid, columns, rows }
+        Self { schema: "pg_catalog", name, oid, columns, compute: rows, places: None }
     }
 
     const fn empty(name: &'static str, oid: u32, columns: &'static [(&'static str, Type)]) -> Self {
@@ -45,12 +65,31 @@ impl VirtualTable {
     }
 
     const fn information(name: &'static str, oid: u32, columns: &'static [(&'static str, Type)], rows: Rows) -> Self {
-        Self { schema: "information_schema", name, oid, columns, rows }
+        Self { schema: "information_schema", name, oid, columns, compute: rows, places: None }
+    }
+
+    /// Its rows.
+    pub fn rows(&self, catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
+        let rows = (self.compute)(catalog, session);
+        let Some(places) = &self.places else { return rows };
+        let of = |mut row: Row| -> Row {
+            let cell = |(place, (_, ty)): (&Option<usize>, &(&str, Type))| match place {
+                Some(place) => std::mem::replace(&mut row[*place], Datum::Null),
+                None => empty(*ty),
+            };
+            places.iter().zip(self.columns).map(cell).collect()
+        };
+        rows.into_iter().map(of).collect()
     }
 }
 
 /// All of them.
 pub fn all() -> impl Iterator<Item = &'static VirtualTable> {
+    shapes::ALL.iter()
+}
+
+/// Those whose rows are computed, with the columns that are.
+fn computed() -> impl Iterator<Item = &'static VirtualTable> {
     [tables::TABLES, objects::TABLES, information::TABLES].into_iter().flatten()
 }
 
@@ -89,6 +128,15 @@ fn empty(ty: Type) -> Datum {
     }
 }
 
+/// How PostgreSQL stores values of a type, as a letter.
+fn storage(ty: Type) -> &'static str {
+    match ty {
+        Type::Numeric => "m",
+        _ if ty.len() < 0 && ty != Type::OidVector && ty != Type::Int2Vector => "x",
+        _ => "p",
+    }
+}
+
 fn int(value: impl Into<i64>) -> Datum {
     Datum::Int(value.into())
 }
@@ -99,6 +147,35 @@ fn count(value: usize) -> Datum {
 
 fn text(value: &str) -> Datum {
     Datum::from(value)
+}
+
+/// The number of the object that is named, as one of type `to`.
+///
+/// # Errors
+/// 42704, 42883 or 3F000 if there is none; 0A000 for other types.
+pub fn number_of(catalog: &Catalog, to: Type, name: &str) -> lodestone_sql_types::Result<i64> {
+    let missing = |state, what: &str| Error::new(state, format!("{what} \"{name}\" does not exist"));
+    let plain = names_of(name).1;
+    match to {
+        Type::Regtype => {
+            let plain = plain.strip_prefix("pg_catalog.").unwrap_or(&plain);
+            let found = Type::named(plain).or_else(|| Type::named(&name.trim().to_lowercase()));
+            found.map(|ty| ty.oid().into()).ok_or_else(|| missing(SqlState::UNDEFINED_OBJECT, "type"))
+        }
+        Type::Regproc => {
+            if let Some((_, number)) = TYPE_FUNCTIONS.iter().find(|(name, _)| *name == plain) {
+                return Ok(*number);
+            }
+            let place = func::all().position(|function| function.name == plain);
+            let number = place.and_then(|place| i64::try_from(place).ok()).map(|place| func::FIRST_FUNCTION + place);
+            number.ok_or_else(|| missing(SqlState::UNDEFINED_FUNCTION, "function"))
+        }
+        Type::Regnamespace if catalog.has_schema(&plain) || plain == "pg_catalog" || plain == "information_schema" => {
+            Ok(namespace(catalog, &plain).as_int().unwrap_or(0))
+        }
+        Type::Regnamespace => Err(missing(SqlState::INVALID_SCHEMA_NAME, "schema")),
+        other => Err(Error::unsupported(format!("a name as a {other}"))),
+    }
 }
 
 /// Schema and name of a text such as `"My".table`.
@@ -141,7 +218,9 @@ pub fn index_definition(catalog: &Catalog, oid: i64, column: i64) -> Option<Stri
 }
 
 /// The clause that makes a constraint. Keys have the numbers of their indexes.
-pub fn constraint_definition(catalog: &Catalog, oid: i64) -> Option<String> {
+///
+/// `is_pretty`: without the parentheses that no reader needs.
+pub fn constraint_definition(catalog: &Catalog, oid: i64, is_pretty: bool) -> Option<String> {
     use crate::catalog::Relation;
     let quote = lodestone_sql_types::func::quote_ident;
     let names = |table: &crate::catalog::TableDef, columns: &[usize]| {
@@ -154,7 +233,8 @@ pub fn constraint_definition(catalog: &Catalog, oid: i64) -> Option<String> {
     }
     for table in catalog.tables.values() {
         if let Some(check) = table.checks.iter().find(|check| i64::from(check.oid) == oid) {
-            return Some(format!("CHECK (({}))", check.text));
+            let text = &check.text;
+            return Some(if is_pretty { format!("CHECK ({text})") } else { format!("CHECK (({text}))") });
         }
         let Some(key) = table.foreign_keys.iter().find(|key| i64::from(key.oid) == oid) else { continue };
         let parent = catalog.table_of(key.parent)?;

@@ -144,13 +144,11 @@ pub const TABLES: &[VirtualTable] = &[
         vec![of(100, "default"), of(950, "C"), of(951, "POSIX")]
     }),
     VirtualTable::of("pg_settings", 12_004, SETTINGS, |_, session| {
-        let names =
-            ["server_version", "server_encoding", "client_encoding", "TimeZone", "max_index_keys", "search_path"];
-        let of = |name: &str| {
+        let of = |name: &'static str| {
             let value = session.setting(name).map_or(Datum::Null, Datum::Text);
             row(SETTINGS, &[("name", text(name)), ("setting", value)])
         };
-        names.into_iter().map(of).collect()
+        crate::settings::names().map(of).collect()
     }),
     VirtualTable::empty("pg_description", 2609, DESCRIPTION),
     VirtualTable::empty("pg_shdescription", 2396, &[("objoid", Oid), ("classoid", Oid), ("description", Text)]),
@@ -299,7 +297,15 @@ pub const TABLES: &[VirtualTable] = &[
 fn namespace(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
     let of =
         |oid: i64, name: &str| row(NAMESPACE, &[("oid", int(oid)), ("nspname", text(name)), ("nspowner", int(OWNER))]);
-    let fixed = [of(PG_CATALOG, "pg_catalog"), of(PUBLIC, "public"), of(INFORMATION_SCHEMA, "information_schema")];
+    let rights = ["pg_database_owner=UC/pg_database_owner", "=U/pg_database_owner"].map(Datum::from).to_vec();
+    let public = [
+        ("oid", int(PUBLIC)),
+        ("nspname", text("public")),
+        ("nspowner", int(func::DATABASE_OWNER)),
+        ("nspacl", Datum::Array(rights)),
+    ];
+    let public = row(NAMESPACE, &public);
+    let fixed = [of(PG_CATALOG, "pg_catalog"), public, of(INFORMATION_SCHEMA, "information_schema")];
     let own = catalog.schemas.iter().map(|(name, oid)| of(i64::from(*oid), name));
     fixed.into_iter().chain(own).collect()
 }
@@ -323,6 +329,10 @@ fn types(_: &Catalog, _: &dyn Session) -> Vec<Row> {
                 ("typdelim", text(",")),
                 ("typelem", other(info.element)),
                 ("typarray", other(info.array)),
+                ("typinput", int(if info.element.is_some() && info.len < 0 { 750 } else { 0 })),
+                ("typoutput", int(if info.element.is_some() && info.len < 0 { 751 } else { 0 })),
+                ("typreceive", int(if info.element.is_some() && info.len < 0 { 2400 } else { 0 })),
+                ("typsend", int(if info.element.is_some() && info.len < 0 { 2401 } else { 0 })),
                 ("typtypmod", int(-1)),
                 ("typcollation", int(super::tables::collation(info.ty))),
             ],
@@ -357,7 +367,11 @@ fn procs(_: &Catalog, _: &dyn Session) -> Vec<Row> {
             ],
         )
     };
-    (0..).zip(func::all()).map(of).collect()
+    let of_types = super::TYPE_FUNCTIONS.iter().map(|(name, number)| {
+        let values = [("oid", int(*number)), ("proname", text(name)), ("pronamespace", int(PG_CATALOG))];
+        row(PROC, &[&values[..], &[("proowner", int(OWNER)), ("prolang", int(12)), ("prokind", text("f"))]].concat())
+    });
+    (0..).zip(func::all()).map(of).chain(of_types).collect()
 }
 
 fn database(_: &Catalog, session: &dyn Session) -> Vec<Row> {
@@ -388,6 +402,7 @@ fn roles(_: &Catalog, session: &dyn Session) -> Vec<Row> {
             ("rolcreaterole", Datum::Bool(true)),
             ("rolcreatedb", Datum::Bool(true)),
             ("rolcanlogin", Datum::Bool(true)),
+            ("rolbypassrls", Datum::Bool(true)),
             ("rolconnlimit", int(-1)),
         ],
     )]

@@ -411,7 +411,7 @@ fn attribute(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
             ("attnum", count(number)),
             ("attcacheoff", int(-1)),
             ("atttypmod", int(-1)),
-            ("attstorage", text(if ty.len() < 0 { "x" } else { "p" })),
+            ("attstorage", text(super::storage(ty))),
             ("attalign", text("i")),
             ("attislocal", Datum::Bool(true)),
             ("attcollation", int(collation(ty))),

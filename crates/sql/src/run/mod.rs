@@ -120,6 +120,8 @@ pub struct Run<'r> {
     pub events: &'r constraint::Events,
     /// The rows that came last in recursive queries, by their numbers.
     pub work: RefCell<HashMap<usize, Rc<Vec<Row>>>>,
+    /// The rows of tables that are computed.
+    pub virtuals: RefCell<HashMap<u32, Rc<Vec<Row>>>>,
     /// Takes the figures of each node.
     pub stats: Option<Stats>,
     pub watch: &'r Watch,
@@ -222,9 +224,16 @@ impl Run<'_> {
             }
             Node::Scan(scan) => self.scan(scan, outer, &mut |row, _| sink(row)),
             Node::Virtual { table, filter } => {
-                for row in (table.rows)(self.catalog, self.session) {
+                // A subquery of each row may read it again and again.
+                let found = self.virtuals.borrow().get(&table.oid).cloned();
+                let rows = found.unwrap_or_else(|| {
+                    let rows = Rc::new(table.rows(self.catalog, self.session));
+                    self.virtuals.borrow_mut().insert(table.oid, rows.clone());
+                    rows
+                });
+                for row in rows.iter() {
                     self.step()?;
-                    if self.passes(filter.as_ref(), &row, outer)? && sink(row)? == Flow::Enough {
+                    if self.passes(filter.as_ref(), row, outer)? && sink(row.clone())? == Flow::Enough {
                         return Ok(Flow::Enough);
                     }
                 }

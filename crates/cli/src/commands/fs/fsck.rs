@@ -36,7 +36,8 @@ struct Checked<'r> {
 
 /// Checks the volume.
 pub fn run(args: &Args, output: &Output) -> Result<bool> {
-    let volume = args.volume.open()?;
+    let opened = args.volume.open()?;
+    let volume = opened.volume()?;
     let busy = output.busy("checking");
     let path = args.volume.path.display().to_string();
     let report = volume.check(!args.quick).with_context(|| format!("{path}: the check could not be done"))?;

@@ -1,14 +1,19 @@
 //! `lodestone fs`: volumes, and their mounts.
 
 mod bench;
+mod control;
 mod format;
 mod fsck;
 mod mount;
+mod nodes;
+mod scrub;
+mod serve;
 mod status;
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use lodestone_fs::cluster::{Cluster, ClusterOptions};
 use lodestone_fs::{Volume, VolumeOptions};
 use lodestone_pmem::{DomainChoice, PoolOptions};
 
@@ -21,10 +26,13 @@ Examples:
   lodestone fs mount notes.vol /mnt/notes
   lodestone fs status notes.vol
   lodestone fs fsck notes.vol
+  lodestone fs mount notes.vol /mnt/notes --try 3
+  lodestone fs scrub notes.vol
   lodestone fs bench /mnt/notes /tmp
 
 A volume is one file. The mount runs until Ctrl-C, SIGTERM or umount. An fsync makes
-everything durable that was done before in the volume. See docs/fs.md.";
+everything durable that was done before in the volume. With --try the volume has replicas
+and a standby, all in one process. See docs/fs.md.";
 
 crate::subcommands! {
     /// Commands of `lodestone fs`.
@@ -38,6 +46,18 @@ crate::subcommands! {
         Fsck(fsck::Args) => fsck::run,
         /// Show room, files and recovery of a volume
         Status(status::Args) => status::run,
+        /// Read all replicas of a volume, and repair damage
+        Scrub(scrub::Args) => scrub::run,
+        /// Keep replicas of volumes that are mounted elsewhere
+        Serve(serve::Args) => serve::run,
+        /// Add a replica in another process to a mounted volume
+        Add(nodes::AddArgs) => nodes::add,
+        /// Remove a replica in another process; the others have everything first
+        Remove(nodes::RemoveArgs) => nodes::remove,
+        /// Stop a node of a mounted volume, as a kill does
+        Stop(nodes::Args) => nodes::stop,
+        /// Start a node of a mounted volume that was stopped
+        Start(nodes::Args) => nodes::start,
         /// Measure small synced writes in a folder: of a mount, and of another file system beside it
         Bench(bench::Args) => bench::run,
     }
@@ -58,11 +78,50 @@ pub struct VolumeArgs {
     wait: WaitArgs,
 }
 
+/// An open volume: of one file, or with the nodes that it has beside it.
+#[derive(Debug)]
+enum Opened {
+    One(Volume),
+    Many(Cluster),
+}
+
+impl Opened {
+    /// The volume, at the present metadata node.
+    fn volume(&self) -> Result<Volume> {
+        Ok(match self {
+            Self::One(volume) => volume.clone(),
+            Self::Many(cluster) => cluster.volume()?,
+        })
+    }
+}
+
 impl VolumeArgs {
-    /// Opens the volume as its one user.
-    fn open(&self) -> Result<Volume> {
-        let pool = PoolOptions { domain: self.domain, ..PoolOptions::default() };
-        let open = || Volume::open_with(&self.path, &pool, &VolumeOptions::default());
-        self.wait.retry(|| open().with_context(|| format!("{}: opening the volume failed", self.path.display())))
+    fn pool(&self) -> PoolOptions {
+        PoolOptions { domain: self.domain, ..PoolOptions::default() }
+    }
+
+    fn failed(&self) -> String {
+        format!("{}: opening the volume failed", self.path.display())
+    }
+
+    /// Opens the volume as its one user, with the nodes that it has.
+    fn open(&self) -> Result<Opened> {
+        let open = || match Volume::open_with(&self.path, &self.pool(), &VolumeOptions::default()) {
+            Ok(volume) => Ok(Opened::One(volume)),
+            Err(lodestone_fs::Error::Replicated { .. }) => self.cluster(0).map(Opened::Many),
+            Err(error) => Err(error.into()),
+        };
+        self.wait.retry(|| open().with_context(|| self.failed()))
+    }
+
+    /// Opens the volume with so many replicas of its pages, and a standby; 0: as it is.
+    fn cluster(&self, replicas: u16) -> Result<Cluster> {
+        let mut options = ClusterOptions::default();
+        options.replicas = replicas;
+        self.cluster_with(&options)
+    }
+
+    fn cluster_with(&self, options: &ClusterOptions) -> Result<Cluster> {
+        Ok(Cluster::open(&self.path, &self.pool(), options)?)
     }
 }

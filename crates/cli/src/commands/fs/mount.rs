@@ -1,14 +1,18 @@
 //! `lodestone fs mount`.
 
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lodestone_fs_fuse::{Error, MountOptions, Mounted};
+use lodestone_fs::cluster::{Carrier, ClusterOptions};
+use lodestone_fs_fuse::{Error, MountOptions, Mounted, Source};
 use serde::Serialize;
 
-use super::VolumeArgs;
+use super::control::Control;
+use super::serve::need_plain;
+use super::{Opened, VolumeArgs};
 use crate::interrupt;
 use crate::output::Output;
 
@@ -16,10 +20,19 @@ const AFTER_HELP: &str = "\
 Examples:
   lodestone fs mount notes.vol /mnt/notes
   lodestone fs mount notes.vol /mnt/notes --read-only
+  lodestone fs mount notes.vol /mnt/notes --try 3
 
 The command runs until Ctrl-C, SIGTERM or `umount FOLDER`. SIGKILL and a power cut lose
 nothing that fsync acknowledged; the next mount takes the dead one away and goes on from
-there. docs/posix.md says how the mount differs from POSIX.";
+there. docs/posix.md says how the mount differs from POSIX.
+
+--try 3 gives the volume three replicas and a standby, all in this process, with pools in the
+folder VOLUME.nodes: they take four times the space of the volume. From then on it is always
+mounted so. An fsync waits for two of three replicas and for the standby. Stop a node by
+`lodestone fs stop VOLUME 101` and look at `lodestone fs status VOLUME`.
+
+--nodes 10.0.0.2:7000,10.0.0.3:7000,10.0.0.4:7000 --plain-network keeps the pages at processes
+of `lodestone fs serve` instead, for a volume without content. The metadata stays here.";
 
 /// How often the mount is looked at.
 const WATCH: Duration = Duration::from_millis(200);
@@ -49,6 +62,26 @@ pub struct Args {
     #[arg(long)]
     read_only: bool,
 
+    /// Keep so many replicas of each page, and a standby, in this process [default: as the volume has]
+    #[arg(long = "try", value_name = "REPLICAS", value_parser = clap::value_parser!(u16).range(1..=7))]
+    replicas: Option<u16>,
+
+    /// Keep the pages at these nodes (see `lodestone fs serve`) [default: as the volume has]
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with = "replicas")]
+    nodes: Vec<SocketAddrV4>,
+
+    /// How packets travel to them: udp (multicast), unicast or tcp; kept from then on
+    #[arg(long, value_name = "CARRIER", default_value = "unicast")]
+    carrier: Carrier,
+
+    /// The address of this machine, for them
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    listen: Ipv4Addr,
+
+    /// Trust everything that can reach the nodes
+    #[arg(long)]
+    plain_network: bool,
+
     /// Leave access times alone
     #[arg(long)]
     no_atime: bool,
@@ -63,11 +96,29 @@ struct Serving {
     replayed: u64,
     dropped: u64,
     orphans: u64,
+    replicas: usize,
+}
+
+/// Opens the volume: with the nodes that the arguments say, or those that it has.
+fn open(args: &Args) -> Result<Opened> {
+    let mut options = ClusterOptions::default();
+    options.replicas = match args.replicas {
+        Some(replicas) => replicas,
+        None if args.nodes.is_empty() && !args.plain_network => return args.volume.open(),
+        None => 0,
+    };
+    if args.replicas.is_none() {
+        need_plain(args.plain_network)?;
+        (options.carrier, options.listen) = (args.carrier, args.listen);
+        options.nodes.clone_from(&args.nodes);
+    }
+    Ok(Opened::Many(args.volume.cluster_with(&options).with_context(|| args.volume.failed())?))
 }
 
 /// Mounts, and serves until a signal or an unmount.
 pub fn run(args: &Args, output: &Output) -> Result<()> {
-    let volume = args.volume.open()?;
+    let opened = open(args)?;
+    let volume = opened.volume()?;
     let (info, recovery) = (volume.store().pool().info(), volume.recovery());
     let mut options = MountOptions::default();
     options.threads = args.threads.clamp(1, 64);
@@ -79,7 +130,14 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         // The receiver is gone only when the command has ended.
         let _ = stop.send(());
     });
-    let mounted = lodestone_fs_fuse::mount(volume.clone(), &args.folder, &options)?;
+    drop(volume);
+    let opened = Arc::new(opened);
+    let source = match &*opened {
+        Opened::One(volume) => Source::from(volume.clone()),
+        Opened::Many(cluster) => Source::from(cluster.source()),
+    };
+    let mounted = lodestone_fs_fuse::mount(source, &args.folder, &options)?;
+    let _control = Control::serve(&opened)?;
     let serving = Serving {
         volume: args.volume.path.display().to_string(),
         folder: mounted.point().to_owned(),
@@ -88,6 +146,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         replayed: recovery.replayed,
         dropped: recovery.dropped,
         orphans: recovery.orphans,
+        replicas: if let Opened::Many(cluster) = &*opened { cluster.nodes().1.len() } else { 0 },
     };
     output.result(&serving, |serving| {
         let recovered = match (serving.replayed, serving.dropped) {
@@ -95,11 +154,16 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
             (replayed, dropped) => format!("; {replayed} operations replayed, {dropped} unsynced ones dropped"),
         };
         let (volume, folder) = (&serving.volume, serving.folder.display());
-        format!("{volume} is mounted at {folder} ({}: {}){recovered}", serving.domain, serving.promise)
+        let promise = match serving.replicas {
+            0 => serving.promise.clone(),
+            count => format!("fsync waits for a majority of {count} replicas and of the metadata"),
+        };
+        format!("{volume} is mounted at {folder} ({}: {promise}){recovered}", serving.domain)
     })?;
     while !mounted.has_ended() && stopped.recv_timeout(WATCH) == Err(mpsc::RecvTimeoutError::Timeout) {}
     end(&mounted, output)?;
     mounted.wait()?;
+    let volume = opened.volume()?;
     volume.sync().context("the last sync failed")?;
     volume.write_image().context("the last batch failed")?;
     output.note("unmounted; everything is durable");

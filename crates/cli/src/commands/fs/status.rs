@@ -1,9 +1,14 @@
 //! `lodestone fs status`.
 
+use std::time::Duration;
+
 use anyhow::Result;
+use comfy_table::Table;
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use lodestone_fs::cluster::ClusterStatus;
 use serde::Serialize;
 
-use super::VolumeArgs;
+use super::{Opened, VolumeArgs, control};
 use crate::output::Output;
 use crate::size;
 
@@ -11,8 +16,14 @@ const AFTER_HELP: &str = "\
 Examples:
   lodestone fs status notes.vol
   lodestone fs status notes.vol --json
+  lodestone fs status notes.vol --watch
 
-A mounted volume is in use; `df FOLDER` shows its room.";
+Of a mounted volume with replicas it shows the nodes: who leads, the term, and how many
+records each has not reported as durable. Another mounted volume is in use; `df FOLDER`
+shows its room.";
+
+/// Pause between two looks.
+const WATCH: Duration = Duration::from_secs(1);
 
 /// Arguments of `lodestone fs status`.
 #[derive(Debug, clap::Args)]
@@ -20,6 +31,10 @@ A mounted volume is in use; `df FOLDER` shows its room.";
 pub struct Args {
     #[command(flatten)]
     volume: VolumeArgs,
+
+    /// Show the nodes again every second, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
 }
 
 #[derive(Serialize)]
@@ -34,13 +49,25 @@ struct Status {
     available_bytes: u64,
     replayed: u64,
     dropped: u64,
-    copies: u32,
+    /// Copies of data, and of metadata.
+    copies: (usize, usize),
+    nodes: Option<ClusterStatus>,
 }
 
 /// Shows the state of the volume.
 pub fn run(args: &Args, output: &Output) -> Result<()> {
-    let volume = args.volume.open()?;
+    while let Some(nodes) = control::status(&args.volume.path)? {
+        output.result(&nodes, text_of_nodes)?;
+        if !args.watch {
+            return Ok(());
+        }
+        std::thread::sleep(WATCH);
+    }
+    let opened = args.volume.open()?;
+    let volume = opened.volume()?;
+    let nodes = if let Opened::Many(cluster) = &opened { Some(cluster.status()) } else { None };
     let (room, recovery, info) = (volume.room(), volume.recovery(), volume.store().pool().info());
+    let copies_of = |group: usize| nodes.as_ref().and_then(|nodes| nodes.groups.get(group)).map_or(1, |g| g.copies);
     let status = Status {
         volume: args.volume.path.display().to_string(),
         id: format!("{:016x}", volume.id()),
@@ -52,12 +79,14 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         available_bytes: room.available * room.page_bytes,
         replayed: recovery.replayed,
         dropped: recovery.dropped,
-        copies: 1,
+        copies: (copies_of(1), copies_of(0)),
+        nodes,
     };
     output.result(&status, |status| {
+        let nodes = status.nodes.as_ref().map(|nodes| format!("\n{}", text_of_nodes(nodes))).unwrap_or_default();
         format!(
             "volume     {} ({})\ndomain     {}: {}\nfiles      {}\nused       {} of {}, {} available\n\
-             recovery   {} operations replayed, {} unsynced ones dropped\ncopies     1 of data, 1 of metadata",
+             recovery   {} operations replayed, {} unsynced ones dropped\ncopies     {} of data, {} of metadata{nodes}",
             status.volume,
             status.id,
             status.domain,
@@ -67,7 +96,37 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
             size::human(status.size_bytes),
             size::human(status.available_bytes),
             status.replayed,
-            status.dropped
+            status.dropped,
+            status.copies.0,
+            status.copies.1,
         )
     })
+}
+
+fn text_of_nodes(status: &ClusterStatus) -> String {
+    let mut table = Table::new();
+    table.load_preset(UTF8_BORDERS_ONLY).set_header(["node", "keeps", "state", "records behind", "silent"]);
+    for node in &status.nodes {
+        let number = |value: Option<u64>, unit: &str| value.map_or_else(String::new, |value| format!("{value}{unit}"));
+        table.add_row([
+            node.node.to_string(),
+            node.keeps.clone(),
+            node.state.clone(),
+            number(node.behind, ""),
+            number(node.silent_ms, " ms"),
+        ]);
+    }
+    let group = |group: &lodestone_fs::cluster::GroupStatus| {
+        let name = if group.group == 0 { "metadata".to_owned() } else { format!("unit {}", group.group) };
+        format!(
+            "{name}: {} copies in view {}, {} of them make a record count; {} records, {} acknowledged, {} everywhere\n",
+            group.copies, group.view, group.quorum, group.last, group.acknowledged, group.stable
+        )
+    };
+    let groups: String = status.groups.iter().map(group).collect();
+    let warnings: String = status.warnings.iter().map(|warning| format!("\nwarning: {warning}")).collect();
+    format!(
+        "node {} leads in term {}, over `{}`; {} takeovers since the mount\n{groups}{table}{warnings}",
+        status.leader, status.term, status.transport, status.takeovers
+    )
 }

@@ -8,12 +8,14 @@
 //! 5. The crash explorer simulates power failures, and catches a mistake that is made for it.
 //! 6. A short benchmark, with the device's own cost beside it.
 //! 7. A database is served to clients of `PostgreSQL`, killed under load, and found whole.
-//! 8. One page with everything.
+//! 8. A volume of files with replicas, whose nodes are killed.
+//! 9. One page with everything.
 //!
 //! The exit code is 0 only when every expectation held.
 
 mod broken;
 mod characters;
+mod files;
 mod floors;
 mod page;
 mod prove;
@@ -152,6 +154,7 @@ fn work(args: &Args, story: &mut Story<'_>, folder: &Path, pool: PoolInfo) -> Re
     let caught = broken::catch(story)?;
     let measured = measure(story, folder, limit, args)?;
     shop::serve(story, folder)?;
+    files::keep(story, folder)?;
     Ok(Findings {
         pool,
         import,

@@ -6,7 +6,7 @@ use serde::Serialize;
 use lodestone_cli::output::Output;
 
 /// Steps of the run.
-pub const STEPS: usize = 8;
+pub const STEPS: usize = 9;
 
 /// Columns of a line of explanation.
 const WIDTH: usize = 100;

@@ -1,12 +1,14 @@
 //! `lodestone bench fabric`: records that a quorum of replicas has durably, by transport and number of replicas.
 //! Beside them durable writes of one copy, and of copies that a stream each is written to.
 //!
-//! One thread submits a record, waits until a quorum has it, and submits the next. Members of `switch` run in its turn,
-//! in the same thread; those of the other transports have a thread each. Counts are exact: sends for each fragment,
+//! One thread submits records as long as fewer than `--window` are under way: with 1, the default, it waits until a
+//! quorum has the record. Members of `switch` run in its turn, in the same thread; those of the other transports have a
+//! thread each. Counts are exact: sends for each fragment,
 //! packets for each write, fences for each batch of a member.
 
 mod plain;
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,7 @@ Examples:
   lodestone bench fabric --transport udp --members 3 --operations 100000
   lodestone bench fabric --transport udp,tcp --members 3 --sealed
   lodestone bench fabric --transport udp --members 3 --lose 1
+  lodestone bench fabric --transport udp,unicast --members 3 --window 16
 
 All nodes are threads of this process, on the loopback interface, with memory of the domain dax-emulated. So the figures
 are those of the software, without a network card and without a medium. Packets are plain here unless --sealed is
@@ -69,9 +72,13 @@ pub struct Args {
     #[arg(long)]
     sealed: bool,
 
-    /// Longest datagram
-    #[arg(long, value_name = "BYTES", default_value_t = 8972, value_parser = clap::value_parser!(u16).range(256..))]
+    /// Longest datagram; a record has at most 64 of them
+    #[arg(long, value_name = "BYTES", default_value_t = 8972, value_parser = clap::value_parser!(u16).range(256..=65_507))]
     datagram: u16,
+
+    /// Records under way at a time
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=512))]
+    window: u64,
 }
 
 /// The figures of a run.
@@ -92,6 +99,18 @@ struct Figures {
     resent: u64,
     lose_percent: f64,
     sealed: bool,
+    window: u64,
+    datagram: u16,
+    domain: &'static str,
+}
+
+/// Multicast beside unicast, with the same number of replicas: how many times the records, and what share of the sends.
+#[derive(Serialize)]
+struct Ratio {
+    kind: &'static str,
+    members: u16,
+    durable_ratio: f64,
+    sends_ratio: f64,
 }
 
 /// The figures of what is no fabric.
@@ -104,12 +123,19 @@ struct PlainFigures {
     per_second: f64,
     p50_us: f64,
     p99_us: f64,
+    domain: &'static str,
 }
+
+/// The domain of all pools.
+const DOMAIN: &str = "dax-emulated";
 
 /// Runs `lodestone bench fabric`.
 pub fn run(args: &Args, output: &Output) -> Result<()> {
     ensure!(args.bytes.is_multiple_of(64), "--bytes needs a multiple of 64");
     ensure!((0.0..=50.0).contains(&args.lose), "--lose needs 0 to 50 percent");
+    let fragments = usize::try_from(args.bytes)?.div_ceil(payload_bytes(args));
+    ensure!(fragments < 64, "--bytes {} takes more than 64 packets of --datagram {}", args.bytes, args.datagram);
+    let mut all: Vec<Figures> = Vec::new();
     let mut shown = table(&[
         "transport",
         "replicas",
@@ -141,6 +167,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
                 format!("{:.2}", figures.fences_per_record),
                 figures.resent.to_string(),
             ]);
+            all.push(figures);
         }
     }
     for (name, members, plain) in beside(args)? {
@@ -153,6 +180,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
             per_second: operations as f64 / plain.seconds,
             p50_us: plain.times.value_at_quantile(0.5) as f64 / 1e3,
             p99_us: plain.times.value_at_quantile(0.99) as f64 / 1e3,
+            domain: DOMAIN,
         };
         if output.is_json() {
             output.json(&figures)?;
@@ -163,10 +191,32 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         shown.add_row(row);
     }
     if output.is_json() {
-        return Ok(());
+        return ratios(&all).iter().try_for_each(|ratio| output.json(ratio));
     }
-    let domain = "domain dax-emulated, loopback, one writer that waits for each record";
-    output.line(&format!("{} bytes, {domain}\n{shown}", args.bytes))
+    let under_way = args.window;
+    output.line(&format!("{} bytes, domain {DOMAIN}, loopback, {under_way} under way\n{shown}", args.bytes))?;
+    for Ratio { members, durable_ratio, sends_ratio, .. } in ratios(&all) {
+        output.line(&format!(
+            "multicast : unicast, {members} replicas: {durable_ratio:.2} of the records a second, {sends_ratio:.2} of the sends"
+        ))?;
+    }
+    Ok(())
+}
+
+/// Of each number of replicas that was measured with both.
+fn ratios(all: &[Figures]) -> Vec<Ratio> {
+    let of = |transport: &str| all.iter().filter(move |figures| figures.transport == transport).collect::<Vec<_>>();
+    let (multicast, unicast) = (of("udp"), of("unicast"));
+    let pair = |one: &&Figures| {
+        let other = unicast.iter().find(|other| other.members == one.members)?;
+        Some(Ratio {
+            kind: "multicast : unicast",
+            members: one.members,
+            durable_ratio: one.per_second / other.per_second,
+            sends_ratio: one.sends_per_write / other.sends_per_write,
+        })
+    };
+    multicast.iter().filter_map(pair).collect()
 }
 
 /// One copy, and streams to as many replicas as were asked for.
@@ -362,14 +412,24 @@ impl<'a> Run<'a> {
         let page = vec![7; usize::try_from(self.args.bytes)?];
         let mut times = Histogram::<u64>::new(3)?;
         let (counts, before) = (self.sender.transport().counts(), self.sender.sender().counts());
+        let mut under_way = VecDeque::new();
         let started = Instant::now();
         for number in 0..self.args.operations {
             let begun = Instant::now();
             let pair = PagePair { new: 1 + number % (PAGES - 1), old: 0 };
             let submission = Submission { flags: FLAG_SYNC, count: 1, ..Submission::default() };
             let sequence = self.sender.submit(&submission, pages_body(&[(pair, &page)]))?;
-            self.until(sequence, here)?;
-            times.record(u64::try_from(begun.elapsed().as_nanos())?)?;
+            under_way.push_back((sequence, begun));
+            let is_last = number + 1 == self.args.operations;
+            let most = if is_last { 0 } else { usize::try_from(self.args.window)? - 1 };
+            while under_way.len() > most {
+                self.until(under_way.front().map_or(sequence, |first| first.0), here)?;
+                let acknowledged = self.sender.acknowledged();
+                while let Some((_, begun)) = under_way.front().filter(|first| first.0 <= acknowledged) {
+                    times.record(u64::try_from(begun.elapsed().as_nanos())?)?;
+                    under_way.pop_front();
+                }
+            }
         }
         let seconds = started.elapsed().as_secs_f64();
         let after = self.sender.transport().counts();
@@ -420,6 +480,9 @@ impl Done<'_> {
             resent: self.run.sender.sender().counts().resent,
             lose_percent: self.run.args.lose,
             sealed: self.run.args.sealed,
+            window: self.run.args.window,
+            datagram: self.run.args.datagram,
+            domain: DOMAIN,
         })
     }
 }

@@ -1,0 +1,203 @@
+//! The socket by which other commands reach the process that has a volume with replicas.
+//!
+//! A request is a line of JSON, an answer some lines: of progress, and the last one with the result or an error. The
+//! socket is in the folder of the nodes, so who may reach it is who may enter that folder.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddrV4;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use lodestone_fs::cluster::{Cluster, ClusterStatus, ScrubOptions, ScrubReport};
+use serde::{Deserialize, Serialize};
+
+use super::Opened;
+
+/// The longest silence of the process that has the volume.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Pages between two lines of progress.
+const PROGRESS_PAGES: u64 = 1024;
+
+/// A request.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+pub enum Request {
+    /// The state of the nodes.
+    Status,
+    /// A scrub.
+    Scrub {
+        /// Pages of each replica in a second; 0: as many as possible.
+        pages_per_second: u64,
+        /// Whether damage is repaired.
+        repairs: bool,
+    },
+    /// Stops a node.
+    Stop {
+        /// The node.
+        node: u16,
+    },
+    /// Starts a node.
+    Start {
+        /// The node.
+        node: u16,
+    },
+    /// Adds a replica in another process.
+    Add {
+        /// Where it listens.
+        address: SocketAddrV4,
+    },
+    /// Removes a replica in another process.
+    Remove {
+        /// The node.
+        node: u16,
+    },
+}
+
+/// A line of an answer.
+#[derive(Debug, Serialize, Deserialize)]
+struct Answer<T> {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    done: Option<(u64, u64)>,
+    // Without a default of its own, which would ask one of `T`: an absent one is `None` all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<T>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// The socket of a volume.
+fn place(volume: &Path) -> PathBuf {
+    let mut name = volume.as_os_str().to_owned();
+    name.push(".nodes");
+    PathBuf::from(name).join("control")
+}
+
+/// Asks the process that has the volume. `None`: there is none.
+pub fn ask<T: for<'a> Deserialize<'a>>(
+    volume: &Path,
+    request: &Request,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Option<T>> {
+    let Ok(mut stream) = UnixStream::connect(place(volume)) else { return Ok(None) };
+    stream.set_read_timeout(Some(SILENCE))?;
+    let mut line = serde_json::to_string(request)?;
+    line.push('\n');
+    stream.write_all(line.as_bytes())?;
+    for line in BufReader::new(stream).lines() {
+        let line = line.context("the process that has the volume does not answer")?;
+        let answer: Answer<T> = serde_json::from_str(&line).context("an answer that makes no sense")?;
+        if let Some((done, all)) = answer.done {
+            progress(done, all);
+        }
+        if let Some(error) = answer.error {
+            bail!("{error}");
+        }
+        if answer.result.is_some() {
+            return Ok(answer.result);
+        }
+    }
+    bail!("the process that has the volume ended before it answered; try again")
+}
+
+/// As [`ask`], for a volume that must be mounted.
+pub fn ask_mounted<T: for<'a> Deserialize<'a>>(volume: &Path, request: &Request) -> Result<T> {
+    let answer = ask(volume, request, &mut |_, _| {})?;
+    let path = volume.display();
+    answer.with_context(|| format!("{path}: no process has it with replicas; mount it by `lodestone fs mount --try 3`"))
+}
+
+/// The socket, as long as the volume is mounted.
+#[derive(Debug)]
+pub struct Control(Option<PathBuf>);
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // Without it the next mount replaces it.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Control {
+    /// Answers requests about a volume with replicas, in threads of its own.
+    pub fn serve(opened: &Arc<Opened>) -> Result<Self> {
+        let Opened::Many(cluster) = &**opened else { return Ok(Self(None)) };
+        let path = cluster.folder().join("control");
+        // That of a process that was killed: this one has the volume now.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).with_context(|| format!("{}: no socket", path.display()))?;
+        let opened = Arc::clone(opened);
+        std::thread::Builder::new().name("fs-control".into()).spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let opened = Arc::clone(&opened);
+                let work = move || {
+                    if let Err(error) = answer(&opened, &stream) {
+                        tracing::warn!("a request about the volume: {error}");
+                    }
+                };
+                let _ = std::thread::Builder::new().name("fs-request".into()).spawn(work);
+            }
+        })?;
+        Ok(Self(Some(path)))
+    }
+}
+
+fn tell<T: Serialize>(mut stream: &UnixStream, answer: &Answer<T>) -> Result<()> {
+    let mut line = serde_json::to_string(answer)?;
+    line.push('\n');
+    Ok(stream.write_all(line.as_bytes())?)
+}
+
+fn answer(opened: &Opened, stream: &UnixStream) -> Result<()> {
+    let Opened::Many(cluster) = opened else { return Ok(()) };
+    stream.set_read_timeout(Some(SILENCE))?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    match serde_json::from_str(&line)? {
+        Request::Status => tell(stream, &result(Ok(cluster.status()))),
+        Request::Scrub { pages_per_second, repairs } => {
+            let outcome = scrub(cluster, pages_per_second, repairs, &mut |done, all| {
+                let line = Answer::<ScrubReport> { done: Some((done, all)), result: None, error: None };
+                // Who asked may be gone: the scrub goes on.
+                let _ = tell(stream, &line);
+            });
+            tell(stream, &result(outcome))
+        }
+        Request::Add { address } => tell(stream, &result(cluster.add_node(address).map_err(Into::into))),
+        Request::Remove { node } => tell(stream, &result(cluster.remove_node(node).map_err(Into::into).map(|()| true))),
+        Request::Stop { node } => tell(stream, &result(cluster.stop_node(node).map_err(Into::into).map(|()| true))),
+        Request::Start { node } => tell(stream, &result(cluster.start_node(node).map_err(Into::into).map(|()| true))),
+    }
+}
+
+fn result<T>(outcome: Result<T>) -> Answer<T> {
+    match outcome {
+        Ok(value) => Answer { done: None, result: Some(value), error: None },
+        Err(error) => Answer { done: None, result: None, error: Some(format!("{error:#}")) },
+    }
+}
+
+/// Scrubs, with progress now and then.
+pub fn scrub(
+    cluster: &Cluster,
+    pages_per_second: u64,
+    repairs: bool,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<ScrubReport> {
+    let mut options = ScrubOptions::default();
+    (options.pages_per_second, options.repairs) = (pages_per_second, repairs);
+    Ok(cluster.volume()?.scrub(&options, &mut |done, all| {
+        if done % PROGRESS_PAGES == 1 {
+            progress(done, all);
+        }
+    })?)
+}
+
+/// The state of the nodes, if a process has them.
+pub fn status(volume: &Path) -> Result<Option<ClusterStatus>> {
+    ask(volume, &Request::Status, &mut |_, _| {})
+}

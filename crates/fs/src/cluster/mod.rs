@@ -1,0 +1,498 @@
+//! A volume with replicas: its pages are at several nodes, and standbys follow its operations (paper 5).
+//!
+//! ```text
+//! metadata node   executes operations, orders them in group 0, sends pages to the unit       lead, link, pump, read
+//! standby         member of group 0: executes what every member has, keeps an image          node, follow
+//! replica         member of the unit: keeps pages and their checksums                        node
+//! ```
+//!
+//! Each node has a pool ([`pool`]); nodes with metadata have an image too, which is a volume ([`plan`] says where).
+//! The metadata node is a member of group 0 itself. So the members of group 0 are exactly the nodes whose log counts,
+//! and a node that was removed cannot take over with what it still has.
+//!
+//! [`Cluster`] runs all nodes in one process. A node that stops is one that is killed: nothing is closed in order.
+//!
+//! **Promises.** A plain operation is answered when it is ordered here (media with lines: also fenced here). A sync is
+//! answered when quorums of group 0 and of the unit have everything up to it durably. Whatever node is lost, the volume
+//! is the state after a prefix of operations that has everything which was synced, as long as a quorum is left.
+
+pub(crate) mod follow;
+pub(crate) mod lead;
+pub(crate) mod link;
+pub(crate) mod make;
+pub(crate) mod mend;
+pub(crate) mod net;
+pub(crate) mod node;
+pub(crate) mod peers;
+pub(crate) mod plan;
+pub(crate) mod pool;
+pub(crate) mod pump;
+pub(crate) mod read;
+mod serve;
+mod status;
+mod supervise;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use lodestone_fabric::{Clock, NodeId, OPERATIONS};
+use lodestone_pmem::sync::{Condvar, Mutex, MutexGuard, lock};
+use lodestone_pmem::{Pool, PoolOptions};
+use lodestone_store::Store;
+
+pub use mend::{LostPage, ScrubOptions, ScrubReport};
+pub use net::Carrier;
+pub use plan::{REPLICAS_MAX, STANDBYS_MAX};
+pub use serve::Server;
+pub use status::{ClusterStatus, GroupStatus, NodeStatus};
+
+use crate::error::{Error, Result};
+use crate::layout::Super;
+use crate::volume::{Volume, VolumeOptions, pool_options};
+use follow::{Follower, Parts};
+use lead::Leading;
+use link::{End, SharedRegistry};
+use net::Network;
+use node::{Node, Port, part_of};
+use peers::Addresses;
+use plan::{Places, Plan, group_of};
+use pool::NodePool;
+
+/// How long [`Cluster::volume`] waits for a metadata node.
+const LEADER_WAIT: Duration = Duration::from_secs(30);
+
+/// How to run a volume with replicas.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClusterOptions {
+    /// Replicas of each page; 0: as many as the volume has, which has some already.
+    pub replicas: u16,
+    /// Standbys of the metadata node.
+    pub standbys: u16,
+    /// Replicas below which none is removed: with fewer, a sync waits.
+    pub replicas_min: usize,
+    /// Where replicas in other processes are; empty: all nodes are in this one, or the volume knows.
+    pub nodes: Vec<SocketAddrV4>,
+    /// How packets travel to them.
+    pub carrier: Carrier,
+    /// The address of this process, for them.
+    pub listen: Ipv4Addr,
+    /// Options of the volume.
+    pub volume: VolumeOptions,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        Self {
+            replicas: 3,
+            standbys: 1,
+            replicas_min: 2,
+            nodes: Vec::new(),
+            carrier: Carrier::default(),
+            listen: Ipv4Addr::LOCALHOST,
+            volume: VolumeOptions::default(),
+        }
+    }
+}
+
+/// A node of the process.
+#[derive(Debug, Default)]
+struct Place {
+    pool: Option<Arc<NodePool>>,
+    node: Option<Node>,
+    /// Of a node with metadata.
+    parts: Option<Parts>,
+    error: Option<String>,
+    /// Whether it should run.
+    is_wanted: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    places: BTreeMap<NodeId, Place>,
+    leading: Option<Leading>,
+    leader: NodeId,
+    /// Users of files, of the metadata node that led last, and its last operation.
+    former: Option<Volume>,
+    takeovers: u64,
+}
+
+struct Shared {
+    path: PathBuf,
+    places: Places,
+    pool: PoolOptions,
+    options: ClusterOptions,
+    plan: Plan,
+    layout: Super,
+    /// Where replicas in other processes are.
+    addresses: Mutex<Option<Addresses>>,
+    /// Those that do not answer.
+    replicas_down: Mutex<BTreeSet<NodeId>>,
+    registry: SharedRegistry,
+    _registry_pool: Pool,
+    clock: Clock,
+    network: Network,
+    state: Mutex<State>,
+    changed: Condvar,
+    stop: AtomicBool,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("path", &self.path).field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+/// A volume with all of its nodes in this process.
+///
+/// ```
+/// use lodestone_fs::Volume;
+/// use lodestone_fs::cluster::{Cluster, ClusterOptions};
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("notes.vol");
+/// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+///
+/// Volume::format(&path, 16 << 20)?;
+/// let cluster = Cluster::open(&path, &pool, &ClusterOptions::default())?;
+/// cluster.volume()?.create("/a")?.write_at(0, b"hello")?.sync()?; // two of three replicas and the standby have it
+/// cluster.stop_node(101)?;
+/// assert_eq!(cluster.volume()?.open_file("/a")?.read_all()?, b"hello");
+/// # Ok::<(), lodestone_fs::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Cluster {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Cluster {
+    /// Opens the volume at `path` with its nodes. A volume in one file gets its nodes first: pools in a folder beside
+    /// it, and its pages are copied to the replicas.
+    ///
+    /// # Errors
+    /// A file that is no volume, is in use or is damaged; other numbers of nodes than it has; no space.
+    pub fn open(path: impl AsRef<Path>, pool: &PoolOptions, options: &ClusterOptions) -> Result<Self> {
+        let path = path.as_ref();
+        let found = make::plan_of(path, pool, &options.volume)?;
+        let elsewhere =
+            (!options.nodes.is_empty()).then(|| Addresses::new(options.carrier, &options.nodes));
+        let wanted = match found {
+            Some(plan) if options.replicas == 0 && elsewhere.is_none() => plan,
+            _ if elsewhere.is_some() => Plan::elsewhere(),
+            _ => Plan::new(options.replicas, options.standbys)?,
+        };
+        let make = || make::make(path, pool, &options.volume, wanted, elsewhere.as_ref()).map(|()| wanted);
+        let plan = found.map_or_else(make, Ok)?;
+        if plan != wanted {
+            let (has, asked) = ((plan.replicas, plan.standbys), (wanted.replicas, wanted.standbys));
+            let text = format!("the volume has {has:?} replicas and standbys, not {asked:?}; ask for those that it has");
+            return Err(Error::Options(text));
+        }
+        let places = Places::of(path);
+        let addresses = Addresses::read(&places.addresses())?;
+        let network = match &addresses {
+            Some(addresses) => addresses.network(options.listen, &plan.metas())?,
+            None => Network::switch(plan),
+        };
+        let (registry_pool, mut registry) = make::open_registry(&places, pool.domain)?;
+        // All nodes are of this process, which has just begun.
+        registry.nobody_reads();
+        let shared = Arc::new(Shared {
+            path: path.to_owned(),
+            layout: layout(path, pool)?,
+            places,
+            addresses: Mutex::new(addresses),
+            replicas_down: Mutex::default(),
+            pool: pool.clone(),
+            options: options.clone(),
+            plan,
+            registry: Arc::new(Mutex::new(Box::new(registry))),
+            _registry_pool: registry_pool,
+            clock: Clock::default(),
+            network,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            stop: AtomicBool::new(false),
+        });
+        for node in plan.metas().into_iter().chain(plan.datas()) {
+            shared.start_node(node)?;
+        }
+        let mut threads = vec![supervise::start(&shared)?];
+        if matches!(shared.network, Network::Sockets(_)) {
+            threads.push(peers::start(&shared)?);
+        }
+        let cluster = Self { shared, threads };
+        cluster.volume()?;
+        Ok(cluster)
+    }
+
+    /// The volume, at the present metadata node. Waits for one if there is none now.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] if none takes over in time.
+    pub fn volume(&self) -> Result<Volume> {
+        self.shared.volume()
+    }
+
+    /// A source of the volume for those who stay when the metadata node changes.
+    #[must_use]
+    pub fn source(&self) -> VolumeSource {
+        VolumeSource(Arc::clone(&self.shared))
+    }
+
+    /// Nodes, groups, and what to worry about.
+    #[must_use]
+    pub fn status(&self) -> ClusterStatus {
+        self.shared.status()
+    }
+
+    /// Stops a node as a kill does: nothing is written or closed in order.
+    ///
+    /// # Errors
+    /// No such node.
+    pub fn stop_node(&self, node: u16) -> Result<()> {
+        self.shared.stop_node(NodeId(node))
+    }
+
+    /// Starts a node that was stopped.
+    ///
+    /// # Errors
+    /// No such node; a pool that does not open.
+    pub fn start_node(&self, node: u16) -> Result<()> {
+        self.shared.start_node(NodeId(node))
+    }
+
+    /// Numbers of the nodes with metadata, and of those with pages.
+    #[must_use]
+    pub fn nodes(&self) -> (Vec<u16>, Vec<u16>) {
+        let numbers = |nodes: Vec<NodeId>| nodes.into_iter().map(|node| node.0).collect();
+        let elsewhere: Vec<NodeId> = self.shared.remote().into_keys().collect();
+        let datas = [self.shared.plan.datas(), elsewhere].concat();
+        (numbers(self.shared.plan.metas()), numbers(datas))
+    }
+
+    /// Adds a replica in another process, which listens at `address`. Returns its number. It counts when it has
+    /// everything.
+    ///
+    /// # Errors
+    /// A volume whose nodes are all in this process; an address that it has already.
+    pub fn add_node(&self, address: SocketAddrV4) -> Result<u16> {
+        self.shared.add_replica(address).map(|node| node.0)
+    }
+
+    /// Removes a replica in another process, when the others have everything. It may be dead.
+    ///
+    /// # Errors
+    /// No such replica; [`Error::NoQuorum`] if too few are left.
+    pub fn remove_node(&self, node: u16) -> Result<()> {
+        self.shared.remove_replica(NodeId(node))
+    }
+
+    /// The folder with the pools of the nodes.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.shared.places.folder
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.changed.notify_all();
+        for thread in self.threads.drain(..) {
+            _ = thread.join();
+        }
+        self.shared.close();
+    }
+}
+
+/// Says which volume is the present one.
+#[derive(Clone, Debug)]
+pub struct VolumeSource(Arc<Shared>);
+
+impl VolumeSource {
+    /// As [`Cluster::volume`].
+    ///
+    /// # Errors
+    /// As [`Cluster::volume`].
+    pub fn volume(&self) -> Result<Volume> {
+        self.0.volume()
+    }
+
+    /// As [`Cluster::status`].
+    #[must_use]
+    pub fn status(&self) -> ClusterStatus {
+        self.0.status()
+    }
+}
+
+fn layout(path: &Path, pool: &PoolOptions) -> Result<Super> {
+    let pool = Pool::open(path, &pool_options(pool))?;
+    Ok(Parts::open(&Store::over(&pool)?, &VolumeOptions::default())?.layout)
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Refuses a node that is not of this process.
+    fn check_node(&self, node: NodeId) -> Result<()> {
+        if self.plan.metas().contains(&node) || self.plan.datas().contains(&node) {
+            return Ok(());
+        }
+        let text = format!("this process has no {node}; `lodestone fs status` lists the nodes");
+        Err(Error::Options(text))
+    }
+
+    fn volume(&self) -> Result<Volume> {
+        let until = Instant::now() + LEADER_WAIT;
+        let mut state = self.state();
+        loop {
+            if let Some(leading) = state.leading.as_ref().filter(|leading| leading.link.ended().is_none()) {
+                return Ok(leading.volume.clone());
+            }
+            if self.stop.load(Ordering::Acquire) {
+                return Err(Error::Gone);
+            }
+            if Instant::now() >= until {
+                let missing = "no node with metadata takes over".to_owned();
+                return Err(Error::NoQuorum { missing });
+            }
+            state = self.changed.wait_timeout(state, supervise::LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Opens the parts of a node with metadata.
+    fn parts(&self, node: NodeId) -> Result<Parts> {
+        let pool = Pool::open(self.places.image(node), &pool_options(&self.pool))?;
+        Parts::open(&Store::over(&pool)?, &self.options.volume)
+    }
+
+    fn start_node(&self, node: NodeId) -> Result<()> {
+        self.check_node(node)?;
+        let mut state = self.state();
+        let place = state.places.entry(node).or_default();
+        place.is_wanted = true;
+        if place.node.as_ref().is_some_and(|running| !running.seen.has_ended()) {
+            return Ok(());
+        }
+        let outcome = self.network.port(node).and_then(|port| self.start_in(place, node, port));
+        place.error = outcome.as_ref().err().map(ToString::to_string);
+        if let Err(error) = &outcome {
+            // The volume goes on without it, if a quorum is left.
+            tracing::error!("{node} cannot be started: {error}");
+        }
+        if let Some(leading) = &state.leading {
+            leading.link.want(group_of(node), node, true);
+        }
+        Ok(())
+    }
+
+    fn start_in(&self, place: &mut Place, node: NodeId, port: Port) -> Result<()> {
+        (place.node, place.pool) = (None, None);
+        let mut pool = NodePool::open(&self.places.node(node), self.pool.domain)?;
+        make::fits(&pool.head, self.layout.volume_id, node)?;
+        let follower = if group_of(node) == OPERATIONS {
+            if place.parts.is_none() {
+                place.parts = Some(self.parts(node)?);
+            }
+            let parts = place.parts.as_ref().ok_or(Error::Gone)?;
+            Some(Follower::open(parts, &self.options.volume)?)
+        } else {
+            None
+        };
+        let member = pool.member()?;
+        let pool = Arc::new(pool);
+        place.node = Some(Node::start(&pool, member, port, follower, self.clock)?);
+        place.pool = Some(pool);
+        Ok(())
+    }
+
+    fn stop_node(&self, node: NodeId) -> Result<()> {
+        self.check_node(node)?;
+        let (mut leading, running) = {
+            let mut state = self.state();
+            let leading = if state.leader == node { state.take_leading() } else { None };
+            if let Some(leading) = &state.leading {
+                // It is not added again before it is started.
+                leading.link.unwant(group_of(node), node);
+            }
+            let place = state.places.entry(node).or_default();
+            place.is_wanted = false;
+            place.pool = None;
+            (leading, place.node.take())
+        };
+        if let Some(leading) = &mut leading {
+            leading.end(End::Stopped);
+        }
+        drop(running);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn status(&self) -> ClusterStatus {
+        let state = self.state();
+        let mut status = ClusterStatus { takeovers: state.takeovers, ..ClusterStatus::default() };
+        for (node, place) in &state.places {
+            let failed = place.error.clone().or_else(|| place.node.as_ref()?.seen.error());
+            let runs = place.node.as_ref().is_some_and(|node| !node.seen.has_ended());
+            let found = failed.map_or(if runs { "runs" } else { "stopped" }.to_owned(), |error| format!("failed: {error}"));
+            status.nodes.push(NodeStatus {
+                node: node.0,
+                keeps: part_of(*node).to_owned(),
+                state: found,
+                behind: None,
+                silent_ms: None,
+            });
+        }
+        let down = lock(&self.replicas_down).clone();
+        for node in self.remote().into_keys() {
+            let found = if down.contains(&node) { "does not answer" } else { "runs" };
+            status.nodes.push(NodeStatus {
+                node: node.0,
+                keeps: part_of(node).to_owned(),
+                state: found.to_owned(),
+                behind: None,
+                silent_ms: None,
+            });
+        }
+        if let Some(leading) = &state.leading {
+            status.of_link(&leading.link);
+        } else {
+            status.warnings.push("no node leads now".into());
+        }
+        status
+    }
+
+    /// Ends everything in order: the image first, as long as there are quorums.
+    fn close(&self) {
+        let leading = self.state().take_leading();
+        if let Some(mut leading) = leading {
+            if let Err(error) = leading.volume.write_image() {
+                tracing::error!("closing {}: {error}", self.path.display());
+            }
+            leading.end(End::Stopped);
+        }
+        let mut state = self.state();
+        state.former = None;
+        state.places.clear();
+    }
+}
+
+impl State {
+    /// Takes the metadata node out. Its volume stays for its users' files.
+    fn take_leading(&mut self) -> Option<Leading> {
+        let leading = self.leading.take()?;
+        self.former = Some(leading.volume.clone());
+        self.leader = NodeId(0);
+        Some(leading)
+    }
+}

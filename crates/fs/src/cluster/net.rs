@@ -1,0 +1,148 @@
+//! The ways between nodes: a switch inside one process, or sockets.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use lodestone_fabric::{
+    GroupId, NodeId, OPERATIONS, Peers, SwitchNetwork, SwitchPort, TcpTransport, UdpOptions, UdpTransport,
+};
+
+use super::link::UNIT;
+use super::node::Port;
+use super::plan::{Plan, group_of, sender_of};
+use crate::error::{Error, Result};
+
+/// How packets travel between processes. None of them is sealed: `--plain-network` says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carrier {
+    /// One datagram to a multicast address for all replicas.
+    Udp,
+    /// A datagram to each replica.
+    #[default]
+    Unicast,
+    /// A stream to each replica.
+    Tcp,
+}
+
+impl Carrier {
+    pub(super) const fn code(self) -> u8 {
+        match self {
+            Self::Udp => 1,
+            Self::Unicast => 2,
+            Self::Tcp => 3,
+        }
+    }
+
+    pub(super) const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::Udp),
+            2 => Some(Self::Unicast),
+            3 => Some(Self::Tcp),
+            _ => None,
+        }
+    }
+}
+
+/// The addresses of all nodes, and the way between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Map {
+    pub(crate) carrier: Carrier,
+    pub(crate) addresses: BTreeMap<NodeId, SocketAddrV4>,
+}
+
+impl Map {
+    fn members(&self, group: GroupId) -> Vec<NodeId> {
+        let is_member = |node: &NodeId| node.0 < sender_of(NodeId(0)).0 && group_of(*node) == group;
+        self.addresses.keys().copied().filter(is_member).collect()
+    }
+
+    fn peers(&self) -> Peers {
+        self.addresses.iter().map(|(node, address)| (*node, SocketAddr::V4(*address))).collect()
+    }
+
+    fn address(&self, node: NodeId) -> Result<SocketAddrV4> {
+        let missing = || Error::Options(format!("no address of {node} is known"));
+        self.addresses.get(&node).copied().ok_or_else(missing)
+    }
+
+    /// The multicast address of a group: by the port of a member, so that volumes on one network differ.
+    fn multicast(&self, group: GroupId) -> Option<SocketAddrV4> {
+        let port = self.addresses.get(self.members(group).first()?)?.port();
+        let [high, low] = port.to_be_bytes();
+        let last = if group == OPERATIONS { 1 } else { 2 };
+        (self.carrier == Carrier::Udp).then(|| SocketAddrV4::new(Ipv4Addr::new(239, high, low, last), port | 1))
+    }
+
+    /// The transport of `node`, at its address or, to send only, at any.
+    pub(crate) fn port(&self, node: NodeId, sends_only: bool) -> Result<Port> {
+        let own = self.address(node)?;
+        let listen = if sends_only { SocketAddrV4::new(*own.ip(), 0) } else { own };
+        if self.carrier == Carrier::Tcp {
+            let mut transport = TcpTransport::bind(node, listen.into())?;
+            transport.connect(self.peers(), Vec::new());
+            for group in [OPERATIONS, UNIT] {
+                transport.connect_group(group, self.members(group));
+            }
+            return Ok(Box::new(transport));
+        }
+        let options = UdpOptions { listen, group: None, is_member: false };
+        let mut transport = UdpTransport::bind(node, &options)?;
+        transport.connect(self.peers(), Vec::new());
+        for group in [OPERATIONS, UNIT] {
+            transport.connect_group(group, self.multicast(group), self.members(group))?;
+        }
+        Ok(Box::new(transport))
+    }
+}
+
+/// The ways of a process.
+pub(crate) enum Network {
+    /// All nodes are in this process.
+    Switch(BTreeMap<NodeId, SwitchPort>),
+    /// Some are in others.
+    Sockets(lodestone_pmem::sync::Mutex<Map>),
+}
+
+impl Network {
+    /// A switch with a port for each node, and for each that may send.
+    pub(crate) fn switch(plan: Plan) -> Self {
+        let metas = plan.metas();
+        let mut nodes: Vec<(NodeId, Vec<GroupId>)> = metas.iter().map(|node| (*node, vec![OPERATIONS])).collect();
+        nodes.extend(plan.datas().into_iter().map(|node| (node, vec![UNIT])));
+        nodes.extend(metas.iter().map(|node| (sender_of(*node), Vec::new())));
+        Self::Switch(nodes.iter().map(|(node, _)| *node).zip(SwitchNetwork::of_groups(&nodes)).collect())
+    }
+
+    fn on_switch(ports: &BTreeMap<NodeId, SwitchPort>, node: NodeId) -> Result<&SwitchPort> {
+        let missing = || Error::Options(format!("the volume has no {node}; `lodestone fs status` lists its nodes"));
+        ports.get(&node).ok_or_else(missing)
+    }
+
+    /// The transport of a node that starts.
+    pub(crate) fn port(&self, node: NodeId) -> Result<Port> {
+        match self {
+            Self::Switch(ports) => {
+                let port = Self::on_switch(ports, node)?;
+                port.clear();
+                Ok(Box::new(port.another()))
+            }
+            Self::Sockets(map) => lodestone_pmem::sync::lock(map).port(node, false),
+        }
+    }
+
+    /// The transports of a node that sends: to receive, and to send.
+    pub(crate) fn sender(&self, meta: NodeId) -> Result<(Port, Port)> {
+        let node = sender_of(meta);
+        match self {
+            Self::Switch(ports) => {
+                let port = Self::on_switch(ports, node)?;
+                port.clear();
+                Ok((Box::new(port.another()), Box::new(port.another())))
+            }
+            Self::Sockets(map) => {
+                let map = lodestone_pmem::sync::lock(map);
+                Ok((map.port(node, false)?, map.port(node, true)?))
+            }
+        }
+    }
+}

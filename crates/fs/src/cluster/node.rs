@@ -1,0 +1,227 @@
+//! The thread of a node: its member of a group, and for metadata the state that follows.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use lodestone_fabric::{Clock, NodeDriver, NodeId, OPERATIONS, Receiver, Sequence, Standing, Transport};
+use lodestone_pmem::sync::{Mutex, lock};
+
+use super::follow::{Follower, STEP};
+use super::link::operation_body;
+use super::pool::NodePool;
+use crate::error::{Error, Result};
+
+/// The transport of a node.
+pub(crate) type Port = Box<dyn Transport + Send>;
+
+/// What others see of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// When the sender of its group was last heard, on the clock of the process; 0: never.
+    heard_ns: AtomicU64,
+    /// Whether it counts in its group, as far as it knows.
+    is_active: AtomicBool,
+    /// The last operation that its image has durably, while it leads.
+    pub(crate) applied: Arc<AtomicU64>,
+    /// Whether its state lacks operations that its log does not have.
+    pub(crate) lacks_image: AtomicBool,
+    /// Whether it joins, and its state is as far as its log.
+    pub(crate) is_ready: AtomicBool,
+    has_ended: AtomicBool,
+    error: Mutex<Option<String>>,
+}
+
+impl Seen {
+    /// How long ago its sender was heard, or the node began.
+    pub(crate) fn silent_ns(&self, clock: Clock) -> u64 {
+        clock.now().0.saturating_sub(self.heard_ns.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.is_active.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// Why it has stopped by itself.
+    pub(crate) fn error(&self) -> Option<String> {
+        lock(&self.error).clone()
+    }
+}
+
+/// A request to the thread of a node with metadata.
+pub(crate) enum Request {
+    /// Hand the state over, when it has executed the operation.
+    Take(Sequence, mpsc::Sender<Box<Follower>>),
+    /// Follow from here on.
+    Follow(Box<Follower>),
+}
+
+/// A running node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) seen: Arc<Seen>,
+    stop: Arc<AtomicBool>,
+    requests: mpsc::Sender<Request>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The state of the thread.
+struct Running {
+    driver: NodeDriver<Port>,
+    is_meta: bool,
+    follower: Option<Box<Follower>>,
+    taking: Option<(Sequence, mpsc::Sender<Box<Follower>>)>,
+    requests: mpsc::Receiver<Request>,
+    seen: Arc<Seen>,
+    log_bytes: u64,
+}
+
+impl Node {
+    /// Starts the node of `pool` on `port`.
+    pub(crate) fn start(
+        pool: &Arc<NodePool>,
+        member: Receiver,
+        port: Port,
+        follower: Option<Follower>,
+        clock: Clock,
+    ) -> Result<Self> {
+        let (node, is_meta) = (pool.head.node, pool.head.group == OPERATIONS);
+        let mut driver = NodeDriver::new(vec![member], port);
+        if let Some(member) = driver.receiver_mut(pool.head.group).filter(|_| is_meta) {
+            member.keep_after(follower.as_ref().map_or(Sequence(0), Follower::applied));
+        }
+        let seen = Arc::new(Seen::default());
+        seen.heard_ns.store(clock.now().0, Ordering::Release);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (requests, receiver) = mpsc::channel();
+        let mut running = Running {
+            driver,
+            is_meta,
+            follower: follower.map(Box::new),
+            taking: None,
+            requests: receiver,
+            seen: Arc::clone(&seen),
+            log_bytes: pool.head.log_bytes,
+        };
+        let (stopped, pool) = (Arc::clone(&stop), Arc::clone(pool));
+        let work = move || {
+            // The pool stays open as long as the thread runs.
+            let _pool = pool;
+            while !stopped.load(Ordering::Acquire) {
+                if let Err(error) = running.step(clock) {
+                    tracing::error!("{node} stops: {error}");
+                    *lock(&running.seen.error) = Some(error.to_string());
+                    break;
+                }
+            }
+            running.seen.has_ended.store(true, Ordering::Release);
+        };
+        let failed = |error| Error::Options(format!("no thread for {node} could be started: {error}"));
+        let thread = std::thread::Builder::new().name(format!("fs-node-{}", node.0)).spawn(work).map_err(failed)?;
+        Ok(Self { seen, stop, requests, thread: Some(thread) })
+    }
+
+    /// Sends a request to the thread.
+    pub(crate) fn request(&self, request: Request) -> Result<()> {
+        self.requests.send(request).map_err(|_| Error::Gone)
+    }
+
+    /// Stops the thread at its next step. Nothing is written or closed in order.
+    pub(crate) fn stop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Running {
+    fn step(&mut self, clock: Clock) -> Result<()> {
+        self.driver.step(STEP)?;
+        if !self.is_meta {
+            return Ok(());
+        }
+        self.look(clock);
+        self.follow()?;
+        while let Ok(request) = self.requests.try_recv() {
+            match request {
+                Request::Take(sequence, answer) => self.taking = Some((sequence, answer)),
+                Request::Follow(follower) => {
+                    self.seen.lacks_image.store(false, Ordering::Release);
+                    self.follower = Some(follower);
+                }
+            }
+        }
+        self.hand_over();
+        Ok(())
+    }
+
+    /// Tells others when the sender was heard.
+    fn look(&self, clock: Clock) {
+        let Some(member) = self.driver.receiver(OPERATIONS) else { return };
+        let silent = self.driver.now().since(member.heard());
+        let heard = clock.now().0.saturating_sub(silent);
+        self.seen.heard_ns.fetch_max(heard, Ordering::AcqRel);
+        self.seen.is_active.store(member.log().standing() == Standing::Active, Ordering::Release);
+    }
+
+    /// Executes what every member has.
+    fn follow(&mut self) -> Result<()> {
+        let Some(member) = self.driver.receiver_mut(OPERATIONS) else { return Ok(()) };
+        let Some(follower) = &mut self.follower else {
+            let applied = self.seen.applied.load(Ordering::Acquire);
+            member.keep_after(Sequence(applied));
+            return Ok(());
+        };
+        let is_whole = member.log().standing() != Standing::Copying;
+        while is_whole && follower.taken() < member.stable() {
+            let next = follower.taken().next();
+            let Some(entry) = member.log().entry(next) else {
+                // It was away, and all others gave up records that it lacks.
+                tracing::warn!("the log lacks operation {}: the node needs a copy of the image", next.0);
+                member.keep_after(Sequence(0));
+                self.seen.applied.store(0, Ordering::Release);
+                self.seen.is_ready.store(false, Ordering::Release);
+                self.seen.lacks_image.store(true, Ordering::Release);
+                self.follower = None;
+                return Ok(());
+            };
+            follower.take(&entry.head, &operation_body(&entry.head, entry.kept))?;
+        }
+        self.seen.is_ready.store(member.log().standing() == Standing::Replaying, Ordering::Release);
+        let lacks = member.log().bytes_after(follower.applied());
+        follower.write_if_due(lacks > self.log_bytes / 2)?;
+        member.keep_after(follower.applied());
+        Ok(())
+    }
+
+    /// Hands the state over, if that is wanted and it is far enough.
+    fn hand_over(&mut self) {
+        let Some((sequence, answer)) = self.taking.take() else { return };
+        match self.follower.take() {
+            Some(follower) if follower.taken() >= sequence => {
+                self.seen.applied.store(follower.applied().0, Ordering::Release);
+                if let Err(mpsc::SendError(follower)) = answer.send(follower) {
+                    // Nobody waits any more.
+                    self.follower = Some(follower);
+                }
+            }
+            other => (self.follower, self.taking) = (other, Some((sequence, answer))),
+        }
+    }
+}
+
+/// The name of a node's part.
+pub(crate) fn part_of(node: NodeId) -> &'static str {
+    if super::plan::group_of(node) == OPERATIONS { "metadata" } else { "pages" }
+}

@@ -1,0 +1,244 @@
+//! Replicas in other processes: where they are, and the thread that sees to it that each runs.
+//!
+//! ```text
+//! addresses   a line for each: `carrier udp|unicast|tcp`, `next 104`, `node 101 10.0.0.2:7000`
+//! ```
+//!
+//! The file is replaced as a whole. Which nodes count is in the registry; this file only says where they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use lodestone_fabric::NodeId;
+use lodestone_pmem::sync::{Mutex, lock};
+
+use super::Shared;
+use super::link::UNIT;
+use super::net::{Carrier, Map, Network};
+use super::plan::{FIRST_DATA, sender_of};
+use super::pool::heads;
+use super::serve::{Order, order};
+use crate::error::{Error, Result};
+
+/// Pause between two looks at a replica.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// The addresses of the replicas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    pub(crate) carrier: Carrier,
+    next: u16,
+    pub(crate) nodes: BTreeMap<NodeId, SocketAddrV4>,
+}
+
+const fn name_of(carrier: Carrier) -> &'static str {
+    match carrier {
+        Carrier::Udp => "udp",
+        Carrier::Unicast => "unicast",
+        Carrier::Tcp => "tcp",
+    }
+}
+
+impl std::str::FromStr for Carrier {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let all = [Self::Udp, Self::Unicast, Self::Tcp];
+        let found = all.into_iter().find(|carrier| name_of(*carrier) == text);
+        found.ok_or_else(|| format!("`{text}` is no way to carry packets; there are udp, unicast and tcp"))
+    }
+}
+
+impl Addresses {
+    /// Replicas at these addresses.
+    pub(crate) fn new(carrier: Carrier, addresses: &[SocketAddrV4]) -> Self {
+        let mut new = Self { carrier, next: FIRST_DATA, nodes: BTreeMap::new() };
+        addresses.iter().for_each(|address| _ = new.add(*address));
+        new
+    }
+
+    /// Adds a replica. Numbers are not used again.
+    pub(crate) fn add(&mut self, address: SocketAddrV4) -> NodeId {
+        let node = NodeId(self.next);
+        self.next += 1;
+        self.nodes.insert(node, address);
+        node
+    }
+
+    fn to_text(&self) -> String {
+        let nodes = self.nodes.iter().map(|(node, address)| format!("node {} {address}\n", node.0));
+        format!("carrier {}\nnext {}\n{}", name_of(self.carrier), self.next, nodes.collect::<String>())
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let mut found = Self { carrier: Carrier::default(), next: FIRST_DATA, nodes: BTreeMap::new() };
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words.as_slice() {
+                ["carrier", carrier] => found.carrier = carrier.parse().ok()?,
+                ["next", next] => found.next = next.parse().ok()?,
+                ["node", node, address] => {
+                    _ = found.nodes.insert(NodeId(node.parse().ok()?), address.parse().ok()?);
+                }
+                _ => return None,
+            }
+        }
+        Some(found)
+    }
+
+    /// Reads the file, if there is one.
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::Options(format!("{}: reading failed: {error}", path.display()))),
+        };
+        let wrong = || Error::Options(format!("{}: a line makes no sense; write the addresses anew", path.display()));
+        Self::from_text(&text).map(Some).ok_or_else(wrong)
+    }
+
+    /// Replaces the file.
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        let failed = |error: std::io::Error| Error::Options(format!("{}: writing failed: {error}", path.display()));
+        let new = path.with_extension("new");
+        let file = std::fs::File::create(&new).map_err(failed)?;
+        std::io::Write::write_all(&mut &file, self.to_text().as_bytes()).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        std::fs::rename(&new, path).map_err(failed)
+    }
+
+    /// The network of a process with the metadata node at `ip`.
+    pub(crate) fn network(&self, ip: Ipv4Addr, metas: &[NodeId]) -> Result<Network> {
+        let mut addresses = self.nodes.clone();
+        for meta in metas {
+            addresses.insert(*meta, free_address(ip)?);
+            addresses.insert(sender_of(*meta), free_address(ip)?);
+        }
+        Ok(Network::Sockets(Mutex::new(Map { carrier: self.carrier, addresses })))
+    }
+}
+
+/// An address that no other program has now.
+fn free_address(ip: Ipv4Addr) -> Result<SocketAddrV4> {
+    let failed = |error: std::io::Error| Error::Options(format!("{ip}: no port is free: {error}"));
+    for _ in 0..32 {
+        let listener = TcpListener::bind((ip, 0)).map_err(failed)?;
+        let port = listener.local_addr().map_err(failed)?.port();
+        if UdpSocket::bind((ip, port)).is_ok() {
+            return Ok(SocketAddrV4::new(ip, port));
+        }
+    }
+    Err(Error::Options(format!("{ip}: no port is free for both streams and datagrams")))
+}
+
+/// Starts the thread that sees to it that the replicas run.
+pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    let failed = |error| Error::Options(format!("no thread for the replicas could be started: {error}"));
+    let work = move || {
+        let mut down = BTreeSet::new();
+        while !shared.stop.load(Ordering::Acquire) {
+            shared.look_at_replicas(&mut down);
+            std::thread::sleep(LOOK);
+        }
+    };
+    std::thread::Builder::new().name("fs-replicas".into()).spawn(work).map_err(failed)
+}
+
+impl Shared {
+    fn look_at_replicas(&self, down: &mut BTreeSet<NodeId>) {
+        let Network::Sockets(map) = &self.network else { return };
+        let map = lock(map).clone();
+        let head = heads(self.layout.volume_id, self.layout.salt, self.layout.page_bytes, self.layout.pages, 1);
+        let replicas: Vec<NodeId> = self.remote().keys().copied().collect();
+        for node in replicas {
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            let Some(address) = map.addresses.get(&node).copied() else { continue };
+            let outcome = order(address, &Order { head: head.data(node, UNIT), map: map.clone() });
+            let state = self.state();
+            let error = outcome.err().map(|error| error.to_string());
+            if let (Some(error), true) = (&error, down.insert(node)) {
+                tracing::warn!("{node}: {error}");
+            }
+            if error.is_none() {
+                down.remove(&node);
+            }
+            if let Some(leading) = &state.leading {
+                match error {
+                    None => leading.link.want(UNIT, node, true),
+                    Some(_) => leading.link.unwant(UNIT, node),
+                }
+            }
+            drop(state);
+            lock(&self.replicas_down).clone_from(down);
+        }
+    }
+
+    /// The replicas in other processes.
+    pub(super) fn remote(&self) -> BTreeMap<NodeId, SocketAddrV4> {
+        lock(&self.addresses).as_ref().map(|addresses| addresses.nodes.clone()).unwrap_or_default()
+    }
+
+    /// Adds a replica at `address`: it joins, and counts when it has everything.
+    pub(super) fn add_replica(&self, address: SocketAddrV4) -> Result<NodeId> {
+        let Network::Sockets(map) = &self.network else {
+            let text = "the nodes of this volume are all in one process; replicas elsewhere need a volume that is \
+                        mounted with --nodes";
+            return Err(Error::Options(text.into()));
+        };
+        let mut addresses = lock(&self.addresses);
+        let Some(found) = addresses.as_mut() else { return Err(Error::Gone) };
+        if found.nodes.values().any(|known| *known == address) {
+            return Err(Error::Options(format!("{address} is a node of the volume already")));
+        }
+        let mut next = found.clone();
+        let node = next.add(address);
+        next.write(&self.places.addresses())?;
+        *found = next;
+        drop(addresses);
+        lock(map).addresses.insert(node, address);
+        self.restart_sender();
+        Ok(node)
+    }
+
+    /// Removes a replica. The others have everything first.
+    pub(super) fn remove_replica(&self, node: NodeId) -> Result<()> {
+        let mut addresses = lock(&self.addresses);
+        let missing = || Error::Options(format!("{node} is no replica of the volume; `fs status` lists its nodes"));
+        let found = addresses.as_mut().ok_or_else(missing)?;
+        if !found.nodes.contains_key(&node) {
+            return Err(missing());
+        }
+        let link = self.state().leading.as_ref().map(|leading| Arc::clone(&leading.link)).ok_or(Error::Gone)?;
+        link.want(UNIT, node, false);
+        link.wait_removed(UNIT, node)?;
+        let mut next = found.clone();
+        next.nodes.remove(&node);
+        next.write(&self.places.addresses())?;
+        *found = next;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_back() {
+        let address = |port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+        let mut addresses = Addresses::new(Carrier::Tcp, &[address(7), address(8)]);
+        addresses.nodes.remove(&NodeId(102));
+        assert_eq!(addresses.add(address(9)), NodeId(103), "numbers are not used again");
+        assert_eq!(Addresses::from_text(&addresses.to_text()), Some(addresses));
+        assert_eq!(Addresses::from_text("node 1"), None);
+        assert_eq!(Addresses::from_text("node x 127.0.0.1:1"), None);
+    }
+}

@@ -1,0 +1,160 @@
+//! The thread of a link: takes packets in, asks the registry, and keeps the members of the groups right.
+//!
+//! A member that does not answer for a second is removed, as long as enough others are left: without it nothing is
+//! stable, and the rings fill up. A node that should be a member and runs is added again. It copies what it lacks.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use lodestone_fabric::{GroupId, Kind, Moment, NodeId, Packet, Role, SenderEvent, Transport, Wish};
+
+use super::link::{End, Link, Sending};
+use crate::error::Result;
+
+/// Longest wait for a packet.
+const WAIT: Duration = Duration::from_millis(2);
+/// Packets that are taken in at a time.
+const PACKETS: usize = 256;
+/// How often the members are looked at.
+const LOOK_NS: u64 = 100_000_000;
+/// A member that was silent for so long is removed.
+const SILENT_NS: u64 = 1_000_000_000;
+
+/// Starts the thread, which claims a term first.
+pub(crate) fn start(link: Arc<Link>, mut rx: Box<dyn Transport + Send>) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("fs-sender".into()).spawn(move || {
+        let now = link.now();
+        link.sending().leader.claim(now);
+        let mut look_at = now;
+        loop {
+            match step(&link, &mut *rx, &mut look_at) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    tracing::error!("{}: the sender stops: {error}", link.node);
+                    return link.end(End::Failed);
+                }
+            }
+        }
+    })
+}
+
+/// One batch of packets. `false` at the end of the link.
+fn step(link: &Link, rx: &mut dyn Transport, look_at: &mut Moment) -> Result<bool> {
+    let mut arrived: Vec<Vec<u8>> = Vec::new();
+    rx.poll(WAIT, PACKETS, &mut |bytes| {
+        arrived.push(bytes.to_vec());
+        Ok(())
+    })?;
+    let mut sending = link.sending();
+    if sending.end.is_some() {
+        link.changed.notify_all();
+        return Ok(false);
+    }
+    let before = (sending.leader.acknowledged(), sending.leader.volume().is_sending());
+    let mut has_answers = false;
+    for bytes in &arrived {
+        let Ok(packet) = Packet::decode(bytes) else { continue };
+        has_answers |= sending.take(link.now(), &packet)?;
+    }
+    let now = link.now();
+    sending.tick(link, now)?;
+    if now >= *look_at {
+        *look_at = now.plus(LOOK_NS);
+        sending.look_at_members(link, now);
+    }
+    sending.flush()?;
+    sending.settle();
+    let after = (sending.leader.acknowledged(), sending.leader.volume().is_sending());
+    if has_answers || before != after || !arrived.is_empty() {
+        link.changed.notify_all();
+    }
+    Ok(true)
+}
+
+impl Sending {
+    /// Takes a packet in. Whether it answered a read.
+    fn take(&mut self, now: Moment, packet: &Packet<'_>) -> Result<bool> {
+        if packet.head.kind == Kind::Reply
+            && let Some((number, bytes)) = self.reads.answered(packet)
+        {
+            self.answers.insert(number, (packet.head.source, bytes.to_vec()));
+            return Ok(true);
+        }
+        let Self { leader, out, .. } = self;
+        leader.volume_mut().packet(now, packet, out)?;
+        Ok(false)
+    }
+
+    /// Does what is due, also at the registry.
+    fn tick(&mut self, link: &Link, now: Moment) -> Result<()> {
+        let Self { leader, out, .. } = self;
+        let mut events = leader.tick(now, out)?;
+        events.extend(leader.take_unit_events().into_iter().map(|(_, event)| event));
+        for call in leader.take_calls() {
+            let mut registry = lodestone_pmem::sync::lock(&link.registry);
+            match call.make(&mut **registry, link.now(), now) {
+                Ok(answer) => leader.answered(now, answer, out),
+                Err(error) => tracing::warn!("{}: {error}", link.node),
+            }
+        }
+        for event in events {
+            match event {
+                SenderEvent::Adopted { cut: Some((term, from, to)), .. } => {
+                    tracing::warn!(
+                        "{}: records {} to {} of {term} were never acknowledged and are given up",
+                        link.node,
+                        from.0,
+                        to.0
+                    );
+                }
+                SenderEvent::Deposed(term) => _ = self.end.get_or_insert(End::Deposed(term)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes members that are silent or are to leave, and adds those that should be there.
+    fn look_at_members(&mut self, link: &Link, now: Moment) {
+        if !self.leader.volume().is_sending() {
+            return;
+        }
+        let Self { leader, out, .. } = self;
+        leader.volume_mut().probe(out);
+        let groups: Vec<GroupId> = self.leader.volume().groups().map(lodestone_fabric::Sender::group).collect();
+        let removal = groups.iter().find_map(|group| Some((*group, Wish::Remove(self.to_remove(link, *group, now)?))));
+        let wish = removal.or_else(|| {
+            groups.iter().find_map(|group| Some((*group, Wish::Join(self.to_add(*group)?)))).filter(|_| !self.is_joining())
+        });
+        if let Some((group, wish)) = wish
+            && self.leader.wished() != Some(wish)
+        {
+            tracing::info!("{}: {group}: {wish:?}", link.node);
+            self.leader.wish_in(group, wish);
+        }
+    }
+
+    fn is_joining(&self) -> bool {
+        let joins = |sender: &lodestone_fabric::Sender| sender.view().members.iter().any(|m| m.role == Role::Joining);
+        self.leader.volume().groups().any(joins)
+    }
+
+    fn to_remove(&self, link: &Link, group: GroupId, now: Moment) -> Option<NodeId> {
+        let sender = self.leader.volume().group(group)?;
+        let least = link.members_min.get(&group).copied().unwrap_or(1);
+        let active = sender.view().active().count();
+        let may_go = |node: &NodeId| match sender.view().role(*node) {
+            Some(Role::Active) => active > least,
+            role => role.is_some(),
+        };
+        let leaving = self.leaving.get(&group).into_iter().flatten().copied();
+        sender.silent(now, SILENT_NS).chain(leaving).find(may_go)
+    }
+
+    fn to_add(&self, group: GroupId) -> Option<NodeId> {
+        let sender = self.leader.volume().group(group)?;
+        self.wanted.get(&group)?.iter().find(|node| sender.view().role(**node).is_none()).copied()
+    }
+}

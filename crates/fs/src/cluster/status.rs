@@ -1,0 +1,123 @@
+//! What a volume with replicas tells about its nodes.
+
+use lodestone_fabric::{GroupId, NodeId, OPERATIONS, Role, Sender};
+use serde::{Deserialize, Serialize};
+
+use super::link::Link;
+use super::plan::meta_of;
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its number.
+    pub node: u16,
+    /// What it keeps: `metadata` or `pages`.
+    pub keeps: String,
+    /// `leads`, `follows`, `member`, `joins`, `removed`, `stopped`, or why it failed.
+    pub state: String,
+    /// Records that it has not reported as durable.
+    pub behind: Option<u64>,
+    /// Milliseconds since it was heard.
+    pub silent_ms: Option<u64>,
+}
+
+/// A group of nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// Its number; 0 is the metadata.
+    pub group: u32,
+    /// The number of changes of its members.
+    pub view: u32,
+    /// Members that count.
+    pub copies: usize,
+    /// Members that a record needs.
+    pub quorum: usize,
+    /// The last record.
+    pub last: u64,
+    /// Everything up to here survives the loss of a minority.
+    pub acknowledged: u64,
+    /// Everything up to here is durable at every member.
+    pub stable: u64,
+}
+
+/// The state of a volume's nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ClusterStatus {
+    /// The node that leads; 0: none now.
+    pub leader: u16,
+    /// Its term.
+    pub term: u32,
+    /// How packets travel.
+    pub transport: String,
+    /// Takeovers since this process began.
+    pub takeovers: u64,
+    /// The groups.
+    pub groups: Vec<GroupStatus>,
+    /// The nodes.
+    pub nodes: Vec<NodeStatus>,
+    /// What a user should know.
+    pub warnings: Vec<String>,
+}
+
+impl ClusterStatus {
+    /// Fills in what the sender knows.
+    pub(crate) fn of_link(&mut self, link: &Link) {
+        let sending = link.sending();
+        let volume = sending.leader.volume();
+        (self.leader, self.term) = (meta_of(link.node).0, volume.operations().term().0);
+        self.transport = link.transport().into();
+        for sender in volume.groups() {
+            let view = sender.view();
+            let copies = view.active().count();
+            self.groups.push(GroupStatus {
+                group: sender.group().0,
+                view: view.number.0,
+                copies,
+                quorum: view.quorum(),
+                last: sender.ring().last().0,
+                acknowledged: sender.acknowledged().0,
+                stable: sender.stable().0,
+            });
+            self.warn(sender.group(), copies);
+            for node in &mut self.nodes {
+                node.fill(sender, link);
+            }
+        }
+    }
+
+    fn warn(&mut self, group: GroupId, copies: usize) {
+        let what = if group == OPERATIONS { "the metadata".to_owned() } else { format!("unit {}", group.0) };
+        if copies < 2 {
+            self.warnings.push(format!("{what} has one copy: its loss is the loss of the volume"));
+        }
+    }
+}
+
+impl NodeStatus {
+    fn fill(&mut self, sender: &Sender, link: &Link) {
+        let node = NodeId(self.node);
+        if super::plan::group_of(node) != sender.group() {
+            return;
+        }
+        let Some(role) = sender.view().role(node) else {
+            if self.state == "runs" {
+                self.state = "removed".into();
+            }
+            return;
+        };
+        let (now, last) = (link.now(), sender.ring().last());
+        self.behind = sender.tail(node).map(|tail| last.0.saturating_sub(tail.0));
+        self.silent_ms = sender.heard(node).map(|heard| now.since(heard) / 1_000_000);
+        if self.state == "runs" {
+            let is_leader = meta_of(link.node) == node;
+            self.state = match role {
+                Role::Joining => "joins",
+                Role::Active if is_leader => "leads",
+                Role::Active if sender.group() == OPERATIONS => "follows",
+                Role::Active => "member",
+            }
+            .into();
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The thread that sees to it that a node leads, and that nodes which join get an image.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use lodestone_fabric::{GroupId, LEASE_NS, NodeId, OPERATIONS, Role};
+use lodestone_pmem::CopyOptions;
+use lodestone_pmem::sync::lock;
+
+use super::follow::Follower;
+use super::lead::{Leading, TakeOver};
+use super::link::End;
+use super::node::Request;
+use super::plan::{group_of, meta_of};
+use super::{Shared, State};
+use crate::error::{Error, Result};
+
+/// How often it looks.
+pub(super) const LOOK: Duration = Duration::from_millis(10);
+
+/// Starts the thread.
+pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    let failed = |error| Error::Options(format!("no thread for the nodes could be started: {error}"));
+    let work = move || {
+        while !shared.stop.load(Ordering::Acquire) {
+            shared.look();
+            std::thread::sleep(LOOK);
+        }
+    };
+    std::thread::Builder::new().name("fs-nodes".into()).spawn(work).map_err(failed)
+}
+
+impl Shared {
+    /// One look at everything.
+    fn look(&self) {
+        let ended = self.state().leading.as_ref().and_then(|leading| leading.link.ended());
+        if let Some(end) = ended {
+            self.stepped_down(end);
+        }
+        if self.state().leading.is_none() {
+            if let Some(node) = self.candidate()
+                && let Err(error) = self.lead(node)
+            {
+                tracing::warn!("{node} could not take over: {error}");
+                self.follow_again(node);
+            }
+            return;
+        }
+        if let Err(error) = self.help_joiners() {
+            tracing::warn!("a node that joins has no image yet: {error}");
+        }
+    }
+
+    /// The node that led does not any more: it follows.
+    fn stepped_down(&self, end: End) {
+        let (node, leading) = {
+            let mut state = self.state();
+            (state.leader, state.take_leading())
+        };
+        tracing::warn!("{node} does not lead any more: {end:?}");
+        if let Some(mut leading) = leading {
+            leading.end(end);
+        }
+        self.follow_again(node);
+    }
+
+    /// Has the metadata node take over anew: its transports then know the present nodes. Programs see a delay.
+    pub(super) fn restart_sender(&self) {
+        if let Some(leading) = &self.state().leading {
+            leading.link.end(End::Stopped);
+        }
+    }
+
+    /// Gives a node that led, or tried to, a state of its image.
+    fn follow_again(&self, node: NodeId) {
+        let state = self.state();
+        let Some(place) = state.places.get(&node) else { return };
+        let (Some(running), Some(parts)) = (&place.node, &place.parts) else { return };
+        let follower = Follower::open(parts, &self.options.volume);
+        let sent = follower.and_then(|follower| running.request(Request::Follow(Box::new(follower))));
+        if let Err(error) = sent {
+            tracing::error!("{node} cannot follow: {error}");
+        }
+    }
+
+    /// The node that should take over now: one that counts, and has not heard a sender for a lease. The one that sent
+    /// last does not wait, and others wait in turn.
+    fn candidate(&self) -> Option<NodeId> {
+        let registry = lock(&self.registry).state().ok()?;
+        let view = registry.view(OPERATIONS)?.clone();
+        let former = if registry.sender == NodeId(0) { NodeId(1) } else { meta_of(registry.sender) };
+        let state = self.state();
+        let may = |node: &NodeId, rank: u64| {
+            let place = state.places.get(node).filter(|place| place.is_wanted)?;
+            let seen = &place.node.as_ref().filter(|node| !node.seen.has_ended())?.seen;
+            let patience = if *node == former { 0 } else { LEASE_NS + rank * LEASE_NS / 4 };
+            let is_able = view.role(*node) == Some(Role::Active)
+                && seen.is_active()
+                && !seen.lacks_image.load(Ordering::Acquire)
+                && seen.silent_ns(self.clock) >= patience;
+            is_able.then_some(*node)
+        };
+        self.plan.metas().into_iter().zip(0..).find_map(|(node, rank)| may(&node, rank))
+    }
+
+    fn wanted(state: &State) -> BTreeMap<GroupId, BTreeSet<NodeId>> {
+        let mut wanted: BTreeMap<GroupId, BTreeSet<NodeId>> = BTreeMap::new();
+        for (node, place) in state.places.iter().filter(|(_, place)| place.is_wanted && place.node.is_some()) {
+            _ = place;
+            wanted.entry(group_of(*node)).or_default().insert(*node);
+        }
+        wanted
+    }
+
+    /// Has `node` take over.
+    fn lead(&self, node: NodeId) -> Result<()> {
+        let (parts, pool, running, wanted, pins, former) = {
+            let mut state = self.state();
+            let former = state.former.clone();
+            let pins = former.as_ref().map(|volume| volume.inner.core().pins.clone()).unwrap_or_default();
+            let wanted = Self::wanted(&state);
+            let place = state.places.get_mut(&node).ok_or(Error::Gone)?;
+            let parts = place.parts.clone().ok_or(Error::Gone)?;
+            let pool = place.pool.clone().ok_or(Error::Gone)?;
+            (parts, pool, place.node.take().ok_or(Error::Gone)?, wanted, pins, former)
+        };
+        let outcome = self.network.sender(node).and_then(|ports| Leading::begin(TakeOver {
+            meta: node,
+            parts: &parts,
+            pool: &pool,
+            node: &running,
+            ports,
+            registry: Arc::clone(&self.registry),
+            clock: self.clock,
+            options: &self.options.volume,
+            pins,
+            wanted,
+            replicas_min: self.options.replicas_min,
+        }));
+        let mut state = self.state();
+        if let Some(place) = state.places.get_mut(&node) {
+            place.node = Some(running);
+        }
+        let leading = outcome?;
+        leading.link.sending().leader.hold_promotion(Some(OPERATIONS));
+        if let Some(former) = former {
+            leading.volume.inner.note_lost(&former.inner);
+        }
+        tracing::info!("{node} leads");
+        state.leader = node;
+        state.takeovers += 1;
+        (state.leading, state.former) = (Some(leading), None);
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Gives nodes with metadata that join an image, and lets them count when they have it.
+    fn help_joiners(&self) -> Result<()> {
+        let (joiner, lacks, is_ready, volume, link) = {
+            let state = self.state();
+            let Some(leading) = &state.leading else { return Ok(()) };
+            let joiner = {
+                let sending = leading.link.sending();
+                let view = sending.leader.volume().operations().view();
+                view.members.iter().find(|member| member.role == Role::Joining).map(|member| member.node)
+            };
+            let Some(place) = joiner.and_then(|joiner| state.places.get(&joiner)) else {
+                leading.link.sending().leader.hold_promotion(Some(OPERATIONS));
+                return Ok(());
+            };
+            let Some(running) = &place.node else { return Ok(()) };
+            let lacks = running.seen.lacks_image.load(Ordering::Acquire);
+            let is_ready = running.seen.is_ready.load(Ordering::Acquire);
+            (joiner.unwrap_or_default(), lacks, is_ready, leading.volume.clone(), Arc::clone(&leading.link))
+        };
+        link.sending().leader.hold_promotion((!is_ready).then_some(OPERATIONS));
+        if !lacks {
+            return Ok(());
+        }
+        // The image has everything up to the record where the node begins.
+        volume.write_image()?;
+        let target = self.places.image(joiner);
+        if let Some(place) = self.state().places.get_mut(&joiner) {
+            place.parts = None;
+        }
+        let mut options = CopyOptions::default();
+        options.overwrite = true;
+        volume.store().pool().backup(&target, &options)?;
+        let parts = self.parts(joiner)?;
+        let follower = Follower::open(&parts, &self.options.volume)?;
+        let mut state = self.state();
+        let Some(place) = state.places.get_mut(&joiner) else { return Ok(()) };
+        place.parts = Some(parts);
+        match &place.node {
+            Some(running) => running.request(Request::Follow(Box::new(follower))),
+            None => Ok(()),
+        }
+    }
+}

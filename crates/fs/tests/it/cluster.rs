@@ -1,0 +1,323 @@
+//! Volumes with replicas, all nodes in one process: nodes are stopped as a kill does, and nothing is lost.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use lodestone_fs::cluster::{Cluster, ClusterOptions, ScrubOptions};
+use lodestone_fs::oracle::{Draw, Plain, difference, shots};
+use lodestone_fs::{Clock, Error, FormatOptions, Volume, VolumeOptions};
+use lodestone_pmem::{DomainChoice, PoolOptions};
+
+fn pool() -> PoolOptions {
+    PoolOptions { domain: DomainChoice::Process, size_bytes: 12 << 20, journal_bytes: 2 << 20, ..PoolOptions::default() }
+}
+
+fn options() -> ClusterOptions {
+    let mut options = ClusterOptions::default();
+    options.volume.clock = Clock::Steps;
+    options
+}
+
+/// A new volume, and the folder that it is in.
+fn format(pool: &PoolOptions) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.vol");
+    drop(Volume::format_with(&path, pool, &FormatOptions::default()).expect("a volume"));
+    (folder, path)
+}
+
+fn open(path: &Path) -> Cluster {
+    Cluster::open(path, &pool(), &options()).unwrap_or_else(|error| panic!("it opens: {error}"))
+}
+
+/// Waits until the cluster is as wanted.
+fn until(what: &str, cluster: &Cluster, is_so: impl Fn(&lodestone_fs::cluster::ClusterStatus) -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_so(&cluster.status()) {
+        assert!(Instant::now() < end, "{what}: {:#?}", cluster.status());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn state_of(status: &lodestone_fs::cluster::ClusterStatus, node: u16) -> String {
+    status.nodes.iter().find(|found| found.node == node).map_or_else(String::new, |found| found.state.clone())
+}
+
+#[test]
+fn what_was_synced_survives_the_loss_of_a_replica_and_of_the_metadata_node() {
+    let (_folder, path) = format(&pool());
+    {
+        // A volume of one file gets replicas with what it has.
+        let volume = Volume::open_with(&path, &pool(), &VolumeOptions::default()).expect("one file");
+        volume.create("/old").expect("a file").write_at(0, &[1; 10_000]).expect("a write").sync().expect("a sync");
+    }
+    let cluster = open(&path);
+    let read = |name: &str| cluster.volume().expect("it leads").open_file(name).expect("it is there").read_all().expect("it is whole");
+    assert_eq!(read("/old"), [1; 10_000]);
+    let volume = cluster.volume().expect("it leads");
+    let file = volume.create("/new").expect("a file");
+    file.write_at(0, &[2; 9000]).expect("a write").sync().expect("a sync");
+    assert_eq!(read("/new"), [2; 9000]);
+    cluster.stop_node(101).expect("a replica");
+    file.write_at(100, &[3; 100]).expect("a write").sync().expect("two of three replicas are enough");
+    drop((file, volume));
+    let mut expected = vec![2; 9000];
+    expected[100..200].fill(3);
+    assert_eq!(read("/new"), expected);
+    until("it is removed", &cluster, |status| state_of(status, 101) == "stopped" && status.groups[1].copies == 2);
+    cluster.start_node(101).expect("it starts");
+    until("it is back", &cluster, |status| status.groups[1].copies == 3);
+    // The metadata node dies. The standby goes on.
+    cluster.stop_node(1).expect("the metadata node");
+    assert_eq!((read("/old"), read("/new")), (vec![1; 10_000], expected.clone()));
+    assert_eq!(cluster.status().leader, 2);
+    let volume = cluster.volume().expect("it leads");
+    volume.create("/third").expect("a file").sync().expect("a sync");
+    drop(volume);
+    cluster.start_node(1).expect("it starts");
+    until("it follows", &cluster, |status| status.groups[0].copies == 2 && state_of(status, 1) == "follows");
+    cluster.stop_node(2).expect("the metadata node");
+    assert_eq!(read("/third"), b"");
+    assert_eq!(cluster.status().leader, 1);
+    let report = cluster.volume().expect("it leads").check(true).expect("a check");
+    assert!(report.is_clean(), "{:?}", report.findings);
+    drop(cluster);
+    let error = Volume::open_with(&path, &pool(), &VolumeOptions::default()).expect_err("it has replicas");
+    assert!(matches!(error, Error::Replicated { replicas: 3, .. }), "{error}");
+}
+
+/// Random steps on a volume whose nodes are stopped and started. After a takeover the volume is the state after a prefix
+/// of the steps, with everything that was synced.
+#[test]
+fn whatever_node_is_lost_the_volume_is_a_prefix_of_steps() {
+    for seed in 0..2 {
+        run(seed, 4);
+    }
+}
+
+#[test]
+#[ignore = "long; `make prove` runs it"]
+fn whatever_node_is_lost_the_volume_is_a_prefix_of_steps_for_many_seeds() {
+    (10..16).for_each(|seed| run(seed, 8));
+}
+
+/// The states since the last sync: a crash may bring any of them back.
+struct Expected {
+    states: Vec<Plain>,
+}
+
+impl Expected {
+    fn step(&mut self, step: &lodestone_fs::oracle::Step) -> Result<(), i32> {
+        let mut next = self.states.last().expect("a state").clone();
+        let outcome = next.run(step);
+        if *step == lodestone_fs::oracle::Step::Sync {
+            self.states.clear();
+        }
+        self.states.push(next);
+        outcome
+    }
+
+    /// The volume is one of the states: the newest, if nothing may be lost.
+    fn judge(&mut self, volume: &Volume, may_lose: bool, when: &str) {
+        let found = shots(volume).unwrap_or_else(|error| panic!("{when}: {error}"));
+        let newest = self.states.len() - 1;
+        let from = if may_lose { 0 } else { newest };
+        let is_found = (from..=newest).rev().find(|index| difference(&found, &self.states[*index].shots()).is_none());
+        let Some(index) = is_found else {
+            panic!("{when}: no prefix: {:?}", difference(&found, &self.states[newest].shots()));
+        };
+        self.states.truncate(index + 1);
+    }
+}
+
+fn run(seed: u64, rounds: u64) {
+    let (_folder, path) = format(&pool());
+    let (mut draw, mut cluster) = (Draw::new(seed), open(&path));
+    let mut expected = Expected { states: vec![Plain::default()] };
+    for round in 0..rounds {
+        let when = format!("seed {seed}, round {round}");
+        let replica = 101 + u16::try_from(draw.below(3)).expect("small");
+        for step in 0..60 {
+            let what = draw.step();
+            let volume = cluster.volume().expect("it leads");
+            assert_eq!(what.run(&volume), expected.step(&what), "{when}, step {step}, {what:?}");
+            if step == 20 {
+                cluster.stop_node(replica).expect("a replica");
+            }
+        }
+        expected.judge(&cluster.volume().expect("it leads"), false, &when);
+        match draw.below(3) {
+            0 => {
+                // Everything dies at once.
+                let (metas, datas) = cluster.nodes();
+                metas.into_iter().chain(datas).for_each(|node| cluster.stop_node(node).expect("a node"));
+                drop(cluster);
+                cluster = open(&path);
+            }
+            1 => {
+                until("both keep metadata", &cluster, |status| status.groups[0].copies == 2);
+                let leader = cluster.status().leader;
+                cluster.stop_node(leader).expect("the metadata node");
+                let volume = cluster.volume().expect("another leads");
+                assert_ne!(cluster.status().leader, leader);
+                // Lost operations are told once, by a sync.
+                _ = volume.sync();
+                drop(volume);
+                cluster.start_node(leader).expect("it starts");
+            }
+            _ => {}
+        }
+        cluster.start_node(replica).expect("it starts");
+        expected.judge(&cluster.volume().expect("it leads"), true, &when);
+        until("all replicas are back", &cluster, |status| status.groups[1].copies == 3);
+        let report = cluster.volume().expect("it leads").check(true).expect("a check");
+        assert!(report.is_clean(), "{when}: {:?}", report.findings);
+    }
+}
+
+/// Content of a page that no other page has.
+fn page(number: u64) -> Vec<u8> {
+    (0..512_u64).flat_map(|word| (number << 32 | word).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()).collect()
+}
+
+/// Flips one byte of page `number` in the file of a replica.
+fn flip(bytes: &mut [u8], places: &std::collections::HashMap<[u8; 8], usize>, number: u64) {
+    let head: [u8; 8] = page(number)[..8].try_into().expect("eight bytes");
+    bytes[places[&head] + 100 + usize::try_from(number % 3000).expect("small")] ^= 0x40;
+}
+
+fn places(bytes: &[u8]) -> std::collections::HashMap<[u8; 8], usize> {
+    (0..bytes.len() / 4096).map(|at| (bytes[at * 4096..][..8].try_into().expect("eight bytes"), at * 4096)).collect()
+}
+
+#[test]
+fn a_scrub_repairs_a_thousand_flipped_bytes_and_names_what_no_replica_has() {
+    const PAGES: u64 = 500;
+    let (folder, path) = format(&pool());
+    let cluster = open(&path);
+    let content: Vec<u8> = (0..PAGES).flat_map(page).collect();
+    let file = cluster.volume().expect("it leads").create("/a").expect("a file");
+    file.write_at(0, &content).expect("a write").sync().expect("a sync");
+    drop((file, cluster));
+    // Each page is damaged at two of its three replicas: a thousand bytes.
+    for (index, node) in (0..).zip(["data-101", "data-102", "data-103"]) {
+        let name = folder.path().join("a.vol.nodes").join(node);
+        let mut bytes = std::fs::read(&name).expect("the replica");
+        let found = places(&bytes);
+        (0..PAGES).filter(|number| number % 3 != index).for_each(|number| flip(&mut bytes, &found, number));
+        std::fs::write(&name, bytes).expect("the replica");
+    }
+    let cluster = open(&path);
+    let volume = cluster.volume().expect("it leads");
+    // Reads never see them.
+    assert_eq!(volume.open_file("/a").expect("a file").read_all().expect("its content"), content);
+    let mut dry = ScrubOptions::default();
+    dry.repairs = false;
+    let report = volume.scrub(&ScrubOptions::default(), &mut |_, _| {}).expect("a scrub");
+    assert_eq!((report.pages, report.lost.len(), report.unread), (PAGES, 0, 0), "{report:?}");
+    assert!(report.damaged <= 1000 && report.repaired == report.damaged, "{report:?}");
+    let report = volume.scrub(&dry, &mut |_, _| {}).expect("a scrub");
+    assert_eq!((report.copies_read, report.damaged), (3 * PAGES, 0), "{report:?}");
+    assert!(volume.check(true).expect("a check").is_clean());
+    drop((volume, cluster));
+    // Page 7 is damaged everywhere.
+    for node in ["data-101", "data-102", "data-103"] {
+        let name = folder.path().join("a.vol.nodes").join(node);
+        let mut bytes = std::fs::read(&name).expect("the replica");
+        let found = places(&bytes);
+        flip(&mut bytes, &found, 7);
+        std::fs::write(&name, bytes).expect("the replica");
+    }
+    let cluster = open(&path);
+    let volume = cluster.volume().expect("it leads");
+    let file = volume.open_file("/a").expect("a file");
+    let mut bytes = vec![0; 4096];
+    let error = file.read_at(7 * 4096, &mut bytes).expect_err("no replica has it");
+    assert!(error.errno() == 5 && error.to_string().contains("offset 28672"), "{error}");
+    assert_eq!(file.read_at(8 * 4096, &mut bytes).expect("another page"), 4096);
+    let report = volume.scrub(&ScrubOptions::default(), &mut |_, _| {}).expect("a scrub");
+    assert_eq!(report.lost.iter().map(|page| page.offset).collect::<Vec<_>>(), [28672], "{report:?}");
+    file.write_at(28672, &page(7)).expect("it is written again");
+    assert_eq!(file.read_all().expect("its content"), content);
+    assert!(volume.scrub(&dry, &mut |_, _| {}).expect("a scrub").is_clean());
+}
+
+#[test]
+fn a_volume_is_used_once_at_a_time() {
+    let (_folder, path) = format(&pool());
+    let volume = Volume::open_with(&path, &pool(), &VolumeOptions::default()).expect("it opens");
+    let error = Volume::open_with(&path, &pool(), &VolumeOptions::default()).expect_err("it is open");
+    assert!(error.to_string().contains("is open in this process"), "{error}");
+    drop(volume);
+    let cluster = open(&path);
+    let error = Cluster::open(&path, &pool(), &options()).expect_err("it is open");
+    assert!(error.to_string().contains("is open in this process"), "{error}");
+    drop(cluster);
+    let mut other = options();
+    other.replicas = 2;
+    let error = Cluster::open(&path, &pool(), &other).expect_err("it has three");
+    assert!(error.to_string().contains("(3, 1)"), "{error}");
+    other.replicas = 0;
+    assert_eq!(Cluster::open(&path, &pool(), &other).expect("as it is").nodes().1.len(), 3);
+}
+
+/// With one replica of three a sync waits, and ends when another is back.
+#[test]
+fn a_sync_waits_for_a_quorum() {
+    let (_folder, path) = format(&pool());
+    let cluster = open(&path);
+    let volume = cluster.volume().expect("it leads");
+    let file = volume.create("/a").expect("a file");
+    file.sync().expect("a sync");
+    cluster.stop_node(101).expect("a replica");
+    cluster.stop_node(102).expect("a replica");
+    file.write_at(0, &[5; 5000]).expect("a plain write needs none");
+    let writer = volume.clone();
+    let sync = std::thread::spawn(move || writer.sync());
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!sync.is_finished(), "nothing has it but one replica");
+    cluster.start_node(102).expect("it starts");
+    sync.join().expect("it ends").expect("two replicas have it");
+}
+
+/// Each mistake shows: the tests above would fail with it.
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_mistakes_are_found() {
+    use lodestone_pmem::planted::plant;
+    let (folder, path) = format(&pool());
+    let cluster = open(&path);
+    let file = cluster.volume().expect("it leads").create("/a").expect("a file");
+    file.write_at(0, &page(1)).expect("a write").sync().expect("a sync");
+    plant(Some("fs-sync-waits-for-nobody"));
+    [101, 102, 103].into_iter().for_each(|node| cluster.stop_node(node).expect("a replica"));
+    file.write_at(0, &page(2)).expect("a write");
+    assert!(file.sync().is_ok(), "it acknowledges what no replica has");
+    plant(None);
+    [101, 102, 103].into_iter().for_each(|node| cluster.start_node(node).expect("a replica"));
+    file.sync().expect("a sync");
+    until("all replicas are back", &cluster, |status| status.groups[1].copies == 3);
+    drop((file, cluster));
+    for node in ["data-101", "data-102", "data-103"] {
+        let name = folder.path().join("a.vol.nodes").join(node);
+        let mut bytes = std::fs::read(&name).expect("the replica");
+        let found = places(&bytes);
+        flip(&mut bytes, &found, 2);
+        std::fs::write(&name, bytes).expect("the replica");
+    }
+    let cluster = open(&path);
+    let read = || cluster.volume().expect("it leads").open_file("/a").and_then(|file| file.read_all());
+    assert!(read().is_err(), "no replica has it right");
+    cluster.volume().expect("it leads").open_file("/a").expect("a file").write_at(0, &page(2)).expect("a write");
+    assert_eq!(read().expect("it is healed"), page(2));
+    plant(Some("fs-standby-skips-operations"));
+    let volume = cluster.volume().expect("it leads");
+    volume.create("/b").expect("a file").sync().expect("a sync");
+    drop(volume);
+    until("the standby has it", &cluster, |status| status.groups[0].stable == status.groups[0].last);
+    std::thread::sleep(Duration::from_millis(200));
+    cluster.stop_node(1).expect("the metadata node");
+    let is_lost = cluster.volume().expect("it leads").open_file("/b").is_err();
+    plant(None);
+    assert!(is_lost, "the standby has lost a synced file");
+}

@@ -1,0 +1,5 @@
+//! The tests of volumes.
+
+mod cluster;
+mod model;
+mod promises;

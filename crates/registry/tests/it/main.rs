@@ -1,0 +1,9 @@
+//! Registries: one suite for all of them, keepers under seeded faults, sockets, certificates.
+
+mod histories;
+mod keepers;
+#[cfg(feature = "tls")]
+mod sealed;
+mod seeds;
+mod sockets;
+mod suite;
