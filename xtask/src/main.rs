@@ -2,6 +2,7 @@
 //!
 //! - `tidy`: the style rules that a machine can check ([`tidy`]).
 //! - `fabric`: processes of the fabric that are killed, and bad networks between them ([`fabric`]).
+//! - `fuzz`: runs a fuzzer ([`fuzz`]).
 //! - `figures`: runs the benchmarks of the papers' figures and draws them again ([`figures`]).
 //! - `tables`: measures the tables of a document and writes them into it ([`tables`]).
 //! - `fs-kills`: processes of replicated volumes are killed under load ([`fs_kills`]).
@@ -17,6 +18,7 @@ mod clients;
 mod fabric;
 mod figures;
 mod fs_kills;
+mod fuzz;
 mod hook_cost;
 mod judge;
 mod tables;
@@ -52,6 +54,8 @@ enum Chore {
     Tables(tables::Command),
     /// Kill processes of replicated volumes under load; nothing that was synced may be lost.
     FsKills(fs_kills::Options),
+    /// Run a fuzzer on hostile bytes; `--list` names all.
+    Fuzz(fuzz::Options),
     /// Compare a persist with and without the hooks for tracing and media models; builds two release programs.
     HookCost(hook_cost::Options),
     /// Run suites and programs of others on what Lodestone offers to them.
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         Chore::Figures(command) => figures::run(&root, &command),
         Chore::Tables(command) => tables::run(&root, &command),
         Chore::FsKills(options) => fs_kills::run(&root, &options),
+        Chore::Fuzz(options) => fuzz::run(&root, &options),
         Chore::HookCost(options) => hook_cost::run(&root, &options),
         Chore::Judge(command) => judge::run(&root, &command),
         Chore::TestPrograms(options) => test_programs::run(&root, &options),

@@ -17,6 +17,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use foldhash::fast::FixedState;
 use lodestone_pmem::{LineAddr, Memory, PmAddr, Site, TracedMemory, Tracer};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -41,11 +42,17 @@ struct OpenLine {
     marked: u64,
 }
 
+/// Lines that were touched and not stored to since are remembered up to so many: more than any store has.
+const TOUCHED_MAX: usize = 1 << 14;
+
 #[derive(Default)]
 struct State {
-    open: BTreeMap<LineAddr, OpenLine>,
-    /// Contents of lines that were touched and have no pending store.
-    touched: HashMap<LineAddr, Content>,
+    open: HashMap<LineAddr, OpenLine, FixedState>,
+    /// Lists of lines that are closed, to be used again.
+    spare: Vec<Vec<Pending>>,
+    /// Contents of lines that were touched since the last store, the newest last: the running store finds its lines at
+    /// the end.
+    touched: Vec<(LineAddr, Content)>,
     /// Lines with something to settle at the next fence.
     unsettled: Vec<LineAddr>,
     fuse: Option<(u64, u64)>,
@@ -113,7 +120,10 @@ impl State {
         // All lost and all kept are as likely as a mixture: both ends find bugs of their own.
         let bias = random.random_range(0..4_u8);
         let mut image = BTreeMap::new();
-        for (line, open) in &self.open {
+        // The order of the lines decides what is drawn for each.
+        let mut lines: Vec<(&LineAddr, &OpenLine)> = self.open.iter().collect();
+        lines.sort_unstable_by_key(|(line, _)| **line);
+        for (line, open) in lines {
             let ordinary = open.pending.iter().filter(|store| !store.streamed).count();
             let kept = match bias {
                 0 => 0,
@@ -155,56 +165,86 @@ impl State {
     }
 
     fn store(&mut self, at: PmAddr, words: &[u64], streamed: bool) {
-        for (index, value) in words.iter().enumerate() {
+        // Where the touched lines of this store begin.
+        let mut touched = self.touched.iter().rposition(|(line, _)| *line == at.line()).unwrap_or(0);
+        let (mut at, mut left) = (at, words);
+        while !left.is_empty() {
+            let first = word_of(at);
+            // With a fuse in, it may blow before any word.
+            let most = if self.fuse.is_some() { 1 } else { 8 - first };
+            let (now, later) = left.split_at(most.min(left.len()));
             self.count_event();
-            let at = at.plus(index as u64 * 8);
             let line = at.line();
-            let touched = &mut self.touched;
-            let open = self.open.entry(line).or_insert_with(|| OpenLine {
-                base: touched.remove(&line).expect("a line is touched before it is stored to"),
-                pending: Vec::new(),
-                stores: 0,
-                marked: 0,
+            let open = self.open.entry(line).or_insert_with(|| {
+                let found = self.touched[touched..].iter().position(|(touched, _)| *touched == line);
+                touched += found.expect("a line is touched before it is stored to");
+                let pending = self.spare.pop().unwrap_or_default();
+                OpenLine { base: self.touched[touched].1, pending, stores: 0, marked: 0 }
             });
-            open.stores += 1;
-            let word = (at.offset() % 64 / 8) as usize;
-            open.pending.push(Pending { word, value: *value, streamed, number: open.stores });
+            for (word, value) in (first..).zip(now) {
+                open.stores += 1;
+                open.pending.push(Pending { word, value: *value, streamed, number: open.stores });
+            }
             if streamed && self.unsettled.last() != Some(&line) {
                 self.unsettled.push(line);
             }
+            at = at.plus(8 * now.len() as u64);
+            left = later;
         }
         self.touched.clear();
     }
 
     fn fence(&mut self) {
-        for line in std::mem::take(&mut self.unsettled) {
+        let mut unsettled = std::mem::take(&mut self.unsettled);
+        for line in unsettled.drain(..) {
             let Some(open) = self.open.get_mut(&line) else { continue };
-            let (marked, mut newest) = (open.marked, [0_u64; 8]);
+            let marked = open.marked;
             let is_safe = |store: &Pending| store.streamed || store.number <= marked;
-            for store in open.pending.iter().filter(|store| is_safe(store)) {
-                open.base[store.word] = store.value;
-                newest[store.word] = store.number;
+            if !open.pending.iter().all(is_safe) {
+                let mut newest = [0_u64; 8];
+                for store in open.pending.iter().filter(|store| is_safe(store)) {
+                    open.base[store.word] = store.value;
+                    newest[store.word] = store.number;
+                }
+                // An older store to a word cannot overwrite a newer one that is safe.
+                open.pending.retain(|store| !is_safe(store) && store.number > newest[store.word]);
+                if !open.pending.is_empty() {
+                    continue;
+                }
             }
-            // An older store to a word cannot overwrite a newer one that is safe.
-            open.pending.retain(|store| !is_safe(store) && store.number > newest[store.word]);
-            if open.pending.is_empty() {
-                self.open.remove(&line);
+            if let Some(mut closed) = self.open.remove(&line) {
+                closed.pending.clear();
+                self.spare.push(closed.pending);
             }
         }
+        self.unsettled = unsettled;
     }
+}
+
+/// The place of a word in its line.
+fn word_of(at: PmAddr) -> usize {
+    (at.offset() % 64 / 8) as usize
 }
 
 impl Tracer for OnlineMedium {
     fn touch(&self, memory: &TracedMemory<'_>, line: LineAddr) {
         let mut state = self.lock();
+        let is_known = state.open.contains_key(&line) || state.touched.last().is_some_and(|last| last.0 == line);
+        if is_known && state.image.is_none() {
+            return;
+        }
         let content = memory.peek(line);
         if let Some(image) = &mut state.image {
             // Nothing was pending in it at the crash.
             image.entry(line).or_insert(content);
         }
-        if !state.open.contains_key(&line) {
-            state.touched.insert(line, content);
+        if is_known {
+            return;
         }
+        if state.touched.len() == TOUCHED_MAX {
+            state.touched.drain(..TOUCHED_MAX / 2);
+        }
+        state.touched.push((line, content));
     }
 
     fn store(&self, at: PmAddr, words: &[u64], _site: Site) {

@@ -1,8 +1,50 @@
 //! Bugs that can be planted, each with the scenario that finds it: the proof that the judges can fail.
 //!
-//! The first part are the holes of paper 5 and of protocols like it, the second are rules of takeovers and changes of
-//! members, left out one at a time. Rules whose harm takes a rare course of events have a test of their own, which
-//! plays that course: `fabric` `tests/rules.rs`.
+//! Rules whose harm takes a rare course of events have a test of their own, which plays that course: `fabric`
+//! `tests/rules.rs` (marked "rules" below). All others are found by a scenario here (`tests/planted.rs`, a test of the
+//! same name each).
+//!
+//! *Holes of paper 5.*
+//!
+//! | hole | planted |
+//! | --- | --- |
+//! | a write is answered when it was posted | `fabric-acknowledged-at-send` |
+//! | a buffer is freed at local completion (unsignalled batches) | `fabric-buffer-freed-at-send` |
+//! | the loss of the last packet shows nowhere | `fabric-no-beat` |
+//! | one request for each gap | `fabric-one-nack` |
+//! | one sequence for all units | `fabric-global-sequence` |
+//! | a late packet over a page that is used again | `fabric-no-gate`, `fabric-applied-records-placed-again` |
+//! | the tail is what was received | `fabric-tail-is-received` |
+//! | the head is outside the checksum | `fabric-head-outside-checksum` |
+//! | a half that was made again is not checked | `fabric-halves-alone` |
+//! | a write of two packets may be torn | `fabric-first-fragment-counts` |
+//! | a part of a page is merged by the sender, which lacks the page | `fabric-merge-without-old` |
+//! | addresses that differ by node, one in the head | `fabric-pages-differ-by-member` |
+//! | the sender's queue alone is counted, not the receivers' memory | `fabric-no-credit`, `fabric-memory-without-limit` |
+//! | a sender that was replaced goes on: it writes, or it reads | `fabric-old-terms-taken`, `fabric-no-lease` |
+//! | the metadata node's log is there alone | `fabric-operations-at-one-node` |
+//!
+//! *Rules of the model of one group.*
+//!
+//! | rule left out | planted |
+//! | --- | --- |
+//! | a takeover asks enough members | `fabric-takeover-asks-too-few` |
+//! | the best log is not the longest | `fabric-longest-log-wins` |
+//! | packets of old terms are dropped | `fabric-old-terms-taken` |
+//! | a view cuts what differs | `fabric-view-cuts-nothing` |
+//! | the gate waits for all, not for a quorum | `fabric-gate-by-quorum` |
+//! | there is a gate | `fabric-no-gate` |
+//! | a member that joins places nothing early | `fabric-joiner-places-early` (rules) |
+//! | a member is removed when the rest has what is acknowledged | `fabric-removed-before-the-rest-has-it` |
+//! | and what was adopted | `fabric-adopted-log-forgotten` (rules) |
+//! | a member counts when it has it | `fabric-joined-before-it-has-it` |
+//! | a copy begins at the adopted end | `fabric-join-below-the-reuse-floor` (rules) |
+//!
+//! *Rules for members that are lost for good*: `fabric-removal-needs-all-others`, `fabric-full-ring-waits-for-all`
+//! (rules).
+//!
+//! The promises P1 to P8 are listed with their judges in `oracle.rs`. Each bug here names the promise that it breaks,
+//! and its test demands that the judge of that promise found it.
 
 use crate::plan::{NetworkFaults, Plan};
 
@@ -13,6 +55,8 @@ pub struct Bug {
     pub name: &'static str,
     /// The harm to a user.
     pub harm: &'static str,
+    /// The promise that is broken: the violation says so. Empty: one of several, by the seed.
+    pub promise: &'static str,
     /// The scenario of a seed.
     pub plan: fn(u64) -> Plan,
     /// Seeds within which it must be found.
@@ -115,10 +159,38 @@ fn volumes(seed: u64) -> Plan {
     }
 }
 
+/// Senders that follow each other while the former one still runs and does not learn of it, and many reads.
+fn leases(seed: u64) -> Plan {
+    Plan {
+        senders: 2,
+        takeover_ns: 6_000_000,
+        lease_divisor: 200,
+        replaced_is_deaf: true,
+        write_ns: 40_000,
+        read_ns: 15_000,
+        operations: 500,
+        files: 3,
+        pages: 40,
+        network: NetworkFaults { lose: 20_000, delay_ns: 10_000, ..NetworkFaults::default() },
+        ..lossy(seed)
+    }
+}
+
+/// Packets of two halves on a network that damages them.
+fn damaged_halves(seed: u64) -> Plan {
+    let plan = damaging(seed);
+    Plan { halves: true, network: NetworkFaults { damage: 150_000, ..plan.network }, ..plan }
+}
+
+/// Bits flip in pages at rest, at one member.
+pub(crate) fn flipping(_: u64) -> Plan {
+    Plan { flip_ns: 100_000, read_ns: 20_000, operations: 300, merges: 0, ..Plan::calm() }
+}
+
 /// All bugs.
 #[must_use]
 pub fn bugs() -> Vec<Bug> {
-    let bug = |name, harm, plan, seeds| Bug { name, harm, plan, seeds };
+    let bug = |name, harm, plan, seeds| Bug { name, harm, promise: "", plan, seeds };
     let mut all = holes_of_the_paper();
     all.extend(rules_of_volumes());
     all.extend([
@@ -135,13 +207,38 @@ pub fn bugs() -> Vec<Bug> {
         bug("fabric-cut-forgotten", "records that were cut come back after a crash", takeovers, 200),
         bug("fabric-scan-reads-settled-pages", "a member forgets what it reported", scarce, 100),
         bug("fabric-mark-forgotten", "a member forgets what it reported", scarce, 400),
+        bug("fabric-cut-not-told", "records are dropped without a line", takeovers, 200),
+        bug("fabric-damaged-page-read", "a reader gets damaged bytes", flipping, 20),
     ]);
+    for bug in &mut all {
+        bug.promise = PROMISES.iter().find(|(name, _)| *name == bug.name).map_or("", |found| found.1);
+    }
     all
 }
 
+/// The promise whose judge finds a bug: told by the violation. Those that are not here break one of several, by the seed.
+const PROMISES: [(&str, &str); 16] = [
+    ("fabric-acknowledged-at-send", "P1"),
+    ("fabric-tail-is-received", "P1"),
+    ("fabric-first-fragment-counts", "P2"),
+    ("fabric-gate-by-quorum", "P2"),
+    ("fabric-merge-without-old", "P2"),
+    ("fabric-no-gate", "P2"),
+    ("fabric-old-terms-taken", "P2"),
+    ("fabric-pages-differ-by-member", "P2"),
+    ("fabric-view-cuts-nothing", "P2"),
+    ("fabric-no-lease", "P3"),
+    ("fabric-damaged-page-read", "P5"),
+    ("fabric-buffer-freed-at-send", "P6"),
+    ("fabric-global-sequence", "P6"),
+    ("fabric-memory-without-limit", "P7"),
+    ("fabric-no-credit", "P7"),
+    ("fabric-cut-not-told", "P8"),
+];
+
 /// Rules of several groups under one order.
 fn rules_of_volumes() -> Vec<Bug> {
-    let bug = |name, harm| Bug { name, harm, plan: volumes, seeds: 400 };
+    let bug = |name, harm| Bug { name, harm, promise: "", plan: volumes, seeds: 400 };
     vec![
         bug("fabric-operation-without-its-payload", "an acknowledged operation has its bytes nowhere"),
         bug("fabric-operations-taken-whole", "a file refers to a page that was never written"),
@@ -152,7 +249,7 @@ fn rules_of_volumes() -> Vec<Bug> {
 
 /// The holes of paper 5, and of the obvious repairs of it.
 fn holes_of_the_paper() -> Vec<Bug> {
-    let bug = |name, harm, plan, seeds| Bug { name, harm, plan, seeds };
+    let bug = |name, harm, plan, seeds| Bug { name, harm, promise: "", plan, seeds };
     vec![
         bug("fabric-acknowledged-at-send", "an acknowledged record is on no member", takeovers as fn(u64) -> Plan, 50),
         bug("fabric-buffer-freed-at-send", "a lost packet can never be sent again", lossy, 20),
@@ -165,5 +262,11 @@ fn holes_of_the_paper() -> Vec<Bug> {
         bug("fabric-first-fragment-counts", "half of a record is applied", lossy, 20),
         bug("fabric-merge-without-old", "a small write erases the rest of its page", lossy, 20),
         bug("fabric-no-credit", "members drop what they have no memory for", flood, 50),
+        bug("fabric-memory-without-limit", "a member takes any amount of memory", flood, 50),
+        bug("fabric-global-sequence", "a unit waits for records of another unit", volumes, 10),
+        bug("fabric-halves-alone", "garbage counts as a page", damaged_halves, 50),
+        bug("fabric-pages-differ-by-member", "a replica answers with another file's bytes", lossy, 10),
+        bug("fabric-no-lease", "a sender that was replaced answers with old bytes", leases, 200),
+        bug("fabric-operations-at-one-node", "an acknowledged operation is lost with its node", volumes, 100),
     ]
 }

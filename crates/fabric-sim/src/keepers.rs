@@ -93,7 +93,9 @@ impl Node {
     }
 
     fn global(&self, id: KeeperId, local: Moment) -> u64 {
-        local.0.saturating_sub(id.0 * 1_000_000_007) / self.clock_ppm * 1_000_000 + 2_000_000_000 / self.clock_ppm
+        let since = u128::from(local.0.saturating_sub(id.0 * 1_000_000_007));
+        let time = (since * 1_000_000).div_ceil(u128::from(self.clock_ppm));
+        u64::try_from(time).unwrap_or(u64::MAX - 2_000) + 2_000
     }
 }
 

@@ -19,6 +19,7 @@
 
 mod bugs;
 mod keepers;
+pub mod linear;
 mod network;
 mod node;
 mod oracle;

@@ -22,8 +22,8 @@ pub struct Network {
 pub struct Arrival {
     /// When, from now.
     pub after_ns: u64,
-    /// The bit that is flipped.
-    pub flipped: Option<usize>,
+    /// The bits that are flipped.
+    pub flipped: Vec<usize>,
 }
 
 fn happens(random: &mut ChaCha8Rng, ppm: u32) -> bool {
@@ -44,7 +44,8 @@ impl Network {
                 let usual = random.random_range(0..=faults.delay_ns) + faults.delay_ns / 2 + 500;
                 let late =
                     if happens(random, faults.straggle) { random.random_range(0..=faults.straggle_ns) } else { 0 };
-                let flipped = happens(random, faults.damage).then(|| random.random_range(0..bytes.max(1) * 8));
+                let flips = if happens(random, faults.damage) { random.random_range(1..=3) } else { 0 };
+                let flipped = (0..flips).map(|_| random.random_range(0..bytes.max(1) * 8)).collect();
                 Arrival { after_ns: usual * factor + late, flipped }
             })
             .collect()

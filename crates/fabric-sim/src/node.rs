@@ -1,5 +1,6 @@
 //! A node of the cluster: a pool on memory that can crash, and the cores that run on it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use lodestone_crash::OnlineMedium;
@@ -9,6 +10,7 @@ use lodestone_fabric::{
 };
 use lodestone_pmem::{Memory, PmAddr, Pool, PoolOptions};
 
+use crate::oracle::Known;
 use crate::plan::Plan;
 
 /// The group of a scenario with one group.
@@ -81,6 +83,12 @@ pub struct Node {
     pub told_promise: Term,
     /// How far its pages were judged.
     pub judged: (Term, u64),
+    /// Its files, as far as they were judged.
+    pub known: Known,
+    /// Pages of which a bit has flipped, and that may be written anew since.
+    pub flipped: BTreeSet<u64>,
+    /// It is gone for good, with everything that it had.
+    pub is_lost: bool,
 }
 
 fn pool_options(plan: &Plan) -> PoolOptions {
@@ -117,6 +125,9 @@ impl Node {
             told_tail: (Term(0), 0),
             told_promise: Term(0),
             judged: (Term(0), 0),
+            known: Known::default(),
+            flipped: BTreeSet::new(),
+            is_lost: false,
         };
         node.core = node.make(plan, true)?;
         Ok(node)
@@ -132,8 +143,9 @@ impl Node {
     /// The time of the world at a moment of its clock, or a little later.
     #[must_use]
     pub fn global(&self, local: u64) -> u64 {
-        local.saturating_sub(u64::from(self.id.0) * 1_000_000_007) / self.clock_ppm * 1_000_000
-            + 2_000_000_000 / self.clock_ppm
+        let since = u128::from(local.saturating_sub(u64::from(self.id.0) * 1_000_000_007));
+        let time = (since * 1_000_000).div_ceil(u128::from(self.clock_ppm));
+        u64::try_from(time).unwrap_or(u64::MAX - 2_000) + 2_000
     }
 
     fn make(&self, plan: &Plan, is_new: bool) -> Result<Core> {
@@ -188,6 +200,16 @@ impl Node {
         Ok(Core::Sender(Box::new(leader)))
     }
 
+    /// Flips a bit of a page, as a medium may that holds it for long.
+    pub fn flip(&mut self, page: u64, bit: u64) {
+        let Some(at) = self.member().map(|member| member.pages().address(page).plus(bit / 512 * 64)) else { return };
+        let Some(traced) = self.memory.as_traced() else { return };
+        let mut words = traced.peek(at.line());
+        words[(bit % 512 / 64) as usize] ^= 1 << (bit % 64);
+        traced.poke(at.line(), words);
+        self.flipped.insert(page);
+    }
+
     /// Stops it: its memory is as a power cut leaves it.
     pub fn crash(&mut self, seed: u64) {
         self.core = Core::Down;
@@ -206,6 +228,7 @@ impl Node {
         self.pool = Some(Pool::open_on(self.memory.clone(), &pool_options(plan))?);
         self.core = self.make(plan, false)?;
         self.judged = (Term(0), 0);
+        self.known = Known::default();
         Ok(())
     }
 

@@ -8,8 +8,9 @@
 //! The state of the files follows from the operations alone. Payloads whose operation was cut are told to the judges of
 //! the units.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
+use foldhash::HashMap;
 use lodestone_fabric::{GroupId, Sequence, Term};
 
 use crate::oracle::Oracle;
@@ -52,7 +53,7 @@ impl Orders {
     /// The files after the operations of `term`.
     #[must_use]
     pub fn state(&self, operations: &Oracle, term: Term) -> BTreeMap<u64, Wrote> {
-        let all = operations.log(term).flat_map(|(operation, made_in)| self.wrote(made_in, operation));
+        let all = operations.log(term, 0, u64::MAX).flat_map(|(operation, made_in)| self.wrote(made_in, operation));
         all.map(|wrote| (wrote.file, *wrote)).collect()
     }
 
@@ -60,7 +61,7 @@ impl Orders {
     pub fn adopted(&mut self, operations: &mut Oracle, term: Term) {
         let mut named: BTreeMap<GroupId, BTreeSet<Sequence>> = BTreeMap::new();
         let mut missing = None;
-        for (operation, made_in) in operations.log(term) {
+        for (operation, made_in) in operations.log(term, 0, u64::MAX) {
             for wrote in self.made.get(&(made_in, operation)).map_or(&[][..], Vec::as_slice) {
                 named.entry(wrote.unit).or_default().insert(wrote.sequence);
                 let found = self.units.get(&wrote.unit).and_then(|unit| unit.record(term, wrote.sequence));
@@ -81,15 +82,15 @@ impl Orders {
         }
         for (group, unit) in &mut self.units {
             let named = named.remove(group).unwrap_or_default();
-            let orphans = unit.log(term).map(|found| found.0).filter(|sequence| !named.contains(sequence)).collect();
+            let orphans =
+                unit.log(term, 0, u64::MAX).map(|found| found.0).filter(|sequence| !named.contains(sequence)).collect();
             unit.set_orphans(term, orphans);
         }
     }
 
     /// The sender of `term` acknowledged the operations after `from`, up to `last`.
     pub fn acknowledged(&self, operations: &mut Oracle, term: Term, from: Sequence, last: Sequence) {
-        let log: Vec<(Sequence, Term)> =
-            operations.log(term).filter(|found| found.0 > from && found.0 <= last).collect();
+        let log: Vec<(Sequence, Term)> = operations.log(term, from.0, last.0).collect();
         for (operation, made_in) in log {
             for wrote in self.wrote(made_in, operation) {
                 let has = |unit: &Oracle| unit.is_acknowledged(term, wrote.sequence);

@@ -2,8 +2,9 @@
 //!
 //! **Fault model.** Nodes stop at any store, flush or fence, and restart; their memory is then any content that the
 //! persistence contract allows. The network loses, repeats, reorders, delays, cuts and damages packets. Clocks run up
-//! to a twentieth too fast or too slow, so two of them differ by a tenth. The registry answers late or not at all. Not
-//! modelled here: devices that lie, nodes that lie, media that flip bits.
+//! to a twentieth too fast or too slow, so two of them differ by a tenth. The registry answers late or not at all. Nodes
+//! are lost for good, with everything that they had: of each group fewer than a quorum, and senders while another one is
+//! left. Not modelled here: devices that lie, nodes that lie.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -20,7 +21,7 @@ pub struct NetworkFaults {
     pub lose: Ppm,
     /// It arrives twice.
     pub repeat: Ppm,
-    /// A bit of it is flipped.
+    /// One to three bits of it are flipped.
     pub damage: Ppm,
     /// It is delayed for long.
     pub straggle: Ppm,
@@ -77,6 +78,10 @@ pub struct Plan {
     pub change_ns: u64,
     /// Mean time between cuts of the network; 0: none.
     pub cut_ns: u64,
+    /// Mean time between losses of a member for good; 0: none.
+    pub lose_member_ns: u64,
+    /// Mean time between losses of a sender for good; 0: none.
+    pub lose_sender_ns: u64,
     /// How long a cut or a crash lasts, on average.
     pub outage_ns: u64,
     /// Share of writes that are merges, inline, and for which a caller waits.
@@ -87,6 +92,12 @@ pub struct Plan {
     pub sync: Ppm,
     /// One member is so many times slower than the others.
     pub slow_factor: u64,
+    /// Mean time between bits that flip in pages of one member; 0: none. The others can still answer then.
+    pub flip_ns: u64,
+    /// The lease is so many times shorter than [`LEASE_NS`](lodestone_fabric::LEASE_NS): a run is short, too.
+    pub lease_divisor: u64,
+    /// Packets are two halves with parity, as in paper 5.
+    pub halves: bool,
     /// Answers of the registry that are lost.
     pub registry_lose: Ppm,
     /// Keepers of the registry; 0: it is that of one process.
@@ -128,6 +139,11 @@ impl Plan {
             takeover_ns: 0,
             change_ns: 0,
             cut_ns: 0,
+            lose_member_ns: 0,
+            lose_sender_ns: 0,
+            flip_ns: 0,
+            lease_divisor: 1,
+            halves: false,
             outage_ns: 5_000_000,
             merges: 150_000,
             inline: 50_000,
@@ -145,8 +161,9 @@ impl Plan {
     /// Whether no packet is lost and every node runs: then a member has memory for all that it gets.
     #[must_use]
     pub fn is_calm(&self) -> bool {
-        let outages = [self.crash_member_ns, self.crash_sender_ns, self.takeover_ns, self.change_ns, self.cut_ns];
-        (self.network.lose, self.network.damage) == (0, 0) && outages == [0; 5]
+        let crashes = [self.crash_member_ns, self.crash_sender_ns, self.lose_member_ns, self.lose_sender_ns];
+        let others = [self.takeover_ns, self.change_ns, self.cut_ns];
+        (self.network.lose, self.network.damage) == (0, 0) && crashes == [0; 4] && others == [0; 3]
     }
 
     /// The same with several groups under one order: smaller units, and members of the group of operations.
@@ -201,7 +218,9 @@ impl Plan {
         let files = often(1.0, 2, 10);
         let spare_pages = often(1.0, 2, 14);
         let replaced_is_deaf = often(0.5, 1, 1) == 1;
-        let members = u16::try_from(often(1.0, 2, 5)).unwrap_or(3);
+        // Three to seven; sometimes two, of which both are needed.
+        let members = u16::try_from(often(0.9, 3, 7)).unwrap_or(3).max(2);
+        let lease_divisor = [1, 1, 10, 30, 100][usize::try_from(often(1.0, 0, 4)).unwrap_or(0)];
         let span = operations * 60_000;
         let ring_bytes = 512 + 64 * often(1.0, 150, 600);
         Self {
@@ -229,6 +248,9 @@ impl Plan {
             sync: to_ppm(often(1.0, 0, 1_000_000)),
             slow_factor: often(1.0, 1, 1 + 19 * u64::from(members % 2)),
             registry_lose: to_ppm(often(0.4, 10_000, 300_000)),
+            lease_divisor,
+            lose_member_ns: often(0.3, span / 4 + 1, span),
+            lose_sender_ns: often(0.3, span / 4 + 1, span),
             ..Self::calm()
         }
     }

@@ -13,6 +13,7 @@ mod registry;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::rc::Rc;
 
 use lodestone_fabric::{
     GroupId, LEASE_NS, LocalRegistry, NodeId, RegistryAnswer, RegistryCall, Result, Role, Sender, SenderEvent,
@@ -32,15 +33,19 @@ use registry::WorldRegistry;
 
 /// Virtual time within which everything converges after the end of faults.
 const CONVERGE_NS: u64 = 8_000_000_000;
+/// And within which members that were lost are removed, where a quorum is left.
+const QUORUM_NS: u64 = 2_000_000_000;
 const SUPERVISE_NS: u64 = 20_000_000;
+/// Steps of a search for the order of a file's reads and writes.
+const SEARCH_STEPS: u64 = 60_000;
 
 /// An action of some node, or a fault.
 enum Event {
-    Deliver(NodeId, Vec<u8>),
+    Deliver(NodeId, Rc<Vec<u8>>),
     BatchEnd(NodeId),
     Wake(NodeId, u64),
-    Call(NodeId, u32, RegistryCall, u64),
-    Answer(NodeId, u32, RegistryAnswer),
+    Call(NodeId, u32, Box<RegistryCall>, u64),
+    Answer(NodeId, u32, Box<RegistryAnswer>),
     Write,
     Read,
     CrashMember,
@@ -50,6 +55,9 @@ enum Event {
     TakeOver,
     Change,
     Cut,
+    LoseMember,
+    LoseSender,
+    Flip,
     Join,
     Supervise,
     Keepers,
@@ -90,12 +98,36 @@ pub struct Outcome {
     pub acknowledged: u64,
     /// Reads answered.
     pub reads: u64,
+    /// Files whose reads and writes have an order, by a search.
+    pub searched: u64,
+    /// Files whose search took too many steps.
+    pub unsearched: u64,
+    /// Packets that were sent, each once however many nodes it was for.
+    pub sent: u64,
+    /// Bytes of these.
+    pub sent_bytes: u64,
+    /// Of these packets records that were sent again.
+    pub resent: u64,
+    /// Of these packets requests for missing records.
+    pub nacks: u64,
     /// Packets that arrived.
     pub packets: u64,
     /// Packets that arrived and were refused as damaged.
     pub refused: u64,
+    /// Packets of two halves of which one was made again.
+    pub rebuilt: u64,
+    /// Virtual time from submission to acknowledgement, of half of the records.
+    pub told_ns_p50: u64,
+    /// Of 99 of a hundred.
+    pub told_ns_p99: u64,
     /// Crashes of nodes.
     pub crashes: u64,
+    /// Nodes that were lost for good.
+    pub losses: u64,
+    /// Bits that flipped in pages at rest.
+    pub flips: u64,
+    /// Whether a group was left without a quorum in the end, by losses and changes that met: nothing is promised then.
+    pub without_quorum: bool,
     /// Crashes of keepers of the registry.
     pub keeper_crashes: u64,
     /// Records acknowledged while no keeper of the registry ran.
@@ -124,6 +156,8 @@ pub struct World {
     made: u64,
     queue: BinaryHeap<Reverse<Scheduled>>,
     nodes: BTreeMap<NodeId, Node>,
+    /// The nodes with data of each group.
+    of_group: BTreeMap<GroupId, Rc<Vec<NodeId>>>,
     network: Network,
     registry: WorldRegistry,
     clients: Clients,
@@ -181,6 +215,10 @@ impl World {
             groups.iter().flat_map(|(_, members, spares)| members.iter().chain(spares)).copied().collect();
         data.sort_unstable();
         let senders = (FIRST_SENDER..FIRST_SENDER + plan.senders).map(NodeId);
+        let of_group = groups.iter().map(|(group, members, spares)| {
+            (*group, Rc::new(members.iter().chain(spares).copied().collect::<Vec<_>>()))
+        });
+        let of_group = of_group.collect();
         let mut nodes = BTreeMap::new();
         for id in data.into_iter().chain(senders) {
             nodes.insert(id, Node::new(id, &plan, random.random_range(952_000..=1_048_000))?);
@@ -200,6 +238,7 @@ impl World {
             made: 0,
             queue: BinaryHeap::new(),
             nodes,
+            of_group,
             network,
             registry,
             oracle: Oracle::new(if groups.len() > 1 { Judged::Nothing } else { Judged::All }),
@@ -236,6 +275,9 @@ impl World {
         self.next_fault(plan.takeover_ns, Event::TakeOver);
         self.next_fault(plan.change_ns, Event::Change);
         self.next_fault(plan.cut_ns, Event::Cut);
+        self.next_fault(plan.lose_member_ns, Event::LoseMember);
+        self.next_fault(plan.lose_sender_ns, Event::LoseSender);
+        self.next_fault(plan.flip_ns, Event::Flip);
         self.next_fault(plan.keeper_fault_ns, Event::KeeperFault);
         if plan.keepers_stop_ns > 0 {
             self.after(plan.keepers_stop_ns, Event::KeepersStop);
@@ -288,6 +330,10 @@ impl World {
             }
             Some(at) => {
                 let is_late = self.now > at + CONVERGE_NS;
+                if self.now > at + QUORUM_NS && self.lacks_quorum() {
+                    self.outcome.without_quorum = true;
+                    return true;
+                }
                 let missing = if self.outcome.events.is_multiple_of(64) || is_late {
                     self.missing()
                 } else {
@@ -306,11 +352,12 @@ impl World {
             for id in self.nodes.keys().copied().collect::<Vec<_>>() {
                 self.judge(id, true);
             }
-            self.oracle.judge_reads();
+            (self.outcome.searched, self.outcome.unsearched) = self.oracle.judge_reads(SEARCH_STEPS);
         }
         if let Some(violation) = self.orders.violation() {
             self.oracle.fail(|| violation);
         }
+        (self.outcome.told_ns_p50, self.outcome.told_ns_p99) = self.oracle.told_ns();
         let marks = self.nodes.values().filter_map(Node::member).map(|member| member.counts().mark_fences);
         Outcome {
             acknowledged: self.oracle.acknowledged_count() as u64,
@@ -338,13 +385,22 @@ impl World {
             }
             Event::Wake(node, at) => self.wake(node, at),
             Event::Call(node, life, call, asked) => self.call(node, life, &call, asked),
-            Event::Answer(node, life, answer) => self.answer(node, life, answer),
+            Event::Answer(node, life, answer) => self.answer(node, life, *answer),
             Event::Write => self.write(),
             Event::Read => self.read(),
             Event::Supervise => self.supervise(),
             Event::Keepers => self.run_keepers(),
             fault => self.fault(fault),
         }
+    }
+
+    /// Whether some group has too few members that are not lost: the registry's view counts.
+    fn lacks_quorum(&self) -> bool {
+        let state = self.registry.state();
+        state.groups.iter().any(|(_, view)| {
+            let is_there = |node: &NodeId| self.nodes.get(node).is_some_and(|node| !node.is_lost);
+            view.active().filter(is_there).count() < view.quorum()
+        })
     }
 
     /// The node whose term is the newest, if it is sending.

@@ -23,6 +23,7 @@ fn must_be_found(name: &str) {
     let (seed, violation) =
         found.unwrap_or_else(|| panic!("{name} ({}) was not found in {} seeds", bug.harm, bug.seeds));
     println!("{name}: {} seeds: {violation}", seed + 1);
+    assert!(violation.contains(bug.promise), "{name} breaks {}: {violation}", bug.promise);
     for seed in 0..=seed {
         assert_eq!(run(seed), None, "the sound code, seed {seed}");
     }
@@ -65,7 +66,15 @@ planted! {
     view_cuts_nothing "fabric-view-cuts-nothing",
     gate_by_quorum "fabric-gate-by-quorum",
     operation_without_its_payload "fabric-operation-without-its-payload",
+    memory_without_limit "fabric-memory-without-limit",
+    global_sequence "fabric-global-sequence",
+    halves_alone "fabric-halves-alone",
+    pages_differ_by_member "fabric-pages-differ-by-member",
+    damaged_page_read "fabric-damaged-page-read",
     ;
+    no_lease "fabric-no-lease",
+    operations_at_one_node "fabric-operations-at-one-node",
+    cut_not_told "fabric-cut-not-told",
     operations_taken_whole "fabric-operations-taken-whole",
     payload_stable_alone "fabric-payload-stable-alone",
     orphan_pages_free "fabric-orphan-pages-free",

@@ -1,6 +1,6 @@
 //! The sound code keeps all promises, under every seed. A failure prints the command that repeats it.
 
-use lodestone_fabric_sim::{Outcome, Plan, World, run_keeper_seed, run_seed, run_volume_seed};
+use lodestone_fabric_sim::{Outcome, Plan, World, plan_of, run_keeper_seed, run_seed, run_volume_seed};
 
 fn judge_one(seed: u64, operations: u64) {
     assert_eq!(run_seed(seed, operations).violation, None, "seed {seed}");
@@ -47,16 +47,35 @@ fn thirty_seeds_keep_all_promises() {
     judge(0..30, 200);
 }
 
-/// The last report of a member that joins is lost, and nothing is written any more.
+/// A takeover whose ring was full waited for all members for ever, and one was lost for good.
 #[test]
-fn a_last_report_that_is_lost_is_asked_for() {
-    judge_one(1640, 300);
+fn a_takeover_with_a_full_ring_does_not_wait_for_a_lost_member() {
+    judge_one(8, 300);
 }
 
-/// A view in which a member still joins comes when the member counts already.
+/// Two members were lost for good, and each kept the other one from being removed.
 #[test]
-fn a_view_that_is_late_changes_nothing() {
-    judge_one(1899, 300);
+fn lost_members_are_removed_one_after_the_other() {
+    judge_one(9, 300);
+    judge_one(53, 300);
+}
+
+/// The long runs of `lodestone sim fabric` in small: the same number of operations, few seeds.
+#[test]
+fn two_seeds_of_five_thousand_operations_keep_all_promises() {
+    judge(3..5, 5_000);
+}
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn forty_seeds_of_five_thousand_operations_keep_all_promises() {
+    judge(10..50, 5_000);
+}
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn twenty_volumes_of_five_thousand_operations_keep_all_promises() {
+    judge_volumes(10..30, 5_000);
 }
 
 #[test]
@@ -64,6 +83,31 @@ fn a_seed_repeats_bit_for_bit() {
     let first = run_seed(7, 200);
     assert_eq!(first, run_seed(7, 200));
     assert_ne!(first.digest, run_seed(8, 200).digest);
+    let volume = run_volume_seed(7, 200);
+    assert_eq!(volume, run_volume_seed(7, 200));
+}
+
+/// Bits flip in pages at rest at one member: its checksums say so, and others answer.
+#[test]
+fn damaged_pages_are_never_read() {
+    for seed in 0..6 {
+        let plan = Plan { flip_ns: 100_000, read_ns: 20_000, operations: 300, merges: 0, ..Plan::calm() };
+        let outcome = World::new(plan, seed).expect("the plan has room").run();
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        assert!(outcome.flips > 20 && outcome.reads > 100, "{outcome:?}");
+    }
+}
+
+/// Packets of two halves keep what others keep, also on a network that damages them.
+#[test]
+fn halves_keep_all_promises() {
+    let mut rebuilt = 0;
+    for seed in 0..6 {
+        let outcome = World::new(Plan { halves: true, ..plan_of(seed, 200) }, seed).expect("the plan has room").run();
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        rebuilt += outcome.rebuilt;
+    }
+    assert!(rebuilt > 0, "packets were damaged");
 }
 
 #[test]

@@ -62,6 +62,7 @@ pub(crate) fn verified(record: &[u8], salt: u64) -> Option<(RecordHead, &[u8])> 
     // The planted bug is that of a protocol without a checksum over the whole record.
     let counts = head.verifies(salt, body)
         || planted::active("fabric-first-fragment-counts")
-        || planted::active("fabric-head-outside-checksum");
+        || planted::active("fabric-head-outside-checksum")
+        || planted::active("fabric-halves-alone");
     counts.then_some((head, body))
 }

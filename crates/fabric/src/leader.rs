@@ -381,7 +381,8 @@ impl Leader {
     /// When [`tick`](Self::tick) has something to do at the latest.
     #[must_use]
     pub fn wake_at(&self) -> Option<Moment> {
-        let renew = (self.phase == Phase::Leading).then_some(self.renew_at);
+        // The lease is asked for when this node sends: until then its members wake it.
+        let renew = (self.phase == Phase::Leading && self.volume.is_sending()).then_some(self.renew_at);
         [self.volume.wake_at(), self.call_due, renew].into_iter().flatten().min()
     }
 

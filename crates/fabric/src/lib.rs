@@ -122,7 +122,7 @@ pub use sender::{Sender, SenderCounts, SenderEvent, SenderOptions, Submission};
 pub use terms::{RUNS_MAX, Terms};
 pub use transport::{
     HalvesCounts, HalvesTransport, Peers, SwitchNetwork, SwitchPort, TcpTransport, Transport, TransportCounts,
-    UdpOptions, UdpTransport, halves_payload_bytes,
+    UdpOptions, UdpTransport, halves, halves_payload_bytes,
 };
 pub use view::{MEMBERS_MAX, Member, Role, View};
 pub use volume::{OPERATIONS, Payload, VolumeSender};

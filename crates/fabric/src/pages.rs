@@ -73,6 +73,12 @@ impl PageArea {
         self.at.plus(table_bytes(self.pages) + page * u64::from(self.page_bytes))
     }
 
+    /// Where a page is, as a reader that goes around this node needs it.
+    #[must_use]
+    pub fn address(&self, page: u64) -> PmAddr {
+        self.place(page)
+    }
+
     /// Writes a page, not yet settled. Returns its checksum.
     ///
     /// # Errors

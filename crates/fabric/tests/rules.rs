@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use lodestone_fabric::{
     Applied, ApplyLog, Call, Error, FLAG_INLINE, FLAG_SYNC, GroupId, Kind, LEASE_NS, Leader, LocalRegistry, Member,
-    Moment, NodeId, OPERATIONS, Outbound, PACKET_ANSWER, Packet, PacketHead, PageArea, PagePair, Payload, Reads,
-    Receiver, ReceiverOptions, RecordHead, Registry, RegistryCall, Result, Ring, Role, Sender, SenderEvent,
+    Moment, NodeId, OPERATIONS, Outbound, PACKET_ANSWER, PACKET_SYNC, Packet, PacketHead, PageArea, PagePair, Payload,
+    Reads, Receiver, ReceiverOptions, RecordHead, Registry, RegistryCall, Result, Ring, Role, Sender, SenderEvent,
     SenderOptions, Sequence, Standing, Submission, Target, Term, Terms, View, ViewMessage, ViewNumber, VolumeSender,
     VolumeState, fragments, pages_body,
 };
@@ -92,6 +92,21 @@ fn records_of_earlier_terms_count_below_one_of_this_term_alone() -> Result<()> {
     })
 }
 
+/// A last report is lost, and nothing is written any more: without the question a member would join for ever.
+#[test]
+fn a_beat_asks_until_every_member_has_reported_everything() -> Result<()> {
+    rule("fabric-last-report-not-asked-for", || {
+        let (mut sender, mut out) = (taken_over(&[(1, 2), (3, 2)])?, Outbound::default());
+        assert_eq!(sender.acknowledged(), sender.ring().last(), "no caller waits");
+        sender.tick(Moment(1 << 30), &mut out)?;
+        let is_asking = |bytes: &[u8]| {
+            let head = decoded(bytes).head;
+            head.kind == Kind::Beat && head.has(PACKET_SYNC)
+        };
+        Ok(out.packets.iter().any(|outgoing| is_asking(&outgoing.bytes)))
+    })
+}
+
 /// Every member has the record, and it is not acknowledged: the pages that it freed may come back.
 #[test]
 fn stable_is_acknowledged() -> Result<()> {
@@ -106,6 +121,24 @@ fn stable_is_acknowledged() -> Result<()> {
 #[test]
 fn members_change_when_the_adopted_log_is_everywhere() -> Result<()> {
     rule("fabric-adopted-log-forgotten", || Ok(taken_over(&[])?.propose_removal(NodeId(2)).is_err()))
+}
+
+/// Two of five members are gone for good. Neither keeps the other one in.
+#[test]
+fn members_that_are_gone_can_be_removed_one_after_the_other() -> Result<()> {
+    rule("fabric-removal-needs-all-others", || {
+        let (mut sender, mut out) = (sender()?, Outbound::default());
+        let nodes: Vec<NodeId> = (1..=5).map(NodeId).collect();
+        sender.take_over(Moment(0), Term(3), View::of(&nodes), &mut out);
+        for node in [1, 2, 3] {
+            sender.packet(Moment(1), &decoded(&promise(node, Term(3))), &mut out)?;
+        }
+        for node in [1, 2, 3] {
+            sender.packet(Moment(2), &decoded(&report(node, Term(3), 2)), &mut out)?;
+        }
+        assert_eq!(sender.acknowledged(), Sequence(2));
+        Ok(sender.propose_removal(NodeId(4)).is_ok())
+    })
 }
 
 /// Of two members one is gone: the first record of the term has no quorum, and the other may be removed all the same.
@@ -124,6 +157,48 @@ fn of_two_members_one_may_be_gone_for_good() -> Result<()> {
     sender.decided(Moment(3), &view, &mut out);
     assert_eq!(sender.acknowledged(), Sequence(2));
     Ok(())
+}
+
+/// What a member with 100 records of term 2 answers to a sender of term 3.
+fn answers(node: NodeId, asked: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let (terms, term) = (Terms::from_parts(Sequence(0), Term(0), vec![(Term(2), Sequence(100))]), Term(3));
+    let asked = decoded(asked);
+    let mut all = Vec::new();
+    if asked.head.kind == Kind::Promise {
+        let head = PacketHead { flags: PACKET_ANSWER, term, ..PacketHead::new(Kind::Promise, GROUP, node) };
+        all.push(head.packet([&terms.unwrap_or_default().to_payload(), &[]]));
+    } else if let Some((Call::Record(sequence), _, _)) = Call::from_payload(asked.payload) {
+        let body = [7; 400];
+        let mut record =
+            RecordHead { sequence, term: Term(2), flags: FLAG_INLINE, group: GROUP, ..RecordHead::default() };
+        record.seal(SALT, &body)?;
+        let head = PacketHead { flags: PACKET_ANSWER, term, sequence, ..PacketHead::new(Kind::Reply, GROUP, node) };
+        fragments(&head, &record.to_bytes(), &body, 1400, u64::MAX, &mut |bytes| all.push(bytes));
+    }
+    Ok(all)
+}
+
+/// The ring is too small for all that member 3 may lack, and that one is gone for good: the others have it, and go on.
+#[test]
+fn a_takeover_with_a_full_ring_waits_for_all_members_a_while_only() -> Result<()> {
+    rule("fabric-full-ring-waits-for-all", || {
+        let (mut sender, mut out) = (sender()?, Outbound::default());
+        sender.take_over(Moment(0), Term(3), View::of(&[NodeId(1), NodeId(2), NodeId(3)]), &mut out);
+        for step in 1..=400 {
+            for outgoing in std::mem::take(&mut out).packets {
+                let Target::Node(node) = outgoing.target else { continue };
+                if node == NodeId(3) || sender.is_sending() {
+                    continue;
+                }
+                for bytes in answers(node, &outgoing.bytes)? {
+                    sender.packet(Moment(step * 1_000_000), &decoded(&bytes), &mut out)?;
+                }
+            }
+            sender.tick(Moment(step * 1_000_000), &mut out)?;
+            assert!(step > 200 || !sender.is_sending(), "it waits for member 3 at first");
+        }
+        Ok(sender.is_sending() && sender.ring().last() == Sequence(101))
+    })
 }
 
 /// A former sender may have used pages again that were freed up to the adopted log's end.
@@ -245,27 +320,8 @@ fn an_entry_of_the_last_batch_counts_with_its_pages_alone() -> Result<()> {
 #[test]
 fn a_member_that_joins_places_nothing_early() -> Result<()> {
     rule("fabric-joiner-places-early", || {
-        let (memory, pages) = (Memory::anonymous(256 << 10)?, 8);
-        let log = ApplyLog::create(&memory, AT, RANGE, SALT)?;
-        let area = PageArea::open(&memory, AT.plus(RANGE), RANGE, 256, pages)?;
-        let options = ReceiverOptions { node: NodeId(4), group: GROUP, salt: SALT, ..ReceiverOptions::default() };
-        let (mut member, mut out) = (Receiver::new(options, log, area), Outbound::default());
-        let of = |node, role, since| Member { node: NodeId(node), role, since: ViewNumber(since) };
-        let message = ViewMessage {
-            members: vec![of(1, Role::Active, 1), of(4, Role::Joining, 2)],
-            copy_from: NodeId(1),
-            joins_from: (Sequence(0), Term(0)),
-            adopted: Terms::default(),
-        };
-        let head = PacketHead { term: Term(1), view: ViewNumber(2), ..PacketHead::new(Kind::View, GROUP, OWN) };
-        member.packet(Moment(1), &decoded(&head.packet([&message.to_payload(), &[]])), &mut out)?;
-        assert_eq!(member.log().standing(), Standing::Copying);
-        for page in 1..pages {
-            let reply =
-                PacketHead::new(Kind::Reply, GROUP, NodeId(1)).packet([&Call::Copy(page).to_payload(0), &[5; 256]]);
-            member.packet(Moment(2), &decoded(&reply), &mut out)?;
-        }
-        assert_eq!(member.log().standing(), Standing::Replaying);
+        let (mut member, mut out) = joined()?;
+        let head = view_head(2);
         let body = pages_body(&[(PagePair { new: 3, old: 0 }, &[8; 256])]);
         let mut record = RecordHead {
             sequence: Sequence(2),
@@ -286,6 +342,51 @@ fn a_member_that_joins_places_nothing_early() -> Result<()> {
         assert!(out.packets.iter().all(|outgoing| outgoing.target != Target::Group), "members never send to the group");
         Ok(member.pages().read(3)?[0] == 5)
     })
+}
+
+/// A view in which a member still joins comes when the member counts already: it would forget what it has reported.
+#[test]
+fn a_view_that_is_late_changes_nothing() -> Result<()> {
+    rule("fabric-late-view-entered", || {
+        let (mut member, mut out) = joined()?;
+        member.packet(Moment(4), &decoded(&view(3, Role::Active)), &mut out)?;
+        assert_eq!(member.log().standing(), Standing::Active);
+        member.packet(Moment(5), &decoded(&view(2, Role::Joining)), &mut out)?;
+        Ok(member.log().standing() == Standing::Active && member.log().view() == ViewNumber(3))
+    })
+}
+
+fn view_head(number: u32) -> PacketHead {
+    PacketHead { term: Term(1), view: ViewNumber(number), ..PacketHead::new(Kind::View, GROUP, OWN) }
+}
+
+/// The view with a number, in which node 4 has a part.
+fn view(number: u32, role: Role) -> Vec<u8> {
+    let of = |node, role, since| Member { node: NodeId(node), role, since: ViewNumber(since) };
+    let message = ViewMessage {
+        members: vec![of(1, Role::Active, 1), of(4, role, 2)],
+        copy_from: NodeId(1),
+        joins_from: (Sequence(0), Term(0)),
+        adopted: Terms::default(),
+    };
+    view_head(number).packet([&message.to_payload(), &[]])
+}
+
+/// Node 4 joins in view 2 and has copied all pages, each of bytes 5.
+fn joined() -> Result<(Receiver, Outbound)> {
+    let (memory, pages) = (Memory::anonymous(256 << 10)?, 8);
+    let log = ApplyLog::create(&memory, AT, RANGE, SALT)?;
+    let area = PageArea::open(&memory, AT.plus(RANGE), RANGE, 256, pages)?;
+    let options = ReceiverOptions { node: NodeId(4), group: GROUP, salt: SALT, ..ReceiverOptions::default() };
+    let (mut member, mut out) = (Receiver::new(options, log, area), Outbound::default());
+    member.packet(Moment(1), &decoded(&view(2, Role::Joining)), &mut out)?;
+    assert_eq!(member.log().standing(), Standing::Copying);
+    for page in 1..pages {
+        let reply = PacketHead::new(Kind::Reply, GROUP, NodeId(1)).packet([&Call::Copy(page).to_payload(0), &[5; 256]]);
+        member.packet(Moment(2), &decoded(&reply), &mut out)?;
+    }
+    assert_eq!(member.log().standing(), Standing::Replaying);
+    Ok((member, out))
 }
 
 /// A volume of one unit in term 3, whose members have nothing. Operations have the members 1 and 2, the unit has 3.

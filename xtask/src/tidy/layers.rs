@@ -18,7 +18,7 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 36] = [
+const LAYERS: [(&str, Role); 37] = [
     ("width", Product),
     ("derive-path", Product),
     ("engine-derive", Product),
@@ -51,6 +51,7 @@ const LAYERS: [(&str, Role); 36] = [
     ("index-bench", Proof),
     ("engine-bench", Proof),
     ("fabric-sim", Proof),
+    ("fuzz", Proof),
     ("fabric-node", Proof),
     ("baselines", Proof),
     ("proof", Proof),

@@ -157,7 +157,8 @@ impl World {
         let Some(leader) = self.nodes.get(&id).and_then(Node::leader) else { return };
         let Some(sender) = leader.volume().group(group) else { return };
         let (term, first) = (sender.term(), sender.ring().last());
-        let made = Made { files: Vec::new(), pair: PagePair { new: 0, old: 0 }, content: Vec::new() };
+        let pair = PagePair { new: 0, old: 0 };
+        let made = Made { began: self.now, files: Vec::new(), pair, content: Vec::new() };
         self.oracle_of(group).made(term, first, made);
         if group != leader_group(&self.plan) {
             return;
@@ -358,14 +359,15 @@ impl World {
         let all = drafts.iter().map(|draft| draft.file).collect();
         let content = drafts.first().map_or_else(Vec::new, |draft| draft.content.clone());
         let pair = drafts.first().map_or(none, |draft| draft.pair);
-        self.oracle.made(term, number, Made { files: all, pair, content });
+        let began = self.now;
+        self.oracle.made(term, number, Made { began, files: all, pair, content });
         let mut wrote = Vec::new();
         for (draft, sequence) in drafts.into_iter().zip(sequences) {
             let Draft { file, group, pair, content, .. } = draft;
             let place = Place { group, sequence, page: pair.new, told: number };
             wrote.push(Wrote { file, operation: number, unit: group, sequence, page: pair.new });
             if units > 0 {
-                self.oracle_of(group).made(term, sequence, Made { files: vec![file], pair, content });
+                self.oracle_of(group).made(term, sequence, Made { began, files: vec![file], pair, content });
             }
             let Some(files) = self.clients.files.get_mut(&id) else { continue };
             files.files.insert(file, place);
@@ -474,8 +476,9 @@ impl World {
             let expected = record.map(|found| found.1.content.clone());
             if expected.as_deref() != Some(bytes.as_slice()) {
                 let sequence = place.sequence;
-                self.oracle
-                    .fail(|| format!("P3: a read of file {file} in {term} returned other bytes than {sequence} wrote"));
+                self.oracle.fail(|| {
+                    format!("P3, P5: a read of file {file} in {term} returned other bytes than {sequence} wrote")
+                });
             }
         }
         let sequence = place.map_or(0, |place| place.told.0);

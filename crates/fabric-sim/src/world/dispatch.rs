@@ -1,14 +1,18 @@
 //! One action of one node: its effects become events, and the judges look at it.
 
+use std::borrow::Cow;
+use std::rc::Rc;
+
 use lodestone_fabric::{
-    Kind, Moment, NodeId, Outbound, Outgoing, PACKET_ANSWER, PACKET_GONE, Packet, RegistryAnswer, RegistryCall, Result,
-    Standing, Target, Term,
+    Kind, Lease, Moment, NodeId, Outbound, Outgoing, PACKET_ANSWER, PACKET_GONE, PACKET_RESENT, Packet, RegistryAnswer,
+    RegistryCall, Result, Standing, Target, Term, halves,
 };
 use rand::Rng;
 
 use super::registry::WorldRegistry;
 use super::{Event, World};
 use crate::node::{Core, FIRST_SENDER, group_of};
+use crate::oracle::Seen;
 
 impl World {
     /// Runs `action` on the core of a node that is up, and takes its effects.
@@ -50,7 +54,7 @@ impl World {
         self.happened(id, events);
         self.note_told(id, &out);
         for outgoing in out.packets {
-            self.send(id, &outgoing);
+            self.send(id, outgoing);
         }
         self.take_calls(id);
         self.judge(id, false);
@@ -58,22 +62,36 @@ impl World {
         Ok(())
     }
 
-    fn send(&mut self, from: NodeId, outgoing: &Outgoing) {
-        let bytes = &outgoing.bytes;
-        let in_group = |node: &NodeId| node.0 < FIRST_SENDER && Some(group_of(&self.plan, *node)) == outgoing.group();
-        let group: Vec<NodeId> = match outgoing.target {
-            Target::Node(node) => vec![node],
+    fn send(&mut self, from: NodeId, outgoing: Outgoing) {
+        let group = outgoing.group();
+        self.count_sent(&outgoing.bytes);
+        let bytes = if self.plan.halves { halves::seal(&outgoing.bytes) } else { outgoing.bytes };
+        self.outcome.sent_bytes += bytes.len() as u64;
+        let bytes = Rc::new(bytes);
+        match outgoing.target {
+            Target::Node(node) => self.send_to(from, node, &bytes),
             // The group of a multicast has every node of that group with data, members or not.
-            Target::Group => self.nodes.keys().copied().filter(in_group).collect(),
-        };
-        for to in group {
-            for arrival in self.network.arrivals(&mut self.random, from, to, bytes.len()) {
-                let mut bytes = bytes.to_vec();
-                if let Some(bit) = arrival.flipped {
-                    bytes[bit / 8] ^= 1 << (bit % 8);
-                }
-                self.after(arrival.after_ns, Event::Deliver(to, bytes));
+            Target::Group => {
+                let nodes = group.and_then(|group| self.of_group.get(&group)).cloned().unwrap_or_default();
+                nodes.iter().for_each(|node| self.send_to(from, *node, &bytes));
             }
+        }
+    }
+
+    fn count_sent(&mut self, bytes: &[u8]) {
+        self.outcome.sent += 1;
+        let Ok(packet) = Packet::decode(bytes) else { return };
+        self.outcome.resent += u64::from(packet.head.has(PACKET_RESENT) && packet.head.kind == Kind::Data);
+        self.outcome.nacks += u64::from(packet.head.kind == Kind::Nack);
+    }
+
+    fn send_to(&mut self, from: NodeId, to: NodeId, bytes: &Rc<Vec<u8>>) {
+        for arrival in self.network.arrivals(&mut self.random, from, to, bytes.len()) {
+            let mut bytes = Rc::clone(bytes);
+            for bit in arrival.flipped {
+                Rc::make_mut(&mut bytes)[bit / 8] ^= 1 << (bit % 8);
+            }
+            self.after(arrival.after_ns, Event::Deliver(to, bytes));
         }
     }
 
@@ -82,12 +100,12 @@ impl World {
             return Ok(());
         }
         self.outcome.packets += 1;
-        for value in
-            [self.now, u64::from(id.0), bytes.iter().fold(0, |sum, byte| sum * 31 % (1 << 40) + u64::from(*byte))]
-        {
-            self.outcome.digest = (self.outcome.digest ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23);
-        }
-        let Ok(packet) = Packet::decode(bytes) else {
+        self.digest(self.now, id, bytes);
+        let Some(whole) = self.opened(bytes) else {
+            self.outcome.refused += 1;
+            return Ok(());
+        };
+        let Ok(packet) = Packet::decode(&whole) else {
             self.outcome.refused += 1;
             return Ok(());
         };
@@ -116,6 +134,30 @@ impl World {
             self.after(delay, Event::BatchEnd(id));
         }
         Ok(())
+    }
+
+    /// The packet as it was before it was cut into halves.
+    fn opened<'b>(&mut self, bytes: &'b [u8]) -> Option<Cow<'b, [u8]>> {
+        if !self.plan.halves {
+            return Some(Cow::Borrowed(bytes));
+        }
+        let (packet, is_rebuilt) = halves::open(bytes)?;
+        self.outcome.rebuilt += u64::from(is_rebuilt);
+        Some(Cow::Owned(packet))
+    }
+
+    /// Adds a packet to the digest of the run.
+    fn digest(&mut self, now: u64, id: NodeId, bytes: &[u8]) {
+        let mut digest = self.outcome.digest;
+        let mut mix = |value: u64| digest = (digest ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23);
+        mix(now);
+        mix(u64::from(id.0));
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            mix(u64::from_le_bytes(word));
+        }
+        self.outcome.digest = digest;
     }
 
     pub(super) fn wake(&mut self, id: NodeId, at: u64) -> Result<()> {
@@ -148,9 +190,13 @@ impl World {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let (life, asked) = (node.life, node.local(now));
         let Core::Sender(leader) = &mut node.core else { return };
+        let calls = leader.take_calls();
+        if calls.is_empty() {
+            return;
+        }
         let newest = self.registry.state().term;
         let is_deaf = self.plan.replaced_is_deaf && leader.volume().is_sending() && leader.sender().term() < newest;
-        for call in leader.take_calls() {
+        for call in calls {
             let is_lost = self.random.random_range(0..1_000_000) < self.lose_answers;
             let delay = self.random.random_range(10_000..3_000_000);
             if !is_lost
@@ -158,7 +204,7 @@ impl World {
                 && !self.network.cut.contains(&id)
                 && !self.call_keepers(id, life, &call, asked)
             {
-                self.after(delay, Event::Call(id, life, call, asked));
+                self.after(delay, Event::Call(id, life, Box::new(call), asked));
             }
         }
     }
@@ -166,10 +212,16 @@ impl World {
     pub(super) fn call(&mut self, id: NodeId, life: u32, call: &RegistryCall, asked: u64) -> Result<()> {
         let now = Moment(self.now);
         let WorldRegistry::Local(registry) = &mut self.registry else { return Ok(()) };
-        let answer = call.make(registry, now, Moment(asked))?;
+        // A lease that is shorter by a factor is one on a clock that is faster by it.
+        let faster = self.plan.lease_divisor;
+        let answer = match call.make(registry, Moment(now.0 * faster), Moment(asked))? {
+            RegistryAnswer::Lease(Lease::Held(ns), asked) => RegistryAnswer::Lease(Lease::Held(ns / faster), asked),
+            RegistryAnswer::Lease(Lease::Wait(ns), asked) => RegistryAnswer::Lease(Lease::Wait(ns / faster + 1), asked),
+            other => other,
+        };
         if self.random.random_range(0..1_000_000) >= self.lose_answers {
             let delay = self.random.random_range(10_000..3_000_000);
-            self.after(delay, Event::Answer(id, life, answer));
+            self.after(delay, Event::Answer(id, life, Box::new(answer)));
         }
         Ok(())
     }
@@ -193,14 +245,15 @@ impl World {
         if node.member().is_some_and(|member| member.log().standing() == Standing::Copying) {
             node.told_tail = (Term(0), 0);
         }
+        if node.member().is_none() {
+            return;
+        }
         for outgoing in &out.packets {
             let Ok(packet) = Packet::decode(&outgoing.bytes) else { continue };
             let head = packet.head;
             match head.kind {
-                Kind::Report if node.member().is_some() => {
-                    node.told_tail = node.told_tail.max((head.term, head.sequence.0));
-                }
-                Kind::Promise if node.member().is_some() && head.has(PACKET_ANSWER) && !head.has(PACKET_GONE) => {
+                Kind::Report => node.told_tail = node.told_tail.max((head.term, head.sequence.0)),
+                Kind::Promise if head.has(PACKET_ANSWER) && !head.has(PACKET_GONE) => {
                     node.told_promise = node.told_promise.max(head.term);
                 }
                 _ => {}
@@ -231,7 +284,14 @@ impl World {
         sees_all |= self.random.random_range(0..8) == 0;
         let now_at = (term, member.exposed().0);
         let oracle = self.orders.units.get_mut(&group).unwrap_or(&mut self.oracle);
-        oracle.judge_member(&id.to_string(), term, member, from, sees_all);
+        let mut known = std::mem::take(&mut node.known);
+        let Some(member) = node.member() else { return };
+        oracle.judge_member(
+            id,
+            term,
+            member,
+            Seen { from, whole: sees_all, known: &mut known, flipped: &node.flipped },
+        );
         let dropped = member.counts().without_room;
         if self.plan.is_calm() && dropped > 0 {
             self.oracle.fail(|| format!("P7: {id} had no memory for {dropped} packets, although it never lost one"));
@@ -241,6 +301,6 @@ impl World {
         if loose > limit {
             self.oracle.fail(|| format!("P7: {id} holds {loose} bytes of loose records, its credit is {limit}"));
         }
-        node.judged = now_at;
+        (node.judged, node.known) = (now_at, known);
     }
 }

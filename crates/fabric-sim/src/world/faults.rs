@@ -1,6 +1,6 @@
 //! Faults, their end, and the supervisor that an operator or a keeper would be.
 
-use lodestone_fabric::{Leader, NodeId, Result, Role, Standing, Wish};
+use lodestone_fabric::{Leader, Member, NodeId, Result, Role, Standing, Wish};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 
@@ -9,11 +9,18 @@ use crate::network::Network;
 use crate::node::{Core, FIRST_SENDER, Node, group_of};
 use crate::plan::NetworkFaults;
 
+/// Crashes of a run at most, besides one for every 50 operations.
+const CRASHES_MAX: u64 = 60;
 /// A member that was silent for so long is removed.
 const SILENT_NS: u64 = 1_000_000_000;
 
 impl World {
     pub(super) fn next_fault(&mut self, mean_ns: u64, event: Event) {
+        // A run that waits for long would be little else than crashes.
+        let is_crash = matches!(event, Event::CrashMember | Event::CrashSender);
+        if is_crash && self.outcome.crashes > CRASHES_MAX + self.plan.operations / 50 {
+            return;
+        }
         if mean_ns > 0 && self.healed.is_none() {
             let ns = self.around(mean_ns);
             self.after(ns, event);
@@ -61,9 +68,69 @@ impl World {
                 self.after(ns, Event::Join);
                 self.next_fault(self.plan.cut_ns, Event::Cut);
             }
+            Event::LoseMember => {
+                self.lose_member()?;
+                self.next_fault(self.plan.lose_member_ns, Event::LoseMember);
+            }
+            Event::Flip => {
+                self.flip();
+                self.next_fault(self.plan.flip_ns, Event::Flip);
+            }
+            Event::LoseSender => {
+                self.lose_sender()?;
+                self.next_fault(self.plan.lose_sender_ns, Event::LoseSender);
+            }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Loses a member for good, if fewer than a quorum of its group are lost then.
+    fn lose_member(&mut self) -> Result<()> {
+        let is_undecided = |node: &Node| {
+            node.leader().is_some_and(|leader| leader.volume().groups().any(|sender| sender.pending().is_some()))
+        };
+        if self.nodes.values().any(is_undecided) {
+            return Ok(());
+        }
+        let mut may_go = Vec::new();
+        for (_, view) in self.registry.state().groups.clone() {
+            let is_lost = |node: &NodeId| self.nodes.get(node).is_some_and(|node| node.is_lost);
+            let lost = view.active().filter(is_lost).count();
+            let is_spared = view.active().count() < 3 || lost + 1 > view.quorum() - 1;
+            let may = |member: &&Member| !is_lost(&member.node) && (member.role == Role::Joining || !is_spared);
+            may_go.extend(view.members.iter().filter(may).map(|member| member.node));
+        }
+        self.lose_one_of(&may_go)
+    }
+
+    /// Loses a sender for good, if another one is left.
+    fn lose_sender(&mut self) -> Result<()> {
+        let is_left = |node: &&Node| node.id.0 >= FIRST_SENDER && !node.is_lost;
+        let left: Vec<NodeId> = self.nodes.values().filter(is_left).map(|node| node.id).collect();
+        if left.len() < 2 { Ok(()) } else { self.lose_one_of(&left) }
+    }
+
+    /// Flips a bit in the page of a file, always at the first member.
+    fn flip(&mut self) {
+        let bit = self.random.random_range(0..u64::from(self.plan.page_bytes) * 8);
+        let pick = self.random.random_range(0..self.plan.files);
+        let member = |node: &&mut Node| node.member().is_some();
+        let Some(node) = self.nodes.values_mut().find(member) else { return };
+        let pages: Vec<u64> = node.known.files().map(|(_, page)| page).collect();
+        let Some(page) = pages.get(usize::try_from(pick).unwrap_or(0)) else { return };
+        node.flip(*page, bit);
+        self.outcome.flips += 1;
+    }
+
+    fn lose_one_of(&mut self, nodes: &[NodeId]) -> Result<()> {
+        let Some(id) = nodes.choose(&mut self.random).copied() else { return Ok(()) };
+        let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
+        node.is_lost = true;
+        let is_up = node.is_up();
+        self.outcome.losses += 1;
+        self.say(|| format!("{id} is lost for good"));
+        if is_up { self.crash(id) } else { Ok(()) }
     }
 
     /// Crashes a node at once, or at one of its next stores.
@@ -97,7 +164,9 @@ impl World {
 
     /// Starts a node again, and judges its recovery.
     fn restart(&mut self, id: NodeId) -> Result<()> {
-        let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.is_up()) else { return Ok(()) };
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.is_up() && !node.is_lost) else {
+            return Ok(());
+        };
         node.restart(&self.plan)?;
         let (told_promise, told_tail) = (node.told_promise, node.told_tail);
         let line = match &node.core {
@@ -153,6 +222,12 @@ impl World {
         let data: Vec<NodeId> = self.nodes.keys().copied().filter(|node| node.0 < FIRST_SENDER).collect();
         let Some(node) = data.choose(&mut self.random).copied() else { return };
         let group = group_of(&self.plan, node);
+        let is_lost = |node: &NodeId| self.nodes.get(node).is_some_and(|node| node.is_lost);
+        // No operator takes a member away while another one is gone.
+        let members = || self.views.get(&(group, self.term_of(id))).into_iter().flat_map(|view| &view.members);
+        if is_lost(&node) || members().any(|member| is_lost(&member.node)) {
+            return;
+        }
         let Some(Core::Sender(leader)) = self.nodes.get_mut(&id).map(|node| &mut node.core) else { return };
         let Some(sender) = leader.volume().group(group) else { return };
         let view = sender.view();
@@ -169,13 +244,15 @@ impl World {
         self.after(SUPERVISE_NS, Event::Supervise);
         self.claim(false)?;
         let Some(id) = self.sender() else { return Ok(()) };
+        let lost: Vec<NodeId> = self.nodes.values().filter(|node| node.is_lost).map(|node| node.id).collect();
         let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
         let now = lodestone_fabric::Moment(node.local(self.now));
         let Core::Sender(leader) = &mut node.core else { return Ok(()) };
         let mut wish = None;
         for sender in leader.volume().groups() {
             let view = sender.view();
-            if let Some(silent) = sender.silent(now, SILENT_NS).next() {
+            let gone = view.members.iter().map(|member| member.node).find(|node| lost.contains(node));
+            if let Some(silent) = gone.or_else(|| sender.silent(now, SILENT_NS).next()) {
                 let is_spared = view.role(silent) == Some(Role::Active) && view.active().count() <= 2;
                 wish = wish.or((!is_spared).then_some((sender.group(), Wish::Remove(silent))));
             } else if leader.wished().is_none()
@@ -200,7 +277,8 @@ impl World {
             slow: None,
         };
         self.lose_answers = 0;
-        let down: Vec<NodeId> = self.nodes.values().filter(|node| !node.is_up()).map(|node| node.id).collect();
+        let is_down = |node: &&Node| !node.is_up() && !node.is_lost;
+        let down: Vec<NodeId> = self.nodes.values().filter(is_down).map(|node| node.id).collect();
         for node in down {
             self.after(1_000, Event::Restart(node));
         }

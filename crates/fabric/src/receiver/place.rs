@@ -48,7 +48,7 @@ impl Receiver {
             }
             Some(Loose::Partial(_)) => {}
             // The next record in order is taken in any case: without it nothing moves.
-            None if sequence != self.exposed.next() && self.loose_bytes + bytes > u64::from(self.credit()) => {
+            None if sequence != self.exposed.next() && !self.has_room_for(bytes) => {
                 self.counts.without_room += 1;
                 return None;
             }
@@ -74,6 +74,11 @@ impl Receiver {
         });
         self.counts.refused += u64::from(fits.is_none());
         fits
+    }
+
+    /// Whether so many bytes are within the credit that this member granted.
+    fn has_room_for(&self, bytes: u64) -> bool {
+        self.loose_bytes + bytes <= u64::from(self.credit()) || planted::active("fabric-memory-without-limit")
     }
 
     fn insert(&mut self, sequence: Sequence, loose: Loose) {
@@ -127,13 +132,22 @@ impl Receiver {
         Ok(true)
     }
 
+    /// Where the page of a record is on this member: all members of a unit have the same place for it, so one address
+    /// in the record is enough (paper 5 has addresses that differ by node, and one head for all).
+    fn page_for(&self, page: u64) -> u64 {
+        if planted::active("fabric-pages-differ-by-member") && self.options.node.0.is_multiple_of(2) {
+            return 1 + page % (self.pages.pages() - 1);
+        }
+        page
+    }
+
     /// Writes the pages of a record.
     fn place(&mut self, head: RecordHead, body: &[u8]) -> Result<Loose> {
         let kept = body.get(..head.kept_bytes()).unwrap_or(body);
         let size = to_usize(self.pages.page_bytes());
         let mut checksums = Vec::new();
         for (pair, bytes) in head.pairs(kept).zip(body.get(kept.len()..).unwrap_or(&[]).chunks_exact(size)) {
-            checksums.push(self.pages.write(pair.new, bytes)?);
+            checksums.push(self.pages.write(self.page_for(pair.new), bytes)?);
         }
         Ok(Loose::Placed { head, kept: kept.to_vec(), checksums })
     }
@@ -146,6 +160,9 @@ impl Receiver {
                 Some(Loose::Held(head, _) | Loose::Placed { head, .. }) => *head,
                 _ => return Ok(()),
             };
+            if planted::active("fabric-global-sequence") && !self.follows_by_operation(&head) {
+                return Ok(());
+            }
             if !self.log.has_room(&head) {
                 self.trim_log()?;
                 if !self.log.has_room(&head) {
@@ -172,6 +189,13 @@ impl Receiver {
         }
     }
 
+    /// The gap rule of paper 5, whose numbers are of all units together: each unit sees some of them only, so the next
+    /// one may never come. Here for its planted bug.
+    fn follows_by_operation(&self, head: &RecordHead) -> bool {
+        let last = self.log.entry(self.exposed).map_or(0, |applied| applied.head.operation);
+        head.operation <= last + 1 || last == 0
+    }
+
     /// Writes the pages of the next record in order.
     fn place_now(&mut self, head: RecordHead, body: &[u8]) -> Result<Loose> {
         match head.form() {
@@ -189,7 +213,7 @@ impl Receiver {
                 if let Some(target) = page.get_mut(at..at + merge.bytes.len()) {
                     target.copy_from_slice(merge.bytes);
                 }
-                let checksums = vec![self.pages.write(merge.pair.new, &page)?];
+                let checksums = vec![self.pages.write(self.page_for(merge.pair.new), &page)?];
                 let kept = body.get(..head.kept_bytes()).unwrap_or(body).to_vec();
                 Ok(Loose::Placed { head, kept, checksums })
             }

@@ -1,8 +1,9 @@
 //! Changes of members: one at a time, by the registry, and only when no acknowledged record can be lost by it.
 //!
-//! - *Remove*: the others hold all that is acknowledged, and the first record of the term, below which is all that was
-//!   adopted. The smaller quorum then has all of it. So a removal need not wait until that record is acknowledged: of
-//!   two members one may be gone for good. In a unit it waits, because the operations of former terms must be settled.
+//! - *Remove*: a quorum of the others holds all that is acknowledged, and the first record of the term, below which is
+//!   all that was adopted. Every takeover among them then finds all of it. So a removal need not wait until that record
+//!   is acknowledged: of two members one may be gone for good. In a unit it waits, because the operations of former terms
+//!   must be settled.
 //! - *Add*: the member joins first. It counts for nothing but the release of records. From then on no page is used
 //!   again before it has applied the record that freed it, so pages may be copied while others write.
 //! - *Promote*: it holds what a removal would demand of it.
@@ -66,9 +67,13 @@ impl Sender {
             if next.active().count() == 0 {
                 return refused("it is the last member");
             }
-            let others_have = self.tails(&next).first().is_some_and(|tail| *tail >= self.floor());
+            // Any takeover of the next view asks one of its quorum. All others together would be too much: two members
+            // that are gone, or that lag, would each keep the other one in.
+            let needs_all = planted::active("fabric-removal-needs-all-others");
+            let has = if needs_all { self.tails(&next).first().copied() } else { Some(self.quorum_tail(&next)) };
+            let others_have = has.is_some_and(|tail| tail >= self.floor());
             if !others_have && !planted::active("fabric-removed-before-the-rest-has-it") {
-                return refused("the other members do not have everything yet");
+                return refused("a quorum of the other members does not have everything yet");
             }
         }
         self.pending = Some(next.clone());

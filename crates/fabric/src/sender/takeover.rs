@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+use lodestone_pmem::planted;
 use lodestone_width::to_u64;
 
 use super::{PayloadLog, Peer, Phase, Place, Sender, SenderEvent, Submission};
@@ -38,8 +39,9 @@ pub(super) struct Gathering {
     logs: BTreeMap<NodeId, Terms>,
     /// Every active member has everything up to here, as some of them know.
     stable: Sequence,
-    /// Whether all members must answer: the ring cannot hold what some of them may lack.
-    needs_all: bool,
+    /// The ring cannot hold what some member may lack: all must answer. Until this moment, for a member may be gone for
+    /// good; then a quorum is enough, and a member that lacks more has to be added anew.
+    needs_all: Option<Moment>,
     again: Moment,
     pull: Option<Pull>,
 }
@@ -101,7 +103,10 @@ impl Sender {
                 self.ask_for_promises(now, out);
             }
             Some(_) => self.ask_for_records(out),
-            None => self.ask_for_promises(now, out),
+            None => {
+                self.ask_for_promises(now, out);
+                self.adopt_if_enough(now, out)?;
+            }
         }
         Ok(())
     }
@@ -124,15 +129,23 @@ impl Sender {
     /// Chooses a log when enough members have promised, and the units of the operations have theirs.
     pub(super) fn adopt_if_enough(&mut self, now: Moment, out: &mut Outbound) -> Result<()> {
         let Phase::Gathering(gathering) = &self.phase else { return Ok(()) };
-        let needed = if gathering.needs_all { self.view.active().count() } else { self.view.promises() };
+        let needed = match gathering.needs_all {
+            Some(until) if now < until || planted::active("fabric-full-ring-waits-for-all") => {
+                self.view.active().count()
+            }
+            Some(_) => self.view.promises().max(self.view.quorum()),
+            None => self.view.promises(),
+        };
         let is_enough = gathering.pull.is_none() && gathering.logs.len() >= needed;
         if is_enough && !self.order.is_waiting() { self.adopt(now, out) } else { Ok(()) }
     }
 
-    /// The last record that all active members have, if all have answered.
+    /// The last record that all active members have, if all have answered; or that all who did have, if it was waited
+    /// for the others in vain. A quorum has it then, so the rest of the term does not depend on those.
     fn common_of_all(&self, adopted: &Terms) -> Option<Sequence> {
         let Phase::Gathering(gathering) = &self.phase else { return None };
-        let all = gathering.logs.len() >= self.view.active().count();
+        let all = gathering.logs.len() >= self.view.active().count()
+            || gathering.needs_all.is_some() && gathering.logs.len() >= self.view.quorum();
         gathering.logs.values().map(|terms| terms.common(adopted).unwrap_or_default()).min().filter(|_| all)
     }
 
@@ -200,7 +213,8 @@ impl Sender {
             return Ok(None);
         }
         self.ring.cut(keep)?;
-        Ok(Some((term, keep.next(), last)))
+        let is_told = !planted::active("fabric-cut-not-told");
+        Ok(is_told.then_some((term, keep.next(), last)))
     }
 
     fn ask_for_records(&mut self, out: &mut Outbound) {
@@ -314,7 +328,11 @@ impl Sender {
     /// The ring is too small for everything that a member might lack. When all members have answered, it is known what
     /// they do lack.
     fn gather_all(&mut self, now: Moment, out: &mut Outbound) -> Result<()> {
-        self.phase = Phase::Gathering(Gathering { needs_all: true, ..Gathering::default() });
+        let until = match &self.phase {
+            Phase::Gathering(Gathering { needs_all: Some(until), .. }) => *until,
+            _ => now.plus(self.options.suspect_ns),
+        };
+        self.phase = Phase::Gathering(Gathering { needs_all: Some(until), ..Gathering::default() });
         self.ask_for_promises(now, out);
         Ok(())
     }

@@ -11,7 +11,7 @@
 //! A transport may lose, repeat, reorder and delay packets. It never waits for a receiver: a full queue or buffer loses
 //! the packet, and the protocol asks for it again. All pass one set of tests (`tests/transports`).
 
-mod halves;
+pub mod halves;
 mod routes;
 mod switch;
 mod tcp;

@@ -1,0 +1,149 @@
+//! Runs of a target: inputs one after the other, until one fails or the time is over.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::corpus::Corpus;
+use crate::input::{Features, Input};
+use crate::mutation::mutate;
+use crate::targets::Target;
+
+/// An input that takes so long is a failure: work for one input is bounded.
+const INPUT_TIME_MAX: Duration = Duration::from_secs(5);
+/// Tries to make a failing input shorter.
+const SHORTER_TRIES: usize = 4_000;
+
+/// A failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The input, as short as it could be made.
+    pub input: Vec<u8>,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Inputs so far.
+    pub inputs: u64,
+    /// Inputs of the corpus.
+    pub corpus: usize,
+    /// Different things that were seen.
+    pub features: usize,
+}
+
+/// Why `input` fails, and what was seen.
+#[must_use]
+pub fn fails(target: &Target, input: &[u8]) -> (Option<String>, Features) {
+    let mut features = Features::default();
+    let started = Instant::now();
+    let judged = catch_unwind(AssertUnwindSafe(|| (target.run)(&mut Input::new(input), &mut features)));
+    let reason = match judged {
+        Ok(Ok(())) if started.elapsed() > INPUT_TIME_MAX => Some(format!("it took {:?}", started.elapsed())),
+        Ok(Ok(())) => None,
+        Ok(Err(reason)) => Some(reason),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            Some(format!("a panic: {}", text.unwrap_or("without a text")))
+        }
+    };
+    (reason, features)
+}
+
+/// The shortest input with the same kind of failure that a number of tries finds.
+#[must_use]
+pub fn shortest(target: &Target, failure: Failure) -> Failure {
+    let kind = |reason: &str| reason.chars().filter(|letter| !letter.is_ascii_digit()).take(40).collect::<String>();
+    let wanted = kind(&failure.reason);
+    let mut best = failure;
+    let mut left = SHORTER_TRIES;
+    let mut size = best.input.len().max(1);
+    while size > 0 && left > 0 {
+        let mut at = 0;
+        let mut is_shorter = false;
+        while at < best.input.len() && left > 0 {
+            left -= 1;
+            let mut input = best.input.clone();
+            input.drain(at..(at + size).min(best.input.len()));
+            match fails(target, &input).0.filter(|reason| kind(reason) == wanted) {
+                Some(reason) => (best, is_shorter) = (Failure { input, reason }, true),
+                None => at += size,
+            }
+        }
+        size = if is_shorter && size == 1 { 1 } else { size / 2 };
+    }
+    for at in 0..best.input.len() {
+        let mut input = best.input.clone();
+        if std::mem::take(&mut input[at]) == 0 || left == 0 {
+            continue;
+        }
+        left -= 1;
+        if let Some(reason) = fails(target, &input).0.filter(|reason| kind(reason) == wanted) {
+            best = Failure { input, reason };
+        }
+    }
+    best
+}
+
+/// A run.
+#[derive(Debug)]
+pub struct Run<'t> {
+    target: &'t Target,
+    random: ChaCha8Rng,
+    seen: Features,
+    progress: Progress,
+}
+
+impl<'t> Run<'t> {
+    /// A run whose inputs are drawn from a seed.
+    #[must_use]
+    pub fn new(target: &'t Target, seed: u64) -> Self {
+        let (seen, progress) = (Features::default(), Progress::default());
+        Self { target, random: ChaCha8Rng::seed_from_u64(seed), seen, progress }
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub const fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    fn one(&mut self, input: &[u8]) -> (Option<Failure>, bool) {
+        let (reason, features) = fails(self.target, input);
+        let is_new = self.seen.join(&features);
+        self.progress.inputs += 1;
+        self.progress.features = self.seen.len();
+        (reason.map(|reason| Failure { input: input.to_vec(), reason }), is_new)
+    }
+
+    /// All inputs of the corpus, once.
+    #[must_use]
+    pub fn replay(&mut self, corpus: &Corpus) -> Option<Failure> {
+        self.progress.corpus = corpus.inputs.len();
+        corpus.inputs.iter().find_map(|input| self.one(input).0)
+    }
+
+    /// So many new inputs; those that show something new join the corpus.
+    ///
+    /// # Errors
+    /// A corpus that cannot be written.
+    pub fn go_on(&mut self, corpus: &mut Corpus, inputs: u64) -> Result<Option<Failure>> {
+        for _ in 0..inputs {
+            let input = mutate(&mut self.random, &corpus.inputs);
+            let (failure, is_new) = self.one(&input);
+            if failure.is_some() {
+                return Ok(failure);
+            }
+            if is_new {
+                corpus.keep(input)?;
+                self.progress.corpus = corpus.inputs.len();
+            }
+        }
+        Ok(None)
+    }
+}
