@@ -138,14 +138,15 @@ fn without_a_registry_writes_go_on() {
 
 /// Takeovers through keepers that crash, are cut off, and answer late, twice or never.
 #[test]
+#[ignore = "`make prove` runs it"]
 fn ten_seeds_with_keepers_keep_all_promises() {
     judge_all(run_keeper_seed, "--keepers ", 0..10, 150);
 }
 
 #[test]
 #[ignore = "`make prove` runs it"]
-fn two_hundred_seeds_with_keepers_keep_all_promises() {
-    judge_all(run_keeper_seed, "--keepers ", 1_000..1_200, 300);
+fn forty_seeds_with_keepers_keep_all_promises() {
+    judge_all(run_keeper_seed, "--keepers ", 1_000..1_040, 300);
 }
 
 #[test]
