@@ -149,11 +149,13 @@ impl NodePool {
         if head.ring_bytes > 0 {
             node.rings().try_for_each(|(_, at, bytes)| Ring::create(&memory, at, bytes, head.salt).map(drop))?;
         }
+        // Log, pages and rings are persistent before the head says that they are there.
         memory.fence();
         for copy in [0, COPY_OFFSET] {
-            // Log, pages and rings are fenced: only now the pool is a node's.
+            // Persistent with the fence below.
             memory.write_back(at.plus(copy), &head.to_bytes());
         }
+        // The head, before the node is told to others.
         memory.fence();
         memory.durable()?;
         Ok(node)

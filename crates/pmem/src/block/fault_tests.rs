@@ -49,7 +49,7 @@ fn open(storage: Arc<dyn Storage>, options: BlockOptions) -> Result<Memory> {
     open_files(files(storage), options)
 }
 
-fn open_files(files: BlockFiles, options: BlockOptions) -> Result<Memory> {
+pub(super) fn open_files(files: BlockFiles, options: BlockOptions) -> Result<Memory> {
     let mapping = Mapping::reserve(DISK, Backing::Anonymous).expect("address space");
     mapping.extend(None, DISK).expect("memory");
     let (domain, medium) = (Domain::Block, None);

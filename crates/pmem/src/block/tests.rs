@@ -509,6 +509,68 @@ fn older_lines_never_overwrite_a_direct_write() -> Result<()> {
     Ok(())
 }
 
+/// A disk whose syncs wait until they may end.
+#[derive(Debug)]
+struct SlowSync {
+    disk: Arc<SimulatedDisk>,
+    syncs: StdAtomicU64,
+    may_end: StdAtomicU64,
+}
+
+impl Storage for SlowSync {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        self.disk.read_at(buffer, offset)
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> std::io::Result<usize> {
+        self.disk.write_at(bytes, offset)
+    }
+    fn write_durably_at(&self, bytes: &[u8], offset: u64) -> std::io::Result<usize> {
+        self.disk.write_durably_at(bytes, offset)
+    }
+    fn sync(&self) -> std::io::Result<()> {
+        self.syncs.fetch_add(1, StdOrdering::SeqCst);
+        while self.may_end.load(StdOrdering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        self.disk.sync()
+    }
+}
+
+/// A write during a sync does not wait for it, and is settled by the next one.
+#[test]
+fn direct_writes_go_on_while_others_are_settled() -> Result<()> {
+    let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+    let slow =
+        Arc::new(SlowSync { disk: disk.clone(), syncs: StdAtomicU64::new(0), may_end: StdAtomicU64::new(0) });
+    let mut files = files(disk);
+    let direct: Arc<dyn Storage> = slow.clone();
+    files.direct = vec![direct];
+    let memory = super::fault_tests::open_files(files, MANUAL)?;
+    let at = |page: u64| PmAddr::new(0, PAGE + page * 512);
+    memory.clear_for_direct_writes(at(0), 1024)?;
+    memory.write_directly(at(0), &[1; 512])?;
+    std::thread::scope(|scope| {
+        let settling = scope.spawn(|| memory.settle());
+        while slow.syncs.load(StdOrdering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let writing = scope.spawn(|| memory.write_directly(at(1), &[2; 512]));
+        let until = Instant::now() + std::time::Duration::from_secs(60);
+        while !writing.is_finished() && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        let went_on = writing.is_finished();
+        slow.may_end.store(1, StdOrdering::SeqCst);
+        assert!(went_on, "the write waited for the sync");
+        settling.join().expect("no panic").and(writing.join().expect("no panic"))
+    })?;
+    memory.settle()?;
+    assert_eq!(slow.syncs.load(StdOrdering::SeqCst), 2, "the write during the sync needs another one");
+    memory.settle()?;
+    assert_eq!(slow.syncs.load(StdOrdering::SeqCst), 2, "nothing was written since");
+    Ok(())
+}
+
 /// Streams that a medium is told of.
 #[derive(Debug, Default)]
 struct Streams(StdAtomicU64);
