@@ -261,7 +261,7 @@ pub fn power(base: &Numeric, exponent: &Numeric) -> Result<Numeric> {
     if let (true, Ok(count)) = (is_whole, exponent.to_i64())
         && let Ok(count) = i32::try_from(count)
     {
-        return power_whole(base, count, exponent.scale());
+        return power_whole(base, count);
     }
     if base.signum() == 0 {
         return number_of(&BigInt::from(0), 0, 16);
@@ -318,13 +318,13 @@ fn power_special(base: &Numeric, exponent: &Numeric) -> Option<Result<Numeric>> 
     Some(Ok(if is_small == (exponent.signum() < 0) { Numeric::INFINITY } else { Numeric::from(0) }))
 }
 
-/// A whole power: the digits of the result are estimated as `PostgreSQL` does it.
-fn power_whole(base: &Numeric, exponent: i32, exponent_scale: u16) -> Result<Numeric> {
+/// A whole power, with 16 digits after the point, or as many as the base has.
+fn power_whole(base: &Numeric, exponent: i32) -> Result<Numeric> {
     let size = if base.signum() == 0 { 0.0 } else { f64::from(exponent) * ln_f64(&base.absolute()) * LOG10_E };
     if size > 131_072.0 {
         return Err(overflow());
     }
-    let scale = result_scale(size, &[base.scale(), exponent_scale]);
+    let scale = i64::from(base.scale()).clamp(16, RESULT_SCALE_MAX);
     if size + 1.0 < -16_383.0 {
         return number_of(&BigInt::from(0), 0, RESULT_SCALE_MAX);
     }

@@ -218,7 +218,7 @@ impl Numeric {
         if self.signum() < 0 && whole != *self { whole.minus(&1.into()) } else { Ok(whole) }
     }
 
-    /// What a sum or product with NaN or an infinity is; `None` for numbers.
+    /// The sum or product with NaN or an infinity; `None` for numbers.
     fn special(one: &Self, two: &Self, infinite: impl Fn(i32, i32) -> Option<i32>) -> Option<Self> {
         if one.is_finite() && two.is_finite() {
             return None;

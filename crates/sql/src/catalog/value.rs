@@ -38,8 +38,8 @@ pub fn kind_of(ty: Type, modifier: i32) -> Option<Kind> {
     })
 }
 
-/// Digits after the point of the engine's decimals. `None`: the numbers are kept as texts, because they have no limit of
-/// digits, or one beyond the engine's.
+/// Digits after the point of the engine's decimals. `None`: the numbers are kept as texts, because they have no limit
+/// of digits, or one beyond the engine's.
 fn decimal_scale(modifier: i32) -> Option<u8> {
     let (precision, scale) = lodestone_sql_types::cast::digits_of(modifier);
     let scale = u8::try_from(scale).ok()?;

@@ -65,26 +65,8 @@ impl Connection {
                 self.database.0.engine.checkpoint().map_err(from_engine)?;
                 tag("CHECKPOINT")
             }
-            Statement::Discard(Discard::Plans) => tag("DISCARD PLANS"),
-            Statement::Discard(Discard::Sequences) => {
-                self.session.sequences = Default::default();
-                tag("DISCARD SEQUENCES")
-            }
-            Statement::Discard(Discard::Temporary) => {
-                self.refuse_inside("DISCARD TEMP", place)?;
-                self.drop_temporary();
-                tag("DISCARD TEMP")
-            }
+            Statement::Discard(what) => self.discard(*what, place),
             Statement::CreateTableAs { table, query } => self.create_table_as(table, query, place, sink),
-            Statement::Discard(Discard::All) => {
-                self.refuse_inside("DISCARD ALL", place)?;
-                self.drop_temporary();
-                self.statements.clear();
-                self.portals.clear();
-                let isolation = self.database.0.isolation;
-                *self.session.settings.borrow_mut() = crate::settings::Settings::new(&self.session.user, isolation);
-                tag("DISCARD ALL")
-            }
             Statement::Unlisten => tag("UNLISTEN"),
             Statement::Deallocate(None) => {
                 self.statements.clear();
@@ -120,6 +102,31 @@ impl Connection {
             }
             Statement::Role(change) => self.change_role(change, place),
             definition => self.define(definition, place),
+        }
+    }
+
+    /// Forgets a part of the session's state.
+    fn discard(&mut self, what: Discard, place: Place) -> Result<Completion, Failure> {
+        match what {
+            Discard::Plans => tag("DISCARD PLANS"),
+            Discard::Sequences => {
+                self.session.sequences = Default::default();
+                tag("DISCARD SEQUENCES")
+            }
+            Discard::Temporary => {
+                self.refuse_inside("DISCARD TEMP", place)?;
+                self.drop_temporary();
+                tag("DISCARD TEMP")
+            }
+            Discard::All => {
+                self.refuse_inside("DISCARD ALL", place)?;
+                self.drop_temporary();
+                self.statements.clear();
+                self.portals.clear();
+                let isolation = self.database.0.isolation;
+                *self.session.settings.borrow_mut() = crate::settings::Settings::new(&self.session.user, isolation);
+                tag("DISCARD ALL")
+            }
         }
     }
 

@@ -283,7 +283,7 @@ impl Query {
     }
 }
 
-/// What is done about a row that another transaction has locked.
+/// The treatment of a row that another transaction has locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LockWait {
     #[default]
