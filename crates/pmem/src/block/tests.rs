@@ -540,8 +540,7 @@ impl Storage for SlowSync {
 #[test]
 fn direct_writes_go_on_while_others_are_settled() -> Result<()> {
     let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
-    let slow =
-        Arc::new(SlowSync { disk: disk.clone(), syncs: StdAtomicU64::new(0), may_end: StdAtomicU64::new(0) });
+    let slow = Arc::new(SlowSync { disk: disk.clone(), syncs: StdAtomicU64::new(0), may_end: StdAtomicU64::new(0) });
     let mut files = files(disk);
     let direct: Arc<dyn Storage> = slow.clone();
     files.direct = vec![direct];

@@ -148,6 +148,7 @@ struct Saved {
     seeds: (u64, u64),
     operations: u64,
     volume: bool,
+    keepers: bool,
     check: Check,
     /// The next seed.
     next: u64,
@@ -158,8 +159,8 @@ struct Saved {
 impl Saved {
     fn new(args: &Args) -> Self {
         let total = Total { kind: "total".to_owned(), ..Total::default() };
-        let Args { seeds, operations, volume, check, .. } = *args;
-        Self { seeds, operations, volume, check, next: seeds.0, total, violations: Vec::new() }
+        let Args { seeds, operations, volume, keepers, check, .. } = *args;
+        Self { seeds, operations, volume, keepers, check, next: seeds.0, total, violations: Vec::new() }
     }
 
     /// The run in a file, or a new one.
@@ -169,8 +170,8 @@ impl Saved {
         let saved: Self = serde_json::from_str(&text)
             .with_context(|| format!("{} is not the file of such a run; choose another one", file.display()))?;
         let new = Self::new(args);
-        let is_same = (saved.seeds, saved.operations, saved.volume, saved.check)
-            == (new.seeds, new.operations, new.volume, new.check);
+        let is_same = (saved.seeds, saved.operations, saved.volume, saved.keepers, saved.check)
+            == (new.seeds, new.operations, new.volume, new.keepers, new.check);
         ensure!(is_same, "{} is of a run with other options; choose another file, or remove it", file.display());
         Ok(saved)
     }
