@@ -44,7 +44,7 @@ fn random(seed: u64) -> Result<(), String> {
 /// A lease, a takeover by another node, and a restart of all keepers or a cut of the leader in between.
 fn course(seed: u64, cuts_the_leader: bool) -> Result<(), String> {
     let mut run = Run::new(3, seed);
-    let mut ask = |run: &mut Run, request: Request| {
+    let ask = |run: &mut Run, request: Request| {
         let began = run.world.now();
         let answer = run.ask(&request).ok_or("no keeper decides")?;
         let ended = Some(run.world.now());

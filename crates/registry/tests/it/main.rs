@@ -2,6 +2,7 @@
 
 mod histories;
 mod keepers;
+mod runs;
 #[cfg(feature = "tls")]
 mod sealed;
 mod seeds;
