@@ -636,6 +636,6 @@ fn a_load_of_many_extents_has_few_syncs() -> Result<()> {
     let extents = (open.db.page_stats().pages - pages) / u64::from(options.extent_pages);
     assert!(extents >= 8, "{extents} extents are too few for a test");
     let syncs = device.faulty.syncs() - syncs;
-    assert!(syncs <= 12, "{syncs} syncs for {extents} extents");
+    assert!(syncs <= 30, "{syncs} syncs for {extents} extents");
     Ok(())
 }
