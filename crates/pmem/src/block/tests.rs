@@ -511,13 +511,13 @@ fn older_lines_never_overwrite_a_direct_write() -> Result<()> {
 
 /// A disk whose syncs wait until they may end.
 #[derive(Debug)]
-struct SlowSync {
+struct HeldSync {
     disk: Arc<SimulatedDisk>,
     syncs: StdAtomicU64,
     may_end: StdAtomicU64,
 }
 
-impl Storage for SlowSync {
+impl Storage for HeldSync {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
         self.disk.read_at(buffer, offset)
     }
@@ -540,7 +540,7 @@ impl Storage for SlowSync {
 #[test]
 fn direct_writes_go_on_while_others_are_settled() -> Result<()> {
     let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
-    let slow = Arc::new(SlowSync { disk: disk.clone(), syncs: StdAtomicU64::new(0), may_end: StdAtomicU64::new(0) });
+    let slow = Arc::new(HeldSync { disk: disk.clone(), syncs: StdAtomicU64::new(0), may_end: StdAtomicU64::new(0) });
     let mut files = files(disk);
     let direct: Arc<dyn Storage> = slow.clone();
     files.direct = vec![direct];
