@@ -216,7 +216,8 @@ pub fn bugs() -> Vec<Bug> {
     all
 }
 
-/// The promise whose judge finds a bug: told by the violation. Those that are not here break one of several, by the seed.
+/// The promise whose judge finds a bug: told by the violation. Those that are not here break one of several, by the
+/// seed.
 const PROMISES: [(&str, &str); 16] = [
     ("fabric-acknowledged-at-send", "P1"),
     ("fabric-tail-is-received", "P1"),

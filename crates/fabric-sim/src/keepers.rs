@@ -43,7 +43,7 @@ pub struct KeeperFaults {
     pub straggle_ns: u64,
 }
 
-/// What happens at a keeper.
+/// An event at a keeper.
 enum Event {
     Message(KeeperId, Vec<u8>),
     Request(KeeperId, Token, VolumeId, Request),
@@ -115,7 +115,7 @@ pub struct KeeperWorld {
     last: BTreeMap<(KeeperId, KeeperId), u64>,
     answers: Vec<(Token, Answer)>,
     crashes: u64,
-    /// What is committed in which place, as the keepers applied it: they must agree.
+    /// The entry that is committed in each place, as the keepers applied it: they must agree.
     applied: BTreeMap<u64, Vec<u8>>,
     violation: Option<String>,
 }
@@ -370,7 +370,7 @@ impl KeeperWorld {
         self.is_cut_from_clients = false;
     }
 
-    /// Stops a keeper, which starts again after some time; 0: not by itself. What was under way to it is lost.
+    /// Stops a keeper, which starts again after some time; 0: not by itself. Messages under way to it are lost.
     pub fn crash(&mut self, id: KeeperId, outage_ns: u64) {
         let seed = self.random.random();
         let Some(node) = self.nodes.get_mut(&id).filter(|node| node.keeper.is_some()) else { return };

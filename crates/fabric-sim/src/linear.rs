@@ -12,13 +12,13 @@
 //! read    begins with the request, ends with the answer; 0 is the value of a file that was never written
 //! ```
 //!
-//! A write that was neither acknowledged nor read is left out: whether it took effect nobody can tell.
+//! A write that was neither acknowledged nor read is left out: no caller can tell whether it took effect.
 
 use std::collections::BTreeSet;
 
 use foldhash::HashSet;
 
-/// What an operation did.
+/// The action of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// It wrote this value.
@@ -34,7 +34,7 @@ pub struct Operation {
     pub began: u64,
     /// When it ended; `None`: it did not.
     pub ended: Option<u64>,
-    /// What it did.
+    /// Its action.
     pub action: Action,
 }
 
@@ -138,7 +138,7 @@ pub fn search(history: &[Operation], steps_max: u64) -> Found {
     let mut events = Events::of(&operations);
     let mut seen: HashSet<(Vec<u64>, u64)> = HashSet::default();
     let mut taken = vec![0_u64; operations.len().div_ceil(64)];
-    // What was taken, the value before, and whether another choice in its place is worth a try.
+    // The operation that was taken, the value before, and whether another choice in its place is worth a try.
     let mut way: Vec<(usize, u64, bool)> = Vec::new();
     let (mut value, mut place) = (0, events.next[HEAD]);
     for _ in 0..steps_max {

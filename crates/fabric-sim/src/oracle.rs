@@ -56,7 +56,7 @@ pub enum Judged {
     Nothing,
 }
 
-/// What of a member is judged now.
+/// The part of a member that is judged now.
 pub struct Seen<'k> {
     /// Records up to this one were judged before.
     pub from: u64,
@@ -357,7 +357,7 @@ impl Oracle {
         self.reads.len()
     }
 
-    /// What was written and read of each file: acknowledged records, and answered reads.
+    /// Writes and reads of each file: acknowledged records, and answered reads.
     fn histories(&self) -> BTreeMap<u64, Vec<Operation>> {
         let mut histories: BTreeMap<u64, Vec<Operation>> = BTreeMap::new();
         for (sequence, (made_in, _, at)) in &self.acknowledged {

@@ -2,9 +2,9 @@
 //!
 //! **Fault model.** Nodes stop at any store, flush or fence, and restart; their memory is then any content that the
 //! persistence contract allows. The network loses, repeats, reorders, delays, cuts and damages packets. Clocks run up
-//! to a twentieth too fast or too slow, so two of them differ by a tenth. The registry answers late or not at all. Nodes
-//! are lost for good, with everything that they had: of each group fewer than a quorum, and senders while another one is
-//! left. Not modelled here: devices that lie, nodes that lie.
+//! to a twentieth too fast or too slow, so two of them differ by a tenth. The registry answers late or not at all.
+//! Nodes are lost for good, with everything that they had: of each group fewer than a quorum, and senders while
+//! another one is left. Not modelled here: devices that lie, nodes that lie.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;

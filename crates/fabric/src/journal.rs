@@ -41,7 +41,7 @@ impl Journal {
     }
 
     /// Opens the journal and passes each payload to `visit`, with its position. The first that does not count for
-    /// `visit` is the end. What comes after the end is void from now on.
+    /// `visit` is the end. Everything after the end is void from now on.
     ///
     /// # Errors
     /// No journal in the range, another version, or damage to what was settled; a device that failed.
@@ -98,7 +98,7 @@ impl Journal {
         Ok(self.log.memory().durable()?)
     }
 
-    /// What is before `position` is not needed any more. It has been settled.
+    /// Payloads before `position` are not needed any more. They have been settled.
     pub fn trim(&mut self, position: u64) {
         self.log.trim(position, 0, 0);
     }

@@ -159,7 +159,7 @@ fn of_two_members_one_may_be_gone_for_good() -> Result<()> {
     Ok(())
 }
 
-/// What a member with 100 records of term 2 answers to a sender of term 3.
+/// The answers of a member with 100 records of term 2 to a sender of term 3.
 fn answers(node: NodeId, asked: &[u8]) -> Result<Vec<Vec<u8>>> {
     let (terms, term) = (Terms::from_parts(Sequence(0), Term(0), vec![(Term(2), Sequence(100))]), Term(3));
     let asked = decoded(asked);

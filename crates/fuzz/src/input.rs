@@ -80,7 +80,7 @@ impl<'b> Input<'b> {
     }
 }
 
-/// What a target saw: inputs that show something new are kept.
+/// Features that a target saw: inputs that show something new are kept.
 #[derive(Clone, Debug, Default)]
 pub struct Features(HashSet<u64>);
 

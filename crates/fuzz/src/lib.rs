@@ -1,10 +1,10 @@
 //! Fuzzers: inputs of any bytes for everything that decodes what came from a network or a medium, and for the cores
 //! that receive it.
 //!
-//! 1. A [`Target`] reads its input as a list of decisions ([`Input`]): which packet, which fields, which damage. So most
-//!    inputs get past the checksums, and a change of one byte of the input changes one decision.
-//! 2. It demands what holds for all inputs: decoders are inverse to encoders, nothing is taken twice, memory and answers
-//!    are bounded. A panic is a failure, too.
+//! 1. A [`Target`] reads its input as a list of decisions ([`Input`]): which packet, which fields, which damage. So
+//!    most inputs get past the checksums, and a change of one byte of the input changes one decision.
+//! 2. It demands what holds for all inputs: decoders are inverse to encoders, nothing is taken twice, memory and
+//!    answers are bounded. A panic is a failure, too.
 //! 3. It says what it saw ([`Features`]): refusals by kind, counts by size. An input that shows something new joins the
 //!    corpus, and further inputs are made of it ([`mutate`]). No instrumented build is needed.
 //! 4. A failing input is made as short as possible ([`shortest`]) and printed with the command that shows it again.

@@ -22,7 +22,7 @@ const SHORTER_TRIES: usize = 4_000;
 pub struct Failure {
     /// The input, as short as it could be made.
     pub input: Vec<u8>,
-    /// What is wrong.
+    /// The fault that it shows.
     pub reason: String,
 }
 

@@ -10,7 +10,7 @@ use lodestone_fabric::{Clock, Moment, Registry, RegistryAnswer, RegistryCall};
 /// Calls that wait.
 const CALLS_MAX: usize = 8;
 
-/// A registry behind a thread. The thread ends after the call under way when this is dropped.
+/// A registry on a thread of its own. The thread ends after the call under way when this is dropped.
 #[derive(Debug)]
 pub struct RegistryThread {
     calls: SyncSender<(RegistryCall, Moment)>,

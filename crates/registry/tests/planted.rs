@@ -57,7 +57,7 @@ fn course(seed: u64, cuts_the_leader: bool) -> Result<(), String> {
         let ids = run.world.ids();
         let leads = |id: &&lodestone_registry::KeeperId| run.world.keeper(**id).is_some_and(Keeper::is_leading);
         let old = *ids.iter().find(leads).ok_or("nobody leads")?;
-        // The leader hears nobody, but the holder of the lease reaches it.
+        // The leader hears no keeper, but the holder of the lease reaches it.
         run.world.cut_from_keepers(&[old]);
         let later = run.world.now() + 200_000_000;
         run.world.run_until(later).map_err(|error| error.to_string())?;

@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// What is due at the keepers happens.
+    /// Everything that is due at the keepers happens.
     pub(super) fn run_keepers(&mut self) -> Result<()> {
         let now = self.now;
         let WorldRegistry::Keepers(keepers) = &mut self.registry else { return Ok(()) };

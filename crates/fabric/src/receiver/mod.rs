@@ -203,8 +203,8 @@ impl Receiver {
         self.stable.min(self.tail)
     }
 
-    /// Records after `sequence` stay in the log, whoever has them: this node has not taken them elsewhere. A log that
-    /// is full of them takes no more, so the owner has to move on.
+    /// Records after `sequence` stay in the log, also if all nodes have them: this node has not taken them elsewhere.
+    /// A log that is full of them takes no more, so the owner has to move on.
     pub const fn keep_after(&mut self, sequence: Sequence) {
         self.keep_after = sequence;
     }

@@ -80,7 +80,7 @@ impl LocalRegistry {
         self
     }
 
-    /// Nobody who had a lease before may read any more: all nodes are of this process, which has just begun. So the
+    /// No node that had a lease before may read any more: all nodes are of this process, which has just begun. So the
     /// first lease is not waited for.
     pub const fn nobody_reads(&mut self) {
         self.lease = Some((Term(0), Moment(0)));

@@ -2,8 +2,8 @@
 //!
 //! - *Remove*: a quorum of the others holds all that is acknowledged, and the first record of the term, below which is
 //!   all that was adopted. Every takeover among them then finds all of it. So a removal need not wait until that record
-//!   is acknowledged: of two members one may be gone for good. In a unit it waits, because the operations of former terms
-//!   must be settled.
+//!   is acknowledged: of two members one may be gone for good. In a unit it waits, because the operations of former
+//!   terms must be settled.
 //! - *Add*: the member joins first. It counts for nothing but the release of records. From then on no page is used
 //!   again before it has applied the record that freed it, so pages may be copied while others write.
 //! - *Promote*: it holds what a removal would demand of it.

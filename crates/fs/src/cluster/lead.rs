@@ -37,7 +37,7 @@ pub(crate) struct Leading {
     pump: Option<JoinHandle<()>>,
 }
 
-/// What a takeover needs.
+/// Everything that a takeover needs.
 pub(crate) struct TakeOver<'t> {
     pub(crate) meta: NodeId,
     pub(crate) parts: &'t Parts,
@@ -82,7 +82,7 @@ impl Leading {
         Ok(Self { volume, link, pump: leading.pump.take() })
     }
 
-    /// Stops to lead. Whoever waits is told; nothing is written.
+    /// Stops to lead. Each thread that waits is told; nothing is written.
     pub(crate) fn end(&mut self, end: End) {
         self.link.end(end);
         if let Some(pump) = self.pump.take() {

@@ -63,7 +63,7 @@ pub(crate) struct Submitted<'o> {
     pub(crate) mends: bool,
 }
 
-/// What the lock guards.
+/// The state that the lock guards.
 pub(crate) struct Sending {
     pub(super) leader: Leader,
     pub(super) tx: Box<dyn Transport + Send>,
@@ -214,6 +214,8 @@ impl Link {
         leader.volume_mut().pump(now, out);
         sending.flush()?;
         if self.fences {
+            // The answer to the caller, and every store after it, may not overtake the records of this operation in the
+            // rings here: they survive a crash of this node once the operation is answered.
             sending.leader.volume_mut().fence()?;
         }
         Ok(Some(number))

@@ -54,7 +54,7 @@ pub(crate) fn plan_of(path: &Path, pool: &PoolOptions, options: &VolumeOptions) 
     Plan::of_mark(image.mark()?, path)
 }
 
-/// Gives the volume at `path`, which nobody uses, the nodes of `plan`, or those at addresses.
+/// Gives the volume at `path`, which no process uses, the nodes of `plan`, or those at addresses.
 pub(crate) fn make(
     path: &Path,
     pool: &PoolOptions,

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 /// The transport of a node.
 pub(crate) type Port = Box<dyn Transport + Send>;
 
-/// What others see of a node.
+/// The part of a node that others see.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// When the sender of its group was last heard, on the clock of the process; 0: never.
@@ -212,7 +212,7 @@ impl Running {
             Some(follower) if follower.taken() >= sequence => {
                 self.seen.applied.store(follower.applied().0, Ordering::Release);
                 if let Err(mpsc::SendError(follower)) = answer.send(follower) {
-                    // Nobody waits any more.
+                    // No thread waits any more.
                     self.follower = Some(follower);
                 }
             }

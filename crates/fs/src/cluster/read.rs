@@ -166,7 +166,7 @@ impl Sending {
         self.leader.volume().group(UNIT).map_or_else(Vec::new, |unit| unit.readable(sequence).collect())
     }
 
-    /// Whether every replica that has the page has it damaged. Replicas that are behind may still have it right.
+    /// Whether every replica that has the page has it damaged. Replicas that lag may still have it right.
     fn is_lost(&self, page: &mut Wanted) -> bool {
         for node in self.reads.damaged(page.number) {
             if !page.damaged.contains(node) {

@@ -1,4 +1,4 @@
-//! What a volume with replicas tells about its nodes.
+//! The status of a volume with replicas, and of its nodes.
 
 use lodestone_fabric::{GroupId, NodeId, OPERATIONS, Role, Sender};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use super::plan::meta_of;
 pub struct NodeStatus {
     /// Its number.
     pub node: u16,
-    /// What it keeps: `metadata` or `pages`.
+    /// The kind of data that it keeps: `metadata` or `pages`.
     pub keeps: String,
     /// `leads`, `follows`, `member`, `joins`, `removed`, `stopped`, or why it failed.
     pub state: String,
@@ -56,7 +56,7 @@ pub struct ClusterStatus {
     pub groups: Vec<GroupStatus>,
     /// The nodes.
     pub nodes: Vec<NodeStatus>,
-    /// What a user should know.
+    /// Matters that a user should know.
     pub warnings: Vec<String>,
 }
 

@@ -123,6 +123,7 @@ pub fn sender(input: &mut Input<'_>, features: &mut Features) -> Result<(), Stri
         match input.below(8) {
             0 => submit(&mut sender, is_volume, input),
             1 => take(&mut sender, now, &promise(group, NodeId(u16::from(input.byte() % 3))), &mut out)?,
+            // As a driver does it: no answer to a plain write may overtake the submitted records in the rings.
             2 => sender.fence().map_err(text)?,
             _ => {
                 let bytes = packet(input, group);

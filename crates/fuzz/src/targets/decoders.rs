@@ -134,7 +134,7 @@ pub fn message(input: &mut Input<'_>, features: &mut Features) -> Result<(), Str
     Ok(())
 }
 
-/// What is done with terms of others.
+/// The calculations that are made with terms of others.
 fn calculate(mut terms: Terms, input: &mut Input<'_>) -> Result<(), String> {
     let other = generate::terms(input);
     demand(terms.common(&other) == other.common(&terms), || format!("{terms:?} and {other:?} disagree"))?;

@@ -83,7 +83,7 @@ fn damage(memory: &Memory, input: &mut Input<'_>) {
         let crc = crc32c::crc32c(&line[..60]);
         memory.write(AT.plus(copy + 60 / 8 * 8), &[&line[56..60], &crc.to_le_bytes()[..]].concat());
     }
-    // The first entries, where they are if nobody moved them.
+    // The first entries, where they are if nothing moved them.
     let mut at = 512;
     for _ in 0..3 {
         let mut bytes = vec![0; 512];
@@ -125,6 +125,7 @@ fn ring(input: &mut Input<'_>, features: &mut Features) -> Result<(), String> {
     for sequence in 1..=3 {
         ring.append(&record(sequence, FLAG_INLINE, b"record")?, b"record").map_err(text)?;
     }
+    // No store of the damage may overtake these records: it has to hit them.
     ring.fence().map_err(text)?;
     drop(ring);
     damage(&memory, input);
@@ -138,6 +139,7 @@ fn ring(input: &mut Input<'_>, features: &mut Features) -> Result<(), String> {
     let mut head = head;
     head.seal(SALT, b"next").map_err(text)?;
     ring.append(&head, b"next").map_err(text)?;
+    // No store of the ring that is opened next may overtake this record: it has to be found there.
     ring.fence().map_err(text)?;
     drop(ring);
     let last = Ring::open(&memory, AT, RANGE, SALT).map_err(text)?.last();

@@ -13,7 +13,7 @@ use crate::input::{Features, Input};
 pub struct Target {
     /// Its name.
     pub name: &'static str,
-    /// What it does with an input.
+    /// The way it uses an input.
     pub about: &'static str,
     /// Takes an input, and says why what it saw is wrong.
     pub run: fn(&mut Input<'_>, &mut Features) -> Result<(), String>,

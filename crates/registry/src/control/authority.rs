@@ -17,7 +17,7 @@ use crate::wire::{Reader, Writer};
 const CERTIFICATE_VALID: Duration = Duration::from_secs(400 * 86_400);
 /// How long the authority itself is.
 const AUTHORITY_VALID: Duration = Duration::from_secs(20 * 366 * 86_400);
-/// Clocks of nodes may be so far behind.
+/// Clocks of nodes may be slow by so much.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(3600);
 /// Bytes of a public key: a point of P-256, not compressed.
 pub(super) const PUBLIC_KEY_BYTES: usize = 65;
@@ -188,7 +188,7 @@ impl Authority {
         self.folder.join("tokens").join(format!("{number:016x}"))
     }
 
-    /// Uses a token: the name that it is for. Nobody can use it again, durable on return.
+    /// Uses a token: the name that it is for. No node can use it again, durable on return.
     pub(super) fn redeem(&self, number: u64, secret: &[u8; 16]) -> Result<Name> {
         let refused = |text: &str| ControlError::Refused(text.to_owned());
         let path = self.token_path(number);

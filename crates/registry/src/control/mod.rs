@@ -7,7 +7,8 @@
 //!    the node that joins knows whom it may believe. It works once: what uses it renames its file, and makes that
 //!    durable before the certificate leaves.
 //! 3. [`Credentials`]: the certificate of a node or keeper, with its key, which never leaves it. Both ends of a
-//!    connection show theirs. What has expired, is of another authority or was made by itself is refused by that name.
+//!    connection show theirs. One that has expired, is of another authority or was made by itself is refused by that
+//!    name.
 //! 4. *Secrets* (`secret.rs`): keepers tell a node the secret of a group for a term and a view, if the registry says
 //!    that it is a member there or the sender. Who was removed is told no later one.
 //!

@@ -42,7 +42,7 @@ fn named(error: Error, certificate: &CertificateDer<'_>) -> Error {
     error
 }
 
-/// What was wrong with the certificate of the other end, or with ours.
+/// Says what was wrong with the certificate of the other end, or with ours.
 pub(crate) fn explain(error: io::Error) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     let Some(text) = inner.and_then(reason) else { return error };
@@ -170,7 +170,7 @@ impl ServerCertVerifier for Keepers {
     ) -> Result<ServerCertVerified, Error> {
         let authority = match &self.authority {
             Pinned::Certificate(authority) => authority,
-            // The keeper sends it behind its own. Any keeper of that authority will do.
+            // The keeper sends it after its own. Any keeper of that authority will do.
             Pinned::Fingerprint(fingerprint) => between
                 .iter()
                 .find(|found| sha256(found) == *fingerprint)

@@ -44,7 +44,7 @@ pub struct KeeperOptions {
     pub id: KeeperId,
     /// The number of the registry, drawn when it was made: messages of another registry are refused.
     pub registry: u64,
-    /// What its elections draw from: another number for each life, or a fixed one in a simulation.
+    /// The seed that its elections draw from: another number for each life, or a fixed one in a simulation.
     pub seed: u64,
 }
 

@@ -212,7 +212,7 @@ impl Disk {
         record.bytes(&self.table.to_bytes());
         write_batch(&mut record, Some(&self.hard), &self.entries);
         let position = self.append(&record.0)?;
-        // What is before the base goes only when the base is durable.
+        // Everything before the base goes only when the base is durable.
         self.settle()?;
         self.journal.trim(position);
         Ok(())

@@ -32,7 +32,7 @@ const JOURNAL_BYTES: u64 = 4 << 20;
 pub struct KeeperPool {
     /// The keeper.
     pub keeper: Keeper,
-    /// The object in the store: as long as it lives, nobody else opens the keeper.
+    /// The object in the store: as long as it lives, nothing else opens the keeper.
     pub held: Object,
 }
 

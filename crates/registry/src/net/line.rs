@@ -158,7 +158,7 @@ impl Line {
         }
     }
 
-    /// What follows must be done within this time; `None`: whenever.
+    /// All that follows must be done within this time; `None`: whenever.
     pub(crate) fn within(&mut self, patience: Option<Duration>) {
         self.wire().deadline = patience.map(|patience| Instant::now() + patience);
     }
@@ -220,7 +220,7 @@ trait ReadWrite: Read + Write {}
 
 impl<T: Read + Write> ReadWrite for T {}
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Messages of the keeper with this number.

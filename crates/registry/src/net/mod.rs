@@ -11,7 +11,7 @@
 //! 1. *Keeper to keeper*: each keeper makes a connection to each other one, and only sends on it. So messages of one
 //!    direction are in order. A connection that breaks loses what is under way, and is made again after a pause.
 //! 2. *Limits*: a connection has seconds for its hello (and its certificate), small frames until then, and there are
-//!    only so many of them. What does not keep these limits is closed.
+//!    only so many of them. A connection that does not keep these limits is closed.
 //! 3. Time of the core is the time since its start, by a monotonic clock.
 
 mod client;

@@ -469,7 +469,7 @@ impl Connection {
         let Some(request) = SecretRequest::from_bytes(bytes) else {
             return refused("a request that is none".to_owned());
         };
-        // The newest state, agreed on by a majority: a keeper that is behind might tell a node that was removed.
+        // The newest state, agreed on by a majority: a keeper that lacks it might tell a node that was removed.
         let state = match self.decide(request.volume, Request::State) {
             Answer::State(state) => state,
             other => return Some(other.to_bytes()),

@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "volume")]
     keepers: bool,
 
-    /// What guards the bytes of a packet
+    /// The checksums that guard the bytes of a packet
     #[arg(long, value_enum, default_value_t = Check::Crc)]
     check: Check,
 
@@ -61,7 +61,7 @@ pub struct Args {
     save: Option<PathBuf>,
 }
 
-/// What guards the bytes of a packet.
+/// The checksums that guard the bytes of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Check {
