@@ -40,8 +40,7 @@
 //! | a member counts when it has it | `fabric-joined-before-it-has-it` |
 //! | a copy begins at the adopted end | `fabric-join-below-the-reuse-floor` (rules) |
 //!
-//! *Rules for members that are lost for good*: `fabric-removal-needs-all-others`, `fabric-full-ring-waits-for-all`
-//! (rules).
+//! *A rule for members that are lost for good*: `fabric-removal-needs-all-others` (rules).
 //!
 //! The promises P1 to P8 are listed with their judges in `oracle.rs`. Each bug here names the promise that it breaks,
 //! and its test demands that the judge of that promise found it.

@@ -159,48 +159,6 @@ fn of_two_members_one_may_be_gone_for_good() -> Result<()> {
     Ok(())
 }
 
-/// The answers of a member with 100 records of term 2 to a sender of term 3.
-fn answers(node: NodeId, asked: &[u8]) -> Result<Vec<Vec<u8>>> {
-    let (terms, term) = (Terms::from_parts(Sequence(0), Term(0), vec![(Term(2), Sequence(100))]), Term(3));
-    let asked = decoded(asked);
-    let mut all = Vec::new();
-    if asked.head.kind == Kind::Promise {
-        let head = PacketHead { flags: PACKET_ANSWER, term, ..PacketHead::new(Kind::Promise, GROUP, node) };
-        all.push(head.packet([&terms.unwrap_or_default().to_payload(), &[]]));
-    } else if let Some((Call::Record(sequence), _, _)) = Call::from_payload(asked.payload) {
-        let body = [7; 400];
-        let mut record =
-            RecordHead { sequence, term: Term(2), flags: FLAG_INLINE, group: GROUP, ..RecordHead::default() };
-        record.seal(SALT, &body)?;
-        let head = PacketHead { flags: PACKET_ANSWER, term, sequence, ..PacketHead::new(Kind::Reply, GROUP, node) };
-        fragments(&head, &record.to_bytes(), &body, 1400, u64::MAX, &mut |bytes| all.push(bytes));
-    }
-    Ok(all)
-}
-
-/// The ring is too small for all that member 3 may lack, and that one is gone for good: the others have it, and go on.
-#[test]
-fn a_takeover_with_a_full_ring_waits_for_all_members_a_while_only() -> Result<()> {
-    rule("fabric-full-ring-waits-for-all", || {
-        let (mut sender, mut out) = (sender()?, Outbound::default());
-        sender.take_over(Moment(0), Term(3), View::of(&[NodeId(1), NodeId(2), NodeId(3)]), &mut out);
-        for step in 1..=400 {
-            for outgoing in std::mem::take(&mut out).packets {
-                let Target::Node(node) = outgoing.target else { continue };
-                if node == NodeId(3) || sender.is_sending() {
-                    continue;
-                }
-                for bytes in answers(node, &outgoing.bytes)? {
-                    sender.packet(Moment(step * 1_000_000), &decoded(&bytes), &mut out)?;
-                }
-            }
-            sender.tick(Moment(step * 1_000_000), &mut out)?;
-            assert!(step > 200 || !sender.is_sending(), "it waits for member 3 at first");
-        }
-        Ok(sender.is_sending() && sender.ring().last() == Sequence(101))
-    })
-}
-
 /// A former sender may have used pages again that were freed up to the adopted log's end.
 #[test]
 fn a_copy_begins_at_the_adopted_end() -> Result<()> {

@@ -165,7 +165,7 @@ fn month_of(word: &str) -> Option<i64> {
         "december",
     ];
     let fits = |month: &&str| *month == word || word == &month[..3] || word == "sept" && *month == "september";
-    let place = MONTHS.iter().position(|month| fits(&month))?;
+    let place = MONTHS.iter().position(fits)?;
     i64::try_from(place + 1).ok()
 }
 
@@ -418,7 +418,7 @@ impl Moment {
         if let Some(is_afternoon) = self.is_afternoon {
             let micros = self.micros.ok_or(Wrong::Format)?;
             let hour = micros / 3_600_000_000;
-            if !(1..=12).contains(&hour) && !(hour == 0 && !is_afternoon) {
+            if !((1..=12).contains(&hour) || hour == 0 && !is_afternoon) {
                 return Err(Wrong::Range);
             }
             let hours = i64::from(is_afternoon) * 12 - if hour == 12 { 12 } else { 0 };
@@ -441,7 +441,7 @@ impl Moment {
 
     fn calendar_day(&self, year: i64) -> Read<i64> {
         let year = match () {
-            () if self.is_before && year == 0 || !self.is_before && year == 0 && !self.is_short_year => {
+            () if year == 0 && (self.is_before || !self.is_short_year) => {
                 return Err(Wrong::Range);
             }
             () if self.is_before => 1 - year,

@@ -39,9 +39,8 @@ pub(super) struct Gathering {
     logs: BTreeMap<NodeId, Terms>,
     /// Every active member has everything up to here, as some of them know.
     stable: Sequence,
-    /// The ring cannot hold what some member may lack: all must answer. Until this moment, for a member may be gone for
-    /// good; then a quorum is enough, and a member that lacks more has to be added anew.
-    needs_all: Option<Moment>,
+    /// Whether all members must answer: the ring cannot hold what some of them may lack.
+    needs_all: bool,
     again: Moment,
     pull: Option<Pull>,
 }
@@ -103,10 +102,7 @@ impl Sender {
                 self.ask_for_promises(now, out);
             }
             Some(_) => self.ask_for_records(out),
-            None => {
-                self.ask_for_promises(now, out);
-                self.adopt_if_enough(now, out)?;
-            }
+            None => self.ask_for_promises(now, out),
         }
         Ok(())
     }
@@ -129,23 +125,16 @@ impl Sender {
     /// Chooses a log when enough members have promised, and the units of the operations have theirs.
     pub(super) fn adopt_if_enough(&mut self, now: Moment, out: &mut Outbound) -> Result<()> {
         let Phase::Gathering(gathering) = &self.phase else { return Ok(()) };
-        let needed = match gathering.needs_all {
-            Some(until) if now < until || planted::active("fabric-full-ring-waits-for-all") => {
-                self.view.active().count()
-            }
-            Some(_) => self.view.promises().max(self.view.quorum()),
-            None => self.view.promises(),
-        };
+        let needed = if gathering.needs_all { self.view.active().count() } else { self.view.promises() };
         let is_enough = gathering.pull.is_none() && gathering.logs.len() >= needed;
         if is_enough && !self.order.is_waiting() { self.adopt(now, out) } else { Ok(()) }
     }
 
-    /// The last record that all active members have, if all have answered; or that all who did have, if it was waited
-    /// for the others in vain. A quorum has it then, so the rest of the term does not depend on those.
+    /// The last record that all active members have, if all have answered. A quorum is not enough: a record that is given
+    /// up must be at every member whose log a later takeover may choose.
     fn common_of_all(&self, adopted: &Terms) -> Option<Sequence> {
         let Phase::Gathering(gathering) = &self.phase else { return None };
-        let all = gathering.logs.len() >= self.view.active().count()
-            || gathering.needs_all.is_some() && gathering.logs.len() >= self.view.quorum();
+        let all = gathering.logs.len() >= self.view.active().count();
         gathering.logs.values().map(|terms| terms.common(adopted).unwrap_or_default()).min().filter(|_| all)
     }
 
@@ -328,11 +317,7 @@ impl Sender {
     /// The ring is too small for everything that a member might lack. When all members have answered, it is known what
     /// they do lack.
     fn gather_all(&mut self, now: Moment, out: &mut Outbound) -> Result<()> {
-        let until = match &self.phase {
-            Phase::Gathering(Gathering { needs_all: Some(until), .. }) => *until,
-            _ => now.plus(self.options.suspect_ns),
-        };
-        self.phase = Phase::Gathering(Gathering { needs_all: Some(until), ..Gathering::default() });
+        self.phase = Phase::Gathering(Gathering { needs_all: true, ..Gathering::default() });
         self.ask_for_promises(now, out);
         Ok(())
     }

@@ -114,7 +114,8 @@ fn fill(template: &str, parts: &Parts) -> String {
             continue;
         }
         if let Some(quoted) = rest.strip_prefix("\\\"") {
-            (found.push('"'), rest = quoted).0;
+            found.push('"');
+            rest = quoted;
             continue;
         }
         let is_filled = !(rest.starts_with("FM") || rest.starts_with("fm"));

@@ -163,7 +163,7 @@ fn built(text: &str) -> Result<Datum> {
 }
 
 fn object_of(arguments: &[Datum], colon: &str) -> Result<String> {
-    if arguments.len() % 2 != 0 {
+    if !arguments.len().is_multiple_of(2) {
         let message = "argument list must have even number of elements";
         return Err(
             wrong(message).hint("The arguments of json_build_object() must consist of alternating keys and values.")
@@ -378,7 +378,7 @@ fn pair(key: &Datum, value: &Datum) -> Result<(String, Option<String>)> {
 }
 
 fn pairs(list: &[Datum]) -> Result<Pairs> {
-    if list.len() % 2 != 0 {
+    if !list.len().is_multiple_of(2) {
         return Err(Error::new(SqlState::ARRAY_SUBSCRIPT_ERROR, "array must have even number of elements"));
     }
     list.chunks(2).map(|both| pair(&both[0], &both[1])).collect()

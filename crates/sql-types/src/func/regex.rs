@@ -132,7 +132,7 @@ fn expand(with: &str, captures: &regex_lite::Captures<'_>, found: &mut String) {
         }
         match letters.next() {
             Some(digit @ '1'..='9') => {
-                let number = digit.to_digit(10).map_or(0, |number| lodestone_width::to_usize(number));
+                let number = digit.to_digit(10).map_or(0, lodestone_width::to_usize);
                 found.push_str(captures.get(number).map_or("", |part| part.as_str()));
             }
             Some('&') => found.push_str(captures.get(0).map_or("", |part| part.as_str())),

@@ -248,7 +248,8 @@ fn unistr(text: &str) -> Result<Datum> {
         found.push_str(&rest[..place]);
         rest = &rest[place + 1..];
         if let Some(after) = rest.strip_prefix('\\') {
-            (found.push('\\'), rest = after).0;
+            found.push('\\');
+            rest = after;
             continue;
         }
         let (skip, count) = match rest.as_bytes().first() {

@@ -3,6 +3,8 @@
 //! They are computed with integers of any length: units of 10^-w, where w is the number of digits that the result has,
 //! and some more. The last digit is rounded.
 
+use std::f64::consts::LOG10_E;
+
 use num_bigint::{BigInt, Sign};
 
 use super::{Numeric, RESULT_SCALE_MAX, divide_rounded, overflow, ten};
@@ -10,8 +12,6 @@ use crate::error::{Error, Result, SqlState};
 
 /// Digits that are computed beyond those of the result.
 const GUARD: u32 = 24;
-/// log10(e).
-const LOG10_E: f64 = 0.434_294_481_903_252;
 
 /// Most digits before the point of a power that is not a whole one: its series takes time with their square.
 const POWER_DIGITS_MAX: f64 = 6_000.0;
