@@ -27,7 +27,6 @@ fn everything_that_is_missing_is_named() {
         ("select timestamp '2024-01-01' at time zone 'Europe/Berlin'", "time zone"),
         ("merge into t using t t2 on true when matched then delete", "MERGE"),
         ("copy t to stdout", "COPY TO"),
-        ("copy t from stdin with (format binary)", "binary"),
         ("copy t from '/etc/passwd'", "file"),
         ("create table x (a int) partition by range (a)", "partition"),
         ("create role x valid until 'tomorrow'", "VALID"),

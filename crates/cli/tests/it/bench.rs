@@ -84,7 +84,7 @@ fn the_guided_run_holds_and_writes_its_page() {
     let place = Place::new();
     let lines = place.json(["demo", "--seconds", "1", "--kills", "3", "--report", "page.html"]);
     let events = |name: &str| lines.iter().filter(|line| line["event"] == name).count();
-    assert_eq!((events("step"), events("kill"), events("end")), (8, 3, 1));
+    assert_eq!((events("step"), events("kill"), events("end")), (9, 3, 1));
     let end = lines.last().expect("an end");
     assert_eq!((&end["event"], &end["failed"]), (&"end".into(), &0.into()), "{end}");
     let imported = lines.iter().find(|line| line["event"] == "summary").expect("an import");

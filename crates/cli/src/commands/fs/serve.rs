@@ -15,13 +15,13 @@ use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Examples:
-  lodestone fs serve --dir /var/lib/replicas --listen 10.0.0.2:7000 --plain-network
+  lodestone fs serve --dir replicas --listen 10.0.0.2:7000 --plain-network
 
 The process keeps replicas of volumes, in pools in the folder. Mount a volume with it by
 `lodestone fs mount VOLUME FOLDER --nodes 10.0.0.2:7000,.. --plain-network`. It may be killed
 and started again at any time: it goes on with what its pools have.
 
-Packets are not sealed and senders are not known: use a network that nobody else reaches.";
+Packets are not sealed and senders are not known: use a network of your own.";
 
 /// Arguments of `lodestone fs serve`.
 #[derive(Debug, clap::Args)]
