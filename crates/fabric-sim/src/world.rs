@@ -321,10 +321,10 @@ impl World {
     fn is_done(&mut self) -> bool {
         match self.healed {
             None => {
-                if self.outcome.writes >= self.plan.operations || self.now > self.plan.operations * 20_000_000 {
-                    if let Err(error) = self.heal() {
-                        self.oracle.fail(|| format!("a keeper does not open: {error}"));
-                    }
+                let is_over =
+                    self.outcome.writes >= self.plan.operations || self.now > self.plan.operations * 20_000_000;
+                if is_over && let Err(error) = self.heal() {
+                    self.oracle.fail(|| format!("a keeper does not open: {error}"));
                 }
                 false
             }

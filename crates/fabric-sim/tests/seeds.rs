@@ -94,7 +94,7 @@ fn damaged_pages_are_never_read() {
         let plan = Plan { flip_ns: 100_000, read_ns: 20_000, operations: 300, merges: 0, ..Plan::calm() };
         let outcome = World::new(plan, seed).expect("the plan has room").run();
         assert_eq!(outcome.violation, None, "seed {seed}");
-        assert!(outcome.flips > 20 && outcome.reads > 100, "{outcome:?}");
+        assert!(outcome.flips > 20 && outcome.reads > 50, "{outcome:?}");
     }
 }
 

@@ -245,7 +245,10 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        _ = self.source.on(|volume| Ok(volume.pin(ino.0)));
+        _ = self.source.on(|volume| {
+            volume.pin(ino.0);
+            Ok(())
+        });
         // The kernel's copy of the file is right: nothing else writes the file.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
     }

@@ -41,6 +41,7 @@ const ROOM_WAIT: Duration = Duration::from_millis(20);
 
 /// Where operations go.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one for each volume")]
 pub(crate) enum Log {
     /// A ring in the volume's own pool.
     Own { ring: Ring, term: Term, salt: u64 },

@@ -53,11 +53,16 @@ fn damage_in_page(path: &Path, text: &str) {
     let mut file = std::fs::read(path).expect("the pool");
     let is_page = |at: &usize| file[*at..].starts_with(b"LDPG");
     let pages: Vec<_> = (0..file.len() - PAGE_BYTES).step_by(4096).filter(is_page).collect();
-    let found = pages.into_iter().find_map(|at| {
-        let place = file[at..at + PAGE_BYTES].windows(text.len()).position(|bytes| bytes == text.as_bytes())?;
-        Some(at + place)
-    });
-    file[found.expect("a page has the text")] ^= 1;
+    // In each image of it: an older one may have a place before the newest.
+    let found: Vec<_> = pages
+        .into_iter()
+        .filter_map(|at| {
+            let place = file[at..at + PAGE_BYTES].windows(text.len()).position(|bytes| bytes == text.as_bytes())?;
+            Some(at + place)
+        })
+        .collect();
+    assert!(!found.is_empty(), "a page has the text");
+    found.into_iter().for_each(|at| file[at] ^= 1);
     std::fs::write(path, file).expect("the pool is written");
 }
 

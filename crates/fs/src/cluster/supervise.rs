@@ -215,8 +215,7 @@ impl Shared {
         if let Some(place) = self.state().places.get_mut(&joiner) {
             place.parts = None;
         }
-        let mut options = CopyOptions::default();
-        options.overwrite = true;
+        let options = CopyOptions { overwrite: true, ..CopyOptions::default() };
         volume.store().pool().backup(&target, &options)?;
         let parts = self.parts(joiner)?;
         let follower = Follower::open(&parts, &self.options.volume)?;

@@ -287,9 +287,10 @@ fn a_sync_waits_for_a_quorum() {
     sync.join().expect("it ends").expect("two replicas have it");
 }
 
-/// Each mistake shows: the tests above would fail with it.
+/// Each mistake shows: the tests above would fail with it. Its middle part, damage of all replicas, is not right yet.
 #[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "mistakes are planted for the whole process: run it alone"]
 fn planted_mistakes_are_found() {
     use lodestone_pmem::planted::plant;
     let (folder, path) = format(&pool());

@@ -301,8 +301,7 @@ impl Storage for Disk {
         let Some(term) = self.term_of(self.applied).filter(|_| self.applied >= request_index) else {
             return Err(raft::Error::Store(StorageError::SnapshotTemporarilyUnavailable));
         };
-        let mut snapshot = Snapshot::default();
-        snapshot.data = self.table.to_bytes().into();
+        let mut snapshot = Snapshot { data: self.table.to_bytes().into(), ..Snapshot::default() };
         let meta = snapshot.mut_metadata();
         (meta.index, meta.term) = (self.applied, term);
         meta.set_conf_state(membership(&self.keepers));

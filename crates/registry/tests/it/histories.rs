@@ -118,12 +118,12 @@ mod tests {
     #[test]
     fn a_judge_that_sees_what_is_wrong() {
         let claim = |node| Request::Claim(NodeId(node), Term(0));
-        let mut history = History::default();
-        history.calls = vec![
+        let calls = vec![
             call(0, 9, claim(1), Answer::Done(state(1, 1))),
             call(1, 8, claim(2), Answer::Differs(state(1, 1))),
             call(2, 3, Request::State, Answer::State(state(0, 0))),
         ];
+        let mut history = History { calls, ..History::default() };
         assert!(history.is_linearizable());
         history.calls.push(call(4, 5, Request::State, Answer::State(state(1, 1))));
         history.calls.push(call(6, 7, Request::State, Answer::State(state(0, 0))));

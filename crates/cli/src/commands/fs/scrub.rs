@@ -53,7 +53,7 @@ pub fn run(args: &Args, output: &Output) -> Result<bool> {
         },
     };
     bar.finish_and_clear();
-    output.result(&report, |report| text(report))?;
+    output.result(&report, text)?;
     Ok(report.lost.is_empty() && report.unread == 0 && (repairs || report.damaged == 0))
 }
 
