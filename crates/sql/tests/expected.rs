@@ -27,7 +27,7 @@ fn answer(connection: &mut Connection, statement: &str) -> Vec<String> {
                 lines.extend(rows.flat_map(|row| row.split('\n').map(str::to_owned).collect::<Vec<_>>()));
                 let shows_rows = ["SELECT", "SHOW", "FETCH"].iter().any(|tag| answer.tag.starts_with(tag));
                 // A table that is made from a query has the tag of the query, and no rows to show.
-                let shows_tag = !shows_rows || answer.columns.is_empty();
+                let shows_tag = !shows_rows || answer.columns.is_empty() && !statement.starts_with("select from");
                 lines.extend(shows_tag.then_some(answer.tag));
             }
             lines.retain(|line| !line.trim().is_empty());

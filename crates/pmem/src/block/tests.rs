@@ -45,7 +45,15 @@ fn open_with(
     options: BlockOptions,
     medium: Option<Arc<dyn Medium>>,
 ) -> Result<Memory> {
-    let files = files(storage);
+    open_files(files(storage), content, options, medium)
+}
+
+fn open_files(
+    files: BlockFiles,
+    content: &[u8],
+    options: BlockOptions,
+    medium: Option<Arc<dyn Medium>>,
+) -> Result<Memory> {
     let mapping = Mapping::reserve(DISK, Backing::Anonymous).expect("address space");
     mapping.extend(None, DISK).expect("memory");
     let memory =
@@ -544,7 +552,7 @@ fn direct_writes_go_on_while_others_are_settled() -> Result<()> {
     let mut files = files(disk);
     let direct: Arc<dyn Storage> = slow.clone();
     files.direct = vec![direct];
-    let memory = super::fault_tests::open_files(files, MANUAL)?;
+    let memory = open_files(files, &[], MANUAL, None)?;
     let at = |page: u64| PmAddr::new(0, PAGE + page * 512);
     memory.clear_for_direct_writes(at(0), 1024)?;
     memory.write_directly(at(0), &[1; 512])?;

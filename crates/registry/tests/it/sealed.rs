@@ -144,20 +144,18 @@ fn wrong_certificates_are_refused_by_name() {
         options.set_patience(Duration::from_secs(3));
         options.state().expect_err("it is refused").to_string()
     };
-    let refused = |text: &str| {
-        let found = server.status().refusals.iter().any(|refusal| refusal.contains(text));
-        assert!(found, "{text} is not in {:?}", server.status().refusals);
+    // On a busy machine a try may end before the keeper has looked at the certificate.
+    let refused = |security: &Security, told: &str, text: &str| {
+        let is_refused = || {
+            let is_told = ask(security).contains(told);
+            is_told && server.status().refusals.iter().any(|refusal| refusal.contains(text))
+        };
+        assert!((0..10).any(|_| is_refused()), "{text} is not in {:?}", server.status().refusals);
     };
-    let told = ask(&expired);
-    assert!(told.contains("has expired"), "{told}");
-    refused("its certificate has expired");
-    ask(&early);
-    refused("its certificate is not valid yet");
-    let told = ask(&believing);
-    assert!(told.contains("another authority"), "{told}");
-    refused("its certificate is of another authority");
-    ask(&self_made);
-    refused("its certificate was made by itself");
+    refused(&expired, "has expired", "its certificate has expired");
+    refused(&early, "", "its certificate is not valid yet");
+    refused(&believing, "another authority", "its certificate is of another authority");
+    refused(&self_made, "", "its certificate was made by itself");
     // A node that knows another authority does not believe the keeper.
     let told = ask(&foreign);
     assert!(told.contains("its certificate is of another authority"), "{told}");
