@@ -7,10 +7,12 @@ use lodestone_proof::engine::targets;
 #[ignore = "`make prove` runs it"]
 fn every_crash_state_is_right_and_so_is_each_in_a_crashed_open() {
     // The lines of a new database may all be lost, one by one, and so may those of pages that are written again, those
-    // of a record with many pieces, of records in several logs, and of a load: more states than there is time for.
+    // of a record with many pieces, of records in several logs, of a table with its rows, and of a load: more states
+    // than there is time for.
     let large = [
         "db-create",
         "db-rounds-after",
+        "db-define",
         "db-large",
         "db-load",
         "db-load-older-round",
@@ -47,7 +49,7 @@ fn every_prefix_of_flushes_is_right() {
 fn every_mutant_is_killed_or_excused() {
     crate::common::audit(&targets(), |name| {
         let states_max = match name {
-            "db-create" | "db-load" => 10_000,
+            "db-create" | "db-large" | "db-load" => 10_000,
             "db-rounds-after" => 1000,
             _ => Config::default().states_max,
         };
