@@ -130,8 +130,8 @@ impl Sender {
         if is_enough && !self.order.is_waiting() { self.adopt(now, out) } else { Ok(()) }
     }
 
-    /// The last record that all active members have, if all have answered. A quorum is not enough: a record that is given
-    /// up must be at every member whose log a later takeover may choose.
+    /// The last record that all active members have, if all have answered. A quorum is not enough: a record that is
+    /// given up must be at every member whose log a later takeover may choose.
     fn common_of_all(&self, adopted: &Terms) -> Option<Sequence> {
         let Phase::Gathering(gathering) = &self.phase else { return None };
         let all = gathering.logs.len() >= self.view.active().count();
