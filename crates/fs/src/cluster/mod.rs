@@ -6,7 +6,7 @@
 //! replica         member of the unit: keeps pages and their checksums                        node
 //! ```
 //!
-//! Each node has a pool ([`pool`]); nodes with metadata have an image too, which is a volume ([`plan`] says where).
+//! Each node has a pool (`pool`); nodes with metadata have an image too, which is a volume (`plan` says where).
 //! The metadata node is a member of group 0 itself. So the members of group 0 are exactly the nodes whose log counts,
 //! and a node that was removed cannot take over with what it still has.
 //!
