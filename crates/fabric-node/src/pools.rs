@@ -72,7 +72,7 @@ pub fn ring(path: &Path, domain: DomainChoice) -> Result<(Pool, Ring)> {
     Ok((pool, ring))
 }
 
-/// Overwrites the pages of the newest records in the pool of a member: what a judge must find.
+/// Overwrites the pages of the newest records in the pool of a member. A judge must find that.
 pub fn spoil(path: &Path, domain: DomainChoice, sequence: u64) -> Result<()> {
     let (pool, _) = open(path, 0, domain)?;
     let at = pool.heap_area(0).0.plus(LOG_BYTES);

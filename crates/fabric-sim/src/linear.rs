@@ -54,7 +54,7 @@ const HEAD: usize = 0;
 
 /// The events of a history that are not taken yet, in their order. A begin and its end go and come back together.
 struct Events {
-    /// Operation of each event, and whether it is its end. The first one stands for the head.
+    /// Operation of each event, and whether it is its end. The first one is for the head.
     events: Vec<(usize, bool)>,
     next: Vec<usize>,
     before: Vec<usize>,

@@ -336,7 +336,7 @@ macro_rules! functions {
 functions! {
     /// All devices.
     get_device_list = "ibv_get_device_list": fn(*mut c_int) -> *mut *mut Device;
-    /// Gives the list back.
+    /// Returns the list.
     free_device_list = "ibv_free_device_list": fn(*mut *mut Device);
     /// The name of a device.
     get_device_name = "ibv_get_device_name": fn(*mut Device) -> *const c_char;

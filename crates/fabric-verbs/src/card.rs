@@ -288,7 +288,7 @@ impl Card {
         unsafe { (*self.region).local_key }
     }
 
-    /// Gives a buffer back to the card: a datagram comes into it.
+    /// Returns a buffer to the card, for a datagram to come.
     #[expect(unsafe_code, reason = "calls of the library")]
     pub fn receive_into(&self, buffer: u32) -> io::Result<()> {
         let mut piece = self.piece(buffer, BUFFER_BYTES);

@@ -26,7 +26,7 @@ The command runs until Ctrl-C, SIGTERM or `umount FOLDER`. SIGKILL and a power c
 nothing that fsync acknowledged; the next mount takes the dead one away and goes on from
 there. docs/posix.md says how the mount differs from POSIX.
 
---try 3 gives the volume three replicas and a standby, all in this process, with pools in the
+--try 3 makes three replicas and a standby for the volume, all in this process, with pools in the
 folder VOLUME.nodes: they take four times the space of the volume. From then on it is always
 mounted so. An fsync waits for two of three replicas and for the standby. Stop a node by
 `lodestone fs stop VOLUME 101` and look at `lodestone fs status VOLUME`.
