@@ -1,48 +1,12 @@
 //! Volumes with replicas, all nodes in one process: nodes are stopped as a kill does, and nothing is lost.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lodestone_fs::cluster::{Cluster, ClusterOptions, ScrubOptions};
+use lodestone_fs::cluster::{Cluster, ScrubOptions};
 use lodestone_fs::oracle::{Draw, Plain, difference, shots};
-use lodestone_fs::{Clock, Error, FormatOptions, Volume, VolumeOptions};
-use lodestone_pmem::{DomainChoice, PoolOptions};
+use lodestone_fs::{Error, Volume, VolumeOptions};
 
-fn pool() -> PoolOptions {
-    PoolOptions {
-        domain: DomainChoice::Process,
-        size_bytes: 12 << 20,
-        journal_bytes: 2 << 20,
-        ..PoolOptions::default()
-    }
-}
-
-fn options() -> ClusterOptions {
-    let mut options = ClusterOptions::default();
-    options.volume.clock = Clock::Steps;
-    options
-}
-
-/// A new volume, and the folder that it is in.
-fn format(pool: &PoolOptions) -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("a.vol");
-    drop(Volume::format_with(&path, pool, &FormatOptions::default()).expect("a volume"));
-    (folder, path)
-}
-
-fn open(path: &Path) -> Cluster {
-    Cluster::open(path, &pool(), &options()).unwrap_or_else(|error| panic!("it opens: {error}"))
-}
-
-/// Waits until the cluster is as wanted.
-fn until(what: &str, cluster: &Cluster, is_so: impl Fn(&lodestone_fs::cluster::ClusterStatus) -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !is_so(&cluster.status()) {
-        assert!(Instant::now() < end, "{what}: {:#?}", cluster.status());
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
+use crate::nodes::{format, open, options, page, pool, until};
 
 fn state_of(status: &lodestone_fs::cluster::ClusterStatus, node: u16) -> String {
     status.nodes.iter().find(|found| found.node == node).map_or_else(String::new, |found| found.state.clone())
@@ -180,11 +144,6 @@ fn run(seed: u64, rounds: u64) {
         let report = cluster.volume().expect("it leads").check(true).expect("a check");
         assert!(report.is_clean(), "{when}: {:?}", report.findings);
     }
-}
-
-/// Content of a page that no other page has.
-fn page(number: u64) -> Vec<u8> {
-    (0..512_u64).flat_map(|word| (number << 32 | word).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()).collect()
 }
 
 /// Flips one byte of page `number` in the file of a replica.

@@ -2,4 +2,5 @@
 
 mod cluster;
 mod model;
+mod nodes;
 mod promises;
