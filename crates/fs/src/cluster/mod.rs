@@ -15,6 +15,10 @@
 //! **Promises.** A plain operation is answered when it is ordered here (media with lines: also fenced here). A sync is
 //! answered when quorums of group 0 and of the unit have everything up to it durably. Whatever node is lost, the volume
 //! is the state after a prefix of operations that has everything which was synced, as long as a quorum is left.
+//!
+//! **Order of locks.** `addresses`, then `state`, then the lock of a volume, then that of a link. The registry, the map
+//! of addresses and `replicas_down` come last: no other lock is taken under them. Nothing waits for a node or a quorum
+//! under `addresses` or `state`.
 
 pub(crate) mod follow;
 pub(crate) mod lead;
@@ -444,6 +448,7 @@ impl Shared {
     }
 
     fn status(&self) -> ClusterStatus {
+        let remote = self.remote();
         let state = self.state();
         let mut status = ClusterStatus { takeovers: state.takeovers, ..ClusterStatus::default() };
         for (node, place) in &state.places {
@@ -460,7 +465,7 @@ impl Shared {
             });
         }
         let down = lock(&self.replicas_down).clone();
-        for node in self.remote().into_keys() {
+        for node in remote.into_keys() {
             let found = if down.contains(&node) { "does not answer" } else { "runs" };
             status.nodes.push(NodeStatus {
                 node: node.0,

@@ -4,7 +4,8 @@
 //! addresses   a line for each: `carrier udp|unicast|tcp`, `next 104`, `node 101 10.0.0.2:7000`
 //! ```
 //!
-//! The file is replaced as a whole. Which nodes count is in the registry; this file only says where they are.
+//! The file is replaced as a whole. Which nodes count is in the registry; this file only says where they are. The lock
+//! of the addresses is taken before that of the state, and is not held while a node or a quorum is waited for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
@@ -34,6 +35,8 @@ pub(crate) struct Addresses {
     pub(crate) carrier: Carrier,
     next: u16,
     pub(crate) nodes: BTreeMap<NodeId, SocketAddrV4>,
+    /// Those that are being removed; not in the file.
+    leaving: BTreeSet<NodeId>,
 }
 
 const fn name_of(carrier: Carrier) -> &'static str {
@@ -55,9 +58,18 @@ impl std::str::FromStr for Carrier {
 }
 
 impl Addresses {
+    const fn empty(carrier: Carrier) -> Self {
+        Self { carrier, next: FIRST_DATA, nodes: BTreeMap::new(), leaving: BTreeSet::new() }
+    }
+
+    /// Whether the node should run.
+    fn stays(&self, node: NodeId) -> bool {
+        self.nodes.contains_key(&node) && !self.leaving.contains(&node)
+    }
+
     /// Replicas at these addresses.
     pub(crate) fn new(carrier: Carrier, addresses: &[SocketAddrV4]) -> Self {
-        let mut new = Self { carrier, next: FIRST_DATA, nodes: BTreeMap::new() };
+        let mut new = Self::empty(carrier);
         addresses.iter().for_each(|address| _ = new.add(*address));
         new
     }
@@ -89,7 +101,7 @@ impl Addresses {
     }
 
     fn from_text(text: &str) -> Option<Self> {
-        let mut found = Self { carrier: Carrier::default(), next: FIRST_DATA, nodes: BTreeMap::new() };
+        let mut found = Self::empty(Carrier::default());
         for line in text.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words.as_slice() {
@@ -175,22 +187,26 @@ impl Shared {
             }
             let Some(address) = map.addresses.get(&node).copied() else { continue };
             let outcome = order(address, &Order { head: head.data(node, UNIT), map: map.clone() });
-            let state = self.state();
-            let error = outcome.err().map(|error| error.to_string());
-            if let (Some(error), true) = (&error, down.insert(node)) {
-                tracing::warn!("{node}: {error}");
+            match &outcome {
+                Ok(()) => _ = down.remove(&node),
+                Err(error) if down.insert(node) => tracing::warn!("{node}: {error}"),
+                Err(_) => {}
             }
-            if error.is_none() {
-                down.remove(&node);
-            }
-            if let Some(leading) = &state.leading {
-                match error {
-                    None => leading.link.want(UNIT, node, true),
-                    Some(_) => leading.link.unwant(UNIT, node),
-                }
-            }
-            drop(state);
+            self.want_replica(node, outcome.is_ok());
             lock(&self.replicas_down).clone_from(down);
+        }
+    }
+
+    /// Has the sender take a replica in that runs. One that was removed meanwhile, or is being removed, stays out.
+    fn want_replica(&self, node: NodeId, runs: bool) {
+        let addresses = lock(&self.addresses);
+        if !addresses.as_ref().is_some_and(|addresses| addresses.stays(node)) {
+            return;
+        }
+        match &self.state().leading {
+            Some(leading) if runs => leading.link.want(UNIT, node, true),
+            Some(leading) => leading.link.unwant(UNIT, node),
+            None => {}
         }
     }
 
@@ -223,19 +239,32 @@ impl Shared {
 
     /// Removes a replica. The others have everything first.
     pub(super) fn remove_replica(&self, node: NodeId) -> Result<()> {
-        let mut addresses = lock(&self.addresses);
-        let missing = || Error::Options(format!("{node} is no replica of the volume; `fs status` lists its nodes"));
-        let found = addresses.as_mut().ok_or_else(missing)?;
-        if !found.nodes.contains_key(&node) {
-            return Err(missing());
-        }
         let link = self.state().leading.as_ref().map(|leading| Arc::clone(&leading.link)).ok_or(Error::Gone)?;
+        self.begin_to_leave(node)?;
         link.want(UNIT, node, false);
-        link.wait_removed(UNIT, node)?;
+        let outcome = link.wait_removed(UNIT, node);
+        let mut addresses = lock(&self.addresses);
+        let Some(found) = addresses.as_mut() else { return Err(Error::Gone) };
+        found.leaving.remove(&node);
+        outcome?;
         let mut next = found.clone();
         next.nodes.remove(&node);
         next.write(&self.places.addresses())?;
         *found = next;
+        Ok(())
+    }
+
+    /// From now on the node is not added again.
+    fn begin_to_leave(&self, node: NodeId) -> Result<()> {
+        let missing = || Error::Options(format!("{node} is no replica of the volume; `fs status` lists its nodes"));
+        let mut addresses = lock(&self.addresses);
+        let found = addresses.as_mut().ok_or_else(missing)?;
+        if !found.nodes.contains_key(&node) {
+            return Err(missing());
+        }
+        if !found.leaving.insert(node) {
+            return Err(Error::Options(format!("{node} is being removed already")));
+        }
         Ok(())
     }
 }
