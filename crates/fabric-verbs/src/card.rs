@@ -49,6 +49,8 @@ pub const READING: u64 = 1 << 61;
 struct Buffers {
     at: *mut u8,
     layout: Layout,
+    /// The card may still use them: they are never given back.
+    is_leaked: bool,
 }
 
 impl Buffers {
@@ -58,7 +60,7 @@ impl Buffers {
         let layout = Layout::from_size_align(bytes, 4096).map_err(io::Error::other)?;
         // SAFETY: the layout is not empty.
         let at = unsafe { alloc_zeroed(layout) };
-        if at.is_null() { Err(io::ErrorKind::OutOfMemory.into()) } else { Ok(Self { at, layout }) }
+        if at.is_null() { Err(io::ErrorKind::OutOfMemory.into()) } else { Ok(Self { at, layout, is_leaked: false }) }
     }
 
     /// The place of a buffer: those to receive first, then those to send, then the one for reads.
@@ -88,7 +90,11 @@ impl Buffers {
 impl Drop for Buffers {
     #[expect(unsafe_code, reason = "memory that a card reads and writes")]
     fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout. The card has no queue any more: fields drop after `Card::drop`.
+        if self.is_leaked {
+            return;
+        }
+        // SAFETY: it was allocated with this layout. The card has no queue and no region any more: fields drop after
+        // `Card::drop`, which marks the buffers as leaked if it could not destroy one of these.
         unsafe { dealloc(self.at, self.layout) }
     }
 }
@@ -116,6 +122,7 @@ pub struct Card {
     datagrams: *mut QueuePair,
     handles: Vec<*mut AddressHandle>,
     groups: Vec<Gid>,
+    /// Null: destroyed, and free for the next one.
     reliable: Vec<*mut QueuePair>,
     /// Memory that others may read; it stays mapped as long as it is registered.
     offered: Vec<(*mut MemoryRegion, Memory)>,
@@ -370,11 +377,10 @@ impl Card {
     #[expect(unsafe_code, reason = "calls of the library")]
     pub fn offer(&mut self, memory: &Memory, at: PmAddr, bytes: u64) -> io::Result<Option<Offer>> {
         let Some(place) = memory.device_address(at, bytes) else { return Ok(None) };
-        let access = LOCAL_WRITE | REMOTE_READ;
+        let (at, length) = (place.as_ptr().cast::<c_void>(), to_usize(bytes));
         // SAFETY: the range is mapped, and stays so: the memory is kept until the region is gone. The card only reads
-        // it, and no reference to it exists anywhere.
-        let region =
-            unsafe { (self.functions.reg_mr)(self.domain, place.as_ptr().cast(), to_usize(exact_u32(bytes)), access) };
+        // it, for it has no right to write, and no reference to it exists anywhere.
+        let region = unsafe { (self.functions.reg_mr)(self.domain, at, length, REMOTE_READ) };
         if region.is_null() {
             return Err(last_error("registering pages"));
         }
@@ -389,17 +395,52 @@ impl Card {
     pub fn make_reliable(&mut self) -> io::Result<(usize, u32)> {
         let capacities = Capacities { sends: 16, receives: 1, send_pieces: 1, receive_pieces: 1, inline_bytes: 0 };
         let pair = self.make_pair(RELIABLE, capacities)?;
-        self.reliable.push(pair);
+        let place = self.keep_reliable(pair);
         let access = u32::try_from(REMOTE_READ).unwrap_or(0);
         let init = QueuePairAttributes { state: INIT, port: PORT, access, ..QueuePairAttributes::default() };
-        self.modify(pair, init, mask::KEY_INDEX | mask::PORT | mask::ACCESS)?;
+        if let Err(error) = self.modify(pair, init, mask::KEY_INDEX | mask::PORT | mask::ACCESS) {
+            self.destroy_reliable(place);
+            return Err(error);
+        }
         // SAFETY: the pair lives; the library does not change its number.
-        Ok((self.reliable.len() - 1, unsafe { (*pair).number }))
+        Ok((place, unsafe { (*pair).number }))
+    }
+
+    /// Puts a pair into a free place.
+    fn keep_reliable(&mut self, pair: *mut QueuePair) -> usize {
+        let free = self.reliable.iter().position(|kept| kept.is_null());
+        let place = free.unwrap_or(self.reliable.len());
+        match self.reliable.get_mut(place) {
+            Some(kept) => *kept = pair,
+            None => self.reliable.push(pair),
+        }
+        place
+    }
+
+    /// Reliable queue pairs that there are.
+    pub fn reliable_count(&self) -> usize {
+        self.reliable.iter().filter(|pair| !pair.is_null()).count()
+    }
+
+    /// Destroys a reliable queue pair, which the caller names no more. One that the library keeps counts on.
+    #[expect(unsafe_code, reason = "calls of the library")]
+    pub fn destroy_reliable(&mut self, pair: usize) {
+        let Some(kept) = self.reliable.get_mut(pair).filter(|kept| !kept.is_null()) else { return };
+        // SAFETY: the pair is of this card, and lives. If it is destroyed, its place is null from here on.
+        if unsafe { (self.functions.destroy_qp)(*kept) } == 0 {
+            *kept = ptr::null_mut();
+        }
+    }
+
+    /// The pair of a place.
+    fn reliable(&self, place: usize) -> io::Result<*mut QueuePair> {
+        let pair = self.reliable.get(place).copied().filter(|pair| !pair.is_null());
+        pair.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Connects it with the queue of another node.
     pub fn connect_reliable(&self, pair: usize, queue: u32, target: Gid, source_index: u8) -> io::Result<()> {
-        let Some(pair) = self.reliable.get(pair).copied() else { return Err(io::ErrorKind::NotFound.into()) };
+        let pair = self.reliable(pair)?;
         let receive = QueuePairAttributes {
             state: READY_TO_RECEIVE,
             path_mtu: self.path_mtu,
@@ -430,7 +471,7 @@ impl Card {
 
     /// Reads memory of the node at the other end. It completes as `id` with [`READING`].
     pub fn read(&self, pair: usize, remote: (u64, u32), bytes: usize, id: u64) -> io::Result<()> {
-        let Some(pair) = self.reliable.get(pair).copied() else { return Err(io::ErrorKind::NotFound.into()) };
+        let pair = self.reliable(pair)?;
         let target = Target { remote: Remote { address: remote.0, key: remote.1 } };
         let piece = self.piece(RECEIVES + SENDS, bytes.min(BUFFER_BYTES));
         self.post(pair, request(id | READING, READ, SIGNALED, target), piece)
@@ -491,28 +532,59 @@ fn open_device(functions: &Functions, name: &str) -> io::Result<*mut Context> {
     Ok(context)
 }
 
+impl Card {
+    /// Destroys all queue pairs. Whether all are gone.
+    #[expect(unsafe_code, reason = "calls of the library")]
+    fn destroy_pairs(&mut self) -> bool {
+        let pairs = self.reliable.drain(..).chain([self.datagrams]);
+        let mut are_gone = true;
+        for pair in pairs.filter(|pair| !pair.is_null()) {
+            // SAFETY: the pair is of this card and lives; it is named nowhere after this.
+            are_gone &= unsafe { (self.functions.destroy_qp)(pair) } == 0;
+        }
+        self.datagrams = ptr::null_mut();
+        are_gone
+    }
+
+    /// Ends the card's access to all memory. Memory is given back only if nothing can reach it any more: neither a
+    /// queue pair, which may have requests under way, nor its region, which others may name by its key. Else it stays
+    /// allocated or mapped until the process ends: a loss of memory, where the card would write into memory that has
+    /// another use by then.
+    #[expect(unsafe_code, reason = "calls of the library")]
+    fn end_access(&mut self, are_pairs_gone: bool) {
+        for (region, memory) in self.offered.drain(..) {
+            // SAFETY: the region is of this card and lives; it is named nowhere after this.
+            let is_gone = unsafe { (self.functions.dereg_mr)(region) } == 0;
+            if !(is_gone && are_pairs_gone) {
+                std::mem::forget(memory);
+            }
+        }
+        // SAFETY: as above.
+        let is_gone = self.region.is_null() || unsafe { (self.functions.dereg_mr)(self.region) } == 0;
+        self.region = ptr::null_mut();
+        self.buffers.is_leaked = !(is_gone && are_pairs_gone);
+    }
+}
+
 impl Drop for Card {
-    /// Users of an object before it. Errors are of no use here: the process gives up what is left.
+    /// Users of an object before it. A queue pair or a region that stays keeps its memory
+    /// ([`end_access`](Self::end_access)). Other errors are of no use here: the process gives up what is left.
     #[expect(unsafe_code, reason = "calls of the library")]
     fn drop(&mut self) {
         let functions = self.functions;
-        // SAFETY: each object was made by this card, is destroyed once, and after those that use it.
+        for group in &self.groups {
+            // SAFETY: the pair lives, and the group was joined with it.
+            unsafe { (functions.detach_mcast)(self.datagrams, &raw const *group, 0) };
+        }
+        let are_pairs_gone = self.destroy_pairs();
+        for handle in &self.handles {
+            // SAFETY: the handle is of this card; its users, the pairs, were ended before it.
+            unsafe { (functions.destroy_ah)(*handle) };
+        }
+        self.end_access(are_pairs_gone);
+        // SAFETY: each object was made by this card, is destroyed once, and after those that use it. The library
+        // refuses to destroy one that is still in use.
         unsafe {
-            for group in &self.groups {
-                (functions.detach_mcast)(self.datagrams, &raw const *group, 0);
-            }
-            for pair in self.reliable.iter().copied().chain([self.datagrams]).filter(|pair| !pair.is_null()) {
-                (functions.destroy_qp)(pair);
-            }
-            for handle in &self.handles {
-                (functions.destroy_ah)(*handle);
-            }
-            for (region, _) in &self.offered {
-                (functions.dereg_mr)(*region);
-            }
-            if !self.region.is_null() {
-                (functions.dereg_mr)(self.region);
-            }
             if !self.completions.is_null() {
                 (functions.destroy_cq)(self.completions);
             }

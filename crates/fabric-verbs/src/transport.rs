@@ -28,6 +28,9 @@ use crate::reads::Reads;
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// Completions that are taken at a time.
 const COMPLETIONS_AT_A_TIME: usize = 64;
+/// Datagrams of the socket for names that are taken in at a time: whoever sends more does not keep the node from its
+/// card.
+const NAMES_AT_A_TIME: usize = 64;
 
 /// How a node uses its card.
 #[derive(Clone, Debug)]
@@ -137,7 +140,7 @@ impl VerbsTransport {
             names,
             node,
             source_index,
-            reads: Reads::default(),
+            reads: Reads::new(),
             listen,
             group,
             batch: options.batch.clamp(1, u64::from(SENDS) / 2),
@@ -196,24 +199,25 @@ impl VerbsTransport {
         self.peers.get(&node).map(|peer| peer.address)
     }
 
-    /// Takes names in and answers questions.
+    /// Takes some names in and answers questions. Others wait in the socket for the next call.
     pub(crate) fn hear_names(&mut self) -> Result<()> {
         let mut bytes = [0; NAME_BYTES + 1];
-        loop {
+        for _ in 0..NAMES_AT_A_TIME {
             match self.names.recv_from(&mut bytes) {
                 Ok((length, from)) => {
                     let name = bytes.get(..length).and_then(Name::from_bytes);
                     let (Some(name), SocketAddr::V4(from)) = (name, from) else { continue };
-                    self.hear(&name, from)?;
+                    self.hear(&name, from);
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::Interrupted) => {}
                 Err(e) => return Err(failed("receiving a name", e)),
             }
         }
+        Ok(())
     }
 
-    fn hear(&mut self, name: &Name, from: SocketAddrV4) -> Result<()> {
+    fn hear(&mut self, name: &Name, from: SocketAddrV4) {
         match name.kind {
             NameKind::Ask | NameKind::Answer => {
                 if let Some(peer) = self.peers.get_mut(&name.node).filter(|peer| peer.address == from) {
@@ -223,12 +227,12 @@ impl VerbsTransport {
                         let _ = self.names.send_to(&answer.to_bytes(), from);
                     }
                 }
-                Ok(())
             }
             NameKind::AskReads => self.offer_reads(name, from),
             NameKind::AnswerReads => {
-                self.reads.answered(name);
-                Ok(())
+                if self.address_of(name.node) == Some(from) {
+                    self.reads.answered(name);
+                }
             }
         }
     }
