@@ -21,6 +21,16 @@ pub enum Error {
     /// The heap of a keeper refused.
     #[error(transparent)]
     Heap(#[from] lodestone_heap::Error),
+    /// The file of a keeper.
+    #[error("{path}: {doing} failed: {source}")]
+    File {
+        /// The file.
+        path: std::path::PathBuf,
+        /// The step.
+        doing: &'static str,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// A list of keepers that no registry has.
     #[error("the keepers: {0}")]
     Keepers(String),

@@ -7,12 +7,20 @@
 //! end, and that is still the newest. So no keeper decides by what another one's clock said, and a renewal that came
 //! between prevents the grant.
 //!
+//! *Room.* Terms and leases of a volume need no more bytes than it was made with, so a full table never refuses them.
+//! New volumes leave an eighth of the table for new members of those that exist.
+//!
+//! *Rights.* A command of a node has its number. It takes effect only if the node is a member of the volume by the
+//! state that it finds; to change members or hold the lease it must be the sender too. So a node that was removed
+//! cannot come back by a takeover. An operator, and a network without certificates, name no node.
+//!
 //! ```text
 //! table     version 1, volumes 4, then for each: id 8, holder 4, number 8, state (bytes 4, then VolumeState)
 //! command   kind 1, volume 8, then by kind:
 //!   1 create   groups 2, {group 4, view}        2 state
 //!   3 claim    node 2, seen 4                   4 change  term 4, change 8, group 4, view
 //!   5 renew    term 4, number that is over 8
+//!   then, of a node: its number 2
 //! ```
 
 use std::collections::BTreeMap;
@@ -25,8 +33,15 @@ use crate::wire::{Reader, Writer};
 
 /// Most bytes of a command.
 pub const COMMAND_BYTES_MAX: usize = 32 << 10;
-/// Most bytes of a table. A change that would make it larger is refused, so a keeper's log always has room for it.
+/// Most bytes of a table. What would make it larger is refused, so a keeper's log always has room for it.
 pub const TABLE_BYTES_MAX: usize = 256 << 10;
+/// Most bytes of a table after a volume was made: the rest is for new members.
+const VOLUMES_BYTES_MAX: usize = TABLE_BYTES_MAX - TABLE_BYTES_MAX / 8;
+/// Bytes of a table without volumes, and of a volume without its state.
+const HEAD_BYTES: usize = 5;
+const VOLUME_BYTES: usize = 24;
+/// No lease has a number from here on: more than any number of renewals.
+const NUMBER_MAX: u64 = 1 << 62;
 const TABLE_VERSION: u8 = 1;
 /// No lease is known to be over.
 const NONE_OVER: u64 = u64::MAX;
@@ -44,7 +59,7 @@ impl std::fmt::Display for VolumeId {
 /// A call of a registry, as it is sent to keepers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Makes a volume with these members, if it does not exist.
+    /// Makes a volume with these members, if it does not exist. Repeated it is done again, as long as no member changed.
     Create(Vec<(GroupId, View)>),
     /// The present state.
     State,
@@ -86,6 +101,8 @@ pub(crate) struct Command {
     pub(crate) request: Request,
     /// The number of the lease that the proposing keeper saw end.
     pub(crate) over: u64,
+    /// The node whose rights count. `None`: of an operator, or without certificates.
+    pub(crate) node: Option<NodeId>,
 }
 
 /// A volume in the table.
@@ -133,45 +150,46 @@ impl Table {
         if let Request::Create(groups) = &command.request {
             return self.create(volume, groups);
         }
-        let bytes_used = self.bytes();
+        let bytes = self.bytes();
         let Some(entry) = self.volumes.get_mut(&volume) else {
             return Answer::Refused(format!("{volume} is not in this registry; make it first"));
         };
         let next = match &command.request {
             Request::Create(_) | Request::State => return Answer::State(entry.state.clone()),
-            Request::Renew(term) => return entry.renew(*term, command.over),
+            Request::Renew(term) => return entry.renew(*term, command),
             Request::Claim(node, seen) => entry.state.claimed(*node, *seen),
             Request::Change(term, change, group, view) => entry.state.changed(*term, *change, *group, view),
         };
         match next {
             Err(error) => Answer::Refused(error.to_string()),
             Ok(None) => Answer::Differs(entry.state.clone()),
-            Ok(Some(next)) if bytes_used + next.to_bytes().len() > TABLE_BYTES_MAX => too_large(),
-            Ok(Some(next)) => {
-                entry.state = next;
-                Answer::Done(entry.state.clone())
-            }
+            Ok(Some(next)) => entry.swap(next, command, bytes),
         }
     }
 
     fn create(&mut self, volume: VolumeId, groups: &[(GroupId, View)]) -> Answer {
         if let Some(entry) = self.volumes.get(&volume) {
-            return Answer::Differs(entry.state.clone());
+            // Who made it and lost the answer asks again.
+            let is_the_same = entry.state.change == 0 && entry.state.groups == groups;
+            let state = entry.state.clone();
+            return if is_the_same { Answer::Done(state) } else { Answer::Differs(state) };
         }
         let state = VolumeState { groups: groups.to_vec(), ..VolumeState::default() };
         if !state.is_possible() {
             return Answer::Refused("a group or a member is there twice, or there are too many of them".to_owned());
         }
-        if self.bytes() + state.to_bytes().len() > TABLE_BYTES_MAX {
-            return too_large();
+        if self.bytes() + VOLUME_BYTES + state.to_bytes().len() > VOLUMES_BYTES_MAX {
+            let text = format!("the registry's table has no room for another volume ({VOLUMES_BYTES_MAX} bytes)");
+            return Answer::Refused(format!("{text}; use a second registry"));
         }
         self.volumes.insert(volume, Entry { state: state.clone(), ..Entry::default() });
         Answer::Done(state)
     }
 
-    /// Bytes of the table, at most.
+    /// Bytes of the table.
     fn bytes(&self) -> usize {
-        self.volumes.values().map(|entry| 24 + entry.state.to_bytes().len()).sum()
+        let volumes = self.volumes.values().map(|entry| VOLUME_BYTES + entry.state.to_bytes().len());
+        HEAD_BYTES + volumes.sum::<usize>()
     }
 
     /// The bytes of the table.
@@ -189,12 +207,13 @@ impl Table {
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader(bytes);
-        (from.u8()? == TABLE_VERSION).then_some(())?;
+        (from.u8()? == TABLE_VERSION && bytes.len() <= TABLE_BYTES_MAX).then_some(())?;
         let mut volumes = BTreeMap::new();
-        for _ in 0..from.count(24)? {
+        for _ in 0..from.count(VOLUME_BYTES)? {
             let id = VolumeId(from.u64()?);
             let (holder, number) = (Term(from.u32()?), from.u64()?);
             let state = VolumeState::from_bytes(from.bytes(TABLE_BYTES_MAX)?)?;
+            (holder <= state.term && number < NUMBER_MAX).then_some(())?;
             volumes.insert(id, Entry { state, holder, number }).is_none().then_some(())?;
         }
         from.end()?;
@@ -202,19 +221,45 @@ impl Table {
     }
 }
 
-fn too_large() -> Answer {
-    Answer::Refused(format!("the registry's table would be larger than {TABLE_BYTES_MAX} bytes; use a second registry"))
-}
-
 impl Entry {
-    fn renew(&mut self, term: Term, over: u64) -> Answer {
+    /// Takes the next state, if who asks may do that and `bytes` of the table leave room for it.
+    fn swap(&mut self, next: VolumeState, command: &Command, bytes: usize) -> Answer {
+        let changes_members = matches!(command.request, Request::Change(..));
+        if let Some(refusal) = self.refusal(command, changes_members) {
+            return refusal;
+        }
+        let (before, after) = (self.state.to_bytes().len(), next.to_bytes().len());
+        // A state that does not grow always has room: takeovers, and members that leave.
+        if after > before && bytes - before + after > TABLE_BYTES_MAX {
+            let text = format!("the registry's table has no room for more members ({TABLE_BYTES_MAX} bytes)");
+            return Answer::Refused(format!("{text}; remove a member first"));
+        }
+        self.state = next;
+        Answer::Done(self.state.clone())
+    }
+
+    /// Why a node may not do this; `None`: it may.
+    fn refusal(&self, command: &Command, only_the_sender: bool) -> Option<Answer> {
+        let node = command.node?;
+        let state = &self.state;
+        if !is_member(state, node) {
+            return Some(Answer::Refused(format!("{node} is no member of {}", command.volume)));
+        }
+        let is_other = only_the_sender && state.sender != node;
+        is_other.then(|| Answer::Refused(format!("{node} is not the sender of {}", state.term)))
+    }
+
+    fn renew(&mut self, term: Term, command: &Command) -> Answer {
         if term != self.state.term {
             return Answer::Lost(self.state.term);
         }
         if term == Term(0) {
             return Answer::Refused("no node has claimed a term yet; claim one first".to_owned());
         }
-        let is_free = self.holder == Term(0) || self.holder == term || over == self.number;
+        if let Some(refusal) = self.refusal(command, true) {
+            return refusal;
+        }
+        let is_free = self.holder == Term(0) || self.holder == term || command.over == self.number;
         if !is_free && !planted::active("registry-grant-without-the-end") {
             return Answer::Wait(0);
         }
@@ -224,9 +269,14 @@ impl Entry {
     }
 }
 
+/// Whether a node is a member of some group of the volume now.
+pub(crate) fn is_member(state: &VolumeState, node: NodeId) -> bool {
+    state.groups.iter().any(|(_, view)| view.role(node).is_some())
+}
+
 impl Command {
-    pub(crate) fn new(volume: VolumeId, request: Request) -> Self {
-        Self { volume, request, over: NONE_OVER }
+    pub(crate) const fn new(volume: VolumeId, request: Request, node: Option<NodeId>) -> Self {
+        Self { volume, request, over: NONE_OVER, node }
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -235,6 +285,9 @@ impl Command {
         if let Request::Renew(_) = self.request {
             out.u64(self.over);
         }
+        if let Some(node) = self.node {
+            out.u16(node.0);
+        }
         out.0
     }
 
@@ -242,8 +295,9 @@ impl Command {
         let mut from = Reader(bytes);
         let (volume, request) = Request::read(&mut from)?;
         let over = if let Request::Renew(_) = request { from.u64()? } else { NONE_OVER };
+        let node = if from.0.is_empty() { None } else { Some(NodeId(from.u16()?)) };
         from.end()?;
-        Some(Self { volume, request, over })
+        Some(Self { volume, request, over, node })
     }
 }
 

@@ -7,13 +7,19 @@ mod histories;
 #[path = "it/seeds.rs"]
 mod seeds;
 
+use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use histories::Call;
-use lodestone_fabric::{NodeId, Term};
+use lodestone_fabric::{NodeId, Registry, Term};
 use lodestone_pmem::planted::plant;
-use lodestone_registry::{Answer, Keeper, Request};
+use lodestone_pmem::{Memory, PmAddr};
+use lodestone_registry::{
+    Answer, Keeper, KeeperClient, KeeperClientOptions, KeeperClock, KeeperId, KeeperOptions, KeeperServer,
+    KeeperServerOptions, Request, Security,
+};
 use seeds::{Run, VOLUME, run_seed};
 
 /// Bugs are planted for the whole process: one at a time.
@@ -99,4 +105,33 @@ fn lease_forgotten() {
 #[test]
 fn renewed_by_one_keeper() {
     must_be_found("registry-renewed-by-one-keeper", 20, &|seed| course(seed, true));
+}
+
+/// A core that panics answers nothing. The keeper says so, and whoever asked is not left waiting.
+#[test]
+fn core_panics() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (id, memory) = (KeeperId(1), Memory::anonymous(1 << 20).unwrap());
+    let options = KeeperOptions { id, registry: 7, seed: 1 };
+    let keeper = Keeper::create(options, &memory, PmAddr::new(0, 4096), 128 << 10, &[id]).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let clock = Arc::new(KeeperClock::default());
+    let server = KeeperServerOptions { listener, peers: [].into(), security: Security::Plain, clock };
+    let server = KeeperServer::start(keeper, (), server).unwrap();
+    plant(Some("registry-core-panics"));
+    let patience = Duration::from_millis(200);
+    let keepers = [(id, address)].into();
+    let options = KeeperClientOptions { keepers, security: Security::Plain, node: NodeId(1), patience };
+    let asked = KeeperClient::new(options, VOLUME).state();
+    let end = Instant::now() + Duration::from_secs(60);
+    while server.status().failure.is_none() {
+        assert!(Instant::now() < end, "the keeper does not say that it stopped");
+        std::thread::yield_now();
+    }
+    plant(None);
+    assert!(asked.is_err());
+    let failure = server.status().failure.unwrap_or_default();
+    assert!(failure.contains("panicked"), "{failure}");
+    server.stop();
 }

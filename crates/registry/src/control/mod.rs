@@ -10,7 +10,8 @@
 //!    connection show theirs. One that has expired, is of another authority or was made by itself is refused by that
 //!    name.
 //! 4. *Secrets* (`secret.rs`): keepers tell a node the secret of a group for a term and a view, if the registry says
-//!    that it is a member there or the sender. Who was removed is told no later one.
+//!    that it is a member there or the sender. A node that was removed is told no later one, and may neither claim a
+//!    term nor change members ([`Table`](crate::Table)).
 //!
 //! ```text
 //! authority    authority.key (PKCS 8), authority.crt, secret (32 bytes), tokens/ID and tokens/ID.used

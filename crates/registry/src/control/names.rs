@@ -34,7 +34,7 @@ impl Name {
     pub fn parse(text: &str) -> Option<Self> {
         let name = text.strip_suffix(".lodestone")?;
         let found = match name.split_once('-') {
-            Some(("keeper", id)) => Self::Keeper(KeeperId(id.parse().ok()?)),
+            Some(("keeper", id)) => Self::Keeper(KeeperId(id.parse::<u16>().ok()?.into())),
             Some(("node", id)) => Self::Node(NodeId(id.parse().ok()?)),
             _ if name == "operator" => Self::Operator,
             _ => return None,
@@ -61,7 +61,14 @@ mod tests {
         for name in [Name::Keeper(KeeperId(3)), Name::Node(NodeId(7)), Name::Operator] {
             assert_eq!(Name::parse(&name.to_string()), Some(name));
         }
-        for wrong in ["node-07.lodestone", "node-70000.lodestone", "node-7", "keeper.lodestone", "other.lodestone"] {
+        for wrong in [
+            "node-07.lodestone",
+            "node-70000.lodestone",
+            "keeper-65536.lodestone",
+            "node-7",
+            "keeper.lodestone",
+            "other.lodestone",
+        ] {
             assert_eq!(Name::parse(wrong), None, "{wrong}");
         }
     }

@@ -7,14 +7,15 @@
 //! ```
 //!
 //! Keepers have the root, and derive all others from it, so no secret stands in their logs. A node is told a secret if
-//! the registry says that it is a member of the group, or the sender, in the newest term. Views before the present one
-//! are told too: a member may know no later one. A node that was removed, or follows an older term, is told nothing.
+//! the registry says that it is a member of the group now, or the sender of the newest term and a member of another
+//! group. Views before the present one are told too: a member may know no later one. A node that was removed, or follows
+//! an older term, is told nothing.
 
 use lodestone_fabric::{GroupId, Secret, Term, ViewNumber, VolumeState};
 use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
 
 use crate::net::Peer;
-use crate::table::{Answer, VolumeId};
+use crate::table::{Answer, VolumeId, is_member};
 use crate::wire::{Reader, Writer};
 
 /// The kind of the request.
@@ -57,7 +58,9 @@ impl SecretRequest {
         if self.view > view.number {
             return Some(format!("{} of {group} is not decided; the present one is {}", self.view, view.number));
         }
-        if state.sender != node && view.role(node).is_none() {
+        // A sender that was removed from all groups is told nothing either: it may not come back by a takeover.
+        let is_sender = state.sender == node && is_member(state, node);
+        if !is_sender && view.role(node).is_none() {
             return Some(format!("{node} is no member of {group} in {}, and not the sender of {term}", view.number));
         }
         None
@@ -121,21 +124,25 @@ mod tests {
     #[test]
     fn members_and_the_sender_are_told_and_nobody_else() {
         let view = View::of(&[NodeId(1), NodeId(2)]).with(NodeId(2), None);
-        let groups = vec![(GroupId(1), view)];
-        let state = VolumeState { term: Term(5), sender: NodeId(9), change: 1, groups };
+        let groups = vec![(GroupId(0), View::of(&[NodeId(9)])), (GroupId(1), view)];
+        let mut state = VolumeState { term: Term(5), sender: NodeId(9), change: 1, groups };
         let asked = |term, view| SecretRequest {
             volume: VolumeId(7),
             group: GroupId(1),
             term: Term(term),
             view: ViewNumber(view),
         };
-        let denied = |request: SecretRequest, node| request.denied(&state, Peer::Node(NodeId(node))).is_some();
-        assert!(!denied(asked(5, 2), 1) && !denied(asked(5, 2), 9), "a member, and the sender");
-        assert!(!denied(asked(5, 1), 1), "a member that is behind");
-        assert!(denied(asked(5, 2), 2), "a node that was removed");
-        assert!(denied(asked(5, 1), 2), "it is not even told the view that it was in");
-        assert!(denied(asked(4, 2), 1) && denied(asked(6, 2), 1), "terms that are not the newest");
-        assert!(denied(asked(5, 3), 1), "a view that is not decided");
+        let denied = |state: &VolumeState, request: SecretRequest, node| {
+            request.denied(state, Peer::Node(NodeId(node))).is_some()
+        };
+        assert!(!denied(&state, asked(5, 2), 1) && !denied(&state, asked(5, 2), 9), "a member, and the sender");
+        assert!(!denied(&state, asked(5, 1), 1), "a member that is behind");
+        assert!(denied(&state, asked(5, 2), 2), "a node that was removed");
+        assert!(denied(&state, asked(5, 1), 2), "it is not even told the view that it was in");
+        assert!(denied(&state, asked(4, 2), 1) && denied(&state, asked(6, 2), 1), "terms that are not the newest");
+        assert!(denied(&state, asked(5, 3), 1), "a view that is not decided");
+        state.groups[0].1 = state.groups[0].1.with(NodeId(9), None);
+        assert!(denied(&state, asked(5, 2), 9), "a sender that was removed");
         for peer in [Peer::Anyone, Peer::Unknown, Peer::Operator, Peer::Keeper(crate::KeeperId(1))] {
             assert!(asked(5, 2).denied(&state, peer).is_some(), "{peer:?}");
         }

@@ -1,8 +1,10 @@
 //! One HTTP request on one connection: as much of the protocol as etcd's gateway needs.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
+
+use crate::net::line::Wire;
 
 /// Most bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
@@ -17,10 +19,10 @@ pub(super) enum Outcome {
     Unanswered(io::Error),
 }
 
-/// Posts `body`, and waits for the answer up to `patience`.
+/// Posts `body`, and waits for the answer. All of it takes at most `patience`, also if the answer comes byte by byte.
 pub(super) fn post(address: SocketAddr, path: &str, body: &str, patience: Duration) -> Outcome {
-    let mut stream = match TcpStream::connect_timeout(&address, patience) {
-        Ok(stream) => stream,
+    let mut wire = match Wire::connect(address, patience) {
+        Ok(wire) => wire,
         Err(error) => return Outcome::NotSent(error),
     };
     let request = format!(
@@ -28,16 +30,14 @@ pub(super) fn post(address: SocketAddr, path: &str, body: &str, patience: Durati
          Connection: close\r\n\r\n{body}",
         body.len()
     );
-    let exchange = |stream: &mut TcpStream| {
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
-        stream.write_all(request.as_bytes())?;
+    let exchange = |wire: &mut Wire| {
+        wire.write_all(request.as_bytes())?;
         let mut answer = Vec::new();
-        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+        wire.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
         Ok(answer)
     };
     let malformed = || io::Error::new(io::ErrorKind::InvalidData, "an answer that is no HTTP");
-    match exchange(&mut stream) {
+    match exchange(&mut wire) {
         Ok(answer) => match parse(&answer) {
             Some((status, body)) => Outcome::Answered(status, body),
             None => Outcome::Unanswered(malformed()),
@@ -84,7 +84,29 @@ fn chunks(mut body: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::time::Instant;
+
     use super::*;
+
+    /// An answer of which a byte comes now and then never ends, but the request does.
+    #[test]
+    fn a_slow_answer_ends_in_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let slow = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // Until the other end closes.
+            while stream.write_all(b"H").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let began = Instant::now();
+        let outcome = post(address, "/", "{}", Duration::from_millis(300));
+        assert!(matches!(outcome, Outcome::Unanswered(_)));
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        slow.join().unwrap();
+    }
 
     #[test]
     fn answers_are_whole_or_none() {

@@ -11,7 +11,8 @@
 //!    and the key is absent or of that term. etcd removes the key when the lease is over, by its leader's clock. So a
 //!    new term waits up to two seconds. The lease began after its holder asked, and is longer than the holder counts.
 //!
-//! An answer that is lost after a swap was sent leaves it open whether it happened. The error says so.
+//! An answer that is lost after a swap was sent leaves it open whether it happened. The error says so. Only the making of
+//! a volume is repeated: it needs an absent key, and a volume that exists as it was asked for is as good.
 //!
 //! Connections are plain HTTP: use this on loopback, or through a proxy that encrypts.
 
@@ -33,6 +34,8 @@ use http::{Outcome, post};
 /// Seconds of a lease in etcd: the least that it grants with its own defaults.
 const LEASE_SECONDS: u64 = 2;
 const _: () = assert!(LEASE_SECONDS * 1_000_000_000 > LEASE_NS + LEASE_NS / 5, "longer than its holder counts");
+/// Least time for one endpoint, if there is as much.
+const PATIENCE_MIN: Duration = Duration::from_millis(200);
 /// Tries of a swap whose state changed between reading and writing.
 const TRIES: usize = 16;
 
@@ -68,13 +71,14 @@ fn found(kvs: &Value) -> Option<Found> {
 }
 
 impl EtcdRegistry {
-    /// The registry of `volume` in the etcd at these addresses. A call takes at most about `patience`.
+    /// The registry of `volume` in the etcd at these addresses. A call takes at most `patience`.
     #[must_use]
     pub const fn new(endpoints: Vec<SocketAddr>, volume: VolumeId, patience: Duration) -> Self {
         Self { endpoints, volume, patience }
     }
 
-    /// Makes the volume with these members. `false`: it exists already.
+    /// Makes the volume with these members, or finds it with them and with no change since. `false`: it exists and
+    /// differs.
     ///
     /// # Errors
     /// An etcd that does not answer.
@@ -83,23 +87,45 @@ impl EtcdRegistry {
         if !state.is_possible() {
             return Err(Error::Registry("a group or a member is there twice, or there are too many".to_owned()));
         }
-        self.swap(0, &state)
+        let asking = self.asking();
+        if asking.swap(0, &state, true)? {
+            return Ok(true);
+        }
+        let found = asking.newest()?.0;
+        Ok(found.change == 0 && found.groups == state.groups)
     }
 
+    /// A call that begins now.
+    fn asking(&self) -> Asking<'_> {
+        Asking { registry: self, end: Instant::now() + self.patience }
+    }
+}
+
+/// One call of the registry: all its requests end in time.
+struct Asking<'r> {
+    registry: &'r EtcdRegistry,
+    end: Instant,
+}
+
+impl Asking<'_> {
     fn key(&self, name: &str) -> String {
-        STANDARD.encode(format!("lodestone/{:016x}/{name}", self.volume.0))
+        STANDARD.encode(format!("lodestone/{:016x}/{name}", self.registry.volume.0))
     }
 
     /// Asks one endpoint after the other. `is_repeatable`: also another one when an answer is lost.
     fn call(&self, path: &str, body: &Value, is_repeatable: bool) -> Result<Value> {
-        let (body, end) = (body.to_string(), Instant::now() + self.patience);
-        let mut last = "no endpoints".to_owned();
-        for address in self.endpoints.iter().cycle().take(2 * self.endpoints.len()) {
-            let left = end.saturating_duration_since(Instant::now());
+        let (body, endpoints) = (body.to_string(), &self.registry.endpoints);
+        let mut last = "no endpoints, or no time is left".to_owned();
+        let tries = 2 * endpoints.len();
+        for (number, address) in endpoints.iter().cycle().take(tries).enumerate() {
+            let left = self.end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            match post(*address, path, &body, left) {
+            // An endpoint that is silent leaves time for the others. A swap is not asked for again: it has all of it.
+            let others = u32::try_from(tries - number).unwrap_or(1);
+            let patience = if is_repeatable { (left / others).max(PATIENCE_MIN).min(left) } else { left };
+            match post(*address, path, &body, patience) {
                 Outcome::Answered(200, body) => {
                     return serde_json::from_slice(&body).map_err(|error| broken(&format!("its answer: {error}")));
                 }
@@ -126,7 +152,7 @@ impl EtcdRegistry {
 
     /// The state and its revision.
     fn newest(&self) -> Result<(VolumeState, i64)> {
-        let missing = || broken(&format!("{} is not there; make it first", self.volume));
+        let missing = || broken(&format!("{} is not there; make it first", self.registry.volume));
         let found = self.read("state")?.ok_or_else(missing)?;
         let state = VolumeState::from_bytes(&found.value);
         let state = state.ok_or_else(|| broken("the state of the volume is damaged; restore the key from a copy"))?;
@@ -134,11 +160,11 @@ impl EtcdRegistry {
     }
 
     /// Puts the state if the key has this revision; 0: if it is absent.
-    fn swap(&self, revision: i64, state: &VolumeState) -> Result<bool> {
+    fn swap(&self, revision: i64, state: &VolumeState, is_repeatable: bool) -> Result<bool> {
         let key = self.key("state");
         let compare = json!({ "key": key, "result": "EQUAL", "target": "MOD", "mod_revision": revision.to_string() });
         let put = json!({ "request_put": { "key": key, "value": STANDARD.encode(state.to_bytes()) } });
-        let answer = self.call("/v3/kv/txn", &json!({ "compare": [compare], "success": [put] }), false)?;
+        let answer = self.call("/v3/kv/txn", &json!({ "compare": [compare], "success": [put] }), is_repeatable)?;
         Ok(answer.get("succeeded").and_then(Value::as_bool).unwrap_or(false))
     }
 
@@ -146,7 +172,7 @@ impl EtcdRegistry {
         for _ in 0..TRIES {
             let (state, revision) = self.newest()?;
             let Some(next) = next(&state)? else { return Ok(Swap::Differs(state)) };
-            if self.swap(revision, &next)? {
+            if self.swap(revision, &next, false)? {
                 return Ok(Swap::Done(next));
             }
         }
@@ -160,23 +186,8 @@ impl EtcdRegistry {
         // etcd rounds down, and removes the key a little later.
         Ok(seconds.min(2 * LEASE_SECONDS) * 1_000_000_000 + 200_000_000)
     }
-}
 
-impl Registry for EtcdRegistry {
-    fn state(&self) -> Result<VolumeState> {
-        Ok(self.newest()?.0)
-    }
-
-    fn claim(&mut self, node: NodeId, seen: Term) -> Result<Swap> {
-        self.swapped(&|state| state.claimed(node, seen))
-    }
-
-    fn change(&mut self, term: Term, change: u64, group: GroupId, view: &View) -> Result<Swap> {
-        self.swapped(&|state| state.changed(term, change, group, view))
-    }
-
-    /// `now` is not used: etcd counts by its own clock.
-    fn renew(&mut self, _: Moment, term: Term) -> Result<Lease> {
+    fn renew(&self, term: Term) -> Result<Lease> {
         let (state, revision) = self.newest()?;
         if state.term != term {
             return Ok(Lease::Lost(state.term));
@@ -209,5 +220,66 @@ impl Registry for EtcdRegistry {
         // The state or the lease changed meanwhile: the caller asks again soon.
         let newest = self.newest()?.0.term;
         Ok(if newest == term { Lease::Wait(50_000_000) } else { Lease::Lost(newest) })
+    }
+}
+
+impl Registry for EtcdRegistry {
+    fn state(&self) -> Result<VolumeState> {
+        Ok(self.asking().newest()?.0)
+    }
+
+    fn claim(&mut self, node: NodeId, seen: Term) -> Result<Swap> {
+        self.asking().swapped(&|state| state.claimed(node, seen))
+    }
+
+    fn change(&mut self, term: Term, change: u64, group: GroupId, view: &View) -> Result<Swap> {
+        self.asking().swapped(&|state| state.changed(term, change, group, view))
+    }
+
+    /// `now` is not used: etcd counts by its own clock.
+    fn renew(&mut self, _: Moment, term: Term) -> Result<Lease> {
+        self.asking().renew(term)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpListener;
+
+    use lodestone_fabric::NodeId;
+
+    use super::*;
+
+    /// Answers one request after the other with these bodies; `None`: the connection ends without an answer.
+    fn answers(listener: &TcpListener, bodies: &[Option<String>]) {
+        for body in bodies {
+            let (stream, _) = listener.accept().unwrap();
+            let mut stream = BufReader::new(stream);
+            let mut length = 0;
+            for line in stream.by_ref().lines().map(std::io::Result::unwrap).take_while(|line| !line.is_empty()) {
+                length = line.strip_prefix("Content-Length: ").map_or(length, |bytes| bytes.parse().unwrap());
+            }
+            stream.read_exact(&mut vec![0; length]).unwrap();
+            if let Some(body) = body {
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+                stream.get_mut().write_all(format!("{head}{body}").as_bytes()).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_volume_whose_answer_was_lost_is_made_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let registry = EtcdRegistry::new(vec![listener.local_addr().unwrap()], VolumeId(1), Duration::from_secs(60));
+        let groups = vec![(GroupId(1), View::of(&[NodeId(1)]))];
+        let state = VolumeState { groups: groups.clone(), ..VolumeState::default() };
+        let kvs = json!({ "kvs": [{ "value": STANDARD.encode(state.to_bytes()), "mod_revision": "5" }] }).to_string();
+        let there = Some("{}".to_owned());
+        let bodies = [None, there.clone(), Some(kvs.clone()), there, Some(kvs)];
+        let etcd = std::thread::spawn(move || answers(&listener, &bodies));
+        assert!(registry.create(groups).expect("it was made"), "as it was asked for");
+        assert!(!registry.create(vec![]).expect("an answer"), "another volume of that name");
+        etcd.join().unwrap();
     }
 }

@@ -13,14 +13,14 @@
 
 use std::collections::BTreeMap;
 
-use lodestone_fabric::{LEASE_NS, Moment};
+use lodestone_fabric::{LEASE_NS, Moment, NodeId};
 use lodestone_pmem::{Memory, PmAddr, planted};
 use lodestone_width::{to_u64, to_usize};
 use raft::eraftpb::{Entry, Message, MessageType};
 use raft::{Config, RawNode, StateRole};
 
 use super::disk::Disk;
-use super::{KeeperId, frame};
+use super::{KeeperId, frame, rules};
 use crate::error::{Error, Result};
 use crate::table::{Answer, COMMAND_BYTES_MAX, Command, Request, Table, VolumeId};
 
@@ -255,7 +255,8 @@ impl Keeper {
     /// A device that failed: the keeper must stop.
     pub fn message(&mut self, now: Moment, bytes: &[u8], out: &mut KeeperOutbound) -> Result<()> {
         self.note_leases(now);
-        let message = frame::decode(self.registry, self.keepers(), bytes).filter(|message| self.may_step(message));
+        let message = frame::decode(self.registry, self.keepers(), bytes);
+        let message = message.filter(|message| rules::may_step(&self.node.raft, message));
         let Some(message) = message else {
             self.counts.refused += 1;
             return Ok(());
@@ -266,30 +267,6 @@ impl Keeper {
         }
         self.draw_election();
         self.pump(now, out)
-    }
-
-    /// Whether a message keeps the rules for whose breach `raft` ends the process.
-    fn may_step(&self, message: &Message) -> bool {
-        let raft = &self.node.raft;
-        let is_known = self.keepers().contains(&KeeperId(message.from)) && message.from != self.id.0;
-        let entries = message.get_entries();
-        let follow = entries.iter().enumerate().all(|(offset, entry)| {
-            message.index.checked_add(to_u64(offset) + 1) == Some(entry.index) && entry.term <= message.term
-        });
-        let rises = entries.windows(2).all(|pair| pair[0].term <= pair[1].term);
-        let last = raft.raft_log.last_index();
-        let fits = match message.get_msg_type() {
-            // A leader tells no more as committed than this keeper confirmed.
-            MessageType::MsgHeartbeat => message.commit <= last,
-            MessageType::MsgAppend => {
-                let conflict = entries.iter().find(|entry| !raft.raft_log.match_term(entry.index, entry.term));
-                conflict.is_none_or(|entry| entry.index > raft.raft_log.committed)
-                    || !raft.raft_log.match_term(message.index, message.log_term)
-            }
-            MessageType::MsgSnapshot => Table::from_bytes(&message.get_snapshot().data).is_some(),
-            _ => entries.is_empty(),
-        };
-        is_known && message.to == self.id.0 && message.term > 0 && message.index < 1 << 62 && follow && rises && fits
     }
 
     /// A client asks. The answer comes out now or later under `token`, or never if this keeper stops.
@@ -304,13 +281,28 @@ impl Keeper {
         request: Request,
         out: &mut KeeperOutbound,
     ) -> Result<()> {
+        self.request_of(now, token, None, (volume, request), out)
+    }
+
+    /// As [`request`](Self::request), of a node that may do only what members of the volume may.
+    ///
+    /// # Errors
+    /// A device that failed: the keeper must stop.
+    pub fn request_of(
+        &mut self,
+        now: Moment,
+        token: Token,
+        node: Option<NodeId>,
+        (volume, request): (VolumeId, Request),
+        out: &mut KeeperOutbound,
+    ) -> Result<()> {
         self.note_leases(now);
         if !self.is_leading() {
             let leader = self.leader().map_or(0, |leader| lodestone_width::low_u16(leader.0));
             out.answers.push((token, Answer::NotLeader(leader)));
             return Ok(());
         }
-        let mut command = Command::new(volume, request);
+        let mut command = Command::new(volume, request, node);
         if let Request::Renew(term) = command.request {
             command.over = self.lease_over(now, volume, term).unwrap_or(command.over);
             if let Some(answer) = self.renewed_alone(now, &command) {

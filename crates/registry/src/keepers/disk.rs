@@ -56,10 +56,12 @@ impl Disk {
         let mut keepers = keepers.to_vec();
         keepers.sort_unstable();
         keepers.dedup();
-        if keepers.is_empty() || keepers.len() > KEEPERS_MAX || keepers.contains(&KeeperId(0)) {
+        if !is_possible(&keepers) {
             return Err(Error::Keepers(format!(
-                "{} keepers; a registry has 1 to {KEEPERS_MAX}, numbered from 1 on, 3 or 5 of them to survive faults",
-                keepers.len()
+                "{} keepers; a registry has 1 to {KEEPERS_MAX}, with numbers from 1 to {}, 3 or 5 of them to survive \
+                 faults",
+                keepers.len(),
+                KeeperId::MAX
             )));
         }
         let journal = Journal::create(KIND, memory, at, bytes, salt)?;
@@ -113,8 +115,7 @@ impl Disk {
             1 => {
                 let base = (from.u64()?, from.u64()?);
                 let keepers = (0..from.count(8)?).map(|_| from.u64().map(KeeperId)).collect::<Option<Vec<_>>>()?;
-                let is_possible = !keepers.is_empty() && keepers.len() <= KEEPERS_MAX && base.0 >= self.base.0;
-                is_possible.then_some(())?;
+                (is_possible(&keepers) && base.0 >= self.base.0).then_some(())?;
                 self.table = Table::from_bytes(from.bytes(2 * TABLE_BYTES_MAX)?)?;
                 (self.base, self.applied, self.keepers) = (base, base.0, keepers);
                 self.entries.clear();
@@ -238,6 +239,12 @@ impl Disk {
         }
         self.entries.get(to_usize(index.checked_sub(self.base.0 + 1)?)).map(|entry| entry.term)
     }
+}
+
+/// Whether a registry can have these keepers.
+fn is_possible(keepers: &[KeeperId]) -> bool {
+    let are_numbers = keepers.iter().all(|keeper| (1..=KeeperId::MAX).contains(&keeper.0));
+    !keepers.is_empty() && keepers.len() <= KEEPERS_MAX && are_numbers
 }
 
 fn write_batch(out: &mut Writer, hard: Option<&HardState>, entries: &[Entry]) {

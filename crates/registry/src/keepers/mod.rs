@@ -17,15 +17,21 @@ mod core;
 mod disk;
 mod frame;
 mod place;
+mod rules;
 
 pub use self::core::{Keeper, KeeperCounts, KeeperOptions, KeeperOutbound, TICK_NS, Token};
 pub use disk::KEEPERS_MAX;
 pub(crate) use frame::sender_of;
 pub use place::KeeperPool;
 
-/// The number of a keeper: from 1 on.
+/// The number of a keeper: from 1 to [`KeeperId::MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeeperId(pub u64);
+
+impl KeeperId {
+    /// The largest number: answers tell the keeper that leads in two bytes.
+    pub const MAX: u64 = 0xFFFF;
+}
 
 impl std::fmt::Display for KeeperId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

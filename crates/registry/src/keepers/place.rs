@@ -5,7 +5,9 @@
 //! head      magic "LDSTKEEP" 8, version 4, zero 4, keeper 8, registry 8, bytes of the journal 8, zero 20, CRC-32C 4
 //! ```
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use lodestone_heap::Heap;
 use lodestone_pmem::{Memory, PmAddr, Pool, PoolOptions};
@@ -76,12 +78,33 @@ impl Head {
 impl KeeperPool {
     /// Makes a new keeper in a new file: durable on return. `registry` is the number of the registry, the same for all.
     ///
+    /// The file gets its name when the keeper is whole. A killed creation leaves `PATH.new`, and the next one replaces
+    /// it.
+    ///
     /// # Errors
-    /// A file that exists; an impossible list of keepers.
+    /// A file that exists, or is being made by another process; an impossible list of keepers.
     pub fn create(path: impl AsRef<Path>, id: KeeperId, registry: u64, keepers: &[KeeperId]) -> Result<Self> {
-        let options = PoolOptions { size_bytes: POOL_BYTES, journal_bytes: 4 << 20, ..PoolOptions::default() };
-        let pool = Pool::create(path, &options)?;
-        let store = Store::over(&pool)?;
+        let path = path.as_ref();
+        let temporary = temporary(path);
+        let journal_bytes = 4 << 20;
+        let options = PoolOptions { size_bytes: POOL_BYTES, journal_bytes, overwrite: true, ..PoolOptions::default() };
+        // From here to the rename the lock of this file keeps others from making the same keeper.
+        let pool = Pool::create(&temporary, &options)?;
+        let made = Self::make(&pool, id, registry, keepers).and_then(|made| {
+            publish(&temporary, path)?;
+            Ok(made)
+        });
+        if made.is_err() {
+            // It is no keeper, and the next creation would replace it. The first error is the one that counts.
+            _ = std::fs::remove_file(&temporary);
+        }
+        drop((made?, pool));
+        // Errors from now on name the file by its right name.
+        Self::open(path)
+    }
+
+    fn make(pool: &Pool, id: KeeperId, registry: u64, keepers: &[KeeperId]) -> Result<Self> {
+        let store = Store::over(pool)?;
         let seed = store.pool().boot();
         let object = store.open_or_make(NAME, &KEEPER, |action| -> Result<PmAddr> {
             let at = action.alloc_zeroed(JOURNAL_OFFSET + JOURNAL_BYTES)?;
@@ -119,6 +142,25 @@ impl KeeperPool {
         let keeper = Keeper::open(options, &memory, at.plus(JOURNAL_OFFSET), head.bytes)?;
         Ok(Self { keeper, held: object })
     }
+}
+
+/// Where a keeper is made: the same name, with `.new` after it.
+fn temporary(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".new");
+    name.into()
+}
+
+/// Gives a whole keeper its name: durable on return.
+fn publish(temporary: &Path, path: &Path) -> Result<()> {
+    let failed = |doing: &'static str| move |source| Error::File { path: path.to_owned(), doing, source };
+    // Another creation of this file would have the lock of the temporary one: nothing makes it meanwhile.
+    if path.symlink_metadata().is_ok() {
+        return Err(failed("making a keeper")(std::io::ErrorKind::AlreadyExists.into()));
+    }
+    std::fs::rename(temporary, path).map_err(failed("naming the new keeper"))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("making the name durable"))
 }
 
 /// The kind of a keeper in a store.

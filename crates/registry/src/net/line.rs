@@ -92,10 +92,11 @@ impl Wire {
         Ok(Self { stream, deadline: None })
     }
 
-    /// Connects, with a deadline for everything that follows.
+    /// Connects, with a deadline for that and for everything that follows.
     pub(crate) fn connect(address: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let deadline = Instant::now() + patience;
         let mut wire = Self::new(TcpStream::connect_timeout(&address, patience)?)?;
-        wire.deadline = Some(Instant::now() + patience);
+        wire.deadline = Some(deadline);
         Ok(wire)
     }
 

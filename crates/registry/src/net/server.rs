@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use lodestone_fabric::Moment;
+use lodestone_fabric::{Moment, NodeId};
+use lodestone_pmem::planted;
 
 use super::line::{Line, Peer, Purpose, Security};
 use super::links::Link;
@@ -29,6 +30,8 @@ const IDLE_PATIENCE: Duration = Duration::from_secs(120);
 const DECIDE_PATIENCE: Duration = Duration::from_secs(5);
 /// Inputs that wait for the core.
 const INPUTS_MAX: usize = 4096;
+/// Pause after a connection that could not be taken: files of the process may be used up for a while.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a keeper is run.
 #[derive(Debug)]
@@ -120,7 +123,7 @@ pub struct KeeperStatus {
 
 enum Input {
     Message(Vec<u8>),
-    Request(VolumeId, Request, SyncSender<Answer>),
+    Request(Option<NodeId>, VolumeId, Request, SyncSender<Answer>),
     Stop,
 }
 
@@ -131,6 +134,35 @@ struct Shared {
     open: Mutex<BTreeMap<u64, TcpStream>>,
     strangers: Mutex<usize>,
     is_stopping: AtomicBool,
+}
+
+impl Shared {
+    /// The keeper answers nothing from now on: whoever waits is told by the end of the connection.
+    fn fail(&self, failure: String) {
+        lock(&self.status).failure.get_or_insert(failure);
+        self.is_stopping.store(true, Ordering::SeqCst);
+        self.close_all();
+    }
+
+    fn close_all(&self) {
+        for handle in lock(&self.open).values() {
+            _ = handle.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Notes the panic of a thread without which a keeper is none.
+struct Watch {
+    shared: Arc<Shared>,
+    name: &'static str,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.fail(format!("its {} panicked; this is a bug. Start it again", self.name));
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -174,6 +206,7 @@ impl KeeperServer {
         let core = spawn(
             "keeper",
             Box::new(move || {
+                let _watch = Watch { shared: Arc::clone(&own), name: "core" };
                 let core = Core { keeper, links, shared: own, began: Instant::now(), clock };
                 core.run(&received);
                 drop(pool);
@@ -181,7 +214,11 @@ impl KeeperServer {
         )?;
         let (own, to_core, security) = (Arc::clone(&shared), inputs.clone(), options.security);
         let listener = options.listener;
-        let door = spawn("keeper-door", Box::new(move || take_connections(&listener, &security, &own, &to_core)))?;
+        let work = move || {
+            let _watch = Watch { shared: Arc::clone(&own), name: "door" };
+            take_connections(&listener, &security, &own, &to_core);
+        };
+        let door = spawn("keeper-door", Box::new(work))?;
         Ok(Self { address, inputs, shared, core: Some(core), door: Some(door) })
     }
 
@@ -191,7 +228,8 @@ impl KeeperServer {
         self.address
     }
 
-    /// Its state, a moment ago.
+    /// Its state, a moment ago. With a [`failure`](KeeperStatus::failure) it answers nothing any more: the process must
+    /// end, so that another one can start the keeper again.
     #[must_use]
     pub fn status(&self) -> KeeperStatus {
         lock(&self.shared.status).clone()
@@ -208,9 +246,7 @@ impl KeeperServer {
         if let Some(core) = self.core.take() {
             _ = core.join();
         }
-        for handle in lock(&self.shared.open).values() {
-            _ = handle.shutdown(Shutdown::Both);
-        }
+        self.shared.close_all();
         // The door waits for a connection: this is the last.
         _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
         if let Some(door) = self.door.take() {
@@ -254,10 +290,11 @@ impl Core {
             let done = match input {
                 None | Some(Input::Stop) => Ok(()),
                 Some(Input::Message(bytes)) => self.keeper.message(now, &bytes, &mut out),
-                Some(Input::Request(volume, request, reply)) => {
+                Some(Input::Request(node, volume, request, reply)) => {
+                    assert!(!planted::active("registry-core-panics"), "planted");
                     tokens += 1;
                     waiting.insert(Token(tokens), reply);
-                    self.keeper.request(now, Token(tokens), volume, request, &mut out)
+                    self.keeper.request_of(now, Token(tokens), node, (volume, request), &mut out)
                 }
             };
             // Also when inputs never end: beats must go out.
@@ -277,7 +314,9 @@ impl Core {
             }
             self.publish();
         };
-        lock(&self.shared.status).failure = failure;
+        if let Some(failure) = failure {
+            self.shared.fail(failure);
+        }
         for link in std::mem::take(&mut self.links).into_values() {
             link.stop();
         }
@@ -301,7 +340,10 @@ fn take_connections(listener: &TcpListener, security: &Security, shared: &Arc<Sh
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let is_stopping = || shared.is_stopping.load(Ordering::SeqCst);
     while !is_stopping() {
-        let Ok((stream, from)) = listener.accept() else { continue };
+        let Ok((stream, from)) = listener.accept() else {
+            std::thread::sleep(ACCEPT_PAUSE);
+            continue;
+        };
         if is_stopping() {
             break;
         }
@@ -311,29 +353,52 @@ fn take_connections(listener: &TcpListener, security: &Security, shared: &Arc<Sh
             continue;
         }
         number += 1;
-        *lock(&shared.strangers) += 1;
-        if let Ok(handle) = stream.try_clone() {
-            lock(&shared.open).insert(number, handle);
-        }
+        let place = Place::take(shared, number, &stream);
         let connection =
-            Connection { number, from, security: security.clone(), shared: Arc::clone(shared), inputs: inputs.clone() };
+            Connection { from, security: security.clone(), shared: Arc::clone(shared), inputs: inputs.clone() };
         let name = format!("keeper-connection-{number}");
-        match std::thread::Builder::new().name(name).spawn(move || connection.serve(stream)) {
-            Ok(thread) => threads.push(thread),
-            Err(_) => *lock(&shared.strangers) -= 1,
-        }
+        // Without a thread the connection is closed, and its place is free again.
+        threads.extend(std::thread::Builder::new().name(name).spawn(move || connection.serve(place, stream)));
     }
-    for handle in lock(&shared.open).values() {
-        _ = handle.shutdown(Shutdown::Both);
-    }
+    shared.close_all();
     for thread in threads {
         _ = thread.join();
     }
 }
 
+/// The place of a connection among the open ones, and among strangers until it said who it is. Free again whatever
+/// ends its thread.
+struct Place {
+    shared: Arc<Shared>,
+    number: u64,
+    is_stranger: bool,
+}
+
+impl Place {
+    fn take(shared: &Arc<Shared>, number: u64, stream: &TcpStream) -> Self {
+        *lock(&shared.strangers) += 1;
+        if let Ok(handle) = stream.try_clone() {
+            lock(&shared.open).insert(number, handle);
+        }
+        Self { shared: Arc::clone(shared), number, is_stranger: true }
+    }
+
+    fn is_known(&mut self) {
+        if std::mem::take(&mut self.is_stranger) {
+            *lock(&self.shared.strangers) -= 1;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.is_known();
+        lock(&self.shared.open).remove(&self.number);
+    }
+}
+
 /// The thread of a connection.
 struct Connection {
-    number: u64,
     from: SocketAddr,
     security: Security,
     shared: Arc<Shared>,
@@ -344,13 +409,13 @@ struct Connection {
 const REFUSALS_MAX: usize = 16;
 
 impl Connection {
-    fn serve(self, stream: TcpStream) {
+    fn serve(self, mut place: Place, stream: TcpStream) {
         let mut greeted = self.greeted(stream);
         if let Ok((line, _, Purpose::Join, _)) = &mut greeted {
             // It counts as a stranger until the end.
             self.ended(self.join(line));
         }
-        *lock(&self.shared.strangers) -= 1;
+        place.is_known();
         match greeted {
             Ok((_, _, Purpose::Join, _)) => {}
             Ok((line, peer, purpose, number)) => {
@@ -359,7 +424,6 @@ impl Connection {
             }
             Err(error) => self.refuse(&error.to_string()),
         }
-        lock(&self.shared.open).remove(&self.number);
     }
 
     /// Notes by name why a connection was refused.
@@ -440,13 +504,14 @@ impl Connection {
             lock(&self.shared.status).server.denied += 1;
             return Ok(Answer::Refused(reason).to_bytes());
         }
-        Ok(self.decide(volume, request).to_bytes())
+        let node = if let Peer::Node(node) = peer { Some(node) } else { None };
+        Ok(self.decide(node, volume, request).to_bytes())
     }
 
-    /// Asks the core.
-    fn decide(&self, volume: VolumeId, request: Request) -> Answer {
+    /// Asks the core, with the rights of a node.
+    fn decide(&self, node: Option<NodeId>, volume: VolumeId, request: Request) -> Answer {
         let (reply, answer) = sync_channel(1);
-        if self.inputs.send(Input::Request(volume, request, reply)).is_err() {
+        if self.inputs.send(Input::Request(node, volume, request, reply)).is_err() {
             return Answer::NotLeader(0);
         }
         answer.recv_timeout(DECIDE_PATIENCE).unwrap_or(Answer::Unknown)
@@ -470,7 +535,7 @@ impl Connection {
             return refused("a request that is none".to_owned());
         };
         // The newest state, agreed on by a majority: a keeper that lacks it might tell a node that was removed.
-        let state = match self.decide(request.volume, Request::State) {
+        let state = match self.decide(None, request.volume, Request::State) {
             Answer::State(state) => state,
             other => return Some(other.to_bytes()),
         };
@@ -515,7 +580,7 @@ fn denied(peer: Peer, request: &Request) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use lodestone_fabric::{NodeId, Term};
+    use lodestone_fabric::Term;
 
     use super::*;
 

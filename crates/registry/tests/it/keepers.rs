@@ -68,10 +68,11 @@ fn impossible_lists_of_keepers_are_refused() {
         Keeper::create(options, &memory, AT, BYTES, keepers)
     };
     let many: Vec<KeeperId> = (1..=KEEPERS_MAX as u64 + 1).map(KeeperId).collect();
-    for wrong in [&[][..], &[KeeperId(2)], &[KeeperId(0), KeeperId(1)], &many] {
+    let too_large = [KeeperId(1), KeeperId(KeeperId::MAX + 1)];
+    for wrong in [&[][..], &[KeeperId(2)], &[KeeperId(0), KeeperId(1)], &many, &too_large] {
         assert!(matches!(make(wrong), Err(Error::Keepers(_))), "{wrong:?}");
     }
-    make(&[KeeperId(1)]).expect("one keeper");
+    make(&[KeeperId(1), KeeperId(KeeperId::MAX)]).expect("the largest number");
 }
 
 /// Damage to what was durable is never taken for the end of the log.
@@ -121,44 +122,6 @@ fn damage_never_makes_a_keeper_forget() {
     Keeper::open(options, &memory, AT, BYTES).unwrap();
 }
 
-/// Nothing that a network brings stops a keeper.
-#[test]
-fn wrong_messages_are_counted_and_dropped() {
-    let options = KeeperOptions { id: KeeperId(1), registry: 9, seed: 0 };
-    let memory = Memory::anonymous(1 << 20).unwrap();
-    let all = [KeeperId(1), KeeperId(2), KeeperId(3)];
-    let mut keeper = Keeper::create(options, &memory, AT, BYTES, &all).unwrap();
-    let mut out = lodestone_registry::KeeperOutbound::default();
-    let mut now = lodestone_fabric::Moment(1);
-    while out.messages.is_empty() {
-        now = now.plus(lodestone_registry::TICK_NS);
-        keeper.tick(now, &mut out).unwrap();
-    }
-    // Its own message, to another one.
-    let own = out.messages[0].1.clone();
-    let mut draw = crate::seeds::Draw(1);
-    let mut sent = 0;
-    for length in 0..own.len() {
-        keeper.message(now, &own[..length], &mut out).unwrap();
-        sent += 1;
-    }
-    for _ in 0..500 {
-        let mut bytes = own.clone();
-        let place = usize::try_from(draw.below(bytes.len() as u64)).unwrap();
-        bytes[place] ^= 1 << draw.below(8);
-        if draw.below(2) == 0 {
-            // Sealed again: the checksum holds.
-            let crc = crc32c::crc32c_append(crc32c::crc32c(&9_u64.to_le_bytes()), &bytes[4..]);
-            bytes[..4].copy_from_slice(&crc.to_le_bytes());
-        }
-        keeper.message(now, &bytes, &mut out).unwrap();
-        sent += 1;
-    }
-    let counts = keeper.counts();
-    assert_eq!(counts.refused + counts.messages, sent);
-    assert!(counts.refused > 500, "{counts:?}");
-}
-
 /// A keeper in a file is one object of a store, opened by one process at a time.
 #[test]
 fn a_keeper_in_a_file_survives() {
@@ -191,4 +154,22 @@ fn a_keeper_in_a_file_survives() {
     let other = folder.path().join("other.pool");
     drop(lodestone_store::Store::create(&other, &lodestone_pmem::PoolOptions::default()).unwrap());
     assert!(matches!(KeeperPool::open(&other), Err(Error::NoKeeper { .. })));
+}
+
+/// A creation that was killed, or refused, leaves nothing that is in the way of the next one.
+#[test]
+fn a_keeper_gets_its_name_when_it_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, half) = (folder.path().join("keeper.pool"), folder.path().join("keeper.pool.new"));
+    let make = |id| KeeperPool::create(&path, KeeperId(id), 99, &[KeeperId(1)]);
+    assert!(matches!(make(2), Err(Error::Keepers(_))), "not in the list");
+    assert!(!path.exists() && !half.exists());
+    // A pool without a keeper: as far as a killed creation came.
+    drop(lodestone_store::Store::create(&half, &lodestone_pmem::PoolOptions::default()).unwrap());
+    drop(make(1).expect("it begins again"));
+    assert!(!half.exists());
+    let whole = std::fs::read(&path).unwrap();
+    assert!(matches!(make(1), Err(Error::File { .. })), "it exists");
+    assert!(!half.exists() && std::fs::read(&path).unwrap() == whole, "and is as it was");
+    KeeperPool::open(&path).unwrap();
 }

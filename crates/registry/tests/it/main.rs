@@ -2,9 +2,11 @@
 
 mod histories;
 mod keepers;
+mod messages;
 mod runs;
 #[cfg(feature = "tls")]
 mod sealed;
 mod seeds;
 mod sockets;
 mod suite;
+mod table;

@@ -182,16 +182,17 @@ fn self_made(folder: &std::path::Path, authority: &std::path::Path) -> Security 
 fn rights_and_secrets_follow_the_certificate() {
     let cluster = Cluster::new();
     let sockets = cluster.keepers(1);
-    let [one, three, nine] = [1, 3, 9].map(|node| cluster.issue(Name::Node(NodeId(node))));
+    let [one, two, three] = [1, 2, 3].map(|node| cluster.issue(Name::Node(NodeId(node))));
     let client = |security: &Security| {
         let mut client = sockets.keeper_client(security, NodeId(0));
         client.set_patience(Duration::from_secs(20));
         client
     };
     assert!(client(&one).create(vec![]).is_err(), "only an operator makes volumes");
-    let mut sender = client(&nine);
+    let mut sender = client(&two);
     assert!(sender.claim(NodeId(8), Term(0)).is_err(), "not for another node");
-    assert!(matches!(sender.claim(NodeId(9), Term(0)), Ok(Swap::Done(_))));
+    assert!(client(&three).claim(NodeId(3), Term(0)).is_err(), "only members send");
+    assert!(matches!(sender.claim(NodeId(2), Term(0)), Ok(Swap::Done(_))));
     let secret = sender.secret(GROUP, Term(1), ViewNumber(1)).expect("it is the sender");
     assert!(client(&one).secret(GROUP, Term(1), ViewNumber(1)).unwrap() == secret, "all members have the same");
     assert!(client(&three).secret(GROUP, Term(1), ViewNumber(1)).is_err(), "no member");
@@ -199,7 +200,12 @@ fn rights_and_secrets_follow_the_certificate() {
     let view = first_view().with(NodeId(1), None);
     assert!(matches!(sender.change(Term(1), 0, GROUP, &view), Ok(Swap::Done(_))));
     assert!(sender.secret(GROUP, Term(1), ViewNumber(2)).unwrap() != secret);
-    let error = client(&one).secret(GROUP, Term(1), ViewNumber(2)).unwrap_err().to_string();
+    let mut removed = client(&one);
+    let error = removed.secret(GROUP, Term(1), ViewNumber(2)).unwrap_err().to_string();
     assert!(error.contains("no member"), "{error}");
-    assert!(client(&one).secret(GROUP, Term(1), ViewNumber(1)).is_err(), "nor the one before");
+    assert!(removed.secret(GROUP, Term(1), ViewNumber(1)).is_err(), "nor the one before");
+    // It does not come back by a takeover, or by a change.
+    assert!(removed.claim(NodeId(1), Term(1)).unwrap_err().to_string().contains("no member"));
+    assert!(removed.change(Term(1), 1, GROUP, &first_view()).unwrap_err().to_string().contains("no member"));
+    assert_eq!(sender.state().unwrap().term, Term(1));
 }

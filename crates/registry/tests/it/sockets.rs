@@ -151,6 +151,10 @@ fn strangers_are_closed() {
     assert_eq!(status.security, "plain-network");
     let state = sockets.keeper_client(&Security::Plain, NodeId(1)).state().expect("it goes on");
     assert_eq!(state.term, Term(0));
+    // A client that lost the answer makes its volume again.
+    let client = sockets.keeper_client(&Security::Plain, NodeId(1));
+    assert!(client.create(vec![(GROUP, first_view())]).expect("the same volume"));
+    assert!(!client.create(vec![]).expect("an answer"), "another volume of that name");
 }
 
 /// More strangers than there is room for are closed at once. They do not keep others from being served for long.
