@@ -17,13 +17,18 @@ use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Examples:
+  lodestone fabric keep --new --dir k1 --id 1 --keepers 1=127.0.0.1:7411
   lodestone fabric keep --dir k1 --id 1 --keepers 1=127.0.0.1:7411
-  lodestone fabric keep --dir k2 --id 2 --authority ca \\
+  lodestone fabric keep --new --dir k2 --id 2 --authority ca \\
     --keepers 1=10.0.0.1:7411,2=10.0.0.2:7411,3=10.0.0.3:7411
 
 All keepers are started with the same list, which never changes. The folder has the log of
-the keeper (keeper.pool, made at the first start) and its credentials (`lodestone fabric
-token --dir` or `lodestone fabric join`). Ctrl-C or SIGTERM ends it; so may SIGKILL.";
+the keeper (keeper.pool) and its credentials (`lodestone fabric token --dir` or `lodestone
+fabric join`). The first start makes the log, by --new. A keeper that lost its log must
+never start again under its number: it has forgotten its votes, and two keepers could lead
+at once. The others go on without it while they are a majority.
+
+Ctrl-C or SIGTERM ends it; so may SIGKILL.";
 
 /// How often the keeper is looked at.
 const WATCH: Duration = Duration::from_millis(500);
@@ -37,8 +42,12 @@ pub struct Args {
     dir: PathBuf,
 
     /// Its number
-    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..=KeeperId::MAX))]
     id: u64,
+
+    /// Make the keeper: at its first start, and never again
+    #[arg(long)]
+    new: bool,
 
     #[command(flatten)]
     keepers: KeepersArgs,
@@ -67,17 +76,11 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     let (id, mut peers) = (KeeperId(args.id), args.keepers.addresses()?);
     let all: Vec<KeeperId> = peers.keys().copied().collect();
     let Some(own) = peers.remove(&id) else { bail!("{id} is not in the list of keepers; add it with its address") };
-    let found = match &args.authority {
-        None => credentials(Some(&args.dir))?,
-        Some(folder) => Some(Credentials::open_with_authority(&args.dir, Authority::open(folder)?)?),
-    };
-    if let Some(name) = found.as_ref().map(Credentials::name).filter(|name| *name != Name::Keeper(id)) {
-        bail!("{}: these are credentials of {name}, not of {id}", args.dir.display());
-    }
+    let found = own_credentials(args, id)?;
     // Messages of keepers of another authority are refused by this number, too.
     let registry = found.as_ref().map_or(1, Credentials::registry);
-    let security = args.keepers.security(found, output)?;
     let listen = args.listen.unwrap_or(own);
+    let security = args.keepers.security(found, Some(listen), output)?;
     let listener = TcpListener::bind(listen).with_context(|| format!("listening at {listen} failed"))?;
     let keeping = Keeping {
         keeper: id.0,
@@ -103,6 +106,26 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
             keeping.keeper, keeping.keepers, keeping.listen, keeping.security, keeping.domain
         )
     })?;
+    watch(&server, &stopped, output)?;
+    server.stop();
+    output.note("the keeper has ended");
+    Ok(())
+}
+
+/// The credentials in the folder of the keeper, if there are any: they must be its own.
+fn own_credentials(args: &Args, id: KeeperId) -> Result<Option<Credentials>> {
+    let found = match &args.authority {
+        None => credentials(Some(&args.dir))?,
+        Some(folder) => Some(Credentials::open_with_authority(&args.dir, Authority::open(folder)?)?),
+    };
+    if let Some(name) = found.as_ref().map(Credentials::name).filter(|name| *name != Name::Keeper(id)) {
+        bail!("{}: these are credentials of {name}, not of {id}", args.dir.display());
+    }
+    Ok(found)
+}
+
+/// Waits for the end, and says what was refused. A keeper that failed ends the process: another start may help.
+fn watch(server: &KeeperServer, stopped: &mpsc::Receiver<()>, output: &Output) -> Result<()> {
     let mut refusals = 0;
     loop {
         let status = server.status();
@@ -114,21 +137,32 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
             output.note(&format!("refused: {}", status.refusals.last().map_or("", String::as_str)));
         }
         if stopped.recv_timeout(WATCH) != Err(mpsc::RecvTimeoutError::Timeout) {
-            break;
+            return Ok(());
         }
     }
-    server.stop();
-    output.note("the keeper has ended");
-    Ok(())
 }
 
-/// Opens the keeper's pool, or makes it.
+/// Opens the keeper's pool. Makes it only where that was asked for.
 fn open(args: &Args, id: KeeperId, registry: u64, all: &[KeeperId]) -> Result<KeeperPool> {
-    std::fs::create_dir_all(&args.dir).with_context(|| format!("{}: making the folder failed", args.dir.display()))?;
     let path = args.dir.join("keeper.pool");
     let failed = || format!("{}: opening the keeper failed", path.display());
-    if !path.exists() {
-        return KeeperPool::create(&path, id, registry, all).with_context(failed);
+    let is_there = path.try_exists().with_context(failed)?;
+    if args.new && is_there {
+        bail!("{}: {id} was made before; start it without --new", path.display());
+    }
+    if args.new {
+        let folder = &args.dir;
+        std::fs::create_dir_all(folder).with_context(|| format!("{}: making the folder failed", folder.display()))?;
+        let made = KeeperPool::create(&path, id, registry, all);
+        return made.with_context(|| format!("{}: making the keeper failed; nothing was made", path.display()));
+    }
+    if !is_there {
+        bail!(
+            "{}: the log of {id} is not there. If {id} never ran, make it by --new. If it ran and lost its log, do not \
+             start it again: it has forgotten its votes, and two keepers could lead at once. The others go on without \
+             it while they are a majority. A keeper in its place needs another number, in a registry of another list",
+            path.display()
+        );
     }
     let pool = KeeperPool::open(&path).with_context(failed)?;
     let mut listed = all.to_vec();

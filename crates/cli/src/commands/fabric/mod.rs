@@ -24,7 +24,7 @@ Examples:
   lodestone fabric authority ca
   lodestone fabric token ca --keeper 2
   lodestone fabric join 10.0.0.1:7411 --dir k2 --token ...
-  lodestone fabric keep --dir k1 --id 1 --keepers 1=127.0.0.1:7411
+  lodestone fabric keep --new --dir k1 --id 1 --keepers 1=127.0.0.1:7411
   lodestone fabric state 1f --keepers 1=127.0.0.1:7411
 
 Keepers say who sends in a replicated volume, and who is a member. They see no data. One
@@ -51,9 +51,9 @@ crate::subcommands! {
 
 /// A keeper and its address: `1=127.0.0.1:7411`.
 fn keeper(text: &str) -> std::result::Result<(KeeperId, SocketAddr), String> {
-    let wrong = || format!("`{text}` is not as in 1=127.0.0.1:7411");
+    let wrong = || format!("`{text}` is not as in 1=127.0.0.1:7411, with a number up to {}", KeeperId::MAX);
     let (id, address) = text.split_once('=').ok_or_else(wrong)?;
-    let id: u64 = id.parse().ok().filter(|id| *id > 0).ok_or_else(wrong)?;
+    let id: u64 = id.parse().ok().filter(|id| (1..=KeeperId::MAX).contains(id)).ok_or_else(wrong)?;
     Ok((KeeperId(id), address.parse().map_err(|_| wrong())?))
 }
 
@@ -83,9 +83,16 @@ impl KeepersArgs {
         Ok(all)
     }
 
-    /// The security of connections: certificates, or none where that is allowed.
-    fn security(&self, credentials: Option<Credentials>, output: &Output) -> Result<Security> {
-        let is_local = self.keepers.iter().all(|(_, address)| address.ip().is_loopback());
+    /// The security of connections: certificates, or none where that is allowed. `listen` is where a keeper can be
+    /// reached.
+    fn security(
+        &self,
+        credentials: Option<Credentials>,
+        listen: Option<SocketAddr>,
+        output: &Output,
+    ) -> Result<Security> {
+        let mut addresses = self.keepers.iter().map(|(_, address)| *address).chain(listen);
+        let is_local = addresses.all(|address| address.ip().is_loopback());
         match credentials {
             Some(_) if self.plain_network => bail!("--plain-network and certificates exclude each other"),
             Some(credentials) => Ok(Security::Tls(Arc::new(credentials))),
@@ -94,7 +101,7 @@ impl KeepersArgs {
                 Ok(Security::Plain)
             }
             None => bail!(
-                "the keepers are on other machines, and there are no certificates: join with a token \
+                "other machines reach the keepers, and there are no certificates: join with a token \
                  (`lodestone fabric join`), or ask for a plain network by name (--plain-network)"
             ),
         }
@@ -133,7 +140,7 @@ impl ClientArgs {
             Some(Name::Node(node)) => node,
             _ => NodeId(0),
         };
-        let security = self.keepers.security(credentials, output)?;
+        let security = self.keepers.security(credentials, None, output)?;
         let patience = Duration::from_secs(10);
         Ok(KeeperClient::new(
             KeeperClientOptions { keepers: self.keepers.addresses()?, security, node, patience },
@@ -147,7 +154,7 @@ impl ClientArgs {
 #[group(required = true, multiple = false)]
 pub struct NameArgs {
     /// For the keeper with this number
-    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..=KeeperId::MAX))]
     keeper: Option<u64>,
 
     /// For the node with this number

@@ -79,7 +79,7 @@ struct ShownGroup {
 pub fn make(args: &MakeArgs, output: &Output) -> Result<()> {
     let client = args.client.client(args.volume, output)?;
     if !client.create(args.group.clone())? {
-        bail!("{} exists already; look at it by `lodestone fabric state`", args.volume);
+        bail!("{} exists already, with other members; look at it by `lodestone fabric state`", args.volume);
     }
     show(&args.client, args.volume, output)
 }
