@@ -107,7 +107,7 @@ fn renewed_by_one_keeper() {
     must_be_found("registry-renewed-by-one-keeper", 20, &|seed| course(seed, true));
 }
 
-/// A core that panics answers nothing. The keeper says so, and whoever asked is not left waiting.
+/// A core that panics answers nothing. The keeper says so, and no client is left waiting.
 #[test]
 fn core_panics() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

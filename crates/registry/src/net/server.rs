@@ -137,7 +137,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The keeper answers nothing from now on: whoever waits is told by the end of the connection.
+    /// The keeper answers nothing from now on. A client that waits is told by the end of its connection.
     fn fail(&self, failure: String) {
         lock(&self.status).failure.get_or_insert(failure);
         self.is_stopping.store(true, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! What other keepers send, right and wrong. The consensus core ends the process for numbers that are out of place:
+//! Messages of other keepers, right and wrong. The consensus core ends the process for numbers that are out of place:
 //! no message may bring it that far.
 
 use lodestone_fabric::{Moment, NodeId, Term};

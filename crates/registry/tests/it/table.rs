@@ -1,4 +1,4 @@
-//! What a table grants: room for takeovers, rights of nodes, and a volume that is made twice.
+//! Grants of a table: room for takeovers, rights of nodes, and a volume that is made twice.
 
 use lodestone_fabric::{GroupId, LEASE_NS, Moment, NodeId, Role, Term, View, VolumeState};
 use lodestone_pmem::{Memory, PmAddr};
