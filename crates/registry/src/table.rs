@@ -59,7 +59,8 @@ impl std::fmt::Display for VolumeId {
 /// A call of a registry, as it is sent to keepers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Makes a volume with these members, if it does not exist. Repeated it is done again, as long as no member changed.
+    /// Makes a volume with these members, if it does not exist. Done as well if it exists with them, and with no change
+    /// since.
     Create(Vec<(GroupId, View)>),
     /// The present state.
     State,

@@ -8,8 +8,8 @@
 //!
 //! Keepers have the root, and derive all others from it, so no secret stands in their logs. A node is told a secret if
 //! the registry says that it is a member of the group now, or the sender of the newest term and a member of another
-//! group. Views before the present one are told too: a member may know no later one. A node that was removed, or follows
-//! an older term, is told nothing.
+//! group. Views before the present one are told too: a member may know no later one. A node that was removed, or
+//! follows an older term, is told nothing.
 
 use lodestone_fabric::{GroupId, Secret, Term, ViewNumber, VolumeState};
 use ring::hkdf::{HKDF_SHA256, KeyType, Salt};

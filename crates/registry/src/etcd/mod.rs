@@ -11,8 +11,8 @@
 //!    and the key is absent or of that term. etcd removes the key when the lease is over, by its leader's clock. So a
 //!    new term waits up to two seconds. The lease began after its holder asked, and is longer than the holder counts.
 //!
-//! An answer that is lost after a swap was sent leaves it open whether it happened. The error says so. Only the making of
-//! a volume is repeated: it needs an absent key, and a volume that exists as it was asked for is as good.
+//! An answer that is lost after a swap was sent leaves it open whether it happened. The error says so. Only the making
+//! of a volume is repeated: it needs an absent key, and a volume that exists as it was asked for is as good.
 //!
 //! Connections are plain HTTP: use this on loopback, or through a proxy that encrypts.
 
