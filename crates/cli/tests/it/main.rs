@@ -9,6 +9,7 @@ mod db_damaged;
 mod db_restore;
 mod db_top;
 mod emulation;
+mod fabric;
 mod fs_mount;
 mod fs_nodes;
 mod help;
