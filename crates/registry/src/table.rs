@@ -33,7 +33,7 @@ use crate::wire::{Reader, Writer};
 
 /// Most bytes of a command.
 pub const COMMAND_BYTES_MAX: usize = 32 << 10;
-/// Most bytes of a table. What would make it larger is refused, so a keeper's log always has room for it.
+/// Most bytes of a table. Growth beyond that is refused, so a keeper's log always has room for it.
 pub const TABLE_BYTES_MAX: usize = 256 << 10;
 /// Most bytes of a table after a volume was made: the rest is for new members.
 const VOLUMES_BYTES_MAX: usize = TABLE_BYTES_MAX - TABLE_BYTES_MAX / 8;
