@@ -3,8 +3,8 @@
 //! 1. Under the lock: everything that changed since the last batch is copied, with the number of the last operation.
 //! 2. The pages of these operations are settled; their checksums go to the table.
 //! 3. One transaction writes the changes to the trees, with `applied`. It waits until that is durable.
-//! 4. Under the lock: the log is released up to `applied`, and the quarantine of pages that these operations freed
-//!    ends.
+//! 4. The log is released up to `applied`. When readers that began before have left the pages that these operations
+//!    freed, their quarantine ends, under the lock.
 //!
 //! Step 2 comes before step 3: an operation whose pages could be lost may not leave the log. Step 3 ends before step 4:
 //! neither log nor pages may be overwritten while a crash could bring the image before the batch back.
@@ -44,22 +44,24 @@ impl Inner {
             return Err(if self.link.is_some() { error } else { core.poisoned(error) });
         }
         let outcome = self.write_batch(&batch, &image);
-        let mut core = self.core();
-        outcome.map_err(|error| core.poisoned(error))?;
-        let applied = Sequence(batch.head.applied);
-        core.settled = core.settled.max(applied);
-        core.log.release(applied);
-        core.log_used = core.log_used.saturating_sub(before.log_used);
         {
-            // Readers that are in pages of the quarantine leave them first.
-            let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
-            core.state.end_batch(&batch);
-            if self.link.is_none() {
-                core.state.space.release(&batch.freed);
-            } else if !batch.freed.is_empty() {
-                core.gated.push_back((before.unit_last, batch.freed));
-                core.release_gated();
-            }
+            let mut core = self.core();
+            outcome.map_err(|error| core.poisoned(error))?;
+            let applied = Sequence(batch.head.applied);
+            core.settled = core.settled.max(applied);
+            core.log.release(applied);
+            core.log_used = core.log_used.saturating_sub(before.log_used);
+        }
+        // A reader that begins from here on finds none of the freed pages in a file. The lock is free meanwhile: a
+        // reader may wait for a node.
+        self.readers.wait_for_those_inside();
+        let mut core = self.core();
+        core.state.end_batch(&batch);
+        if self.link.is_none() {
+            core.state.space.release(&batch.freed);
+        } else if !batch.freed.is_empty() {
+            core.gated.push_back((before.unit_last, batch.freed));
+            core.release_gated();
         }
         let pins = std::mem::take(&mut core.pins);
         core.state.evict(self.options.files_in_memory, |ino| pins.contains_key(&ino));

@@ -5,8 +5,6 @@
 //!
 //! Invariant: bytes of a page after the end of its file are zero. A change of a file's length relies on it.
 
-use std::sync::PoisonError;
-
 use lodestone_pmem::{Domain, planted};
 use lodestone_width::{to_u64, to_usize};
 
@@ -152,11 +150,11 @@ impl Inner {
             pieces.push(Piece { file_page, run, crcs: crcs.ok_or(damaged)? });
         }
         // Taken under the lock: a batch that releases these pages waits until they are read.
-        let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let reading = self.readers.enter();
         drop(core);
         let out = &mut out[..to_usize(end - offset)];
         self.read_pieces(ino, offset, &pieces, out)?;
-        drop(gate);
+        drop(reading);
         Ok(out.len())
     }
 

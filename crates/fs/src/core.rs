@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
 use lodestone_fabric::{FLAG_INLINE, Outbox, RecordHead, Ring, Sequence, Term};
@@ -26,6 +26,7 @@ use crate::extents::Run;
 use crate::inode::{Attributes, Inode, Stamp};
 use crate::layout::Super;
 use crate::op::Op;
+use crate::readers::Readers;
 use crate::state::State;
 use crate::volume::{Clock, VolumeOptions};
 
@@ -94,6 +95,8 @@ pub(crate) struct Core {
     pub(crate) point: DurablePoint,
     /// The last operation that is known to be durable, with its pages.
     pub(crate) settled: Sequence,
+    /// New files get no number below it: a former metadata node has given those to files that a takeover lost.
+    pub(crate) ino_floor: u64,
     /// Users of files: open handles, and numbers that the kernel knows.
     pub(crate) pins: HashMap<u64, u64>,
     pub(crate) poison: Option<String>,
@@ -139,8 +142,8 @@ pub(crate) struct Inner {
     lost: AtomicU64,
     pub(crate) options: VolumeOptions,
     pub(crate) core: Mutex<Core>,
-    /// Held by readers of pages. Pages are released to be written again when no reader is in them.
-    pub(crate) gate: RwLock<()>,
+    /// Readers of pages. Pages are released to be written again when no reader is in them.
+    pub(crate) readers: Readers,
     /// Held by the one thread that writes the image.
     pub(crate) imaging: Mutex<()>,
     pub(crate) stripes: Vec<Mutex<()>>,
@@ -169,6 +172,7 @@ impl Core {
             gated: VecDeque::new(),
             point: DurablePoint::default(),
             settled: Sequence(0),
+            ino_floor: 0,
             pins: HashMap::new(),
             poison: None,
             counts: OpCounts::default(),
@@ -192,6 +196,11 @@ impl Core {
     /// Whether changes of content are soon followed by a sync.
     pub(crate) const fn is_synced_often(&self) -> bool {
         self.syncs_often && self.since_sync < SYNCED_OFTEN
+    }
+
+    /// The number of the next file.
+    pub(crate) fn next_ino(&self) -> u64 {
+        self.state.head.next_ino.max(self.ino_floor)
     }
 
     pub(crate) fn is_pinned(&self, ino: u64) -> bool {
@@ -338,7 +347,7 @@ impl Inner {
             lost: AtomicU64::new(0),
             options: options.clone(),
             core: Mutex::new(core),
-            gate: RwLock::new(()),
+            readers: Readers::default(),
             imaging: Mutex::new(()),
             stripes: stripes(),
             signal: std::sync::Mutex::new(Signal::default()),
@@ -393,8 +402,9 @@ impl Inner {
                 let is_due = core.log.last().0 - core.state.head.applied >= self.options.batch_operations
                     || core.log_used > core.log.capacity() / 2;
                 drop(core);
-                if is_due {
-                    self.image_is_due()?;
+                if is_due && let Err(error) = self.image_is_due() {
+                    // The operation counts nevertheless. A later one tries again, or finds that the medium has failed.
+                    tracing::warn!("{}: the image is late: {error}", self.store.pool().path().display());
                 }
                 return answer;
             }
@@ -416,12 +426,19 @@ impl Inner {
         }
     }
 
-    /// This volume goes on from a metadata node of the same process: operations that it had answered beyond the adopted
-    /// log are lost, and the next sync says so.
-    pub(crate) fn note_lost(&self, former: &Self) {
-        let Some(link) = &self.link else { return };
-        let (last, (_, base, _)) = (former.core().log.last(), link.adopted());
-        self.lost.store(last.0.saturating_sub(base.0), Ordering::Release);
+    /// This volume goes on from a metadata node of the same process, of whose operations those up to `kept` are left.
+    /// Others that it had answered are lost, and the next sync says so.
+    pub(crate) fn go_on_from(&self, former: &Self, kept: Sequence) {
+        let (last, next_ino) = {
+            let core = former.core();
+            (core.log.last(), core.next_ino())
+        };
+        let lost = last.0.saturating_sub(kept.0);
+        // Also those that no sync has told yet.
+        self.lost.store(lost + former.lost.swap(0, Ordering::AcqRel), Ordering::Release);
+        self.core().ino_floor = next_ino;
+        let damaged = std::mem::take(&mut *former.to_mend.lock().unwrap_or_else(PoisonError::into_inner));
+        self.to_mend.lock().unwrap_or_else(PoisonError::into_inner).extend(damaged);
     }
 
     /// The image lacks many operations. Without a background thread this one writes it.

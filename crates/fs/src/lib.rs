@@ -51,6 +51,7 @@ mod op;
 #[cfg(feature = "oracle")]
 pub mod oracle;
 mod path;
+mod readers;
 mod space;
 mod state;
 mod volume;

@@ -8,6 +8,7 @@
 //! From then on operations are executed as they are submitted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -54,6 +55,9 @@ pub(crate) struct TakeOver<'t> {
     pub(crate) wanted: BTreeMap<GroupId, BTreeSet<NodeId>>,
     /// Replicas below which none is removed.
     pub(crate) replicas_min: usize,
+    /// Becomes the last adopted operation, if that is less. Also when the takeover fails afterwards: the others are cut
+    /// then, and records of this term take their numbers.
+    pub(crate) kept: &'t AtomicU64,
 }
 
 impl Leading {
@@ -77,7 +81,7 @@ impl Leading {
         let failed = |error| Error::Options(format!("no thread for the sender could be started: {error}"));
         let pump = pump::start(Arc::clone(&link), rx).map_err(failed)?;
         let mut leading = Unready { link: Arc::clone(&link), pump: Some(pump) };
-        let (core, recovery) = adopt(&link, from.node, from.pins)?;
+        let (core, recovery) = adopt(&link, from.node, from.pins, from.kept)?;
         let volume = Volume::leading(from.parts, core, Arc::clone(&link), from.options, recovery)?;
         Ok(Self { volume, link, pump: leading.pump.take() })
     }
@@ -109,9 +113,10 @@ impl Drop for Unready {
 }
 
 /// Takes the state of the node, and executes what the adopted log has beyond it.
-fn adopt(link: &Arc<Link>, node: &Node, pins: HashMap<u64, u64>) -> Result<(Core, VolumeRecovery)> {
+fn adopt(link: &Arc<Link>, node: &Node, pins: HashMap<u64, u64>, kept: &AtomicU64) -> Result<(Core, VolumeRecovery)> {
     link.wait_sending(TAKEOVER)?;
     let (first, base, capacity) = link.adopted();
+    kept.fetch_min(base.0, Ordering::AcqRel);
     let (answer, taken) = mpsc::channel();
     node.request(Request::Take(first, answer))?;
     let follower: Box<Follower> = taken.recv_timeout(TAKEOVER).map_err(|_| {

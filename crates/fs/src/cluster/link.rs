@@ -212,7 +212,11 @@ impl Link {
         let now = self.now();
         let Sending { leader, out, .. } = &mut *sending;
         leader.volume_mut().pump(now, out);
-        sending.flush()?;
+        if let Err(error) = sending.flush() {
+            // The operation has its place: it counts, and is sent again. A transport that has failed ends the link soon.
+            tracing::warn!("{}: sending operation {}: {error}", self.node, number.0);
+            sending.out.packets.clear();
+        }
         if self.fences {
             // The answer to the caller, and every store after it, may not overtake the records of this operation in the
             // rings here: they survive a crash of this node once the operation is answered.

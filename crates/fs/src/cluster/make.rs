@@ -1,9 +1,9 @@
 //! A volume in one file becomes one with replicas: the pools of its nodes are made beside it.
 //!
-//! 1. Everything goes to a new folder: pools of replicas with the pages that the volume has, copies of the volume for
-//!    standbys, the registry.
-//! 2. The volume gets its mark, in one transaction. From now on it has replicas. Before, the folder is garbage, which
-//!    the next attempt removes.
+//! 1. Everything goes to a new folder, which names the volume first: pools of replicas with the pages that the volume
+//!    has, copies of the volume for standbys, the registry.
+//! 2. The volume gets its mark, in one transaction. From now on it has replicas. Before, the files are garbage, which
+//!    the next attempt replaces. A folder that does not name the volume is someone else's, and is left alone.
 
 use std::path::Path;
 
@@ -67,10 +67,6 @@ pub(crate) fn make(
     quiet.background = false;
     let volume = Volume::open_with(path, pool, &quiet)?;
     volume.write_image()?;
-    if places.folder.exists() {
-        std::fs::remove_dir_all(&places.folder).map_err(|e| failed("removing what is left", &places.folder, &e))?;
-    }
-    std::fs::create_dir(&places.folder).map_err(|e| failed("making a folder", &places.folder, &e))?;
     let layout = volume.inner.layout;
     if elsewhere.is_some() && volume.inner.core().state.space.used() > 0 {
         let text = format!(
@@ -79,6 +75,7 @@ pub(crate) fn make(
         );
         return Err(Error::Options(text));
     }
+    make_folder(&places, layout.volume_id)?;
     let head = heads(layout.volume_id, layout.salt, layout.page_bytes, layout.pages, 1);
     for node in plan.datas() {
         NodePool::create(&places.node(node), pool.domain, head.data(node, UNIT), &mut |area| fill(&volume, area))?;
@@ -97,7 +94,58 @@ pub(crate) fn make(
     LocalRegistry::create(registry.memory(), registry.heap_area(0).0, plan.views(&nodes))?;
     drop(registry);
     elsewhere.map_or(Ok(()), |addresses| addresses.write(&places.addresses()))?;
+    // Names in the folder, before the volume refers to them. Its own name is durable since it was made.
+    sync_folder_of(&places.registry())?;
     mark(path, pool, options, plan)
+}
+
+/// Makes the folder of the nodes, or takes one that an attempt with the same volume has left: without its files.
+fn make_folder(places: &Places, volume_id: u64) -> Result<()> {
+    let folder = &places.folder;
+    match std::fs::create_dir(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(failed("making a folder", folder, &error));
+        }
+        _ => {}
+    }
+    let own = format!("{volume_id:016x}\n");
+    let names_volume = std::fs::read_to_string(places.owner()).is_ok_and(|found| found == own);
+    let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+    for entry in entries.map_err(|error| failed("reading the folder", folder, &error))? {
+        let (name, path) = (entry.file_name(), entry.path());
+        // A kill comes before the folder names the volume: then it has at most the new name.
+        if !names_volume && path != places.owner().with_extension("new") {
+            return Err(Error::Options(format!(
+                "{}: the folder of the volume's nodes would be here, and is not one of this volume: it has {}; move it \
+                 away",
+                folder.display(),
+                name.display()
+            )));
+        }
+        if Places::is_of_node(&name.to_string_lossy()) {
+            std::fs::remove_file(&path).map_err(|error| failed("removing what is left", &path, &error))?;
+        }
+    }
+    if !names_volume {
+        write_owner(places, &own).map_err(|error| failed("writing the name of the volume", folder, &error))?;
+        sync_folder_of(&places.owner())?;
+    }
+    sync_folder_of(folder)
+}
+
+fn write_owner(places: &Places, text: &str) -> std::io::Result<()> {
+    let new = places.owner().with_extension("new");
+    let file = std::fs::File::create(&new)?;
+    std::io::Write::write_all(&mut &file, text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&new, places.owner())
+}
+
+/// Makes the name of a file, or of a folder, durable.
+pub(crate) fn sync_folder_of(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|error| failed("syncing the folder", folder, &error))
 }
 
 fn mark(path: &Path, pool: &PoolOptions, options: &VolumeOptions, plan: Plan) -> Result<()> {

@@ -92,9 +92,15 @@ impl Inner {
 
     /// Has the noted pages written again.
     pub(crate) fn mend(&self) -> Result<()> {
-        let pages = std::mem::take(&mut *self.to_mend.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-        for page in pages {
-            self.mend_page(page)?;
+        let noted = || self.to_mend.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut pages = std::mem::take(&mut *noted());
+        while let Some(page) = pages.pop_first() {
+            if let Err(error) = self.mend_page(page) {
+                // It and the rest wait for the next time.
+                pages.insert(page);
+                noted().extend(pages);
+                return Err(error);
+            }
         }
         Ok(())
     }

@@ -19,6 +19,9 @@
 //! **Order of locks.** `addresses`, then `state`, then the lock of a volume, then that of a link. The registry, the map
 //! of addresses and `replicas_down` come last: no other lock is taken under them. Nothing waits for a node or a quorum
 //! under `addresses` or `state`.
+//!
+//! **Caches.** Users keep names and attributes for at most [`CACHE_LIFETIME`]. A takeover that lost operations answers
+//! only when everything that was told before has expired, and numbers of lost files are not used again.
 
 pub(crate) mod follow;
 pub(crate) mod lead;
@@ -36,11 +39,11 @@ mod serve;
 mod status;
 mod supervise;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -70,6 +73,12 @@ use pool::NodePool;
 
 /// How long [`Cluster::volume`] waits for a metadata node.
 const LEADER_WAIT: Duration = Duration::from_secs(30);
+
+/// How long a user may keep names and attributes that a volume with replicas has told: a takeover may lose what was
+/// not synced.
+pub const CACHE_LIFETIME: Duration = Duration::from_secs(1);
+/// An answer may be under way for so long when its metadata node ends.
+const CACHE_MARGIN: Duration = Duration::from_millis(500);
 
 /// How to run a volume with replicas.
 #[derive(Clone, Debug)]
@@ -115,6 +124,8 @@ struct Place {
     error: Option<String>,
     /// Whether it should run.
     is_wanted: bool,
+    /// Whether it tries to take over: its node is not here meanwhile.
+    is_taking_over: bool,
 }
 
 #[derive(Debug, Default)]
@@ -124,6 +135,8 @@ struct State {
     leader: NodeId,
     /// Users of files, of the metadata node that led last, and its last operation.
     former: Option<Volume>,
+    /// When that one ended.
+    former_ended: Option<Instant>,
     takeovers: u64,
     /// Attempts to give a node that joins an image, one after the other.
     help_failures: u32,
@@ -138,8 +151,10 @@ struct Shared {
     layout: Super,
     /// Where replicas in other processes are.
     addresses: Mutex<Option<Addresses>>,
-    /// Those that do not answer.
-    replicas_down: Mutex<BTreeSet<NodeId>>,
+    /// Those that do not run, and why.
+    replicas_down: Mutex<BTreeMap<NodeId, String>>,
+    /// The last operation that is left of those of the former metadata node; more than any before a takeover.
+    kept: AtomicU64,
     registry: SharedRegistry,
     _registry_pool: Pool,
     clock: Clock,
@@ -219,6 +234,7 @@ impl Cluster {
             places,
             addresses: Mutex::new(addresses),
             replicas_down: Mutex::default(),
+            kept: AtomicU64::new(u64::MAX),
             pool: pool.clone(),
             options: options.clone(),
             plan,
@@ -231,7 +247,8 @@ impl Cluster {
             stop: AtomicBool::new(false),
         });
         for node in plan.metas().into_iter().chain(plan.datas()) {
-            shared.start_node(node)?;
+            // The volume goes on without one that does not start, if a quorum is left. The status says why.
+            _ = shared.start_node(node);
         }
         let mut threads = vec![supervise::start(&shared)?];
         if matches!(shared.network, Network::Sockets(_)) {
@@ -270,10 +287,10 @@ impl Cluster {
         self.shared.stop_node(NodeId(node))
     }
 
-    /// Starts a node that was stopped.
+    /// Starts a node that was stopped. One that was stopped while it took over ends that first.
     ///
     /// # Errors
-    /// No such node; a pool that does not open.
+    /// No such node; a pool that does not open: the node does not run then.
     pub fn start_node(&self, node: u16) -> Result<()> {
         self.shared.start_node(NodeId(node))
     }
@@ -387,22 +404,39 @@ impl Shared {
 
     fn start_node(&self, node: NodeId) -> Result<()> {
         self.check_node(node)?;
-        let mut state = self.state();
+        let mut state = self.after_takeover(node)?;
         let place = state.places.entry(node).or_default();
         place.is_wanted = true;
-        if place.node.as_ref().is_some_and(|running| !running.seen.has_ended()) {
+        let runs = place.node.as_ref().is_some_and(|running| !running.seen.has_ended());
+        if runs || place.is_taking_over {
             return Ok(());
         }
         let outcome = self.network.port(node).and_then(|port| self.start_in(place, node, port));
         place.error = outcome.as_ref().err().map(ToString::to_string);
-        if let Err(error) = &outcome {
-            // The volume goes on without it, if a quorum is left.
-            tracing::error!("{node} cannot be started: {error}");
+        match &outcome {
+            Err(error) => tracing::error!("{node} cannot be started: {error}"),
+            Ok(()) => {
+                if let Some(leading) = &state.leading {
+                    leading.link.want(group_of(node), node, true);
+                }
+            }
         }
-        if let Some(leading) = &state.leading {
-            leading.link.want(group_of(node), node, true);
+        outcome
+    }
+
+    /// The state, when the node is not one that was stopped while it took over.
+    fn after_takeover(&self, node: NodeId) -> Result<MutexGuard<'_, State>> {
+        let until = Instant::now() + LEADER_WAIT;
+        let mut state = self.state();
+        while state.places.get(&node).is_some_and(|place| place.is_taking_over && !place.is_wanted) {
+            if Instant::now() >= until || self.stop.load(Ordering::Acquire) {
+                return Err(Error::Options(format!(
+                    "{node} still ends the takeover in which it was stopped; try again"
+                )));
+            }
+            state = self.changed.wait_timeout(state, supervise::LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok(())
+        Ok(state)
     }
 
     fn start_in(&self, place: &mut Place, node: NodeId, port: Port) -> Result<()> {
@@ -453,7 +487,8 @@ impl Shared {
         let mut status = ClusterStatus { takeovers: state.takeovers, ..ClusterStatus::default() };
         for (node, place) in &state.places {
             let failed = place.error.clone().or_else(|| place.node.as_ref()?.seen.error());
-            let runs = place.node.as_ref().is_some_and(|node| !node.seen.has_ended());
+            let is_there = place.node.as_ref().is_some_and(|node| !node.seen.has_ended());
+            let runs = is_there || place.is_taking_over && place.is_wanted;
             let found =
                 failed.map_or(if runs { "runs" } else { "stopped" }.to_owned(), |error| format!("failed: {error}"));
             status.nodes.push(NodeStatus {
@@ -461,17 +496,18 @@ impl Shared {
                 keeps: part_of(*node).to_owned(),
                 state: found,
                 behind: None,
+                executed: place.executed().filter(|_| state.leader != *node),
                 silent_ms: None,
             });
         }
         let down = lock(&self.replicas_down).clone();
         for node in remote.into_keys() {
-            let found = if down.contains(&node) { "does not answer" } else { "runs" };
             status.nodes.push(NodeStatus {
                 node: node.0,
                 keeps: part_of(node).to_owned(),
-                state: found.to_owned(),
+                state: down.get(&node).map_or_else(|| "runs".to_owned(), |error| format!("failed: {error}")),
                 behind: None,
+                executed: None,
                 silent_ms: None,
             });
         }
@@ -498,11 +534,20 @@ impl Shared {
     }
 }
 
+impl Place {
+    /// The last operation that the state of the node has, if it is one with metadata that runs.
+    fn executed(&self) -> Option<u64> {
+        self.parts.as_ref()?;
+        Some(self.node.as_ref()?.seen.taken.load(Ordering::Acquire))
+    }
+}
+
 impl State {
     /// Takes the metadata node out. Its volume stays for its users' files.
     fn take_leading(&mut self) -> Option<Leading> {
         let leading = self.leading.take()?;
         self.former = Some(leading.volume.clone());
+        self.former_ended = Some(Instant::now());
         self.leader = NodeId(0);
         Some(leading)
     }

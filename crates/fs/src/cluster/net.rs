@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use lodestone_fabric::{
-    GroupId, NodeId, OPERATIONS, Peers, SwitchNetwork, SwitchPort, TcpTransport, UdpOptions, UdpTransport,
-};
+use lodestone_fabric::{GroupId, NodeId, OPERATIONS, Peers, SwitchNetwork, SwitchPort, UdpOptions, UdpTransport};
 
 use super::link::UNIT;
 use super::node::Port;
@@ -20,8 +18,6 @@ pub enum Carrier {
     /// A datagram to each replica.
     #[default]
     Unicast,
-    /// A stream to each replica.
-    Tcp,
 }
 
 impl Carrier {
@@ -29,7 +25,6 @@ impl Carrier {
         match self {
             Self::Udp => 1,
             Self::Unicast => 2,
-            Self::Tcp => 3,
         }
     }
 
@@ -37,7 +32,6 @@ impl Carrier {
         match code {
             1 => Some(Self::Udp),
             2 => Some(Self::Unicast),
-            3 => Some(Self::Tcp),
             _ => None,
         }
     }
@@ -77,14 +71,6 @@ impl Map {
     pub(crate) fn port(&self, node: NodeId, sends_only: bool) -> Result<Port> {
         let own = self.address(node)?;
         let listen = if sends_only { SocketAddrV4::new(*own.ip(), 0) } else { own };
-        if self.carrier == Carrier::Tcp {
-            let mut transport = TcpTransport::bind(node, listen.into())?;
-            transport.connect(self.peers(), Vec::new());
-            for group in [OPERATIONS, UNIT] {
-                transport.connect_group(group, self.members(group));
-            }
-            return Ok(Box::new(transport));
-        }
         let options = UdpOptions { listen, group: None, is_member: false };
         let mut transport = UdpTransport::bind(node, &options)?;
         transport.connect(self.peers(), Vec::new());

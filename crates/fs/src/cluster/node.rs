@@ -22,6 +22,8 @@ pub(crate) struct Seen {
     heard_ns: AtomicU64,
     /// Whether it counts in its group, as far as it knows.
     is_active: AtomicBool,
+    /// The last operation that it has executed, while it follows.
+    pub(crate) taken: AtomicU64,
     /// The last operation that its image has durably, while it leads.
     pub(crate) applied: Arc<AtomicU64>,
     /// Whether its state lacks operations that its log does not have.
@@ -198,6 +200,7 @@ impl Running {
             };
             follower.take(&entry.head, &operation_body(&entry.head, entry.kept))?;
         }
+        self.seen.taken.store(follower.taken().0, Ordering::Release);
         self.seen.is_ready.store(member.log().standing() == Standing::Replaying, Ordering::Release);
         let lacks = member.log().bytes_after(follower.applied());
         follower.write_if_due(lacks > self.log_bytes / 2)?;

@@ -1,14 +1,17 @@
 //! Replicas in other processes: where they are, and the thread that sees to it that each runs.
 //!
 //! ```text
-//! addresses   a line for each: `carrier udp|unicast|tcp`, `next 104`, `node 101 10.0.0.2:7000`
+//! addresses   a line for each: `carrier udp|unicast`, `next 104`, `node 101 10.0.0.2:7000`, `made 101`
 //! ```
+//!
+//! A node whose pool is made has a line `made`. Before, its process may make a new one. Afterwards a process without
+//! the pool has lost it: it is refused, because it lacks what it has acknowledged.
 //!
 //! The file is replaced as a whole. Which nodes count is in the registry; this file only says where they are. The lock
 //! of the addresses is taken before that of the state, and is not held while a node or a quorum is waited for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,6 +38,8 @@ pub(crate) struct Addresses {
     pub(crate) carrier: Carrier,
     next: u16,
     pub(crate) nodes: BTreeMap<NodeId, SocketAddrV4>,
+    /// Those whose pools are made.
+    made: BTreeSet<NodeId>,
     /// Those that are being removed; not in the file.
     leaving: BTreeSet<NodeId>,
 }
@@ -43,7 +48,6 @@ const fn name_of(carrier: Carrier) -> &'static str {
     match carrier {
         Carrier::Udp => "udp",
         Carrier::Unicast => "unicast",
-        Carrier::Tcp => "tcp",
     }
 }
 
@@ -51,15 +55,16 @@ impl std::str::FromStr for Carrier {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let all = [Self::Udp, Self::Unicast, Self::Tcp];
+        let all = [Self::Udp, Self::Unicast];
         let found = all.into_iter().find(|carrier| name_of(*carrier) == text);
-        found.ok_or_else(|| format!("`{text}` is no way to carry packets; there are udp, unicast and tcp"))
+        found.ok_or_else(|| format!("`{text}` is no way to carry packets; there are udp and unicast"))
     }
 }
 
 impl Addresses {
-    const fn empty(carrier: Carrier) -> Self {
-        Self { carrier, next: FIRST_DATA, nodes: BTreeMap::new(), leaving: BTreeSet::new() }
+    fn empty(carrier: Carrier) -> Self {
+        let (nodes, made, leaving) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Self { carrier, next: FIRST_DATA, nodes, made, leaving }
     }
 
     /// Whether the node should run.
@@ -97,7 +102,8 @@ impl Addresses {
 
     fn to_text(&self) -> String {
         let nodes = self.nodes.iter().map(|(node, address)| format!("node {} {address}\n", node.0));
-        format!("carrier {}\nnext {}\n{}", name_of(self.carrier), self.next, nodes.collect::<String>())
+        let made = self.made.iter().map(|node| format!("made {}\n", node.0));
+        format!("carrier {}\nnext {}\n{}", name_of(self.carrier), self.next, nodes.chain(made).collect::<String>())
     }
 
     fn from_text(text: &str) -> Option<Self> {
@@ -107,6 +113,7 @@ impl Addresses {
             match words.as_slice() {
                 ["carrier", carrier] => found.carrier = carrier.parse().ok()?,
                 ["next", next] => found.next = next.parse().ok()?,
+                ["made", node] => _ = found.made.insert(NodeId(node.parse().ok()?)),
                 ["node", node, address] => {
                     _ = found.nodes.insert(NodeId(node.parse().ok()?), address.parse().ok()?);
                 }
@@ -134,7 +141,8 @@ impl Addresses {
         let file = std::fs::File::create(&new).map_err(failed)?;
         std::io::Write::write_all(&mut &file, self.to_text().as_bytes()).map_err(failed)?;
         file.sync_all().map_err(failed)?;
-        std::fs::rename(&new, path).map_err(failed)
+        std::fs::rename(&new, path).map_err(failed)?;
+        super::make::sync_folder_of(path)
     }
 
     /// The network of a process with the metadata node at `ip`.
@@ -151,14 +159,11 @@ impl Addresses {
 /// An address that no other program has now.
 fn free_address(ip: Ipv4Addr) -> Result<SocketAddrV4> {
     let failed = |error: std::io::Error| Error::Options(format!("{ip}: no port is free: {error}"));
-    for _ in 0..32 {
-        let listener = TcpListener::bind((ip, 0)).map_err(failed)?;
-        let port = listener.local_addr().map_err(failed)?.port();
-        if UdpSocket::bind((ip, port)).is_ok() {
-            return Ok(SocketAddrV4::new(ip, port));
-        }
+    let socket = UdpSocket::bind((ip, 0)).map_err(failed)?;
+    match socket.local_addr().map_err(failed)? {
+        SocketAddr::V4(address) => Ok(address),
+        SocketAddr::V6(_) => Err(Error::Options(format!("{ip}: no port is free"))),
     }
-    Err(Error::Options(format!("{ip}: no port is free for both streams and datagrams")))
 }
 
 /// Starts the thread that sees to it that the replicas run.
@@ -166,7 +171,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     let failed = |error| Error::Options(format!("no thread for the replicas could be started: {error}"));
     let work = move || {
-        let mut down = BTreeSet::new();
+        let mut down = BTreeMap::new();
         while !shared.stop.load(Ordering::Acquire) {
             shared.look_at_replicas(&mut down);
             std::thread::sleep(LOOK);
@@ -176,7 +181,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>> {
 }
 
 impl Shared {
-    fn look_at_replicas(&self, down: &mut BTreeSet<NodeId>) {
+    fn look_at_replicas(&self, down: &mut BTreeMap<NodeId, String>) {
         let Network::Sockets(map) = &self.network else { return };
         let map = lock(map).clone();
         let head = heads(self.layout.volume_id, self.layout.salt, self.layout.page_bytes, self.layout.pages, 1);
@@ -186,15 +191,39 @@ impl Shared {
                 return;
             }
             let Some(address) = map.addresses.get(&node).copied() else { continue };
-            let outcome = order(address, &Order { head: head.data(node, UNIT), map: map.clone() });
+            let run = Order { head: head.data(node, UNIT), map: map.clone(), makes: false };
+            let outcome = self.see_made(node, address, &run).and_then(|()| order(address, &run));
             match &outcome {
                 Ok(()) => _ = down.remove(&node),
-                Err(error) if down.insert(node) => tracing::warn!("{node}: {error}"),
-                Err(_) => {}
+                Err(error) => {
+                    let error = error.to_string();
+                    if down.get(&node) != Some(&error) {
+                        tracing::warn!("{node}: {error}");
+                    }
+                    down.insert(node, error);
+                }
             }
             self.want_replica(node, outcome.is_ok());
             lock(&self.replicas_down).clone_from(down);
         }
+    }
+
+    /// Has the pool of a new replica made. That is noted durably before the replica runs, and can have anything.
+    fn see_made(&self, node: NodeId, address: SocketAddrV4, run: &Order) -> Result<()> {
+        let is_made = |addresses: &Addresses| addresses.made.contains(&node);
+        if lock(&self.addresses).as_ref().is_none_or(is_made) {
+            return Ok(());
+        }
+        order(address, &Order { makes: true, ..run.clone() })?;
+        let mut addresses = lock(&self.addresses);
+        let Some(found) = addresses.as_mut().filter(|found| found.nodes.contains_key(&node)) else {
+            return Err(Error::Gone);
+        };
+        let mut next = found.clone();
+        next.made.insert(node);
+        next.write(&self.places.addresses())?;
+        *found = next;
+        Ok(())
     }
 
     /// Has the sender take a replica in that runs. One that was removed meanwhile, or is being removed, stays out.
@@ -249,6 +278,7 @@ impl Shared {
         outcome?;
         let mut next = found.clone();
         next.nodes.remove(&node);
+        next.made.remove(&node);
         next.write(&self.places.addresses())?;
         *found = next;
         Ok(())
@@ -276,11 +306,13 @@ mod tests {
     #[test]
     fn addresses_come_back() {
         let address = |port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
-        let mut addresses = Addresses::new(Carrier::Tcp, &[address(7), address(8)]);
+        let mut addresses = Addresses::new(Carrier::Udp, &[address(7), address(8)]);
         addresses.nodes.remove(&NodeId(102));
+        addresses.made.insert(NodeId(101));
         assert_eq!(addresses.add(address(9)), NodeId(103), "numbers are not used again");
         assert_eq!(Addresses::from_text(&addresses.to_text()), Some(addresses));
         assert_eq!(Addresses::from_text("node 1"), None);
+        assert_eq!(Addresses::from_text("carrier tcp"), None, "streams would need a second port at each node");
         assert_eq!(Addresses::from_text("node x 127.0.0.1:1"), None);
     }
 }

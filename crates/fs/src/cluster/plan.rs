@@ -108,6 +108,21 @@ impl Places {
         Self { volume: volume.to_owned(), folder: name.into() }
     }
 
+    /// The file that names the volume: with it the folder is the volume's.
+    pub(crate) fn owner(&self) -> PathBuf {
+        self.folder.join("volume")
+    }
+
+    /// Whether a file of this name belongs to the nodes.
+    pub(crate) fn is_of_node(name: &str) -> bool {
+        let is_number = |text: &str| text.parse::<u16>().is_ok();
+        let parts = [("meta-", ""), ("data-", ""), ("image-", ".vol")];
+        let of_node = |(before, after): (&str, &str)| {
+            name.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)).is_some_and(is_number)
+        };
+        ["registry", "addresses", "addresses.new", "control"].contains(&name) || parts.into_iter().any(of_node)
+    }
+
     /// The file of terms and members.
     pub(crate) fn registry(&self) -> PathBuf {
         self.folder.join("registry")

@@ -161,6 +161,20 @@ impl NodePool {
         Ok(node)
     }
 
+    /// Makes the pool of a new node at once or not at all: a kill leaves none at `path`.
+    pub(crate) fn create_whole(path: &Path, domain: DomainChoice, head: NodeHead) -> Result<()> {
+        let new = path.with_extension("new");
+        let failed = |doing: &str, error| Error::Options(format!("{}: {doing} failed: {error}", new.display()));
+        // Left by a kill: only this function makes files of such names.
+        match std::fs::remove_file(&new) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed("removing it", error)),
+            _ => {}
+        }
+        drop(Self::create(&new, domain, head, &mut |_| Ok(()))?);
+        std::fs::rename(&new, path).map_err(|error| failed("renaming it", error))?;
+        super::make::sync_folder_of(path)
+    }
+
     /// Opens the pool of a node.
     pub(crate) fn open(path: &Path, domain: DomainChoice) -> Result<Self> {
         let pool = Pool::open(path, &options(domain, 0))?;

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! message   bytes 4, CRC-32C 4, then the body
-//! request   version 4, volume 8, salt 8, node 4, bytes of a page 4, pages 8, carrier 1, nodes 4, then for each:
-//!           node 4, address 4, port 4
+//! request   version 4, 1 makes the pool or 0 runs the node 1, volume 8, salt 8, node 4, bytes of a page 4, pages 8,
+//!           carrier 1, nodes 4, then for each: node 4, address 4, port 4
 //! answer    1 runs, or 0 and a text
 //! ```
 
@@ -30,7 +30,7 @@ use super::pool::{NodeHead, NodePool, heads};
 use crate::bytes::{Reader, Writer};
 use crate::error::{Error, Result};
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Longest message.
 const MESSAGE_BYTES_MAX: u32 = 64 << 10;
 /// The longest silence of the other side.
@@ -43,12 +43,14 @@ const CONNECTIONS_MAX: usize = 16;
 pub(crate) struct Order {
     pub(crate) head: NodeHead,
     pub(crate) map: Map,
+    /// Only make its pool, unless it is there.
+    pub(crate) makes: bool,
 }
 
 impl Order {
     fn to_bytes(&self) -> Vec<u8> {
         let (head, mut out) = (&self.head, Writer::default());
-        out.u32(VERSION).u64(head.volume_id).u64(head.salt).u32(head.node.0.into());
+        out.u32(VERSION).u8(self.makes.into()).u64(head.volume_id).u64(head.salt).u32(head.node.0.into());
         out.u32(head.page_bytes).u64(head.pages).u8(self.map.carrier.code());
         out.u32(exact_u32(self.map.addresses.len()));
         for (node, address) in &self.map.addresses {
@@ -60,6 +62,11 @@ impl Order {
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader(bytes);
         (from.u32()? == VERSION).then_some(())?;
+        let makes = match from.u8()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
         let (volume_id, salt) = (from.u64()?, from.u64()?);
         let node = NodeId(u16::try_from(from.u32()?).ok()?);
         let (page_bytes, pages) = (from.u32()?, from.u64()?);
@@ -73,7 +80,7 @@ impl Order {
             addresses.insert(node, SocketAddrV4::new(ip, port));
         }
         let head = heads(volume_id, salt, u64::from(page_bytes), pages, 1).data(node, UNIT);
-        from.is_empty().then_some(Self { head, map: Map { carrier, addresses } })
+        from.is_empty().then_some(Self { head, map: Map { carrier, addresses }, makes })
     }
 }
 
@@ -232,26 +239,38 @@ impl Shared {
         send(stream, &answer)
     }
 
-    /// Runs a node as ordered, unless it runs so already.
+    /// Makes the pool of a node, or runs the node as ordered, unless that is done already.
     fn run(&self, order: Order) -> Result<()> {
         let key = (order.head.volume_id, order.head.node);
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if running.get(&key).is_some_and(|found| found.order == order && !found.node.seen.has_ended()) {
             return Ok(());
         }
-        running.remove(&key);
         let path = self.folder.join(format!("{:016x}-data-{}", key.0, key.1.0));
-        let mut pool = if path.exists() {
-            NodePool::open(&path, self.domain)?
-        } else {
-            NodePool::create(&path, self.domain, order.head, &mut |_| Ok(()))?
-        };
+        let failed = |error| Error::Options(format!("{}: looking for it failed: {error}", path.display()));
+        match (path.try_exists().map_err(failed)?, order.makes) {
+            (true, true) => return Ok(()),
+            (false, true) => return NodePool::create_whole(&path, self.domain, order.head),
+            (false, false) => return Err(lost(&path, key.1)),
+            (true, false) => {}
+        }
+        running.remove(&key);
+        let mut pool = NodePool::open(&path, self.domain)?;
         super::make::fits(&pool.head, key.0, key.1)?;
         let (member, port) = (pool.member()?, order.map.port(key.1, false)?);
         let node = Node::start(&Arc::new(pool), member, port, None, self.clock)?;
         running.insert(key, Running { order, node });
         Ok(())
     }
+}
+
+/// A replica that had its pool and has it no more. An empty one in its place would lack what it has acknowledged.
+fn lost(path: &Path, node: NodeId) -> Error {
+    Error::Options(format!(
+        "{} is lost, the pool of {node}: start the process with its former folder, or `lodestone fs remove` the node and \
+         `lodestone fs add` its address: it copies everything then",
+        path.display()
+    ))
 }
 
 #[cfg(test)]
@@ -263,7 +282,7 @@ mod tests {
         let address = |port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
         let addresses = BTreeMap::from([(NodeId(1), address(7)), (NodeId(101), address(8))]);
         let head = heads(7, 9, 4096, 10_000, 1).data(NodeId(101), UNIT);
-        let order = Order { head, map: Map { carrier: Carrier::Tcp, addresses } };
+        let order = Order { head, map: Map { carrier: Carrier::Udp, addresses }, makes: true };
         let bytes = order.to_bytes();
         assert_eq!(Order::from_bytes(&bytes), Some(order));
         for cut in 0..bytes.len() {

@@ -17,6 +17,9 @@ pub struct NodeStatus {
     pub state: String,
     /// Records that it has not reported as durable.
     pub behind: Option<u64>,
+    /// The last operation that it has executed, of a node that follows.
+    #[serde(default)]
+    pub executed: Option<u64>,
     /// Milliseconds since it was heard.
     pub silent_ms: Option<u64>,
 }

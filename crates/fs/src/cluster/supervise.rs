@@ -4,19 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lodestone_fabric::{GroupId, LEASE_NS, NodeId, OPERATIONS, Role};
+use lodestone_fabric::{GroupId, LEASE_NS, NodeId, OPERATIONS, Role, Sequence};
 use lodestone_pmem::CopyOptions;
 use lodestone_pmem::sync::lock;
 
 use super::follow::Follower;
 use super::lead::{Leading, TakeOver};
 use super::link::End;
-use super::node::Request;
+use super::node::{Node, Request};
 use super::plan::{group_of, meta_of};
-use super::{Shared, State};
+use super::{CACHE_LIFETIME, CACHE_MARGIN, Shared, State};
 use crate::error::{Error, Result};
+use crate::volume::Volume;
 
 /// How often it looks.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
@@ -143,15 +144,78 @@ impl Shared {
 
     /// Has `node` take over.
     fn lead(&self, node: NodeId) -> Result<()> {
-        let (parts, pool, running, wanted, pins, former) = {
+        let former = self.state().former.clone();
+        let (running, outcome) = self.take_over(node, former.as_ref())?;
+        if let Ok(leading) = &outcome {
+            leading.link.sending().leader.hold_promotion(Some(OPERATIONS));
+            let last = former.as_ref().map(|former| former.inner.core().log.last());
+            if last > Some(Sequence(self.kept.load(Ordering::Acquire))) {
+                self.wait_for_caches();
+            }
+        }
+        let mut state = self.state();
+        let place = state.places.entry(node).or_default();
+        if !place.is_wanted {
+            drop(state);
+            return self.stopped_meanwhile(node, running, outcome);
+        }
+        (place.is_taking_over, place.node) = (false, Some(running));
+        let leading = outcome?;
+        let kept = Sequence(self.kept.swap(u64::MAX, Ordering::AcqRel));
+        if let Some(former) = &former {
+            leading.volume.inner.go_on_from(&former.inner, kept);
+        }
+        tracing::info!("{node} leads");
+        // Nodes may have been stopped and started since the takeover began.
+        for (other, place) in &state.places {
+            if place.is_wanted && place.node.is_some() {
+                leading.link.want(group_of(*other), *other, true);
+            } else {
+                leading.link.unwant(group_of(*other), *other);
+            }
+        }
+        state.leader = node;
+        state.takeovers += 1;
+        let before = (state.leading.replace(leading), state.former.take());
+        drop(state);
+        self.changed.notify_all();
+        drop(before);
+        Ok(())
+    }
+
+    /// The node was stopped while it took over: it does not lead.
+    fn stopped_meanwhile(&self, node: NodeId, running: Node, outcome: Result<Leading>) -> Result<()> {
+        if let Ok(mut leading) = outcome {
+            leading.end(End::Stopped);
+        }
+        // Its pool is closed before it may start again.
+        drop(running);
+        self.state().places.entry(node).or_default().is_taking_over = false;
+        self.changed.notify_all();
+        Err(Error::Gone)
+    }
+
+    /// Operations are lost. What users have kept of them expires before this volume answers.
+    fn wait_for_caches(&self) {
+        let Some(ended) = self.state().former_ended else { return };
+        let until = ended + CACHE_LIFETIME + CACHE_MARGIN;
+        while Instant::now() < until && !self.stop.load(Ordering::Acquire) {
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// One attempt to take over. The node, too, which is taken out of its place meanwhile.
+    fn take_over(&self, node: NodeId, former: Option<&Volume>) -> Result<(Node, Result<Leading>)> {
+        let (parts, pool, running, wanted, pins) = {
             let mut state = self.state();
-            let former = state.former.clone();
-            let pins = former.as_ref().map(|volume| volume.inner.core().pins.clone()).unwrap_or_default();
+            let pins = former.map(|volume| volume.inner.core().pins.clone()).unwrap_or_default();
             let wanted = Self::wanted(&state);
             let place = state.places.get_mut(&node).ok_or(Error::Gone)?;
             let parts = place.parts.clone().ok_or(Error::Gone)?;
             let pool = place.pool.clone().ok_or(Error::Gone)?;
-            (parts, pool, place.node.take().ok_or(Error::Gone)?, wanted, pins, former)
+            let running = place.node.take().ok_or(Error::Gone)?;
+            place.is_taking_over = true;
+            (parts, pool, running, wanted, pins)
         };
         let outcome = self.network.sender(node).and_then(|ports| {
             Leading::begin(TakeOver {
@@ -166,24 +230,10 @@ impl Shared {
                 pins,
                 wanted,
                 replicas_min: self.options.replicas_min,
+                kept: &self.kept,
             })
         });
-        let mut state = self.state();
-        if let Some(place) = state.places.get_mut(&node) {
-            place.node = Some(running);
-        }
-        let leading = outcome?;
-        leading.link.sending().leader.hold_promotion(Some(OPERATIONS));
-        if let Some(former) = former {
-            leading.volume.inner.note_lost(&former.inner);
-        }
-        tracing::info!("{node} leads");
-        state.leader = node;
-        state.takeovers += 1;
-        (state.leading, state.former) = (Some(leading), None);
-        drop(state);
-        self.changed.notify_all();
-        Ok(())
+        Ok((running, outcome))
     }
 
     /// Gives nodes with metadata that join an image, and lets them count when they have it.

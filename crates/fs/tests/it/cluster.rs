@@ -1,14 +1,18 @@
 //! Volumes with replicas, all nodes in one process: nodes are stopped as a kill does, and nothing is lost.
 
-use std::time::Duration;
+use std::net::SocketAddrV4;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use lodestone_fs::cluster::{Cluster, ScrubOptions};
+use lodestone_fs::cluster::{CACHE_LIFETIME, Carrier, Cluster, ClusterStatus, ScrubOptions, Server};
 use lodestone_fs::oracle::{Draw, Plain, difference, shots};
 use lodestone_fs::{Error, Volume, VolumeOptions};
+use lodestone_pmem::DomainChoice;
 
 use crate::nodes::{format, open, options, page, pool, until};
 
-fn state_of(status: &lodestone_fs::cluster::ClusterStatus, node: u16) -> String {
+fn state_of(status: &ClusterStatus, node: u16) -> String {
     status.nodes.iter().find(|found| found.node == node).map_or_else(String::new, |found| found.state.clone())
 }
 
@@ -244,4 +248,124 @@ fn a_sync_waits_for_a_quorum() {
     assert!(!sync.is_finished(), "nothing has it but one replica");
     cluster.start_node(102).expect("it starts");
     sync.join().expect("it ends").expect("two replicas have it");
+}
+
+/// Loses a write and a new file: no replica has the write when the metadata node dies. Returns the number of the file.
+fn lose(cluster: &Cluster, leader: u16) -> u64 {
+    const REPLICAS: [u16; 3] = [101, 102, 103];
+    let volume = cluster.volume().expect("it leads");
+    let file = volume.open_file("/a").expect("a file");
+    REPLICAS.into_iter().for_each(|node| cluster.stop_node(node).expect("a replica"));
+    file.write_at(0, &page(2)).expect("a plain write");
+    let lost = volume.create("/lost").expect("a file").ino();
+    cluster.stop_node(leader).expect("the metadata node");
+    let ended = Instant::now();
+    REPLICAS.into_iter().for_each(|node| cluster.start_node(node).expect("a replica"));
+    let volume = cluster.volume().expect("another leads");
+    assert!(ended.elapsed() >= CACHE_LIFETIME, "users may have kept names of lost files");
+    assert!(volume.open_file("/lost").is_err(), "it was never synced");
+    lost
+}
+
+#[test]
+fn numbers_of_lost_files_are_not_used_again_and_every_loss_is_told() {
+    let (_folder, path) = format(&pool());
+    let cluster = open(&path);
+    let volume = cluster.volume().expect("it leads");
+    volume.create("/a").expect("a file").write_at(0, &page(1)).expect("a write").sync().expect("a sync");
+    drop(volume);
+    let first = lose(&cluster, 1);
+    cluster.start_node(1).expect("it starts");
+    until("both keep metadata", &cluster, |status| status.groups[0].copies == 2 && status.groups[1].copies == 3);
+    // No sync has told the first loss yet.
+    let second = lose(&cluster, 2);
+    assert!(second > first, "{second} after {first}");
+    let volume = cluster.volume().expect("it leads");
+    let error = volume.sync().expect_err("operations are lost");
+    assert!(matches!(error, Error::Lost { count: 4.. }), "{error}");
+    volume.sync().expect("it is told once");
+    let third = volume.create("/lost").expect("a file").ino();
+    assert!(third > second, "{third} after {second}");
+}
+
+#[test]
+fn a_node_that_does_not_start_is_told() {
+    let (folder, path) = format(&pool());
+    let cluster = open(&path);
+    cluster.stop_node(102).expect("a replica");
+    let place = folder.path().join("a.vol.nodes").join("data-102");
+    std::fs::remove_file(&place).expect("the pool is lost");
+    let error = cluster.start_node(102).expect_err("it has no pool");
+    assert!(error.to_string().contains("data-102"), "{error}");
+    assert!(state_of(&cluster.status(), 102).contains("data-102"));
+}
+
+#[test]
+fn a_folder_of_someone_else_is_left_alone_and_one_of_a_kill_is_used() {
+    let (folder, path) = format(&pool());
+    let nodes = folder.path().join("a.vol.nodes");
+    std::fs::create_dir(&nodes).expect("a folder");
+    std::fs::write(nodes.join("registry"), "mine").expect("a file");
+    let error = Cluster::open(&path, &pool(), &options()).expect_err("the folder is not the volume's");
+    assert!(error.to_string().contains("it has registry"), "{error}");
+    assert_eq!(std::fs::read(nodes.join("registry")).expect("it is there"), b"mine");
+    std::fs::remove_file(nodes.join("registry")).expect("a file");
+    // A kill left the folder with its name and some files.
+    let volume = Volume::open_with(&path, &pool(), &VolumeOptions::default()).expect("one file");
+    std::fs::write(nodes.join("volume"), format!("{:016x}\n", volume.id())).expect("a file");
+    std::fs::write(nodes.join("data-102"), "half a pool").expect("a file");
+    drop(volume);
+    assert_eq!(open(&path).nodes().1.len(), 3);
+}
+
+fn serve(folder: &Path, listen: SocketAddrV4) -> Server {
+    Server::start(folder, listen, DomainChoice::Process).expect("it listens")
+}
+
+#[test]
+fn a_replica_elsewhere_that_lost_its_folder_is_refused_until_it_joins_anew() {
+    let (folder, path) = format(&pool());
+    let any = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, 0);
+    let place = |number: u16| folder.path().join(format!("r{number}"));
+    let mut servers: Vec<Server> = (1..=3).map(|number| serve(&place(number), any)).collect();
+    let mut wanted = options();
+    wanted.nodes = servers.iter().map(Server::address).collect();
+    let lost_at = servers[0].address();
+    let cluster = Cluster::open(&path, &pool(), &wanted).expect("it opens");
+    let volume = cluster.volume().expect("it leads");
+    let file = volume.create("/a").expect("a file");
+    file.write_at(0, &page(1)).expect("a write").sync().expect("a sync");
+    until("all run", &cluster, |status| (101..=103).all(|node| state_of(status, node) == "member"));
+    drop(servers.remove(0));
+    std::fs::remove_dir_all(place(1)).expect("its folder is lost");
+    servers.push(serve(&place(1), lost_at));
+    until("it is refused", &cluster, |status| state_of(status, 101).contains("data-101 is lost"));
+    until("it does not count", &cluster, |status| status.groups[1].copies == 2);
+    assert!(servers[2].nodes().is_empty(), "an empty pool in its place");
+    // The status and the removal do not wait for each other.
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Acquire) {
+                _ = cluster.status();
+            }
+        });
+        cluster.remove_node(101).expect("the others have everything");
+        is_done.store(true, Ordering::Release);
+    });
+    assert_eq!(cluster.add_node(lost_at).expect("it is free"), 104);
+    until("it has copied", &cluster, |status| state_of(status, 104) == "member" && status.groups[1].copies == 3);
+    // Each is read from when it has said that it knows the newest members.
+    until("all three are right", &cluster, |_| {
+        let volume = cluster.volume().expect("it leads");
+        let report = volume.scrub(&ScrubOptions::default(), &mut |_, _| {}).expect("a scrub");
+        assert_eq!((report.damaged, report.unread), (0, 0), "{report:?}");
+        report.copies_read == 3
+    });
+}
+
+#[test]
+fn streams_are_no_carrier() {
+    let error = "tcp".parse::<Carrier>().expect_err("a node listens for orders at its port");
+    assert!(error.contains("udp and unicast"), "{error}");
 }
