@@ -11,6 +11,7 @@ use fuser::{
     OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
     ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+use lodestone_fs::cluster::CACHE_LIFETIME;
 use lodestone_fs::{
     Allocation, Attributes, Caller, Changes, ExtraMode, FileKind, NAME_BYTES_MAX, NewFile, Refusal, RenameMode, Result,
     SeekTo,
@@ -20,7 +21,7 @@ use lodestone_width::{exact_u32, to_usize};
 use crate::convert::{errno, file_attr, file_type, new_time};
 use crate::source::Source;
 
-/// How long the kernel may keep names and attributes: all changes pass it.
+/// How long the kernel may keep names and attributes of a volume without replicas: all changes pass it.
 const KEEP: Duration = Duration::from_secs(3600);
 /// Most bytes of a write.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
@@ -72,20 +73,6 @@ fn done(reply: ReplyEmpty, outcome: Result<()>) {
     }
 }
 
-fn entry(reply: ReplyEntry, outcome: Result<Attributes>) {
-    match outcome {
-        Ok(file) => reply.entry(&KEEP, &file_attr(&file), GENERATION),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-fn attributes(reply: ReplyAttr, outcome: Result<Attributes>) {
-    match outcome {
-        Ok(file) => reply.attr(&KEEP, &file_attr(&file)),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
 /// A value or its size, as the kernel asks for them.
 fn sized(reply: ReplyXattr, size: u32, outcome: Result<Vec<u8>>) {
     match outcome {
@@ -97,14 +84,39 @@ fn sized(reply: ReplyXattr, size: u32, outcome: Result<Vec<u8>>) {
 }
 
 impl Adapter {
+    /// How long the kernel may keep what it is told: a takeover of a volume with replicas may lose some of it.
+    const fn keep(&self) -> Duration {
+        match self.source {
+            Source::One(_) => KEEP,
+            Source::Replicated(_) => CACHE_LIFETIME,
+        }
+    }
+
+    fn entry(&self, reply: ReplyEntry, outcome: Result<Attributes>) {
+        match outcome {
+            Ok(file) => reply.entry(&self.keep(), &file_attr(&file), GENERATION),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn attributes(&self, reply: ReplyAttr, outcome: Result<Attributes>) {
+        match outcome {
+            Ok(file) => reply.attr(&self.keep(), &file_attr(&file)),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
     fn make(&self, request: &Request, parent: INodeNo, name: &OsStr, new: &NewFile<'_>) -> Result<Attributes> {
         self.source.on(|volume| volume.make_file(&caller(request), parent.0, name.as_bytes(), new, false))
     }
 
     fn read_into(&self, ino: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let count = self.source.on(|volume| volume.read(ino, offset, buffer))?;
-        if self.notes_reads {
-            self.source.on(|volume| volume.note_read(ino))?;
+        if self.notes_reads
+            && let Err(error) = self.source.on(|volume| volume.note_read(ino))
+        {
+            // The bytes are right, whether the time of the access is kept or not.
+            tracing::warn!("file {ino}: the time of a read is not kept: {error}");
         }
         Ok(count)
     }
@@ -128,6 +140,12 @@ impl Filesystem for Adapter {
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO;
+        let wanted = match self.source {
+            Source::One(_) => wanted,
+            // Pages that the kernel has are dropped when a file turns out to be another than before: a takeover may
+            // have lost their write.
+            Source::Replicated(_) => wanted | InitFlags::FUSE_AUTO_INVAL_DATA,
+        };
         let known = wanted & config.capabilities();
         // A capability that the kernel lacks only costs time.
         _ = config.add_capabilities(known);
@@ -143,11 +161,11 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        entry(reply, self.source.on(|volume| volume.lookup(&kernel(), parent.0, name.as_bytes())));
+        self.entry(reply, self.source.on(|volume| volume.lookup(&kernel(), parent.0, name.as_bytes())));
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        attributes(reply, self.source.on(|volume| volume.attributes(ino.0)));
+        self.attributes(reply, self.source.on(|volume| volume.attributes(ino.0)));
     }
 
     fn setattr(
@@ -176,7 +194,7 @@ impl Filesystem for Adapter {
             Some(file) if changes == Changes::default() => Ok(file),
             _ => self.source.on(|volume| volume.set_attributes(&caller(request), ino.0, &changes)),
         });
-        attributes(reply, outcome);
+        self.attributes(reply, outcome);
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
@@ -197,11 +215,11 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let Some(kind) = FileKind::of_mode(mode) else { return reply.error(Errno::EINVAL) };
-        entry(reply, self.make(request, parent, name, &NewFile::device(kind, mode & 0o7777, device)));
+        self.entry(reply, self.make(request, parent, name, &NewFile::device(kind, mode & 0o7777, device)));
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        entry(reply, self.make(request, parent, name, &NewFile::new(FileKind::Folder, mode & 0o7777)));
+        self.entry(reply, self.make(request, parent, name, &NewFile::new(FileKind::Folder, mode & 0o7777)));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -214,7 +232,7 @@ impl Filesystem for Adapter {
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let target = target.as_os_str().as_bytes();
-        entry(reply, self.make(request, parent, name, &NewFile::link(target)));
+        self.entry(reply, self.make(request, parent, name, &NewFile::link(target)));
     }
 
     fn rename(
@@ -241,7 +259,7 @@ impl Filesystem for Adapter {
     }
 
     fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        entry(reply, self.source.on(|volume| volume.link(&caller(request), ino.0, parent.0, name.as_bytes())));
+        self.entry(reply, self.source.on(|volume| volume.link(&caller(request), ino.0, parent.0, name.as_bytes())));
     }
 
     fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -249,7 +267,7 @@ impl Filesystem for Adapter {
             volume.pin(ino.0);
             Ok(())
         });
-        // The kernel's copy of the file is right: nothing else writes the file.
+        // The kernel's copy of the file is right: nothing else writes the file, and a loss shows in its times.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
     }
 
@@ -349,7 +367,7 @@ impl Filesystem for Adapter {
         };
         for (entry, file) in entries {
             let name = OsStr::from_bytes(&entry.name);
-            if reply.add(INodeNo(entry.ino), entry.cookie, name, &KEEP, &file_attr(&file), GENERATION) {
+            if reply.add(INodeNo(entry.ino), entry.cookie, name, &self.keep(), &file_attr(&file), GENERATION) {
                 break;
             }
         }
@@ -422,7 +440,7 @@ impl Filesystem for Adapter {
         match outcome {
             Ok(file) => {
                 let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
-                reply.created(&KEEP, &file_attr(&file), GENERATION, FileHandle(0), flags);
+                reply.created(&self.keep(), &file_attr(&file), GENERATION, FileHandle(0), flags);
             }
             Err(error) => reply.error(errno(&error)),
         }

@@ -2,7 +2,8 @@
 //!
 //! [`mount`] hands each request of the kernel to a [`Volume`], or to that of the present metadata node. The kernel
 //! checks permissions, and keeps names and attributes as long as it likes: there is one mount of a volume, and all
-//! changes pass the kernel.
+//! changes pass the kernel. Of a volume with replicas it keeps them for a second: a takeover may lose what was not
+//! synced, and answers only when all that has expired.
 //!
 //! | file | idea |
 //! | --- | --- |
