@@ -172,3 +172,14 @@ fn a_killed_process_with_replicas_and_a_standby_loses_nothing_that_was_synced() 
     let scrub = place.run(["fs", "scrub", "a.vol", "--domain", "process"]).ok();
     assert!(scrub.contains("0 lost"), "{scrub}");
 }
+
+#[test]
+fn a_watch_opens_no_volume_and_streams_are_refused() {
+    let place = Place::new();
+    place.run(["fs", "format", "a.vol", "--size", "32MiB", "--domain", "process"]).ok();
+    let watch = place.run(["fs", "status", "a.vol", "--domain", "process", "--watch"]);
+    watch.fails_with(&["a.vol", "nothing to watch"]);
+    let tcp = place.command(["fs", "mount", "a.vol", "mnt", "--carrier", "tcp"]).output().expect("it ends");
+    let error = String::from_utf8_lossy(&tcp.stderr).into_owned();
+    assert!(!tcp.status.success() && error.contains("udp and unicast"), "{error}");
+}

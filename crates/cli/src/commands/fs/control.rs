@@ -7,19 +7,21 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddrV4;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use lodestone_fs::cluster::{Cluster, ClusterStatus, ScrubOptions, ScrubReport};
+use lodestone_fs::Volume;
+use lodestone_fs::cluster::{ClusterStatus, ScrubOptions, ScrubReport};
 use serde::{Deserialize, Serialize};
 
 use super::Opened;
 
 /// The longest silence of the process that has the volume.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Pages between two lines of progress.
-const PROGRESS_PAGES: u64 = 1024;
+/// Pause between two lines of progress.
+const PROGRESS: Duration = Duration::from_millis(500);
 
 /// A request.
 #[derive(Debug, Serialize, Deserialize)]
@@ -134,12 +136,13 @@ impl Control {
         // That of a process that was killed: this one has the volume now.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).with_context(|| format!("{}: no socket", path.display()))?;
-        let opened = Arc::clone(opened);
+        // The volume ends with the mount, and not with this thread.
+        let opened = Arc::downgrade(opened);
         std::thread::Builder::new().name("fs-control".into()).spawn(move || {
             for stream in listener.incoming().flatten() {
-                let opened = Arc::clone(&opened);
+                let Some(opened) = opened.upgrade() else { return };
                 let work = move || {
-                    if let Err(error) = answer(&opened, &stream) {
+                    if let Err(error) = answer(opened, &stream) {
                         tracing::warn!("a request about the volume: {error}");
                     }
                 };
@@ -156,18 +159,23 @@ fn tell<T: Serialize>(mut stream: &UnixStream, answer: &Answer<T>) -> Result<()>
     Ok(stream.write_all(line.as_bytes())?)
 }
 
-fn answer(opened: &Opened, stream: &UnixStream) -> Result<()> {
-    let Opened::Many(cluster) = opened else { return Ok(()) };
+fn answer(opened: Arc<Opened>, stream: &UnixStream) -> Result<()> {
+    let Opened::Many(cluster) = &*opened else { return Ok(()) };
     stream.set_read_timeout(Some(SILENCE))?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
     match serde_json::from_str(&line)? {
         Request::Status => tell(stream, &result(Ok(cluster.status()))),
         Request::Scrub { pages_per_second, repairs } => {
-            let outcome = scrub(cluster, pages_per_second, repairs, &mut |done, all| {
-                let line = Answer::<ScrubReport> { done: Some((done, all)), result: None, error: None };
-                // Who asked may be gone: the scrub goes on.
-                let _ = tell(stream, &line);
+            let volume = cluster.volume();
+            // A scrub is long: it ends with the mount.
+            drop(opened);
+            let outcome = volume.map_err(Into::into).and_then(|volume| {
+                scrub(&volume, pages_per_second, repairs, &|done, all| {
+                    let line = Answer::<ScrubReport> { done: Some((done, all)), result: None, error: None };
+                    // Who asked may be gone: the scrub goes on.
+                    let _ = tell(stream, &line);
+                })
             });
             tell(stream, &result(outcome))
         }
@@ -185,20 +193,33 @@ fn result<T>(outcome: Result<T>) -> Answer<T> {
     }
 }
 
-/// Scrubs, with progress now and then.
+/// Scrubs. Tells the progress every half second, also while a page waits for a node: otherwise who asked would take
+/// the silence for the end.
 pub fn scrub(
-    cluster: &Cluster,
+    volume: &Volume,
     pages_per_second: u64,
     repairs: bool,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<ScrubReport> {
     let mut options = ScrubOptions::default();
     (options.pages_per_second, options.repairs) = (pages_per_second, repairs);
-    Ok(cluster.volume()?.scrub(&options, &mut |done, all| {
-        if done % PROGRESS_PAGES == 1 {
-            progress(done, all);
-        }
-    })?)
+    let (done, all) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (end, ended) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let (now, of) = (&done, &all);
+        scope.spawn(move || {
+            // The other end is dropped when the scrub ends.
+            while ended.recv_timeout(PROGRESS) == Err(mpsc::RecvTimeoutError::Timeout) {
+                progress(now.load(Ordering::Relaxed), of.load(Ordering::Relaxed));
+            }
+        });
+        let outcome = volume.scrub(&options, &mut |now, of| {
+            done.store(now, Ordering::Relaxed);
+            all.store(of, Ordering::Relaxed);
+        });
+        drop(end);
+        Ok(outcome?)
+    })
 }
 
 /// The state of the nodes, if a process has them.

@@ -70,7 +70,7 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with = "replicas")]
     nodes: Vec<SocketAddrV4>,
 
-    /// How packets travel to them: udp (multicast), unicast or tcp; kept from then on
+    /// How packets travel to them: udp (multicast) or unicast; kept from then on
     #[arg(long, value_name = "CARRIER", default_value = "unicast")]
     carrier: Carrier,
 

@@ -36,16 +36,16 @@ pub struct Args {
 /// Scrubs the volume, in the process that has it or in this one.
 pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let bar = output.progress(Some(0), ProgressUnit::Steps).with_prefix("pages");
-    let mut show = |done, all| {
+    let show = |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     };
     let (rate, repairs) = (args.rate, !args.dry_run);
     let request = Request::Scrub { pages_per_second: rate, repairs };
-    let report = match ask::<ScrubReport>(&args.volume.path, &request, &mut show)? {
+    let report = match ask::<ScrubReport>(&args.volume.path, &request, &mut |done, all| show(done, all))? {
         Some(report) => report,
         None => match args.volume.open()? {
-            Opened::Many(cluster) => scrub(&cluster, rate, repairs, &mut show).context("the scrub failed")?,
+            Opened::Many(cluster) => scrub(&cluster.volume()?, rate, repairs, &show).context("the scrub failed")?,
             Opened::One(_) => bail!(
                 "{}: the volume has one copy, so nothing can be repaired from others; `lodestone fs fsck` reads it",
                 args.volume.path.display()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use lodestone_fs::cluster::ClusterStatus;
@@ -32,7 +32,7 @@ pub struct Args {
     #[command(flatten)]
     volume: VolumeArgs,
 
-    /// Show the nodes again every second, until Ctrl-C
+    /// Show the nodes of a mounted volume again every second, until Ctrl-C or the end of the mount
     #[arg(long)]
     watch: bool,
 }
@@ -56,12 +56,11 @@ struct Status {
 
 /// Shows the state of the volume.
 pub fn run(args: &Args, output: &Output) -> Result<()> {
-    while let Some(nodes) = control::status(&args.volume.path)? {
-        output.result(&nodes, text_of_nodes)?;
-        if !args.watch {
-            return Ok(());
-        }
-        std::thread::sleep(WATCH);
+    if args.watch {
+        return watch(args, output);
+    }
+    if let Some(nodes) = control::status(&args.volume.path)? {
+        return output.result(&nodes, text_of_nodes);
     }
     let opened = args.volume.open()?;
     let volume = opened.volume()?;
@@ -101,6 +100,24 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
             status.copies.1,
         )
     })
+}
+
+/// Shows the nodes until their process ends. The volume is never opened here: its next mount would be refused.
+fn watch(args: &Args, output: &Output) -> Result<()> {
+    let path = args.volume.path.display();
+    let mut has_seen = false;
+    while let Some(nodes) = control::status(&args.volume.path)? {
+        has_seen = true;
+        output.result(&nodes, text_of_nodes)?;
+        std::thread::sleep(WATCH);
+    }
+    if !has_seen {
+        bail!(
+            "{path}: no process has it with replicas, so there is nothing to watch; leave --watch out to look at it once"
+        );
+    }
+    output.note(&format!("{path}: the process that had the volume has ended"));
+    Ok(())
 }
 
 fn text_of_nodes(status: &ClusterStatus) -> String {
