@@ -12,7 +12,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 100)]
     rounds: u64,
 
-    /// How packets travel: unicast, udp or tcp.
+    /// How packets travel: unicast or udp.
     #[arg(long, default_value = "unicast")]
     carrier: String,
 }
