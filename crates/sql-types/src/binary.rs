@@ -4,6 +4,7 @@ use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
 use crate::numeric::Numeric;
 use crate::text::{narrow, out_of_range};
+use crate::time::{DAY_MICROS, is_date, is_moment};
 use crate::types::Type;
 
 /// The words of a sign in the binary form of numeric.
@@ -160,20 +161,35 @@ pub fn decode(ty: Type, bytes: &[u8]) -> Result<Datum> {
         Type::Numeric => Datum::Numeric(decode_numeric(bytes).ok_or_else(bad)??),
         Type::Bytea => Datum::Bytes(bytes.to_vec()),
         Type::Uuid => Datum::Bytes(<[u8; 16]>::try_from(bytes).map_err(|_| bad())?.to_vec()),
-        Type::Time => Datum::Time(i64::from_be_bytes(fixed8()?)),
+        Type::Time => {
+            let micros = i64::from_be_bytes(fixed8()?);
+            Datum::Time(within((0..=DAY_MICROS).contains(&micros), "time", micros)?)
+        }
         Type::Interval => interval(bytes).ok_or_else(bad)?,
         Type::Jsonb => match bytes.split_first() {
             Some((&JSONB_VERSION, rest)) => crate::text::decode(ty, utf8(rest)?)?,
             _ => return Err(bad()),
         },
-        Type::Date => Datum::Date(i32::from_be_bytes(fixed4()?)),
-        Type::Timestamp | Type::Timestamptz => Datum::Time(i64::from_be_bytes(fixed8()?)),
+        Type::Date => {
+            let days = i32::from_be_bytes(fixed4()?);
+            Datum::Date(within(matches!(days, i32::MAX | i32::MIN) || is_date(days.into()), "date", days)?)
+        }
+        Type::Timestamp | Type::Timestamptz => {
+            let micros = i64::from_be_bytes(fixed8()?);
+            Datum::Time(within(matches!(micros, i64::MAX | i64::MIN) || is_moment(micros), "timestamp", micros)?)
+        }
         Type::Record => return Err(Error::unsupported("the binary format of a record")),
         _ => {
             let text = utf8(bytes)?;
             crate::text::decode(ty, text)?
         }
     })
+}
+
+/// A part of the calendar, if it is inside the limits.
+fn within<T>(is_inside: bool, what: &str, value: T) -> Result<T> {
+    let error = || Error::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("{what} out of range"));
+    is_inside.then_some(value).ok_or_else(error)
 }
 
 /// `None` for bytes that are no span.
@@ -239,7 +255,7 @@ fn decode_array(element: Type, mut bytes: &[u8]) -> Option<Result<Datum>> {
 fn decode_numeric(bytes: &[u8]) -> Option<Result<Numeric>> {
     let half = |number: usize| Some(u16::from_be_bytes(bytes.get(number * 2..number * 2 + 2)?.try_into().ok()?));
     let (count, weight, sign, scale) = (half(0)?, half(1)?, half(2)?, half(3)?);
-    let weight = i16::from_be_bytes(weight.to_be_bytes());
+    let weight = i32::from(i16::from_be_bytes(weight.to_be_bytes()));
     if bytes.len() != 8 + usize::from(count) * 2 || scale > 16_383 {
         return None;
     }
@@ -269,6 +285,10 @@ fn decode_numeric(bytes: &[u8]) -> Option<Result<Numeric>> {
     }
     if count > 0 {
         (0..=place).for_each(|_| text.push_str("0000"));
+    }
+    // Digits beyond the scale do not count.
+    if let Some(point) = text.find('.') {
+        text.truncate(text.len().min(point + 1 + usize::from(scale)));
     }
     Some(text.parse::<Numeric>().and_then(|number| number.round(scale)))
 }

@@ -107,7 +107,11 @@ pub fn convert(datum: Datum, from: Type, to: Type) -> Result<Datum> {
         (Datum::Date(days), Type::Timestamp | Type::Timestamptz) => Datum::Time(match days {
             i32::MAX => i64::MAX,
             i32::MIN => i64::MIN,
-            days => i64::from(days).checked_mul(DAY_MICROS).ok_or_else(|| text::out_of_range(to))?,
+            days => {
+                let found = i64::from(days).checked_mul(DAY_MICROS).filter(|found| crate::time::is_moment(*found));
+                let error = || Error::new(SqlState::DATETIME_FIELD_OVERFLOW, "date out of range for timestamp");
+                found.ok_or_else(error)?
+            }
         }),
         (Datum::Time(micros), Type::Interval) => Datum::Interval(Interval { micros, ..Interval::default() }),
         (Datum::Interval(span), Type::Time) => Datum::Time(span.micros.rem_euclid(DAY_MICROS)),

@@ -212,6 +212,9 @@ pub fn zone_of(word: &str) -> Option<i64> {
 pub fn offset_of(text: &str) -> Option<i64> {
     let sign = if text.starts_with('-') { -1 } else { 1 };
     let digits = text.strip_prefix(['+', '-'])?;
+    if !digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b':') {
+        return None;
+    }
     let number = |text: &str| text.parse::<i64>().ok();
     let parts: Vec<&str> = digits.split(':').collect();
     let (hours, minutes, seconds) = match parts[..] {
@@ -224,7 +227,7 @@ pub fn offset_of(text: &str) -> Option<i64> {
         [hours, minutes, seconds] => (number(hours)?, number(minutes)?, number(seconds)?),
         _ => return None,
     };
-    (hours <= 15 && minutes < 60 && seconds < 60).then_some(sign * (hours * 3600 + minutes * 60 + seconds))
+    (hours <= 15 && minutes < 60 && seconds < 60).then(|| sign * (hours * 3600 + minutes * 60 + seconds))
 }
 
 /// The parts that were read so far.
@@ -449,7 +452,7 @@ impl Moment {
             () if self.is_short_year => year + 1900,
             () => year,
         };
-        if year > 6_000_000 {
+        if !(-6_000_000..=6_000_000).contains(&year) {
             return Err(Wrong::Range);
         }
         if let Some(day) = self.day_of_year {

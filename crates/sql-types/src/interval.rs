@@ -118,6 +118,7 @@ impl Interval {
     fn scaled(self, scale: impl Fn(f64) -> f64) -> Result<Self> {
         let (months, month_rest) = split(scale(f64::from(self.months)))?;
         let (days, day_rest) = split(scale(f64::from(self.days)))?;
+        let days = i64::from(small(days)?);
         let month_days = ((month_rest * real(MONTH_DAYS)) * 1e6).round_ties_even() / 1e6;
         let mut seconds = (day_rest + month_days - month_days.trunc()) * 86_400.0;
         seconds = (seconds * 1e6).round_ties_even() / 1e6;
@@ -355,6 +356,23 @@ impl Sum {
         Some(())
     }
 
+    fn add_time(&mut self, micros: i64, is_negative: bool) -> Option<()> {
+        let micros = if is_negative { micros.checked_neg()? } else { micros };
+        self.micros = self.micros.checked_add(micros)?;
+        Some(())
+    }
+
+    fn add_years(&mut self, years: i64, months: i64, is_negative: bool) -> Option<()> {
+        let months = years.checked_mul(12)?.checked_add(months)?;
+        self.months = self.months.checked_add(if is_negative { months.checked_neg()? } else { months })?;
+        Some(())
+    }
+
+    fn negated(self) -> Option<Self> {
+        let Self { months, days, micros } = self;
+        Some(Self { months: months.checked_neg()?, days: days.checked_neg()?, micros: micros.checked_neg()? })
+    }
+
     fn add_days(&mut self, days: f64) -> Option<()> {
         let (whole, rest) = split(days).ok()?;
         self.days = self.days.checked_add(whole)?;
@@ -428,17 +446,17 @@ fn words(text: &str, last: Option<Unit>) -> Read {
             return None;
         }
         if token.contains(':') {
-            if let Some(days) = waiting.take() {
-                sum.add(days, Unit::Days(1));
-            }
-            match clock(token, last)? {
-                Ok(micros) => sum.micros += if is_negative { -micros } else { micros },
-                Err(()) => return Some(Err(())),
+            let days = waiting.take().map_or(Some(()), |days| sum.add(days, Unit::Days(1)));
+            let Ok(micros) = clock(token, last)? else { return Some(Err(())) };
+            if days.and_then(|()| sum.add_time(micros, is_negative)).is_none() {
+                return Some(Err(()));
             }
         } else if let Some((years, months)) = token.split_once('-') {
-            let sign = if is_negative { -1 } else { 1 };
             let months: i64 = months.parse().ok().filter(|months| *months < 12)?;
-            sum.months += sign * (years.parse::<i64>().ok()?.checked_mul(12)? + months);
+            let Ok(years) = digits(years)? else { return Some(Err(())) };
+            if sum.add_years(years, months, is_negative).is_none() {
+                return Some(Err(()));
+            }
         } else {
             if waiting.is_some() {
                 return None;
@@ -455,7 +473,7 @@ fn words(text: &str, last: Option<Unit>) -> Read {
         return Some(Err(()));
     }
     if is_ago {
-        sum = Sum { months: -sum.months, days: -sum.days, micros: -sum.micros };
+        return Some(sum.negated().ok_or(()));
     }
     (count > 0).then_some(Ok(sum))
 }
@@ -471,6 +489,12 @@ fn number(token: &str, is_negative: bool) -> Option<Result<Number, ()>> {
     Some(whole.map(|whole| Number { is_negative, whole, fraction }).map_err(drop))
 }
 
+/// A number without sign and fraction. An inner error: it is too large.
+fn digits(text: &str) -> Option<Result<i64, ()>> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().map_err(drop))
+}
+
 /// `04:05:06.7`; two parts are hours and minutes, or minutes and seconds if the unit is the second.
 fn clock(token: &str, last: Option<Unit>) -> Option<Result<i64, ()>> {
     let parts: Vec<&str> = token.split(':').collect();
@@ -480,10 +504,6 @@ fn clock(token: &str, last: Option<Unit>) -> Option<Result<i64, ()>> {
         [hour, minute] => (hour, minute, "0"),
         [hour, minute, second] => (hour, minute, second),
         _ => return None,
-    };
-    let digits = |text: &str| {
-        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        is_number.then(|| text.parse::<i64>().map_err(drop))
     };
     let second = if second.starts_with('.') { format!("0{second}") } else { second.to_owned() };
     let (hour, minute, second) = (digits(hour)?, digits(minute)?, number(&second, false)?);
@@ -510,9 +530,13 @@ fn iso(text: &str) -> Read {
         let parts: Vec<&str> = day.trim_start_matches('-').split('-').collect();
         let mut values = parts.iter().map(|part| part.parse::<i64>());
         let mut value = || values.next().unwrap_or(Ok(0)).ok();
-        (sum.months, sum.days) = (value()?.checked_mul(12)? + value()?, value()?);
-    } else {
-        iso_part(day, &mut sum, false)?;
+        let (years, months, days) = (value()?, value()?, value()?);
+        sum.days = days;
+        if sum.add_years(years, months, false).is_none() {
+            return Some(Err(()));
+        }
+    } else if iso_part(day, &mut sum, false)?.is_err() {
+        return Some(Err(()));
     }
     match time {
         None => {}
@@ -520,12 +544,13 @@ fn iso(text: &str) -> Read {
             Ok(micros) => sum.micros = micros,
             Err(()) => return Some(Err(())),
         },
-        Some(time) => iso_part(time, &mut sum, true)?,
+        Some(time) if iso_part(time, &mut sum, true)?.is_err() => return Some(Err(())),
+        Some(_) => {}
     }
     Some(Ok(sum))
 }
 
-fn iso_part(text: &str, sum: &mut Sum, is_time: bool) -> Option<()> {
+fn iso_part(text: &str, sum: &mut Sum, is_time: bool) -> Option<Result<(), ()>> {
     let mut rest = text;
     while !rest.is_empty() {
         let end = rest.find(|letter: char| letter.is_ascii_alphabetic())?;
@@ -541,8 +566,12 @@ fn iso_part(text: &str, sum: &mut Sum, is_time: bool) -> Option<()> {
             _ => return None,
         };
         let is_negative = token.starts_with('-');
-        sum.add(number(token.trim_start_matches(['-', '+']), is_negative)?.ok()?, unit)?;
-        rest = &after[1..];
+        let number = number(token.trim_start_matches(['-', '+']), is_negative)?;
+        if number.is_ok_and(|number| sum.add(number, unit).is_some()) {
+            rest = &after[1..];
+        } else {
+            return Some(Err(()));
+        }
     }
-    Some(())
+    Some(Ok(()))
 }

@@ -3,11 +3,22 @@
 use std::cmp::Ordering;
 use std::fmt::Write;
 
+use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
-use crate::numeric::Numeric;
+use crate::numeric::{Numeric, SCALE_MAX, WHOLE_MAX, overflow};
+use crate::types::Type;
 
 /// Most arrays and objects inside each other.
 const DEPTH_MAX: usize = 500;
+
+/// The largest exponent of a number that is written out as numeric shows it. It covers floating-point numbers.
+/// One with a larger exponent keeps its text, or a short document would need much memory.
+const EXPONENT_MAX: u64 = 400;
+
+fn too_deep() -> Error {
+    Error::new(SqlState::STATEMENT_TOO_COMPLEX, "stack depth limit exceeded")
+        .hint("Use JSON with fewer arrays and objects inside each other.")
+}
 
 /// A value of `jsonb`: keys of objects are in order, each once.
 ///
@@ -125,7 +136,7 @@ impl Raw {
         Ok(match &self.kind {
             RawKind::Null => Json::Null,
             RawKind::Bool(value) => Json::Bool(*value),
-            RawKind::Number => Json::Number(number_text(&whole[self.start..self.end])),
+            RawKind::Number => Json::Number(number_text(&whole[self.start..self.end])?),
             RawKind::Text(text) => Json::Text(text.clone()),
             RawKind::Array(list) => Json::Array(list.iter().map(|part| part.value(whole)).collect::<Result<_>>()?),
             RawKind::Object(members) => {
@@ -145,8 +156,42 @@ fn place_of(number: i64, length: usize) -> Option<usize> {
 }
 
 /// A number as numeric shows it.
-fn number_text(text: &str) -> String {
-    text.parse::<Numeric>().map_or_else(|_| text.to_owned(), |number| number.to_string())
+///
+/// # Errors
+/// 22003 for one that numeric does not hold.
+fn number_text(text: &str) -> Result<String> {
+    let Some((mantissa, exponent)) = text.split_once(['e', 'E']) else {
+        return Ok(text.parse::<Numeric>()?.to_string());
+    };
+    let exponent = exponent.parse::<i64>().map_err(|_| overflow())?;
+    if exponent.unsigned_abs() <= EXPONENT_MAX {
+        return Ok(text.parse::<Numeric>()?.to_string());
+    }
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let length = |text: &str| i64::try_from(text.len()).unwrap_or(i64::MAX);
+    let scale = length(fraction).saturating_sub(exponent);
+    // The digits before the point, if the number were written out.
+    let whole = whole.trim_start_matches(['-', '0']);
+    let zeros = length(fraction) - length(fraction.trim_start_matches('0'));
+    let digits = if whole.is_empty() { exponent.saturating_sub(zeros) } else { length(whole).saturating_add(exponent) };
+    let is_zero = whole.is_empty() && zeros == length(fraction);
+    let limit = |limit: usize| i64::try_from(limit).unwrap_or(i64::MAX);
+    match is_zero {
+        true if scale <= 0 => Ok("0".into()),
+        _ if scale > limit(SCALE_MAX.into()) || !is_zero && digits > limit(WHOLE_MAX) => Err(overflow()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// A text that equal numbers have in common: digits without zeros at their ends, and the exponent of the last one.
+fn number_key(text: &str) -> String {
+    let (sign, digits) = text.strip_prefix('-').map_or(("", text), |digits| ("-", digits));
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let all = format!("{whole}{fraction}");
+    let kept = all.trim_end_matches('0');
+    let zeros = all.len() - kept.len();
+    let kept = kept.trim_start_matches('0');
+    if kept.is_empty() { "0".into() } else { format!("{sign}{kept}.{zeros}.{}", fraction.len()) }
 }
 
 impl Parser<'_> {
@@ -188,8 +233,7 @@ impl Parser<'_> {
 
     fn value(&mut self, depth: usize) -> Result<Raw> {
         if depth > DEPTH_MAX {
-            return Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, "stack depth limit exceeded")
-                .hint("Use JSON with fewer arrays and objects inside each other."));
+            return Err(too_deep());
         }
         self.blanks();
         let start = self.place;
@@ -403,6 +447,23 @@ impl Json {
         Self::Object(kept)
     }
 
+    /// The value, if it is not too deep to be read again from its text.
+    ///
+    /// # Errors
+    /// 54001.
+    pub fn checked(self) -> Result<Self> {
+        if self.fits(0) { Ok(self) } else { Err(too_deep()) }
+    }
+
+    fn fits(&self, depth: usize) -> bool {
+        depth <= DEPTH_MAX
+            && match self {
+                Self::Array(elements) => elements.iter().all(|element| element.fits(depth + 1)),
+                Self::Object(members) => members.iter().all(|(_, value)| value.fits(depth + 1)),
+                _ => true,
+            }
+    }
+
     /// The member with this key.
     #[must_use]
     pub fn member(&self, key: &str) -> Option<&Self> {
@@ -540,7 +601,7 @@ impl Json {
             Self::Null => {}
             Self::Bool(value) => bytes.push(u8::from(*value)),
             Self::Number(number) => match number.parse::<Numeric>() {
-                Ok(number) => text(&number.trimmed().to_string(), bytes),
+                Ok(number) => text(&number_key(&number.trimmed().to_string()), bytes),
                 Err(_) => text(number, bytes),
             },
             Self::Text(value) => text(value, bytes),
@@ -559,11 +620,25 @@ impl Json {
     }
 
     /// The text with a line for each member and element.
-    #[must_use]
-    pub fn pretty(&self) -> String {
+    ///
+    /// # Errors
+    /// 54000 for a text that is too long: each line begins with four blanks for each object around it.
+    pub fn pretty(&self) -> Result<String> {
+        let blanks = self.blanks(0);
+        crate::text::check_length(blanks, crate::text::BYTES_MAX)?;
         let mut text = String::new();
         self.write(&mut text, Some(0));
-        text
+        Ok(text)
+    }
+
+    /// Blanks at the beginning of the lines of [`pretty`](Self::pretty).
+    fn blanks(&self, indent: usize) -> usize {
+        let of = |sum: usize, inner: &Self| sum.saturating_add(indent + 4).saturating_add(inner.blanks(indent + 4));
+        match self {
+            Self::Array(elements) => elements.iter().fold(indent, of),
+            Self::Object(members) => members.iter().map(|(_, value)| value).fold(indent, of),
+            _ => 0,
+        }
     }
 
     fn write(&self, text: &mut String, indent: Option<usize>) {
@@ -649,10 +724,19 @@ pub fn quote(value: &str, text: &mut String) {
 }
 
 /// The JSON text of a value of type `ty`, as `to_json` gives it.
-#[must_use]
-pub fn of_datum(ty: crate::types::Type, datum: &crate::datum::Datum) -> String {
-    use crate::datum::Datum;
-    use crate::types::Type;
+///
+/// # Errors
+/// 54001 for an array or row of JSON that is too deep.
+pub fn of_datum(ty: Type, datum: &Datum) -> Result<String> {
+    let text = text_of(ty, datum);
+    // A value that has others in it may be deeper than those.
+    if matches!(datum, Datum::Array(_) | Datum::Record(_)) {
+        Raw::parse(&text, "json")?;
+    }
+    Ok(text)
+}
+
+fn text_of(ty: Type, datum: &Datum) -> String {
     let mut text = String::new();
     match datum {
         Datum::Null => text.push_str("null"),
@@ -664,7 +748,7 @@ pub fn of_datum(ty: crate::types::Type, datum: &crate::datum::Datum) -> String {
         Datum::Numeric(value) if value.is_finite() => _ = write!(text, "{value}"),
         Datum::Array(values) => {
             let element = ty.element().unwrap_or(Type::Text);
-            let parts: Vec<String> = values.iter().map(|value| of_datum(element, value)).collect();
+            let parts: Vec<String> = values.iter().map(|value| text_of(element, value)).collect();
             _ = write!(text, "[{}]", parts.join(","));
         }
         Datum::Record(values) => {
@@ -678,7 +762,7 @@ pub fn of_datum(ty: crate::types::Type, datum: &crate::datum::Datum) -> String {
                     Datum::Time(_) => Type::Timestamp,
                     _ => Type::Text,
                 };
-                format!("\"f{}\":{}", number + 1, of_datum(ty, value))
+                format!("\"f{}\":{}", number + 1, text_of(ty, value))
             };
             let members: Vec<String> = values.iter().enumerate().map(member).collect();
             _ = write!(text, "{{{}}}", members.join(","));

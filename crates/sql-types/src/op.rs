@@ -114,6 +114,11 @@ pub fn arithmetic(operation: Arithmetic, ty: Type, one: &Datum, two: &Datum) -> 
             Arithmetic::Remainder => one.remainder(two)?,
             _ => return Err(undefined(ty)),
         })),
+        (Datum::Date(i32::MAX | i32::MIN), Datum::Int(_))
+            if matches!(operation, Arithmetic::Add | Arithmetic::Subtract) =>
+        {
+            Ok(one.clone())
+        }
         (Datum::Date(one), Datum::Int(two)) => {
             let days = match operation {
                 Arithmetic::Add => i64::from(*one).checked_add(*two),
@@ -121,7 +126,8 @@ pub fn arithmetic(operation: Arithmetic, ty: Type, one: &Datum, two: &Datum) -> 
                 _ => return Err(undefined(ty)),
             };
             let error = || Error::new(SqlState::DATETIME_FIELD_OVERFLOW, "date out of range");
-            days.and_then(|days| i32::try_from(days).ok()).map(Datum::Date).ok_or_else(error)
+            let days = days.filter(|days| crate::time::is_date(*days)).and_then(|days| i32::try_from(days).ok());
+            days.map(Datum::Date).ok_or_else(error)
         }
         (Datum::Date(one), Datum::Date(two)) if operation == Arithmetic::Subtract => {
             if matches!(*one, i32::MAX | i32::MIN) || matches!(*two, i32::MAX | i32::MIN) {
@@ -148,7 +154,12 @@ fn temporal(operation: Arithmetic, ty: Type, one: &Datum, two: &Datum) -> Result
         }
         (Datum::Time(moment), Subtract, Datum::Interval(span)) => later(*moment, span.negate()?, ty)?,
         // A day and a time of it.
-        (Datum::Time(one), Add, Datum::Time(two)) => Datum::Time(one.checked_add(*two).ok_or_else(out)?),
+        (Datum::Time(i64::MAX | i64::MIN), Add, Datum::Time(_)) => one.clone(),
+        (Datum::Time(_), Add, Datum::Time(i64::MAX | i64::MIN)) => two.clone(),
+        (Datum::Time(one), Add, Datum::Time(two)) => {
+            let found = one.checked_add(*two).filter(|found| crate::time::is_moment(*found));
+            Datum::Time(found.ok_or_else(out)?)
+        }
         (Datum::Time(one), Subtract, Datum::Time(two)) => {
             if [one, two].iter().any(|moment| matches!(**moment, i64::MAX | i64::MIN)) {
                 return Err(Error::new(SqlState::DATETIME_FIELD_OVERFLOW, "cannot subtract infinite timestamps"));

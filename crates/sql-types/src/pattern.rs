@@ -140,7 +140,7 @@ fn translated(pattern: &str) -> String {
         }
     }
     if found.contains("[[:<:]]") || found.contains("[[:>:]]") {
-        found = found.replace("[[:<:]]", r"\b").replace("[[:>:]]", r"\b");
+        found = found.replace("[[:<:]]", r"\b{start}").replace("[[:>:]]", r"\b{end}");
     }
     if found.contains(['\\']) {
         let mut text = String::new();
@@ -151,7 +151,9 @@ fn translated(pattern: &str) -> String {
                 continue;
             }
             match letters.next() {
-                Some('y' | 'm' | 'M') => text.push_str(r"\b"),
+                Some('y') => text.push_str(r"\b"),
+                Some('m') => text.push_str(r"\b{start}"),
+                Some('M') => text.push_str(r"\b{end}"),
                 Some('Y') => text.push_str(r"\B"),
                 Some('Z') => text.push_str(r"\z"),
                 Some(other) => {

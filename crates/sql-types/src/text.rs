@@ -8,6 +8,18 @@ use crate::numeric::Numeric;
 use crate::time;
 use crate::types::Type;
 
+/// Most bytes of a value that is put together from others, as in `PostgreSQL`.
+pub const BYTES_MAX: usize = (1 << 30) - 1;
+
+/// Refuses a value of so many bytes.
+///
+/// # Errors
+/// 54000 if there are more than `most`.
+pub fn check_length(bytes: usize, most: usize) -> Result<()> {
+    let error = || Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "requested length too large");
+    if bytes <= most { Ok(()) } else { Err(error().detail(format!("The result has at most {most} bytes."))) }
+}
+
 /// The text of `datum`, which is of type `ty` and not null.
 ///
 /// ```

@@ -122,6 +122,12 @@ pub fn is_moment(micros: i64) -> bool {
     (DAYS_MIN..=DAYS_MAX).contains(&micros.div_euclid(DAY_MICROS))
 }
 
+/// Whether a day is inside the limits of dates.
+#[must_use]
+pub fn is_date(days: i64) -> bool {
+    (DAYS_MIN..=DATE_MAX).contains(&days)
+}
+
 /// Reads a date.
 ///
 /// # Errors
@@ -138,7 +144,7 @@ pub fn parse_date(text: &str) -> Result<i32> {
     };
     i32::try_from(days)
         .ok()
-        .filter(|_| (DAYS_MIN..=DATE_MAX).contains(&days))
+        .filter(|_| is_date(days))
         .ok_or_else(|| Error::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("date out of range: \"{text}\"")))
 }
 

@@ -83,16 +83,16 @@ pub const FUNCTIONS: &[Function] = &[
         Ok(Datum::Array(elements(a, 0).get(start..end).unwrap_or_default().to_vec()))
     })
     .like(0),
-    of("array_to_string", &[ARRAY, TEXT], Type::Text, |_, a| Ok(joined(elements(a, 0), text(a, 1), None))),
+    of("array_to_string", &[ARRAY, TEXT], Type::Text, |_, a| joined(elements(a, 0), text(a, 1), None)),
     of("array_to_string", &[ARRAY, TEXT, TEXT], Type::Text, |_, a| {
         if a[0].is_null() || a[1].is_null() {
             return Ok(Datum::Null);
         }
-        Ok(joined(elements(a, 0), text(a, 1), a[2].as_text()))
+        joined(elements(a, 0), text(a, 1), a[2].as_text())
     })
     .lax(),
-    of("string_to_array", &[TEXT, TEXT], Type::TextArray, |_, a| Ok(split(a))).lax(),
-    of("string_to_array", &[TEXT, TEXT, TEXT], Type::TextArray, |_, a| Ok(split(a))).lax(),
+    of("string_to_array", &[TEXT, TEXT], Type::TextArray, |_, a| split(a)).lax(),
+    of("string_to_array", &[TEXT, TEXT, TEXT], Type::TextArray, |_, a| split(a)).lax(),
     of("array_fill", &[ANY, Argument::Of(Type::Int4Array)], Type::TextArray, |_, a| fill(a)).lax(),
     of("array_contains", &[ARRAY, ARRAY], Type::Bool, |_, a| Ok(Datum::Bool(contains(elements(a, 0), elements(a, 1))))),
     of("array_contained", &[ARRAY, ARRAY], Type::Bool, |_, a| {
@@ -124,34 +124,68 @@ fn contains(values: &[Datum], parts: &[Datum]) -> bool {
     parts.iter().all(|part| !part.is_null() && values.iter().any(|value| value.order(part).is_eq()))
 }
 
-fn joined(values: &[Datum], separator: &str, null: Option<&str>) -> Datum {
+fn joined(values: &[Datum], separator: &str, null: Option<&str>) -> Result<Datum> {
     let part = |value: &Datum| match value {
         Datum::Null => null.map(str::to_owned),
         value => Some(crate::text::encode(Type::Text, value)),
     };
-    Datum::Text(values.iter().filter_map(part).collect::<Vec<_>>().join(separator))
+    super::string::joined(&values.iter().filter_map(part).collect::<Vec<_>>(), separator)
 }
 
-fn split(arguments: &[Datum]) -> Datum {
-    let Some(whole) = arguments[0].as_text() else { return Datum::Null };
+fn split(arguments: &[Datum]) -> Result<Datum> {
+    let Some(whole) = arguments[0].as_text() else { return Ok(Datum::Null) };
     let null = arguments.get(2).and_then(Datum::as_text);
     let datum = |part: String| if Some(part.as_str()) == null { Datum::Null } else { Datum::Text(part) };
     if whole.is_empty() {
-        return Datum::Array(Vec::new());
+        return Ok(Datum::Array(Vec::new()));
     }
-    Datum::Array(match arguments[1].as_text() {
+    fits(
+        match arguments[1].as_text() {
+            None => whole.chars().count(),
+            Some("") => 1,
+            Some(separator) => whole.matches(separator).count() + 1,
+        },
+        0,
+    )?;
+    Ok(Datum::Array(match arguments[1].as_text() {
         None => whole.chars().map(|letter| datum(letter.to_string())).collect(),
         Some("") => vec![datum(whole.to_owned())],
         Some(separator) => whole.split(separator).map(|part| datum(part.to_owned())).collect(),
-    })
+    }))
+}
+
+/// Most bytes of memory that the elements of an array may take which a function makes of a short text or of one value.
+const BYTES_MAX: usize = 256 << 20;
+
+/// Refuses an array of so many elements, each with so many bytes beside its own.
+///
+/// # Errors
+/// 54000.
+pub(super) fn fits(count: usize, bytes: usize) -> Result<()> {
+    let most = BYTES_MAX / size_of::<Datum>().saturating_add(bytes).max(1);
+    let message = || format!("array size exceeds the maximum allowed ({most})");
+    if count <= most { Ok(()) } else { Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message())) }
+}
+
+/// The memory of a value outside of itself, about.
+fn bytes_of(value: &Datum) -> usize {
+    match value {
+        Datum::Text(text) => text.len(),
+        Datum::Bytes(bytes) => bytes.len(),
+        Datum::Array(values) | Datum::Record(values) => {
+            values.iter().fold(0, |sum, value| sum + size_of::<Datum>() + bytes_of(value))
+        }
+        // The copies of others share their parts.
+        _ => 0,
+    }
 }
 
 fn fill(arguments: &[Datum]) -> Result<Datum> {
     match elements(arguments, 1) {
         [Datum::Int(length)] => {
-            let length = usize::try_from(*length).ok().filter(|length| *length <= 1 << 24);
-            let error = || Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "array size exceeds the maximum allowed");
-            Ok(Datum::Array(vec![arguments[0].clone(); length.ok_or_else(error)?]))
+            let length = usize::try_from(*length).unwrap_or(usize::MAX);
+            fits(length, bytes_of(&arguments[0]))?;
+            Ok(Datum::Array(vec![arguments[0].clone(); length]))
         }
         [] => Ok(Datum::Array(Vec::new())),
         _ => Err(Error::unsupported("an array of several dimensions")),

@@ -40,7 +40,7 @@ pub const FUNCTIONS: &[Function] = &[
     of("jsonb_exists_all", &[JSONB, TEXTS], Type::Bool, |_, a| {
         Ok(Datum::Bool(elements(a, 1).iter().filter_map(Datum::as_text).all(|key| json(a, 0).has(key))))
     }),
-    of("jsonb_concat", &[JSONB, JSONB], Type::Jsonb, |_, a| concat(json(a, 0), json(a, 1)).map(value)),
+    of("jsonb_concat", &[JSONB, JSONB], Type::Jsonb, |_, a| grown(concat(json(a, 0), json(a, 1)))),
     of("jsonb_delete", &[JSONB, TEXT], Type::Jsonb, |_, a| delete(json(a, 0), &[text(a, 1)]).map(value)),
     of("jsonb_delete", &[JSONB, INT4], Type::Jsonb, |_, a| delete_element(json(a, 0), int(a, 1)).map(value)),
     of("jsonb_delete", &[JSONB, TEXTS], Type::Jsonb, |_, a| {
@@ -77,7 +77,7 @@ pub const FUNCTIONS: &[Function] = &[
         Json::Object(_) => Err(wrong("cannot get array length of a non-array")),
         _ => Err(wrong("cannot get array length of a scalar")),
     }),
-    of("jsonb_pretty", &[JSONB], Type::Text, |_, a| Ok(Datum::Text(json(a, 0).pretty()))),
+    of("jsonb_pretty", &[JSONB], Type::Text, |_, a| json(a, 0).pretty().map(Datum::Text)),
     of("jsonb_strip_nulls", &[JSONB], Type::Jsonb, |_, a| Ok(value(stripped(json(a, 0))))),
     of("json_strip_nulls", &[JSON], Type::Json, |_, a| {
         let source = text(a, 0);
@@ -94,11 +94,9 @@ pub const FUNCTIONS: &[Function] = &[
         zipped(elements(a, 0), elements(a, 1)).map(|list| value(object_tree(list)))
     }),
     // The binder gives their arguments as JSON already.
-    of("json_build_array", &[], Type::Json, |_, a| Ok(Datum::Text(format!("[{}]", texts(a).join(", ")))))
-        .lax()
-        .variadic(),
+    of("json_build_array", &[], Type::Json, |_, a| grown_text(format!("[{}]", texts(a).join(", ")))).lax().variadic(),
     of("jsonb_build_array", &[], Type::Jsonb, |_, a| built(&format!("[{}]", texts(a).join(", ")))).lax().variadic(),
-    of("json_build_object", &[], Type::Json, |_, a| object_of(a, " : ").map(Datum::Text)).lax().variadic(),
+    of("json_build_object", &[], Type::Json, |_, a| object_of(a, " : ").and_then(grown_text)).lax().variadic(),
     of("jsonb_build_object", &[], Type::Jsonb, |_, a| built(&object_of(a, ": ")?)).lax().variadic(),
 ];
 
@@ -108,6 +106,17 @@ fn wrong(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
 
 fn value(json: Json) -> Datum {
     Datum::Json(Arc::new(json))
+}
+
+/// A value that may be deeper than those that it was made of.
+fn grown(json: Json) -> Result<Datum> {
+    json.checked().map(value)
+}
+
+/// A text of JSON that may be deeper than those that it was made of.
+fn grown_text(text: String) -> Result<Datum> {
+    Raw::parse(&text, "json")?;
+    Ok(Datum::Text(text))
 }
 
 /// The argument with this number; `null` if it is none.
@@ -188,15 +197,15 @@ fn object_of(arguments: &[Datum], colon: &str) -> Result<String> {
     Ok(format!("{{{}}}", members.join(", ")))
 }
 
-fn concat(one: &Json, two: &Json) -> Result<Json> {
-    Ok(match (one, two) {
+fn concat(one: &Json, two: &Json) -> Json {
+    match (one, two) {
         (Json::Object(one), Json::Object(two)) => Json::object(one.iter().chain(two).cloned().collect()),
         (Json::Array(one), Json::Array(two)) => Json::Array(one.iter().chain(two).cloned().collect()),
         (Json::Array(list), other) => Json::Array(list.iter().chain([other]).cloned().collect()),
         (other, Json::Array(list)) => Json::Array([other].into_iter().chain(list).cloned().collect()),
         (Json::Object(_), _) | (_, Json::Object(_)) => Json::Array(vec![one.clone(), two.clone()]),
         _ => Json::Array(vec![one.clone(), two.clone()]),
-    })
+    }
 }
 
 fn delete(json: &Json, keys: &[&str]) -> Result<Json> {
@@ -254,12 +263,12 @@ enum Change<'j> {
 
 fn set(arguments: &[Datum], creates: bool) -> Result<Datum> {
     let path = path_of(elements(arguments, 1))?;
-    change(json(arguments, 0), &path, 1, &Change::Set { new: json(arguments, 2), creates }).map(value)
+    grown(change(json(arguments, 0), &path, 1, &Change::Set { new: json(arguments, 2), creates })?)
 }
 
 fn insert(arguments: &[Datum], is_after: bool) -> Result<Datum> {
     let path = path_of(elements(arguments, 1))?;
-    change(json(arguments, 0), &path, 1, &Change::Insert { new: json(arguments, 2), is_after }).map(value)
+    grown(change(json(arguments, 0), &path, 1, &Change::Insert { new: json(arguments, 2), is_after })?)
 }
 
 fn change(json: &Json, path: &[&str], level: usize, how: &Change<'_>) -> Result<Json> {

@@ -189,7 +189,6 @@ pub fn all() -> impl Iterator<Item = &'static Function> {
         regex::FUNCTIONS,
         format::FUNCTIONS,
         json::FUNCTIONS,
-        introspect::FUNCTIONS,
     ]
     .into_iter()
     .flatten()

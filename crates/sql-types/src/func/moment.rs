@@ -52,7 +52,7 @@ pub const FUNCTIONS: &[Function] = &[
     of("make_timestamptz", &[INT4, INT4, INT4, INT4, INT4, FLOAT], Type::Timestamptz, |_, a| make_timestamp(a)),
     of("make_timestamptz", &[INT4, INT4, INT4, INT4, INT4, FLOAT, TEXT], Type::Timestamptz, |_, a| {
         let Datum::Time(local) = make_timestamp(a)? else { return Ok(Datum::Null) };
-        Ok(Datum::Time(local - zone(text(a, 6))? * 1_000_000))
+        shifted(local, -zone(text(a, 6))?)
     }),
     of("make_interval", &[INT4], Type::Interval, |_, a| make_interval(a)),
     of("make_interval", &[INT4, INT4], Type::Interval, |_, a| make_interval(a)),
@@ -66,10 +66,10 @@ pub const FUNCTIONS: &[Function] = &[
     of("timezone", &[TEXT, TIMESTAMP], Type::Timestamptz, |_, a| shifted(micros(&a[1]), -zone(text(a, 0))?)),
     of("timezone", &[TEXT, TIMESTAMPTZ], Type::Timestamp, |_, a| shifted(micros(&a[1]), zone(text(a, 0))?)),
     of("timezone", &[INTERVAL, TIMESTAMP], Type::Timestamptz, |_, a| {
-        shifted(micros(&a[1]), -span(&a[0]).micros.div_euclid(1_000_000))
+        shifted(micros(&a[1]), -zone_of_span(span(&a[0]))?)
     }),
     of("timezone", &[INTERVAL, TIMESTAMPTZ], Type::Timestamp, |_, a| {
-        shifted(micros(&a[1]), span(&a[0]).micros.div_euclid(1_000_000))
+        shifted(micros(&a[1]), zone_of_span(span(&a[0]))?)
     }),
     of("overlaps", &[TIMESTAMP, TIMESTAMP, TIMESTAMP, TIMESTAMP], Type::Bool, |_, a| Ok(overlaps(a))).lax(),
     of("overlaps", &[TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ], Type::Bool, |_, a| Ok(overlaps(a))).lax(),
@@ -136,11 +136,21 @@ fn zone(name: &str) -> Result<i64> {
     found.ok_or_else(error)
 }
 
+/// Seconds east of UTC that a span says.
+fn zone_of_span(span: Interval) -> Result<i64> {
+    if span.months != 0 || span.days != 0 {
+        let message = format!("interval time zone \"{span}\" must not include months or days");
+        return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message));
+    }
+    Ok(span.micros / 1_000_000)
+}
+
 fn shifted(micros: i64, seconds: i64) -> Result<Datum> {
     if is_infinite(micros) {
         return Ok(Datum::Time(micros));
     }
-    let found = micros.checked_add(seconds * 1_000_000).filter(|found| crate::time::is_moment(*found));
+    let shift = seconds.checked_mul(1_000_000);
+    let found = shift.and_then(|shift| micros.checked_add(shift)).filter(|found| crate::time::is_moment(*found));
     found.map(Datum::Time).ok_or_else(out_of_range)
 }
 
@@ -221,6 +231,12 @@ fn part(arguments: &[Datum], ty: Type) -> Result<Option<Numeric>> {
     let name = unit_name(&lower);
     if let Datum::Interval(span) = arguments[1] {
         return part_of_span(&lower, name, span);
+    }
+    // A date may be beyond the limits of moments.
+    if let Datum::Date(days) = arguments[1]
+        && !matches!(days, i32::MAX | i32::MIN)
+    {
+        return part_of_day(name, days.into())?.map_or_else(|| Err(no_unit(&lower, ty)), Ok);
     }
     let micros = micros(&arguments[1]);
     if is_infinite(micros) && ty != Type::Time {
@@ -330,7 +346,10 @@ fn truncate(arguments: &[Datum], ty: Type) -> Result<Datum> {
     }
     let (year, month, _) = civil_of(days);
     let unit = |unit: i64| Ok(Datum::Time(micros.div_euclid(unit) * unit));
-    let first = |days: i64| days.checked_mul(DAY_MICROS).map(Datum::Time).ok_or_else(out_of_range);
+    let first = |days: i64| {
+        let found = days.checked_mul(DAY_MICROS).filter(|found| crate::time::is_moment(*found));
+        found.map(Datum::Time).ok_or_else(out_of_range)
+    };
     // Centuries begin with the year 1, decades with the year 0.
     let group = |size: i64| (year - 1).div_euclid(size) * size + 1;
     match name {
@@ -394,7 +413,8 @@ fn bin(arguments: &[Datum]) -> Result<Datum> {
     }
     let distance = i128::from(moment) - i128::from(origin);
     let found = i128::from(origin) + distance.div_euclid(length) * length;
-    i64::try_from(found).map(Datum::Time).map_err(|_| out_of_range())
+    let found = i64::try_from(found).ok().filter(|found| crate::time::is_moment(*found));
+    found.map(Datum::Time).ok_or_else(out_of_range)
 }
 
 /// A span with the units that `interval '1' day to hour` names: smaller ones are cut off.

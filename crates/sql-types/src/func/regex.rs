@@ -113,6 +113,7 @@ fn replace(arguments: &[Datum], start: i64, number: Option<i64>, flags: &str) ->
         }
         found.push_str(&whole[end..from + all.start()]);
         expand(with, &captures, &mut found);
+        super::string::fits(found.len())?;
         end = from + all.end();
         if wanted != 0 {
             break;
@@ -188,6 +189,7 @@ pub fn split(whole: &str, pattern: &str, flags: &str) -> Result<Vec<String>> {
         if part.is_empty() && (part.start() == end || part.start() == whole.len()) {
             continue;
         }
+        super::array::fits(found.len(), 0)?;
         found.push(whole[end..part.start()].to_owned());
         end = part.end();
     }

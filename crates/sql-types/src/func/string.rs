@@ -30,11 +30,7 @@ pub const FUNCTIONS: &[Function] = &[
     of("rtrim", &[TEXT, TEXT], Type::Text, |_, a| {
         Ok(Datum::from(text(a, 0).trim_end_matches(|l| text(a, 1).contains(l))))
     }),
-    of("replace", &[TEXT, TEXT, TEXT], Type::Text, |_, a| {
-        let found =
-            if text(a, 1).is_empty() { text(a, 0).to_owned() } else { text(a, 0).replace(text(a, 1), text(a, 2)) };
-        Ok(Datum::Text(found))
-    }),
+    of("replace", &[TEXT, TEXT, TEXT], Type::Text, |_, a| replace(text(a, 0), text(a, 1), text(a, 2))),
     of("strpos", &[TEXT, TEXT], Type::Int4, |_, a| Ok(position(text(a, 0), text(a, 1)))),
     of("position", &[TEXT, TEXT], Type::Int4, |_, a| Ok(position(text(a, 0), text(a, 1)))),
     of("starts_with", &[TEXT, TEXT], Type::Bool, |_, a| Ok(Datum::Bool(text(a, 0).starts_with(text(a, 1))))),
@@ -45,7 +41,7 @@ pub const FUNCTIONS: &[Function] = &[
     of("rpad", &[TEXT, INT4], Type::Text, |_, a| pad(text(a, 0), int(a, 1), " ", false)),
     of("rpad", &[TEXT, INT4, TEXT], Type::Text, |_, a| pad(text(a, 0), int(a, 1), text(a, 2), false)),
     of("split_part", &[TEXT, TEXT, INT4], Type::Text, |_, a| split_part(text(a, 0), text(a, 1), int(a, 2))),
-    of("concat", &[], Type::Text, |_, a| Ok(Datum::Text(a.iter().filter_map(Datum::as_text).collect())))
+    of("concat", &[], Type::Text, |_, a| joined(&a.iter().filter_map(Datum::as_text).collect::<Vec<_>>(), ""))
         .lax()
         .variadic(),
     of("quote_ident", &[TEXT], Type::Text, |_, a| Ok(Datum::Text(quote_ident(text(a, 0))))),
@@ -67,7 +63,7 @@ pub const FUNCTIONS: &[Function] = &[
     of("chr", &[INT4], Type::Text, |_, a| chr(int(a, 0))),
     of("concat_ws", &[TEXT], Type::Text, |_, a| {
         let parts: Vec<&str> = a[1..].iter().filter_map(Datum::as_text).collect();
-        Ok(if a[0].is_null() { Datum::Null } else { Datum::Text(parts.join(text(a, 0))) })
+        if a[0].is_null() { Ok(Datum::Null) } else { joined(&parts, text(a, 0)) }
     })
     .lax()
     .variadic(),
@@ -335,8 +331,10 @@ fn format_text(pattern: &str, arguments: &[Datum]) -> Result<Datum> {
         };
         let width = width.unwrap_or(0);
         let is_left = is_left || width < 0;
-        let length = usize::try_from(width.unsigned_abs()).unwrap_or(0).min(LENGTH_MAX);
-        let padding = " ".repeat(length.saturating_sub(text.chars().count()));
+        let length = usize::try_from(width.unsigned_abs()).unwrap_or(usize::MAX);
+        let missing = length.saturating_sub(text.chars().count());
+        fits(found.len().saturating_add(text.len()).saturating_add(missing))?;
+        let padding = " ".repeat(missing);
         found += &if is_left { text + &padding } else { padding + &text };
     }
     Ok(Datum::Text(found))
@@ -377,21 +375,52 @@ fn position(text: &str, part: &str) -> Datum {
 /// Longest text that a function makes.
 const LENGTH_MAX: usize = 64 << 20;
 
-fn too_long() -> Error {
-    Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "requested length too large")
+/// Refuses a text of so many bytes.
+///
+/// # Errors
+/// 54000.
+pub(super) fn fits(bytes: usize) -> Result<()> {
+    crate::text::check_length(bytes, LENGTH_MAX)
 }
 
 fn repeat(text: &str, times: i64) -> Result<Datum> {
     let times = usize::try_from(times).unwrap_or(0);
-    let fits = text.len().checked_mul(times).is_some_and(|length| length <= LENGTH_MAX);
-    if fits { Ok(Datum::Text(text.repeat(times))) } else { Err(too_long()) }
+    fits(text.len().saturating_mul(times))?;
+    Ok(Datum::Text(text.repeat(times)))
+}
+
+fn replace(text: &str, from: &str, to: &str) -> Result<Datum> {
+    if from.is_empty() {
+        return Ok(Datum::from(text));
+    }
+    if to.len() > from.len() {
+        let more = text.matches(from).count().saturating_mul(to.len() - from.len());
+        fits(text.len().saturating_add(more))?;
+    }
+    Ok(Datum::Text(text.replace(from, to)))
+}
+
+/// The parts with a separator between them.
+///
+/// # Errors
+/// 54000.
+pub(super) fn joined(parts: &[impl AsRef<str>], separator: &str) -> Result<Datum> {
+    let length = |sum: usize, part: &str| sum.saturating_add(part.len());
+    let separators = separator.len().saturating_mul(parts.len().saturating_sub(1));
+    fits(parts.iter().fold(separators, |sum, part| length(sum, part.as_ref())))?;
+    let mut found = String::new();
+    for (number, part) in parts.iter().enumerate() {
+        if number > 0 {
+            found.push_str(separator);
+        }
+        found.push_str(part.as_ref());
+    }
+    Ok(Datum::Text(found))
 }
 
 fn pad(text: &str, length: i64, filler: &str, is_left: bool) -> Result<Datum> {
     let length = usize::try_from(length).unwrap_or(0);
-    if length > LENGTH_MAX {
-        return Err(too_long());
-    }
+    fits(length)?;
     let missing = length.saturating_sub(text.chars().count());
     let padding: String =
         if filler.is_empty() { String::new() } else { filler.chars().cycle().take(missing).collect() };

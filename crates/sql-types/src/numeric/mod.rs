@@ -20,8 +20,8 @@ pub use math::{exp, factorial, ln, log, power, square_root};
 /// Most digits of a number that is kept as an integer of 128 bits.
 pub const DIGITS_MAX: u32 = 38;
 /// Most digits after the point, and before it.
-const SCALE_MAX: u16 = 16_383;
-const WHOLE_MAX: usize = 131_072;
+pub(crate) const SCALE_MAX: u16 = 16_383;
+pub(crate) const WHOLE_MAX: usize = 131_072;
 /// Most digits that a computation adds after the point.
 const RESULT_SCALE_MAX: i64 = 1_000;
 
@@ -68,6 +68,20 @@ fn is_small(units: i128) -> bool {
     units.unsigned_abs() < 10_u128.pow(DIGITS_MAX)
 }
 
+/// Whether the number has at most so many digits. Only a number near the limit is compared with it.
+fn has_digits_at_most(units: &BigInt, most: usize) -> bool {
+    let most = u64::try_from(most).unwrap_or(u64::MAX);
+    // The logarithm of 2 is between 0.30102 and 0.30103.
+    let bits = units.bits();
+    if bits.saturating_mul(30_103) / 100_000 < most {
+        return true;
+    }
+    if bits.saturating_sub(1).saturating_mul(30_102) / 100_000 >= most {
+        return false;
+    }
+    u32::try_from(most).is_ok_and(|most| units.magnitude() < ten(most).magnitude())
+}
+
 /// Rounds the quotient away from zero at the half.
 fn divide_rounded(units: &BigInt, divisor: &BigInt) -> BigInt {
     let (quotient, rest) = (units / divisor, units % divisor);
@@ -101,14 +115,15 @@ impl Numeric {
 
     /// The same of any length.
     fn of_units(units: BigInt, scale: u16) -> Result<Self> {
+        if scale > SCALE_MAX {
+            return Err(overflow());
+        }
         if let Ok(small) = i128::try_from(&units)
             && is_small(small)
         {
             return Ok(Self(Repr::Small { units: small, scale }));
         }
-        // 3 bits are less than a digit, so this finds those that are far too long without writing them.
-        let digits_least = usize::try_from(units.bits() / 4).unwrap_or(usize::MAX);
-        if digits_least > WHOLE_MAX + usize::from(scale) || scale > SCALE_MAX {
+        if !has_digits_at_most(&units, WHOLE_MAX + usize::from(scale)) {
             return Err(overflow());
         }
         Ok(Self(Repr::Big(Arc::new((units, scale)))))
@@ -293,6 +308,7 @@ impl Numeric {
     pub fn multiply(&self, other: &Self) -> Result<Self> {
         if let (Repr::Small { units: one, scale: first }, Repr::Small { units: two, scale: second }) =
             (&self.0, &other.0)
+            && first + second <= SCALE_MAX
             && let Some(found) = one.checked_mul(*two).filter(|found| is_small(*found))
         {
             return Ok(Self(Repr::Small { units: found, scale: first + second }));
@@ -570,8 +586,8 @@ impl std::str::FromStr for Numeric {
             return Self::of_units(units * ten(distance), 0);
         }
         match u16::try_from(scale) {
-            Ok(scale) if scale <= SCALE_MAX => Self::of_units(units, scale),
-            _ => Self::of_units(divide_rounded(&units, &ten(distance - u32::from(SCALE_MAX))), SCALE_MAX),
+            Ok(scale) => Self::of_units(units, scale),
+            Err(_) => Err(overflow()),
         }
     }
 }
@@ -581,4 +597,39 @@ fn exponent_of(text: &str) -> Option<i64> {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     // One that is too long is beyond every limit.
     is_number.then(|| text.parse().unwrap_or(if text.starts_with('-') { i64::from(i32::MIN) } else { i32::MAX.into() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(text: &str) -> Numeric {
+        text.parse().expect(text)
+    }
+
+    #[test]
+    fn a_product_has_no_more_digits_after_the_point_than_a_number_may() {
+        let small = number(&format!("0.{}1", "0".repeat(usize::from(SCALE_MAX) - 1)));
+        let mut product = small.clone();
+        for _ in 0..6 {
+            product = product.multiply(&small).expect("it is rounded");
+            assert_eq!((product.scale(), product.signum()), (SCALE_MAX, 0));
+        }
+        let large = number("1e-9000").multiply(&number("3e-7383")).expect("as long as it may be");
+        assert_eq!((large.scale(), large.signum()), (SCALE_MAX, 1));
+    }
+
+    #[test]
+    fn every_number_that_is_made_can_be_read() {
+        let nines = |count: usize| "9".repeat(count);
+        let most = number(&format!("{}.{}", nines(WHOLE_MAX), nines(usize::from(SCALE_MAX))));
+        let read = number(&most.to_string());
+        assert!(most == read && most.scale() == read.scale());
+        let whole = number(&nines(WHOLE_MAX));
+        assert!(whole.plus(&1.into()).is_err());
+        assert!(whole.negate().minus(&1.into()).is_err());
+        assert!(whole.plus(&whole).is_err());
+        assert!(number("1e131071").multiply(&10.into()).is_err());
+        assert!(number("1e131070").multiply(&10.into()).is_ok());
+    }
 }

@@ -34,6 +34,11 @@ pub fn rewritten(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
             place = end;
             continue;
         }
+        if let Some((span, end)) = span_with_digits(tokens, place) {
+            found.extend(span);
+            place = end;
+            continue;
+        }
         let next = tokens[place + 1..].iter().position(|token| !is_blank(&token.token)).map(|step| place + 1 + step);
         match next.and_then(|next| replacement(&found, tokens, place, next).map(|tokens| (tokens, next))) {
             Some((replaced, next)) => {
@@ -66,6 +71,29 @@ fn joined(tokens: &[TokenWithSpan], place: usize) -> Option<(TokenWithSpan, usiz
     }
     let token = Token::SingleQuotedString(text);
     (end > place + 1).then(|| (TokenWithSpan { token, span: tokens[place].span }, end))
+}
+
+/// `interval(2) 'x'` is a cast: the crate forgets its digits. Returns the tokens, and the place after it.
+fn span_with_digits(tokens: &[TokenWithSpan], place: usize) -> Option<(Vec<TokenWithSpan>, usize)> {
+    if word(&tokens[place])? != "interval" {
+        return None;
+    }
+    let mut rest = (place + 1..).zip(&tokens[place + 1..]).filter(|(_, token)| !is_blank(&token.token));
+    let mut next = || rest.next();
+    let (open, digits, close, (last, text)) = (next()?.1, next()?.1, next()?.1, next()?);
+    let is_span = open.token == Token::LParen
+        && matches!(digits.token, Token::Number(..))
+        && close.token == Token::RParen
+        && matches!(text.token, Token::SingleQuotedString(_));
+    let own = |token: Token| TokenWithSpan { token, span: tokens[place].span };
+    let cast = || {
+        let mut found = vec![own(Token::make_keyword("CAST")), own(Token::LParen), text.clone()];
+        found.push(own(Token::make_keyword("AS")));
+        found.extend([&tokens[place], open, digits, close].into_iter().cloned());
+        found.push(own(Token::RParen));
+        (found, last + 1)
+    };
+    is_span.then(cast)
 }
 
 fn word(token: &TokenWithSpan) -> Option<String> {

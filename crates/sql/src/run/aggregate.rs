@@ -19,6 +19,17 @@ pub(super) struct State {
     rows: Vec<(Row, Row)>,
 }
 
+/// The text before, if there is one, with another one after it. It grows in its place: a list of many parts is not
+/// copied for each.
+fn longer(before: Datum, separator: &str, part: &str) -> Result<String> {
+    let Datum::Text(mut text) = before else { return Ok(part.to_owned()) };
+    let length = text.len().saturating_add(separator.len()).saturating_add(part.len());
+    text::check_length(length, text::BYTES_MAX)?;
+    text.push_str(separator);
+    text.push_str(part);
+    Ok(text)
+}
+
 impl State {
     pub(super) fn new() -> Self {
         Self { count: 0, value: Datum::Null, seen: HashSet::new(), rows: Vec::new() }
@@ -52,27 +63,24 @@ impl State {
             Aggregate::BitAnd => arithmetic(Arithmetic::BitAnd, Type::Int8, &before, &argument)?,
             Aggregate::BitOr => arithmetic(Arithmetic::BitOr, Type::Int8, &before, &argument)?,
             Aggregate::BitXor => arithmetic(Arithmetic::BitXor, Type::Int8, &before, &argument)?,
-            Aggregate::JsonAgg(_) => {
-                let text = argument.as_text().unwrap_or("null");
-                Datum::Text(before.as_text().map_or_else(|| text.to_owned(), |before| format!("{before}, {text}")))
-            }
+            Aggregate::JsonAgg(_) => Datum::Text(longer(before, ", ", argument.as_text().unwrap_or("null"))?),
             Aggregate::JsonObjectAgg(_) => {
                 let Some(key) = argument.as_text() else {
                     let (state, message) = (SqlState::INVALID_PARAMETER_VALUE, "field name must not be null");
                     return Err(Error::new(state, message));
                 };
-                let mut member = before.as_text().map_or_else(String::new, |before| format!("{before}, "));
+                let mut member = String::new();
                 json::quote(key, &mut member);
                 member.push_str(" : ");
                 member.push_str(arguments.get(1).and_then(Datum::as_text).unwrap_or("null"));
-                Datum::Text(member)
+                Datum::Text(longer(before, ", ", &member)?)
             }
             // Handled before.
             Aggregate::Figure(..) => before,
             Aggregate::StringAgg => match (before, argument) {
-                (Datum::Text(before), Datum::Text(value)) => {
+                (before @ Datum::Text(_), Datum::Text(value)) => {
                     let separator = arguments.get(1).and_then(Datum::as_text).unwrap_or_default();
-                    Datum::Text(before + separator + &value)
+                    Datum::Text(longer(before, separator, &value)?)
                 }
                 (before, _) => before,
             },

@@ -1,6 +1,7 @@
 //! Expressions to values: three-valued, as SQL is.
 
 use lodestone_sql_types::op::{Comparison, arithmetic, compare, negate, order};
+use lodestone_sql_types::text::{BYTES_MAX, check_length};
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, cast, pattern};
 
 use super::{Env, Flow, Outcome, Run};
@@ -8,6 +9,29 @@ use crate::plan::Expr;
 
 fn bool_or_null(value: Option<bool>) -> Datum {
     value.map_or(Datum::Null, Datum::Bool)
+}
+
+/// Texts, bytes or arrays after each other.
+fn concat(one: Datum, two: Datum) -> Result<Datum> {
+    let fits = |one: usize, two: usize| check_length(one.saturating_add(two), BYTES_MAX);
+    Ok(match (one, two) {
+        (Datum::Text(one), Datum::Text(two)) => {
+            fits(one.len(), two.len())?;
+            Datum::Text(one + &two)
+        }
+        (Datum::Bytes(mut one), Datum::Bytes(two)) => {
+            fits(one.len(), two.len())?;
+            one.extend(two);
+            Datum::Bytes(one)
+        }
+        (Datum::Array(one), Datum::Array(two)) => {
+            let bytes = |list: &[Datum]| list.len().saturating_mul(size_of::<Datum>());
+            fits(bytes(&one), bytes(&two))?;
+            Datum::Array(one.into_iter().chain(two).collect())
+        }
+        (Datum::Array(one), Datum::Null) | (Datum::Null, Datum::Array(one)) => Datum::Array(one),
+        _ => Datum::Null,
+    })
 }
 
 impl Run<'_> {
@@ -26,16 +50,7 @@ impl Run<'_> {
             Expr::Compare(op, ty, one, two) => compare(*op, *ty, &self.eval(one, env)?, &self.eval(two, env)?),
             Expr::Arithmetic(op, ty, one, two) => arithmetic(*op, *ty, &self.eval(one, env)?, &self.eval(two, env)?)?,
             Expr::Negate(ty, inner) => negate(*ty, self.eval(inner, env)?)?,
-            Expr::Concat(one, two) => match (self.eval(one, env)?, self.eval(two, env)?) {
-                (Datum::Text(one), Datum::Text(two)) => Datum::Text(one + &two),
-                (Datum::Bytes(mut one), Datum::Bytes(two)) => {
-                    one.extend(two);
-                    Datum::Bytes(one)
-                }
-                (Datum::Array(one), Datum::Array(two)) => Datum::Array(one.into_iter().chain(two).collect()),
-                (Datum::Array(one), Datum::Null) | (Datum::Null, Datum::Array(one)) => Datum::Array(one),
-                _ => Datum::Null,
-            },
+            Expr::Concat(one, two) => concat(self.eval(one, env)?, self.eval(two, env)?)?,
             Expr::And(one, two) => match self.eval(one, env)?.truth() {
                 Some(false) => Datum::Bool(false),
                 one => match (one, self.eval(two, env)?.truth()) {
@@ -69,7 +84,7 @@ impl Run<'_> {
             Expr::Fit { expr, ty, modifier, is_explicit } => {
                 cast::fit(self.eval(expr, env)?, *ty, *modifier, *is_explicit)?
             }
-            Expr::ToJson(ty, inner) => Datum::Text(lodestone_sql_types::json::of_datum(*ty, &self.eval(inner, env)?)),
+            Expr::ToJson(ty, inner) => Datum::Text(lodestone_sql_types::json::of_datum(*ty, &self.eval(inner, env)?)?),
             Expr::RelationOid(inner) => match self.eval(inner, env)? {
                 Datum::Text(name) => self.relation_oid(&name)?,
                 other => other,
