@@ -3,7 +3,7 @@
 //! A setting that changes how text is read or written has the values that are built, and every other one is
 //! refused. One that tunes another server (`work_mem`, `enable_seqscan`) is kept and shown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestone_sql_types::{Error, Result, SqlState};
@@ -135,6 +135,8 @@ fn find(name: &str) -> Option<&'static Setting> {
 pub struct Settings {
     user: String,
     changed: BTreeMap<String, String>,
+    /// Those that the session began with.
+    first: BTreeMap<String, String>,
     /// Values before changes of this transaction.
     before: Vec<(String, Option<String>, bool)>,
     /// A number that no other state of settings has.
@@ -154,8 +156,14 @@ pub type Report = (&'static str, String);
 impl Settings {
     /// Those of a new session.
     pub fn new(user: &str, isolation: &str) -> Self {
-        let changed = [("default_transaction_isolation".to_owned(), isolation.to_owned())].into();
-        Self { user: user.to_owned(), changed, before: Vec::new(), generation: next_generation() }
+        let changed: BTreeMap<_, _> = [("default_transaction_isolation".to_owned(), isolation.to_owned())].into();
+        let first = changed.clone();
+        Self { user: user.to_owned(), changed, first, before: Vec::new(), generation: next_generation() }
+    }
+
+    /// The values at hand are those that RESET returns to: the session begins with them.
+    pub fn keep(&mut self) {
+        self.first.clone_from(&self.changed);
     }
 
     /// A number that changes with every change of a setting.
@@ -217,6 +225,7 @@ impl Settings {
             check(&name, value, rule)?;
         }
         let value = value.filter(|value| !value.eq_ignore_ascii_case("default")).map(|value| written(&name, value));
+        let value = value.or_else(|| self.first.get(&name).cloned());
         let before = match &value {
             Some(value) => self.changed.insert(name.clone(), value.clone()),
             None => self.changed.remove(&name),
@@ -232,7 +241,8 @@ impl Settings {
     /// None of the settings that can be changed has one.
     pub fn reset_all(&mut self) -> Result<Vec<Report>> {
         let kept = ["transaction_isolation", "transaction_read_only", "session_authorization"];
-        let names: Vec<String> = self.changed.keys().filter(|name| !kept.contains(&name.as_str())).cloned().collect();
+        let names: BTreeSet<String> = self.changed.keys().chain(self.first.keys()).cloned().collect();
+        let names = names.into_iter().filter(|name| !kept.contains(&name.as_str()));
         let mut reports = Vec::new();
         for name in names {
             reports.extend(self.set(&name, None, false)?);

@@ -82,6 +82,43 @@ fn deep_statements_are_refused_and_long_ones_are_not() {
 }
 
 #[test]
+fn values_have_limits() {
+    let (_folder, mut connection) = connect();
+    let deep = |count: usize| format!("'{}{}'::jsonb", "[".repeat(count), "]".repeat(count));
+    let (least, most) = (deep(1), deep(501));
+    for (text, code) in [
+        (format!("select {most} || {most}"), ""),
+        (format!("insert into j values ({most})"), ""),
+        ("select b = b from j".into(), ""),
+        (format!("select jsonb_build_array({most})"), "54001"),
+        (format!("select json_build_object('a', {most})"), "54001"),
+        (format!("select jsonb_agg({most})"), "54001"),
+        (format!("select to_json(array[{most}])"), "54001"),
+        (format!("select jsonb_set({least}, '{{0}}', {most})"), "54001"),
+        (format!("select jsonb_insert({least}, '{{0}}', {most})"), "54001"),
+        (format!("select '{{}}'::jsonb || {most} || '{{}}'::jsonb"), ""),
+        (format!("select {most} || jsonb_build_array('[1]'::jsonb)"), ""),
+        ("select '[1e131072]'::jsonb".into(), "22003"),
+        ("select array_fill(repeat('x', 1000000), array[1000000])".into(), "54000"),
+        ("select format('%1000000000s', 'x')".into(), "54000"),
+        ("select repeat('x', 1000000000)".into(), "54000"),
+        ("select lpad('x', 1000000000)".into(), "54000"),
+        ("select replace(repeat('x', 1000000), 'x', repeat('y', 1000))".into(), "54000"),
+        ("select date '5874897-12-31' + 1".into(), "22008"),
+        ("select interval '2147483647 days' * 2".into(), "22008"),
+        ("select interval '9223372036854775807 months ago'".into(), "22015"),
+        ("select date '9000000000000000000-01-01 BC'".into(), "22008"),
+        ("select timezone('+\u{e9}', timestamp '2024-01-01')".into(), "22023"),
+        ("select * from t order by k for update skip locked limit 1".into(), "0A000"),
+        ("with x as (insert into t values (9) returning (select count(*) from t)) select * from x".into(), "0A000"),
+    ] {
+        let found = connection.run(&text).map_or_else(|error| error.state().code().to_owned(), |_| String::new());
+        let shown: String = text.chars().take(80).collect();
+        assert_eq!(found, code, "{shown}");
+    }
+}
+
+#[test]
 fn errors_have_the_place_in_the_statement() {
     let (_folder, mut connection) = connect();
     for (text, position) in [

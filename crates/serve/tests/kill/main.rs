@@ -98,6 +98,10 @@ fn a_killed_server_loses_nothing_in_many_rounds() {
     let rounds = variable(ROUNDS).unwrap_or(15);
     let seed = variable(SEED).unwrap_or(2);
     let domain = std::env::var(DOMAIN);
+    if let Ok(only) = &domain {
+        assert!(["block", "process"].contains(&only.as_str()), "{DOMAIN} is {only}: it is `block` or `process`");
+    }
+    assert!(rounds > 0, "{ROUNDS} is 0: nothing would be killed");
     for one in ["block", "process"].into_iter().filter(|one| domain.as_ref().map_or(true, |only| only == one)) {
         kill_and_judge(&Plan { domain: one, rounds, turns: 300, seed });
     }

@@ -195,6 +195,12 @@ impl Binder<'_> {
             let filter = self.condition(filter, &scope, "WHERE")?;
             node = self.filter(node, filter);
         }
+        let is_cut = query.limit.is_some() || query.offset.is_some();
+        if query.locks_rows && query.lock_wait != ast::LockWait::Wait && is_cut && !query.order_by.is_empty() {
+            let message = "FOR UPDATE with SKIP LOCKED or NOWAIT, ORDER BY and LIMIT";
+            return Err(Error::unsupported(message)
+                .hint("The rows that LIMIT leaves out would be locked as well. Leave out ORDER BY, or LIMIT."));
+        }
         if query.locks_rows {
             node = super::access::lock(node, query.lock_wait)?;
         }

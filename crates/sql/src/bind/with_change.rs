@@ -55,9 +55,11 @@ impl Binder<'_> {
         for (number, first) in self.first.iter().enumerate() {
             let own = changed(&first.change);
             let mut used = Vec::new();
+            first.returned.iter().flatten().for_each(|expr| expr_tables(expr, &mut used));
             for other in self.first.iter().enumerate().filter(|(other, _)| *other != number).map(|(_, other)| other) {
                 used.push(changed(&other.change).oid);
                 change_tables(&other.change, &mut used);
+                other.returned.iter().flatten().for_each(|expr| expr_tables(expr, &mut used));
             }
             match action {
                 Action::Change(change, returned) => {

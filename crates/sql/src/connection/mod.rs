@@ -389,6 +389,7 @@ impl Connection {
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         self.session.settings.borrow_mut().set(name, Some(value), false)?;
         drop(self.session.settings.borrow_mut().end(true));
+        self.session.settings.borrow_mut().keep();
         self.session.level = self.session.settings.borrow().get("default_transaction_isolation")?;
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::catalog::Catalog;
 use crate::database::Prepared;
 use crate::errors::from_engine;
 use crate::literals::Pattern;
-use crate::parse::ast::{Modes, Statement};
+use crate::parse::ast::{Discard, Modes, Statement};
 use crate::parse::parse;
 use crate::plan::{Action, Change, Plan};
 use crate::run::point::{PointAnswer, PointQuery};
@@ -390,6 +390,7 @@ impl Connection {
     fn refuse_if_short(&self, plan: &Plan) -> Result<(), Failure> {
         let is_long = match &plan.action {
             Action::CopyIn(..) | Action::CopyOut(..) => true,
+            Action::Utility(Statement::Discard(Discard::All | Discard::Temporary)) => self.has_temporary(),
             Action::Utility(statement) => crate::ddl::is_long(statement),
             _ => false,
         };

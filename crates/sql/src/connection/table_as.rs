@@ -121,11 +121,15 @@ impl Connection {
         path
     }
 
+    /// Whether the session has temporary tables.
+    pub(super) fn has_temporary(&self) -> bool {
+        self.database.catalog().schemas.contains_key(&self.temporary_schema())
+    }
+
     /// Drops the temporary tables of the session.
     pub(super) fn drop_temporary(&mut self) {
-        let schema = self.temporary_schema();
-        if self.database.catalog().schemas.contains_key(&schema) {
-            self.drop_schema(&schema);
+        if self.has_temporary() {
+            self.drop_schema(&self.temporary_schema());
         }
     }
 
@@ -133,11 +137,18 @@ impl Connection {
     pub(crate) fn drop_schema(&mut self, schema: &str) {
         self.roll_back();
         self.state = State::Idle;
-        self.set_patient(true);
-        if let Ok(mut query) = self.simple(&format!("DROP SCHEMA {schema} CASCADE")) {
-            drop(self.next(&mut query, &mut Answer::default()));
+        let (tickets, notices) = (self.take_tickets(), self.take_notices());
+        let steps_max = self.watch.steps_max.take();
+        if let Ok(mut query) = self.simple(&format!("DROP SCHEMA {schema} CASCADE"))
+            && self.next(&mut query, &mut Answer::default()).is_err()
+        {
+            // Also one that waits for a lock is over.
+            self.roll_back();
+            self.state = State::Idle;
         }
-        drop(self.take_tickets());
-        drop(self.take_notices());
+        self.watch.steps_max = steps_max;
+        // The client learns nothing of it, so its answer does not wait for it.
+        (self.tickets, self.notices) = (tickets, notices);
+        drop(std::mem::take(&mut *self.session.waits.borrow_mut()));
     }
 }

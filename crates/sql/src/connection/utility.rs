@@ -123,8 +123,9 @@ impl Connection {
                 self.drop_temporary();
                 self.statements.clear();
                 self.portals.clear();
-                let isolation = self.database.0.isolation;
-                *self.session.settings.borrow_mut() = crate::settings::Settings::new(&self.session.user, isolation);
+                self.close_cursor(None)?;
+                self.session.sequences = Default::default();
+                self.change_setting("all", None, false)?;
                 tag("DISCARD ALL")
             }
         }

@@ -60,7 +60,7 @@ impl Definition<'_> {
                 let default = column.default.as_ref().filter(|_| like.defaults && column.identity.is_none());
                 let identity = column.identity.filter(|_| is_identity).map(|kind| Identity {
                     is_always: kind == IdentityKind::Always,
-                    options: SequenceOptions::default(),
+                    options: self.identity_options(&table.full, &column.name),
                 });
                 found.push(ColumnDef {
                     name: name(&column.name),
@@ -100,6 +100,21 @@ impl Definition<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The options of the sequence of an identity column.
+    fn identity_options(&self, table: &str, column: &str) -> SequenceOptions {
+        let is_own = |owner: &(String, String)| owner.0 == table && owner.1 == column;
+        let found = self.catalog.sequences.values().find(|other| other.owner.as_ref().is_some_and(is_own));
+        found.map_or_else(SequenceOptions::default, |sequence| SequenceOptions {
+            increment: Some(sequence.increment),
+            minimum: Some(Some(sequence.minimum)),
+            maximum: Some(Some(sequence.maximum)),
+            start: Some(sequence.start),
+            cache: Some(sequence.cache),
+            is_cycle: Some(sequence.is_cycle),
+            ..SequenceOptions::default()
+        })
     }
 
     /// Makes the schema of the session's temporary tables if the statement makes an object in it.

@@ -141,7 +141,7 @@ fn likes(tokens: &Tokens<'_>, end_of: &End<'_>, raw: &[TokenWithSpan], places: &
                     if kept.len() > begin + 1 && raw[part..place].iter().any(|token| !is_blank(&token.token)) {
                         kept.push(TokenWithSpan { token: Token::Comma, span: raw[part].span });
                     }
-                    columns += 1;
+                    columns += usize::from(!is_constraint(&raw[part..place]));
                     kept.extend_from_slice(&raw[part..place]);
                 }
             }
@@ -158,6 +158,15 @@ fn likes(tokens: &Tokens<'_>, end_of: &End<'_>, raw: &[TokenWithSpan], places: &
         *place = likes;
     }
     Ok(Some(found))
+}
+
+/// Whether a part of CREATE TABLE is no column.
+fn is_constraint(part: &[TokenWithSpan]) -> bool {
+    const WORDS: [&str; 6] = ["constraint", "primary", "unique", "check", "foreign", "exclude"];
+    part.iter().find(|token| !is_blank(&token.token)).is_some_and(|first| match &first.token {
+        Token::Word(word) => word.quote_style.is_none() && WORDS.contains(&word.value.to_ascii_lowercase().as_str()),
+        _ => false,
+    })
 }
 
 /// `LIKE table INCLUDING ..`.
