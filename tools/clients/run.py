@@ -170,9 +170,9 @@ class Server:
 
 
 def certificate(folder):
-    """A certificate that signs itself. Without `openssl` there is no encryption."""
+    """A certificate that signs itself."""
     if shutil.which("openssl") is None:
-        return []
+        raise CannotRun("`openssl` is missing, so encryption cannot be checked; install it, or leave it out by `--plain`")
     cert, key = folder / "server.crt", folder / "server.key"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     call([*command, "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", cert])

@@ -157,6 +157,9 @@ fn run_corpus(root: &Path, script: &str, first: Option<&str>, options: &Corpus) 
 }
 
 fn run_random(root: &Path, options: &Random) -> Result<bool> {
+    if options.seeds == 0 || options.statements == 0 {
+        bail!("nothing would be compared: name at least one seed and one statement");
+    }
     for seed in options.seed..options.seed.saturating_add(options.seeds) {
         let script = root.join("tools/sql_random.py");
         let status = Process::new("python3")
