@@ -1,7 +1,7 @@
 //! Readers of pages, by the time at which they began.
 //!
 //! A batch of the image waits for the readers that began before it: they may be in pages that it releases. It holds no
-//! lock of the volume meanwhile, and no reader waits for it. So a read that waits for a node holds up nobody else.
+//! lock of the volume meanwhile, and no reader waits for it. So a read that waits for a node holds up no other thread.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;

@@ -213,7 +213,7 @@ impl Link {
         let Sending { leader, out, .. } = &mut *sending;
         leader.volume_mut().pump(now, out);
         if let Err(error) = sending.flush() {
-            // The operation has its place: it counts, and is sent again. A transport that has failed ends the link soon.
+            // The operation has its place: it counts, and is sent again. A failed transport ends the link soon.
             tracing::warn!("{}: sending operation {}: {error}", self.node, number.0);
             sending.out.packets.clear();
         }

@@ -195,7 +195,7 @@ impl Shared {
         Err(Error::Gone)
     }
 
-    /// Operations are lost. What users have kept of them expires before this volume answers.
+    /// Operations are lost. Names that users have kept of them expire before this volume answers.
     fn wait_for_caches(&self) {
         let Some(ended) = self.state().former_ended else { return };
         let until = ended + CACHE_LIFETIME + CACHE_MARGIN;
