@@ -151,3 +151,8 @@ fn temporary() {
 fn changes_in_with() {
     check(include_str!("expected/with_changes.out"), &[]);
 }
+
+#[test]
+fn copies_of_columns_and_limits_of_time() {
+    check(include_str!("expected/limits.out"), &[]);
+}
