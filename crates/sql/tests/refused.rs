@@ -136,3 +136,26 @@ fn errors_have_the_place_in_the_statement() {
         assert_eq!(error.position(), Some(position), "{text}: {error}");
     }
 }
+
+#[test]
+fn discard_all_returns_to_the_beginning_of_the_session() {
+    let (_folder, mut connection) = connect();
+    connection.set("default_transaction_isolation", "read committed").expect("a setting");
+    for text in [
+        "create temp table x (a int)",
+        "create sequence s",
+        "select nextval('s')",
+        "set statement_timeout = 5000",
+        "set default_transaction_isolation = 'serializable'",
+    ] {
+        connection.run(text).expect(text);
+    }
+    connection.set_patient(false);
+    assert_eq!(connection.run("discard all").expect("it runs")[0].tag, "DISCARD ALL");
+    for (name, value) in [("default_transaction_isolation", "read committed"), ("statement_timeout", "0")] {
+        let found = connection.run(&format!("show {name}")).expect("a setting");
+        assert_eq!(found[0].rows[0][0].as_deref(), Some(value), "{name}");
+    }
+    assert_eq!(connection.run("select currval('s')").expect_err("forgotten").state().code(), "55000");
+    assert_eq!(connection.run("select * from x").expect_err("dropped").state().code(), "42P01");
+}
