@@ -98,6 +98,12 @@ fn values_have_limits() {
         (format!("select jsonb_insert({least}, '{{0}}', {most})"), "54001"),
         (format!("select '{{}}'::jsonb || {most} || '{{}}'::jsonb"), ""),
         (format!("select {most} || jsonb_build_array('[1]'::jsonb)"), ""),
+        (
+            "with recursive r(n, x) as (select 1, row(1) union all select n + 1, row(x) from r where n < 100000) \
+             select count(*) from r"
+                .into(),
+            "54001",
+        ),
         ("select '[1e131072]'::jsonb".into(), "22003"),
         ("select array_fill(repeat('x', 1000000), array[1000000])".into(), "54000"),
         ("select format('%1000000000s', 'x')".into(), "54000"),

@@ -11,6 +11,17 @@ fn bool_or_null(value: Option<bool>) -> Datum {
     value.map_or(Datum::Null, Datum::Bool)
 }
 
+/// Most rows inside each other: a recursive query could make them without end.
+const RECORDS_MAX: u32 = 500;
+
+/// Whether at most so many rows are inside each other.
+fn is_flat(values: &[Datum], most: u32) -> bool {
+    values.iter().all(|value| match value {
+        Datum::Record(inner) | Datum::Array(inner) => most > 0 && is_flat(inner, most - 1),
+        _ => true,
+    })
+}
+
 /// Texts, bytes or arrays after each other.
 fn concat(one: Datum, two: Datum) -> Result<Datum> {
     let fits = |one: usize, two: usize| check_length(one.saturating_add(two), BYTES_MAX);
@@ -163,7 +174,13 @@ impl Run<'_> {
                 best
             }
             Expr::Array(list) => Datum::Array(list.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<_>>()?),
-            Expr::Record(list) => Datum::Record(list.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<_>>()?),
+            Expr::Record(list) => {
+                let values = list.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<Vec<_>>>()?;
+                if !is_flat(&values, RECORDS_MAX) {
+                    return Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, "stack depth limit exceeded").into());
+                }
+                Datum::Record(values)
+            }
             Expr::Element(base, index) => match (self.eval(base, env)?, self.eval(index, env)?) {
                 (Datum::Json(json), Datum::Text(key)) => {
                     let found = match &*json {
