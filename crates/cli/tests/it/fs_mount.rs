@@ -102,10 +102,12 @@ fn a_mount_that_is_killed_loses_nothing_that_was_synced() {
         let Some(mut mount) = mount(&place) else { return };
         let folder = mount.point.clone();
         let writer = std::thread::spawn(move || write_until_dead(&folder, next));
-        // At least one file is acknowledged; then the kill comes at any moment.
+        // At least one file is acknowledged; then the kill comes at any moment. A file with its name may not be
+        // acknowledged yet: the writer still waits for the folder. The next file begins after that.
         let until = Instant::now() + Duration::from_secs(60);
-        while !mount.point.join(format!("f{next}")).exists() && Instant::now() < until {
-            std::thread::yield_now();
+        let exists = |name: String| mount.point.join(name).exists();
+        while !(exists(format!("f{}.part", next + 1)) || exists(format!("f{}", next + 1))) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
         }
         let spins = (round * 0x9E37_79B9) % 200_000;
         (0..spins).for_each(|_| std::hint::spin_loop());
