@@ -7,7 +7,8 @@
 //!    answers are bounded. A panic is a failure, too.
 //! 3. It says what it saw ([`Features`]): refusals by kind, counts by size. An input that shows something new joins the
 //!    corpus, and further inputs are made of it ([`mutate`]). No instrumented build is needed.
-//! 4. A failing input is made as short as possible ([`shortest`]) and printed with the command that shows it again.
+//! 4. An input that does not end is printed, and ends the run ([`stuck`]).
+//! 5. A failing input is made as short as possible ([`shortest`]) and printed with the command that shows it again.
 //!
 //! `cargo xtask fuzz NAME --seconds N` runs a target. The tests run the corpora that are checked in (`corpus/`), and a
 //! number of new inputs each.
@@ -21,5 +22,5 @@ mod targets;
 pub use corpus::{Corpus, hex, unhex};
 pub use input::{Features, Input};
 pub use mutation::mutate;
-pub use run::{Failure, Progress, Run, fails, shortest};
+pub use run::{Failure, Progress, Run, fails, shortest, stuck};
 pub use targets::{TARGETS, Target, target};

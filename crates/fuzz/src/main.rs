@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
-use lodestone_fuzz::{Corpus, Failure, Run, TARGETS, Target, fails, hex, shortest, target, unhex};
+use lodestone_fuzz::{Corpus, Failure, Run, TARGETS, Target, fails, hex, shortest, stuck, target, unhex};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// Address space of a run: an allocation by a number that a packet only claims does not fit.
@@ -17,6 +17,8 @@ const ADDRESS_SPACE_BYTES: u64 = 2 << 30;
 /// Memory in use may grow by so much after the first tenth of a run.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
 const INPUTS_AT_A_TIME: u64 = 200;
+/// An input that has not ended after so long is taken to run for ever.
+const INPUT_ENDS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Runs a fuzzer: inputs of any bytes for what decodes or receives.
 #[derive(Parser)]
@@ -70,6 +72,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     let limit = Rlimit { current: Some(ADDRESS_SPACE_BYTES), maximum: Some(ADDRESS_SPACE_BYTES) };
     setrlimit(Resource::As, limit).context("limiting the address space of the run")?;
+    std::thread::spawn(end_when_stuck);
     let name = arguments.name.as_deref().unwrap_or_default();
     let found = match target(name) {
         Some(found) => vec![found],
@@ -88,6 +91,18 @@ fn run(arguments: &Arguments) -> Result<bool> {
         is_right &= fuzz(target, arguments)?;
     }
     Ok(is_right)
+}
+
+/// Ends the process with exit code 1 when an input does not end: nothing else can stop it.
+fn end_when_stuck() {
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+        if let Some(input) = stuck(INPUT_ENDS_WITHIN) {
+            println!("FAILED: an input has run for {INPUT_ENDS_WITHIN:?}; it may be without end");
+            println!("  --input {}", hex(&input));
+            std::process::exit(1);
+        }
+    }
 }
 
 fn fuzz(target: &Target, arguments: &Arguments) -> Result<bool> {

@@ -1,6 +1,7 @@
 //! Runs of a target: inputs one after the other, until one fails or the time is over.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -14,6 +15,8 @@ use crate::targets::Target;
 
 /// An input that takes so long is a failure: work for one input is bounded.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(5);
+/// The input that runs, and since when.
+static UNDER_WAY: Mutex<Option<(Instant, Vec<u8>)>> = Mutex::new(None);
 /// Tries to make a failing input shorter.
 const SHORTER_TRIES: usize = 4_000;
 
@@ -37,12 +40,25 @@ pub struct Progress {
     pub features: usize,
 }
 
+fn set_under_way(input: Option<&[u8]>) {
+    *UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner) = input.map(|input| (Instant::now(), input.to_vec()));
+}
+
+/// The input that has run for longer than `most`: it may never end, so nothing else would tell of it.
+#[must_use]
+pub fn stuck(most: Duration) -> Option<Vec<u8>> {
+    let under_way = UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner);
+    under_way.as_ref().filter(|(since, _)| since.elapsed() > most).map(|(_, input)| input.clone())
+}
+
 /// Why `input` fails, and what was seen.
 #[must_use]
 pub fn fails(target: &Target, input: &[u8]) -> (Option<String>, Features) {
     let mut features = Features::default();
     let started = Instant::now();
+    set_under_way(Some(input));
     let judged = catch_unwind(AssertUnwindSafe(|| (target.run)(&mut Input::new(input), &mut features)));
+    set_under_way(None);
     let reason = match judged {
         Ok(Ok(())) if started.elapsed() > INPUT_TIME_MAX => Some(format!("it took {:?}", started.elapsed())),
         Ok(Ok(())) => None,
@@ -145,5 +161,23 @@ impl<'t> Run<'t> {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_is_stuck_while_it_runs() {
+        let target = Target {
+            run: |_, _| match stuck(Duration::ZERO) {
+                Some(input) if input == [1, 2] => Err("seen while it runs".to_owned()),
+                other => Err(format!("{other:?}")),
+            },
+            ..*crate::targets::target("packet").expect("it exists")
+        };
+        assert_eq!(fails(&target, &[1, 2]).0.as_deref(), Some("seen while it runs"));
+        assert_eq!(stuck(Duration::ZERO), None, "it has ended");
     }
 }
