@@ -42,8 +42,9 @@
 //!
 //! *A rule for members that are lost for good*: `fabric-removal-needs-all-others` (rules).
 //!
-//! The promises P1 to P8 are listed with their judges in `oracle.rs`. Each bug here names the promise that it breaks,
-//! and its test demands that the judge of that promise found it.
+//! The promises P1 to P8 are listed with their judges in `oracle.rs`. The bugs of `PROMISES` name the promise that they
+//! break, and their tests demand that the judge of that promise found them. The others count when any judge or an
+//! assertion finds them.
 
 use crate::plan::{NetworkFaults, Plan};
 

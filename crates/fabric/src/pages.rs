@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 
-use lodestone_pmem::{Memory, PmAddr, planted};
+use lodestone_pmem::{Memory, PmAddr};
 use lodestone_width::{low_u32, to_u64, to_usize};
 
 use crate::error::{Error, Result};
@@ -140,9 +140,6 @@ impl PageArea {
     /// # Errors
     /// A device that failed.
     pub fn settle(&self) -> Result<()> {
-        if planted::active("fabric-pages-never-settled") {
-            return Ok(());
-        }
         Ok(self.memory.settle()?)
     }
 }

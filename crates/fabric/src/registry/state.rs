@@ -71,7 +71,8 @@ impl VolumeState {
     /// The state with other members of a group; `None` if the newest term or the last change is another one.
     ///
     /// # Errors
-    /// [`Error::Registry`] if the group does not exist, or the view has a member twice or too many.
+    /// [`Error::Registry`] if the group does not exist, the view has a member twice or too many, or all numbers of
+    /// changes are used.
     pub fn changed(&self, term: Term, change: u64, group: GroupId, view: &View) -> Result<Option<Self>> {
         if (self.term, self.change) != (term, change) {
             return Ok(None);
@@ -80,7 +81,8 @@ impl VolumeState {
             return Err(Error::Registry(format!("{group} cannot have these members: one is there twice, or too many")));
         }
         let mut next = self.clone();
-        next.change += 1;
+        next.change =
+            change.checked_add(1).ok_or_else(|| Error::Registry("all changes of the volume are used".to_owned()))?;
         let Some(found) = next.groups.iter_mut().find(|found| found.0 == group) else {
             return Err(Error::Registry(format!("{group} does not exist")));
         };

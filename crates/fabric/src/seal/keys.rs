@@ -51,6 +51,8 @@ pub struct KeyRing {
     secrets: BTreeMap<(GroupId, ViewNumber), Secret>,
     /// Secrets of one term and view each.
     exact: BTreeMap<KeyPlace, Secret>,
+    /// The oldest term and view of each group that are not retired.
+    oldest: BTreeMap<GroupId, (Term, ViewNumber)>,
 }
 
 impl KeyRing {
@@ -58,20 +60,41 @@ impl KeyRing {
     /// handed a new one.
     pub fn hand(&mut self, group: GroupId, from: ViewNumber, secret: Secret) {
         self.secrets.insert((group, from), secret);
+        self.forget_handed(group);
     }
 
     /// The secret of `group` for one term and one view, as keepers tell it to the members and the sender.
     pub fn hand_exact(&mut self, group: GroupId, term: Term, view: ViewNumber, secret: Secret) {
-        self.exact.insert((group, term, view), secret);
+        if !self.is_retired((group, term, view)) {
+            self.exact.insert((group, term, view), secret);
+        }
     }
 
     /// Forgets secrets of `group` of terms before `term`, and of views before `view`: a node that was removed had some
-    /// of them.
+    /// of them. From then on they are refused, also if they are handed again.
     pub fn retire(&mut self, group: GroupId, term: Term, view: ViewNumber) {
         self.exact.retain(|place, _| place.0 != group || (place.1 >= term && place.2 >= view));
+        let oldest = self.oldest.entry(group).or_insert((term, view));
+        *oldest = (oldest.0.max(term), oldest.1.max(view));
+        self.forget_handed(group);
+    }
+
+    fn is_retired(&self, (group, term, view): KeyPlace) -> bool {
+        self.oldest.get(&group).is_some_and(|oldest| term < oldest.0 || view < oldest.1)
+    }
+
+    /// Forgets the handed secrets that are of retired views alone. The newest one that was handed for the oldest view,
+    /// or before it, still serves that view.
+    fn forget_handed(&mut self, group: GroupId) {
+        let Some((_, view)) = self.oldest.get(&group).copied() else { return };
+        let serves = self.secrets.range((group, ViewNumber(0))..=(group, view)).next_back().map(|found| *found.0);
+        self.secrets.retain(|place, _| place.0 != group || serves.is_none_or(|serves| *place >= serves));
     }
 
     fn secret(&self, (group, term, view): KeyPlace) -> Option<&Secret> {
+        if self.is_retired((group, term, view)) {
+            return None;
+        }
         let shared = || self.secrets.range((group, ViewNumber(0))..=(group, view)).next_back().map(|found| found.1);
         self.exact.get(&(group, term, view)).or_else(shared)
     }
@@ -154,5 +177,46 @@ impl Cache {
             });
         }
         self.0.insert(place, key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: GroupId = GroupId(1);
+
+    fn secret(keys: &KeyRing, view: u32) -> Option<&Secret> {
+        keys.secret((GROUP, Term(1), ViewNumber(view)))
+    }
+
+    #[test]
+    fn handed_secrets_of_retired_views_are_forgotten() {
+        let (first, second, other) = (Secret::of([1; 32]), Secret::of([2; 32]), Secret::of([3; 32]));
+        let mut keys = KeyRing::default();
+        keys.hand(GROUP, ViewNumber(0), first.clone());
+        keys.hand(GROUP, ViewNumber(5), second.clone());
+        keys.hand(GroupId(2), ViewNumber(0), other.clone());
+        assert_eq!((secret(&keys, 4), secret(&keys, 6)), (Some(&first), Some(&second)));
+
+        keys.retire(GROUP, Term(1), ViewNumber(7));
+        assert!(!keys.secrets.contains_key(&(GROUP, ViewNumber(0))), "it was of retired views alone");
+        assert_eq!((secret(&keys, 4), secret(&keys, 6)), (None, None), "retired");
+        assert_eq!((secret(&keys, 7), secret(&keys, 8)), (Some(&second), Some(&second)), "handed before, still in use");
+        assert_eq!(keys.secret((GROUP, Term(0), ViewNumber(8))), None, "a term before");
+        assert_eq!(keys.secret((GroupId(2), Term(0), ViewNumber(0))), Some(&other), "another group keeps its own");
+    }
+
+    #[test]
+    fn retired_secrets_are_refused_when_they_are_handed_again() {
+        let (first, second) = (Secret::of([1; 32]), Secret::of([2; 32]));
+        let mut keys = KeyRing::default();
+        keys.hand(GROUP, ViewNumber(5), second.clone());
+        keys.retire(GROUP, Term(1), ViewNumber(7));
+        keys.retire(GROUP, Term(0), ViewNumber(0));
+        keys.hand(GROUP, ViewNumber(0), first.clone());
+        keys.hand_exact(GROUP, Term(1), ViewNumber(6), first);
+        assert_eq!((secret(&keys, 4), secret(&keys, 6), secret(&keys, 7)), (None, None, Some(&second)));
+        assert_eq!((keys.secrets.len(), keys.exact.len()), (1, 0), "nothing old is kept");
     }
 }

@@ -129,7 +129,8 @@ impl<T: Transport> SealedTransport<T> {
         std::mem::take(&mut self.wanted).into_iter().collect()
     }
 
-    /// Forgets secrets and keys of `group` of terms before `term`, and of views before `view`.
+    /// Forgets secrets and keys of `group` of terms before `term`, and of views before `view`, and refuses them from
+    /// then on.
     pub fn retire(&mut self, group: GroupId, term: Term, view: ViewNumber) {
         self.keys.retire(group, term, view);
         self.cache.retire(group, term, view);
