@@ -8,7 +8,8 @@
 //!    after any crash the volume is the state after a prefix of operations that has every acknowledged one.
 //! 3. *Stable*, in any group: the operation is acknowledged, and every member has the record.
 //! 4. *Takeover*: each unit adopts its best log. Then group 0 adopts its own, and cuts it at the first operation
-//!    whose payload is in no adopted log. Such an operation was never acknowledged.
+//!    whose payload is in no adopted log. Such an operation was never acknowledged. A ring without room gives up
+//!    operations that all members have, when each unit has acknowledged the first record of the term.
 //!
 //! Records of a unit whose operation was cut stay in its log: *orphans*. No state refers to them, but they have
 //! written pages. So after a takeover every free page counts as used by the last adopted record
@@ -341,6 +342,9 @@ impl VolumeSender {
             if let Some(logs) = logs {
                 self.operations.units_adopted(now, logs, out)?;
             }
+        }
+        if self.units.values().all(Sender::has_begun) {
+            self.operations.units_settled(now, out)?;
         }
         if !self.is_sending() {
             return Ok(());

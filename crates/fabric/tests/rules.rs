@@ -4,11 +4,11 @@
 use std::sync::{Mutex, PoisonError};
 
 use lodestone_fabric::{
-    Applied, ApplyLog, Call, Error, FLAG_INLINE, FLAG_SYNC, GroupId, Kind, LEASE_NS, Leader, LocalRegistry, Member,
-    Moment, NodeId, OPERATIONS, Outbound, PACKET_ANSWER, PACKET_SYNC, Packet, PacketHead, PageArea, PagePair, Payload,
-    Reads, Receiver, ReceiverOptions, RecordHead, Registry, RegistryCall, Result, Ring, Role, Sender, SenderEvent,
-    SenderOptions, Sequence, Standing, Submission, Target, Term, Terms, View, ViewMessage, ViewNumber, VolumeSender,
-    VolumeState, fragments, pages_body,
+    Applied, ApplyLog, Call, Error, FLAG_INLINE, FLAG_PAYLOADS, FLAG_SYNC, GroupId, Kind, LEASE_NS, Leader,
+    LocalRegistry, Member, Moment, NodeId, OPERATIONS, Outbound, Outbox, PACKET_ANSWER, PACKET_SYNC, Packet,
+    PacketHead, PageArea, PagePair, Payload, Payloads, Reads, Receiver, ReceiverOptions, RecordHead, Registry,
+    RegistryCall, Result, Ring, Role, Sender, SenderEvent, SenderOptions, Sequence, Standing, Submission, Target, Term,
+    Terms, View, ViewMessage, ViewNumber, VolumeSender, VolumeState, fragments, pages_body,
 };
 use lodestone_pmem::{Memory, PmAddr};
 
@@ -173,6 +173,77 @@ fn a_copy_begins_at_the_adopted_end() -> Result<()> {
     })
 }
 
+/// The answers of a member whose log has the runs `terms`, to a sender of `term`. `make` makes bodies and flags.
+fn answers(
+    node: NodeId,
+    asked: &[u8],
+    terms: &Terms,
+    term: Term,
+    make: impl Fn(u64) -> (u16, Vec<u8>),
+) -> Result<Vec<Vec<u8>>> {
+    let asked = decoded(asked);
+    let answer = |kind| PacketHead { flags: PACKET_ANSWER, term, ..PacketHead::new(kind, asked.head.group, node) };
+    let mut all = Vec::new();
+    if asked.head.kind == Kind::Promise {
+        all.push(answer(Kind::Promise).packet([&terms.to_payload(), &[]]));
+    } else if let Some((Call::Record(sequence), _, _)) = Call::from_payload(asked.payload) {
+        let (flags, body) = make(sequence.0);
+        let made_in = terms.term_of(sequence).unwrap_or_default();
+        let mut record =
+            RecordHead { sequence, term: made_in, flags, group: asked.head.group, ..RecordHead::default() };
+        record.seal(SALT, &body)?;
+        let head = PacketHead { sequence, ..answer(Kind::Reply) };
+        fragments(&head, &record.to_bytes(), &body, 1400, u64::MAX, &mut |bytes| all.push(bytes));
+    }
+    Ok(all)
+}
+
+/// A sender gave up the records 1 to 8 of term 1 when all members had them, and left the first of its term at no one.
+/// The next sender had a record of term 2 in their place, and cut them at the members. Now the first one comes back.
+#[test]
+fn a_ring_that_begins_beyond_the_logs_of_members_does_not_count() -> Result<()> {
+    let again = |members_have: u64| -> Result<(Sender, Vec<SenderEvent>)> {
+        let mut ring = Ring::create(&Memory::anonymous(64 << 10)?, AT, RANGE, SALT)?;
+        for (sequence, term) in (1..=8).map(|sequence| (sequence, 1)).chain([(9, 3)]) {
+            let head = RecordHead { sequence: Sequence(sequence), term: Term(term), ..RecordHead::default() };
+            let mut head = RecordHead { flags: FLAG_INLINE, group: GROUP, ..head };
+            head.seal(SALT, b"old")?;
+            ring.append(&head, b"old")?;
+        }
+        ring.fence()?;
+        ring.release(Sequence(8));
+        let options = SenderOptions { node: OWN, group: GROUP, salt: SALT, ..SenderOptions::default() };
+        let (mut sender, mut out) = (Sender::new(options, ring), Outbound::default());
+        sender.take_over(Moment(0), Term(6), View::of(&[NodeId(1), NodeId(2), NodeId(3)]), &mut out);
+        let terms = Terms::from_parts(Sequence(0), Term(0), vec![(Term(1), Sequence(members_have))]);
+        let terms = terms.unwrap_or_default();
+        for _ in 0..8 {
+            for outgoing in std::mem::take(&mut out).packets {
+                let Target::Node(node) = outgoing.target else { continue };
+                let make = |_| (FLAG_INLINE, b"old".to_vec());
+                for bytes in answers(node, &outgoing.bytes, &terms, Term(6), make)? {
+                    sender.packet(Moment(1), &decoded(&bytes), &mut out)?;
+                }
+            }
+        }
+        assert!(sender.is_sending());
+        let events = sender.take_events();
+        Ok((sender, events))
+    };
+    rule("fabric-ring-without-its-begin", || {
+        let (sender, _) = again(8)?;
+        assert_eq!(sender.base(), Sequence(9), "it counts: all have the record at which it begins");
+        let (sender, events) = again(5)?;
+        let members = Terms::from_parts(Sequence(0), Term(0), vec![(Term(1), Sequence(5))]).unwrap_or_default();
+        let can_follow = members.common(sender.ring().terms()) == Some(Sequence(5));
+        let cut = (Term(3), Sequence(9), Sequence(9));
+        let is_told =
+            events.iter().any(|e| matches!(e, SenderEvent::Adopted { cut: Some(found), .. } if *found == cut));
+        assert_eq!(is_told, can_follow, "{events:?}");
+        Ok(can_follow)
+    })
+}
+
 /// A leader of a group with one member, and its registry. Answers every call that `leader` makes.
 fn answer(leader: &mut Leader, registry: &mut LocalRegistry, at: u64, out: &mut Outbound) -> Result<Vec<RegistryCall>> {
     let calls = leader.take_calls();
@@ -314,16 +385,38 @@ fn a_view_that_is_late_changes_nothing() -> Result<()> {
     })
 }
 
+/// A view says that the node joins, and names no member to copy from yet. With its log of before, the node would report
+/// records that it gives up as soon as it copies.
+#[test]
+fn a_node_that_joins_reports_nothing_before_it_copies() -> Result<()> {
+    rule("fabric-joiner-reports-its-old-log", || {
+        let (mut member, mut out) = joined()?;
+        member.packet(Moment(4), &decoded(&view(3, Role::Active)), &mut out)?;
+        out.packets.clear();
+        let again = |copy_from| view_of(5, &[(1, Role::Active, 1), (4, Role::Joining, 5)], copy_from);
+        member.packet(Moment(5), &decoded(&again(OWN)), &mut out)?;
+        let is_silent = out.packets.is_empty();
+        member.packet(Moment(6), &decoded(&again(NodeId(1))), &mut out)?;
+        assert_eq!(member.log().standing(), Standing::Copying, "now there is a member to copy from");
+        Ok(is_silent)
+    })
+}
+
 fn view_head(number: u32) -> PacketHead {
     PacketHead { term: Term(1), view: ViewNumber(number), ..PacketHead::new(Kind::View, GROUP, OWN) }
 }
 
 /// The view with a number, in which node 4 has a part.
 fn view(number: u32, role: Role) -> Vec<u8> {
-    let of = |node, role, since| Member { node: NodeId(node), role, since: ViewNumber(since) };
+    view_of(number, &[(1, Role::Active, 1), (4, role, 2)], NodeId(1))
+}
+
+/// The view with a number, of nodes with their roles and the views of their joins.
+fn view_of(number: u32, members: &[(u16, Role, u32)], copy_from: NodeId) -> Vec<u8> {
+    let of = |&(node, role, since)| Member { node: NodeId(node), role, since: ViewNumber(since) };
     let message = ViewMessage {
-        members: vec![of(1, Role::Active, 1), of(4, role, 2)],
-        copy_from: NodeId(1),
+        members: members.iter().map(of).collect(),
+        copy_from,
         joins_from: (Sequence(0), Term(0)),
         adopted: Terms::default(),
     };
@@ -413,6 +506,44 @@ fn an_operation_waits_for_its_payload() -> Result<()> {
         assert_eq!(volume.acknowledged(), number);
         assert_eq!(volume.group(GROUP).map(Sender::stable), Some(number), "both are the second of their group");
         Ok(early == Sequence(1))
+    })
+}
+
+/// The ring has no room for 100 operations. The first 50 have payloads, which the unit's only member has, and which no
+/// quorum has reported in this term: a later takeover of the unit might not find them. So they are not given up yet, and
+/// nothing is acknowledged.
+#[test]
+fn operations_are_given_up_when_their_units_are_settled() -> Result<()> {
+    rule("fabric-operations-given-up-early", || {
+        let (mut volume, mut out) = volume()?;
+        let terms = Terms::from_parts(Sequence(0), Term(0), vec![(Term(2), Sequence(100))]).unwrap_or_default();
+        let make = |sequence: u64| match sequence {
+            ..=50 => (FLAG_INLINE | FLAG_PAYLOADS, Payloads::body(&[(GROUP, Sequence(sequence))], &[7; 400])),
+            _ => (FLAG_INLINE, vec![7; 400]),
+        };
+        let mut run = |volume: &mut VolumeSender, from: u64, unit_has: u64| -> Result<()> {
+            let first = report(3, Term(3), unit_has);
+            volume.packet(Moment(from), &decoded(&first), &mut out)?;
+            for at in (1..=60).map(|step| Moment(from + step * 1_000_000)) {
+                for outgoing in std::mem::take(&mut out).packets {
+                    let Target::Node(node) = outgoing.target else { continue };
+                    for bytes in answers(node, &outgoing.bytes, &terms, Term(3), make)? {
+                        volume.packet(at, &decoded(&bytes), &mut out)?;
+                    }
+                }
+                volume.tick(at, &mut out)?;
+            }
+            for node in [1, 2] {
+                let packet = of_group(&report(node, Term(3), 101), OPERATIONS);
+                volume.packet(Moment(from + 61_000_000), &decoded(&packet), &mut out)?;
+            }
+            Ok(())
+        };
+        run(&mut volume, 0, 100)?;
+        let early = volume.acknowledged();
+        run(&mut volume, 100_000_000, 101)?;
+        assert_eq!(volume.acknowledged(), Sequence(101), "then it goes on");
+        Ok(early == Sequence(0))
     })
 }
 

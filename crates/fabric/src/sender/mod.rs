@@ -78,6 +78,15 @@ impl Default for SenderOptions {
     }
 }
 
+/// Bytes of a ring of `capacity` that only first records of terms may use: a takeover must not need what it is to
+/// release. Each takeover that ends before a record of it is acknowledged takes 128 bytes of them. When none is left, a
+/// takeover waits for all members. An eighth is room for a thousand in a MiB, and a small ring has room for 64, if that
+/// is not more than half.
+fn kept_for_terms(capacity: u64) -> u64 {
+    const FEW_TERMS_BYTES: u64 = 64 * 128;
+    (capacity / 8).max(FEW_TERMS_BYTES.min(capacity / 2))
+}
+
 /// A record to submit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Submission {
@@ -312,9 +321,8 @@ impl Sender {
         if self.queue.len() + records > self.options.queued_max {
             return Err(Error::Busy { queued: to_u64(self.queue.len()) });
         }
-        // An eighth is kept for the first records of terms: a takeover must not need what it is to release.
         let (needed, capacity) = (body_bytes + 160 * to_u64(records), self.ring.capacity());
-        let free = (capacity - capacity / 8).saturating_sub(self.ring.used());
+        let free = (capacity - kept_for_terms(capacity)).saturating_sub(self.ring.used());
         if needed > free {
             return Err(Error::Full { what: "ring of records", needed, free, capacity });
         }

@@ -6,7 +6,9 @@
 //! - operations are acknowledged up to the first whose payload is not;
 //! - nothing in a unit is stable before its operation is acknowledged. Otherwise pages that it freed would be written
 //!   again, and a takeover that cuts the operation would bring back the file that had them;
-//! - a takeover of the operations waits for those of the units, and cuts at the first operation without payload.
+//! - a takeover of the operations waits for those of the units, and cuts at the first operation without payload. It
+//!   gives operations up only when each unit has acknowledged the first record of its term: then every later log of the
+//!   units has their payloads. Otherwise no later takeover could look at them any more.
 
 use std::collections::BTreeMap;
 
@@ -44,12 +46,16 @@ pub(super) struct Order {
     pub(super) may_change: bool,
     /// The adopted logs of the units, once all have one. For the operations alone.
     units: Option<BTreeMap<GroupId, PayloadLog>>,
+    /// Whether every later log of the units has what is in those. For the operations alone.
+    units_settled: bool,
 }
 
 impl Default for Order {
     fn default() -> Self {
         let none = Sequence(u64::MAX);
-        Self { place: Place::Alone, acknowledged_max: none, stable_max: none, may_change: true, units: None }
+        let (acknowledged_max, stable_max) = (none, none);
+        let (units, units_settled) = (None, false);
+        Self { place: Place::Alone, acknowledged_max, stable_max, may_change: true, units, units_settled }
     }
 }
 
@@ -68,6 +74,12 @@ impl Order {
     /// Whether the takeover waits for the units.
     pub(super) const fn is_waiting(&self) -> bool {
         matches!(self.place, Place::Operations) && self.units.is_none()
+    }
+
+    /// Whether operations may be given up before they are acknowledged.
+    pub(super) fn may_give_up(&self) -> bool {
+        let is_settled = self.units_settled || planted::active("fabric-operations-given-up-early");
+        self.place == Place::Operations && is_settled
     }
 
     /// Whether some payload of an operation is in no adopted log.
@@ -138,9 +150,22 @@ impl Sender {
         self.adopt_if_enough(now, out)
     }
 
+    /// Each unit has acknowledged the first record of this term: operations may be given up, if the ring needs that.
+    pub(crate) fn units_settled(&mut self, now: Moment, out: &mut Outbound) -> Result<()> {
+        if std::mem::replace(&mut self.order.units_settled, true) {
+            return Ok(());
+        }
+        self.adopt_if_enough(now, out)
+    }
+
     /// Whether it is the operations' and waits for the units.
     pub(crate) const fn waits_for_units(&self) -> bool {
         matches!(self.phase, Phase::Gathering(_)) && self.order.is_waiting()
+    }
+
+    /// Whether the first record of this term is acknowledged.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.is_sending() && self.acked > self.base
     }
 
     /// The log that this unit has adopted.

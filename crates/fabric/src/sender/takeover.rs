@@ -1,7 +1,8 @@
 //! Taking over: promises, the best log, what this node's ring lacks of it, and the new view.
 //!
 //! 1. Ask the active members to promise the term. They make that durable and answer with the terms of their log.
-//! 2. From `k - q + 1` of them, and from this node's own ring: adopt the best by (term of the last record, length).
+//! 2. From `k - q + 1` of them, and from this node's own ring: adopt the best by (term of the last record, length). The
+//!    own ring counts only if all of these logs have the record at which it begins.
 //! 3. Cut the ring where it differs, and pull from the best member what it lacks. So the ring is a whole log.
 //! 4. Append the first record of the term. Send the view with the adopted log; members cut what differs.
 //!
@@ -127,7 +128,9 @@ impl Sender {
         let Phase::Gathering(gathering) = &self.phase else { return Ok(()) };
         let needed = if gathering.needs_all { self.view.active().count() } else { self.view.promises() };
         let is_enough = gathering.pull.is_none() && gathering.logs.len() >= needed;
-        if is_enough && !self.order.is_waiting() { self.adopt(now, out) } else { Ok(()) }
+        let is_operations = self.order.place == Place::Operations;
+        let waits_for_room = gathering.needs_all && is_operations && !self.order.may_give_up();
+        if is_enough && !self.order.is_waiting() && !waits_for_room { self.adopt(now, out) } else { Ok(()) }
     }
 
     /// The last record that all active members have, if all have answered. A quorum is not enough: a record that is
@@ -140,10 +143,31 @@ impl Sender {
 
     /// The ring has no room. Gives up complete operations that all members have; whether there were any.
     fn release_operations(&mut self, adopted: &Terms) -> bool {
-        let common = self.common_of_all(adopted).filter(|_| self.order.place == Place::Operations);
+        let common = self.common_of_all(adopted).filter(|_| self.order.may_give_up());
         let common = common.map(|common| common.min(self.ring.last())).filter(|common| *common > self.ring.first());
         common.iter().for_each(|common| self.ring.release(*common));
         common.is_some()
+    }
+
+    /// Whether all gathered logs have the record at which the ring begins. If it gave up records before they were
+    /// acknowledged, a later sender may have cut those at members. They could follow no log that begins beyond.
+    fn is_begin_covered(&self, known: Sequence) -> bool {
+        let Phase::Gathering(gathering) = &self.phase else { return false };
+        let (first, (begin, term)) = (self.ring.first(), self.ring.terms().base());
+        let has_begin = |log: &Terms| log.base().0 >= first || log.term_of(begin) == Some(term);
+        first <= known || gathering.logs.values().all(has_begin) || planted::active("fabric-ring-without-its-begin")
+    }
+
+    /// Empties the ring if it does not count. Returns what is cut by that: records that are in `adopted` come again.
+    fn drop_uncovered(&mut self, known: Sequence, adopted: &Terms) -> Result<Option<(Term, Sequence, Sequence)>> {
+        if self.is_begin_covered(known) {
+            return Ok(None);
+        }
+        let (term, last) = self.ring.terms().last();
+        let common = self.ring.terms().common(adopted).unwrap_or(self.ring.first());
+        let keep = self.first_incomplete(known, common)?.map_or(common, Sequence::before);
+        self.ring.restart(adopted.base().0, adopted.base().1);
+        Ok((keep < last).then_some((term, keep.next(), last)))
     }
 
     /// Chooses the best log and cuts the ring to it.
@@ -155,12 +179,13 @@ impl Sender {
         // An operation that all members have may still be cut, so it must be looked at first.
         let common = self.common_of_all(&adopted).filter(|_| self.order.place != Place::Operations);
         let stable = known.max(common.unwrap_or_default());
+        let dropped = self.drop_uncovered(known, &adopted)?;
         if self.ring.terms().rank() >= adopted.rank() {
             // The ring is the best log: nothing is lacking.
             self.ring.release(stable);
             let keep = self.first_incomplete(known, self.ring.last())?.map_or(self.ring.last(), Sequence::before);
             let cut = self.cut_ring(keep)?;
-            return self.begin(now, cut, out);
+            return self.begin(now, dropped.or(cut), out);
         }
         let cut;
         match self.ring.terms().common(&adopted) {
@@ -179,6 +204,7 @@ impl Sender {
                 self.ring.restart(adopted.base().0, adopted.base().1);
             }
         }
+        let cut = dropped.or(cut);
         if stable > self.ring.last() {
             self.ring.restart(stable, adopted.term_of(stable).unwrap_or_default());
         }
@@ -186,9 +212,7 @@ impl Sender {
         if self.ring.last() >= adopted.last().1 {
             return self.begin(now, cut, out);
         }
-        if let Some(cut) = cut {
-            self.events.push(SenderEvent::Adopted { base: adopted.last().1, cut: Some(cut) });
-        }
+        self.tell_cut(&adopted, cut);
         let Phase::Gathering(gathering) = &mut self.phase else { return Ok(()) };
         gathering.pull = Some(Pull { source, adopted, give_up: now.plus(GIVE_UP_NS), parts: BTreeMap::new() });
         self.ask_for_records(out);
@@ -204,6 +228,12 @@ impl Sender {
         self.ring.cut(keep)?;
         let is_told = !planted::active("fabric-cut-not-told");
         Ok(is_told.then_some((term, keep.next(), last)))
+    }
+
+    /// Says what was cut before the term begins: the takeover may begin anew.
+    fn tell_cut(&mut self, adopted: &Terms, cut: Option<(Term, Sequence, Sequence)>) {
+        let base = adopted.last().1;
+        self.events.extend(cut.map(|cut| SenderEvent::Adopted { base, cut: Some(cut) }));
     }
 
     fn ask_for_records(&mut self, out: &mut Outbound) {
@@ -326,6 +356,7 @@ impl Sender {
     fn begin(&mut self, now: Moment, cut: Option<(Term, Sequence, Sequence)>, out: &mut Outbound) -> Result<()> {
         let adopted = self.ring.terms().clone();
         if !self.ring.has_room(BEGIN_BYTES) && !self.release_operations(&adopted) {
+            self.tell_cut(&adopted, cut);
             return self.gather_all(now, out);
         }
         let Phase::Gathering(gathering) = &self.phase else { return Ok(()) };
