@@ -52,8 +52,8 @@ fn thirty_seeds_keep_all_promises() {
     judge(0..30, 200);
 }
 
-/// Small rings, and a member that is lost for good. Takeovers that ended early filled the ring with their first records,
-/// and the last one waited for all members for ever.
+/// Small rings, and a member that is lost for good. Takeovers that ended early filled the ring with their first
+/// records, and the last one waited for all members for ever.
 #[test]
 fn a_seed_with_small_rings_and_a_lost_member_keeps_all_promises() {
     judge_one(8, 300);

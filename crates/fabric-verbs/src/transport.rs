@@ -28,8 +28,8 @@ use crate::reads::Reads;
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// Completions that are taken at a time.
 const COMPLETIONS_AT_A_TIME: usize = 64;
-/// Datagrams of the socket for names that are taken in at a time: whoever sends more does not keep the node from its
-/// card.
+/// Datagrams of the socket for names that are taken in at a time: a node that sends more does not keep this one from
+/// its card.
 const NAMES_AT_A_TIME: usize = 64;
 
 /// How a node uses its card.

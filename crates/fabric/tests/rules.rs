@@ -510,8 +510,8 @@ fn an_operation_waits_for_its_payload() -> Result<()> {
 }
 
 /// The ring has no room for 100 operations. The first 50 have payloads, which the unit's only member has, and which no
-/// quorum has reported in this term: a later takeover of the unit might not find them. So they are not given up yet, and
-/// nothing is acknowledged.
+/// quorum has reported in this term: a later takeover of the unit might not find them. So they are not given up yet,
+/// and nothing is acknowledged.
 #[test]
 fn operations_are_given_up_when_their_units_are_settled() -> Result<()> {
     rule("fabric-operations-given-up-early", || {

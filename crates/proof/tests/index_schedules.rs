@@ -14,7 +14,7 @@ use lodestone_proof::index::{
 };
 
 fn every<S: Structure + 'static>(targets: impl Fn() -> Vec<S>) {
-    every_within(400, &[(Scheduler::Random, 20), (Scheduler::Pct, 12)], targets);
+    every_within(400, &[(Scheduler::Random, 12), (Scheduler::Pct, 8)], targets);
 }
 
 fn every_within<S: Structure + 'static>(

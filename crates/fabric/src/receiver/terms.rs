@@ -71,8 +71,8 @@ impl Receiver {
             self.counts.dropped += 1;
             return Ok(());
         }
-        // No member has said yet what it has, so there is nothing to copy. With its log of before, this one would report
-        // records that it is about to give up.
+        // No member has said yet what it has, so there is nothing to copy. With its log of before, this one would
+        // report records that it is about to give up.
         let waits = member.role == Role::Joining && message.copy_from == head.source && self.log.view() < member.since;
         if waits && !planted::active("fabric-joiner-reports-its-old-log") {
             self.counts.dropped += 1;

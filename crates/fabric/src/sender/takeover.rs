@@ -365,6 +365,7 @@ impl Sender {
             self.payload_log = Some(PayloadLog::new(known, &adopted, gathering.logs.values()));
         }
         self.base = self.ring.last();
+        // The adopted records are durable here before a member learns that they are the log.
         self.ring.fence()?;
         self.events.push(SenderEvent::Adopted { base: self.base, cut });
         self.phase = Phase::Sending;
