@@ -7,7 +7,8 @@
 The corpus is not in this repository: `--corpus` is the folder `test` of it. A record is a statement that must succeed or
 fail, or a query with its result. PostgreSQL passes a record if it does what the file says. The rate is that of the
 records which PostgreSQL passes and Lodestone passes as well. Beside it stands the number of records in which the two
-servers do not agree, whatever the file says. Files are taken in an order that the seed gives, from each folder in turn,
+servers do not agree, whatever the file says. The exit code is 1 below `--at-least`, after a record without an answer,
+and if nothing was compared. Files are taken in an order that the seed gives, from each folder in turn,
 until there are enough records. Each file has a schema of its own on both servers.
 """
 
@@ -199,7 +200,7 @@ def main():
     parser.add_argument("--of-each", type=int, default=10_000, help="most records of a file")
     parser.add_argument("--seed", type=int, default=1, help="the order of the files")
     parser.add_argument("--seconds", type=int, default=20, help="time limit of a record")
-    parser.add_argument("--at-least", type=float, default=0, help="the share that is needed, in %%")
+    parser.add_argument("--at-least", type=float, default=99.9, help="the share that is needed, in %% (99.9)")
     parser.add_argument("--json", type=pathlib.Path, help="writes counts and differences to this file")
     parser.add_argument("--show", type=int, default=10, help="how many differences are printed")
     program_option(parser)
@@ -227,6 +228,9 @@ def main():
         arguments.json.write_text(json.dumps({"files": judge.files, "all": judge.total, "bad": judge.bad,
                                               "differences": judge.differences}, indent=1))
     total = judge.total
+    if not total["postgres"]:
+        print("nothing was compared: PostgreSQL passed no record")
+        return 1
     reached = total["both"] * 100 >= arguments.at_least * max(total["postgres"], 1)
     return 0 if reached and not total["hang"] else 1
 

@@ -8,7 +8,8 @@ The files are not in this repository: `--corpus` is the folder `src/test/regress
 answers are those of the server beside us, not those of the files. A statement is equal if its rows, its tag and the code
 of its error are. Rows may come in another order where the statement has no ORDER BY. Files run one after another in one
 database, as PostgreSQL's schedule has them, after its `test_setup`; that one's tables are loaded from its files here.
-Each statement has a time limit. The exit code is 1 after a crash, a hang, an error XX000, or below `--at-least`.
+Each statement has a time limit. The exit code is 1 after a crash, a hang, an error XX000, below `--at-least`, and
+if nothing was compared.
 """
 
 import argparse
@@ -216,7 +217,7 @@ def main():
     parser.add_argument("--corpus", type=pathlib.Path, help="the folder src/test/regress of PostgreSQL 15's source")
     parser.add_argument("--set", choices=["first", "all"], default="first", help="the files that are run")
     parser.add_argument("--seconds", type=int, default=10, help="time limit of a statement")
-    parser.add_argument("--at-least", type=float, default=0, help="the share of equal statements that is needed, in %%")
+    parser.add_argument("--at-least", type=float, default=75, help="the share of equal statements that is needed, in %% (75)")
     parser.add_argument("--json", type=pathlib.Path, help="writes counts and differences to this file")
     parser.add_argument("--show", type=int, default=20, help="how many differences are printed")
     program_option(parser)
@@ -245,6 +246,9 @@ def main():
         print(f"{count:6} {reason}")
     for found in judge.bad:
         print(f"{found['kind']}: {found['file']}:{found['line']}: {found['statement'][:200]}")
+    if not total["tried"]:
+        print("nothing was compared: no statement was tried")
+        return 1
     is_alive = not any(total[kind] for kind in ("crash", "hang", "gone", "internal"))
     reached = total["equal"] * 100 >= arguments.at_least * max(total["tried"], 1)
     return 0 if is_alive and reached else 1
