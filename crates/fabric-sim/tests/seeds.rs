@@ -61,6 +61,12 @@ fn a_seed_with_small_rings_and_a_lost_member_keeps_all_promises() {
     judge_volumes(1186..1187, 300);
 }
 
+/// A member entered the view late, and the sender did not think of its memory before that.
+#[test]
+fn a_member_that_is_late_has_memory_for_everything() {
+    judge_one(269, 300);
+}
+
 /// A node that joined again reported its log of before.
 #[test]
 fn a_node_that_joins_again_reports_no_old_log() {

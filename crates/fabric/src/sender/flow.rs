@@ -12,6 +12,7 @@ use crate::message::Missing;
 use crate::outbox::Outbox;
 use crate::packet::{self, Kind, PACKET_RESENT, PACKET_SYNC, Packet, PacketHead};
 use crate::record::RecordHead;
+use crate::view::Role;
 
 /// A record is not sent again within this time: answers to one loss meet.
 const RESEND_PAUSE_NS: u64 = 500_000;
@@ -55,12 +56,20 @@ impl Sender {
         if planted::active("fabric-no-credit") || planted::active("fabric-memory-without-limit") {
             return true;
         }
-        self.peers.values().filter(|peer| peer.viewed && now.since(peer.heard) < self.options.suspect_ns).all(|peer| {
+        let view = self.view.members.iter();
+        view.filter_map(|member| Some((member.role, self.peers.get(&member.node)?))).all(|(role, peer)| {
+            // A member that has not entered the view says nothing of its records: what this term sends counts. One that
+            // joins gets what it lacks when it has copied.
+            let is_new = !peer.viewed && role == Role::Joining;
+            if is_new || now.since(peer.heard) >= self.options.suspect_ns {
+                return true;
+            }
+            let from = if peer.viewed { peer.tail } else { peer.tail.max(self.base) };
             // A record larger than the credit goes alone.
-            let is_next = sequence == peer.tail.next();
+            let is_next = sequence == from.next();
             is_next
-                || (self.ring.bytes_between(peer.tail, sequence) <= u64::from(peer.credit)
-                    && sequence.0 - peer.tail.0.min(sequence.0) <= crate::receiver::WINDOW_RECORDS)
+                || (self.ring.bytes_between(from, sequence) <= u64::from(peer.credit)
+                    && sequence.0 - from.0.min(sequence.0) <= crate::receiver::WINDOW_RECORDS)
         })
     }
 
