@@ -177,10 +177,10 @@ case $list in
     # Those inside of crates: one build for all.
     mapfile -t packages < <(grep -rlE "^mod schedules" crates/*/src | cut -d/ -f2 | sort -u |
       while read -r folder; do sed -n '0,/^name = /s/^name = "\(.*\)"/-p \1/p' "crates/$folder/Cargo.toml"; done)
+    shuttle=$(packages_with_feature shuttle | grep -Fxf <(printf "%s\n" "${packages[@]}") | as_features shuttle)
     # shellcheck disable=SC2068
     step schedules-inside cargo test --profile prove --no-fail-fast ${packages[@]} \
-      --features "$(packages_with_feature shuttle | grep -Fxf <(printf "%s\n" "${packages[@]}") | as_features shuttle),$(planted_of "${packages[@]}")" \
-      --lib schedules
+      --features "$shuttle,$(planted_of "${packages[@]}")" --lib schedules
     # Weak memory order: every execution of the word protocols, and of each with a rule broken.
     step weak-memory cargo test --profile prove --no-fail-fast -p lodestone-txn --features loom --test weak_memory
     clippy

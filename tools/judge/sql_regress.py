@@ -217,7 +217,8 @@ def main():
     parser.add_argument("--corpus", type=pathlib.Path, help="the folder src/test/regress of PostgreSQL 15's source")
     parser.add_argument("--set", choices=["first", "all"], default="first", help="the files that are run")
     parser.add_argument("--seconds", type=int, default=10, help="time limit of a statement")
-    parser.add_argument("--at-least", type=float, default=75, help="the share of equal statements that is needed, in %% (75)")
+    parser.add_argument("--at-least", type=float, default=75,
+                        help="the share of equal statements that is needed, in %% (75)")
     parser.add_argument("--json", type=pathlib.Path, help="writes counts and differences to this file")
     parser.add_argument("--show", type=int, default=20, help="how many differences are printed")
     program_option(parser)
