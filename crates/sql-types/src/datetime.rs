@@ -72,14 +72,14 @@ pub fn read(text: &str, name: &str) -> Result<Found> {
 }
 
 fn fields(text: &str) -> Read<Vec<Field>> {
-    let letters: Vec<char> = text.trim().chars().collect();
+    let letters: Vec<char> = text.trim_matches(crate::text::is_space).chars().collect();
     let (mut found, mut place) = (Vec::new(), 0);
     let take = |from: usize, fits: &dyn Fn(char) -> bool| {
         let rest = letters[from..].iter().take_while(|letter| fits(**letter));
         rest.collect::<String>()
     };
     while let Some(letter) = letters.get(place).copied() {
-        if letter.is_whitespace() || matches!(letter, ',' | '(' | ')') {
+        if crate::text::is_space(letter) || matches!(letter, ',' | '(' | ')') {
             place += 1;
             continue;
         }

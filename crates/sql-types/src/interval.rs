@@ -399,7 +399,7 @@ impl Interval {
             let message = format!("invalid input syntax for type interval: \"{text}\"");
             Error::new(SqlState::INVALID_DATETIME_FORMAT, message)
         };
-        let lower = text.trim().to_lowercase();
+        let lower = text.trim_matches(crate::text::is_space).to_lowercase();
         let sum = match lower.strip_prefix('p') {
             Some(rest) => iso(rest),
             None => words(&lower, last.and_then(unit)),

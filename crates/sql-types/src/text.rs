@@ -83,8 +83,7 @@ fn write_field(value: &Datum, text: &mut String) {
         return;
     }
     let plain = encode(Type::Text, value);
-    let is_quoted =
-        plain.is_empty() || plain.contains(|letter: char| "(),\"\\".contains(letter) || letter.is_whitespace());
+    let is_quoted = plain.is_empty() || plain.contains(|letter: char| "(),\"\\".contains(letter) || is_space(letter));
     if !is_quoted {
         return text.push_str(&plain);
     }
@@ -98,6 +97,11 @@ fn write_field(value: &Datum, text: &mut String) {
     text.push('"');
 }
 
+/// Whether `PostgreSQL` takes a character as a space around a value: six of ASCII, none of the others of Unicode.
+pub(crate) fn is_space(letter: char) -> bool {
+    matches!(letter, ' ' | '\t' | '\n' | '\u{b}' | '\u{c}' | '\r')
+}
+
 fn write_array(ty: Type, values: &[Datum], text: &mut String) {
     let element = ty.element().unwrap_or(Type::Text);
     let is_vector = matches!(ty, Type::Int2Vector | Type::OidVector);
@@ -108,17 +112,17 @@ fn write_array(ty: Type, values: &[Datum], text: &mut String) {
         if number > 0 {
             text.push(if is_vector { ' ' } else { ',' });
         }
-        if value.is_null() { text.push_str("NULL") } else { write_element(element, value, text, "{},\"\\ ") }
+        if value.is_null() { text.push_str("NULL") } else { write_element(element, value, text) }
     }
     if !is_vector {
         text.push('}');
     }
 }
 
-fn write_element(element: Type, value: &Datum, text: &mut String, special: &str) {
+fn write_element(element: Type, value: &Datum, text: &mut String) {
     let plain = encode(element, value);
     let is_word = value.as_text().is_some() && (plain.is_empty() || plain.eq_ignore_ascii_case("null"));
-    let is_quoted = is_word || plain.contains(|letter| special.contains(letter));
+    let is_quoted = is_word || plain.contains(|letter: char| "{},\"\\".contains(letter) || is_space(letter));
     if !is_quoted {
         return text.push_str(&plain);
     }
@@ -222,7 +226,7 @@ fn uuid(text: &str) -> Option<Vec<u8>> {
 
 /// The truth value that a text says.
 fn boolean(text: &str) -> Option<bool> {
-    let text = text.trim().to_ascii_lowercase();
+    let text = text.trim_matches(is_space).to_ascii_lowercase();
     let begins = |word: &str, least: usize| text.len() >= least && word.starts_with(&text);
     match () {
         () if begins("true", 1) || begins("yes", 1) || text == "on" || text == "1" => Some(true),
@@ -232,7 +236,7 @@ fn boolean(text: &str) -> Option<bool> {
 }
 
 fn integer(ty: Type, text: &str) -> Result<Datum> {
-    let trimmed = text.trim();
+    let trimmed = text.trim_matches(is_space);
     let digits = trimmed.strip_prefix(['-', '+']).unwrap_or(trimmed);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(invalid(ty, text));
@@ -246,7 +250,7 @@ fn integer(ty: Type, text: &str) -> Result<Datum> {
 }
 
 fn float(ty: Type, text: &str) -> Result<f64> {
-    let trimmed = text.trim().to_ascii_lowercase();
+    let trimmed = text.trim_matches(is_space).to_ascii_lowercase();
     let is_word = matches!(trimmed.trim_start_matches(['-', '+']), "infinity" | "inf" | "nan");
     let value: f64 = trimmed.parse().map_err(|_| invalid(ty, text))?;
     let value = if ty == Type::Float4 { f64::from(narrow(value)) } else { value };
@@ -262,7 +266,7 @@ fn float(ty: Type, text: &str) -> Result<f64> {
 fn bytes(text: &str) -> Result<Vec<u8>> {
     let bad = |message: &str| Error::new(SqlState::INVALID_PARAMETER_VALUE, message.to_owned());
     if let Some(digits) = text.strip_prefix("\\x") {
-        let digits: Vec<char> = digits.chars().filter(|letter| !letter.is_whitespace()).collect();
+        let digits: Vec<char> = digits.chars().filter(|letter| !matches!(letter, ' ' | '\t' | '\n' | '\r')).collect();
         if !digits.len().is_multiple_of(2) {
             return Err(bad("invalid hexadecimal data: odd number of digits"));
         }
@@ -296,17 +300,23 @@ fn array(ty: Type, element: Type, text: &str) -> Result<Datum> {
         Error::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
     };
     if matches!(ty, Type::Int2Vector | Type::OidVector) {
-        return text.split_whitespace().map(|part| decode(element, part)).collect::<Result<_>>().map(Datum::Array);
+        return text
+            .split(is_space)
+            .filter(|part| !part.is_empty())
+            .map(|part| decode(element, part))
+            .collect::<Result<_>>()
+            .map(Datum::Array);
     }
-    let inner = text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(malformed)?;
+    let inner =
+        text.trim_matches(is_space).strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(malformed)?;
     let mut values = Vec::new();
     let mut letters = inner.chars().peekable();
-    if inner.trim().is_empty() {
+    if inner.trim_matches(is_space).is_empty() {
         return Ok(Datum::Array(values));
     }
     loop {
         let (mut part, mut is_quoted) = (String::new(), false);
-        while letters.next_if(|letter| letter.is_whitespace()).is_some() {}
+        while letters.next_if(|letter| is_space(*letter)).is_some() {}
         if letters.next_if_eq(&'"').is_some() {
             is_quoted = true;
             loop {
@@ -316,17 +326,26 @@ fn array(ty: Type, element: Type, text: &str) -> Result<Datum> {
                     letter => part.push(letter),
                 }
             }
-            while letters.next_if(|letter| letter.is_whitespace()).is_some() {}
+            while letters.next_if(|letter| is_space(*letter)).is_some() {}
         } else {
+            // Spaces after the last letter do not belong to the value, unless a backslash keeps them.
+            let mut len = 0;
             while let Some(letter) = letters.next_if(|letter| *letter != ',') {
                 match letter {
                     '{' | '}' => return Err(Error::unsupported("an array of several dimensions")),
                     '"' => return Err(malformed()),
-                    '\\' => part.push(letters.next().ok_or_else(malformed)?),
-                    letter => part.push(letter),
+                    '\\' => {
+                        part.push(letters.next().ok_or_else(malformed)?);
+                        is_quoted = true;
+                        len = part.len();
+                    }
+                    letter => {
+                        part.push(letter);
+                        len = if is_space(letter) { len } else { part.len() };
+                    }
                 }
             }
-            part.truncate(part.trim_end().len());
+            part.truncate(len);
             if part.is_empty() {
                 return Err(malformed());
             }

@@ -7,8 +7,13 @@ use lodestone_sql_types::json::Json;
 use lodestone_sql_types::{Datum, Interval, Numeric, TYPES, Type, binary, cast, text, time};
 use proptest::prelude::*;
 
+/// Spaces of ASCII and two of Unicode, which stand between values in some languages and inside them in others.
+fn space() -> impl Strategy<Value = char> {
+    proptest::sample::select(vec![' ', '\t', '\n', '\u{b}', '\u{c}', '\r', '\u{85}', '\u{2003}'])
+}
+
 fn texts() -> impl Strategy<Value = String> {
-    proptest::collection::vec(prop_oneof![any::<char>(), Just('"'), Just('\\'), Just(','), Just('{')], 0..12)
+    proptest::collection::vec(prop_oneof![any::<char>(), Just('"'), Just('\\'), Just(','), Just('{'), space()], 0..12)
         .prop_map(|letters| letters.into_iter().filter(|letter| *letter != '\0').collect())
 }
 
@@ -55,6 +60,20 @@ fn datums() -> impl Strategy<Value = (Type, Datum)> {
             (Type::Int4Array, Datum::Array(values.into_iter().map(|value| Datum::Int(value.into())).collect()))
         }),
     ]
+}
+
+/// As `PostgreSQL` reads them: six spaces of ASCII stand around values, those of Unicode are letters.
+#[test]
+fn spaces_around_elements_are_those_of_ascii() {
+    let read = |written: &str| match text::decode(Type::TextArray, written) {
+        Ok(Datum::Array(values)) => values.iter().map(|value| value.as_text().map(str::to_owned)).collect::<Vec<_>>(),
+        other => panic!("{written:?}: {other:?}"),
+    };
+    assert_eq!(read("\u{b}{\u{c}a\t,\r\n\" b\" }\u{b}"), [Some("a".into()), Some(" b".into())]);
+    assert_eq!(read("{\u{2003},a\u{85}}"), [Some("\u{2003}".into()), Some("a\u{85}".into())]);
+    assert_eq!(read("{a\\ , nul\\l,NULL}"), [Some("a ".into()), Some("null".into()), None]);
+    let value = Datum::Array(vec![Datum::from("\u{b}"), Datum::from("\u{2003}")]);
+    assert_eq!(text::encode(Type::TextArray, &value), "{\"\u{b}\",\u{2003}}");
 }
 
 proptest! {

@@ -553,7 +553,7 @@ impl std::str::FromStr for Numeric {
             let message = format!("invalid input syntax for type numeric: \"{text}\"");
             Error::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
         };
-        let trimmed = text.trim();
+        let trimmed = text.trim_matches(crate::text::is_space);
         match trimmed.to_ascii_lowercase().as_str() {
             "nan" => return Ok(Self::NAN),
             "infinity" | "+infinity" | "inf" | "+inf" => return Ok(Self::INFINITY),
