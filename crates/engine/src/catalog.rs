@@ -29,6 +29,7 @@ use crate::core::Handle;
 use crate::error::{Error, Result};
 use crate::index::IndexTree;
 use crate::large::PIECES;
+use crate::placement::Place;
 use crate::reader::Reader;
 use crate::schema::{Index, Layout, Schema};
 use crate::table::Table;
@@ -282,31 +283,38 @@ fn index_row(table: &str, index: &Index, (columns, is_ready): (&[usize], bool), 
     crate::row![table, index.name.as_str(), u64::from(tree), index.encode(columns, is_ready)]
 }
 
-/// The part of the pool that each tree is to be in, of those for which the catalog says one.
-pub fn placements(catalog: &Table, tx: &Tx) -> Result<Vec<(u32, u16)>> {
-    let (mut placed, mut of_table) = (Vec::new(), None);
+/// The parts of the pool that each tree is to be in, of those for which the catalog says some.
+pub fn placements(catalog: &Table, tx: &Tx) -> Result<Vec<(u32, Place)>> {
+    let (mut placed, mut of_table) = (Vec::new(), Place::default());
     for row in catalog.range(tx, ..)? {
         let row = row?;
         let Some((tree, definition)) = tree_of(&row) else { continue };
         if row[1].as_text() == Some(NO_NAME) {
-            // The rows of its indexes follow.
-            of_table = Schema::decode_part(definition);
+            of_table = Schema::decode_place(definition).unwrap_or_default();
+            placed.push((tree, of_table.clone()));
+        } else {
+            // The indexes of the table come after it.
+            placed.push((tree, Place::whole(of_table.part)));
         }
-        placed.extend(of_table.map(|part| (tree, part)));
     }
     Ok(placed)
 }
 
-/// Notes another part of the pool for the table. Returns the numbers of its trees.
-pub fn place_table(catalog: &Table, tx: &Tx, table: &str, part: Option<u16>) -> Result<Vec<u32>> {
+/// Notes other parts of the pool for the table. Returns the numbers of its trees, and its place.
+pub fn place_table(
+    catalog: &Table,
+    tx: &Tx,
+    table: &str,
+    change: impl FnOnce(&mut Schema, &Layout) -> Result<()>,
+) -> Result<(Vec<u32>, Place)> {
     let mut found = must_find(catalog, tx, table)?;
     let trees = found.trees();
-    found.schema.part = part;
     let layout = found.schema.layout()?;
+    change(&mut found.schema, &layout)?;
     catalog.update(tx, &crate::row![table, NO_NAME, u64::from(found.tree), found.schema.encode(&layout)])?;
     // A feed must not take this transaction for a load.
     note_moment(catalog, tx)?;
-    Ok(trees)
+    Ok((trees, found.schema.place))
 }
 
 /// Removes the table. Returns the numbers of its trees.

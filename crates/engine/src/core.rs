@@ -191,7 +191,7 @@ impl Core {
         let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
         let found = numbers.iter().filter_map(|number| trees.remove(number)).inspect(|tree| tree.drop_images());
         lock(&self.dropped).extend(found.map(|tree| Dropped { tree, is_before_last_cut: false }));
-        self.placements.set(numbers, None);
+        self.placements.forget(numbers);
     }
 
     /// Forgets images of the tree with this number, which was never added.
@@ -280,10 +280,10 @@ impl Core {
         self.log_part.unwrap_or_else(|| if self.memory.part_count() == 1 { 0 } else { near() })
     }
 
-    /// The number of the log for the rows of a tree, if they are not with all others.
-    pub fn shelf_of(&self, tree: u32) -> Option<u16> {
+    /// The number of the log for the row of a tree with this key, if it is not with all others.
+    pub fn shelf_of(&self, tree: u32, key: &[u8]) -> Option<u16> {
         match self.log_groups {
-            0 => self.placements.of(tree),
+            0 => self.placements.at(tree, key),
             groups => Some(low_u16(u64::from(tree % u32::from(groups)))),
         }
     }

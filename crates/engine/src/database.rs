@@ -371,7 +371,7 @@ impl Database {
     /// [`Error::BadSchema`]; as [`update`](Self::update).
     pub fn create_table(&self, schema: &Schema) -> Result<Table> {
         let layout = schema.layout()?;
-        self.verify_part(&schema.name, schema.part)?;
+        self.verify_parts(schema)?;
         let catalog = catalog::table(&self.core)?;
         self.update(|tx| catalog::create(&catalog, tx, schema, &layout))?;
         self.note_placement(&schema.name)?;

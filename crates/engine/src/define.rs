@@ -119,12 +119,12 @@ impl Database {
             return self.create_table(schema);
         }
         let layout = schema.layout()?;
-        self.verify_part(&schema.name, schema.part())?;
+        self.verify_parts(schema)?;
         let catalog = begin(self, tx)?;
         let trees = take_numbers(self, &catalog, 1 + schema.indexes.len())?;
         catalog::create_loaded(&catalog, tx, schema, &layout, &trees)?;
         note_made(tx, &trees)?;
-        self.core().placements.set(&trees, schema.part());
+        self.core().placements.set(&trees, &schema.place);
         self.table_in(tx, &schema.name)
     }
 
@@ -193,7 +193,7 @@ impl Database {
         catalog::add_ready_index(&catalog, tx, table, index, tree[0])?;
         note_made(tx, &tree)?;
         let handle = self.table_in(tx, table)?;
-        self.core().placements.set(&tree, handle.schema().part());
+        self.core().placements.add_indexes(&tree, handle.tree.number);
         add_entries(&handle, tx, index)?;
         Ok(handle)
     }

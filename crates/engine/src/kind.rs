@@ -98,9 +98,7 @@ impl Kind for DatabaseKind {
                 }
             };
             known.extend(table.trees());
-            if let Some(note) = misplaced(&database, &name) {
-                contents.notes.push(note);
-            }
+            contents.notes.extend(without_part(&database, &table).or_else(|| misplaced(&database, &name)));
             match verify(&database, &table) {
                 Ok((rows, findings)) => {
                     contents.records += rows;
@@ -170,14 +168,21 @@ fn left_over(database: &Database, table: &Table) -> Result<Vec<String>, Error> {
     Ok(findings.into_iter().map(|finding| format!("table `{}`: {finding}", table.schema().name())).collect())
 }
 
-/// Words about pages of a table that are not in its part. That is no fault.
+/// Words about pages of a table that are not in their part. That is no fault.
 fn misplaced(database: &Database, table: &str) -> Option<String> {
-    let placement = database.placement(table).ok()?;
-    let part = usize::from(placement.part?);
-    let elsewhere = placement.pages.iter().sum::<u64>() - placement.pages.get(part)?;
+    let elsewhere = database.placement(table).ok()?.pages_elsewhere;
     (elsewhere > 0).then(|| {
         format!(
-            "table `{table}`: {elsewhere} of its pages are outside part {part}; `lodestone db move` brings them there"
+            "table `{table}`: {elsewhere} of its pages are not in the part that it names; \
+             `lodestone db move` brings them there"
         )
     })
+}
+
+/// Words about parts that a table names and the pool does not have.
+fn without_part(database: &Database, table: &Table) -> Option<String> {
+    let parts = database.pool().memory().part_count();
+    let missing = table.schema().place.parts().find(|part| *part >= parts)?;
+    let name = table.schema().name();
+    Some(format!("table `{name}`: it names part {missing} of a pool of {parts}, so pages go where there is room"))
 }

@@ -148,7 +148,7 @@ pub use newest::Newest;
 pub use on_open::{OnOpen, OpenProgress, OpenStep};
 pub use options::{DATABASE_NAME, DatabaseOptions};
 pub use payload::VALUE_BYTES_MAX;
-pub use placement::TablePlacement;
+pub use placement::{RangePlacement, TablePlacement};
 pub use publish::{PUBLISHED_VERSION, PublishOptions};
 pub use reader::Reader;
 pub use recover::RecoveryReport;

@@ -75,7 +75,7 @@ impl TableLoad {
         let contents = numbers.map(Content::new).collect();
         let layout = schema.layout()?;
         // Before the pages are written. Forgotten with the trees if the load fails.
-        core.placements.set(&trees, schema.part());
+        core.placements.set(&trees, &schema.place);
         Ok(Self { core: core.clone(), schema: schema.clone(), layout, trees, contents, rows: 0 })
     }
 
@@ -140,13 +140,12 @@ impl TableLoad {
             if !self.contents[number].has_spilled() {
                 self.contents[number].sort().map_err(|key| self.duplicate(number, &key))?;
             }
-            let (core, part) = (self.core.clone(), self.schema.part());
+            let core = self.core.clone();
             let merged = self.contents[number].merge(&core, |content| {
                 let mut pages = core.rounds.pages();
                 let count = content.pages(&core, &pages, false);
-                find_room(&core, &mut pages, part, count)?;
+                find_room(&core, &mut pages, content.tree, count)?;
                 let mut batch = pages.batch();
-                batch.place(part);
                 content.write(&core, &mut batch, false)?;
                 publish(&core, batch)?;
                 content.note_published();
@@ -163,9 +162,8 @@ impl TableLoad {
         let mut pages = core.rounds.pages();
         let contents = || self.contents.iter().filter(|content| which(content));
         let count = contents().map(|content| content.pages(&core, &pages, is_all)).sum();
-        find_room(&core, &mut pages, self.schema.part(), count)?;
+        find_room(&core, &mut pages, self.trees[0], count)?;
         let mut batch = pages.batch();
-        batch.place(self.schema.part());
         for content in self.contents.iter_mut().filter(|content| which(content)) {
             content.write(&core, &mut batch, is_all)?;
             content.take_ended().into_iter().for_each(|image| batch.end(image));
@@ -208,10 +206,17 @@ impl Drop for TableLoad {
 
 /// Looks for room for so many pages, and leaves some for the logs: without it commits would end in error until rows
 /// are deleted.
-fn find_room(core: &Core, pages: &mut Pages, part: Option<u16>, count: usize) -> Result<()> {
+fn find_room(core: &Core, pages: &mut Pages, tree: u32, count: usize) -> Result<()> {
     let log = core.wal.stats();
     let spare = (log.segments - log.segments_free).max(SPARE_SEGMENTS).saturating_sub(log.segments_free);
-    Ok(pages.find_room(count, part, (spare, log.segment_bytes))?)
+    let has_ranges = core.placements.has_ranges(tree);
+    let part = if has_ranges { None } else { core.placements.of(tree) };
+    pages.find_room(count, part, (spare, log.segment_bytes))?;
+    if has_ranges {
+        // Each part gives room for what it gets, and that is not known yet.
+        pages.forget_room();
+    }
+    Ok(())
 }
 
 /// Makes the images of a batch count.
@@ -344,7 +349,7 @@ impl Database {
         if self.core().holds.are_in_use() {
             return Err(Error::FeedOpen { table: schema.name.clone() });
         }
-        self.verify_part(&schema.name, schema.part())?;
+        self.verify_parts(schema)?;
         schema.layout()?;
         catalog::table(self.core())
     }

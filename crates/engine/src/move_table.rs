@@ -1,4 +1,4 @@
-//! A table moves to another part of the pool, and so to another node, while transactions go on.
+//! A table, or a range of its keys, moves to another part of the pool, and so to another node, while transactions go on.
 //!
 //! 1. The catalog gets the new part, in a transaction. From now on new images go there.
 //! 2. Leaf by leaf, those with an image elsewhere are made dirty, so that the next round writes a new image. Cold
@@ -8,6 +8,7 @@
 //!
 //! After a crash in between the table has pages in both parts, and a second call goes on. Rows never change.
 
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use lodestone_width::to_u64;
@@ -17,9 +18,12 @@ use crate::core::Core;
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::events;
-use crate::placement::TablePlacement;
+use crate::key::after;
+use crate::placement::{Place, RANGES_MAX, RangePlacement, TablePlacement};
 use crate::rounds;
+use crate::schema::{Layout, Schema};
 use crate::tree::{Bytes, Tree};
+use crate::value::Row;
 
 /// A round that began before the first pass may write some leaves where they were. A second pass finds them. More of
 /// them would be in vain: then the part is full.
@@ -70,17 +74,93 @@ impl Database {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn move_table(&self, table: &str, part: Option<u16>) -> Result<MoveReport> {
+        self.relocate(table, part, |_, _, place| {
+            *place = Place::whole(part);
+            Ok(())
+        })
+    }
+
+    /// Moves the rows of a range of keys, with their long values, to a part of the pool, as
+    /// [`move_table`](Self::move_table) does with all of them. The other rows stay where they are, and so do the
+    /// indexes: those have keys of their own. The bounds are keys, or the first columns of some. A table may have 256
+    /// ranges; `move_table` ends all of them.
+    ///
+    /// Pages have rows of neighbouring keys, so a page over a border of the range is in the part of its first row. With
+    /// [`LogPlacement::ByTable`](crate::LogPlacement) the records of the rows are in the log of their part.
+    ///
+    /// # Errors
+    /// As [`move_table`](Self::move_table); [`Error::BadSchema`] also for a range without keys, and for too many of
+    /// them; [`Error::WrongType`] and [`Error::WrongLength`] for bounds that are no keys.
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, row};
+    /// use lodestone_pmem::{DomainChoice, PoolOptions};
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let parts = vec![folder.path().join("shop.pool.1")];
+    /// let pool = PoolOptions { parts, virtual_nodes: 2, domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// let options = DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let schema: Schema = "users (id u64, town text) key (id)".parse()?;
+    /// let users = db.create_table(&schema.in_part(0))?;
+    /// db.move_range("users", row![5000_u64].., Some(1))?;
+    /// db.update(|tx| (0..10_000_u64).try_for_each(|id| users.put(tx, &row![id, "Oslo"])))?;
+    /// db.checkpoint()?;
+    /// let placement = db.placement("users")?;
+    /// assert_eq!((placement.ranges[0].from.as_str(), placement.ranges[0].part), ("(5000)", Some(1)));
+    /// assert!(placement.pages.iter().all(|pages| *pages > 10));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn move_range(&self, table: &str, keys: impl RangeBounds<Row>, part: Option<u16>) -> Result<MoveReport> {
+        self.relocate(table, part, |schema, layout, place| {
+            let bad = |finding: String| Err(Error::BadSchema { table: table.into(), finding });
+            let bytes = |key: &Row| schema.key_bytes(layout, key, true);
+            let low = match keys.start_bound() {
+                Bound::Unbounded => Some(Vec::new()),
+                Bound::Included(key) => Some(bytes(key)?),
+                Bound::Excluded(key) => after(&bytes(key)?),
+            };
+            let high = match keys.end_bound() {
+                Bound::Unbounded => None,
+                Bound::Included(key) => after(&bytes(key)?),
+                Bound::Excluded(key) => Some(bytes(key)?),
+            };
+            let Some(low) = low.filter(|low| high.as_ref().is_none_or(|high| low < high)) else {
+                return bad("the range has no keys: it ends before it begins".into());
+            };
+            place.set(low, high, part);
+            match place.ranges().len() {
+                0..=RANGES_MAX => Ok(()),
+                count => bad(format!("it would have {count} ranges of keys with parts; the limit is {RANGES_MAX}")),
+            }
+        })
+    }
+
+    /// Changes the place of a table, and moves its pages there.
+    fn relocate(
+        &self,
+        table: &str,
+        part: Option<u16>,
+        change: impl Fn(&Schema, &Layout, &mut Place) -> Result<()>,
+    ) -> Result<MoveReport> {
         let core: &Core = self.core();
         if core.ways.durability.is_none() {
             return Err(Error::WithoutDurability { path: self.pool().path().to_owned() });
         }
         self.verify_part(table, part)?;
         let catalog = catalog::table(self.core())?;
-        let trees = self.update(|tx| catalog::place_table(&catalog, tx, table, part))?;
-        core.placements.set(&trees, part);
+        let change = |schema: &mut Schema, layout: &Layout| {
+            let mut place = schema.place.clone();
+            change(schema, layout, &mut place)?;
+            schema.place = place;
+            Ok(())
+        };
+        let (trees, place) = self.update(|tx| catalog::place_table(&catalog, tx, table, &change))?;
+        core.placements.set(&trees, &place);
         events::table(core, "move", table);
-        let mut moved = Move { core, part: part.unwrap_or(0), report: MoveReport::default(), since_round: 0 };
-        let mut is_left = part.is_some();
+        let mut moved = Move { core, report: MoveReport::default(), since_round: 0 };
+        let mut is_left = place.parts().next().is_some();
         for _ in 0..PASSES_MAX {
             let before = moved.report.leaves;
             if is_left {
@@ -101,14 +181,32 @@ impl Database {
     pub fn placement(&self, table: &str) -> Result<TablePlacement> {
         let catalog = catalog::table(self.core())?;
         let found = self.update(|tx| catalog::must_find(&catalog, tx, table))?;
-        let (part, nodes) = (found.schema.part(), self.pool().part_nodes());
-        let node = part.and_then(|part| nodes.get(usize::from(part))?.id);
-        let mut pages = vec![0; nodes.len()];
+        let (schema, nodes) = (&found.schema, self.pool().part_nodes());
+        let node = |part: Option<u16>| nodes.get(usize::from(part?))?.id;
+        let layout = schema.layout()?;
+        let range = |(from, part): &(Vec<u8>, Option<u16>)| RangePlacement {
+            from: schema.prefix_text(&layout, from),
+            part: *part,
+            node: node(*part),
+        };
+        let mut placement = TablePlacement {
+            part: schema.part(),
+            node: node(schema.part()),
+            ranges: schema.place.ranges().iter().map(range).collect(),
+            pages: vec![0; nodes.len()],
+            pages_elsewhere: 0,
+        };
         let trees: Vec<Arc<Tree>> = found.trees().into_iter().filter_map(|tree| self.core().find_tree(tree)).collect();
-        for home in trees.iter().flat_map(|tree| tree.homes()) {
-            home.parts().for_each(|part| pages[usize::from(part)] += 1);
+        for tree in trees {
+            let place = self.core().placements.place(tree.number);
+            tree.for_each_home(|low, home| {
+                for part in home.parts() {
+                    placement.pages[usize::from(part)] += 1;
+                    placement.pages_elsewhere += u64::from(place.at(low).is_some_and(|wanted| wanted != part));
+                }
+            });
         }
-        Ok(TablePlacement { part, node, pages })
+        Ok(placement)
     }
 
     /// The first part of the pool on the node with this number, for [`Schema::in_part`](crate::Schema::in_part). It is
@@ -134,6 +232,11 @@ impl Database {
         Ok(trees.flat_map(|tree| tree.homes()).map(|home| to_u64(home.page_count())).sum())
     }
 
+    /// Refuses parts that the pool does not have.
+    pub(crate) fn verify_parts(&self, schema: &Schema) -> Result<()> {
+        schema.place.parts().try_for_each(|part| self.verify_part(&schema.name, Some(part)))
+    }
+
     /// Refuses a part that the pool does not have.
     pub(crate) fn verify_part(&self, table: &str, part: Option<u16>) -> Result<()> {
         let parts = self.pool().memory().part_count();
@@ -149,10 +252,10 @@ impl Database {
     /// Takes the parts of all trees from the catalog.
     pub(crate) fn read_placements(&self) -> Result<()> {
         let catalog = catalog::table(self.core())?;
-        for (tree, part) in self.update(|tx| catalog::placements(&catalog, tx))? {
+        for (tree, place) in self.update(|tx| catalog::placements(&catalog, tx))? {
             // A part that is not there: the catalog of a damaged pool.
-            if part < self.pool().memory().part_count() {
-                self.core().placements.set(&[tree], Some(part));
+            if place.parts().all(|part| part < self.pool().memory().part_count()) {
+                self.core().placements.set_tree(tree, place);
             }
         }
         Ok(())
@@ -162,7 +265,7 @@ impl Database {
     pub(crate) fn note_placement(&self, table: &str) -> Result<()> {
         let catalog = catalog::table(self.core())?;
         if let Some(found) = self.update(|tx| catalog::find(&catalog, tx, table))? {
-            self.core().placements.set(&found.trees(), found.schema.part());
+            self.core().placements.set(&found.trees(), &found.schema.place);
         }
         Ok(())
     }
@@ -171,16 +274,18 @@ impl Database {
 /// A table on its way.
 struct Move<'c> {
     core: &'c Core,
-    part: u16,
     report: MoveReport,
     since_round: u64,
 }
 
 impl Move<'_> {
     fn tree(&mut self, tree: &Tree) -> Result<()> {
+        let place = self.core.placements.place(tree.number);
         let mut next = Some(Bytes::default());
         while let Some(low) = next {
-            if tree.renew_outside(&low, self.part)? {
+            if let Some(part) = place.at(&low)
+                && tree.renew_outside(&low, part)?
+            {
                 self.report.leaves += 1;
                 self.since_round += 1;
             }

@@ -1,7 +1,8 @@
 //! The writers of pages in a round: one for each node that has tables (paper 4, section 2.2.3).
 //!
 //! 1. The trees of a round are divided by the nodes of the parts that they are [placed](crate::placement) in. Those
-//!    without a place, and those on the node of the thread that makes the round, are written by that thread.
+//!    without a place, and those on the node of the thread that makes the round, are written by that thread. A tree with
+//!    ranges of keys in several parts is divided into [stretches](Stretch) of leaves, each for its node.
 //! 2. Each other node gets a thread, which is kept on it. So all pages are written by a thread near them, and the nodes
 //!    work side by side. A thread ends with a fence of its own ([`lodestone_pages::Share`]).
 //! 3. The thread of the round waits for all, then publishes the one batch. It is the thread that locks the pages first:
@@ -23,6 +24,7 @@ use lodestone_width::to_u64;
 use crate::core::Core;
 use crate::error::Result;
 use crate::leaf::{Changes, Page};
+use crate::placement::Place;
 use crate::rounds::CheckpointReport;
 use crate::tree::{Bytes, Lookup, Slot, Tree};
 
@@ -68,11 +70,24 @@ impl Pen<'_, '_, '_> {
     }
 }
 
-/// Trees that one thread writes.
+/// Leaves of a tree that one thread writes.
+///
+/// Both ends are beginnings of leaves, which the thread of the round has found: no leaf goes until the round ends, and
+/// the halves of a leaf that is split meanwhile are in its stretch. So each leaf is written by one thread, and none is
+/// left out. With the border of two ranges as an end, the new half of a leaf over it would have a thread that may have
+/// passed it.
+struct Stretch {
+    tree: Arc<Tree>,
+    from: Bytes,
+    /// `None`: the last leaf is one of them.
+    to: Option<Bytes>,
+}
+
+/// Leaves that one thread writes.
 struct Group {
     /// `None`: that of the thread that makes the round.
     node: Option<usize>,
-    trees: Vec<Arc<Tree>>,
+    stretches: Vec<Stretch>,
 }
 
 /// Writes the dirty leaves of all trees. This thread publishes the batch afterwards.
@@ -83,7 +98,7 @@ pub fn write_trees(core: &Core, batch: &mut Batch<'_>, trees: Vec<Arc<Tree>>, wr
     let (near, far) = by_node(core, trees);
     written.report.writers = to_u64(far.len()) + 1;
     if far.is_empty() {
-        return write_all(core, &mut Pen::Batch(batch), &near.trees, written);
+        return write_all(core, &mut Pen::Batch(batch), &near.stretches, written);
     }
     let parts = batch.side_by_side(|shares| {
         if work::threads(&core.memory) > 1 && core.ground.source.far().is_none_or(|far| !far.run_on(0, &mut || ())) {
@@ -126,7 +141,7 @@ fn in_turn(core: &Core, shares: &Shares<'_>, group: &Group) -> Result<Written> {
 /// Writes a group as a share of the batch.
 fn write_group(core: &Core, shares: &Shares<'_>, group: &Group) -> Result<Written> {
     let (mut written, mut share) = (Written::default(), shares.share(None));
-    write_all(core, &mut Pen::Share(&mut share), &group.trees, &mut written)?;
+    write_all(core, &mut Pen::Share(&mut share), &group.stretches, &mut written)?;
     match group.node {
         Some(_) => share.finish()?,
         None => share.finish_later(),
@@ -134,28 +149,45 @@ fn write_group(core: &Core, shares: &Shares<'_>, group: &Group) -> Result<Writte
     Ok(written)
 }
 
-fn write_all(core: &Core, pen: &mut Pen<'_, '_, '_>, trees: &[Arc<Tree>], written: &mut Written) -> Result<()> {
-    trees.iter().try_for_each(|tree| write_tree(core, pen, tree, written))
+fn write_all(core: &Core, pen: &mut Pen<'_, '_, '_>, stretches: &[Stretch], written: &mut Written) -> Result<()> {
+    stretches.iter().try_for_each(|stretch| write_stretch(core, pen, stretch, written))
 }
 
-/// The trees that this thread writes, and those of each other node.
+/// The leaves that this thread writes, and those of each other node.
 fn by_node(core: &Core, trees: Vec<Arc<Tree>>) -> (Group, Vec<Group>) {
     let pool = core.heap.pool();
-    let mut near = Group { node: None, trees: Vec::new() };
-    if pool.part_nodes().len() == 1 {
-        near.trees = trees;
-        return (near, Vec::new());
-    }
+    let mut near = Group { node: None, stretches: Vec::new() };
     let (here, mut far) = (pool.topology().node_of_thread(), BTreeMap::<usize, Vec<_>>::new());
+    let has_parts = pool.part_nodes().len() > 1;
     for tree in trees {
-        let part = core.placements.of(tree.number).map(usize::from);
-        match part.and_then(|part| pool.part_nodes().get(part)?.index).filter(|node| *node != here) {
-            Some(node) => far.entry(node).or_default().push(tree),
-            None => near.trees.push(tree),
+        let place = if has_parts { core.placements.place(tree.number) } else { Place::default() };
+        for (part, stretch) in stretches(tree, &place) {
+            let node = part.and_then(|part| pool.part_nodes().get(usize::from(part))?.index);
+            match node.filter(|node| *node != here) {
+                Some(node) => far.entry(node).or_default().push(stretch),
+                None => near.stretches.push(stretch),
+            }
         }
     }
-    let group = |(node, trees)| Group { node: Some(node), trees };
+    let group = |(node, stretches)| Group { node: Some(node), stretches };
     (near, far.into_iter().map(group).collect())
+}
+
+/// The leaves of a tree, divided by the parts that they are placed in.
+fn stretches(tree: Arc<Tree>, place: &Place) -> Vec<(Option<u16>, Stretch)> {
+    let mut stretches = Vec::new();
+    let (mut part, mut from) = (place.part, Bytes::default());
+    for (low, next) in place.ranges() {
+        // A leaf over the border is in the part of its first key, and no leaf may begin in a range.
+        let Some(low) = tree.low_from(low) else { break };
+        if low > from {
+            let from = std::mem::replace(&mut from, low.clone());
+            stretches.push((part, Stretch { tree: tree.clone(), from, to: Some(low) }));
+        }
+        part = *next;
+    }
+    stretches.push((part, Stretch { tree, from, to: None }));
+    stretches
 }
 
 /// The image of a leaf after a round.
@@ -210,13 +242,15 @@ impl Drop for Written {
     }
 }
 
-/// Writes the dirty leaves of a tree.
-fn write_tree(core: &Core, pen: &mut Pen<'_, '_, '_>, tree: &Tree, written: &mut Written) -> Result<()> {
-    pen.place(core.placements.of(tree.number));
+/// Writes the dirty leaves of a stretch.
+fn write_stretch(core: &Core, pen: &mut Pen<'_, '_, '_>, stretch: &Stretch, written: &mut Written) -> Result<()> {
+    let Stretch { tree, from, to } = stretch;
+    let place = core.placements.place(tree.number);
     // Pages of which few and most lines have changed.
     let (mut few, mut most) = (0, 0);
-    let mut next = Some(Bytes::default());
-    while let Some(low) = next {
+    let mut next = Some(from.clone());
+    while let Some(low) = next.filter(|low| to.as_ref().is_none_or(|to| low < to)) {
+        pen.place(place.at(&low));
         // So that a look at one of its rows later reads one page.
         tree.narrow(core, &low);
         // Before the look at the leaf: if it is split after that, its image stays as wide as it was.

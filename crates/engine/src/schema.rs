@@ -1,7 +1,8 @@
 //! The columns of a table, its key and its indexes, and their bytes in the catalog.
 //!
 //! ```text
-//! definition of a table: columns 2 (the highest bit: a part follows), key columns 2, part 2,
+//! definition of a table: columns 2 (the highest bit: a part follows; the next one: ranges do), key columns 2,
+//!                        part 2, ranges: number 2 { length 2, first key, part 2 (65535: none) },
 //!                        columns { type 1, nullable 1, name length 2, name }, key { number 2 }, history (`history.rs`)
 //! definition of an index: flags 1 (1: unique, 2: being built), columns { number 2 }
 //! ```
@@ -17,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::history::{History, Lifetime, VERSION_MAX};
 use crate::key;
 use crate::payload::Moved;
+use crate::placement::Place;
 use crate::value::{Row, Type, Value};
 
 /// Most columns of a table.
@@ -30,7 +32,9 @@ const UNIQUE: u8 = 1;
 const BEING_BUILT: u8 = 2;
 /// In the number of columns: the definition names a part of the pool.
 const HAS_PART: u16 = 1 << 15;
-const _: () = assert!(COLUMNS_MAX < 1 << 15, "the bit is not one of the number");
+/// And it names parts for ranges of keys.
+const HAS_RANGES: u16 = 1 << 14;
+const _: () = assert!(COLUMNS_MAX < 1 << 14, "the bits are not some of the number");
 
 /// A column.
 ///
@@ -194,15 +198,15 @@ pub struct Schema {
     pub(crate) indexes: Vec<Index>,
     /// The columns of earlier rows.
     pub(crate) history: History,
-    /// The part of the pool that the pages of table and indexes are in.
-    pub(crate) part: Option<u16>,
+    /// The parts of the pool that the pages of table and indexes are in.
+    pub(crate) place: Place,
 }
 
 /// Two schemas are equal when their names, columns, keys and indexes are, whatever columns their tables had before, and
 /// wherever their pages are.
 impl PartialEq for Schema {
     fn eq(&self, other: &Self) -> bool {
-        let Self { name, columns, key, indexes, history: _, part: _ } = self;
+        let Self { name, columns, key, indexes, history: _, place: _ } = self;
         (name, columns, key, indexes) == (&other.name, &other.columns, &other.key, &other.indexes)
     }
 }
@@ -213,8 +217,8 @@ impl Schema {
     /// A table called `name`, without columns.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
-        let history = History::default();
-        Self { name: name.into(), columns: Vec::new(), key: Vec::new(), indexes: Vec::new(), history, part: None }
+        let (history, place) = (History::default(), Place::default());
+        Self { name: name.into(), columns: Vec::new(), key: Vec::new(), indexes: Vec::new(), history, place }
     }
 
     /// With another column.
@@ -238,6 +242,8 @@ impl Schema {
     #[must_use]
     pub fn key<N: Into<String>>(mut self, columns: impl IntoIterator<Item = N>) -> Self {
         self.key = columns.into_iter().map(Into::into).collect();
+        // Those of another table, whose keys mean something else.
+        self.place = Place::whole(self.place.part);
         self
     }
 
@@ -264,8 +270,9 @@ impl Schema {
     /// values. So they are on the node of that part ([`Database::part_on`](crate::Database::part_on)). Without it they
     /// are where there is room, nearest to the thread that writes them first.
     ///
-    /// It counts when the table is made. [`Database::move_table`](crate::Database::move_table) changes it later. It is
-    /// no part of the text of a schema, and two schemas that differ in it alone are equal.
+    /// It counts when the table is made. [`Database::move_table`](crate::Database::move_table) changes it later, and
+    /// [`Database::move_range`](crate::Database::move_range) for some of the rows. It is no part of the text of a
+    /// schema, and two schemas that differ in it alone are equal.
     ///
     /// ```
     /// use lodestone_engine::{Schema, Type};
@@ -277,13 +284,13 @@ impl Schema {
     /// ```
     #[must_use]
     pub fn in_part(self, part: u16) -> Self {
-        Self { part: Some(part), ..self }
+        Self { place: Place::whole(Some(part)), ..self }
     }
 
     /// The part of the pool that the pages are in: see [`in_part`](Self::in_part).
     #[must_use]
     pub fn part(&self) -> Option<u16> {
-        self.part
+        self.place.part
     }
 
     /// The indexes.
@@ -318,10 +325,15 @@ impl Schema {
     /// The bytes for the catalog.
     pub(crate) fn encode(&self, layout: &Layout) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let flag = if self.part.is_some() { HAS_PART } else { 0 };
-        bytes.extend((exact_u16(self.columns.len()) | flag).to_le_bytes());
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let has_ranges = !self.place.ranges().is_empty();
+        let flags = flag(self.place.part.is_some(), HAS_PART) | flag(has_ranges, HAS_RANGES);
+        bytes.extend((exact_u16(self.columns.len()) | flags).to_le_bytes());
         bytes.extend(exact_u16(layout.key.len()).to_le_bytes());
-        self.part.iter().for_each(|part| bytes.extend(part.to_le_bytes()));
+        self.place.part.iter().for_each(|part| bytes.extend(part.to_le_bytes()));
+        if has_ranges {
+            self.place.encode_ranges(&mut bytes);
+        }
         for column in &self.columns {
             bytes.extend([column.kind.code(), u8::from(column.nullable)]);
             bytes.extend(exact_u16(column.name.len()).to_le_bytes());
@@ -334,12 +346,9 @@ impl Schema {
 
     /// The table `name` from the bytes of the catalog. `None` for bytes that [`encode`](Self::encode) does not write.
     pub(crate) fn decode(name: &str, mut bytes: &[u8]) -> Option<Self> {
-        let (columns, keys) = (take_u16(&mut bytes)?, take_u16(&mut bytes)?);
-        let mut schema = Self::new(name);
-        if columns & HAS_PART != 0 {
-            schema.part = Some(take_u16(&mut bytes)?);
-        }
-        for _ in 0..columns & !HAS_PART {
+        let (columns, keys, place) = take_head(&mut bytes)?;
+        let mut schema = Self { place, ..Self::new(name) };
+        for _ in 0..columns {
             let kind = Type::from_code(*bytes.split_off_first()?)?;
             let nullable = take_bool(&mut bytes)?;
             let length = usize::from(take_u16(&mut bytes)?);
@@ -354,10 +363,9 @@ impl Schema {
         schema.layout().is_ok().then_some(schema)
     }
 
-    /// The part of the pool that the bytes of the catalog name.
-    pub(crate) fn decode_part(mut bytes: &[u8]) -> Option<u16> {
-        let (columns, _) = (take_u16(&mut bytes)?, take_u16(&mut bytes)?);
-        if columns & HAS_PART != 0 { take_u16(&mut bytes) } else { None }
+    /// The parts of the pool that the bytes of the catalog name.
+    pub(crate) fn decode_place(mut bytes: &[u8]) -> Option<Place> {
+        Some(take_head(&mut bytes)?.2)
     }
 
     /// With another column. Rows that are there have `default` in it.
@@ -581,6 +589,16 @@ impl Schema {
         values.map_or_else(|| key.escape_ascii().to_string(), |row| row.to_string())
     }
 
+    /// The first columns of the key, as many as `key` has, for messages.
+    pub(crate) fn prefix_text(&self, layout: &Layout, key: &[u8]) -> String {
+        let is_whole = |count: &usize| {
+            let mut rest = key;
+            self.decode_columns(&layout.key[..*count], &mut rest).is_some() && rest.is_empty()
+        };
+        let count = (1..=layout.key.len()).find(is_whole).unwrap_or(layout.key.len());
+        self.columns_text(&layout.key[..count], key)
+    }
+
     /// The values of the columns with `numbers` at the beginning of `key`, which begins after them then.
     pub(crate) fn decode_columns(&self, numbers: &[usize], key: &mut &[u8]) -> Option<Row> {
         let column = |number: &usize| {
@@ -747,6 +765,19 @@ impl Layout {
     }
 }
 
+/// The numbers of columns and key columns of a definition, and where its pages are.
+fn take_head(bytes: &mut &[u8]) -> Option<(u16, u16, Place)> {
+    let (columns, keys) = (take_u16(bytes)?, take_u16(bytes)?);
+    let mut place = Place::default();
+    if columns & HAS_PART != 0 {
+        place.part = Some(take_u16(bytes)?);
+    }
+    if columns & HAS_RANGES != 0 {
+        place.decode_ranges(bytes)?;
+    }
+    Some((columns & !(HAS_PART | HAS_RANGES), keys, place))
+}
+
 pub(crate) fn take_bool(bytes: &mut &[u8]) -> Option<bool> {
     match bytes.split_off_first()? {
         0 => Some(false),
@@ -772,11 +803,16 @@ mod tests {
 
     #[test]
     fn definitions_come_back() -> Result<()> {
-        let schema = schema();
-        let bytes = schema.encode(&schema.layout()?);
-        assert_eq!(Schema::decode("t", &bytes), Some(schema));
-        for end in 0..bytes.len() {
-            assert_eq!(Schema::decode("t", &bytes[..end]), None, "{end} bytes of it");
+        let mut in_ranges = schema().in_part(3);
+        in_ranges.place.set(vec![7], Some(vec![9]), None);
+        for schema in [schema(), schema().in_part(3), in_ranges] {
+            let bytes = schema.encode(&schema.layout()?);
+            let found = Schema::decode("t", &bytes).expect("its own bytes");
+            assert_eq!((&found, &found.place), (&schema, &schema.place));
+            assert_eq!(Schema::decode_place(&bytes).as_ref(), Some(&schema.place));
+            for end in 0..bytes.len() {
+                assert_eq!(Schema::decode("t", &bytes[..end]), None, "{end} bytes of it");
+            }
         }
         Ok(())
     }

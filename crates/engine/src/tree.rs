@@ -379,8 +379,15 @@ impl Tree {
     /// The images of all leaves.
     pub fn homes(&self) -> Vec<Image> {
         let mut homes = Vec::new();
-        self.root.load().for_each_leaf(&mut |leaf| homes.extend(leaf.page.home()));
+        self.for_each_home(|_, home| homes.push(home));
         homes
+    }
+
+    /// Calls `look` with the image of each leaf that has one, and the key that the leaf begins with.
+    pub fn for_each_home(&self, mut look: impl FnMut(&[u8], Image)) {
+        self.root
+            .load()
+            .for_each_leaf(&mut |leaf| leaf.page.home().into_iter().for_each(|home| look(&leaf.span.low, home)));
     }
 
     /// Calls `search` for a look at the leaf to which `descend` leads: see [`Leaf::read`].
@@ -677,6 +684,13 @@ impl Tree {
     /// Where the leaf after that of `key` begins.
     pub fn next_low(&self, key: &[u8]) -> Option<Bytes> {
         self.root.load().leaf_of(key).span.high.clone()
+    }
+
+    /// Where the first leaf begins that begins with `key` or a later one.
+    pub fn low_from(&self, key: &[u8]) -> Option<Bytes> {
+        let root = self.root.load();
+        let span = &root.leaf_of(key).span;
+        if *span.low == *key { Some(span.low.clone()) } else { span.high.clone() }
     }
 
     /// The first rows of the range from `from` to before `to`: those of one leaf, at most `rows_max`.

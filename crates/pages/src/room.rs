@@ -46,6 +46,11 @@ impl Pages {
         Ok(())
     }
 
+    /// Lets the next batch take extents one by one, as it needs them: its images go to several parts.
+    pub fn forget_room(&mut self) {
+        self.expected = 0;
+    }
+
     /// How many extents the pages need, for which there is room.
     fn try_room(&self, pages: usize, part: Option<u16>, (spare, spare_bytes): (u64, u64)) -> Result<usize> {
         let missing = pages.saturating_sub(self.free_for(part));

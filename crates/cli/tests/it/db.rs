@@ -383,3 +383,36 @@ fn a_feed_has_the_transactions_of_all_tables_in_their_order() {
     assert!(ticks.len() == lines.len() - 1 && ticks.is_sorted_by(|tick, next| tick < next), "{text}");
     assert!(lines.iter().all(|line| line["tick"].is_null() || line["writer"].as_u64() < Some(1024)), "{text}");
 }
+
+#[test]
+fn a_table_and_a_range_of_its_keys_move_to_other_nodes() {
+    let place = Place::new();
+    let nodes = ["--virtual-nodes", "2"];
+    let run = |args: &[&str]| place.run(args.iter().chain(&nodes));
+    let create = ["pool", "create", "a.pool", "--parts-per-node", "--size", "8MiB", "--domain", "process"];
+    run(&create).ok();
+    run(&["db", "create", "a.pool", "--on-node", "0", "t (k u64, v text) key (k)"]).ok();
+    let rows: String = (0..2000).map(|k| format!("{{\"k\":{k},\"v\":\"some text for the row {k}\"}}\n")).collect();
+    place.write("rows.jsonl", &rows);
+    run(&["db", "import", "a.pool", "t", "rows.jsonl"]).ok();
+    let moved = run(&["db", "move", "a.pool", "t", "1", "--from", "500", "--to", "1500"]).ok();
+    assert!(moved.contains("leaves moved to part 1 on node 1"), "{moved}");
+    let tables = place.json(["db", "tables", "a.pool"].iter().chain(&nodes));
+    let ranges = serde_json::json!([{"from": "(500)", "part": 1, "node": 1}, {"from": "(1500)", "part": 0, "node": 0}]);
+    assert_eq!((&tables[0]["part"], &tables[0]["ranges"]), (&0.into(), &ranges));
+    let pages = |number: usize| tables[0]["pages"][number].as_u64().unwrap_or(0);
+    assert!(pages(0) > 3 && pages(1) > 3 && tables[0]["pages_elsewhere"].is_null(), "{tables:?}");
+    let text = run(&["db", "tables", "a.pool"]).ok();
+    assert!(text.contains("0; from (500): 1; from (1500): 0"), "{text}");
+    run(&["db", "move", "a.pool", "t", "1", "--from", "5", "--to", "5"]).fails_with(&["the range has no keys"]);
+    run(&["db", "move", "a.pool", "t", "7"]).fails_with(&["node 7"]);
+    run(&["db", "move", "a.pool", "t", "1"]).ok();
+    let tables = place.json(["db", "tables", "a.pool"].iter().chain(&nodes));
+    assert!(tables[0]["ranges"].is_null() && tables[0]["pages"][0] == 0, "{tables:?}");
+    let checked = place.json(["db", "check", "a.pool"].iter().chain(&nodes));
+    let nothing = serde_json::json!([]);
+    assert_eq!(
+        (&checked[0]["rows"], &checked[0]["findings"], &checked[0]["notes"]),
+        (&2000.into(), &nothing, &nothing)
+    );
+}

@@ -1,4 +1,4 @@
-//! Commits whose records are in the logs of their tables (paper 4, section 2.2).
+//! Commits whose records are in the logs of their tables, or of ranges of their keys (paper 4, section 2.2).
 //!
 //! 1. The transaction takes a writer for each part of the pool that its tables are in. If one of them has no writer
 //!    left, all goes to the first log. So no commit waits for a writer while it has another one.
@@ -46,7 +46,12 @@ pub fn commit(core: &Core, state: &mut State) -> Result<()> {
 /// The numbers of the logs for the changes, each once.
 fn shelves(core: &Core, state: &State) -> Vec<u16> {
     let near = core.near_shelf();
-    let mut shelves: Vec<u16> = state.changes.keys().map(|tree| core.shelf_of(*tree).unwrap_or(near)).collect();
+    let mut shelves = Vec::new();
+    for (tree, changes) in &state.changes {
+        // All rows of a tree without ranges are in one part.
+        let count = if core.placements.has_ranges(*tree) { usize::MAX } else { 1 };
+        shelves.extend(changes.rows.keys().take(count).map(|key| core.shelf_of(*tree, key).unwrap_or(near)));
+    }
     shelves.sort_unstable();
     shelves.dedup();
     shelves
@@ -87,7 +92,7 @@ fn divide(core: &Core, whole: &Record, shelves: &[u16], lent: &mut [Lent<'_>]) -
     }
     let near = core.near_shelf();
     for entry in whole.iter() {
-        let shelf = core.shelf_of(entry.tree).unwrap_or(near);
+        let shelf = core.shelf_of(entry.tree, entry.key).unwrap_or(near);
         // A table that moved meanwhile: any of the logs does.
         let number = shelves.binary_search(&shelf).unwrap_or(0);
         lent[number].committer().record.push(&entry)?;

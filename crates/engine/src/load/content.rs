@@ -133,11 +133,12 @@ impl Content {
     /// # Errors
     /// A full pool; a medium that failed.
     pub fn write(&mut self, core: &Core, batch: &mut Batch<'_>, is_all: bool) -> Result<()> {
-        let cuts = self.cuts(core, is_all);
+        let (cuts, place) = (self.cuts(core, is_all), core.placements.place(self.tree));
         let mut end = 0;
         for (low, rows) in cuts {
             core.refuse_if_poisoned()?;
             end = rows.end;
+            batch.place(place.at(&low));
             let image = batch.write(self.tree, &low, self.page_rows(core, rows))?;
             self.leaves.push(Written { low, image });
         }

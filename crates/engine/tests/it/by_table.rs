@@ -104,3 +104,28 @@ fn threads_over_few_writers_make_progress() -> Result<()> {
     assert_eq!(values(&db, &tables, 3)?, [Some(1), Some(1)]);
     Ok(())
 }
+
+/// Rows of two ranges of one table are in two logs, with one fence, and survive together.
+#[test]
+fn rows_of_two_ranges_are_in_two_logs() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = options(folder.path());
+    let (db, [table, _]) = open(folder.path(), &options)?;
+    db.move_range("t0", row![1000_u64].., Some(1))?;
+    let put = |key: u64, value: i64| {
+        db.update(|tx| [key, key + 1000].into_iter().try_for_each(|key| table.put(tx, &row![key, value])))
+    };
+    (0..50).try_for_each(|key| put(key, 1))?;
+    let before = (thread_counters().fences, db.log_bytes());
+    put(7, 2)?;
+    assert_eq!((thread_counters().fences - before.0, db.log_bytes() - before.1), (1, 2 * 128), "a record in each log");
+    let before = db.log_bytes();
+    db.update(|tx| [8_u64, 9].into_iter().try_for_each(|key| table.put(tx, &row![key, 3_i64])))?;
+    assert_eq!(db.log_bytes() - before, 128, "both rows are in one range");
+    drop(table);
+    db.abandon();
+    let (db, [table, _]) = open(folder.path(), &options)?;
+    let value = |key: u64| db.update(|tx| Ok(table.get(tx, &row![key])?.and_then(|row| row[1].as_i64())));
+    assert_eq!([value(7)?, value(1007)?, value(8)?], [Some(2), Some(2), Some(3)]);
+    Ok(())
+}

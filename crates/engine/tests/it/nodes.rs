@@ -227,3 +227,111 @@ fn agents_read_the_pages_of_other_nodes() -> Result<()> {
     }
     Ok(())
 }
+
+/// Where the pages of a range of keys go: those that were there, new ones, loaded ones, and those of the next life.
+#[test]
+fn a_range_of_keys_is_on_its_part() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = options(folder.path(), NODES);
+    let db = open(folder.path(), &options)?;
+    db.create_table(&schema("t", 0))?;
+    fill(&db, "t", 400, 1)?;
+    db.checkpoint()?;
+    let before = db.placement("t")?.pages;
+    assert_eq!(before[1], 0, "{before:?}");
+    let moved = db.move_range("t", row![200_u64]..row![300_u64], Some(1))?;
+    assert!(moved.leaves >= 5, "{moved:?}");
+    let placement = db.placement("t")?;
+    let ranges: Vec<_> = placement.ranges.iter().map(|range| (range.from.as_str(), range.part, range.node)).collect();
+    assert_eq!(ranges, [("(200)", Some(1), Some(1)), ("(300)", Some(0), Some(0))]);
+    assert_eq!((placement.pages[1], placement.pages_elsewhere), (moved.leaves, 0), "{placement:?}");
+    // New leaves of both, in this life and in the next one. Both nodes write.
+    fill(&db, "t", 400, 2)?;
+    assert_eq!(db.checkpoint()?.writers, 2);
+    assert_eq!(db.placement("t")?.pages_elsewhere, 0);
+    drop(db);
+    let db = open(folder.path(), &options)?;
+    fill(&db, "t", 600, 3)?;
+    db.checkpoint()?;
+    let placement = db.placement("t")?;
+    assert_eq!((placement.ranges.len(), placement.pages_elsewhere), (2, 0));
+    assert!(placement.pages[1] < moved.leaves + 5, "{placement:?}");
+    assert_eq!(sum(&db, "t")?, (600, 1800));
+    // The rows of a load go where those of the table went, and the index is beside the table.
+    let mut load = db.begin_load(db.table("t")?.schema())?;
+    (0..400_u64).try_for_each(|k| load.push(&row![k, 4_i64, vec![1_u8; 20]]))?;
+    let tx = db.begin();
+    db.put_loaded(&tx, load.finish()?)?;
+    tx.commit()?;
+    let placement = db.placement("t")?;
+    assert!(placement.pages[1] > 4 && placement.pages_elsewhere == 0, "{placement:?}");
+    // One range in place of two, an open end, and none.
+    db.move_range("t", row![250_u64].., Some(1))?;
+    let placement = db.placement("t")?;
+    assert_eq!((placement.ranges.len(), placement.pages_elsewhere), (1, 0), "{placement:?}");
+    db.move_table("t", Some(1))?;
+    let placement = db.placement("t")?;
+    assert_eq!((placement.ranges.len(), placement.pages[0]), (0, 0), "{placement:?}");
+    assert_eq!(sum(&db, "t")?, (400, 1600));
+    Ok(())
+}
+
+#[test]
+fn ranges_that_are_none_are_refused() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let db = open(folder.path(), &options(folder.path(), NODES))?;
+    db.create_table(&"t (a text, n u64) key (a, n)".parse::<Schema>()?.in_part(0))?;
+    let refused = |outcome: Result<_>, finding: &str| {
+        let error: Error = outcome.map(|_| ()).expect_err(finding);
+        assert!(error.to_string().contains(finding), "{error}");
+    };
+    refused(db.move_range("t", row!["b"]..row!["a"], Some(1)), "no keys");
+    refused(db.move_range("t", row!["b"]..row!["c"], Some(7)), "no part 7");
+    refused(db.move_range("t", row![1_u64].., Some(1)), "cannot hold");
+    refused(db.move_range("u", .., Some(1)), "no table");
+    for name in 0..128_u64 {
+        db.move_range("t", row!["k", 2 * name]..row!["k", 2 * name + 1], Some(1))?;
+    }
+    refused(db.move_range("t", row!["k", 999_u64]..row!["l"], Some(1)), "the limit is 256");
+    assert_eq!(db.placement("t")?.ranges.len(), 256);
+    // By the first column of the key: all of the ranges are inside, and it ends where that column does.
+    db.move_range("t", row!["k"]..=row!["k"], Some(1))?;
+    let ranges = db.placement("t")?.ranges;
+    assert_eq!((ranges.len(), ranges[0].from.as_str(), ranges[1].part), (2, "(\"k\")", Some(0)));
+    Ok(())
+}
+
+/// Leaves over the border of two ranges are split while two nodes write the leaves beside it. No row is lost.
+#[test]
+fn rows_are_added_at_the_border_of_ranges_during_checkpoints() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = options(folder.path(), NODES);
+    let db = open(folder.path(), &options)?;
+    let table = db.create_table(&"t (k u64, v i64) key (k)".parse::<Schema>()?.in_part(0))?;
+    db.move_range("t", row![1_000_u64].., Some(1))?;
+    let ends = AtomicBool::new(false);
+    let added = thread::scope(|scope| -> Result<u64> {
+        let adds = scope.spawn(|| -> Result<u64> {
+            let mut added = 0;
+            while !ends.load(Ordering::Relaxed) && added < 2_000 {
+                // From both sides to the border.
+                let key = if added % 2 == 0 { added / 2 } else { 2_000 - added / 2 };
+                db.update(|tx| table.put(tx, &row![key, 1_i64]))?;
+                added += 1;
+            }
+            Ok(added)
+        });
+        let rounds = (0..40).try_for_each(|_| db.checkpoint().map(drop));
+        ends.store(true, Ordering::Relaxed);
+        let added = adds.join().expect("no panic")?;
+        rounds.map(|()| added)
+    })?;
+    (0..2).try_for_each(|_| db.checkpoint().map(drop))?;
+    drop(table);
+    db.abandon();
+    let db = open(folder.path(), &options)?;
+    let table = db.table("t")?;
+    let found = db.update(|tx| Ok(table.range(tx, ..)?.count()))?;
+    assert_eq!(u64::try_from(found).expect("few"), added);
+    Ok(())
+}

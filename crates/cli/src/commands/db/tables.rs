@@ -1,6 +1,7 @@
 //! `lodestone db tables`.
 
 use anyhow::Result;
+use lodestone_engine::{RangePlacement, TablePlacement};
 use serde::Serialize;
 
 use super::place::DbArgs;
@@ -35,9 +36,29 @@ struct Found {
     part: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<u32>,
+    /// Keys whose rows go to other parts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ranges: Vec<Range>,
     /// By part, where the pool has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pages: Vec<u64>,
+    /// Of them, those that are not in the part that they should be in.
+    #[serde(skip_serializing_if = "is_zero")]
+    pages_elsewhere: u64,
+}
+
+#[derive(Serialize)]
+struct Range {
+    from: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<u32>,
+}
+
+/// The signature is that of serde.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Prints the tables.
@@ -54,16 +75,13 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         let schema = found.schema().to_string();
         let placement = database.placement(&name)?;
         if output.is_json() {
-            let pages = if has_parts { placement.pages } else { Vec::new() };
-            let (part, node) = (placement.part, placement.node);
-            output.json(&Found { table: name, schema, rows, part, node, pages })?;
+            output.json(&found_in(name, schema, rows, placement, has_parts))?;
         } else {
             let columns = schema.strip_prefix(&name).unwrap_or(&schema).trim().to_owned();
-            let any = |number: Option<String>| number.unwrap_or_else(|| "-".into());
             let pages = placement.pages.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
-            let (part, node) =
-                (placement.part.map(|part| part.to_string()), placement.node.map(|node| node.to_string()));
-            let cells = [name, rows.to_string(), any(part), any(node), pages, columns];
+            let part = in_ranges(&placement, placement.part, |range| range.part);
+            let node = in_ranges(&placement, placement.node, |range| range.node);
+            let cells = [name, rows.to_string(), part, node, pages, columns];
             text.add_row(titles.iter().zip(cells).filter(|(title, _)| shown(title)).map(|(_, cell)| cell));
         }
     }
@@ -71,4 +89,30 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         output.line(&text.to_string())?;
     }
     Ok(())
+}
+
+fn found_in(table: String, schema: String, rows: u64, placement: TablePlacement, has_parts: bool) -> Found {
+    let TablePlacement { part, node, pages_elsewhere, .. } = placement;
+    let ranges = placement.ranges.into_iter();
+    Found {
+        table,
+        schema,
+        rows,
+        part,
+        node,
+        ranges: ranges.map(|range| Range { from: range.from, part: range.part, node: range.node }).collect(),
+        pages: if has_parts { placement.pages } else { Vec::new() },
+        pages_elsewhere,
+    }
+}
+
+/// A number for the table, and those of its ranges: `0; from (5000): 1`.
+fn in_ranges<N: ToString>(
+    placement: &TablePlacement,
+    whole: Option<N>,
+    of: impl Fn(&RangePlacement) -> Option<N>,
+) -> String {
+    let any = |number: Option<N>| number.map_or_else(|| "-".into(), |number| number.to_string());
+    let ranges = placement.ranges.iter().map(|range| format!("from {}: {}", range.from, any(of(range))));
+    std::iter::once(any(whole)).chain(ranges).collect::<Vec<_>>().join("; ")
 }
