@@ -219,6 +219,7 @@ fn node_of(node: &Node, stats: Option<&Stats>) -> Shown {
             };
             Shown::over("Sort", inner(input)).with("Sort Key", keys.iter().map(key).collect::<Vec<_>>().join(", "))
         }
+        Node::LockRows(node) => Shown::over("LockRows", inner(&node.input)),
         Node::Limit { input, .. } => Shown::over("Limit", inner(input)),
         Node::Distinct { input, .. } => Shown::over("Unique", inner(input)),
         Node::Set { op, is_all, left, right } => {

@@ -3,6 +3,8 @@
 //! A row is a list of values. An expression names a value of the row at hand by its number (depth 0), or one of the row
 //! around a subquery or lateral table (depth 1 and more).
 
+mod parts;
+
 use std::sync::Arc;
 
 use lodestone_sql_types::func::Function;
@@ -13,6 +15,8 @@ use crate::catalog::TableDef;
 use crate::parse::ast::{CopyFormat, FrameUnit, JoinKind, LockWait, SetOperation};
 use crate::pgcatalog::VirtualTable;
 use crate::run::point::PointQuery;
+
+pub use parts::Parts;
 
 /// An expression whose types are known.
 #[derive(Clone, Debug)]
@@ -285,6 +289,29 @@ pub enum Node {
     Work {
         number: usize,
     },
+    LockRows(Box<LockRows>),
+}
+
+/// Rows of tables, locked until the transaction ends.
+///
+/// As many as `limit` and `offset` leave are locked, in the order in which they come. The rows of `offset` are among
+/// them, as in `PostgreSQL`, and come out as well.
+#[derive(Clone, Debug)]
+pub struct LockRows {
+    pub input: Node,
+    pub targets: Vec<LockTarget>,
+    pub limit: Option<Expr>,
+    pub offset: Option<Expr>,
+}
+
+/// A table whose rows are locked, and where its columns are in the rows at hand.
+#[derive(Clone, Debug)]
+pub struct LockTarget {
+    pub table: Arc<TableDef>,
+    pub columns: Vec<usize>,
+    /// Where its hidden number is, if it has no key.
+    pub number: Option<usize>,
+    pub wait: LockWait,
 }
 
 /// A function of the rows around a row.
@@ -331,27 +358,6 @@ pub struct WindowCall {
     pub partition_by: Vec<Expr>,
     pub order_by: Vec<SortKey>,
     pub frame: Frame,
-}
-
-impl Node {
-    /// Whether it locks the rows that it reads: only the outermost scan can.
-    pub fn takes_locks(&self) -> bool {
-        match self {
-            Self::Scan(scan) => scan.locks,
-            Self::Filter { input, .. }
-            | Self::Project { input, .. }
-            | Self::Aggregate { input, .. }
-            | Self::Sort { input, .. }
-            | Self::Limit { input, .. }
-            | Self::Distinct { input, .. }
-            | Self::Window { input, .. }
-            | Self::ProjectSet { input, .. } => input.takes_locks(),
-            Self::Recursive { first, step, .. } => first.takes_locks() || step.takes_locks(),
-            Self::Join(join) => join.left.takes_locks() || join.right.takes_locks(),
-            Self::Set { left, right, .. } => left.takes_locks() || right.takes_locks(),
-            Self::Values(_) | Self::Virtual { .. } | Self::Function { .. } | Self::Work { .. } => false,
-        }
-    }
 }
 
 /// A join of two tables.

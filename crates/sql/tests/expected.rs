@@ -141,6 +141,11 @@ fn texts() {
 }
 
 #[test]
+fn locking() {
+    check(include_str!("expected/locking.out"), &[]);
+}
+
+#[test]
 fn temporary() {
     // The parser has no such statement.
     let table = ["ERROR 42601: syntax error at or near \"table\""];

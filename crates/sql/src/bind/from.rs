@@ -161,14 +161,25 @@ impl Binder<'_> {
         let _ = parent;
         let full = self.catalog.resolve(name.schema.as_deref(), &name.name).unwrap_or_default();
         if let Some(table) = self.catalog.tables.get(&full) {
-            let columns = renamed(columns_of(table, &shown), alias)?;
+            let mut columns = renamed(columns_of(table, &shown), alias)?;
+            let shows_number = table.hidden.is_some() && self.numbered.contains(&shown);
+            if shows_number {
+                columns.push(ScopeColumn {
+                    table: None,
+                    name: super::locking::number_column(&shown),
+                    ty: Type::Int8,
+                    modifier: -1,
+                    origin: None,
+                    is_hidden: true,
+                });
+            }
             let scan = Scan {
                 table: table.clone(),
                 access: Access::All,
                 filter: None,
                 locks: false,
                 wait: ast::LockWait::Wait,
-                shows_number: false,
+                shows_number,
             };
             return Ok(Bound { node: Node::Scan(Box::new(scan)), columns, is_lateral: false });
         }

@@ -10,6 +10,7 @@ mod call;
 mod change;
 mod expr;
 mod from;
+mod locking;
 mod operator;
 mod query;
 mod recursive;
@@ -49,6 +50,8 @@ pub struct Binder<'c> {
     extras: Option<window::Extras>,
     /// The columns of a query of this depth that are literals without a type: INSERT gives them that of its column.
     untyped: Option<(usize, Vec<usize>)>,
+    /// The tables of the query at hand whose hidden numbers are shown.
+    numbered: Vec<String>,
     /// The clause that is being bound, for messages.
     place: &'static str,
 }
@@ -202,6 +205,7 @@ impl<'c> Binder<'c> {
             grouping: None,
             extras: None,
             untyped: None,
+            numbered: Vec::new(),
             place: "here",
         }
     }

@@ -32,6 +32,7 @@ impl Binder<'_> {
         }
         let grouping = self.grouping.take();
         let extras = self.extras.take();
+        let numbered = std::mem::take(&mut self.numbered);
         if query.with.iter().any(|with| with.change.is_some() && !self.has_kept(&with.name.value)) {
             let message = "WITH clause containing a data-modifying statement must be at the top level";
             return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
@@ -44,6 +45,7 @@ impl Binder<'_> {
         self.with_depths.remove(&level);
         self.grouping = grouping;
         self.extras = extras;
+        self.numbered = numbered;
         self.depth -= 1;
         found
     }
@@ -60,8 +62,12 @@ impl Binder<'_> {
                 self.sort_output(node, columns, &query.order_by)?
             }
         };
-        if query.locks_rows && !matches!(query.body, Body::Select(_)) {
-            return Err(Error::unsupported("FOR UPDATE of this query"));
+        if let Some(lock) = query.locks.first() {
+            match &query.body {
+                Body::Select(_) => {}
+                Body::Set { .. } => return Err(super::locking::not_allowed(lock, "UNION/INTERSECT/EXCEPT")),
+                _ => return Err(Error::unsupported(format!("{} of this query", lock.strength))),
+            }
         }
         let node = self.limit(node, query, parent)?;
         Ok((node, columns))
@@ -76,8 +82,7 @@ impl Binder<'_> {
                     order_by: Vec::new(),
                     limit: None,
                     offset: None,
-                    locks_rows: false,
-                    lock_wait: crate::parse::ast::LockWait::Wait,
+                    locks: Vec::new(),
                 };
                 self.query(&query, parent)
             }
@@ -161,7 +166,12 @@ impl Binder<'_> {
         order.iter().map(|order| self.expr(&order.expr, scope).map(|typed| sort_key(typed, order))).collect()
     }
 
-    fn limit(&mut self, node: Node, query: &Query, parent: Option<&Scope<'_>>) -> Result<Node> {
+    /// The expressions of LIMIT and OFFSET.
+    pub(super) fn limits(
+        &mut self,
+        query: &Query,
+        parent: Option<&Scope<'_>>,
+    ) -> Result<(Option<Expr>, Option<Expr>)> {
         let scope = Scope::inside(parent);
         let mut count = |expr: &Option<ast::Expr>| -> Result<Option<Expr>> {
             let Some(expr) = expr else { return Ok(None) };
@@ -172,7 +182,11 @@ impl Binder<'_> {
             let typed = self.expr(expr, &scope)?;
             self.coerce(typed, Type::Int8, Context::Assignment, expr.at()).map(|typed| Some(typed.expr))
         };
-        let (limit, offset) = (count(&query.limit)?, count(&query.offset)?);
+        Ok((count(&query.limit)?, count(&query.offset)?))
+    }
+
+    fn limit(&mut self, node: Node, query: &Query, parent: Option<&Scope<'_>>) -> Result<Node> {
+        let (limit, offset) = self.limits(query, parent)?;
         if limit.is_none() && offset.is_none() {
             return Ok(node);
         }
@@ -185,7 +199,13 @@ impl Binder<'_> {
         query: &Query,
         parent: Option<&Scope<'_>>,
     ) -> Result<(Node, Vec<OutputColumn>)> {
+        let locked = self.locked_tables(query, select)?;
+        let scan_locks = Self::scan_locks(query, select, &locked);
+        if !scan_locks {
+            self.show_numbers(&locked);
+        }
         let (mut node, columns) = self.from(&select.from, parent)?;
+        self.numbered.clear();
         let scope = Scope { columns, parent };
         if let Some(filter) = &select.filter {
             if has_aggregate(filter) {
@@ -195,14 +215,8 @@ impl Binder<'_> {
             let filter = self.condition(filter, &scope, "WHERE")?;
             node = self.filter(node, filter);
         }
-        let is_cut = query.limit.is_some() || query.offset.is_some();
-        if query.locks_rows && query.lock_wait != ast::LockWait::Wait && is_cut && !query.order_by.is_empty() {
-            let message = "FOR UPDATE with SKIP LOCKED or NOWAIT, ORDER BY and LIMIT";
-            return Err(Error::unsupported(message)
-                .hint("The rows that LIMIT leaves out would be locked as well. Leave out ORDER BY, or LIMIT."));
-        }
-        if query.locks_rows {
-            node = super::access::lock(node, query.lock_wait)?;
+        if let (true, Some(locked)) = (scan_locks, locked.first()) {
+            node = super::access::lock(node, locked.wait)?;
         }
         let is_grouped = !select.group_by.is_empty()
             || select.having.is_some()
@@ -213,7 +227,12 @@ impl Binder<'_> {
         }
         self.extras = Some(Extras::new(select.windows.clone()));
         let shown = self.items(&select.items, &scope)?;
+        if !scan_locks && !locked.is_empty() {
+            let keys = self.keys_below(query, &shown, &scope)?;
+            node = self.lock_rows(node, locked, query, keys, &scope)?;
+        }
         let (mut finished, columns) = self.finish(select, query, Node::Values(Vec::new()), shown, &scope)?;
+        self.refuse_locked_extras(query)?;
         match self.extras.take() {
             Some(extras) => extras.put_into(&mut finished, node, scope.columns.len()),
             None => return Err(Error::new(SqlState::INTERNAL_ERROR, "the windows of a query are lost")),
@@ -291,6 +310,21 @@ impl Binder<'_> {
             node = Node::Project { input: boxed(node), columns };
         }
         Ok((node, columns))
+    }
+
+    /// The order of the rows before their columns are computed, if it decides which of them are taken.
+    fn keys_below(&mut self, query: &Query, shown: &[Shown], scope: &Scope<'_>) -> Result<Vec<SortKey>> {
+        if query.limit.is_none() && query.offset.is_none() {
+            return Ok(Vec::new());
+        }
+        let key = |order: &Order| {
+            let typed = match self.shown_column(&order.expr, shown)? {
+                Some(index) => shown[index].typed.clone(),
+                None => self.expr(&order.expr, scope)?,
+            };
+            Ok(sort_key(typed, order))
+        };
+        query.order_by.iter().map(key).collect()
     }
 
     /// The shown column that an expression of ORDER BY or GROUP BY means.

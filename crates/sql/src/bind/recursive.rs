@@ -35,6 +35,12 @@ impl Work {
 type Found = Option<(Node, Vec<ScopeColumn>)>;
 
 impl Binder<'_> {
+    /// Whether the name means a query of WITH.
+    pub(super) fn is_with_query(&self, name: &str) -> bool {
+        self.work.iter().any(|work| work.name == name)
+            || self.with.iter().flatten().any(|with| with.name.value == name)
+    }
+
     /// The query of WITH with this name, if there is one.
     pub(super) fn with_query(
         &mut self,
@@ -99,8 +105,7 @@ impl Binder<'_> {
             order_by: Vec::new(),
             limit: None,
             offset: None,
-            locks_rows: false,
-            lock_wait: crate::parse::ast::LockWait::Wait,
+            locks: Vec::new(),
         };
         self.with.push(with.query.with.clone());
         let (first, mut columns) = match self.query(&whole(left), parent) {

@@ -52,6 +52,15 @@ impl Extras {
         Self { named, windows: Vec::new(), sets: Vec::new(), is_inside: false, allows_sets: true }
     }
 
+    /// The part for which rows cannot be locked.
+    pub fn lock_obstacle(&self) -> Option<&'static str> {
+        match () {
+            () if !self.windows.is_empty() => Some("window functions"),
+            () if !self.sets.is_empty() => Some("set-returning functions in the target list"),
+            () => None,
+        }
+    }
+
     /// Puts the nodes of windows and sets above `input`, whose rows have `width` columns, and below `finished`, the
     /// last projection of which uses them.
     pub fn put_into(self, finished: &mut Node, mut input: Node, width: usize) {

@@ -11,7 +11,7 @@ use super::Binder;
 use super::recursive::Work;
 use crate::catalog::TableDef;
 use crate::parse::ast::{KeyAction, With};
-use crate::plan::{Action, Change, Expr, First, Node};
+use crate::plan::{Action, Change, Expr, First, Node, Parts};
 
 impl Binder<'_> {
     /// Binds the changes among the queries of WITH.
@@ -131,63 +131,10 @@ fn expr_tables(expr: &Expr, found: &mut Vec<u32>) {
 
 /// The tables that a query reads.
 fn node_tables(node: &Node, found: &mut Vec<u32>) {
-    let mut exprs: Vec<&Expr> = Vec::new();
-    let mut inputs: Vec<&Node> = Vec::new();
-    match node {
-        Node::Values(rows) => exprs.extend(rows.iter().flatten()),
-        Node::Scan(scan) => {
-            found.push(scan.table.oid);
-            exprs.extend(&scan.filter);
-        }
-        Node::Virtual { filter, .. } => exprs.extend(filter),
-        Node::Function { arguments, .. } => exprs.extend(arguments),
-        Node::Join(join) => {
-            inputs.extend([&join.left, &join.right]);
-            exprs.extend(join.on.iter().chain(join.hash.iter().flat_map(|(one, two)| [one, two])));
-        }
-        Node::Filter { input, filter } => {
-            inputs.push(input);
-            exprs.push(filter);
-        }
-        Node::Project { input, columns } => {
-            inputs.push(input);
-            exprs.extend(columns);
-        }
-        Node::Aggregate { input, keys, calls } => {
-            inputs.push(input);
-            exprs.extend(keys);
-            for call in calls {
-                exprs.extend(call.arguments.iter().chain(&call.filter));
-                exprs.extend(call.order_by.iter().map(|key| &key.expr));
-            }
-        }
-        Node::Sort { input, keys } => {
-            inputs.push(input);
-            exprs.extend(keys.iter().map(|key| &key.expr));
-        }
-        Node::Limit { input, limit, offset } => {
-            inputs.push(input);
-            exprs.extend(limit.iter().chain(offset));
-        }
-        Node::Distinct { input, on } => {
-            inputs.push(input);
-            exprs.extend(on);
-        }
-        Node::Set { left, right, .. } => inputs.extend([&**left, &**right]),
-        Node::Window { input, calls } => {
-            inputs.push(input);
-            for call in calls {
-                exprs.extend(call.arguments.iter().chain(&call.filter).chain(&call.partition_by));
-                exprs.extend(call.order_by.iter().map(|key| &key.expr));
-            }
-        }
-        Node::ProjectSet { input, calls } => {
-            inputs.push(input);
-            exprs.extend(calls.iter().flat_map(|(_, arguments)| arguments));
-        }
-        Node::Recursive { first, step, .. } => inputs.extend([&**first, &**step]),
-        Node::Work { .. } => {}
+    if let Node::Scan(scan) = node {
+        found.push(scan.table.oid);
     }
+    let Parts { exprs, inputs } = node.parts();
     exprs.into_iter().for_each(|expr| expr_tables(expr, found));
     inputs.into_iter().for_each(|input| node_tables(input, found));
 }

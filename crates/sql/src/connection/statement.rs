@@ -287,13 +287,18 @@ impl Connection {
             let message = format!("cannot execute {} in a read-only transaction", verb(plan));
             return Err(Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, message).into());
         }
+        let only_reads = plan.only_reads();
+        if open.is_read_only && !only_reads && matches!(plan.action, Action::Select(_)) {
+            let message = "cannot execute SELECT FOR UPDATE in a read-only transaction";
+            return Err(Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, message).into());
+        }
         let deferred = open.events.deferred_count();
         let savepoint: Option<Savepoint> = match is_change && open.statements > 0 {
             true => Some(open.tx.savepoint().map_err(from_engine)?),
             false => None,
         };
         // A long query notes nothing and meets no conflict: it is a transaction at the moment of its begin.
-        let is_long_query = is_own && self.watch.steps_max.is_none() && plan.only_reads();
+        let is_long_query = is_own && self.watch.steps_max.is_none() && only_reads;
         let snapshot = is_long_query.then(|| self.database.0.engine.snapshot()).transpose().map_err(from_engine)?;
         let run = Run {
             tx: &open.tx,
@@ -311,7 +316,7 @@ impl Connection {
             stats: self.stats.clone(),
         };
         // A statement that takes locks may have to run again: none of its rows leave before its end.
-        let may_flush = plan.only_reads();
+        let may_flush = only_reads;
         let relieve = |sink: &mut dyn Sink| loop {
             match sink.pressure() {
                 Pressure::Flush if may_flush => {

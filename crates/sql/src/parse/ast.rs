@@ -264,8 +264,7 @@ pub struct Query {
     pub limit: Option<Expr>,
     pub offset: Option<Expr>,
     /// `FOR UPDATE` and its relatives.
-    pub locks_rows: bool,
-    pub lock_wait: LockWait,
+    pub locks: Vec<RowLock>,
 }
 
 impl Query {
@@ -277,10 +276,19 @@ impl Query {
             order_by: Vec::new(),
             limit: None,
             offset: None,
-            locks_rows: false,
-            lock_wait: LockWait::Wait,
+            locks: Vec::new(),
         }
     }
+}
+
+/// A clause that locks rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowLock {
+    /// The table that it is for. `None`: all of the query.
+    pub of: Option<Name>,
+    pub wait: LockWait,
+    /// Its words, for messages.
+    pub strength: &'static str,
 }
 
 /// The treatment of a row that another transaction has locked.

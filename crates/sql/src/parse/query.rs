@@ -4,7 +4,7 @@ use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::ast as tree;
 
 use super::ast::{
-    Alias, Body, Call, Distinct, Expr, Item, JoinKind, JoinOn, LockWait, Order, Query, Select, SetOperation, TableRef,
+    Alias, Body, Call, Distinct, Expr, Item, JoinKind, JoinOn, LockWait, Order, Query, RowLock, Select, SetOperation, TableRef,
     With,
 };
 use super::expr::fold;
@@ -42,24 +42,37 @@ impl Converter<'_> {
             let one = || tree::Expr::value(tree::Value::Number("1".into(), false));
             limit = Some(self.expr(quantity.unwrap_or_else(one))?);
         }
-        let mut lock_wait = LockWait::Wait;
-        for tree::LockClause { lock_type: _, of, nonblock } in &locks {
-            refuse_if(of.is_some(), "FOR UPDATE with OF")?;
-            match nonblock {
-                None => {}
-                Some(tree::NonBlock::Nowait) => lock_wait = LockWait::Refuse,
-                Some(tree::NonBlock::SkipLocked) => lock_wait = LockWait::Skip,
-            }
-        }
+        let locks = locks.into_iter().map(|lock| self.row_lock(lock)).collect::<Result<_>>()?;
         Ok(Query {
             with: with.map(|with| self.with(with)).transpose()?.unwrap_or_default(),
             body: self.body(*body)?,
             order_by: order_by.map(|order| self.order_by(order)).transpose()?.unwrap_or_default(),
             limit,
             offset,
-            locks_rows: !locks.is_empty(),
-            lock_wait,
+            locks,
         })
+    }
+
+    fn row_lock(&self, lock: tree::LockClause) -> Result<RowLock> {
+        let tree::LockClause { lock_type, of, nonblock } = lock;
+        let wait = match nonblock {
+            None => LockWait::Wait,
+            Some(tree::NonBlock::Nowait) => LockWait::Refuse,
+            Some(tree::NonBlock::SkipLocked) => LockWait::Skip,
+        };
+        let strength = match lock_type {
+            tree::LockType::Update => "FOR UPDATE",
+            tree::LockType::Share => "FOR SHARE",
+        };
+        let of = match of.as_ref().map(|name| &name.0[..]) {
+            None => None,
+            Some([tree::ObjectNamePart::Identifier(ident)]) => Some(self.name(ident)),
+            Some(_) => {
+                let message = format!("{strength} must specify unqualified relation names");
+                return Err(Error::new(SqlState::SYNTAX_ERROR, message));
+            }
+        };
+        Ok(RowLock { of, wait, strength })
     }
 
     pub(super) fn with(&self, with: tree::With) -> Result<Vec<With>> {

@@ -2,7 +2,7 @@
 //! USING <` becomes ASC, and so on.
 
 use sqlparser::keywords::Keyword;
-use sqlparser::tokenizer::{Token, TokenWithSpan};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
 use super::is_blank;
 
@@ -36,6 +36,11 @@ pub fn rewritten(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
         }
         if let Some((span, end)) = span_with_digits(tokens, place) {
             found.extend(span);
+            place = end;
+            continue;
+        }
+        if let Some((lock, end)) = row_lock(tokens, place) {
+            found.extend(lock);
             place = end;
             continue;
         }
@@ -94,6 +99,25 @@ fn span_with_digits(tokens: &[TokenWithSpan], place: usize) -> Option<(Vec<Token
         (found, last + 1)
     };
     is_span.then(cast)
+}
+
+/// `FOR NO KEY UPDATE` is a `FOR UPDATE`, and `FOR KEY SHARE` a `FOR SHARE`: a lock is on the whole row. Returns the
+/// tokens, and the place after it.
+fn row_lock(tokens: &[TokenWithSpan], place: usize) -> Option<(Vec<TokenWithSpan>, usize)> {
+    if word(&tokens[place])? != "for" {
+        return None;
+    }
+    let mut rest = (place + 1..).zip(&tokens[place + 1..]).filter(|(_, token)| !is_blank(&token.token));
+    let mut next = || rest.next().and_then(|(at, token)| Some((at, word(token)?)));
+    let mut first = next()?;
+    let is_weak_update = first.1 == "no";
+    if is_weak_update {
+        first = next()?;
+    }
+    let (last, strength) = next()?;
+    let is_lock = first.1 == "key" && strength == if is_weak_update { "update" } else { "share" };
+    let blank = TokenWithSpan { token: Token::Whitespace(Whitespace::Space), span: tokens[place].span };
+    is_lock.then(|| (vec![tokens[place].clone(), blank, tokens[last].clone()], last + 1))
 }
 
 fn word(token: &TokenWithSpan) -> Option<String> {

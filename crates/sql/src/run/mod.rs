@@ -11,6 +11,7 @@ pub mod constraint;
 mod eval;
 mod figure;
 mod join;
+mod lock;
 pub mod point;
 mod scan;
 mod set;
@@ -287,6 +288,7 @@ impl Run<'_> {
             Node::Recursive { number, first, step, is_all } => {
                 self.recursive(*number, (first, step), *is_all, outer, sink)
             }
+            Node::LockRows(node) => self.lock_rows(node, outer, sink),
             Node::Work { number } => {
                 let rows = self.work.borrow().get(number).cloned().unwrap_or_default();
                 give(rows.iter().cloned(), sink)

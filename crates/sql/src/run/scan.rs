@@ -66,7 +66,7 @@ impl Run<'_> {
             Access::Key(parts) => {
                 let Some(key) = self.key_values(table, &table.key, parts, outer)? else { return Ok(Flow::More) };
                 self.step()?;
-                if scan.locks && !self.lock_for(scan, &key)? {
+                if scan.locks && !self.lock_for(table, scan.wait, &key)? {
                     return Ok(Flow::More);
                 }
                 let engine = self.engine(table);
@@ -108,16 +108,15 @@ impl Run<'_> {
     }
 
     /// Locks a row that was asked for. `false`: it is skipped, because another transaction has it.
-    fn lock_for(&self, scan: &Scan, key: &Key) -> Outcome<bool> {
-        let table = &scan.table;
-        if scan.wait == LockWait::Wait || !self.locker.locks() {
+    pub(super) fn lock_for(&self, table: &TableDef, wait: LockWait, key: &Key) -> Outcome<bool> {
+        if wait == LockWait::Wait || !self.locker.locks() {
             self.lock_row(table.oid, || key.clone())?;
             return Ok(true);
         }
         if self.locker.lock_now(lock_key(table.oid, key)) {
             return Ok(true);
         }
-        if scan.wait == LockWait::Skip {
+        if wait == LockWait::Skip {
             return Ok(false);
         }
         let message = format!("could not obtain lock on row in relation \"{}\"", table.name);
@@ -151,7 +150,7 @@ impl Run<'_> {
                 continue;
             }
             if scan.locks {
-                if !self.lock_for(scan, &key)? {
+                if !self.lock_for(table, scan.wait, &key)? {
                     continue;
                 }
                 // Another transaction may have changed the row before the lock was taken.
