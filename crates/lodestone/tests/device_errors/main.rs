@@ -329,22 +329,22 @@ fn rows_lose_nothing_that_was_acknowledged_when_the_device_fails() -> Outcome {
 
 #[test]
 fn tables_lose_nothing_that_was_acknowledged_when_the_device_fails() -> Outcome {
-    prove(tables::open_sync, STEPS, 7)
+    prove(tables::open_sync, STEPS, 31)
 }
 
 #[test]
 fn ordered_tables_lose_nothing_that_was_acknowledged_when_the_device_fails() -> Outcome {
-    prove(tables::open_ordered, STEPS, 7)
+    prove(tables::open_ordered, STEPS, 31)
 }
 
 #[test]
 fn groups_lose_nothing_that_was_acknowledged_when_the_device_fails() -> Outcome {
-    prove(tables::open_epochs, STEPS, 17)
+    prove(tables::open_epochs, STEPS, 61)
 }
 
 #[test]
 fn feeds_and_copies_hold_what_was_acknowledged_when_the_device_fails() -> Outcome {
-    prove(tables::open_feed, STEPS, 17)
+    prove(tables::open_feed, STEPS, 61)
 }
 
 #[test]

@@ -302,21 +302,21 @@ fn assert_told(tally: &Tally) {
 
 #[test]
 fn flipped_bits() {
-    assert_told(&run("flipped_bits", 80, |sound, memory, numbers| {
+    assert_told(&run("flipped_bits", 40, |sound, memory, numbers| {
         flip_bit(memory, used_byte(sound, numbers), numbers);
     }));
 }
 
 #[test]
 fn lost_lines() {
-    assert_told(&run("lost_lines", 50, |sound, memory, numbers| {
+    assert_told(&run("lost_lines", 25, |sound, memory, numbers| {
         lose(memory, used_byte(sound, numbers), 64, numbers);
     }));
 }
 
 #[test]
 fn lost_pages() {
-    assert_told(&run("lost_pages", 40, |sound, memory, numbers| {
+    assert_told(&run("lost_pages", 24, |sound, memory, numbers| {
         lose(memory, used_byte(sound, numbers), 4096, numbers);
     }));
 }

@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn every_flush_and_fence_that_any_target_executes_is_audited_by_one() {
         let config =
-            Config { mode: Mode::Representative, states_max: 500, nested_depth: 0, shrink: false, ..Config::default() };
+            Config { mode: Mode::Representative, states_max: 60, nested_depth: 0, shrink: false, ..Config::default() };
         assert_eq!(calls_without_audit(&targets(), &config), Vec::<String>::new());
     }
 }
