@@ -22,14 +22,14 @@ pub struct CrashMedium {
 }
 
 impl CrashMedium {
-    /// Zeroed memory for a pool of `options.size_bytes` bytes.
+    /// Zeroed memory for a pool of `options.size_bytes` bytes, and as many for each of `options.parts`.
     ///
     /// # Errors
     /// If address space runs out.
     pub fn new(options: PoolOptions, mutation: Option<Mutation>) -> Result<Self, Failure> {
         let recorder = Arc::new(Recorder::new(mutation));
-        let image = vec![0; usize::try_from(options.size_bytes)?];
-        let memory = Memory::traced(&[image], options.reserve_bytes.min(1 << 32), recorder.clone())?;
+        let images = vec![vec![0; usize::try_from(options.size_bytes)?]; 1 + options.parts.len()];
+        let memory = Memory::traced(&images, options.reserve_bytes.min(1 << 32), recorder.clone())?;
         Ok(Self { recorder, memory: Mutex::new(memory), options })
     }
 

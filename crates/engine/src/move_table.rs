@@ -104,12 +104,12 @@ impl Database {
     /// let db = Database::open_with(&path, &options)?;
     /// let schema: Schema = "users (id u64, town text) key (id)".parse()?;
     /// let users = db.create_table(&schema.in_part(0))?;
-    /// db.move_range("users", row![5000_u64].., Some(1))?;
-    /// db.update(|tx| (0..10_000_u64).try_for_each(|id| users.put(tx, &row![id, "Oslo"])))?;
+    /// db.move_range("users", row![3000_u64].., Some(1))?;
+    /// db.update(|tx| (0..6000_u64).try_for_each(|id| users.put(tx, &row![id, "Oslo"])))?;
     /// db.checkpoint()?;
     /// let placement = db.placement("users")?;
-    /// assert_eq!((placement.ranges[0].from.as_str(), placement.ranges[0].part), ("(5000)", Some(1)));
-    /// assert!(placement.pages.iter().all(|pages| *pages > 10));
+    /// assert_eq!((placement.ranges[0].from.as_str(), placement.ranges[0].part), ("(3000)", Some(1)));
+    /// assert!(placement.pages.iter().all(|pages| *pages > 5));
     /// # Ok::<(), Error>(())
     /// ```
     pub fn move_range(&self, table: &str, keys: impl RangeBounds<Row>, part: Option<u16>) -> Result<MoveReport> {

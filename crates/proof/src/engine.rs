@@ -32,6 +32,7 @@
 //! | `db-epoch` | group commit: transactions by two writers that survive together or not at all |
 //! | `db-together`, `db-together-rounds` | transactions with a record in each of two logs; the same around checkpoints |
 //! | `db-mixed` | transactions over a table whose rows are read from pages and one whose rows are in DRAM |
+//! | `db-move` | a table and a range of its keys that move to the other of two parts, by writers on two nodes |
 //! | `db-backup` | a backup between commits and a checkpoint, and one of the state after each crash: what it opens to |
 //!
 //! After every crash the rows of both tables are compared with a model. The blocks that store and database own are
@@ -46,6 +47,7 @@ mod define;
 mod deltas;
 mod lines;
 mod load;
+mod moves;
 mod threads;
 mod together;
 
@@ -99,6 +101,10 @@ pub enum Step {
     Reload(u64, i64),
     /// Sets the number of a row of the fourth table.
     PutLoaded(u64, i64),
+    /// The first table moves to the second part.
+    Move,
+    /// Its rows from this key on move to a part.
+    MoveFrom(u64, u16),
     /// A backup is made, and opens to the rows of this moment.
     Backup,
     /// Two checkpoints, after which every page belongs to a table or is free.
@@ -191,6 +197,8 @@ enum Kind {
     Warm,
     /// Short rows, and a record in the log of each table.
     ByTable,
+    /// Short rows, in a pool with a part on each of two nodes.
+    Nodes,
 }
 
 /// Outside the key of a wide row.
@@ -251,6 +259,13 @@ fn options(kind: Kind) -> DatabaseOptions {
     }
 }
 
+impl Kind {
+    /// Runs `action` as on the first node, where its nodes are told apart: runs must repeat exactly.
+    fn on_first_node<R>(self, pool: &Pool, action: impl FnOnce() -> R) -> R {
+        if self == Self::Nodes { pool.topology().as_if_on(0, action) } else { action() }
+    }
+}
+
 impl Tables {
     fn tables_change(&self) -> bool {
         let changes = |step: &Step| {
@@ -274,6 +289,7 @@ fn make_table(db: &Database, name: &str, kind: Kind) -> Result<Table> {
             Err(Error::NoTable { .. }),
             Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached | Kind::Warm | Kind::ByTable,
         ) => db.create_table(&narrow().key(["k"])),
+        (Err(Error::NoTable { .. }), Kind::Nodes) => db.create_table(&narrow().key(["k"]).in_part(0)),
         (Err(Error::NoTable { .. }), Kind::Wide) => {
             db.create_table(&narrow().column("w", Type::I64).column("pad", Type::Text).key(["k"]))
         }
@@ -297,10 +313,8 @@ impl Open {
     /// A row of `table`, with `value` in each number.
     fn row(&self, table: &Table, key: u64, value: i64) -> Row {
         let row = match self.kind {
-            Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached | Kind::Warm | Kind::ByTable => {
-                row![key, value]
-            }
             Kind::Wide => row![key, value, value, PAD],
+            _ => row![key, value],
         };
         row.0.into_iter().chain(ddl::added(table, value)).collect()
     }
@@ -315,6 +329,9 @@ impl Open {
             step => (step, Isolation::Serializable),
         };
         if let Step::Elsewhere(step) = step {
+            if self.kind == Kind::Nodes {
+                return self.db.pool().topology().as_if_on(1, || self.apply(step));
+            }
             let _first_writer = self.db.hold_writer()?;
             return self.apply(step);
         }
@@ -322,6 +339,7 @@ impl Open {
             Step::Checkpoint => return self.db.checkpoint().map(|_| ()),
             Step::Load(_) | Step::Reload(..) | Step::PutLoaded(..) | Step::NoPageLost => return self.apply_load(step),
             Step::Backup => return together::back_up(self),
+            Step::Move | Step::MoveFrom(..) => return moves::go(&self.db, step),
             Step::Index => return ddl::add_index(&self.db),
             Step::AddColumn(default) => return ddl::add_column(&self.db, &self.tables[0], *default),
             Step::DropColumn => return ddl::drop_column(&self.db, &self.tables[0]),
@@ -385,6 +403,7 @@ impl Open {
             Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Checkpoint | Step::Group(_) => Ok(()),
             Step::Index | Step::DropIndex | Step::DropTable | Step::AddColumn(_) | Step::DropColumn => Ok(()),
             Step::Load(_) | Step::Reload(..) | Step::PutLoaded(..) | Step::NoPageLost | Step::Backup => Ok(()),
+            Step::Move | Step::MoveFrom(..) => Ok(()),
             Step::Define(_) | Step::DefineInVain(_) | Step::Undefine(_) => Ok(()),
             Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint | Step::CutCheckpoint => Ok(()),
         }
@@ -519,7 +538,7 @@ fn follow(view: &mut View, step: &Step) {
         Step::DropTable => view.retain(|(table, _), _| *table == 1),
         Step::AddColumn(_) | Step::DropColumn => {}
         Step::Elsewhere(_) | Step::OnSnapshot(_) | Step::Group(_) | Step::Add(..) | Step::AddBoth(..) => {}
-        Step::Reopen | Step::Kill | Step::Spoil(_) => {}
+        Step::Reopen | Step::Kill | Step::Spoil(_) | Step::Move | Step::MoveFrom(..) => {}
         Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint | Step::Backup => {}
         Step::Load(_) | Step::Reload(..) | Step::PutLoaded(..) | Step::NoPageLost => load::follow(view, step),
         Step::Define(_) | Step::DefineInVain(_) | Step::Undefine(_) => define::follow(view, step),
@@ -528,9 +547,11 @@ fn follow(view: &mut View, step: &Step) {
 
 impl Handle {
     fn open(pool: &Pool, kind: Kind, tables_change: bool) -> Result<Self> {
-        let store = Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?;
-        let open = Mutex::new(Some(Open::new(&store, kind)?));
-        Ok(Self { kind, store, open, tables_change })
+        kind.on_first_node(pool, || {
+            let store = Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?;
+            let open = Mutex::new(Some(Open::new(&store, kind)?));
+            Ok(Self { kind, store, open, tables_change })
+        })
     }
 
     fn guard(&self) -> MutexGuard<'_, Option<Open>> {
@@ -541,52 +562,19 @@ impl Handle {
     fn with<R>(&self, with: impl FnOnce(&Open) -> Result<R>) -> Outcome<R> {
         let open = self.guard().clone();
         let mut open = open.ok_or_else(|| Failure::new("the database is open between two steps"))?;
-        if self.tables_change {
-            open.tables = [make_table(&open.db, "a", self.kind)?, make_table(&open.db, "b", self.kind)?];
-        }
-        Ok(with(&open)?)
-    }
-}
-
-impl Structure for Tables {
-    type Op = Step;
-    type Handle = Handle;
-    type View = View;
-
-    fn name(&self) -> String {
-        self.name.into()
+        self.kind.on_first_node(self.store.pool(), || {
+            if self.tables_change {
+                open.tables = [make_table(&open.db, "a", self.kind)?, make_table(&open.db, "b", self.kind)?];
+            }
+            Ok(with(&open)?)
+        })
     }
 
-    fn options(&self) -> PoolOptions {
-        PoolOptions { size_bytes: 96 << 10, ..tiny_pool() }
-    }
-
-    fn script(&self) -> Vec<Step> {
-        self.script.clone()
-    }
-
-    fn setup(&self, pool: &Pool) -> Outcome {
-        if self.is_made {
-            let handle = Handle::open(pool, self.kind, self.tables_change())?;
-            handle.with(|open| open.apply(&Step::Many(0, ROWS, 0)))?;
-            // The second writer has a segment as well.
-            handle.with(|open| open.apply(&Step::Elsewhere(Box::new(Step::Many(0, ROWS, 0)))))?;
-            self.before.iter().try_for_each(|step| handle.with(|open| open.apply(step)))?;
-        }
-        Ok(())
-    }
-
-    fn open(&self, pool: &Pool) -> Outcome<Handle> {
-        Ok(Handle::open(pool, self.kind, self.tables_change())?)
-    }
-
-    fn apply(&self, handle: &Handle, step: &Step) -> Outcome {
-        use Step::{CutCheckpoint, Kill, Reopen, Spoil, SpoilCheckpoint};
-        if !matches!(step, Reopen | Kill | Spoil(_) | SpoilCheckpoint | CutCheckpoint) {
-            return handle.with(|open| open.apply(step));
-        }
-        let mut guard = handle.guard();
-        let memory = handle.store.memory();
+    /// The life ends as `step` says, and another one begins.
+    fn begin_life(&self, step: &Step) -> Outcome {
+        use Step::{CutCheckpoint, Kill};
+        let mut guard = self.guard();
+        let memory = self.store.memory();
         let mut cut_off = None;
         if let (CutCheckpoint, Some(open)) = (step, &*guard) {
             let blocks = blocks_beside(open.db.newest_checkpoint()).map(|at| {
@@ -621,8 +609,49 @@ impl Structure for Tables {
                 memory.persist(at, bytes.len() as u64);
             }
         }
-        *guard = Some(Open::new(&handle.store, handle.kind)?);
+        *guard = Some(Open::new(&self.store, self.kind)?);
         Ok(())
+    }
+}
+
+impl Structure for Tables {
+    type Op = Step;
+    type Handle = Handle;
+    type View = View;
+
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn options(&self) -> PoolOptions {
+        if self.kind == Kind::Nodes { moves::pool() } else { PoolOptions { size_bytes: 96 << 10, ..tiny_pool() } }
+    }
+
+    fn script(&self) -> Vec<Step> {
+        self.script.clone()
+    }
+
+    fn setup(&self, pool: &Pool) -> Outcome {
+        if self.is_made {
+            let handle = Handle::open(pool, self.kind, self.tables_change())?;
+            handle.with(|open| open.apply(&Step::Many(0, ROWS, 0)))?;
+            // The second writer has a segment as well.
+            handle.with(|open| open.apply(&Step::Elsewhere(Box::new(Step::Many(0, ROWS, 0)))))?;
+            self.before.iter().try_for_each(|step| handle.with(|open| open.apply(step)))?;
+        }
+        Ok(())
+    }
+
+    fn open(&self, pool: &Pool) -> Outcome<Handle> {
+        Ok(Handle::open(pool, self.kind, self.tables_change())?)
+    }
+
+    fn apply(&self, handle: &Handle, step: &Step) -> Outcome {
+        use Step::{CutCheckpoint, Kill, Reopen, Spoil, SpoilCheckpoint};
+        if !matches!(step, Reopen | Kill | Spoil(_) | SpoilCheckpoint | CutCheckpoint) {
+            return handle.with(|open| open.apply(step));
+        }
+        handle.kind.on_first_node(handle.store.pool(), || handle.begin_life(step))
     }
 
     fn view(&self, handle: &Handle) -> Outcome<View> {
@@ -679,6 +708,9 @@ impl Structure for Tables {
         if self.name == "db-backup" {
             return together::more();
         }
+        if self.kind == Kind::Nodes {
+            return moves::more();
+        }
         if self.name == "db-index" || self.name.starts_with("db-ddl") {
             return ddl::more();
         }
@@ -695,8 +727,14 @@ impl Structure for Tables {
     }
 
     fn nested_depth_max(&self) -> u32 {
-        // The recovery knows nothing of the cache, and of backups: it is that of `db-lines` and `db-round`.
-        if matches!(self.kind, Kind::Cached | Kind::Warm) || self.name == "db-backup" { 0 } else { u32::MAX }
+        // The recovery knows nothing of the cache, of parts and of backups: it is that of `db-lines` and `db-round`.
+        let is_known = matches!(self.kind, Kind::Cached | Kind::Warm | Kind::Nodes) || self.name == "db-backup";
+        if is_known { 0 } else { u32::MAX }
+    }
+
+    fn states_max(&self) -> u64 {
+        // Where flushed lines survive one by one, those of the moved pages alone are tens of thousands.
+        if self.kind == Kind::Nodes { 2_000 } else { u64::MAX }
     }
 
     fn audits(&self, site: &SiteKey) -> bool {
@@ -717,6 +755,9 @@ impl Structure for Tables {
             // The commits of the others have the same flushes and fences.
             "db-together" => is_in("commit/by_table.rs"),
             "db-together-rounds" | "db-mixed" | "db-backup" => false,
+            // Its pages are written as those of `db-two-rounds`. The fence of a share is one more for the thread of
+            // the batch, which does the work of all here.
+            "db-move" => false,
             "db-lines" | "db-lines-delta" | "db-lines-older-round" => is_in("pages/src/patch.rs"),
             _ if is_in("pages/src/patch.rs") => false,
             _ if is_in("pages/src/heal.rs") || is_in("pages/src/checkpoint.rs") || needs_several => false,
@@ -849,6 +890,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
         .chain(ddl::targets())
         .chain(define::targets())
         .chain(together::targets())
+        .chain(moves::targets())
         .map(|target| Box::new(target) as Box<dyn Target>)
         .collect()
 }

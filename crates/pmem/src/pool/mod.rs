@@ -235,13 +235,15 @@ impl Pool {
         if is_there { Self::open(path, options) } else { Self::create(path, options) }
     }
 
-    /// Formats zeroed traced memory as a pool and opens it: creation as the crash explorer sees it.
+    /// Formats zeroed traced memory as a pool and opens it: creation as the crash explorer sees it. It has a part more
+    /// than `options` names files of parts.
     ///
     /// # Errors
     /// When the options make no sense.
     pub fn create_traced(options: &PoolOptions, tracer: Arc<dyn Tracer>) -> Result<Self> {
         let image = vec![0; usize::try_from(options.size_bytes).unwrap_or(usize::MAX)];
-        Self::create_on(Memory::traced(&[image], open::traced_reserve(options), tracer)?, options)
+        let images = vec![image; 1 + options.parts.len()];
+        Self::create_on(Memory::traced(&images, open::traced_reserve(options), tracer)?, options)
     }
 
     /// Formats memory of the caller's making (zeroed traced memory) as a pool and opens it.

@@ -137,20 +137,31 @@ pub(crate) fn traced_reserve(options: &PoolOptions) -> u64 {
 }
 
 pub(crate) fn create_on(memory: Memory, options: &PoolOptions) -> Result<Pool> {
-    let mut header = header::build(options, 0, memory.part_len(0) / PAGE_BYTES * PAGE_BYTES)?;
+    let parts = memory.part_count();
     // Fixed identities: an explored creation is the same in every run.
-    header.created_unix_ns = 0;
-    set::identify(&mut header, Uuid([1; 16]), &[Uuid([2; 16])], &[[0; PART_PATH_BYTES]]);
-    create::format(&memory, 0, &header);
-    attach(Opened::traced(header, memory), options)
+    let uuids: Vec<Uuid> = (2..).take(parts.into()).map(|byte| Uuid([byte; 16])).collect();
+    let header = |part: u16| {
+        let mut header = header::build(options, part, memory.part_len(part) / PAGE_BYTES * PAGE_BYTES)?;
+        header.created_unix_ns = 0;
+        set::identify(&mut header, Uuid([1; 16]), &uuids, &vec![[0; PART_PATH_BYTES]; parts.into()]);
+        Ok(header)
+    };
+    let headers = (0..parts).map(header).collect::<Result<Vec<_>>>()?;
+    // The first part last: with it, it is a pool.
+    (0..parts).rev().zip(headers.iter().rev()).for_each(|(part, header)| create::format(&memory, part, header));
+    attach(Opened::traced(headers, memory), options)
 }
 
 pub(crate) fn open_on(memory: Memory, options: &PoolOptions) -> Result<Pool> {
     let path = Path::new(TRACED_PATH);
-    let (header, copy) = headers_in(&memory, path)?;
-    header::verify_with_copy(&header, copy.as_ref(), false).map_err(|finding| finding.into_error(path))?;
-    header::verify_layout(path, &header, options)?;
-    attach(Opened::traced(header, memory), options)
+    let header = |part: u16| {
+        let (header, copy) = headers_in(&memory, part, path)?;
+        header::verify_with_copy(&header, copy.as_ref(), false).map_err(|finding| finding.into_error(path))?;
+        header::verify_layout(path, &header, options)?;
+        Ok(header)
+    };
+    let headers = (0..memory.part_count()).map(header).collect::<Result<Vec<_>>>()?;
+    attach(Opened::traced(headers, memory), options)
 }
 
 /// Opens the pool on a device in the block domain, as [`open_parts`] opens a file: the journal is replayed, then the
@@ -159,7 +170,7 @@ pub(crate) fn open_on_device(open: impl Fn() -> Arc<dyn Storage>, bytes: u64, op
     let (path, device) = (PathBuf::from(DEVICE_PATH), open());
     let memory = Memory::for_device(bytes, options.medium.clone())?;
     load(&memory, &*device, bytes, &path)?;
-    let (header, copy) = headers_in(&memory, &path)?;
+    let (header, copy) = headers_in(&memory, 0, &path)?;
     header::verify_with_copy(&header, copy.as_ref(), false).map_err(|finding| finding.into_error(&path))?;
     header::verify_layout(&path, &header, options)?;
     let files = BlockFiles {
@@ -199,15 +210,15 @@ fn load(memory: &Memory, device: &dyn Storage, bytes: u64, path: &Path) -> Resul
     Ok(())
 }
 
-/// Header and copy of an image; the copy is looked at only when the header is not intact.
-fn headers_in(memory: &Memory, path: &Path) -> Result<(PartHeader, Option<PartHeader>)> {
-    let len = memory.part_len(0);
+/// Header and copy in the image of a part; the copy is looked at only when the header is not intact.
+fn headers_in(memory: &Memory, part: u16, path: &Path) -> Result<(PartHeader, Option<PartHeader>)> {
+    let len = memory.part_len(part);
     if len < 2 * PAGE_BYTES {
         let finding = format!("the image has {len} bytes");
         return Err(HeaderFault::new(len, finding, "a header and its copy", "give the whole image").into_error(path));
     }
-    let front = memory.get(part::front(0));
-    let copy = if header::verify(&front, false).is_ok() { None } else { Some(memory.get(part::copy(0, len))) };
+    let front = memory.get(part::front(part));
+    let copy = if header::verify(&front, false).is_ok() { None } else { Some(memory.get(part::copy(part, len))) };
     Ok((front, copy))
 }
 
@@ -226,10 +237,10 @@ struct Opened {
 }
 
 impl Opened {
-    fn traced(header: PartHeader, memory: Memory) -> Self {
+    fn traced(headers: Vec<PartHeader>, memory: Memory) -> Self {
         let (path, reason) = (PathBuf::from(TRACED_PATH), TRACED_REASON.into());
         let recovery = JournalRecovery::default();
-        Self { path, parts: Vec::new(), headers: vec![header], memory, before: Vec::new(), recovery, reason }
+        Self { path, parts: Vec::new(), headers, memory, before: Vec::new(), recovery, reason }
     }
 }
 
