@@ -88,7 +88,17 @@ impl Adapter {
     const fn keep(&self) -> Duration {
         match self.source {
             Source::One(_) => KEEP,
-            Source::Replicated(_) => CACHE_LIFETIME,
+            Source::Replicated(_) | Source::Remote(_) => CACHE_LIFETIME,
+        }
+    }
+
+    /// What the kernel may do with its copy of a file that is opened.
+    const fn open_flags(&self) -> FopenFlags {
+        match self.source {
+            // It is right: nothing else writes the file, and a loss shows in its times.
+            Source::One(_) | Source::Replicated(_) => FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH),
+            // Another mount may have written the file: each open looks again.
+            Source::Remote(_) => FopenFlags::FOPEN_NOFLUSH,
         }
     }
 
@@ -144,7 +154,7 @@ impl Filesystem for Adapter {
             Source::One(_) => wanted,
             // Pages that the kernel has are dropped when a file turns out to be another than before: a takeover may
             // have lost their write.
-            Source::Replicated(_) => wanted | InitFlags::FUSE_AUTO_INVAL_DATA,
+            Source::Replicated(_) | Source::Remote(_) => wanted | InitFlags::FUSE_AUTO_INVAL_DATA,
         };
         let known = wanted & config.capabilities();
         // A capability that the kernel lacks only costs time.
@@ -263,12 +273,10 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        _ = self.source.on(|volume| {
-            volume.pin(ino.0);
-            Ok(())
-        });
-        // The kernel's copy of the file is right: nothing else writes the file, and a loss shows in its times.
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
+        if let Err(error) = self.source.on(|volume| volume.pin(ino.0)) {
+            return reply.error(errno(&error));
+        }
+        reply.opened(FileHandle(0), self.open_flags());
     }
 
     fn read(
@@ -375,7 +383,7 @@ impl Filesystem for Adapter {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let room = match self.source.on(|volume| Ok(volume.room())) {
+        let room = match self.source.on(|volume| volume.room()) {
             Ok(room) => room,
             Err(error) => return reply.error(errno(&error)),
         };
@@ -439,8 +447,7 @@ impl Filesystem for Adapter {
             self.source.on(|volume| volume.make_file(&caller(request), parent.0, name.as_bytes(), &new, true));
         match outcome {
             Ok(file) => {
-                let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
-                reply.created(&self.keep(), &file_attr(&file), GENERATION, FileHandle(0), flags);
+                reply.created(&self.keep(), &file_attr(&file), GENERATION, FileHandle(0), self.open_flags());
             }
             Err(error) => reply.error(errno(&error)),
         }

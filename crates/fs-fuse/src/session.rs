@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
-use lodestone_fs::Volume;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
@@ -103,22 +102,21 @@ pub fn mount(source: impl Into<Source>, point: &Path, options: &MountOptions) ->
     }
     let point = folder(point)?;
     let source = source.into();
-    let volume = source.volume().map_err(Error::Volume)?;
+    let (is_durable, name) = source.kind().map_err(Error::Volume)?;
     let adapter = Adapter {
-        is_durable: volume.is_durable_at_once(),
+        is_durable,
         notes_reads: options.atime && !options.read_only,
         buffers: std::sync::Mutex::default(),
         source,
     };
-    let config = config(&volume, options);
-    drop(volume);
+    let config = config(&name, options);
     let failed = |source| Error::Mount { point: point.clone(), source };
     let session = Session::new(adapter, &point, &config).map_err(failed)?.spawn().map_err(failed)?;
     Ok(Mounted { session, point })
 }
 
-fn config(volume: &Volume, options: &MountOptions) -> Config {
-    let name = volume.store().pool().path().display().to_string().replace(',', "_");
+fn config(name: &str, options: &MountOptions) -> Config {
+    let name = name.replace(',', "_");
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(name),

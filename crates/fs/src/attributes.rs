@@ -125,7 +125,7 @@ impl Volume {
             let (atime, mtime) = (stamp(changes.atime), stamp(changes.mtime));
             Ok((Op { ino, at, action: Action::Set { mode, uid, gid, atime, mtime, is_read: false } }, ()))
         };
-        self.inner.commit(plan, |core, ()| core.attributes(ino))
+        self.commit(plan, |core, ()| core.attributes(ino))
     }
 
     /// The file was read: its access time changes at most once a day, or when it is not newer than the last change.
@@ -180,7 +180,7 @@ impl Volume {
             let action = Action::Extra { name: name.to_vec(), value: Some(value.to_vec()) };
             Ok((Op { ino, at, action }, ()))
         };
-        self.inner.commit(plan, |_, ()| Ok(()))
+        self.commit(plan, |_, ()| Ok(()))
     }
 
     /// Removes an extended attribute.
@@ -196,7 +196,7 @@ impl Volume {
             }
             Ok((Op { ino, at, action: Action::Extra { name: name.to_vec(), value: None } }, ()))
         };
-        self.inner.commit(plan, |_, ()| Ok(()))
+        self.commit(plan, |_, ()| Ok(()))
     }
 
     /// The file is used: it stays when its last name goes.

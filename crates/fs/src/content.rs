@@ -15,6 +15,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::extents::{Extents, Run};
 use crate::inode::{Attributes, FILE_BYTES_MAX, FileKind};
 use crate::op::{Action, ContentChange, OP_PAGES_MAX, Op};
+use crate::requests::Tag;
 use crate::volume::Volume;
 
 /// The work of [`Volume::allocate`] on a range.
@@ -253,7 +254,7 @@ impl Inner {
     /// Logs a change of content. The reservations become the file's.
     fn commit_content(
         &self,
-        caller: &Caller,
+        (caller, tag): (&Caller, Option<Tag>),
         ino: u64,
         mut change: ContentChange,
         mut reserved: Vec<Reserved<'_>>,
@@ -277,7 +278,8 @@ impl Inner {
             core.relies_on_pages |= !is_inline;
             core.attributes(ino)
         };
-        let file = self.commit_or_not(&parts, plan, |core, ()| Ok(done(core, ())), || Err(Refusal::Invalid.into()))?;
+        let nothing = || Err(Refusal::Invalid.into());
+        let file = self.commit_for(tag, &parts, plan, |core, ()| Ok(done(core, ())), nothing)?;
         drop(parts);
         // The pages are the file's now, whatever its attributes are.
         reserved.iter_mut().for_each(|used| used.runs.clear());
@@ -286,7 +288,7 @@ impl Inner {
 
     /// Writes at most [`OP_PAGES_MAX`] pages, and with replicas at most a quarter of the ring of a unit, under the lock
     /// of the file's content.
-    fn write_piece(&self, caller: &Caller, ino: u64, offset: u64, bytes: &[u8]) -> Result<Attributes> {
+    fn write_piece(&self, by: (&Caller, Option<Tag>), ino: u64, offset: u64, bytes: &[u8]) -> Result<Attributes> {
         let size = {
             let mut core = self.core();
             core.extents(ino)?.0.size
@@ -301,7 +303,7 @@ impl Inner {
             let pages = self.merged(ino, offset, bytes)?;
             self.put_pages(first, &pages, &mut change, false)?
         };
-        self.commit_content(caller, ino, change, vec![reserved])
+        self.commit_content(by, ino, change, vec![reserved])
     }
 
     /// Whole pages: `bytes` at `offset`, and around them what the file has.
@@ -393,7 +395,9 @@ impl Volume {
         while !rest.is_empty() {
             let room = (at / self.inner.page_bytes() + pages_max) * self.inner.page_bytes() - at;
             let (piece, others) = rest.split_at(to_usize(room.min(to_u64(rest.len()))));
-            self.inner.write_piece(caller, ino, at, piece)?;
+            // A write of several operations has no number of its request: none of them alone says that it is done.
+            let tag = self.tag.filter(|_| piece.len() == bytes.len());
+            self.inner.write_piece((caller, tag), ino, at, piece)?;
             (at, rest) = (at + to_u64(piece.len()), others);
         }
         Ok(())
@@ -420,7 +424,7 @@ impl Volume {
             let end = old.next_multiple_of(self.inner.page_bytes());
             reserved = self.inner.clear(ino, size, end, old, &mut change)?;
         }
-        self.inner.commit_content(caller, ino, change, reserved)
+        self.inner.commit_content((caller, self.tag), ino, change, reserved)
     }
 
     /// Allocates, punches or clears a range.
@@ -452,7 +456,7 @@ impl Volume {
                 reserved = self.inner.clear(ino, offset, stop, old, &mut change)?;
             }
         }
-        self.inner.commit_content(caller, ino, change, reserved)?;
+        self.inner.commit_content((caller, self.tag), ino, change, reserved)?;
         Ok(())
     }
 

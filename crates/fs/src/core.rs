@@ -27,6 +27,7 @@ use crate::inode::{Attributes, Inode, Stamp};
 use crate::layout::Super;
 use crate::op::Op;
 use crate::readers::Readers;
+use crate::requests::{Requests, Tag};
 use crate::state::State;
 use crate::volume::{Clock, VolumeOptions};
 
@@ -97,6 +98,8 @@ pub(crate) struct Core {
     pub(crate) settled: Sequence,
     /// New files get no number below it: a former metadata node has given those to files that a takeover lost.
     pub(crate) ino_floor: u64,
+    /// Requests of mounts in other processes that were carried out.
+    pub(crate) requests: Requests,
     /// Users of files: open handles, and numbers that the kernel knows.
     pub(crate) pins: HashMap<u64, u64>,
     pub(crate) poison: Option<String>,
@@ -173,6 +176,7 @@ impl Core {
             point: DurablePoint::default(),
             settled: Sequence(0),
             ino_floor: 0,
+            requests: Requests::default(),
             pins: HashMap::new(),
             poison: None,
             counts: OpCounts::default(),
@@ -235,8 +239,15 @@ impl Core {
     }
 
     /// Appends `op` to the log, orders it, and executes it. `false`: the log has no room, and nothing happened.
-    pub(crate) fn log_and_apply(&mut self, memory: &Memory, op: &Op, pages: &[(Run, &[u8])]) -> Result<bool> {
-        let (code, body) = op.encode();
+    pub(crate) fn log_and_apply(
+        &mut self,
+        memory: &Memory,
+        op: &Op,
+        pages: &[(Run, &[u8])],
+        tag: Option<Tag>,
+    ) -> Result<bool> {
+        let (mut code, mut body) = op.encode();
+        tag.iter().for_each(|tag| tag.mark(&mut code, &mut body));
         if !crate::op::fits(body.len()) {
             return Err(Refusal::Invalid.into());
         }
@@ -266,6 +277,7 @@ impl Core {
         self.counts.operations += 1;
         self.counts.log_bytes += to_u64(body.len()) + 96;
         self.log_used += to_u64(body.len()) + LOG_HEAD_BYTES;
+        self.requests.note(tag, self.log.last());
         apply(&mut self.state, op)?;
         Ok(true)
     }
@@ -370,19 +382,22 @@ impl Inner {
     }
 
     /// Plans an operation under the lock, does it, and lets `done` make the answer. `plan` runs again when the log had
-    /// no room.
-    pub(crate) fn commit<T, R>(
-        &self,
-        mut plan: impl FnMut(&mut Core, Stamp) -> Result<(Op, T)>,
-        done: impl FnOnce(&mut Core, T) -> Result<R>,
-    ) -> Result<R> {
-        self.commit_or_not(&[], |core, at| plan(core, at).map(Some), done, || Err(Refusal::Invalid.into()))
-    }
-
-    /// As [`commit`](Self::commit), with pages that go to the replicas, and where `plan` may find that there is nothing
-    /// to do.
+    /// no room. It may find that there is nothing to do. `pages` go to the replicas.
     pub(crate) fn commit_or_not<T, R>(
         &self,
+        pages: &[(Run, &[u8])],
+        plan: impl FnMut(&mut Core, Stamp) -> Result<Option<(Op, T)>>,
+        done: impl FnOnce(&mut Core, T) -> Result<R>,
+        nothing: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
+        self.commit_for(None, pages, plan, done, nothing)
+    }
+
+    /// As [`commit_or_not`](Self::commit_or_not), for a request of a mount in another process. A request that was
+    /// carried out is refused.
+    pub(crate) fn commit_for<T, R>(
+        &self,
+        tag: Option<Tag>,
         pages: &[(Run, &[u8])],
         mut plan: impl FnMut(&mut Core, Stamp) -> Result<Option<(Op, T)>>,
         done: impl FnOnce(&mut Core, T) -> Result<R>,
@@ -393,10 +408,13 @@ impl Inner {
         loop {
             let mut core = self.core();
             core.check_poison()?;
+            if tag.is_some_and(|tag| core.requests.has(tag)) {
+                return Err(Error::Repeated);
+            }
             let now = core.time(self.options.clock);
             let Some((op, plan)) = plan(&mut core, now)? else { return nothing() };
             let is_far_behind = core.is_image_far_behind();
-            let outcome = if is_far_behind { Ok(false) } else { core.log_and_apply(&self.memory, &op, pages) };
+            let outcome = if is_far_behind { Ok(false) } else { core.log_and_apply(&self.memory, &op, pages, tag) };
             if outcome.map_err(|error| core.failed(error))? {
                 let answer = done(&mut core, plan);
                 let is_due = core.log.last().0 - core.state.head.applied >= self.options.batch_operations
@@ -436,7 +454,11 @@ impl Inner {
         let lost = last.0.saturating_sub(kept.0);
         // Also those that no sync has told yet.
         self.lost.store(lost + former.lost.swap(0, Ordering::AcqRel), Ordering::Release);
-        self.core().ino_floor = next_ino;
+        {
+            let mut core = self.core();
+            core.ino_floor = next_ino;
+            core.requests.add_all(&former.core().requests);
+        }
         let damaged = std::mem::take(&mut *former.to_mend.lock().unwrap_or_else(PoisonError::into_inner));
         self.to_mend.lock().unwrap_or_else(PoisonError::into_inner).extend(damaged);
     }

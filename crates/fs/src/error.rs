@@ -85,6 +85,35 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    const ALL: [Self; 21] = [
+        Self::NotFound,
+        Self::Exists,
+        Self::NotFolder,
+        Self::IsFolder,
+        Self::NotEmpty,
+        Self::NoSpace,
+        Self::NameTooLong,
+        Self::Access,
+        Self::NotPermitted,
+        Self::Loop,
+        Self::Invalid,
+        Self::TooManyLinks,
+        Self::FileTooLarge,
+        Self::NoAttribute,
+        Self::AttributeTooLarge,
+        Self::Range,
+        Self::NotSupported,
+        Self::Stale,
+        Self::Beyond,
+        Self::Busy,
+        Self::ReadOnly,
+    ];
+
+    /// The refusal with this number.
+    pub(crate) fn of_errno(errno: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|refusal| refusal.errno() == errno)
+    }
+
     /// The number of the error.
     #[must_use]
     pub const fn errno(self) -> i32 {
@@ -195,6 +224,18 @@ pub enum Error {
     /// This node is not the metadata node of the volume any more.
     #[error("this node is not the metadata node of the volume any more; open the volume at the present one")]
     Gone,
+    /// No machine of the volume leads.
+    #[error("no machine of the volume leads ({reason}); start its machines and its keepers, a later call may succeed")]
+    NoLeader {
+        /// What the machines say.
+        reason: String,
+    },
+    /// The metadata node, on another machine, failed.
+    #[error("the metadata node of the volume: {0}")]
+    Remote(String),
+    /// The request was carried out before, and its answer was lost.
+    #[error("the request was carried out before")]
+    Repeated,
     /// Operations that were answered, but not synced, are lost.
     #[error(
         "{count} operations before the present metadata node took over were never synced and are lost; look at what was \

@@ -52,6 +52,7 @@ mod op;
 pub mod oracle;
 mod path;
 mod readers;
+mod requests;
 mod space;
 mod state;
 mod volume;

@@ -152,7 +152,7 @@ impl Volume {
             let action = Action::Make { parent, name, mode, uid: caller.uid, gid, device: new.device, target };
             Ok((Op { ino, at, action }, ino))
         };
-        self.inner.commit(plan, |core, ino| {
+        self.commit(plan, |core, ino| {
             if pin {
                 *core.pins.entry(ino).or_default() += 1;
             }
@@ -179,7 +179,7 @@ impl Volume {
             vacancy(core, caller, parent, name)?;
             Ok((Op { ino, at, action: Action::Link { parent, name: name.to_vec() } }, ()))
         };
-        self.inner.commit(plan, |core, ()| core.attributes(ino))
+        self.commit(plan, |core, ()| core.attributes(ino))
     }
 
     /// Removes a name of a file that is no folder. The file goes with its last name and its last user.
@@ -216,7 +216,7 @@ impl Volume {
             let keep = core.is_pinned(entry.ino);
             Ok((Op { ino: parent, at, action: Action::Remove { name: name.to_vec(), keep } }, ()))
         };
-        self.inner.commit(plan, |_, ()| Ok(()))
+        self.commit(plan, |_, ()| Ok(()))
     }
 
     /// Moves an entry to another name, in one step: no file is ever absent or there twice.
@@ -228,7 +228,7 @@ impl Volume {
             let action = plan_rename(core, caller, from, to, mode)?;
             Ok(action.map(|action| (Op { ino: from.0, at, action }, ())))
         };
-        self.inner.commit_or_not(&[], plan, |_, ()| Ok(()), || Ok(()))
+        self.inner.commit_for(self.tag, &[], plan, |_, ()| Ok(()), || Ok(()))
     }
 }
 

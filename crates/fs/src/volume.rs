@@ -20,9 +20,10 @@ use crate::core::{Core, Inner, Log, OpCounts, system_time};
 use crate::data::Data;
 use crate::error::{Error, Result, damaged};
 use crate::image::Image;
-use crate::inode::{Attributes, Content, FileKind, Folder, Inode, PAGE_BYTES, ROOT};
+use crate::inode::{Attributes, Content, FileKind, Folder, Inode, PAGE_BYTES, ROOT, Stamp};
 use crate::layout::{self, Super, VOLUME, VOLUME_NAME};
 use crate::op::{Action, Op};
+use crate::requests::Tag;
 use crate::space::Space;
 use crate::state::State;
 
@@ -83,6 +84,8 @@ pub struct FormatOptions {
     pub gid: u32,
     /// Salt of the log; 0: drawn. For tests that must repeat.
     pub salt: u64,
+    /// Time of the format; `None`: now. Nodes of one volume that are made in different places have the same.
+    pub created: Option<Stamp>,
     /// Bytes of a page, pages, and pages of an area; the default: 4096, and by the size. For tests.
     pub pages: Option<(u64, u64, u64)>,
 }
@@ -122,6 +125,8 @@ pub struct Volume {
     pub(crate) inner: Arc<Inner>,
     _closer: Arc<Closer>,
     recovery: VolumeRecovery,
+    /// The request of a mount in another process that this handle is for.
+    pub(crate) tag: Option<Tag>,
 }
 
 /// Ends the thread and writes the image, when the last handle is gone.
@@ -235,13 +240,15 @@ impl Volume {
         parts: &Parts,
         core: Core,
         link: Arc<Link>,
-        options: &VolumeOptions,
+        (options, keeps_orphans): (&VolumeOptions, bool),
         recovery: VolumeRecovery,
     ) -> Result<Self> {
         let (object, data) = (Arc::clone(&parts.object), Arc::clone(&parts.data));
         let inner = Inner::over(&parts.store, object, parts.layout, data, Some(link), options, core);
         let mut recovery = recovery;
-        recovery.orphans = inner.free_orphans()?;
+        if !keeps_orphans {
+            recovery.orphans = inner.free_orphans()?;
+        }
         Self::started(inner, recovery)
     }
 
@@ -254,7 +261,33 @@ impl Volume {
             None
         };
         let closer = Arc::new(Closer { inner: Arc::clone(&inner), thread });
-        Ok(Self { inner, _closer: closer, recovery })
+        Ok(Self { inner, _closer: closer, recovery, tag: None })
+    }
+
+    /// A handle for a request of a mount in another process.
+    pub(crate) fn for_request(&self, tag: Tag) -> Self {
+        Self { tag: Some(tag), ..self.clone() }
+    }
+
+    /// The operation that carried a request out; 0: none did.
+    pub(crate) fn operation_of(&self, tag: Tag) -> u64 {
+        self.inner.core().requests.operation(tag).map_or(0, |operation| operation.0)
+    }
+
+    /// New files get no lower number than this.
+    pub(crate) fn number_files_from(&self, ino: u64) {
+        let mut core = self.inner.core();
+        core.ino_floor = core.ino_floor.max(ino);
+    }
+
+    /// As [`Inner::commit_or_not`], for the request that this handle is for, and with something to do.
+    pub(crate) fn commit<T, R>(
+        &self,
+        mut plan: impl FnMut(&mut Core, Stamp) -> Result<(Op, T)>,
+        done: impl FnOnce(&mut Core, T) -> Result<R>,
+    ) -> Result<R> {
+        let nothing = || Err(crate::error::Refusal::Invalid.into());
+        self.inner.commit_for(self.tag, &[], |core, at| plan(core, at).map(Some), done, nothing)
     }
 
     /// Brings the image up to the last operation. Durable on return. A background thread does it by itself.
@@ -330,7 +363,7 @@ pub(crate) fn pool_options(options: &PoolOptions) -> PoolOptions {
 
 /// Writes the root folder into an empty image.
 fn write_root(image: &Image, options: &FormatOptions, clock: crate::Clock) -> Result<()> {
-    let now = if clock == Clock::System { system_time() } else { 0 };
+    let now = options.created.unwrap_or_else(|| if clock == Clock::System { system_time() } else { 0 });
     let attributes = Attributes {
         ino: ROOT,
         mode: FileKind::Folder.mode_bits() | 0o755,
@@ -372,7 +405,7 @@ fn make_object(
     let salt = if options.salt == 0 { draw() } else { options.salt };
     let ring_at = action.alloc(ring_bytes)?;
     Ring::create(memory, ring_at, ring_bytes, salt)?;
-    let created = if volume.clock == Clock::System { system_time() } else { 0 };
+    let created = options.created.unwrap_or_else(|| if volume.clock == Clock::System { system_time() } else { 0 });
     let volume_id = if options.salt == 0 { draw() } else { options.salt };
     let head = Super { page_bytes, volume_id, salt, pages, area_pages, ring_at, ring_bytes, created };
     layout::make(memory, action, &head)
@@ -428,8 +461,15 @@ fn record(ring: &Ring, number: u64) -> Result<(Sequence, Op)> {
 
 /// The operation in a record of the log.
 pub(crate) fn operation(head: &RecordHead, body: &[u8]) -> Result<Op> {
+    tagged_operation(head, body).map(|found| found.0)
+}
+
+/// The same, and the request that it was for.
+pub(crate) fn tagged_operation(head: &RecordHead, body: &[u8]) -> Result<(Op, Option<Tag>)> {
     let number = head.sequence.0;
-    let op = Op::decode(head.opcode, head.inode, head.offset.cast_signed(), body);
+    let op = Tag::split(head.opcode, body).and_then(|(code, body, tag)| {
+        Op::decode(code, head.inode, head.offset.cast_signed(), body).map(|op| (op, tag))
+    });
     op.ok_or_else(|| damaged("log of operations", format!("operation {number} makes no sense")))
 }
 
@@ -462,7 +502,7 @@ fn write_inlined(op: &Op, data: &Data, space: &Space) -> Result<()> {
 
 impl Inner {
     /// Frees the files without a name: nothing has them open in a new life.
-    fn free_orphans(&self) -> Result<u64> {
+    pub(crate) fn free_orphans(&self) -> Result<u64> {
         let image = self.core().state.image.clone();
         let mut orphans: BTreeSet<u64> = image.orphans()?.into_iter().collect();
         orphans.extend(&self.core().state.dirty.orphans);

@@ -36,8 +36,11 @@ pub use keepers::{
 };
 pub use lodestone_fabric::{LEASE_NS, Lease, LocalRegistry, Registry, Swap, VolumeState};
 pub use net::{
-    KeeperClient, KeeperClientOptions, KeeperClock, KeeperServer, KeeperServerOptions, KeeperStatus, Peer, Security,
-    ServerCounts,
+    Channel, ChannelEnd, KeeperClient, KeeperClientOptions, KeeperClock, KeeperServer, KeeperServerOptions,
+    KeeperStatus, Peer, Security, ServerCounts,
 };
-pub use table::{Answer, COMMAND_BYTES_MAX, Request, TABLE_BYTES_MAX, Table, VolumeId};
+pub use table::{
+    Answer, COMMAND_BYTES_MAX, MACHINES_MAX, REPLICA_OF_MACHINE, Request, SENDER_OF_MACHINE, TABLE_BYTES_MAX, Table,
+    VolumeId, is_same_machine,
+};
 pub use thread::RegistryThread;

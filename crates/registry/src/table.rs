@@ -11,7 +11,7 @@
 //! New volumes leave an eighth of the table for new members of those that exist.
 //!
 //! *Rights.* A command of a node has its number. It takes effect only if the node is a member of the volume by the
-//! state that it finds; to change members or hold the lease it must be the sender too. So a node that was removed
+//! state that it finds, or another node of its machine is ([`is_same_machine`]); to change members or hold the lease it must be the sender too. So a node that was removed
 //! cannot come back by a takeover. An operator, and a network without certificates, name no node.
 //!
 //! ```text
@@ -246,7 +246,7 @@ impl Entry {
         if !is_member(state, node) {
             return Some(Answer::Refused(format!("{node} is no member of {}", command.volume)));
         }
-        let is_other = only_the_sender && state.sender != node;
+        let is_other = only_the_sender && !is_same_machine(node, state.sender);
         is_other.then(|| Answer::Refused(format!("{node} is not the sender of {}", state.term)))
     }
 
@@ -270,9 +270,39 @@ impl Entry {
     }
 }
 
+/// Machines with numbers up to this have several nodes in a volume.
+pub const MACHINES_MAX: u16 = 99;
+/// The replica of machine 7 is node 107.
+pub const REPLICA_OF_MACHINE: u16 = 100;
+/// As a sender, machine 7 is node `0x4007`: it is a member, too, and has another address for that.
+pub const SENDER_OF_MACHINE: u16 = 0x4000;
+
+/// Whether a certificate of the node `own` counts for `node`: for itself, and if it is one of a machine, for the other
+/// nodes of that machine.
+///
+/// ```
+/// use lodestone_fabric::NodeId;
+/// use lodestone_registry::is_same_machine;
+///
+/// assert!(is_same_machine(NodeId(7), NodeId(7)) && is_same_machine(NodeId(7), NodeId(107)));
+/// assert!(is_same_machine(NodeId(7), NodeId(0x4007)));
+/// assert!(!is_same_machine(NodeId(7), NodeId(8)) && !is_same_machine(NodeId(107), NodeId(7)));
+/// assert!(!is_same_machine(NodeId(150), NodeId(250)), "no number of a machine");
+/// ```
+#[must_use]
+pub const fn is_same_machine(own: NodeId, node: NodeId) -> bool {
+    let is_machine = own.0 >= 1 && own.0 <= MACHINES_MAX;
+    own.0 == node.0 || (is_machine && (node.0 == own.0 + REPLICA_OF_MACHINE || node.0 == own.0 | SENDER_OF_MACHINE))
+}
+
+/// Whether a node, or another one of its machine, has a place in the view.
+pub(crate) fn has_place(view: &View, node: NodeId) -> bool {
+    view.members.iter().any(|member| is_same_machine(node, member.node))
+}
+
 /// Whether a node is a member of some group of the volume now.
 pub(crate) fn is_member(state: &VolumeState, node: NodeId) -> bool {
-    state.groups.iter().any(|(_, view)| view.role(node).is_some())
+    state.groups.iter().any(|(_, view)| has_place(view, node))
 }
 
 impl Command {

@@ -19,8 +19,9 @@ use crate::data::Data;
 use crate::error::{Error, Result, damaged};
 use crate::image::Image;
 use crate::layout::{self, Super, VOLUME, VOLUME_NAME};
+use crate::requests::Requests;
 use crate::state::State;
-use crate::volume::{VolumeOptions, operation};
+use crate::volume::{VolumeOptions, tagged_operation};
 
 /// The parts of a node's volume that stay, whether it follows or leads.
 #[derive(Clone, Debug)]
@@ -54,6 +55,7 @@ pub(crate) struct Follower {
     parts: Parts,
     state: State,
     taken: Sequence,
+    requests: Requests,
     options: VolumeOptions,
     batch_at: Option<Instant>,
 }
@@ -63,7 +65,14 @@ impl Follower {
     pub(crate) fn open(parts: &Parts, options: &VolumeOptions) -> Result<Self> {
         let state = State::load(parts.image.clone(), parts.layout.pages)?;
         let taken = Sequence(state.head.applied);
-        Ok(Self { parts: parts.clone(), state, taken, options: options.clone(), batch_at: None })
+        Ok(Self {
+            parts: parts.clone(),
+            state,
+            taken,
+            requests: Requests::default(),
+            options: options.clone(),
+            batch_at: None,
+        })
     }
 
     /// The last operation that it has executed.
@@ -83,7 +92,9 @@ impl Follower {
             return Err(damaged("log of operations", format!("operation {found} follows, not {expected}")));
         }
         if !head.has(FLAG_BEGIN) && !planted::active("fs-standby-skips-operations") {
-            apply(&mut self.state, &operation(head, body)?)?;
+            let (op, tag) = tagged_operation(head, body)?;
+            self.requests.note(tag, head.sequence);
+            apply(&mut self.state, &op)?;
         }
         self.taken = head.sequence;
         self.batch_at.get_or_insert_with(|| Instant::now() + self.options.batch_interval);
@@ -116,9 +127,9 @@ impl Follower {
         Ok(())
     }
 
-    /// The state, to go on from.
-    pub(crate) fn into_state(self) -> State {
-        self.state
+    /// The state, to go on from, and the requests that it has.
+    pub(crate) fn into_state(self) -> (State, Requests) {
+        (self.state, self.requests)
     }
 }
 

@@ -11,14 +11,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lodestone_fabric::{Clock, FLAG_BEGIN, GroupId, NodeId, OPERATIONS, Sequence};
 use lodestone_pmem::Domain;
 use lodestone_pmem::sync::lock;
 
 use super::follow::{Follower, Parts};
-use super::link::{End, Link, LinkParts, SharedRegistry, UNIT};
+use super::link::{Asking, End, Link, LinkParts, UNIT};
+use super::machine::ORPHANS_WAIT;
 use super::node::{Node, Port, Request};
 use super::plan::sender_of;
 use super::pool::NodePool;
@@ -36,6 +37,8 @@ pub(crate) struct Leading {
     pub(crate) volume: Volume,
     pub(crate) link: Arc<Link>,
     pump: Option<JoinHandle<()>>,
+    /// When files without a name are freed that nobody has open: mounts elsewhere attach before.
+    orphans_at: Option<Instant>,
 }
 
 /// Everything that a takeover needs.
@@ -46,7 +49,7 @@ pub(crate) struct TakeOver<'t> {
     pub(crate) node: &'t Node,
     /// Two handles of the sender's address.
     pub(crate) ports: (Port, Port),
-    pub(crate) registry: SharedRegistry,
+    pub(crate) registry: Asking,
     pub(crate) clock: Clock,
     pub(crate) options: &'t VolumeOptions,
     /// Files that users of this process have open.
@@ -58,6 +61,8 @@ pub(crate) struct TakeOver<'t> {
     /// Becomes the last adopted operation, if that is less. Also when the takeover fails afterwards: the others are cut
     /// then, and records of this term take their numbers.
     pub(crate) kept: &'t AtomicU64,
+    /// Whether files without a name stay for a while: mounts elsewhere may have them open.
+    pub(crate) keeps_orphans: bool,
 }
 
 impl Leading {
@@ -82,8 +87,15 @@ impl Leading {
         let pump = pump::start(Arc::clone(&link), rx).map_err(failed)?;
         let mut leading = Unready { link: Arc::clone(&link), pump: Some(pump) };
         let (core, recovery) = adopt(&link, from.node, from.pins, from.kept)?;
-        let volume = Volume::leading(from.parts, core, Arc::clone(&link), from.options, recovery)?;
-        Ok(Self { volume, link, pump: leading.pump.take() })
+        let keeps = from.keeps_orphans;
+        let volume = Volume::leading(from.parts, core, Arc::clone(&link), (from.options, keeps), recovery)?;
+        let orphans_at = keeps.then(|| Instant::now() + ORPHANS_WAIT);
+        Ok(Self { volume, link, pump: leading.pump.take(), orphans_at })
+    }
+
+    /// Whether files without a name are to be freed now: once.
+    pub(crate) fn orphans_are_due(&mut self) -> bool {
+        self.orphans_at.take_if(|at| Instant::now() >= *at).is_some()
     }
 
     /// Stops to lead. Each thread that waits is told; nothing is written.
@@ -125,18 +137,20 @@ fn adopt(link: &Arc<Link>, node: &Node, pins: HashMap<u64, u64>, kept: &AtomicU6
     })?;
     let from = follower.taken();
     let mut recovery = VolumeRecovery::default();
-    let mut state = follower.into_state();
+    let (mut state, mut requests) = follower.into_state();
     for number in (from.0 + 1..=base.0).map(Sequence) {
         let missing = || damaged("log of operations", format!("operation {} cannot be read", number.0));
         let (head, body) = link.operation(number)?.ok_or_else(missing)?;
         if !head.has(FLAG_BEGIN) {
-            crate::apply::apply(&mut state, &crate::volume::operation(&head, &body)?)?;
+            let (op, tag) = crate::volume::tagged_operation(&head, &body)?;
+            requests.note(tag, number);
+            crate::apply::apply(&mut state, &op)?;
             recovery.replayed += 1;
         }
     }
     // The first record of the term comes after the adopted ones.
     let log = Log::Shared { link: Arc::clone(link), last: base.next(), capacity };
     let mut core = Core::new(state, log);
-    core.pins = pins;
+    (core.pins, core.requests) = (pins, requests);
     Ok((core, recovery))
 }

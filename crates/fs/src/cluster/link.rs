@@ -23,6 +23,7 @@ use lodestone_fabric::{
 };
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::{Condvar, Mutex, MutexGuard, lock};
+use lodestone_registry::RegistryThread;
 use lodestone_width::{to_u64, to_usize};
 
 use crate::error::{Error, Result};
@@ -37,6 +38,14 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// The registry of a volume, which the nodes of a process share.
 pub(crate) type SharedRegistry = Arc<Mutex<Box<dyn Registry + Send>>>;
+
+/// How a sender asks the registry.
+pub(crate) enum Asking {
+    /// In its own thread: the registry is in this process.
+    Here(SharedRegistry),
+    /// In another one: the registry is elsewhere, and nothing waits for it.
+    Elsewhere(RegistryThread),
+}
 
 /// Why a link has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +76,7 @@ pub(crate) struct Submitted<'o> {
 pub(crate) struct Sending {
     pub(super) leader: Leader,
     pub(super) tx: Box<dyn Transport + Send>,
+    pub(super) registry: Asking,
     pub(super) out: Outbound,
     pub(super) reads: Reads,
     /// Answers to reads, by their numbers: from whom, and the page.
@@ -88,7 +98,6 @@ pub(crate) struct Link {
     state: Mutex<Sending>,
     pub(super) changed: Condvar,
     pub(super) clock: Clock,
-    pub(super) registry: SharedRegistry,
     /// The last operation that the image of this node has durably.
     pub(crate) applied: Arc<AtomicU64>,
     page_bytes: u64,
@@ -110,7 +119,7 @@ pub(crate) struct LinkParts {
     pub(crate) node: NodeId,
     pub(crate) sender: VolumeSender,
     pub(crate) tx: Box<dyn Transport + Send>,
-    pub(crate) registry: SharedRegistry,
+    pub(crate) registry: Asking,
     pub(crate) clock: Clock,
     pub(crate) applied: Arc<AtomicU64>,
     pub(crate) page_bytes: u64,
@@ -125,6 +134,7 @@ impl Link {
         let state = Sending {
             leader: Leader::of_volume(parts.node, parts.sender),
             tx: parts.tx,
+            registry: parts.registry,
             out: Outbound::default(),
             reads: Reads::default(),
             answers: HashMap::new(),
@@ -139,7 +149,6 @@ impl Link {
             state: Mutex::new(state),
             changed: Condvar::new(),
             clock: parts.clock,
-            registry: parts.registry,
             applied: parts.applied,
             page_bytes: parts.page_bytes,
             fences: parts.fences,
@@ -169,6 +178,22 @@ impl Link {
     /// Why it has ended.
     pub(crate) fn ended(&self) -> Option<End> {
         self.sending().end
+    }
+
+    /// The term in which this node sends.
+    pub(crate) fn term(&self) -> u32 {
+        self.sending().leader.volume().operations().term().0
+    }
+
+    /// Whether this node holds the lease: nobody else answers meanwhile.
+    pub(crate) fn may_read(&self) -> bool {
+        let now = self.now();
+        self.sending().leader.may_read(now)
+    }
+
+    /// Waits for the lease.
+    pub(crate) fn wait_lease(&self, most: Duration) -> Result<()> {
+        self.wait(most, false, |sending| sending.leader.may_read(self.now()))
     }
 
     /// Most pages of one operation: a quarter of the ring of a unit.

@@ -133,7 +133,7 @@ fn make_folder(places: &Places, volume_id: u64) -> Result<()> {
     sync_folder_of(folder)
 }
 
-fn write_owner(places: &Places, text: &str) -> std::io::Result<()> {
+pub(crate) fn write_owner(places: &Places, text: &str) -> std::io::Result<()> {
     let new = places.owner().with_extension("new");
     let file = std::fs::File::create(&new)?;
     std::io::Write::write_all(&mut &file, text.as_bytes())?;
@@ -148,7 +148,7 @@ pub(crate) fn sync_folder_of(path: &Path) -> Result<()> {
     synced.map_err(|error| failed("syncing the folder", folder, &error))
 }
 
-fn mark(path: &Path, pool: &PoolOptions, options: &VolumeOptions, plan: Plan) -> Result<()> {
+pub(crate) fn mark(path: &Path, pool: &PoolOptions, options: &VolumeOptions, plan: Plan) -> Result<()> {
     let pool = Pool::open(path, &pool_options(pool))?;
     Image::open(&Store::over(&pool)?, &options.image)?.set_mark(&plan.to_mark())
 }

@@ -26,6 +26,7 @@
 pub(crate) mod follow;
 pub(crate) mod lead;
 pub(crate) mod link;
+pub(crate) mod machine;
 pub(crate) mod make;
 pub(crate) mod mend;
 pub(crate) mod net;
@@ -35,6 +36,8 @@ pub(crate) mod plan;
 pub(crate) mod pool;
 pub(crate) mod pump;
 pub(crate) mod read;
+mod registrar;
+pub(crate) mod remote;
 mod serve;
 mod status;
 mod supervise;
@@ -53,9 +56,12 @@ use lodestone_pmem::sync::{Condvar, Mutex, MutexGuard, lock};
 use lodestone_pmem::{Pool, PoolOptions};
 use lodestone_store::Store;
 
+pub use machine::site::Site;
+pub use machine::{Machine, MachineHandle, MachineOptions, TextHandler, register};
 pub use mend::{LostPage, ScrubOptions, ScrubReport};
 pub use net::Carrier;
 pub use plan::{REPLICAS_MAX, STANDBYS_MAX};
+pub use remote::{RemoteOptions, RemoteVolume, ask_machine};
 pub use serve::Server;
 pub use status::{ClusterStatus, GroupStatus, NodeStatus};
 
@@ -64,12 +70,13 @@ use crate::layout::Super;
 use crate::volume::{Volume, VolumeOptions, pool_options};
 use follow::{Follower, Parts};
 use lead::Leading;
-use link::{End, SharedRegistry};
+use link::End;
 use net::Network;
 use node::{Node, Port, part_of};
 use peers::Addresses;
 use plan::{Places, Plan, group_of};
 use pool::NodePool;
+use registrar::Registrar;
 
 /// How long [`Cluster::volume`] waits for a metadata node.
 const LEADER_WAIT: Duration = Duration::from_secs(30);
@@ -147,7 +154,10 @@ struct Shared {
     places: Places,
     pool: PoolOptions,
     options: ClusterOptions,
-    plan: Plan,
+    /// Nodes with metadata, in the order in which they take over.
+    metas: Vec<NodeId>,
+    /// The nodes of this process.
+    own: Vec<NodeId>,
     layout: Super,
     /// Where replicas in other processes are.
     addresses: Mutex<Option<Addresses>>,
@@ -155,18 +165,21 @@ struct Shared {
     replicas_down: Mutex<BTreeMap<NodeId, String>>,
     /// The last operation that is left of those of the former metadata node; more than any before a takeover.
     kept: AtomicU64,
-    registry: SharedRegistry,
-    _registry_pool: Pool,
+    registry: Registrar,
     clock: Clock,
     network: Network,
     state: Mutex<State>,
     changed: Condvar,
     stop: AtomicBool,
+    /// Longest payload of a packet.
+    payload_bytes: usize,
+    /// Of a process that is one of several machines.
+    machine: Option<machine::Machinery>,
 }
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("path", &self.path).field("plan", &self.plan).finish_non_exhaustive()
+        f.debug_struct("Shared").field("path", &self.path).field("own", &self.own).finish_non_exhaustive()
     }
 }
 
@@ -237,19 +250,18 @@ impl Cluster {
             kept: AtomicU64::new(u64::MAX),
             pool: pool.clone(),
             options: options.clone(),
-            plan,
-            registry: Arc::new(Mutex::new(Box::new(registry))),
-            _registry_pool: registry_pool,
+            metas: plan.metas(),
+            own: [plan.metas(), plan.datas()].concat(),
+            registry: Registrar::here(registry, registry_pool),
             clock: Clock::default(),
             network,
             state: Mutex::default(),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
+            payload_bytes: pool::PAYLOAD_BYTES_MAX,
+            machine: None,
         });
-        for node in plan.metas().into_iter().chain(plan.datas()) {
-            // The volume goes on without one that does not start, if a quorum is left. The status says why.
-            _ = shared.start_node(node);
-        }
+        shared.start_all();
         let mut threads = vec![supervise::start(&shared)?];
         if matches!(shared.network, Network::Sockets(_)) {
             threads.push(peers::start(&shared)?);
@@ -300,8 +312,9 @@ impl Cluster {
     pub fn nodes(&self) -> (Vec<u16>, Vec<u16>) {
         let numbers = |nodes: Vec<NodeId>| nodes.into_iter().map(|node| node.0).collect();
         let elsewhere: Vec<NodeId> = self.shared.remote().into_keys().collect();
-        let datas = [self.shared.plan.datas(), elsewhere].concat();
-        (numbers(self.shared.plan.metas()), numbers(datas))
+        let (metas, datas): (Vec<NodeId>, Vec<NodeId>) =
+            self.shared.own.iter().partition(|node| group_of(**node) == OPERATIONS);
+        (numbers(metas), numbers([datas, elsewhere].concat()))
     }
 
     /// Adds a replica in another process, which listens at `address`. Returns its number. It counts when it has
@@ -365,13 +378,19 @@ fn layout(path: &Path, pool: &PoolOptions) -> Result<Super> {
 }
 
 impl Shared {
+    /// Starts the nodes of the process. The volume goes on without one that does not start, if a quorum is left. The
+    /// status says why.
+    fn start_all(&self) {
+        self.own.iter().for_each(|node| _ = self.start_node(*node));
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
     /// Refuses a node that is not of this process.
     fn check_node(&self, node: NodeId) -> Result<()> {
-        if self.plan.metas().contains(&node) || self.plan.datas().contains(&node) {
+        if self.own.contains(&node) {
             return Ok(());
         }
         let text = format!("this process has no {node}; `lodestone fs status` lists the nodes");
@@ -393,6 +412,33 @@ impl Shared {
                 return Err(Error::NoQuorum { missing });
             }
             state = self.changed.wait_timeout(state, supervise::LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The nodes of other machines, as they say themselves.
+    fn status_of_machines(&self, status: &mut ClusterStatus) {
+        let Some(machine) = &self.machine else { return };
+        for (other, (_, found)) in &*lock(&machine.others) {
+            for node in [NodeId(*other), machine::site::replica_of(*other)] {
+                let seen = found.as_ref().ok().and_then(|found| found.nodes.iter().find(|seen| seen.node == node));
+                let state = match (found, seen) {
+                    (Err(error), _) => format!("failed: {error}"),
+                    (Ok(_), Some(seen)) if !seen.error.is_empty() => format!("failed: {}", seen.error),
+                    (Ok(_), Some(seen)) if seen.runs => "runs".to_owned(),
+                    (Ok(_), _) => "stopped".to_owned(),
+                };
+                status.nodes.push(NodeStatus {
+                    node: node.0,
+                    keeps: part_of(node).to_owned(),
+                    state,
+                    behind: None,
+                    executed: seen.filter(|_| group_of(node) == OPERATIONS).map(|seen| seen.executed),
+                    silent_ms: None,
+                });
+            }
+        }
+        if let Some(error) = &*lock(&machine.keepers_down) {
+            status.warnings.push(format!("no takeover and no change of members is possible: {error}"));
         }
     }
 
@@ -441,7 +487,8 @@ impl Shared {
 
     fn start_in(&self, place: &mut Place, node: NodeId, port: Port) -> Result<()> {
         (place.node, place.pool) = (None, None);
-        let mut pool = NodePool::open(&self.places.node(node), self.pool.domain)?;
+        let pool = NodePool::open(&self.places.node(node), self.pool.domain)?;
+        let mut pool = pool.with_payload(self.payload_bytes);
         make::fits(&pool.head, self.layout.volume_id, node)?;
         let follower = if group_of(node) == OPERATIONS {
             if place.parts.is_none() {
@@ -483,8 +530,10 @@ impl Shared {
 
     fn status(&self) -> ClusterStatus {
         let remote = self.remote();
+        // Not under the lock of the state: a mount that leaves may wait for nodes.
+        let mounts = self.machine.as_ref().map_or(0, |machine| lock(&machine.mounts).count());
         let state = self.state();
-        let mut status = ClusterStatus { takeovers: state.takeovers, ..ClusterStatus::default() };
+        let mut status = ClusterStatus { takeovers: state.takeovers, mounts, ..ClusterStatus::default() };
         for (node, place) in &state.places {
             let failed = place.error.clone().or_else(|| place.node.as_ref()?.seen.error());
             let is_there = place.node.as_ref().is_some_and(|node| !node.seen.has_ended());
@@ -511,9 +560,10 @@ impl Shared {
                 silent_ms: None,
             });
         }
+        self.status_of_machines(&mut status);
         if let Some(leading) = &state.leading {
             status.of_link(&leading.link);
-        } else {
+        } else if self.machine.is_none() {
             status.warnings.push("no node leads now".into());
         }
         status

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::Arc;
 
 use lodestone_fabric::{GroupId, NodeId, OPERATIONS, Peers, SwitchNetwork, SwitchPort, UdpOptions, UdpTransport};
 
 use super::link::UNIT;
+use super::machine::seals::Seals;
 use super::node::Port;
 use super::plan::{Plan, group_of, sender_of};
 use crate::error::{Error, Result};
@@ -81,12 +83,21 @@ impl Map {
     }
 }
 
+fn sealed(seals: Option<&Arc<Seals>>, port: Port, node: NodeId) -> Result<Port> {
+    match seals {
+        Some(seals) => seals.seal(port, node),
+        None => Ok(port),
+    }
+}
+
 /// The ways of a process.
 pub(crate) enum Network {
     /// All nodes are in this process.
     Switch(BTreeMap<NodeId, SwitchPort>),
     /// Some are in others.
     Sockets(lodestone_pmem::sync::Mutex<Map>),
+    /// Each machine has a process; packets are sealed, unless the network is plain.
+    Machines(Map, Option<Arc<Seals>>),
 }
 
 impl Network {
@@ -113,6 +124,7 @@ impl Network {
                 Ok(Box::new(port.another()))
             }
             Self::Sockets(map) => lodestone_pmem::sync::lock(map).port(node, false),
+            Self::Machines(map, seals) => sealed(seals.as_ref(), map.port(node, false)?, node),
         }
     }
 
@@ -128,6 +140,10 @@ impl Network {
             Self::Sockets(map) => {
                 let map = lodestone_pmem::sync::lock(map);
                 Ok((map.port(node, false)?, map.port(node, true)?))
+            }
+            Self::Machines(map, seals) => {
+                let seal = |port| sealed(seals.as_ref(), port, node);
+                Ok((seal(map.port(node, false)?)?, seal(map.port(node, true)?)?))
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use lodestone_fabric::{Clock, NodeDriver, NodeId, OPERATIONS, Receiver, Sequence, Standing, Transport};
+use lodestone_fabric::{Clock, NodeDriver, NodeId, OPERATIONS, Receiver, Sequence, Standing, Term, Transport};
 use lodestone_pmem::sync::{Mutex, lock};
 
 use super::follow::{Follower, STEP};
@@ -80,6 +80,8 @@ struct Running {
     requests: mpsc::Receiver<Request>,
     seen: Arc<Seen>,
     log_bytes: u64,
+    /// The newest term that its member has promised.
+    promised: Term,
 }
 
 impl Node {
@@ -96,6 +98,7 @@ impl Node {
         if let Some(member) = driver.receiver_mut(pool.head.group).filter(|_| is_meta) {
             member.keep_after(follower.as_ref().map_or(Sequence(0), Follower::applied));
         }
+        let promised = driver.receiver(pool.head.group).map_or(Term(0), |member| member.log().promised().0);
         let seen = Arc::new(Seen::default());
         seen.heard_ns.store(clock.now().0, Ordering::Release);
         let stop = Arc::new(AtomicBool::new(false));
@@ -108,6 +111,7 @@ impl Node {
             requests: receiver,
             seen: Arc::clone(&seen),
             log_bytes: pool.head.log_bytes,
+            promised,
         };
         let (stopped, pool) = (Arc::clone(&stop), Arc::clone(pool));
         let work = move || {
@@ -169,10 +173,13 @@ impl Running {
     }
 
     /// Tells others when the sender was heard.
-    fn look(&self, clock: Clock) {
+    fn look(&mut self, clock: Clock) {
         let Some(member) = self.driver.receiver(OPERATIONS) else { return };
         let silent = self.driver.now().since(member.heard());
-        let heard = clock.now().0.saturating_sub(silent);
+        let promised = member.log().promised().0;
+        // A node that takes over is one that is heard: others wait for it.
+        let takes_over = std::mem::replace(&mut self.promised, promised) != promised;
+        let heard = clock.now().0.saturating_sub(if takes_over { 0 } else { silent });
         self.seen.heard_ns.fetch_max(heard, Ordering::AcqRel);
         self.seen.is_active.store(member.log().standing() == Standing::Active, Ordering::Release);
     }

@@ -44,7 +44,7 @@ pub(crate) struct Addresses {
     leaving: BTreeSet<NodeId>,
 }
 
-const fn name_of(carrier: Carrier) -> &'static str {
+pub(super) const fn name_of(carrier: Carrier) -> &'static str {
     match carrier {
         Carrier::Udp => "udp",
         Carrier::Unicast => "unicast",

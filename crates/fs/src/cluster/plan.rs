@@ -97,6 +97,7 @@ pub(crate) const fn group_of(node: NodeId) -> GroupId {
 /// The files of a volume's nodes: a folder beside it.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
+    /// The image of node 1.
     volume: PathBuf,
     pub(crate) folder: PathBuf,
 }
@@ -106,6 +107,11 @@ impl Places {
         let mut name = volume.as_os_str().to_owned();
         name.push(".nodes");
         Self { volume: volume.to_owned(), folder: name.into() }
+    }
+
+    /// The files of a machine: all of them are in its folder.
+    pub(crate) fn of_machine(folder: &Path) -> Self {
+        Self { volume: folder.join("image-1.vol"), folder: folder.to_owned() }
     }
 
     /// The file that names the volume: with it the folder is the volume's.

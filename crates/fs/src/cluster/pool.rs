@@ -108,6 +108,8 @@ impl NodeHead {
 #[derive(Debug)]
 pub(crate) struct NodePool {
     pub(crate) head: NodeHead,
+    /// Longest payload of its packets.
+    payload_bytes: usize,
     pool: Pool,
     at: PmAddr,
     /// The area, until the member takes it.
@@ -140,7 +142,7 @@ impl NodePool {
         let (start, _) = pool.heap_area(0);
         let at = PmAddr::new(start.part(), start.offset().next_multiple_of(4096));
         let memory = pool.memory().clone();
-        let mut node = Self { head, pool, at, area: None, log: None };
+        let mut node = Self { head, payload_bytes: PAYLOAD_BYTES_MAX, pool, at, area: None, log: None };
         node.log = Some(ApplyLog::create(&memory, node.log_at(), head.log_bytes, head.salt)?);
         let mut area = node.open_area()?;
         fill(&mut area)?;
@@ -190,7 +192,7 @@ impl NodePool {
         let fits = |head: &NodeHead| at.offset() + head.body_bytes() <= end.offset();
         let wrong = || damaged("head of a node", format!("{}: both copies do not verify", path.display()));
         let head = head.filter(fits).ok_or_else(wrong)?;
-        let mut node = Self { head, pool, at, area: None, log: None };
+        let mut node = Self { head, payload_bytes: PAYLOAD_BYTES_MAX, pool, at, area: None, log: None };
         let mut area = node.open_area()?;
         node.log = Some(ApplyLog::open(&memory, node.log_at(), head.log_bytes, head.salt, &mut area)?);
         node.area = Some(area);
@@ -218,6 +220,12 @@ impl NodePool {
         })
     }
 
+    /// With packets of at most so long a payload.
+    pub(crate) const fn with_payload(mut self, bytes: usize) -> Self {
+        self.payload_bytes = bytes;
+        self
+    }
+
     /// The memory of the pool.
     pub(crate) fn memory(&self) -> &Memory {
         self.pool.memory()
@@ -232,7 +240,7 @@ impl NodePool {
             node: self.head.node,
             group: self.head.group,
             salt: self.head.salt,
-            payload_bytes_max: PAYLOAD_BYTES_MAX,
+            payload_bytes_max: self.payload_bytes,
             ..ReceiverOptions::default()
         };
         Ok(Receiver::new(options, log, area))
@@ -248,7 +256,7 @@ impl NodePool {
                 node,
                 group,
                 salt: head.salt,
-                payload_bytes_max: PAYLOAD_BYTES_MAX,
+                payload_bytes_max: self.payload_bytes,
                 ..SenderOptions::default()
             };
             senders.push(Sender::new(options, ring));

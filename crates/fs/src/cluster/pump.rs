@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lodestone_fabric::{GroupId, Kind, Moment, NodeId, Packet, Role, SenderEvent, Transport, Wish};
 
-use super::link::{End, Link, Sending};
+use super::link::{Asking, End, Link, Sending};
 use crate::error::Result;
 
 /// Longest wait for a packet.
@@ -87,18 +87,37 @@ impl Sending {
         Ok(false)
     }
 
+    /// Passes calls to the registry, and its answers back.
+    fn ask_registry(&mut self, link: &Link, now: Moment) {
+        let Self { leader, out, registry, .. } = self;
+        let mut answers = Vec::new();
+        for call in leader.take_calls() {
+            match registry {
+                Asking::Here(registry) => {
+                    let mut registry = lodestone_pmem::sync::lock(registry);
+                    answers.push(call.make(&mut **registry, link.now(), now));
+                }
+                // Without room the leader asks again.
+                Asking::Elsewhere(thread) => _ = thread.call(call, now),
+            }
+        }
+        if let Asking::Elsewhere(thread) = registry {
+            answers.extend(thread.answers());
+        }
+        for answer in answers {
+            match answer {
+                Ok(answer) => leader.answered(now, answer, out),
+                Err(error) => tracing::warn!("{}: {error}", link.node),
+            }
+        }
+    }
+
     /// Does what is due, also at the registry.
     fn tick(&mut self, link: &Link, now: Moment) -> Result<()> {
         let Self { leader, out, .. } = self;
         let mut events = leader.tick(now, out)?;
         events.extend(leader.take_unit_events().into_iter().map(|(_, event)| event));
-        for call in leader.take_calls() {
-            let mut registry = lodestone_pmem::sync::lock(&link.registry);
-            match call.make(&mut **registry, link.now(), now) {
-                Ok(answer) => leader.answered(now, answer, out),
-                Err(error) => tracing::warn!("{}: {error}", link.node),
-            }
-        }
+        self.ask_registry(link, now);
         for event in events {
             match event {
                 SenderEvent::Adopted { cut: Some((term, from, to)), .. } => {

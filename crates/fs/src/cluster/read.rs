@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use lodestone_fabric::{Kind, NodeId, PacketHead};
+use lodestone_fabric::{Kind, NodeId, PacketHead, ViewNumber};
 use lodestone_width::to_usize;
 
 use super::link::{Link, QUORUM_WAIT, Sending, UNIT};
@@ -183,7 +183,8 @@ impl Sending {
     fn ask_one_of(&mut self, link: &Link, now: lodestone_fabric::Moment, number: u32, replicas: Vec<NodeId>) {
         let Some((node, payload)) = self.reads.ask(now, number, replicas.into_iter()) else { return };
         let term = self.leader.sender().term();
-        let head = PacketHead { term, ..PacketHead::new(Kind::Request, UNIT, link.node) };
+        let view = self.leader.volume().group(UNIT).map_or(ViewNumber(0), |unit| unit.view().number);
+        let head = PacketHead { term, view, ..PacketHead::new(Kind::Request, UNIT, link.node) };
         self.out.to_node(node, head.packet([&payload, &[]]));
     }
 }

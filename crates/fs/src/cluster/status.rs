@@ -53,6 +53,9 @@ pub struct ClusterStatus {
     pub term: u32,
     /// How packets travel.
     pub transport: String,
+    /// Mounts in other processes that the metadata node knows.
+    #[serde(default)]
+    pub mounts: usize,
     /// Takeovers since this process began.
     pub takeovers: u64,
     /// The groups.
@@ -70,6 +73,9 @@ impl ClusterStatus {
         let volume = sending.leader.volume();
         (self.leader, self.term) = (meta_of(link.node).0, volume.operations().term().0);
         self.transport = link.transport().into();
+        if volume.is_sending() && !sending.leader.may_read(link.now()) {
+            self.warnings.push("no lease: the registry does not answer, so nothing is read or acknowledged".into());
+        }
         for sender in volume.groups() {
             let view = sender.view();
             let copies = view.active().count();

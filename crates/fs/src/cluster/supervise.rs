@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use lodestone_fabric::{GroupId, LEASE_NS, NodeId, OPERATIONS, Role, Sequence};
+use lodestone_fabric::{GroupId, LEASE_NS, NodeId, OPERATIONS, Role, Sequence, VolumeState};
 use lodestone_pmem::CopyOptions;
 use lodestone_pmem::sync::lock;
 
@@ -21,6 +21,9 @@ use crate::volume::Volume;
 
 /// How often it looks.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
+
+/// How long a sender elsewhere is silent before the keepers are asked for it.
+const SILENT_NS: u64 = LEASE_NS / 4;
 
 /// Attempts to give a node that joins an image: some seconds.
 const HELP_FAILURES_MAX: u32 = 500;
@@ -54,6 +57,7 @@ impl Shared {
             }
             return;
         }
+        self.look_at_mounts();
         let outcome = self.help_joiners();
         let mut state = self.state();
         state.help_failures = if outcome.is_ok() { 0 } else { state.help_failures + 1 };
@@ -61,6 +65,20 @@ impl Shared {
             && state.help_failures == HELP_FAILURES_MAX
         {
             Self::give_up_joiner(&mut state, &error);
+        }
+    }
+
+    /// Frees files without a name that no mount elsewhere has open.
+    fn look_at_mounts(&self) {
+        let Some(machine) = &self.machine else { return };
+        let (volume, term, frees) = {
+            let mut state = self.state();
+            let Some(leading) = &mut state.leading else { return };
+            (leading.volume.clone(), leading.link.term(), leading.orphans_are_due())
+        };
+        lock(&machine.mounts).in_term(term).forget_silent(&volume);
+        if frees && let Err(error) = volume.inner.free_orphans() {
+            tracing::warn!("files without a name are not freed: {error}");
         }
     }
 
@@ -116,9 +134,13 @@ impl Shared {
     /// The node that should take over now: one that counts, and has not heard a sender for a lease. The one that sent
     /// last does not wait, and others wait in turn.
     fn candidate(&self) -> Option<NodeId> {
-        let registry = lock(&self.registry).state().ok()?;
+        if self.registry.is_elsewhere() && !self.may_be_needed() {
+            return None;
+        }
+        let registry = self.ask_registry()?;
         let view = registry.view(OPERATIONS)?.clone();
-        let former = if registry.sender == NodeId(0) { NodeId(1) } else { meta_of(registry.sender) };
+        let first = self.metas.first().copied().unwrap_or_default();
+        let former = if registry.sender == NodeId(0) { first } else { meta_of(registry.sender) };
         let state = self.state();
         let may = |node: &NodeId, rank: u64| {
             let place = state.places.get(node).filter(|place| place.is_wanted)?;
@@ -130,14 +152,35 @@ impl Shared {
                 && seen.silent_ns(self.clock) >= patience;
             is_able.then_some(*node)
         };
-        self.plan.metas().into_iter().zip(0..).find_map(|(node, rank)| may(&node, rank))
+        self.metas.iter().zip(0..).find_map(|(node, rank)| may(node, rank))
     }
 
-    fn wanted(state: &State) -> BTreeMap<GroupId, BTreeSet<NodeId>> {
+    /// The present state of the volume at the registry; `None` if that does not answer.
+    fn ask_registry(&self) -> Option<VolumeState> {
+        let state = lock(&self.registry.shared).state();
+        if let Some(machine) = &self.machine {
+            *lock(&machine.keepers_down) = state.as_ref().err().map(ToString::to_string);
+        }
+        state.map_err(|error| tracing::warn!("{error}")).ok()
+    }
+
+    /// Whether a node of this process has heard no sender for a while: only then the keepers are asked.
+    fn may_be_needed(&self) -> bool {
+        let state = self.state();
+        let nodes = state.places.values().filter(|place| place.is_wanted && place.parts.is_some());
+        let seen = nodes.filter_map(|place| place.node.as_ref()).map(|node| &node.seen);
+        let mut able = seen.filter(|seen| !seen.has_ended() && seen.is_active());
+        able.any(|seen| seen.silent_ns(self.clock) >= SILENT_NS)
+    }
+
+    fn wanted(&self, state: &State) -> BTreeMap<GroupId, BTreeSet<NodeId>> {
         let mut wanted: BTreeMap<GroupId, BTreeSet<NodeId>> = BTreeMap::new();
         for (node, place) in state.places.iter().filter(|(_, place)| place.is_wanted && place.node.is_some()) {
             _ = place;
             wanted.entry(group_of(*node)).or_default().insert(*node);
+        }
+        for found in self.nodes_elsewhere().into_iter().filter(|found| found.runs) {
+            wanted.entry(group_of(found.node)).or_default().insert(found.node);
         }
         wanted
     }
@@ -209,7 +252,7 @@ impl Shared {
         let (parts, pool, running, wanted, pins) = {
             let mut state = self.state();
             let pins = former.map(|volume| volume.inner.core().pins.clone()).unwrap_or_default();
-            let wanted = Self::wanted(&state);
+            let wanted = self.wanted(&state);
             let place = state.places.get_mut(&node).ok_or(Error::Gone)?;
             let parts = place.parts.clone().ok_or(Error::Gone)?;
             let pool = place.pool.clone().ok_or(Error::Gone)?;
@@ -218,19 +261,21 @@ impl Shared {
             (parts, pool, running, wanted, pins)
         };
         let outcome = self.network.sender(node).and_then(|ports| {
+            let registry = self.registry.asking()?;
             Leading::begin(TakeOver {
                 meta: node,
                 parts: &parts,
                 pool: &pool,
                 node: &running,
                 ports,
-                registry: Arc::clone(&self.registry),
+                registry,
                 clock: self.clock,
                 options: &self.options.volume,
                 pins,
                 wanted,
                 replicas_min: self.options.replicas_min,
                 kept: &self.kept,
+                keeps_orphans: self.machine.is_some(),
             })
         });
         Ok((running, outcome))
@@ -246,6 +291,11 @@ impl Shared {
                 let view = sending.leader.volume().operations().view();
                 view.members.iter().find(|member| member.role == Role::Joining).map(|member| member.node)
             };
+            if let Some(is_ready) = joiner.and_then(|joiner| self.is_ready_elsewhere(joiner)) {
+                // It gets an image by itself.
+                leading.link.sending().leader.hold_promotion((!is_ready).then_some(OPERATIONS));
+                return Ok(());
+            }
             let Some(place) = joiner.and_then(|joiner| state.places.get(&joiner)) else {
                 leading.link.sending().leader.hold_promotion(Some(OPERATIONS));
                 return Ok(());

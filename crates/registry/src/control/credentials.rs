@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use lodestone_fabric::NodeId;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
@@ -138,6 +139,11 @@ impl Credentials {
     /// Shows the certificate to a keeper, and verifies its.
     pub(crate) fn connect(&self, keeper: KeeperId, wire: Wire) -> io::Result<Line> {
         connect(&self.client, &Name::Keeper(keeper).to_string(), wire)
+    }
+
+    /// Shows the certificate to a node, and verifies its.
+    pub(crate) fn connect_node(&self, node: NodeId, wire: Wire) -> io::Result<Line> {
+        connect(&self.client, &Name::Node(node).to_string(), wire)
     }
 
     /// Shows the certificate to who connected, and verifies its.

@@ -15,7 +15,7 @@ use lodestone_fabric::{GroupId, Secret, Term, ViewNumber, VolumeState};
 use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
 
 use crate::net::Peer;
-use crate::table::{Answer, VolumeId, is_member};
+use crate::table::{Answer, VolumeId, has_place, is_member, is_same_machine};
 use crate::wire::{Reader, Writer};
 
 /// The kind of the request.
@@ -59,8 +59,8 @@ impl SecretRequest {
             return Some(format!("{} of {group} is not decided; the present one is {}", self.view, view.number));
         }
         // A sender that was removed from all groups is told nothing either: it may not come back by a takeover.
-        let is_sender = state.sender == node && is_member(state, node);
-        if !is_sender && view.role(node).is_none() {
+        let is_sender = is_same_machine(node, state.sender) && is_member(state, node);
+        if !is_sender && !has_place(view, node) {
             return Some(format!("{node} is no member of {group} in {}, and not the sender of {term}", view.number));
         }
         None
@@ -143,6 +143,12 @@ mod tests {
         assert!(denied(&state, asked(5, 3), 1), "a view that is not decided");
         state.groups[0].1 = state.groups[0].1.with(NodeId(9), None);
         assert!(denied(&state, asked(5, 2), 9), "a sender that was removed");
+        let machines = |nodes: [u16; 2]| View::of(&nodes.map(NodeId));
+        let groups = vec![(GroupId(0), machines([1, 2])), (GroupId(1), machines([102, 103]))];
+        let of_machines = VolumeState { term: Term(5), sender: NodeId(0x4001), change: 1, groups };
+        assert!(!denied(&of_machines, asked(5, 1), 3), "the machine of a replica");
+        assert!(!denied(&of_machines, asked(5, 1), 1), "the machine of the sender");
+        assert!(denied(&of_machines, asked(5, 1), 4), "another machine");
         for peer in [Peer::Anyone, Peer::Unknown, Peer::Operator, Peer::Keeper(crate::KeeperId(1))] {
             assert!(asked(5, 2).denied(&state, peer).is_some(), "{peer:?}");
         }

@@ -66,6 +66,20 @@ impl Security {
         }
     }
 
+    /// Makes a connection to a node.
+    pub(crate) fn connect_node(&self, node: NodeId, address: SocketAddr, patience: Duration) -> io::Result<Line> {
+        let mut wire = Wire::connect(address, patience)?;
+        wire.deadline = Some(Instant::now() + HELLO_PATIENCE.min(4 * patience));
+        match self {
+            Self::Plain => {
+                _ = node;
+                Ok(Line::Plain(wire))
+            }
+            #[cfg(feature = "tls")]
+            Self::Tls(credentials) => credentials.connect_node(node, wire),
+        }
+    }
+
     /// Takes a connection, up to the certificate of the other end.
     pub(crate) fn accept(&self, stream: TcpStream) -> io::Result<(Line, Peer)> {
         let mut wire = Wire::new(stream)?;
@@ -157,6 +171,11 @@ impl Line {
             #[cfg(feature = "tls")]
             Self::Client(stream) => &mut stream.sock,
         }
+    }
+
+    /// Another handle of the socket.
+    pub(crate) fn socket(&mut self) -> io::Result<TcpStream> {
+        self.wire().stream.try_clone()
     }
 
     /// All that follows must be done within this time; `None`: whenever.

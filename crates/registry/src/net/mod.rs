@@ -14,11 +14,13 @@
 //!    only so many of them. A connection that does not keep these limits is closed.
 //! 3. Time of the core is the time since its start, by a monotonic clock.
 
+mod channel;
 mod client;
 pub(crate) mod line;
 mod links;
 mod server;
 
+pub use channel::{Channel, ChannelEnd};
 pub use client::{KeeperClient, KeeperClientOptions};
 pub use line::{Peer, Security};
 pub use server::{KeeperClock, KeeperServer, KeeperServerOptions, KeeperStatus, ServerCounts};

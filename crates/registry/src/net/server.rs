@@ -17,7 +17,7 @@ use super::links::Link;
 use super::{FRAME_BYTES_MAX, HELLO_PATIENCE, REQUEST_BYTES_MAX};
 use crate::error::{Error, Result};
 use crate::keepers::{Keeper, KeeperCounts, KeeperId, KeeperOutbound, Token, sender_of};
-use crate::table::{Answer, Request, VolumeId};
+use crate::table::{Answer, Request, VolumeId, is_same_machine};
 use crate::wire::Reader;
 
 /// Connections at once.
@@ -569,7 +569,7 @@ impl Connection {
 fn denied(peer: Peer, request: &Request) -> Option<String> {
     match (peer, request) {
         (Peer::Anyone | Peer::Operator, _) | (Peer::Keeper(_), Request::State) => None,
-        (Peer::Node(own), Request::Claim(node, _)) if own != *node => {
+        (Peer::Node(own), Request::Claim(node, _)) if !is_same_machine(own, *node) => {
             Some(format!("{own} may not claim a term for {node}"))
         }
         (Peer::Node(_), Request::Create(_)) => Some("only an operator makes volumes".to_owned()),
@@ -589,6 +589,7 @@ mod tests {
         let claim = |node| Request::Claim(NodeId(node), Term(0));
         assert!(denied(Peer::Node(NodeId(7)), &claim(7)).is_none());
         assert!(denied(Peer::Node(NodeId(7)), &claim(8)).is_some());
+        assert!(denied(Peer::Node(NodeId(7)), &claim(0x4007)).is_none(), "as the sender of its machine");
         assert!(denied(Peer::Node(NodeId(7)), &Request::Create(vec![])).is_some());
         assert!(denied(Peer::Keeper(KeeperId(1)), &claim(1)).is_some());
         assert!(denied(Peer::Operator, &Request::Create(vec![])).is_none());

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lodestone_fs::Volume;
-use lodestone_fs::cluster::{ClusterStatus, ScrubOptions, ScrubReport};
+use lodestone_fs::cluster::{ClusterStatus, MachineHandle, ScrubOptions, ScrubReport};
 use serde::{Deserialize, Serialize};
 
 use super::Opened;
@@ -74,6 +74,54 @@ pub fn folder(volume: &Path) -> PathBuf {
     let mut name = volume.as_os_str().to_owned();
     name.push(".nodes");
     PathBuf::from(name)
+}
+
+/// The request for the state of the nodes, as a text.
+pub const STATUS: &str = r#"{"do":"status"}"#;
+
+/// The result in the last answer to a request.
+pub fn answered<T: for<'a> Deserialize<'a>>(text: &str) -> Result<T> {
+    let answer: Answer<T> = serde_json::from_str(text).context("an answer that makes no sense")?;
+    if let Some(error) = answer.error {
+        bail!("{error}");
+    }
+    answer.result.context("an answer without a result")
+}
+
+/// The progress in an answer that is not the last.
+pub fn progress_of(text: &str) -> Option<(u64, u64)> {
+    serde_json::from_str::<Answer<serde_json::Value>>(text).ok()?.done
+}
+
+/// Answers the request of a machine or a command elsewhere, for a volume on several machines.
+pub fn answer_text(machine: &MachineHandle, text: &str, progress: &mut dyn FnMut(&str)) -> String {
+    let to_text = |outcome: std::result::Result<String, serde_json::Error>| {
+        outcome.unwrap_or_else(|error| format!(r#"{{"error":"the answer cannot be written: {error}"}}"#))
+    };
+    match serde_json::from_str(text) {
+        Ok(Request::Status) => to_text(serde_json::to_string(&result(Ok(machine.status())))),
+        Ok(Request::Scrub { pages_per_second, repairs }) => {
+            let (lines, told) = mpsc::channel();
+            let outcome = machine.volume().map_err(anyhow::Error::from).and_then(|volume| {
+                std::thread::scope(|scope| {
+                    let scrubbing = scope.spawn(move || {
+                        scrub(&volume, pages_per_second, repairs, &move |done, all| {
+                            let line = Answer::<ScrubReport> { done: Some((done, all)), result: None, error: None };
+                            // Who asked may be gone: the scrub goes on.
+                            let _ = lines.send(serde_json::to_string(&line).unwrap_or_default());
+                        })
+                    });
+                    told.iter().for_each(|line| progress(&line));
+                    scrubbing.join().unwrap_or_else(|_| bail!("the scrub ended with a panic; this is a bug"))
+                })
+            });
+            to_text(serde_json::to_string(&result(outcome)))
+        }
+        Ok(_) => to_text(serde_json::to_string(&result::<bool>(Err(anyhow::anyhow!(
+            "machines of a volume are started and stopped where they run"
+        ))))),
+        Err(error) => to_text(serde_json::to_string(&result::<bool>(Err(anyhow::anyhow!("no request: {error}"))))),
+    }
 }
 
 /// The socket of a volume.
@@ -199,7 +247,7 @@ pub fn scrub(
     volume: &Volume,
     pages_per_second: u64,
     repairs: bool,
-    progress: &(dyn Fn(u64, u64) + Sync),
+    progress: &(dyn Fn(u64, u64) + Send + Sync),
 ) -> Result<ScrubReport> {
     let mut options = ScrubOptions::default();
     (options.pages_per_second, options.repairs) = (pages_per_second, repairs);

@@ -4,6 +4,7 @@ mod bench;
 mod control;
 mod format;
 mod fsck;
+mod machines;
 mod mount;
 mod nodes;
 mod scrub;
@@ -12,7 +13,7 @@ mod status;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use lodestone_fs::cluster::{Cluster, ClusterOptions};
 use lodestone_fs::{Volume, VolumeOptions};
 use lodestone_pmem::{DomainChoice, PoolOptions};
@@ -30,7 +31,7 @@ Examples:
   lodestone fs scrub notes.vol
   lodestone fs bench /mnt/notes /tmp
 
-A volume is one file. The mount runs until Ctrl-C, SIGTERM or umount. An fsync makes
+A volume is one file, or on several machines (`lodestone fs format --help`). The mount runs until Ctrl-C, SIGTERM or umount. An fsync makes
 everything durable that was done before in the volume. With --try the volume has replicas
 and a standby, all in one process. See docs/fs.md.";
 
@@ -48,7 +49,7 @@ crate::subcommands! {
         Status(status::Args) => status::run,
         /// Read all replicas of a volume, and repair damage
         Scrub(scrub::Args) => scrub::run,
-        /// Keep replicas of volumes that are mounted elsewhere
+        /// Run a machine of a volume on several, or keep replicas of volumes that are mounted elsewhere
         Serve(serve::Args) => serve::run,
         /// Add a replica in another process to a mounted volume
         Add(nodes::AddArgs) => nodes::add,
@@ -77,6 +78,10 @@ pub struct VolumeArgs {
     /// Trust everything that can reach nodes of the volume in other processes
     #[arg(long)]
     pub plain_network: bool,
+
+    /// Folder with your certificate, for a volume on several machines
+    #[arg(long, value_name = "DIR")]
+    pub credentials: Option<PathBuf>,
 
     #[command(flatten)]
     wait: WaitArgs,
@@ -110,6 +115,13 @@ impl VolumeArgs {
 
     /// Opens the volume as its one user, with the nodes that it has.
     fn open(&self) -> Result<Opened> {
+        if self.site()?.is_some() {
+            bail!(
+                "{}: it describes a volume on several machines, which this command does not open; `lodestone fs mount` \
+                 and `status` do",
+                self.path.display()
+            );
+        }
         let open = || match Volume::open_with(&self.path, &self.pool(), &VolumeOptions::default()) {
             Ok(volume) => Ok(Opened::One(volume)),
             Err(lodestone_fs::Error::Replicated { .. }) => {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use lodestone_fs::cluster::{Carrier, ClusterOptions};
+use anyhow::{Context, Result, bail};
+use lodestone_fs::cluster::{Carrier, ClusterOptions, Site};
 use lodestone_fs_fuse::{Error, MountOptions, Mounted, Source};
 use serde::Serialize;
 
@@ -114,14 +114,13 @@ fn open(args: &Args) -> Result<Opened> {
 
 /// Mounts, and serves until a signal or an unmount.
 pub fn run(args: &Args, output: &Output) -> Result<()> {
+    if let Some(site) = args.volume.site()? {
+        return run_remote(args, &site, output);
+    }
     let opened = open(args)?;
     let volume = opened.volume()?;
     let (info, recovery) = (volume.store().pool().info(), volume.recovery());
-    let mut options = MountOptions::default();
-    options.threads = args.threads.clamp(1, 64);
-    options.allow_other |= args.allow_other;
-    options.read_only = args.read_only;
-    options.atime = !args.no_atime;
+    let options = mount_options(args);
     let (stop, stopped) = mpsc::channel();
     interrupt::on_signal(move || {
         // The receiver is gone only when the command has ended.
@@ -163,6 +162,63 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     let volume = opened.volume()?;
     volume.sync().context("the last sync failed")?;
     volume.write_image().context("the last batch failed")?;
+    output.note("unmounted; everything is durable");
+    Ok(())
+}
+
+fn mount_options(args: &Args) -> MountOptions {
+    let mut options = MountOptions::default();
+    options.threads = args.threads.clamp(1, 64);
+    options.allow_other |= args.allow_other;
+    options.read_only = args.read_only;
+    options.atime = !args.no_atime;
+    options
+}
+
+#[derive(Serialize)]
+struct ServingRemote {
+    volume: String,
+    folder: PathBuf,
+    machine: u16,
+    term: u32,
+    network: &'static str,
+}
+
+/// Mounts a volume on several machines, and serves until a signal or an unmount.
+fn run_remote(args: &Args, site: &Site, output: &Output) -> Result<()> {
+    if args.replicas.is_some() || !args.nodes.is_empty() {
+        bail!("{}: the volume is on several machines; leave --try and --nodes out", args.volume.path.display());
+    }
+    let (stop, stopped) = mpsc::channel();
+    interrupt::on_signal(move || {
+        // The receiver is gone only when the command has ended.
+        let _ = stop.send(());
+    });
+    let volume = args.volume.remote(site)?;
+    let mounted = lodestone_fs_fuse::mount(Source::from(volume.clone()), &args.folder, &mount_options(args))?;
+    let (machine, term, _) = volume.leader();
+    let serving = ServingRemote {
+        volume: args.volume.path.display().to_string(),
+        folder: mounted.point().to_owned(),
+        machine,
+        term,
+        network: if site.is_sealed { "sealed" } else { "plain" },
+    };
+    output.result(&serving, |serving| {
+        format!(
+            "{} is mounted at {} (machine {} leads in term {}; the network is {}): fsync waits for a majority of the \
+             replicas and of the metadata",
+            serving.volume,
+            serving.folder.display(),
+            serving.machine,
+            serving.term,
+            serving.network
+        )
+    })?;
+    while !mounted.has_ended() && stopped.recv_timeout(WATCH) == Err(mpsc::RecvTimeoutError::Timeout) {}
+    end(&mounted, output)?;
+    mounted.wait()?;
+    volume.sync().context("the last sync failed")?;
     output.note("unmounted; everything is durable");
     Ok(())
 }

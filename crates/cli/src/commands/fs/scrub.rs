@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use lodestone_fs::cluster::ScrubReport;
 
 use super::control::{Request, ask, scrub};
-use super::{Opened, VolumeArgs};
+use super::{Opened, VolumeArgs, machines};
 use crate::output::{Output, ProgressUnit};
 
 const AFTER_HELP: &str = "\
@@ -42,19 +42,29 @@ pub fn run(args: &Args, output: &Output) -> Result<bool> {
     };
     let (rate, repairs) = (args.rate, !args.dry_run);
     let request = Request::Scrub { pages_per_second: rate, repairs };
-    let report = match ask::<ScrubReport>(&args.volume.path, &request, &mut |done, all| show(done, all))? {
+    let report = if let Some(site) = args.volume.site()? {
+        machines::scrub(&args.volume, &site, &request, &mut |done, all| show(done, all))?
+    } else {
+        of_this_machine(args, &request, &show)?
+    };
+    bar.finish_and_clear();
+    output.result(&report, text)?;
+    Ok(report.lost.is_empty() && report.unread == 0 && (repairs || report.damaged == 0))
+}
+
+/// Scrubs a volume of this machine.
+fn of_this_machine(args: &Args, request: &Request, show: &(dyn Fn(u64, u64) + Send + Sync)) -> Result<ScrubReport> {
+    let (rate, repairs) = (args.rate, !args.dry_run);
+    Ok(match ask::<ScrubReport>(&args.volume.path, request, &mut |done, all| show(done, all))? {
         Some(report) => report,
         None => match args.volume.open()? {
-            Opened::Many(cluster) => scrub(&cluster.volume()?, rate, repairs, &show).context("the scrub failed")?,
+            Opened::Many(cluster) => scrub(&cluster.volume()?, rate, repairs, show).context("the scrub failed")?,
             Opened::One(_) => bail!(
                 "{}: the volume has one copy, so nothing can be repaired from others; `lodestone fs fsck` reads it",
                 args.volume.path.display()
             ),
         },
-    };
-    bar.finish_and_clear();
-    output.result(&report, text)?;
-    Ok(report.lost.is_empty() && report.unread == 0 && (repairs || report.damaged == 0))
+    })
 }
 
 fn text(report: &ScrubReport) -> String {

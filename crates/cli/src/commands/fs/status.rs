@@ -8,7 +8,7 @@ use comfy_table::presets::UTF8_BORDERS_ONLY;
 use lodestone_fs::cluster::ClusterStatus;
 use serde::Serialize;
 
-use super::{Opened, VolumeArgs, control};
+use super::{Opened, VolumeArgs, control, machines};
 use crate::output::Output;
 use crate::size;
 
@@ -59,6 +59,9 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     if args.watch {
         return watch(args, output);
     }
+    if let Some(site) = args.volume.site()? {
+        return output.result(&machines::status(&args.volume, &site)?, text_of_nodes);
+    }
     if let Some(nodes) = control::status(&args.volume.path)? {
         return output.result(&nodes, text_of_nodes);
     }
@@ -105,6 +108,12 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
 /// Shows the nodes until their process ends. The volume is never opened here: its next mount would be refused.
 fn watch(args: &Args, output: &Output) -> Result<()> {
     let path = args.volume.path.display();
+    if let Some(site) = args.volume.site()? {
+        loop {
+            output.result(&machines::status(&args.volume, &site)?, text_of_nodes)?;
+            std::thread::sleep(WATCH);
+        }
+    }
     let mut has_seen = false;
     while let Some(nodes) = control::status(&args.volume.path)? {
         has_seen = true;
@@ -142,8 +151,14 @@ fn text_of_nodes(status: &ClusterStatus) -> String {
     };
     let groups: String = status.groups.iter().map(group).collect();
     let warnings: String = status.warnings.iter().map(|warning| format!("\nwarning: {warning}")).collect();
-    format!(
-        "node {} leads in term {}, over `{}`; {} takeovers since the mount\n{groups}{table}{warnings}",
-        status.leader, status.term, status.transport, status.takeovers
-    )
+    let leads = if status.term == 0 {
+        "no node leads".to_owned()
+    } else {
+        let mounts = if status.mounts > 0 { format!(", {} mounts", status.mounts) } else { String::new() };
+        format!(
+            "node {} leads in term {}, over `{}`; {} takeovers since the start of its process{mounts}",
+            status.leader, status.term, status.transport, status.takeovers
+        )
+    };
+    format!("{leads}\n{groups}{table}{warnings}")
 }

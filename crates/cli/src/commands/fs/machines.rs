@@ -1,0 +1,141 @@
+//! Volumes whose nodes are on several machines: their description, their certificates, and questions to them.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use lodestone_fs::cluster::{ClusterStatus, RemoteOptions, RemoteVolume, ScrubReport, Site, ask_machine};
+use lodestone_registry::control::Credentials;
+use lodestone_registry::{KeeperId, Security};
+
+use super::VolumeArgs;
+use super::control::Request;
+
+/// A machine and its address: `1=10.0.0.1:7000`.
+pub fn machine(text: &str) -> std::result::Result<(u16, SocketAddrV4), String> {
+    let wrong = || format!("`{text}` is not as in 1=10.0.0.1:7000");
+    let (number, address) = text.split_once('=').ok_or_else(wrong)?;
+    Ok((number.parse().map_err(|_| wrong())?, address.parse().map_err(|_| wrong())?))
+}
+
+/// A keeper and its address: `1=10.0.0.1:7411`.
+pub fn keeper(text: &str) -> std::result::Result<(KeeperId, SocketAddr), String> {
+    let wrong = || format!("`{text}` is not as in 1=10.0.0.1:7411, with a number up to {}", KeeperId::MAX);
+    let (id, address) = text.split_once('=').ok_or_else(wrong)?;
+    let id = id.parse().ok().filter(|id| (1..=KeeperId::MAX).contains(id)).ok_or_else(wrong)?;
+    Ok((KeeperId(id), address.parse().map_err(|_| wrong())?))
+}
+
+/// A map of a list in which nothing is there twice.
+pub fn each_once<K: Ord + Copy, V: Copy>(list: &[(K, V)], what: &str) -> Result<BTreeMap<K, V>> {
+    let all: BTreeMap<K, V> = list.iter().copied().collect();
+    if all.len() < list.len() {
+        bail!("a {what} is there twice");
+    }
+    Ok(all)
+}
+
+/// The security of connections to the machines and keepers of a volume.
+pub fn security(is_sealed: bool, folder: Option<&Path>, plain_network: bool) -> Result<Security> {
+    match (is_sealed, folder, plain_network) {
+        (true, _, true) => bail!("the machines of this volume have certificates: leave --plain-network out"),
+        (true, Some(folder), false) => {
+            let opened = Credentials::open(folder);
+            let credentials = opened.with_context(|| {
+                let text = "no credentials can be used here; join with a token (`lodestone fabric join`)";
+                format!("{}: {text}", folder.display())
+            })?;
+            Ok(Security::Tls(Arc::new(credentials)))
+        }
+        (true, None, false) => bail!(
+            "the machines of this volume have certificates: say where yours is by --credentials DIR; \
+             `lodestone fabric token` and `join` make one"
+        ),
+        (false, Some(_), _) => bail!("this volume is on a plain network: leave --credentials out"),
+        (false, None, true) => Ok(Security::Plain),
+        (false, None, false) => bail!(
+            "this volume is on a plain network: everybody there can read and change everything. Say so by \
+             --plain-network, on a network of your own"
+        ),
+    }
+}
+
+impl VolumeArgs {
+    /// The description at the path, if it is one of machines.
+    pub fn site(&self) -> Result<Option<Site>> {
+        if Site::is_at(&self.path) { Ok(Some(Site::read(&self.path)?)) } else { Ok(None) }
+    }
+
+    /// The security of connections to the machines.
+    pub fn security(&self, site: &Site) -> Result<Security> {
+        security(site.is_sealed, self.credentials.as_deref(), self.plain_network)
+            .with_context(|| self.path.display().to_string())
+    }
+
+    /// Opens a volume whose nodes are on machines.
+    pub fn remote(&self, site: &Site) -> Result<RemoteVolume> {
+        let options = RemoteOptions::default();
+        RemoteVolume::connect(site, self.security(site)?, &options).with_context(|| self.failed())
+    }
+}
+
+/// How all machines of a volume stand: as the one that leads says, and which of them do not answer.
+pub fn status(args: &VolumeArgs, site: &Site) -> Result<ClusterStatus> {
+    let security = args.security(site)?;
+    let mut best: Option<ClusterStatus> = None;
+    let mut silent = Vec::new();
+    for machine in site.machines.keys().copied() {
+        match ask_machine(site, &security, machine, super::control::STATUS, &mut |_| {}) {
+            Ok(text) => {
+                let found: ClusterStatus = super::control::answered(&text)?;
+                if best.as_ref().is_none_or(|best| found.term > best.term) {
+                    best = Some(found);
+                }
+            }
+            Err(error) => silent.push(error.to_string()),
+        }
+    }
+    let Some(mut status) = best else { bail!("no machine answers: {}", silent.join("; ")) };
+    if status.term == 0 {
+        status.warnings.insert(0, "no machine leads now: nothing can be read or written".into());
+    }
+    status.warnings.extend(silent);
+    Ok(status)
+}
+
+/// Has the machine that leads scrub the volume.
+pub fn scrub(
+    args: &VolumeArgs,
+    site: &Site,
+    request: &Request,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<ScrubReport> {
+    let text = serde_json::to_string(request)?;
+    let volume = args.remote(site)?;
+    let answer = volume.ask_program(&text, &mut |line| {
+        if let Some((done, all)) = super::control::progress_of(line) {
+            progress(done, all);
+        }
+    })?;
+    super::control::answered(&answer)
+}
+
+/// Where the credentials of a machine are: in its folder.
+pub fn has_credentials(folder: &Path) -> bool {
+    folder.join("identity.crt").exists()
+}
+
+/// Gets credentials for a token, from the first keeper that gives them.
+pub fn join(site: &Site, token: &str, folder: &Path) -> Result<PathBuf> {
+    let invitation = lodestone_registry::control::Invitation::parse(token)?;
+    let mut reasons = Vec::new();
+    for address in site.keepers.values() {
+        match lodestone_registry::control::join(*address, &invitation, folder) {
+            Ok(_) => return Ok(folder.to_owned()),
+            Err(error) => reasons.push(error.to_string()),
+        }
+    }
+    bail!("no keeper gives a certificate for the token: {}", reasons.join("; "))
+}

@@ -1,0 +1,166 @@
+//! A volume on three machines, which are three processes here: machines are killed, also the one with the metadata
+//! node, while files are written on a mount in a fourth one. Connections have certificates, and packets are sealed.
+//!
+//! Where the machine does not let this user mount, the first test prints why and ends.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::Place;
+use crate::fs_mount::{content, mount_by};
+
+/// A process that is killed when it is dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+impl Process {
+    /// Starts a command, and returns its first line.
+    fn start(place: &Place, arguments: &[&str]) -> (Self, String) {
+        let mut process = place.command(arguments).stdout(Stdio::piped()).spawn().expect("the program starts");
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line, or the end");
+        (Self(process), line)
+    }
+}
+
+/// Three ports in a row, for a machine, that nobody has now.
+fn ports() -> u16 {
+    let is_free =
+        |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok() && UdpSocket::bind(("127.0.0.1", port)).is_ok();
+    let found = std::iter::repeat_with(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.local_addr().expect("an address").port()
+    });
+    let mut found = found.filter(|port| *port < u16::MAX - 3 && (*port..*port + 3).all(is_free));
+    found.next().expect("ports")
+}
+
+/// A keeper, and three machines of the volume `a.vol`.
+struct Site {
+    place: Place,
+    keepers: String,
+    _keeper: Process,
+    machines: [Option<Process>; 3],
+}
+
+impl Site {
+    fn new() -> Self {
+        let place = Place::new();
+        place.run(["fabric", "authority", "ca"]).ok();
+        place.run(["fabric", "token", "ca", "--keeper", "1", "--dir", "k1"]).ok();
+        place.run(["fabric", "token", "ca", "--operator", "--dir", "op"]).ok();
+        let keep = ["fabric", "keep", "--new", "--authority", "ca", "--dir", "k1", "--id", "1"];
+        let (keeper, line) = Process::start(&place, &[&keep[..], &["--keepers", "1=127.0.0.1:0"]].concat());
+        let address = line.split(" at ").nth(1).and_then(|rest| rest.split(' ').next()).expect("an address");
+        let keepers = format!("1={address}");
+        Self { place, keepers, _keeper: keeper, machines: [None, None, None] }
+    }
+
+    fn format(&self) {
+        let machines: Vec<String> = (1..=3).map(|machine| format!("{machine}=127.0.0.1:{}", ports())).collect();
+        let machines = machines.join(",");
+        let format = ["fs", "format", "a.vol", "--size", "32MiB", "--credentials", "op", "--machines", &machines];
+        let told = self.place.run(format.iter().chain(&["--keepers", &self.keepers])).ok();
+        assert!(told.contains("3 machines") && told.contains("sealed"), "{told}");
+    }
+
+    /// Starts a machine; at the first start with a token.
+    fn start(&mut self, machine: usize, is_new: bool) {
+        let (folder, number) = (format!("m{machine}"), machine.to_string());
+        let mut arguments = vec!["fs", "serve", "a.vol", "--dir", &folder, "--domain", "process"];
+        let token =
+            if is_new { self.place.run(["fabric", "token", "ca", "--node", &number]).ok() } else { String::new() };
+        if is_new {
+            arguments.extend(["--new", "--token", token.trim()]);
+        }
+        let (process, line) = Process::start(&self.place, &arguments);
+        assert!(line.contains(&format!("machine {machine} of volume")), "{line}");
+        self.machines[machine - 1] = Some(process);
+    }
+
+    /// The state of all nodes, when it is as wanted.
+    fn until(&self, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let done = self.place.command(["fs", "status", "a.vol", "--credentials", "op", "--json"]).output();
+            let text = String::from_utf8_lossy(&done.expect("it ends").stdout).into_owned();
+            match serde_json::from_str::<serde_json::Value>(&text) {
+                Ok(found) if is_so(&found) => return found,
+                _ => assert!(Instant::now() < until, "{what}: {text}"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// All nodes count.
+    fn until_whole(&self) -> usize {
+        let counts = |status: &serde_json::Value, group: usize| status["groups"][group]["copies"].as_u64() == Some(3);
+        let found = self.until("all nodes count", |status| counts(status, 0) && counts(status, 1));
+        usize::try_from(found["leader"].as_u64().expect("a number")).expect("a machine")
+    }
+}
+
+/// Writes a file with a synced name. How long that took.
+fn write(folder: &Path, number: u64) -> Duration {
+    let began = Instant::now();
+    let (part, name) = (folder.join(format!("f{number}.part")), folder.join(format!("f{number}")));
+    let mut file = File::create(&part).expect("no error, only a delay");
+    file.write_all(&content(number)).expect("no error, only a delay");
+    file.sync_all().expect("no error, only a delay");
+    std::fs::rename(&part, &name).expect("no error, only a delay");
+    File::open(folder).and_then(|folder| folder.sync_all()).expect("no error, only a delay");
+    began.elapsed()
+}
+
+fn judge(folder: &Path, count: u64, when: &str) {
+    for number in 0..count {
+        let found = std::fs::read(folder.join(format!("f{number}")));
+        assert!(found.expect("it was acknowledged") == content(number), "{when}: file {number} has other bytes");
+    }
+    assert_eq!(std::fs::read_dir(folder).expect("the folder").count() as u64, count, "{when}: no other files");
+}
+
+#[test]
+fn a_mount_goes_on_when_a_replica_and_the_metadata_node_are_killed() {
+    let mut site = Site::new();
+    site.format();
+    (1..=3).for_each(|machine| site.start(machine, true));
+    let leader = site.until_whole();
+    let Some(mount) = mount_by(&site.place, &["a.vol", "mnt", "--credentials", "op"]) else { return };
+    let (folder, mut count) = (mount.point.clone(), 0);
+    let mut write_some = |files: u64| {
+        let times: Vec<Duration> = (0..files).map(|file| write(&folder, count + file)).collect();
+        count += files;
+        (count, times.into_iter().max().unwrap_or_default())
+    };
+    let (_, calm) = write_some(5);
+    // A machine that follows: a replica and a standby.
+    let follower = leader % 3 + 1;
+    site.machines[follower - 1] = None;
+    let (count, _) = write_some(5);
+    judge(&mount.point, count, "a replica was killed");
+    site.start(follower, false);
+    assert_eq!(site.until_whole(), leader, "it came back, and counts");
+    // The machine with the metadata node. A file is open, and stays so.
+    let mut open = File::create(mount.point.join("f0")).expect("a file");
+    site.machines[leader - 1] = None;
+    open.write_all(&content(0)).expect("no error, only a delay");
+    open.sync_all().expect("no error, only a delay");
+    let (count, delay) = write_some(5);
+    judge(&mount.point, count, "the metadata node was killed");
+    let found = site.until("another one leads", |status| status["leader"].as_u64() != Some(leader as u64));
+    println!("calm {calm:?}, after the kill {delay:?}; {found}");
+    site.start(leader, false);
+    assert_ne!(site.until_whole(), leader, "it came back and follows");
+    judge(&mount.point, count, "in the end");
+}

@@ -1,0 +1,211 @@
+//! The other machines: how they stand, and an image from the one that leads when the own node lacks operations.
+//!
+//! A thread for each other machine asks it every [`LOOK`]. So one that is dead delays nobody. The metadata node takes
+//! in nodes that run, and lets one that joins count when that one says that it has everything.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use lodestone_fabric::{NodeId, OPERATIONS};
+use lodestone_pmem::sync::lock;
+use lodestone_registry::Channel;
+
+use super::wire::{self, Standing};
+use super::{Machinery, Shared, failed, site};
+use crate::bytes::{Reader, Writer};
+use crate::cluster::follow::Follower;
+use crate::cluster::node::Request;
+use crate::cluster::plan::group_of;
+use crate::cluster::remote::{connect, standing};
+use crate::error::{Error, Result};
+
+/// Pause between two looks at a machine.
+const LOOK: Duration = Duration::from_millis(100);
+/// A standing that is older says nothing.
+const FRESH: Duration = Duration::from_secs(1);
+/// Time for one piece of an image.
+const PIECE_PATIENCE: Duration = Duration::from_secs(20);
+/// Most bytes of an image.
+const IMAGE_BYTES_MAX: u64 = 1 << 44;
+
+/// Starts the threads.
+pub(super) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
+    let failed = |error| Error::Options(format!("no thread for other machines could be started: {error}"));
+    let Some(machine) = &shared.machine else { return Ok(Vec::new()) };
+    let mut threads = Vec::new();
+    for other in machine.site.machines.keys().copied().filter(|other| *other != machine.number) {
+        let shared = Arc::clone(shared);
+        let work = move || watch(&shared, other);
+        let name = format!("fs-machine-{other}");
+        threads.push(std::thread::Builder::new().name(name).spawn(work).map_err(failed)?);
+    }
+    let shared = Arc::clone(shared);
+    let work = move || {
+        while !shared.stop.load(Ordering::Acquire) {
+            shared.get_image_if_lacking();
+            std::thread::sleep(LOOK);
+        }
+    };
+    threads.push(std::thread::Builder::new().name("fs-get-image".into()).spawn(work).map_err(failed)?);
+    Ok(threads)
+}
+
+/// Looks at a machine until the end.
+fn watch(shared: &Shared, other: u16) {
+    let Some(machine) = &shared.machine else { return };
+    let mut channel = None;
+    while !shared.stop.load(Ordering::Acquire) {
+        let found = ask(machine, other, &mut channel).map_err(|error| error.to_string());
+        let found = found.and_then(|found| check(shared, found));
+        let was_down = {
+            let mut others = lock(&machine.others);
+            let before = others.insert(other, (Instant::now(), found.clone()));
+            before.is_some_and(|(_, before)| before.is_err())
+        };
+        match &found {
+            Ok(_) if was_down => tracing::info!("machine {other} answers again"),
+            Err(error) if !was_down => tracing::warn!("{error}"),
+            _ => {}
+        }
+        shared.want_nodes_of(other, found.ok().as_ref());
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn ask(machine: &Machinery, other: u16, channel: &mut Option<Channel>) -> Result<Standing> {
+    let mut open = match channel.take() {
+        Some(open) => open,
+        None => connect(&machine.site, &machine.security, other)?,
+    };
+    let failed = |error| Error::Options(format!("machine {other} does not answer: {error}"));
+    let found = standing(&mut open).map_err(failed)?;
+    *channel = Some(open);
+    Ok(found)
+}
+
+/// Refuses a machine whose volume has another shape.
+fn check(shared: &Shared, found: Standing) -> std::result::Result<Standing, String> {
+    let own = (shared.layout.page_bytes, shared.layout.pages);
+    if found.pages == own {
+        return Ok(found);
+    }
+    Err(format!(
+        "its volume has {} pages of {} bytes, here it has {} of {}",
+        found.pages.1, found.pages.0, own.1, own.0
+    ))
+}
+
+impl Shared {
+    /// Has the sender take in the nodes of a machine that run.
+    fn want_nodes_of(&self, other: u16, found: Option<&Standing>) {
+        let state = self.state();
+        let Some(leading) = &state.leading else { return };
+        for node in [NodeId(other), site::replica_of(other)] {
+            let runs = found.is_some_and(|found| found.nodes.iter().any(|seen| seen.node == node && seen.runs));
+            if runs {
+                leading.link.want(group_of(node), node, true);
+            } else {
+                leading.link.unwant(group_of(node), node);
+            }
+        }
+    }
+
+    /// The nodes of other machines that run, as far as is known now.
+    pub(crate) fn nodes_elsewhere(&self) -> Vec<wire::NodeStanding> {
+        let Some(machine) = &self.machine else { return Vec::new() };
+        let others = lock(&machine.others);
+        let fresh = others.values().filter(|(at, _)| at.elapsed() < FRESH).filter_map(|(_, found)| found.as_ref().ok());
+        fresh.flat_map(|standing| standing.nodes.iter().cloned()).collect()
+    }
+
+    /// Gets an image from the machine that leads, if the own node lacks operations that no log has any more.
+    fn get_image_if_lacking(&self) {
+        let Some(machine) = &self.machine else { return };
+        let own = NodeId(machine.number);
+        let lacks = {
+            let state = self.state();
+            let seen = state.places.get(&own).and_then(|place| place.node.as_ref()).map(|node| &node.seen);
+            state.leading.is_none() && seen.is_some_and(|seen| seen.lacks_image.load(Ordering::Acquire))
+        };
+        let leader = if lacks { self.leading_machine() } else { 0 };
+        if leader == 0 || leader == machine.number {
+            return;
+        }
+        match self.get_image(machine, leader) {
+            Ok(bytes) => tracing::info!("{own} has an image of machine {leader}, {bytes} bytes"),
+            Err(error) => {
+                tracing::warn!("{own} gets no image from machine {leader}: {error}");
+                std::thread::sleep(5 * LOOK);
+            }
+        }
+    }
+
+    fn get_image(&self, machine: &Machinery, leader: u16) -> Result<u64> {
+        let own = NodeId(machine.number);
+        let (path, new) = (self.places.image(own), self.places.image(own).with_extension("new"));
+        let mut channel = connect(&machine.site, &machine.security, leader)?;
+        let bytes = receive_image(&mut channel, own, &new)?;
+        // The former image is closed before the new one takes its name.
+        let former = {
+            let mut state = self.state();
+            if let Some(place) = state.places.get_mut(&own) {
+                place.parts = None;
+            }
+            state.former.take()
+        };
+        drop(former);
+        std::fs::rename(&new, &path).map_err(|error| failed("replacing the image", &path, &error))?;
+        crate::cluster::make::sync_folder_of(&path)?;
+        let parts = self.parts(own)?;
+        let follower = Follower::open(&parts, &self.options.volume)?;
+        let mut state = self.state();
+        let Some(place) = state.places.get_mut(&own) else { return Ok(bytes) };
+        place.parts = Some(parts);
+        if let Some(running) = &place.node {
+            running.request(Request::Follow(Box::new(follower)))?;
+        }
+        Ok(bytes)
+    }
+
+    /// Whether a node of another machine that joins has everything; `None`: it is no such node.
+    pub(crate) fn is_ready_elsewhere(&self, node: NodeId) -> Option<bool> {
+        self.machine.as_ref().filter(|machine| machine.number != site::machine_of(node))?;
+        let found = self.nodes_elsewhere().into_iter().find(|found| found.node == node);
+        Some(found.is_some_and(|found| group_of(node) != OPERATIONS || (found.is_ready && !found.lacks_image)))
+    }
+}
+
+/// Writes the image that a machine sends into a new file. Durable on return.
+fn receive_image(channel: &mut Channel, node: NodeId, path: &Path) -> Result<u64> {
+    let lost = |error: std::io::Error| Error::Options(format!("the image does not arrive: {error}"));
+    let wrong = || Error::Options("the image does not arrive: a piece makes no sense".into());
+    let mut out = Writer::default();
+    out.u8(wire::IMAGE).u32(node.0.into());
+    channel.within(Some(PIECE_PATIENCE));
+    channel.send(&out.0).map_err(lost)?;
+    let file = File::create(path).map_err(|error| failed("making the image", path, &error))?;
+    loop {
+        channel.within(Some(PIECE_PATIENCE));
+        let frame = channel.receive(wire::ANSWER_BYTES_MAX).map_err(lost)?;
+        let mut from = Reader(&frame);
+        match (from.u8(), from.u64()) {
+            (Some(0), Some(at)) if at < IMAGE_BYTES_MAX => {
+                file.write_all_at(from.0, at).map_err(|error| failed("writing the image", path, &error))?;
+            }
+            (Some(1), Some(bytes)) if bytes < IMAGE_BYTES_MAX => {
+                let done = file.set_len(bytes).and_then(|()| file.sync_all());
+                return done.map(|()| bytes).map_err(|error| failed("writing the image", path, &error));
+            }
+            (Some(2), _) => {
+                let text = String::from_utf8_lossy(frame.get(1..).unwrap_or_default()).into_owned();
+                return Err(Error::Options(text));
+            }
+            _ => return Err(wrong()),
+        }
+    }
+}

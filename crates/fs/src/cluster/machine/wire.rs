@@ -1,0 +1,136 @@
+//! What machines, and mounts elsewhere, say to each other over a connection.
+//!
+//! ```text
+//! first frame   magic `LDFS`, version 4, volume 8; the answer: 0, or 1 and a text
+//! request       kind 1, then by kind; an answer for each
+//!   1 standing  the answer is a standing
+//!   2 image     node 2; the answer is pieces (offset 8, bytes), then an empty frame with the length: 1, bytes 8
+//!   3 text      a request of the program; the answer is frames: of progress, and the last one
+//!   4 attach, 5 call, 6 detach: of mounts (see `remote`)
+//! ```
+
+use lodestone_fabric::NodeId;
+use lodestone_width::exact_u32;
+
+use crate::bytes::{Reader, Writer};
+
+const MAGIC: &[u8; 4] = b"LDFS";
+const VERSION: u32 = 1;
+
+pub(crate) const STANDING: u8 = 1;
+pub(crate) const IMAGE: u8 = 2;
+pub(crate) const TEXT: u8 = 3;
+pub(crate) const ATTACH: u8 = 4;
+pub(crate) const CALL: u8 = 5;
+pub(crate) const DETACH: u8 = 6;
+
+/// Longest frame of a request.
+pub(crate) const REQUEST_BYTES_MAX: usize = 2 << 20;
+/// Longest frame of an answer.
+pub(crate) const ANSWER_BYTES_MAX: usize = 2 << 20;
+/// Nodes of a machine.
+const NODES_MAX: u32 = 16;
+
+/// The first frame of a connection.
+pub(crate) fn hello(volume: u64) -> Vec<u8> {
+    let mut out = Writer(MAGIC.to_vec());
+    out.u32(VERSION).u64(volume);
+    out.0
+}
+
+/// Why a first frame is refused; `None`: it is right.
+pub(crate) fn refused(hello: &[u8], volume: u64) -> Option<String> {
+    let mut from = Reader(hello);
+    if from.take(MAGIC.len()) != Some(MAGIC) {
+        return Some("this is no connection of a volume's machines".into());
+    }
+    match (from.u32(), from.u64()) {
+        (Some(VERSION), Some(found)) if found == volume => None,
+        (Some(VERSION), Some(found)) => Some(format!(
+            "this machine has volume {volume:016x}, not {found:016x}; use the description of the same volume everywhere"
+        )),
+        _ => Some("the other program is of another version; use the same one everywhere".into()),
+    }
+}
+
+/// A node as its own process sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeStanding {
+    pub(crate) node: NodeId,
+    pub(crate) runs: bool,
+    /// Whether its state lacks operations that its log does not have.
+    pub(crate) lacks_image: bool,
+    /// Whether it joins, and its state is as far as its log.
+    pub(crate) is_ready: bool,
+    /// The last operation that it has executed.
+    pub(crate) executed: u64,
+    /// Why it does not run.
+    pub(crate) error: String,
+}
+
+/// A machine as its own process sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// The term in which it leads; 0: it does not.
+    pub(crate) term: u32,
+    /// The machine that leads, as far as it knows; 0: none.
+    pub(crate) leader: u16,
+    /// Bytes of a page, and pages of its volume.
+    pub(crate) pages: (u64, u64),
+    pub(crate) nodes: Vec<NodeStanding>,
+}
+
+impl Standing {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.u32(self.term).u32(self.leader.into()).u64(self.pages.0).u64(self.pages.1);
+        out.u32(exact_u32(self.nodes.len()));
+        for node in &self.nodes {
+            let flags = u8::from(node.runs) | u8::from(node.lacks_image) << 1 | u8::from(node.is_ready) << 2;
+            out.u32(node.node.0.into()).u8(flags).u64(node.executed).bytes(node.error.as_bytes());
+        }
+        out.0
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut from = Reader(bytes);
+        let (term, leader) = (from.u32()?, u16::try_from(from.u32()?).ok()?);
+        let pages = (from.u64()?, from.u64()?);
+        let count = from.u32().filter(|count| *count <= NODES_MAX)?;
+        let mut nodes = Vec::new();
+        for _ in 0..count {
+            let node = NodeId(u16::try_from(from.u32()?).ok()?);
+            let flags = from.u8().filter(|flags| *flags < 8)?;
+            let executed = from.u64()?;
+            let error = String::from_utf8_lossy(from.bytes()?).into_owned();
+            let (runs, lacks_image, is_ready) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
+            nodes.push(NodeStanding { node, runs, lacks_image, is_ready, executed, error });
+        }
+        from.is_empty().then_some(Self { term, leader, pages, nodes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn standings_come_back_and_other_bytes_are_none() {
+        let node =
+            NodeStanding { node: NodeId(101), runs: true, is_ready: true, error: "late".into(), ..Default::default() };
+        let standing = Standing { term: 7, leader: 2, pages: (4096, 9), nodes: vec![node, NodeStanding::default()] };
+        let bytes = standing.to_bytes();
+        assert_eq!(Standing::from_bytes(&bytes), Some(standing));
+        for cut in 0..bytes.len() {
+            assert_eq!(Standing::from_bytes(&bytes[..cut]), None);
+        }
+    }
+
+    #[test]
+    fn another_volume_and_another_program_are_named() {
+        assert_eq!(refused(&hello(7), 7), None);
+        assert!(refused(&hello(7), 8).is_some_and(|text| text.contains("0000000000000007")));
+        assert!(refused(b"GET / HTTP/1.1", 7).is_some_and(|text| text.contains("no connection")));
+        assert!(refused(b"LDFS\x02\0\0\0\0\0\0\0\0\0\0\0", 7).is_some_and(|text| text.contains("version")));
+    }
+}

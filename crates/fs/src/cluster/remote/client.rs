@@ -1,0 +1,670 @@
+//! The client of a volume whose metadata node is elsewhere.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use lodestone_fabric::NodeId;
+use lodestone_pmem::sync::{Condvar, Mutex, MutexGuard, lock};
+use lodestone_registry::{Channel, ChannelEnd, Security};
+use lodestone_width::exact_u32;
+
+use super::calls::{Answer, Call, READ_BYTES_MAX, Value};
+use super::mounts::Attach;
+use crate::access::Caller;
+use crate::attributes::{Changes, ExtraMode, Room};
+use crate::bytes::{Reader, Writer};
+use crate::cluster::machine::site::Site;
+use crate::cluster::machine::wire;
+use crate::content::{Allocation, SeekTo};
+use crate::error::{Error, Result};
+use crate::folders::FolderEntry;
+use crate::inode::Attributes;
+use crate::names::{NewFile, RenameMode};
+
+/// Time for a connection to a machine.
+const CONNECT_PATIENCE: Duration = Duration::from_millis(400);
+/// Time for a machine to say who leads.
+const STANDING_PATIENCE: Duration = Duration::from_millis(600);
+/// Time for a call: longer than the metadata node waits for a quorum.
+const CALL_PATIENCE: Duration = Duration::from_secs(45);
+/// Pause between two looks at the metadata node, and at the others when there is none.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(30));
+/// How often the metadata node hears of a mount that does nothing.
+const SIGN: Duration = Duration::from_secs(10);
+/// Most bytes of a write in one call: one operation.
+const WRITE_BYTES_MAX: usize = 256 << 10;
+
+/// How to use a volume elsewhere.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RemoteOptions {
+    /// How long an operation waits for a metadata node.
+    pub patience: Duration,
+}
+
+impl Default for RemoteOptions {
+    fn default() -> Self {
+        Self { patience: Duration::from_secs(120) }
+    }
+}
+
+/// The metadata node that calls go to.
+#[derive(Debug, Default)]
+struct State {
+    /// Its machine; 0: none is known.
+    machine: u16,
+    term: u32,
+    /// Rises whenever another one is looked for.
+    generation: u64,
+    /// Connections that nobody uses now.
+    free: Vec<Channel>,
+    /// All of this generation.
+    ends: Vec<ChannelEnd>,
+    /// Operations that were answered, and that a takeover has lost; told by the next sync.
+    lost: u64,
+    /// The newest term and operation that was answered.
+    newest: (u32, u64),
+    /// Why the last look found none.
+    reason: String,
+}
+
+struct Shared {
+    site: Site,
+    security: Security,
+    options: RemoteOptions,
+    mount: u64,
+    next: AtomicU64,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Files that are open, and how often.
+    open: Mutex<HashMap<u64, u64>>,
+    ino_floor: AtomicU64,
+    takeovers: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// A volume whose metadata node is on one of several machines. It has the operations of a
+/// [`Volume`](crate::Volume) by number, with the same meaning.
+#[derive(Clone)]
+pub struct RemoteVolume {
+    shared: Arc<Shared>,
+    _watching: Arc<Watching>,
+}
+
+/// The thread that looks after the metadata node.
+struct Watching {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for RemoteVolume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteVolume").field("volume", &self.shared.site.volume).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+        self.shared.say_goodbye();
+    }
+}
+
+impl RemoteVolume {
+    /// Opens the volume: waits for a metadata node.
+    ///
+    /// # Errors
+    /// No machine leads within the patience; a machine that refuses, with its reason.
+    pub fn connect(site: &Site, security: Security, options: &RemoteOptions) -> Result<Self> {
+        let draw = || std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), crate::core::system_time());
+        let shared = Arc::new(Shared {
+            site: site.clone(),
+            security,
+            options: options.clone(),
+            mount: draw(),
+            next: AtomicU64::new(1),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            open: Mutex::default(),
+            ino_floor: AtomicU64::new(0),
+            takeovers: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        });
+        let watched = Arc::clone(&shared);
+        let failed = |error| Error::Options(format!("no thread for the volume could be started: {error}"));
+        let thread = std::thread::Builder::new().name("fs-remote".into()).spawn(move || watched.watch());
+        let thread = Some(thread.map_err(failed)?);
+        let volume = Self { _watching: Arc::new(Watching { shared: Arc::clone(&shared), thread }), shared };
+        volume.shared.leader(Instant::now() + options.patience)?;
+        Ok(volume)
+    }
+
+    /// The machine with the present metadata node, its term, and how often another one took over since the open.
+    #[must_use]
+    pub fn leader(&self) -> (u16, u32, u64) {
+        let state = lock(&self.shared.state);
+        (state.machine, state.term, self.shared.takeovers.load(Ordering::Acquire).saturating_sub(1))
+    }
+
+    /// Number of the volume.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.shared.site.volume
+    }
+
+    /// Asks the machine that leads something that the program there knows. `progress` is told all answers but the last.
+    ///
+    /// # Errors
+    /// No machine leads; a connection that ends.
+    pub fn ask_program(&self, text: &str, progress: &mut dyn FnMut(&str)) -> Result<String> {
+        let machine = self.shared.leader(Instant::now() + self.shared.options.patience)?.machine;
+        ask_machine(&self.shared.site, &self.shared.security, machine, text, progress)
+    }
+}
+
+/// Asks a machine something that the program there knows. `progress` is told all answers but the last.
+///
+/// # Errors
+/// A machine that does not answer.
+pub fn ask_machine(
+    site: &Site,
+    security: &Security,
+    machine: u16,
+    text: &str,
+    progress: &mut dyn FnMut(&str),
+) -> Result<String> {
+    let failed = |error| Error::Options(format!("machine {machine} does not answer: {error}"));
+    let mut channel = connect(site, security, machine)?;
+    channel.within(Some(CALL_PATIENCE));
+    channel.send(&[&[wire::TEXT], text.as_bytes()].concat()).map_err(failed)?;
+    loop {
+        channel.within(Some(CALL_PATIENCE));
+        let frame = channel.receive(wire::ANSWER_BYTES_MAX).map_err(failed)?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match frame.split_first() {
+            Some((0, last)) => return Ok(text(last)),
+            Some((1, more)) => progress(&text(more)),
+            _ => return Err(Error::Options(format!("machine {machine}: an answer that makes no sense"))),
+        }
+    }
+}
+
+/// Asks a machine how it stands.
+pub(crate) fn standing(channel: &mut Channel) -> std::io::Result<wire::Standing> {
+    channel.within(Some(STANDING_PATIENCE));
+    channel.send(&[wire::STANDING])?;
+    let wrong = || std::io::Error::new(std::io::ErrorKind::InvalidData, "an answer that makes no sense");
+    wire::Standing::from_bytes(&channel.receive(wire::ANSWER_BYTES_MAX)?).ok_or_else(wrong)
+}
+
+/// A connection to a machine, which says that it has this volume.
+pub(crate) fn connect(site: &Site, security: &Security, machine: u16) -> Result<Channel> {
+    let address = SocketAddr::V4(site.address(machine)?);
+    let failed = |error| Error::Options(format!("machine {machine} at {address}: {error}"));
+    let mut channel = Channel::connect(security, NodeId(machine), address, CONNECT_PATIENCE).map_err(failed)?;
+    channel.send(&wire::hello(site.volume)).map_err(failed)?;
+    match channel.receive(wire::ANSWER_BYTES_MAX).map_err(failed)?.split_first() {
+        Some((0, _)) => Ok(channel),
+        Some((_, text)) => {
+            Err(Error::Options(format!("machine {machine} at {address}: {}", String::from_utf8_lossy(text))))
+        }
+        None => Err(Error::Options(format!("machine {machine} at {address}: an answer that makes no sense"))),
+    }
+}
+
+/// The metadata node of a moment.
+#[derive(Clone, Copy, Debug)]
+struct Leader {
+    machine: u16,
+    term: u32,
+    generation: u64,
+}
+
+/// How one attempt ended.
+enum Attempt {
+    Answered(Answer),
+    /// The connection ended: it may have been carried out, and another one has to be found.
+    Broken,
+}
+
+impl Shared {
+    /// The present metadata node. Waits for one.
+    fn leader(&self, until: Instant) -> Result<Leader> {
+        let mut state = lock(&self.state);
+        loop {
+            if state.machine != 0 {
+                let State { machine, term, generation, .. } = *state;
+                return Ok(Leader { machine, term, generation });
+            }
+            if self.stop.load(Ordering::Acquire) {
+                return Err(Error::Gone);
+            }
+            if Instant::now() >= until {
+                return Err(Error::NoLeader { reason: state.reason.clone() });
+            }
+            state = self.changed.wait_timeout(state, LOOKS.0).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The metadata node of that generation does not answer.
+    fn lose(&self, generation: u64) {
+        let mut state = lock(&self.state);
+        if state.generation == generation {
+            Self::forget(&mut state);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Ends all connections: who waits for an answer sends the request to the next one.
+    fn forget(state: &mut MutexGuard<'_, State>) {
+        state.machine = 0;
+        state.generation += 1;
+        state.free.clear();
+        state.ends.drain(..).for_each(|end| end.end());
+    }
+
+    /// Looks after the metadata node, and for another one when it does not answer or does not lead.
+    fn watch(&self) {
+        let mut channels: HashMap<u16, Channel> = HashMap::new();
+        let mut said = Instant::now();
+        while !self.stop.load(Ordering::Acquire) {
+            let (machine, generation, term) = {
+                let state = lock(&self.state);
+                (state.machine, state.generation, state.term)
+            };
+            if machine == 0 {
+                self.find(&mut channels);
+                self.pause(LOOKS.1);
+                continue;
+            }
+            let found = self.standing_of(&mut channels, machine);
+            let leads = found.as_ref().is_ok_and(|found| found.term == term);
+            let is_newer = !leads && self.newest(&mut channels).is_some_and(|(_, newer)| newer > term);
+            // A machine that is slow for a moment still leads, as long as no other one does.
+            if is_newer || found.is_ok_and(|found| found.term != term) {
+                self.lose(generation);
+            } else if said.elapsed() >= SIGN && self.attach(machine).is_ok() {
+                said = Instant::now();
+            }
+            self.pause(LOOKS.0);
+        }
+    }
+
+    fn pause(&self, most: Duration) {
+        let state = lock(&self.state);
+        if state.machine != 0 || most < LOOKS.0 {
+            _ = self.changed.wait_timeout(state, most);
+        }
+    }
+
+    fn standing_of(&self, channels: &mut HashMap<u16, Channel>, machine: u16) -> Result<wire::Standing> {
+        let mut channel = match channels.remove(&machine) {
+            Some(channel) => channel,
+            None => connect(&self.site, &self.security, machine)?,
+        };
+        let failed = |error| Error::Options(format!("machine {machine} does not answer: {error}"));
+        let found = standing(&mut channel).map_err(failed)?;
+        channels.insert(machine, channel);
+        Ok(found)
+    }
+
+    /// The machine with the newest term.
+    fn newest(&self, channels: &mut HashMap<u16, Channel>) -> Option<(u16, u32)> {
+        let (mut newest, mut reasons) = (None, Vec::new());
+        for machine in self.site.machines.keys().copied() {
+            match self.standing_of(channels, machine) {
+                Ok(found) if found.term > newest.map_or(0, |(_, term)| term) => newest = Some((machine, found.term)),
+                Ok(found) if found.term == 0 => reasons.push(format!("machine {machine} does not lead")),
+                Ok(_) => {}
+                Err(error) => reasons.push(error.to_string()),
+            }
+        }
+        lock(&self.state).reason = reasons.join("; ");
+        newest
+    }
+
+    /// Looks for a metadata node, and attaches to it.
+    fn find(&self, channels: &mut HashMap<u16, Channel>) {
+        let Some((machine, term)) = self.newest(channels) else { return };
+        let (attached, kept) = match self.attach(machine) {
+            Ok(found) if found.0 == term => found,
+            Ok(_) => return,
+            Err(error) => {
+                lock(&self.state).reason = error.to_string();
+                return;
+            }
+        };
+        let mut state = lock(&self.state);
+        let (newest_term, newest) = state.newest;
+        if newest_term != 0 && newest_term < attached && newest > kept {
+            state.lost += newest - kept;
+            tracing::warn!("{} operations were answered, not synced, and are lost by a takeover", newest - kept);
+        }
+        if newest_term < attached {
+            state.newest = (attached, kept.min(newest));
+        }
+        (state.machine, state.term) = (machine, attached);
+        state.generation += 1;
+        drop(state);
+        self.takeovers.fetch_add(1, Ordering::AcqRel);
+        tracing::info!("machine {machine} leads in term {attached}");
+        self.changed.notify_all();
+    }
+
+    /// Tells a metadata node which files are open. Its term, and the last operation that its takeover has left.
+    fn attach(&self, machine: u16) -> Result<(u32, u64)> {
+        let mut channel = connect(&self.site, &self.security, machine)?;
+        let failed = |error| Error::Options(format!("machine {machine} does not answer: {error}"));
+        let open: Vec<u64> = lock(&self.open).keys().copied().collect();
+        let ino_floor = self.ino_floor.load(Ordering::Acquire);
+        let mut out = Writer::default();
+        out.u8(wire::ATTACH);
+        Attach { mount: self.mount, ino_floor, open }.write(&mut out);
+        channel.within(Some(CALL_PATIENCE));
+        channel.send(&out.0).map_err(failed)?;
+        let bytes = channel.receive(wire::ANSWER_BYTES_MAX).map_err(failed)?;
+        let mut from = Reader(&bytes);
+        match (from.u8(), from.u32(), from.u64()) {
+            (Some(0), Some(term), Some(kept)) => Ok((term, kept)),
+            _ => Err(Error::Options(match Answer::from_bytes(&bytes) {
+                Some(Answer::Failed(text)) => format!("machine {machine}: {text}"),
+                _ => format!("machine {machine} does not lead"),
+            })),
+        }
+    }
+
+    fn say_goodbye(&self) {
+        let machine = lock(&self.state).machine;
+        if machine == 0 {
+            return;
+        }
+        if let Ok(mut channel) = connect(&self.site, &self.security, machine) {
+            let mut out = Writer::default();
+            out.u8(wire::DETACH).u64(self.mount);
+            // Otherwise it is forgotten after a while.
+            _ = channel.send(&out.0).and_then(|()| channel.receive(wire::ANSWER_BYTES_MAX));
+        }
+    }
+
+    /// Has a call carried out: once, by whatever machine leads.
+    fn call(&self, call: &Call) -> Result<Value> {
+        let mut out = Writer::default();
+        out.u8(wire::CALL).u64(self.mount).u64(self.next.fetch_add(1, Ordering::AcqRel));
+        call.write(&mut out);
+        let until = Instant::now() + self.options.patience;
+        loop {
+            let leader = self.leader(until)?;
+            match self.attempt(leader, &out.0) {
+                Attempt::Answered(Answer::Done(operation, value)) => {
+                    self.note(leader, operation, &value);
+                    return Ok(value);
+                }
+                Attempt::Answered(Answer::Refused(refusal)) => return Err(refusal.into()),
+                Attempt::Answered(Answer::Failed(text)) => return Err(Error::Remote(text)),
+                Attempt::Answered(Answer::Elsewhere(_) | Answer::NotAttached) | Attempt::Broken => {
+                    self.lose(leader.generation);
+                }
+            }
+        }
+    }
+
+    fn note(&self, leader: Leader, operation: u64, value: &Value) {
+        if let Value::Attributes(file) = value {
+            self.ino_floor.fetch_max(file.ino + 1, Ordering::AcqRel);
+        }
+        if operation > 0 {
+            let mut state = lock(&self.state);
+            state.newest = state.newest.max((leader.term, operation));
+        }
+    }
+
+    fn attempt(&self, leader: Leader, request: &[u8]) -> Attempt {
+        let Some(mut channel) = self.channel(leader) else { return Attempt::Broken };
+        channel.within(Some(CALL_PATIENCE));
+        let answer = channel.send(request).and_then(|()| channel.receive(wire::ANSWER_BYTES_MAX));
+        let Some(answer) = answer.ok().as_deref().and_then(Answer::from_bytes) else { return Attempt::Broken };
+        let mut state = lock(&self.state);
+        if state.generation == leader.generation {
+            state.free.push(channel);
+        }
+        Attempt::Answered(answer)
+    }
+
+    /// A connection to the metadata node that nobody else uses.
+    fn channel(&self, leader: Leader) -> Option<Channel> {
+        {
+            let mut state = lock(&self.state);
+            if state.generation != leader.generation {
+                return None;
+            }
+            if let Some(channel) = state.free.pop() {
+                return Some(channel);
+            }
+        }
+        let mut channel = connect(&self.site, &self.security, leader.machine).ok()?;
+        let end = channel.another_end().ok()?;
+        let mut state = lock(&self.state);
+        if state.generation != leader.generation {
+            return None;
+        }
+        state.ends.push(end);
+        Some(channel)
+    }
+}
+
+fn unexpected(value: &Value) -> Error {
+    Error::Remote(format!("an answer that does not fit: {value:?}"))
+}
+
+/// Takes a value of one kind out of an answer.
+macro_rules! value {
+    ($outcome:expr, $kind:ident) => {
+        match $outcome? {
+            Value::$kind(value) => Ok(value),
+            other => Err(unexpected(&other)),
+        }
+    };
+}
+
+#[expect(clippy::missing_errors_doc, reason = "each is the operation of `Volume` with that name")]
+impl RemoteVolume {
+    fn call(&self, call: &Call) -> Result<Value> {
+        self.shared.call(call)
+    }
+
+    /// As [`Volume::lookup`](crate::Volume::lookup).
+    pub fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<Attributes> {
+        value!(self.call(&Call::Lookup { by: caller.clone(), parent, name: name.to_vec() }), Attributes)
+    }
+
+    /// As [`Volume::attributes`](crate::Volume::attributes).
+    pub fn attributes(&self, ino: u64) -> Result<Attributes> {
+        value!(self.call(&Call::Attributes { ino }), Attributes)
+    }
+
+    /// As [`Volume::truncate`](crate::Volume::truncate).
+    pub fn truncate(&self, caller: &Caller, ino: u64, size: u64) -> Result<Attributes> {
+        value!(self.call(&Call::Truncate { by: caller.clone(), ino, size }), Attributes)
+    }
+
+    /// As [`Volume::set_attributes`](crate::Volume::set_attributes).
+    pub fn set_attributes(&self, caller: &Caller, ino: u64, changes: &Changes) -> Result<Attributes> {
+        value!(self.call(&Call::Set { by: caller.clone(), ino, changes: *changes }), Attributes)
+    }
+
+    /// As [`Volume::read_link`](crate::Volume::read_link).
+    pub fn read_link(&self, ino: u64) -> Result<Vec<u8>> {
+        value!(self.call(&Call::ReadLink { ino }), Bytes)
+    }
+
+    /// As [`Volume::make_file`](crate::Volume::make_file).
+    pub fn make_file(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        name: &[u8],
+        new: &NewFile<'_>,
+        pin: bool,
+    ) -> Result<Attributes> {
+        let (mode, target) = (new.kind.mode_bits() | (new.permissions & 0o7777), new.target.to_vec());
+        let (by, name, device) = (caller.clone(), name.to_vec(), new.device);
+        let made = self.call(&Call::Make { by, parent, name, mode, device, target, pins: pin });
+        let file: Attributes = value!(made, Attributes)?;
+        if pin {
+            *lock(&self.shared.open).entry(file.ino).or_default() += 1;
+        }
+        Ok(file)
+    }
+
+    /// As [`Volume::link`](crate::Volume::link).
+    pub fn link(&self, caller: &Caller, ino: u64, parent: u64, name: &[u8]) -> Result<Attributes> {
+        value!(self.call(&Call::Link { by: caller.clone(), ino, parent, name: name.to_vec() }), Attributes)
+    }
+
+    /// As [`Volume::unlink`](crate::Volume::unlink).
+    pub fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
+        self.call(&Call::Remove { by: caller.clone(), parent, name: name.to_vec(), is_folder: false }).map(drop)
+    }
+
+    /// As [`Volume::remove_folder`](crate::Volume::remove_folder).
+    pub fn remove_folder(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
+        self.call(&Call::Remove { by: caller.clone(), parent, name: name.to_vec(), is_folder: true }).map(drop)
+    }
+
+    /// As [`Volume::rename`](crate::Volume::rename).
+    pub fn rename(&self, caller: &Caller, from: (u64, &[u8]), to: (u64, &[u8]), mode: RenameMode) -> Result<()> {
+        let owned = |(ino, name): (u64, &[u8])| (ino, name.to_vec());
+        self.call(&Call::Rename { by: caller.clone(), from: owned(from), to: owned(to), mode }).map(drop)
+    }
+
+    /// As [`Volume::pin`](crate::Volume::pin).
+    pub fn pin(&self, ino: u64) -> Result<()> {
+        // Noted first: whoever takes over now is told of it.
+        let count = {
+            let mut open = lock(&self.shared.open);
+            let count = open.entry(ino).or_default();
+            *count += 1;
+            *count
+        };
+        if count > 1 { Ok(()) } else { self.call(&Call::Pin { ino }).map(drop) }
+    }
+
+    /// As [`Volume::unpin`](crate::Volume::unpin).
+    pub fn unpin(&self, ino: u64, count: u64) -> Result<()> {
+        {
+            let mut open = lock(&self.shared.open);
+            let left = open.get(&ino).map_or(0, |open| open.saturating_sub(count));
+            if left > 0 {
+                open.insert(ino, left);
+                return Ok(());
+            }
+            open.remove(&ino);
+        }
+        self.call(&Call::Unpin { ino }).map(drop)
+    }
+
+    /// As [`Volume::read`](crate::Volume::read).
+    pub fn read(&self, ino: u64, offset: u64, out: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while done < out.len() {
+            let wanted = (out.len() - done).min(lodestone_width::to_usize(READ_BYTES_MAX));
+            let at = offset.saturating_add(lodestone_width::to_u64(done));
+            let bytes: Vec<u8> = value!(self.call(&Call::Read { ino, offset: at, count: exact_u32(wanted) }), Bytes)?;
+            let count = bytes.len().min(wanted);
+            out[done..done + count].copy_from_slice(&bytes[..count]);
+            done += count;
+            if count < wanted {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// As [`Volume::note_read`](crate::Volume::note_read).
+    pub fn note_read(&self, ino: u64) -> Result<()> {
+        self.call(&Call::NoteRead { ino }).map(drop)
+    }
+
+    /// As [`Volume::write`](crate::Volume::write); of up to 256 KiB all or, after a takeover, nothing.
+    pub fn write(&self, caller: &Caller, ino: u64, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut at = offset;
+        for piece in bytes.chunks(WRITE_BYTES_MAX) {
+            self.call(&Call::Write { by: caller.clone(), ino, offset: at, bytes: piece.to_vec() })?;
+            at = at.saturating_add(lodestone_width::to_u64(piece.len()));
+        }
+        Ok(())
+    }
+
+    /// As [`Volume::sync`](crate::Volume::sync). Operations that a takeover has lost are told once.
+    pub fn sync(&self) -> Result<()> {
+        self.call(&Call::Sync)?;
+        match std::mem::take(&mut lock(&self.shared.state).lost) {
+            0 => Ok(()),
+            count => Err(Error::Lost { count }),
+        }
+    }
+
+    /// As [`Volume::read_folder`](crate::Volume::read_folder).
+    pub fn read_folder(&self, caller: &Caller, ino: u64, cookie: u64, count: usize) -> Result<Vec<FolderEntry>> {
+        let count = exact_u32(count);
+        value!(self.call(&Call::ReadFolder { by: caller.clone(), ino, cookie, count }), Entries)
+    }
+
+    /// As [`Volume::read_folder_plus`](crate::Volume::read_folder_plus).
+    pub fn read_folder_plus(
+        &self,
+        caller: &Caller,
+        ino: u64,
+        cookie: u64,
+        count: usize,
+    ) -> Result<Vec<(FolderEntry, Attributes)>> {
+        let count = exact_u32(count);
+        value!(self.call(&Call::ReadFolderPlus { by: caller.clone(), ino, cookie, count }), EntriesPlus)
+    }
+
+    /// As [`Volume::room`](crate::Volume::room).
+    pub fn room(&self) -> Result<Room> {
+        value!(self.call(&Call::Room), Room)
+    }
+
+    /// As [`Volume::set_extra`](crate::Volume::set_extra).
+    pub fn set_extra(&self, caller: &Caller, ino: u64, name: &[u8], value: &[u8], mode: ExtraMode) -> Result<()> {
+        let (by, name, value) = (caller.clone(), name.to_vec(), value.to_vec());
+        self.call(&Call::SetExtra { by, ino, name, value, mode }).map(drop)
+    }
+
+    /// As [`Volume::extra`](crate::Volume::extra).
+    pub fn extra(&self, caller: &Caller, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
+        value!(self.call(&Call::Extra { by: caller.clone(), ino, name: name.to_vec() }), Bytes)
+    }
+
+    /// As [`Volume::extra_names`](crate::Volume::extra_names).
+    pub fn extra_names(&self, caller: &Caller, ino: u64) -> Result<Vec<Vec<u8>>> {
+        value!(self.call(&Call::ExtraNames { by: caller.clone(), ino }), Names)
+    }
+
+    /// As [`Volume::remove_extra`](crate::Volume::remove_extra).
+    pub fn remove_extra(&self, caller: &Caller, ino: u64, name: &[u8]) -> Result<()> {
+        self.call(&Call::RemoveExtra { by: caller.clone(), ino, name: name.to_vec() }).map(drop)
+    }
+
+    /// As [`Volume::allocate`](crate::Volume::allocate).
+    pub fn allocate(&self, caller: &Caller, ino: u64, offset: u64, length: u64, what: Allocation) -> Result<()> {
+        self.call(&Call::Allocate { by: caller.clone(), ino, offset, length, what }).map(drop)
+    }
+
+    /// As [`Volume::seek`](crate::Volume::seek).
+    pub fn seek(&self, ino: u64, offset: u64, to: SeekTo) -> Result<u64> {
+        value!(self.call(&Call::Seek { ino, offset, to }), Number)
+    }
+}

@@ -1,0 +1,239 @@
+//! A volume on three machines, all of them in this process, with a keeper: the client goes on when machines end, and
+//! each request is carried out once.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lodestone_fs::cluster::{Machine, MachineOptions, RemoteOptions, RemoteVolume, Site, register};
+use lodestone_fs::{Caller, Error, FileKind, NewFile, ROOT, Refusal};
+use lodestone_pmem::DomainChoice;
+use lodestone_registry::control::{Authority, Credentials, Name};
+use lodestone_registry::{KeeperClock, KeeperId, KeeperPool, KeeperServer, KeeperServerOptions, Security};
+
+/// Three ports in a row that nobody has now.
+fn ports() -> u16 {
+    let is_free =
+        |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok() && UdpSocket::bind(("127.0.0.1", port)).is_ok();
+    let any = || TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let mut found = std::iter::repeat_with(any).filter(|port| *port < 65_000 && (*port..*port + 3).all(is_free));
+    found.next().expect("ports")
+}
+
+/// The cluster: an authority if the network is sealed, a keeper, the description.
+struct Place {
+    folder: tempfile::TempDir,
+    authority: Option<Authority>,
+    keeper: Option<KeeperServer>,
+    site: Site,
+}
+
+impl Place {
+    fn new(is_sealed: bool) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let authority = is_sealed.then(|| Authority::create(folder.path().join("ca")).expect("an authority"));
+        let machines = (1..=3).map(|number| (number, SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports()))).collect();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let keepers = BTreeMap::from([(KeeperId(1), listener.local_addr().expect("an address"))]);
+        let mut site = Site::new(machines, keepers).expect("a site");
+        (site.size_bytes, site.is_sealed) = (24 << 20, is_sealed);
+        let mut place = Self { folder, authority, keeper: None, site };
+        let pool = place.path("keeper.pool");
+        let registry = place.security(Name::Keeper(KeeperId(1)));
+        let number = if let Security::Tls(credentials) = &registry { credentials.registry() } else { 1 };
+        let keeper = KeeperPool::create(pool, KeeperId(1), number, &[KeeperId(1)]).expect("a keeper");
+        let clock = Arc::new(KeeperClock::default());
+        let options = KeeperServerOptions { listener, peers: BTreeMap::new(), security: registry, clock };
+        place.keeper = Some(KeeperServer::start(keeper.keeper, keeper.held, options).expect("a keeper"));
+        assert!(register(&place.site, &place.security(Name::Operator)).expect("an answer"));
+        place
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn security(&self, name: Name) -> Security {
+        let Some(authority) = &self.authority else { return Security::Plain };
+        let folder = self.path(&name.to_string());
+        if !folder.exists() {
+            authority.issue(name, &folder).expect("credentials");
+        }
+        Security::Tls(Arc::new(Credentials::open(folder).expect("credentials")))
+    }
+
+    fn options(&self, machine: u16, makes: bool) -> MachineOptions {
+        let security = self.security(Name::Node(lodestone_fabric::NodeId(machine)));
+        let mut options = MachineOptions::new(machine, self.path(&format!("m{machine}")), security);
+        (options.makes, options.domain) = (makes, DomainChoice::Process);
+        options
+    }
+
+    fn start(&self, machine: u16, makes: bool) -> Machine {
+        Machine::start(&self.site, self.options(machine, makes)).expect("a machine")
+    }
+
+    fn volume(&self) -> RemoteVolume {
+        let mut options = RemoteOptions::default();
+        options.patience = Duration::from_secs(60);
+        RemoteVolume::connect(&self.site, self.security(Name::Operator), &options).expect("a volume")
+    }
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < until, "not within a minute: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// All nodes count.
+fn until_whole(machines: &[Option<Machine>]) {
+    until("all nodes count", || {
+        let leads = machines.iter().flatten().find(|machine| machine.handle().leads().is_some());
+        leads.is_some_and(|machine| {
+            let status = machine.handle().status();
+            status.groups.len() == 2 && status.groups.iter().all(|group| group.copies == 3)
+        })
+    });
+}
+
+fn make(volume: &RemoteVolume, name: &str) -> u64 {
+    let new = NewFile::new(FileKind::File, 0o644);
+    volume.make_file(&Caller::root(), ROOT, name.as_bytes(), &new, false).expect("a file").ino
+}
+
+fn content(number: u8) -> Vec<u8> {
+    vec![number; 5000]
+}
+
+fn goes_on(is_sealed: bool) {
+    let place = Place::new(is_sealed);
+    let mut machines: Vec<Option<Machine>> = (1..=3).map(|machine| Some(place.start(machine, true))).collect();
+    let volume = place.volume();
+    until_whole(&machines);
+    let mut files = Vec::new();
+    let mut write = |volume: &RemoteVolume| {
+        let number = u8::try_from(files.len()).expect("few");
+        let ino = make(volume, &format!("f{number}"));
+        volume.write(&Caller::root(), ino, 0, &content(number)).expect("a write");
+        volume.sync().expect("a sync");
+        files.push(ino);
+        for (number, ino) in (0..).zip(&files) {
+            let mut found = vec![0; 6000];
+            assert_eq!(volume.read(*ino, 0, &mut found).expect("a read"), 5000, "file {number}");
+            assert!(found[..5000] == content(number), "file {number}");
+        }
+    };
+    write(&volume);
+    let (leader, term, _) = volume.leader();
+    let follower = leader % 3 + 1;
+    machines[usize::from(follower) - 1] = None;
+    write(&volume);
+    machines[usize::from(follower) - 1] = Some(place.start(follower, false));
+    until_whole(&machines);
+    write(&volume);
+    // The one with the metadata node.
+    machines[usize::from(leader) - 1] = None;
+    let began = Instant::now();
+    write(&volume);
+    println!("sealed {is_sealed}: {:?} until the next machine leads", began.elapsed());
+    assert!(volume.leader().1 > term && volume.leader().0 != leader);
+    machines[usize::from(leader) - 1] = Some(place.start(leader, false));
+    until_whole(&machines);
+    write(&volume);
+    // All of them: also what only the logs have.
+    machines.iter_mut().for_each(|machine| *machine = None);
+    (1..=3).for_each(|machine| machines[usize::from(machine) - 1] = Some(place.start(machine, false)));
+    write(&volume);
+    assert_eq!(volume.read_folder(&Caller::root(), ROOT, 2, 100).expect("the folder").len(), 5);
+}
+
+#[test]
+fn a_client_goes_on_when_machines_end() {
+    goes_on(false);
+}
+
+#[test]
+fn the_same_with_certificates_and_sealed_packets() {
+    goes_on(true);
+}
+
+fn error(outcome: Result<Machine, Error>) -> String {
+    outcome.map(drop).expect_err("an error").to_string()
+}
+
+fn has(text: &str, parts: &[&str]) {
+    parts.iter().for_each(|part| assert!(text.contains(part), "`{part}` is missing in: {text}"));
+}
+
+#[test]
+fn what_is_wrong_with_a_machine_is_named() {
+    let place = Place::new(true);
+    let start = |machine, makes| Machine::start(&place.site, place.options(machine, makes));
+    has(&error(start(1, false)), &["m1", "--new"]);
+    has(&error(start(4, true)), &["no machine 4", "1, 2, 3"]);
+    let machine = place.start(1, true);
+    has(&error(start(1, false)), &["m1", "is open in process"]);
+    has(&error(start(1, true)), &["made before"]);
+    drop(machine);
+    // The folder of another machine, and of another volume.
+    let mut other = place.options(2, false);
+    other.folder = place.path("m1");
+    has(&error(Machine::start(&place.site, other)), &["machine 1", "machine 2"]);
+    let mut site = place.site.clone();
+    site.volume += 1;
+    has(&error(Machine::start(&site, place.options(1, false))), &["the folder is of volume"]);
+    // A certificate of another machine.
+    let mut options = place.options(2, true);
+    options.security = place.security(Name::Node(lodestone_fabric::NodeId(3)));
+    let machine = Machine::start(&place.site, options).expect("nobody has asked it yet");
+    let patience = RemoteOptions::default();
+    let mut short = patience.clone();
+    short.patience = Duration::from_millis(500);
+    let found = RemoteVolume::connect(&place.site, place.security(Name::Operator), &short);
+    has(&found.map(drop).expect_err("nobody leads").to_string(), &["no machine", "machine 2", "another name"]);
+    drop(machine);
+    // Another volume at the same addresses.
+    let machine = place.start(3, true);
+    let found = RemoteVolume::connect(&site, place.security(Name::Operator), &short);
+    has(&found.map(drop).expect_err("another volume").to_string(), &["use the description of the same volume"]);
+    drop(machine);
+}
+
+#[test]
+fn a_machine_that_lost_its_pools_is_not_made_anew_while_it_counts() {
+    let place = Place::new(false);
+    let mut machines: Vec<Option<Machine>> = (1..=3).map(|machine| Some(place.start(machine, true))).collect();
+    let volume = place.volume();
+    until_whole(&machines);
+    let ino = make(&volume, "a");
+    volume.write(&Caller::root(), ino, 0, b"hello").and_then(|()| volume.sync()).expect("a write");
+    let lost = volume.leader().0 % 3 + 1;
+    machines[usize::from(lost) - 1] = None;
+    remove(&place.path(&format!("m{lost}")));
+    let refused = Machine::start(&place.site, place.options(lost, true));
+    if let Err(error) = refused {
+        has(&error.to_string(), &["counts in volume", "former folder"]);
+    }
+    // The others remove it, and then it copies everything.
+    until("it is removed", || match Machine::start(&place.site, place.options(lost, true)) {
+        Ok(machine) => {
+            machines[usize::from(lost) - 1] = Some(machine);
+            true
+        }
+        Err(_) => false,
+    });
+    until_whole(&machines);
+    let mut found = [0; 5];
+    assert_eq!((volume.read(ino, 0, &mut found).expect("a read"), &found), (5, b"hello"));
+    let refused = volume.unlink(&Caller::root(), ROOT, b"b").expect_err("no such file");
+    assert!(matches!(refused, Error::Refused(Refusal::NotFound)), "{refused}");
+}
+
+fn remove(folder: &Path) {
+    std::fs::remove_dir_all(folder).expect("the folder goes");
+}
