@@ -92,7 +92,7 @@ impl Adapter {
         }
     }
 
-    /// What the kernel may do with its copy of a file that is opened.
+    /// The use that the kernel may make of its copy of a file that is opened.
     const fn open_flags(&self) -> FopenFlags {
         match self.source {
             // It is right: nothing else writes the file, and a loss shows in its times.

@@ -227,7 +227,7 @@ pub enum Error {
     /// No machine of the volume leads.
     #[error("no machine of the volume leads ({reason}); start its machines and its keepers, a later call may succeed")]
     NoLeader {
-        /// What the machines say.
+        /// The answers of the machines.
         reason: String,
     },
     /// The metadata node, on another machine, failed.

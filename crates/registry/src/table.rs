@@ -11,8 +11,9 @@
 //! New volumes leave an eighth of the table for new members of those that exist.
 //!
 //! *Rights.* A command of a node has its number. It takes effect only if the node is a member of the volume by the
-//! state that it finds, or another node of its machine is ([`is_same_machine`]); to change members or hold the lease it must be the sender too. So a node that was removed
-//! cannot come back by a takeover. An operator, and a network without certificates, name no node.
+//! state that it finds, or another node of its machine is ([`is_same_machine`]). To change members or hold the lease it
+//! must be the sender too. So a node that was removed cannot come back by a takeover. An operator, and a network
+//! without certificates, name no node.
 //!
 //! ```text
 //! table     version 1, volumes 4, then for each: id 8, holder 4, number 8, state (bytes 4, then VolumeState)

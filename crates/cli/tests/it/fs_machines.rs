@@ -33,7 +33,7 @@ impl Process {
     }
 }
 
-/// Three ports in a row, for a machine, that nobody has now.
+/// Three ports in a row, for a machine, that are free now.
 fn ports() -> u16 {
     let is_free =
         |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok() && UdpSocket::bind(("127.0.0.1", port)).is_ok();

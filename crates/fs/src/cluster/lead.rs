@@ -37,7 +37,7 @@ pub(crate) struct Leading {
     pub(crate) volume: Volume,
     pub(crate) link: Arc<Link>,
     pump: Option<JoinHandle<()>>,
-    /// When files without a name are freed that nobody has open: mounts elsewhere attach before.
+    /// When files without a name are freed that no mount has open: mounts elsewhere attach before.
     orphans_at: Option<Instant>,
 }
 

@@ -185,7 +185,7 @@ impl Link {
         self.sending().leader.volume().operations().term().0
     }
 
-    /// Whether this node holds the lease: nobody else answers meanwhile.
+    /// Whether this node holds the lease: no other node answers meanwhile.
     pub(crate) fn may_read(&self) -> bool {
         let now = self.now();
         self.sending().leader.may_read(now)

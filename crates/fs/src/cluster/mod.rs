@@ -437,6 +437,9 @@ impl Shared {
                 });
             }
         }
+        if machine.waits_for_first_starts.load(Ordering::Acquire) {
+            status.warnings.push("the volume begins when each of its machines has been started once".into());
+        }
         if let Some(error) = &*lock(&machine.keepers_down) {
             status.warnings.push(format!("no takeover and no change of members is possible: {error}"));
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use lodestone_fabric::{GroupId, LEASE_NS, NodeId, OPERATIONS, Role, Sequence, VolumeState};
+use lodestone_fabric::{GroupId, LEASE_NS, NodeId, OPERATIONS, Role, Sequence, Term, VolumeState};
 use lodestone_pmem::CopyOptions;
 use lodestone_pmem::sync::lock;
 
@@ -138,6 +138,9 @@ impl Shared {
             return None;
         }
         let registry = self.ask_registry()?;
+        if self.waits_for_first_starts(&registry) {
+            return None;
+        }
         let view = registry.view(OPERATIONS)?.clone();
         let first = self.metas.first().copied().unwrap_or_default();
         let former = if registry.sender == NodeId(0) { first } else { meta_of(registry.sender) };
@@ -153,6 +156,16 @@ impl Shared {
             is_able.then_some(*node)
         };
         self.metas.iter().zip(0..).find_map(|(node, rank)| may(node, rank))
+    }
+
+    /// Whether the volume has not begun, and some machine never ran. It begins when all of them have: from then on one
+    /// that counts and has no pools has lost what it acknowledged.
+    fn waits_for_first_starts(&self, registry: &VolumeState) -> bool {
+        let Some(machine) = &self.machine else { return false };
+        let runs = |other: &u16| *other == machine.number || self.has_answered(*other);
+        let waits = registry.term == Term(0) && !machine.site.machines.keys().all(runs);
+        machine.waits_for_first_starts.store(waits, Ordering::Release);
+        waits
     }
 
     /// The present state of the volume at the registry; `None` if that does not answer.

@@ -13,7 +13,7 @@ use lodestone_pmem::DomainChoice;
 use lodestone_registry::control::{Authority, Credentials, Name};
 use lodestone_registry::{KeeperClock, KeeperId, KeeperPool, KeeperServer, KeeperServerOptions, Security};
 
-/// Three ports in a row that nobody has now.
+/// Three ports in a row that are free now.
 fn ports() -> u16 {
     let is_free =
         |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok() && UdpSocket::bind(("127.0.0.1", port)).is_ok();
@@ -149,7 +149,7 @@ fn goes_on(is_sealed: bool) {
     machines.iter_mut().for_each(|machine| *machine = None);
     (1..=3).for_each(|machine| machines[usize::from(machine) - 1] = Some(place.start(machine, false)));
     write(&volume);
-    assert_eq!(volume.read_folder(&Caller::root(), ROOT, 2, 100).expect("the folder").len(), 5);
+    assert_eq!(volume.read_folder(&Caller::root(), ROOT, 2, 100).expect("the folder").len(), 6);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn what_is_wrong_with_a_machine_is_named() {
     has(&error(start(1, false)), &["m1", "--new"]);
     has(&error(start(4, true)), &["no machine 4", "1, 2, 3"]);
     let machine = place.start(1, true);
-    has(&error(start(1, false)), &["m1", "is open in process"]);
+    has(&error(start(1, false)), &["m1", "is open in this process"]);
     has(&error(start(1, true)), &["made before"]);
     drop(machine);
     // The folder of another machine, and of another volume.

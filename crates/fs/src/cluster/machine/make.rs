@@ -1,7 +1,7 @@
 //! The pools of a machine, made at its first start.
 //!
 //! 1. The keepers say whether the machine may be new: nothing was ever sent in the volume, or its nodes do not count.
-//!    A machine that counts and has no pools has lost what it acknowledged.
+//!    The first sender waits until all machines run, so one that counts and has no pools has lost what it acknowledged.
 //! 2. The folder gets an empty volume, which is the same on all machines, and the pools of the two nodes.
 //! 3. The file `volume` comes last: with it the machine is made.
 

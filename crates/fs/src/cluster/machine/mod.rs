@@ -104,6 +104,8 @@ pub(crate) struct Machinery {
     /// How the others stood when they last answered, or why they do not.
     pub(crate) others: Mutex<BTreeMap<u16, (Instant, std::result::Result<Standing, String>)>>,
     pub(crate) mounts: Mutex<Mounts>,
+    /// Whether the volume has not begun, because some machine never ran.
+    pub(crate) waits_for_first_starts: AtomicBool,
     /// Why keepers did not answer when they were last asked.
     pub(crate) keepers_down: Mutex<Option<String>>,
 }
@@ -266,6 +268,7 @@ fn shared(site: &Site, options: &MachineOptions, places: Places, seals: Option<A
             security: options.security.clone(),
             others: Mutex::default(),
             mounts: Mutex::default(),
+            waits_for_first_starts: AtomicBool::new(false),
             keepers_down: Mutex::default(),
         }),
     })

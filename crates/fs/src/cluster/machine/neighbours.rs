@@ -1,7 +1,7 @@
 //! The other machines: how they stand, and an image from the one that leads when the own node lacks operations.
 //!
-//! A thread for each other machine asks it every [`LOOK`]. So one that is dead delays nobody. The metadata node takes
-//! in nodes that run, and lets one that joins count when that one says that it has everything.
+//! A thread for each other machine asks it every [`LOOK`]. So one that is dead delays no other one. The metadata node
+//! takes in nodes that run, and lets one that joins count when that one says that it has everything.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -113,6 +113,12 @@ impl Shared {
                 leading.link.unwant(group_of(node), node);
             }
         }
+    }
+
+    /// Whether another machine runs, or did a moment ago.
+    pub(crate) fn has_answered(&self, other: u16) -> bool {
+        let Some(machine) = &self.machine else { return false };
+        matches!(lock(&machine.others).get(&other), Some((_, Ok(_))))
     }
 
     /// The nodes of other machines that run, as far as is known now.

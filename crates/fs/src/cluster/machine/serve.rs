@@ -277,7 +277,7 @@ impl Shared {
             return elsewhere();
         }
         match self.carry_out(machine, (&volume, &link), tag, call) {
-            // Nobody else has answered otherwise meanwhile.
+            // No other node has answered otherwise meanwhile.
             Ok(answer) if link.may_read() || matches!(call, Call::Sync) => answer,
             _ => elsewhere(),
         }

@@ -1,4 +1,4 @@
-//! What machines, and mounts elsewhere, say to each other over a connection.
+//! Requests of machines, and of mounts elsewhere, and their answers, over a connection.
 //!
 //! ```text
 //! first frame   magic `LDFS`, version 4, volume 8; the answer: 0, or 1 and a text

@@ -55,7 +55,7 @@ pub(crate) enum Call {
     Seek { ino: u64, offset: u64, to: SeekTo },
 }
 
-/// What a call returns.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Nothing,

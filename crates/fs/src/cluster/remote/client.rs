@@ -1,6 +1,6 @@
 //! The client of a volume whose metadata node is elsewhere.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,8 +32,10 @@ const CONNECT_PATIENCE: Duration = Duration::from_millis(400);
 const STANDING_PATIENCE: Duration = Duration::from_millis(600);
 /// Time for a call: longer than the metadata node waits for a quorum.
 const CALL_PATIENCE: Duration = Duration::from_secs(45);
-/// Pause between two looks at the metadata node, and at the others when there is none.
+/// Pause between two looks at a machine, and when none leads.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(30));
+/// A standing that is older says nothing.
+const FRESH: Duration = Duration::from_secs(1);
 /// How often the metadata node hears of a mount that does nothing.
 const SIGN: Duration = Duration::from_secs(10);
 /// Most bytes of a write in one call: one operation.
@@ -61,7 +63,7 @@ struct State {
     term: u32,
     /// Rises whenever another one is looked for.
     generation: u64,
-    /// Connections that nobody uses now.
+    /// Connections that no call uses now.
     free: Vec<Channel>,
     /// All of this generation.
     ends: Vec<ChannelEnd>,
@@ -80,6 +82,8 @@ struct Shared {
     mount: u64,
     next: AtomicU64,
     state: Mutex<State>,
+    /// The last word of each machine, and its time. Before the state, if both are locked.
+    standings: Mutex<BTreeMap<u16, (Instant, std::result::Result<wire::Standing, String>)>>,
     changed: Condvar,
     /// Files that are open, and how often.
     open: Mutex<HashMap<u64, u64>>,
@@ -96,10 +100,20 @@ pub struct RemoteVolume {
     _watching: Arc<Watching>,
 }
 
-/// The thread that looks after the metadata node.
+/// The threads that look after the machines.
 struct Watching {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Watching {
+    fn start(&mut self, name: String, work: impl FnOnce(&Shared) + Send + 'static) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let failed = |error| Error::Options(format!("no thread for the volume could be started: {error}"));
+        let thread = std::thread::Builder::new().name(name).spawn(move || work(&shared)).map_err(failed)?;
+        self.threads.push(thread);
+        Ok(())
+    }
 }
 
 impl fmt::Debug for RemoteVolume {
@@ -112,7 +126,7 @@ impl Drop for Watching {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             _ = thread.join();
         }
         self.shared.say_goodbye();
@@ -133,17 +147,19 @@ impl RemoteVolume {
             mount: draw(),
             next: AtomicU64::new(1),
             state: Mutex::default(),
+            standings: Mutex::default(),
             changed: Condvar::new(),
             open: Mutex::default(),
             ino_floor: AtomicU64::new(0),
             takeovers: AtomicU64::new(0),
             stop: AtomicBool::new(false),
         });
-        let watched = Arc::clone(&shared);
-        let failed = |error| Error::Options(format!("no thread for the volume could be started: {error}"));
-        let thread = std::thread::Builder::new().name("fs-remote".into()).spawn(move || watched.watch());
-        let thread = Some(thread.map_err(failed)?);
-        let volume = Self { _watching: Arc::new(Watching { shared: Arc::clone(&shared), thread }), shared };
+        let mut watching = Watching { shared: Arc::clone(&shared), threads: Vec::new() };
+        watching.start("fs-remote".into(), |shared| shared.watch())?;
+        for machine in site.machines.keys().copied() {
+            watching.start(format!("fs-remote-{machine}"), move |shared| shared.watch_machine(machine))?;
+        }
+        let volume = Self { _watching: Arc::new(watching), shared };
         volume.shared.leader(Instant::now() + options.patience)?;
         Ok(volume)
     }
@@ -273,9 +289,31 @@ impl Shared {
         state.ends.drain(..).for_each(|end| end.end());
     }
 
-    /// Looks after the metadata node, and for another one when it does not answer or does not lead.
+    /// Asks a machine again and again how it stands. One that does not answer delays no other one.
+    fn watch_machine(&self, machine: u16) {
+        let mut channel = None;
+        while !self.stop.load(Ordering::Acquire) {
+            let found = self.standing_of(machine, &mut channel).map_err(|error| error.to_string());
+            lock(&self.standings).insert(machine, (Instant::now(), found));
+            self.changed.notify_all();
+            let pause = if lock(&self.state).machine == 0 { LOOKS.1 } else { LOOKS.0 };
+            std::thread::sleep(pause);
+        }
+    }
+
+    fn standing_of(&self, machine: u16, channel: &mut Option<Channel>) -> Result<wire::Standing> {
+        let mut open = match channel.take() {
+            Some(open) => open,
+            None => connect(&self.site, &self.security, machine)?,
+        };
+        let failed = |error| Error::Options(format!("machine {machine} does not answer: {error}"));
+        let found = standing(&mut open).map_err(failed)?;
+        *channel = Some(open);
+        Ok(found)
+    }
+
+    /// Looks after the metadata node, and for another one when a newer one leads or it says that it does not.
     fn watch(&self) {
-        let mut channels: HashMap<u16, Channel> = HashMap::new();
         let mut said = Instant::now();
         while !self.stop.load(Ordering::Acquire) {
             let (machine, generation, term) = {
@@ -283,50 +321,36 @@ impl Shared {
                 (state.machine, state.generation, state.term)
             };
             if machine == 0 {
-                self.find(&mut channels);
-                self.pause(LOOKS.1);
-                continue;
-            }
-            let found = self.standing_of(&mut channels, machine);
-            let leads = found.as_ref().is_ok_and(|found| found.term == term);
-            let is_newer = !leads && self.newest(&mut channels).is_some_and(|(_, newer)| newer > term);
-            // A machine that is slow for a moment still leads, as long as no other one does.
-            if is_newer || found.is_ok_and(|found| found.term != term) {
+                self.find();
+            } else if self.has_another(machine, term) {
                 self.lose(generation);
             } else if said.elapsed() >= SIGN && self.attach(machine).is_ok() {
                 said = Instant::now();
             }
-            self.pause(LOOKS.0);
+            let state = lock(&self.state);
+            drop(self.changed.wait_timeout(state, LOOKS.1));
         }
     }
 
-    fn pause(&self, most: Duration) {
-        let state = lock(&self.state);
-        if state.machine != 0 || most < LOOKS.0 {
-            _ = self.changed.wait_timeout(state, most);
-        }
-    }
-
-    fn standing_of(&self, channels: &mut HashMap<u16, Channel>, machine: u16) -> Result<wire::Standing> {
-        let mut channel = match channels.remove(&machine) {
-            Some(channel) => channel,
-            None => connect(&self.site, &self.security, machine)?,
+    /// Whether the machine does not lead any more. One that is slow for a moment does, as long as no newer one leads.
+    fn has_another(&self, machine: u16, term: u32) -> bool {
+        let says_so = {
+            let standings = lock(&self.standings);
+            matches!(standings.get(&machine), Some((at, Ok(found))) if at.elapsed() < FRESH && found.term != term)
         };
-        let failed = |error| Error::Options(format!("machine {machine} does not answer: {error}"));
-        let found = standing(&mut channel).map_err(failed)?;
-        channels.insert(machine, channel);
-        Ok(found)
+        says_so || self.newest().is_some_and(|(_, newest)| newest > term)
     }
 
-    /// The machine with the newest term.
-    fn newest(&self, channels: &mut HashMap<u16, Channel>) -> Option<(u16, u32)> {
+    /// The machine with the newest term, of those that have answered a moment ago.
+    fn newest(&self) -> Option<(u16, u32)> {
         let (mut newest, mut reasons) = (None, Vec::new());
-        for machine in self.site.machines.keys().copied() {
-            match self.standing_of(channels, machine) {
-                Ok(found) if found.term > newest.map_or(0, |(_, term)| term) => newest = Some((machine, found.term)),
-                Ok(found) if found.term == 0 => reasons.push(format!("machine {machine} does not lead")),
-                Ok(_) => {}
-                Err(error) => reasons.push(error.to_string()),
+        for (machine, (at, found)) in &*lock(&self.standings) {
+            match found {
+                Ok(found) if at.elapsed() < FRESH && found.term > newest.map_or(0, |(_, term)| term) => {
+                    newest = Some((*machine, found.term));
+                }
+                Ok(_) => reasons.push(format!("machine {machine} does not lead")),
+                Err(error) => reasons.push(error.clone()),
             }
         }
         lock(&self.state).reason = reasons.join("; ");
@@ -334,8 +358,8 @@ impl Shared {
     }
 
     /// Looks for a metadata node, and attaches to it.
-    fn find(&self, channels: &mut HashMap<u16, Channel>) {
-        let Some((machine, term)) = self.newest(channels) else { return };
+    fn find(&self) {
+        let Some((machine, term)) = self.newest() else { return };
         let (attached, kept) = match self.attach(machine) {
             Ok(found) if found.0 == term => found,
             Ok(_) => return,
@@ -440,7 +464,7 @@ impl Shared {
         Attempt::Answered(answer)
     }
 
-    /// A connection to the metadata node that nobody else uses.
+    /// A connection to the metadata node that no other call uses.
     fn channel(&self, leader: Leader) -> Option<Channel> {
         {
             let mut state = lock(&self.state);
@@ -549,7 +573,7 @@ impl RemoteVolume {
 
     /// As [`Volume::pin`](crate::Volume::pin).
     pub fn pin(&self, ino: u64) -> Result<()> {
-        // Noted first: whoever takes over now is told of it.
+        // Noted first: a node that takes over now is told of it.
         let count = {
             let mut open = lock(&self.shared.open);
             let count = open.entry(ino).or_default();

@@ -1,7 +1,7 @@
 //! A volume whose metadata node is in another process: its client, and the calls that carry its operations there.
 //!
 //! 1. *Find*: a thread asks the machines who leads, and attaches there: it tells which files are open.
-//! 2. *Call*: each operation is one request and one answer, on a connection that nobody else uses meanwhile.
+//! 2. *Call*: each operation is one request and one answer, on a connection of its own.
 //! 3. *Go on*: when the metadata node is gone, another one is found, and the request is sent again. Requests have
 //!    numbers, which the log of operations keeps: each is carried out once (`requests`).
 //!
