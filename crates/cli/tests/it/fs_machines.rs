@@ -164,3 +164,23 @@ fn a_mount_goes_on_when_a_replica_and_the_metadata_node_are_killed() {
     assert_ne!(site.until_whole(), leader, "it came back and follows");
     judge(&mount.point, count, "in the end");
 }
+
+#[test]
+fn a_plain_network_needs_its_name_and_other_commands_say_what_the_file_is() {
+    let place = Place::new();
+    let format = ["fs", "format", "a.vol", "--machines", "1=127.0.0.1:7000", "--keepers", "1=127.0.0.1:7411"];
+    place.run(format).fails_with(&["--credentials"]);
+    let overlaps = ["fs", "format", "a.vol", "--machines", "1=127.0.0.1:7000,2=127.0.0.1:7001", "--plain-network"];
+    place.run(overlaps.iter().chain(&["--keepers", "1=127.0.0.1:7411"])).fails_with(&["3 ports"]);
+    let text = "lodestone volume of machines 1\nvolume 1f\nsize 33554432\nowner 0 0\ncreated 1\ncarrier unicast\n\
+                payload 8192\nnetwork plain\nmachine 1 127.0.0.1:7000\nkeeper 1 127.0.0.1:7411\n";
+    place.write("b.vol", text);
+    place.run(["fs", "mount", "b.vol", "."]).fails_with(&["b.vol", "--plain-network"]);
+    place.run(["fs", "status", "b.vol", "--credentials", "op"]).fails_with(&["leave --credentials out"]);
+    place.run(["fs", "serve", "b.vol", "--dir", "m1", "--plain-network"]).fails_with(&["--machine"]);
+    let not_made = ["fs", "serve", "b.vol", "--dir", "m1", "--machine", "1", "--plain-network"];
+    place.run(not_made).fails_with(&["m1", "--new"]);
+    place.run(["fs", "fsck", "b.vol"]).fails_with(&["several machines"]);
+    place.write("c.vol", text.replace("network plain", "network open"));
+    place.run(["fs", "mount", "c.vol", "."]).fails_with(&["c.vol", "a line makes no sense"]);
+}
