@@ -389,12 +389,13 @@ fn a_table_and_a_range_of_its_keys_move_to_other_nodes() {
     let place = Place::new();
     let nodes = ["--virtual-nodes", "2"];
     let run = |args: &[&str]| place.run(args.iter().chain(&nodes));
-    let create = ["pool", "create", "a.pool", "--parts-per-node", "--size", "8MiB", "--domain", "process"];
+    let create = ["pool", "create", "a.pool", "--parts-per-node", "--size", "32MiB", "--domain", "process"];
     run(&create).ok();
     run(&["db", "create", "a.pool", "--on-node", "0", "t (k u64, v text) key (k)"]).ok();
     let rows: String = (0..2000).map(|k| format!("{{\"k\":{k},\"v\":\"some text for the row {k}\"}}\n")).collect();
     place.write("rows.jsonl", &rows);
     run(&["db", "import", "a.pool", "t", "rows.jsonl"]).ok();
+    run(&["db", "checkpoint", "a.pool"]).ok();
     let moved = run(&["db", "move", "a.pool", "t", "1", "--from", "500", "--to", "1500"]).ok();
     assert!(moved.contains("leaves moved to part 1 on node 1"), "{moved}");
     let tables = place.json(["db", "tables", "a.pool"].iter().chain(&nodes));
