@@ -21,6 +21,9 @@ const LOOK_NS: u64 = 100_000_000;
 /// A member that was silent for so long is removed.
 const SILENT_NS: u64 = 1_000_000_000;
 
+/// The same, of one that joins. With sealed packets it first needs the secrets of its view, and each view has others.
+const JOINER_SILENT_NS: u64 = 10 * SILENT_NS;
+
 /// Starts the thread, which claims a term first.
 pub(crate) fn start(link: Arc<Link>, mut rx: Box<dyn Transport + Send>) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("fs-sender".into()).spawn(move || {
@@ -167,9 +170,12 @@ impl Sending {
         let sender = self.leader.volume().group(group)?;
         let least = link.members_min.get(&group).copied().unwrap_or(1);
         let active = sender.view().active().count();
+        let is_lost = |node: NodeId| sender.silent(now, JOINER_SILENT_NS).any(|silent| silent == node);
+        let is_leaving = |node: NodeId| self.leaving.get(&group).is_some_and(|leaving| leaving.contains(&node));
         let may_go = |node: &NodeId| match sender.view().role(*node) {
             Some(Role::Active) => active > least,
-            role => role.is_some(),
+            Some(Role::Joining) => is_leaving(*node) || is_lost(*node),
+            None => false,
         };
         let leaving = self.leaving.get(&group).into_iter().flatten().copied();
         sender.silent(now, SILENT_NS).chain(leaving).find(may_go)
