@@ -1,4 +1,4 @@
-//! A table, or a range of its keys, moves to another part of the pool, and so to another node, while transactions go on.
+//! A table, or a range of its keys, moves to another part of the pool and so to another node, beside transactions.
 //!
 //! 1. The catalog gets the new part, in a transaction. From now on new images go there.
 //! 2. Leaf by leaf, those with an image elsewhere are made dirty, so that the next round writes a new image. Cold

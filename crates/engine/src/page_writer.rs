@@ -1,8 +1,8 @@
 //! The writers of pages in a round: one for each node that has tables (paper 4, section 2.2.3).
 //!
 //! 1. The trees of a round are divided by the nodes of the parts that they are [placed](crate::placement) in. Those
-//!    without a place, and those on the node of the thread that makes the round, are written by that thread. A tree with
-//!    ranges of keys in several parts is divided into [stretches](Stretch) of leaves, each for its node.
+//!    without a place, and those on the node of the thread that makes the round, are written by that thread. A tree
+//!    with ranges of keys in several parts is divided into [stretches](Stretch) of leaves, each for its node.
 //! 2. Each other node gets a thread, which is kept on it. So all pages are written by a thread near them, and the nodes
 //!    work side by side. A thread ends with a fence of its own ([`lodestone_pages::Share`]).
 //! 3. The thread of the round waits for all, then publishes the one batch. It is the thread that locks the pages first:
