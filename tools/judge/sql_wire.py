@@ -5,6 +5,7 @@ It needs nothing but the standard library, and shows rows, tags and codes as the
 
 import socket
 import struct
+import time
 
 
 class Gone(Exception):
@@ -88,13 +89,16 @@ class Client:
         """The results of the statements of `text`. `copy`: the lines that a COPY FROM STDIN gets."""
         self.socket.settimeout(seconds or self.seconds)
         self.send(text)
-        return self.answers(copy)
+        return self.answers(copy, time.monotonic() + (seconds or self.seconds))
 
-    def answers(self, copy=None):
+    def answers(self, copy=None, until=None):
+        """`until`: an answer that has not ended by then is a hang, also one whose rows come without end."""
         self.notices = []
         results, current = [], Result()
         while True:
             kind, body = self.message()
+            if until is not None and time.monotonic() > until:
+                raise Hang()
             if kind == b"T":
                 current.columns, current.types = columns(body)
             elif kind == b"D":

@@ -210,6 +210,9 @@ impl Loop {
         if let Some(mut client) = clients.remove(&token) {
             // The socket closes with the client in any case.
             drop(client.socket.deregister(poll.registry()));
+            if let Some(connection) = client.machine.take_ending() {
+                shared.workers.end(connection);
+            }
             shared.left();
         }
     }
@@ -288,7 +291,7 @@ impl Loop {
             self.shared.database.cancel(*number, *secret);
         }
         let began = Instant::now();
-        while !self.away.is_empty() && began.elapsed() < STOP_LIMIT {
+        while (!self.away.is_empty() || self.shared.workers.is_ending()) && began.elapsed() < STOP_LIMIT {
             std::thread::sleep(TIMEOUT_SWEEP);
             self.take_mail(&mut Vec::new());
         }

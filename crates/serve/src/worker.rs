@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lodestone_sql::Connection;
 use lodestone_sql_types::{Error, Result, SqlState};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -32,10 +33,19 @@ pub struct Job {
     pub mailbox: Arc<Mailbox>,
 }
 
+/// The work of a thread.
+enum Task {
+    Serve(Job),
+    /// A connection that takes long to end.
+    End(Box<Connection>),
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Workers {
-    queue: Mutex<VecDeque<Job>>,
+    queue: Mutex<VecDeque<Task>>,
+    /// Connections that have not ended yet.
+    ending: AtomicUsize,
     has_job: Condvar,
     threads: AtomicUsize,
     idle: AtomicUsize,
@@ -49,14 +59,29 @@ impl std::fmt::Debug for Workers {
 }
 
 impl Workers {
-    fn queue(&self) -> MutexGuard<'_, VecDeque<Job>> {
+    fn queue(&self) -> MutexGuard<'_, VecDeque<Task>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives a client to a worker.
     pub fn give(self: &Arc<Self>, job: Job) {
+        self.add(Task::Serve(job));
+    }
+
+    /// Ends a connection on a worker.
+    pub fn end(self: &Arc<Self>, connection: Box<Connection>) {
+        self.ending.fetch_add(1, Ordering::AcqRel);
+        self.add(Task::End(connection));
+    }
+
+    /// Whether connections have not ended yet.
+    pub fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire) > 0
+    }
+
+    fn add(self: &Arc<Self>, task: Task) {
         let mut queue = self.queue();
-        queue.push_back(job);
+        queue.push_back(task);
         let needs_one = queue.len() > self.idle.load(Ordering::Relaxed);
         drop(queue);
         self.has_job.notify_one();
@@ -81,18 +106,26 @@ impl Workers {
     }
 
     fn run(&self) {
-        while let Some(mut job) = self.next() {
-            job.client.serve_alone(&self.is_stopping);
-            job.mailbox.give_back(job.token, job.client);
+        while let Some(task) = self.next() {
+            match task {
+                Task::Serve(mut job) => {
+                    job.client.serve_alone(&self.is_stopping);
+                    job.mailbox.give_back(job.token, job.client);
+                }
+                Task::End(connection) => {
+                    drop(connection);
+                    self.ending.fetch_sub(1, Ordering::AcqRel);
+                }
+            }
         }
         self.threads.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<Task> {
         let mut queue = self.queue();
         loop {
-            if let Some(job) = queue.pop_front() {
-                return Some(job);
+            if let Some(task) = queue.pop_front() {
+                return Some(task);
             }
             if self.is_stopping.load(Ordering::Acquire) {
                 return None;

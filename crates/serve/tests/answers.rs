@@ -158,6 +158,34 @@ fn with_workers(place: &Place) -> Machine {
     machine
 }
 
+/// Temporary tables are dropped where that holds up no other client: by a worker, with the connection.
+#[test]
+fn a_connection_with_temporary_tables_ends_on_a_worker() {
+    let place = Place::new();
+    let left =
+        |place: &Place| place.answers(&[query("select count(*) from pg_class where relname = 'own'")]).texts(b'D');
+    for says_goodbye in [true, false] {
+        let mut machine = with_workers(&place);
+        assert!(place.open().take_ending().is_none(), "there is nothing to drop");
+        machine.receive(&query("create temp table own (k int primary key)"));
+        machine.set_stream(Some(Box::new(Taken(Arc::default()))));
+        machine.advance();
+        machine.set_stream(None);
+        assert_eq!(left(&place), ["1"]);
+        if says_goodbye {
+            machine.receive(&message(b'X', &[]));
+            machine.advance();
+            assert!(machine.is_closed());
+        }
+        let ending = machine.take_ending();
+        assert!(machine.is_closed() && ending.is_some());
+        drop(machine);
+        assert_eq!(left(&place), ["1"], "the loop has not dropped it");
+        drop(ending);
+        assert_eq!(left(&place), ["0"]);
+    }
+}
+
 #[test]
 fn a_long_answer_leaves_while_its_statement_runs() {
     let place = Place::new();

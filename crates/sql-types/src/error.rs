@@ -195,6 +195,8 @@ states! {
     STATEMENT_TOO_COMPLEX = "54001";
     /// Too many columns.
     TOO_MANY_COLUMNS = "54011";
+    /// A call has more arguments than it may have.
+    TOO_MANY_ARGUMENTS = "54023";
     /// The object is not in the state that the statement needs.
     OBJECT_NOT_IN_PREREQUISITE_STATE = "55000";
     /// The setting cannot be changed.

@@ -247,6 +247,9 @@ pub enum Node {
         input: Box<Node>,
         keys: Vec<Expr>,
         calls: Vec<AggregateCall>,
+        /// The keys of each set, by their numbers; the others are null in its groups. Then the last key is a number
+        /// with a bit for each key that the set leaves out. None: all keys are one set.
+        sets: Vec<Vec<usize>>,
     },
     Sort {
         input: Box<Node>,

@@ -146,6 +146,21 @@ fn locking() {
 }
 
 #[test]
+fn grouping() {
+    check(include_str!("expected/grouping.out"), &[]);
+}
+
+#[test]
+fn subqueries() {
+    check(include_str!("expected/subqueries.out"), &[]);
+}
+
+#[test]
+fn patterns() {
+    check(include_str!("expected/patterns.out"), &[]);
+}
+
+#[test]
 fn temporary() {
     // The parser has no such statement.
     let table = ["ERROR 42601: syntax error at or near \"table\""];

@@ -128,6 +128,8 @@ pub struct Machine {
     requests: u8,
     /// The place among the clients, of one that is known.
     place: Option<Place>,
+    /// The connection of a conversation that is over, if its end takes long.
+    ending: Option<Box<Connection>>,
 }
 
 impl std::fmt::Debug for Machine {
@@ -156,6 +158,7 @@ impl Machine {
             encryption: Encryption::None,
             requests: 0,
             place: None,
+            ending: None,
         }
     }
 
@@ -207,6 +210,24 @@ impl Machine {
             connection.set_patient(stream.is_some() || !self.host.has_workers);
         }
         self.stream = stream;
+    }
+
+    /// The connection of a conversation that is over, or ends now, if its end takes long: temporary tables are dropped
+    /// with it. `None`: it ends at once.
+    #[must_use]
+    pub fn take_ending(&mut self) -> Option<Box<Connection>> {
+        self.close();
+        self.ending.take()
+    }
+
+    /// The conversation is over.
+    fn close(&mut self) {
+        if let Phase::Ready(connection) = std::mem::replace(&mut self.phase, Phase::Closed)
+            && self.host.has_workers
+            && connection.has_temporary()
+        {
+            self.ending = Some(connection);
+        }
     }
 
     /// Whether the client sends rows.
@@ -278,7 +299,7 @@ impl Machine {
         if let Err(error) = self.out.ready(&mut task) {
             let error = lodestone_sql::from_engine(error);
             backend::error(&mut self.out.bytes, "FATAL", &error);
-            self.phase = Phase::Closed;
+            self.close();
         }
         self.out.ready(&mut task).unwrap_or_default()
     }
@@ -298,7 +319,7 @@ impl Machine {
 
     fn fatal(&mut self, error: &Error) {
         backend::error(&mut self.out.bytes, "FATAL", error);
-        self.phase = Phase::Closed;
+        self.close();
         self.pending = None;
         self.input.clear();
         self.place = None;
@@ -413,7 +434,7 @@ impl Machine {
             }
             Opening::Cancel { number, secret } => {
                 self.host.database.cancel(number, secret);
-                self.phase = Phase::Closed;
+                self.close();
                 Ok(())
             }
             Opening::Startup { minor, settings } => self.know(minor, settings),
@@ -606,7 +627,7 @@ impl Machine {
                 self.ready_for_query();
             }
             Message::Flush => {}
-            Message::Terminate => self.phase = Phase::Closed,
+            Message::Terminate => self.close(),
             // The rest of a COPY that was refused.
             Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => {}
         }
@@ -710,7 +731,7 @@ impl Machine {
             Message::CopyFail(reason) => Err(connection.copy_fail(reason)),
             Message::Flush | Message::Sync => return,
             Message::Terminate => {
-                self.phase = Phase::Closed;
+                self.close();
                 return;
             }
             _ => Err(connection.copy_fail("unexpected message type during COPY from stdin")),

@@ -10,6 +10,7 @@ mod introspect;
 mod json;
 mod moment;
 mod number;
+mod number_format;
 mod regex;
 mod sequence;
 mod string;
@@ -189,6 +190,7 @@ pub fn all() -> impl Iterator<Item = &'static Function> {
         regex::FUNCTIONS,
         format::FUNCTIONS,
         json::FUNCTIONS,
+        number_format::FUNCTIONS,
     ]
     .into_iter()
     .flatten()
@@ -234,6 +236,7 @@ const INT2: Argument = Argument::Of(Type::Int2);
 const INT4: Argument = Argument::Of(Type::Int4);
 const INT8: Argument = Argument::Of(Type::Int8);
 const FLOAT: Argument = Argument::Of(Type::Float8);
+const FLOAT4: Argument = Argument::Of(Type::Float4);
 const NUMERIC: Argument = Argument::Of(Type::Numeric);
 const TEXT: Argument = Argument::Of(Type::Text);
 const NAME: Argument = Argument::Of(Type::Name);

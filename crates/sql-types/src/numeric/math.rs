@@ -124,6 +124,11 @@ fn exp_to(value: &Numeric, scale: i64, size: f64) -> Result<Numeric> {
 /// The natural logarithm of a positive number, in units of 10^-digits.
 fn ln_units(value: &Numeric, digits: u32) -> Result<BigInt> {
     let digits = digits + GUARD;
+    let near = units_of(value, digits)?;
+    if near > ten(digits) * 9 / 10 && near < ten(digits) * 17 / 16 {
+        // Its series is short, and as exact as the distance from 1.
+        return Ok(ln_mantissa(near, digits) / ten(GUARD));
+    }
     let (units, scale) = value.parts().ok_or_else(overflow)?;
     let text = units.magnitude().to_string();
     let exponent = i64::try_from(text.len()).unwrap_or(0) - i64::from(scale) - 1;
@@ -268,20 +273,39 @@ pub fn power(base: &Numeric, exponent: &Numeric) -> Result<Numeric> {
     }
     let positive = base.absolute();
     let weight = ln_weight(&positive)?;
-    let size = ln_f64(&positive) * exponent.to_f64() * LOG10_E;
-    if size > POWER_DIGITS_MAX {
+    let size = power_size(&positive, exponent, weight)?;
+    if size.is_nan() || size > POWER_DIGITS_MAX {
         return Err(too_long());
     }
     let scale = result_scale(size, &[base.scale(), exponent.scale()]);
     if size < -(nearest(scale) + 2.0) {
         return number_of(&BigInt::from(0), 0, scale);
     }
-    let digits = digits_of(scale + whole(size.abs()) + weight.abs()) + GUARD;
+    let exponent_weight = digits_before_point(exponent);
+    let digits = digits_of(scale.saturating_add(whole(size.abs())).saturating_add(weight.abs().max(exponent_weight)));
+    let digits = digits.saturating_add(GUARD);
     let product = ln_units(&positive, digits)? * units_of(exponent, digits)? / ten(digits);
     let product = number_of(&product, digits, i64::from(digits))?;
     let found = exp_to(&product, scale, size)?;
     let is_odd = is_whole && exponent.remainder(&2.into())?.signum() != 0;
     Ok(if base.signum() < 0 && is_odd { found.negate() } else { found })
+}
+
+/// The logarithm of the power to the base 10, about.
+fn power_size(positive: &Numeric, exponent: &Numeric, weight: i64) -> Result<f64> {
+    // No floating-point number is near to the logarithm of a base that is nearly 1, or to a long exponent.
+    if exponent.to_f64().is_finite() && weight > -10 {
+        return Ok(ln_f64(positive) * exponent.to_f64() * LOG10_E);
+    }
+    let digits = digits_of(weight.abs() + 20);
+    let logarithm = number_of(&ln_units(positive, digits)?, digits, i64::from(digits))?;
+    Ok(logarithm.multiply(exponent)?.to_f64() * LOG10_E)
+}
+
+fn digits_before_point(value: &Numeric) -> i64 {
+    let Some((units, scale)) = value.parts() else { return 0 };
+    let digits = i64::try_from(units.magnitude().to_string().len()).unwrap_or(i64::MAX);
+    (digits - i64::from(scale)).max(0)
 }
 
 fn power_special(base: &Numeric, exponent: &Numeric) -> Option<Result<Numeric>> {

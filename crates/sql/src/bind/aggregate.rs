@@ -4,7 +4,8 @@
 //! two ways: a part that is a key, or an aggregate, is the column of that; any other column is an error.
 
 use lodestone_sql_types::cast::Context;
-use lodestone_sql_types::{Error, Result, SqlState, Type};
+use lodestone_sql_types::op::Arithmetic;
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 
 use super::Binder;
 use super::expr::{Typed, array_of};
@@ -19,14 +20,27 @@ pub struct Grouping {
     /// The keys as they were written and bound.
     pub keys: Vec<(ast::Expr, Typed)>,
     pub calls: Vec<AggregateCall>,
+    /// The last key says which keys a set of several leaves out.
+    pub has_sets: bool,
     /// An aggregate's arguments are being bound.
     pub is_inside: bool,
 }
 
 impl Grouping {
     pub fn new(columns: Vec<ScopeColumn>, keys: Vec<(ast::Expr, Typed)>) -> Self {
-        Self { columns, keys, calls: Vec::new(), is_inside: false }
+        Self { columns, keys, calls: Vec::new(), has_sets: false, is_inside: false }
     }
+}
+
+/// Most keys of groups with several sets: each has a bit of a number.
+pub const SET_KEYS_MAX: usize = 62;
+/// Most arguments of GROUPING.
+const GROUPING_MAX: usize = 31;
+
+/// The error of GROUPING of something that is no key.
+pub(super) fn no_grouping(at: Position) -> Error {
+    let message = "arguments to GROUPING must be grouping expressions of the associated query level";
+    Error::new(SqlState::GROUPING_ERROR, message).at(at)
 }
 
 /// Whether a function of this name is an aggregate.
@@ -133,6 +147,9 @@ impl Binder<'_> {
             ast::Expr::Call(call, at) if is_aggregate(&call.name.name) && call.over.is_none() => {
                 self.aggregate(call, *at, scope).map(Some)
             }
+            ast::Expr::Call(call, at) if call.name.name == "grouping" && call.name.schema.is_none() => {
+                self.grouping_bits(call, *at, scope.parent).map(Some)
+            }
             ast::Expr::Column(names, at) => {
                 let before = Scope { columns: grouping.columns.clone(), parent: scope.parent };
                 let (depth, place, column) = before.find(names, *at)?;
@@ -157,9 +174,46 @@ impl Binder<'_> {
         }
     }
 
+    /// GROUPING: a number with a bit for each argument, which is 1 where the set of the group leaves it out.
+    fn grouping_bits(&mut self, call: &Call, at: Position, parent: Option<&Scope<'_>>) -> Result<Typed> {
+        if call.arguments.len() > GROUPING_MAX {
+            let message = format!("GROUPING must have fewer than {} arguments", GROUPING_MAX + 1);
+            return Err(Error::new(SqlState::TOO_MANY_ARGUMENTS, message).at(at));
+        }
+        let mut bits = Expr::Const(Datum::Int(0));
+        let combine = |op, one, two| Expr::Arithmetic(op, Type::Int8, Box::new(one), Box::new(two));
+        let number = |number: usize| Expr::Const(Datum::Int(i64::try_from(number).unwrap_or(0)));
+        for argument in &call.arguments {
+            let Some(key) = self.key_of(argument, parent)? else { return Err(no_grouping(argument.at())) };
+            bits = combine(Arithmetic::ShiftLeft, bits, number(1));
+            let Some(grouping) = self.grouping.as_ref().filter(|grouping| grouping.has_sets) else { continue };
+            let all = Expr::Column { depth: 0, index: grouping.keys.len() - 1 };
+            let own = combine(Arithmetic::ShiftRight, all, number(key));
+            bits = combine(Arithmetic::BitOr, bits, combine(Arithmetic::BitAnd, own, number(1)));
+        }
+        let typed = Typed::new(bits, Type::Int8);
+        self.coerce(typed, Type::Int4, Context::Explicit, at)
+    }
+
+    /// The key of the groups that an expression is.
+    fn key_of(&mut self, expr: &ast::Expr, parent: Option<&Scope<'_>>) -> Result<Option<usize>> {
+        let Some(grouping) = &self.grouping else { return Ok(None) };
+        if let Some(index) = grouping.keys.iter().position(|(key, _)| key == expr) {
+            return Ok(Some(index));
+        }
+        let ast::Expr::Column(names, at) = expr else { return Ok(None) };
+        let before = Scope { columns: grouping.columns.clone(), parent };
+        let (depth, place, _) = before.find(names, *at)?;
+        let is_it = |key: &Typed| depth == 0 && matches!(key.expr, Expr::Column { depth: 0, index } if index == place);
+        Ok(grouping.keys.iter().position(|(_, typed)| is_it(typed)))
+    }
+
     /// Whether the primary key of the column's table is among the keys of the groups: then a group has one value of it.
     fn depends_on_keys(&self, column: &ScopeColumn) -> bool {
         let (Some(grouping), Some((oid, _))) = (&self.grouping, column.origin) else { return false };
+        if grouping.has_sets {
+            return false;
+        }
         let Some(table) = self.catalog.tables.values().find(|table| table.oid == oid) else { return false };
         let grouped: Vec<i16> = grouping
             .keys

@@ -29,6 +29,9 @@ impl Binder<'_> {
         if let Some(found) = self.set_in_list(call, at, scope)? {
             return Ok(found);
         }
+        if name == "grouping" {
+            return Err(super::aggregate::no_grouping(at));
+        }
         if is_aggregate(name) {
             let message = format!("aggregate functions are not allowed here: {name}");
             return Err(Error::new(SqlState::GROUPING_ERROR, message).at(at));

@@ -7,7 +7,7 @@ use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type, text};
 use super::scope::Scope;
 use super::{Binder, mismatch, type_of};
 use crate::parse::ast::{self, Literal, NOWHERE, Position};
-use crate::plan::Expr;
+use crate::plan::{Expr, Node, OutputColumn};
 
 /// An expression with its type.
 #[derive(Clone, Debug)]
@@ -135,7 +135,7 @@ impl Binder<'_> {
             ast::Expr::InList { expr, list, negated, at } => self.in_list(expr, list, *negated, *at, scope),
             ast::Expr::InQuery { expr, query, negated, at } => {
                 let left = self.expr(expr, scope)?;
-                let (node, columns) = self.query(query, Some(scope))?;
+                let (node, columns) = self.nested_query(query, scope)?;
                 let [column] = &columns[..] else {
                     return Err(Error::new(SqlState::SYNTAX_ERROR, "subquery has too many columns").at(*at));
                 };
@@ -173,22 +173,30 @@ impl Binder<'_> {
         }
     }
 
+    /// A query inside an expression.
+    fn nested_query(&mut self, query: &ast::Query, scope: &Scope<'_>) -> Result<(Node, Vec<OutputColumn>)> {
+        self.nested += 1;
+        let found = self.query(query, Some(scope));
+        self.nested -= 1;
+        found
+    }
+
     /// Subqueries, arrays and rows.
     fn subquery(&mut self, expr: &ast::Expr, scope: &Scope<'_>) -> Result<Typed> {
         match expr {
             ast::Expr::Exists(query) => {
-                let (node, _) = self.query(query, Some(scope))?;
-                Ok(Typed::new(Expr::Exists(Box::new(node)), Type::Bool))
+                let (node, _) = self.nested_query(query, scope)?;
+                Ok(Typed::new(super::semi::exists(node), Type::Bool))
             }
             ast::Expr::Scalar(query, at) => {
-                let (node, columns) = self.query(query, Some(scope))?;
+                let (node, columns) = self.nested_query(query, scope)?;
                 let [column] = &columns[..] else {
                     return Err(Error::new(SqlState::SYNTAX_ERROR, "subquery must return only one column").at(*at));
                 };
                 Ok(Typed { expr: Expr::Scalar(Box::new(node)), ty: column.ty, modifier: column.modifier })
             }
             ast::Expr::ArrayOf(query) => {
-                let (node, columns) = self.query(query, Some(scope))?;
+                let (node, columns) = self.nested_query(query, scope)?;
                 let [column] = &columns[..] else {
                     return Err(Error::new(SqlState::SYNTAX_ERROR, "subquery must return only one column"));
                 };

@@ -104,7 +104,7 @@ impl Binder<'_> {
     pub(super) fn scan_locks(query: &Query, select: &Select, tables: &[Locked]) -> bool {
         let is_cut = query.limit.is_some() || query.offset.is_some();
         let is_one = matches!(select.from[..], [TableRef::Table { .. }]) && tables.len() == 1;
-        is_one && !(is_cut && !query.order_by.is_empty())
+        is_one && (!is_cut || query.order_by.is_empty())
     }
 
     /// Shows the hidden numbers of the tables until the end of FROM.

@@ -15,6 +15,7 @@ mod operator;
 mod query;
 mod recursive;
 mod scope;
+mod semi;
 mod window;
 mod with_change;
 
@@ -50,6 +51,10 @@ pub struct Binder<'c> {
     extras: Option<window::Extras>,
     /// The columns of a query of this depth that are literals without a type: INSERT gives them that of its column.
     untyped: Option<(usize, Vec<usize>)>,
+    /// Subqueries of expressions inside each other.
+    nested: usize,
+    /// The queries of WITH that are being bound: the level of each, and its name.
+    opening: Vec<(usize, String)>,
     /// The tables of the query at hand whose hidden numbers are shown.
     numbered: Vec<String>,
     /// The clause that is being bound, for messages.
@@ -205,6 +210,8 @@ impl<'c> Binder<'c> {
             grouping: None,
             extras: None,
             untyped: None,
+            nested: 0,
+            opening: Vec::new(),
             numbered: Vec::new(),
             place: "here",
         }

@@ -4,9 +4,9 @@
 //! beside the others and taken away at the end.
 
 use lodestone_sql_types::cast::Context;
-use lodestone_sql_types::{Error, Result, SqlState, Type};
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 
-use super::aggregate::{Grouping, has_aggregate};
+use super::aggregate::{Grouping, SET_KEYS_MAX, has_aggregate};
 use super::expr::Typed;
 use super::scope::{Scope, ScopeColumn};
 use super::window::Extras;
@@ -152,7 +152,7 @@ impl Binder<'_> {
         let scope = Scope { columns: columns.iter().map(column).collect(), parent: None };
         let mut keys = Vec::new();
         for order in order {
-            let typed = match ordinal(&order.expr, columns.len())? {
+            let typed = match ordinal(&order.expr, columns.len(), "ORDER BY")? {
                 Some(index) => Typed::new(Expr::Column { depth: 0, index }, columns[index].ty),
                 None => self.expr(&order.expr, &scope)?,
             };
@@ -167,11 +167,7 @@ impl Binder<'_> {
     }
 
     /// The expressions of LIMIT and OFFSET.
-    pub(super) fn limits(
-        &mut self,
-        query: &Query,
-        parent: Option<&Scope<'_>>,
-    ) -> Result<(Option<Expr>, Option<Expr>)> {
+    pub(super) fn limits(&mut self, query: &Query, parent: Option<&Scope<'_>>) -> Result<(Option<Expr>, Option<Expr>)> {
         let scope = Scope::inside(parent);
         let mut count = |expr: &Option<ast::Expr>| -> Result<Option<Expr>> {
             let Some(expr) = expr else { return Ok(None) };
@@ -329,7 +325,7 @@ impl Binder<'_> {
 
     /// The shown column that an expression of ORDER BY or GROUP BY means.
     fn shown_column(&self, expr: &ast::Expr, shown: &[Shown]) -> Result<Option<usize>> {
-        if let Some(index) = ordinal(expr, shown.len())? {
+        if let Some(index) = ordinal(expr, shown.len(), "ORDER BY")? {
             return Ok(Some(index));
         }
         if let ast::Expr::Column(names, at) = expr
@@ -401,10 +397,10 @@ impl Binder<'_> {
         scope: Scope<'_>,
     ) -> Result<(Node, Vec<OutputColumn>)> {
         let mut keys = Vec::new();
-        for expr in &select.group_by {
+        for expr in &select.group_by.keys {
             // The columns of FROM are before the names of the answer, but numbers mean the answer.
             let is_column = matches!(expr, ast::Expr::Column(names, at) if scope.find(names, *at).is_ok());
-            let meant = match ordinal(expr, select.items.len())? {
+            let meant = match ordinal(expr, select.items.len(), "GROUP BY")? {
                 Some(index) => select.items.get(index),
                 None if is_column => None,
                 None => select.items.iter().find(|item| match (item, expr) {
@@ -421,6 +417,15 @@ impl Binder<'_> {
             let typed = self.known(typed);
             keys.push((expr.clone(), typed));
         }
+        let sets = one_number_each(&select.group_by.sets, &keys);
+        if !sets.is_empty() {
+            if keys.len() > SET_KEYS_MAX {
+                return Err(Error::unsupported(format!("GROUPING SETS of more than {SET_KEYS_MAX} expressions")));
+            }
+            // No expression of a user is like this one.
+            let name = ast::Expr::Column(vec!["\0set".to_owned()], NOWHERE);
+            keys.push((name, Typed::new(Expr::Const(Datum::Int(0)), Type::Int8)));
+        }
         let key_exprs: Vec<Expr> = keys.iter().map(|(_, typed)| typed.expr.clone()).collect();
         // Subqueries over the groups see the keys that are columns.
         let columns = keys.iter().map(|(_, typed)| match typed.expr {
@@ -435,7 +440,8 @@ impl Binder<'_> {
             },
         });
         let groups = Scope { columns: columns.collect(), parent: scope.parent };
-        self.grouping = Some(Grouping::new(scope.columns, keys));
+        let has_sets = !sets.is_empty();
+        self.grouping = Some(Grouping { has_sets, ..Grouping::new(scope.columns, keys) });
         let having = select.having.as_ref().map(|having| self.condition(having, &groups, "HAVING")).transpose()?;
         self.extras = Some(Extras::new(select.windows.clone()));
         let shown = self.items(&select.items, &groups)?;
@@ -445,7 +451,7 @@ impl Binder<'_> {
         let calls = self.grouping.take().map(|grouping| grouping.calls).unwrap_or_default();
         let extras = self.extras.take();
         let width = calls.len() + key_exprs.len();
-        let mut node = Node::Aggregate { input: Box::new(node), keys: key_exprs, calls };
+        let mut node = Node::Aggregate { input: Box::new(node), keys: key_exprs, calls, sets };
         if let Some(filter) = having {
             node = Node::Filter { input: Box::new(node), filter };
         }
@@ -455,6 +461,19 @@ impl Binder<'_> {
         }
         Ok((finished, columns))
     }
+}
+
+/// The sets with the first number of each key: one may have been written in several ways.
+fn one_number_each(sets: &[Vec<usize>], keys: &[(ast::Expr, Typed)]) -> Vec<Vec<usize>> {
+    let is_same = |(one, first): &(ast::Expr, Typed), (two, second): &(ast::Expr, Typed)| {
+        let place = |typed: &Typed| match typed.expr {
+            Expr::Column { depth, index } => Some((depth, index)),
+            _ => None,
+        };
+        one == two || place(first).is_some_and(|found| place(second) == Some(found))
+    };
+    let first = |number: &usize| keys.iter().position(|key| is_same(key, &keys[*number])).unwrap_or(*number);
+    sets.iter().map(|set| set.iter().map(first).collect()).collect()
 }
 
 fn star<'s>(scope: &'s Scope<'_>, shows: impl Fn(&ScopeColumn) -> bool + 's) -> impl Iterator<Item = Shown> + 's {
@@ -471,11 +490,11 @@ fn star<'s>(scope: &'s Scope<'_>, shows: impl Fn(&ScopeColumn) -> bool + 's) -> 
 }
 
 /// The column that a number in ORDER BY or GROUP BY means.
-fn ordinal(expr: &ast::Expr, width: usize) -> Result<Option<usize>> {
+fn ordinal(expr: &ast::Expr, width: usize, clause: &str) -> Result<Option<usize>> {
     let ast::Expr::Literal(ast::Literal::Number(number), at) = expr else { return Ok(None) };
     let place = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1)).filter(|place| *place < width);
     let error = || {
-        let message = format!("ORDER BY position {number} is not in select list");
+        let message = format!("{clause} position {number} is not in select list");
         Error::new(SqlState::INVALID_COLUMN_REFERENCE, message).at(*at)
     };
     place.map(Some).ok_or_else(error)

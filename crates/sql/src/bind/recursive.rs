@@ -16,6 +16,8 @@ pub struct Work {
     number: usize,
     columns: Vec<OutputColumn>,
     is_used: bool,
+    /// How many subqueries of expressions are around the recursive query. `None`: it is none.
+    nested: Option<usize>,
     /// It returns rows: a change without RETURNING does not.
     has_rows: bool,
 }
@@ -23,7 +25,7 @@ pub struct Work {
 impl Work {
     /// The rows of a change in WITH.
     pub(super) fn kept(name: String, number: usize, columns: Vec<OutputColumn>, has_rows: bool) -> Self {
-        Self { name, number, columns, is_used: true, has_rows }
+        Self { name, number, columns, is_used: true, nested: None, has_rows }
     }
 
     /// Whether it has this name.
@@ -37,8 +39,14 @@ type Found = Option<(Node, Vec<ScopeColumn>)>;
 impl Binder<'_> {
     /// Whether the name means a query of WITH.
     pub(super) fn is_with_query(&self, name: &str) -> bool {
-        self.work.iter().any(|work| work.name == name)
-            || self.with.iter().flatten().any(|with| with.name.value == name)
+        self.work.iter().any(|work| work.name == name) || self.with.iter().flatten().any(|with| with.name.value == name)
+    }
+
+    /// Whether another query of the same WITH is being bound inside the one with this name.
+    fn opens_beside(&self, name: &str) -> bool {
+        let Some(place) = self.opening.iter().rposition(|(_, other)| other == name) else { return false };
+        let level = self.opening[place].0;
+        self.opening[place + 1..].iter().any(|(other, _)| *other == level)
     }
 
     /// The query of WITH with this name, if there is one.
@@ -50,8 +58,16 @@ impl Binder<'_> {
         parent: Option<&Scope<'_>>,
     ) -> Result<Found> {
         let shown = Some(shown.to_owned());
+        let is_mutual = self.opens_beside(name);
         if let Some(work) = self.work.iter_mut().rev().find(|work| work.name == name) {
             work.is_used = true;
+            if work.nested.is_some() && is_mutual {
+                return Err(mutual());
+            }
+            if work.nested.is_some_and(|nested| self.nested > nested) {
+                let message = format!("recursive reference to query \"{name}\" must not appear within a subquery");
+                return Err(Error::new(SqlState::INVALID_RECURSION, message));
+            }
             if !work.has_rows {
                 let message = format!("WITH query \"{name}\" does not have a RETURNING clause");
                 return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
@@ -63,6 +79,9 @@ impl Binder<'_> {
         let found = self.with.iter().enumerate().rev().find_map(|(level, with)| Some((level, place(with)?)));
         let Some((level, number)) = found else { return Ok(None) };
         let with = self.with[level][number].clone();
+        if with.is_recursive && self.opening.contains(&(level, name.to_owned())) {
+            return Err(mutual().at(with.name.at));
+        }
         // The query sees the ones before it, and those around it. With RECURSIVE it sees the later ones as well.
         // Names of the scopes around the query that has the WITH count, if it is used right there.
         let is_there = self.with_depths.get(&level) == Some(&parent.map_or(0, Scope::depth));
@@ -76,10 +95,12 @@ impl Binder<'_> {
         self.with.push(seen);
         let grouping = self.grouping.take();
         let extras = self.extras.take();
+        self.opening.push((level, name.to_owned()));
         let found = match with.is_recursive {
             true => self.recursive(&with, parent),
             false => self.query(&with.query, parent),
         };
+        self.opening.pop();
         self.grouping = grouping;
         self.extras = extras;
         self.with.truncate(level);
@@ -120,13 +141,24 @@ impl Binder<'_> {
         }
         self.work_count += 1;
         let (name, number) = (with.name.value.clone(), self.work_count);
-        self.work.push(Work { name: name.clone(), number, columns: columns.clone(), is_used: false, has_rows: true });
+        self.work.push(Work {
+            name: name.clone(),
+            number,
+            columns: columns.clone(),
+            is_used: false,
+            nested: Some(self.nested),
+            has_rows: true,
+        });
         let step = self.query(&whole(right), parent);
         self.with.pop();
         let is_used = self.work.pop().is_some_and(|work| work.is_used);
         let (step, others) = step?;
         if !is_used {
             return plain(self);
+        }
+        if !with.query.locks.is_empty() {
+            let message = "FOR UPDATE/SHARE in a recursive query is not implemented";
+            return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message).at(with.name.at));
         }
         if !with.query.order_by.is_empty() || with.query.limit.is_some() || with.query.offset.is_some() {
             return Err(Error::unsupported("ORDER BY or LIMIT in a recursive query").at(with.name.at));
@@ -176,6 +208,10 @@ impl Binder<'_> {
         }
         Ok((node, columns))
     }
+}
+
+fn mutual() -> Error {
+    Error::new(SqlState::FEATURE_NOT_SUPPORTED, "mutual recursion between WITH items is not implemented")
 }
 
 /// The one row of a sequence.

@@ -271,6 +271,7 @@ impl Connection {
             steps: Cell::new(0),
             work: RefCell::default(),
             virtuals: RefCell::default(),
+            subqueries: RefCell::default(),
             stats: None,
         };
         with(&run).map_err(|stop| match stop {

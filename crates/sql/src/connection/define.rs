@@ -213,6 +213,7 @@ impl Connection {
             steps: Cell::new(0),
             work: RefCell::default(),
             virtuals: RefCell::default(),
+            subqueries: RefCell::default(),
             stats: None,
         };
         run.settle()

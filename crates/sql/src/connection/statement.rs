@@ -135,7 +135,10 @@ impl Connection {
     }
 
     pub(super) fn refuse_if_failed(&self, statement: &Statement) -> Result<()> {
-        let ends = matches!(statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_));
+        let ends = matches!(
+            statement,
+            Statement::Commit | Statement::Rollback | Statement::Chain { .. } | Statement::RollbackTo(_)
+        );
         if self.state == State::Failed && !ends {
             let message = "current transaction is aborted, commands ignored until end of transaction block";
             return Err(Error::new(SqlState::IN_FAILED_SQL_TRANSACTION, message));
@@ -313,6 +316,7 @@ impl Connection {
             steps: Cell::new(0),
             work: RefCell::default(),
             virtuals: RefCell::default(),
+            subqueries: RefCell::default(),
             stats: self.stats.clone(),
         };
         // A statement that takes locks may have to run again: none of its rows leave before its end.

@@ -122,7 +122,8 @@ impl Connection {
     }
 
     /// Whether the session has temporary tables.
-    pub(super) fn has_temporary(&self) -> bool {
+    #[must_use]
+    pub fn has_temporary(&self) -> bool {
         self.database.catalog().schemas.contains_key(&self.temporary_schema())
     }
 

@@ -81,6 +81,16 @@ pub fn level_name(level: Level) -> &'static str {
     }
 }
 
+/// The level of a word.
+fn level_of(name: &str) -> Level {
+    match name {
+        "read uncommitted" => Level::ReadUncommitted,
+        "read committed" => Level::ReadCommitted,
+        "repeatable read" => Level::RepeatableRead,
+        _ => Level::Serializable,
+    }
+}
+
 /// The engine's level for a word.
 fn isolation_of(level: &str) -> Isolation {
     match level {
@@ -270,6 +280,27 @@ impl Connection {
                 Ok("ROLLBACK")
             }
         }
+    }
+
+    /// COMMIT AND CHAIN, and ROLLBACK AND CHAIN. Returns the tag.
+    pub(super) fn chain(&mut self, is_rollback: bool) -> Result<&'static str> {
+        if !matches!(self.state, State::Explicit | State::Failed) {
+            let what = if is_rollback { "ROLLBACK" } else { "COMMIT" };
+            let message = format!("{what} AND CHAIN can only be used in transaction blocks");
+            return Err(Error::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
+        }
+        let modes = Modes {
+            isolation: Some(level_of(&self.session.level)),
+            is_read_only: self.open.as_ref().map(|open| open.is_read_only),
+        };
+        let tag = if is_rollback {
+            self.abort();
+            "ROLLBACK"
+        } else {
+            self.end()?
+        };
+        self.begin(modes)?;
+        Ok(tag)
     }
 
     /// ROLLBACK.

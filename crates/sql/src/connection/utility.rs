@@ -31,6 +31,7 @@ impl Connection {
                 self.abort();
                 tag("ROLLBACK")
             }
+            Statement::Chain { is_rollback } => Ok(Completion::Tag(self.chain(*is_rollback)?.to_owned())),
             Statement::Savepoint(name) => {
                 self.savepoint(name)?;
                 tag("SAVEPOINT")

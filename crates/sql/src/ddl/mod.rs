@@ -181,6 +181,7 @@ impl Definition<'_> {
             steps: Cell::new(0),
             work: RefCell::default(),
             virtuals: RefCell::default(),
+            subqueries: RefCell::default(),
             stats: None,
         })
     }

@@ -281,6 +281,21 @@ impl Query {
     }
 }
 
+/// The groups of a query.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GroupBy {
+    pub keys: Vec<Expr>,
+    /// The keys of each set, by their numbers. None: all keys are one set.
+    pub sets: Vec<Vec<usize>>,
+}
+
+impl GroupBy {
+    /// Whether the clause is not there.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.sets.is_empty()
+    }
+}
+
 /// A clause that locks rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowLock {
@@ -334,7 +349,7 @@ pub struct Select {
     pub items: Vec<Item>,
     pub from: Vec<TableRef>,
     pub filter: Option<Expr>,
-    pub group_by: Vec<Expr>,
+    pub group_by: GroupBy,
     pub having: Option<Expr>,
     /// The windows of the query, by name.
     pub windows: Vec<(Name, Over)>,
@@ -839,6 +854,10 @@ pub enum Statement {
     },
     Commit,
     Rollback,
+    /// The end of a transaction, and the begin of another one with the same modes.
+    Chain {
+        is_rollback: bool,
+    },
     Savepoint(String),
     RollbackTo(String),
     Release(String),

@@ -12,6 +12,7 @@ mod ddl;
 mod depth;
 mod dml;
 mod expr;
+mod groups;
 mod query;
 mod rewrite;
 pub mod table;

@@ -4,8 +4,8 @@ use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::ast as tree;
 
 use super::ast::{
-    Alias, Body, Call, Distinct, Expr, Item, JoinKind, JoinOn, LockWait, Order, Query, RowLock, Select, SetOperation, TableRef,
-    With,
+    Alias, Body, Call, Distinct, Expr, GroupBy, Item, JoinKind, JoinOn, LockWait, Order, Query, RowLock, Select,
+    SetOperation, TableRef, With,
 };
 use super::expr::fold;
 use super::{Converter, refuse, refuse_if};
@@ -147,7 +147,7 @@ impl Converter<'_> {
                     items: vec![Item::Star(at)],
                     from,
                     filter: None,
-                    group_by: Vec::new(),
+                    group_by: GroupBy::default(),
                     having: None,
                     windows: Vec::new(),
                 })))
@@ -208,10 +208,7 @@ impl Converter<'_> {
             || qualify.is_some()
             || value_table_mode.is_some();
         refuse_if(is_other, "this form of SELECT")?;
-        let group_by = match group_by {
-            tree::GroupByExpr::Expressions(list, modifiers) if modifiers.is_empty() => self.exprs(list)?,
-            _ => return Err(Error::unsupported("this form of GROUP BY")),
-        };
+        let group_by = self.group_by(group_by)?;
         let mut tables = Vec::new();
         for table in from {
             tables.push(self.joins(table)?);

@@ -427,10 +427,11 @@ fn finish(tokens: &mut Tokens<'_>, word: &str, at: Position) -> Result<Option<St
         return Err(refuse("a prepared transaction", at));
     }
     if tokens.accept("AND") {
-        if !tokens.accept("NO") {
-            return Err(refuse("AND CHAIN", at));
-        }
+        let is_chain = !tokens.accept("NO");
         tokens.expect("CHAIN")?;
+        if is_chain {
+            return tokens.end(Statement::Chain { is_rollback });
+        }
     } else if is_rollback && tokens.accept("TO") {
         tokens.accept("SAVEPOINT");
         let name = tokens.name()?;

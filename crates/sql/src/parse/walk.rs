@@ -30,7 +30,7 @@ fn select(part: &Select, found: &mut Vec<ObjectName>) {
         }
     }
     part.from.iter().for_each(|part| table(part, found));
-    part.filter.iter().chain(&part.group_by).chain(&part.having).for_each(|part| expr(part, found));
+    part.filter.iter().chain(&part.group_by.keys).chain(&part.having).for_each(|part| expr(part, found));
 }
 
 fn table(part: &TableRef, found: &mut Vec<ObjectName>) {

@@ -9,7 +9,7 @@ pub struct Parts<'n> {
 }
 
 impl Node {
-    /// What it is made of, without what is below that.
+    /// Its expressions and inputs, without those further below.
     pub fn parts(&self) -> Parts<'_> {
         let mut exprs: Vec<&Expr> = Vec::new();
         let mut inputs: Vec<&Node> = Vec::new();
@@ -30,7 +30,7 @@ impl Node {
                 inputs.push(input);
                 exprs.extend(columns);
             }
-            Self::Aggregate { input, keys, calls } => {
+            Self::Aggregate { input, keys, calls, .. } => {
                 inputs.push(input);
                 exprs.extend(keys);
                 for call in calls {
@@ -82,6 +82,56 @@ impl Node {
         let Parts { exprs, inputs } = self.parts();
         inputs.into_iter().any(Self::takes_locks) || exprs.into_iter().any(has_locks)
     }
+}
+
+impl Node {
+    /// Whether it names values of the rows around it.
+    pub fn is_correlated(&self) -> bool {
+        let mut works = Vec::new();
+        reaches(self, 0, &mut works)
+    }
+}
+
+impl Expr {
+    /// Whether it names values of the rows around the one at hand.
+    pub fn is_correlated(&self) -> bool {
+        let mut works = Vec::new();
+        expr_reaches(self, 0, &mut works)
+    }
+}
+
+/// Whether a node that is `level` rows inside names a value further out. `works`: the recursive queries around it that
+/// are inside as well.
+fn reaches(node: &Node, level: usize, works: &mut Vec<usize>) -> bool {
+    match node {
+        Node::Work { number } => return !works.contains(number),
+        Node::Recursive { number, first, step, .. } => {
+            works.push(*number);
+            let found = reaches(first, level, works) || reaches(step, level, works);
+            works.pop();
+            return found;
+        }
+        Node::Join(join) if join.is_lateral => {
+            let on = join.on.iter().any(|expr| expr_reaches(expr, level, works));
+            return on || reaches(&join.left, level, works) || reaches(&join.right, level + 1, works);
+        }
+        _ => {}
+    }
+    let Parts { exprs, inputs } = node.parts();
+    exprs.into_iter().any(|expr| expr_reaches(expr, level, works))
+        || inputs.into_iter().any(|input| reaches(input, level, works))
+}
+
+fn expr_reaches(expr: &Expr, level: usize, works: &mut Vec<usize>) -> bool {
+    let mut found = false;
+    expr.walk(&mut |part| match part {
+        Expr::Column { depth, .. } => found = found || *depth > level,
+        Expr::Scalar(node) | Expr::Exists(node) | Expr::ArrayOf(node) | Expr::InQuery(_, _, node) => {
+            found = found || reaches(node, level + 1, works);
+        }
+        _ => {}
+    });
+    found
 }
 
 /// Whether a subquery of the expression locks rows.

@@ -116,38 +116,71 @@ impl State {
     }
 }
 
+/// The groups so far.
+struct Groups<'c> {
+    calls: &'c [AggregateCall],
+    places: HashMap<Vec<u8>, usize>,
+    list: Vec<(Row, Vec<State>)>,
+}
+
+impl Groups<'_> {
+    /// The place of the group of a set with this key. Sets that are the same have groups of their own.
+    fn place(&mut self, set: usize, key: Row) -> usize {
+        let mut bytes = set.to_le_bytes().to_vec();
+        key.iter().for_each(|datum| datum.key(&mut bytes));
+        *self.places.entry(bytes).or_insert_with(|| {
+            self.list.push((key, self.calls.iter().map(|_| State::new()).collect()));
+            self.list.len() - 1
+        })
+    }
+}
+
+/// The keys of a set, with nulls for the others and the number that says which those are.
+fn of_set(key: &Row, set: &[usize]) -> Row {
+    let left_out = |number: &usize| !set.contains(number);
+    let count = key.len().saturating_sub(1);
+    let bits =
+        (0..count).filter(left_out).fold(0_i64, |bits, number| bits | 1_i64.checked_shl(shift(number)).unwrap_or(0));
+    let of = |number: usize| if set.contains(&number) { key[number].clone() } else { Datum::Null };
+    (0..count).map(of).chain([Datum::Int(bits)]).collect()
+}
+
+fn shift(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
 impl Run<'_> {
     pub(super) fn aggregate(
         &self,
         input: &Node,
-        keys: &[Expr],
+        (keys, sets): (&[Expr], &[Vec<usize>]),
         calls: &[AggregateCall],
         outer: Option<&Env<'_>>,
         sink: &mut dyn FnMut(Row) -> Outcome<Flow>,
     ) -> Outcome<Flow> {
-        let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
-        let mut groups: Vec<(Row, Vec<State>)> = Vec::new();
-        let states = || calls.iter().map(|_| State::new()).collect::<Vec<_>>();
+        let mut groups = Groups { calls, places: HashMap::new(), list: Vec::new() };
+        // Without keys there is one group, also of no rows.
         if keys.is_empty() {
-            // Without keys there is one group, also of no rows.
-            groups.push((Vec::new(), states()));
-            places.insert(Vec::new(), 0);
+            groups.place(0, Vec::new());
+        }
+        for (number, set) in sets.iter().enumerate().filter(|(_, set)| set.is_empty()) {
+            groups.place(number, of_set(&vec![Datum::Null; keys.len()], set));
         }
         self.each(input, outer, &mut |row| {
             let env = Env { row: &row, outer };
             let key = keys.iter().map(|expr| self.eval(expr, &env)).collect::<Outcome<Row>>()?;
-            let mut bytes = Vec::new();
-            key.iter().for_each(|datum| datum.key(&mut bytes));
-            let place = *places.entry(bytes).or_insert_with(|| {
-                groups.push((key, states()));
-                groups.len() - 1
-            });
-            for (call, state) in calls.iter().zip(&mut groups[place].1) {
-                self.add(call, state, &env)?;
+            if sets.is_empty() {
+                let place = groups.place(0, key);
+                self.add_all(&mut groups, place, &env)?;
+                return Ok(Flow::More);
+            }
+            for (number, set) in sets.iter().enumerate() {
+                let place = groups.place(number, of_set(&key, set));
+                self.add_all(&mut groups, place, &env)?;
             }
             Ok(Flow::More)
         })?;
-        for (key, states) in groups {
+        for (key, states) in groups.list {
             let mut row = key;
             for (call, mut state) in calls.iter().zip(states) {
                 let mut rows = std::mem::take(&mut state.rows);
@@ -162,6 +195,14 @@ impl Run<'_> {
             }
         }
         Ok(Flow::More)
+    }
+
+    /// Adds a row to the group at this place.
+    fn add_all(&self, groups: &mut Groups<'_>, place: usize, env: &Env<'_>) -> Outcome<()> {
+        for (call, state) in groups.calls.iter().zip(&mut groups.list[place].1) {
+            self.add(call, state, env)?;
+        }
+        Ok(())
     }
 
     fn add(&self, call: &AggregateCall, state: &mut State, env: &Env<'_>) -> Outcome<()> {

@@ -4,7 +4,7 @@ use lodestone_sql_types::op::{Comparison, arithmetic, compare, negate, order};
 use lodestone_sql_types::text::{BYTES_MAX, check_length};
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, cast, pattern};
 
-use super::{Env, Flow, Outcome, Run};
+use super::{Env, Outcome, Run};
 use crate::plan::Expr;
 
 fn bool_or_null(value: Option<bool>) -> Datum {
@@ -114,6 +114,8 @@ impl Run<'_> {
     /// Expressions that look for a value among others.
     fn eval_search(&self, expr: &Expr, env: &Env<'_>) -> Outcome<Datum> {
         Ok(match expr {
+            // As PostgreSQL, which sees this before it runs: no element is computed.
+            Expr::In(_, left, _) if matches!(**left, Expr::Const(Datum::Null)) => Datum::Null,
             Expr::In(ty, left, list) => {
                 let left = self.eval(left, env)?;
                 self.any(*ty, Comparison::Equal, &left, list.iter().map(|expr| self.eval(expr, env)))?
@@ -196,35 +198,12 @@ impl Run<'_> {
                 }
                 _ => Datum::Null,
             },
-            Expr::Scalar(node) => {
-                let mut found = None;
-                self.each(node, Some(env), &mut |row| {
-                    if found.is_some() {
-                        let message = "more than one row returned by a subquery used as an expression";
-                        return Err(Error::new(SqlState::CARDINALITY_VIOLATION, message).into());
-                    }
-                    found = row.into_iter().next();
-                    Ok(Flow::More)
-                })?;
-                found.unwrap_or(Datum::Null)
-            }
-            Expr::Exists(node) => {
-                let mut is_there = false;
-                self.each(node, Some(env), &mut |_| {
-                    is_there = true;
-                    Ok(Flow::Enough)
-                })?;
-                Datum::Bool(is_there)
-            }
-            Expr::ArrayOf(node) => {
-                let rows = self.rows(node, Some(env))?;
-                Datum::Array(rows.into_iter().filter_map(|row| row.into_iter().next()).collect())
-            }
+            Expr::Scalar(node) => self.scalar(node, env)?,
+            Expr::Exists(node) => self.exists(node, env)?,
+            Expr::ArrayOf(node) => self.array_of(node, env)?,
             Expr::InQuery(ty, left, node) => {
                 let left = self.eval(left, env)?;
-                let rows = self.rows(node, Some(env))?;
-                let values = rows.into_iter().filter_map(|row| row.into_iter().next());
-                self.any(*ty, Comparison::Equal, &left, values.map(Ok))?
+                self.in_query(*ty, &left, node, env)?
             }
             _ => return Err(lost().into()),
         })

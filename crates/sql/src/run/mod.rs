@@ -15,6 +15,7 @@ mod lock;
 pub mod point;
 mod scan;
 mod set;
+mod subquery;
 mod window;
 
 use std::cell::{Cell, RefCell};
@@ -37,6 +38,7 @@ use crate::plan::{Expr, Node, SortKey};
 
 pub use change::{to_stored, with_names};
 pub use scan::{key_of, to_row};
+pub use subquery::Kept;
 
 /// The values of a row.
 pub type Row = Vec<Datum>;
@@ -125,6 +127,8 @@ pub struct Run<'r> {
     pub events: &'r constraint::Events,
     /// The rows that came last in recursive queries, by their numbers.
     pub work: RefCell<HashMap<usize, Rc<Vec<Row>>>>,
+    /// The answers of subqueries that do not depend on the row at hand, and which do.
+    pub subqueries: RefCell<HashMap<*const Node, Kept>>,
     /// The rows of tables that are computed.
     pub virtuals: RefCell<HashMap<u32, Rc<Vec<Row>>>>,
     /// Takes the figures of each node.
@@ -254,7 +258,7 @@ impl Run<'_> {
             Node::Project { input, columns } => {
                 self.each(input, outer, &mut |row| sink(self.project(columns, &row, outer)?))
             }
-            Node::Aggregate { input, keys, calls } => self.aggregate(input, keys, calls, outer, sink),
+            Node::Aggregate { input, keys, calls, sets } => self.aggregate(input, (keys, sets), calls, outer, sink),
             Node::Sort { input, keys } => {
                 let mut rows = Vec::new();
                 self.each(input, outer, &mut |row| {

@@ -136,6 +136,9 @@ impl Run<'_> {
                 };
                 let step = rest.first().map_or(Some(1.into()), of);
                 let (Some(first), Some(last), Some(step)) = (of(first), of(last), step) else { return Ok(Flow::More) };
+                for (what, number) in [("start value", &first), ("stop value", &last), ("step size", &step)] {
+                    check_finite(what, number)?;
+                }
                 series(first, last, step, |value| {
                     give(if is_integer { Datum::Int(value.to_i64()?) } else { Datum::Numeric(value) })
                 })
@@ -143,6 +146,17 @@ impl Run<'_> {
             _ => Ok(Flow::More),
         }
     }
+}
+
+/// # Errors
+/// 22023 for a number that a series never comes to, or never leaves.
+fn check_finite(what: &str, number: &Numeric) -> lodestone_sql_types::Result<()> {
+    let kind = match () {
+        () if number.is_nan() => "NaN",
+        () if !number.is_finite() => "infinity",
+        () => return Ok(()),
+    };
+    Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, format!("{what} cannot be {kind}")))
 }
 
 /// Moments with a span between them.

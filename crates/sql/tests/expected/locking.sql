@@ -31,7 +31,6 @@ select owner from job group by owner for update;
 select 1 from job having true for share;
 select row_number() over () from job for update;
 select generate_series(1, 2) from job for update;
-select id from job union select 1 for update;
 with w as (select 1 as one) select id, one from job, w where id = 1 for update;
 with w as (select 1 as one) select id, one from job, w where id = 1 for update of w;
 select id, g from job, generate_series(1, 2) g where id = 1 order by g for update;

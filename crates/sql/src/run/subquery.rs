@@ -1,0 +1,138 @@
+//! Subqueries. One that names no value of the rows around it runs once in a statement, and its answer is kept.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use lodestone_sql_types::op::{Comparison, compare};
+use lodestone_sql_types::{Datum, Error, SqlState, Type};
+
+use super::{Env, Flow, Outcome, Run};
+use crate::plan::Node;
+
+/// The answer of a subquery, or the fact that it has no single one.
+#[derive(Clone)]
+pub enum Kept {
+    /// Its answer depends on the row at hand.
+    Correlated,
+    Value(Datum),
+    Values(Rc<Values>),
+}
+
+/// The values of a subquery that others are looked for in.
+pub struct Values {
+    list: Vec<Datum>,
+    /// The values, where equal ones have equal bytes.
+    keys: Option<HashSet<Vec<u8>>>,
+    has_null: bool,
+}
+
+impl Values {
+    fn new(ty: Type, list: Vec<Datum>) -> Self {
+        let has_null = list.iter().any(Datum::is_null);
+        let is_plain = !matches!(ty, Type::Bpchar | Type::Record) && ty.element().is_none();
+        let keys = is_plain.then(|| list.iter().filter(|value| !value.is_null()).map(key).collect());
+        Self { list: if is_plain { Vec::new() } else { list }, keys, has_null }
+    }
+
+    /// Whether `left` is one of them: null if that depends on a null.
+    fn contain(&self, ty: Type, left: &Datum) -> Datum {
+        match &self.keys {
+            Some(keys) if keys.is_empty() && !self.has_null => Datum::Bool(false),
+            Some(_) if left.is_null() => Datum::Null,
+            Some(keys) if keys.contains(&key(left)) => Datum::Bool(true),
+            Some(_) if self.has_null => Datum::Null,
+            Some(_) => Datum::Bool(false),
+            None => {
+                let mut found = Datum::Bool(false);
+                for value in &self.list {
+                    match compare(Comparison::Equal, ty, left, value) {
+                        Datum::Bool(true) => return Datum::Bool(true),
+                        Datum::Null => found = Datum::Null,
+                        _ => {}
+                    }
+                }
+                found
+            }
+        }
+    }
+}
+
+fn key(value: &Datum) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    value.key(&mut bytes);
+    bytes
+}
+
+impl Run<'_> {
+    /// The kept answer of a subquery. `None`: it runs for the first time, and its answer will be kept.
+    fn kept(&self, node: &Node) -> Option<Kept> {
+        let place = std::ptr::from_ref(node);
+        if let Some(kept) = self.subqueries.borrow().get(&place) {
+            return Some(kept.clone());
+        }
+        let kept = node.is_correlated().then_some(Kept::Correlated)?;
+        self.subqueries.borrow_mut().insert(place, kept.clone());
+        Some(kept)
+    }
+
+    /// The value of a subquery: kept, or computed by `compute`.
+    fn value_of(&self, node: &Node, compute: impl FnOnce() -> Outcome<Datum>) -> Outcome<Datum> {
+        match self.kept(node) {
+            Some(Kept::Value(value)) => Ok(value),
+            Some(_) => compute(),
+            None => {
+                let value = compute()?;
+                self.subqueries.borrow_mut().insert(std::ptr::from_ref(node), Kept::Value(value.clone()));
+                Ok(value)
+            }
+        }
+    }
+
+    pub(super) fn scalar(&self, node: &Node, env: &Env<'_>) -> Outcome<Datum> {
+        self.value_of(node, || {
+            let mut found = None;
+            self.each(node, Some(env), &mut |row| {
+                if found.is_some() {
+                    let message = "more than one row returned by a subquery used as an expression";
+                    return Err(Error::new(SqlState::CARDINALITY_VIOLATION, message).into());
+                }
+                found = row.into_iter().next();
+                Ok(Flow::More)
+            })?;
+            Ok(found.unwrap_or(Datum::Null))
+        })
+    }
+
+    pub(super) fn exists(&self, node: &Node, env: &Env<'_>) -> Outcome<Datum> {
+        self.value_of(node, || {
+            let mut is_there = false;
+            self.each(node, Some(env), &mut |_| {
+                is_there = true;
+                Ok(Flow::Enough)
+            })?;
+            Ok(Datum::Bool(is_there))
+        })
+    }
+
+    pub(super) fn array_of(&self, node: &Node, env: &Env<'_>) -> Outcome<Datum> {
+        self.value_of(node, || Ok(Datum::Array(self.first_values(node, env)?)))
+    }
+
+    pub(super) fn in_query(&self, ty: Type, left: &Datum, node: &Node, env: &Env<'_>) -> Outcome<Datum> {
+        match self.kept(node) {
+            Some(Kept::Values(values)) => Ok(values.contain(ty, left)),
+            Some(_) => Ok(Values::new(ty, self.first_values(node, env)?).contain(ty, left)),
+            None => {
+                let values = Rc::new(Values::new(ty, self.first_values(node, env)?));
+                self.subqueries.borrow_mut().insert(std::ptr::from_ref(node), Kept::Values(values.clone()));
+                Ok(values.contain(ty, left))
+            }
+        }
+    }
+
+    /// The first value of each row.
+    fn first_values(&self, node: &Node, env: &Env<'_>) -> Outcome<Vec<Datum>> {
+        let rows = self.rows(node, Some(env))?;
+        Ok(rows.into_iter().filter_map(|row| row.into_iter().next()).collect())
+    }
+}
