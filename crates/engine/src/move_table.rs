@@ -156,7 +156,7 @@ impl Database {
             schema.place = place;
             Ok(())
         };
-        let (trees, place) = self.update(|tx| catalog::place_table(&catalog, tx, table, &change))?;
+        let (trees, place) = self.update(|tx| catalog::place_table(&catalog, tx, table, change))?;
         core.placements.set(&trees, &place);
         events::table(core, "move", table);
         let mut moved = Move { core, report: MoveReport::default(), since_round: 0 };

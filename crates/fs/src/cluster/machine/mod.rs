@@ -18,13 +18,12 @@ mod serve;
 pub(crate) mod site;
 pub(crate) mod wire;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lodestone_fabric::{Clock, NodeId};
 use lodestone_pmem::sync::{Condvar, Mutex, lock};
@@ -40,7 +39,7 @@ use crate::error::{Error, Result};
 use crate::volume::{Volume, VolumeOptions};
 use seals::Seals;
 use site::{Site, replica_of};
-use wire::Standing;
+use wire::{Standing, Standings};
 
 /// How long keepers may take for one question.
 const KEEPERS_PATIENCE: Duration = Duration::from_secs(2);
@@ -102,7 +101,7 @@ pub(crate) struct Machinery {
     pub(crate) site: Site,
     pub(crate) security: Security,
     /// How the others stood when they last answered, or why they do not.
-    pub(crate) others: Mutex<BTreeMap<u16, (Instant, std::result::Result<Standing, String>)>>,
+    pub(crate) others: Mutex<Standings>,
     pub(crate) mounts: Mutex<Mounts>,
     /// Whether the volume has not begun, because some machine never ran.
     pub(crate) waits_for_first_starts: AtomicBool,

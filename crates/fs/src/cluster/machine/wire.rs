@@ -9,6 +9,9 @@
 //!   4 attach, 5 call, 6 detach: of mounts (see `remote`)
 //! ```
 
+use std::collections::BTreeMap;
+use std::time::Instant;
+
 use lodestone_fabric::NodeId;
 use lodestone_width::exact_u32;
 
@@ -67,6 +70,9 @@ pub(crate) struct NodeStanding {
     /// Why it does not run.
     pub(crate) error: String,
 }
+
+/// How machines stood when they last answered, or why they do not; each with the time of that.
+pub(crate) type Standings = BTreeMap<u16, (Instant, Result<Standing, String>)>;
 
 /// A machine as its own process sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The client of a volume whose metadata node is elsewhere.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -83,7 +83,7 @@ struct Shared {
     next: AtomicU64,
     state: Mutex<State>,
     /// The last word of each machine, and its time. Before the state, if both are locked.
-    standings: Mutex<BTreeMap<u16, (Instant, std::result::Result<wire::Standing, String>)>>,
+    standings: Mutex<wire::Standings>,
     changed: Condvar,
     /// Files that are open, and how often.
     open: Mutex<HashMap<u64, u64>>,
