@@ -705,9 +705,8 @@ impl Structure for Tables {
             // The commits of the others have the same flushes and fences.
             "db-together" => is_in("commit/by_table.rs"),
             "db-together-rounds" | "db-mixed" | "db-backup" => false,
-            // Its pages are written as those of `db-two-rounds`. The fence of a share is one more for the thread of
-            // the batch, which does the work of all here.
-            "db-move" => false,
+            // Its pages are written as those of `db-two-rounds`; it alone has a share of a second node.
+            "db-move" => is_in("pages/src/share.rs"),
             "db-lines" | "db-lines-delta" | "db-lines-older-round" => is_in("pages/src/patch.rs"),
             _ if is_in("pages/src/patch.rs") => false,
             _ if is_in("pages/src/heal.rs") || is_in("pages/src/checkpoint.rs") || needs_several => false,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use lodestone_crash::tiny_pool;
+use lodestone_crash::{Redundant, tiny_pool};
 use lodestone_engine::{Database, Error, Result, row};
 use lodestone_pmem::PoolOptions;
 
@@ -35,7 +35,13 @@ pub(super) fn targets() -> Vec<Tables> {
     let before = vec![Many(0, 10, 0), Checkpoint, Checkpoint];
     let script =
         vec![MoveFrom(5, 1), Both(7, 1), elsewhere(Checkpoint), Kill, elsewhere(Both(0, 2)), Move, Put(0, 3, 4)];
-    vec![Tables { kind: Kind::Nodes, before, ..tables("db-move", script) }]
+    // The thread of the batch does the work of all here, so its next fence is for the share as well.
+    let of_share = Redundant::new(
+        "fence at crates/pages/src/share.rs",
+        2,
+        "one thread writes the shares of all nodes, and fences once more before the batch counts",
+    );
+    vec![Tables { kind: Kind::Nodes, before, redundant: vec![of_share], ..tables("db-move", script) }]
 }
 
 #[cfg(test)]
