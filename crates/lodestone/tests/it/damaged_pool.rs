@@ -16,6 +16,7 @@ mod salvaged;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::sync::LazyLock;
 
 use lodestone::collections::{Bytes, PmBTreeMap, PmHashMap, PmList, PmQueue};
 use lodestone::crash::hostile::{Fate, Layer, Numbers, Tally};
@@ -189,6 +190,9 @@ fn homes_of(
     records.iter().map(home).collect()
 }
 
+/// Made once for all tests: to find the places of its records takes longer than their cases.
+static SOUND: LazyLock<Sound> = LazyLock::new(|| sound().expect("a sound pool"));
+
 fn sound() -> Outcome<Sound> {
     let memory = memory();
     let pool = Pool::create_on(memory.clone(), &options())?;
@@ -277,14 +281,14 @@ fn judge(sound: &Sound, memory: Memory, figures: &mut salvaged::Figures) -> Outc
 }
 
 fn run(name: &'static str, cases: u64, damage: impl Fn(&Sound, &Memory, &mut Numbers)) -> Tally {
-    let sound = sound().expect("a sound pool");
+    let sound: &Sound = &SOUND;
     let figures = RefCell::new(salvaged::Figures::default());
     let layer = Layer { name, command: COMMAND, cases, seed: 0xDA_0000, seconds_max: 60 };
     let tally = layer.run(|numbers| {
         let memory = memory();
         memory.write(PmAddr::new(0, 0), &sound.image);
-        damage(&sound, &memory, numbers);
-        (name, judge(&sound, memory, &mut figures.borrow_mut()).expect("a judgement"))
+        damage(sound, &memory, numbers);
+        (name, judge(sound, memory, &mut figures.borrow_mut()).expect("a judgement"))
     });
     let figures = figures.into_inner();
     let faults = &figures.faults[..figures.faults.len().min(20)];
