@@ -38,7 +38,7 @@ pub(super) fn targets() -> Vec<Tables> {
     // The thread of the batch does the work of all here, so its next fence is for the share as well.
     let of_share = Redundant::new(
         "fence at crates/pages/src/share.rs",
-        2,
+        3,
         "one thread writes the shares of all nodes, and fences once more before the batch counts",
     );
     vec![Tables { kind: Kind::Nodes, before, redundant: vec![of_share], ..tables("db-move", script) }]
