@@ -83,16 +83,25 @@ fn take_connections(shared: &Arc<Shared>, listener: &TcpListener, texts: Option<
             continue;
         }
         let connection = Connection { shared: Arc::downgrade(shared), texts: texts.cloned() };
-        let left = Arc::clone(&count);
+        let seat = Seat(Arc::clone(&count));
         let work = move || {
+            let _seat = seat;
             if let Err(error) = connection.serve(stream) {
                 tracing::debug!("{from}: {error}");
             }
-            left.fetch_sub(1, Ordering::AcqRel);
         };
-        if std::thread::Builder::new().name("fs-connection".into()).spawn(work).is_err() {
-            count.fetch_sub(1, Ordering::AcqRel);
+        if let Err(error) = std::thread::Builder::new().name("fs-connection".into()).spawn(work) {
+            tracing::warn!("{from}: no thread for a connection could be started: {error}");
         }
+    }
+}
+
+/// The place of a connection among [`CONNECTIONS_MAX`]. It is free again however the thread ends.
+struct Seat(Arc<AtomicUsize>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
