@@ -16,6 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use lodestone_pmem::{folder_of, sync_folder_of};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use tempfile::NamedTempFile;
 
@@ -93,7 +94,7 @@ impl NewFile {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => refuse_existing(&target, true)?,
             other => other.with_context(failed)?,
         }
-        sync_folder(&target).with_context(failed)
+        sync_folder_of(&target).with_context(failed)
     }
 }
 
@@ -117,16 +118,6 @@ impl Write for NewFile {
 pub fn refuse_existing(target: &Path, is_there: bool) -> Result<()> {
     ensure!(!is_there, "{}: exists and was not touched; choose another file, or say --overwrite", target.display());
     Ok(())
-}
-
-/// The folder that `path` is in.
-pub fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Makes a name in the folder of `path` durable.
-pub fn sync_folder(path: &Path) -> io::Result<()> {
-    File::open(folder_of(path))?.sync_all()
 }
 
 /// A file without a name in `folder`, with the mode that a plain file would have. `None` where there are no such files,

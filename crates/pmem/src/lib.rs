@@ -31,6 +31,7 @@
 //! | `storage`, `sync`, `htm` | seams: devices that fail, schedulers, hardware transactions |
 //! | `measuring/` | instructions and scratch files for measuring alone, with a feature |
 //! | `events` | what an operator is told |
+//! | `folder` | names of files that survive power loss |
 //! | `planted`, `work` | bugs on request; work on several threads |
 
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
@@ -53,6 +54,7 @@ mod cpu;
 mod domain;
 mod error;
 mod events;
+mod folder;
 mod gate;
 mod mapping;
 mod medium;
@@ -71,6 +73,7 @@ pub use counters::{CounterScope, Counters, count_shared_rmws, process_counters, 
 pub use cpu::{FlushInstruction, StreamInstruction, prefetch_line, prefetch_value};
 pub use domain::{Domain, DomainChoice};
 pub use error::{Error, Result};
+pub use folder::{folder_of, sync_folder_of};
 pub use mapping::advise_huge_pages;
 pub use medium::Medium;
 pub use memory::{DurablePoint, Memory, STREAM_BYTES_MIN, Window};

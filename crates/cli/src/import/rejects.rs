@@ -19,7 +19,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::Serialize;
 
 use crate::interrupt::Scratch;
-use crate::new_file::{refuse_existing, sync_folder};
+use crate::new_file::refuse_existing;
 use crate::output::Output;
 
 use super::lines::Raw;
@@ -137,7 +137,7 @@ impl Rejects {
             None => rename(),
         };
         renamed.with_context(|| failed.clone())?;
-        sync_folder(&kept.target).with_context(|| failed)
+        lodestone_pmem::sync_folder_of(&kept.target).with_context(|| failed)
     }
 }
 

@@ -143,9 +143,7 @@ pub(crate) fn write_owner(places: &Places, text: &str) -> std::io::Result<()> {
 
 /// Makes the name of a file, or of a folder, durable.
 pub(crate) fn sync_folder_of(path: &Path) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(|error| failed("syncing the folder", folder, &error))
+    lodestone_pmem::sync_folder_of(path).map_err(|error| failed("syncing the folder of it", path, &error))
 }
 
 pub(crate) fn mark(path: &Path, pool: &PoolOptions, options: &VolumeOptions, plan: Plan) -> Result<()> {

@@ -25,6 +25,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use crate::addr::PmAddr;
 use crate::domain::Domain;
 use crate::error::{Error, Result};
+use crate::folder::folder_of;
 use crate::mapping::Backing;
 use crate::memory::{Memory, Setup};
 use crate::planted;
@@ -297,14 +298,6 @@ fn temporary_path(target: &Path) -> Result<PathBuf> {
     Ok(target.with_file_name(name))
 }
 
-/// The folder that `path` is in.
-fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
-}
-
 /// Removes the files of killed creations of `target`: temporary files that are not locked. A file that cannot be looked
 /// at or removed stays, and only costs space.
 fn remove_abandoned(target: &Path) {
@@ -390,10 +383,8 @@ fn appeared(target: &Path) -> Error {
 
 /// Makes the directory entry of `path` durable.
 pub(crate) fn sync_folder(path: &Path) -> Result<()> {
-    let folder = folder_of(path);
-    File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(|e| Error::io(folder, "syncing the folder", "check the file system", e))
+    let failed = |e| Error::io(folder_of(path), "syncing the folder", "check the file system", e);
+    crate::sync_folder_of(path).map_err(failed)
 }
 
 const _: () = assert!(FIXED_END.is_multiple_of(PAGE_BYTES), "the journal starts on a page");

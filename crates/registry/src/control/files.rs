@@ -1,6 +1,6 @@
 //! Small files: secret ones for their owner alone, each whole or not there.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -32,8 +32,7 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 /// Renames: durable on return.
 pub(super) fn rename(from: &Path, to: &Path) -> Result<()> {
     std::fs::rename(from, to).map_err(failed(from, "renaming"))?;
-    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed(folder, "making a name durable"))
+    lodestone_pmem::sync_folder_of(to).map_err(failed(to, "making a name durable"))
 }
 
 pub(super) fn random<const N: usize>() -> Result<[u8; N]> {

@@ -6,7 +6,6 @@
 //! ```
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use lodestone_heap::Heap;
@@ -159,8 +158,7 @@ fn publish(temporary: &Path, path: &Path) -> Result<()> {
         return Err(failed("making a keeper")(std::io::ErrorKind::AlreadyExists.into()));
     }
     std::fs::rename(temporary, path).map_err(failed("naming the new keeper"))?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("making the name durable"))
+    lodestone_pmem::sync_folder_of(path).map_err(failed("making the name durable"))
 }
 
 /// The kind of a keeper in a store.

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use clap::{ArgGroup, ValueEnum};
+use lodestone_pmem::folder_of;
 use lodestone_store::Lost;
 use serde::Serialize;
 
 use crate::commands::pool::ReadArgs;
 use crate::export::{CsvExport, Export, FlatCsvExport, FlatJsonExport, JsonExport};
 use crate::interrupt;
-use crate::new_file::{NewFile, folder_of};
+use crate::new_file::NewFile;
 use crate::output::{Output, ProgressUnit, spare, stdout_error};
 
 use super::MapArgs;
