@@ -253,6 +253,11 @@ impl Client {
         self.note_readable();
     }
 
+    /// Ends the conversation after a panic in it. The client is told if it can be.
+    pub fn fail(&mut self) {
+        self.machine.fail();
+    }
+
     fn takes_more(&self) -> bool {
         self.machine.takes_more() && self.machine.waiting_bytes() < WAITING_BYTES_MAX
     }

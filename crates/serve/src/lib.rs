@@ -6,6 +6,7 @@
 //! | `client` | a socket and its conversation |
 //! | `tls` | encryption of a socket |
 //! | `worker` | threads for messages that take long |
+//! | `panics` | a panic ends one client, or the server |
 //! | `turn` | one loop for each processor: all ready clients, then all answers |
 //! | `listen` | sockets, and who the client is |
 //! | `server` | start and stop |
@@ -21,6 +22,7 @@
 
 mod client;
 mod listen;
+mod panics;
 pub mod protocol;
 mod server;
 #[cfg(feature = "tls")]

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use lodestone_sql::Database;
 
 use crate::client::Socket;
 use crate::listen::Listener;
+use crate::panics;
 use crate::protocol::{Peer, Places};
 use crate::tls::{Acceptor, TlsFiles};
 use crate::turn::{Loop, Mailbox};
@@ -21,6 +23,10 @@ pub const STACK_BYTES: usize = 16 << 20;
 
 /// Most sockets of peers that are not known yet, beside the clients.
 const UNKNOWN_MAX: usize = 100;
+
+/// How long the end of a server that has failed waits for its loops, and how often it looks.
+const FAILED_LIMIT: Duration = Duration::from_secs(15);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// How to serve.
 ///
@@ -80,6 +86,8 @@ pub struct Shared {
     /// How encryption begins.
     pub acceptor: Option<Acceptor>,
     is_stopping: AtomicBool,
+    /// A panic may have left half of a change: see the module `panics`.
+    has_failed: AtomicBool,
     /// See [`Host::secret`](crate::protocol::Host::secret).
     pub secret: [u8; 32],
     pub workers: Arc<Workers>,
@@ -109,6 +117,14 @@ impl Shared {
         let number = self.next.fetch_add(1, Ordering::Relaxed) % mailboxes.len().max(1);
         if let Some(mailbox) = mailboxes.get(number) {
             mailbox.send(socket, peer, must_encrypt);
+        }
+    }
+
+    /// Ends the server, and everything that may still be committed: something that clients share may be half changed.
+    pub fn fail(&self) {
+        if !self.has_failed.swap(true, Ordering::AcqRel) {
+            self.database.abandon();
+            self.stop();
         }
     }
 
@@ -172,6 +188,7 @@ impl Server {
             let message = "there is no way in: name the folder of a unix socket, or an address to listen on";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
+        panics::install();
         let shared = Arc::new(Shared {
             database,
             name: options.name.clone(),
@@ -180,6 +197,7 @@ impl Server {
             sockets_max: options.connections_max.saturating_add(UNKNOWN_MAX),
             acceptor,
             is_stopping: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
             secret: lodestone_sql::scram::random().map_err(io::Error::other)?,
             workers: Arc::default(),
             mailboxes: OnceLock::new(),
@@ -204,22 +222,35 @@ impl Server {
     /// Ends the server: clients are told, and transactions that have not committed are forgotten.
     ///
     /// # Errors
-    /// That of a loop that ended early.
+    /// That of a loop that ended early. After a panic in the engine the database cannot be used any more; the next open
+    /// recovers it.
     pub fn stop(&self) -> io::Result<()> {
         self.shared.stop();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let began = Instant::now();
         for thread in threads {
+            // A thread may wait for ever for the rest of a change that a panic has cut.
+            while self.shared.has_failed.load(Ordering::Acquire) && !thread.is_finished() {
+                if began.elapsed() > FAILED_LIMIT {
+                    return Err(failed());
+                }
+                std::thread::sleep(LOOK);
+            }
             thread.join().map_err(|_| io::Error::other("a loop of the server has panicked"))??;
         }
-        Ok(())
+        if self.shared.has_failed.load(Ordering::Acquire) { Err(failed()) } else { Ok(()) }
     }
 
-    /// Whether a loop has ended, which it does only when the system fails.
+    /// Whether a loop has ended, which it does only when the system fails, or a panic has ended the server.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        threads.iter().any(JoinHandle::is_finished)
+        self.shared.has_failed.load(Ordering::Acquire) || threads.iter().any(JoinHandle::is_finished)
     }
+}
+
+fn failed() -> io::Error {
+    io::Error::other("a panic may have left half of a change: nothing is committed any more; open the database again")
 }
 
 impl Drop for Server {

@@ -14,6 +14,7 @@ use mio::{Events, Poll, Token};
 
 use crate::client::{Client, Socket};
 use crate::listen::Listener;
+use crate::panics;
 use crate::protocol::{Host, Machine, Peer};
 use crate::server::Shared;
 use crate::worker::Job;
@@ -167,10 +168,12 @@ impl Loop {
     /// Looks for clients that are late.
     fn sweep(&mut self, now: Instant) {
         for client in self.clients.values_mut() {
-            if client.is_late(now) {
-                client.end_late();
-            }
-            client.machine.look_at_clock(now);
+            panics::serve(&self.shared, client, |client| {
+                if client.is_late(now) {
+                    client.end_late();
+                }
+                client.machine.look_at_clock(now);
+            });
         }
         let all: Vec<usize> = self.clients.keys().copied().collect();
         all.into_iter().for_each(|token| self.end_if_done(token));
@@ -181,18 +184,18 @@ impl Loop {
         while !touched.is_empty() {
             for token in touched.iter() {
                 if let Some(client) = self.clients.get_mut(token) {
-                    client.read(&mut self.buffer);
+                    panics::serve(&self.shared, client, |client| client.read(&mut self.buffer));
                 }
             }
             let away = touched.iter().filter(|token| self.clients.get(token).is_some_and(|c| c.machine.wants_worker()));
             for token in away.copied().collect::<Vec<_>>() {
                 self.give_away(token);
             }
-            let clients = &mut self.clients;
+            let (clients, shared) = (&mut self.clients, &self.shared);
             touched.retain(|token| {
-                let goes_on = clients.get_mut(token).is_some_and(|client| client.write());
+                let goes_on = clients.get_mut(token).is_some_and(|client| write(shared, client));
                 if !goes_on && clients.get(token).is_some_and(|client| client.is_done()) {
-                    Self::end(clients, &self.poll, &self.shared, *token);
+                    Self::end(clients, &self.poll, shared, *token);
                 }
                 goes_on
             });
@@ -203,23 +206,27 @@ impl Loop {
     fn give_away(&mut self, token: usize) {
         let Some(client) = self.clients.remove(&token) else { return };
         self.away.insert(token, client.machine.cancel_key());
-        self.shared.workers.give(Job { token, client, mailbox: self.mailbox.clone() });
+        let (mailbox, shared) = (self.mailbox.clone(), self.shared.clone());
+        self.shared.workers.give(Job { token, client, mailbox, shared });
     }
 
-    fn end(clients: &mut HashMap<usize, Box<Client>>, poll: &Poll, shared: &Shared, token: usize) {
+    fn end(clients: &mut HashMap<usize, Box<Client>>, poll: &Poll, shared: &Arc<Shared>, token: usize) {
         if let Some(mut client) = clients.remove(&token) {
             // The socket closes with the client in any case.
             drop(client.socket.deregister(poll.registry()));
-            if let Some(connection) = client.machine.take_ending() {
-                shared.workers.end(connection);
-            }
+            panics::end(shared, || {
+                if let Some(connection) = client.machine.take_ending() {
+                    shared.workers.end(connection, shared.clone());
+                }
+                drop(client);
+            });
             shared.left();
         }
     }
 
     fn end_if_done(&mut self, token: usize) {
         if let Some(client) = self.clients.get_mut(&token) {
-            client.write();
+            write(&self.shared, client);
             if client.is_done() {
                 Self::end(&mut self.clients, &self.poll, &self.shared, token);
             }
@@ -296,9 +303,24 @@ impl Loop {
             self.take_mail(&mut Vec::new());
         }
         for client in self.clients.values_mut() {
-            client.machine.stop();
-            client.write();
+            panics::serve(&self.shared, client, |client| {
+                client.machine.stop();
+                client.write();
+            });
         }
-        self.clients.clear();
+        let all: Vec<usize> = self.clients.keys().copied().collect();
+        all.into_iter().for_each(|token| {
+            let client = self.clients.remove(&token);
+            panics::end(&self.shared, || drop(client));
+        });
     }
+}
+
+/// Sends what may leave. Returns whether more can be read now.
+fn write(shared: &Shared, client: &mut Client) -> bool {
+    // After a panic there is an answer to send, or nothing.
+    panics::serve(shared, client, Client::write).unwrap_or_else(|| {
+        panics::serve(shared, client, Client::write);
+        false
+    })
 }

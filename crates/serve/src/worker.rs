@@ -17,8 +17,9 @@ use lodestone_sql_types::{Error, Result, SqlState};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::client::Client;
+use crate::panics;
 use crate::protocol::Stream;
-use crate::server::STACK_BYTES;
+use crate::server::{STACK_BYTES, Shared};
 use crate::tls::Session;
 use crate::turn::Mailbox;
 
@@ -31,13 +32,14 @@ pub struct Job {
     pub client: Box<Client>,
     /// The loop that it comes back to.
     pub mailbox: Arc<Mailbox>,
+    pub shared: Arc<Shared>,
 }
 
 /// The work of a thread.
 enum Task {
     Serve(Job),
     /// A connection that takes long to end.
-    End(Box<Connection>),
+    End(Box<Connection>, Arc<Shared>),
 }
 
 /// See the module.
@@ -69,9 +71,9 @@ impl Workers {
     }
 
     /// Ends a connection on a worker.
-    pub fn end(self: &Arc<Self>, connection: Box<Connection>) {
+    pub fn end(self: &Arc<Self>, connection: Box<Connection>, shared: Arc<Shared>) {
         self.ending.fetch_add(1, Ordering::AcqRel);
-        self.add(Task::End(connection));
+        self.add(Task::End(connection, shared));
     }
 
     /// Whether connections have not ended yet.
@@ -109,11 +111,11 @@ impl Workers {
         while let Some(task) = self.next() {
             match task {
                 Task::Serve(mut job) => {
-                    job.client.serve_alone(&self.is_stopping);
+                    panics::serve(&job.shared, &mut job.client, |client| client.serve_alone(&self.is_stopping));
                     job.mailbox.give_back(job.token, job.client);
                 }
-                Task::End(connection) => {
-                    drop(connection);
+                Task::End(connection, shared) => {
+                    panics::end(&shared, || drop(connection));
                     self.ending.fetch_sub(1, Ordering::AcqRel);
                 }
             }

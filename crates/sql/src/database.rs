@@ -28,6 +28,8 @@ const PLAN_TEXT_BYTES_MAX: usize = 4096;
 #[derive(Debug)]
 pub struct Prepared {
     pub statement: Statement,
+    /// Its text, if that is not long.
+    pub text: Option<Box<str>>,
     /// The types of parameters that the client named.
     pub types: Vec<Type>,
     plan: RwLock<Arc<Plan>>,
@@ -196,6 +198,24 @@ impl Database {
         }
     }
 
+    /// Whether the tables that connections share are whole: no thread has panicked while it changed one. The catalog is
+    /// not among them, as a new one takes its place in one step.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let shared = &*self.0;
+        let is_broken = shared.locks.is_broken()
+            || shared.sequences.is_broken()
+            || shared.plans.is_poisoned()
+            || shared.patterns.is_poisoned()
+            || shared.cancels.is_poisoned();
+        !is_broken
+    }
+
+    /// Ends everything that could still be committed, as a killed process does. The next open recovers.
+    pub fn abandon(&self) {
+        self.0.engine.clone().abandon();
+    }
+
     fn cancels(&self) -> MutexGuard<'_, HashMap<i32, Cancel>> {
         self.0.cancels.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -304,8 +324,11 @@ impl Database {
         catalog: &Catalog,
     ) -> Result<Arc<Prepared>> {
         let plan = bind::bind(catalog, statement.clone(), types)?;
-        let prepared = Arc::new(Prepared { statement, types: types.to_vec(), plan: RwLock::new(Arc::new(plan)) });
-        if let Some(text) = text.filter(|text| text.len() <= PLAN_TEXT_BYTES_MAX) {
+        let text = text.filter(|text| text.len() <= PLAN_TEXT_BYTES_MAX);
+        let (kept, types_named) = (text.map(Into::into), types.to_vec());
+        let plan = RwLock::new(Arc::new(plan));
+        let prepared = Arc::new(Prepared { statement, text: kept, types: types_named, plan });
+        if let Some(text) = text {
             let mut plans = self.0.plans.lock().unwrap_or_else(PoisonError::into_inner);
             if plans.len() >= PLANS_MAX {
                 // Rare: a client that writes its values into its statements. The others are prepared again.

@@ -56,6 +56,11 @@ impl Locks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a thread has panicked while it changed them.
+    pub fn is_broken(&self) -> bool {
+        self.0.is_poisoned()
+    }
+
     /// Takes the lock for `owner`. `false`: another one has it, and `waker` is woken when it is the owner's.
     ///
     /// # Errors
@@ -91,6 +96,7 @@ impl Locks {
 
     fn take(&self, owner: Owner, key: &LockKey, is_shared: bool, waker: &Waker) -> Result<bool> {
         let mut state = self.state();
+        assert!(!lodestone_pmem::planted::active("sql-lock-panics"), "planted");
         match state.locks.get_mut(key) {
             None => {
                 state.locks.insert(key.clone(), Lock { owners: vec![owner], is_shared, queue: VecDeque::new() });

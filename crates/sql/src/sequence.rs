@@ -75,6 +75,11 @@ impl Sequences {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a thread has panicked while it changed one.
+    pub fn is_broken(&self) -> bool {
+        self.0.is_poisoned()
+    }
+
     /// The next number, and a ticket for which the answer waits.
     ///
     /// # Errors

@@ -141,7 +141,11 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         format!("serving database `{}` at {place} ({})", serving.database, serving.domain)
     })?;
     while stopped.recv_timeout(WATCH) == Err(mpsc::RecvTimeoutError::Timeout) && !server.has_failed() {}
-    server.stop().context("a loop of the server has ended")?;
+    if let Err(error) = server.stop() {
+        // After a panic in the engine a thread may wait in it for ever: nothing is closed, as after SIGKILL.
+        std::mem::forget(engine);
+        return Err(error).context("a loop of the server has ended");
+    }
     engine.checkpoint()?;
     output.note("the server has ended, and a checkpoint was made");
     Ok(())

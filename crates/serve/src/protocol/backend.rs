@@ -297,6 +297,7 @@ impl Sink for Writer<'_> {
         let Some(stream) = self.stream.as_mut() else { return Ok(()) };
         self.out.wait().and_then(|()| ticket.durable()).map_err(lodestone_sql::from_engine)?;
         (self.has_left, self.start) = (true, 0);
+        self.out.note_whole();
         let count = stream.send(&self.out.bytes)?;
         self.out.leave(count);
         Ok(())

@@ -257,3 +257,87 @@ pub fn opening(input: &[u8]) -> Result<Option<(Opening, usize)>> {
     };
     Ok(Some((found, length)))
 }
+
+/// The statement of a message.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Its text, without quoted texts.
+    Text(String),
+    /// That of the portal with this name.
+    Portal(String),
+    /// That of the prepared statement with this name.
+    Prepared(String),
+    None,
+}
+
+/// The statement of the message that `input` begins with, for an event about it. The end of the message may be missing.
+pub fn subject(input: &[u8]) -> Subject {
+    let mut parts = input.get(5..).unwrap_or_default().split(|byte| *byte == 0);
+    let mut part = || String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
+    match input.first() {
+        Some(b'Q') => Subject::Text(without_quoted(&part())),
+        Some(b'P') => {
+            part();
+            Subject::Text(without_quoted(&part()))
+        }
+        Some(b'E') => Subject::Portal(part()),
+        Some(b'B') => {
+            part();
+            Subject::Prepared(part())
+        }
+        Some(b'D') => match part().split_at_checked(1) {
+            Some(("P", name)) => Subject::Portal(name.to_owned()),
+            Some((_, name)) => Subject::Prepared(name.to_owned()),
+            None => Subject::None,
+        },
+        _ => Subject::None,
+    }
+}
+
+/// A statement without the texts between its quotes: they are data of users, or passwords.
+pub fn without_quoted(text: &str) -> String {
+    // Other ways to quote: everything from there on may be quoted.
+    let is_other = |(place, letter): (usize, char)| match letter {
+        '\\' => true,
+        '$' => !text[place + 1..].starts_with(|next: char| next.is_ascii_digit()),
+        _ => false,
+    };
+    let end = text.char_indices().find(|found| is_other(*found)).map(|(place, _)| place);
+    let mut found = String::new();
+    for (number, part) in text[..end.unwrap_or(text.len())].split('\'').enumerate() {
+        found.push_str(if number % 2 == 0 { part } else { "'..'" });
+    }
+    if end.is_some() {
+        found.push_str("..");
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_named_without_their_data() {
+        for (text, shown) in [
+            ("select 1", "select 1"),
+            ("insert into t values ('ann', 'it''s', 7)", "insert into t values ('..', '..''..', 7)"),
+            ("select 'cut", "select '..'"),
+            (r"select E'a\'b', 'c'", "select E'..'.."),
+            ("select $$secret$$", "select .."),
+            ("select v from t where k = $1", "select v from t where k = $1"),
+        ] {
+            let found = without_quoted(text);
+            assert!(!found.contains("secret") && !found.contains("ann"), "{found}");
+            assert_eq!(found, shown, "{text}");
+        }
+        let query = b"Q\0\0\0\x0eselect 'a'\0";
+        assert_eq!(subject(query), Subject::Text("select '..'".into()));
+        assert_eq!(subject(&query[..9]), Subject::Text("sele".into()), "its end is missing");
+        assert_eq!(subject(b"P\0\0\0\x11s\0select 1\0\0\0"), Subject::Text("select 1".into()));
+        assert_eq!(subject(b"E\0\0\0\x0ap\0\0\0\0\0"), Subject::Portal("p".into()));
+        assert_eq!(subject(b"B\0\0\0\x0cp\0s\0\0\0"), Subject::Prepared("s".into()));
+        assert_eq!(subject(b"DxxxxPp\0"), Subject::Portal("p".into()));
+        assert_eq!((subject(b""), subject(b"S\0\0\0\x04")), (Subject::None, Subject::None));
+    }
+}

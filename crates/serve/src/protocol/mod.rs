@@ -26,16 +26,20 @@ use lodestone_sql_types::{Error, SqlState};
 
 pub use backend::Stream;
 use backend::Writer;
-use frontend::{Message, Opening};
+use frontend::{Message, Opening, Subject};
 use out::Out;
 use places::Place;
 pub use places::Places;
+
+use crate::panics::AtHand;
 
 /// Bytes of messages that may wait for a statement that waits for a lock.
 const INPUT_BYTES_MAX: usize = 1 << 20;
 
 /// Most requests of a client for encryption before it says who it is: one by GSS, one by TLS.
 const REQUESTS_MAX: u8 = 2;
+/// Most bytes of a message that waits which are kept for an event about it.
+const AT_HAND_BYTES_MAX: usize = 4 << 10;
 /// Bytes of memory for messages that a client keeps while it is idle.
 const IDLE_BYTES_MAX: usize = 4 << 10;
 
@@ -114,6 +118,8 @@ pub struct Machine {
     out: Out,
     waker: Waker,
     pending: Option<Pending>,
+    /// The beginning of the pending message, or of the one whose COPY takes rows, for an event about it.
+    at_hand: Vec<u8>,
     /// The pending message takes long.
     wants_worker: bool,
     /// On a thread that serves this client alone: bytes may leave while a statement runs.
@@ -150,6 +156,7 @@ impl Machine {
             out: Out::default(),
             waker,
             pending: None,
+            at_hand: Vec::new(),
             wants_worker: false,
             stream: None,
             copying: None,
@@ -291,6 +298,7 @@ impl Machine {
 
     /// The bytes that may leave. The waker is called when there may be more.
     pub fn ready(&mut self) -> &[u8] {
+        self.out.note_whole();
         if !self.out.is_waiting() {
             return &self.out.bytes;
         }
@@ -350,9 +358,9 @@ impl Machine {
                 (Pending::Execute { portal, rows_max, is_last }, None) => self.execute(&portal, rows_max, is_last),
             }
         }
-        let input = std::mem::take(&mut self.input);
-        let mut rest = &input[..];
+        let mut at_hand = AtHand { input: std::mem::take(&mut self.input), done: 0 };
         while self.pending.is_none() {
+            let rest = &at_hand.input[at_hand.done..];
             if self.encryption == Encryption::Begins {
                 // Bytes that came with the request may be of somebody between the client and this server.
                 if !rest.is_empty() {
@@ -362,7 +370,12 @@ impl Machine {
             }
             match self.message(rest) {
                 Ok(0) => break,
-                Ok(count) => rest = &rest[count..],
+                Ok(count) => {
+                    if self.pending.is_some() || self.copying.is_some() {
+                        self.keep_at_hand(&rest[..count]);
+                    }
+                    at_hand.done += count;
+                }
                 Err(error) => {
                     self.fatal(&error);
                     break;
@@ -370,17 +383,56 @@ impl Machine {
             }
         }
         if !self.is_closed() {
-            let done = input.len() - rest.len();
-            self.input = input;
-            self.input.drain(..done);
+            self.input = std::mem::take(&mut at_hand.input);
+            self.input.drain(..at_hand.done);
             if self.input.is_empty() && self.input.capacity() > IDLE_BYTES_MAX {
                 self.input = Vec::new();
             }
         }
     }
 
+    /// Keeps the text of a message that goes on later. That of a COPY stays while its rows come.
+    fn keep_at_hand(&mut self, message: &[u8]) {
+        if message.first() != Some(&b'd') {
+            self.at_hand.clear();
+            self.at_hand.extend_from_slice(&message[..message.len().min(AT_HAND_BYTES_MAX)]);
+        }
+    }
+
+    /// The statement of the message that `input` begins with, or of the one that waits, without the values of its
+    /// parameters.
+    pub(crate) fn text_at_hand(&self, input: &[u8]) -> String {
+        let is_waiting = self.pending.is_some() || self.copying.is_some() || input.is_empty();
+        let message = if is_waiting { &self.at_hand[..] } else { input };
+        let Phase::Ready(connection) = &self.phase else { return String::new() };
+        let found = match frontend::subject(message) {
+            Subject::Text(text) => return text,
+            Subject::Portal(name) => connection.text_of_portal(&name),
+            Subject::Prepared(name) => connection.text_of_prepared(&name),
+            Subject::None => None,
+        };
+        found.map(frontend::without_quoted).unwrap_or_default()
+    }
+
+    /// Ends the conversation after a panic in it: the client is told that there was one, its transaction is rolled
+    /// back, and its locks are released. Nothing of the state at hand is used again.
+    pub(crate) fn fail(&mut self) {
+        self.out.take_back_broken();
+        if let Phase::Ready(connection) = &mut self.phase {
+            connection.give_up();
+        }
+        (self.stream, self.wants_worker, self.copying) = (None, false, None);
+        if !self.is_closed() {
+            let message = "an error inside of the server has ended the connection";
+            let error = Error::new(SqlState::INTERNAL_ERROR, message)
+                .hint("The transaction is rolled back. The log of the server has the statement.");
+            self.fatal(&error);
+        }
+    }
+
     /// Carries out the first message of `input`. Returns its length; 0 if it is not complete.
     fn message(&mut self, input: &[u8]) -> Result<usize, Error> {
+        self.out.note_whole();
         match self.phase {
             Phase::Closed => Ok(0),
             Phase::Opening => {
@@ -653,6 +705,7 @@ impl Machine {
     /// Runs the statements of a simple query.
     fn run_simple(&mut self, mut query: SimpleQuery) {
         while !query.is_done() {
+            self.out.note_whole();
             let from = self.out.end();
             let Phase::Ready(connection) = &mut self.phase else { return };
             let mut writer = Writer::new(&mut self.out, self.stream.as_mut(), &[]);

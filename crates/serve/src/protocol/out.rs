@@ -20,6 +20,8 @@ pub struct Out {
     left: u64,
     /// From which byte on what must be durable.
     gates: VecDeque<(u64, Acknowledgement)>,
+    /// Bytes before this number are whole messages, and those that wait for something know it.
+    whole: u64,
     /// The buffer has been longer than an idle client needs.
     is_long: bool,
 }
@@ -36,6 +38,16 @@ impl Out {
     /// Forgets the bytes from number `from` on, none of which has left: their statement runs again.
     pub fn take_back(&mut self, from: u64) {
         self.bytes.truncate(usize::try_from(from.saturating_sub(self.left)).unwrap_or(usize::MAX));
+    }
+
+    /// All bytes are whole messages now.
+    pub fn note_whole(&mut self) {
+        self.whole = self.end();
+    }
+
+    /// Forgets the bytes of an answer that a panic has cut. None of them has left: they leave when they are whole.
+    pub fn take_back_broken(&mut self) {
+        self.take_back(self.whole);
     }
 
     /// Bytes from number `from` on wait for `tickets`.

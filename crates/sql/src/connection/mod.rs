@@ -454,11 +454,46 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// Ends what is under way after a panic in it: the transaction is rolled back, and its locks are released. The
+    /// connection is to be dropped then.
+    ///
+    /// The changes of a transaction are in it alone until its commit, and the engine ends a commit that panics. So
+    /// nobody sees a part of them.
+    pub fn give_up(&mut self) {
+        (self.copy, self.open, self.state) = (None, None, State::Idle);
+        self.held.release();
+        self.portals.clear();
+        self.cursors.clear();
+        self.watch.steps_max = None;
+    }
+
+    /// A panic on request, for tests: at `place`, in the session whose application has that name.
+    #[track_caller]
+    fn planted_panic(&self, place: &str) {
+        if lodestone_pmem::planted::active("sql-panics") {
+            let name = self.session.settings.borrow().get("application_name").unwrap_or_default();
+            assert_ne!(name, place, "planted");
+        }
+    }
+}
+
+/// Ends a connection, also when a step of that panics.
+struct Ends<'c>(&'c mut Connection);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        let Self(connection) = self;
+        connection.open = None;
+        connection.held.release();
+        connection.database.forget(connection.session.number);
+    }
+}
+
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.drop_temporary();
-        self.open = None;
-        self.held.release();
-        self.database.forget(self.session.number);
+        let ends = Ends(self);
+        ends.0.planted_panic("panics at its end");
+        ends.0.drop_temporary();
     }
 }

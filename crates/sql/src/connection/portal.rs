@@ -156,6 +156,18 @@ impl Connection {
         })
     }
 
+    /// The text of a prepared statement, if it was kept.
+    #[must_use]
+    pub fn text_of_prepared(&self, name: &str) -> Option<&str> {
+        self.statements.get(name)?.text.as_deref()
+    }
+
+    /// The text of the statement of a portal, if it was kept.
+    #[must_use]
+    pub fn text_of_portal(&self, name: &str) -> Option<&str> {
+        self.portals.get(name)?.prepared.text.as_deref()
+    }
+
     fn portal(&self, name: &str) -> Result<&Portal> {
         self.portals
             .get(name)

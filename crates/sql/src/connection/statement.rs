@@ -332,9 +332,11 @@ impl Connection {
             }
         };
         let names = names_in(&plan.columns, sink);
+        let is_patient = self.watch.steps_max.is_none();
         let mut give = |mut row: Vec<Datum>| {
             name_relations(&self.session, &names, &mut row);
             sink.row(&row, &plan.columns)?;
+            self.planted_panic(if is_patient { "panics in a row of a worker" } else { "panics in a row" });
             relieve(sink)
         };
         let mut count = 0_u64;
@@ -370,6 +372,7 @@ impl Connection {
         if outcome.is_err() {
             open.events.forget_after(deferred);
         }
+        self.planted_panic("panics after a statement");
         self.keep_or_undo(savepoint, is_change, &outcome)?;
         outcome
     }
