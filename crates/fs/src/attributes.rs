@@ -158,7 +158,9 @@ impl Volume {
     pub fn extra_names(&self, caller: &Caller, ino: u64) -> Result<Vec<Vec<u8>>> {
         let mut core = self.inner.core();
         let names = core.file(ino)?.extra.keys();
-        Ok(names.filter(|name| caller.is_root() || !name.starts_with(b"trusted.")).cloned().collect())
+        let is_shown =
+            |name: &&Vec<u8>| !crate::cluster::is_own(name) && (caller.is_root() || !name.starts_with(b"trusted."));
+        Ok(names.filter(is_shown).cloned().collect())
     }
 
     /// Sets an extended attribute.

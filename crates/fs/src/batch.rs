@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 use lodestone_fabric::Sequence;
 use lodestone_pmem::planted;
-use lodestone_pmem::sync::lock;
+use lodestone_pmem::sync::{MutexGuard, lock};
 
 use crate::core::Inner;
 use crate::error::{Error, Result};
@@ -24,7 +24,18 @@ use crate::image::Batch;
 impl Inner {
     /// Brings the image up to the last operation. Durable on return.
     pub(crate) fn write_image(&self) -> Result<()> {
-        let _imaging = lock(&self.imaging);
+        self.write_image_and_hold().map(drop)
+    }
+
+    /// The same. As long as the guard lives, no other batch changes the image.
+    pub(crate) fn write_image_and_hold(&self) -> Result<MutexGuard<'_, ()>> {
+        let imaging = lock(&self.imaging);
+        self.write_next_batch()?;
+        Ok(imaging)
+    }
+
+    /// Under the lock of the image.
+    fn write_next_batch(&self) -> Result<()> {
         let (batch, image, point, before) = {
             let mut core = self.core();
             core.check_poison()?;

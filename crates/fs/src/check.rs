@@ -1,6 +1,7 @@
 //! The check of a whole volume: trees, names, links, pages, checksums.
 //!
-//! It reads the image, after everything is in it. Each rule that holds for a sound volume is compared: every entry
+//! It reads the image, after everything is in it, and no batch changes it meanwhile: so names, links and the bitmap are
+//! those of one moment, also when others use the volume. Pages are read after that, as they are then. Each rule that holds for a sound volume is compared: every entry
 //! leads to a file, every file has as many names as it says, every page belongs to one file, the bitmap has exactly
 //! those pages, and each page has its checksum.
 
@@ -8,11 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Result;
 use crate::extents::Run;
+use crate::image::Image;
 use crate::inode::{Content, FileKind, Inode, ROOT};
+use crate::space::Space;
 use crate::volume::Volume;
 
 /// A rule that does not hold.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct CheckFinding {
     /// The file; 0: the volume.
@@ -24,7 +27,7 @@ pub struct CheckFinding {
 }
 
 /// The findings of a check.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct CheckReport {
     /// Files.
@@ -58,12 +61,21 @@ struct Checker<'v> {
 
 impl Volume {
     /// Checks the volume. `reads_pages`: all pages are read and compared with their checksums. Changes nothing beside
-    /// writing the image. Other threads should not change files meanwhile.
+    /// writing the image. Others may use the volume meanwhile: their operations wait only if the log is full before all
+    /// names are compared.
     ///
     /// # Errors
     /// A device that failed. Damage is a finding.
     pub fn check(&self, reads_pages: bool) -> Result<CheckReport> {
-        self.inner.write_image()?;
+        self.check_with(reads_pages, &mut |_, _| {})
+    }
+
+    /// As [`check`](Self::check). `progress` is told pages read and all of them.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_with(&self, reads_pages: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        let imaging = self.inner.write_image_and_hold()?;
         let image = self.inner.core().state.image.clone();
         let mut checker = Checker {
             volume: self,
@@ -92,9 +104,13 @@ impl Volume {
         }
         let orphans: BTreeSet<u64> = image.orphans()?.into_iter().collect();
         checker.names();
-        checker.links(&orphans);
-        checker.pages(reads_pages)?;
-        checker.bitmap();
+        checker.links(&orphans, image.head()?.files);
+        checker.pages();
+        checker.bitmap(&image)?;
+        drop(imaging);
+        if reads_pages {
+            checker.read_pages(progress)?;
+        }
         Ok(checker.report)
     }
 }
@@ -140,7 +156,7 @@ impl Checker<'_> {
     }
 
     /// Compares numbers of links with entries.
-    fn links(&mut self, orphans: &BTreeSet<u64>) {
+    fn links(&mut self, orphans: &BTreeSet<u64>, counted: u64) {
         let mut names: BTreeMap<u64, u32> = BTreeMap::new();
         for inode in self.inodes.values() {
             for (_, entry) in inode.folder().into_iter().flat_map(|folder| folder.after(0)) {
@@ -167,15 +183,15 @@ impl Checker<'_> {
                 findings.push((*ino, "the list of files without a name is wrong about it".into()));
             }
         }
-        let (files, counted) = (self.report.files, self.volume.inner.core().state.head.files);
+        let files = self.report.files;
         if files != counted {
             findings.push((0, format!("the volume says {counted} files and has {files}")));
         }
         findings.into_iter().for_each(|(ino, finding)| self.found(ino, finding));
     }
 
-    /// Notes the owner of each page, and reads it.
-    fn pages(&mut self, reads: bool) -> Result<()> {
+    /// Notes the owner of each page.
+    fn pages(&mut self) {
         let inodes = std::mem::take(&mut self.inodes);
         for (ino, inode) in &inodes {
             let Content::File(extents) = &inode.content else { continue };
@@ -191,45 +207,46 @@ impl Checker<'_> {
                         format!("it has a page after its end, at offset {}", first * self.volume.inner.page_bytes()),
                     );
                 }
-                self.run(*ino, first, run, reads)?;
+                self.run(*ino, first, run);
             }
         }
         self.inodes = inodes;
-        Ok(())
     }
 
-    fn run(&mut self, ino: u64, first: u64, run: Run, reads: bool) -> Result<()> {
+    fn run(&mut self, ino: u64, first: u64, run: Run) {
         for (page, at) in (run.page..run.page + run.count).zip(first..) {
             self.report.pages += 1;
             let offset = at * self.volume.inner.page_bytes();
             if let Some((other, place)) = self.owners.insert(page, (ino, offset)) {
                 self.found(ino, format!("page {page} at offset {offset} is also at offset {place} of file {other}"));
             }
-            if reads {
-                self.report.pages_read += 1;
-                let is_sound = self.volume.inner.is_sound(page)?;
-                if !is_sound {
-                    self.found(ino, format!("the page at offset {offset} is damaged: restore it from a copy"));
-                }
+        }
+    }
+
+    /// Reads the pages, and compares their checksums.
+    fn read_pages(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        let all = self.report.pages;
+        for (page, (ino, offset)) in std::mem::take(&mut self.owners) {
+            progress(self.report.pages_read, all);
+            self.report.pages_read += 1;
+            if !self.volume.inner.is_sound(page)? {
+                self.found(ino, format!("the page at offset {offset} is damaged: restore it from a copy"));
             }
         }
         Ok(())
     }
 
     /// Compares the bitmap with the owners.
-    fn bitmap(&mut self) {
-        let mut findings = Vec::new();
-        {
-            let core = self.volume.inner.core();
-            let space = &core.state.space;
-            for page in 1..space.pages() {
-                let is_owned = self.owners.contains_key(&page);
-                if space.is_taken(page) != is_owned {
-                    let what = if is_owned { "belongs to a file and is free" } else { "is taken and belongs to none" };
-                    findings.push(format!("page {page} {what} in the bitmap"));
-                }
+    fn bitmap(&mut self, image: &Image) -> Result<()> {
+        let mut space = Space::new(self.volume.inner.layout.pages);
+        image.load_space(&mut space)?;
+        for page in 1..space.pages() {
+            let is_owned = self.owners.contains_key(&page);
+            if space.is_taken(page) != is_owned {
+                let what = if is_owned { "belongs to a file and is free" } else { "is taken and belongs to none" };
+                self.found(0, format!("page {page} {what} in the bitmap"));
             }
         }
-        findings.into_iter().for_each(|finding| self.found(0, finding));
+        Ok(())
     }
 }

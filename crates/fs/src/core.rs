@@ -27,7 +27,7 @@ use crate::inode::{Attributes, Inode, Stamp};
 use crate::layout::Super;
 use crate::op::Op;
 use crate::readers::Readers;
-use crate::requests::{Requests, Tag};
+use crate::requests::Tag;
 use crate::state::State;
 use crate::volume::{Clock, VolumeOptions};
 
@@ -98,8 +98,6 @@ pub(crate) struct Core {
     pub(crate) settled: Sequence,
     /// New files get no number below it: a former metadata node has given those to files that a takeover lost.
     pub(crate) ino_floor: u64,
-    /// Requests of mounts in other processes that were carried out.
-    pub(crate) requests: Requests,
     /// Users of files: open handles, and numbers that the kernel knows.
     pub(crate) pins: HashMap<u64, u64>,
     pub(crate) poison: Option<String>,
@@ -176,7 +174,6 @@ impl Core {
             point: DurablePoint::default(),
             settled: Sequence(0),
             ino_floor: 0,
-            requests: Requests::default(),
             pins: HashMap::new(),
             poison: None,
             counts: OpCounts::default(),
@@ -277,7 +274,7 @@ impl Core {
         self.counts.operations += 1;
         self.counts.log_bytes += to_u64(body.len()) + 96;
         self.log_used += to_u64(body.len()) + LOG_HEAD_BYTES;
-        self.requests.note(tag, self.log.last());
+        self.state.requests.note(tag, self.log.last());
         apply(&mut self.state, op)?;
         Ok(true)
     }
@@ -408,7 +405,7 @@ impl Inner {
         loop {
             let mut core = self.core();
             core.check_poison()?;
-            if tag.is_some_and(|tag| core.requests.has(tag)) {
+            if tag.is_some_and(|tag| core.state.requests.has(tag)) {
                 return Err(Error::Repeated);
             }
             let now = core.time(self.options.clock);
@@ -455,9 +452,8 @@ impl Inner {
         // Also those that no sync has told yet.
         self.lost.store(lost + former.lost.swap(0, Ordering::AcqRel), Ordering::Release);
         {
-            let mut core = self.core();
-            core.ino_floor = next_ino;
-            core.requests.add_all(&former.core().requests);
+            // What the former one carried out and is not in the log was cut: its requests are not remembered here.
+            self.core().ino_floor = next_ino;
         }
         let damaged = std::mem::take(&mut *former.to_mend.lock().unwrap_or_else(PoisonError::into_inner));
         self.to_mend.lock().unwrap_or_else(PoisonError::into_inner).extend(damaged);

@@ -11,6 +11,7 @@
 //! | `fs.extra` | file 8 (big-endian), name | value; without a name: the target of a symbolic link |
 //! | `fs.orphans` | file without a name | 1 |
 //! | `fs.chunks` | chunk | bits of taken pages, 480 bytes |
+//! | `fs.requests` | mount in another process | its requests that were carried out (`requests.rs` has the bytes) |
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -24,6 +25,7 @@ use lodestone_width::low_u64;
 use crate::error::{Result, damaged};
 use crate::extents::{Extents, Run};
 use crate::inode::{Content, Entry, FileKind, Folder, Inode, Row};
+use crate::requests::Requests;
 use crate::space::Space;
 
 /// Name of the transactional memory in the store.
@@ -60,6 +62,8 @@ pub(crate) struct Batch {
     pub(crate) extra: Places<(u64, Vec<u8>), Vec<u8>>,
     pub(crate) orphans: Vec<(u64, bool)>,
     pub(crate) chunks: Vec<(u64, Vec<u8>)>,
+    /// Requests of each mount that has some new ones.
+    pub(crate) requests: Places<u64, Vec<u8>>,
     /// Pages and checksums, for the table.
     pub(crate) checksums: Vec<(u64, u32)>,
     /// Pages that are released when the batch is durable.
@@ -77,6 +81,7 @@ pub(crate) struct Image {
     extra: PmBTreeMap<Bytes, Bytes>,
     orphans: PmBTreeMap<u64, u64>,
     chunks: PmBTreeMap<u64, Bytes>,
+    requests: PmBTreeMap<u64, Bytes>,
 }
 
 fn pair(high: u64, low: u64) -> u128 {
@@ -119,6 +124,7 @@ impl Image {
             extra: PmBTreeMap::open(&stm, "fs.extra")?,
             orphans: PmBTreeMap::open(&stm, "fs.orphans")?,
             chunks: PmBTreeMap::open(&stm, "fs.chunks")?,
+            requests: PmBTreeMap::open(&stm, "fs.requests")?,
             stm,
         })
     }
@@ -135,6 +141,17 @@ impl Image {
             space.load_chunk(chunk, &bytes).ok_or_else(wrong)?;
         }
         Ok(())
+    }
+
+    /// Requests of mounts that the operations of the image carried out.
+    pub(crate) fn load_requests(&self) -> Result<Requests> {
+        let found = self.stm.read(|tx| self.requests.iter(tx)?.collect::<TxResult<Vec<_>>>())?;
+        let mut requests = Requests::default();
+        for (mount, bytes) in found {
+            let wrong = || damaged("image", format!("the requests of mount {mount:016x} make no sense"));
+            requests.load(mount, &bytes).ok_or_else(wrong)?;
+        }
+        Ok(requests)
     }
 
     /// Files without a name.
@@ -241,6 +258,11 @@ impl Image {
             let bytes = (!bytes.is_empty()).then_some(bytes);
             place!(self.chunks, tx, chunk, bytes);
         }
+        if !planted::active("fs-requests-not-in-image") {
+            for (mount, bytes) in &batch.requests {
+                place!(self.requests, tx, mount, bytes);
+            }
+        }
         Ok(())
     }
 
@@ -270,6 +292,7 @@ impl Image {
             self.extra.check(tx)?;
             self.orphans.check(tx)?;
             self.chunks.check(tx)?;
+            self.requests.check(tx)?;
             Ok(())
         })?;
         Ok(())

@@ -3,7 +3,7 @@
 //! It has no log, no pages and no image, so it is right by reading it. [`Step::run`] does a step on a volume,
 //! [`Plain::run`] on the tree. Both return the number of the error that refuses it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use lodestone_width::{exact_u32, to_usize};
@@ -14,6 +14,7 @@ use crate::content::Allocation;
 use crate::error::{Error, Refusal};
 use crate::inode::{FileKind, ROOT};
 use crate::names::{NewFile, RenameMode};
+use crate::requests::Tag;
 use crate::volume::Volume;
 
 /// A change, by paths.
@@ -49,6 +50,9 @@ pub enum Step {
     Sync,
     /// Writes the image.
     Image,
+    /// A step for a request of a mount in another process, with this number. All but the one before have their
+    /// answers.
+    Request(u64, Box<Step>),
 }
 
 /// A file as a reader sees it.
@@ -97,6 +101,21 @@ pub fn difference(found: &Shots, expected: &Shots) -> Option<String> {
 }
 
 type Outcome = Result<(), i32>;
+
+/// The mount of requests.
+const MOUNT: u64 = 1;
+
+/// Requests below have their answers.
+const fn floor(request: u64) -> u64 {
+    request.saturating_sub(1)
+}
+
+/// Requests that the volume would not carry out again, and that may be sent again.
+#[must_use]
+pub fn requests(volume: &Volume) -> BTreeSet<u64> {
+    let known = volume.inner.core().state.requests.known();
+    known.into_values().flat_map(|(_, requests)| requests).collect()
+}
 
 fn number(error: &Error) -> i32 {
     error.errno()
@@ -169,6 +188,7 @@ impl Step {
             Self::Extra(path, name, None) => volume.remove_extra(&root, find(path)?, name.as_bytes()),
             Self::Sync => volume.sync(),
             Self::Image => volume.write_image(),
+            Self::Request(number, step) => step.on(&volume.for_request(Tag::new(MOUNT, *number, floor(*number)))),
         }
     }
 }
@@ -217,11 +237,14 @@ struct Node {
 pub struct Plain {
     nodes: BTreeMap<u64, Node>,
     next: u64,
+    /// Requests that were carried out and may be sent again.
+    requests: BTreeSet<u64>,
 }
 
 impl Default for Plain {
     fn default() -> Self {
-        Self { nodes: BTreeMap::from([(ROOT, Node::new(FileKind::Folder, 0o755, Vec::new()))]), next: ROOT + 1 }
+        let nodes = BTreeMap::from([(ROOT, Node::new(FileKind::Folder, 0o755, Vec::new()))]);
+        Self { nodes, next: ROOT + 1, requests: BTreeSet::new() }
     }
 }
 
@@ -353,6 +376,14 @@ impl Plain {
             }
             Step::Extra(path, name, value) => self.extra(path, name, value.as_ref()),
             Step::Sync | Step::Image => Ok(()),
+            Step::Request(number, step) => {
+                let outcome = self.run(step);
+                if outcome.is_ok() {
+                    self.requests.insert(*number);
+                    self.requests.retain(|request| *request >= floor(*number));
+                }
+                outcome
+            }
         }
     }
 
@@ -496,6 +527,12 @@ impl Plain {
         change(self.node(ends.from.0), was_folder, is_folder);
         change(self.node(ends.to.0), is_folder, was_folder);
         Ok(())
+    }
+
+    /// Requests that were carried out and may be sent again.
+    #[must_use]
+    pub const fn requests(&self) -> &BTreeSet<u64> {
+        &self.requests
     }
 
     /// Everything that a reader sees.

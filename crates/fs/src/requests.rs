@@ -1,39 +1,57 @@
 //! Requests of mounts in other processes: each change is carried out once, also when its answer was lost.
 //!
-//! A mount numbers its requests. The operation of a request has the number of the mount and that of the request in the
-//! log. Each node with metadata remembers those of the newest operations. So the next metadata node knows whether a
-//! request that is sent again was carried out by the former one.
+//! 1. A mount numbers its requests. The operation of a request has the number of the mount and that of the request in
+//!    the log, and the *floor* of the mount: below it every request has its answer, and is not sent again.
+//! 2. Each node with metadata remembers the requests of a mount from its floor on, each with its operation. It takes
+//!    them from the log with the operations, and its image has them in the same transaction.
+//! 3. A request that is remembered, or is below the floor, is not carried out again.
+//!
+//! So whichever node leads, and also when all of them were restarted, it knows what was carried out before. Memory is
+//! bounded: a mount has at most [`REQUESTS_MAX`] requests from its floor on, and of mounts that did nothing for long
+//! the oldest is forgotten.
 //!
 //! ```text
 //! body of an operation with bit 15 in its code   the body as without it, then mount 8, request 8
+//!                with bits 15 and 14             the same, then the floor 8
+//! value of a mount in the image                  floor 8, then for each request: request 8, operation 8
 //! ```
 
-use std::collections::{HashMap, VecDeque};
-
-use lodestone_fabric::Sequence;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::bytes::{Reader, Writer};
+use lodestone_fabric::Sequence;
 
-/// The bit of an operation's code that says that a tag follows its body.
-pub(crate) const TAGGED: u16 = 0x8000;
+/// The bits of an operation's code that say that a tag follows its body, and that the floor is in it.
+const TAGGED: u16 = 0x8000;
+const FLOORED: u16 = 0x4000;
 const TAG_BYTES: usize = 16;
-/// Requests that are remembered. Each mount has at most a few dozen under way.
-const REMEMBERED_MAX: usize = 1 << 14;
+const FLOOR_BYTES: usize = 8;
+/// Most requests of a mount from its floor on: it waits for answers before it sends more.
+pub(crate) const REQUESTS_MAX: u64 = 2048;
+/// Mounts that are remembered.
+const MOUNTS_MAX: usize = 1024;
 
 /// A request of a mount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub(crate) mount: u64,
     pub(crate) request: u64,
+    /// All requests of the mount below it have their answers.
+    pub(crate) floor: u64,
 }
 
 impl Tag {
+    /// A tag whose numbers are possible.
+    pub(crate) fn new(mount: u64, request: u64, floor: u64) -> Option<Self> {
+        (floor <= request && request - floor < REQUESTS_MAX).then_some(Self { mount, request, floor })
+    }
+
     /// Adds the tag to an operation's code and body.
     pub(crate) fn mark(self, code: &mut u16, body: &mut Vec<u8>) {
         let mut out = Writer(std::mem::take(body));
-        out.u64(self.mount).u64(self.request);
+        out.u64(self.mount).u64(self.request).u64(self.floor);
         *body = out.0;
-        *code |= TAGGED;
+        *code |= TAGGED | FLOORED;
     }
 
     /// Takes the tag off an operation's code and body, if it has one. `None`: the bytes are none.
@@ -41,77 +59,235 @@ impl Tag {
         if code & TAGGED == 0 {
             return Some((code, body, None));
         }
-        let (body, tag) = body.split_at_checked(body.len().checked_sub(TAG_BYTES)?)?;
+        let bytes = TAG_BYTES + if code & FLOORED == 0 { 0 } else { FLOOR_BYTES };
+        let (body, tag) = body.split_at_checked(body.len().checked_sub(bytes)?)?;
         let mut from = Reader(tag);
-        let tag = Self { mount: from.u64()?, request: from.u64()? };
-        Some((code & !TAGGED, body, Some(tag)))
+        let (mount, request) = (from.u64()?, from.u64()?);
+        // Operations of former programs have none: then only the newest requests are remembered.
+        let floor = if code & FLOORED == 0 { (request + 1).saturating_sub(REQUESTS_MAX) } else { from.u64()? };
+        Some((code & !(TAGGED | FLOORED), body, Some(Self::new(mount, request, floor)?)))
     }
 }
 
-/// The requests of the newest operations.
-#[derive(Clone, Debug, Default)]
+/// The requests of a mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct OfMount {
+    floor: u64,
+    /// Those that were carried out, each with its operation.
+    done: BTreeMap<u64, Sequence>,
+}
+
+impl OfMount {
+    fn newest(&self) -> Sequence {
+        self.done.values().copied().max().unwrap_or_default()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.u64(self.floor);
+        self.done.iter().for_each(|(request, operation)| _ = out.u64(*request).u64(operation.0));
+        out.0
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut from = Reader(bytes);
+        let mut found = Self { floor: from.u64()?, done: BTreeMap::new() };
+        while !from.is_empty() {
+            let (request, operation) = (from.u64()?, Sequence(from.u64()?));
+            let is_new = found.done.last_key_value().is_none_or(|(last, _)| *last < request);
+            (is_new && request >= found.floor && request - found.floor < REQUESTS_MAX).then_some(())?;
+            found.done.insert(request, operation);
+        }
+        Some(found)
+    }
+}
+
+/// The requests that were carried out.
+#[derive(Debug, Default)]
 pub(crate) struct Requests {
-    order: VecDeque<Tag>,
-    /// Each with its operation.
-    known: HashMap<Tag, Sequence>,
+    mounts: HashMap<u64, OfMount>,
+    /// Mounts whose requests the image lacks.
+    dirty: BTreeSet<u64>,
 }
 
 impl Requests {
-    /// Remembers a request. The oldest one is forgotten for it.
+    /// Remembers a request.
     pub(crate) fn note(&mut self, tag: Option<Tag>, operation: Sequence) {
-        let Some(tag) = tag.filter(|tag| !self.known.contains_key(tag)) else { return };
-        self.known.insert(tag, operation);
-        self.order.push_back(tag);
-        if self.order.len() > REMEMBERED_MAX {
-            self.order.pop_front().iter().for_each(|oldest| _ = self.known.remove(oldest));
+        let Some(tag) = tag else { return };
+        if !self.mounts.contains_key(&tag.mount) && self.mounts.len() >= MOUNTS_MAX {
+            self.forget_oldest();
         }
+        let mount = self.mounts.entry(tag.mount).or_default();
+        if tag.floor > mount.floor {
+            mount.floor = tag.floor;
+            mount.done = mount.done.split_off(&tag.floor);
+        }
+        if tag.request >= mount.floor {
+            mount.done.entry(tag.request).or_insert(operation);
+        }
+        self.dirty.insert(tag.mount);
     }
 
-    /// Remembers those that another node of the process knows, too.
-    pub(crate) fn add_all(&mut self, others: &Self) {
-        for tag in &others.order {
-            self.note(Some(*tag), others.operation(*tag).unwrap_or_default());
+    fn forget_oldest(&mut self) {
+        let oldest = self.mounts.iter().min_by_key(|(_, mount)| mount.newest()).map(|(mount, _)| *mount);
+        if let Some(mount) = oldest {
+            self.mounts.remove(&mount);
+            self.dirty.insert(mount);
         }
     }
 
     /// Whether the request was carried out.
     pub(crate) fn has(&self, tag: Tag) -> bool {
-        self.known.contains_key(&tag)
+        let found = |mount: &OfMount| tag.request < mount.floor || mount.done.contains_key(&tag.request);
+        self.mounts.get(&tag.mount).is_some_and(found)
     }
 
-    /// The operation that carried the request out.
+    /// The operation that carried the request out, if it is remembered.
     pub(crate) fn operation(&self, tag: Tag) -> Option<Sequence> {
-        self.known.get(&tag).copied()
+        self.mounts.get(&tag.mount)?.done.get(&tag.request).copied()
+    }
+
+    /// Takes the requests of a mount from the image. `None`: the bytes are none.
+    pub(crate) fn load(&mut self, mount: u64, bytes: &[u8]) -> Option<()> {
+        self.mounts.insert(mount, OfMount::from_bytes(bytes)?);
+        Some(())
+    }
+
+    /// What the image lacks: the value of each mount, or none. It has it then.
+    pub(crate) fn take_dirty(&mut self) -> Vec<(u64, Option<Vec<u8>>)> {
+        let dirty = std::mem::take(&mut self.dirty);
+        dirty.into_iter().map(|mount| (mount, self.mounts.get(&mount).map(OfMount::to_bytes))).collect()
+    }
+
+    /// The image lacks the requests of these mounts after all.
+    pub(crate) fn dirty_again(&mut self, mounts: impl Iterator<Item = u64>) {
+        self.dirty.extend(mounts);
+    }
+
+    /// Mounts, their floors, and the requests that are remembered, for tests.
+    pub(crate) fn known(&self) -> BTreeMap<u64, (u64, Vec<u64>)> {
+        let known = |mount: &OfMount| (mount.floor, mount.done.keys().copied().collect());
+        self.mounts.iter().map(|(number, mount)| (*number, known(mount))).collect()
+    }
+}
+
+/// The numbers of a mount's requests: which of them wait for an answer.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    next: u64,
+    waiting: BTreeSet<u64>,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self { next: 1, waiting: BTreeSet::new() }
+    }
+}
+
+impl Numbers {
+    fn floor(&self) -> u64 {
+        self.waiting.first().copied().unwrap_or(self.next)
+    }
+
+    /// A number for a request, and the floor. `None`: too many wait for an answer.
+    pub(crate) fn begin(&mut self) -> Option<(u64, u64)> {
+        if self.next - self.floor() >= REQUESTS_MAX {
+            return None;
+        }
+        self.waiting.insert(self.next);
+        self.next += 1;
+        Some((self.next - 1, self.floor()))
+    }
+
+    /// The request has its answer, or is not sent again.
+    pub(crate) fn end(&mut self, request: u64) {
+        self.waiting.remove(&request);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use lodestone_width::to_u64;
+
     use super::*;
+
+    fn tag(request: u64, floor: u64) -> Tag {
+        Tag { mount: 7, request, floor }
+    }
 
     #[test]
     fn a_tag_comes_back_and_operations_without_one_are_as_before() {
-        let tag = Tag { mount: 7, request: u64::MAX };
+        let tag = Tag { mount: 7, request: u64::MAX, floor: u64::MAX - 9 };
         let (mut code, mut body) = (3, b"body".to_vec());
         assert_eq!(Tag::split(code, &body), Some((3, &b"body"[..], None)));
         tag.mark(&mut code, &mut body);
         assert_eq!(Tag::split(code, &body), Some((3, &b"body"[..], Some(tag))));
-        assert_eq!(Tag::split(TAGGED, &body[..15]), None, "too few bytes");
+        assert_eq!(Tag::split(code, &body[..23]), None, "too few bytes");
+        let former = [b"body".to_vec(), 7_u64.to_le_bytes().to_vec(), 5000_u64.to_le_bytes().to_vec()].concat();
+        let found = Tag { mount: 7, request: 5000, floor: 2953 };
+        assert_eq!(Tag::split(TAGGED | 3, &former), Some((3, &b"body"[..], Some(found))), "of a former program");
+        let above = [1_u64, 2, 3].map(u64::to_le_bytes).concat();
+        assert_eq!(Tag::split(TAGGED | FLOORED, &above), None, "a floor above the request");
     }
 
     #[test]
-    fn the_newest_requests_are_remembered_and_no_more() {
+    fn requests_are_remembered_from_the_floor_on() {
         let mut requests = Requests::default();
-        let tag = |request| Tag { mount: 1, request };
-        for request in 0..=to_u64(REMEMBERED_MAX) {
-            requests.note(Some(tag(request)), Sequence(request));
-            requests.note(Some(tag(request)), Sequence(0));
-        }
-        assert!(!requests.has(tag(0)) && requests.has(tag(1)) && requests.has(tag(to_u64(REMEMBERED_MAX))));
-        assert_eq!((requests.order.len(), requests.operation(tag(7))), (REMEMBERED_MAX, Some(Sequence(7))));
+        requests.note(Some(tag(1, 1)), Sequence(10));
+        requests.note(Some(tag(3, 1)), Sequence(11));
+        requests.note(Some(tag(3, 1)), Sequence(12));
+        assert!(requests.has(tag(1, 1)) && !requests.has(tag(2, 1)) && requests.has(tag(3, 1)));
+        assert_eq!(requests.operation(tag(3, 1)), Some(Sequence(11)), "the first that carried it out");
+        requests.note(Some(tag(5, 3)), Sequence(13));
+        assert!(requests.has(tag(2, 1)), "below the floor: it has its answer");
+        assert!(requests.has(tag(3, 1)) && !requests.has(tag(4, 3)) && requests.operation(tag(1, 1)).is_none());
+        assert_eq!(requests.known(), BTreeMap::from([(7, (3, vec![3, 5]))]));
+        // A late request with an older floor.
+        requests.note(Some(tag(4, 1)), Sequence(14));
+        assert_eq!(requests.known(), BTreeMap::from([(7, (3, vec![3, 4, 5]))]));
     }
 
-    fn to_u64(number: usize) -> u64 {
-        lodestone_width::to_u64(number)
+    #[test]
+    fn the_image_has_them_and_other_bytes_are_none() {
+        let mut requests = Requests::default();
+        requests.note(Some(tag(4, 2)), Sequence(10));
+        requests.note(Some(tag(6, 2)), Sequence(11));
+        let dirty = requests.take_dirty();
+        assert!(requests.take_dirty().is_empty(), "the image has them");
+        requests.dirty_again([7].into_iter());
+        assert_eq!(requests.take_dirty(), dirty, "the batch was not written");
+        let [(7, Some(bytes))] = dirty.as_slice() else { panic!("one mount: {dirty:?}") };
+        let mut loaded = Requests::default();
+        loaded.load(7, bytes).expect("requests");
+        assert_eq!((loaded.known(), loaded.operation(tag(6, 2))), (requests.known(), Some(Sequence(11))));
+        for cut in 0..bytes.len() {
+            let is_whole = cut >= 8 && (cut - 8).is_multiple_of(16);
+            assert_eq!(OfMount::from_bytes(&bytes[..cut]).is_some(), is_whole, "{cut}");
+        }
+    }
+
+    #[test]
+    fn of_many_mounts_the_one_that_did_nothing_for_longest_is_forgotten() {
+        let mut requests = Requests::default();
+        for mount in 0..=to_u64(MOUNTS_MAX) {
+            requests.note(Some(Tag { mount, request: 1, floor: 1 }), Sequence(if mount == 0 { 5000 } else { mount }));
+        }
+        let has = |mount| requests.has(Tag { mount, request: 1, floor: 1 });
+        assert!(has(0) && !has(1) && has(2) && has(to_u64(MOUNTS_MAX)));
+        assert_eq!(requests.mounts.len(), MOUNTS_MAX);
+    }
+
+    #[test]
+    fn a_mount_does_not_run_far_ahead_of_its_floor() {
+        let mut numbers = Numbers::default();
+        assert_eq!(numbers.begin(), Some((1, 1)));
+        for request in 2..=REQUESTS_MAX {
+            assert_eq!(numbers.begin(), Some((request, 1)));
+            numbers.end(request);
+        }
+        assert_eq!(numbers.begin(), None, "the first still waits");
+        numbers.end(1);
+        assert_eq!(numbers.begin(), Some((REQUESTS_MAX + 1, REQUESTS_MAX + 1)));
+        assert_eq!(Tag::new(7, REQUESTS_MAX, 0), None, "too far");
     }
 }

@@ -11,6 +11,7 @@ use crate::error::{Result, damaged};
 use crate::extents::Run;
 use crate::image::{Batch, Head, Image};
 use crate::inode::{Content, Inode};
+use crate::requests::Requests;
 use crate::space::Space;
 
 /// The places of the image that a batch must write.
@@ -40,6 +41,8 @@ pub(crate) struct State {
     pub(crate) image: Image,
     pub(crate) head: Head,
     pub(crate) space: Space,
+    /// Requests of mounts in other processes that were carried out.
+    pub(crate) requests: Requests,
     /// Checksums of pages that the table does not have yet.
     pub(crate) checksums: HashMap<u64, u32>,
     pub(crate) dirty: Dirty,
@@ -54,6 +57,7 @@ impl State {
             image,
             head,
             space,
+            requests: Requests::default(),
             checksums: HashMap::new(),
             dirty: Dirty::default(),
             in_batch: BTreeSet::new(),
@@ -65,7 +69,8 @@ impl State {
         let mut space = Space::new(pages);
         image.load_space(&mut space)?;
         let head = image.head()?;
-        Ok(Self::new(image, head, space))
+        let requests = image.load_requests()?;
+        Ok(Self { requests, ..Self::new(image, head, space) })
     }
 
     /// The file `ino`, if there is one.
@@ -155,6 +160,7 @@ impl State {
             extra: dirty.extra.iter().map(extra).chain(dirty.targets.iter().map(target)).collect(),
             orphans: dirty.orphans.iter().map(orphan).collect(),
             chunks,
+            requests: self.requests.take_dirty(),
             checksums,
             freed,
         };
@@ -183,6 +189,7 @@ impl State {
         dirty.targets.extend(targets.iter().map(|((ino, _), _)| *ino));
         dirty.extra.extend(extra.into_iter().map(|(place, _)| place.clone()));
         dirty.orphans.extend(batch.orphans.iter().map(|(ino, _)| *ino));
+        self.requests.dirty_again(batch.requests.iter().map(|(mount, _)| *mount));
         self.space.undo_batch(batch.chunks.iter().map(|(chunk, _)| *chunk), &batch.freed);
         self.in_batch.clear();
     }

@@ -265,13 +265,19 @@ impl Volume {
     }
 
     /// A handle for a request of a mount in another process.
-    pub(crate) fn for_request(&self, tag: Tag) -> Self {
-        Self { tag: Some(tag), ..self.clone() }
+    pub(crate) fn for_request(&self, tag: Option<Tag>) -> Self {
+        Self { tag, ..self.clone() }
     }
 
-    /// The operation that carried a request out; 0: none did.
-    pub(crate) fn operation_of(&self, tag: Tag) -> u64 {
-        self.inner.core().requests.operation(tag).map_or(0, |operation| operation.0)
+    /// Whether the request that this handle is for was carried out before.
+    pub(crate) fn was_carried_out(&self) -> bool {
+        self.tag.is_some_and(|tag| self.inner.core().state.requests.has(tag))
+    }
+
+    /// The operation that carried out the request that this handle is for; 0: none did.
+    pub(crate) fn operation_of_request(&self) -> u64 {
+        let operation = |tag| self.inner.core().state.requests.operation(tag);
+        self.tag.and_then(operation).map_or(0, |operation| operation.0)
     }
 
     /// New files get no lower number than this.
@@ -435,36 +441,32 @@ fn replay(ring: &mut Ring, term: Term, state: &mut State, data: &Data) -> Result
         durable = durable.max(record(ring, number)?.0);
     }
     for number in applied.0 + 1..=last.0 {
-        let (_, op) = record(ring, number)?;
+        let (_, op, tag) = record(ring, number)?;
         write_inlined(&op, data, &state.space)?;
         if Sequence(number) > durable && !has_its_pages(&op, data)? {
             ring.cut(Sequence(number - 1))?;
             recovery.dropped = last.0 - number + 1;
             break;
         }
+        state.requests.note(tag, Sequence(number));
         crate::apply::apply(state, &op)?;
         recovery.replayed += 1;
     }
     Ok((recovery, durable))
 }
 
-/// The operation `number`, and the one up to which everything was durable when it was made.
-fn record(ring: &Ring, number: u64) -> Result<(Sequence, Op)> {
+/// The operation `number`, the one up to which everything was durable when it was made, and the request it was for.
+fn record(ring: &Ring, number: u64) -> Result<(Sequence, Op, Option<Tag>)> {
     let missing = || damaged("log of operations", format!("operation {number} cannot be read"));
     let (head, body) = ring.record(Sequence(number))?.ok_or_else(missing)?;
-    let op = operation(&head, &body)?;
+    let (op, tag) = tagged_operation(&head, &body)?;
     if head.reuse >= Sequence(number) {
         return Err(damaged("log of operations", format!("operation {number} names one after it as durable")));
     }
-    Ok((head.reuse, op))
+    Ok((head.reuse, op, tag))
 }
 
-/// The operation in a record of the log.
-pub(crate) fn operation(head: &RecordHead, body: &[u8]) -> Result<Op> {
-    tagged_operation(head, body).map(|found| found.0)
-}
-
-/// The same, and the request that it was for.
+/// The operation in a record of the log, and the request that it was for.
 pub(crate) fn tagged_operation(head: &RecordHead, body: &[u8]) -> Result<(Op, Option<Tag>)> {
     let number = head.sequence.0;
     let op = Tag::split(head.opcode, body).and_then(|(code, body, tag)| {

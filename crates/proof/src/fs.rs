@@ -1,12 +1,15 @@
 //! Volumes of files under the crash explorer: the format, changes of names, writes over old pages, batches of the
 //! image.
 //!
-//! The view is the whole tree of files, content included; its model is a plain tree. Pages have 64 bytes, so that few
+//! The view is the whole tree of files, content included, and the requests that are not carried out again; its model is
+//! a plain tree. Pages have 64 bytes, so that few
 //! lines make a file. The audit is the check of a volume: it reads every page and compares every link.
+
+use std::collections::BTreeSet;
 
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Config, Failure, Mode, Outcome, Profile, Redundant, SiteKey, Structure, Target, tiny_pool};
-use lodestone_fs::oracle::{Plain, Shots, Step, shots};
+use lodestone_fs::oracle::{Plain, Shots, Step, requests, shots};
 use lodestone_fs::{Clock, FormatOptions, Volume, VolumeOptions};
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::{Pool, PoolOptions};
@@ -35,6 +38,10 @@ fn write(path: &str, offset: u64, byte: u8, count: usize) -> Step {
     Step::Write(path.into(), offset, byte, count)
 }
 
+fn request(number: u64, step: Step) -> Step {
+    Step::Request(number, Box::new(step))
+}
+
 fn rename(from: &str, to: &str) -> Step {
     Step::Rename(from.into(), to.into())
 }
@@ -53,6 +60,12 @@ pub fn targets() -> Vec<Box<dyn Target>> {
             "fs-image",
             vec![file("/a"), write("/a", 0, 1, 64)],
             vec![write("/a", 0, 2, 64), Step::Image, write("/a", 0, 3, 64)],
+        ),
+        // Operations of another process: the image and the log remember them.
+        files(
+            "fs-requests",
+            vec![file("/a"), request(1, file("/b"))],
+            vec![request(2, write("/a", 0, 2, 64)), Step::Image, request(3, Step::Remove("/b".into()))],
         ),
         // The volume is so small that each write needs pages that another one has freed.
         files(
@@ -96,7 +109,7 @@ impl Files {
 impl Structure for Files {
     type Op = Step;
     type Handle = Volume;
-    type View = Shots;
+    type View = (Shots, BTreeSet<u64>);
 
     fn name(&self) -> String {
         self.name.into()
@@ -133,12 +146,13 @@ impl Structure for Files {
         Ok(step.on(volume)?)
     }
 
-    fn view(&self, volume: &Volume) -> Outcome<Shots> {
-        Ok(shots(volume)?)
+    fn view(&self, volume: &Volume) -> Outcome<Self::View> {
+        Ok((shots(volume)?, requests(volume)))
     }
 
-    fn model(&self, steps: &[Step]) -> Shots {
-        Plain::after(&[&self.before, steps].concat()).shots()
+    fn model(&self, steps: &[Step]) -> Self::View {
+        let plain = Plain::after(&[&self.before, steps].concat());
+        (plain.shots(), plain.requests().clone())
     }
 
     fn audit(&self, volume: &Volume) -> Outcome {
@@ -195,6 +209,12 @@ pub fn bugs() -> Vec<Bug> {
         Bug {
             config: in_order(),
             ..Bug::new("fs-image-applied-late", "operations that the image has are executed again", image)
+        },
+        Bug {
+            config: in_order(),
+            ..Bug::new("fs-requests-not-in-image", "a request that was carried out is forgotten", || {
+                named("fs-requests")
+            })
         },
         Bug {
             config: in_order(),

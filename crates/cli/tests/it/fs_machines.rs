@@ -3,11 +3,13 @@
 //!
 //! Where the machine does not let this user mount, the first test prints why and ends.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::Place;
@@ -45,12 +47,12 @@ fn ports() -> u16 {
     found.next().expect("ports")
 }
 
-/// A keeper, and three machines of the volume `a.vol`.
+/// A keeper, and the machines of the volume `a.vol`, three at the beginning.
 struct Site {
     place: Place,
     keepers: String,
     _keeper: Process,
-    machines: [Option<Process>; 3],
+    machines: BTreeMap<usize, Process>,
 }
 
 impl Site {
@@ -63,7 +65,7 @@ impl Site {
         let (keeper, line) = Process::start(&place, &[&keep[..], &["--keepers", "1=127.0.0.1:0"]].concat());
         let address = line.split(" at ").nth(1).and_then(|rest| rest.split(' ').next()).expect("an address");
         let keepers = format!("1={address}");
-        Self { place, keepers, _keeper: keeper, machines: [None, None, None] }
+        Self { place, keepers, _keeper: keeper, machines: BTreeMap::new() }
     }
 
     fn format(&self) {
@@ -85,7 +87,7 @@ impl Site {
         }
         let (process, line) = Process::start(&self.place, &arguments);
         assert!(line.contains(&format!("machine {machine} of volume")), "{line}");
-        self.machines[machine - 1] = Some(process);
+        self.machines.insert(machine, process);
     }
 
     /// The state of all nodes, when it is as wanted.
@@ -146,14 +148,14 @@ fn a_mount_goes_on_when_a_replica_and_the_metadata_node_are_killed() {
     let (_, calm) = write_some(5);
     // A machine that follows: a replica and a standby.
     let follower = leader % 3 + 1;
-    site.machines[follower - 1] = None;
+    site.machines.remove(&follower);
     let (count, _) = write_some(5);
     judge(&mount.point, count, "a replica was killed");
     site.start(follower, false);
     assert_eq!(site.until_whole(), leader, "it came back, and counts");
     // The machine with the metadata node. A file is open, and stays so.
     let mut open = File::create(mount.point.join("f0")).expect("a file");
-    site.machines[leader - 1] = None;
+    site.machines.remove(&leader);
     open.write_all(&content(0)).expect("no error, only a delay");
     open.sync_all().expect("no error, only a delay");
     let (count, delay) = write_some(5);
@@ -163,6 +165,90 @@ fn a_mount_goes_on_when_a_replica_and_the_metadata_node_are_killed() {
     site.start(leader, false);
     assert_ne!(site.until_whole(), leader, "it came back and follows");
     judge(&mount.point, count, "in the end");
+}
+
+impl Site {
+    /// The machine counts, or has another state.
+    fn until_state(&self, machine: usize, state: &str) {
+        self.until(&format!("machine {machine} {state}"), |status| {
+            let machines = status["machines"].as_array().into_iter().flatten();
+            let mut found = machines.filter(|found| found["machine"].as_u64() == Some(machine as u64));
+            found.any(|found| found["state"] == *state)
+        });
+    }
+
+    fn leader(&self) -> usize {
+        let found = self.until("a machine leads", |status| status["leader"].as_u64().is_some_and(|leader| leader > 0));
+        usize::try_from(found["leader"].as_u64().expect("a number")).expect("a machine")
+    }
+
+    /// Runs a command of an operator on the volume.
+    fn change(&self, command: &str, what: &str) -> String {
+        self.place.run(["fs", command, "a.vol", what, "--credentials", "op"]).ok()
+    }
+
+    fn add(&mut self, machine: usize) {
+        self.change("add", &format!("{machine}=127.0.0.1:{}", ports()));
+        self.start(machine, true);
+        self.until_state(machine, "counts");
+    }
+}
+
+/// Adds, drains, kills and replaces machines.
+fn change_machines(site: &mut Site) {
+    // A machine whose folder is lost for good. A new one takes its place.
+    let lost = site.leader() % 3 + 1;
+    site.add(4);
+    site.machines.remove(&lost);
+    std::fs::remove_dir_all(site.place.path(&format!("m{lost}"))).expect("the folder goes");
+    site.change("remove", &lost.to_string());
+    // The machine that leads is drained: another one leads then. Its process goes on until it is removed.
+    let leader = site.leader();
+    site.add(5);
+    let told = site.change("drain", &leader.to_string());
+    assert!(told.contains("is drained"), "{told}");
+    assert_ne!(site.leader(), leader);
+    site.until_state(leader, "drained");
+    site.change("remove", &leader.to_string());
+    let mut removed = site.machines.remove(&leader).expect("it runs");
+    let ended = removed.0.wait().expect("it ends by itself");
+    assert!(!ended.success(), "it says that it was removed");
+    // The number of a machine that was removed may be used again.
+    std::fs::remove_dir_all(site.place.path(&format!("m{leader}"))).expect("the folder goes");
+    site.add(leader);
+    assert_eq!(site.machines.len(), 4);
+}
+
+#[test]
+fn machines_are_added_drained_lost_and_replaced_while_files_are_written() {
+    let mut site = Site::new();
+    site.format();
+    (1..=3).for_each(|machine| site.start(machine, true));
+    site.until_whole();
+    // A copy of the first description goes on to work: machine 3, 4 or 5 is in it, or the file is brought up to date.
+    let Some(mount) = mount_by(&site.place, &["a.vol", "mnt", "--credentials", "op"]) else { return };
+    let (folder, stop) = (mount.point.clone(), AtomicBool::new(false));
+    let (count, longest) = std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let (mut count, mut longest) = (0, Duration::ZERO);
+            while !stop.load(Ordering::Relaxed) {
+                longest = longest.max(write(&folder, count));
+                count += 1;
+            }
+            (count, longest)
+        });
+        let changed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| change_machines(&mut site)));
+        stop.store(true, Ordering::Relaxed);
+        let written = writing.join().expect("the application sees a delay, and no error");
+        changed.map_err(|panic| std::panic::resume_unwind(panic)).ok();
+        written
+    });
+    println!("{count} files were written, the slowest in {longest:?}");
+    judge(&folder, count, "in the end");
+    let scrubbed = site.place.run(["fs", "scrub", "a.vol", "--credentials", "op"]).ok();
+    assert!(scrubbed.contains(" 0 damaged"), "{scrubbed}");
+    let refused = site.place.run(["fs", "remove", "a.vol", "9", "--credentials", "op"]);
+    refused.fails_with(&["no machine 9"]);
 }
 
 #[test]

@@ -19,7 +19,6 @@ use crate::data::Data;
 use crate::error::{Error, Result, damaged};
 use crate::image::Image;
 use crate::layout::{self, Super, VOLUME, VOLUME_NAME};
-use crate::requests::Requests;
 use crate::state::State;
 use crate::volume::{VolumeOptions, tagged_operation};
 
@@ -55,7 +54,6 @@ pub(crate) struct Follower {
     parts: Parts,
     state: State,
     taken: Sequence,
-    requests: Requests,
     options: VolumeOptions,
     batch_at: Option<Instant>,
 }
@@ -65,14 +63,7 @@ impl Follower {
     pub(crate) fn open(parts: &Parts, options: &VolumeOptions) -> Result<Self> {
         let state = State::load(parts.image.clone(), parts.layout.pages)?;
         let taken = Sequence(state.head.applied);
-        Ok(Self {
-            parts: parts.clone(),
-            state,
-            taken,
-            requests: Requests::default(),
-            options: options.clone(),
-            batch_at: None,
-        })
+        Ok(Self { parts: parts.clone(), state, taken, options: options.clone(), batch_at: None })
     }
 
     /// The last operation that it has executed.
@@ -93,7 +84,7 @@ impl Follower {
         }
         if !head.has(FLAG_BEGIN) && !planted::active("fs-standby-skips-operations") {
             let (op, tag) = tagged_operation(head, body)?;
-            self.requests.note(tag, head.sequence);
+            self.state.requests.note(tag, head.sequence);
             apply(&mut self.state, &op)?;
         }
         self.taken = head.sequence;
@@ -127,9 +118,9 @@ impl Follower {
         Ok(())
     }
 
-    /// The state, to go on from, and the requests that it has.
-    pub(crate) fn into_state(self) -> (State, Requests) {
-        (self.state, self.requests)
+    /// The state, to go on from.
+    pub(crate) fn into_state(self) -> State {
+        self.state
     }
 }
 

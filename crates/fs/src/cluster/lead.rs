@@ -137,13 +137,13 @@ fn adopt(link: &Arc<Link>, node: &Node, pins: HashMap<u64, u64>, kept: &AtomicU6
     })?;
     let from = follower.taken();
     let mut recovery = VolumeRecovery::default();
-    let (mut state, mut requests) = follower.into_state();
+    let mut state = follower.into_state();
     for number in (from.0 + 1..=base.0).map(Sequence) {
         let missing = || damaged("log of operations", format!("operation {} cannot be read", number.0));
         let (head, body) = link.operation(number)?.ok_or_else(missing)?;
         if !head.has(FLAG_BEGIN) {
             let (op, tag) = crate::volume::tagged_operation(&head, &body)?;
-            requests.note(tag, number);
+            state.requests.note(tag, number);
             crate::apply::apply(&mut state, &op)?;
             recovery.replayed += 1;
         }
@@ -151,6 +151,6 @@ fn adopt(link: &Arc<Link>, node: &Node, pins: HashMap<u64, u64>, kept: &AtomicU6
     // The first record of the term comes after the adopted ones.
     let log = Log::Shared { link: Arc::clone(link), last: base.next(), capacity };
     let mut core = Core::new(state, log);
-    (core.pins, core.requests) = (pins, requests);
+    core.pins = pins;
     Ok((core, recovery))
 }

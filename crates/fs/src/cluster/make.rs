@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use lodestone_fabric::{LocalRegistry, NodeId, OPERATIONS, PageArea};
+use lodestone_fabric::{LocalRegistry, NodeId, PageArea};
 use lodestone_pmem::{CopyOptions, DomainChoice, Pool, PoolOptions};
 use lodestone_store::Store;
 use lodestone_width::to_usize;
@@ -168,11 +168,22 @@ fn fill(volume: &Volume, area: &mut PageArea) -> Result<()> {
     Ok(())
 }
 
-/// Whether the head of a node fits the volume.
-pub(crate) fn fits(head: &NodeHead, volume_id: u64, node: NodeId) -> Result<()> {
-    let group = if super::plan::group_of(node) == OPERATIONS { OPERATIONS } else { UNIT };
-    if (head.volume_id, head.node, head.group) == (volume_id, node, group) {
-        return Ok(());
+/// Whether the head of a node is that of the volume's node. Nodes that may send have rings of one size: a takeover into
+/// a smaller one than that of the sender before might wait for all members.
+pub(crate) fn fits(found: &NodeHead, expected: &NodeHead) -> Result<()> {
+    let node = expected.node;
+    if (found.volume_id, found.node, found.group) != (expected.volume_id, node, expected.group) {
+        let text = "is one of another volume or node; restore the folder of the nodes";
+        return Err(Error::Options(format!("the pool of {node} {text}")));
     }
-    Err(Error::Options(format!("the pool of {node} is one of another volume or node; restore the folder of the nodes")))
+    let rings = |head: &NodeHead| (head.ring_bytes, head.unit_ring_bytes, head.pages);
+    if rings(found) != rings(expected) {
+        let (found, expected) = (rings(found), rings(expected));
+        return Err(Error::Options(format!(
+            "the pool of {node} has rings of {} and {} bytes for {} pages, the volume has rings of {} and {} for {}: all \
+             nodes need the same ones; remove the node, and make it anew",
+            found.0, found.1, found.2, expected.0, expected.1, expected.2
+        )));
+    }
+    Ok(())
 }

@@ -133,9 +133,23 @@ impl Inner {
         Ok(true)
     }
 
-    /// Whether a page can be read with its checksum.
+    /// Whether a page can be read with its checksum, or belongs to no file any more.
     pub(crate) fn is_sound(&self, page: u64) -> Result<bool> {
-        let Some(crc) = self.data.checksum(page) else { return Ok(false) };
+        loop {
+            let (crc, is_taken) = {
+                let core = self.core();
+                (self.crc_of(&core, page), core.state.space.is_taken(page))
+            };
+            let Some(crc) = crc else { return Ok(!is_taken) };
+            // It may be written again while it is read: then its new content is looked at.
+            let is_right = self.has_crc(page, crc)?;
+            if is_right || self.crc_of(&self.core(), page) == Some(crc) {
+                return Ok(is_right);
+            }
+        }
+    }
+
+    fn has_crc(&self, page: u64, crc: u32) -> Result<bool> {
         let Some(link) = &self.link else { return self.data.verifies(page, crc) };
         let mut bytes = vec![0; to_usize(self.page_bytes())];
         let found = link.read(Run { page, count: 1 }, &[crc], &mut bytes)?;

@@ -56,14 +56,15 @@ use lodestone_pmem::sync::{Condvar, Mutex, MutexGuard, lock};
 use lodestone_pmem::{Pool, PoolOptions};
 use lodestone_store::Store;
 
+pub(crate) use machine::changes::is_own;
 pub use machine::site::Site;
 pub use machine::{Machine, MachineHandle, MachineOptions, TextHandler, register};
 pub use mend::{LostPage, ScrubOptions, ScrubReport};
 pub use net::Carrier;
 pub use plan::{REPLICAS_MAX, STANDBYS_MAX};
-pub use remote::{RemoteOptions, RemoteVolume, ask_machine};
+pub use remote::{RemoteOptions, RemoteVolume, ask_machine, newest_site};
 pub use serve::Server;
-pub use status::{ClusterStatus, GroupStatus, NodeStatus};
+pub use status::{ClusterStatus, GroupStatus, MachineStatus, NodeStatus};
 
 use crate::error::{Error, Result};
 use crate::layout::Super;
@@ -75,7 +76,7 @@ use net::Network;
 use node::{Node, Port, part_of};
 use peers::Addresses;
 use plan::{Places, Plan, group_of};
-use pool::NodePool;
+use pool::{NodeHead, NodePool};
 use registrar::Registrar;
 
 /// How long [`Cluster::volume`] waits for a metadata node.
@@ -488,11 +489,24 @@ impl Shared {
         Ok(state)
     }
 
+    /// The sizes that the pool of a node has.
+    fn expected_head(&self, node: NodeId) -> NodeHead {
+        let layout = &self.layout;
+        let head = pool::heads(layout.volume_id, layout.salt, layout.page_bytes, layout.pages, 1);
+        let head = head.with_rings(self.site().and_then(|site| site.rings));
+        if group_of(node) == OPERATIONS { head.meta(node) } else { head.data(node, link::UNIT) }
+    }
+
+    /// The nodes with metadata, in the order in which they take over.
+    fn metas(&self) -> Vec<NodeId> {
+        self.site().map_or_else(|| self.metas.clone(), |site| site.metas())
+    }
+
     fn start_in(&self, place: &mut Place, node: NodeId, port: Port) -> Result<()> {
         (place.node, place.pool) = (None, None);
         let pool = NodePool::open(&self.places.node(node), self.pool.domain)?;
         let mut pool = pool.with_payload(self.payload_bytes);
-        make::fits(&pool.head, self.layout.volume_id, node)?;
+        make::fits(&pool.head, &self.expected_head(node))?;
         let follower = if group_of(node) == OPERATIONS {
             if place.parts.is_none() {
                 place.parts = Some(self.parts(node)?);
@@ -566,8 +580,11 @@ impl Shared {
         self.status_of_machines(&mut status);
         if let Some(leading) = &state.leading {
             status.of_link(&leading.link);
+            self.status_of_site(&mut status, Some(&leading.link));
         } else if self.machine.is_none() {
             status.warnings.push("no node leads now".into());
+        } else {
+            self.status_of_site(&mut status, None);
         }
         status
     }

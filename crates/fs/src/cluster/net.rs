@@ -3,8 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use lodestone_fabric::{GroupId, NodeId, OPERATIONS, Peers, SwitchNetwork, SwitchPort, UdpOptions, UdpTransport};
+use lodestone_fabric::{
+    GroupId, NodeId, OPERATIONS, Outgoing, Peers, SwitchNetwork, SwitchPort, Transport, TransportCounts, UdpOptions,
+    UdpTransport,
+};
+use lodestone_pmem::sync::{Mutex, lock};
 
 use super::link::UNIT;
 use super::machine::seals::Seals;
@@ -71,15 +77,93 @@ impl Map {
 
     /// The transport of `node`, at its address or, to send only, at any.
     pub(crate) fn port(&self, node: NodeId, sends_only: bool) -> Result<Port> {
+        Ok(Box::new(self.transport(node, sends_only)?))
+    }
+
+    fn transport(&self, node: NodeId, sends_only: bool) -> Result<UdpTransport> {
         let own = self.address(node)?;
         let listen = if sends_only { SocketAddrV4::new(*own.ip(), 0) } else { own };
         let options = UdpOptions { listen, group: None, is_member: false };
         let mut transport = UdpTransport::bind(node, &options)?;
+        self.connect(&mut transport)?;
+        Ok(transport)
+    }
+
+    /// Tells a transport where all nodes are.
+    fn connect(&self, transport: &mut UdpTransport) -> lodestone_fabric::Result<()> {
         transport.connect(self.peers(), Vec::new());
-        for group in [OPERATIONS, UNIT] {
-            transport.connect_group(group, self.multicast(group), self.members(group))?;
+        [OPERATIONS, UNIT]
+            .into_iter()
+            .try_for_each(|group| transport.connect_group(group, self.multicast(group), self.members(group)))
+    }
+}
+
+/// The addresses of all nodes on machines, which may change while nodes run.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    map: Mutex<Map>,
+    /// Rises with each change.
+    version: AtomicU64,
+}
+
+impl Directory {
+    pub(crate) fn new(map: Map) -> Arc<Self> {
+        Arc::new(Self { map: Mutex::new(map), version: AtomicU64::new(0) })
+    }
+
+    /// Other addresses from now on. Transports take them at their next step.
+    pub(crate) fn replace(&self, map: Map) {
+        *lock(&self.map) = map;
+        self.version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn port(self: &Arc<Self>, node: NodeId, sends_only: bool) -> Result<Port> {
+        let version = self.version.load(Ordering::Acquire);
+        let inner = lock(&self.map).transport(node, sends_only)?;
+        Ok(Box::new(Following { inner, directory: Arc::clone(self), version }))
+    }
+}
+
+/// A transport that follows a directory.
+struct Following {
+    inner: UdpTransport,
+    directory: Arc<Directory>,
+    version: u64,
+}
+
+impl Following {
+    fn take(&mut self) -> lodestone_fabric::Result<()> {
+        let version = self.directory.version.load(Ordering::Acquire);
+        if version == self.version {
+            return Ok(());
         }
-        Ok(Box::new(transport))
+        self.version = version;
+        lock(&self.directory.map).connect(&mut self.inner)
+    }
+}
+
+impl Transport for Following {
+    fn send(&mut self, packets: &[Outgoing]) -> lodestone_fabric::Result<()> {
+        self.take()?;
+        self.inner.send(packets)
+    }
+
+    fn poll(
+        &mut self,
+        wait: Duration,
+        most: usize,
+        receive: &mut dyn FnMut(&[u8]) -> lodestone_fabric::Result<()>,
+    ) -> lodestone_fabric::Result<usize> {
+        self.take()?;
+        self.inner.poll(wait, most, receive)
+    }
+
+    fn counts(&self) -> TransportCounts {
+        self.inner.counts()
+    }
+
+    fn name(&self) -> &'static str {
+        self.inner.name()
     }
 }
 
@@ -95,9 +179,9 @@ pub(crate) enum Network {
     /// All nodes are in this process.
     Switch(BTreeMap<NodeId, SwitchPort>),
     /// Some are in others.
-    Sockets(lodestone_pmem::sync::Mutex<Map>),
+    Sockets(Mutex<Map>),
     /// Each machine has a process; packets are sealed, unless the network is plain.
-    Machines(Map, Option<Arc<Seals>>),
+    Machines(Arc<Directory>, Option<Arc<Seals>>),
 }
 
 impl Network {
@@ -123,8 +207,8 @@ impl Network {
                 port.clear();
                 Ok(Box::new(port.another()))
             }
-            Self::Sockets(map) => lodestone_pmem::sync::lock(map).port(node, false),
-            Self::Machines(map, seals) => sealed(seals.as_ref(), map.port(node, false)?, node),
+            Self::Sockets(map) => lock(map).port(node, false),
+            Self::Machines(directory, seals) => sealed(seals.as_ref(), directory.port(node, false)?, node),
         }
     }
 
@@ -138,12 +222,12 @@ impl Network {
                 Ok((Box::new(port.another()), Box::new(port.another())))
             }
             Self::Sockets(map) => {
-                let map = lodestone_pmem::sync::lock(map);
+                let map = lock(map);
                 Ok((map.port(node, false)?, map.port(node, true)?))
             }
-            Self::Machines(map, seals) => {
+            Self::Machines(directory, seals) => {
                 let seal = |port| sealed(seals.as_ref(), port, node);
-                Ok((seal(map.port(node, false)?)?, seal(map.port(node, true)?)?))
+                Ok((seal(directory.port(node, false)?)?, seal(directory.port(node, true)?)?))
             }
         }
     }

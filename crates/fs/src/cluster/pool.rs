@@ -266,12 +266,15 @@ impl NodePool {
     }
 }
 
+/// Bytes of the ring of operations, and of the ring of a unit, of a volume of so many bytes.
+pub(crate) fn rings_of(bytes: u64) -> (u64, u64) {
+    // An operation writes at most a quarter of the ring of a unit.
+    ((bytes / 32).clamp(512 << 10, 32 << 20) / 64 * 64, (bytes / 16).clamp(2 << 20, 64 << 20) / 64 * 64)
+}
+
 /// Sizes of the nodes of a volume of so many pages.
 pub(crate) fn heads(volume_id: u64, salt: u64, page_bytes: u64, pages: u64, units: u32) -> NodeHead {
-    let bytes = pages * page_bytes;
-    // An operation writes at most a quarter of the ring of a unit.
-    let unit_ring_bytes = (bytes / 16).clamp(2 << 20, 64 << 20) / 64 * 64;
-    let ring_bytes = (bytes / 32).clamp(512 << 10, 32 << 20) / 64 * 64;
+    let (ring_bytes, unit_ring_bytes) = rings_of(pages * page_bytes);
     NodeHead {
         volume_id,
         salt,
@@ -279,15 +282,25 @@ pub(crate) fn heads(volume_id: u64, salt: u64, page_bytes: u64, pages: u64, unit
         group: OPERATIONS,
         page_bytes: exact_u32(lodestone_width::to_usize(page_bytes)),
         pages,
-        // Entries of a member take at most twice what records take in the ring.
-        log_bytes: 2 * ring_bytes + (128 << 10),
+        log_bytes: log_bytes(ring_bytes),
         ring_bytes,
         unit_ring_bytes,
         units,
     }
 }
 
+/// Bytes of the log of a member of the operations. Its entries take at most twice what records take in the ring.
+const fn log_bytes(ring_bytes: u64) -> u64 {
+    2 * ring_bytes + (128 << 10)
+}
+
 impl NodeHead {
+    /// With rings of these sizes, if they are given.
+    pub(crate) fn with_rings(self, rings: Option<(u64, u64)>) -> Self {
+        let Some((ring_bytes, unit_ring_bytes)) = rings else { return self };
+        Self { ring_bytes, unit_ring_bytes, log_bytes: log_bytes(ring_bytes), ..self }
+    }
+
     /// A node with metadata.
     pub(crate) fn meta(self, node: NodeId) -> Self {
         Self { node, ..self }

@@ -256,7 +256,7 @@ impl Shared {
         }
         running.remove(&key);
         let mut pool = NodePool::open(&path, self.domain)?;
-        super::make::fits(&pool.head, key.0, key.1)?;
+        super::make::fits(&pool.head, &order.head)?;
         let (member, port) = (pool.member()?, order.map.port(key.1, false)?);
         let node = Node::start(&Arc::new(pool), member, port, None, self.clock)?;
         running.insert(key, Running { order, node });

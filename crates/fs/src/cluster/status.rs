@@ -24,6 +24,18 @@ pub struct NodeStatus {
     pub silent_ms: Option<u64>,
 }
 
+/// A machine of a volume on several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineStatus {
+    /// Its number.
+    pub machine: u16,
+    /// Where it listens.
+    pub address: String,
+    /// `counts`; `joins`: it copies what it lacks; `away`: it does not answer and does not count; `leaves`: it is
+    /// drained, and still counts; `drained`; or `unknown`, as long as no machine leads.
+    pub state: String,
+}
+
 /// A group of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupStatus {
@@ -62,6 +74,12 @@ pub struct ClusterStatus {
     pub groups: Vec<GroupStatus>,
     /// The nodes.
     pub nodes: Vec<NodeStatus>,
+    /// The machines of a volume on several.
+    #[serde(default)]
+    pub machines: Vec<MachineStatus>,
+    /// Changes of the machines since the format.
+    #[serde(default)]
+    pub revision: u64,
     /// Matters that a user should know.
     pub warnings: Vec<String>,
 }

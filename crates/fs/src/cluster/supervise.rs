@@ -57,6 +57,7 @@ impl Shared {
             }
             return;
         }
+        self.look_at_description();
         self.look_at_mounts();
         let outcome = self.help_joiners();
         let mut state = self.state();
@@ -142,20 +143,26 @@ impl Shared {
             return None;
         }
         let view = registry.view(OPERATIONS)?.clone();
-        let first = self.metas.first().copied().unwrap_or_default();
+        let metas = self.metas();
+        let first = metas.first().copied().unwrap_or_default();
         let former = if registry.sender == NodeId(0) { first } else { meta_of(registry.sender) };
         let state = self.state();
         let may = |node: &NodeId, rank: u64| {
             let place = state.places.get(node).filter(|place| place.is_wanted)?;
             let seen = &place.node.as_ref().filter(|node| !node.seen.has_ended())?.seen;
-            let patience = if *node == former { 0 } else { LEASE_NS + rank * LEASE_NS / 4 };
+            let patience = match self.own_leaves() {
+                // It hands over: as long as others can take over, they do.
+                true => 3 * LEASE_NS,
+                false if *node == former => 0,
+                false => LEASE_NS + rank * LEASE_NS / 4,
+            };
             let is_able = view.role(*node) == Some(Role::Active)
                 && seen.is_active()
                 && !seen.lacks_image.load(Ordering::Acquire)
                 && seen.silent_ns(self.clock) >= patience;
             is_able.then_some(*node)
         };
-        self.metas.iter().zip(0..).find_map(|(node, rank)| may(node, rank))
+        metas.iter().zip(0..).find_map(|(node, rank)| may(node, rank))
     }
 
     /// Whether the volume has not begun, and some machine never ran. It begins when all of them have: from then on one
@@ -163,7 +170,7 @@ impl Shared {
     fn waits_for_first_starts(&self, registry: &VolumeState) -> bool {
         let Some(machine) = &self.machine else { return false };
         let runs = |other: &u16| *other == machine.number || self.has_answered(*other);
-        let waits = registry.term == Term(0) && !machine.site.machines.keys().all(runs);
+        let waits = registry.term == Term(0) && !machine.site().machines.keys().all(runs);
         machine.waits_for_first_starts.store(waits, Ordering::Release);
         waits
     }
@@ -192,7 +199,8 @@ impl Shared {
             _ = place;
             wanted.entry(group_of(*node)).or_default().insert(*node);
         }
-        for found in self.nodes_elsewhere().into_iter().filter(|found| found.runs) {
+        let is_wanted = |node: NodeId| !self.leaves(super::machine::site::machine_of(node));
+        for found in self.nodes_elsewhere().into_iter().filter(|found| found.runs && is_wanted(found.node)) {
             wanted.entry(group_of(found.node)).or_default().insert(found.node);
         }
         wanted

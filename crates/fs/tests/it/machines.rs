@@ -23,22 +23,22 @@ fn ports() -> u16 {
 }
 
 /// The cluster: an authority if the network is sealed, a keeper, the description.
-struct Place {
+pub struct Place {
     folder: tempfile::TempDir,
     authority: Option<Authority>,
     keeper: Option<KeeperServer>,
-    site: Site,
+    pub site: Site,
 }
 
 impl Place {
-    fn new(is_sealed: bool) -> Self {
+    pub fn new(is_sealed: bool) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let authority = is_sealed.then(|| Authority::create(folder.path().join("ca")).expect("an authority"));
         let machines = (1..=3).map(|number| (number, SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports()))).collect();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let keepers = BTreeMap::from([(KeeperId(1), listener.local_addr().expect("an address"))]);
-        let mut site = Site::new(machines, keepers).expect("a site");
-        (site.size_bytes, site.is_sealed) = (24 << 20, is_sealed);
+        let mut site = Site::new(machines, keepers).expect("a site").with_size(24 << 20);
+        site.is_sealed = is_sealed;
         let mut place = Self { folder, authority, keeper: None, site };
         let pool = place.path("keeper.pool");
         let registry = place.security(Name::Keeper(KeeperId(1)));
@@ -51,11 +51,11 @@ impl Place {
         place
     }
 
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    pub fn path(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join(name)
     }
 
-    fn security(&self, name: Name) -> Security {
+    pub fn security(&self, name: Name) -> Security {
         let Some(authority) = &self.authority else { return Security::Plain };
         let folder = self.path(&name.to_string());
         if !folder.exists() {
@@ -64,25 +64,25 @@ impl Place {
         Security::Tls(Arc::new(Credentials::open(folder).expect("credentials")))
     }
 
-    fn options(&self, machine: u16, makes: bool) -> MachineOptions {
+    pub fn options(&self, machine: u16, makes: bool) -> MachineOptions {
         let security = self.security(Name::Node(lodestone_fabric::NodeId(machine)));
         let mut options = MachineOptions::new(machine, self.path(&format!("m{machine}")), security);
         (options.makes, options.domain) = (makes, DomainChoice::Process);
         options
     }
 
-    fn start(&self, machine: u16, makes: bool) -> Machine {
+    pub fn start(&self, machine: u16, makes: bool) -> Machine {
         Machine::start(&self.site, self.options(machine, makes)).expect("a machine")
     }
 
-    fn volume(&self) -> RemoteVolume {
+    pub fn volume(&self) -> RemoteVolume {
         let mut options = RemoteOptions::default();
         options.patience = Duration::from_secs(60);
         RemoteVolume::connect(&self.site, self.security(Name::Operator), &options).expect("a volume")
     }
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < until, "not within a minute: {what}");
@@ -91,7 +91,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// All nodes count.
-fn until_whole(machines: &[Option<Machine>]) {
+pub fn until_whole(machines: &[Option<Machine>]) {
     until("all nodes count", || {
         let leads = machines.iter().flatten().find(|machine| machine.handle().leads().is_some());
         leads.is_some_and(|machine| {
@@ -101,7 +101,7 @@ fn until_whole(machines: &[Option<Machine>]) {
     });
 }
 
-fn make(volume: &RemoteVolume, name: &str) -> u64 {
+pub fn make(volume: &RemoteVolume, name: &str) -> u64 {
     let new = NewFile::new(FileKind::File, 0o644);
     volume.make_file(&Caller::root(), ROOT, name.as_bytes(), &new, false).expect("a file").ino
 }

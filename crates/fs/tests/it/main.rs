@@ -4,4 +4,5 @@ mod cluster;
 mod machines;
 mod model;
 mod nodes;
+mod once;
 mod promises;

@@ -5,5 +5,5 @@ use lodestone_proof::fs::bugs;
 #[test]
 #[ignore = "`make prove` runs it"]
 fn every_planted_bug_is_found() {
-    super::all_are_found(&bugs(), 6);
+    super::all_are_found(&bugs(), 7);
 }

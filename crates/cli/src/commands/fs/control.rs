@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lodestone_fs::Volume;
-use lodestone_fs::cluster::{ClusterStatus, MachineHandle, ScrubOptions, ScrubReport};
+use lodestone_fs::cluster::{ClusterStatus, MachineHandle, ScrubOptions, ScrubReport, Site};
 use serde::{Deserialize, Serialize};
 
 use super::Opened;
@@ -55,6 +55,23 @@ pub enum Request {
     Remove {
         /// The node.
         node: u16,
+    },
+    /// Adds a machine to a volume on several.
+    AddMachine {
+        /// Its number.
+        machine: u16,
+        /// Where it will listen.
+        address: SocketAddrV4,
+    },
+    /// Has a machine drained.
+    DrainMachine {
+        /// Its number.
+        machine: u16,
+    },
+    /// Takes a machine out that is drained.
+    RemoveMachine {
+        /// Its number.
+        machine: u16,
     },
 }
 
@@ -98,6 +115,9 @@ pub fn answer_text(machine: &MachineHandle, text: &str, progress: &mut dyn FnMut
     let to_text = |outcome: std::result::Result<String, serde_json::Error>| {
         outcome.unwrap_or_else(|error| format!(r#"{{"error":"the answer cannot be written: {error}"}}"#))
     };
+    let changed = |outcome: lodestone_fs::Result<Site>| {
+        to_text(serde_json::to_string(&result(outcome.map(|site| site.to_text()).map_err(anyhow::Error::from))))
+    };
     match serde_json::from_str(text) {
         Ok(Request::Status) => to_text(serde_json::to_string(&result(Ok(machine.status())))),
         Ok(Request::Scrub { pages_per_second, repairs }) => {
@@ -117,6 +137,9 @@ pub fn answer_text(machine: &MachineHandle, text: &str, progress: &mut dyn FnMut
             });
             to_text(serde_json::to_string(&result(outcome)))
         }
+        Ok(Request::AddMachine { machine: number, address }) => changed(machine.add_machine(number, address)),
+        Ok(Request::DrainMachine { machine: number }) => changed(machine.drain_machine(number)),
+        Ok(Request::RemoveMachine { machine: number }) => changed(machine.remove_machine(number)),
         Ok(_) => to_text(serde_json::to_string(&result::<bool>(Err(anyhow::anyhow!(
             "machines of a volume are started and stopped where they run"
         ))))),
@@ -231,6 +254,9 @@ fn answer(opened: Arc<Opened>, stream: &UnixStream) -> Result<()> {
         Request::Remove { node } => tell(stream, &result(cluster.remove_node(node).map_err(Into::into).map(|()| true))),
         Request::Stop { node } => tell(stream, &result(cluster.stop_node(node).map_err(Into::into).map(|()| true))),
         Request::Start { node } => tell(stream, &result(cluster.start_node(node).map_err(Into::into).map(|()| true))),
+        Request::AddMachine { .. } | Request::DrainMachine { .. } | Request::RemoveMachine { .. } => {
+            tell(stream, &result::<bool>(Err(anyhow::anyhow!("the volume is not on several machines"))))
+        }
     }
 }
 

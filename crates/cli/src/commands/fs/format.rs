@@ -137,8 +137,7 @@ fn run_on_machines(args: &Args, output: &Output) -> Result<()> {
     }
     let (machines, keepers) =
         (machines::each_once(&args.machines, "machine")?, machines::each_once(&args.keepers, "keeper")?);
-    let mut site = Site::new(machines, keepers)?;
-    site.size_bytes = args.size;
+    let mut site = Site::new(machines, keepers)?.with_size(args.size);
     site.owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     site.carrier = args.carrier;
     site.is_sealed = !args.volume.plain_network;

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use lodestone_fs::cluster::{ClusterStatus, RemoteOptions, RemoteVolume, ScrubReport, Site, ask_machine};
+use lodestone_fs::cluster::{ClusterStatus, RemoteOptions, RemoteVolume, ScrubReport, Site, ask_machine, newest_site};
 use lodestone_registry::control::Credentials;
 use lodestone_registry::{KeeperId, Security};
 
@@ -84,6 +85,7 @@ impl VolumeArgs {
 /// How all machines of a volume stand: as the one that leads says, and which of them do not answer.
 pub fn status(args: &VolumeArgs, site: &Site) -> Result<ClusterStatus> {
     let security = args.security(site)?;
+    let site = &newest_site(site, &security);
     let mut best: Option<ClusterStatus> = None;
     let mut silent = Vec::new();
     for machine in site.machines.keys().copied() {
@@ -120,6 +122,53 @@ pub fn scrub(
         }
     })?;
     super::control::answered(&answer)
+}
+
+/// Pause between two looks at a change of the machines.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Has the machine that leads change the machines of the volume, and brings the file of the description up to that.
+fn change(args: &VolumeArgs, volume: &RemoteVolume, request: &Request) -> Result<Site> {
+    let request = serde_json::to_string(request)?;
+    let ask = || {
+        let answer = volume.ask_program(&request, &mut |_| {})?;
+        super::control::answered::<String>(&answer)
+    };
+    let before = volume.leader();
+    let text = match ask() {
+        // Another machine leads now.
+        Err(_) if volume.leader() != before => ask()?,
+        outcome => outcome?,
+    };
+    let site = Site::parse(&text).context("an answer that makes no sense")?;
+    site.replace(&args.path)?;
+    Ok(site)
+}
+
+/// Adds a machine.
+pub fn add(args: &VolumeArgs, site: &Site, machine: u16, address: SocketAddrV4) -> Result<()> {
+    change(args, &args.remote(site)?, &Request::AddMachine { machine, address }).map(drop)
+}
+
+/// Drains a machine, and waits until its nodes do not count any more. `progress` is told how the machine stands.
+pub fn drain(args: &VolumeArgs, site: &Site, machine: u16, progress: &mut dyn FnMut(&str)) -> Result<()> {
+    let volume = args.remote(site)?;
+    change(args, &volume, &Request::DrainMachine { machine })?;
+    loop {
+        let status = status(args, &volume.site())?;
+        let found = status.machines.iter().find(|found| found.machine == machine);
+        match found.map(|found| found.state.as_str()) {
+            None | Some("drained") => return Ok(()),
+            Some(state) => progress(state),
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Drains a machine, and takes it out of the volume.
+pub fn remove(args: &VolumeArgs, site: &Site, machine: u16, progress: &mut dyn FnMut(&str)) -> Result<()> {
+    drain(args, site, machine, progress)?;
+    change(args, &args.remote(site)?, &Request::RemoveMachine { machine }).map(drop)
 }
 
 /// Where the credentials of a machine are: in its folder.

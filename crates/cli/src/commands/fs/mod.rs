@@ -51,9 +51,11 @@ crate::subcommands! {
         Scrub(scrub::Args) => scrub::run,
         /// Run a machine of a volume on several, or keep replicas of volumes that are mounted elsewhere
         Serve(serve::Args) => serve::run,
-        /// Add a replica in another process to a mounted volume
+        /// Add a machine to a volume on several, or a replica in another process to a mounted volume
         Add(nodes::AddArgs) => nodes::add,
-        /// Remove a replica in another process; the others have everything first
+        /// Drain a machine of a volume on several: its nodes leave when the others have everything
+        Drain(nodes::DrainArgs) => nodes::drain,
+        /// Remove a machine, or a replica in another process; the others have everything first
         Remove(nodes::RemoveArgs) => nodes::remove,
         /// Stop a node of a mounted volume, as a kill does
         Stop(nodes::Args) => nodes::stop,

@@ -1,12 +1,14 @@
-//! Nodes of a mounted volume: `lodestone fs stop`, `start`, `add` and `remove`.
+//! Nodes of a mounted volume, and machines of a volume on several: `lodestone fs stop`, `start`, `add`, `drain` and
+//! `remove`.
 
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::control::{Request, ask_mounted};
+use super::{VolumeArgs, machines};
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
@@ -59,52 +61,145 @@ pub fn start(args: &Args, output: &Output) -> Result<()> {
 
 const ADD_HELP: &str = "\
 Examples:
+  lodestone fs add notes.vol 4=10.0.0.4:7000 --credentials op
   lodestone fs add notes.vol 10.0.0.5:7000
 
-`lodestone fs serve` listens there. The new replica copies all pages while programs go on, and
-counts when it has everything; `lodestone fs status VOLUME --watch` shows that.";
+The first adds machine 4 to a volume on several machines, which takes TCP and UDP at the port and
+UDP at the two ports after it. Start it there by `lodestone fs serve notes.vol --dir FOLDER --new
+--token ..`, with any copy of the file. It copies everything while programs go on, and counts when
+it has it; `lodestone fs status notes.vol --credentials op --watch` shows that. The file is brought
+up to date; other copies of it go on to work as long as one machine in them does.
+
+The second adds a replica to a volume that is mounted with --nodes; `lodestone fs serve` listens
+there.";
+
+/// Where a new node is.
+#[derive(Clone, Copy, Debug)]
+enum New {
+    Machine(u16, SocketAddrV4),
+    Replica(SocketAddrV4),
+}
+
+fn new(text: &str) -> std::result::Result<New, String> {
+    if text.contains('=') {
+        return machines::machine(text).map(|(machine, address)| New::Machine(machine, address));
+    }
+    let wrong = || format!("`{text}` is neither as in 4=10.0.0.4:7000, a machine, nor as in 10.0.0.5:7000, a replica");
+    text.parse().map(New::Replica).map_err(|_| wrong())
+}
 
 /// Arguments of `lodestone fs add`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = ADD_HELP)]
 pub struct AddArgs {
-    /// The file of the volume
-    #[arg(value_name = "VOLUME")]
-    volume: PathBuf,
+    #[command(flatten)]
+    volume: VolumeArgs,
 
-    /// Where the process with the replica listens
-    #[arg(value_name = "ADDRESS")]
-    address: SocketAddrV4,
+    /// Number and address of the machine, or where the process with the replica listens
+    #[arg(value_name = "[NUMBER=]ADDRESS", value_parser = new)]
+    new: New,
+}
+
+const DRAIN_HELP: &str = "\
+Examples:
+  lodestone fs drain notes.vol 2 --credentials op
+
+The nodes of the machine leave when the others have everything, while programs go on. If it leads,
+another one takes over first. The command returns when the machine does not count any more. Its
+process goes on, and may be ended. `lodestone fs remove` takes the machine out of the volume; so it
+does with one that is dead.";
+
+/// Arguments of `lodestone fs drain`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = DRAIN_HELP)]
+pub struct DrainArgs {
+    #[command(flatten)]
+    volume: VolumeArgs,
+
+    /// Number of the machine
+    #[arg(value_name = "MACHINE")]
+    machine: u16,
 }
 
 const REMOVE_HELP: &str = "\
 Examples:
+  lodestone fs remove notes.vol 2 --credentials op
   lodestone fs remove notes.vol 102
 
-The others have everything first, so a replica that works is drained. One that is dead may be
-removed, too. The command returns when the replica does not count any more.";
+The first drains machine 2 of a volume on several, and takes it out: its process ends. One that is
+dead may be removed, too. To replace a machine, add the new one first, and wait until it counts.
+
+The second removes a replica of a volume that is mounted with --nodes. The others have everything
+first. One that is dead may be removed, too. The command returns when the replica does not count any
+more.";
 
 /// Arguments of `lodestone fs remove`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = REMOVE_HELP)]
 pub struct RemoveArgs {
-    /// The file of the volume
-    #[arg(value_name = "VOLUME")]
-    volume: PathBuf,
+    #[command(flatten)]
+    volume: VolumeArgs,
 
-    /// Number of the node
-    #[arg(value_name = "NODE")]
-    node: u16,
+    /// Number of the machine, or of the node
+    #[arg(value_name = "NUMBER")]
+    number: u16,
 }
 
-/// Adds a replica.
+/// A machine that was changed.
+#[derive(Serialize)]
+struct ChangedMachine {
+    machine: u16,
+    state: &'static str,
+}
+
+fn tell(machine: u16, state: &'static str, output: &Output) -> Result<()> {
+    output
+        .result(&ChangedMachine { machine, state }, |changed| format!("machine {} {}", changed.machine, changed.state))
+}
+
+/// Adds a machine or a replica.
 pub fn add(args: &AddArgs, output: &Output) -> Result<()> {
-    let node = ask_mounted::<u16>(&args.volume, &Request::Add { address: args.address })?;
-    output.result(&Changed { node, runs: true }, |changed| format!("node {} joins", changed.node))
+    let path = args.volume.path.display();
+    match (args.volume.site()?, args.new) {
+        (Some(site), New::Machine(machine, address)) => {
+            machines::add(&args.volume, &site, machine, address)?;
+            tell(machine, "is added; start it, and it copies everything", output)
+        }
+        (Some(_), New::Replica(_)) => bail!("{path}: the volume is on several machines; add one as in 4=10.0.0.4:7000"),
+        (None, New::Machine(..)) => bail!("{path}: the volume is not on several machines; give the address alone"),
+        (None, New::Replica(address)) => {
+            let node = ask_mounted::<u16>(&args.volume.path, &Request::Add { address })?;
+            output.result(&Changed { node, runs: true }, |changed| format!("node {} joins", changed.node))
+        }
+    }
 }
 
-/// Removes a replica.
+/// Drains a machine.
+pub fn drain(args: &DrainArgs, output: &Output) -> Result<()> {
+    let Some(site) = args.volume.site()? else {
+        bail!("{}: the volume is not on several machines; `fs remove` drains a node", args.volume.path.display());
+    };
+    machines::drain(&args.volume, &site, args.machine, &mut said(output))?;
+    tell(args.machine, "is drained", output)
+}
+
+/// Tells each state once.
+fn said(output: &Output) -> impl FnMut(&str) + '_ {
+    let mut before = String::new();
+    move |state| {
+        if state != before {
+            output.note(&format!("the machine {state}"));
+            state.clone_into(&mut before);
+        }
+    }
+}
+
+/// Removes a machine or a replica.
 pub fn remove(args: &RemoveArgs, output: &Output) -> Result<()> {
-    ask_mounted::<bool>(&args.volume, &Request::Remove { node: args.node })?;
-    output.result(&Changed { node: args.node, runs: false }, |changed| format!("node {} is removed", changed.node))
+    if let Some(site) = args.volume.site()? {
+        machines::remove(&args.volume, &site, args.number, &mut said(output))?;
+        return tell(args.number, "is removed", output);
+    }
+    ask_mounted::<bool>(&args.volume.path, &Request::Remove { node: args.number })?;
+    output.result(&Changed { node: args.number, runs: false }, |changed| format!("node {} is removed", changed.node))
 }

@@ -173,7 +173,7 @@ fn run_machine(args: &Args, volume: &Path, output: &Output) -> Result<()> {
     let serving = ServingMachine {
         machine: number,
         volume: format!("{:016x}", site.volume),
-        address: site.address(number)?.to_string(),
+        address: machine.handle().site()?.address(number)?.to_string(),
         folder: args.dir.clone(),
         network: if site.is_sealed { "sealed" } else { "plain" },
     };

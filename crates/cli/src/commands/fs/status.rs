@@ -151,6 +151,10 @@ fn text_of_nodes(status: &ClusterStatus) -> String {
     };
     let groups: String = status.groups.iter().map(group).collect();
     let warnings: String = status.warnings.iter().map(|warning| format!("\nwarning: {warning}")).collect();
+    let machine = |machine: &lodestone_fs::cluster::MachineStatus| {
+        format!("machine {} at {}: {}\n", machine.machine, machine.address, machine.state)
+    };
+    let machines: String = status.machines.iter().map(machine).collect();
     let leads = if status.term == 0 {
         "no node leads".to_owned()
     } else {
@@ -160,5 +164,5 @@ fn text_of_nodes(status: &ClusterStatus) -> String {
             status.leader, status.term, status.transport, status.takeovers
         )
     };
-    format!("{leads}\n{groups}{table}{warnings}")
+    format!("{leads}\n{groups}{machines}{table}{warnings}")
 }

@@ -96,7 +96,7 @@ fn make(site: &Site, options: &MachineOptions, places: &Places, keepers: &Keeper
     let layout = volume.inner.layout;
     drop(volume);
     mark(&places.image(meta), &pool, &VolumeOptions::default(), Plan::elsewhere())?;
-    let head = heads(layout.volume_id, layout.salt, layout.page_bytes, layout.pages, 1);
+    let head = heads(layout.volume_id, layout.salt, layout.page_bytes, layout.pages, 1).with_rings(site.rings);
     NodePool::create(&places.node(meta), options.domain, head.meta(meta), &mut |_| Ok(()))?;
     NodePool::create(&places.node(replica), options.domain, head.data(replica, UNIT), &mut |_| Ok(()))?;
     debug_assert!(head.meta(meta).group == OPERATIONS, "a node with metadata is of group 0");

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! site        where the machines and keepers are: a file that is the same everywhere
+//! changes     machines that are added, drained and removed; how each learns of it
 //! make        the pools of the machine, at its first start
 //! serve       the connections that it takes: of other machines, of mounts, of commands
 //! neighbours  how the other machines stand; an image for a node that lacks operations
@@ -11,6 +12,7 @@
 //! Machine 7 has the node 7 with metadata and the replica 107. As a sender it is node `0x4007`. Which nodes count and
 //! which one sends is at the keepers; the rest is as in one process (`cluster`).
 
+pub(crate) mod changes;
 mod make;
 mod neighbours;
 pub(crate) mod seals;
@@ -21,7 +23,7 @@ pub(crate) mod wire;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,7 +32,7 @@ use lodestone_pmem::sync::{Condvar, Mutex, lock};
 use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_registry::{KeeperClient, KeeperClientOptions, Security, VolumeId};
 
-use super::net::Network;
+use super::net::{Directory, Network};
 use super::plan::Places;
 use super::registrar::Registrar;
 use super::remote::mounts::Mounts;
@@ -98,7 +100,11 @@ impl fmt::Debug for MachineOptions {
 /// The part of a process that only a machine has.
 pub(crate) struct Machinery {
     pub(crate) number: u16,
-    pub(crate) site: Site,
+    site: Mutex<Arc<Site>>,
+    /// Where its description is kept.
+    pub(crate) description: PathBuf,
+    /// The term in which the description was compared with the one in the volume.
+    pub(crate) compared_in: AtomicU32,
     pub(crate) security: Security,
     /// How the others stood when they last answered, or why they do not.
     pub(crate) others: Mutex<Standings>,
@@ -107,6 +113,13 @@ pub(crate) struct Machinery {
     pub(crate) waits_for_first_starts: AtomicBool,
     /// Why keepers did not answer when they were last asked.
     pub(crate) keepers_down: Mutex<Option<String>>,
+}
+
+impl Machinery {
+    /// The newest description that is known here.
+    pub(crate) fn site(&self) -> Arc<Site> {
+        Arc::clone(&lock(&self.site))
+    }
 }
 
 impl fmt::Debug for Machinery {
@@ -126,7 +139,11 @@ pub struct Machine {
 
 /// A machine that runs, for those who look at it. It does not end it.
 #[derive(Clone, Debug)]
-pub struct MachineHandle(Arc<Shared>);
+pub struct MachineHandle {
+    shared: Arc<Shared>,
+    /// Whether who has it may change the machines of the volume.
+    may_change: bool,
+}
 
 /// A client of the keepers for this machine.
 fn keepers(site: &Site, security: &Security, machine: u16, patience: Duration) -> KeeperClient {
@@ -147,8 +164,9 @@ impl Machine {
     /// keepers that do not answer when the pools are made; certificates of another machine.
     pub fn start(site: &Site, options: MachineOptions) -> Result<Self> {
         let number = options.machine;
-        site.address(number)?;
         let places = Places::of_machine(&options.folder);
+        let site = &changes::newest_at_start(site, &options)?;
+        site.address(number)?;
         let client = keepers(site, &options.security, number, 5 * KEEPERS_PATIENCE);
         make::see_made(site, &options, &places, &client)?;
         let mut threads = Vec::new();
@@ -178,7 +196,7 @@ impl Machine {
     /// A handle to look at it.
     #[must_use]
     pub fn handle(&self) -> MachineHandle {
-        MachineHandle(Arc::clone(&self.shared))
+        MachineHandle { shared: Arc::clone(&self.shared), may_change: true }
     }
 }
 
@@ -186,19 +204,27 @@ impl MachineHandle {
     /// The number of the machine.
     #[must_use]
     pub fn number(&self) -> u16 {
-        self.0.machine.as_ref().map_or(0, |machine| machine.number)
+        self.shared.machine.as_ref().map_or(0, |machine| machine.number)
+    }
+
+    /// The newest description of the volume that the machine knows.
+    ///
+    /// # Errors
+    /// [`Error::Gone`]: the machine has ended.
+    pub fn site(&self) -> Result<Site> {
+        self.shared.site().map(|site| site.as_ref().clone()).ok_or(Error::Gone)
     }
 
     /// Whether the metadata node is here, and in which term.
     #[must_use]
     pub fn leads(&self) -> Option<u32> {
-        Some(self.0.own_standing().term).filter(|term| *term != 0)
+        Some(self.shared.own_standing().term).filter(|term| *term != 0)
     }
 
     /// The nodes of all machines, as far as this one knows. The one that leads knows most.
     #[must_use]
     pub fn status(&self) -> ClusterStatus {
-        self.0.status()
+        self.shared.status()
     }
 
     /// The volume, if the metadata node is here.
@@ -206,14 +232,15 @@ impl MachineHandle {
     /// # Errors
     /// [`Error::Gone`]: another machine leads, or none.
     pub fn volume(&self) -> Result<Volume> {
-        self.0.leading_here().map(|(volume, _)| volume)
+        self.shared.leading_here().map(|(volume, _)| volume)
     }
 
     /// Why nodes of this machine have stopped by themselves.
     #[must_use]
     pub fn errors(&self) -> Vec<String> {
-        let nodes = self.0.own_standing().nodes.into_iter().filter(|node| !node.error.is_empty());
-        nodes.map(|node| format!("{}: {}", node.node, node.error)).collect()
+        let nodes = self.shared.own_standing().nodes.into_iter().filter(|node| !node.error.is_empty());
+        let errors = nodes.map(|node| format!("{}: {}", node.node, node.error));
+        errors.chain(self.shared.removal()).collect()
     }
 }
 
@@ -256,14 +283,16 @@ fn shared(site: &Site, options: &MachineOptions, places: Places, seals: Option<A
         own: vec![NodeId(number), replica_of(number)],
         registry: Registrar::elsewhere(Box::new(connect)),
         clock: Clock::default(),
-        network: Network::Machines(site.map(), seals),
+        network: Network::Machines(Directory::new(site.map()), seals),
         state: Mutex::<State>::default(),
         changed: Condvar::new(),
         stop: AtomicBool::new(false),
         payload_bytes: lodestone_width::to_usize(site.payload_bytes),
         machine: Some(Machinery {
             number,
-            site: site.clone(),
+            site: Mutex::new(Arc::new(site.clone())),
+            description: changes::place(&options.folder),
+            compared_in: AtomicU32::new(0),
             security: options.security.clone(),
             others: Mutex::default(),
             mounts: Mutex::default(),
@@ -298,10 +327,22 @@ impl Shared {
         leading.map(|leading| (leading.volume.clone(), Arc::clone(&leading.link))).ok_or(Error::Gone)
     }
 
+    /// Bytes of a page, and pages.
+    pub(crate) const fn layout_pages(&self) -> (u64, u64) {
+        (self.layout.page_bytes, self.layout.pages)
+    }
+
+    /// Bytes of the rings of nodes that may send.
+    pub(crate) fn rings(&self) -> (u64, u64) {
+        let head = self.expected_head(self.own.first().copied().unwrap_or_default());
+        (head.ring_bytes, head.unit_ring_bytes)
+    }
+
     /// This machine as it is now.
     pub(crate) fn own_standing(&self) -> Standing {
         let state = self.state();
-        let mut standing = Standing { pages: (self.layout.page_bytes, self.layout.pages), ..Standing::default() };
+        let (pages, rings, revision) = (self.layout_pages(), self.rings(), self.site().map_or(0, |site| site.revision));
+        let mut standing = Standing { pages, rings, revision, ..Standing::default() };
         if let Some(leading) = state.leading.as_ref().filter(|leading| leading.link.ended().is_none()) {
             standing.term = leading.link.term();
             standing.leader = self.machine.as_ref().map_or(0, |machine| machine.number);

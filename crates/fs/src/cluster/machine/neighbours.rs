@@ -3,6 +3,7 @@
 //! A thread for each other machine asks it every [`LOOK`]. So one that is dead delays no other one. The metadata node
 //! takes in nodes that run, and lets one that joins count when that one says that it has everything.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -21,7 +22,7 @@ use crate::bytes::{Reader, Writer};
 use crate::cluster::follow::Follower;
 use crate::cluster::node::Request;
 use crate::cluster::plan::group_of;
-use crate::cluster::remote::{connect, standing};
+use crate::cluster::remote::{connect, description, standing};
 use crate::error::{Error, Result};
 
 /// Pause between two looks at a machine.
@@ -36,32 +37,48 @@ const IMAGE_BYTES_MAX: u64 = 1 << 44;
 /// Starts the threads.
 pub(super) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
     let failed = |error| Error::Options(format!("no thread for other machines could be started: {error}"));
-    let Some(machine) = &shared.machine else { return Ok(Vec::new()) };
-    let mut threads = Vec::new();
-    for other in machine.site.machines.keys().copied().filter(|other| *other != machine.number) {
+    let start = |name: &str, work: fn(&Arc<Shared>)| {
         let shared = Arc::clone(shared);
-        let work = move || watch(&shared, other);
-        let name = format!("fs-machine-{other}");
-        threads.push(std::thread::Builder::new().name(name).spawn(work).map_err(failed)?);
-    }
-    let shared = Arc::clone(shared);
-    let work = move || {
+        std::thread::Builder::new().name(name.into()).spawn(move || work(&shared)).map_err(failed)
+    };
+    let images = |shared: &Arc<Shared>| {
         while !shared.stop.load(Ordering::Acquire) {
             shared.get_image_if_lacking();
             std::thread::sleep(LOOK);
         }
     };
-    threads.push(std::thread::Builder::new().name("fs-get-image".into()).spawn(work).map_err(failed)?);
-    Ok(threads)
+    Ok(vec![start("fs-machines", watch_all)?, start("fs-get-image", images)?])
 }
 
-/// Looks at a machine until the end.
+/// Sees to it that a thread looks at each of the other machines. They change while this one runs.
+fn watch_all(shared: &Arc<Shared>) {
+    let Some(machine) = &shared.machine else { return };
+    let mut watching: BTreeMap<u16, JoinHandle<()>> = BTreeMap::new();
+    while !shared.stop.load(Ordering::Acquire) {
+        watching.retain(|_, thread| !thread.is_finished());
+        let others: Vec<u16> =
+            machine.site().machines.keys().copied().filter(|other| *other != machine.number).collect();
+        for other in others.into_iter().filter(|other| !watching.contains_key(other)).collect::<Vec<_>>() {
+            let of = Arc::clone(shared);
+            let work = move || watch(&of, other);
+            match std::thread::Builder::new().name(format!("fs-machine-{other}")).spawn(work) {
+                Ok(thread) => _ = watching.insert(other, thread),
+                Err(error) => tracing::warn!("no thread for machine {other} could be started: {error}"),
+            }
+        }
+        std::thread::sleep(LOOK);
+    }
+    watching.into_values().for_each(|thread| _ = thread.join());
+}
+
+/// Looks at a machine until the end, or until the volume does not have it any more.
 fn watch(shared: &Shared, other: u16) {
     let Some(machine) = &shared.machine else { return };
     let mut channel = None;
-    while !shared.stop.load(Ordering::Acquire) {
-        let found = ask(machine, other, &mut channel).map_err(|error| error.to_string());
-        let found = found.and_then(|found| check(shared, found));
+    let is_there = || machine.site().machines.contains_key(&other) && !shared.stop.load(Ordering::Acquire);
+    while is_there() {
+        let found = ask(shared, machine, other, &mut channel).map_err(|error| error.to_string());
+        let found = found.and_then(|found| check(shared, other, found));
         let was_down = {
             let mut others = lock(&machine.others);
             let before = others.insert(other, (Instant::now(), found.clone()));
@@ -75,29 +92,42 @@ fn watch(shared: &Shared, other: u16) {
         shared.want_nodes_of(other, found.ok().as_ref());
         std::thread::sleep(LOOK);
     }
+    lock(&machine.others).remove(&other);
+    shared.want_nodes_of(other, None);
 }
 
-fn ask(machine: &Machinery, other: u16, channel: &mut Option<Channel>) -> Result<Standing> {
+fn ask(shared: &Shared, machine: &Machinery, other: u16, channel: &mut Option<Channel>) -> Result<Standing> {
+    let site = machine.site();
     let mut open = match channel.take() {
         Some(open) => open,
-        None => connect(&machine.site, &machine.security, other)?,
+        None => connect(&site, &machine.security, other)?,
     };
     let failed = |error| Error::Options(format!("machine {other} does not answer: {error}"));
     let found = standing(&mut open).map_err(failed)?;
+    if found.revision > site.revision {
+        shared.take_site(description(&mut open).map_err(failed)?)?;
+    }
     *channel = Some(open);
     Ok(found)
 }
 
-/// Refuses a machine whose volume has another shape.
-fn check(shared: &Shared, found: Standing) -> std::result::Result<Standing, String> {
-    let own = (shared.layout.page_bytes, shared.layout.pages);
-    if found.pages == own {
-        return Ok(found);
+/// Refuses a machine whose volume or rings have another shape.
+fn check(shared: &Shared, other: u16, found: Standing) -> std::result::Result<Standing, String> {
+    let (pages, rings) = (shared.layout_pages(), shared.rings());
+    if found.pages != pages {
+        return Err(format!(
+            "machine {other}: its volume has {} pages of {} bytes, here it has {} of {}; remove it, and make it anew",
+            found.pages.1, found.pages.0, pages.1, pages.0
+        ));
     }
-    Err(format!(
-        "its volume has {} pages of {} bytes, here it has {} of {}",
-        found.pages.1, found.pages.0, own.1, own.0
-    ))
+    if found.rings != rings {
+        return Err(format!(
+            "machine {other}: it has rings of {} and {} bytes, here they have {} and {}: a takeover into smaller ones might \
+             wait for all machines; remove it, and make it anew",
+            found.rings.0, found.rings.1, rings.0, rings.1
+        ));
+    }
+    Ok(found)
 }
 
 impl Shared {
@@ -105,9 +135,12 @@ impl Shared {
     fn want_nodes_of(&self, other: u16, found: Option<&Standing>) {
         let state = self.state();
         let Some(leading) = &state.leading else { return };
+        let leaves = self.leaves(other);
         for node in [NodeId(other), site::replica_of(other)] {
             let runs = found.is_some_and(|found| found.nodes.iter().any(|seen| seen.node == node && seen.runs));
-            if runs {
+            if leaves {
+                leading.link.want(group_of(node), node, false);
+            } else if runs {
                 leading.link.want(group_of(node), node, true);
             } else {
                 leading.link.unwant(group_of(node), node);
@@ -154,7 +187,7 @@ impl Shared {
     fn get_image(&self, machine: &Machinery, leader: u16) -> Result<u64> {
         let own = NodeId(machine.number);
         let (path, new) = (self.places.image(own), self.places.image(own).with_extension("new"));
-        let mut channel = connect(&machine.site, &machine.security, leader)?;
+        let mut channel = connect(&machine.site(), &machine.security, leader)?;
         let bytes = receive_image(&mut channel, own, &new)?;
         // The former image is closed before the new one takes its name.
         let former = {

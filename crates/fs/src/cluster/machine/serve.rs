@@ -46,7 +46,7 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn start(shared: &Arc<Shared>, texts: Option<TextHandler>) -> Result<Self> {
         let Some(machine) = &shared.machine else { return Err(Error::Gone) };
-        let address = SocketAddr::V4(machine.site.address(machine.number)?);
+        let address = SocketAddr::V4(machine.site().address(machine.number)?);
         let failed = |error| Error::Options(format!("{address}: listening failed: {error}"));
         let listener = TcpListener::bind(address).map_err(failed)?;
         let serving = Arc::clone(shared);
@@ -123,7 +123,7 @@ impl Connection {
             let machine = shared.machine.as_ref().ok_or_else(gone)?;
             let (mut channel, peer) = Channel::accept(&machine.security, stream)?;
             let hello = channel.receive(64)?;
-            let refusal = wire::refused(&hello, machine.site.volume).or_else(|| refusal(peer));
+            let refusal = wire::refused(&hello, machine.site().volume).or_else(|| refusal(peer));
             let answer = refusal.as_ref().map_or_else(|| vec![0], |text| [&[1], text.as_bytes()].concat());
             channel.send(&answer)?;
             if let Some(text) = refusal {
@@ -148,6 +148,10 @@ impl Connection {
         let mut from = Reader(body);
         match *kind {
             wire::STANDING => channel.send(&shared.own_standing().to_bytes()),
+            wire::SITE => {
+                let site = shared.machine.as_ref().map(Machinery::site).ok_or_else(wrong)?;
+                channel.send(site.to_text().as_bytes())
+            }
             wire::IMAGE => {
                 let node = from.u32().and_then(|node| u16::try_from(node).ok()).ok_or_else(wrong)?;
                 if !may_have_image(shared.machine.as_ref(), peer) {
@@ -157,7 +161,7 @@ impl Connection {
             }
             wire::TEXT => {
                 let text = String::from_utf8_lossy(body).into_owned();
-                self.answer_text(shared, channel, &text)
+                self.answer_text(shared, channel, peer, &text)
             }
             wire::ATTACH => {
                 let attach = Attach::read(&mut from).ok_or_else(wrong)?;
@@ -169,9 +173,10 @@ impl Connection {
                 channel.send(&[0])
             }
             wire::CALL => {
-                let (mount, number) = (from.u64().ok_or_else(wrong)?, from.u64().ok_or_else(wrong)?);
+                let mut number = || from.u64().ok_or_else(wrong);
+                let tag = Tag::new(number()?, number()?, number()?).ok_or_else(wrong)?;
                 let call = Call::read(&mut from).filter(|_| from.is_empty()).ok_or_else(wrong)?;
-                let answer = shared.call(Tag { mount, request: number }, &call);
+                let answer = shared.call(tag, &call);
                 channel.within(Some(SEND_PATIENCE));
                 channel.send(&answer.to_bytes())
             }
@@ -179,10 +184,11 @@ impl Connection {
         }
     }
 
-    fn answer_text(&self, shared: &Arc<Shared>, channel: &mut Channel, text: &str) -> std::io::Result<()> {
+    fn answer_text(&self, shared: &Arc<Shared>, channel: &mut Channel, peer: Peer, text: &str) -> std::io::Result<()> {
         let Some(texts) = &self.texts else { return Err(refuse("this machine answers no such requests")) };
         let mut outcome = Ok(());
-        let last = texts(&MachineHandle(Arc::clone(shared)), text, &mut |more| {
+        let may_change = matches!(peer, Peer::Operator | Peer::Anyone);
+        let last = texts(&MachineHandle { shared: Arc::clone(shared), may_change }, text, &mut |more| {
             if outcome.is_ok() {
                 channel.within(Some(SEND_PATIENCE));
                 outcome = channel.send(&[&[1], more.as_bytes()].concat());
@@ -206,7 +212,7 @@ fn refusal(peer: Peer) -> Option<String> {
 fn may_have_image(machine: Option<&Machinery>, peer: Peer) -> bool {
     match peer {
         Peer::Anyone => true,
-        Peer::Node(node) => machine.is_some_and(|machine| machine.site.machines.contains_key(&node.0)),
+        Peer::Node(node) => machine.is_some_and(|machine| machine.site().machines.contains_key(&node.0)),
         _ => false,
     }
 }
@@ -308,7 +314,7 @@ impl Shared {
                 lock(&machine.mounts).in_term(link.term()).close(volume, tag.mount, *ino);
                 Answer::Done(0, Value::Nothing)
             }
-            call => carry_out(volume, tag, call)?,
+            call => carry_out(volume, Some(tag), call)?,
         };
         if let Some(ino) = opened(call, &answer) {
             lock(&machine.mounts).in_term(link.term()).open(volume, tag.mount, ino, true);

@@ -3,29 +3,34 @@
 //! ```text
 //! lodestone volume of machines 1
 //! volume 8d2c0f6e11a4b3c7           number of the volume
+//! revision 3                        changes of the machines since the format; 0: no line
 //! size 1073741824                   bytes that each machine keeps
+//! rings 33554432 67108864           bytes of the rings of operations and of pages; no line: by the pages of the volume
 //! owner 1000 1000                   user and group of the root folder
 //! created 1764300000000000000       nanoseconds since 1970
 //! carrier unicast                   udp or unicast
 //! payload 1392                      longest payload of a packet
 //! network sealed                    sealed or plain
 //! machine 1 10.0.0.1:7000           one line for each; UDP at its port and the two after it, TCP at its port
+//! machine 2 10.0.0.2:7000 leaves    it is drained: its nodes are not to count
 //! keeper 1 10.0.0.1:7411            one line for each
 //! ```
 //!
-//! Who leads and who counts is at the keepers. This file only says where everybody is.
+//! Who leads and who counts is at the keepers. This file only says where everybody is. A change of the machines is an
+//! operation of the volume (`changes`), whose log has the newest text; files with older ones are brought up to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, SocketAddrV4};
 use std::path::Path;
 
-use lodestone_fabric::{GroupId, NodeId, OPERATIONS, View};
+use lodestone_fabric::{GroupId, MEMBERS_MAX, NodeId, OPERATIONS, View};
 use lodestone_registry::{KeeperId, MACHINES_MAX, REPLICA_OF_MACHINE};
 
 use crate::cluster::link::UNIT;
 use crate::cluster::net::{Carrier, Map};
 use crate::cluster::peers::name_of;
 use crate::cluster::plan::sender_of;
+use crate::cluster::pool::rings_of;
 use crate::error::{Error, Result};
 use crate::inode::Stamp;
 
@@ -42,8 +47,13 @@ const PORTS: u16 = 3;
 pub struct Site {
     /// Number of the volume.
     pub volume: u64,
+    /// Changes of the machines since the format.
+    pub revision: u64,
     /// Bytes that each machine keeps.
-    pub size_bytes: u64,
+    pub(crate) size_bytes: u64,
+    /// Bytes of the ring of operations and of the ring of pages, which are the same at all nodes that may send: a
+    /// takeover into a smaller one might wait for all members. `None`: by the pages, as former programs made them.
+    pub(crate) rings: Option<(u64, u64)>,
     /// User and group of the root folder.
     pub owner: (u32, u32),
     /// Time of the format, nanoseconds since 1970.
@@ -56,6 +66,8 @@ pub struct Site {
     pub is_sealed: bool,
     /// The machines, with their addresses.
     pub machines: BTreeMap<u16, SocketAddrV4>,
+    /// Those of them whose nodes are not to count: they are drained.
+    pub leaving: BTreeSet<u16>,
     /// The keepers of the registry.
     pub keepers: BTreeMap<KeeperId, SocketAddr>,
 }
@@ -71,23 +83,41 @@ impl Site {
         let is_one_host = machines.values().all(|address| address.ip().is_loopback());
         let site = Self {
             volume,
+            revision: 0,
             size_bytes: 1 << 30,
+            rings: Some(rings_of(1 << 30)),
             owner: (0, 0),
             created,
             carrier: Carrier::default(),
             payload_bytes: if is_one_host { PAYLOADS.1 } else { PAYLOADS.0 },
             is_sealed: true,
             machines,
+            leaving: BTreeSet::new(),
             keepers,
         };
         site.check()?;
         Ok(site)
     }
 
-    fn check(&self) -> Result<()> {
+    /// The same, with so many bytes at each machine.
+    #[must_use]
+    pub fn with_size(self, bytes: u64) -> Self {
+        Self { size_bytes: bytes, rings: Some(rings_of(bytes)), ..self }
+    }
+
+    /// Bytes that each machine keeps.
+    #[must_use]
+    pub const fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
         let wrong = |text: String| Err(Error::Options(text));
         if self.machines.is_empty() || self.machines.keys().any(|machine| !(1..=MACHINES_MAX).contains(machine)) {
             return wrong(format!("a volume has machines with numbers from 1 to {MACHINES_MAX}"));
+        }
+        if self.machines.len() > MEMBERS_MAX {
+            return wrong(format!("a volume has at most {MEMBERS_MAX} machines; remove one first"));
         }
         if self.keepers.is_empty() {
             return wrong("a volume of machines needs keepers of its registry; see `lodestone fabric`".into());
@@ -110,8 +140,11 @@ impl Site {
     /// The text of the description.
     #[must_use]
     pub fn to_text(&self) -> String {
+        let revision = if self.revision > 0 { format!("revision {}\n", self.revision) } else { String::new() };
+        let rings = self.rings.map(|(ring, unit)| format!("rings {ring} {unit}\n")).unwrap_or_default();
         let mut text = format!(
-            "{FIRST_LINE}\nvolume {:016x}\nsize {}\nowner {} {}\ncreated {}\ncarrier {}\npayload {}\nnetwork {}\n",
+            "{FIRST_LINE}\nvolume {:016x}\n{revision}size {}\n{rings}owner {} {}\ncreated {}\ncarrier {}\npayload {}\n\
+             network {}\n",
             self.volume,
             self.size_bytes,
             self.owner.0,
@@ -121,7 +154,9 @@ impl Site {
             self.payload_bytes,
             if self.is_sealed { "sealed" } else { "plain" }
         );
-        let machines = self.machines.iter().map(|(machine, address)| format!("machine {machine} {address}\n"));
+        let leaves = |machine: &u16| if self.leaving.contains(machine) { " leaves" } else { "" };
+        let line = |(machine, address)| format!("machine {machine} {address}{}\n", leaves(machine));
+        let machines = self.machines.iter().map(line);
         let keepers = self.keepers.iter().map(|(keeper, address)| format!("keeper {} {address}\n", keeper.0));
         text.extend(machines.chain(keepers));
         text
@@ -132,20 +167,28 @@ impl Site {
         (lines.next()? == FIRST_LINE).then_some(())?;
         let mut site = Self {
             volume: 0,
+            revision: 0,
             size_bytes: 0,
+            rings: None,
             owner: (0, 0),
             created: 0,
             carrier: Carrier::default(),
             payload_bytes: PAYLOADS.0,
             is_sealed: true,
             machines: BTreeMap::new(),
+            leaving: BTreeSet::new(),
             keepers: BTreeMap::new(),
         };
         for line in lines {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words.as_slice() {
                 ["volume", number] => site.volume = u64::from_str_radix(number, 16).ok()?,
+                ["revision", revision] => site.revision = revision.parse().ok()?,
                 ["size", bytes] => site.size_bytes = bytes.parse().ok()?,
+                ["rings", ring, unit] => {
+                    let bytes = |text: &str| text.parse().ok().filter(|b: &u64| *b <= 1 << 40 && b.is_multiple_of(64));
+                    site.rings = Some((bytes(ring)?, bytes(unit)?));
+                }
                 ["owner", user, group] => site.owner = (user.parse().ok()?, group.parse().ok()?),
                 ["created", time] => site.created = time.parse().ok()?,
                 ["carrier", carrier] => site.carrier = carrier.parse().ok()?,
@@ -154,8 +197,14 @@ impl Site {
                 }
                 ["network", "sealed"] => site.is_sealed = true,
                 ["network", "plain"] => site.is_sealed = false,
-                ["machine", number, address] => {
-                    site.machines.insert(number.parse().ok()?, address.parse().ok()?).is_none().then_some(())?;
+                ["machine", number, address, rest @ ..] => {
+                    let number = number.parse().ok()?;
+                    site.machines.insert(number, address.parse().ok()?).is_none().then_some(())?;
+                    match rest {
+                        [] => {}
+                        ["leaves"] => _ = site.leaving.insert(number),
+                        _ => return None,
+                    }
                 }
                 ["keeper", number, address] => {
                     let keeper = KeeperId(number.parse().ok()?);
@@ -195,6 +244,12 @@ impl Site {
         Ok(site)
     }
 
+    /// The description in a text. `None`: it is none.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::from_text(text).filter(|site| site.check().is_ok())
+    }
+
     /// Writes the description into a new file.
     ///
     /// # Errors
@@ -204,6 +259,22 @@ impl Site {
         let file = std::fs::File::create_new(path).map_err(failed)?;
         std::io::Write::write_all(&mut &file, self.to_text().as_bytes()).map_err(failed)?;
         file.sync_all().map_err(failed)?;
+        crate::cluster::make::sync_folder_of(path)
+    }
+
+    /// Replaces the description in a file, at once or not at all. Durable on return.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn replace(&self, path: &Path) -> Result<()> {
+        let failed = |error| Error::Options(format!("{}: writing failed: {error}", path.display()));
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let file = std::fs::File::create(&new).map_err(failed)?;
+        std::io::Write::write_all(&mut &file, self.to_text().as_bytes()).map_err(failed)?;
+        // The bytes come before the name: it never leads to less than the whole text.
+        file.sync_all().map_err(failed)?;
+        std::fs::rename(&new, path).map_err(failed)?;
         crate::cluster::make::sync_folder_of(path)
     }
 
@@ -264,7 +335,8 @@ mod tests {
 
     #[test]
     fn a_description_comes_back_and_other_text_is_refused() {
-        let site = site(&[7000, 7003, 7006]).expect("a site");
+        let mut site = site(&[7000, 7003, 7006]).expect("a site");
+        (site.revision, site.leaving) = (3, BTreeSet::from([2]));
         assert_eq!(Site::from_text(&site.to_text()).as_ref(), Some(&site));
         for line in 0..site.to_text().lines().count() {
             let wrong: Vec<String> = site.to_text().lines().map(str::to_owned).collect();

@@ -7,6 +7,7 @@
 //!   2 image     node 2; the answer is pieces (offset 8, bytes), then an empty frame with the length: 1, bytes 8
 //!   3 text      a request of the program; the answer is frames: of progress, and the last one
 //!   4 attach, 5 call, 6 detach: of mounts (see `remote`)
+//!   7 site      the answer is the text of the description
 //! ```
 
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use lodestone_width::exact_u32;
 use crate::bytes::{Reader, Writer};
 
 const MAGIC: &[u8; 4] = b"LDFS";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 pub(crate) const STANDING: u8 = 1;
 pub(crate) const IMAGE: u8 = 2;
@@ -26,6 +27,7 @@ pub(crate) const TEXT: u8 = 3;
 pub(crate) const ATTACH: u8 = 4;
 pub(crate) const CALL: u8 = 5;
 pub(crate) const DETACH: u8 = 6;
+pub(crate) const SITE: u8 = 7;
 
 /// Longest frame of a request.
 pub(crate) const REQUEST_BYTES_MAX: usize = 2 << 20;
@@ -81,15 +83,20 @@ pub(crate) struct Standing {
     pub(crate) term: u32,
     /// The machine that leads, as far as it knows; 0: none.
     pub(crate) leader: u16,
+    /// Changes of the description that it has.
+    pub(crate) revision: u64,
     /// Bytes of a page, and pages of its volume.
     pub(crate) pages: (u64, u64),
+    /// Bytes of its rings, of operations and of pages.
+    pub(crate) rings: (u64, u64),
     pub(crate) nodes: Vec<NodeStanding>,
 }
 
 impl Standing {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut out = Writer::default();
-        out.u32(self.term).u32(self.leader.into()).u64(self.pages.0).u64(self.pages.1);
+        out.u32(self.term).u32(self.leader.into()).u64(self.revision);
+        out.u64(self.pages.0).u64(self.pages.1).u64(self.rings.0).u64(self.rings.1);
         out.u32(exact_u32(self.nodes.len()));
         for node in &self.nodes {
             let flags = u8::from(node.runs) | u8::from(node.lacks_image) << 1 | u8::from(node.is_ready) << 2;
@@ -101,7 +108,8 @@ impl Standing {
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader(bytes);
         let (term, leader) = (from.u32()?, u16::try_from(from.u32()?).ok()?);
-        let pages = (from.u64()?, from.u64()?);
+        let revision = from.u64()?;
+        let (pages, rings) = ((from.u64()?, from.u64()?), (from.u64()?, from.u64()?));
         let count = from.u32().filter(|count| *count <= NODES_MAX)?;
         let mut nodes = Vec::new();
         for _ in 0..count {
@@ -112,7 +120,7 @@ impl Standing {
             let (runs, lacks_image, is_ready) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
             nodes.push(NodeStanding { node, runs, lacks_image, is_ready, executed, error });
         }
-        from.is_empty().then_some(Self { term, leader, pages, nodes })
+        from.is_empty().then_some(Self { term, leader, revision, pages, rings, nodes })
     }
 }
 
@@ -124,7 +132,8 @@ mod tests {
     fn standings_come_back_and_other_bytes_are_none() {
         let node =
             NodeStanding { node: NodeId(101), runs: true, is_ready: true, error: "late".into(), ..Default::default() };
-        let standing = Standing { term: 7, leader: 2, pages: (4096, 9), nodes: vec![node, NodeStanding::default()] };
+        let nodes = vec![node, NodeStanding::default()];
+        let standing = Standing { term: 7, leader: 2, revision: 3, pages: (4096, 9), rings: (5, 6), nodes };
         let bytes = standing.to_bytes();
         assert_eq!(Standing::from_bytes(&bytes), Some(standing));
         for cut in 0..bytes.len() {
@@ -137,6 +146,6 @@ mod tests {
         assert_eq!(refused(&hello(7), 7), None);
         assert!(refused(&hello(7), 8).is_some_and(|text| text.contains("0000000000000007")));
         assert!(refused(b"GET / HTTP/1.1", 7).is_some_and(|text| text.contains("no connection")));
-        assert!(refused(b"LDFS\x02\0\0\0\0\0\0\0\0\0\0\0", 7).is_some_and(|text| text.contains("version")));
+        assert!(refused(b"LDFS\x01\0\0\0\0\0\0\0\0\0\0\0", 7).is_some_and(|text| text.contains("version")));
     }
 }

@@ -1,7 +1,7 @@
 //! Calls of mounts elsewhere: their bytes, and how the metadata node carries them out.
 //!
 //! ```text
-//! call     mount 8, request 8, kind 1, then by kind
+//! call     mount 8, request 8, floor 8, kind 1, then by kind; request and floor are 0 if nothing is changed
 //! answer   0, operation 8, then by kind
 //!          1 refused, number of the error 4     2 not the metadata node here, the machine that is 4; 0: not known
 //!          3 not attached                        4 failed, text
@@ -314,8 +314,29 @@ impl Call {
         Some(call)
     }
 
+    /// Whether the call is an operation, which must be carried out once.
+    pub(crate) const fn is_change(&self) -> bool {
+        matches!(
+            self,
+            Self::Truncate { .. }
+                | Self::Set { .. }
+                | Self::Make { .. }
+                | Self::Remove { .. }
+                | Self::Rename { .. }
+                | Self::Link { .. }
+                | Self::Write { .. }
+                | Self::SetExtra { .. }
+                | Self::RemoveExtra { .. }
+                | Self::Allocate { .. }
+        )
+    }
+
     /// Carries the call out. One that was carried out before is answered from what is there now.
     pub(crate) fn make(&self, volume: &Volume) -> Result<Value> {
+        // Before anything is looked at: others may have changed what it needs since then.
+        if volume.was_carried_out() {
+            return self.repeated(volume);
+        }
         match self.make_once(volume) {
             Err(Error::Repeated) => self.repeated(volume),
             outcome => outcome,

@@ -1,6 +1,6 @@
 //! The client of a volume whose metadata node is elsewhere.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::folders::FolderEntry;
 use crate::inode::Attributes;
 use crate::names::{NewFile, RenameMode};
+use crate::requests::Numbers;
 
 /// Time for a connection to a machine.
 const CONNECT_PATIENCE: Duration = Duration::from_millis(400);
@@ -76,11 +77,13 @@ struct State {
 }
 
 struct Shared {
-    site: Site,
+    site: Mutex<Arc<Site>>,
     security: Security,
     options: RemoteOptions,
     mount: u64,
-    next: AtomicU64,
+    /// Requests that wait for an answer.
+    numbers: Mutex<Numbers>,
+    fewer_wait: Condvar,
     state: Mutex<State>,
     /// The last word of each machine, and its time. Before the state, if both are locked.
     standings: Mutex<wire::Standings>,
@@ -100,25 +103,15 @@ pub struct RemoteVolume {
     _watching: Arc<Watching>,
 }
 
-/// The threads that look after the machines.
+/// The thread that looks after the machines, with one more for each of them.
 struct Watching {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Watching {
-    fn start(&mut self, name: String, work: impl FnOnce(&Shared) + Send + 'static) -> Result<()> {
-        let shared = Arc::clone(&self.shared);
-        let failed = |error| Error::Options(format!("no thread for the volume could be started: {error}"));
-        let thread = std::thread::Builder::new().name(name).spawn(move || work(&shared)).map_err(failed)?;
-        self.threads.push(thread);
-        Ok(())
-    }
+    thread: Option<JoinHandle<()>>,
 }
 
 impl fmt::Debug for RemoteVolume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RemoteVolume").field("volume", &self.shared.site.volume).finish_non_exhaustive()
+        f.debug_struct("RemoteVolume").field("volume", &self.id()).finish_non_exhaustive()
     }
 }
 
@@ -126,7 +119,7 @@ impl Drop for Watching {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.changed.notify_all();
-        for thread in self.threads.drain(..) {
+        if let Some(thread) = self.thread.take() {
             _ = thread.join();
         }
         self.shared.say_goodbye();
@@ -141,11 +134,12 @@ impl RemoteVolume {
     pub fn connect(site: &Site, security: Security, options: &RemoteOptions) -> Result<Self> {
         let draw = || std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), crate::core::system_time());
         let shared = Arc::new(Shared {
-            site: site.clone(),
+            site: Mutex::new(Arc::new(site.clone())),
             security,
             options: options.clone(),
             mount: draw(),
-            next: AtomicU64::new(1),
+            numbers: Mutex::default(),
+            fewer_wait: Condvar::new(),
             state: Mutex::default(),
             standings: Mutex::default(),
             changed: Condvar::new(),
@@ -154,11 +148,10 @@ impl RemoteVolume {
             takeovers: AtomicU64::new(0),
             stop: AtomicBool::new(false),
         });
-        let mut watching = Watching { shared: Arc::clone(&shared), threads: Vec::new() };
-        watching.start("fs-remote".into(), |shared| shared.watch())?;
-        for machine in site.machines.keys().copied() {
-            watching.start(format!("fs-remote-{machine}"), move |shared| shared.watch_machine(machine))?;
-        }
+        let of = Arc::clone(&shared);
+        let failed = |error| Error::Options(format!("no thread for the volume could be started: {error}"));
+        let thread = std::thread::Builder::new().name("fs-remote".into()).spawn(move || watch(&of)).map_err(failed)?;
+        let watching = Watching { shared: Arc::clone(&shared), thread: Some(thread) };
         let volume = Self { _watching: Arc::new(watching), shared };
         volume.shared.leader(Instant::now() + options.patience)?;
         Ok(volume)
@@ -174,7 +167,13 @@ impl RemoteVolume {
     /// Number of the volume.
     #[must_use]
     pub fn id(&self) -> u64 {
-        self.shared.site.volume
+        self.shared.site().volume
+    }
+
+    /// The newest description of the volume that is known: its machines come and go.
+    #[must_use]
+    pub fn site(&self) -> Site {
+        self.shared.site().as_ref().clone()
     }
 
     /// Asks the machine that leads something that the program there knows. `progress` is told all answers but the last.
@@ -183,7 +182,7 @@ impl RemoteVolume {
     /// No machine leads; a connection that ends.
     pub fn ask_program(&self, text: &str, progress: &mut dyn FnMut(&str)) -> Result<String> {
         let machine = self.shared.leader(Instant::now() + self.shared.options.patience)?.machine;
-        ask_machine(&self.shared.site, &self.shared.security, machine, text, progress)
+        ask_machine(&self.shared.site(), &self.shared.security, machine, text, progress)
     }
 }
 
@@ -222,6 +221,30 @@ pub(crate) fn standing(channel: &mut Channel) -> std::io::Result<wire::Standing>
     wire::Standing::from_bytes(&channel.receive(wire::ANSWER_BYTES_MAX)?).ok_or_else(wrong)
 }
 
+/// Asks a machine for the description that it has.
+pub(crate) fn description(channel: &mut Channel) -> std::io::Result<Site> {
+    channel.within(Some(STANDING_PATIENCE));
+    channel.send(&[wire::SITE])?;
+    let text = String::from_utf8(channel.receive(wire::ANSWER_BYTES_MAX)?).unwrap_or_default();
+    let wrong = || std::io::Error::new(std::io::ErrorKind::InvalidData, "a description that makes no sense");
+    Site::parse(&text).ok_or_else(wrong)
+}
+
+/// The newest description of a volume: of this one, and those that its machines have. Machines that do not answer are
+/// left out.
+#[must_use]
+pub fn newest_site(site: &Site, security: &Security) -> Site {
+    let mut newest = site.clone();
+    for machine in site.machines.keys().copied() {
+        let found = connect(site, security, machine).ok().and_then(|mut channel| description(&mut channel).ok());
+        match found.filter(|found| found.volume == site.volume && found.revision > newest.revision) {
+            Some(found) => newest = found,
+            None => {}
+        }
+    }
+    newest
+}
+
 /// A connection to a machine, which says that it has this volume.
 pub(crate) fn connect(site: &Site, security: &Security, machine: u16) -> Result<Channel> {
     let address = SocketAddr::V4(site.address(machine)?);
@@ -245,6 +268,20 @@ struct Leader {
     generation: u64,
 }
 
+/// The number of a request, until it has its answer or is given up: it is not sent again then.
+struct Number<'s> {
+    shared: &'s Shared,
+    request: u64,
+    floor: u64,
+}
+
+impl Drop for Number<'_> {
+    fn drop(&mut self) {
+        lock(&self.shared.numbers).end(self.request);
+        self.shared.fewer_wait.notify_one();
+    }
+}
+
 /// How one attempt ended.
 enum Attempt {
     Answered(Answer),
@@ -252,7 +289,32 @@ enum Attempt {
     Broken,
 }
 
+/// Looks after the metadata node, and sees to it that a thread looks at each machine.
+fn watch(shared: &Arc<Shared>) {
+    let (mut said, mut watching) = (Instant::now(), BTreeMap::<u16, JoinHandle<()>>::new());
+    while !shared.stop.load(Ordering::Acquire) {
+        watching.retain(|_, thread| !thread.is_finished());
+        for machine in shared.site().machines.keys().copied() {
+            if watching.contains_key(&machine) {
+                continue;
+            }
+            let of = Arc::clone(shared);
+            let work = move || of.watch_machine(machine);
+            match std::thread::Builder::new().name(format!("fs-remote-{machine}")).spawn(work) {
+                Ok(thread) => _ = watching.insert(machine, thread),
+                Err(error) => lock(&shared.state).reason = format!("no thread could be started: {error}"),
+            }
+        }
+        shared.look(&mut said);
+    }
+    watching.into_values().for_each(|thread| _ = thread.join());
+}
+
 impl Shared {
+    fn site(&self) -> Arc<Site> {
+        Arc::clone(&lock(&self.site))
+    }
+
     /// The present metadata node. Waits for one.
     fn leader(&self, until: Instant) -> Result<Leader> {
         let mut state = lock(&self.state);
@@ -292,44 +354,50 @@ impl Shared {
     /// Asks a machine again and again how it stands. One that does not answer delays no other one.
     fn watch_machine(&self, machine: u16) {
         let mut channel = None;
-        while !self.stop.load(Ordering::Acquire) {
+        while !self.stop.load(Ordering::Acquire) && self.site().machines.contains_key(&machine) {
             let found = self.standing_of(machine, &mut channel).map_err(|error| error.to_string());
             lock(&self.standings).insert(machine, (Instant::now(), found));
             self.changed.notify_all();
             let pause = if lock(&self.state).machine == 0 { LOOKS.1 } else { LOOKS.0 };
             std::thread::sleep(pause);
         }
+        lock(&self.standings).remove(&machine);
     }
 
     fn standing_of(&self, machine: u16, channel: &mut Option<Channel>) -> Result<wire::Standing> {
         let mut open = match channel.take() {
             Some(open) => open,
-            None => connect(&self.site, &self.security, machine)?,
+            None => connect(&self.site(), &self.security, machine)?,
         };
         let failed = |error| Error::Options(format!("machine {machine} does not answer: {error}"));
         let found = standing(&mut open).map_err(failed)?;
+        if found.revision > self.site().revision {
+            let new = description(&mut open).map_err(failed)?;
+            let mut site = lock(&self.site);
+            if new.volume == site.volume && new.revision > site.revision {
+                *site = Arc::new(new);
+            }
+        }
         *channel = Some(open);
         Ok(found)
     }
 
-    /// Looks after the metadata node, and for another one when a newer one leads or it says that it does not.
-    fn watch(&self) {
-        let mut said = Instant::now();
-        while !self.stop.load(Ordering::Acquire) {
-            let (machine, generation, term) = {
-                let state = lock(&self.state);
-                (state.machine, state.generation, state.term)
-            };
-            if machine == 0 {
-                self.find();
-            } else if self.has_another(machine, term) {
-                self.lose(generation);
-            } else if said.elapsed() >= SIGN && self.attach(machine).is_ok() {
-                said = Instant::now();
-            }
+    /// Looks for a metadata node, and for another one when a newer one leads or the present one says that it does not.
+    /// `said`: when that one heard of this mount.
+    fn look(&self, said: &mut Instant) {
+        let (machine, generation, term) = {
             let state = lock(&self.state);
-            drop(self.changed.wait_timeout(state, LOOKS.1));
+            (state.machine, state.generation, state.term)
+        };
+        if machine == 0 {
+            self.find();
+        } else if self.has_another(machine, term) {
+            self.lose(generation);
+        } else if said.elapsed() >= SIGN && self.attach(machine).is_ok() {
+            *said = Instant::now();
         }
+        let state = lock(&self.state);
+        drop(self.changed.wait_timeout(state, LOOKS.1));
     }
 
     /// Whether the machine does not lead any more. One that is slow for a moment does, as long as no newer one leads.
@@ -387,7 +455,7 @@ impl Shared {
 
     /// Tells a metadata node which files are open. Its term, and the last operation that its takeover has left.
     fn attach(&self, machine: u16) -> Result<(u32, u64)> {
-        let mut channel = connect(&self.site, &self.security, machine)?;
+        let mut channel = connect(&self.site(), &self.security, machine)?;
         let failed = |error| Error::Options(format!("machine {machine} does not answer: {error}"));
         let open: Vec<u64> = lock(&self.open).keys().copied().collect();
         let ino_floor = self.ino_floor.load(Ordering::Acquire);
@@ -412,7 +480,7 @@ impl Shared {
         if machine == 0 {
             return;
         }
-        if let Ok(mut channel) = connect(&self.site, &self.security, machine) {
+        if let Ok(mut channel) = connect(&self.site(), &self.security, machine) {
             let mut out = Writer::default();
             out.u8(wire::DETACH).u64(self.mount);
             // Otherwise it is forgotten after a while.
@@ -422,10 +490,12 @@ impl Shared {
 
     /// Has a call carried out: once, by whatever machine leads.
     fn call(&self, call: &Call) -> Result<Value> {
-        let mut out = Writer::default();
-        out.u8(wire::CALL).u64(self.mount).u64(self.next.fetch_add(1, Ordering::AcqRel));
-        call.write(&mut out);
         let until = Instant::now() + self.options.patience;
+        let number = if call.is_change() { Some(self.number(until)?) } else { None };
+        let (request, floor) = number.as_ref().map_or((0, 0), |number| (number.request, number.floor));
+        let mut out = Writer::default();
+        out.u8(wire::CALL).u64(self.mount).u64(request).u64(floor);
+        call.write(&mut out);
         loop {
             let leader = self.leader(until)?;
             match self.attempt(leader, &out.0) {
@@ -439,6 +509,20 @@ impl Shared {
                     self.lose(leader.generation);
                 }
             }
+        }
+    }
+
+    /// A number for a request. Waits as long as too many others wait for their answers.
+    fn number(&self, until: Instant) -> Result<Number<'_>> {
+        let mut numbers = lock(&self.numbers);
+        loop {
+            if let Some((request, floor)) = numbers.begin() {
+                return Ok(Number { shared: self, request, floor });
+            }
+            if Instant::now() >= until {
+                return Err(Error::NoLeader { reason: "too many earlier calls wait for an answer".into() });
+            }
+            numbers = self.fewer_wait.wait_timeout(numbers, LOOKS.0).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -475,7 +559,7 @@ impl Shared {
                 return Some(channel);
             }
         }
-        let mut channel = connect(&self.site, &self.security, leader.machine).ok()?;
+        let mut channel = connect(&self.site(), &self.security, leader.machine).ok()?;
         let end = channel.another_end().ok()?;
         let mut state = lock(&self.state);
         if state.generation != leader.generation {

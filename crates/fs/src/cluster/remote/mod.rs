@@ -1,6 +1,7 @@
 //! A volume whose metadata node is in another process: its client, and the calls that carry its operations there.
 //!
-//! 1. *Find*: a thread asks the machines who leads, and attaches there: it tells which files are open.
+//! 1. *Find*: a thread for each machine asks it who leads; another one attaches there, and tells which files are open.
+//!    When a machine has a newer description of the volume, they take it: machines come and go.
 //! 2. *Call*: each operation is one request and one answer, on a connection of its own.
 //! 3. *Go on*: when the metadata node is gone, another one is found, and the request is sent again. Requests have
 //!    numbers, which the log of operations keeps: each is carried out once (`requests`).
@@ -11,5 +12,5 @@ pub(crate) mod calls;
 mod client;
 pub(crate) mod mounts;
 
-pub use client::{RemoteOptions, RemoteVolume, ask_machine};
-pub(crate) use client::{connect, standing};
+pub use client::{RemoteOptions, RemoteVolume, ask_machine, newest_site};
+pub(crate) use client::{connect, description, standing};

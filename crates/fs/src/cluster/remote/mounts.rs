@@ -132,11 +132,10 @@ fn close(volume: &Volume, ino: u64) {
 }
 
 /// Carries a call out for a mount, and says which operation that was.
-pub(crate) fn carry_out(volume: &Volume, tag: Tag, call: &Call) -> Result<Answer> {
-    let outcome = call.make(&volume.for_request(tag));
-    let operation = volume.operation_of(tag);
-    match outcome {
-        Ok(value) => Ok(Answer::Done(operation, value)),
+pub(crate) fn carry_out(volume: &Volume, tag: Option<Tag>, call: &Call) -> Result<Answer> {
+    let volume = volume.for_request(tag.filter(|_| call.is_change()));
+    match call.make(&volume) {
+        Ok(value) => Ok(Answer::Done(volume.operation_of_request(), value)),
         Err(Error::Refused(refusal)) => Ok(Answer::Refused(refusal)),
         Err(Error::Gone) => Err(Error::Gone),
         Err(error) => Ok(Answer::Failed(error.to_string())),
@@ -178,7 +177,7 @@ mod tests {
     fn a_request_that_is_sent_again_is_carried_out_once() {
         let folder = tempfile::tempdir().expect("a folder");
         let volume = volume(folder.path());
-        let tag = |request| Tag { mount: 7, request };
+        let tag = |request| Tag::new(7, request, 1);
         let first = carry_out(&volume, tag(1), &make(false)).expect("an answer");
         assert!(matches!(first, Answer::Done(operation, _) if operation > 0), "{first:?}");
         assert_eq!(carry_out(&volume, tag(1), &make(false)).expect("an answer"), first, "sent again");
@@ -196,7 +195,7 @@ mod tests {
         let (mut mounts, mut request) = (Mounts::default(), 0);
         let mut call = |call: &Call| {
             request += 1;
-            carry_out(&volume, Tag { mount: 1, request }, call).expect("an answer")
+            carry_out(&volume, Tag::new(1, request, 1), call).expect("an answer")
         };
         for mount in [1, 2] {
             mounts.attach(&volume, &Attach { mount, ino_floor: 0, open: Vec::new() });
