@@ -204,6 +204,14 @@ fn node_of(node: &Node, stats: Option<&Stats>) -> Shown {
         }
         Node::Join(join) => join_of(join, stats),
         Node::Filter { input, filter } => inner(input).with("Filter", expr_text(filter, &[])),
+        Node::Hashed(hashed) => {
+            let pairs = hashed.keys.iter();
+            let pairs = pairs.map(|(one, two)| format!("{} = {}", expr_text(one, &[]), expr_text(two, &[])));
+            let shown = Shown::over("Memoize", inner(&hashed.input));
+            let shown = shown.with("Cache Key", format!("({})", pairs.collect::<Vec<_>>().join(") AND (")));
+            let shown = shown.maybe("One-Time Filter", hashed.before.as_ref().map(|before| expr_text(before, &[])));
+            shown.maybe("Filter", hashed.rest.as_ref().map(|rest| expr_text(rest, &[])))
+        }
         Node::Aggregate { input, keys, .. } => {
             let mut shown = Shown::over("Aggregate", inner(input));
             let keys: Vec<String> = keys.iter().map(|key| expr_text(key, &[])).collect();

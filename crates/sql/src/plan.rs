@@ -239,6 +239,7 @@ pub enum Node {
         input: Box<Node>,
         filter: Expr,
     },
+    Hashed(Box<Hashed>),
     Project {
         input: Box<Node>,
         columns: Vec<Expr>,
@@ -293,6 +294,18 @@ pub enum Node {
         number: usize,
     },
     LockRows(Box<LockRows>),
+}
+
+/// Rows that are read once in a statement, and looked for by values of the rows around again and again.
+#[derive(Clone, Debug)]
+pub struct Hashed {
+    /// It does not depend on the rows around.
+    pub input: Node,
+    /// Equal values: of an own row, and of the rows around.
+    pub keys: Vec<(Expr, Expr)>,
+    /// Tested before the rows: it names no own column.
+    pub before: Option<Expr>,
+    pub rest: Option<Expr>,
 }
 
 /// Rows of tables, locked until the transaction ends.

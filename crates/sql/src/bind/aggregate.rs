@@ -90,6 +90,12 @@ fn figure(name: &str) -> Option<(Figure, usize)> {
     })
 }
 
+/// The least number of rows further out of the values that the call names.
+fn least_depth(call: &AggregateCall) -> Option<usize> {
+    let order_by = call.order_by.iter().map(|key| &key.expr);
+    call.arguments.iter().chain(&call.filter).chain(order_by).filter_map(Expr::least_depth).min()
+}
+
 /// Whether the expression has an aggregate of its own query.
 pub fn has_aggregate(expr: &ast::Expr) -> bool {
     use ast::Expr as E;
@@ -251,10 +257,20 @@ impl Binder<'_> {
         };
         let before = Scope { columns: grouping.columns.clone(), parent: scope.parent };
         grouping.is_inside = true;
+        self.aggregating.push(before.depth());
         let found = self.aggregate_call(call, at, &before);
+        self.aggregating.pop();
         let Some(grouping) = &mut self.grouping else { return Err(Error::unsupported("an aggregate here").at(at)) };
         grouping.is_inside = false;
         let (call, ty) = found?;
+        if let Some(depth @ 1..) = least_depth(&call) {
+            // It belongs to the query whose columns it is over.
+            let is_nested = self.aggregating.contains(&(before.depth().saturating_sub(depth)));
+            return Err(match is_nested {
+                true => Error::new(SqlState::GROUPING_ERROR, "aggregate function calls cannot be nested").at(at),
+                false => Error::unsupported("an aggregate over columns of an outer query alone").at(at),
+            });
+        }
         grouping.calls.push(call);
         let index = grouping.keys.len() + grouping.calls.len() - 1;
         Ok(Typed::new(Expr::Column { depth: 0, index }, ty))

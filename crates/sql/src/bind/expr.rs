@@ -141,6 +141,7 @@ impl Binder<'_> {
                 };
                 let right = Typed::new(Expr::Column { depth: 0, index: 0 }, column.ty);
                 let (left, right, ty) = self.meet(left, right, "=", *at)?;
+                let node = super::memo::kept(node);
                 let node = crate::plan::Node::Project { input: Box::new(node), columns: vec![right.expr] };
                 Ok(negate_if(*negated, Expr::InQuery(ty, boxed(left), Box::new(node))))
             }
@@ -193,6 +194,7 @@ impl Binder<'_> {
                 let [column] = &columns[..] else {
                     return Err(Error::new(SqlState::SYNTAX_ERROR, "subquery must return only one column").at(*at));
                 };
+                let node = super::memo::kept(node);
                 Ok(Typed { expr: Expr::Scalar(Box::new(node)), ty: column.ty, modifier: column.modifier })
             }
             ast::Expr::ArrayOf(query) => {
@@ -201,7 +203,7 @@ impl Binder<'_> {
                     return Err(Error::new(SqlState::SYNTAX_ERROR, "subquery must return only one column"));
                 };
                 let ty = array_of(column.ty)?;
-                Ok(Typed::new(Expr::ArrayOf(Box::new(node)), ty))
+                Ok(Typed::new(Expr::ArrayOf(Box::new(super::memo::kept(node))), ty))
             }
             ast::Expr::Array(list, at) => {
                 let list = list.iter().map(|expr| self.expr(expr, scope)).collect::<Result<Vec<_>>>()?;

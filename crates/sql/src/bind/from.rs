@@ -121,7 +121,7 @@ impl Binder<'_> {
             let join = Join {
                 kind: JoinKind::Inner,
                 left,
-                right: right.node,
+                right: if right.is_lateral { super::memo::kept(right.node) } else { right.node },
                 left_width,
                 right_width,
                 is_lateral: right.is_lateral,
@@ -445,7 +445,7 @@ impl Binder<'_> {
         let join = Join {
             kind,
             left: left.node,
-            right: right.node,
+            right: if right.is_lateral { super::memo::kept(right.node) } else { right.node },
             left_width,
             right_width,
             is_lateral: right.is_lateral,

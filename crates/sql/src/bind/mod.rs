@@ -11,6 +11,7 @@ mod change;
 mod expr;
 mod from;
 mod locking;
+mod memo;
 mod operator;
 mod query;
 mod recursive;
@@ -57,6 +58,8 @@ pub struct Binder<'c> {
     opening: Vec<(usize, String)>,
     /// The tables of the query at hand whose hidden numbers are shown.
     numbered: Vec<String>,
+    /// How many scopes the queries have whose aggregates' arguments are being bound.
+    aggregating: Vec<usize>,
     /// The clause that is being bound, for messages.
     place: &'static str,
 }
@@ -213,6 +216,7 @@ impl<'c> Binder<'c> {
             nested: 0,
             opening: Vec::new(),
             numbered: Vec::new(),
+            aggregating: Vec::new(),
             place: "here",
         }
     }

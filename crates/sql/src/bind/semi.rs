@@ -15,7 +15,7 @@ pub fn exists(node: Node) -> Expr {
             let test = Expr::InQuery(ty, Box::new(outer), Box::new(inner));
             Expr::IsTruth(Box::new(test), Some(true))
         }
-        None => Expr::Exists(Box::new(node)),
+        None => Expr::Exists(Box::new(super::memo::kept(node))),
     }
 }
 

@@ -26,6 +26,11 @@ impl Node {
                 inputs.push(input);
                 exprs.push(filter);
             }
+            Self::Hashed(hashed) => {
+                inputs.push(&hashed.input);
+                exprs.extend(hashed.keys.iter().flat_map(|(one, two)| [one, two]));
+                exprs.extend(hashed.before.iter().chain(&hashed.rest));
+            }
             Self::Project { input, columns } => {
                 inputs.push(input);
                 exprs.extend(columns);
@@ -88,7 +93,13 @@ impl Node {
     /// Whether it names values of the rows around it.
     pub fn is_correlated(&self) -> bool {
         let mut works = Vec::new();
-        reaches(self, 0, &mut works)
+        reaches(self, 0, &|depth, level| depth > level, &mut works)
+    }
+
+    /// Whether it may have other rows the next time.
+    pub fn is_volatile(&self) -> bool {
+        let Parts { exprs, inputs } = self.parts();
+        inputs.into_iter().any(Self::is_volatile) || exprs.into_iter().any(Expr::is_volatile_inside)
     }
 }
 
@@ -96,38 +107,73 @@ impl Expr {
     /// Whether it names values of the rows around the one at hand.
     pub fn is_correlated(&self) -> bool {
         let mut works = Vec::new();
-        expr_reaches(self, 0, &mut works)
+        expr_reaches(self, 0, &|depth, level| depth > level, &mut works)
+    }
+
+    /// Whether it names values of the row at hand, in a subquery perhaps.
+    pub fn names_row(&self) -> bool {
+        let mut works = Vec::new();
+        expr_reaches(self, 0, &|depth, level| depth == level, &mut works)
+    }
+
+    /// The least number of rows further out of the values that it names. `None`: it names none.
+    pub fn least_depth(&self) -> Option<usize> {
+        let mut works = Vec::new();
+        let least = std::cell::Cell::new(usize::MAX);
+        let note = |depth: usize, level: usize| {
+            if depth >= level && depth < usize::MAX {
+                least.set(least.get().min(depth - level));
+            }
+            false
+        };
+        expr_reaches(self, 0, &note, &mut works);
+        (least.get() < usize::MAX).then_some(least.get())
+    }
+
+    /// Whether it, or a subquery of it, may have another value the next time.
+    pub fn is_volatile_inside(&self) -> bool {
+        let mut found = self.is_volatile();
+        self.walk(&mut |part| match part {
+            Self::Scalar(node) | Self::Exists(node) | Self::ArrayOf(node) | Self::InQuery(_, _, node) => {
+                found = found || node.is_volatile();
+            }
+            _ => {}
+        });
+        found
     }
 }
 
-/// Whether a node that is `level` rows inside names a value further out. `works`: the recursive queries around it that
-/// are inside as well.
-fn reaches(node: &Node, level: usize, works: &mut Vec<usize>) -> bool {
+/// Whether a value at this depth is meant by one that is this many rows inside.
+type Means<'m> = &'m dyn Fn(usize, usize) -> bool;
+
+/// Whether a node that is `level` rows inside names such a value. `works`: the recursive queries around it that are
+/// inside as well; the rows of another one count as a value further out.
+fn reaches(node: &Node, level: usize, means: Means<'_>, works: &mut Vec<usize>) -> bool {
     match node {
-        Node::Work { number } => return !works.contains(number),
+        Node::Work { number } => return !works.contains(number) && means(usize::MAX, level),
         Node::Recursive { number, first, step, .. } => {
             works.push(*number);
-            let found = reaches(first, level, works) || reaches(step, level, works);
+            let found = reaches(first, level, means, works) || reaches(step, level, means, works);
             works.pop();
             return found;
         }
         Node::Join(join) if join.is_lateral => {
-            let on = join.on.iter().any(|expr| expr_reaches(expr, level, works));
-            return on || reaches(&join.left, level, works) || reaches(&join.right, level + 1, works);
+            let on = join.on.iter().any(|expr| expr_reaches(expr, level, means, works));
+            return on || reaches(&join.left, level, means, works) || reaches(&join.right, level + 1, means, works);
         }
         _ => {}
     }
     let Parts { exprs, inputs } = node.parts();
-    exprs.into_iter().any(|expr| expr_reaches(expr, level, works))
-        || inputs.into_iter().any(|input| reaches(input, level, works))
+    exprs.into_iter().any(|expr| expr_reaches(expr, level, means, works))
+        || inputs.into_iter().any(|input| reaches(input, level, means, works))
 }
 
-fn expr_reaches(expr: &Expr, level: usize, works: &mut Vec<usize>) -> bool {
+fn expr_reaches(expr: &Expr, level: usize, means: Means<'_>, works: &mut Vec<usize>) -> bool {
     let mut found = false;
     expr.walk(&mut |part| match part {
-        Expr::Column { depth, .. } => found = found || *depth > level,
+        Expr::Column { depth, .. } => found = found || means(*depth, level),
         Expr::Scalar(node) | Expr::Exists(node) | Expr::ArrayOf(node) | Expr::InQuery(_, _, node) => {
-            found = found || reaches(node, level + 1, works);
+            found = found || reaches(node, level + 1, means, works);
         }
         _ => {}
     });

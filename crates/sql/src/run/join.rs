@@ -92,7 +92,7 @@ impl Run<'_> {
     }
 
     /// Bytes of the equal columns. `None`: one of them is null, which is equal to nothing.
-    fn hash_key<'k>(
+    pub(super) fn hash_key<'k>(
         &self,
         keys: impl Iterator<Item = &'k Expr>,
         row: &[Datum],

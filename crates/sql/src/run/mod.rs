@@ -255,6 +255,7 @@ impl Run<'_> {
             Node::Filter { input, filter } => self.each(input, outer, &mut |row| {
                 if self.passes(Some(filter), &row, outer)? { sink(row) } else { Ok(Flow::More) }
             }),
+            Node::Hashed(hashed) => self.hashed(node, hashed, outer, sink),
             Node::Project { input, columns } => {
                 self.each(input, outer, &mut |row| sink(self.project(columns, &row, outer)?))
             }
@@ -371,20 +372,24 @@ impl Run<'_> {
             row.iter().for_each(|datum| datum.key(&mut key));
             is_all || seen.insert(key)
         };
-        let mut rows = self.rows(first, outer)?;
         let before = self.work.borrow_mut().remove(&number);
+        let mut part = first;
         let flow = loop {
-            rows.retain(&mut is_new);
-            if rows.is_empty() {
-                break Flow::More;
+            let mut rows = Vec::new();
+            // A row leaves before the next one is made: a LIMIT ends a query that would not, also inside another one.
+            let flow = self.each(part, outer, &mut |row| {
+                self.step()?;
+                if !is_new(&row) {
+                    return Ok(Flow::More);
+                }
+                rows.push(row.clone());
+                sink(row)
+            })?;
+            if flow == Flow::Enough || rows.is_empty() {
+                break flow;
             }
-            let last = Rc::new(std::mem::take(&mut rows));
-            self.work.borrow_mut().insert(number, last.clone());
-            // The rows leave before the next ones are made: a LIMIT ends a query that would not.
-            if give(last.iter().cloned(), sink)? == Flow::Enough {
-                break Flow::Enough;
-            }
-            rows = self.rows(step, outer)?;
+            self.work.borrow_mut().insert(number, Rc::new(rows));
+            part = step;
         };
         match before {
             Some(before) => drop(self.work.borrow_mut().insert(number, before)),

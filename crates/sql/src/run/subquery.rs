@@ -1,13 +1,13 @@
 //! Subqueries. One that names no value of the rows around it runs once in a statement, and its answer is kept.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use lodestone_sql_types::op::{Comparison, compare};
 use lodestone_sql_types::{Datum, Error, SqlState, Type};
 
-use super::{Env, Flow, Outcome, Run};
-use crate::plan::Node;
+use super::{Env, Flow, Outcome, Row, Run};
+use crate::plan::{Hashed, Node};
 
 /// The answer of a subquery, or the fact that it has no single one.
 #[derive(Clone)]
@@ -16,6 +16,8 @@ pub enum Kept {
     Correlated,
     Value(Datum),
     Values(Rc<Values>),
+    /// Rows by what is looked for.
+    Rows(Rc<HashMap<Vec<u8>, Vec<Row>>>),
 }
 
 /// The values of a subquery that others are looked for in.
@@ -128,6 +130,47 @@ impl Run<'_> {
                 Ok(values.contain(ty, left))
             }
         }
+    }
+
+    /// The rows of a table that is read once: those that are looked for.
+    pub(super) fn hashed(
+        &self,
+        node: &Node,
+        hashed: &Hashed,
+        outer: Option<&Env<'_>>,
+        sink: &mut dyn FnMut(Row) -> Outcome<Flow>,
+    ) -> Outcome<Flow> {
+        if !self.passes(hashed.before.as_ref(), &[], outer)? {
+            return Ok(Flow::More);
+        }
+        let Some(key) = self.hash_key(hashed.keys.iter().map(|(_, key)| key), &[], outer)? else {
+            return Ok(Flow::More);
+        };
+        let place = std::ptr::from_ref(node);
+        let kept = self.subqueries.borrow().get(&place).cloned();
+        let table = match kept {
+            Some(Kept::Rows(table)) => table,
+            _ => {
+                let mut table: HashMap<Vec<u8>, Vec<Row>> = HashMap::new();
+                self.each(&hashed.input, outer, &mut |row| {
+                    self.step()?;
+                    if let Some(key) = self.hash_key(hashed.keys.iter().map(|(key, _)| key), &row, outer)? {
+                        table.entry(key).or_default().push(row);
+                    }
+                    Ok(Flow::More)
+                })?;
+                let table = Rc::new(table);
+                self.subqueries.borrow_mut().insert(place, Kept::Rows(table.clone()));
+                table
+            }
+        };
+        for row in table.get(&key).into_iter().flatten() {
+            self.step()?;
+            if self.passes(hashed.rest.as_ref(), row, outer)? && sink(row.clone())? == Flow::Enough {
+                return Ok(Flow::Enough);
+            }
+        }
+        Ok(Flow::More)
     }
 
     /// The first value of each row.
