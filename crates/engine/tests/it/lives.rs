@@ -210,7 +210,7 @@ fn each_damaged_byte_is_an_error_or_changes_nothing() -> Result<()> {
         for (number, at) in places.into_iter().enumerate() {
             // The anchor, the directory of the log, and the beginning of the only segment that was used.
             let end = if number < 2 { 1024 } else { 512 + 6 * 64 };
-            for offset in (at..at + end).step_by(if number < 2 { 13 } else { 3 }) {
+            for offset in (at..at + end).step_by(if number < 2 { 29 } else { 5 }) {
                 let mut damaged = bytes.clone();
                 damaged[usize::try_from(offset).expect("small")] ^= 1 << (offset % 8);
                 std::fs::write(&copy, &damaged).expect("a copy");

@@ -587,7 +587,7 @@ fn a_load_on_a_device_that_fails_is_whole_or_not_there() -> Result<()> {
     let sizes = DatabaseOptions { extent_pages: 8, checkpoint_thread: false, ..sizes };
     let row = |number: u64| row![format!("{number:05}"), "town 1", None::<String>, vec![7_u8; 30]];
     let (mut failed, mut whole) = (0, 0);
-    for number in (1..=60).step_by(11).chain((70..=600).step_by(59)) {
+    for number in (1..=60).step_by(13).chain((70..=600).step_by(97)) {
         let once = Some(Failing::once(number));
         let plans = [
             FaultPlan { fail_sync: once, ..FaultPlan::default() },

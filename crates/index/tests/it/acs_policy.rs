@@ -2,7 +2,7 @@
 //! entries, and once with as many bytes. All see the same reads; the first quarter warms and does not count. Run with
 //! `--nocapture` for the table.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, VecDeque};
 
 use crate::cached::Plain;
 use lodestone_index::{Acs, CacheMode, CacheOptions, Result};
@@ -59,20 +59,21 @@ impl Zipfian {
 
 /// Hits of an exact LRU, after the first quarter.
 fn lru(trace: &[u64], capacity: usize) -> f64 {
-    let (mut last_use, mut order, mut hits) = (HashMap::new(), BTreeMap::new(), 0_u64);
+    // Each use is in the queue. Those that are not the last one of their key are passed over.
+    let (mut last_use, mut uses, mut hits) = (HashMap::new(), VecDeque::new(), 0_u64);
     for (time, key) in trace.iter().enumerate() {
         match last_use.insert(*key, time) {
-            Some(before) => {
-                order.remove(&before);
-                hits += u64::from(time >= trace.len() / 4);
-            }
-            None if last_use.len() > capacity => {
-                let (_, oldest) = order.pop_first().expect("the cache is full");
-                last_use.remove(&oldest);
-            }
+            Some(_) => hits += u64::from(time >= trace.len() / 4),
+            None if last_use.len() > capacity => loop {
+                let (time, oldest) = uses.pop_front().expect("the cache is full");
+                if last_use[&oldest] == time {
+                    last_use.remove(&oldest);
+                    break;
+                }
+            },
             None => {}
         }
-        order.insert(time, *key);
+        uses.push_back((time, *key));
     }
     hits as f64 / (trace.len() - trace.len() / 4) as f64
 }

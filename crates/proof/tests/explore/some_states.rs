@@ -8,10 +8,10 @@ use crate::common;
 fn some_states(profile: Profile) {
     for floor in lodestone_proof::floors() {
         let sample =
-            Config { profile, mode: Mode::Representative, nested_depth: 0, states_max: 400, ..Config::default() };
+            Config { profile, mode: Mode::Representative, nested_depth: 0, states_max: 200, ..Config::default() };
         common::sample(&(floor.targets)(), &sample);
         // And crashes of the first recoveries.
-        common::sample(&(floor.targets)(), &Config { nested_depth: 1, states_max: 50, ..sample });
+        common::sample(&(floor.targets)(), &Config { nested_depth: 1, states_max: 30, ..sample });
     }
 }
 
