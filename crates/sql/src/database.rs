@@ -249,6 +249,19 @@ impl Database {
         owner.is_some_and(|owner| self.0.locks.is_waiting(owner))
     }
 
+    /// The connections for which the one with this number waits.
+    pub(crate) fn blockers(&self, number: i32) -> Vec<i64> {
+        let owner = self.cancels().get(&number).and_then(|cancel| cancel.owner);
+        let found = owner.map(|owner| self.0.locks.blockers(owner)).unwrap_or_default();
+        let numbers = self.numbers_of_owners();
+        found.iter().filter_map(|owner| numbers.get(owner)).map(|number| i64::from(*number)).collect()
+    }
+
+    /// The numbers of connections by the owners of their locks.
+    pub(crate) fn numbers_of_owners(&self) -> HashMap<u64, i32> {
+        self.cancels().iter().filter_map(|(number, cancel)| Some((cancel.owner?, *number))).collect()
+    }
+
     pub(crate) fn set_waker(&self, number: i32, waker: Waker) {
         if let Some(cancel) = self.cancels().get_mut(&number) {
             cancel.waker = waker;

@@ -4,6 +4,7 @@
 //! around a subquery or lateral table (depth 1 and more).
 
 mod parts;
+pub mod tables;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use lodestone_sql_types::op::{Arithmetic, Comparison};
 use lodestone_sql_types::{Datum, Type};
 
 use crate::catalog::TableDef;
+use crate::locks::Mode;
 use crate::parse::ast::{CopyFormat, FrameUnit, JoinKind, LockWait, SetOperation};
 use crate::pgcatalog::VirtualTable;
 use crate::run::point::PointQuery;
@@ -190,8 +192,8 @@ pub struct Scan {
     pub table: Arc<TableDef>,
     pub access: Access,
     pub filter: Option<Expr>,
-    /// Whether the rows are locked until the transaction ends.
-    pub locks: bool,
+    /// How the rows are locked until the transaction ends. `None`: they are not.
+    pub locks: Option<Mode>,
     pub wait: LockWait,
     /// Whether the hidden number of a row is one more column.
     pub shows_number: bool,
@@ -327,6 +329,7 @@ pub struct LockTarget {
     pub columns: Vec<usize>,
     /// Where its hidden number is, if it has no key.
     pub number: Option<usize>,
+    pub mode: Mode,
     pub wait: LockWait,
 }
 
@@ -480,6 +483,8 @@ pub struct Plan {
     pub first: Vec<First>,
     pub columns: Vec<OutputColumn>,
     pub parameters: Vec<Type>,
+    /// The tables that it locks before it runs, and how.
+    pub tables: Vec<(u32, Mode)>,
     /// The catalog that it was made under.
     pub catalog: u64,
     /// The same as a query of one row by its key, if it is one.

@@ -35,7 +35,7 @@ fn everything_that_is_missing_is_named() {
         ("create index on t (k) include (v)", "INCLUDE"),
         ("grant select on t to x", "GRANT"),
         ("listen x", "LISTEN"),
-        ("lock table t", "LOCK"),
+        ("begin; lock table pg_class", "LOCK TABLE"),
         ("do $$ begin end $$", "DO"),
         ("truncate t restart identity", "RESTART"),
         ("set timezone = 'Europe/Berlin'", "timezone"),

@@ -92,6 +92,11 @@ impl Messages {
         self.0.iter().map(|(letter, _)| char::from(*letter)).collect()
     }
 
+    /// All messages.
+    pub fn each(&self) -> impl Iterator<Item = (u8, &[u8])> {
+        self.0.iter().map(|(letter, body)| (*letter, &body[..]))
+    }
+
     /// The body of the last message with this letter.
     pub fn last(&self, letter: u8) -> &[u8] {
         let found = self.0.iter().rev().find(|(other, _)| *other == letter);

@@ -25,6 +25,8 @@ fn size(session: &dyn Session, arguments: &[Datum]) -> Result<Datum> {
 
 /// The number of the role that every owner of the database has.
 pub const DATABASE_OWNER: i64 = 6171;
+/// The number of the one database.
+pub const DATABASE_NUMBER: u32 = 5;
 /// The number of the schema `public`.
 const PUBLIC: i64 = 2200;
 

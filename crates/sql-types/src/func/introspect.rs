@@ -58,8 +58,7 @@ pub const FUNCTIONS: &[Function] = &[
     .volatile(),
     of("lodestone_record_x", &[Argument::Any], Type::Int2, |_, a| Ok(field(a, 0))),
     of("lodestone_record_n", &[Argument::Any], Type::Int4, |_, a| Ok(field(a, 1))),
-    // There are no such locks.
-    of("pg_advisory_unlock_all", &[], Type::Void, none).lax(),
+    of("pg_advisory_unlock_all", &[], Type::Void, super::advisory::unlock_all).volatile(),
     of("to_regclass", &[TEXT], Type::Regclass, |s, a| {
         Ok(s.relation_number(text(a, 0)).map_or(Datum::Null, Datum::Int))
     })
@@ -130,7 +129,10 @@ pub const FUNCTIONS: &[Function] = &[
     of("pg_conf_load_time", &[], Type::Timestamptz, |_, _| Ok(Datum::Time(crate::time::now()))).volatile(),
     of("inet_server_port", &[], Type::Int4, none).lax(),
     of("inet_client_port", &[], Type::Int4, none).lax(),
-    of("pg_blocking_pids", &[INT4], Type::Int4Array, |_, _| Ok(Datum::Array(Vec::new()))),
+    of("pg_blocking_pids", &[INT4], Type::Int4Array, |s, a| {
+        Ok(Datum::Array(s.blockers(int(a, 0)).into_iter().map(Datum::Int).collect()))
+    })
+    .volatile(),
     of("pg_stat_get_numscans", &[OID], Type::Int8, |_, _| Ok(Datum::Int(0))),
     of("pg_stat_get_live_tuples", &[OID], Type::Int8, |_, _| Ok(Datum::Int(0))),
     of("age", &[INT4], Type::Int4, |_, _| Ok(Datum::Int(0))),

@@ -3,6 +3,7 @@
 //! One table serves the binder and `pg_proc`. A function is strict unless it says otherwise: it is null when an
 //! argument is. Those that ask about the session or the catalog do it through [`Session`].
 
+mod advisory;
 mod array;
 mod catalog;
 mod format;
@@ -67,6 +68,17 @@ pub trait Session {
     fn serial_sequence(&self, table: &str, column: &str) -> Result<Option<String>>;
     /// Whether the session with this number waits for a lock of another one.
     fn is_blocked(&self, backend: i64) -> bool;
+    /// The sessions that the one with this number waits for.
+    fn blockers(&self, backend: i64) -> Vec<i64>;
+    /// Takes or releases a lock of a number. Whether it did.
+    ///
+    /// # Errors
+    /// 40P01; any error when the statement must run again, because it waits for the lock now.
+    fn advisory(&self, call: AdvisoryCall) -> Result<bool>;
+    /// Whether the last error of [`advisory`](Self::advisory) says that a lock is waited for. It is forgotten then.
+    fn takes_wait(&self) -> bool;
+    /// The rows of `pg_locks`.
+    fn lock_rows(&self) -> Vec<Vec<Datum>>;
     /// The next number of a sequence, or one that it gave.
     ///
     /// # Errors
@@ -191,12 +203,14 @@ pub fn all() -> impl Iterator<Item = &'static Function> {
         format::FUNCTIONS,
         json::FUNCTIONS,
         number_format::FUNCTIONS,
+        advisory::FUNCTIONS,
     ]
     .into_iter()
     .flatten()
 }
 
-pub use catalog::{DATABASE_OWNER, FIRST_FUNCTION};
+pub use advisory::{AdvisoryCall, AdvisoryVerb};
+pub use catalog::{DATABASE_NUMBER, DATABASE_OWNER, FIRST_FUNCTION};
 pub use regex::{matches as regex_matches, split as regex_split};
 pub use string::quote_ident;
 

@@ -5,6 +5,7 @@ use lodestone_sql_types::{Error, Result, Type};
 
 use super::Binder;
 use crate::catalog::TableDef;
+use crate::locks::Mode;
 use crate::parse::ast::JoinKind;
 use crate::plan::{Access, Expr, Join, KeyPart, Node, Scan};
 
@@ -153,11 +154,10 @@ fn equal_sides(condition: &Expr, left_width: usize) -> Option<(Expr, Expr)> {
 ///
 /// # Errors
 /// 0A000 for other queries.
-pub(super) fn lock(node: Node, wait: crate::parse::ast::LockWait) -> Result<Node> {
+pub(super) fn lock(node: Node, mode: Mode, wait: crate::parse::ast::LockWait) -> Result<Node> {
     match node {
         Node::Scan(mut scan) => {
-            scan.locks = true;
-            scan.wait = wait;
+            (scan.locks, scan.wait) = (Some(mode), wait);
             Ok(Node::Scan(scan))
         }
         _ => Err(Error::unsupported("FOR UPDATE of a join or a view")),
@@ -210,7 +210,7 @@ fn is_constant(expr: &Expr) -> bool {
 }
 
 /// The best way to the rows of `table` that fulfil all `conditions`.
-pub(super) fn with_access(table: std::sync::Arc<TableDef>, conditions: Vec<Expr>, locks: bool) -> Scan {
+pub(super) fn with_access(table: std::sync::Arc<TableDef>, conditions: Vec<Expr>, locks: Option<Mode>) -> Scan {
     let mut best: Option<(usize, Access, Vec<usize>)> = None;
     let keys = (!table.key.is_empty()).then_some((None, &table.key)).into_iter();
     let orders = keys.chain(table.indexes.iter().enumerate().map(|(number, index)| (Some(number), &index.columns)));

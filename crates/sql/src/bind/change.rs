@@ -10,6 +10,7 @@ use super::expr::Typed;
 use super::from::columns_of;
 use super::scope::{Scope, ScopeColumn};
 use crate::catalog::{IdentityKind, TableDef};
+use crate::locks::Mode;
 use crate::parse::ast::{
     self, Body, Conflict, ConflictTarget, Item, NOWHERE, Name, ObjectName, Overriding, Source, TableRef,
 };
@@ -229,12 +230,18 @@ impl Binder<'_> {
     }
 
     /// The rows of a table that a condition selects.
-    fn target(&mut self, table: &Arc<TableDef>, filter: Option<&ast::Expr>, scope: &Scope<'_>) -> Result<Scan> {
+    fn target(
+        &mut self,
+        table: &Arc<TableDef>,
+        filter: Option<&ast::Expr>,
+        scope: &Scope<'_>,
+        mode: Mode,
+    ) -> Result<Scan> {
         let mut conditions = Vec::new();
         if let Some(filter) = filter {
             self.condition(filter, scope, "WHERE")?.conjuncts(&mut conditions);
         }
-        Ok(with_access(table.clone(), conditions, true))
+        Ok(with_access(table.clone(), conditions, Some(mode)))
     }
 
     /// The rows of a table with those of others, and the columns of all.
@@ -248,7 +255,7 @@ impl Binder<'_> {
             table: table.clone(),
             access: Access::All,
             filter: None,
-            locks: false,
+            locks: None,
             wait: crate::parse::ast::LockWait::Wait,
             shows_number: table.hidden.is_some(),
         };
@@ -268,7 +275,7 @@ impl Binder<'_> {
         if from.is_empty() {
             let scope = Scope { columns: columns_of(&table, shown), parent: None };
             let set = self.assigned(&table, set, &scope)?;
-            let scan = self.target(&table, filter, &scope)?;
+            let scan = self.target(&table, filter, &scope, Mode::NoKeyUpdateRow)?;
             let (returned, output) = self.returning(scope.columns, returning)?;
             return Ok((Action::Change(Change::Update { scan, set }, returned), output));
         }
@@ -288,7 +295,7 @@ impl Binder<'_> {
         let table = self.table(name)?;
         if using.is_empty() {
             let scope = Scope { columns: columns_of(&table, shown), parent: None };
-            let scan = self.target(&table, filter, &scope)?;
+            let scan = self.target(&table, filter, &scope, Mode::UpdateRow)?;
             let (returned, output) = self.returning(scope.columns, returning)?;
             return Ok((Action::Change(Change::Delete { scan }, returned), output));
         }

@@ -177,7 +177,7 @@ impl Binder<'_> {
                 table: table.clone(),
                 access: Access::All,
                 filter: None,
-                locks: false,
+                locks: None,
                 wait: ast::LockWait::Wait,
                 shows_number,
             };

@@ -11,6 +11,7 @@ use super::Binder;
 use super::aggregate::has_aggregate;
 use super::scope::{Scope, ScopeColumn};
 use crate::catalog::TableDef;
+use crate::locks::Mode;
 use crate::parse::ast::{Distinct, Item, JoinKind, LockWait, Query, RowLock, Select, TableRef};
 use crate::plan::{LockRows, LockTarget, Node, SortKey};
 
@@ -34,6 +35,7 @@ enum Kind {
 pub struct Locked {
     name: String,
     table: Arc<TableDef>,
+    pub mode: Mode,
     pub wait: LockWait,
 }
 
@@ -66,8 +68,13 @@ impl Binder<'_> {
             for source in meant {
                 let Some(table) = table_of(source, lock)? else { continue };
                 match found.iter_mut().find(|other| other.name == source.name) {
-                    Some(other) => other.wait = stricter(other.wait, lock.wait),
-                    None => found.push(Locked { name: source.name.to_owned(), table, wait: lock.wait }),
+                    Some(other) => {
+                        (other.mode, other.wait) = (other.mode.max(lock.mode()), stricter(other.wait, lock.wait));
+                    }
+                    None => {
+                        let (name, mode, wait) = (source.name.to_owned(), lock.mode(), lock.wait);
+                        found.push(Locked { name, table, mode, wait });
+                    }
                 }
             }
         }
@@ -191,7 +198,7 @@ fn stricter(one: LockWait, two: LockWait) -> LockWait {
 
 /// Where the columns of a table are in the rows of FROM.
 fn target(locked: Locked, columns: &[ScopeColumn]) -> Result<LockTarget> {
-    let Locked { name, table, wait } = locked;
+    let Locked { name, table, mode, wait } = locked;
     let lost = || Error::new(SqlState::INTERNAL_ERROR, format!("the columns of the table \"{name}\" are lost"));
     let place = |number: usize| {
         let origin = i16::try_from(number + 1).ok().map(|number| (table.oid, number));
@@ -206,5 +213,5 @@ fn target(locked: Locked, columns: &[ScopeColumn]) -> Result<LockTarget> {
             Some(columns.iter().position(|column| column.name == shown).ok_or_else(lost)?)
         }
     };
-    Ok(LockTarget { columns: found, number, wait, table })
+    Ok(LockTarget { columns: found, number, mode, wait, table })
 }

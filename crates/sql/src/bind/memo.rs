@@ -44,7 +44,7 @@ pub fn kept(node: Node) -> Node {
 
 /// Whether the scan reads all rows, and locks none.
 fn is_plain(scan: &Scan) -> bool {
-    matches!(scan.access, Access::All) && !scan.locks && !scan.shows_number
+    matches!(scan.access, Access::All) && scan.locks.is_none() && !scan.shows_number
 }
 
 /// The rows of `input` that `filter` lets through, by a table of them. `None`: that makes no sense.

@@ -24,7 +24,7 @@ use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use crate::catalog::{Catalog, ColumnDef, TableDef};
 use crate::parse::ast::{self, Copy, CopySource, Name, ObjectName, Position, Statement, TypeName, With};
-use crate::plan::{Action, Expr, OutputColumn, Plan};
+use crate::plan::{Action, Expr, OutputColumn, Plan, tables};
 use crate::run::point::PointQuery;
 
 pub use expr::Typed;
@@ -81,7 +81,8 @@ pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<P
     }
     let first = binder.first;
     let point = if first.is_empty() { PointQuery::of(&action) } else { None };
-    Ok(Plan { action, first, columns, parameters: binder.parameters, catalog: catalog.version, point })
+    let tables = tables::of(&action, &first);
+    Ok(Plan { action, first, columns, parameters: binder.parameters, tables, catalog: catalog.version, point })
 }
 
 /// The values of the columns that a COPY does not name. `None`: the column is named, or has no default.

@@ -212,7 +212,7 @@ impl Binder<'_> {
             node = self.filter(node, filter);
         }
         if let (true, Some(locked)) = (scan_locks, locked.first()) {
-            node = super::access::lock(node, locked.wait)?;
+            node = super::access::lock(node, locked.mode, locked.wait)?;
         }
         let is_grouped = !select.group_by.is_empty()
             || select.having.is_some()

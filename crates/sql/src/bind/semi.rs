@@ -26,7 +26,7 @@ fn tied(node: &Node) -> Option<(Type, Expr, Node)> {
         return None;
     }
     let (filter, rest): (&Expr, &dyn Fn(Option<Expr>) -> Node) = match &**input {
-        Node::Scan(scan) if matches!(scan.access, Access::All) && !scan.locks => {
+        Node::Scan(scan) if matches!(scan.access, Access::All) && scan.locks.is_none() => {
             let of = |filter| Node::Scan(Box::new(Scan { filter, ..(**scan).clone() }));
             return split(scan.filter.as_ref()?, &of);
         }

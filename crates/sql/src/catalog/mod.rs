@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestone_engine::{Database, Table, TableIndex, Tx};
-use lodestone_sql_types::{Error, Result, SqlState, Type};
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 
 use crate::errors::from_engine;
 use crate::parse::ast::{Expr, KeyAction, ObjectName};
@@ -134,6 +134,12 @@ impl TableDef {
     /// A number for a new row.
     pub fn next_row(&self) -> u64 {
         self.row_numbers.as_ref().map_or(0, |next| next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether two rows differ in a column of a unique key.
+    pub fn changes_key(&self, one: &[Datum], two: &[Datum]) -> bool {
+        let unique = self.indexes.iter().filter(|index| index.is_unique).flat_map(|index| &index.columns);
+        self.key.iter().chain(unique).any(|column| one[*column] != two[*column])
     }
 
     /// The unique key over exactly these columns: the number of its index, or `None` for the primary key.

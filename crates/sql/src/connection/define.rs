@@ -91,7 +91,7 @@ impl Connection {
                     if is_alone && error.state() == SqlState::SERIALIZATION_FAILURE && attempt < ATTEMPTS_MAX =>
                 {
                     self.open = None;
-                    self.held.release();
+                    self.release_locks();
                     self.state = State::Idle;
                     // The library may have changed a table.
                     self.database.refresh()?;

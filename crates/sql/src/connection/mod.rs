@@ -7,12 +7,14 @@
 //! 4. A statement that is a transaction of its own, and of whose answer nothing was sent, runs again after a conflict.
 //! 5. Everything that an answer tells is durable when the tickets are ([`Connection::take_tickets`]).
 
+mod advisory;
 mod clock;
 mod copy;
 mod define;
 mod explain;
 mod fields;
 mod load;
+mod lock_table;
 mod named;
 mod portal;
 mod session;
@@ -27,6 +29,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
+use std::time::Instant;
 
 use lodestone_engine::Ticket;
 use lodestone_sql_types::{Datum, Error, Result, text, time};
@@ -39,6 +42,7 @@ use crate::run::{Stop, Watch};
 use crate::settings::{Report, Settings};
 
 pub use crate::plan::OutputColumn;
+use advisory::Advisory;
 use clock::Clock;
 pub use clock::Overdue;
 use copy::CopyIn;
@@ -275,8 +279,8 @@ impl Connection {
         let cancel = Arc::new(AtomicBool::new(false));
         let number = database.register(secret, cancel.clone(), Waker::noop().clone());
         let isolation = database.0.isolation;
-        let owner = database.new_owner();
-        database.set_owner(number, owner);
+        let held = Held::new(database.clone());
+        database.set_owner(number, held.owner);
         Self {
             session: SessionState {
                 user: user.to_owned(),
@@ -290,19 +294,13 @@ impl Connection {
                 catalog: database.catalog(),
                 shared: database.clone(),
                 sequences: RefCell::default(),
+                advisory: Advisory::new(database.clone(), held.owner),
                 waits: RefCell::default(),
             },
             secret,
             clock: Clock::default(),
             watch: Watch { cancel, deadline: None, steps_max: None },
-            held: Held {
-                database: database.clone(),
-                owner,
-                keys: RefCell::default(),
-                shared: RefCell::default(),
-                asked: RefCell::default(),
-                waker: Waker::noop().clone(),
-            },
+            held,
             state: State::Idle,
             open: None,
             statements: HashMap::new(),
@@ -331,6 +329,7 @@ impl Connection {
     /// statement to end.
     pub fn set_waker(&mut self, waker: Waker) {
         self.database.set_waker(self.session.number, waker.clone());
+        self.session.advisory.set_waker(waker.clone());
         self.held.waker = waker;
     }
 
@@ -368,6 +367,7 @@ impl Connection {
 
     /// Notices for the client.
     pub fn take_notices(&mut self) -> Vec<Error> {
+        self.notices.extend(self.session.advisory.take_warnings());
         std::mem::take(&mut self.notices)
     }
 
@@ -410,6 +410,24 @@ impl Connection {
         self.fail();
     }
 
+    /// Waits for a lock, without a server. Ends the statement when its time is over.
+    fn wait_here(&mut self) -> Result<()> {
+        while !self.can_go_on() {
+            if let Some(Overdue::Statement(error) | Overdue::Session(error)) = self.overdue(Instant::now(), true) {
+                return Err(error);
+            }
+            std::thread::yield_now();
+        }
+        self.check_cancel()
+    }
+
+    /// Ends the locks of the transaction, and the wait for another one.
+    fn release_locks(&mut self) {
+        self.database.0.locks.stop_waiting(self.held.owner);
+        self.held.release();
+        self.session.advisory.end_after(0);
+    }
+
     fn notice(&mut self, notice: Error) {
         self.notices.push(notice);
     }
@@ -429,11 +447,7 @@ impl Connection {
                     Ok(completion) => break completion,
                     Err(Failure::Error(error)) => return Err(error),
                     Err(Failure::Long) => self.set_patient(true),
-                    Err(Failure::Blocked) => {
-                        while !self.can_go_on() {
-                            std::thread::yield_now();
-                        }
-                    }
+                    Err(Failure::Blocked) => self.wait_here()?,
                 }
             };
             answer.tag = match completion {
@@ -462,7 +476,8 @@ impl Connection {
     /// nobody sees a part of them.
     pub fn give_up(&mut self) {
         (self.copy, self.open, self.state) = (None, None, State::Idle);
-        self.held.release();
+        self.release_locks();
+        self.session.advisory.end();
         self.portals.clear();
         self.cursors.clear();
         self.watch.steps_max = None;
@@ -485,7 +500,8 @@ impl Drop for Ends<'_> {
     fn drop(&mut self) {
         let Self(connection) = self;
         connection.open = None;
-        connection.held.release();
+        connection.release_locks();
+        connection.session.advisory.end();
         connection.database.forget(connection.session.number);
     }
 }

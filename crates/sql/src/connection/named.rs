@@ -96,6 +96,7 @@ impl Connection {
             action: crate::plan::Action::Select(row),
             columns: Vec::new(),
             parameters: Vec::new(),
+            tables: Vec::new(),
             catalog: catalog.version,
             point: None,
         };

@@ -1,17 +1,19 @@
 //! The part of a connection that functions and locks see.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::Waker;
 
 use lodestone_engine::Ticket;
-use lodestone_sql_types::func::{SequenceCall, Session};
-use lodestone_sql_types::{Error, Result, SqlState};
+use lodestone_sql_types::func::{AdvisoryCall, SequenceCall, Session};
+use lodestone_sql_types::{Datum, Error, Result, SqlState};
+
+use super::advisory::Advisory;
 
 use crate::catalog::{Catalog, Relation};
 use crate::database::Database;
-use crate::locks::{LockKey, Owner};
+use crate::locks::{LockKey, Mode, Modes, Owner, ShownLock, WeakList};
 use crate::pgcatalog;
 use crate::run::Locker;
 use crate::settings::{Report, Settings};
@@ -33,6 +35,8 @@ pub struct SessionState {
     pub shared: Database,
     /// The number that each sequence gave this session last, by its own number, and that of all.
     pub sequences: RefCell<(HashMap<i64, i64>, Option<i64>)>,
+    /// The locks of numbers.
+    pub advisory: Advisory,
     /// Tickets of numbers of sequences, for which answers wait.
     pub waits: RefCell<Vec<Ticket<()>>>,
 }
@@ -140,6 +144,24 @@ impl Session for SessionState {
         i32::try_from(backend).is_ok_and(|number| self.shared.is_blocked(number))
     }
 
+    fn blockers(&self, backend: i64) -> Vec<i64> {
+        i32::try_from(backend).map(|number| self.shared.blockers(number)).unwrap_or_default()
+    }
+
+    fn advisory(&self, call: AdvisoryCall) -> Result<bool> {
+        self.advisory.call(call)
+    }
+
+    fn takes_wait(&self) -> bool {
+        self.advisory.takes_wait()
+    }
+
+    fn lock_rows(&self) -> Vec<Vec<Datum>> {
+        let numbers = self.shared.numbers_of_owners();
+        let row = |lock: &ShownLock| Some(lock_row(lock, *numbers.get(&lock.owner)?));
+        self.shared.0.locks.shown().iter().filter_map(row).collect()
+    }
+
     fn schemas(&self) -> Vec<String> {
         self.catalog.path.iter().filter(|schema| self.catalog.has_schema(schema)).cloned().collect()
     }
@@ -219,60 +241,210 @@ impl Session for SessionState {
     }
 }
 
+/// A row of `pg_locks`, of the session with this number.
+fn lock_row(lock: &ShownLock, number: i32) -> Vec<Datum> {
+    let int = |number: u32| Datum::Int(number.into());
+    let database = int(lodestone_sql_types::func::DATABASE_NUMBER);
+    let (kind, database, relation, parts) = match lock.key.as_advisory() {
+        Some((number, is_pair)) => {
+            let [high, low] = [number >> 32 & 0xffff_ffff, number & 0xffff_ffff].map(Datum::Int);
+            let kind = Datum::Int(if is_pair { 2 } else { 1 });
+            ("advisory", database, Datum::Null, [high, low, kind])
+        }
+        None if lock.key.is_table() => {
+            ("relation", database, int(lock.key.table), [Datum::Null, Datum::Null, Datum::Null])
+        }
+        // PostgreSQL shows that the transaction is waited for that has the row.
+        None => ("transactionid", Datum::Null, Datum::Null, [Datum::Null, Datum::Null, Datum::Null]),
+    };
+    let mode = if kind == "transactionid" { Mode::Share } else { lock.mode };
+    let [class, object, sub] = parts;
+    vec![
+        Datum::from(kind),
+        database,
+        relation,
+        class,
+        object,
+        sub,
+        Datum::Text(format!("{number}/{}", lock.owner)),
+        Datum::Int(number.into()),
+        Datum::from(mode.name()),
+        Datum::Bool(lock.is_granted),
+        Datum::Bool(lock.is_weak),
+    ]
+}
+
 /// The locks of a transaction.
 #[derive(Debug)]
 pub struct Held {
-    pub database: Database,
+    database: Database,
+    /// That of all locks of the session.
     pub owner: Owner,
-    pub keys: RefCell<HashSet<LockKey>>,
-    /// Locks that it shares with others.
-    pub shared: RefCell<HashSet<LockKey>>,
+    keys: RefCell<HashMap<LockKey, Modes>>,
+    /// The same and the weak ones, in the order in which they were taken.
+    order: RefCell<Vec<(LockKey, Mode)>>,
+    /// Locks of tables in weak modes.
+    tables: RefCell<Vec<(u32, Modes)>>,
+    list: Arc<WeakList>,
     /// Locks that were waited for. One may be the transaction's own by now, and not be needed any more.
-    pub asked: RefCell<HashSet<LockKey>>,
+    asked: RefCell<Vec<(LockKey, Mode)>>,
     pub waker: Waker,
 }
 
 impl Held {
-    /// Ends all locks. The next transaction is another owner.
-    pub fn release(&mut self) {
-        if self.keys.get_mut().is_empty() && self.asked.get_mut().is_empty() {
+    pub fn new(database: Database) -> Self {
+        let owner = database.new_owner();
+        let list = database.0.locks.enter(owner);
+        Self {
+            database,
+            owner,
+            keys: RefCell::default(),
+            order: RefCell::default(),
+            tables: RefCell::default(),
+            list,
+            asked: RefCell::default(),
+            waker: Waker::noop().clone(),
+        }
+    }
+
+    /// How many locks there are.
+    pub fn mark(&self) -> usize {
+        self.order.borrow().len()
+    }
+
+    /// Whether it has waited for a lock, which may be its own by now and is to be released.
+    pub fn has_waited(&self) -> bool {
+        !self.asked.borrow().is_empty()
+    }
+
+    /// Ends all locks.
+    pub fn release(&self) {
+        self.release_after(0);
+    }
+
+    /// Ends the locks after the first `mark`, and the wait for another one.
+    pub fn release_after(&self, mark: usize) {
+        let locks = &self.database.0.locks;
+        let asked = self.asked.take();
+        if !asked.is_empty() {
+            locks.stop_waiting(self.owner);
+            let keys = self.keys.borrow();
+            let is_own = |(key, mode): &(LockKey, Mode)| keys.get(key).is_some_and(|modes| modes.contains(*mode));
+            let unused = asked.into_iter().filter(|one| !is_own(one)).map(|(key, mode)| (key, Modes::of(mode)));
+            locks.release(self.owner, unused);
+        }
+        if self.order.borrow().len() <= mark {
             return;
         }
-        let mut keys = std::mem::take(self.keys.get_mut());
-        keys.extend(self.asked.get_mut().drain());
-        keys.extend(self.shared.get_mut().drain());
-        self.database.0.locks.release(self.owner, keys);
-        self.owner = self.database.new_owner();
+        let mut keys = self.keys.borrow_mut();
+        let mut tables = self.tables.borrow_mut();
+        if mark == 0 {
+            self.order.borrow_mut().clear();
+            if !tables.is_empty() {
+                locks.release_weak(self.owner, &self.list, &tables);
+                tables.clear();
+            }
+            if !keys.is_empty() {
+                locks.release(self.owner, keys.drain());
+            }
+            return;
+        }
+        let (mut ended, mut weak) = (Vec::new(), Vec::new());
+        for (key, mode) in self.order.borrow_mut().drain(mark..) {
+            let modes = Modes::of(mode);
+            if let Some(own) = keys.get_mut(&key).filter(|own| own.contains(mode)) {
+                *own = own.without(modes);
+                if own.is_empty() {
+                    keys.remove(&key);
+                }
+                ended.push((key, modes));
+            } else if let Some((table, own)) = tables.iter_mut().find(|(table, _)| *table == key.table) {
+                *own = own.without(modes);
+                weak.push((*table, modes));
+            }
+        }
+        tables.retain(|(_, modes)| !modes.is_empty());
+        locks.release_weak(self.owner, &self.list, &weak);
+        locks.release(self.owner, ended);
     }
-}
 
-impl Locker for Held {
-    fn lock(&self, key: LockKey) -> Result<bool> {
-        if self.keys.borrow().contains(&key) {
+    /// Locks a table for reads or changes of its rows. `false`: the transaction waits for it now.
+    ///
+    /// # Errors
+    /// 40P01.
+    pub fn lock_table(&self, table: u32, mode: Mode) -> Result<bool> {
+        let is_own = |(other, modes): &(u32, Modes)| *other == table && modes.contains(mode);
+        if self.tables.borrow().iter().any(is_own) {
             return Ok(true);
         }
-        let is_held = self.database.0.locks.acquire(self.owner, &key, &self.waker)?;
-        let place = if is_held { &self.keys } else { &self.asked };
-        place.borrow_mut().insert(key);
-        Ok(is_held)
+        let locks = &self.database.0.locks;
+        let is_held = locks.acquire_weak(self.owner, &self.list, table, mode, &self.waker)?;
+        if !is_held {
+            self.asked.borrow_mut().push((LockKey::table(table), mode));
+            return Ok(false);
+        }
+        let mut tables = self.tables.borrow_mut();
+        match tables.iter_mut().find(|(other, _)| *other == table) {
+            Some((_, modes)) => *modes = modes.with(mode),
+            None => tables.push((table, Modes::of(mode))),
+        }
+        self.order.borrow_mut().push((LockKey::table(table), mode));
+        Ok(true)
     }
 
-    fn lock_now(&self, key: LockKey) -> bool {
-        let is_held = self.keys.borrow().contains(&key) || self.database.0.locks.acquire_now(self.owner, &key);
-        if is_held {
-            self.keys.borrow_mut().insert(key);
+    /// As [`lock_table`](Self::lock_table), in any mode, without waiting.
+    pub fn lock_table_now(&self, table: u32, mode: Mode) -> bool {
+        if !matches!(mode, Mode::AccessShare | Mode::RowShare | Mode::RowExclusive) {
+            return self.lock_now(LockKey::table(table), mode);
+        }
+        let is_held = self.lock_table(table, mode).unwrap_or(false);
+        if !is_held {
+            self.database.0.locks.stop_waiting(self.owner);
         }
         is_held
     }
 
-    fn lock_shared(&self, key: LockKey) -> Result<bool> {
-        if self.keys.borrow().contains(&key) || self.shared.borrow().contains(&key) {
+    fn note(&self, key: LockKey, mode: Mode) {
+        let mut keys = self.keys.borrow_mut();
+        let modes = keys.entry(key.clone()).or_default();
+        if !modes.contains(mode) {
+            *modes = modes.with(mode);
+            self.order.borrow_mut().push((key, mode));
+        }
+    }
+
+    fn has(&self, key: &LockKey, mode: Mode) -> bool {
+        self.keys.borrow().get(key).is_some_and(|modes| modes.covers(mode))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.release();
+        self.database.0.locks.leave(self.owner);
+    }
+}
+
+impl Locker for Held {
+    fn lock(&self, key: LockKey, mode: Mode) -> Result<bool> {
+        if self.has(&key, mode) {
             return Ok(true);
         }
-        let is_held = self.database.0.locks.share(self.owner, &key, &self.waker)?;
-        let place = if is_held { &self.shared } else { &self.asked };
-        place.borrow_mut().insert(key);
+        let is_held = self.database.0.locks.acquire(self.owner, &key, mode, &self.waker)?;
+        if is_held {
+            self.note(key, mode);
+        } else {
+            self.asked.borrow_mut().push((key, mode));
+        }
         Ok(is_held)
+    }
+
+    fn lock_now(&self, key: LockKey, mode: Mode) -> bool {
+        let is_held = self.has(&key, mode) || self.database.0.locks.acquire_now(self.owner, &key, mode);
+        if is_held {
+            self.note(key, mode);
+        }
+        is_held
     }
 }
 
@@ -280,16 +452,12 @@ impl Locker for Held {
 pub struct NoLocks;
 
 impl Locker for NoLocks {
-    fn lock(&self, _: LockKey) -> Result<bool> {
+    fn lock(&self, _: LockKey, _: Mode) -> Result<bool> {
         Ok(true)
     }
 
-    fn lock_now(&self, _: LockKey) -> bool {
+    fn lock_now(&self, _: LockKey, _: Mode) -> bool {
         true
-    }
-
-    fn lock_shared(&self, _: LockKey) -> Result<bool> {
-        Ok(true)
     }
 
     fn locks(&self) -> bool {

@@ -158,6 +158,7 @@ impl Connection {
         self.refuse_if_failed(&prepared.statement)?;
         self.begin_clock();
         let outcome = self.run_inside(prepared, parameters, place, shows_columns, sink);
+        self.session.advisory.end_statement(matches!(outcome, Err(Failure::Blocked | Failure::Long)));
         self.end_clock(&outcome);
         if let Err(Failure::Error(_)) = outcome {
             self.fail();
@@ -192,6 +193,8 @@ impl Connection {
         if let Some(point) = &plan.point
             && self.state == State::Idle
             && place.is_last
+            && !self.database.0.locks.has_strong()
+            && !self.held.has_waited()
             && let Some(completion) = self.run_point(point, &plan, parameters, sink)?
         {
             return Ok(completion);
@@ -201,7 +204,10 @@ impl Connection {
         match &plan.action {
             Action::Empty => return Ok(Completion::Empty),
             Action::Utility(statement) => return self.utility((statement, parameters), &plan.columns, place, sink),
-            Action::CopyIn(format, table, columns) => return self.begin_copy(format, table, columns),
+            Action::CopyIn(format, table, columns) => {
+                plan.tables.iter().try_for_each(|(table, mode)| self.lock_whole(*table, *mode))?;
+                return self.begin_copy(format, table, columns);
+            }
             Action::Select(_) | Action::CopyOut(..) | Action::Change(..) => {}
         }
         for attempt in 1.. {
@@ -234,7 +240,8 @@ impl Connection {
                 Ok(tag) => return Ok(Completion::Tag(tag)),
                 Err(Failure::Error(error)) if is_own && !sink.has_left() && is_retried(&error, attempt) => {
                     self.open = None;
-                    self.held.release();
+                    self.session.advisory.end_statement(true);
+                    self.release_locks();
                     self.state = State::Idle;
                     sink.restart();
                     if attempt > 1 {
@@ -340,7 +347,7 @@ impl Connection {
             relieve(sink)
         };
         let mut count = 0_u64;
-        let outcome = match run_first(&run, plan) {
+        let outcome = match self.lock_tables(plan, is_own).and_then(|()| run_first(&run, plan)) {
             Err(stop) => Err(stop),
             Ok(()) => match &plan.action {
                 Action::Select(node) => run
@@ -377,6 +384,20 @@ impl Connection {
         outcome
     }
 
+    /// Locks the tables of a plan, in modes that conflict with LOCK TABLE and definitions alone.
+    fn lock_tables(&self, plan: &Plan, is_own: bool) -> Outcome<()> {
+        // A query of its own that finds no strong lock runs before the next one.
+        if is_own && plan.only_reads() && !self.database.0.locks.has_strong() {
+            return Ok(());
+        }
+        for (table, mode) in &plan.tables {
+            if !self.held.lock_table(*table, *mode)? {
+                return Err(Stop::Blocked);
+            }
+        }
+        Ok(())
+    }
+
     /// Ends a statement: its changes stay, or what it has done is taken back.
     fn keep_or_undo(
         &mut self,
@@ -410,7 +431,7 @@ impl Connection {
     }
 
     /// Begins the transaction of an explicit block again, before its first statement.
-    fn restart_transaction(&mut self) {
+    pub(super) fn restart_transaction(&mut self) {
         if let Some(open) = &mut self.open {
             open.tx = self.database.0.engine.begin_with(open.tx.isolation());
             open.savepoints.clear();

@@ -48,11 +48,13 @@ pub struct Open {
 pub struct Mark {
     catalog: Option<Arc<Catalog>>,
     deferred: usize,
+    /// Locks, and locks of numbers.
+    locks: (usize, usize),
 }
 
 impl Open {
-    pub(super) fn mark(&self) -> Mark {
-        Mark { catalog: self.catalog.clone(), deferred: self.events.deferred_count() }
+    pub(super) fn mark(&self, locks: (usize, usize)) -> Mark {
+        Mark { catalog: self.catalog.clone(), deferred: self.events.deferred_count(), locks }
     }
 
     pub(super) fn go_back(&mut self, mark: &Mark) {
@@ -152,7 +154,7 @@ impl Connection {
             self.database.refresh()?;
         }
         self.state = State::Idle;
-        self.held.release();
+        self.release_locks();
         self.end_settings(outcome.is_ok());
         if defines {
             self.end_definitions();
@@ -171,7 +173,7 @@ impl Connection {
         {
             self.wait_for(ticket);
         }
-        self.held.release();
+        self.release_locks();
         self.end_settings(false);
         if defines {
             self.end_definitions();
@@ -221,6 +223,7 @@ impl Connection {
                     self.wait_for(ticket);
                 }
                 self.state = State::Failed;
+                self.release_failed();
             }
             State::Failed => {}
             State::Implicit | State::Idle => {
@@ -228,6 +231,20 @@ impl Connection {
                 self.state = State::Idle;
             }
         }
+    }
+
+    /// Ends the locks after those of a mark.
+    fn release_after(&mut self, (locks, numbers): (usize, usize)) {
+        self.database.0.locks.stop_waiting(self.held.owner);
+        self.held.release_after(locks);
+        self.session.advisory.end_after(numbers);
+    }
+
+    /// Ends the locks of a transaction that failed: from its last savepoint on, as it may go back to that. Its changes
+    /// are not seen by others, and cannot be committed.
+    fn release_failed(&mut self) {
+        let last = self.open.as_ref().and_then(|open| open.savepoints.last());
+        self.release_after(last.map_or((0, 0), |(.., mark)| mark.locks));
     }
 
     pub(super) fn begin(&mut self, modes: Modes) -> Result<()> {
@@ -320,7 +337,7 @@ impl Connection {
             ));
         };
         let savepoint = open.tx.savepoint().map_err(from_engine)?;
-        let mark = open.mark();
+        let mark = open.mark((self.held.mark(), self.session.advisory.mark()));
         open.savepoints.push((name.to_owned(), savepoint, mark));
         Ok(())
     }
@@ -348,6 +365,7 @@ impl Connection {
             open.go_back(&mark);
             open.undo_to(place);
             self.state = State::Explicit;
+            self.release_after(mark.locks);
         }
         Ok(())
     }

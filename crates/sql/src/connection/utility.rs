@@ -7,6 +7,7 @@ use super::transaction::{State, level_name};
 use super::{Completion, Connection, Failure, OutputColumn, Sink};
 use crate::ddl;
 use crate::errors::from_engine;
+use crate::locks::Mode;
 use crate::parse::ast::{Discard, Modes, ObjectName, RoleChange, RoleVerb, Statement};
 
 fn tag(text: &str) -> Result<Completion, Failure> {
@@ -68,6 +69,7 @@ impl Connection {
             }
             Statement::Discard(what) => self.discard(*what, place),
             Statement::CreateTableAs { table, query } => self.create_table_as(table, query, place, sink),
+            Statement::Lock { tables, mode, is_nowait } => self.lock_tables_by_name(tables, (*mode, *is_nowait), place),
             Statement::Unlisten => tag("UNLISTEN"),
             Statement::Deallocate(None) => {
                 self.statements.clear();
@@ -222,14 +224,21 @@ impl Connection {
         if self.state == State::Idle {
             self.state = State::Implicit;
         }
-        let Some(open) = &mut self.open else { return tag("TRUNCATE TABLE") };
-        if open.is_read_only {
+        if let Some(open) = &self.open
+            && open.is_read_only
+        {
             let message = "cannot execute TRUNCATE TABLE in a read-only transaction";
             return Err(Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, message).into());
         }
-        open.statements += 1;
         let catalog = self.session.catalog.clone();
         let found: Vec<_> = tables.iter().filter_map(|name| catalog.table(name)).collect();
+        for table in &found {
+            self.lock_whole(table.oid, Mode::AccessExclusive)?;
+        }
+        self.renew();
+        if let Some(open) = &mut self.open {
+            open.statements += 1;
+        }
         for table in &found {
             let children = catalog.children.get(&table.oid).into_iter().flatten();
             let mut others = children.filter(|(child, _)| found.iter().all(|other| other.oid != child.oid));

@@ -11,6 +11,7 @@ use crate::catalog::store::{ColumnNote, ConstraintBody};
 use crate::catalog::value::{self, kind_of};
 use crate::catalog::{IdentityKind, SequenceDef, TableDef, full_name};
 use crate::errors::from_engine;
+use crate::locks::Mode;
 use crate::parse::ast::{Alter, ColumnDef, ConstraintDef, Default, Expr, Identity, Name, ObjectName, TypeName};
 use crate::run::{Env, Outcome};
 
@@ -32,7 +33,7 @@ impl Definition<'_> {
                 return Ok(());
             }
         }
-        let mut full = self.find(name)?.full.clone();
+        let mut full = self.find(name, Mode::AccessExclusive)?.full.clone();
         for action in actions {
             match action {
                 Alter::Nothing => {}

@@ -8,6 +8,7 @@ use crate::catalog::TableDef;
 use crate::catalog::store::{self, ConstraintBody, ConstraintNote};
 use crate::catalog::value;
 use crate::errors::from_engine;
+use crate::locks::Mode;
 use crate::parse::ast::{CheckDef, ConstraintDef, ForeignDef, KeyDef, Name};
 use crate::run::constraint::parent_columns;
 use crate::run::{Outcome, Row, to_row};
@@ -86,7 +87,7 @@ impl Definition<'_> {
         let table = self.table_now(full)?;
         let mut note = note_of(&table);
         let columns = column_names_of_key(&foreign.columns, &table)?;
-        let parent = self.find(&foreign.parent)?;
+        let parent = self.find(&foreign.parent, Mode::ShareRowExclusive)?;
         let names: Vec<String> = match foreign.parent_columns.is_empty() {
             true if parent.key.is_empty() => {
                 let message = format!("there is no primary key for referenced table \"{}\"", parent.name);

@@ -33,7 +33,7 @@ use crate::catalog::{Catalog, TableDef};
 use crate::connection::SessionState;
 use crate::database::Database;
 use crate::errors::from_engine;
-use crate::locks::LockKey;
+use crate::locks::{LockKey, Mode};
 use crate::parse::ast::{ObjectKind, ObjectName, Statement};
 use crate::run::constraint::Events;
 use crate::run::{Locker, Outcome, Run, Stop, Watch};
@@ -152,7 +152,12 @@ impl Definition<'_> {
     /// Takes the lock of a name, so that a rival is waited for.
     fn lock_name(&self, full: &str) -> Outcome<()> {
         let key = LockKey { table: NAMES, key: full.as_bytes().to_vec() };
-        if self.locker.lock(key)? { Ok(()) } else { Err(Stop::Blocked) }
+        if self.locker.lock(key, Mode::UpdateRow)? { Ok(()) } else { Err(Stop::Blocked) }
+    }
+
+    /// Locks a table that is there against its users.
+    fn lock_table(&self, table: u32, mode: Mode) -> Outcome<()> {
+        if self.locker.lock(LockKey::table(table), mode)? { Ok(()) } else { Err(Stop::Blocked) }
     }
 
     /// Reads relations that have changed.
@@ -197,7 +202,7 @@ impl Definition<'_> {
     }
 
     /// The table that is meant, as the transaction sees it, with its lock.
-    fn find(&self, name: &ObjectName) -> Outcome<std::sync::Arc<TableDef>> {
+    fn find(&self, name: &ObjectName, mode: Mode) -> Outcome<std::sync::Arc<TableDef>> {
         let Some(found) = self.catalog.table(name) else {
             if crate::pgcatalog::find(name.schema.as_deref(), &name.name).is_some() {
                 let message = format!("permission denied: \"{}\" is a system catalog", name.name);
@@ -210,6 +215,7 @@ impl Definition<'_> {
             return Err(no_relation(name).into());
         };
         self.lock_name(&found.full)?;
+        self.lock_table(found.oid, mode)?;
         Ok(found.clone())
     }
 }

@@ -5,6 +5,7 @@ use lodestone_sql_types::{Error, SqlState};
 use super::{Definition, notice};
 use crate::catalog::{TableDef, full_name};
 use crate::errors::from_engine;
+use crate::locks::Mode;
 use crate::parse::ast::{ObjectKind, ObjectName};
 use crate::run::Outcome;
 
@@ -34,6 +35,9 @@ impl Definition<'_> {
         }
         for full in &found {
             self.lock_name(full)?;
+            if let Some(table) = self.catalog.tables.get(full) {
+                self.lock_table(table.oid, Mode::AccessExclusive)?;
+            }
         }
         match kind {
             ObjectKind::Table => self.drop_tables(&found, is_cascade),

@@ -9,6 +9,7 @@ use crate::catalog::store::{self, ColumnNote, ConstraintBody, ConstraintNote, In
 use crate::catalog::value::{is_ordered, kind_of};
 use crate::catalog::{IdentityKind, ROW_NUMBER, TableDef, full_name};
 use crate::errors::from_engine;
+use crate::locks::Mode;
 use crate::parse::ast::{
     CheckDef, ColumnDef, ConstraintDef, Default, Expr, KeyDef, Literal, Name, ObjectName, SequenceOptions, TypeName,
 };
@@ -233,7 +234,8 @@ impl Definition<'_> {
         table: &ObjectName,
         (columns, is_unique, if_not_exists): (&[Name], bool, bool),
     ) -> Outcome<()> {
-        let found = self.find(table)?;
+        // Others go on to change rows while it is built.
+        let found = self.find(table, Mode::ShareUpdateExclusive)?;
         let names = column_names(columns, &note_of(&found).columns, "")?;
         let name = match name {
             Some(name) => name.value.clone(),

@@ -1,5 +1,7 @@
 //! Statements as the rest of the crate sees them.
 
+use crate::locks::Mode;
+
 /// The number of a character in the statement, from 1. 0: unknown. Two expressions are equal wherever they are.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Position(pub usize);
@@ -304,6 +306,18 @@ pub struct RowLock {
     pub wait: LockWait,
     /// Its words, for messages.
     pub strength: &'static str,
+}
+
+impl RowLock {
+    /// How it locks the rows.
+    pub fn mode(&self) -> Mode {
+        match self.strength {
+            "FOR KEY SHARE" => Mode::KeyShareRow,
+            "FOR SHARE" => Mode::ShareRow,
+            "FOR NO KEY UPDATE" => Mode::NoKeyUpdateRow,
+            _ => Mode::UpdateRow,
+        }
+    }
 }
 
 /// The treatment of a row that another transaction has locked.
@@ -875,6 +889,12 @@ pub enum Statement {
     Analyze(Vec<ObjectName>),
     Checkpoint,
     Discard(Discard),
+    /// LOCK TABLE.
+    Lock {
+        tables: Vec<ObjectName>,
+        mode: Mode,
+        is_nowait: bool,
+    },
     /// `None`: all.
     Deallocate(Option<String>),
 }

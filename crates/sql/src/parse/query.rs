@@ -60,14 +60,22 @@ impl Converter<'_> {
             Some(tree::NonBlock::Nowait) => LockWait::Refuse,
             Some(tree::NonBlock::SkipLocked) => LockWait::Skip,
         };
-        let strength = match lock_type {
-            tree::LockType::Update => "FOR UPDATE",
-            tree::LockType::Share => "FOR SHARE",
+        let mut of = of.as_ref().map_or(&[][..], |name| &name.0[..]);
+        let is_weak =
+            matches!(of, [tree::ObjectNamePart::Identifier(ident), ..] if ident.value == super::rewrite::WEAK);
+        if is_weak {
+            of = &of[1..];
+        }
+        let strength = match (lock_type, is_weak) {
+            (tree::LockType::Update, false) => "FOR UPDATE",
+            (tree::LockType::Update, true) => "FOR NO KEY UPDATE",
+            (tree::LockType::Share, false) => "FOR SHARE",
+            (tree::LockType::Share, true) => "FOR KEY SHARE",
         };
-        let of = match of.as_ref().map(|name| &name.0[..]) {
-            None => None,
-            Some([tree::ObjectNamePart::Identifier(ident)]) => Some(self.name(ident)),
-            Some(_) => {
+        let of = match of {
+            [] => None,
+            [tree::ObjectNamePart::Identifier(ident)] => Some(self.name(ident)),
+            _ => {
                 let message = format!("{strength} must specify unqualified relation names");
                 return Err(Error::new(SqlState::SYNTAX_ERROR, message));
             }

@@ -2,7 +2,7 @@
 //! USING <` becomes ASC, and so on.
 
 use sqlparser::keywords::Keyword;
-use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace, Word};
 
 use super::is_blank;
 
@@ -101,8 +101,12 @@ fn span_with_digits(tokens: &[TokenWithSpan], place: usize) -> Option<(Vec<Token
     is_span.then(cast)
 }
 
-/// `FOR NO KEY UPDATE` is a `FOR UPDATE`, and `FOR KEY SHARE` a `FOR SHARE`: a lock is on the whole row. Returns the
-/// tokens, and the place after it.
+/// The first part of the name after OF, where a clause locks rows but not their keys. No user can write it.
+pub const WEAK: &str = "\0key";
+
+/// `FOR NO KEY UPDATE` is a `FOR UPDATE`, and `FOR KEY SHARE` a `FOR SHARE`, of the table [`WEAK`], or of one whose name
+/// has it as its first part: the crate knows two strengths. `OF a, b` becomes two clauses. Returns the tokens, and the
+/// place after them.
 fn row_lock(tokens: &[TokenWithSpan], place: usize) -> Option<(Vec<TokenWithSpan>, usize)> {
     if word(&tokens[place])? != "for" {
         return None;
@@ -110,14 +114,63 @@ fn row_lock(tokens: &[TokenWithSpan], place: usize) -> Option<(Vec<TokenWithSpan
     let mut rest = (place + 1..).zip(&tokens[place + 1..]).filter(|(_, token)| !is_blank(&token.token));
     let mut next = || rest.next().and_then(|(at, token)| Some((at, word(token)?)));
     let mut first = next()?;
-    let is_weak_update = first.1 == "no";
-    if is_weak_update {
-        first = next()?;
+    let mut is_weak = false;
+    if first.1 == "no" {
+        (is_weak, first) = (true, next()?);
     }
-    let (last, strength) = next()?;
-    let is_lock = first.1 == "key" && strength == if is_weak_update { "update" } else { "share" };
-    let blank = TokenWithSpan { token: Token::Whitespace(Whitespace::Space), span: tokens[place].span };
-    is_lock.then(|| (vec![tokens[place].clone(), blank, tokens[last].clone()], last + 1))
+    if first.1 == "key" {
+        let strength = next()?;
+        if strength.1 != if is_weak { "update" } else { "share" } {
+            return None;
+        }
+        (is_weak, first) = (true, strength);
+    } else if is_weak || !matches!(first.1.as_str(), "update" | "share") {
+        return None;
+    }
+    let own = |token: Token| TokenWithSpan { token, span: tokens[first.0].span };
+    let blank = || own(Token::Whitespace(Whitespace::Space));
+    let weak = || own(Token::Word(Word { value: WEAK.into(), quote_style: Some('"'), keyword: Keyword::NoKeyword }));
+    let of = || own(Token::make_keyword("OF"));
+    let clause = || vec![tokens[place].clone(), blank(), tokens[first.0].clone(), blank()];
+    let mut rest = (first.0 + 1..).zip(&tokens[first.0 + 1..]).filter(|(_, token)| !is_blank(&token.token)).peekable();
+    if rest.peek().and_then(|(_, token)| word(token)).as_deref() != Some("of") {
+        let mut found = clause();
+        if is_weak {
+            found.extend([of(), blank(), weak(), blank()]);
+        }
+        return Some((found, first.0 + 1));
+    }
+    rest.next();
+    // The names, then NOWAIT or SKIP LOCKED, which count for each of them.
+    let (mut names, mut end, mut is_open) = (vec![Vec::new()], first.0 + 1, true);
+    while let Some((at, token)) =
+        rest.next_if(|(_, token)| is_open || matches!(token.token, Token::Comma | Token::Period))
+    {
+        match token.token {
+            Token::Comma => names.push(Vec::new()),
+            _ => names.last_mut()?.push(token.clone()),
+        }
+        (end, is_open) = (at + 1, matches!(token.token, Token::Comma | Token::Period));
+    }
+    let mut waits = Vec::new();
+    while let Some((at, token)) =
+        rest.next_if(|(_, token)| matches!(word(token).as_deref(), Some("nowait" | "skip" | "locked")))
+    {
+        waits.extend([blank(), token.clone()]);
+        end = at + 1;
+    }
+    let mut found = Vec::new();
+    for name in names {
+        found.extend(clause());
+        found.extend([of(), blank()]);
+        if is_weak {
+            found.extend([weak(), own(Token::Period)]);
+        }
+        found.extend(name);
+        found.extend(waits.iter().cloned());
+        found.push(blank());
+    }
+    Some((found, end))
 }
 
 fn word(token: &TokenWithSpan) -> Option<String> {

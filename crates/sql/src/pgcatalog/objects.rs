@@ -110,6 +110,20 @@ const COLLATION: &[(&str, Type)] = &[
     ("collctype", Text),
 ];
 
+const LOCKS: &[(&str, Type)] = &[
+    ("locktype", Text),
+    ("database", Oid),
+    ("relation", Oid),
+    ("classid", Oid),
+    ("objid", Oid),
+    ("objsubid", Int2),
+    ("virtualtransaction", Text),
+    ("pid", Int4),
+    ("mode", Text),
+    ("granted", Bool),
+    ("fastpath", Bool),
+];
+
 const SETTINGS: &[(&str, Type)] = &[("name", Text), ("setting", Text), ("unit", Text), ("short_desc", Text)];
 
 const DESCRIPTION: &[(&str, Type)] = &[("objoid", Oid), ("classoid", Oid), ("objsubid", Int4), ("description", Text)];
@@ -119,6 +133,7 @@ pub const TABLES: &[VirtualTable] = &[
     VirtualTable::of("pg_type", 1247, TYPE, types),
     VirtualTable::of("pg_proc", 1255, PROC, procs),
     VirtualTable::of("pg_database", 1262, DATABASE, database),
+    VirtualTable::of("pg_locks", 12_073, LOCKS, |_, session| session.lock_rows()),
     VirtualTable::of("pg_roles", 12_003, ROLES, roles),
     VirtualTable::of("pg_authid", 1260, ROLES, roles),
     VirtualTable::of("pg_am", 2601, AM, |_, _| {
@@ -378,7 +393,7 @@ fn database(_: &Catalog, session: &dyn Session) -> Vec<Row> {
     vec![row(
         DATABASE,
         &[
-            ("oid", int(5)),
+            ("oid", int(func::DATABASE_NUMBER)),
             ("datname", text(session.database())),
             ("datdba", int(OWNER)),
             ("encoding", int(6)),

@@ -80,7 +80,7 @@ impl Node {
     /// Whether it locks rows that it reads, in a subquery perhaps.
     pub fn takes_locks(&self) -> bool {
         match self {
-            Self::Scan(scan) if scan.locks => return true,
+            Self::Scan(scan) if scan.locks.is_some() => return true,
             Self::LockRows(_) => return true,
             _ => {}
         }

@@ -9,7 +9,12 @@ use super::scan::{Key, key_of, lock_key, to_row};
 use super::{Env, Flow, Outcome, Row, Run};
 use crate::catalog::{TableDef, value};
 use crate::errors::from_engine;
+use crate::locks::Mode;
 use crate::plan::{Change, Conflict, ConflictUpdate, Expr, Node};
+
+/// The lock of a new row and of its entries in unique indexes. A rival waits for it; a child that names a row of the same
+/// key does not.
+const NEW: Mode = Mode::NoKeyUpdateRow;
 
 /// The outcome for a row that was to be added.
 enum Inserted {
@@ -112,7 +117,8 @@ impl Run<'_> {
             if !seen.insert(lock_key(table.oid, &key).key) {
                 continue;
             }
-            self.lock(lock_key(table.oid, &key))?;
+            let mode = if set.is_some() { Mode::NoKeyUpdateRow } else { Mode::UpdateRow };
+            self.lock(lock_key(table.oid, &key), mode)?;
             // Another transaction may have changed the row before the lock was taken.
             let Some(found) = self.engine(table).get(self.tx, &key).map_err(from_engine)? else { continue };
             let row = to_row(table, found)?;
@@ -168,7 +174,7 @@ impl Run<'_> {
     ) -> Outcome<Option<EngineRow>> {
         match table.hidden {
             Some(place) => stored.0.insert(place, table.next_row().into()),
-            None => self.lock_row(table.oid, || key_of(table, &stored))?,
+            None => self.lock_row(table.oid, NEW, || key_of(table, &stored))?,
         }
         self.lock_entries(table, &stored)?;
         let engine = self.engine(table);
@@ -218,7 +224,7 @@ impl Run<'_> {
                 continue;
             }
             let oid = other.map_or(table.oid, |index| table.indexes[index].oid);
-            self.lock(lock_key(oid, &values))?;
+            self.lock(lock_key(oid, &values), NEW)?;
             let found = match other {
                 None => self.engine(table).get(self.tx, &values),
                 Some(index) => self.index(table, index).get(self.tx, &values),
@@ -241,7 +247,7 @@ impl Run<'_> {
         seen: &mut HashSet<Vec<u8>>,
     ) -> Outcome<Inserted> {
         let key = key_of(table, &found);
-        self.lock(lock_key(table.oid, &key))?;
+        self.lock(lock_key(table.oid, &key), Mode::NoKeyUpdateRow)?;
         // Another transaction may have changed it before the lock was taken.
         let Some(found) = self.engine(table).get(self.tx, &key).map_err(from_engine)? else {
             return Ok(Inserted::Skipped);
@@ -271,7 +277,7 @@ impl Run<'_> {
         for index in table.indexes.iter().filter(|index| index.is_unique) {
             let values: Vec<Value> = index.columns.iter().map(|column| stored_at(table, stored, *column)).collect();
             if !values.contains(&Value::Null) {
-                self.lock_row(index.oid, || values)?;
+                self.lock_row(index.oid, NEW, || values)?;
             }
         }
         Ok(())
@@ -284,6 +290,10 @@ impl Run<'_> {
         if let Some(place) = table.hidden {
             stored.0.insert(place, key.last().cloned().unwrap_or(Value::U64(0)));
         }
+        if table.changes_key(old, row) {
+            // The rows of children that name its key are not to come or go meanwhile.
+            self.lock_row(table.oid, Mode::UpdateRow, || key.clone())?;
+        }
         self.lock_entries(table, &stored)?;
         self.note_parent(table, key, old, Some(row))?;
         let new = key_of(table, &stored);
@@ -291,7 +301,7 @@ impl Run<'_> {
         let outcome = if new[..] == **key {
             engine.put(self.tx, &stored)
         } else {
-            self.lock_row(table.oid, || new.clone())?;
+            self.lock_row(table.oid, NEW, || new.clone())?;
             let removed = engine.delete(self.tx, key).map(drop);
             removed.and_then(|()| engine.insert(self.tx, &stored))
         };

@@ -23,11 +23,8 @@ use super::scan::{Key, lock_key, to_row};
 use super::{Env, Outcome, Row, Run};
 use crate::catalog::{ForeignKey, TableDef, value};
 use crate::errors::from_engine;
-use crate::locks::LockKey;
+use crate::locks::Mode;
 use crate::parse::ast::KeyAction;
-
-/// The lock of the key of a parent has this byte more than that of its row.
-const KEY_LOCK: u8 = b'K';
 
 /// A foreign key that is to be tested.
 #[derive(Clone, Debug)]
@@ -181,7 +178,7 @@ impl Run<'_> {
             if is_null || new.is_some_and(is_same) {
                 continue;
             }
-            self.lock(key_lock(parent, key))?;
+            self.lock(lock_key(parent.oid, key), Mode::UpdateRow)?;
             let (child, old, new) = (child.clone(), old.clone(), new.cloned());
             self.events.push(Event::Parent { parent: parent.clone(), child, number: *number, old, new });
         }
@@ -255,7 +252,7 @@ impl Run<'_> {
                 None => return Ok(false),
             },
         };
-        self.lock_shared(key_lock(parent, &key))?;
+        self.lock(lock_key(parent.oid, &key), Mode::KeyShareRow)?;
         Ok(self.engine(parent).hold(self.tx, &key).map_err(from_engine)?)
     }
 
@@ -289,11 +286,11 @@ impl Run<'_> {
                         .into());
                 }
                 KeyAction::Cascade if new.is_none() => {
-                    self.lock(lock_key(child.oid, &key))?;
+                    self.lock(lock_key(child.oid, &key), Mode::UpdateRow)?;
                     self.delete_row(child, &key, &row)?;
                 }
                 _ => {
-                    self.lock(lock_key(child.oid, &key))?;
+                    self.lock(lock_key(child.oid, &key), Mode::NoKeyUpdateRow)?;
                     let mut changed = row.clone();
                     for (own, column) in foreign.columns.iter().zip(&columns) {
                         changed[*own] = match (action, new) {
@@ -392,11 +389,4 @@ impl Run<'_> {
         }
         Ok(found)
     }
-}
-
-/// The lock of the key of a parent.
-fn key_lock(parent: &TableDef, key: &[Value]) -> LockKey {
-    let mut lock = lock_key(parent.oid, key);
-    lock.key.push(KEY_LOCK);
-    lock
 }

@@ -4,7 +4,7 @@ use lodestone_sql_types::op::{Comparison, arithmetic, compare, negate, order};
 use lodestone_sql_types::text::{BYTES_MAX, check_length};
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, cast, pattern};
 
-use super::{Env, Outcome, Run};
+use super::{Env, Outcome, Run, Stop};
 use crate::plan::Expr;
 
 fn bool_or_null(value: Option<bool>) -> Datum {
@@ -105,7 +105,11 @@ impl Run<'_> {
                 if function.is_strict && arguments.iter().any(Datum::is_null) {
                     return Ok(Datum::Null);
                 }
-                (function.eval)(self.session, &arguments)?
+                match (function.eval)(self.session, &arguments) {
+                    Ok(found) => found,
+                    Err(_) if self.session.takes_wait() => return Err(Stop::Blocked),
+                    Err(error) => return Err(error.into()),
+                }
             }
             other => return self.eval_search(other, env),
         })

@@ -67,7 +67,7 @@ impl Run<'_> {
             let table = &*target.table;
             let values: Row = target.columns.iter().map(|column| row[*column].clone()).collect();
             let key = target_key(target, row, &values)?;
-            if !self.lock_for(table, target.wait, &key)? {
+            if !self.lock_for(table, (target.mode, target.wait), &key)? {
                 return Ok(Taken::Skipped);
             }
             let now = self.engine(table).get(self.tx, &key).map_err(from_engine)?;

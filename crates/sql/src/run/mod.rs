@@ -32,7 +32,7 @@ use lodestone_sql_types::{Datum, Error, SqlState, op};
 use crate::catalog::{Catalog, TableDef};
 use crate::connection::{Replaced, find_replaced as find};
 use crate::explain::Stats;
-use crate::locks::LockKey;
+use crate::locks::{LockKey, Mode};
 use crate::parse::ast::SetOperation;
 use crate::plan::{Expr, Node, SortKey};
 
@@ -82,16 +82,10 @@ pub trait Locker {
     ///
     /// # Errors
     /// 40P01.
-    fn lock(&self, key: LockKey) -> lodestone_sql_types::Result<bool>;
+    fn lock(&self, key: LockKey, mode: Mode) -> lodestone_sql_types::Result<bool>;
 
-    /// Takes the lock if no other transaction has it, without waiting.
-    fn lock_now(&self, key: LockKey) -> bool;
-
-    /// Takes the lock beside others that share it. `false`: the transaction waits for it now.
-    ///
-    /// # Errors
-    /// 40P01.
-    fn lock_shared(&self, key: LockKey) -> lodestone_sql_types::Result<bool>;
+    /// Takes the lock if it need not be waited for.
+    fn lock_now(&self, key: LockKey, mode: Mode) -> bool;
 
     /// Whether it takes any.
     fn locks(&self) -> bool {
@@ -171,11 +165,11 @@ impl Run<'_> {
     }
 
     /// Takes the lock of a row, whose key is made if the locker needs it.
-    fn lock_row(&self, table: u32, key: impl FnOnce() -> Vec<Value>) -> Outcome<()> {
+    fn lock_row(&self, table: u32, mode: Mode, key: impl FnOnce() -> Vec<Value>) -> Outcome<()> {
         if !self.locker.locks() {
             return Ok(());
         }
-        if self.locker.lock(scan::lock_key(table, &key()))? { Ok(()) } else { Err(Stop::Blocked) }
+        self.lock(scan::lock_key(table, &key()), mode)
     }
 
     /// The table as the transaction sees it.
@@ -189,12 +183,8 @@ impl Run<'_> {
         found.unwrap_or(&table.indexes[number].engine)
     }
 
-    fn lock(&self, key: LockKey) -> Outcome<()> {
-        if self.locker.lock(key)? { Ok(()) } else { Err(Stop::Blocked) }
-    }
-
-    fn lock_shared(&self, key: LockKey) -> Outcome<()> {
-        if self.locker.lock_shared(key)? { Ok(()) } else { Err(Stop::Blocked) }
+    fn lock(&self, key: LockKey, mode: Mode) -> Outcome<()> {
+        if self.locker.lock(key, mode)? { Ok(()) } else { Err(Stop::Blocked) }
     }
 
     /// Calls `sink` for each row of `node`.

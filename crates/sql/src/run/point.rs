@@ -56,7 +56,7 @@ impl PointQuery {
             Node::Scan(scan) => (scan, (0..scan.table.columns.len()).collect()),
             _ => return None,
         };
-        let Scan { table, access: Access::Key(parts), filter: None, locks: false, .. } = &**scan else { return None };
+        let Scan { table, access: Access::Key(parts), filter: None, locks: None, .. } = &**scan else { return None };
         let key = parts.iter().zip(&table.key).map(|(part, column)| key_value(part, &table.columns[*column]));
         Some(Self { table: table.clone(), key: key.collect::<Option<_>>()?, columns })
     }

@@ -8,7 +8,7 @@ use lodestone_sql_types::{Datum, Error, SqlState, Type, cast};
 use super::{Env, Flow, Outcome, Row, Run};
 use crate::catalog::{TableDef, value};
 use crate::errors::from_engine;
-use crate::locks::LockKey;
+use crate::locks::{LockKey, Mode};
 use crate::parse::ast::LockWait;
 use crate::plan::{Access, KeyPart, Scan};
 
@@ -66,7 +66,9 @@ impl Run<'_> {
             Access::Key(parts) => {
                 let Some(key) = self.key_values(table, &table.key, parts, outer)? else { return Ok(Flow::More) };
                 self.step()?;
-                if scan.locks && !self.lock_for(table, scan.wait, &key)? {
+                if let Some(mode) = scan.locks
+                    && !self.lock_for(table, (mode, scan.wait), &key)?
+                {
                     return Ok(Flow::More);
                 }
                 let engine = self.engine(table);
@@ -108,12 +110,12 @@ impl Run<'_> {
     }
 
     /// Locks a row that was asked for. `false`: it is skipped, because another transaction has it.
-    pub(super) fn lock_for(&self, table: &TableDef, wait: LockWait, key: &Key) -> Outcome<bool> {
+    pub(super) fn lock_for(&self, table: &TableDef, (mode, wait): (Mode, LockWait), key: &Key) -> Outcome<bool> {
         if wait == LockWait::Wait || !self.locker.locks() {
-            self.lock_row(table.oid, || key.clone())?;
+            self.lock_row(table.oid, mode, || key.clone())?;
             return Ok(true);
         }
-        if self.locker.lock_now(lock_key(table.oid, key)) {
+        if self.locker.lock_now(lock_key(table.oid, key), mode) {
             return Ok(true);
         }
         if wait == LockWait::Skip {
@@ -144,13 +146,13 @@ impl Run<'_> {
         for found in rows {
             self.step()?;
             let found = found.map_err(from_engine)?;
-            let key = if scan.locks || scan.shows_number { key_of(table, &found) } else { Vec::new() };
+            let key = if scan.locks.is_some() || scan.shows_number { key_of(table, &found) } else { Vec::new() };
             let mut row = to_row(table, found)?;
             if !self.passes(scan.filter.as_ref(), &row, outer)? {
                 continue;
             }
-            if scan.locks {
-                if !self.lock_for(table, scan.wait, &key)? {
+            if let Some(mode) = scan.locks {
+                if !self.lock_for(table, (mode, scan.wait), &key)? {
                     continue;
                 }
                 // Another transaction may have changed the row before the lock was taken.

@@ -1,0 +1,94 @@
+//! The tables that a statement locks before it runs.
+//!
+//! A query locks its tables as `ACCESS SHARE`, those whose rows it locks as `ROW SHARE`, and a change its table as `ROW
+//! EXCLUSIVE`. A change of a child locks its parents as `ROW SHARE`, as their rows are held. These conflict with the
+//! modes of LOCK TABLE and of definitions alone.
+
+use super::{Action, Change, Expr, First, Node, Parts};
+use crate::catalog::TableDef;
+use crate::locks::Mode;
+
+/// Tables with modes, each once.
+type Found = Vec<(u32, Mode)>;
+
+/// The tables of a statement.
+pub fn of(action: &Action, first: &[First]) -> Found {
+    let mut found = Vec::new();
+    for first in first {
+        change(&first.change, first.returned.as_deref(), &mut found);
+    }
+    match action {
+        Action::Select(input) | Action::CopyOut(_, input) => node(input, &mut found),
+        Action::Change(part, returned) => change(part, returned.as_deref(), &mut found),
+        Action::CopyIn(_, table, _) => changed(table, &mut found),
+        Action::Utility(_) | Action::Empty => {}
+    }
+    found
+}
+
+fn note(table: u32, mode: Mode, found: &mut Found) {
+    if !found.contains(&(table, mode)) {
+        found.push((table, mode));
+    }
+}
+
+fn changed(table: &TableDef, found: &mut Found) {
+    note(table.oid, Mode::RowExclusive, found);
+    table.foreign_keys.iter().for_each(|key| note(key.parent, Mode::RowShare, found));
+}
+
+fn change(part: &Change, returned: Option<&[Expr]>, found: &mut Found) {
+    match part {
+        Change::Insert { table, input, conflict } => {
+            changed(table, found);
+            node(input, found);
+            let update = conflict.iter().filter_map(|conflict| conflict.update.as_ref());
+            update.for_each(|update| {
+                update.set.iter().map(|(_, value)| value).chain(&update.filter).for_each(|part| expr(part, found));
+            });
+        }
+        Change::Update { scan, set } => {
+            changed(&scan.table, found);
+            node(&Node::Scan(Box::new(super::Scan { locks: None, ..scan.clone() })), found);
+            set.iter().for_each(|(_, value)| expr(value, found));
+        }
+        Change::Delete { scan } => {
+            changed(&scan.table, found);
+            node(&Node::Scan(Box::new(super::Scan { locks: None, ..scan.clone() })), found);
+        }
+        Change::Joined { table, input, set, .. } => {
+            changed(table, found);
+            node(input, found);
+            set.iter().flatten().for_each(|(_, value)| expr(value, found));
+        }
+    }
+    returned.into_iter().flatten().for_each(|part| expr(part, found));
+}
+
+fn node(part: &Node, found: &mut Found) {
+    match part {
+        Node::Scan(scan) => {
+            let is_changed = found.contains(&(scan.table.oid, Mode::RowExclusive));
+            match scan.locks {
+                Some(_) => note(scan.table.oid, Mode::RowShare, found),
+                // The lock of the change is enough.
+                None if is_changed => {}
+                None => note(scan.table.oid, Mode::AccessShare, found),
+            }
+        }
+        Node::LockRows(rows) => rows.targets.iter().for_each(|target| note(target.table.oid, Mode::RowShare, found)),
+        _ => {}
+    }
+    let Parts { exprs, inputs } = part.parts();
+    inputs.into_iter().for_each(|input| node(input, found));
+    exprs.into_iter().for_each(|part| expr(part, found));
+}
+
+fn expr(part: &Expr, found: &mut Found) {
+    part.walk(&mut |part| match part {
+        Expr::Scalar(inner) | Expr::Exists(inner) | Expr::ArrayOf(inner) | Expr::InQuery(_, _, inner) => {
+            node(inner, found);
+        }
+        _ => {}
+    });
+}
