@@ -55,17 +55,12 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     vec![
         files("fs-format", vec![], vec![file("/a")]),
         files("fs-write", vec![file("/a"), Step::Image], vec![write("/a", 0, 1, 80), write("/a", 32, 2, 40)]),
-        // The pages of the first content are used again after the batch.
+        // The pages of the first content are used again after the batch. The operations are those of another process:
+        // image and log remember its requests.
         files(
             "fs-image",
-            vec![file("/a"), write("/a", 0, 1, 64)],
-            vec![write("/a", 0, 2, 64), Step::Image, write("/a", 0, 3, 64)],
-        ),
-        // Operations of another process: the image and the log remember them.
-        files(
-            "fs-requests",
-            vec![file("/a"), request(1, file("/b"))],
-            vec![request(2, write("/a", 0, 2, 64)), Step::Image, request(3, Step::Remove("/b".into()))],
+            vec![request(1, file("/a")), write("/a", 0, 1, 64)],
+            vec![request(2, write("/a", 0, 2, 64)), Step::Image, request(3, write("/a", 0, 3, 64))],
         ),
         // The volume is so small that each write needs pages that another one has freed.
         files(
@@ -212,9 +207,7 @@ pub fn bugs() -> Vec<Bug> {
         },
         Bug {
             config: in_order(),
-            ..Bug::new("fs-requests-not-in-image", "a request that was carried out is forgotten", || {
-                named("fs-requests")
-            })
+            ..Bug::new("fs-requests-not-in-image", "a request that was carried out is forgotten", image)
         },
         Bug {
             config: in_order(),

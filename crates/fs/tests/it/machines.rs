@@ -237,3 +237,60 @@ fn a_machine_that_lost_its_pools_is_not_made_anew_while_it_counts() {
 fn remove(folder: &Path) {
     std::fs::remove_dir_all(folder).expect("the folder goes");
 }
+
+/// The rings of nodes that may send have one size, which the description says. A pool with others is refused by its
+/// own machine, and by the others when the description of one machine says something else.
+#[test]
+fn a_machine_with_other_rings_is_refused() {
+    let place = Place::new(false);
+    let text = place.site.to_text();
+    let rings = text.lines().find(|line| line.starts_with("rings ")).expect("the rings").to_owned();
+    let smaller = Site::parse(&text.replace(&rings, "rings 262144 1048576")).expect("a description");
+    let start = |site: &Site, machine, makes| Machine::start(site, place.options(machine, makes));
+    drop(start(&place.site, 1, true).expect("a machine"));
+    has(&error(start(&smaller, 1, false)), &["machine 1", "rings of 786432", "262144", "make it anew"]);
+    let machine = start(&place.site, 1, false).expect("with the description that it was made with");
+    let other = start(&smaller, 2, true).expect("nobody has asked it yet");
+    until("each refuses the other", || {
+        let refuses = |machine: &Machine, other: u16| {
+            let nodes = machine.handle().status().nodes;
+            nodes.iter().any(|node| node.node == other && node.state.contains("it has rings of"))
+        };
+        refuses(&machine, 2) && refuses(&other, 1)
+    });
+}
+
+#[test]
+fn a_change_of_machines_that_makes_no_sense_is_refused() {
+    let place = Place::new(false);
+    let mut machines: Vec<Option<Machine>> = (1..=3).map(|machine| Some(place.start(machine, true))).collect();
+    let volume = place.volume();
+    until_whole(&machines);
+    let leader = volume.leader().0;
+    let other = leader % 3 + 1;
+    let handle = machines[usize::from(leader) - 1].as_ref().expect("it runs").handle();
+    let refused = |outcome: Result<Site, Error>, parts: &[&str]| {
+        has(&outcome.map(drop).expect_err("an error").to_string(), parts);
+    };
+    let address = place.site.machines[&1];
+    refused(handle.add_machine(4, address), &["3 ports"]);
+    refused(handle.add_machine(1, SocketAddrV4::new(*address.ip(), 60_000)), &["machine 1", "remove it first"]);
+    refused(handle.add_machine(100, SocketAddrV4::new(*address.ip(), 60_000)), &["1 to 99"]);
+    refused(handle.remove_machine(other), &["drain it first"]);
+    refused(handle.drain_machine(9), &["no machine 9"]);
+    let follower = machines[usize::from(other) - 1].as_ref().expect("it runs").handle();
+    assert!(matches!(follower.drain_machine(1), Err(Error::Gone)), "it does not lead");
+    assert_eq!(handle.site().expect("a description").revision, 0, "nothing has changed");
+    // With two machines that have everything none may be drained.
+    machines[usize::from(other) - 1] = None;
+    until("one is away", || handle.status().machines.iter().any(|found| found.state == "away"));
+    refused(handle.drain_machine(leader), &["--min-copies", "add one first"]);
+    let names = volume.extra_names(&Caller::root(), ROOT).expect("names");
+    assert!(names.is_empty(), "{names:?}");
+    // The one that is away may be: it has nothing to hand over.
+    assert_eq!(handle.drain_machine(other).expect("a description").revision, 1);
+    until("it is drained", || handle.status().machines.iter().any(|found| found.state == "drained"));
+    assert!(!handle.remove_machine(other).expect("a description").machines.contains_key(&other));
+    assert!(volume.extra_names(&Caller::root(), ROOT).expect("names").is_empty(), "no user sees the description");
+    until("the mount knows", || volume.site().revision == 2);
+}

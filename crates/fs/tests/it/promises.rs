@@ -250,3 +250,37 @@ fn an_operation_costs_one_fence_and_few_lines() {
     cost("write 4 KiB", 2 + 64, &|| volume.write(&root, file.ino, 0, &[2; 4096]).expect("a write"));
     cost("truncate", 2, &|| _ = volume.truncate(&root, file.ino, 0).expect("it is shorter"));
 }
+
+/// A check while others change names and pages finds nothing: it looks at one moment.
+#[test]
+fn a_check_of_a_volume_in_use_is_clean() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = PoolOptions { size_bytes: 16 << 20, domain: DomainChoice::Process, ..PoolOptions::default() };
+    let path = folder.path().join("a.vol");
+    drop(Volume::format_with(&path, &pool, &FormatOptions::default()).expect("a volume"));
+    let mut options = VolumeOptions::default();
+    options.batch_interval = std::time::Duration::from_millis(1);
+    let volume = Volume::open_with(&path, &pool, &options).expect("a volume");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let root = Caller::root();
+            for round in 0..u64::MAX {
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    return;
+                }
+                let name = format!("f{}", round % 50);
+                match volume.unlink(&root, ROOT, name.as_bytes()) {
+                    Ok(()) => {}
+                    Err(_) => {
+                        let file = volume.create(&format!("/{name}")).expect("a file");
+                        file.write_at(0, &[1; 9000]).expect("a write");
+                    }
+                }
+            }
+        });
+        let found: Vec<_> = (0..30).map(|_| volume.check(true).expect("a check").findings).collect();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(found.concat(), [], "nothing is wrong");
+    });
+}

@@ -12,8 +12,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use lodestone_fs::Volume;
 use lodestone_fs::cluster::{ClusterStatus, MachineHandle, ScrubOptions, ScrubReport, Site};
+use lodestone_fs::{CheckReport, Volume};
 use serde::{Deserialize, Serialize};
 
 use super::Opened;
@@ -35,6 +35,11 @@ pub enum Request {
         pages_per_second: u64,
         /// Whether damage is repaired.
         repairs: bool,
+    },
+    /// A check of names, links, pages and checksums.
+    Check {
+        /// Whether pages are read.
+        reads_pages: bool,
     },
     /// Stops a node.
     Stop {
@@ -121,20 +126,11 @@ pub fn answer_text(machine: &MachineHandle, text: &str, progress: &mut dyn FnMut
     match serde_json::from_str(text) {
         Ok(Request::Status) => to_text(serde_json::to_string(&result(Ok(machine.status())))),
         Ok(Request::Scrub { pages_per_second, repairs }) => {
-            let (lines, told) = mpsc::channel();
-            let outcome = machine.volume().map_err(anyhow::Error::from).and_then(|volume| {
-                std::thread::scope(|scope| {
-                    let scrubbing = scope.spawn(move || {
-                        scrub(&volume, pages_per_second, repairs, &move |done, all| {
-                            let line = Answer::<ScrubReport> { done: Some((done, all)), result: None, error: None };
-                            // Who asked may be gone: the scrub goes on.
-                            let _ = lines.send(serde_json::to_string(&line).unwrap_or_default());
-                        })
-                    });
-                    told.iter().for_each(|line| progress(&line));
-                    scrubbing.join().unwrap_or_else(|_| bail!("the scrub ended with a panic; this is a bug"))
-                })
-            });
+            let outcome = with_lines(machine, progress, |volume, tell| scrub(volume, pages_per_second, repairs, tell));
+            to_text(serde_json::to_string(&result(outcome)))
+        }
+        Ok(Request::Check { reads_pages }) => {
+            let outcome = with_lines(machine, progress, |volume, tell| check(volume, reads_pages, tell));
             to_text(serde_json::to_string(&result(outcome)))
         }
         Ok(Request::AddMachine { machine: number, address }) => changed(machine.add_machine(number, address)),
@@ -145,6 +141,30 @@ pub fn answer_text(machine: &MachineHandle, text: &str, progress: &mut dyn FnMut
         ))))),
         Err(error) => to_text(serde_json::to_string(&result::<bool>(Err(anyhow::anyhow!("no request: {error}"))))),
     }
+}
+
+/// A report of how far a long work is: done, and all.
+type Tell<'t> = dyn Fn(u64, u64) + Send + Sync + 't;
+
+/// Does a long work on the volume of a machine that leads, in another thread. `progress` is told lines meanwhile.
+fn with_lines<T: Serialize + Send>(
+    machine: &MachineHandle,
+    progress: &mut dyn FnMut(&str),
+    work: impl FnOnce(&Volume, &Tell<'_>) -> Result<T> + Send,
+) -> Result<T> {
+    let volume = machine.volume()?;
+    let (lines, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let working = scope.spawn(move || {
+            work(&volume, &move |done, all| {
+                let line = Answer::<bool> { done: Some((done, all)), result: None, error: None };
+                // Who asked may be gone: the work goes on.
+                let _ = lines.send(serde_json::to_string(&line).unwrap_or_default());
+            })
+        });
+        told.iter().for_each(|line| progress(&line));
+        working.join().unwrap_or_else(|_| bail!("the work ended with a panic; this is a bug"))
+    })
 }
 
 /// The socket of a volume.
@@ -250,6 +270,19 @@ fn answer(opened: Arc<Opened>, stream: &UnixStream) -> Result<()> {
             });
             tell(stream, &result(outcome))
         }
+        Request::Check { reads_pages } => {
+            let volume = cluster.volume();
+            // A check is long: it ends with the mount.
+            drop(opened);
+            let outcome = volume.map_err(Into::into).and_then(|volume| {
+                check(&volume, reads_pages, &|done, all| {
+                    let line = Answer::<bool> { done: Some((done, all)), result: None, error: None };
+                    // Who asked may be gone: the check goes on.
+                    let _ = tell(stream, &line);
+                })
+            });
+            tell(stream, &result(outcome))
+        }
         Request::Add { address } => tell(stream, &result(cluster.add_node(address).map_err(Into::into))),
         Request::Remove { node } => tell(stream, &result(cluster.remove_node(node).map_err(Into::into).map(|()| true))),
         Request::Stop { node } => tell(stream, &result(cluster.stop_node(node).map_err(Into::into).map(|()| true))),
@@ -277,6 +310,19 @@ pub fn scrub(
 ) -> Result<ScrubReport> {
     let mut options = ScrubOptions::default();
     (options.pages_per_second, options.repairs) = (pages_per_second, repairs);
+    telling(progress, |counts| Ok(volume.scrub(&options, counts)?))
+}
+
+/// Checks names, links, pages and checksums. Tells the progress as a scrub does.
+pub fn check(volume: &Volume, reads_pages: bool, progress: &(dyn Fn(u64, u64) + Send + Sync)) -> Result<CheckReport> {
+    telling(progress, |counts| Ok(volume.check_with(reads_pages, counts)?))
+}
+
+/// Does a long work, and tells every half second how far it is.
+fn telling<T>(
+    progress: &(dyn Fn(u64, u64) + Send + Sync),
+    work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> Result<T>,
+) -> Result<T> {
     let (done, all) = (AtomicU64::new(0), AtomicU64::new(0));
     let (end, ended) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
@@ -287,12 +333,12 @@ pub fn scrub(
                 progress(now.load(Ordering::Relaxed), of.load(Ordering::Relaxed));
             }
         });
-        let outcome = volume.scrub(&options, &mut |now, of| {
+        let outcome = work(&mut |now, of| {
             done.store(now, Ordering::Relaxed);
             all.store(of, Ordering::Relaxed);
         });
         drop(end);
-        Ok(outcome?)
+        outcome
     })
 }
 

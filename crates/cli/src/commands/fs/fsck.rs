@@ -4,16 +4,21 @@ use anyhow::{Context, Result};
 use lodestone_fs::CheckReport;
 use serde::Serialize;
 
-use super::VolumeArgs;
-use crate::output::Output;
+use super::control::{self, Request};
+use super::{VolumeArgs, machines};
+use crate::output::{Output, ProgressUnit};
 
 const AFTER_HELP: &str = "\
 Examples:
   lodestone fs fsck notes.vol
   lodestone fs fsck notes.vol --quick
 
+  lodestone fs fsck notes.vol --credentials op
+
 Exit code 1 when something does not verify: each finding names the file. An open of the
-volume finishes what a crash left, so this command may write.";
+volume finishes what a crash left, so this command may write. A volume with replicas that is
+mounted, or is on several machines, is checked by the process that leads, while programs go
+on: names and links are those of one moment. `lodestone fs scrub` reads every copy of a page.";
 
 /// Arguments of `lodestone fs fsck`.
 #[derive(Debug, clap::Args)]
@@ -34,14 +39,30 @@ struct Checked<'r> {
     report: &'r CheckReport,
 }
 
-/// Checks the volume.
-pub fn run(args: &Args, output: &Output) -> Result<bool> {
+/// Checks the volume, in the process that has it or in this one.
+fn check(args: &Args, show: &(dyn Fn(u64, u64) + Send + Sync)) -> Result<CheckReport> {
+    let request = Request::Check { reads_pages: !args.quick };
+    if let Some(site) = args.volume.site()? {
+        return machines::ask(&args.volume, &site, &request, &mut |done, all| show(done, all));
+    }
+    if let Some(report) = control::ask(&args.volume.path, &request, &mut |done, all| show(done, all))? {
+        return Ok(report);
+    }
     let opened = args.volume.open()?;
     let volume = opened.volume()?;
-    let busy = output.busy("checking");
+    let failed = || format!("{}: the check could not be done", args.volume.path.display());
+    control::check(&volume, !args.quick, show).with_context(failed)
+}
+
+/// Checks the volume.
+pub fn run(args: &Args, output: &Output) -> Result<bool> {
+    let bar = output.progress(Some(0), ProgressUnit::Steps).with_prefix("pages");
     let path = args.volume.path.display().to_string();
-    let report = volume.check(!args.quick).with_context(|| format!("{path}: the check could not be done"))?;
-    drop(busy);
+    let report = check(args, &|done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
     output.result(&Checked { volume: path.clone(), report: &report }, |checked| {
         let finding = |finding: &lodestone_fs::CheckFinding| {
             let name = if finding.path.is_empty() { format!("file {}", finding.ino) } else { finding.path.clone() };

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use lodestone_fs::cluster::{ClusterStatus, RemoteOptions, RemoteVolume, ScrubReport, Site, ask_machine, newest_site};
+use lodestone_fs::cluster::{ClusterStatus, RemoteOptions, RemoteVolume, Site, ask_machine, newest_site};
 use lodestone_registry::control::Credentials;
 use lodestone_registry::{KeeperId, Security};
+use serde::Deserialize;
 
 use super::VolumeArgs;
 use super::control::Request;
@@ -107,13 +108,13 @@ pub fn status(args: &VolumeArgs, site: &Site) -> Result<ClusterStatus> {
     Ok(status)
 }
 
-/// Has the machine that leads scrub the volume.
-pub fn scrub(
+/// Has the machine that leads do a long work on the volume: a scrub or a check.
+pub fn ask<T: for<'a> Deserialize<'a>>(
     args: &VolumeArgs,
     site: &Site,
     request: &Request,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<ScrubReport> {
+) -> Result<T> {
     let text = serde_json::to_string(request)?;
     let volume = args.remote(site)?;
     let answer = volume.ask_program(&text, &mut |line| {

@@ -5,6 +5,7 @@ mod control;
 mod format;
 mod fsck;
 mod machines;
+mod metrics;
 mod mount;
 mod nodes;
 mod scrub;

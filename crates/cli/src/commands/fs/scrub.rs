@@ -43,7 +43,7 @@ pub fn run(args: &Args, output: &Output) -> Result<bool> {
     let (rate, repairs) = (args.rate, !args.dry_run);
     let request = Request::Scrub { pages_per_second: rate, repairs };
     let report = if let Some(site) = args.volume.site()? {
-        machines::scrub(&args.volume, &site, &request, &mut |done, all| show(done, all))?
+        machines::ask::<ScrubReport>(&args.volume, &site, &request, &mut |done, all| show(done, all))?
     } else {
         of_this_machine(args, &request, &show)?
     };

@@ -1,6 +1,6 @@
 //! `lodestone fs serve`.
 
-use std::net::SocketAddrV4;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use lodestone_registry::Security;
 use lodestone_registry::control::Name;
 use serde::Serialize;
 
-use super::{control, machines};
+use super::{control, machines, metrics};
 use crate::commands::pool::domain;
 use crate::interrupt;
 use crate::output::Output;
@@ -33,7 +33,8 @@ Packets are not sealed and senders are not known: use a network of your own.
 With a volume that was formatted for several machines, the process is one of them: it has a node
 with metadata and a replica, in pools in the folder. The first start makes them, by --new. The
 certificate says which machine it is: one for `--node 1` is for machine 1. Get it by --token, or by
-`lodestone fabric join --dir m1` before. The process may be killed and started again at any time.";
+`lodestone fabric join --dir m1` before. The process may be killed and started again at any time.
+--metrics 127.0.0.1:9100 tells its figures to a Prometheus server.";
 
 /// Arguments of `lodestone fs serve`.
 #[derive(Debug, clap::Args)]
@@ -66,6 +67,10 @@ pub struct Args {
     /// Replicas that stay, whatever happens to their machines: with fewer that answer, an fsync waits
     #[arg(long, value_name = "COUNT", default_value_t = 2, requires = "volume")]
     min_copies: usize,
+
+    /// Tell the figures of the machine to a Prometheus server, at http://ADDRESS/metrics
+    #[arg(long, value_name = "ADDRESS", requires = "volume")]
+    metrics: Option<SocketAddr>,
 
     /// Trust everything that can reach the address
     #[arg(long)]
@@ -122,6 +127,7 @@ struct ServingMachine {
     address: String,
     folder: PathBuf,
     network: &'static str,
+    metrics: Option<SocketAddr>,
 }
 
 /// How often the machine is looked at.
@@ -170,21 +176,24 @@ fn run_machine(args: &Args, volume: &Path, output: &Output) -> Result<()> {
     (options.makes, options.domain, options.replicas_min) = (args.new, args.domain, args.min_copies);
     options.texts = Some(Arc::new(control::answer_text));
     let machine = Machine::start(&site, options).with_context(|| format!("machine {number} cannot be started"))?;
+    let metrics = args.metrics.map(|address| metrics::serve(address, machine.handle())).transpose()?;
     let serving = ServingMachine {
         machine: number,
         volume: format!("{:016x}", site.volume),
         address: machine.handle().site()?.address(number)?.to_string(),
         folder: args.dir.clone(),
         network: if site.is_sealed { "sealed" } else { "plain" },
+        metrics,
     };
     output.result(&serving, |serving| {
         format!(
-            "machine {} of volume {} at {} with pools in {}; the network is {}",
+            "machine {} of volume {} at {} with pools in {}; the network is {}{}",
             serving.machine,
             serving.volume,
             serving.address,
             serving.folder.display(),
-            serving.network
+            serving.network,
+            serving.metrics.map(|address| format!("; metrics at http://{address}/metrics")).unwrap_or_default()
         )
     })?;
     watch(&machine, &stopped, output)?;

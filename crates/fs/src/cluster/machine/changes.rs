@@ -218,7 +218,7 @@ impl MachineHandle {
             let others = site.machines.keys().filter(stays).filter(whole).count();
             if others < least.max(1) {
                 return Err(Error::Options(format!(
-                    "without machine {machine} {others} machines have everything, and {least} are to (--min-copies); add \\
+                    "of the other machines {others} have everything, and {least} are to (--min-copies); add \
                      one first, and wait until it counts"
                 )));
             }
@@ -247,7 +247,7 @@ impl MachineHandle {
 
     fn change(&self, change: &mut dyn FnMut(&mut Site) -> Result<()>) -> Result<Site> {
         if !self.may_change {
-            let text = "the machines of a volume are changed with the certificate of an operator (`lodestone fabric token \\
+            let text = "the machines of a volume are changed with the certificate of an operator (`lodestone fabric token \
                         --operator`)";
             return Err(Error::Options(text.into()));
         }

@@ -4,6 +4,7 @@
 //! site        where the machines and keepers are: a file that is the same everywhere
 //! changes     machines that are added, drained and removed; how each learns of it
 //! make        the pools of the machine, at its first start
+//! metrics     figures for Prometheus
 //! serve       the connections that it takes: of other machines, of mounts, of commands
 //! neighbours  how the other machines stand; an image for a node that lacks operations
 //! seals       sealed packets, with secrets from the keepers
@@ -14,6 +15,7 @@
 
 pub(crate) mod changes;
 mod make;
+mod metrics;
 mod neighbours;
 pub(crate) mod seals;
 mod serve;
@@ -109,6 +111,7 @@ pub(crate) struct Machinery {
     /// How the others stood when they last answered, or why they do not.
     pub(crate) others: Mutex<Standings>,
     pub(crate) mounts: Mutex<Mounts>,
+    pub(crate) calls: metrics::CallCounts,
     /// Whether the volume has not begun, because some machine never ran.
     pub(crate) waits_for_first_starts: AtomicBool,
     /// Why keepers did not answer when they were last asked.
@@ -296,6 +299,7 @@ fn shared(site: &Site, options: &MachineOptions, places: Places, seals: Option<A
             security: options.security.clone(),
             others: Mutex::default(),
             mounts: Mutex::default(),
+            calls: metrics::CallCounts::default(),
             waits_for_first_starts: AtomicBool::new(false),
             keepers_down: Mutex::default(),
         }),

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lodestone_fabric::NodeId;
 use lodestone_pmem::CopyOptions;
@@ -176,7 +176,9 @@ impl Connection {
                 let mut number = || from.u64().ok_or_else(wrong);
                 let tag = Tag::new(number()?, number()?, number()?).ok_or_else(wrong)?;
                 let call = Call::read(&mut from).filter(|_| from.is_empty()).ok_or_else(wrong)?;
+                let began = Instant::now();
                 let answer = shared.call(tag, &call);
+                shared.machine.iter().for_each(|machine| machine.calls.note(&call, began.elapsed()));
                 channel.within(Some(SEND_PATIENCE));
                 channel.send(&answer.to_bytes())
             }

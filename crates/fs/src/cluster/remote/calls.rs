@@ -55,6 +55,34 @@ pub(crate) enum Call {
     Seek { ino: u64, offset: u64, to: SeekTo },
 }
 
+/// The names of the calls, in the order of their numbers on the wire.
+pub(crate) const CALLS: [&str; 24] = [
+    "lookup",
+    "attributes",
+    "truncate",
+    "set",
+    "read_link",
+    "make",
+    "remove",
+    "rename",
+    "link",
+    "pin",
+    "unpin",
+    "read",
+    "note_read",
+    "write",
+    "sync",
+    "read_folder",
+    "read_folder_plus",
+    "room",
+    "set_extra",
+    "extra",
+    "extra_names",
+    "remove_extra",
+    "allocate",
+    "seek",
+];
+
 /// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
@@ -314,6 +342,36 @@ impl Call {
         Some(call)
     }
 
+    /// The place of the call in [`CALLS`].
+    pub(crate) const fn place(&self) -> usize {
+        match self {
+            Self::Lookup { .. } => 0,
+            Self::Attributes { .. } => 1,
+            Self::Truncate { .. } => 2,
+            Self::Set { .. } => 3,
+            Self::ReadLink { .. } => 4,
+            Self::Make { .. } => 5,
+            Self::Remove { .. } => 6,
+            Self::Rename { .. } => 7,
+            Self::Link { .. } => 8,
+            Self::Pin { .. } => 9,
+            Self::Unpin { .. } => 10,
+            Self::Read { .. } => 11,
+            Self::NoteRead { .. } => 12,
+            Self::Write { .. } => 13,
+            Self::Sync => 14,
+            Self::ReadFolder { .. } => 15,
+            Self::ReadFolderPlus { .. } => 16,
+            Self::Room => 17,
+            Self::SetExtra { .. } => 18,
+            Self::Extra { .. } => 19,
+            Self::ExtraNames { .. } => 20,
+            Self::RemoveExtra { .. } => 21,
+            Self::Allocate { .. } => 22,
+            Self::Seek { .. } => 23,
+        }
+    }
+
     /// Whether the call is an operation, which must be carried out once.
     pub(crate) const fn is_change(&self) -> bool {
         matches!(
@@ -546,6 +604,7 @@ mod tests {
             let mut out = Writer::default();
             call.write(&mut out);
             assert_eq!(Call::read(&mut Reader(&out.0)), Some(call.clone()));
+            assert_eq!(usize::from(out.0[0]), call.place() + 1, "{}", CALLS[call.place()]);
             for cut in 0..out.0.len() {
                 assert_eq!(Call::read(&mut Reader(&out.0[..cut])), None, "{call:?}");
             }
