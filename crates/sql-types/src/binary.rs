@@ -1,5 +1,6 @@
 //! The binary format of values, as `PostgreSQL` sends and receives it.
 
+use crate::array::Dimension;
 use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
 use crate::numeric::Numeric;
@@ -34,6 +35,7 @@ pub fn encode(ty: Type, datum: &Datum, bytes: &mut Vec<u8>) -> Result<()> {
     match datum {
         Datum::Null => {}
         Datum::Bool(value) => bytes.push(u8::from(*value)),
+        Datum::Int(_) if matches!(ty, Type::Enum(_)) => bytes.extend(crate::text::encode(ty, datum).as_bytes()),
         Datum::Int(value) => {
             let out = |_| out_of_range(ty);
             match ty {
@@ -59,7 +61,7 @@ pub fn encode(ty: Type, datum: &Datum, bytes: &mut Vec<u8>) -> Result<()> {
             bytes.push(JSONB_VERSION);
             bytes.extend(value.to_string().as_bytes());
         }
-        Datum::Array(values) => array(ty, values, bytes)?,
+        Datum::Array(_) | Datum::Shaped(_) => array(ty, datum, bytes)?,
         Datum::Record(_) => return Err(Error::unsupported("the binary format of a record")),
     }
     Ok(())
@@ -70,17 +72,18 @@ fn length(bytes: usize) -> Result<[u8; 4]> {
     i32::try_from(bytes).map(i32::to_be_bytes).map_err(|_| error())
 }
 
-fn array(ty: Type, values: &[Datum], bytes: &mut Vec<u8>) -> Result<()> {
+fn array(ty: Type, datum: &Datum, bytes: &mut Vec<u8>) -> Result<()> {
+    let (values, dimensions) = (crate::array::values(datum), crate::array::dimensions(datum));
     let element = ty.element().unwrap_or(Type::Text);
     let has_null = values.iter().any(Datum::is_null);
-    bytes.extend(i32::from(!values.is_empty()).to_be_bytes());
+    bytes.extend(length(dimensions.len())?);
     bytes.extend(i32::from(has_null).to_be_bytes());
     bytes.extend(element.oid().to_be_bytes());
-    if values.is_empty() {
-        return Ok(());
+    for dimension in &dimensions {
+        bytes.extend(length(dimension.length)?);
+        let low = i32::try_from(dimension.low).map_err(|_| out_of_range(Type::Int4))?;
+        bytes.extend(low.to_be_bytes());
     }
-    bytes.extend(length(values.len())?);
-    bytes.extend(1_i32.to_be_bytes());
     for value in values {
         if value.is_null() {
             bytes.extend((-1_i32).to_be_bytes());
@@ -231,10 +234,12 @@ fn decode_array(element: Type, mut bytes: &[u8]) -> Option<Result<Datum>> {
     if dimensions == 0 {
         return bytes.is_empty().then_some(Ok(Datum::Array(Vec::new())));
     }
-    if dimensions != 1 {
-        return Some(Err(Error::unsupported("an array of several dimensions")));
+    let mut shape = Vec::new();
+    for _ in 0..usize::try_from(dimensions).ok().filter(|count| *count <= crate::array::DIMENSIONS_MAX)? {
+        let (length, low) = (usize::try_from(word(&mut bytes)?).ok()?, word(&mut bytes)?);
+        shape.push(Dimension { low: low.into(), length });
     }
-    let (count, _lower) = (usize::try_from(word(&mut bytes)?).ok()?, word(&mut bytes)?);
+    let count = shape.iter().try_fold(1_usize, |count, dimension| count.checked_mul(dimension.length))?;
     let mut values = Vec::new();
     for _ in 0..count {
         let length = word(&mut bytes)?;
@@ -248,7 +253,7 @@ fn decode_array(element: Type, mut bytes: &[u8]) -> Option<Result<Datum>> {
             Err(error) => return Some(Err(error)),
         }
     }
-    bytes.is_empty().then_some(Ok(Datum::Array(values)))
+    bytes.is_empty().then(|| Ok(crate::array::make(shape, values)))
 }
 
 /// `None` for bytes that are no number.

@@ -5,6 +5,7 @@ use crate::error::{Error, Result, SqlState};
 use crate::interval::Interval;
 use crate::json::Json;
 use crate::numeric::Numeric;
+use crate::style;
 use crate::text;
 use crate::time::DAY_MICROS;
 use crate::types::Type;
@@ -110,29 +111,41 @@ pub fn convert(datum: Datum, from: Type, to: Type) -> Result<Datum> {
             days => {
                 let found = i64::from(days).checked_mul(DAY_MICROS).filter(|found| crate::time::is_moment(*found));
                 let error = || Error::new(SqlState::DATETIME_FIELD_OVERFLOW, "date out of range for timestamp");
-                found.ok_or_else(error)?
+                let found = found.ok_or_else(error)?;
+                if to == Type::Timestamptz { style::to_utc(found).ok_or_else(error)? } else { found }
             }
         }),
         (Datum::Time(micros), Type::Interval) => Datum::Interval(Interval { micros, ..Interval::default() }),
         (Datum::Interval(span), Type::Time) => Datum::Time(span.micros.rem_euclid(DAY_MICROS)),
         (Datum::Json(value), _) if !to.is_text() && to != Type::Json => of_json(&value, to)?,
         (Datum::Json(value), Type::Json) => Datum::Text(value.to_string()),
-        (Datum::Time(micros), Type::Time) if from != Type::Time => Datum::Time(micros.rem_euclid(DAY_MICROS)),
-        (Datum::Time(micros), Type::Date) => Datum::Date(match micros {
+        (Datum::Time(micros), Type::Time) if from != Type::Time => {
+            Datum::Time(shown(micros, from).rem_euclid(DAY_MICROS))
+        }
+        (Datum::Time(micros), Type::Date) => Datum::Date(match shown(micros, from) {
             i64::MAX => i32::MAX,
             i64::MIN => i32::MIN,
             micros => i32::try_from(micros.div_euclid(DAY_MICROS)).map_err(|_| text::out_of_range(to))?,
         }),
-        (Datum::Time(micros), Type::Timestamp | Type::Timestamptz) => Datum::Time(micros),
-        (Datum::Array(values), _) if to.element().is_some() => {
+        (Datum::Time(micros), Type::Timestamp) => Datum::Time(shown(micros, from)),
+        (Datum::Time(micros), Type::Timestamptz) => {
+            let error = || Error::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range");
+            Datum::Time(style::to_utc(micros).ok_or_else(error)?)
+        }
+        (array @ (Datum::Array(_) | Datum::Shaped(_)), _) if to.element().is_some() => {
             let (one, two) = (from.element().unwrap_or(Type::Text), to.element().unwrap_or(Type::Text));
-            Datum::Array(values.into_iter().map(|value| convert(value, one, two)).collect::<Result<_>>()?)
+            crate::array::map(array, |value| convert(value, one, two))?
         }
         (datum, _) if to.is_text() => Datum::Text(text::encode(from, &datum)),
         (_, _) => {
             return Err(Error::new(SqlState::CANNOT_COERCE, format!("cannot cast type {from} to {to}")));
         }
     })
+}
+
+/// What clocks show at a moment of the type.
+fn shown(micros: i64, from: Type) -> i64 {
+    if from == Type::Timestamptz { style::to_local(micros) } else { micros }
 }
 
 /// A number or truth value of a `jsonb`.
@@ -197,6 +210,9 @@ fn integer_of(value: f64, ty: Type) -> Result<i64> {
 /// # Errors
 /// 22001; 22003.
 pub fn fit(datum: Datum, ty: Type, modifier: i32, is_explicit: bool) -> Result<Datum> {
+    if let (Some(element), Datum::Array(_) | Datum::Shaped(_)) = (ty.element(), &datum) {
+        return crate::array::map(datum, |value| fit(value, element, modifier, is_explicit));
+    }
     if let Some(digits) = second_digits(ty, modifier) {
         return Ok(with_digits(datum, digits));
     }

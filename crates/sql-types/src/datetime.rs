@@ -3,13 +3,16 @@
 //!
 //! 1. The text becomes fields: numbers, dates with their separators, times of day, words, offsets.
 //! 2. Each field says a part of the moment. A number alone is the part that is still missing.
-//! 3. Two numbers with a `/` or `-` between them are month and day (MDY); one of three digits or more is a year.
+//! 3. Numbers are day, month and year in the order of the session's `DateStyle`; one of three digits or more is a year.
+//! 4. A zone is an offset, a short name, or a name with its history.
 
 use crate::error::{Error, Result, SqlState};
-use crate::time::{DAY_MICROS, EPOCH_DAYS, civil_of, days_of, now};
+use crate::style::{self, DateOrder};
+use crate::time::{DAY_MICROS, EPOCH_DAYS, civil_of, days_of};
+use crate::zone::{Short, Zone, short};
 
 /// The parts that a text says.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Found {
     /// The day, from 2000-01-01.
     pub days: Option<i64>,
@@ -17,6 +20,8 @@ pub struct Found {
     pub micros: Option<i64>,
     /// Seconds east of UTC.
     pub zone: Option<i64>,
+    /// The zone by its name.
+    pub named: Option<Zone>,
     /// It is a moment without a calendar.
     pub special: Option<Special>,
 }
@@ -36,6 +41,7 @@ enum Wrong {
     Format,
     Range,
     Zone(String),
+    Displacement,
 }
 
 type Read<T> = std::result::Result<T, Wrong>;
@@ -48,6 +54,8 @@ enum Field {
     Date(Vec<String>, char),
     Time(String),
     Word(String),
+    /// The name of a zone with more than letters.
+    Zone(String),
     /// With its sign.
     Offset(String),
 }
@@ -55,7 +63,7 @@ enum Field {
 /// Reads `text`. `name`: the type, for messages.
 ///
 /// # Errors
-/// 22007; 22008; 0A000 for the name of a time zone that is not known here.
+/// 22007; 22008; 22009 for an offset that is too large; 22023 for the name of a time zone that is not known.
 pub fn read(text: &str, name: &str) -> Result<Found> {
     let outcome = fields(text).and_then(|fields| Moment::default().read(&fields, name == "time"));
     outcome.map_err(|wrong| match wrong {
@@ -67,8 +75,18 @@ pub fn read(text: &str, name: &str) -> Result<Found> {
             let message = format!("date/time field value out of range: \"{text}\"");
             Error::new(SqlState::DATETIME_FIELD_OVERFLOW, message)
         }
-        Wrong::Zone(zone) => Error::unsupported(format!("the time zone {zone}")),
+        Wrong::Zone(zone) => no_zone(&zone),
+        Wrong::Displacement => {
+            let message = format!("time zone displacement out of range: \"{text}\"");
+            Error::new(SqlState::INVALID_TIME_ZONE_DISPLACEMENT, message)
+        }
     })
+}
+
+/// The error of a time zone that is not there.
+#[must_use]
+pub fn no_zone(name: &str) -> Error {
+    Error::new(SqlState::INVALID_PARAMETER_VALUE, format!("time zone \"{name}\" not recognized"))
 }
 
 fn fields(text: &str) -> Read<Vec<Field>> {
@@ -111,12 +129,20 @@ fn fields(text: &str) -> Read<Vec<Field>> {
                 (Field::Number(digits.clone()), digits.len())
             }
         } else if letter.is_alphabetic() {
-            let word = take(place, &|letter| letter.is_alphabetic() || matches!(letter, '/' | '_'));
+            let word = take(place, &char::is_alphabetic);
             let after = next(place + word.chars().count());
             let is_month = month_of(&word.to_lowercase()).is_some();
+            let is_long = matches!(after, '-' | '/' | '_' | '+') || after.is_ascii_digit();
             if is_month && matches!(after, '-' | '.') {
                 let whole = take(place, &|letter| letter.is_ascii_alphanumeric() || letter == after);
                 (split(&whole, after), whole.len())
+            } else if is_long && !is_key(&word.to_lowercase()) {
+                let is_part = |letter: char| {
+                    letter.is_ascii_alphanumeric() || matches!(letter, '-' | '/' | '_' | '+' | '.' | ':')
+                };
+                let whole = take(place, &is_part);
+                let length = whole.chars().count();
+                (Field::Zone(whole), length)
             } else {
                 (Field::Word(word.to_lowercase()), word.chars().count())
             }
@@ -169,42 +195,17 @@ fn month_of(word: &str) -> Option<i64> {
     i64::try_from(place + 1).ok()
 }
 
+/// Whether a word has a meaning of its own before digits, and is no zone.
+fn is_key(word: &str) -> bool {
+    matches!(word, "t" | "j" | "jd" | "y" | "h" | "m" | "s" | "d" | "at" | "on" | "ad" | "bc" | "am" | "pm" | "dst")
+        || month_of(word).is_some()
+        || is_weekday(word)
+}
+
 fn is_weekday(word: &str) -> bool {
     const DAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
     DAYS.iter().any(|day| *day == word || word.len() >= 3 && day.starts_with(word))
         || matches!(word, "tues" | "wednes" | "thurs" | "thur")
-}
-
-/// The offset of a zone by its short name, in seconds.
-#[must_use]
-pub fn zone_of(word: &str) -> Option<i64> {
-    let quarters = match word {
-        "utc" | "gmt" | "z" | "zulu" | "ut" | "uct" | "wet" | "etc/utc" => 0,
-        "est" => -20,
-        "edt" | "ast" => -16,
-        "cst" => -24,
-        "cdt" => -20,
-        "mst" => -28,
-        "mdt" => -24,
-        "pst" => -32,
-        "pdt" => -28,
-        "akst" => -36,
-        "akdt" => -32,
-        "hst" => -40,
-        "nst" => -14,
-        "ndt" => -10,
-        "cet" | "bst" | "met" | "west" => 4,
-        "cest" | "eet" | "mest" | "sast" | "ist" => 8,
-        "eest" | "msk" => 12,
-        "msd" => 16,
-        "jst" | "kst" => 36,
-        "aest" => 40,
-        "aedt" => 44,
-        "nzst" => 48,
-        "nzdt" => 52,
-        _ => return None,
-    };
-    Some(quarters * 900)
 }
 
 /// The offset that a text such as `+05:30` says, in seconds.
@@ -244,6 +245,7 @@ struct Moment {
     days: Option<i64>,
     micros: Option<i64>,
     zone: Option<i64>,
+    named: Option<Zone>,
     is_before: bool,
     is_afternoon: Option<bool>,
     special: Option<Special>,
@@ -275,6 +277,7 @@ impl Moment {
                     self.number(text, is_julian, is_time && count <= 2 && number == 0)?;
                 }
                 Field::Word(word) => self.word(word)?,
+                Field::Zone(name) => self.name(name)?,
                 Field::Offset(text) => self.offset(text)?,
             }
             before = Some(field);
@@ -284,12 +287,20 @@ impl Moment {
 
     fn offset(&mut self, text: &str) -> Read<()> {
         // After a day without a time it is a year or day: `Feb-10`; those are dates already.
-        let offset = offset_of(text).ok_or(Wrong::Range)?;
+        let offset = offset_of(text).ok_or(Wrong::Displacement)?;
         put(&mut self.zone, offset)
     }
 
+    fn name(&mut self, name: &str) -> Read<()> {
+        let zone = Zone::named(name).ok_or_else(|| Wrong::Zone(name.to_lowercase()))?;
+        if self.zone.is_some() || self.named.replace(zone).is_some() {
+            return Err(Wrong::Format);
+        }
+        Ok(())
+    }
+
     fn word(&mut self, word: &str) -> Read<()> {
-        let today = || now().div_euclid(DAY_MICROS);
+        let today = || style::to_local(style::now()).div_euclid(DAY_MICROS);
         match word {
             "ad" | "ce" => {}
             "bc" | "bce" => self.is_before = true,
@@ -316,12 +327,13 @@ impl Moment {
                     }
                     put(&mut self.month, month)?;
                     self.has_month_word = true;
-                } else if let Some(zone) = zone_of(word) {
-                    put(&mut self.zone, zone)?;
-                } else if word.contains('/') {
-                    return Err(Wrong::Zone(word.to_owned()));
+                } else if let Some(zone) = short(word) {
+                    match zone {
+                        Short::Offset(seconds) => put(&mut self.zone, seconds)?,
+                        Short::Of(zone) => self.named = Some(zone),
+                    }
                 } else if !is_weekday(word) {
-                    return Err(Wrong::Format);
+                    self.name(word).map_err(|_| Wrong::Format)?;
                 }
             }
         }
@@ -333,42 +345,49 @@ impl Moment {
         put(&mut self.year, digits(text)?)
     }
 
+    /// The part that a number is, by the parts that are known.
+    fn next_part(&mut self, text: &str) -> Read<()> {
+        let order = style::with(|style| style.order);
+        let is_year = text.len() >= 3 || order == DateOrder::Ymd;
+        match (self.year.is_some(), self.month.is_some(), self.day.is_some()) {
+            (false, false, false) if is_year => self.set_year(text),
+            (false, false, false) if order == DateOrder::Dmy => put(&mut self.day, digits(text)?),
+            (_, false, false) | (false, false, true) => put(&mut self.month, digits(text)?),
+            (false, true, false) if self.has_month_word && is_year => self.set_year(text),
+            (false, true, false) => put(&mut self.day, digits(text)?),
+            (true, true, false) if self.has_month_word && text.len() >= 3 && self.is_short_year => {
+                // The number before was the day.
+                self.day = self.year.take();
+                self.set_year(text)
+            }
+            (true, true, false) => put(&mut self.day, digits(text)?),
+            (false, true, true) => self.set_year(text),
+            _ => Err(Wrong::Format),
+        }
+    }
+
     fn date(&mut self, parts: &[String], separator: char) -> Read<()> {
+        if let [year, day] = parts
+            && year.len() >= 4
+            && day.len() == 3
+            && separator != '/'
+            && month_of(day).is_none()
+        {
+            self.set_year(year)?;
+            return put(&mut self.day_of_year, digits(day)?);
+        }
         let months: Vec<usize> = (0..parts.len()).filter(|place| month_of(&parts[*place]).is_some()).collect();
+        if parts.len() > 3 || months.len() > 1 || parts.len() < 3 && months.is_empty() {
+            return Err(Wrong::Format);
+        }
         if let [place] = months[..] {
             put(&mut self.month, month_of(&parts[place]).unwrap_or(1))?;
             self.has_month_word = true;
-            let rest: Vec<&String> = parts.iter().enumerate().filter(|(at, _)| *at != place).map(|(_, p)| p).collect();
-            return match rest[..] {
-                [year, day] if year.len() >= 3 => {
-                    self.set_year(year)?;
-                    put(&mut self.day, digits(day)?)
-                }
-                [day, year] => {
-                    put(&mut self.day, digits(day)?)?;
-                    self.set_year(year)
-                }
-                [day] => put(&mut self.day, digits(day)?),
-                _ => Err(Wrong::Format),
-            };
         }
-        match parts {
-            [year, month, day] if year.len() >= 3 => {
-                self.set_year(year)?;
-                put(&mut self.month, digits(month)?)?;
-                put(&mut self.day, digits(day)?)
-            }
-            [month, day, year] => {
-                put(&mut self.month, digits(month)?)?;
-                put(&mut self.day, digits(day)?)?;
-                self.set_year(year)
-            }
-            [year, day] if year.len() >= 4 && day.len() == 3 && separator != '/' => {
-                self.set_year(year)?;
-                put(&mut self.day_of_year, digits(day)?)
-            }
-            _ => Err(Wrong::Format),
+        for (_, part) in parts.iter().enumerate().filter(|(place, _)| !months.contains(place)) {
+            self.next_part(part)?;
         }
+        Ok(())
     }
 
     fn number(&mut self, text: &str, is_julian: bool, is_clock: bool) -> Read<()> {
@@ -402,11 +421,7 @@ impl Moment {
                 put(&mut self.month, digits(&whole[2..4])?)?;
                 put(&mut self.day, digits(&whole[4..])?)
             }
-            (_, 0) if whole.len() >= 3 => self.set_year(whole),
-            (_, 0) if self.has_month_word && self.day.is_none() => put(&mut self.day, digits(whole)?),
-            (_, 0) if self.month.is_none() => put(&mut self.month, digits(whole)?),
-            (_, 0) if self.day.is_none() => put(&mut self.day, digits(whole)?),
-            (_, 0) => self.set_year(whole),
+            (_, 0) => self.next_part(whole),
             _ => Err(Wrong::Format),
         }
     }
@@ -439,7 +454,7 @@ impl Moment {
         if days.is_none() && self.micros.is_none() && self.special.is_none() {
             return Err(Wrong::Format);
         }
-        Ok(Found { days, micros: self.micros, zone: self.zone, special: self.special })
+        Ok(Found { days, micros: self.micros, zone: self.zone, named: self.named, special: self.special })
     }
 
     fn calendar_day(&self, year: i64) -> Read<i64> {

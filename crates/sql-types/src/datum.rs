@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use crate::array::{self, Shaped};
 use crate::interval::Interval;
 use crate::json::Json;
 use crate::numeric::Numeric;
@@ -42,8 +43,10 @@ pub enum Datum {
     Interval(Interval),
     /// Of `jsonb`. A `json` is a text.
     Json(Arc<Json>),
-    /// Of an array type, with one dimension.
+    /// Of an array type, with one dimension from 1 on.
     Array(Vec<Datum>),
+    /// Of an array type, with several dimensions or another first index than 1.
+    Shaped(Box<Shaped>),
     /// Of `record`.
     Record(Vec<Datum>),
 }
@@ -76,6 +79,7 @@ impl Datum {
                 let pairs = one.iter().zip(two).map(|(one, two)| one.order(two));
                 pairs.fold(Ordering::Equal, Ordering::then).then(one.len().cmp(&two.len()))
             }
+            (Self::Array(_) | Self::Shaped(_), Self::Array(_) | Self::Shaped(_)) => order_arrays(self, other),
             // The binder makes both sides of one type. Others have any order, but always the same one.
             _ => self.kind().cmp(&other.kind()),
         }
@@ -96,6 +100,7 @@ impl Datum {
             Self::Record(_) => 10,
             Self::Interval(_) => 11,
             Self::Json(_) => 12,
+            Self::Shaped(_) => 13,
         }
     }
 
@@ -124,6 +129,14 @@ impl Datum {
             Self::Date(value) => bytes.extend(value.to_le_bytes()),
             Self::Interval(value) => bytes.extend(value.length().to_le_bytes()),
             Self::Json(value) => value.key(bytes),
+            Self::Shaped(shaped) => {
+                for dimension in &shaped.dimensions {
+                    bytes.extend(dimension.low.to_le_bytes());
+                    bytes.extend(lodestone_width::to_u64(dimension.length).to_le_bytes());
+                }
+                shaped.values.iter().for_each(|value| value.key(bytes));
+                bytes.push(u8::MAX);
+            }
             Self::Array(values) | Self::Record(values) => {
                 values.iter().for_each(|value| value.key(bytes));
                 bytes.push(u8::MAX);
@@ -153,6 +166,20 @@ impl Datum {
 /// NaN is equal to itself and above all numbers.
 fn order_floats(one: f64, two: f64) -> Ordering {
     one.partial_cmp(&two).unwrap_or_else(|| one.is_nan().cmp(&two.is_nan()))
+}
+
+/// By their elements, then by their number, dimensions and bounds.
+fn order_arrays(one: &Datum, two: &Datum) -> Ordering {
+    let (first, second) = (array::values(one), array::values(two));
+    let pairs = first.iter().zip(second).map(|(one, two)| one.order(two));
+    let by_values = pairs.fold(Ordering::Equal, Ordering::then).then(first.len().cmp(&second.len()));
+    by_values.then_with(|| {
+        let (first, second) = (array::dimensions(one), array::dimensions(two));
+        let lengths = |list: &[array::Dimension]| list.iter().map(|one| one.length).collect::<Vec<_>>();
+        let lows = |list: &[array::Dimension]| list.iter().map(|one| one.low).collect::<Vec<_>>();
+        let by_shape = first.len().cmp(&second.len()).then_with(|| lengths(&first).cmp(&lengths(&second)));
+        by_shape.then_with(|| lows(&first).cmp(&lows(&second)))
+    })
 }
 
 fn key_bytes(value: &[u8], bytes: &mut Vec<u8>) {

@@ -41,12 +41,16 @@ states! {
     DATETIME_FIELD_OVERFLOW = "22008";
     /// A text is no date or time.
     INVALID_DATETIME_FORMAT = "22007";
+    /// An offset of a time zone is too large.
+    INVALID_TIME_ZONE_DISPLACEMENT = "22009";
     /// A division by zero.
     DIVISION_BY_ZERO = "22012";
     /// Bytes are no UTF-8.
     CHARACTER_NOT_IN_REPERTOIRE = "22021";
     /// A parameter has a value that makes no sense.
     INVALID_PARAMETER_VALUE = "22023";
+    /// A value makes no sense in its place.
+    DATA_EXCEPTION = "22000";
     /// An escape sequence is wrong.
     INVALID_ESCAPE_SEQUENCE = "22025";
     /// A number of a span of time is too large.
@@ -125,6 +129,8 @@ states! {
     SERIALIZATION_FAILURE = "40001";
     /// Transactions wait for each other.
     DEADLOCK_DETECTED = "40P01";
+    /// A name is too long, or no name.
+    INVALID_NAME = "42602";
     /// A text is no SQL.
     SYNTAX_ERROR = "42601";
     /// A column must be grouped.

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use crate::error::{Error, Result, SqlState};
+use crate::style::{self, SpanForm};
 use crate::time::{DAY_MICROS, civil_of, days_of};
 
 const MONTH_DAYS: i64 = 30;
@@ -227,6 +228,95 @@ impl Interval {
     }
 }
 
+impl Interval {
+    /// Its text in a form of the setting `IntervalStyle`.
+    #[must_use]
+    pub fn text(self, form: SpanForm) -> String {
+        match form {
+            SpanForm::Postgres => self.to_string(),
+            SpanForm::PostgresVerbose => self.verbose(),
+            SpanForm::SqlStandard => self.of_standard(),
+            SpanForm::Iso8601 => self.iso_text(),
+        }
+    }
+
+    /// Years, months, days, hours, minutes; then seconds and their fraction.
+    fn parts(self) -> ([i64; 5], i64, i64) {
+        let (months, micros) = (i64::from(self.months), self.micros);
+        let parts = [months / 12, months % 12, self.days.into(), micros / HOUR, micros / MINUTE % 60];
+        (parts, micros / SECOND % 60, micros % SECOND)
+    }
+
+    fn verbose(self) -> String {
+        let (parts, seconds, fraction) = self.parts();
+        let (mut text, mut is_zero, mut is_before) = ("@".to_owned(), true, false);
+        for (value, unit) in
+            parts.into_iter().zip(["year", "mon", "day", "hour", "min"]).filter(|(value, _)| *value != 0)
+        {
+            // The first part decides about `ago`.
+            is_before = if is_zero { value < 0 } else { is_before };
+            let value = if is_before { -value } else { value };
+            text += &format!(" {value} {unit}{}", if value == 1 { "" } else { "s" });
+            is_zero = false;
+        }
+        if seconds != 0 || fraction != 0 {
+            let is_negative = seconds < 0 || fraction < 0;
+            let sign = if !is_zero && is_negative != is_before { "-" } else { "" };
+            is_before = if is_zero { is_negative } else { is_before };
+            let plural = if seconds.abs() != 1 || fraction != 0 { "s" } else { "" };
+            text += &format!(" {sign}{} sec{plural}", seconds_text(seconds, fraction, 1));
+            is_zero = false;
+        }
+        text + if is_zero { " 0" } else { "" } + if is_before { " ago" } else { "" }
+    }
+
+    fn of_standard(self) -> String {
+        let ([years, months, days, hours, minutes], seconds, fraction) = self.parts();
+        let all = [years, months, days, hours, minutes, seconds, fraction];
+        let (has_negative, has_positive) = (all.iter().any(|part| *part < 0), all.iter().any(|part| *part > 0));
+        let (has_months, has_days) = (self.months != 0, self.days != 0);
+        let clock = format!("{}:{:02}:{}", hours.abs(), minutes.abs(), seconds_text(seconds, fraction, 2));
+        if has_negative && has_positive || has_months && (has_days || self.micros != 0) {
+            let sign = |is_negative: bool| if is_negative { '-' } else { '+' };
+            let (month_sign, day_sign, sign) = (sign(self.months < 0), sign(days < 0), sign(self.micros < 0));
+            return format!("{month_sign}{}-{} {day_sign}{} {sign}{clock}", years.abs(), months.abs(), days.abs());
+        }
+        let sign = if has_negative { "-" } else { "" };
+        match () {
+            () if !has_negative && !has_positive => "0".into(),
+            () if has_months => format!("{sign}{}-{}", years.abs(), months.abs()),
+            () if has_days => format!("{sign}{} {clock}", days.abs()),
+            () => format!("{sign}{clock}"),
+        }
+    }
+
+    fn iso_text(self) -> String {
+        let ([years, months, days, hours, minutes], seconds, fraction) = self.parts();
+        let part = |value: i64, unit: char| if value == 0 { String::new() } else { format!("{value}{unit}") };
+        if self.months == 0 && self.days == 0 && self.micros == 0 {
+            return "PT0S".into();
+        }
+        let mut text = format!("P{}{}{}", part(years, 'Y'), part(months, 'M'), part(days, 'D'));
+        if self.micros != 0 {
+            text = text + "T" + &part(hours, 'H') + &part(minutes, 'M');
+        }
+        if seconds != 0 || fraction != 0 {
+            let sign = if seconds < 0 || fraction < 0 { "-" } else { "" };
+            text += &format!("{sign}{}S", seconds_text(seconds, fraction, 1));
+        }
+        text
+    }
+}
+
+/// Seconds with their fraction, without a sign.
+fn seconds_text(seconds: i64, fraction: i64, width: usize) -> String {
+    let whole = format!("{:0width$}", seconds.abs());
+    if fraction == 0 {
+        return whole;
+    }
+    whole + format!(".{:06}", fraction.abs()).trim_end_matches('0')
+}
+
 /// Days of a month.
 #[must_use]
 pub fn month_length(year: i64, month: i64) -> i64 {
@@ -400,13 +490,21 @@ impl Interval {
             Error::new(SqlState::INVALID_DATETIME_FORMAT, message)
         };
         let lower = text.trim_matches(crate::text::is_space).to_lowercase();
-        let sum = match lower.strip_prefix('p') {
-            Some(rest) => iso(rest),
-            None => words(&lower, last.and_then(unit)),
+        let all_negative = lower.strip_prefix('-').filter(|rest| has_one_sign(rest));
+        let sum = match (lower.strip_prefix('p'), all_negative) {
+            (Some(rest), _) => iso(rest),
+            (None, Some(rest)) => words(rest, last.and_then(unit)).map(|sum| sum?.negated().ok_or(())),
+            (None, None) => words(&lower, last.and_then(unit)),
         };
         let sum = sum.ok_or_else(bad)?.map_err(|()| overflow(text))?;
         Self::of(sum.months, sum.days, sum.micros).map_err(|_| overflow(text))
     }
+}
+
+/// Whether the sign before `rest` is that of all parts: in the form of the standard, where no other part has one.
+fn has_one_sign(rest: &str) -> bool {
+    let is_standard = style::with(|style| style.span == SpanForm::SqlStandard);
+    is_standard && rest.split_whitespace().all(|part| !part.starts_with(['-', '+']))
 }
 
 /// `None`: the text makes no sense. An inner error: a number is too large.

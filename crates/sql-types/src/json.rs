@@ -730,7 +730,7 @@ pub fn quote(value: &str, text: &mut String) {
 pub fn of_datum(ty: Type, datum: &Datum) -> Result<String> {
     let text = text_of(ty, datum);
     // A value that has others in it may be deeper than those.
-    if matches!(datum, Datum::Array(_) | Datum::Record(_)) {
+    if matches!(datum, Datum::Array(_) | Datum::Shaped(_) | Datum::Record(_)) {
         Raw::parse(&text, "json")?;
     }
     Ok(text)
@@ -751,6 +751,14 @@ fn text_of(ty: Type, datum: &Datum) -> String {
             let parts: Vec<String> = values.iter().map(|value| text_of(element, value)).collect();
             _ = write!(text, "[{}]", parts.join(","));
         }
+        Datum::Shaped(shaped) => {
+            let element = ty.element().unwrap_or(Type::Text);
+            let mut parts: Vec<String> = shaped.values.iter().map(|value| text_of(element, value)).collect();
+            for dimension in shaped.dimensions.iter().rev() {
+                parts = parts.chunks(dimension.length.max(1)).map(|part| format!("[{}]", part.join(","))).collect();
+            }
+            text.push_str(&parts.join(","));
+        }
         Datum::Record(values) => {
             let member = |(number, value): (usize, &Datum)| {
                 // The fields of a row that was written have no types of their own.
@@ -767,11 +775,17 @@ fn text_of(ty: Type, datum: &Datum) -> String {
             let members: Vec<String> = values.iter().enumerate().map(member).collect();
             _ = write!(text, "{{{}}}", members.join(","));
         }
-        Datum::Time(_) if matches!(ty, Type::Timestamp | Type::Timestamptz) => {
-            let plain = crate::text::encode(ty, datum).replacen(' ', "T", 1);
-            let has_zone = ty == Type::Timestamptz && !plain.contains("infinity");
-            let plain = if has_zone { plain + ":00" } else { plain };
-            quote(&plain, &mut text);
+        // Days and moments are always those of ISO 8601, in the zone of the session.
+        Datum::Date(_) => quote(&crate::style::plain(|| crate::text::encode(ty, datum)), &mut text),
+        Datum::Time(micros) if matches!(ty, Type::Timestamp | Type::Timestamptz) => {
+            let at = crate::style::with(|style| style.zone.at(*micros));
+            let is_finite = !matches!(*micros, i64::MAX | i64::MIN);
+            let has_zone = ty == Type::Timestamptz && is_finite;
+            let local = if has_zone { micros.saturating_add(at.seconds * 1_000_000) } else { *micros };
+            let plain = crate::style::plain(|| crate::time::time_text(local, false)).replacen(' ', "T", 1);
+            let (plain, era) = plain.split_once(" BC").map_or((plain.as_str(), ""), |(plain, _)| (plain, " BC"));
+            let offset = if has_zone { crate::zone::offset_text(at.seconds, true) } else { String::new() };
+            quote(&format!("{plain}{offset}{era}"), &mut text);
         }
         other => quote(&crate::text::encode(ty, other), &mut text),
     }

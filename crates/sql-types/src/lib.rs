@@ -6,9 +6,12 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `types` | types by name and number |
+//! | `enumeration` | types of the database with labels |
+//! | `array` | arrays of several dimensions |
 //! | `datum` | values, their order, and bytes that are equal when they are |
 //! | `numeric` | exact decimal numbers |
 //! | `time`, `datetime`, `interval` | the calendar; texts of days and moments; spans of time |
+//! | `style`, `zone` | how a session reads and writes values; time zones and their short names (`abbreviation`) |
 //! | `json` | trees of `json`, values of `jsonb` |
 //! | `text`, `binary` | the two formats of the wire |
 //! | `cast` | from one type to another |
@@ -19,11 +22,14 @@
 
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
+mod abbreviation;
+pub mod array;
 pub mod binary;
 pub mod cast;
 pub mod datetime;
 mod datum;
 mod digest;
+pub mod enumeration;
 mod error;
 pub mod func;
 mod interval;
@@ -31,9 +37,11 @@ pub mod json;
 pub mod numeric;
 pub mod op;
 pub mod pattern;
+pub mod style;
 pub mod text;
 pub mod time;
 mod types;
+pub mod zone;
 
 pub use datum::Datum;
 pub use error::{Error, Result, SqlState};

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
 use crate::interval::Interval;
+use crate::style;
 use crate::text::{narrow, out_of_range};
 use crate::time::DAY_MICROS;
 use crate::types::Type;
@@ -178,7 +179,14 @@ fn later(moment: i64, span: Interval, ty: Type) -> Result<Datum> {
         let rest = rest.rem_euclid(DAY_MICROS.into());
         return Ok(Datum::Time(i64::try_from(rest).unwrap_or(0)));
     }
-    span.after(moment).map(Datum::Time)
+    if ty != Type::Timestamptz || span.months == 0 && span.days == 0 {
+        return span.after(moment).map(Datum::Time);
+    }
+    // Months and days are those of the calendar in the zone of the session.
+    let out = || Error::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range");
+    let local = Interval { micros: 0, ..span }.after(style::to_local(moment))?;
+    let day = style::to_utc(local).ok_or_else(out)?;
+    Interval { months: 0, days: 0, ..span }.after(day).map(Datum::Time)
 }
 
 fn undefined(ty: Type) -> Error {

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use crate::array::{self, Dimension};
 use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
 use crate::numeric::Numeric;
+use crate::style;
 use crate::time;
 use crate::types::Type;
 
@@ -20,7 +22,7 @@ pub fn check_length(bytes: usize, most: usize) -> Result<()> {
     if bytes <= most { Ok(()) } else { Err(error().detail(format!("The result has at most {most} bytes."))) }
 }
 
-/// The text of `datum`, which is of type `ty` and not null.
+/// The text of `datum`, which is of type `ty` and not null, in the [style](crate::style) of the session.
 ///
 /// ```
 /// use lodestone_sql_types::{Datum, Type, text};
@@ -42,7 +44,15 @@ pub fn write_to(ty: Type, datum: &Datum, text: &mut String) {
         Datum::Null => {}
         Datum::Bool(value) => text.push(if *value { 't' } else { 'f' }),
         // Writing to a string does not fail.
-        Datum::Int(value) => _ = write!(text, "{value}"),
+        Datum::Int(value) => match ty {
+            Type::Enum(of) => text.push_str(of.label(*value)),
+            Type::Regtype => match u32::try_from(*value).ok().and_then(Type::of_oid) {
+                Some(named) => _ = write!(text, "{named}"),
+                None if *value == 0 => text.push('-'),
+                None => _ = write!(text, "{value}"),
+            },
+            _ => _ = write!(text, "{value}"),
+        },
         Datum::Float(value) => text.push_str(&float_text(ty, *value)),
         Datum::Numeric(value) => _ = write!(text, "{value}"),
         Datum::Text(value) => text.push_str(value),
@@ -54,6 +64,15 @@ pub fn write_to(ty: Type, datum: &Datum, text: &mut String) {
                 _ = write!(text, "{byte:02x}");
             }
         }
+        Datum::Bytes(value) if style::with(|style| style.escapes_bytes) => {
+            for byte in value {
+                match byte {
+                    b'\\' => text.push_str("\\\\"),
+                    b' '..=b'~' => text.push(char::from(*byte)),
+                    _ => _ = write!(text, "\\{byte:03o}"),
+                }
+            }
+        }
         Datum::Bytes(value) => {
             text.push_str("\\x");
             value.iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
@@ -61,9 +80,16 @@ pub fn write_to(ty: Type, datum: &Datum, text: &mut String) {
         Datum::Date(days) => text.push_str(&time::date_text(*days)),
         Datum::Time(micros) if ty == Type::Time => text.push_str(&time::clock_text(*micros)),
         Datum::Time(micros) => text.push_str(&time::time_text(*micros, ty == Type::Timestamptz)),
-        Datum::Interval(value) => _ = write!(text, "{value}"),
+        Datum::Interval(value) => text.push_str(&value.text(style::with(|style| style.span))),
         Datum::Json(value) => _ = write!(text, "{value}"),
         Datum::Array(values) => write_array(ty, values, text),
+        Datum::Shaped(shaped) => {
+            if shaped.dimensions.iter().any(|dimension| dimension.low != 1) {
+                text.push_str(&array::dimensions_text(&shaped.dimensions));
+                text.push('=');
+            }
+            write_nested(ty, &shaped.dimensions, &shaped.values, text);
+        }
         Datum::Record(values) => {
             text.push('(');
             for (number, value) in values.iter().enumerate() {
@@ -119,9 +145,25 @@ fn write_array(ty: Type, values: &[Datum], text: &mut String) {
     }
 }
 
+/// An array in braces, with those that it consists of.
+fn write_nested(ty: Type, dimensions: &[Dimension], values: &[Datum], text: &mut String) {
+    let [outer, inner @ ..] = dimensions else { return };
+    if inner.is_empty() {
+        return write_array(ty, values, text);
+    }
+    text.push('{');
+    for (number, part) in values.chunks((values.len() / outer.length.max(1)).max(1)).enumerate() {
+        if number > 0 {
+            text.push(',');
+        }
+        write_nested(ty, inner, part, text);
+    }
+    text.push('}');
+}
+
 fn write_element(element: Type, value: &Datum, text: &mut String) {
     let plain = encode(element, value);
-    let is_word = value.as_text().is_some() && (plain.is_empty() || plain.eq_ignore_ascii_case("null"));
+    let is_word = plain.is_empty() || plain.eq_ignore_ascii_case("null");
     let is_quoted = is_word || plain.contains(|letter: char| "{},\"\\".contains(letter) || is_space(letter));
     if !is_quoted {
         return text.push_str(&plain);
@@ -144,6 +186,11 @@ fn float_text(ty: Type, value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "Infinity" } else { "-Infinity" }.into();
     }
+    let more = style::with(|style| style.float_digits);
+    if more <= 0 {
+        let digits = if ty == Type::Float4 { 6 + more } else { 15 + more };
+        return rounded_text(value, usize::try_from(digits.max(1)).unwrap_or(1));
+    }
     let scientific = if ty == Type::Float4 { format!("{:e}", narrow(value)) } else { format!("{value:e}") };
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
@@ -153,6 +200,24 @@ fn float_text(ty: Type, value: f64) -> String {
         return format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs());
     }
     if ty == Type::Float4 { format!("{}", narrow(value)) } else { format!("{value}") }
+}
+
+/// The text of a number with so many digits, without zeros at its end.
+fn rounded_text(value: f64, digits: usize) -> String {
+    let scientific = format!("{value:.*e}", digits - 1);
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trimmed = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    let is_long = exponent < -4 || usize::try_from(exponent).is_ok_and(|exponent| exponent >= digits);
+    if is_long {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{}e{sign}{:02}", trimmed(mantissa), exponent.unsigned_abs());
+    }
+    let digits = i32::try_from(digits).unwrap_or(17) - 1 - exponent;
+    trimmed(&format!("{value:.*}", usize::try_from(digits).unwrap_or(0)))
 }
 
 /// The nearest number of 32 bits.
@@ -179,7 +244,7 @@ pub fn out_of_range(ty: Type) -> Error {
 /// 22P02, 22003, 22007, 22008 as `PostgreSQL`.
 pub fn decode(ty: Type, text: &str) -> Result<Datum> {
     if let Some(element) = ty.element() {
-        return array(ty, element, text);
+        return read_array(ty, element, text);
     }
     Ok(match ty {
         Type::Bool => Datum::Bool(boolean(text).ok_or_else(|| invalid(ty, text))?),
@@ -198,6 +263,7 @@ pub fn decode(ty: Type, text: &str) -> Result<Datum> {
         Type::Jsonb => Datum::Json(std::sync::Arc::new(crate::json::Json::parse(text, "jsonb")?)),
         Type::Date => Datum::Date(time::parse_date(text)?),
         Type::Timestamp | Type::Timestamptz => Datum::Time(time::parse_time(text, ty == Type::Timestamptz)?),
+        Type::Enum(of) => Datum::Int(of.number(text)?),
         Type::Char => Datum::Text(text.chars().take(1).collect()),
         Type::Bpchar => Datum::Text(text.trim_end_matches(' ').to_owned()),
         Type::Name => Datum::Text(crate::cast::name_of(text)),
@@ -293,12 +359,8 @@ fn bytes(text: &str) -> Result<Vec<u8>> {
     Ok(found)
 }
 
-/// An array of one dimension.
-fn array(ty: Type, element: Type, text: &str) -> Result<Datum> {
-    let malformed = || {
-        let message = format!("malformed array literal: \"{text}\"");
-        Error::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
-    };
+/// An array.
+fn read_array(ty: Type, element: Type, text: &str) -> Result<Datum> {
     if matches!(ty, Type::Int2Vector | Type::OidVector) {
         return text
             .split(is_space)
@@ -307,35 +369,143 @@ fn array(ty: Type, element: Type, text: &str) -> Result<Datum> {
             .collect::<Result<_>>()
             .map(Datum::Array);
     }
-    let inner =
-        text.trim_matches(is_space).strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(malformed)?;
-    let mut values = Vec::new();
-    let mut letters = inner.chars().peekable();
-    if inner.trim_matches(is_space).is_empty() {
-        return Ok(Datum::Array(values));
+    let (bounds, rest) = array_bounds(text)?;
+    let mut reader =
+        ArrayReader { text, element, letters: rest.chars().peekable(), lengths: Vec::new(), values: Vec::new() };
+    reader.skip_spaces();
+    reader.braces(0)?;
+    reader.skip_spaces();
+    if reader.letters.next().is_some() {
+        return Err(reader.malformed("Junk after closing right brace."));
     }
-    loop {
+    let lengths: Vec<usize> = reader.lengths.iter().map(|length| length.unwrap_or(0)).collect();
+    let Some(bounds) = bounds else {
+        let dimensions = lengths.iter().map(|length| Dimension { low: 1, length: *length }).collect();
+        return Ok(array::make(dimensions, reader.values));
+    };
+    let fits = bounds.len() == lengths.len() && bounds.iter().zip(&lengths).all(|(own, length)| own.length == *length);
+    if !fits {
+        return Err(reader.malformed("Specified array dimensions do not match array contents."));
+    }
+    Ok(array::make(bounds, reader.values))
+}
+
+fn malformed_array(text: &str, detail: &str) -> Error {
+    let message = format!("malformed array literal: \"{text}\"");
+    Error::new(SqlState::INVALID_TEXT_REPRESENTATION, message).detail(detail)
+}
+
+/// The bounds before the braces, `[0:2][1:3]=`, and the rest.
+fn array_bounds(text: &str) -> Result<(Option<Vec<Dimension>>, &str)> {
+    let bad = || malformed_array(text, "Array value must start with \"{\" or dimension information.");
+    let mut rest = text.trim_matches(is_space);
+    let mut found = Vec::new();
+    while let Some(inner) = rest.strip_prefix('[') {
+        let (bounds, after) = inner.split_once(']').ok_or_else(bad)?;
+        let (low, high) = bounds.split_once(':').unwrap_or(("1", bounds));
+        let number = |text: &str| text.trim().parse::<i32>().map(i64::from).map_err(|_| bad());
+        let (low, high) = (number(low)?, number(high)?);
+        let length = usize::try_from(high - low + 1).unwrap_or(0);
+        if length == 0 {
+            let message = "upper bound cannot be less than lower bound";
+            return Err(Error::new(SqlState::ARRAY_SUBSCRIPT_ERROR, message));
+        }
+        found.push(Dimension { low, length });
+        rest = after.trim_start_matches(is_space);
+    }
+    array::check_dimensions(found.len())?;
+    if found.is_empty() {
+        return Ok((None, rest));
+    }
+    let rest = rest.strip_prefix('=').ok_or_else(|| malformed_array(text, "Missing \"=\" after array dimensions."))?;
+    Ok((Some(found), rest))
+}
+
+/// An array that is being read.
+struct ArrayReader<'t> {
+    text: &'t str,
+    element: Type,
+    letters: std::iter::Peekable<std::str::Chars<'t>>,
+    /// By depth: how many parts the braces have, once the first of them are read.
+    lengths: Vec<Option<usize>>,
+    values: Vec<Datum>,
+}
+
+impl ArrayReader<'_> {
+    fn malformed(&self, detail: &str) -> Error {
+        malformed_array(self.text, detail)
+    }
+
+    fn skip_spaces(&mut self) {
+        while self.letters.next_if(|letter| is_space(*letter)).is_some() {}
+    }
+
+    /// Braces and what is in them.
+    fn braces(&mut self, depth: usize) -> Result<()> {
+        const UNEVEN: &str = "Multidimensional arrays must have sub-arrays with matching dimensions.";
+        if self.letters.next_if_eq(&'{').is_none() {
+            return Err(self.malformed("Array value must start with \"{\" or dimension information."));
+        }
+        array::check_dimensions(depth + 1)?;
+        if self.lengths.len() == depth {
+            if !self.values.is_empty() {
+                return Err(self.malformed(UNEVEN));
+            }
+            self.lengths.push(None);
+        }
+        let mut count = 0;
+        self.skip_spaces();
+        while self.letters.peek() != Some(&'}') || count > 0 {
+            self.skip_spaces();
+            if self.letters.peek() == Some(&'{') {
+                self.braces(depth + 1)?;
+            } else {
+                if self.lengths.len() > depth + 1 {
+                    return Err(self.malformed(UNEVEN));
+                }
+                let value = self.value()?;
+                self.values.push(value);
+            }
+            count += 1;
+            self.skip_spaces();
+            if self.letters.next_if_eq(&',').is_none() {
+                break;
+            }
+        }
+        if self.letters.next_if_eq(&'}').is_none() {
+            return Err(self.malformed("Unexpected end of input."));
+        }
+        // Empty braces inside others are no array.
+        if count == 0 && depth > 0 {
+            return Err(self.malformed("Unexpected \"}\" character."));
+        }
+        if self.lengths[depth].replace(count).is_some_and(|before| before != count) {
+            return Err(self.malformed(UNEVEN));
+        }
+        Ok(())
+    }
+
+    /// A value: in quotation marks, or up to the next comma or brace.
+    fn value(&mut self) -> Result<Datum> {
         let (mut part, mut is_quoted) = (String::new(), false);
-        while letters.next_if(|letter| is_space(*letter)).is_some() {}
-        if letters.next_if_eq(&'"').is_some() {
+        if self.letters.next_if_eq(&'"').is_some() {
             is_quoted = true;
             loop {
-                match letters.next().ok_or_else(malformed)? {
+                match self.letters.next().ok_or_else(|| self.malformed("Unexpected end of input."))? {
                     '"' => break,
-                    '\\' => part.push(letters.next().ok_or_else(malformed)?),
+                    '\\' => part.push(self.letters.next().ok_or_else(|| self.malformed("Unexpected end of input."))?),
                     letter => part.push(letter),
                 }
             }
-            while letters.next_if(|letter| is_space(*letter)).is_some() {}
         } else {
             // Spaces after the last letter do not belong to the value, unless a backslash keeps them.
             let mut len = 0;
-            while let Some(letter) = letters.next_if(|letter| *letter != ',') {
+            while let Some(letter) = self.letters.next_if(|letter| !matches!(letter, ',' | '}')) {
                 match letter {
-                    '{' | '}' => return Err(Error::unsupported("an array of several dimensions")),
-                    '"' => return Err(malformed()),
+                    '{' => return Err(self.malformed("Unexpected \"{\" character.")),
+                    '"' => return Err(self.malformed("Unexpected array element.")),
                     '\\' => {
-                        part.push(letters.next().ok_or_else(malformed)?);
+                        part.push(self.letters.next().ok_or_else(|| self.malformed("Unexpected end of input."))?);
                         is_quoted = true;
                         len = part.len();
                     }
@@ -347,15 +517,10 @@ fn array(ty: Type, element: Type, text: &str) -> Result<Datum> {
             }
             part.truncate(len);
             if part.is_empty() {
-                return Err(malformed());
+                return Err(self.malformed("Unexpected array element."));
             }
         }
         let is_null = !is_quoted && part.eq_ignore_ascii_case("null");
-        values.push(if is_null { Datum::Null } else { decode(element, &part)? });
-        match letters.next() {
-            None => return Ok(Datum::Array(values)),
-            Some(',') => {}
-            Some(_) => return Err(malformed()),
-        }
+        if is_null { Ok(Datum::Null) } else { decode(self.element, &part) }
     }
 }

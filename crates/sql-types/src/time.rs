@@ -1,9 +1,11 @@
-//! Days and moments: text in ISO style, and the calendar. The time zone is UTC.
+//! Days and moments: their texts in the style of the session, and the calendar.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::datetime::{self, Special};
 use crate::error::{Error, Result, SqlState};
+use crate::style::{self, DateForm, DateOrder, Style};
+use crate::zone::offset_text;
 
 /// Microseconds of a day.
 pub const DAY_MICROS: i64 = 86_400_000_000;
@@ -47,10 +49,19 @@ pub fn now() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX) - EPOCH_DAYS * DAY_MICROS
 }
 
-fn day_text(days: i64) -> (String, &'static str) {
+/// The text of a day, and the era after it.
+fn day_text(days: i64, style: &Style) -> (String, &'static str) {
     let (year, month, day) = civil_of(days);
     let (year, era) = if year <= 0 { (1 - year, " BC") } else { (year, "") };
-    (format!("{year:04}-{month:02}-{day:02}"), era)
+    let text = match (style.date, style.order) {
+        (DateForm::Iso, _) => format!("{year:04}-{month:02}-{day:02}"),
+        (DateForm::Sql, DateOrder::Dmy) => format!("{day:02}/{month:02}/{year:04}"),
+        (DateForm::Sql, _) => format!("{month:02}/{day:02}/{year:04}"),
+        (DateForm::German, _) => format!("{day:02}.{month:02}.{year:04}"),
+        (DateForm::Postgres, DateOrder::Dmy) => format!("{day:02}-{month:02}-{year:04}"),
+        (DateForm::Postgres, _) => format!("{month:02}-{day:02}-{year:04}"),
+    };
+    (text, era)
 }
 
 /// The text of a date.
@@ -60,7 +71,7 @@ pub fn date_text(days: i32) -> String {
         i32::MAX => "infinity".into(),
         i32::MIN => "-infinity".into(),
         days => {
-            let (day, era) = day_text(days.into());
+            let (day, era) = style::with(|style| day_text(days.into(), style));
             day + era
         }
     }
@@ -70,19 +81,42 @@ pub fn date_text(days: i32) -> String {
 #[must_use]
 pub fn time_text(micros: i64, has_zone: bool) -> String {
     match micros {
-        i64::MAX => return "infinity".into(),
-        i64::MIN => return "-infinity".into(),
-        _ => {}
+        i64::MAX => "infinity".into(),
+        i64::MIN => "-infinity".into(),
+        _ => style::with(|style| moment_text(micros, has_zone, style)),
     }
-    let (day, era) = day_text(micros.div_euclid(DAY_MICROS));
-    let rest = micros.rem_euclid(DAY_MICROS);
-    let (seconds, fraction) = (rest / 1_000_000, rest % 1_000_000);
-    let mut text = format!("{day} {:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-    if fraction > 0 {
-        text += format!(".{fraction:06}").trim_end_matches('0');
-    }
-    if has_zone {
-        text += "+00";
+}
+
+fn moment_text(micros: i64, has_zone: bool, style: &Style) -> String {
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
+    let at = has_zone.then(|| style.zone.at(micros));
+    let local = at.as_ref().map_or(micros, |at| micros.saturating_add(at.seconds * 1_000_000));
+    let days = local.div_euclid(DAY_MICROS);
+    let clock = clock_text(local.rem_euclid(DAY_MICROS));
+    let (day, era) = day_text(days, style);
+    let mut text = match style.date {
+        DateForm::Postgres => {
+            let (year, month, day) = civil_of(days);
+            let year = if year <= 0 { 1 - year } else { year };
+            let name =
+                |names: &[&'static str], place: i64| usize::try_from(place).ok().and_then(|at| names.get(at).copied());
+            let weekday = name(&DAYS, (days + 6).rem_euclid(7)).unwrap_or_default();
+            let month = name(&MONTHS, month - 1).unwrap_or_default();
+            let date = match style.order {
+                DateOrder::Dmy => format!("{day:02} {month}"),
+                _ => format!("{month} {day:02}"),
+            };
+            format!("{weekday} {date} {clock} {year:04}")
+        }
+        _ => format!("{day} {clock}"),
+    };
+    if let Some(at) = at {
+        if style.date == DateForm::Iso {
+            text += &offset_text(at.seconds, false);
+        } else {
+            text = text + " " + &at.abbreviation;
+        }
     }
     text + era
 }
@@ -106,7 +140,7 @@ pub fn parse_time_of_day(text: &str) -> Result<i64> {
     let found = datetime::read(text, "time")?;
     match (found.micros, found.special) {
         (Some(micros), None) => Ok(micros),
-        (None, Some(Special::Now)) => Ok(now().rem_euclid(DAY_MICROS)),
+        (None, Some(Special::Now)) => Ok(style::to_local(style::now()).rem_euclid(DAY_MICROS)),
         _ => Err(bad("time", text)),
     }
 }
@@ -138,7 +172,7 @@ pub fn parse_date(text: &str) -> Result<i32> {
         (Some(Special::Infinity), _) => return Ok(i32::MAX),
         (Some(Special::NegInfinity), _) => return Ok(i32::MIN),
         (Some(Special::Epoch), _) => -EPOCH_DAYS,
-        (Some(Special::Now), _) => now().div_euclid(DAY_MICROS),
+        (Some(Special::Now), _) => style::to_local(style::now()).div_euclid(DAY_MICROS),
         (None, Some(days)) => days,
         (None, None) => return Err(bad("date", text)),
     };
@@ -148,10 +182,11 @@ pub fn parse_date(text: &str) -> Result<i32> {
         .ok_or_else(|| Error::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("date out of range: \"{text}\"")))
 }
 
-/// Reads a moment. Without a zone it is UTC; a zone is ignored in a `timestamp`, as the standard says.
+/// Reads a moment. Without a zone it is in that of the session; a zone is ignored in a `timestamp`, as the standard
+/// says.
 ///
 /// # Errors
-/// 22007; 22008.
+/// 22007; 22008; 22009; 22023.
 pub fn parse_time(text: &str, has_zone: bool) -> Result<i64> {
     let name = if has_zone { "timestamp with time zone" } else { "timestamp" };
     let found = datetime::read(text, name)?;
@@ -159,7 +194,8 @@ pub fn parse_time(text: &str, has_zone: bool) -> Result<i64> {
         (Some(Special::Infinity), _) => return Ok(INFINITY),
         (Some(Special::NegInfinity), _) => return Ok(i64::MIN),
         (Some(Special::Epoch), _) => return Ok(datetime::EPOCH),
-        (Some(Special::Now), _) => return Ok(now()),
+        (Some(Special::Now), _) if has_zone => return Ok(style::now()),
+        (Some(Special::Now), _) => return Ok(style::to_local(style::now())),
         (None, Some(days)) => days,
         (None, None) => return Err(bad(name, text)),
     };
@@ -167,8 +203,14 @@ pub fn parse_time(text: &str, has_zone: bool) -> Result<i64> {
     if !(DAYS_MIN..=DAYS_MAX).contains(&days) {
         return Err(out());
     }
-    let zone = if has_zone { found.zone.unwrap_or(0) } else { 0 };
-    let rest = found.micros.unwrap_or(0) - zone * 1_000_000;
-    let micros = days.checked_mul(DAY_MICROS).and_then(|day| day.checked_add(rest));
+    let local = days.checked_mul(DAY_MICROS).and_then(|day| day.checked_add(found.micros.unwrap_or(0)));
+    let local = local.ok_or_else(out)?;
+    let offset = match (has_zone, found.zone, &found.named) {
+        (false, ..) => 0,
+        (true, Some(seconds), _) => seconds,
+        (true, None, Some(zone)) => zone.of_local(local),
+        (true, None, None) => style::with(|style| style.zone.of_local(local)),
+    };
+    let micros = local.checked_sub(offset * 1_000_000);
     micros.filter(|micros| is_moment(*micros)).ok_or_else(out)
 }

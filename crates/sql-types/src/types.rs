@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::enumeration::Enumeration;
+
 /// A type.
 ///
 /// ```
@@ -69,6 +71,9 @@ pub enum Type {
     JsonArray,
     Jsonb,
     JsonbArray,
+    /// A type of the database with labels.
+    Enum(Enumeration),
+    EnumArray(Enumeration),
 }
 
 /// A row of the table of types.
@@ -172,7 +177,11 @@ impl Type {
             element: None,
             array: None,
         };
-        TYPES.iter().find(|info| info.ty == self).unwrap_or(&NONE)
+        match self {
+            Self::Enum(of) => of.info(),
+            Self::EnumArray(of) => of.array_info(),
+            _ => TYPES.iter().find(|info| info.ty == self).unwrap_or(&NONE),
+        }
     }
 
     /// Its number in `PostgreSQL`'s catalog.
@@ -209,13 +218,13 @@ impl Type {
     /// The type of the elements of an array.
     #[must_use]
     pub fn element(self) -> Option<Self> {
-        self.info().element
+        if let Self::EnumArray(of) = self { Some(Self::Enum(of)) } else { self.info().element }
     }
 
     /// The type of arrays of it.
     #[must_use]
     pub fn array(self) -> Option<Self> {
-        self.info().array
+        if let Self::Enum(of) = self { Some(Self::EnumArray(of)) } else { self.info().array }
     }
 
     /// Whether values are texts: `text`, `varchar`, `char(n)`, `name`, `"char"`, and literals without a type.

@@ -12,7 +12,7 @@ use lodestone_sql_types::func::Function;
 use lodestone_sql_types::op::{Arithmetic, Comparison};
 use lodestone_sql_types::{Datum, Type};
 
-use crate::catalog::TableDef;
+use crate::catalog::{Domain, TableDef};
 use crate::locks::Mode;
 use crate::parse::ast::{CopyFormat, FrameUnit, JoinKind, LockWait, SetOperation};
 use crate::pgcatalog::VirtualTable;
@@ -74,6 +74,11 @@ pub enum Expr {
         modifier: i32,
         is_explicit: bool,
     },
+    /// A value that becomes one of a domain.
+    Domain {
+        expr: Box<Expr>,
+        domain: Arc<Domain>,
+    },
     /// The number of the table that a text names.
     RelationOid(Box<Expr>),
     Call(&'static Function, Vec<Expr>),
@@ -91,10 +96,35 @@ pub enum Expr {
     Array(Vec<Expr>),
     Record(Vec<Expr>),
     Element(Box<Expr>, Box<Expr>),
+    /// A part of an array, or the array with another part.
+    Part(Box<Part>),
     Scalar(Box<Node>),
     Exists(Box<Node>),
     ArrayOf(Box<Node>),
     InQuery(Type, Box<Expr>, Box<Node>),
+}
+
+/// Subscripts of an array.
+#[derive(Clone, Debug)]
+pub struct Part {
+    pub base: Expr,
+    /// Both bounds of each, of which one that is left out is that of the array. An index is the second one.
+    pub list: Vec<(Option<Expr>, Option<Expr>)>,
+    pub is_slice: bool,
+    /// The part that is assigned.
+    pub value: Option<Expr>,
+}
+
+impl Part {
+    fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        let bounds = self.list.iter().flat_map(|(low, high)| low.iter().chain(high));
+        [&self.base].into_iter().chain(bounds).chain(&self.value)
+    }
+
+    fn exprs_mut(&mut self) -> impl Iterator<Item = &mut Expr> {
+        let bounds = self.list.iter_mut().flat_map(|(low, high)| low.iter_mut().chain(high));
+        [&mut self.base].into_iter().chain(bounds).chain(&mut self.value)
+    }
 }
 
 /// An aggregate.
@@ -543,6 +573,7 @@ impl Expr {
             | Self::IsTruth(expr, _)
             | Self::Cast { expr, .. }
             | Self::Fit { expr, .. }
+            | Self::Domain { expr, .. }
             | Self::ToJson(_, expr)
             | Self::RelationOid(expr)
             | Self::InQuery(_, expr, _) => expr.walk(visit),
@@ -555,6 +586,7 @@ impl Expr {
             | Self::Extreme { list, .. }
             | Self::Array(list)
             | Self::Record(list) => list.iter().for_each(|expr| expr.walk(visit)),
+            Self::Part(part) => part.exprs().for_each(|expr| expr.walk(visit)),
             Self::Case { branches, otherwise } => {
                 for (condition, result) in branches {
                     condition.walk(visit);
@@ -636,6 +668,7 @@ impl Expr {
             | Self::IsTruth(expr, _)
             | Self::Cast { expr, .. }
             | Self::Fit { expr, .. }
+            | Self::Domain { expr, .. }
             | Self::ToJson(_, expr)
             | Self::RelationOid(expr)
             | Self::InQuery(_, expr, _) => expr.walk_mut(visit),
@@ -648,6 +681,7 @@ impl Expr {
             | Self::Extreme { list, .. }
             | Self::Array(list)
             | Self::Record(list) => list.iter_mut().for_each(|expr| expr.walk_mut(visit)),
+            Self::Part(part) => part.exprs_mut().for_each(|expr| expr.walk_mut(visit)),
             Self::Case { branches, otherwise } => {
                 for (condition, result) in branches {
                     condition.walk_mut(visit);

@@ -4,8 +4,11 @@
 //! refused. One that tunes another server (`work_mem`, `enable_seqscan`) is kept and shown.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lodestone_sql_types::style::{self, Style};
+use lodestone_sql_types::zone::Zone;
 use lodestone_sql_types::{Error, Result, SqlState};
 
 use crate::catalog::{Catalog, PUBLIC};
@@ -22,6 +25,8 @@ enum Rule {
     Time,
     /// One of these.
     Only(&'static [&'static str]),
+    /// One that says how values are read and written.
+    Style,
     /// None.
     Fixed,
 }
@@ -64,12 +69,12 @@ const ON_OFF: &[&str] = &["on", "off"];
 const SETTINGS: &[Setting] = &[
     kept("application_name", "").reported("application_name"),
     only("backslash_quote", "safe_encoding", &["safe_encoding"]),
-    only("bytea_output", "hex", &["hex"]),
+    only("bytea_output", "hex", &["hex", "escape"]),
     kept("check_function_bodies", "on"),
     only("client_encoding", "UTF8", &["utf8", "utf-8", "unicode"]).reported("client_encoding"),
     kept("client_min_messages", "notice"),
     kept("cursor_tuple_fraction", "0.1"),
-    only("datestyle", "ISO, MDY", &["iso", "iso, mdy"]).reported("DateStyle"),
+    Setting { name: "datestyle", default: "ISO, MDY", rule: Rule::Style, report: Some("DateStyle") },
     kept("deadlock_timeout", "1s"),
     kept("default_table_access_method", "heap"),
     kept("default_tablespace", ""),
@@ -77,11 +82,12 @@ const SETTINGS: &[Setting] = &[
     only("default_transaction_read_only", "off", ON_OFF).reported("default_transaction_read_only"),
     only("default_transaction_deferrable", "off", OFF),
     kept("effective_cache_size", "4GB"),
-    kept("extra_float_digits", "1"),
+    Setting { name: "extra_float_digits", default: "1", rule: Rule::Style, report: None },
     fixed("in_hot_standby", "off").reported("in_hot_standby"),
     fixed("integer_datetimes", "on").reported("integer_datetimes"),
     time("idle_in_transaction_session_timeout"),
-    only("intervalstyle", "postgres", &["postgres"]).reported("IntervalStyle"),
+    only("intervalstyle", "postgres", &["postgres", "postgres_verbose", "sql_standard", "iso_8601"])
+        .reported("IntervalStyle"),
     fixed("is_superuser", "on").reported("is_superuser"),
     kept("jit", "off"),
     fixed("lc_collate", "C"),
@@ -105,7 +111,7 @@ const SETTINGS: &[Setting] = &[
     only("standard_conforming_strings", "on", ON).reported("standard_conforming_strings"),
     time("statement_timeout"),
     only("synchronous_commit", "on", ON),
-    only("timezone", "UTC", &["utc", "gmt", "etc/utc", "etc/gmt", "zulu", "default"]).reported("TimeZone"),
+    Setting { name: "timezone", default: "UTC", rule: Rule::Style, report: Some("TimeZone") },
     only("transaction_isolation", "serializable", LEVELS),
     only("transaction_read_only", "off", ON_OFF),
     kept("work_mem", "16MB"),
@@ -118,13 +124,20 @@ const KEPT_PREFIXES: &[&str] =
 
 /// The names of all settings, as they are shown.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    SETTINGS.iter().map(|setting| match setting.name {
+    SETTINGS.iter().map(|setting| shown_name(setting.name))
+}
+
+fn shown_name(name: &str) -> &str {
+    match name {
         "timezone" => "TimeZone",
         "datestyle" => "DateStyle",
         "intervalstyle" => "IntervalStyle",
         name => name,
-    })
+    }
 }
+
+/// Settings that say how values are read and written.
+const STYLES: &[&str] = &["bytea_output", "datestyle", "extra_float_digits", "intervalstyle", "timezone"];
 
 fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)
@@ -141,6 +154,8 @@ pub struct Settings {
     before: Vec<(String, Option<String>, bool)>,
     /// A number that no other state of settings has.
     generation: u64,
+    /// How values are read and written.
+    style: Arc<Style>,
 }
 
 /// The last number of a state of settings in this process.
@@ -158,7 +173,8 @@ impl Settings {
     pub fn new(user: &str, isolation: &str) -> Self {
         let changed: BTreeMap<_, _> = [("default_transaction_isolation".to_owned(), isolation.to_owned())].into();
         let first = changed.clone();
-        Self { user: user.to_owned(), changed, first, before: Vec::new(), generation: next_generation() }
+        let style = Arc::default();
+        Self { user: user.to_owned(), changed, first, before: Vec::new(), generation: next_generation(), style }
     }
 
     /// The values at hand are those that RESET returns to: the session begins with them.
@@ -169,6 +185,29 @@ impl Settings {
     /// A number that changes with every change of a setting.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// How values are read and written.
+    pub fn style(&self) -> &Arc<Style> {
+        &self.style
+    }
+
+    /// Makes the style that the settings say, if one of them has changed.
+    fn follow_style(&mut self, name: &str) {
+        if !STYLES.contains(&name) {
+            return;
+        }
+        let value = |name: &str| self.get(name).unwrap_or_default();
+        let (date, order) = style::parse_dates(&value("datestyle"), Default::default()).unwrap_or_default();
+        let new = Style {
+            order,
+            date,
+            span: style::parse_spans(&value("intervalstyle")).unwrap_or_default(),
+            float_digits: value("extra_float_digits").parse().unwrap_or(1),
+            escapes_bytes: value("bytea_output") == "escape",
+            zone: Zone::of_setting(&value("timezone")).unwrap_or_default(),
+        };
+        self.style = Arc::new(new);
     }
 
     /// The value of a setting.
@@ -224,7 +263,8 @@ impl Settings {
         if let Some(value) = value {
             check(&name, value, rule)?;
         }
-        let value = value.filter(|value| !value.eq_ignore_ascii_case("default")).map(|value| written(&name, value));
+        let value = value.filter(|value| !value.eq_ignore_ascii_case("default"));
+        let value = value.map(|value| self.written(&name, value)).transpose()?;
         let value = value.or_else(|| self.first.get(&name).cloned());
         let before = match &value {
             Some(value) => self.changed.insert(name.clone(), value.clone()),
@@ -232,7 +272,34 @@ impl Settings {
         };
         self.before.push((name.clone(), before, is_local));
         self.generation = next_generation();
+        self.follow_style(&name);
         report.map(|report| Ok((report, self.get(&name)?))).transpose()
+    }
+
+    /// The value as it is shown.
+    ///
+    /// # Errors
+    /// 22023 for one that makes no sense.
+    fn written(&self, name: &str, value: &str) -> Result<String> {
+        let found = match name {
+            "datestyle" => {
+                let before = style::parse_dates(&self.get(name)?, Default::default()).unwrap_or_default();
+                style::parse_dates(value, before).map(style::dates_text)
+            }
+            "timezone" => Zone::of_setting(value).map(|zone| zone.name().to_owned()),
+            "extra_float_digits" => {
+                return match value.parse::<i64>() {
+                    Ok(-15..=3) => Ok(value.to_owned()),
+                    Ok(_) => {
+                        let message = format!("{value} is outside the valid range for parameter \"{name}\" (-15 .. 3)");
+                        Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message))
+                    }
+                    Err(_) => Err(invalid(name, value)),
+                };
+            }
+            _ => return Ok(written(name, value)),
+        };
+        found.ok_or_else(|| invalid(name, value))
     }
 
     /// Takes back all changes. Returns what the client must be told.
@@ -266,6 +333,7 @@ impl Settings {
                 Some(value) => drop(self.changed.insert(name.clone(), value)),
                 None => drop(self.changed.remove(&name)),
             }
+            self.follow_style(&name);
             let report = find(&name).and_then(|setting| setting.report);
             reports.extend(report.and_then(|report| Some((report, self.get(&name).ok()?))));
         }
@@ -295,6 +363,13 @@ impl Settings {
     }
 }
 
+fn invalid(name: &str, value: &str) -> Error {
+    // The others are named as they are written.
+    let name = if name == "intervalstyle" { name } else { shown_name(name) };
+    let message = format!("invalid value for parameter \"{name}\": \"{value}\"");
+    Error::new(SqlState::INVALID_PARAMETER_VALUE, message)
+}
+
 fn check(name: &str, value: &str, rule: Rule) -> Result<()> {
     // Letters and digits count in the name of an encoding: clients write 'utf-8' in quotes, too.
     let letters: String;
@@ -307,7 +382,7 @@ fn check(name: &str, value: &str, rule: Rule) -> Result<()> {
     };
     let is_level = name.ends_with("transaction_isolation");
     match rule {
-        Rule::Kept => Ok(()),
+        Rule::Kept | Rule::Style => Ok(()),
         Rule::Time if millis(value).is_some() || value.eq_ignore_ascii_case("default") => Ok(()),
         Rule::Time => Err(Error::new(
             SqlState::INVALID_PARAMETER_VALUE,
@@ -324,6 +399,7 @@ fn check(name: &str, value: &str, rule: Rule) -> Result<()> {
             format!("invalid value for parameter \"{name}\": \"{value}\""),
         )
         .hint("Available values: serializable, repeatable read, read committed, read uncommitted.")),
+        Rule::Only(_) if STYLES.contains(&name) => Err(invalid(name, value)),
         Rule::Only(values) => Err(Error::unsupported(format!("the value \"{value}\" of the parameter \"{name}\""))
             .hint(format!("Available values: {}.", values.join(", ")))),
     }
@@ -372,10 +448,8 @@ fn shown_millis(millis: u64) -> String {
 fn written(name: &str, value: &str) -> String {
     match name {
         "client_encoding" => "UTF8".into(),
-        "datestyle" => "ISO, MDY".into(),
-        "timezone" if value.eq_ignore_ascii_case("utc") => "UTC".into(),
         _ => match find(name).map(|setting| setting.rule) {
-            Some(Rule::Only(values)) if !name.contains("zone") => switch(values, value),
+            Some(Rule::Only(values)) => switch(values, value),
             Some(Rule::Time) => millis(value).map_or_else(|| value.to_owned(), shown_millis),
             _ => value.to_owned(),
         },

@@ -121,6 +121,21 @@ fn types() {
 }
 
 #[test]
+fn zones() {
+    check(include_str!("expected/zones.out"), &[]);
+}
+
+#[test]
+fn arrays() {
+    check(include_str!("expected/arrays.out"), &[]);
+}
+
+#[test]
+fn user_types() {
+    check(include_str!("expected/user_types.out"), &[]);
+}
+
+#[test]
 fn spans_of_time() {
     check(include_str!("expected/spans.out"), &[]);
 }

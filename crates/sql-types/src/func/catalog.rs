@@ -53,7 +53,7 @@ fn arguments(function: &'static Function) -> String {
 }
 
 pub const FUNCTIONS: &[Function] = &[
-    of("format_type", &[OID, INT4], Type::Text, |_, a| {
+    of("format_type", &[OID, INT4], Type::Text, |s, a| {
         if a[0].is_null() {
             return Ok(Datum::Null);
         }
@@ -62,7 +62,7 @@ pub const FUNCTIONS: &[Function] = &[
         Ok(Datum::Text(match ty {
             Some(Type::Bpchar) if a[1].is_null() => "character".into(),
             Some(ty) => ty.with_modifier(modifier),
-            None => "???".into(),
+            None => s.type_text(int(a, 0)).unwrap_or_else(|| "???".into()),
         }))
     })
     .lax(),

@@ -4,8 +4,10 @@ use super::{Function, INTERVAL, TEXT, TIMESTAMP, TIMESTAMPTZ, of, text};
 use crate::datum::Datum;
 use crate::func::moment::iso_week;
 use crate::interval::Interval;
+use crate::style;
 use crate::time::{DAY_MICROS, civil_of, days_of};
 use crate::types::Type;
+use crate::zone::At;
 
 pub const FUNCTIONS: &[Function] = &[
     of("to_char", &[TIMESTAMP, TEXT], Type::Text, |_, a| Ok(moment(&a[0], text(a, 1), false))),
@@ -41,7 +43,8 @@ struct Parts {
     micros: i64,
     /// Days from 2000-01-01; `None` for a span.
     days: Option<i64>,
-    has_zone: bool,
+    /// Offset and name of the zone, if it has one.
+    zone: Option<At>,
 }
 
 fn moment(datum: &Datum, template: &str, has_zone: bool) -> Datum {
@@ -49,9 +52,19 @@ fn moment(datum: &Datum, template: &str, has_zone: bool) -> Datum {
     if template.is_empty() || matches!(*micros, i64::MAX | i64::MIN) {
         return Datum::Null;
     }
+    Datum::Text(fill(template, &parts_of(*micros, has_zone)))
+}
+
+fn parts_of(micros: i64, has_zone: bool) -> Parts {
+    let zone = has_zone.then(|| style::with(|style| style.zone.at(micros)));
+    let micros = micros.saturating_add(zone.as_ref().map_or(0, |zone| zone.seconds * 1_000_000));
     let (days, rest) = (micros.div_euclid(DAY_MICROS), micros.rem_euclid(DAY_MICROS));
-    let (year, month, day) = civil_of(days);
-    Datum::Text(fill(template, &Parts { days: Some(days), has_zone, ..clock(rest, (year, month, day)) }))
+    Parts { days: Some(days), zone, ..clock(rest, civil_of(days)) }
+}
+
+/// This moment in the form of `timeofday`.
+pub fn time_of_day() -> Datum {
+    Datum::Text(fill("Dy Mon DD HH24:MI:SS.US YYYY TZ", &parts_of(crate::time::now(), true)))
 }
 
 fn clock(rest: i64, (year, month, day): (i64, i64, i64)) -> Parts {
@@ -64,7 +77,7 @@ fn clock(rest: i64, (year, month, day): (i64, i64, i64)) -> Parts {
         second: rest / 1_000_000 % 60,
         micros: rest % 1_000_000,
         days: None,
-        has_zone: false,
+        zone: None,
     }
 }
 
@@ -230,10 +243,25 @@ fn value(key: &str, parts: &Parts, is_filled: bool) -> String {
         "ad" | "bc" => era("ad", "bc"),
         "A.D." | "B.C." => era("A.D.", "B.C."),
         "a.d." | "b.c." => era("a.d.", "b.c."),
-        "TZ" if parts.has_zone => "UTC".into(),
-        "tz" if parts.has_zone => "utc".into(),
-        "OF" | "TZH" => "+00".into(),
-        "TZM" => "00".into(),
+        _ => zone_value(key, parts),
+    }
+}
+
+fn zone_value(key: &str, parts: &Parts) -> String {
+    let Some(At { seconds, abbreviation, .. }) = &parts.zone else {
+        return match key {
+            "OF" | "TZH" => "+00".into(),
+            "TZM" => "00".into(),
+            _ => String::new(),
+        };
+    };
+    let sign = if *seconds < 0 { '-' } else { '+' };
+    match key {
+        "TZ" => abbreviation.clone(),
+        "tz" => abbreviation.to_lowercase(),
+        "OF" => crate::zone::offset_text(*seconds / 60 * 60, false),
+        "TZH" => format!("{sign}{:02}", seconds.abs() / 3600),
+        "TZM" => format!("{:02}", seconds.abs() / 60 % 60),
         _ => String::new(),
     }
 }

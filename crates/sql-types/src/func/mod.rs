@@ -16,6 +16,7 @@ mod regex;
 mod sequence;
 mod string;
 mod system;
+mod template;
 
 use crate::datum::Datum;
 use crate::error::Result;
@@ -55,6 +56,8 @@ pub trait Session {
     fn view_definition(&self, oid: i64) -> Option<String>;
     /// The name of a relation as a statement finds it.
     fn relation_text(&self, oid: i64) -> Option<String>;
+    /// The name of a type of the database as a statement finds it, or of arrays of one.
+    fn type_text(&self, oid: i64) -> Option<String>;
     /// The number of the relation of this name. `None`: there is none.
     fn relation_number(&self, name: &str) -> Option<i64>;
     /// Whether the relation is found by its name alone.
@@ -203,6 +206,7 @@ pub fn all() -> impl Iterator<Item = &'static Function> {
         format::FUNCTIONS,
         json::FUNCTIONS,
         number_format::FUNCTIONS,
+        template::FUNCTIONS,
         advisory::FUNCTIONS,
     ]
     .into_iter()
@@ -226,7 +230,7 @@ fn count(count: usize) -> Datum {
 
 /// The elements of the argument with this number; none if it is no array.
 fn elements(arguments: &[Datum], number: usize) -> &[Datum] {
-    if let Some(Datum::Array(values)) = arguments.get(number) { values } else { &[] }
+    arguments.get(number).map_or(&[], crate::array::values)
 }
 
 /// The argument with this number as an integer; 0 if it is none.

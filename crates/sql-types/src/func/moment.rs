@@ -1,4 +1,4 @@
-//! Functions of days, moments and spans of time. The time zone is UTC.
+//! Functions of days, moments and spans of time.
 
 use super::{DATE, FLOAT, Function, INT4, INTERVAL, TEXT, TIME, TIMESTAMP, TIMESTAMPTZ, int, of, text};
 use crate::datetime;
@@ -6,8 +6,10 @@ use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
 use crate::interval::Interval;
 use crate::numeric::Numeric;
+use crate::style;
 use crate::time::{DAY_MICROS, EPOCH_DAYS, civil_of, days_of};
 use crate::types::Type;
+use crate::zone::{Short, Zone, short};
 
 const MONTH_SECONDS: i64 = 30 * 86_400;
 /// A year of 365.25 days.
@@ -25,18 +27,15 @@ pub const FUNCTIONS: &[Function] = &[
     of("extract", &[TEXT, TIME], Type::Numeric, |_, a| part(a, Type::Time).map(numeric)),
     of("extract", &[TEXT, INTERVAL], Type::Numeric, |_, a| part(a, Type::Interval).map(numeric)),
     of("date_trunc", &[TEXT, TIMESTAMP], Type::Timestamp, |_, a| truncate(a, Type::Timestamp)),
-    of("date_trunc", &[TEXT, TIMESTAMPTZ], Type::Timestamptz, |_, a| truncate(a, Type::Timestamptz)),
-    of("date_trunc", &[TEXT, TIMESTAMPTZ, TEXT], Type::Timestamptz, |_, a| {
-        zone(text(a, 2))?;
-        truncate(a, Type::Timestamptz)
-    }),
+    of("date_trunc", &[TEXT, TIMESTAMPTZ], Type::Timestamptz, |_, a| truncate_in(&style::zone(), a)),
+    of("date_trunc", &[TEXT, TIMESTAMPTZ, TEXT], Type::Timestamptz, |_, a| truncate_in(&zone(text(a, 2))?, a)),
     of("date_trunc", &[TEXT, INTERVAL], Type::Interval, |_, a| truncate_span(a)),
     of("date_bin", &[INTERVAL, TIMESTAMP, TIMESTAMP], Type::Timestamp, |_, a| bin(a)),
     of("date_bin", &[INTERVAL, TIMESTAMPTZ, TIMESTAMPTZ], Type::Timestamptz, |_, a| bin(a)),
     of("age", &[TIMESTAMP, TIMESTAMP], Type::Interval, |_, a| age(micros(&a[0]), micros(&a[1]))),
-    of("age", &[TIMESTAMPTZ, TIMESTAMPTZ], Type::Interval, |_, a| age(micros(&a[0]), micros(&a[1]))),
+    of("age", &[TIMESTAMPTZ, TIMESTAMPTZ], Type::Interval, |_, a| age(local(&a[0]), local(&a[1]))),
     of("age", &[TIMESTAMP], Type::Interval, |s, a| age(today(s.transaction_time()), micros(&a[0]))).volatile(),
-    of("age", &[TIMESTAMPTZ], Type::Interval, |s, a| age(today(s.transaction_time()), micros(&a[0]))).volatile(),
+    of("age", &[TIMESTAMPTZ], Type::Interval, |s, a| age(today(s.transaction_time()), local(&a[0]))).volatile(),
     of("justify_hours", &[INTERVAL], Type::Interval, |_, a| span(&a[0]).justify_hours().map(Datum::Interval)),
     of("justify_days", &[INTERVAL], Type::Interval, |_, a| span(&a[0]).justify_days().map(Datum::Interval)),
     of("justify_interval", &[INTERVAL], Type::Interval, |_, a| span(&a[0]).justify().map(Datum::Interval)),
@@ -49,10 +48,11 @@ pub const FUNCTIONS: &[Function] = &[
         make_time(int(a, 0), int(a, 1), real(&a[2])).map(Datum::Time)
     }),
     of("make_timestamp", &[INT4, INT4, INT4, INT4, INT4, FLOAT], Type::Timestamp, |_, a| make_timestamp(a)),
-    of("make_timestamptz", &[INT4, INT4, INT4, INT4, INT4, FLOAT], Type::Timestamptz, |_, a| make_timestamp(a)),
+    of("make_timestamptz", &[INT4, INT4, INT4, INT4, INT4, FLOAT], Type::Timestamptz, |_, a| {
+        to_utc(&style::zone(), micros(&make_timestamp(a)?))
+    }),
     of("make_timestamptz", &[INT4, INT4, INT4, INT4, INT4, FLOAT, TEXT], Type::Timestamptz, |_, a| {
-        let Datum::Time(local) = make_timestamp(a)? else { return Ok(Datum::Null) };
-        shifted(local, -zone(text(a, 6))?)
+        to_utc(&sane_zone(text(a, 6))?, micros(&make_timestamp(a)?))
     }),
     of("make_interval", &[INT4], Type::Interval, |_, a| make_interval(a)),
     of("make_interval", &[INT4, INT4], Type::Interval, |_, a| make_interval(a)),
@@ -63,8 +63,10 @@ pub const FUNCTIONS: &[Function] = &[
     of("make_interval", &[INT4, INT4, INT4, INT4, INT4, INT4, FLOAT], Type::Interval, |_, a| make_interval(a)),
     of("interval_of_fields", &[TEXT, TEXT], Type::Interval, |_, a| of_fields(text(a, 0), text(a, 1))),
     of("to_timestamp", &[FLOAT], Type::Timestamptz, |_, a| of_seconds(real(&a[0]))),
-    of("timezone", &[TEXT, TIMESTAMP], Type::Timestamptz, |_, a| shifted(micros(&a[1]), -zone(text(a, 0))?)),
-    of("timezone", &[TEXT, TIMESTAMPTZ], Type::Timestamp, |_, a| shifted(micros(&a[1]), zone(text(a, 0))?)),
+    of("timezone", &[TEXT, TIMESTAMP], Type::Timestamptz, |_, a| to_utc(&zone(text(a, 0))?, micros(&a[1]))),
+    of("timezone", &[TEXT, TIMESTAMPTZ], Type::Timestamp, |_, a| {
+        Ok(Datum::Time(zone(text(a, 0))?.to_local(micros(&a[1]))))
+    }),
     of("timezone", &[INTERVAL, TIMESTAMP], Type::Timestamptz, |_, a| {
         shifted(micros(&a[1]), -zone_of_span(span(&a[0]))?)
     }),
@@ -74,9 +76,11 @@ pub const FUNCTIONS: &[Function] = &[
     of("overlaps", &[TIMESTAMP, TIMESTAMP, TIMESTAMP, TIMESTAMP], Type::Bool, |_, a| Ok(overlaps(a))).lax(),
     of("overlaps", &[TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ], Type::Bool, |_, a| Ok(overlaps(a))).lax(),
     of("overlaps", &[TIME, TIME, TIME, TIME], Type::Bool, |_, a| Ok(overlaps(a))).lax(),
-    of("localtime", &[], Type::Time, |s, _| Ok(Datum::Time(s.transaction_time().rem_euclid(DAY_MICROS)))).volatile(),
-    of("timeofday", &[], Type::Text, |_, _| Ok(Datum::Text(crate::time::time_text(crate::time::now(), true))))
-        .volatile(),
+    of("localtime", &[], Type::Time, |s, _| {
+        Ok(Datum::Time(style::to_local(s.transaction_time()).rem_euclid(DAY_MICROS)))
+    })
+    .volatile(),
+    of("timeofday", &[], Type::Text, |_, _| Ok(super::format::time_of_day())).volatile(),
 ];
 
 fn float(value: Option<Numeric>) -> Datum {
@@ -109,8 +113,18 @@ fn is_infinite(micros: i64) -> bool {
     matches!(micros, i64::MAX | i64::MIN)
 }
 
+/// The begin of the day, as clocks show it.
 fn today(now: i64) -> i64 {
-    now.div_euclid(DAY_MICROS) * DAY_MICROS
+    style::to_local(now).div_euclid(DAY_MICROS) * DAY_MICROS
+}
+
+/// What clocks show at a moment.
+fn local(datum: &Datum) -> i64 {
+    style::to_local(micros(datum))
+}
+
+fn to_utc(zone: &Zone, local: i64) -> Result<Datum> {
+    zone.to_utc(local).map(Datum::Time).ok_or_else(out_of_range)
 }
 
 fn out_of_range() -> Error {
@@ -124,16 +138,32 @@ fn age(later: i64, earlier: i64) -> Result<Datum> {
     Interval::age(later, earlier).map(Datum::Interval)
 }
 
-/// Seconds east of UTC of a zone by its name.
-fn zone(name: &str) -> Result<i64> {
+/// A zone by its short or long name.
+fn zone(name: &str) -> Result<Zone> {
     let lower = name.trim().to_lowercase();
-    // In a POSIX name the sign is the other one.
-    let found = datetime::zone_of(&lower).or_else(|| datetime::offset_of(&lower).map(|seconds| -seconds));
-    if found.is_none() && lower.contains('/') {
-        return Err(Error::unsupported(format!("the time zone {name}")));
+    let found = match short(&lower) {
+        Some(Short::Offset(seconds)) => Some(Zone::fixed(seconds, &lower.to_uppercase())),
+        Some(Short::Of(zone)) => Some(zone),
+        None => Zone::named(name),
+    };
+    found.ok_or_else(|| datetime::no_zone(name))
+}
+
+/// A zone by its name, or by an offset whose sign is that of ISO 8601: east is positive.
+fn sane_zone(name: &str) -> Result<Zone> {
+    if name.starts_with(|letter: char| letter.is_ascii_digit()) {
+        let message = format!("invalid input syntax for type numeric time zone: \"{name}\"");
+        return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message)
+            .hint("Numeric time zones must have \"-\" or \"+\" as first character."));
     }
-    let error = || Error::new(SqlState::INVALID_PARAMETER_VALUE, format!("time zone \"{name}\" not recognized"));
-    found.ok_or_else(error)
+    if !name.starts_with(['+', '-']) {
+        return zone(name);
+    }
+    let error = || {
+        let message = format!("numeric time zone \"{name}\" out of range");
+        Error::new(SqlState::INVALID_PARAMETER_VALUE, message)
+    };
+    datetime::offset_of(name).map(|seconds| Zone::fixed(seconds, name)).ok_or_else(error)
 }
 
 /// Seconds east of UTC that a span says.
@@ -238,10 +268,11 @@ fn part(arguments: &[Datum], ty: Type) -> Result<Option<Numeric>> {
     {
         return part_of_day(name, days.into())?.map_or_else(|| Err(no_unit(&lower, ty)), Ok);
     }
-    let micros = micros(&arguments[1]);
-    if is_infinite(micros) && ty != Type::Time {
-        return part_of_infinity(&lower, name, micros > 0, ty);
+    let moment = micros(&arguments[1]);
+    if is_infinite(moment) && ty != Type::Time {
+        return part_of_infinity(&lower, name, moment > 0, ty);
     }
+    let micros = if ty == Type::Timestamptz { style::to_local(moment) } else { moment };
     let (days, rest) = (micros.div_euclid(DAY_MICROS), micros.rem_euclid(DAY_MICROS));
     let has_time = ty != Type::Date;
     if has_time {
@@ -253,10 +284,12 @@ fn part(arguments: &[Datum], ty: Type) -> Result<Option<Numeric>> {
             "microseconds" => return whole(rest % 60_000_000),
             "epoch" if ty == Type::Time => return scaled(rest, 6),
             "epoch" => {
-                let all = i128::from(micros) + i128::from(EPOCH_DAYS * DAY_MICROS);
+                let all = i128::from(moment) + i128::from(EPOCH_DAYS * DAY_MICROS);
                 return Numeric::new(all, 6).map(Some);
             }
-            "timezone" | "timezone_hour" | "timezone_minute" if ty == Type::Timestamptz => return whole(0),
+            "timezone" if ty == Type::Timestamptz => return whole((micros - moment) / 1_000_000),
+            "timezone_hour" if ty == Type::Timestamptz => return whole((micros - moment) / 3_600_000_000),
+            "timezone_minute" if ty == Type::Timestamptz => return whole((micros - moment) / 60_000_000 % 60),
             "julian" if ty != Type::Time => {
                 let part = Numeric::from(rest).divide(&DAY_MICROS.into())?;
                 return Numeric::from(days + 2_451_545).plus(&part).map(Some);
@@ -335,9 +368,27 @@ fn part_of_span(lower: &str, name: &str, span: Interval) -> Result<Option<Numeri
     }
 }
 
-fn truncate(arguments: &[Datum], ty: Type) -> Result<Datum> {
+/// A moment cut to a unit of the calendar in a zone.
+fn truncate_in(zone: &Zone, arguments: &[Datum]) -> Result<Datum> {
+    let moment = micros(&arguments[1]);
+    let Datum::Time(found) = truncate_local(arguments, zone.to_local(moment), Type::Timestamptz)? else {
+        return Ok(Datum::Null);
+    };
     let lower = text(arguments, 0).to_ascii_lowercase();
-    let micros = micros(&arguments[1]);
+    let is_short = matches!(unit_name(&lower), "hour" | "minute" | "second" | "milliseconds" | "microseconds");
+    if is_short && !is_infinite(moment) {
+        // The offset stays, also where clocks change.
+        return shifted(found, -zone.at(moment).seconds);
+    }
+    to_utc(zone, found)
+}
+
+fn truncate(arguments: &[Datum], ty: Type) -> Result<Datum> {
+    truncate_local(arguments, micros(&arguments[1]), ty)
+}
+
+fn truncate_local(arguments: &[Datum], micros: i64, ty: Type) -> Result<Datum> {
+    let lower = text(arguments, 0).to_ascii_lowercase();
     let days = micros.div_euclid(DAY_MICROS);
     let name = unit_name(&lower);
     if is_infinite(micros) {

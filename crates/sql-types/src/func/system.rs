@@ -2,6 +2,7 @@
 
 use super::{Argument, BOOL, Function, INT4, OID, TEXT, int, of, text};
 use crate::datum::Datum;
+use crate::style::to_local;
 use crate::time::{DAY_MICROS, now};
 use crate::types::Type;
 
@@ -9,11 +10,11 @@ pub const FUNCTIONS: &[Function] = &[
     of("now", &[], Type::Timestamptz, |s, _| Ok(Datum::Time(s.transaction_time()))).volatile(),
     of("transaction_timestamp", &[], Type::Timestamptz, |s, _| Ok(Datum::Time(s.transaction_time()))).volatile(),
     of("current_timestamp", &[], Type::Timestamptz, |s, _| Ok(Datum::Time(s.transaction_time()))).volatile(),
-    of("localtimestamp", &[], Type::Timestamp, |s, _| Ok(Datum::Time(s.transaction_time()))).volatile(),
+    of("localtimestamp", &[], Type::Timestamp, |s, _| Ok(Datum::Time(to_local(s.transaction_time())))).volatile(),
     of("statement_timestamp", &[], Type::Timestamptz, |s, _| Ok(Datum::Time(s.statement_time()))).volatile(),
     of("clock_timestamp", &[], Type::Timestamptz, |_, _| Ok(Datum::Time(now()))).volatile(),
     of("current_date", &[], Type::Date, |s, _| {
-        let days = s.transaction_time().div_euclid(DAY_MICROS);
+        let days = to_local(s.transaction_time()).div_euclid(DAY_MICROS);
         Ok(Datum::Date(i32::try_from(days).unwrap_or(i32::MAX)))
     })
     .volatile(),

@@ -127,6 +127,10 @@ pub fn has_aggregate(expr: &ast::Expr) -> bool {
                 || otherwise.as_deref().is_some_and(has_aggregate)
         }
         E::Array(list, _) | E::Row(list, _) => list.iter().any(has_aggregate),
+        E::Part { base, list, .. } => {
+            has_aggregate(base) || list.iter().flat_map(|one| one.low.iter().chain(&one.high)).any(has_aggregate)
+        }
+        E::Assigned { .. } => false,
     }
 }
 
@@ -321,7 +325,7 @@ impl Binder<'_> {
             }
             ("array_agg", Some(value), None) => {
                 let value = self.known(value);
-                let ty = array_of(value.ty)?;
+                let ty = if value.ty.element().is_some() { value.ty } else { array_of(value.ty)? };
                 of(Aggregate::ArrayAgg, vec![value], ty)
             }
             ("bool_and" | "every" | "bool_or", Some(value), None) => {

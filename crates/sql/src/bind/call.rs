@@ -55,8 +55,14 @@ impl Binder<'_> {
                 let ty = arguments[0].ty;
                 Ok(Typed::new(Expr::Const(Datum::Text(ty.to_string())), Type::Text))
             }
-            ("array_slice", 3) => self.slice(arguments, at),
             ("overlaps", 4) => self.overlaps(arguments, at),
+            ("enum_first" | "enum_last", 1) | ("enum_range", 1 | 2) => self.enum_call(name, arguments, at),
+            ("array_to_string", 2 | 3) if matches!(arguments[0].ty, Type::EnumArray(_)) => {
+                let mut arguments = arguments;
+                let array = std::mem::replace(&mut arguments[0], Typed::new(Expr::Const(Datum::Null), Type::Unknown));
+                arguments[0] = self.coerce(array, Type::TextArray, Context::Explicit, at)?;
+                self.named(name, arguments, at)
+            }
             _ if name.starts_with("json") || name.starts_with("to_json") || name.ends_with("_to_json") => {
                 match self.json_call(name, &arguments, at)? {
                     Some(found) => Ok(found),
@@ -78,6 +84,38 @@ impl Binder<'_> {
         let equal = Expr::Compare(Comparison::Equal, ty, Box::new(left.expr), Box::new(right.expr));
         let branches = vec![(equal, Expr::Const(Datum::Null))];
         Ok(Typed { expr: Expr::Case { branches, otherwise: Box::new(one.expr) }, ..one })
+    }
+
+    /// The labels of an enumeration: which one, the types of the arguments say.
+    fn enum_call(&mut self, name: &str, arguments: Vec<Typed>, at: Position) -> Result<Typed> {
+        let types: Vec<Type> = arguments.iter().map(|typed| typed.ty).collect();
+        let found = types.iter().find_map(|ty| if let Type::Enum(found) = ty { Some(*found) } else { None });
+        let Some(found) = found else {
+            if types.iter().all(|ty| *ty == Type::Unknown) {
+                let message = "could not determine polymorphic type because input has type unknown";
+                return Err(Error::new(SqlState::DATATYPE_MISMATCH, message).at(at));
+            }
+            return Err(undefined(name, &types, at));
+        };
+        let (ty, labels) = (Type::Enum(found), &found.definition().labels);
+        let one = |label: Option<&lodestone_sql_types::enumeration::Label>| {
+            Expr::Const(label.map_or(Datum::Null, |label| Datum::Int(label.number)))
+        };
+        match name {
+            "enum_first" => return Ok(Typed::new(one(labels.first()), ty)),
+            "enum_last" => return Ok(Typed::new(one(labels.last()), ty)),
+            _ => {}
+        }
+        let all = Datum::Array(labels.iter().map(|label| Datum::Int(label.number)).collect());
+        let all = Typed::new(Expr::Const(all), Type::EnumArray(found));
+        if arguments.len() == 1 {
+            return Ok(all);
+        }
+        let mut list = vec![all];
+        for typed in arguments {
+            list.push(self.coerce(typed, ty, Context::Implicit, at)?);
+        }
+        self.named("lodestone_enum_range", list, at)
     }
 
     /// The call of the function that fits these arguments best.

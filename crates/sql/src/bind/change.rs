@@ -39,7 +39,7 @@ struct Targets {
 impl Binder<'_> {
     /// The value of a column that the statement does not name.
     pub(super) fn default_of(&mut self, table: &TableDef, column: usize) -> Result<Expr> {
-        let Some(default) = &table.columns[column].default else { return Ok(Expr::Const(Datum::Null)) };
+        let Some(default) = table.columns[column].effective_default() else { return Ok(Expr::Const(Datum::Null)) };
         let typed = self.expr(&default.expr, &Scope::default())?;
         self.assign(typed, table, column, NOWHERE)
     }
@@ -136,6 +136,10 @@ impl Binder<'_> {
                 (Some(Overriding::User), Some(_)) => continue,
                 _ => {}
             }
+            if matches!(expr, ast::Expr::Assigned { .. }) {
+                values[*target] = Some(self.assigned_part(table, *target, expr, &Scope::default())?);
+                continue;
+            }
             let typed = self.expr(expr, &Scope::default())?;
             values[*target] = Some(self.assign(typed, table, *target, expr.at())?);
         }
@@ -218,6 +222,10 @@ impl Binder<'_> {
             }
             let value = match value {
                 None => self.default_of(table, number)?,
+                Some(expr @ ast::Expr::Assigned { .. }) => {
+                    self.refuse_generated(table, number, "update")?;
+                    self.assigned_part(table, number, expr, scope)?
+                }
                 Some(expr) => {
                     self.refuse_generated(table, number, "update")?;
                     let typed = self.expr(expr, scope)?;

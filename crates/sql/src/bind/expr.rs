@@ -5,7 +5,7 @@ use lodestone_sql_types::op::{Arithmetic, Comparison};
 use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type, text};
 
 use super::scope::Scope;
-use super::{Binder, mismatch, type_of};
+use super::{Binder, UserType, mismatch, user_type};
 use crate::parse::ast::{self, Literal, NOWHERE, Position};
 use crate::plan::{Expr, Node, OutputColumn};
 
@@ -208,7 +208,9 @@ impl Binder<'_> {
             ast::Expr::Array(list, at) => {
                 let list = list.iter().map(|expr| self.expr(expr, scope)).collect::<Result<Vec<_>>>()?;
                 let (list, element) = self.unify(list, "ARRAY", *at)?;
-                Ok(Typed::new(Expr::Array(list), array_of(element)?))
+                // Arrays of one type are the rows of a larger one of that type.
+                let ty = if element.element().is_some() { element } else { array_of(element)? };
+                Ok(Typed::new(Expr::Array(list), ty))
             }
             ast::Expr::Element(base, index, at) => {
                 let base = self.expr(base, scope)?;
@@ -227,6 +229,7 @@ impl Binder<'_> {
                 let index = self.coerce(index, Type::Int4, Context::Assignment, *at)?;
                 Ok(Typed::new(Expr::Element(boxed(base), boxed(index)), element))
             }
+            ast::Expr::Part { base, list, at } => self.part(base, list, *at, scope),
             ast::Expr::Row(list, _) => {
                 let list = list.iter().map(|expr| self.expr(expr, scope).map(|typed| self.known(typed).expr));
                 Ok(Typed::new(Expr::Record(list.collect::<Result<_>>()?), Type::Record))
@@ -552,7 +555,7 @@ impl Binder<'_> {
     }
 
     fn cast(&mut self, expr: &ast::Expr, to: &ast::TypeName, scope: &Scope<'_>) -> Result<Typed> {
-        let (ty, modifier) = type_of(to)?;
+        let UserType { ty, modifier, domain } = user_type(self.catalog, to)?;
         let at = expr.at();
         // A literal is input of the type, not a value that is converted.
         let inner = match expr {
@@ -569,13 +572,18 @@ impl Binder<'_> {
             _ => error,
         };
         let found = self.coerce(inner, ty, Context::Explicit, at).map_err(wrong)?;
-        Ok(Typed { modifier, ..self.fitted(found, ty, modifier, true) })
+        let found = Typed { modifier, ..self.fitted(found, ty, modifier, true) };
+        Ok(match domain {
+            Some(domain) => Typed { expr: Expr::Domain { expr: Box::new(found.expr), domain }, ..found },
+            None => found,
+        })
     }
 
     /// With the modifier of a type applied.
     pub fn fitted(&mut self, typed: Typed, ty: Type, modifier: i32, is_explicit: bool) -> Typed {
-        let has_length = modifier >= 4 && matches!(ty, Type::Varchar | Type::Bpchar | Type::Numeric);
-        let has_modifier = has_length || second_digits(ty, modifier).is_some();
+        let single = ty.element().unwrap_or(ty);
+        let has_length = modifier >= 4 && matches!(single, Type::Varchar | Type::Bpchar | Type::Numeric);
+        let has_modifier = has_length || second_digits(single, modifier).is_some();
         if !has_modifier || typed.modifier == modifier {
             return typed;
         }

@@ -347,7 +347,7 @@ impl Binder<'_> {
                 let ty = ty.ok_or_else(|| super::call::undefined("unnest", &[arguments[0].ty], at))?;
                 Some((SetFunction::Unnest, exprs(arguments), ty))
             }
-            ("generate_subscripts", 2) => Some((SetFunction::GenerateSubscripts, exprs(arguments), Type::Int4)),
+            ("generate_subscripts", 2 | 3) => Some((SetFunction::GenerateSubscripts, exprs(arguments), Type::Int4)),
             // Each element with its number, from 1.
             ("_pg_expandarray", 1) => {
                 let records = self.named("lodestone_expand_array", arguments, at)?;

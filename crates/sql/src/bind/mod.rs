@@ -22,11 +22,13 @@ mod with_change;
 
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
+use crate::catalog::types::Types;
 use crate::catalog::{Catalog, ColumnDef, TableDef};
 use crate::parse::ast::{self, Copy, CopySource, Name, ObjectName, Position, Statement, TypeName, With};
 use crate::plan::{Action, Expr, OutputColumn, Plan, tables};
 use crate::run::point::PointQuery;
 
+pub use crate::catalog::types::UserType;
 pub use expr::Typed;
 
 /// Binds one statement.
@@ -92,7 +94,7 @@ pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<P
 pub fn defaults(catalog: &Catalog, table: &TableDef, named: &[usize]) -> Result<Vec<Option<Expr>>> {
     let mut binder = Binder::new(catalog);
     let of = |column: usize| {
-        let has_default = !named.contains(&column) && table.columns[column].default.is_some();
+        let has_default = !named.contains(&column) && table.columns[column].effective_default().is_some();
         has_default.then(|| binder.default_of(table, column)).transpose()
     };
     (0..table.columns.len()).map(of).collect()
@@ -120,14 +122,30 @@ pub fn arguments(catalog: &Catalog, list: &[ast::Expr], types: &[Type]) -> Resul
 ///
 /// # Errors
 /// As for WHERE; 0A000 for a subquery.
-pub fn check(table: &str, columns: &[ColumnDef], expr: &ast::Expr) -> Result<Expr> {
-    let catalog = Catalog::default();
+pub fn check_in(types: &Types, table: &str, columns: &[ColumnDef], expr: &ast::Expr) -> Result<Expr> {
+    let catalog = Catalog { types: types.clone(), ..Catalog::default() };
     let mut binder = Binder::new(&catalog);
     let scope = scope::Scope { columns: from::scope_columns(0, columns, table), parent: None };
     let found = binder.condition(expr, &scope, "CHECK")?;
     if found.has_subquery() {
         let message = "cannot use subquery in check constraint";
         return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+    }
+    Ok(found)
+}
+
+/// A condition of a domain over values of a type and modifier.
+///
+/// # Errors
+/// As for WHERE; 0A000 for a subquery; 42703 for another name than VALUE.
+pub fn domain_check(types: &Types, (ty, modifier): (Type, i32), expr: &ast::Expr) -> Result<Expr> {
+    let catalog = Catalog { types: types.clone(), ..Catalog::default() };
+    let mut binder = Binder::new(&catalog);
+    let name = "value".to_owned();
+    let column = scope::ScopeColumn { table: None, name, ty, modifier, origin: None, is_hidden: false };
+    let found = binder.condition(expr, &scope::Scope { columns: vec![column], parent: None }, "CHECK")?;
+    if found.has_subquery() {
+        return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, "cannot use subquery in check constraint"));
     }
     Ok(found)
 }
@@ -319,11 +337,49 @@ impl Binder<'_> {
     }
 }
 
-/// A type by name, with its modifier.
+/// A type by name, also one of the database.
+///
+/// # Errors
+/// 42704; 22023; 0A000.
+pub fn user_type(catalog: &Catalog, name: &TypeName) -> Result<UserType> {
+    let is_system = name.schema.as_deref().is_none_or(|schema| schema == "pg_catalog");
+    let object = ObjectName { schema: name.schema.clone(), name: name.name.clone(), at: name.at };
+    if is_system && Type::named(&name.name).is_some() {
+        return type_of(name).map(|(ty, modifier)| UserType { ty, modifier, domain: None });
+    }
+    let Some(found) = catalog.type_def(&object) else {
+        return type_of(name).map(|(ty, modifier)| UserType { ty, modifier, domain: None });
+    };
+    if !name.modifiers.is_empty() {
+        let message = format!("type modifier is not allowed for type \"{}\"", name.name);
+        return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(name.at));
+    }
+    if !name.is_array {
+        return Ok(found.ty.clone());
+    }
+    if found.ty.domain.is_some() {
+        return Err(Error::unsupported(format!("an array of the domain {}", name.name)).at(name.at));
+    }
+    let ty = expr::array_of(found.ty.ty)?;
+    Ok(UserType { ty, modifier: -1, domain: None })
+}
+
+/// The name of the type of a column.
+pub fn type_name(catalog: &Catalog, ty: Type, domain: Option<u32>) -> TypeName {
+    let oid = domain.unwrap_or_else(|| ty.element().unwrap_or(ty).oid());
+    if let Some(found) = catalog.type_of_oid(oid.into()) {
+        let (schema, name) = (Some(found.note.schema.clone()), found.note.name.clone());
+        let is_array = domain.is_none() && ty.element().is_some();
+        return TypeName { schema, name, modifiers: Vec::new(), is_array, at: ast::NOWHERE };
+    }
+    TypeName::plain(ty.info().name)
+}
+
+/// A type of the system by name, with its modifier.
 ///
 /// # Errors
 /// 42704; 22023.
-pub fn type_of(name: &TypeName) -> Result<(Type, i32)> {
+fn type_of(name: &TypeName) -> Result<(Type, i32)> {
     let at = |error: Error| error.at(name.at);
     let undefined = || Error::new(SqlState::UNDEFINED_OBJECT, format!("type \"{}\" does not exist", name.name));
     let unsupported = || Error::unsupported(format!("the type {}", name.name));

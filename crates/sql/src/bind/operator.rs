@@ -9,8 +9,9 @@ use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 use super::Binder;
 use super::expr::{Typed, negate_if, no_operator};
 use super::scope::Scope;
+use crate::catalog::TableDef;
 use crate::parse::ast::{self, Position};
-use crate::plan::Expr;
+use crate::plan::{Expr, Part};
 
 /// The types in which two values are added or multiplied, and that of the result.
 fn temporal(operation: Arithmetic, one: Type, two: Type) -> Option<(Type, Type, Type)> {
@@ -142,24 +143,107 @@ impl Binder<'_> {
         Ok(negate_if(false, found))
     }
 
-    /// `a[low:high]`; a bound that is null is that of the array.
-    pub(super) fn slice(&mut self, arguments: Vec<Typed>, at: Position) -> Result<Typed> {
-        let mut list = arguments.into_iter();
-        let (Some(base), Some(low), Some(high)) = (list.next(), list.next(), list.next()) else {
-            return Err(super::call::undefined("array_slice", &[], at));
-        };
-        if base.ty.element().is_none() {
+    /// `a[1][2]`, `a[1:2]`.
+    pub(super) fn part(
+        &mut self,
+        base: &ast::Expr,
+        list: &[ast::Subscript],
+        at: Position,
+        scope: &Scope<'_>,
+    ) -> Result<Typed> {
+        let base = self.expr(base, scope)?;
+        let is_slice = list.iter().any(|one| one.is_slice);
+        if base.ty == Type::Jsonb {
+            if is_slice {
+                return Err(super::mismatch("jsonb subscript does not support slices".into(), at));
+            }
+            let mut found = base;
+            for index in list.iter().filter_map(|one| one.high.as_ref()) {
+                let index = self.expr(index, scope)?;
+                let index = self.coerce(index, Type::Text, Context::Assignment, at)?;
+                found = Typed::new(Expr::Element(Box::new(found.expr), Box::new(index.expr)), Type::Jsonb);
+            }
+            return Ok(found);
+        }
+        let Some(element) = base.ty.element() else {
             let message = format!("cannot subscript type {} because it does not support subscripting", base.ty);
             return Err(super::mismatch(message, at));
+        };
+        lodestone_sql_types::array::check_dimensions(list.len()).map_err(|error| error.at(at))?;
+        let (ty, modifier) = (if is_slice { base.ty } else { element }, base.modifier);
+        let list = self.bounds(list, is_slice, at, scope)?;
+        let part = Part { base: base.expr, list, is_slice, value: None };
+        Ok(Typed { expr: Expr::Part(Box::new(part)), ty, modifier })
+    }
+
+    /// The bounds of subscripts. An index among slices reaches from 1 to itself.
+    fn bounds(
+        &mut self,
+        list: &[ast::Subscript],
+        is_slice: bool,
+        at: Position,
+        scope: &Scope<'_>,
+    ) -> Result<Vec<(Option<Expr>, Option<Expr>)>> {
+        let mut found = Vec::new();
+        for one in list {
+            let mut bound = |expr: &Option<ast::Expr>| -> Result<Option<Expr>> {
+                let Some(expr) = expr else { return Ok(None) };
+                let typed = self.expr(expr, scope)?;
+                let wrong = |error: Error| match error.state() {
+                    SqlState::DATATYPE_MISMATCH => super::mismatch("array subscript must have type integer".into(), at),
+                    _ => error,
+                };
+                self.coerce(typed, Type::Int4, Context::Assignment, at).map(|typed| Some(typed.expr)).map_err(wrong)
+            };
+            let (low, high) = (bound(&one.low)?, bound(&one.high)?);
+            let first = || Some(Expr::Const(Datum::Int(1)));
+            found.push((if is_slice && !one.is_slice { first() } else { low }, high));
         }
-        let ty = base.ty;
-        let open = |bound: &Typed| matches!(bound.expr, Expr::Const(Datum::Null));
-        let least = Typed::new(Expr::Const(Datum::Int(1)), Type::Int4);
-        let most = Typed::new(Expr::Const(Datum::Int(i32::MAX.into())), Type::Int4);
-        let low = if open(&low) { least } else { low };
-        let high = if open(&high) { most } else { high };
-        let call = self.named("array_part", vec![base, low, high], at)?;
-        Ok(Typed { ty, ..call })
+        Ok(found)
+    }
+
+    /// The value of a column with another part.
+    pub(super) fn assigned_part(
+        &mut self,
+        table: &TableDef,
+        column: usize,
+        expr: &ast::Expr,
+        scope: &Scope<'_>,
+    ) -> Result<Expr> {
+        let ast::Expr::Assigned { base, list, value, at } = expr else {
+            return Ok(Expr::Const(Datum::Null));
+        };
+        let base = match base {
+            None => Expr::Column { depth: 0, index: column },
+            Some(before) => self.assigned_part(table, column, before, scope)?,
+        };
+        let own = &table.columns[column];
+        let Some(element) = own.ty.element() else {
+            if own.ty == Type::Jsonb {
+                return Err(Error::unsupported("an assignment to a part of a jsonb").at(*at));
+            }
+            let message = format!("cannot subscript type {} because it does not support subscripting", own.ty);
+            return Err(super::mismatch(message, *at));
+        };
+        let is_slice = list.iter().any(|one| one.is_slice);
+        let wanted = if is_slice { own.ty } else { element };
+        let typed = self.expr(value, scope)?;
+        let ty = typed.ty;
+        let wrong = |error: Error| match error.state() {
+            SqlState::DATATYPE_MISMATCH => super::mismatch(
+                format!(
+                    "subscripted assignment to \"{}\" requires type {wanted} but expression is of type {ty}",
+                    own.name
+                ),
+                *at,
+            )
+            .hint("You will need to rewrite or cast the expression."),
+            _ => error,
+        };
+        let typed = self.coerce(typed, wanted, Context::Assignment, *at).map_err(wrong)?;
+        let value = self.fitted(typed, wanted, own.modifier, false).expr;
+        let list = self.bounds(list, is_slice, *at, scope)?;
+        Ok(Expr::Part(Box::new(Part { base, list, is_slice, value: Some(value) })))
     }
 
     /// A value as JSON.

@@ -514,7 +514,7 @@ fn name_of(expr: &ast::Expr) -> String {
             name if name == "?column?" => to.name.clone(),
             name => name,
         },
-        ast::Expr::Element(base, ..) => name_of(base),
+        ast::Expr::Element(base, ..) | ast::Expr::Part { base, .. } => name_of(base),
         ast::Expr::Case { otherwise, .. } => match otherwise.as_deref().map(name_of) {
             Some(name) if name != "?column?" => name,
             _ => "case".into(),

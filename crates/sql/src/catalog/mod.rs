@@ -13,6 +13,7 @@
 
 pub mod object;
 pub mod store;
+pub mod types;
 pub mod value;
 
 use std::collections::BTreeMap;
@@ -20,13 +21,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestone_engine::{Database, Table, TableIndex, Tx};
-use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, style};
 
 use crate::errors::from_engine;
 use crate::parse::ast::{Expr, KeyAction, ObjectName};
 
 pub use object::{SequenceDef, ViewDef};
 use store::Notes;
+pub use types::Domain;
+use types::{TypeDef, Types};
 
 /// The hidden column of a table without a primary key.
 pub const ROW_NUMBER: &str = "lodestone_row";
@@ -46,6 +49,20 @@ pub struct ColumnDef {
     pub kind: lodestone_engine::Type,
     pub default: Option<Default>,
     pub identity: Option<IdentityKind>,
+    /// The domain that its values are of.
+    pub domain: Option<Arc<Domain>>,
+}
+
+impl ColumnDef {
+    /// The value that it has where none is given: its own default, or that of its domain.
+    pub fn effective_default(&self) -> Option<&Default> {
+        self.default.as_ref().or_else(|| self.domain.as_ref().and_then(|domain| domain.default.as_ref()))
+    }
+
+    /// The number of its type in the catalog.
+    pub fn type_oid(&self) -> u32 {
+        self.domain.as_ref().map_or_else(|| self.ty.oid(), |domain| domain.oid)
+    }
 }
 
 /// When a column takes its values from its sequence.
@@ -131,6 +148,11 @@ impl TableDef {
         self.columns.iter().position(|column| column.name == name)
     }
 
+    /// Whether a column has values of a domain.
+    pub fn has_domains(&self) -> bool {
+        self.columns.iter().any(|column| column.domain.is_some())
+    }
+
     /// A number for a new row.
     pub fn next_row(&self) -> u64 {
         self.row_numbers.as_ref().map_or(0, |next| next.fetch_add(1, Ordering::Relaxed))
@@ -165,6 +187,8 @@ pub struct Catalog {
     pub tables: BTreeMap<String, Arc<TableDef>>,
     pub views: BTreeMap<String, Arc<ViewDef>>,
     pub sequences: BTreeMap<String, Arc<SequenceDef>>,
+    /// Types of the database, by their names with schemas.
+    pub types: Types,
     /// By the number of a parent: the tables with foreign keys to it, and the numbers of these.
     pub children: BTreeMap<u32, Vec<(Arc<TableDef>, usize)>>,
 }
@@ -178,6 +202,7 @@ impl std::default::Default for Catalog {
             tables: BTreeMap::new(),
             views: BTreeMap::new(),
             sequences: BTreeMap::new(),
+            types: Types::new(),
             children: BTreeMap::new(),
         }
     }
@@ -274,6 +299,16 @@ impl Catalog {
         self.candidates(name.schema.as_deref(), &name.name).find_map(|full| self.tables.get(&full))
     }
 
+    /// The type of the database that is meant.
+    pub fn type_def(&self, name: &ObjectName) -> Option<&Arc<TypeDef>> {
+        self.candidates(name.schema.as_deref(), &name.name).find_map(|full| self.types.get(&full))
+    }
+
+    /// The type of the database with this number.
+    pub fn type_of_oid(&self, oid: i64) -> Option<&Arc<TypeDef>> {
+        self.types.values().find(|found| i64::from(found.note.oid) == oid)
+    }
+
     /// The schema that a new relation of this name belongs to.
     ///
     /// # Errors
@@ -325,9 +360,15 @@ impl Catalog {
     }
 
     fn read_once(database: &Database, tx: &Tx, before: &Self) -> Result<Self> {
+        // It is the same for all sessions, however they read literals.
+        style::plain(|| Self::read_plain(database, tx, before))
+    }
+
+    fn read_plain(database: &Database, tx: &Tx, before: &Self) -> Result<Self> {
         let notes = Notes::read(database, tx)?;
         let mut found = Self { version: next_version(), path: before.path.clone(), ..Self::default() };
         found.schemas = notes.schemas();
+        found.types = types::read(notes.types(&found))?;
         for name in database.tables_in(tx).map_err(from_engine)? {
             if !store::is_own(&name) {
                 found.take_table(database, tx, &notes, &name, before)?;
@@ -342,10 +383,17 @@ impl Catalog {
 
     /// The catalog after the transaction has changed the relations of these names, in which it sees them.
     pub fn changed(&self, database: &Database, tx: &Tx, names: &[String]) -> Result<Self> {
+        style::plain(|| self.changed_plain(database, tx, names))
+    }
+
+    fn changed_plain(&self, database: &Database, tx: &Tx, names: &[String]) -> Result<Self> {
         let notes = Notes::read_some(database, tx, names)?;
         let mut found = Self { version: next_version(), ..self.clone() };
         found.schemas = notes.schemas();
-        for name in names {
+        if names.iter().any(|name| store::is_type_key(name)) {
+            found.types = types::read(notes.types(&found))?;
+        }
+        for name in names.iter().filter(|name| !store::is_type_key(name)) {
             found.tables.remove(name);
             found.views.remove(name);
             found.sequences.remove(name);
@@ -363,14 +411,14 @@ impl Catalog {
             Err(error) => return Err(from_engine(error)),
         };
         let (schema, bare) = self.split(name);
-        let table = notes.table(database, engine, (schema, bare), before)?;
+        let table = notes.table(database, engine, (schema, bare), (before, &self.types))?;
         self.tables.insert(name.to_owned(), Arc::new(table));
         Ok(())
     }
 
     fn take_others(&mut self, notes: &Notes, name: &str) {
         let (schema, bare) = self.split(name);
-        if let Some(view) = notes.view(name, (&schema, &bare)) {
+        if let Some(view) = notes.view(name, (&schema, &bare), &self.types) {
             self.views.insert(name.to_owned(), Arc::new(view));
         }
         if let Some(sequence) = notes.sequence(name, (&schema, &bare)) {
@@ -379,7 +427,7 @@ impl Catalog {
     }
 
     /// Schema and own name of a relation.
-    fn split(&self, full: &str) -> (String, String) {
+    pub(crate) fn split(&self, full: &str) -> (String, String) {
         match full.split_once('.') {
             Some((schema, name)) if self.schemas.contains_key(schema) => (schema.to_owned(), name.to_owned()),
             _ => (PUBLIC.to_owned(), full.to_owned()),

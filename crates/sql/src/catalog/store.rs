@@ -13,6 +13,12 @@
 //!              the parts below
 //! 2^32:        a sequence: `number` is its own, `other` that of its state, `note` the parts of `object.rs`
 //! 2^33:        a view: `number` is its own, `note` text and path
+//! 2^34:        a type: `number` is its own, `other` that of its arrays, `note` its kind. `relation` is the character
+//!              U+0002 and the name with the schema. Items from 1 on are labels: `number` is the one that values have,
+//!              `other` its own. Of a domain those from 131,072 on are conditions: `other` 1 if all values are known to
+//!              fulfil it, `note` the condition
+//! kind:        "enum", or "domain", the number of the type that it is of, the modifier, "n" if it takes no nulls, and
+//!              the default if there is one
 //! parts:       texts, each as its length in bytes, a colon, and itself
 //! foreign key: number of the parent, actions on delete and update (n r c s d), flags (f full, e deferrable, d deferred),
 //!              number of columns, columns, columns of the parent
@@ -26,11 +32,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use lodestone_engine::{Database, Row, Schema, Table, Tx, Type as Kind, Value};
+use lodestone_sql_types::enumeration::Label;
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use super::object::{self, SequenceDef, ViewDef};
+use super::types::{self, DomainCheckNote, DomainNote, TypeBody, TypeNote, Types, UserType};
 use super::value::type_of;
-use super::{Catalog, CheckDef, ColumnDef, Default, ForeignKey, IdentityKind, IndexDef, ROW_NUMBER, TableDef};
+use super::{Catalog, CheckDef, ColumnDef, Default, Domain, ForeignKey, IdentityKind, IndexDef, ROW_NUMBER, TableDef};
 use crate::errors::from_engine;
 use crate::parse::ast::KeyAction;
 
@@ -46,6 +54,9 @@ const FIRST_INDEX: u64 = 65_536;
 const FIRST_CONSTRAINT: u64 = 131_072;
 const SEQUENCE: u64 = 1 << 32;
 const VIEW: u64 = 1 << 33;
+const TYPE: u64 = 1 << 34;
+/// What the name of a type begins with.
+const TYPE_PREFIX: char = '\u{2}';
 const SCHEMA: i64 = 1;
 const NOT_NULL: i64 = 1 << 32;
 const ALWAYS: i64 = 2 << 32;
@@ -56,8 +67,18 @@ pub fn is_own(name: &str) -> bool {
     name == NAME || name == SEQUENCES || name == crate::roles::NAME || name.starts_with(crate::ddl::REWRITTEN)
 }
 
+/// The name under which a type is stored.
+pub fn type_key(full: &str) -> String {
+    format!("{TYPE_PREFIX}{full}")
+}
+
+/// Whether a type is stored under this name.
+pub fn is_type_key(name: &str) -> bool {
+    name.starts_with(TYPE_PREFIX)
+}
+
 /// The properties of a table.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Note {
     pub oid: u32,
     pub key_oid: u32,
@@ -68,7 +89,7 @@ pub struct Note {
 }
 
 /// The properties of a column.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct ColumnNote {
     pub name: String,
     pub ty: Type,
@@ -76,6 +97,7 @@ pub struct ColumnNote {
     pub default: Option<String>,
     pub not_null: bool,
     pub identity: Option<IdentityKind>,
+    pub domain: Option<Arc<Domain>>,
 }
 
 /// The properties of an index.
@@ -187,7 +209,8 @@ impl<'w> Writer<'w> {
                 Some(IdentityKind::ByDefault) => BY_DEFAULT,
             };
             let bits = identity | if column.not_null { NOT_NULL } else { 0 };
-            let numbers = (of(column.ty.oid()) | bits, i64::from(column.modifier));
+            let oid = column.domain.as_ref().map_or_else(|| column.ty.oid(), |domain| domain.oid);
+            let numbers = (of(oid) | bits, i64::from(column.modifier));
             self.put(&row(name, item, &column.name, numbers, column.default.as_deref()))?;
         }
         for (item, index) in (FIRST_INDEX..).zip(&note.indexes) {
@@ -238,6 +261,33 @@ impl<'w> Writer<'w> {
             self.put(&row(&view.full, item, name, (ty.oid().into(), i64::from(*modifier)), None))?;
         }
         Ok(())
+    }
+
+    /// Writes a type.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn write_type(&self, full: &str, note: &TypeNote) -> Result<()> {
+        let key = type_key(full);
+        self.remove(&key)?;
+        let text = match &note.body {
+            TypeBody::Enum(labels) => {
+                for (item, label) in (1..).zip(labels) {
+                    self.put(&row(&key, item, &label.name, (label.number, label.oid.into()), None))?;
+                }
+                object::join(&["enum"])
+            }
+            TypeBody::Domain(domain) => {
+                for (item, check) in (FIRST_CONSTRAINT..).zip(&domain.checks) {
+                    let numbers = (check.oid.into(), i64::from(check.is_valid));
+                    self.put(&row(&key, item, &check.name, numbers, Some(&check.text)))?;
+                }
+                let (base, modifier) = (domain.base.to_string(), domain.modifier.to_string());
+                let parts = ["domain", &base, &modifier, if domain.not_null { "n" } else { "" }];
+                object::join(&parts.into_iter().chain(domain.default.as_deref()).collect::<Vec<_>>())
+            }
+        };
+        self.put(&row(&key, TYPE, &note.name, (note.oid.into(), note.array_oid.into()), Some(&text)))
     }
 
     /// Writes a schema.
@@ -362,7 +412,17 @@ impl Notes {
 
     /// The names of all relations.
     pub fn relations(&self) -> impl Iterator<Item = &String> {
-        self.0.keys().filter(|name| !name.is_empty())
+        self.0.keys().filter(|name| !name.is_empty() && !is_type_key(name))
+    }
+
+    /// The types, by their names with schemas.
+    pub fn types(&self, catalog: &Catalog) -> BTreeMap<String, TypeNote> {
+        let keys = self.0.iter().filter_map(|(key, rows)| Some((key.strip_prefix(TYPE_PREFIX)?, rows)));
+        let of = |(full, rows): (&str, &Vec<Row>)| {
+            let (schema, name) = catalog.split(full);
+            Some((full.to_owned(), type_note(rows, (schema, name))?))
+        };
+        keys.filter_map(of).collect()
     }
 
     fn item(&self, relation: &str, item: u64) -> Option<&Row> {
@@ -376,14 +436,14 @@ impl Notes {
     }
 
     /// The view of this name, if its text can still be read.
-    pub fn view(&self, full: &str, (schema, name): (&str, &str)) -> Option<ViewDef> {
+    pub fn view(&self, full: &str, (schema, name): (&str, &str), types: &Types) -> Option<ViewDef> {
         let row = self.item(full, VIEW)?;
         let mut parts = object::split(row[5].as_text()?)?.into_iter();
         let text = parts.next()?;
         let query = crate::parse::parse_query(&text).ok()?;
         let columns = self.0.get(full)?.iter().filter(|row| row[1].as_u64().is_some_and(|item| item < FIRST_INDEX));
         let column = |row: &Row| {
-            let ty = Type::of_oid(oid_at(row, 3)?)?;
+            let ty = types::of_oid(types, oid_at(row, 3)?)?.ty;
             Some((row[2].as_text()?.to_owned(), ty, i32::try_from(row[4].as_i64()?).ok()?))
         };
         Some(ViewDef {
@@ -399,7 +459,7 @@ impl Notes {
     }
 
     /// The note of a table, if it fits the engine's schema.
-    pub fn note(&self, schema: &Schema) -> Option<Note> {
+    pub fn note(&self, schema: &Schema, types: &Types) -> Option<Note> {
         let rows = self.0.get(schema.name())?;
         let (head, rest) = rows.split_first()?;
         if head[1].as_u64() != Some(0) || head[5].as_text()? != without_indexes(schema) {
@@ -418,7 +478,8 @@ impl Notes {
             let item = row[1].as_u64()?;
             if item < FIRST_INDEX {
                 let bits = row[3].as_i64()?;
-                let ty = Type::of_oid(u32::try_from(bits & i64::from(u32::MAX)).ok()?)?;
+                let oid = u32::try_from(bits & i64::from(u32::MAX)).ok()?;
+                let UserType { ty, domain, .. } = types::of_oid(types, oid)?;
                 let modifier = i32::try_from(row[4].as_i64()?).ok()?;
                 let identity = match (bits & ALWAYS != 0, bits & BY_DEFAULT != 0) {
                     (true, _) => Some(IdentityKind::Always),
@@ -426,7 +487,7 @@ impl Notes {
                     (false, false) => None,
                 };
                 let (default, not_null) = (row[5].as_text().map(str::to_owned), bits & NOT_NULL != 0);
-                note.columns.push(ColumnNote { name, ty, modifier, default, not_null, identity });
+                note.columns.push(ColumnNote { name, ty, modifier, default, not_null, identity, domain });
             } else if item < FIRST_CONSTRAINT {
                 note.indexes.push(IndexNote { oid: oid_at(row, 3)?, name, is_constraint: row[4].as_i64()? == 1 });
             } else if item < SEQUENCE {
@@ -443,10 +504,10 @@ impl Notes {
         database: &Database,
         engine: Table,
         (schema_name, name): (String, String),
-        before: &Catalog,
+        (before, types): (&Catalog, &Types),
     ) -> Result<TableDef> {
         let schema = engine.schema().clone();
-        let note = self.note(&schema);
+        let note = self.note(&schema, types);
         let hidden = schema.columns().iter().position(|column| column.name == ROW_NUMBER);
         let columns = columns_of(&schema, note.as_ref(), hidden);
         let number = |name: &String| columns.iter().position(|column| column.name == *name);
@@ -479,7 +540,7 @@ impl Notes {
             }),
         };
         let constraints = note.as_ref().map_or(&[][..], |note| &note.constraints);
-        let (checks, foreign_keys) = constraints_of(&name, constraints, &columns)?;
+        let (checks, foreign_keys) = constraints_of(&name, constraints, &columns, types)?;
         Ok(TableDef {
             oid,
             key_oid: note.as_ref().map_or_else(|| derived_oid(schema.name(), 1), |note| note.key_oid),
@@ -497,6 +558,37 @@ impl Notes {
             row_numbers,
         })
     }
+}
+
+/// The type of its rows.
+fn type_note(rows: &[Row], (schema, name): (String, String)) -> Option<TypeNote> {
+    let head = rows.iter().find(|row| row[1].as_u64() == Some(TYPE))?;
+    let parts = object::split(head[5].as_text()?)?;
+    let is_part = |row: &&Row| row[1].as_u64() != Some(TYPE);
+    let body = match parts.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["enum"] => {
+            let label = |row: &Row| {
+                let (number, name) = (row[3].as_i64()?, row[2].as_text()?.to_owned());
+                Some(Label { number, oid: oid_at(row, 4)?, name })
+            };
+            TypeBody::Enum(rows.iter().filter(is_part).map(label).collect::<Option<_>>()?)
+        }
+        ["domain", base, modifier, flag, ref default @ ..] => {
+            let check = |row: &Row| {
+                let (name, text) = (row[2].as_text()?.to_owned(), row[5].as_text()?.to_owned());
+                Some(DomainCheckNote { oid: oid_at(row, 3)?, name, text, is_valid: row[4].as_i64()? == 1 })
+            };
+            TypeBody::Domain(DomainNote {
+                base: base.parse().ok()?,
+                modifier: modifier.parse().ok()?,
+                not_null: flag == "n",
+                default: default.first().map(|text| (*text).to_owned()),
+                checks: rows.iter().filter(is_part).map(check).collect::<Option<_>>()?,
+            })
+        }
+        _ => return None,
+    };
+    Some(TypeNote { oid: oid_at(head, 3)?, array_oid: oid_at(head, 4)?, schema, name, body })
 }
 
 fn oid_at(row: &Row, place: usize) -> Option<u32> {
@@ -521,6 +613,7 @@ fn columns_of(schema: &Schema, note: Option<&Note>, hidden: Option<usize>) -> Ve
             kind: column.kind,
             default,
             identity: own.and_then(|own| own.identity),
+            domain: own.and_then(|own| own.domain.clone()),
         });
     }
     columns
@@ -531,13 +624,14 @@ fn constraints_of(
     table: &str,
     notes: &[ConstraintNote],
     columns: &[ColumnDef],
+    types: &Types,
 ) -> Result<(Vec<CheckDef>, Vec<ForeignKey>)> {
     let (mut checks, mut keys) = (Vec::new(), Vec::new());
     for ConstraintNote { oid, name, body } in notes {
         match body {
             ConstraintBody::Check(text) => {
                 // One that cannot be read is no reason to go on without it.
-                let expr = crate::bind::check(table, columns, &crate::parse::parse_expr(text)?)?;
+                let expr = crate::bind::check_in(types, table, columns, &crate::parse::parse_expr(text)?)?;
                 checks.push(CheckDef { oid: *oid, name: name.clone(), text: text.clone(), expr });
             }
             ConstraintBody::Foreign {

@@ -5,7 +5,7 @@
 
 use lodestone_engine::{Date, Timestamp, Type as Kind, Value};
 use lodestone_sql_types::time::{DAY_MICROS, EPOCH_DAYS};
-use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type, text};
+use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type, style, text};
 
 use super::ColumnDef;
 
@@ -34,6 +34,8 @@ pub fn kind_of(ty: Type, modifier: i32) -> Option<Kind> {
         Type::Time => Kind::I64,
         // The text of the array. It is no part of a key.
         _ if ty.element().is_some() => Kind::Text,
+        // The number of the label.
+        Type::Enum(_) => Kind::I64,
         _ => return None,
     })
 }
@@ -71,6 +73,11 @@ pub fn type_of(kind: Kind) -> (Type, i32) {
     }
 }
 
+/// The type as whose text an array is kept: labels may get other names, their numbers stay.
+fn kept_as(ty: Type) -> Type {
+    if let Type::EnumArray(_) = ty { Type::Int8Array } else { ty }
+}
+
 fn broken(column: &ColumnDef) -> Error {
     let message = format!("the value of column \"{}\" makes no sense", column.name);
     Error::new(SqlState::DATA_CORRUPTED, message).hint("Run `lodestone db check` on the pool.")
@@ -93,8 +100,9 @@ pub fn to_datum(column: &ColumnDef, value: Value) -> Result<Datum> {
         Value::Text(text) => match column.ty {
             Type::Numeric => Datum::Numeric(text.parse().map_err(|_| broken(column))?),
             Type::Bpchar => lodestone_sql_types::cast::fit(Datum::Text(text), column.ty, column.modifier, false)?,
-            Type::Interval | Type::Jsonb => text::decode(column.ty, &text).map_err(|_| broken(column))?,
-            ty if ty.element().is_some() => text::decode(ty, &text).map_err(|_| broken(column))?,
+            ty if matches!(ty, Type::Interval | Type::Jsonb) || ty.element().is_some() => {
+                style::plain(|| text::decode(kept_as(ty), &text)).map_err(|_| broken(column))?
+            }
             _ => Datum::Text(text),
         },
         Value::Bytes(bytes) => Datum::Bytes(bytes),
@@ -145,8 +153,9 @@ pub fn to_value(column: &ColumnDef, datum: Datum) -> Option<Value> {
         }
         (Datum::Bytes(bytes), Kind::Uuid) => Value::Uuid(lodestone_engine::Uuid::from_bytes(bytes.try_into().ok()?)),
         (Datum::Time(micros), Kind::I64) => Value::I64(micros),
-        (datum @ (Datum::Interval(_) | Datum::Json(_)), Kind::Text) => Value::Text(text::encode(column.ty, &datum)),
-        (array @ Datum::Array(_), Kind::Text) => Value::Text(text::encode(column.ty, &array)),
+        (datum @ (Datum::Interval(_) | Datum::Json(_) | Datum::Array(_) | Datum::Shaped(_)), Kind::Text) => {
+            Value::Text(style::plain(|| text::encode(kept_as(column.ty), &datum)))
+        }
         (Datum::Text(text), Kind::Uuid) => Value::parse(Kind::Uuid, &text)?,
         (Datum::Bytes(bytes), Kind::Bytes) => Value::Bytes(bytes),
         (Datum::Date(days), Kind::Date) => Value::Date(Date::from_days(match days {

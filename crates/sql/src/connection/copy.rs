@@ -104,6 +104,7 @@ impl Connection {
     /// # Errors
     /// Those of a row. The COPY is over then.
     pub fn copy_data(&mut self, bytes: &[u8]) -> Result<()> {
+        let _style = self.enter_style();
         let Some(mut copy) = self.copy.take() else { return Ok(()) };
         self.check_cancel()?;
         let outcome = if copy.rest.is_empty() {
@@ -170,6 +171,7 @@ impl Connection {
     /// # Errors
     /// Those of the last row, and of the commit.
     pub fn copy_done(&mut self, is_last: bool) -> Result<String> {
+        let _style = self.enter_style();
         let Some(mut copy) = self.copy.take() else { return Ok(String::new()) };
         let line = std::mem::take(&mut copy.rest);
         let last = match line.is_empty() {

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use lodestone_engine::{Isolation, Savepoint};
+use lodestone_sql_types::style::Style;
 use lodestone_sql_types::{Error, Result, SqlState};
 
 use super::statement::{ATTEMPTS_MAX, Place};
@@ -20,6 +21,8 @@ use crate::run::{Outcome, Run, Stop};
 pub struct PathCatalog {
     of: u64,
     path: Vec<String>,
+    /// How the session reads values: a plan has those of its literals.
+    style: Arc<Style>,
     catalog: Arc<Catalog>,
 }
 
@@ -31,14 +34,16 @@ impl Connection {
         let base = own.unwrap_or_else(|| self.database.catalog());
         let path = self.session.settings.borrow().path(&base, &self.session.user);
         let path = self.with_temporary(&base, path);
-        if base.path == path {
+        let style = self.session.settings.borrow().style().clone();
+        if base.path == path && *style == Style::default() {
             return base;
         }
-        if let Some(found) = self.path_catalog.as_ref().filter(|found| found.of == base.version && found.path == path) {
+        let is_it = |found: &&PathCatalog| found.of == base.version && found.path == path && found.style == style;
+        if let Some(found) = self.path_catalog.as_ref().filter(is_it) {
             return found.catalog.clone();
         }
         let catalog = Arc::new(base.with_path(path.clone()));
-        self.path_catalog = Some(PathCatalog { of: base.version, path, catalog: catalog.clone() });
+        self.path_catalog = Some(PathCatalog { of: base.version, path, style, catalog: catalog.clone() });
         catalog
     }
 

@@ -32,7 +32,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use lodestone_engine::Ticket;
-use lodestone_sql_types::{Datum, Error, Result, text, time};
+use lodestone_sql_types::{Datum, Error, Result, style, text, time};
 
 use smallvec::SmallVec;
 
@@ -408,6 +408,12 @@ impl Connection {
     pub fn fail_message(&mut self) {
         self.copy = None;
         self.fail();
+    }
+
+    /// From here on values are read and written as the settings of the session say.
+    fn enter_style(&self) -> style::Guard {
+        let now = self.open.as_ref().map(|_| self.session.transaction_time);
+        style::enter(self.session.settings.borrow().style().clone(), now)
     }
 
     /// Waits for a lock, without a server. Ends the statement when its time is over.

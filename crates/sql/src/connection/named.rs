@@ -54,8 +54,8 @@ impl Connection {
             let message = format!("prepared statement \"{name}\" already exists");
             return Err(Error::new(SqlState::DUPLICATE_PREPARED_STATEMENT, message));
         }
-        let types = types.iter().map(|ty| Ok(bind::type_of(ty)?.0)).collect::<Result<Vec<_>>>()?;
         let catalog = self.catalog();
+        let types = types.iter().map(|ty| Ok(bind::user_type(&catalog, ty)?.ty)).collect::<Result<Vec<_>>>()?;
         let prepared = self.prepare_in(&catalog, None, statement.clone(), &types)?;
         self.statements.insert(name.to_owned(), prepared);
         Ok(())

@@ -120,6 +120,7 @@ impl Connection {
     /// # Errors
     /// Those of the parser and the binder; 42P05 if there is one of that name.
     pub fn parse(&mut self, name: &str, query: &str, oids: &[u32]) -> Result<()> {
+        let _style = self.enter_style();
         self.parse_inside(name, query, oids).inspect_err(|_| self.fail())
     }
 
@@ -179,6 +180,7 @@ impl Connection {
     /// # Errors
     /// 26000.
     pub fn describe_statement(&mut self, name: &str) -> Result<(Vec<Type>, Option<Vec<OutputColumn>>)> {
+        let _style = self.enter_style();
         self.follow_catalog();
         let found = self.prepared(name).and_then(|prepared| prepared.plan(&self.session.catalog));
         let plan = found.inspect_err(|_| self.fail())?;
@@ -195,6 +197,7 @@ impl Connection {
     /// # Errors
     /// 34000.
     pub fn describe_portal(&mut self, name: &str) -> Result<Described<'_>> {
+        let _style = self.enter_style();
         if self.portals.get(name).is_none() && self.cursors.contains_key(name) {
             return Ok(self.cursors.get(name).map(|cursor| (cursor.columns(), &[][..])));
         }
@@ -233,6 +236,7 @@ impl Connection {
         (formats, values): (&[i16], &[Option<&[u8]>]),
         results: &[i16],
     ) -> Result<()> {
+        let _style = self.enter_style();
         self.bind_inside(portal, statement, (formats, values), results).inspect_err(|_| self.fail())
     }
 
@@ -315,6 +319,7 @@ impl Connection {
         is_last: bool,
         sink: &mut dyn Sink,
     ) -> Result<Completion, Failure> {
+        let _style = self.enter_style();
         let Some(portal) = self.portals.get_mut(name) else {
             let error = self.portal(name).map(drop).err();
             self.fail();

@@ -11,9 +11,11 @@ use lodestone_sql_types::{Datum, Error, Result, SqlState};
 
 use super::advisory::Advisory;
 
+use crate::catalog::types::{TypeDef, shown_name};
 use crate::catalog::{Catalog, Relation};
 use crate::database::Database;
 use crate::locks::{LockKey, Mode, Modes, Owner, ShownLock, WeakList};
+use crate::parse::ast::{NOWHERE, ObjectName};
 use crate::pgcatalog;
 use crate::run::Locker;
 use crate::settings::{Report, Settings};
@@ -125,6 +127,17 @@ impl Session for SessionState {
 
     fn relation_text(&self, oid: i64) -> Option<String> {
         self.shown_relation(oid)
+    }
+
+    fn type_text(&self, oid: i64) -> Option<String> {
+        let is_it = |found: &&Arc<TypeDef>| [found.note.oid, found.note.array_oid].map(i64::from).contains(&oid);
+        let found = self.catalog.types.values().find(is_it)?;
+        let name = match self.catalog.type_def(&ObjectName { schema: None, name: found.note.name.clone(), at: NOWHERE })
+        {
+            Some(other) if other.note.oid == found.note.oid => lodestone_sql_types::func::quote_ident(&found.note.name),
+            _ => shown_name(&found.note.schema, &found.note.name),
+        };
+        Some(if i64::from(found.note.oid) == oid { name } else { name + "[]" })
     }
 
     fn relation_number(&self, name: &str) -> Option<i64> {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lodestone_engine::Savepoint;
+use lodestone_sql_types::func::Session as _;
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, time};
 use smallvec::SmallVec;
 
@@ -50,6 +51,7 @@ impl Connection {
     /// # Errors
     /// As the parser. A transaction fails by it.
     pub fn simple(&mut self, text: &str) -> Result<SimpleQuery> {
+        let _style = self.enter_style();
         self.follow_catalog();
         let catalog = self.session.catalog.clone();
         if let Some(prepared) = self.database.find(text, &[], &catalog) {
@@ -89,6 +91,7 @@ impl Connection {
     /// # Errors
     /// The statement's. The rest of the query does not run then. [`Failure::Blocked`]: call it again later.
     pub fn next(&mut self, query: &mut SimpleQuery, sink: &mut dyn Sink) -> Result<Completion, Failure> {
+        let _style = self.enter_style();
         let Some(waiting) = query.rest.last() else { return Ok(Completion::Empty) };
         let place = Place { is_single: query.is_single, is_last: query.rest.len() == 1 };
         let (prepared, values) = match waiting {
@@ -443,6 +446,7 @@ impl Connection {
     /// # Errors
     /// Those of the commit.
     pub fn sync(&mut self) -> Result<()> {
+        let _style = self.enter_style();
         self.portals.remove("");
         if self.state != State::Implicit {
             return Ok(());
@@ -452,16 +456,23 @@ impl Connection {
     }
 }
 
-/// Columns whose numbers of relations a text shows as names.
-pub(super) fn names_in(columns: &[OutputColumn], sink: &dyn Sink) -> SmallVec<[usize; 2]> {
-    let is_name = |number: &usize| columns[*number].ty == Type::Regclass && sink.is_text(*number);
-    (0..columns.len()).filter(is_name).collect()
+/// Columns whose numbers of relations and types a text shows as names, and whether they are of types.
+pub(super) fn names_in(columns: &[OutputColumn], sink: &dyn Sink) -> SmallVec<[(usize, bool); 2]> {
+    let is_name =
+        |number: &usize| matches!(columns[*number].ty, Type::Regclass | Type::Regtype) && sink.is_text(*number);
+    let found = (0..columns.len()).filter(is_name);
+    found.map(|number| (number, columns[number].ty == Type::Regtype)).collect()
 }
 
-/// Puts names in place of the numbers of relations in these columns.
-pub(super) fn name_relations(session: &SessionState, columns: &[usize], row: &mut [Datum]) {
-    for number in columns {
-        if let Datum::Int(oid) = row[*number] {
+/// Puts names in place of the numbers of relations and types in these columns.
+pub(super) fn name_relations(session: &SessionState, columns: &[(usize, bool)], row: &mut [Datum]) {
+    for (number, is_type) in columns {
+        let Datum::Int(oid) = row[*number] else { continue };
+        if *is_type {
+            if let Some(name) = session.type_text(oid) {
+                row[*number] = Datum::Text(name);
+            }
+        } else {
             row[*number] = Datum::Text(session.shown_relation(oid).unwrap_or_else(|| oid.to_string()));
         }
     }

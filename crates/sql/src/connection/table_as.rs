@@ -10,13 +10,17 @@ use lodestone_sql_types::{Error, Result, SqlState, Type};
 use super::statement::Place;
 use super::transaction::State;
 use super::{Answer, Completion, Connection, Failure, OutputColumn, Sink};
+use crate::catalog::Catalog;
 use crate::parse::ast::{ColumnDef, NOWHERE, Name, Query, Source, Statement, TableAs, TypeName};
 
 /// The beginning of the names of schemas of temporary tables.
 pub const PREFIX: &str = "pg_temp_";
 
 /// The type of a column of an answer, as it would be written.
-fn type_name(column: &OutputColumn) -> TypeName {
+fn type_name(catalog: &Catalog, column: &OutputColumn) -> TypeName {
+    if matches!(column.ty, Type::Enum(_) | Type::EnumArray(_)) {
+        return crate::bind::type_name(catalog, column.ty, None);
+    }
     let (ty, is_array) = match column.ty.element() {
         Some(element) if !matches!(column.ty, Type::Int2Vector | Type::OidVector) => (element, true),
         _ => (column.ty, false),
@@ -50,7 +54,7 @@ impl Connection {
         }
         let column = |(number, column): (usize, &OutputColumn)| ColumnDef {
             name: table.columns.get(number).cloned().unwrap_or(Name { value: column.name.clone(), at: NOWHERE }),
-            ty: type_name(column),
+            ty: type_name(&self.session.catalog, column),
             not_null: false,
             default: None,
             identity: None,

@@ -6,7 +6,7 @@ use lodestone_sql_types::{Datum, Error, Result, SqlState};
 use super::constraint::stored;
 use super::table::{column_of, default_text, schema_of};
 use super::{Definition, note_of, notice};
-use crate::bind::type_of;
+use crate::bind;
 use crate::catalog::store::{ColumnNote, ConstraintBody};
 use crate::catalog::value::{self, kind_of};
 use crate::catalog::{IdentityKind, SequenceDef, TableDef, full_name};
@@ -132,7 +132,12 @@ impl Definition<'_> {
         Ok(())
     }
 
-    fn drop_column(&mut self, full: &str, name: &Name, (if_exists, is_cascade): (bool, bool)) -> Outcome<()> {
+    pub(super) fn drop_column(
+        &mut self,
+        full: &str,
+        name: &Name,
+        (if_exists, is_cascade): (bool, bool),
+    ) -> Outcome<()> {
         let table = self.table_now(full)?;
         let Some(place) = table.column(&name.value) else {
             if if_exists {
@@ -280,7 +285,7 @@ impl Definition<'_> {
         self.write_note(&table, &note)
     }
 
-    fn set_default(&mut self, full: &str, column: &Name, default: Option<&Default>) -> Outcome<()> {
+    pub(super) fn set_default(&mut self, full: &str, column: &Name, default: Option<&Default>) -> Outcome<()> {
         let table = self.table_now(full)?;
         let place = self.place_of(&table, column)?;
         let mut note = note_of(&table);
@@ -352,12 +357,12 @@ impl Definition<'_> {
         let place = self.place_of(&table, column)?;
         self.refuse_views_of(full, "ALTER COLUMN .. TYPE")?;
         let mut note = note_of(&table);
-        let (ty, modifier) = type_of(ty)?;
+        let bind::UserType { ty, modifier, domain } = bind::user_type(&self.catalog, ty)?;
         if kind_of(ty, modifier).is_none() {
             return Err(Error::unsupported(format!("a column of type {ty}")).at(column.at).into());
         }
         let own = &mut note.columns[place];
-        (own.ty, own.modifier) = (ty, modifier);
+        (own.ty, own.modifier, own.domain) = (ty, modifier, domain);
         let own = column_of(own);
         if let Some(default) = &table.columns[place].default {
             let converted = crate::bind::default_expr(&self.catalog, &own, &default.expr);
@@ -371,7 +376,7 @@ impl Definition<'_> {
         let columns: Vec<_> = note.columns.iter().map(column_of).collect();
         for check in &table.checks {
             let expr = crate::parse::parse_expr(&check.text)?;
-            crate::bind::check(&table.name, &columns, &expr)?;
+            bind::check_in(&self.catalog.types, &table.name, &columns, &expr)?;
         }
         let schema = self.schema_like(&table, &note.columns)?;
         self.rewrite(&table, &schema, &note, |this, mut row| {

@@ -63,7 +63,7 @@ impl Definition<'_> {
         let mut note = note_of(table);
         self.check_note(&table.name, &mut note, check)?;
         let name = note.constraints.last().map(|check| check.name.clone()).unwrap_or_default();
-        let expr = crate::bind::check(&table.name, &table.columns, &check.check.expr)?;
+        let expr = crate::bind::check_in(&self.catalog.types, &table.name, &table.columns, &check.check.expr)?;
         self.each_row(table, |row| {
             let found = self.with_run(|run| run.eval(&expr, &crate::run::Env { row: &row, outer: None }))?;
             if found.truth() != Some(false) {

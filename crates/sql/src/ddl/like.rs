@@ -6,7 +6,7 @@ use lodestone_sql_types::cast::{digits_of, second_digits};
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use super::Definition;
-use crate::catalog::{ColumnDef as Column, IdentityKind, store};
+use crate::catalog::{Catalog, ColumnDef as Column, IdentityKind, store};
 use crate::connection::TEMPORARY_PREFIX;
 use crate::parse::ast::{
     CheckDef, ColumnDef, ConstraintDef, Default, Identity, KeyDef, Like, NOWHERE, Name, SequenceOptions, Statement,
@@ -25,7 +25,11 @@ fn written(text: &str) -> Result<Default> {
 }
 
 /// The type of a column, as it would be written.
-fn type_name(column: &Column) -> TypeName {
+fn type_name(catalog: &Catalog, column: &Column) -> TypeName {
+    let domain = column.domain.as_ref().map(|domain| domain.oid);
+    if domain.is_some() || matches!(column.ty, Type::Enum(_) | Type::EnumArray(_)) {
+        return crate::bind::type_name(catalog, column.ty, domain);
+    }
     let (ty, is_array) = column.ty.element().map_or((column.ty, false), |element| (element, true));
     let modifiers = match ty {
         Type::Varchar | Type::Bpchar if column.modifier > 4 => vec![i64::from(column.modifier) - 4],
@@ -64,7 +68,7 @@ impl Definition<'_> {
                 });
                 found.push(ColumnDef {
                     name: name(&column.name),
-                    ty: type_name(column),
+                    ty: type_name(&self.catalog, column),
                     not_null: column.not_null,
                     default: default.map(|default| written(&default.text)).transpose()?,
                     identity,

@@ -12,6 +12,7 @@
 //! | `rewrite` | a table that is written again in another form |
 //! | `like` | columns of other tables; the schema of temporary tables |
 //! | `object` | sequences, views, schemas |
+//! | `types` | types with labels, domains |
 //! | `remove` | DROP, and the objects that depend on others |
 
 mod alter;
@@ -21,6 +22,7 @@ mod object;
 mod remove;
 mod rewrite;
 mod table;
+mod types;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -54,6 +56,9 @@ pub fn name_of(statement: &Statement) -> &'static str {
         Statement::CreateView { .. } => "CREATE VIEW",
         Statement::CreateSchema { .. } => "CREATE SCHEMA",
         Statement::CreateEnum { .. } => "CREATE TYPE",
+        Statement::CreateDomain { .. } => "CREATE DOMAIN",
+        Statement::AlterType { is_domain: false, .. } => "ALTER TYPE",
+        Statement::AlterType { is_domain: true, .. } => "ALTER DOMAIN",
         Statement::Drop { kind, .. } => match kind {
             ObjectKind::Table => "DROP TABLE",
             ObjectKind::Index => "DROP INDEX",
@@ -61,6 +66,7 @@ pub fn name_of(statement: &Statement) -> &'static str {
             ObjectKind::Sequence => "DROP SEQUENCE",
             ObjectKind::Schema => "DROP SCHEMA",
             ObjectKind::Type => "DROP TYPE",
+            ObjectKind::Domain => "DROP DOMAIN",
         },
         _ => "the statement",
     }
@@ -133,6 +139,9 @@ impl Definition<'_> {
             Statement::CreateView { name, columns, or_replace, query, text } => {
                 self.create_view(name, columns, *or_replace, (query, text))
             }
+            Statement::CreateEnum { name, labels } => self.create_enum(name, labels),
+            Statement::CreateDomain { name, domain } => self.create_domain(name, domain),
+            Statement::AlterType { name, is_domain, action } => self.alter_type(name, *is_domain, action),
             Statement::CreateSchema { name, if_not_exists } => self.create_schema(name, *if_not_exists),
             Statement::Drop { kind, names, if_exists, is_cascade } => {
                 self.drop_all(*kind, names, *if_exists, *is_cascade)
@@ -239,6 +248,7 @@ fn note_of(table: &TableDef) -> Note {
         default: column.default.as_ref().map(|default| default.text.clone()),
         not_null: column.not_null,
         identity: column.identity,
+        domain: column.domain.clone(),
     };
     let index = |index: &crate::catalog::IndexDef| IndexNote {
         oid: index.oid,

@@ -3,7 +3,7 @@
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use super::{Definition, exists, notice};
-use crate::bind::{self, type_of};
+use crate::bind;
 use crate::catalog::store::{self, ColumnNote};
 use crate::catalog::{SequenceDef, TableDef, ViewDef, full_name};
 use crate::parse::ast::{Name, ObjectName, Query, SequenceOptions, Statement};
@@ -61,7 +61,7 @@ impl Definition<'_> {
     /// Changes a sequence as the options say. `is_new`: what they do not say has its usual value.
     fn apply(&self, sequence: &mut SequenceDef, options: &SequenceOptions, is_new: bool) -> Result<()> {
         if let Some(ty) = &options.ty {
-            let (found, _) = type_of(ty)?;
+            let found = bind::user_type(&self.catalog, ty)?.ty;
             if !matches!(found, Type::Int2 | Type::Int4 | Type::Int8) {
                 return Err(invalid("sequence type must be smallint, integer, or bigint".into()));
             }

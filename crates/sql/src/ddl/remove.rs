@@ -16,7 +16,7 @@ fn word(kind: ObjectKind) -> &'static str {
         ObjectKind::View => "view",
         ObjectKind::Sequence => "sequence",
         ObjectKind::Schema => "schema",
-        ObjectKind::Type => "type",
+        ObjectKind::Type | ObjectKind::Domain => "type",
     }
 }
 
@@ -57,7 +57,7 @@ impl Definition<'_> {
             }
             ObjectKind::Sequence => found.iter().try_for_each(|full| self.drop_sequence(full, is_cascade)),
             ObjectKind::Schema => found.iter().try_for_each(|name| self.drop_schema(name, is_cascade)),
-            ObjectKind::Type => Err(Error::unsupported("DROP TYPE").into()),
+            ObjectKind::Type | ObjectKind::Domain => found.iter().try_for_each(|full| self.drop_type(full, is_cascade)),
         }
     }
 
@@ -70,6 +70,7 @@ impl Definition<'_> {
         }
         let full = match kind {
             ObjectKind::Schema => self.catalog.has_schema(&name.name).then(|| name.name.clone()),
+            ObjectKind::Type | ObjectKind::Domain => self.catalog.type_def(name).map(|found| found.full.clone()),
             _ => self.catalog.resolve(schema, &name.name),
         };
         let is_kind = |full: &String| match kind {
@@ -77,13 +78,15 @@ impl Definition<'_> {
             ObjectKind::View => self.catalog.views.contains_key(full),
             ObjectKind::Sequence => self.catalog.sequences.contains_key(full),
             ObjectKind::Index => self.catalog.index_of(full).is_some(),
+            ObjectKind::Domain => self.catalog.types.get(full).is_some_and(|found| found.ty.domain.is_some()),
             ObjectKind::Schema | ObjectKind::Type => true,
         };
         if let Some(full) = &full
             && !is_kind(full)
         {
             let article = if kind == ObjectKind::Index { "an" } else { "a" };
-            let message = format!("\"{}\" is not {article} {}", name.name, word(kind));
+            let kind = if kind == ObjectKind::Domain { "domain" } else { word(kind) };
+            let message = format!("\"{}\" is not {article} {kind}", name.name);
             return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).at(name.at).into());
         }
         if let Some(full) = full {
@@ -105,7 +108,7 @@ impl Definition<'_> {
         let state = match kind {
             ObjectKind::Table | ObjectKind::View | ObjectKind::Sequence => SqlState::UNDEFINED_TABLE,
             ObjectKind::Schema => SqlState::INVALID_SCHEMA_NAME,
-            ObjectKind::Index | ObjectKind::Type => SqlState::UNDEFINED_OBJECT,
+            ObjectKind::Index | ObjectKind::Type | ObjectKind::Domain => SqlState::UNDEFINED_OBJECT,
         };
         Err(Error::new(state, message).at(name.at).into())
     }
@@ -209,6 +212,8 @@ impl Definition<'_> {
                 .filter(|sequence| sequence.owner.is_none())
                 .map(|sequence| format!("sequence {}.{}", name, sequence.name)),
         );
+        let types: Vec<_> = self.catalog.types.values().filter(|other| other.note.schema == name).cloned().collect();
+        inside.extend(types.iter().map(|other| format!("type {}.{}", name, other.note.name)));
         if !inside.is_empty() {
             if !is_cascade {
                 let message = format!("cannot drop schema {name} because other objects depend on it");
@@ -244,6 +249,7 @@ impl Definition<'_> {
                 self.refresh(&[&sequence.full])?;
             }
         }
+        types.iter().try_for_each(|found| self.drop_type(&found.full, true))?;
         self.notices.truncate(count);
         self.writer()?.remove_schema(oid)?;
         self.refresh(&[])?;

@@ -4,7 +4,7 @@ use lodestone_engine::{Error as EngineError, Index, Schema, Type as Kind};
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use super::{Definition, definition_error, exists, note_of, notice};
-use crate::bind::type_of;
+use crate::bind;
 use crate::catalog::store::{self, ColumnNote, ConstraintBody, ConstraintNote, IndexNote, Note};
 use crate::catalog::value::{is_ordered, kind_of};
 use crate::catalog::{IdentityKind, ROW_NUMBER, TableDef, full_name};
@@ -138,7 +138,7 @@ impl Definition<'_> {
             Some(name) => TypeName { name: name.into(), ..column.ty.clone() },
             None => column.ty.clone(),
         };
-        let (ty, modifier) = type_of(&ty)?;
+        let bind::UserType { ty, modifier, domain } = bind::user_type(&self.catalog, &ty)?;
         if kind_of(ty, modifier).is_none() {
             return Err(Error::unsupported(format!("a column of type {ty}")).at(column.name.at).into());
         }
@@ -149,6 +149,7 @@ impl Definition<'_> {
             default: None,
             not_null: column.not_null,
             identity: None,
+            domain,
         };
         let sequence = match (&column.identity, serial) {
             (Some(identity), None) => {
@@ -196,7 +197,7 @@ impl Definition<'_> {
     /// Adds a CHECK to the properties of a table.
     pub(super) fn check_note(&self, table: &str, note: &mut Note, check: &CheckDef) -> Result<()> {
         let columns: Vec<_> = note.columns.iter().map(column_of).collect();
-        let expr = crate::bind::check(table, &columns, &check.check.expr)?;
+        let expr = crate::bind::check_in(&self.catalog.types, table, &columns, &check.check.expr)?;
         let mut used: Vec<usize> = Vec::new();
         expr.walk(&mut |part| {
             if let crate::plan::Expr::Column { depth: 0, index } = part
@@ -309,6 +310,7 @@ pub(super) fn column_of(note: &ColumnNote) -> crate::catalog::ColumnDef {
         kind: kind_of(note.ty, note.modifier).unwrap_or(Kind::Text),
         default: None,
         identity: note.identity,
+        domain: note.domain.clone(),
     }
 }
 

@@ -202,7 +202,28 @@ pub enum Expr {
     ArrayOf(Box<Query>),
     Array(Vec<Expr>, Position),
     Element(Box<Expr>, Box<Expr>, Position),
+    /// A part of an array.
+    Part {
+        base: Box<Expr>,
+        list: Vec<Subscript>,
+        at: Position,
+    },
+    /// The value of a column with another part: over a value before, or over that of the column.
+    Assigned {
+        base: Option<Box<Expr>>,
+        list: Vec<Subscript>,
+        value: Box<Expr>,
+        at: Position,
+    },
     Row(Vec<Expr>, Position),
+}
+
+/// A subscript: an index, or bounds of which each may be left out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subscript {
+    pub low: Option<Expr>,
+    pub high: Option<Expr>,
+    pub is_slice: bool,
 }
 
 impl Expr {
@@ -216,6 +237,8 @@ impl Expr {
             | Self::Call(_, at)
             | Self::Scalar(_, at)
             | Self::Array(_, at)
+            | Self::Part { at, .. }
+            | Self::Assigned { at, .. }
             | Self::Row(_, at) => *at,
             Self::Binary { left, .. }
             | Self::And(left, _)
@@ -644,6 +667,56 @@ pub enum ObjectKind {
     Sequence,
     Schema,
     Type,
+    Domain,
+}
+
+/// What CREATE DOMAIN says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DomainDef {
+    pub ty: TypeName,
+    pub default: Option<Default>,
+    pub not_null: Option<bool>,
+    pub checks: Vec<CheckDef>,
+}
+
+/// The place of a new label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LabelPlace {
+    Last,
+    Before(String),
+    After(String),
+}
+
+/// A change of a type or domain.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AlterType {
+    /// One that changes nothing here.
+    Nothing,
+    AddValue {
+        label: String,
+        if_not_exists: bool,
+        place: LabelPlace,
+    },
+    RenameValue {
+        from: String,
+        to: String,
+    },
+    Rename(Name),
+    RenameConstraint {
+        from: String,
+        to: String,
+    },
+    SetDefault(Option<Default>),
+    SetNotNull(bool),
+    AddCheck {
+        check: CheckDef,
+        is_valid: bool,
+    },
+    Validate(String),
+    DropConstraint {
+        name: String,
+        if_exists: bool,
+    },
 }
 
 /// The properties that a transaction asks for.
@@ -819,6 +892,15 @@ pub enum Statement {
     CreateEnum {
         name: ObjectName,
         labels: Vec<String>,
+    },
+    CreateDomain {
+        name: ObjectName,
+        domain: DomainDef,
+    },
+    AlterType {
+        name: ObjectName,
+        is_domain: bool,
+        action: AlterType,
     },
     Drop {
         kind: ObjectKind,

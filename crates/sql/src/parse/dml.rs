@@ -8,6 +8,21 @@ use super::ast::{
 };
 use super::{Converter, refuse, refuse_if};
 
+/// A column and its value; `None` for DEFAULT.
+type Assignment = (Name, Option<super::ast::Expr>);
+
+/// Column and subscripts of a name that stands for a part. `None`: it is a plain one.
+fn part_of(name: &Name) -> Result<Option<(String, Vec<super::ast::Subscript>)>> {
+    use super::ast::{Expr, Subscript};
+    let Some((own, text)) = name.value.split_once(super::rewrite::PART_MARK) else { return Ok(None) };
+    let list = match super::parse_expr(&format!("a{text}")).map_err(|error| error.at(name.at))? {
+        Expr::Element(_, index, _) => vec![Subscript { low: None, high: Some(*index), is_slice: false }],
+        Expr::Part { list, .. } => list,
+        _ => return Err(refuse("this target of an assignment", name.at)),
+    };
+    Ok(Some((own.to_owned(), list)))
+}
+
 impl Converter<'_> {
     /// A statement.
     pub(super) fn statement(&self, statement: tree::Statement) -> Result<Statement> {
@@ -176,6 +191,7 @@ impl Converter<'_> {
             Some(query) => Source::Query(Box::new(self.query(*query)?)),
         };
         let columns = columns.iter().map(|column| self.single(column)).collect::<Result<_>>()?;
+        let (columns, source) = self.whole_columns(columns, source)?;
         let returning = self.items(returning.unwrap_or_default())?;
         let alias = table_alias.as_ref().map(|alias| super::expr::fold(&alias.alias));
         let with = Vec::new();
@@ -211,20 +227,18 @@ impl Converter<'_> {
     }
 
     /// The columns that are set, with their values.
-    fn assignments(
-        &self,
-        assignments: Vec<tree::Assignment>,
-        at: Position,
-    ) -> Result<Vec<(Name, Option<super::ast::Expr>)>> {
+    fn assignments(&self, assignments: Vec<tree::Assignment>, at: Position) -> Result<Vec<Assignment>> {
         let mut found = Vec::new();
         for tree::Assignment { target, value } in assignments {
             match (target, value) {
                 (tree::AssignmentTarget::ColumnName(name), value) => {
-                    found.push((self.single(&name)?, self.assigned(value)?));
+                    let (name, value) = (self.single(&name)?, self.assigned(value)?);
+                    self.assign(&mut found, name, value)?;
                 }
                 (tree::AssignmentTarget::Tuple(names), tree::Expr::Tuple(values)) if names.len() == values.len() => {
                     for (name, value) in names.iter().zip(values) {
-                        found.push((self.single(name)?, self.assigned(value)?));
+                        let (name, value) = (self.single(name)?, self.assigned(value)?);
+                        self.assign(&mut found, name, value)?;
                     }
                 }
                 (tree::AssignmentTarget::Tuple(_), _) => {
@@ -233,6 +247,54 @@ impl Converter<'_> {
             }
         }
         Ok(found)
+    }
+
+    /// Adds an assignment. Those to parts of one column are one assignment.
+    fn assign(&self, found: &mut Vec<Assignment>, name: Name, value: Option<super::ast::Expr>) -> Result<()> {
+        let Some((own, list)) = part_of(&name)? else {
+            found.push((name, value));
+            return Ok(());
+        };
+        let at = name.at;
+        let Some(value) = value else { return Err(refuse("DEFAULT for a part of an array", at)) };
+        let is_part = |other: &&mut Assignment| {
+            other.0.value == own && matches!(other.1, Some(super::ast::Expr::Assigned { .. }))
+        };
+        let made = |base| Some(super::ast::Expr::Assigned { base, list, value: Box::new(value), at });
+        match found.iter_mut().find(is_part) {
+            Some((_, place)) => *place = made(place.take().map(Box::new)),
+            None => found.push((Name { value: own, at }, made(None))),
+        }
+        Ok(())
+    }
+
+    /// The columns of an INSERT, and its rows with the parts of one column as one value.
+    fn whole_columns(&self, columns: Vec<Name>, source: Source) -> Result<(Vec<Name>, Source)> {
+        use super::ast::{Body, Expr, Literal};
+        if !columns.iter().any(|name| name.value.contains(super::rewrite::PART_MARK)) {
+            return Ok((columns, source));
+        }
+        let at = columns.first().map_or(super::ast::NOWHERE, |name| name.at);
+        let refused = || refuse("a part of an array among the columns of an INSERT from a query", at);
+        let Source::Query(mut query) = source else { return Err(refused()) };
+        let Body::Values(rows) = &mut query.body else { return Err(refused()) };
+        let mut names = Vec::new();
+        for row in rows {
+            let mut found: Vec<Assignment> = Vec::new();
+            for (name, value) in columns.iter().zip(std::mem::take(row)) {
+                self.assign(&mut found, name.clone(), Some(value))?;
+            }
+            names = found.iter().map(|(name, _)| name.clone()).collect();
+            // There is no value before: the innermost part is one of a null.
+            for (_, value) in &mut found {
+                let mut part = value.as_mut();
+                while let Some(Expr::Assigned { base, at, .. }) = part {
+                    part = Some(base.get_or_insert_with(|| Box::new(Expr::Literal(Literal::Null, *at))));
+                }
+            }
+            *row = found.into_iter().filter_map(|(_, value)| value).collect();
+        }
+        Ok((names, Source::Query(query)))
     }
 
     fn create_view(&self, view: tree::CreateView) -> Result<Statement> {

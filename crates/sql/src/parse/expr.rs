@@ -3,7 +3,7 @@
 use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::ast::{self as tree, Spanned};
 
-use super::ast::{Call, Expr, Literal, NOWHERE, Name, ObjectName, Position, TypeName};
+use super::ast::{Call, Expr, Literal, NOWHERE, Name, ObjectName, Position, Subscript, TypeName};
 use super::{Converter, refuse, refuse_if};
 
 /// Whether the words are unquoted: `PostgreSQL` folds those to lower case.
@@ -389,16 +389,24 @@ impl Converter<'_> {
             }
             root => self.expr(root)?,
         };
-        for access in chain {
+        while let Some(access) = chain.next() {
             found = match access {
-                tree::AccessExpr::Subscript(tree::Subscript::Index { index }) => {
-                    Expr::Element(Box::new(found), self.boxed(index)?, at)
-                }
-                tree::AccessExpr::Subscript(tree::Subscript::Slice { lower_bound, upper_bound, stride: None }) => {
-                    let null = || Expr::Literal(Literal::Null, at);
-                    let bound = |bound: Option<tree::Expr>| bound.map_or_else(|| Ok(null()), |expr| self.expr(expr));
-                    let (low, high) = (bound(lower_bound)?, bound(upper_bound)?);
-                    self.call("array_slice", vec![found, low, high], at)
+                tree::AccessExpr::Subscript(first) => {
+                    let mut list = vec![self.subscript(first, at)?];
+                    while let Some(tree::AccessExpr::Subscript(_)) = chain.peek() {
+                        if let Some(tree::AccessExpr::Subscript(next)) = chain.next() {
+                            list.push(self.subscript(next, at)?);
+                        }
+                    }
+                    match list.pop() {
+                        Some(Subscript { low: None, high: Some(index), is_slice: false }) if list.is_empty() => {
+                            Expr::Element(Box::new(found), Box::new(index), at)
+                        }
+                        last => {
+                            list.extend(last);
+                            Expr::Part { base: Box::new(found), list, at }
+                        }
+                    }
                 }
                 // The columns of the one function that returns records with names.
                 tree::AccessExpr::Dot(tree::Expr::Identifier(field)) if matches!(&*fold(&field), "x" | "n") => {
@@ -419,6 +427,19 @@ impl Converter<'_> {
             };
         }
         Ok(found)
+    }
+
+    fn subscript(&self, subscript: tree::Subscript, at: Position) -> Result<Subscript> {
+        match subscript {
+            tree::Subscript::Index { index } => {
+                Ok(Subscript { low: None, high: Some(self.expr(index)?), is_slice: false })
+            }
+            tree::Subscript::Slice { lower_bound, upper_bound, stride: None } => {
+                let bound = |bound: Option<tree::Expr>| bound.map(|expr| self.expr(expr)).transpose();
+                Ok(Subscript { low: bound(lower_bound)?, high: bound(upper_bound)?, is_slice: true })
+            }
+            tree::Subscript::Slice { .. } => Err(refuse("a slice with a stride", at)),
+        }
     }
 
     fn function(&self, function: tree::Function, at: Position) -> Result<Expr> {

@@ -16,6 +16,7 @@ mod groups;
 mod query;
 mod rewrite;
 pub mod table;
+mod types;
 mod utility;
 pub mod walk;
 
@@ -119,6 +120,9 @@ fn statement(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result
     if let Some(found) = table::statement(end, tokens, places)? {
         return Ok(found);
     }
+    if let Some(found) = types::statement(end, tokens, places)? {
+        return Ok(found);
+    }
     if let Some(found) = utility::statement(end, tokens, places)? {
         return Ok(found);
     }
@@ -141,6 +145,16 @@ fn types(tokens: &[TokenWithSpan], places: &Places) -> Result<(Vec<ast::TypeName
     let converter = Converter { places };
     let names = found.iter().map(|ty| converter.type_name(ty)).collect::<Result<_>>()?;
     Ok((names, parser.index()))
+}
+
+/// The name of the type at the beginning of the tokens, and how many tokens it is.
+fn one_type(tokens: &[TokenWithSpan], places: &Places) -> Result<(ast::TypeName, usize)> {
+    let dialect = PostgreSqlDialect {};
+    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
+    let bad = |error: ParserError| Error::new(SqlState::SYNTAX_ERROR, format!("syntax error: {error}"));
+    let found = parser.parse_data_type().map_err(bad)?;
+    let name = Converter { places }.type_name(&found)?;
+    Ok((name, parser.index()))
 }
 
 /// Expressions in parentheses, which are all of the tokens.

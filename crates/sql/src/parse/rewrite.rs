@@ -26,6 +26,13 @@ const LITERAL_TYPES: &[&str] = &[
 
 /// The tokens as the crate reads them.
 pub fn rewritten(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
+    let parts;
+    let tokens = if has_assigned_parts(tokens) {
+        parts = assigned_parts(tokens);
+        &parts[..]
+    } else {
+        tokens
+    };
     let mut found: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
     let mut place = 0;
     while place < tokens.len() {
@@ -57,6 +64,81 @@ pub fn rewritten(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
         }
     }
     found
+}
+
+/// What is between the name of a column and the subscripts that are assigned to, in the name of the rewritten column.
+pub const PART_MARK: char = '\u{1}';
+
+/// Whether a statement may assign to parts of arrays: `SET a[1] = ..`, `INSERT INTO t (a[1])`.
+fn has_assigned_parts(tokens: &[TokenWithSpan]) -> bool {
+    let is_word = |token: &TokenWithSpan| word(token).is_some_and(|word| matches!(word.as_str(), "set" | "into"));
+    tokens.iter().any(|token| token.token == Token::LBracket) && tokens.iter().any(is_word)
+}
+
+/// Columns with subscripts in SET, and in the list of columns of INSERT, become one name with the subscripts in it.
+fn assigned_parts(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
+    let mut found: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let (mut depth, mut targets, mut is_target) = (0_i32, None::<(i32, bool)>, false);
+    let (mut place, mut is_into) = (0, false);
+    while place < tokens.len() {
+        let token = &tokens[place];
+        let end = if is_target { part_end(tokens, place) } else { None };
+        if let (Some(end), Token::Word(name)) = (end, &token.token) {
+            let own = if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() };
+            let text: String = tokens[place + 1..end].iter().map(|token| token.token.to_string()).collect();
+            let whole = format!("{own}{PART_MARK}{}", text.trim());
+            found.push(TokenWithSpan { token: Token::make_word(&whole, Some('"')), span: token.span });
+            (place, is_target) = (end, false);
+            continue;
+        }
+        match &token.token {
+            Token::LParen => {
+                depth += 1;
+                // The columns of an INSERT.
+                if is_into && targets.is_none() {
+                    (targets, is_target, is_into) = (Some((depth, true)), true, false);
+                }
+            }
+            Token::RParen => {
+                depth -= 1;
+                targets = targets.filter(|(level, _)| *level <= depth);
+            }
+            Token::Comma => is_target = targets.is_some_and(|(level, _)| level == depth),
+            token if is_blank(token) => {}
+            Token::Word(_) => {
+                is_target = false;
+                match word(&tokens[place]).as_deref() {
+                    Some("set") => (targets, is_target) = (Some((depth, false)), true),
+                    Some("into") => is_into = true,
+                    Some("values" | "select" | "default") => is_into = false,
+                    Some("where" | "from" | "returning") => targets = None,
+                    _ => {}
+                }
+            }
+            _ => is_target = false,
+        }
+        found.push(token.clone());
+        place += 1;
+    }
+    found
+}
+
+/// The place after the subscripts that follow a name. `None`: none do.
+fn part_end(tokens: &[TokenWithSpan], place: usize) -> Option<usize> {
+    let (mut end, mut at, mut depth) = (None, place + 1, 0);
+    while let Some(token) = tokens.get(at) {
+        match &token.token {
+            Token::LBracket => depth += 1,
+            Token::RBracket => {
+                depth -= 1;
+                end = if depth == 0 { Some(at + 1) } else { end };
+            }
+            token if depth > 0 || is_blank(token) => {}
+            _ => break,
+        }
+        at += 1;
+    }
+    end
 }
 
 /// Literals with the end of a line between them are one. Returns it, and the place after them.

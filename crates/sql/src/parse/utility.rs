@@ -57,7 +57,12 @@ impl Tokens<'_> {
         found
     }
 
-    fn unexpected(&self) -> Error {
+    /// The next token must be this one.
+    pub fn take(&mut self, symbol: &Token) -> Result<()> {
+        if self.symbol(symbol) { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    pub fn unexpected(&self) -> Error {
         match self.peek() {
             Some(token) => near(&token.to_string(), self.at()),
             None => self.end_of.error(),
@@ -81,7 +86,7 @@ impl Tokens<'_> {
         Ok(ObjectName { schema: Some(first.value), name: second.value, at: first.at })
     }
 
-    fn objects(&mut self) -> Result<Vec<ObjectName>> {
+    pub fn objects(&mut self) -> Result<Vec<ObjectName>> {
         let mut found = Vec::new();
         while self.peek().is_some() {
             found.push(self.object()?);
@@ -130,7 +135,7 @@ impl Tokens<'_> {
     }
 
     /// A text in quotes.
-    fn quoted(&mut self) -> Result<String> {
+    pub fn quoted(&mut self) -> Result<String> {
         let found = match self.peek() {
             Some(Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text)) => text.clone(),
             _ => return Err(self.unexpected()),
@@ -139,7 +144,7 @@ impl Tokens<'_> {
         Ok(found)
     }
 
-    fn end(&self, found: Statement) -> Result<Option<Statement>> {
+    pub fn end(&self, found: Statement) -> Result<Option<Statement>> {
         if self.peek().is_none() { Ok(Some(found)) } else { Err(self.unexpected()) }
     }
 }

@@ -90,6 +90,14 @@ fn expr(part: &Expr, found: &mut Vec<ObjectName>) {
                 expr(result, found);
             }
         }
+        Expr::Part { base, list, .. } => {
+            expr(base, found);
+            list.iter().flat_map(|one| one.low.iter().chain(&one.high)).for_each(|part| expr(part, found));
+        }
+        Expr::Assigned { base, list, value, .. } => {
+            base.iter().chain([value]).for_each(|part| expr(part, found));
+            list.iter().flat_map(|one| one.low.iter().chain(&one.high)).for_each(|part| expr(part, found));
+        }
         Expr::Exists(query) | Expr::Scalar(query, _) | Expr::ArrayOf(query) => tables(query, found),
         Expr::Array(list, _) | Expr::Row(list, _) => list.iter().for_each(|part| expr(part, found)),
     }

@@ -230,7 +230,12 @@ pub fn number_of(catalog: &Catalog, to: Type, name: &str) -> lodestone_sql_types
         Type::Regtype => {
             let plain = plain.strip_prefix("pg_catalog.").unwrap_or(&plain);
             let found = Type::named(plain).or_else(|| Type::named(&name.trim().to_lowercase()));
-            found.map(|ty| ty.oid().into()).ok_or_else(|| missing(SqlState::UNDEFINED_OBJECT, "type"))
+            let user = || {
+                let (schema, plain) = names_of(name);
+                let object = crate::parse::ast::ObjectName { schema, name: plain, at: crate::parse::ast::NOWHERE };
+                catalog.type_def(&object).map(|found| found.note.oid)
+            };
+            found.map(Type::oid).or_else(user).map(i64::from).ok_or_else(|| missing(SqlState::UNDEFINED_OBJECT, "type"))
         }
         Type::Regproc => {
             if let Some((_, number)) = TYPE_FUNCTIONS.iter().find(|(name, _)| *name == plain) {

@@ -1,10 +1,12 @@
 //! Tables about everything else: schemas, types, roles, databases, settings.
 
+use lodestone_sql_types::enumeration::STEP;
 use lodestone_sql_types::func::{self, Argument, Session};
 use lodestone_sql_types::{Datum, TYPES, Type};
 
 use super::{INFORMATION_SCHEMA, OWNER, PG_CATALOG, PUBLIC, VirtualTable, count, int, row, text};
 use crate::catalog::Catalog;
+use crate::catalog::types::{TypeBody, TypeDef};
 use crate::run::Row;
 
 use Type::{Bool, Char, Int2, Int4, Name, Oid, OidVector, Text, TextArray};
@@ -196,10 +198,11 @@ pub const TABLES: &[VirtualTable] = &[
         2964,
         &[("setdatabase", Oid), ("setrole", Oid), ("setconfig", TextArray)],
     ),
-    VirtualTable::empty(
+    VirtualTable::of(
         "pg_enum",
         3501,
         &[("oid", Oid), ("enumtypid", Oid), ("enumsortorder", Type::Float4), ("enumlabel", Name)],
+        labels,
     ),
     VirtualTable::empty(
         "pg_range",
@@ -325,7 +328,70 @@ fn namespace(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
     fixed.into_iter().chain(own).collect()
 }
 
-fn types(_: &Catalog, _: &dyn Session) -> Vec<Row> {
+/// The labels of all enumerations. Their places are those that PostgreSQL counts from 1, with fractions between.
+fn labels(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for found in catalog.types.values() {
+        let TypeBody::Enum(labels) = &found.note.body else { continue };
+        for label in labels {
+            let (whole, rest) = (label.number.div_euclid(STEP), label.number.rem_euclid(STEP));
+            let part = |value: i64| lodestone_sql_types::Numeric::from(value).to_f64();
+            let place = part(whole) + part(rest) / part(STEP);
+            rows.push(vec![int(label.oid), int(found.note.oid), Datum::Float(place), text(&label.name)]);
+        }
+    }
+    rows
+}
+
+/// A type of the database, and that of its arrays.
+fn user_types(catalog: &Catalog, found: &TypeDef) -> Vec<Row> {
+    let note = &found.note;
+    let ty = found.ty.ty;
+    let head = |oid: u32, name: String| {
+        vec![
+            ("oid", int(oid)),
+            ("typname", Datum::Text(name)),
+            ("typnamespace", super::namespace(catalog, &note.schema)),
+            ("typowner", int(OWNER)),
+            ("typisdefined", Datum::Bool(true)),
+            ("typdelim", text(",")),
+        ]
+    };
+    let mut own = head(note.oid, note.name.clone());
+    own.extend([("typarray", int(note.array_oid)), ("typlen", int(ty.len()))]);
+    own.push(("typbyval", Datum::Bool((1..=8).contains(&ty.len()))));
+    match &note.body {
+        TypeBody::Enum(_) => {
+            own.extend([("typtype", text("e")), ("typcategory", text("E")), ("typtypmod", int(-1))]);
+        }
+        TypeBody::Domain(domain) => {
+            own.extend([
+                ("typtype", text("d")),
+                ("typcategory", Datum::Text(ty.info().category.to_string())),
+                ("typbasetype", int(domain.base)),
+                ("typtypmod", int(domain.modifier)),
+                ("typnotnull", Datum::Bool(domain.not_null)),
+                ("typcollation", int(super::tables::collation(ty))),
+                ("typdefault", domain.default.as_deref().map_or(Datum::Null, text)),
+            ]);
+        }
+    }
+    let mut array = head(note.array_oid, format!("_{}", note.name));
+    array.extend([
+        ("typtype", text("b")),
+        ("typcategory", text("A")),
+        ("typelem", int(note.oid)),
+        ("typlen", int(-1)),
+        ("typtypmod", int(-1)),
+        ("typinput", int(750)),
+        ("typoutput", int(751)),
+        ("typreceive", int(2400)),
+        ("typsend", int(2401)),
+    ]);
+    vec![row(TYPE, &own), row(TYPE, &array)]
+}
+
+fn types(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
     let of = |info: &lodestone_sql_types::TypeInfo| {
         let other = |ty: Option<Type>| int(ty.map_or(0, Type::oid));
         let is_pseudo = matches!(info.ty, Type::Void | Type::Record | Type::Unknown);
@@ -353,7 +419,8 @@ fn types(_: &Catalog, _: &dyn Session) -> Vec<Row> {
             ],
         )
     };
-    TYPES.iter().map(of).collect()
+    let users = catalog.types.values().flat_map(|found| user_types(catalog, found));
+    TYPES.iter().map(of).chain(users).collect()
 }
 
 fn procs(_: &Catalog, _: &dyn Session) -> Vec<Row> {

@@ -4,6 +4,7 @@ use lodestone_sql_types::func::{SequenceCall, Session};
 use lodestone_sql_types::{Datum, Type};
 
 use super::{OWNER, PG_CATALOG, VirtualTable, all, count, int, namespace, row, text};
+use crate::catalog::types::TypeBody;
 use crate::catalog::{Catalog, IdentityKind, SequenceDef, TableDef, ViewDef};
 use crate::parse::ast::KeyAction;
 use crate::run::Row;
@@ -439,7 +440,8 @@ fn attribute(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
             };
             let rest = [
                 ("attidentity", text(identity)),
-                ("atttypmod", int(column.modifier)),
+                ("atttypmod", int(if column.domain.is_some() { -1 } else { column.modifier })),
+                ("atttypid", int(column.type_oid())),
                 ("attnotnull", Datum::Bool(column.not_null)),
                 ("atthasdef", Datum::Bool(column.default.is_some() && column.identity.is_none())),
             ];
@@ -518,7 +520,31 @@ fn constraint(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
         }
         checks_and_foreign_keys(catalog, table, &mut rows);
     }
+    domain_checks(catalog, &mut rows);
     rows
+}
+
+/// The conditions of domains.
+fn domain_checks(catalog: &Catalog, rows: &mut Vec<Row>) {
+    for found in catalog.types.values() {
+        let TypeBody::Domain(domain) = &found.note.body else { continue };
+        for check in &domain.checks {
+            let values = [
+                ("oid", int(check.oid)),
+                ("conname", text(&check.name)),
+                ("connamespace", namespace(catalog, &found.note.schema)),
+                ("contype", text("c")),
+                ("convalidated", Datum::Bool(check.is_valid)),
+                ("contypid", int(found.note.oid)),
+                ("conislocal", Datum::Bool(true)),
+                ("confupdtype", text(" ")),
+                ("confdeltype", text(" ")),
+                ("confmatchtype", text(" ")),
+                ("conbin", text(&check.text)),
+            ];
+            rows.push(row(CONSTRAINT, &values));
+        }
+    }
 }
 
 fn checks_and_foreign_keys(catalog: &Catalog, table: &TableDef, rows: &mut Vec<Row>) {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use lodestone_sql_types::op::{Arithmetic, arithmetic, order};
-use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type, json, text};
+use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type, array, json, text};
 
 use super::{Env, Flow, Outcome, Row, Run};
 use crate::plan::{Aggregate, AggregateCall, Expr, Node};
@@ -111,6 +111,11 @@ impl State {
             (Aggregate::JsonAgg(ty), Datum::Text(list)) => text::decode(ty, &format!("[{list}]"))?,
             (Aggregate::JsonObjectAgg(ty), Datum::Text(list)) => text::decode(ty, &format!("{{ {list} }}"))?,
             (Aggregate::Figure(figure, ty), value) => super::figure::result(figure, ty, &value)?,
+            (Aggregate::ArrayAgg, Datum::Array(values))
+                if values.iter().any(|value| matches!(value, Datum::Array(_) | Datum::Shaped(_))) =>
+            {
+                array::stack(&values)?
+            }
             (_, value) => value,
         })
     }

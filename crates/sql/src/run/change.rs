@@ -155,7 +155,7 @@ impl Run<'_> {
 
     /// As [`insert`](Self::insert), of a row as the engine has it, without a hidden number.
     pub fn insert_stored(&self, table: &TableDef, stored: EngineRow, skips_duplicates: bool) -> Outcome<bool> {
-        if table.checks.is_empty() && table.foreign_keys.is_empty() {
+        if table.checks.is_empty() && table.foreign_keys.is_empty() && !table.has_domains() {
             return Ok(self.add_stored(table, (stored, None), skips_duplicates)?.is_some());
         }
         let data = table.columns.iter().zip(stored.0.iter().cloned());

@@ -21,7 +21,7 @@ use lodestone_sql_types::{Datum, Error, SqlState, cast, op, text};
 
 use super::scan::{Key, lock_key, to_row};
 use super::{Env, Outcome, Row, Run};
-use crate::catalog::{ForeignKey, TableDef, value};
+use crate::catalog::{Domain, ForeignKey, TableDef, value};
 use crate::errors::from_engine;
 use crate::locks::Mode;
 use crate::parse::ast::KeyAction;
@@ -135,8 +135,30 @@ fn lost(key: &ForeignKey) -> Error {
 }
 
 impl Run<'_> {
-    /// Tests the conditions of the table.
+    /// Tests whether a value is one of a domain.
+    pub(super) fn check_domain(&self, domain: &Domain, value: &Datum) -> Outcome<()> {
+        if domain.not_null && value.is_null() {
+            let message = format!("domain {} does not allow null values", domain.name);
+            return Err(Error::new(SqlState::NOT_NULL_VIOLATION, message).into());
+        }
+        for check in domain.all_checks() {
+            let env = Env { row: std::slice::from_ref(value), outer: None };
+            if self.eval(&check.expr, &env)?.truth() == Some(false) {
+                let (name, check) = (&domain.name, &check.name);
+                let message = format!("value for domain {name} violates check constraint \"{check}\"");
+                return Err(Error::new(SqlState::CHECK_VIOLATION, message).constraint(check).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Tests the conditions of the table and of the domains of its columns.
     pub(super) fn check(&self, table: &TableDef, row: &[Datum]) -> Outcome<()> {
+        for (column, value) in table.columns.iter().zip(row) {
+            if let Some(domain) = &column.domain {
+                self.check_domain(domain, value)?;
+            }
+        }
         for check in &table.checks {
             if self.eval(&check.expr, &Env { row, outer: None })?.truth() == Some(false) {
                 let message =

@@ -2,10 +2,10 @@
 
 use lodestone_sql_types::op::{Comparison, arithmetic, compare, negate, order};
 use lodestone_sql_types::text::{BYTES_MAX, check_length};
-use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, cast, pattern};
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, array, cast, pattern};
 
 use super::{Env, Outcome, Run, Stop};
-use crate::plan::Expr;
+use crate::plan::{Expr, Part};
 
 fn bool_or_null(value: Option<bool>) -> Datum {
     value.map_or(Datum::Null, Datum::Bool)
@@ -18,6 +18,7 @@ const RECORDS_MAX: u32 = 500;
 fn is_flat(values: &[Datum], most: u32) -> bool {
     values.iter().all(|value| match value {
         Datum::Record(inner) | Datum::Array(inner) => most > 0 && is_flat(inner, most - 1),
+        Datum::Shaped(shaped) => most > 0 && is_flat(&shaped.values, most - 1),
         _ => true,
     })
 }
@@ -35,12 +36,13 @@ fn concat(one: Datum, two: Datum) -> Result<Datum> {
             one.extend(two);
             Datum::Bytes(one)
         }
-        (Datum::Array(one), Datum::Array(two)) => {
-            let bytes = |list: &[Datum]| list.len().saturating_mul(size_of::<Datum>());
+        (one @ (Datum::Array(_) | Datum::Shaped(_)), two @ (Datum::Array(_) | Datum::Shaped(_))) => {
+            let bytes = |list: &Datum| array::values(list).len().saturating_mul(size_of::<Datum>());
             fits(bytes(&one), bytes(&two))?;
-            Datum::Array(one.into_iter().chain(two).collect())
+            array::concat(one, two)?
         }
-        (Datum::Array(one), Datum::Null) | (Datum::Null, Datum::Array(one)) => Datum::Array(one),
+        (one @ (Datum::Array(_) | Datum::Shaped(_)), Datum::Null)
+        | (Datum::Null, one @ (Datum::Array(_) | Datum::Shaped(_))) => one,
         _ => Datum::Null,
     })
 }
@@ -95,6 +97,11 @@ impl Run<'_> {
             Expr::Fit { expr, ty, modifier, is_explicit } => {
                 cast::fit(self.eval(expr, env)?, *ty, *modifier, *is_explicit)?
             }
+            Expr::Domain { expr, domain } => {
+                let value = self.eval(expr, env)?;
+                self.check_domain(domain, &value)?;
+                value
+            }
             Expr::ToJson(ty, inner) => Datum::Text(lodestone_sql_types::json::of_datum(*ty, &self.eval(inner, env)?)?),
             Expr::RelationOid(inner) => match self.eval(inner, env)? {
                 Datum::Text(name) => self.relation_oid(&name)?,
@@ -140,8 +147,10 @@ impl Run<'_> {
             },
             Expr::Quantified { op, ty, left, right, is_all } => {
                 let (left, right) = (self.eval(left, env)?, self.eval(right, env)?);
-                let Datum::Array(values) = right else { return Ok(Datum::Null) };
-                let values = values.into_iter().map(Ok);
+                if right.is_null() {
+                    return Ok(Datum::Null);
+                }
+                let values = array::values(&right).iter().cloned().map(Ok);
                 if *is_all { self.every(*ty, *op, &left, values)? } else { self.any(*ty, *op, &left, values)? }
             }
             other => return self.eval_nested(other, env),
@@ -179,7 +188,14 @@ impl Run<'_> {
                 }
                 best
             }
-            Expr::Array(list) => Datum::Array(list.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<_>>()?),
+            Expr::Array(list) => {
+                let values = list.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<Vec<_>>>()?;
+                match values.iter().any(|value| matches!(value, Datum::Array(_) | Datum::Shaped(_))) {
+                    true => array::stack(&values)?,
+                    false => Datum::Array(values),
+                }
+            }
+            Expr::Part(part) => self.part(part, env)?,
             Expr::Record(list) => {
                 let values = list.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<Vec<_>>>()?;
                 if !is_flat(&values, RECORDS_MAX) {
@@ -200,6 +216,7 @@ impl Run<'_> {
                     let place = usize::try_from(index).ok().and_then(|index| index.checked_sub(1));
                     place.and_then(|place| values.get(place).cloned()).unwrap_or(Datum::Null)
                 }
+                (base @ Datum::Shaped(_), Datum::Int(index)) => array::element(&base, &[index]),
                 _ => Datum::Null,
             },
             Expr::Scalar(node) => self.scalar(node, env)?,
@@ -211,6 +228,41 @@ impl Run<'_> {
             }
             _ => return Err(lost().into()),
         })
+    }
+
+    /// A part of an array, or the array with another one.
+    fn part(&self, part: &Part, env: &Env<'_>) -> Outcome<Datum> {
+        array::check_dimensions(part.list.len())?;
+        let base = self.eval(&part.base, env)?;
+        let mut has_null = false;
+        let mut bounds: Vec<array::Bounds> = Vec::new();
+        for (low, high) in &part.list {
+            let mut bound = |expr: &Option<Expr>| -> Outcome<Option<i64>> {
+                let Some(expr) = expr else { return Ok(None) };
+                let found = self.eval(expr, env)?.as_int();
+                has_null |= found.is_none();
+                Ok(found)
+            };
+            bounds.push((bound(low)?, bound(high)?));
+        }
+        let indexes = || bounds.iter().map(|(_, index)| index.unwrap_or(0)).collect::<Vec<_>>();
+        match &part.value {
+            Some(_) if has_null => {
+                let message = "array subscript in assignment must not be null";
+                Err(Error::new(SqlState::NULL_VALUE_NOT_ALLOWED, message).into())
+            }
+            Some(value) => {
+                let value = self.eval(value, env)?;
+                let found = match part.is_slice {
+                    true => array::set_slice(&base, &bounds, &value),
+                    false => array::set_element(&base, &indexes(), value),
+                };
+                Ok(found?)
+            }
+            None if has_null || base.is_null() => Ok(Datum::Null),
+            None if part.is_slice => Ok(array::slice(&base, &bounds)),
+            None => Ok(array::element(&base, &indexes())),
+        }
     }
 
     /// Whether the comparison holds for one of the values: null if that depends on a null.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use lodestone_sql_types::json::{Raw, RawKind};
-use lodestone_sql_types::{Datum, Error, Interval, Numeric, SqlState, func};
+use lodestone_sql_types::op::{Arithmetic, arithmetic};
+use lodestone_sql_types::{Datum, Error, Interval, Numeric, SqlState, Type, array, func};
 
 use super::{Env, Flow, Outcome, Row, Run};
 use crate::plan::{Expr, Node, SetFunction};
@@ -95,21 +96,25 @@ impl Run<'_> {
         };
         match (function, arguments) {
             (SetFunction::One, [value]) => give(value.clone()),
-            (SetFunction::Unnest, [Datum::Array(values)]) => {
-                for value in values {
+            (SetFunction::Unnest, [list @ (Datum::Array(_) | Datum::Shaped(_))]) => {
+                for value in array::values(list) {
                     if give(value.clone())? == Flow::Enough {
                         return Ok(Flow::Enough);
                     }
                 }
                 Ok(Flow::More)
             }
-            (SetFunction::GenerateSubscripts, [Datum::Array(values), Datum::Int(1)]) => {
-                series(1.into(), i64::try_from(values.len()).unwrap_or(i64::MAX).into(), 1.into(), |value| {
-                    give(Datum::Int(value.to_i64()?))
-                })
+            (SetFunction::GenerateSubscripts, [list, Datum::Int(number), rest @ ..]) => {
+                let dimensions = array::dimensions(list);
+                let place = usize::try_from(*number).ok().and_then(|number| number.checked_sub(1));
+                let Some(found) = place.and_then(|place| dimensions.get(place)) else { return Ok(Flow::More) };
+                let (first, last) = (found.low, found.high());
+                let is_reverse = rest.first() == Some(&Datum::Bool(true));
+                let (first, last, step) = if is_reverse { (last, first, -1) } else { (first, last, 1) };
+                series(first.into(), last.into(), step.into(), |value| give(Datum::Int(value.to_i64()?)))
             }
-            (SetFunction::GenerateMoments(_), [Datum::Time(first), Datum::Time(last), Datum::Interval(step)]) => {
-                moments(*first, *last, *step, give)
+            (SetFunction::GenerateMoments(ty), [Datum::Time(first), Datum::Time(last), Datum::Interval(step)]) => {
+                moments(ty, (*first, *last), *step, give)
             }
             (SetFunction::RegexMatches | SetFunction::RegexSplit | SetFunction::StringToTable, list) => {
                 for value in parts_of_text(function, list)? {
@@ -160,7 +165,12 @@ fn check_finite(what: &str, number: &Numeric) -> lodestone_sql_types::Result<()>
 }
 
 /// Moments with a span between them.
-fn moments(first: i64, last: i64, step: Interval, mut give: impl FnMut(Datum) -> Outcome<Flow>) -> Outcome<Flow> {
+fn moments(
+    ty: Type,
+    (first, last): (i64, i64),
+    step: Interval,
+    mut give: impl FnMut(Datum) -> Outcome<Flow>,
+) -> Outcome<Flow> {
     let length = step.length();
     if length == 0 {
         return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, "step size cannot equal zero").into());
@@ -170,7 +180,11 @@ fn moments(first: i64, last: i64, step: Interval, mut give: impl FnMut(Datum) ->
         if give(Datum::Time(moment))? == Flow::Enough {
             return Ok(Flow::Enough);
         }
-        moment = step.after(moment)?;
+        // In the zone of the session, if the type has one.
+        match arithmetic(Arithmetic::Add, ty, &Datum::Time(moment), &Datum::Interval(step))? {
+            Datum::Time(next) => moment = next,
+            _ => break,
+        }
     }
     Ok(Flow::More)
 }

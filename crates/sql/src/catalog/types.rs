@@ -1,0 +1,185 @@
+//! Types of the database: enumerations and domains.
+//!
+//! A type is rows of `lodestone_sql` under a name of its own (`store.rs`), read as a [`TypeNote`]. From all notes come
+//! the types: a domain knows the one that it is of, and its conditions are bound when it is read. Expressions have the
+//! type below a domain, as the wire of `PostgreSQL` shows it: the domain is asked where a value becomes one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lodestone_sql_types::enumeration::{Definition, Enumeration, Label};
+use lodestone_sql_types::{Result, Type};
+
+use super::{Default, PUBLIC};
+
+/// A type as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TypeNote {
+    pub oid: u32,
+    pub array_oid: u32,
+    pub schema: String,
+    pub name: String,
+    pub body: TypeBody,
+}
+
+/// What a stored type is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TypeBody {
+    Enum(Vec<Label>),
+    Domain(DomainNote),
+}
+
+/// A domain as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DomainNote {
+    /// The number of the type that it is of.
+    pub base: u32,
+    pub modifier: i32,
+    pub not_null: bool,
+    pub default: Option<String>,
+    pub checks: Vec<DomainCheckNote>,
+}
+
+/// A condition of a domain as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DomainCheckNote {
+    pub oid: u32,
+    pub name: String,
+    pub text: String,
+    /// Whether the values that are there are known to fulfil it.
+    pub is_valid: bool,
+}
+
+/// A type of the database.
+#[derive(Clone, Debug)]
+pub struct TypeDef {
+    pub note: TypeNote,
+    /// Its name with the schema, as the names of relations in the engine.
+    pub full: String,
+    pub ty: UserType,
+}
+
+/// What a name of a type means: the type of its values, their modifier, and the domain that they are of.
+#[derive(Clone, Debug)]
+pub struct UserType {
+    pub ty: Type,
+    pub modifier: i32,
+    pub domain: Option<Arc<Domain>>,
+}
+
+/// A domain.
+#[derive(Clone, Debug)]
+pub struct Domain {
+    pub oid: u32,
+    pub name: String,
+    /// The domain that it is of.
+    pub parent: Option<Arc<Domain>>,
+    /// Whether it, or one that it is of, takes no nulls.
+    pub not_null: bool,
+    /// The value of a column that has none of its own.
+    pub default: Option<Default>,
+    /// Its own conditions, in the order of their names. The value is the only column of their row.
+    pub checks: Vec<DomainCheck>,
+}
+
+/// A condition of a domain.
+#[derive(Clone, Debug)]
+pub struct DomainCheck {
+    pub name: String,
+    pub expr: crate::plan::Expr,
+}
+
+impl Domain {
+    /// Whether it is the type with this number, or of it.
+    pub fn is_of(&self, oid: u32) -> bool {
+        self.oid == oid || self.parent.as_ref().is_some_and(|parent| parent.is_of(oid))
+    }
+
+    /// Its conditions and those of the domains that it is of, which come first.
+    pub fn all_checks(&self) -> Vec<&DomainCheck> {
+        let mut found = self.parent.as_ref().map_or_else(Vec::new, |parent| parent.all_checks());
+        found.extend(&self.checks);
+        found
+    }
+}
+
+/// All types of the database, by their names with schemas.
+pub type Types = BTreeMap<String, Arc<TypeDef>>;
+
+/// The name of a type in messages.
+pub fn shown_name(schema: &str, name: &str) -> String {
+    let quote = lodestone_sql_types::func::quote_ident;
+    if schema == PUBLIC { quote(name) } else { format!("{}.{}", quote(schema), quote(name)) }
+}
+
+/// The type with this number: of the system, of the database, or of arrays of one of these.
+pub fn of_oid(types: &Types, oid: u32) -> Option<UserType> {
+    if let Some(ty) = Type::of_oid(oid) {
+        return Some(UserType { ty, modifier: -1, domain: None });
+    }
+    types.values().find_map(|found| match found.ty.ty {
+        _ if found.note.oid == oid => Some(found.ty.clone()),
+        ty if found.note.array_oid == oid && found.ty.domain.is_none() => {
+            ty.array().map(|ty| UserType { ty, modifier: -1, domain: None })
+        }
+        _ => None,
+    })
+}
+
+/// The types of all notes, by their names with schemas.
+///
+/// # Errors
+/// Those of a condition that can no longer be read.
+pub fn read(notes: BTreeMap<String, TypeNote>) -> Result<Types> {
+    let mut types = Types::new();
+    let mut rest: Vec<(String, TypeNote)> = notes.into_iter().collect();
+    // A domain comes after the type that it is of.
+    loop {
+        let before = rest.len();
+        let mut waiting = Vec::new();
+        for (full, note) in rest {
+            match user_type(&types, &note)? {
+                Some(ty) => drop(types.insert(full.clone(), Arc::new(TypeDef { note, full, ty }))),
+                None => waiting.push((full, note)),
+            }
+        }
+        if waiting.is_empty() || waiting.len() == before {
+            return Ok(types);
+        }
+        rest = waiting;
+    }
+}
+
+/// The type of a note. `None`: the one that it is of is not known yet.
+fn user_type(types: &Types, note: &TypeNote) -> Result<Option<UserType>> {
+    let display = shown_name(&note.schema, &note.name);
+    let domain = match &note.body {
+        TypeBody::Enum(labels) => {
+            let (oid, array_oid, name) = (note.oid, note.array_oid, note.name.clone());
+            let definition = Definition { oid, array_oid, name, display, labels: labels.clone() };
+            return Ok(Some(UserType { ty: Type::Enum(Enumeration::of(definition)), modifier: -1, domain: None }));
+        }
+        TypeBody::Domain(domain) => domain,
+    };
+    let Some(base) = of_oid(types, domain.base) else { return Ok(None) };
+    let modifier = if domain.modifier >= 0 { domain.modifier } else { base.modifier };
+    let mut checks = Vec::new();
+    for check in &domain.checks {
+        let expr = crate::bind::domain_check(types, (base.ty, modifier), &crate::parse::parse_expr(&check.text)?)?;
+        checks.push(DomainCheck { name: check.name.clone(), expr });
+    }
+    checks.sort_by(|one, two| one.name.cmp(&two.name));
+    let default = domain.default.as_ref().and_then(|text| {
+        let expr = crate::parse::parse_expr(text).ok()?;
+        Some(Default { text: text.clone(), expr })
+    });
+    let made = Domain {
+        oid: note.oid,
+        name: display,
+        not_null: domain.not_null || base.domain.as_ref().is_some_and(|parent| parent.not_null),
+        default,
+        parent: base.domain,
+        checks,
+    };
+    Ok(Some(UserType { ty: base.ty, modifier, domain: Some(Arc::new(made)) }))
+}

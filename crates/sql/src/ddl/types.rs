@@ -1,0 +1,495 @@
+//! Types and domains: CREATE, ALTER, DROP, and the objects that need them.
+
+use std::sync::Arc;
+
+use lodestone_sql_types::enumeration::{Label, STEP};
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
+
+use super::table::unused;
+use super::{Definition, notice};
+use crate::bind;
+use crate::catalog::store;
+use crate::catalog::types::{DomainCheckNote, DomainNote, TypeBody, TypeDef, TypeNote, shown_name};
+use crate::catalog::{TableDef, full_name};
+use crate::parse::ast::{AlterType, CheckDef, Default, DomainDef, LabelPlace, NOWHERE, Name, ObjectName};
+use crate::run::{Env, Outcome};
+
+/// Longest label in bytes.
+const LABEL_BYTES_MAX: usize = 63;
+
+fn exists(name: &str) -> Error {
+    Error::new(SqlState::DUPLICATE_OBJECT, format!("type \"{name}\" already exists"))
+}
+
+fn no_constraint(name: &str, domain: &str) -> Error {
+    let message = format!("constraint \"{name}\" of domain \"{domain}\" does not exist");
+    Error::new(SqlState::UNDEFINED_OBJECT, message)
+}
+
+fn check_label(label: &str) -> Result<()> {
+    if label.len() <= LABEL_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::new(SqlState::INVALID_NAME, format!("invalid enum label \"{label}\""))
+        .detail("Labels must be 63 bytes or less."))
+}
+
+/// A type that is changed: its labels.
+fn labels_of(note: &mut TypeNote) -> Result<&mut Vec<Label>> {
+    match &mut note.body {
+        TypeBody::Enum(labels) => Ok(labels),
+        TypeBody::Domain(_) => Err(Error::new(SqlState::WRONG_OBJECT_TYPE, format!("{} is not an enum", note.name))),
+    }
+}
+
+/// A type that is changed: its domain.
+fn domain_of(note: &mut TypeNote) -> Result<&mut DomainNote> {
+    match &mut note.body {
+        TypeBody::Domain(domain) => Ok(domain),
+        TypeBody::Enum(_) => Err(Error::new(SqlState::WRONG_OBJECT_TYPE, format!("{} is not a domain", note.name))),
+    }
+}
+
+/// An object that needs a type.
+enum Dependent {
+    Column(Arc<TableDef>, usize),
+    Check(Arc<TableDef>, String),
+    DefaultOf(Arc<TableDef>, usize),
+    Domain(Arc<TypeDef>),
+    View(String),
+}
+
+impl Definition<'_> {
+    /// The name of a type that is made. `Err`: another one has it.
+    fn new_type_name(&self, name: &ObjectName) -> Outcome<(String, String)> {
+        let schema = self.catalog.schema_for(name)?;
+        let full = full_name(&schema, &name.name);
+        self.lock_name(&store::type_key(&full))?;
+        let is_system = schema == crate::catalog::PUBLIC && Type::named(&name.name).is_some();
+        let has_relation = self.catalog.tables.contains_key(&full) || self.catalog.views.contains_key(&full);
+        if is_system || has_relation || self.catalog.types.contains_key(&full) {
+            return Err(exists(&name.name).at(name.at).into());
+        }
+        Ok((schema, full))
+    }
+
+    /// Reads all types again, and everything that may be of one.
+    fn refresh_types(&mut self, full: &str) -> Result<()> {
+        let types = self.catalog.types.keys().map(String::as_str).chain([full]).map(store::type_key);
+        let relations = self.catalog.tables.keys().chain(self.catalog.views.keys()).cloned();
+        let names: Vec<String> = types.chain(relations).collect();
+        self.catalog = Arc::new(self.catalog.changed(self.engine(), self.tx, &names)?);
+        self.session.catalog = self.catalog.clone();
+        Ok(())
+    }
+
+    fn write_type(&mut self, full: &str, note: &TypeNote) -> Outcome<()> {
+        self.writer()?.write_type(full, note)?;
+        self.refresh_types(full)?;
+        Ok(())
+    }
+
+    pub(super) fn create_enum(&mut self, name: &ObjectName, labels: &[String]) -> Outcome<()> {
+        let (schema, full) = self.new_type_name(name)?;
+        for (place, label) in labels.iter().enumerate() {
+            check_label(label)?;
+            if labels[..place].contains(label) {
+                let message = "duplicate key value violates unique constraint \"pg_enum_typid_label_index\"";
+                return Err(Error::new(SqlState::UNIQUE_VIOLATION, message).into());
+            }
+        }
+        let oids = store::take_oids(self.engine(), labels.len() + 2)?;
+        let made = labels.iter().zip(&oids[2..]).zip(1..);
+        let labels = made.map(|((name, oid), place)| Label { number: place * STEP, oid: *oid, name: name.clone() });
+        let body = TypeBody::Enum(labels.collect());
+        let note = TypeNote { oid: oids[0], array_oid: oids[1], schema, name: name.name.clone(), body };
+        self.write_type(&full, &note)
+    }
+
+    pub(super) fn create_domain(&mut self, name: &ObjectName, domain: &DomainDef) -> Outcome<()> {
+        let (schema, full) = self.new_type_name(name)?;
+        let base = bind::user_type(&self.catalog, &domain.ty)?;
+        let is_pseudo = matches!(base.ty, Type::Record | Type::Void | Type::Unknown);
+        if is_pseudo || crate::catalog::value::kind_of(base.ty, base.modifier).is_none() {
+            let message = format!("\"{}\" is not a valid base type for a domain", domain.ty.name);
+            return Err(Error::new(SqlState::DATATYPE_MISMATCH, message).at(domain.ty.at).into());
+        }
+        let oids = store::take_oids(self.engine(), 2)?;
+        let inherited = base.domain.as_ref().and_then(|parent| parent.default.as_ref());
+        let mut own = DomainNote {
+            base: base.domain.as_ref().map_or_else(|| base.ty.oid(), |parent| parent.oid),
+            modifier: if base.domain.is_some() { -1 } else { base.modifier },
+            not_null: domain.not_null == Some(true),
+            default: inherited.map(|default| default.text.clone()),
+            checks: Vec::new(),
+        };
+        if let Some(default) = &domain.default {
+            self.check_domain_default(default, (base.ty, base.modifier))?;
+            own.default = Some(default.text.clone());
+        }
+        for check in &domain.checks {
+            self.add_domain_check(&mut own, &name.name, check, true)?;
+        }
+        let (name, body) = (name.name.clone(), TypeBody::Domain(own));
+        self.write_type(&full, &TypeNote { oid: oids[0], array_oid: oids[1], schema, name, body })
+    }
+
+    fn check_domain_default(&self, default: &Default, (ty, modifier): (Type, i32)) -> Result<()> {
+        let column = crate::catalog::ColumnDef {
+            name: "value".into(),
+            ty,
+            modifier,
+            not_null: false,
+            kind: lodestone_engine::Type::Text,
+            default: None,
+            identity: None,
+            domain: None,
+        };
+        bind::default_expr(&self.catalog, &column, &default.expr).map(drop)
+    }
+
+    /// Adds a condition to a domain that is made or changed.
+    fn add_domain_check(&self, domain: &mut DomainNote, name: &str, check: &CheckDef, is_valid: bool) -> Result<()> {
+        let base = crate::catalog::types::of_oid(&self.catalog.types, domain.base);
+        if let Some(base) = base {
+            let modifier = if domain.modifier >= 0 { domain.modifier } else { base.modifier };
+            bind::domain_check(&self.catalog.types, (base.ty, modifier), &check.check.expr)?;
+        }
+        let taken = |name: &str| domain.checks.iter().any(|other| other.name == name);
+        let own = match &check.name {
+            Some(own) if taken(own) => {
+                let message = format!("constraint \"{own}\" for domain \"{name}\" already exists");
+                return Err(Error::new(SqlState::DUPLICATE_OBJECT, message));
+            }
+            Some(own) => own.clone(),
+            None => unused(format!("{name}_check"), taken),
+        };
+        let oid = store::take_oids(self.engine(), 1)?[0];
+        domain.checks.push(DomainCheckNote { oid, name: own, text: check.check.text.clone(), is_valid });
+        Ok(())
+    }
+
+    pub(super) fn alter_type(&mut self, name: &ObjectName, is_domain: bool, action: &AlterType) -> Outcome<()> {
+        let Some(found) = self.catalog.type_def(name).cloned() else {
+            let message = format!("type \"{}\" does not exist", shown(name));
+            return Err(Error::new(SqlState::UNDEFINED_OBJECT, message).at(name.at).into());
+        };
+        self.lock_name(&store::type_key(&found.full))?;
+        let mut note = found.note.clone();
+        if is_domain {
+            domain_of(&mut note)?;
+        }
+        match action {
+            AlterType::Nothing => return Ok(()),
+            AlterType::Rename(to) => return self.rename_type(&found, to),
+            AlterType::AddValue { label, if_not_exists, place } => {
+                if !self.add_label(&mut note, label, *if_not_exists, place)? {
+                    return Ok(());
+                }
+            }
+            AlterType::RenameValue { from, to } => rename_label(&mut note, from, to)?,
+            other => self.alter_domain(&found, &mut note, other)?,
+        }
+        self.write_type(&found.full, &note)
+    }
+
+    /// Adds a label. `false`: it is there, and that is no error.
+    fn add_label(
+        &mut self,
+        note: &mut TypeNote,
+        label: &str,
+        if_not_exists: bool,
+        place: &LabelPlace,
+    ) -> Outcome<bool> {
+        check_label(label)?;
+        let oid = store::take_oids(self.engine(), 1)?[0];
+        let labels = labels_of(note)?;
+        if labels.iter().any(|other| other.name == label) {
+            let text = format!("enum label \"{label}\" already exists");
+            if if_not_exists {
+                self.notices.push(notice(format!("{text}, skipping")));
+                return Ok(false);
+            }
+            return Err(Error::new(SqlState::DUPLICATE_OBJECT, text).into());
+        }
+        let find = |name: &String| {
+            let error = || {
+                let message = format!("\"{name}\" is not an existing enum label");
+                Error::new(SqlState::INVALID_PARAMETER_VALUE, message)
+            };
+            labels.iter().position(|other| other.name == *name).ok_or_else(error)
+        };
+        let place = match place {
+            LabelPlace::Last => labels.len(),
+            LabelPlace::Before(other) => find(other)?,
+            LabelPlace::After(other) => find(other)? + 1,
+        };
+        let before = place.checked_sub(1).and_then(|place| labels.get(place)).map(|label| label.number);
+        let after = labels.get(place).map(|label| label.number);
+        let number = match (before, after) {
+            (None, None) => Some(STEP),
+            (Some(before), None) => before.checked_add(STEP),
+            (None, Some(after)) => after.checked_sub(STEP),
+            (Some(before), Some(after)) => Some(before + (after - before) / 2).filter(|number| *number > before),
+        };
+        let number = number.ok_or_else(|| {
+            let message = format!("there is no room for the enum label \"{label}\" between its neighbors");
+            Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).hint("Create another type, and convert the columns.")
+        })?;
+        labels.insert(place, Label { number, oid, name: label.to_owned() });
+        Ok(true)
+    }
+
+    fn rename_type(&mut self, found: &TypeDef, to: &Name) -> Outcome<()> {
+        let schema = Some(found.note.schema.clone());
+        let (schema, full) = self.new_type_name(&ObjectName { schema, name: to.value.clone(), at: to.at })?;
+        self.refuse_texts_of(found)?;
+        let note = TypeNote { schema, name: to.value.clone(), ..found.note.clone() };
+        self.writer()?.remove(&store::type_key(&found.full))?;
+        self.write_type(&full, &note)
+    }
+
+    /// Refuses a change of the name of a type that views and conditions name: they are kept as texts.
+    fn refuse_texts_of(&self, found: &TypeDef) -> Result<()> {
+        let is_text = |dependent: &Dependent| !matches!(dependent, Dependent::Column(..) | Dependent::Domain(_));
+        match self.dependents(found).iter().find(|dependent| is_text(dependent)) {
+            Some(_) => Err(Error::unsupported("RENAME of a type that a view, a default or a condition names")),
+            None => Ok(()),
+        }
+    }
+
+    fn alter_domain(&mut self, found: &TypeDef, note: &mut TypeNote, action: &AlterType) -> Outcome<()> {
+        let name = note.name.clone();
+        let domain = domain_of(note)?;
+        match action {
+            AlterType::SetDefault(default) => {
+                if let Some(default) = default {
+                    self.check_domain_default(default, (found.ty.ty, found.ty.modifier))?;
+                }
+                domain.default = default.as_ref().map(|default| default.text.clone());
+            }
+            AlterType::SetNotNull(is_set) => {
+                if *is_set && !domain.not_null {
+                    self.test_values(found, "contains null values", SqlState::NOT_NULL_VIOLATION, None)?;
+                }
+                domain.not_null = *is_set;
+            }
+            AlterType::AddCheck { check, is_valid } => {
+                self.add_domain_check(domain, &name, check, *is_valid)?;
+                if *is_valid && let Some(added) = domain.checks.last() {
+                    self.test_check(found, added)?;
+                }
+            }
+            AlterType::Validate(constraint) => {
+                let check = domain.checks.iter_mut().find(|check| check.name == *constraint);
+                let check = check.ok_or_else(|| no_constraint(constraint, &name))?;
+                self.test_check(found, check)?;
+                check.is_valid = true;
+            }
+            AlterType::RenameConstraint { from, to } => {
+                if domain.checks.iter().any(|check| check.name == *to) {
+                    let message = format!("constraint \"{to}\" for domain \"{name}\" already exists");
+                    return Err(Error::new(SqlState::DUPLICATE_OBJECT, message).into());
+                }
+                let check = domain.checks.iter_mut().find(|check| check.name == *from);
+                check.ok_or_else(|| no_constraint(from, &name))?.name.clone_from(to);
+            }
+            AlterType::DropConstraint { name: constraint, if_exists } => {
+                let count = domain.checks.len();
+                domain.checks.retain(|check| check.name != *constraint);
+                if domain.checks.len() == count {
+                    if !if_exists {
+                        return Err(no_constraint(constraint, &name).into());
+                    }
+                    let text = format!("constraint \"{constraint}\" of domain \"{name}\" does not exist, skipping");
+                    self.notices.push(notice(text));
+                }
+            }
+            _ => return Err(Error::unsupported("this form of ALTER TYPE").into()),
+        }
+        Ok(())
+    }
+
+    fn test_check(&self, found: &TypeDef, check: &DomainCheckNote) -> Outcome<()> {
+        let expr = crate::parse::parse_expr(&check.text)?;
+        let expr = bind::domain_check(&self.catalog.types, (found.ty.ty, found.ty.modifier), &expr)?;
+        let what = "contains values that violate the new constraint";
+        self.test_values(found, what, SqlState::CHECK_VIOLATION, Some(&expr))
+    }
+
+    /// Tests all values of a domain that are stored. No condition: that none is null.
+    fn test_values(
+        &self,
+        found: &TypeDef,
+        what: &str,
+        state: SqlState,
+        expr: Option<&crate::plan::Expr>,
+    ) -> Outcome<()> {
+        let tables: Vec<Arc<TableDef>> = self.catalog.tables.values().cloned().collect();
+        for table in tables {
+            let of = |place: &usize| {
+                table.columns[*place].domain.as_ref().is_some_and(|domain| domain.is_of(found.note.oid))
+            };
+            let columns: Vec<usize> = (0..table.columns.len()).filter(of).collect();
+            if columns.is_empty() {
+                continue;
+            }
+            self.each_row(&table, |row| {
+                for column in &columns {
+                    let value = &row[*column];
+                    let is_right = match expr {
+                        None => !value.is_null(),
+                        Some(expr) => {
+                            let env = Env { row: std::slice::from_ref(value), outer: None };
+                            self.with_run(|run| run.eval(expr, &env))? != Datum::Bool(false)
+                        }
+                    };
+                    if !is_right {
+                        let (name, table) = (&table.columns[*column].name, &table.name);
+                        let message = format!("column \"{name}\" of table \"{table}\" {what}");
+                        return Err(Error::new(state, message).table(table).column(name).into());
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The objects that need a type.
+    fn dependents(&self, found: &TypeDef) -> Vec<Dependent> {
+        let oid = found.note.oid;
+        let mut dependents = Vec::new();
+        for other in self.catalog.types.values().filter(|other| other.note.oid != oid) {
+            if let TypeBody::Domain(domain) = &other.note.body
+                && (domain.base == oid || domain.base == found.note.array_oid)
+            {
+                dependents.push(Dependent::Domain(other.clone()));
+            }
+        }
+        let mut without = (*self.catalog).clone();
+        without.types.retain(|_, other| other.note.oid != oid);
+        for table in self.catalog.tables.values() {
+            let (mut columns, mut gone) = (table.columns.clone(), Vec::new());
+            for (place, column) in columns.iter_mut().enumerate() {
+                let is_own = column.domain.as_ref().map_or_else(
+                    || matches!(column.ty, Type::Enum(_) | Type::EnumArray(_)) && is_of(column.ty, found),
+                    |domain| domain.oid == oid,
+                );
+                if is_own {
+                    dependents.push(Dependent::Column(table.clone(), place));
+                    gone.push(place);
+                }
+            }
+            for (place, column) in table.columns.iter().enumerate().filter(|(place, _)| !gone.contains(place)) {
+                let default = column.default.as_ref();
+                if default.is_some_and(|default| bind::default_expr(&without, column, &default.expr).is_err()) {
+                    dependents.push(Dependent::DefaultOf(table.clone(), place));
+                }
+            }
+            for check in &table.checks {
+                let needs = crate::parse::parse_expr(&check.text)
+                    .and_then(|expr| bind::check_in(&without.types, &table.name, &table.columns, &expr));
+                if needs.is_err() {
+                    dependents.push(Dependent::Check(table.clone(), check.name.clone()));
+                }
+            }
+        }
+        for view in self.catalog.views.values() {
+            let has_column = view.columns.iter().any(|(_, ty, _)| is_of(*ty, found));
+            let statement = crate::parse::ast::Statement::Query(view.query.clone());
+            let without = without.with_path(view.path.clone());
+            let within = self.catalog.with_path(view.path.clone());
+            let needs =
+                || bind::bind(&without, statement.clone(), &[]).is_err() && bind::bind(&within, statement, &[]).is_ok();
+            if has_column || needs() {
+                dependents.push(Dependent::View(view.full.clone()));
+            }
+        }
+        dependents
+    }
+
+    fn shown_dependent(&self, dependent: &Dependent) -> String {
+        match dependent {
+            Dependent::Column(table, place) => format!("column {} of table {}", table.columns[*place].name, table.name),
+            Dependent::DefaultOf(table, place) => {
+                format!("default value for column {} of table {}", table.columns[*place].name, table.name)
+            }
+            Dependent::Check(table, name) => format!("constraint {name} on table {}", table.name),
+            Dependent::Domain(domain) => format!("type {}", domain.note.name),
+            Dependent::View(full) => {
+                format!("view {}", self.catalog.views.get(full).map_or(full.as_str(), |view| &view.name))
+            }
+        }
+    }
+
+    /// Drops a type, and with CASCADE what needs it.
+    pub(super) fn drop_type(&mut self, full: &str, is_cascade: bool) -> Outcome<()> {
+        let Some(found) = self.catalog.types.get(full).cloned() else { return Ok(()) };
+        let name = shown_name(&found.note.schema, &found.note.name);
+        let dependents = self.dependents(&found);
+        let texts: Vec<String> = dependents.iter().map(|dependent| self.shown_dependent(dependent)).collect();
+        if !is_cascade && !texts.is_empty() {
+            let details: Vec<String> = texts.iter().map(|text| format!("{text} depends on type {name}")).collect();
+            let message = format!("cannot drop type {name} because other objects depend on it");
+            return Err(Error::new(SqlState::DEPENDENT_OBJECTS, message)
+                .detail(details.join("\n"))
+                .hint("Use DROP ... CASCADE to drop the dependent objects too.")
+                .into());
+        }
+        for (dependent, text) in dependents.iter().zip(texts) {
+            self.notices.push(notice(format!("drop cascades to {text}")));
+            self.drop_dependent(dependent)?;
+        }
+        self.writer()?.remove(&store::type_key(full))?;
+        self.refresh_types(full)?;
+        Ok(())
+    }
+
+    fn drop_dependent(&mut self, dependent: &Dependent) -> Outcome<()> {
+        match dependent {
+            Dependent::Column(table, place) => {
+                let name = Name { value: table.columns[*place].name.clone(), at: NOWHERE };
+                self.drop_column(&table.full, &name, (true, true))
+            }
+            Dependent::DefaultOf(table, place) => {
+                let name = Name { value: table.columns[*place].name.clone(), at: NOWHERE };
+                self.set_default(&table.full, &name, None)
+            }
+            Dependent::Check(table, name) => {
+                let name = Name { value: name.clone(), at: NOWHERE };
+                self.drop_constraint(&table.full, &name, (true, true))
+            }
+            Dependent::Domain(domain) => self.drop_type(&domain.full, true),
+            Dependent::View(full) => {
+                let Some(view) = self.catalog.views.get(full).cloned() else { return Ok(()) };
+                self.drop_views_of(full, &format!("view {}", view.name), true)?;
+                self.writer()?.remove(full)?;
+                Ok(self.refresh(&[full])?)
+            }
+        }
+    }
+}
+
+fn rename_label(note: &mut TypeNote, from: &str, to: &str) -> Result<()> {
+    check_label(to)?;
+    let labels = labels_of(note)?;
+    let Some(place) = labels.iter().position(|label| label.name == from) else {
+        let message = format!("\"{from}\" is not an existing enum label");
+        return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message));
+    };
+    if labels.iter().any(|label| label.name == to) {
+        return Err(Error::new(SqlState::DUPLICATE_OBJECT, format!("enum label \"{to}\" already exists")));
+    }
+    to.clone_into(&mut labels[place].name);
+    Ok(())
+}
+
+/// Whether a type of values is the one that was found, or of its arrays.
+fn is_of(ty: Type, found: &TypeDef) -> bool {
+    found.ty.domain.is_none() && [found.note.oid, found.note.array_oid].contains(&ty.oid())
+}
+
+fn shown(name: &ObjectName) -> String {
+    name.schema.as_ref().map_or_else(|| name.name.clone(), |schema| format!("{schema}.{}", name.name))
+}
