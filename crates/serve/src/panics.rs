@@ -5,7 +5,7 @@
 //!
 //! | what | after the panic |
 //! | --- | --- |
-//! | the buffers and the phase of the client, its connection | nobody else has them, and they end with the client |
+//! | the buffers and the phase of the client, its connection | no other client has them, and they end with it |
 //! | an answer that was being written | its bytes up to the last whole message stay: see `Out::take_back_broken` |
 //! | the transaction | dropped by the unwinding or by `Connection::give_up`: its changes are in it alone until its commit |
 //! | its locks on rows and tables | `Connection::give_up` releases them; temporary tables are dropped as at any end |
@@ -109,7 +109,7 @@ fn keep(message: &[u8]) {
 /// Runs `step`, and catches its panic.
 pub fn guard<R>(step: impl FnOnce() -> R) -> Result<R, Caught> {
     let before = IS_GUARDED.replace(true);
-    // What the step has changed is used again only by `Client::fail`, which the module's table is about.
+    // A state that the step has changed is used again only by `Client::fail`, which the module's table is about.
     let outcome = catch_unwind(AssertUnwindSafe(step));
     IS_GUARDED.set(before);
     outcome.map_err(|payload| {
@@ -194,7 +194,7 @@ mod tests {
             "crates/sql/src/run/mod.rs",
             "crates/sql-types/src/numeric/math.rs",
             file!(),
-            "/root/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/sqlparser-0.63.0/src/parser/mod.rs",
+            "/home/ann/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/sqlparser-0.63.0/src/parser/mod.rs",
             "/home/ann/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/lodestone-sql-0.1.0/src/lib.rs",
             r"crates\serve\src\turn.rs",
         ] {
@@ -203,8 +203,8 @@ mod tests {
         for file in [
             "crates/engine/src/leaf.rs",
             "/sql/crates/engine/src/leaf.rs",
-            "/root/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/arc-swap-1.7.1/src/lib.rs",
-            "/root/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/lodestone-engine-0.1.0/src/leaf.rs",
+            "/home/ann/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/arc-swap-1.7.1/src/lib.rs",
+            "/home/ann/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/lodestone-engine-0.1.0/src/leaf.rs",
             "/rustc/17067e9ac6d7e7b1d3f0e1b2/library/alloc/src/raw_vec/mod.rs",
             "a place that is not known",
             "src/main.rs",

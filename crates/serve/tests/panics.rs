@@ -105,7 +105,7 @@ impl Client {
         self.answers()
     }
 
-    /// What the server sends until it closes the socket.
+    /// Everything that the server sends until it closes the socket.
     fn rest(&mut self) -> Messages {
         let mut rest = Vec::new();
         self.stream.read_to_end(&mut rest).expect("the server has closed the socket");

@@ -110,6 +110,19 @@ fn a_client_that_reads_slowly_holds_nothing_up() {
 }
 
 #[test]
+fn a_long_query_that_waits_for_a_number_returns_each_row_once() {
+    let place = Place::new();
+    let (mut long, mut other) = (place.connect(), place.connect());
+    other.run("select pg_advisory_lock(7)");
+    long.send(&query("select g from generate_series(1, 60000) g where g < 50000 or pg_advisory_lock(7) is not null"));
+    while other.run("select 1 from pg_locks where not granted").texts(b'D').is_empty() {}
+    assert_eq!(other.run("select pg_advisory_unlock(7)").texts(b'D'), ["t"]);
+    let answers = long.answers();
+    assert_eq!(answers.letters().matches('D').count(), 60_000);
+    assert_eq!(answers.last(b'C'), b"SELECT 60000\0");
+}
+
+#[test]
 fn rows_come_and_go_beside_others() {
     let place = Place::new();
     let (mut client, mut other) = (place.connect(), place.connect());

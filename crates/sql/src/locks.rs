@@ -26,7 +26,7 @@ use std::task::Waker;
 use lodestone_pmem::planted;
 use lodestone_sql_types::{Error, Result, SqlState};
 
-/// What is locked: the number of a table, and the bytes of the key of a row. Without bytes it is the table itself.
+/// The row that is locked: the number of its table, and the bytes of its key. Without bytes it is the table itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LockKey {
     pub table: u32,
@@ -65,7 +65,7 @@ impl LockKey {
     }
 }
 
-/// The way in which a lock is held. The first eight are of tables; `Share` and `Exclusive` are those of numbers as well.
+/// The way in which a lock is held. The first eight are of tables. Numbers use `Share` and `Exclusive` of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
     AccessShare,
@@ -302,7 +302,7 @@ impl Locks {
         self.strong.load(Ordering::SeqCst) > 0
     }
 
-    /// Takes the lock for `owner`. `false`: another one has it or is first, and `waker` is woken when it is the owner's.
+    /// Takes the lock for `owner`. `false`: another one has it or comes first, and `waker` is woken when it is free.
     ///
     /// # Errors
     /// 40P01 when the wait would never end.
@@ -629,16 +629,16 @@ mod tests {
     #[test]
     fn conflicts_are_as_in_postgresql() {
         // Table 13.2 of its documentation: a letter for each pair of modes, from ACCESS SHARE on.
-        let expected = [".......X", "......XX", "....XXXX", "...XXXXX", "..XX.XXX", "..XXXXXX", ".XXXXXXX", "XXXXXXXX"];
+        let expected = [".......#", "......##", "....####", "...#####", "..##.###", "..######", ".#######", "########"];
         let found = Mode::TABLE.map(|one| {
-            Mode::TABLE.iter().map(|two| if one.conflicts().contains(*two) { 'X' } else { '.' }).collect::<String>()
+            Mode::TABLE.iter().map(|two| if one.conflicts().contains(*two) { '#' } else { '.' }).collect::<String>()
         });
         assert_eq!(found, expected);
         // Table 13.3, from FOR KEY SHARE on.
         let rows = Mode::ROW.map(|one| {
-            Mode::ROW.iter().map(|two| if one.conflicts().contains(*two) { 'X' } else { '.' }).collect::<String>()
+            Mode::ROW.iter().map(|two| if one.conflicts().contains(*two) { '#' } else { '.' }).collect::<String>()
         });
-        assert_eq!(rows, ["...X", "..XX", ".XXX", "XXXX"]);
+        assert_eq!(rows, ["...#", "..##", ".###", "####"]);
         for one in Mode::TABLE.into_iter().chain(Mode::ROW) {
             for two in Mode::TABLE.into_iter().chain(Mode::ROW) {
                 assert_eq!(one.conflicts().contains(two), two.conflicts().contains(one), "{one:?} {two:?}");
@@ -703,7 +703,7 @@ mod tests {
         assert!(!locks.is_granted(2));
         locks.release(3, [(key(0), Modes::of(Mode::KeyShareRow).with(Mode::NoKeyUpdateRow))]);
         assert!(locks.is_granted(2));
-        // An owner that asks for more is not behind those that wait for it.
+        // An owner that asks for more does not wait for those that wait for it.
         let table = LockKey::table(7);
         assert!(locks.acquire(1, &table, Mode::RowExclusive, waker)?);
         assert!(!locks.acquire(2, &table, Mode::AccessExclusive, waker)?);

@@ -515,6 +515,8 @@ pub struct Plan {
     pub parameters: Vec<Type>,
     /// The tables that it locks before it runs, and how.
     pub tables: Vec<(u32, Mode)>,
+    /// Whether it takes locks of numbers (advisory locks), which it may wait for.
+    pub takes_numbers: bool,
     /// The catalog that it was made under.
     pub catalog: u64,
     /// The same as a query of one row by its key, if it is one.

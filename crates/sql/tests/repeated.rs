@@ -1,5 +1,7 @@
-//! Subqueries that run for each of many rows, and queries that only their LIMIT ends: forms of `PostgreSQL`'s regression
-//! files that took as many steps as there are pairs or triples of rows, or did not end.
+//! Subqueries that run for each of many rows, and queries that only their LIMIT ends.
+//!
+//! These forms of `PostgreSQL`'s regression files took as many steps as there are pairs or triples of rows, or did not
+//! end.
 
 use lodestone_engine::DatabaseOptions;
 use lodestone_pmem::{DomainChoice, PoolOptions};

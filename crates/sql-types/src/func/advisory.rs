@@ -5,7 +5,7 @@ use crate::datum::Datum;
 use crate::error::Result;
 use crate::types::Type;
 
-/// What is done with a lock.
+/// The thing that is done with a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdvisoryVerb {
     /// It is taken, and waited for.
@@ -21,7 +21,7 @@ pub enum AdvisoryVerb {
 /// A call of a function about such a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdvisoryCall {
-    /// What is done.
+    /// The thing that is done.
     pub verb: AdvisoryVerb,
     /// The number.
     pub number: i64,

@@ -83,8 +83,9 @@ pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<P
     }
     let first = binder.first;
     let point = if first.is_empty() { PointQuery::of(&action) } else { None };
-    let tables = tables::of(&action, &first);
-    Ok(Plan { action, first, columns, parameters: binder.parameters, tables, catalog: catalog.version, point })
+    let (tables, takes_numbers) = tables::of(&action, &first);
+    let (parameters, catalog) = (binder.parameters, catalog.version);
+    Ok(Plan { action, first, columns, parameters, tables, takes_numbers, catalog, point })
 }
 
 /// The values of the columns that a COPY does not name. `None`: the column is named, or has no default.

@@ -3,8 +3,8 @@
 //! Those of a transaction end with it, or with the savepoint before them. Those of the session are counted, and stay
 //! after ROLLBACK: they are no part of a transaction.
 //!
-//! A statement that waits for another lock runs again from its start. What it had taken is not counted twice: the counts
-//! go back to those before it, and the locks themselves stay with the session meanwhile.
+//! A statement that waits for another lock runs again from its start. Locks that it had taken are not counted twice:
+//! the counts go back to those before it, and the locks themselves stay with the session meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

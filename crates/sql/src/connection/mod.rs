@@ -478,8 +478,8 @@ impl Connection {
     /// Ends what is under way after a panic in it: the transaction is rolled back, and its locks are released. The
     /// connection is to be dropped then.
     ///
-    /// The changes of a transaction are in it alone until its commit, and the engine ends a commit that panics. So
-    /// nobody sees a part of them.
+    /// The changes of a transaction are in it alone until its commit, and the engine ends a commit that panics. So no
+    /// other transaction sees a part of them.
     pub fn give_up(&mut self) {
         (self.copy, self.open, self.state) = (None, None, State::Idle);
         self.release_locks();

@@ -97,6 +97,7 @@ impl Connection {
             columns: Vec::new(),
             parameters: Vec::new(),
             tables: Vec::new(),
+            takes_numbers: false,
             catalog: catalog.version,
             point: None,
         };

@@ -296,14 +296,9 @@ impl Connection {
             return Err(Error::new(SqlState::INTERNAL_ERROR, "a statement runs without a transaction").into());
         };
         let is_change = matches!(plan.action, Action::Change(..)) || !plan.first.is_empty();
-        if is_change && open.is_read_only {
-            let message = format!("cannot execute {} in a read-only transaction", verb(plan));
-            return Err(Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, message).into());
-        }
         let only_reads = plan.only_reads();
-        if open.is_read_only && !only_reads && matches!(plan.action, Action::Select(_)) {
-            let message = "cannot execute SELECT FOR UPDATE in a read-only transaction";
-            return Err(Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, message).into());
+        if open.is_read_only {
+            refuse_changes(plan, is_change)?;
         }
         let deferred = open.events.deferred_count();
         let savepoint: Option<Savepoint> = match is_change && open.statements > 0 {
@@ -330,7 +325,7 @@ impl Connection {
             stats: self.stats.clone(),
         };
         // A statement that takes locks may have to run again: none of its rows leave before its end.
-        let may_flush = only_reads;
+        let may_flush = only_reads && !plan.takes_numbers;
         let relieve = |sink: &mut dyn Sink| loop {
             match sink.pressure() {
                 Pressure::Flush if may_flush => {
@@ -486,6 +481,17 @@ fn is_worth_keeping(statement: &Statement) -> bool {
 
 fn is_retried(error: &Error, attempt: u32) -> bool {
     error.state() == SqlState::SERIALIZATION_FAILURE && attempt < ATTEMPTS_MAX
+}
+
+/// Refuses a statement of a read-only transaction that is no mere query.
+fn refuse_changes(plan: &Plan, is_change: bool) -> Result<()> {
+    let what = match plan.action {
+        _ if is_change => verb(plan),
+        Action::Select(_) if !plan.only_reads() => "SELECT FOR UPDATE",
+        _ => return Ok(()),
+    };
+    let message = format!("cannot execute {what} in a read-only transaction");
+    Err(Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, message))
 }
 
 fn verb(plan: &Plan) -> &'static str {

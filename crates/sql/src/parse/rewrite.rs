@@ -186,9 +186,9 @@ fn span_with_digits(tokens: &[TokenWithSpan], place: usize) -> Option<(Vec<Token
 /// The first part of the name after OF, where a clause locks rows but not their keys. No user can write it.
 pub const WEAK: &str = "\0key";
 
-/// `FOR NO KEY UPDATE` is a `FOR UPDATE`, and `FOR KEY SHARE` a `FOR SHARE`, of the table [`WEAK`], or of one whose name
-/// has it as its first part: the crate knows two strengths. `OF a, b` becomes two clauses. Returns the tokens, and the
-/// place after them.
+/// `FOR NO KEY UPDATE` is a `FOR UPDATE`, and `FOR KEY SHARE` a `FOR SHARE`, of the table [`WEAK`], or of one whose
+/// name has it as its first part: the crate knows two strengths. `OF a, b` becomes two clauses. Returns the tokens, and
+/// the place after them.
 fn row_lock(tokens: &[TokenWithSpan], place: usize) -> Option<(Vec<TokenWithSpan>, usize)> {
     if word(&tokens[place])? != "for" {
         return None;

@@ -8,12 +8,16 @@ use super::{Action, Change, Expr, First, Node, Parts};
 use crate::catalog::TableDef;
 use crate::locks::Mode;
 
-/// Tables with modes, each once.
-type Found = Vec<(u32, Mode)>;
+/// Tables with modes, each once, and whether locks of numbers are taken.
+#[derive(Default)]
+struct Found {
+    tables: Vec<(u32, Mode)>,
+    takes_numbers: bool,
+}
 
-/// The tables of a statement.
-pub fn of(action: &Action, first: &[First]) -> Found {
-    let mut found = Vec::new();
+/// The tables of a statement, and whether it takes locks of numbers (advisory locks).
+pub fn of(action: &Action, first: &[First]) -> (Vec<(u32, Mode)>, bool) {
+    let mut found = Found::default();
     for first in first {
         change(&first.change, first.returned.as_deref(), &mut found);
     }
@@ -23,12 +27,12 @@ pub fn of(action: &Action, first: &[First]) -> Found {
         Action::CopyIn(_, table, _) => changed(table, &mut found),
         Action::Utility(_) | Action::Empty => {}
     }
-    found
+    (found.tables, found.takes_numbers)
 }
 
 fn note(table: u32, mode: Mode, found: &mut Found) {
-    if !found.contains(&(table, mode)) {
-        found.push((table, mode));
+    if !found.tables.contains(&(table, mode)) {
+        found.tables.push((table, mode));
     }
 }
 
@@ -68,7 +72,7 @@ fn change(part: &Change, returned: Option<&[Expr]>, found: &mut Found) {
 fn node(part: &Node, found: &mut Found) {
     match part {
         Node::Scan(scan) => {
-            let is_changed = found.contains(&(scan.table.oid, Mode::RowExclusive));
+            let is_changed = found.tables.contains(&(scan.table.oid, Mode::RowExclusive));
             match scan.locks {
                 Some(_) => note(scan.table.oid, Mode::RowShare, found),
                 // The lock of the change is enough.
@@ -89,6 +93,7 @@ fn expr(part: &Expr, found: &mut Found) {
         Expr::Scalar(inner) | Expr::Exists(inner) | Expr::ArrayOf(inner) | Expr::InQuery(_, _, inner) => {
             node(inner, found);
         }
+        Expr::Call(function, _) => found.takes_numbers |= function.name.starts_with("pg_advisory"),
         _ => {}
     });
 }

@@ -12,8 +12,8 @@ use crate::errors::from_engine;
 use crate::locks::Mode;
 use crate::plan::{Change, Conflict, ConflictUpdate, Expr, Node};
 
-/// The lock of a new row and of its entries in unique indexes. A rival waits for it; a child that names a row of the same
-/// key does not.
+/// The lock of a new row and of its entries in unique indexes. A rival waits for it. A child that names a row of the
+/// same key does not.
 const NEW: Mode = Mode::NoKeyUpdateRow;
 
 /// The outcome for a row that was to be added.
