@@ -164,7 +164,8 @@ impl Requests {
         self.dirty.extend(mounts);
     }
 
-    /// Mounts, their floors, and the requests that are remembered, for tests.
+    /// Mounts, their floors, and the requests that are remembered.
+    #[cfg(any(test, feature = "oracle"))]
     pub(crate) fn known(&self) -> BTreeMap<u64, (u64, Vec<u64>)> {
         let known = |mount: &OfMount| (mount.floor, mount.done.keys().copied().collect());
         self.mounts.iter().map(|(number, mount)| (*number, known(mount))).collect()

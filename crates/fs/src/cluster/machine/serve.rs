@@ -172,6 +172,10 @@ impl Connection {
                 shared.detach(mount);
                 channel.send(&[0])
             }
+            wire::SIGN => {
+                let mount = from.u64().ok_or_else(wrong)?;
+                channel.send(&[if shared.hear(mount) { 0 } else { 3 }])
+            }
             wire::CALL => {
                 let mut number = || from.u64().ok_or_else(wrong);
                 let tag = Tag::new(number()?, number()?, number()?).ok_or_else(wrong)?;
@@ -274,6 +278,12 @@ impl Shared {
         let mut out = Writer::default();
         out.u8(0).u32(term).u64(link.adopted().1.0);
         out.0
+    }
+
+    /// Whether a mount that is there is known.
+    fn hear(&self, mount: u64) -> bool {
+        let (Ok((_, link)), Some(machine)) = (self.leading_here(), &self.machine) else { return false };
+        lock(&machine.mounts).in_term(link.term()).hear(mount)
     }
 
     fn detach(&self, mount: u64) {

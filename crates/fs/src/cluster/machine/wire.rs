@@ -8,6 +8,7 @@
 //!   3 text      a request of the program; the answer is frames: of progress, and the last one
 //!   4 attach, 5 call, 6 detach: of mounts (see `remote`)
 //!   7 site      the answer is the text of the description
+//!   8 sign      of a mount 8 that is there; the answer is 0, or 3 if it is to attach
 //! ```
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub(crate) const ATTACH: u8 = 4;
 pub(crate) const CALL: u8 = 5;
 pub(crate) const DETACH: u8 = 6;
 pub(crate) const SITE: u8 = 7;
+pub(crate) const SIGN: u8 = 8;
 
 /// Longest frame of a request.
 pub(crate) const REQUEST_BYTES_MAX: usize = 2 << 20;

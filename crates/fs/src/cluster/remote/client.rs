@@ -33,6 +33,8 @@ const CONNECT_PATIENCE: Duration = Duration::from_millis(400);
 const STANDING_PATIENCE: Duration = Duration::from_millis(600);
 /// Time for a call: longer than the metadata node waits for a quorum.
 const CALL_PATIENCE: Duration = Duration::from_secs(45);
+/// Time for a metadata node to take a mount in.
+const ATTACH_PATIENCE: Duration = Duration::from_secs(3);
 /// Pause between two looks at a machine, and when none leads.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(30));
 /// A standing that is older says nothing.
@@ -291,7 +293,7 @@ enum Attempt {
 
 /// Looks after the metadata node, and sees to it that a thread looks at each machine.
 fn watch(shared: &Arc<Shared>) {
-    let (mut said, mut watching) = (Instant::now(), BTreeMap::<u16, JoinHandle<()>>::new());
+    let mut watching = BTreeMap::<u16, JoinHandle<()>>::new();
     while !shared.stop.load(Ordering::Acquire) {
         watching.retain(|_, thread| !thread.is_finished());
         for machine in shared.site().machines.keys().copied() {
@@ -305,7 +307,7 @@ fn watch(shared: &Arc<Shared>) {
                 Err(error) => lock(&shared.state).reason = format!("no thread could be started: {error}"),
             }
         }
-        shared.look(&mut said);
+        shared.look();
     }
     watching.into_values().for_each(|thread| _ = thread.join());
 }
@@ -353,15 +355,40 @@ impl Shared {
 
     /// Asks a machine again and again how it stands. One that does not answer delays no other one.
     fn watch_machine(&self, machine: u16) {
-        let mut channel = None;
+        let (mut channel, mut said) = (None, Instant::now());
         while !self.stop.load(Ordering::Acquire) && self.site().machines.contains_key(&machine) {
             let found = self.standing_of(machine, &mut channel).map_err(|error| error.to_string());
             lock(&self.standings).insert(machine, (Instant::now(), found));
             self.changed.notify_all();
+            if said.elapsed() >= SIGN {
+                said = Instant::now();
+                self.give_sign(machine, &mut channel);
+            }
             let pause = if lock(&self.state).machine == 0 { LOOKS.1 } else { LOOKS.0 };
             std::thread::sleep(pause);
         }
         lock(&self.standings).remove(&machine);
+    }
+
+    /// Tells the machine that this mount is there, if it is the one with the metadata node. It forgets silent ones.
+    fn give_sign(&self, machine: u16, channel: &mut Option<Channel>) {
+        let generation = {
+            let state = lock(&self.state);
+            if state.machine != machine {
+                return;
+            }
+            state.generation
+        };
+        let Some(mut open) = channel.take() else { return };
+        let mut out = Writer::default();
+        out.u8(wire::SIGN).u64(self.mount);
+        open.within(Some(STANDING_PATIENCE));
+        match open.send(&out.0).and_then(|()| open.receive(wire::ANSWER_BYTES_MAX)).as_deref() {
+            Ok([0]) => *channel = Some(open),
+            // It has forgotten this mount: it is told again which files are open.
+            Ok(_) => self.lose(generation),
+            Err(_) => {}
+        }
     }
 
     fn standing_of(&self, machine: u16, channel: &mut Option<Channel>) -> Result<wire::Standing> {
@@ -383,8 +410,8 @@ impl Shared {
     }
 
     /// Looks for a metadata node, and for another one when a newer one leads or the present one says that it does not.
-    /// `said`: when that one heard of this mount.
-    fn look(&self, said: &mut Instant) {
+    /// Nothing here waits for the present one: it may have stopped.
+    fn look(&self) {
         let (machine, generation, term) = {
             let state = lock(&self.state);
             (state.machine, state.generation, state.term)
@@ -393,8 +420,6 @@ impl Shared {
             self.find();
         } else if self.has_another(machine, term) {
             self.lose(generation);
-        } else if said.elapsed() >= SIGN && self.attach(machine).is_ok() {
-            *said = Instant::now();
         }
         let state = lock(&self.state);
         drop(self.changed.wait_timeout(state, LOOKS.1));
@@ -462,7 +487,7 @@ impl Shared {
         let mut out = Writer::default();
         out.u8(wire::ATTACH);
         Attach { mount: self.mount, ino_floor, open }.write(&mut out);
-        channel.within(Some(CALL_PATIENCE));
+        channel.within(Some(ATTACH_PATIENCE));
         channel.send(&out.0).map_err(failed)?;
         let bytes = channel.receive(wire::ANSWER_BYTES_MAX).map_err(failed)?;
         let mut from = Reader(&bytes);
