@@ -89,6 +89,7 @@ pub fn create_index(
     let exists = || Error::IndexExists { table: name.into(), index: index.name.clone() };
     let _running = core.builds.begin(number).ok_or_else(exists)?;
     core.placements.add_indexes(&[number], table);
+    core.keep(&[number]);
     let tree = core.tree(number);
     let mut build = Build { database, catalog, table, name: name.into(), index, tree };
     let mut told = IndexBuild::begin(core, name, &index.name);

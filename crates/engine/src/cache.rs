@@ -11,6 +11,8 @@
 //! - If an eighth of the cache is dirty and in the way, the hand asks for a round, after which it is clean. Commits
 //!   wait for the round when the cache holds an eighth more than its bound.
 //!
+//! - The leaves of tables that are [kept](crate::Schema::kept) are not on the clock, and their rows do not count.
+//!
 //! - The first look at a row of a cold leaf does not load the leaf, once leaves were evicted (`cold.rs`). A second look
 //!   does, if it comes before as many leaves were evicted as are loaded: before the hand would have met it again.
 //!
@@ -23,7 +25,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
 use lodestone_width::{low_u32, to_u64, to_usize};
 
 use crate::core::Core;
@@ -51,8 +53,8 @@ pub struct Cache {
     leaves: AtomicU64,
     /// Held while the hand moves.
     hand: Mutex<()>,
-    /// So many calls are in vain: the hand has just met all leaves and found no room.
-    pause: AtomicU64,
+    /// The hand rests until the cache holds more than so many bytes: it has met all leaves, and found no room.
+    in_vain_to: AtomicU64,
     /// Whether the hand found too many leaves that a round would make clean.
     needs_round: AtomicBool,
     /// Whether a round is under way that was due because of that.
@@ -87,7 +89,7 @@ impl Cache {
             bytes: AtomicU64::new(0),
             leaves: AtomicU64::new(0),
             hand: Mutex::default(),
-            pause: AtomicU64::new(0),
+            in_vain_to: AtomicU64::new(0),
             needs_round: AtomicBool::new(false),
             is_in_round: AtomicBool::new(false),
             loads: AtomicU64::new(0),
@@ -232,7 +234,7 @@ impl Cache {
     /// A round has counted, or has failed.
     pub fn end_round(&self, has_counted: bool) {
         if has_counted {
-            self.pause.store(0, Ordering::Relaxed);
+            self.in_vain_to.store(0, Ordering::Relaxed);
             self.make_room();
         }
         self.is_in_round.store(false, Ordering::Relaxed);
@@ -248,23 +250,56 @@ impl Cache {
 
     /// Adds a leaf whose rows were just read.
     pub fn add_loaded(&self, tree: &Weak<Tree>, leaf: &Arc<Leaf>) {
-        self.loads.fetch_add(1, Ordering::Relaxed);
+        self.note_load();
         self.add(tree, leaf);
+    }
+
+    /// Takes the leaves of a tree from the clock: they stay, and do not count. One that the hand holds goes when the hand
+    /// has looked at it.
+    pub fn take_out(&self, tree: &Weak<Tree>) {
+        let (mut count, mut bytes) = (0, 0);
+        lock(&self.clock).retain(|entry| {
+            let stays = !entry.tree.ptr_eq(tree);
+            if !stays {
+                count += 1;
+                bytes += entry.bytes;
+            }
+            stays
+        });
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.on_clock.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    /// A leaf was loaded.
+    pub fn note_load(&self) {
+        self.loads.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Moves the hand if the cache holds more than its bound. The caller holds no lock of a tree or a leaf. It may hold
     /// locks of rows.
     pub fn make_room(&self) {
+        if self.row_bytes() <= self.row_bytes_max() {
+            return;
+        }
+        // While another thread moves it, that is enough.
+        if let Ok(hand) = self.hand.try_lock() {
+            self.move_hand(&hand);
+        }
+    }
+
+    /// As [`make_room`](Self::make_room), for a caller that has added many leaves at once: it waits for its turn.
+    pub fn make_much_room(&self) {
+        let hand = lock(&self.hand);
+        self.in_vain_to.store(0, Ordering::Relaxed);
+        self.move_hand(&hand);
+    }
+
+    fn move_hand(&self, _hand: &MutexGuard<'_, ()>) {
         let max = self.row_bytes_max();
-        if self.row_bytes() <= max {
+        if self.row_bytes() <= max.max(self.in_vain_to.load(Ordering::Relaxed)) {
             return;
         }
         let Some(core) = self.core.get().and_then(Weak::upgrade) else { return };
-        let Ok(_hand) = self.hand.try_lock() else { return };
-        let pause = self.pause.load(Ordering::Relaxed);
-        if pause > 0 {
-            return self.pause.store(pause - 1, Ordering::Relaxed);
-        }
         // A sixteenth of it is free afterwards, so that the hand moves seldom.
         let wanted = max - max / 16;
         let leaves = lock(&self.clock).len();
@@ -279,7 +314,7 @@ impl Cache {
         }
         if self.row_bytes() > max {
             // Else each call would pass all of them again.
-            self.pause.store(to_u64(leaves) / 4, Ordering::Relaxed);
+            self.in_vain_to.store(self.row_bytes() + max / 16, Ordering::Relaxed);
             // Else rounds would follow each other while a transaction holds more than fits.
             if dirty > max / 8 {
                 if !self.needs_round.swap(true, Ordering::Relaxed) {
@@ -298,7 +333,7 @@ impl Cache {
             0
         };
         let (Some(of_tree), Some(leaf)) = (tree.upgrade(), weak.upgrade()) else { return gone() };
-        if leaf.is_ended() {
+        if leaf.is_ended() || of_tree.is_kept() {
             return gone();
         }
         let is_used = leaf.take_use();

@@ -294,7 +294,7 @@ pub fn placements(catalog: &Table, tx: &Tx) -> Result<Vec<(u32, Place)>> {
             placed.push((tree, of_table.clone()));
         } else {
             // The indexes of the table come after it.
-            placed.push((tree, Place::whole(of_table.part)));
+            placed.push((tree, of_table.of_indexes()));
         }
     }
     Ok(placed)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use crossbeam_utils::CachePadded;
 use lodestone_heap::Heap;
@@ -24,10 +24,11 @@ use crate::events;
 use crate::feed::Holds;
 use crate::format::Places;
 use crate::group::{Group, LoggerThread};
+use crate::large::PIECES;
 use crate::leaf::{Leaf, Page, Purged, Span};
 use crate::options::DatabaseOptions;
 use crate::payload::Limits;
-use crate::placement::Placements;
+use crate::placement::{Place, Placements};
 use crate::publish::{PublishOptions, Publisher};
 use crate::recover::{self, Recovered};
 use crate::restore::LogEnd;
@@ -82,6 +83,8 @@ pub struct Core {
     pub rounds: Rounds,
     /// The parts of the pool that the pages of trees are in.
     pub placements: Placements,
+    /// Held while the place of a table changes in the catalog and then in `placements`: in the same order in both.
+    pub placing: Mutex<()>,
     /// The parts of the logs that feeds still need.
     pub holds: Holds,
     /// The indexes that are being built.
@@ -145,6 +148,7 @@ impl Core {
             trees: RwLock::new(found.trees),
             dropped: Mutex::default(),
             placements: Placements::default(),
+            placing: Mutex::default(),
             holds: Holds::default(),
             builds: Builds::default(),
             feed_bytes: options.feed_bytes.unwrap_or(places.log_bytes() / 4),
@@ -173,7 +177,11 @@ impl Core {
         if let Some(tree) = self.trees.read().unwrap_or_else(PoisonError::into_inner).get(&number) {
             return tree.clone();
         }
-        let make = || Tree::new(number, &self.ground);
+        let make = || {
+            let tree = Tree::new(number, &self.ground);
+            tree.keep(self.placements.is_kept(number));
+            tree
+        };
         self.trees.write().unwrap_or_else(PoisonError::into_inner).entry(number).or_insert_with(make).clone()
     }
 
@@ -181,6 +189,7 @@ impl Core {
     pub fn add_trees(&self, new: impl IntoIterator<Item = Arc<Tree>>) {
         let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
         for tree in new {
+            tree.keep(self.placements.is_kept(tree.number));
             let before = trees.insert(tree.number, tree);
             debug_assert!(before.is_none(), "the number of a tree is used once");
         }
@@ -208,6 +217,18 @@ impl Core {
         let tree = Tree::of_leaves(number, &self.ground, leaves);
         tree.drop_images();
         lock(&self.dropped).push(Dropped { tree, is_before_last_cut: false });
+    }
+
+    /// Notes where the pages of a table are to be, and whether its rows stay in DRAM. The first of `trees` has its rows.
+    pub fn place(&self, trees: &[u32], place: &Place) {
+        self.placements.set(trees, place);
+        self.keep(trees);
+    }
+
+    /// Lets the leaves of trees stay in DRAM, or not, as their places say.
+    pub fn keep(&self, trees: &[u32]) {
+        let all = trees.iter().flat_map(|tree| [*tree, tree | PIECES]);
+        all.filter_map(|tree| self.find_tree(tree)).for_each(|tree| tree.keep(self.placements.is_kept(tree.number)));
     }
 
     /// The trees that were taken out.
@@ -591,7 +612,7 @@ struct Opened {
     /// As the logger.
     _checkpointer: Option<Checkpointer>,
     /// As the logger.
-    warm_up: Option<WarmUp>,
+    warm_up: OnceLock<Option<WarmUp>>,
     /// As the logger.
     publisher: Mutex<Option<Publisher>>,
     core: Arc<Core>,
@@ -602,7 +623,7 @@ impl Handle {
         let core = Arc::new(core);
         core.ground.cache.iter().for_each(|cache| cache.begin(&core));
         let (logger, checkpointer) = (LoggerThread::begin(&core), Checkpointer::begin(&core));
-        let (warm_up, publisher) = (WarmUp::begin(&core), Mutex::default());
+        let (warm_up, publisher) = (OnceLock::new(), Mutex::default());
         let (_logger, _checkpointer) = (logger, checkpointer);
         Self(Arc::new(Opened { _in_use: in_use, _logger, _checkpointer, warm_up, publisher, core }))
     }
@@ -615,9 +636,16 @@ impl Handle {
         Ok(())
     }
 
+    /// Begins the warm-up, once it is known which tables are kept.
+    pub fn begin_warm_up(&self) {
+        self.0.warm_up.get_or_init(|| WarmUp::begin(&self.0.core));
+    }
+
     /// Waits for the end of the warm-up.
     pub fn wait_for_warm_up(&self) {
-        self.0.warm_up.iter().for_each(WarmUp::wait);
+        if let Some(Some(warm_up)) = self.0.warm_up.get() {
+            warm_up.wait();
+        }
     }
 
     /// The error of the publisher's last write, if it failed.

@@ -140,6 +140,7 @@ impl Database {
         database.forget_dropped_trees();
         // As there: until then pages go where there is room.
         let _ = database.read_placements();
+        database.core.begin_warm_up();
         Ok(database)
     }
 

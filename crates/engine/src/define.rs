@@ -124,7 +124,7 @@ impl Database {
         let trees = take_numbers(self, &catalog, 1 + schema.indexes.len())?;
         catalog::create_loaded(&catalog, tx, schema, &layout, &trees)?;
         note_made(tx, &trees)?;
-        self.core().placements.set(&trees, &schema.place);
+        self.core().place(&trees, &schema.place);
         self.table_in(tx, &schema.name)
     }
 
@@ -194,6 +194,7 @@ impl Database {
         note_made(tx, &tree)?;
         let handle = self.table_in(tx, table)?;
         self.core().placements.add_indexes(&tree, handle.tree.number);
+        self.core().keep(&tree);
         add_entries(&handle, tx, index)?;
         Ok(handle)
     }

@@ -75,7 +75,7 @@ impl TableLoad {
         let contents = numbers.map(Content::new).collect();
         let layout = schema.layout()?;
         // Before the pages are written. Forgotten with the trees if the load fails.
-        core.placements.set(&trees, &schema.place);
+        core.place(&trees, &schema.place);
         Ok(Self { core: core.clone(), schema: schema.clone(), layout, trees, contents, rows: 0 })
     }
 
@@ -191,6 +191,8 @@ impl TableLoad {
         let all = contents.iter().map(|content| content.tree).collect();
         let filled = contents.into_iter().filter(|content| !content.is_empty());
         self.core.add_trees(filled.map(|content| content.tree(&self.core)));
+        // The rows that were in memory are on the clock now, and may be more than the cache holds.
+        self.core.ground.cache.iter().for_each(|cache| cache.make_much_room());
         let (core, schema, trees) = (self.core.clone(), self.schema.clone(), self.trees.clone());
         Ok(LoadedTable { core, schema, trees, all, replaced: Vec::new(), rows: self.rows, is_kept: false })
     }

@@ -11,6 +11,7 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use lodestone_pmem::sync::lock;
 use lodestone_width::to_u64;
 
 use crate::catalog;
@@ -75,7 +76,7 @@ impl Database {
     /// ```
     pub fn move_table(&self, table: &str, part: Option<u16>) -> Result<MoveReport> {
         self.relocate(table, part, |_, _, place| {
-            *place = Place::whole(part);
+            *place = std::mem::take(place).whole(part);
             Ok(())
         })
     }
@@ -137,6 +138,63 @@ impl Database {
         })
     }
 
+    /// Keeps the rows of the table, its indexes and its long values in DRAM from now on, beside the
+    /// [cache](crate::DatabaseOptions) of the others; or puts them into the cache again. Rows that are on pages alone
+    /// are read. Transactions go on meanwhile. Durable on return, also for later lives of the database.
+    ///
+    /// Without a bound of the cache all tables are kept, and this says what is to be when there is one.
+    ///
+    /// # Errors
+    /// [`Error::NoTable`]; [`Error::Damaged`] for pages that cannot be read; as [`update`](Self::update).
+    ///
+    /// ```
+    /// # use lodestone_engine::{Database, DatabaseOptions, Error, Schema, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// let options = DatabaseOptions {
+    ///     pool,
+    ///     log_bytes: 1 << 20,
+    ///     segment_bytes: 1 << 16,
+    ///     cache_bytes: Some(64 << 10),
+    ///     ..DatabaseOptions::default()
+    /// };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let towns = "towns (id u64, name text) key (id)".parse::<Schema>()?;
+    /// db.load_table(&towns, (0..5000_u64).map(|id| Ok(row![id, format!("town {id}")])))?;
+    /// db.keep_table("towns", true)?;
+    /// assert!(db.placement("towns")?.is_kept && db.stats().cache_bytes < 64 << 10);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn keep_table(&self, table: &str, is_kept: bool) -> Result<()> {
+        let core: &Core = self.core();
+        let (trees, _) = self.change_place(table, |schema, _| {
+            schema.place.is_kept = is_kept;
+            Ok(())
+        })?;
+        events::table(core, "keep", table);
+        // The rows of a table that is not kept any more are on the clock.
+        core.ground.cache.iter().for_each(|cache| cache.make_much_room());
+        let mut trees = trees.iter().filter_map(|tree| core.find_tree(*tree)).filter(|tree| tree.is_kept());
+        trees.try_for_each(|tree| tree.load_while(|| true).map(|_| ()))
+    }
+
+    /// Changes the place of a table, in the catalog and for what is written from now on. Returns the numbers of its
+    /// trees, and the place.
+    fn change_place(
+        &self,
+        table: &str,
+        change: impl Fn(&mut Schema, &Layout) -> Result<()>,
+    ) -> Result<(Vec<u32>, Place)> {
+        let core: &Core = self.core();
+        let catalog = catalog::table(self.core())?;
+        let _placing = lock(&core.placing);
+        let (trees, place) = self.update(|tx| catalog::place_table(&catalog, tx, table, &change))?;
+        core.place(&trees, &place);
+        Ok((trees, place))
+    }
+
     /// Changes the place of a table, and moves its pages there.
     fn relocate(
         &self,
@@ -149,15 +207,12 @@ impl Database {
             return Err(Error::WithoutDurability { path: self.pool().path().to_owned() });
         }
         self.verify_part(table, part)?;
-        let catalog = catalog::table(self.core())?;
-        let change = |schema: &mut Schema, layout: &Layout| {
+        let (trees, place) = self.change_place(table, |schema, layout| {
             let mut place = schema.place.clone();
             change(schema, layout, &mut place)?;
             schema.place = place;
             Ok(())
-        };
-        let (trees, place) = self.update(|tx| catalog::place_table(&catalog, tx, table, change))?;
-        core.placements.set(&trees, &place);
+        })?;
         events::table(core, "move", table);
         let mut moved = Move { core, report: MoveReport::default(), since_round: 0 };
         let mut is_left = place.parts().next().is_some();
@@ -195,6 +250,7 @@ impl Database {
             ranges: schema.place.ranges().iter().map(range).collect(),
             pages: vec![0; nodes.len()],
             pages_elsewhere: 0,
+            is_kept: schema.is_kept(),
         };
         let trees: Vec<Arc<Tree>> = found.trees().into_iter().filter_map(|tree| self.core().find_tree(tree)).collect();
         for tree in trees {
@@ -256,6 +312,7 @@ impl Database {
             // A part that is not there: the catalog of a damaged pool.
             if place.parts().all(|part| part < self.pool().memory().part_count()) {
                 self.core().placements.set_tree(tree, place);
+                self.core().keep(&[tree]);
             }
         }
         Ok(())
@@ -265,7 +322,7 @@ impl Database {
     pub(crate) fn note_placement(&self, table: &str) -> Result<()> {
         let catalog = catalog::table(self.core())?;
         if let Some(found) = self.update(|tx| catalog::find(&catalog, tx, table))? {
-            self.core().placements.set(&found.trees(), &found.schema.place);
+            self.core().place(&found.trees(), &found.schema.place);
         }
         Ok(())
     }

@@ -8,6 +8,9 @@
 //! border of two ranges is in the part of the first. Images that are there stay until they are written again as a
 //! whole, or until the table is moved (`move_table.rs`). When a part is full, images go elsewhere: nothing but costs
 //! depends on it.
+//!
+//! The place says as well whether the rows of the table stay in DRAM, where those of others are in a cache with a bound
+//! (paper 4, section 2.1.4: hot pages in DRAM).
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -16,7 +19,7 @@ use lodestone_pmem::sync::RwLock;
 use lodestone_width::exact_u16;
 
 use crate::large::PIECES;
-use crate::schema::take_u16;
+use crate::schema::{Schema, take_u16};
 
 /// Most ranges of keys of a table.
 pub const RANGES_MAX: usize = 256;
@@ -31,12 +34,24 @@ pub struct Place {
     /// The first key of each range, in order, and its part. A range ends where the next one begins. Two that meet have
     /// different parts.
     ranges: Vec<(Vec<u8>, Option<u16>)>,
+    /// Whether the rows stay in DRAM, where the others have a cache.
+    pub is_kept: bool,
 }
 
 impl Place {
     /// All of it in this part.
-    pub fn whole(part: Option<u16>) -> Self {
-        Self { part, ranges: Vec::new() }
+    pub fn whole(self, part: Option<u16>) -> Self {
+        Self { part, ranges: Vec::new(), ..self }
+    }
+
+    /// With rows that stay in DRAM, or not.
+    pub fn kept(self, is_kept: bool) -> Self {
+        Self { is_kept, ..self }
+    }
+
+    /// The place of the indexes: without ranges, because their keys are others.
+    pub fn of_indexes(&self) -> Self {
+        Self { part: self.part, ranges: Vec::new(), is_kept: self.is_kept }
     }
 
     /// The part of the row, or of the leaf that begins, with this key.
@@ -96,7 +111,61 @@ impl Place {
     }
 }
 
-/// The places of trees, as the catalog says. Trees without a part are not among them.
+impl Schema {
+    /// With pages in this part of the pool, as long as it has room: those of the table, its indexes and its long
+    /// values. So they are on the node of that part ([`Database::part_on`](crate::Database::part_on)). Without it they
+    /// are where there is room, nearest to the thread that writes them first.
+    ///
+    /// It counts when the table is made. [`Database::move_table`](crate::Database::move_table) changes it later, and
+    /// [`Database::move_range`](crate::Database::move_range) for some of the rows. It is no part of the text of a
+    /// schema, and two schemas that differ in it alone are equal.
+    ///
+    /// ```
+    /// use lodestone_engine::{Schema, Type};
+    ///
+    /// let schema = Schema::new("notes").column("id", Type::U64).key(["id"]);
+    /// assert_eq!(schema.part(), None);
+    /// assert_eq!(schema.clone().in_part(1).part(), Some(1));
+    /// assert_eq!(schema.clone().in_part(1), schema);
+    /// ```
+    #[must_use]
+    pub fn in_part(self, part: u16) -> Self {
+        Self { place: self.place.whole(Some(part)), ..self }
+    }
+
+    /// With rows that stay in DRAM once they were used, where the database has a cache with a bound
+    /// ([`cache_bytes`](crate::DatabaseOptions)): those of the table, its indexes and its long values. They do not
+    /// count as bytes of the cache. A thread reads all of them after each open.
+    ///
+    /// It counts when the table is made. [`Database::keep_table`](crate::Database::keep_table) changes it later. As
+    /// with [`in_part`](Self::in_part), two schemas that differ in it alone are equal.
+    ///
+    /// ```
+    /// use lodestone_engine::{Schema, Type};
+    ///
+    /// let schema = Schema::new("towns").column("id", Type::U64).key(["id"]);
+    /// assert!(schema.clone().kept().is_kept() && !schema.is_kept());
+    /// ```
+    #[must_use]
+    pub fn kept(mut self) -> Self {
+        self.place.is_kept = true;
+        self
+    }
+
+    /// Whether the rows stay in DRAM: see [`kept`](Self::kept).
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.place.is_kept
+    }
+
+    /// The part of the pool that the pages are in: see [`in_part`](Self::in_part).
+    #[must_use]
+    pub fn part(&self) -> Option<u16> {
+        self.place.part
+    }
+}
+
+/// The places of trees, as the catalog says. Trees that are anywhere are not among them.
 #[derive(Debug, Default)]
 pub struct Placements(RwLock<BTreeMap<u32, Place>>);
 
@@ -126,19 +195,23 @@ impl Placements {
         self.look(tree, |place| !place.ranges.is_empty()).unwrap_or(false)
     }
 
+    /// Whether the rows of a tree stay in DRAM.
+    pub fn is_kept(&self, tree: u32) -> bool {
+        self.look(tree, |place| place.is_kept).unwrap_or(false)
+    }
+
     /// Sets the place of a table. The first of `trees` has its rows, and the others are indexes.
     pub fn set(&self, trees: &[u32], place: &Place) {
         let rows = trees.first().map(|tree| tree & !PIECES);
         for tree in trees.iter().map(|tree| tree & !PIECES) {
-            let of_tree = if Some(tree) == rows { place.clone() } else { Place::whole(place.part) };
-            self.set_tree(tree, of_tree);
+            self.set_tree(tree, if Some(tree) == rows { place.clone() } else { place.of_indexes() });
         }
     }
 
     /// Puts indexes to the table whose rows are in the tree `rows`.
     pub fn add_indexes(&self, indexes: &[u32], rows: u32) {
-        let part = self.of(rows);
-        indexes.iter().for_each(|tree| self.set_tree(*tree, Place::whole(part)));
+        let place = self.place(rows).of_indexes();
+        indexes.iter().for_each(|tree| self.set_tree(*tree, place.clone()));
     }
 
     /// Sets the place of one tree, or takes it away.
@@ -171,6 +244,8 @@ pub struct TablePlacement {
     pub pages: Vec<u64>,
     /// How many of them are not in the part that they should be in: that part was full, or a move did not end.
     pub pages_elsewhere: u64,
+    /// Whether its rows stay in DRAM beside the cache: see [`Database::keep_table`](crate::Database::keep_table).
+    pub is_kept: bool,
 }
 
 /// A range of keys with a part of its own: see [`Database::move_range`](crate::Database::move_range).
@@ -200,7 +275,7 @@ mod tests {
             u8::try_from(numbers % below).expect("small")
         };
         for _ in 0..200 {
-            let (mut place, mut plain) = (Place::whole(Some(9)), [Some(9_u16); 12]);
+            let (mut place, mut plain) = (Place::default().whole(Some(9)), [Some(9_u16); 12]);
             for _ in 0..6 {
                 let (low, length) = (number(12), number(5));
                 let high = Some(low + 1 + length).filter(|high| *high < 12);
@@ -212,7 +287,7 @@ mod tests {
                 }
                 let before = std::iter::once(place.part).chain(place.ranges.iter().map(|(_, part)| *part));
                 assert!(before.zip(&place.ranges).all(|(before, (_, part))| before != *part), "{place:?}");
-                let (mut bytes, mut back) = (Vec::new(), Place::whole(Some(9)));
+                let (mut bytes, mut back) = (Vec::new(), Place::default().whole(Some(9)));
                 place.encode_ranges(&mut bytes);
                 let is_back = back.decode_ranges(&mut &bytes[..]).is_some();
                 assert_eq!((is_back, &back), (!place.ranges.is_empty(), &place));
@@ -225,7 +300,7 @@ mod tests {
         let bytes = |keys: &[u8]| {
             let ranges = keys.iter().map(|key| (vec![*key], Some(1))).collect();
             let mut bytes = Vec::new();
-            Place { part: None, ranges }.encode_ranges(&mut bytes);
+            Place { ranges, ..Place::default() }.encode_ranges(&mut bytes);
             bytes
         };
         for (keys, is_good) in [(&[1, 2][..], true), (&[], false), (&[2, 1], false), (&[1, 1], false)] {

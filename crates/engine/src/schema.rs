@@ -1,7 +1,7 @@
 //! The columns of a table, its key and its indexes, and their bytes in the catalog.
 //!
 //! ```text
-//! definition of a table: columns 2 (the highest bit: a part follows; the next one: ranges do), key columns 2,
+//! definition of a table: columns 2 (highest bit: a part follows; next: ranges do; next: kept), key columns 2,
 //!                        part 2, ranges: number 2 { length 2, first key, part 2 (65535: none) },
 //!                        columns { type 1, nullable 1, name length 2, name }, key { number 2 }, history (`history.rs`)
 //! definition of an index: flags 1 (1: unique, 2: being built), columns { number 2 }
@@ -34,7 +34,9 @@ const BEING_BUILT: u8 = 2;
 const HAS_PART: u16 = 1 << 15;
 /// And it names parts for ranges of keys.
 const HAS_RANGES: u16 = 1 << 14;
-const _: () = assert!(COLUMNS_MAX < 1 << 14, "the bits are not some of the number");
+/// And the rows stay in DRAM.
+const IS_KEPT: u16 = 1 << 13;
+const _: () = assert!(COLUMNS_MAX < 1 << 13, "the bits are not some of the number");
 
 /// A column.
 ///
@@ -243,7 +245,7 @@ impl Schema {
     pub fn key<N: Into<String>>(mut self, columns: impl IntoIterator<Item = N>) -> Self {
         self.key = columns.into_iter().map(Into::into).collect();
         // Those of another table, whose keys mean something else.
-        self.place = Place::whole(self.place.part);
+        self.place = self.place.of_indexes();
         self
     }
 
@@ -264,33 +266,6 @@ impl Schema {
     pub fn with_index(mut self, index: Index) -> Self {
         self.indexes.push(index);
         self
-    }
-
-    /// With pages in this part of the pool, as long as it has room: those of the table, its indexes and its long
-    /// values. So they are on the node of that part ([`Database::part_on`](crate::Database::part_on)). Without it they
-    /// are where there is room, nearest to the thread that writes them first.
-    ///
-    /// It counts when the table is made. [`Database::move_table`](crate::Database::move_table) changes it later, and
-    /// [`Database::move_range`](crate::Database::move_range) for some of the rows. It is no part of the text of a
-    /// schema, and two schemas that differ in it alone are equal.
-    ///
-    /// ```
-    /// use lodestone_engine::{Schema, Type};
-    ///
-    /// let schema = Schema::new("notes").column("id", Type::U64).key(["id"]);
-    /// assert_eq!(schema.part(), None);
-    /// assert_eq!(schema.clone().in_part(1).part(), Some(1));
-    /// assert_eq!(schema.clone().in_part(1), schema);
-    /// ```
-    #[must_use]
-    pub fn in_part(self, part: u16) -> Self {
-        Self { place: Place::whole(Some(part)), ..self }
-    }
-
-    /// The part of the pool that the pages are in: see [`in_part`](Self::in_part).
-    #[must_use]
-    pub fn part(&self) -> Option<u16> {
-        self.place.part
     }
 
     /// The indexes.
@@ -327,7 +302,9 @@ impl Schema {
         let mut bytes = Vec::new();
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         let has_ranges = !self.place.ranges().is_empty();
-        let flags = flag(self.place.part.is_some(), HAS_PART) | flag(has_ranges, HAS_RANGES);
+        let flags = flag(self.place.part.is_some(), HAS_PART)
+            | flag(has_ranges, HAS_RANGES)
+            | flag(self.place.is_kept, IS_KEPT);
         bytes.extend((exact_u16(self.columns.len()) | flags).to_le_bytes());
         bytes.extend(exact_u16(layout.key.len()).to_le_bytes());
         self.place.part.iter().for_each(|part| bytes.extend(part.to_le_bytes()));
@@ -768,14 +745,14 @@ impl Layout {
 /// The numbers of columns and key columns of a definition, and where its pages are.
 fn take_head(bytes: &mut &[u8]) -> Option<(u16, u16, Place)> {
     let (columns, keys) = (take_u16(bytes)?, take_u16(bytes)?);
-    let mut place = Place::default();
+    let mut place = Place::default().kept(columns & IS_KEPT != 0);
     if columns & HAS_PART != 0 {
         place.part = Some(take_u16(bytes)?);
     }
     if columns & HAS_RANGES != 0 {
         place.decode_ranges(bytes)?;
     }
-    Some((columns & !(HAS_PART | HAS_RANGES), keys, place))
+    Some((columns & !(HAS_PART | HAS_RANGES | IS_KEPT), keys, place))
 }
 
 pub(crate) fn take_bool(bytes: &mut &[u8]) -> Option<bool> {
@@ -805,7 +782,7 @@ mod tests {
     fn definitions_come_back() -> Result<()> {
         let mut in_ranges = schema().in_part(3);
         in_ranges.place.set(vec![7], Some(vec![9]), None);
-        for schema in [schema(), schema().in_part(3), in_ranges] {
+        for schema in [schema(), schema().in_part(3), schema().kept(), in_ranges.clone(), in_ranges.kept()] {
             let bytes = schema.encode(&schema.layout()?);
             let found = Schema::decode("t", &bytes).expect("its own bytes");
             assert_eq!((&found, &found.place), (&schema, &schema.place));

@@ -28,6 +28,7 @@
 //! A leaf may be cold: its rows are read from its image at the first look at them, or the second one (`cold.rs`).
 
 mod merge;
+mod place;
 
 use std::sync::{Arc, Weak};
 
@@ -203,6 +204,8 @@ pub struct Tree {
     ground: Ground,
     /// Whether its table or index is gone: then its images may be gone as well.
     is_dropped: AtomicBool,
+    /// Whether its leaves stay in DRAM, beside those of the cache.
+    is_kept: AtomicBool,
     /// How much changes between two rounds of most pages that the last one wrote.
     pub changes: ChangesHint,
     /// How many leaves it has.
@@ -239,15 +242,12 @@ impl Tree {
         let tree = Arc::new_cyclic(|me| {
             let (root, shape) = (ArcSwap::new(Branch::root(leaves)), Mutex::new(()));
             let (ground, is_dropped, changes) = (ground.clone(), AtomicBool::new(false), ChangesHint::default());
-            Self { number, root, shape, ground, is_dropped, changes, leaves: count.into(), me: me.clone() }
+            let (is_kept, leaves) = (AtomicBool::new(false), count.into());
+            Self { number, root, shape, ground, is_dropped, is_kept, changes, leaves, me: me.clone() }
         });
         if let Some(cache) = &ground.cache {
             // Not before: the hand drops leaves whose tree is not there.
-            tree.root.load().for_each_leaf(&mut |leaf| {
-                if leaf.is_loaded() {
-                    cache.add(&tree.me, leaf);
-                }
-            });
+            tree.give_to_clock();
             cache.note_leaves(count);
         }
         tree
@@ -287,26 +287,6 @@ impl Tree {
         Ok(is_cold)
     }
 
-    /// Makes the next round write the leaf of `low` to `part`, if its image is elsewhere. Returns whether it is.
-    ///
-    /// # Errors
-    /// An image that cannot be read.
-    pub fn renew_outside(&self, low: &[u8], part: u16) -> Result<bool> {
-        let is_outside = |leaf: &Leaf| leaf.page.home().is_some_and(|home| home.parts().any(|of| of != part));
-        loop {
-            let leaf = self.root.load().leaf_of(low).clone();
-            if !is_outside(&leaf) {
-                return Ok(false);
-            }
-            self.warm(&leaf)?;
-            // With its lock held it does not become cold, and no cold leaf is dirty.
-            if let Some(locked) = leaf.lock() {
-                locked.leaf.page.renew();
-                return Ok(true);
-            }
-        }
-    }
-
     /// Makes sure that the rows of `leaf` are loaded.
     fn warm(&self, leaf: &Arc<Leaf>) -> Result<()> {
         if !leaf.is_loaded() {
@@ -326,6 +306,7 @@ impl Tree {
         match leaf.load(|slots| room(&self.ground.leaf_size, slots), read) {
             // The pages may be used again.
             Err(Error::Damaged { .. }) if self.is_dropped.load(Ordering::SeqCst) => return Err(Error::Conflict),
+            Ok(true) if self.is_kept() => self.ground.cache.iter().for_each(|cache| cache.note_load()),
             Ok(true) => self.ground.cache.iter().for_each(|cache| cache.add_loaded(&self.me, leaf)),
             loaded => return loaded.map(|_| ()).inspect_err(events::damage),
         }
@@ -335,7 +316,7 @@ impl Tree {
     /// The row with `key` of a leaf that is not loaded, and need not be.
     #[cold]
     fn cold_row(&self, leaf: &Arc<Leaf>, key: &[u8]) -> Option<Arc<Slot>> {
-        let cache = self.ground.cache.as_ref().filter(|cache| !cache.is_due(leaf))?;
+        let cache = self.ground.cache.as_ref().filter(|cache| !self.is_kept() && !cache.is_due(leaf))?;
         let Ground { source, base, .. } = &self.ground;
         let slot = leaf.early_row(key, |image| source.slot(image, self.number, &leaf.span, key, *base))?;
         cache.note_row_read(leaf);
@@ -355,7 +336,7 @@ impl Tree {
         }
         let _shape = lock(&self.shape);
         let Some(mut old) = leaf.lock() else { return true };
-        if self.is_dropped.load(Ordering::SeqCst) || !is_due() || leaf.page.home().is_none() {
+        if self.is_dropped.load(Ordering::SeqCst) || self.is_kept() || !is_due() || leaf.page.home().is_none() {
             return false;
         }
         let Some(rows) = LockedRows::of(core, &old) else { return false };
@@ -381,13 +362,6 @@ impl Tree {
         let mut homes = Vec::new();
         self.for_each_home(|_, home| homes.push(home));
         homes
-    }
-
-    /// Calls `look` with the image of each leaf that has one, and the key that the leaf begins with.
-    pub fn for_each_home(&self, mut look: impl FnMut(&[u8], Image)) {
-        self.root
-            .load()
-            .for_each_leaf(&mut |leaf| leaf.page.home().into_iter().for_each(|home| look(&leaf.span.low, home)));
     }
 
     /// Calls `search` for a look at the leaf to which `descend` leads: see [`Leaf::read`].
@@ -602,7 +576,7 @@ impl Tree {
         }
         self.leaves.fetch_add(new.len() - 1, Ordering::Relaxed);
         if let Some(cache) = &self.ground.cache {
-            new.iter().for_each(|leaf| cache.add(&self.me, leaf));
+            new.iter().filter(|_| !self.is_kept()).for_each(|leaf| cache.add(&self.me, leaf));
             cache.note_leaves(new.len() - 1);
         }
         // All copies are made before the leaf ends, since readers wait from then on.
@@ -684,13 +658,6 @@ impl Tree {
     /// Where the leaf after that of `key` begins.
     pub fn next_low(&self, key: &[u8]) -> Option<Bytes> {
         self.root.load().leaf_of(key).span.high.clone()
-    }
-
-    /// Where the first leaf begins that begins with `key` or a later one.
-    pub fn low_from(&self, key: &[u8]) -> Option<Bytes> {
-        let root = self.root.load();
-        let span = &root.leaf_of(key).span;
-        if *span.low == *key { Some(span.low.clone()) } else { span.high.clone() }
     }
 
     /// The first rows of the range from `from` to before `to`: those of one leaf, at most `rows_max`.

@@ -9,6 +9,7 @@
 //! - *After the open* a thread reads these leaves, those that were used most first, until they are done or the cache
 //!   has no room. It evicts nothing. It rests for four fifths of the time, as a backup does, and a close ends it after
 //!   the leaf at which it is.
+//! - Tables that are [kept](crate::Schema::kept) are read first, as a whole: they need no list and no room.
 //! - A close that comes before the end keeps the entries that are left, as many as fit into the cache.
 //!
 //! There is no thread where runs must repeat exactly.
@@ -182,8 +183,8 @@ impl WarmUp {
     /// Begins the thread, if there is a list and a cache.
     pub fn begin(core: &Arc<Core>) -> Option<Self> {
         let is_exact = cfg!(feature = "shuttle") || core.memory.domain() == Domain::Traced;
-        let has_list = core.warm.is_on && !lock(&core.warm.list).images.is_empty();
-        if is_exact || !has_list || core.ground.cache.is_none() {
+        let has_list = !lock(&core.warm.list).images.is_empty() || core.trees().iter().any(|tree| tree.is_kept());
+        if is_exact || !core.warm.is_on || !has_list || core.ground.cache.is_none() {
             return None;
         }
         let shared = core.clone();
@@ -208,6 +209,18 @@ impl Drop for WarmUp {
 fn run(core: &Core) {
     let Some(cache) = &core.ground.cache else { return };
     let (began, mut work, mut leaves) = (Instant::now(), Instant::now(), 0);
+    // Works a part of the time. Returns whether the database is being closed.
+    let mut rest = || {
+        let is_over = work.elapsed() >= WORK_MIN && has_ended(core, work.elapsed() * REST);
+        if work.elapsed() >= WORK_MIN {
+            work = Instant::now();
+        }
+        is_over
+    };
+    // They have no need of room. As below, an error is that of the next look, too.
+    for tree in core.trees().into_iter().filter(|tree| tree.is_kept()) {
+        leaves += tree.load_while(|| !rest()).unwrap_or(0);
+    }
     while let Some((tree, low)) = core.warm.next(core) {
         if !cache.has_room(core.ground.leaf_size.bytes_max) {
             core.warm.give_back(core, (tree, low));
@@ -222,11 +235,8 @@ fn run(core: &Core) {
             Some(Err(Error::Damaged { .. })) | None | Some(Ok(false)) => {}
             Some(Err(_)) => break,
         }
-        if work.elapsed() >= WORK_MIN {
-            if has_ended(core, work.elapsed() * REST) {
-                break;
-            }
-            work = Instant::now();
+        if rest() {
+            break;
         }
     }
     events::warmed_up(core, leaves, core.warm.left(core), began);

@@ -410,6 +410,13 @@ fn a_table_and_a_range_of_its_keys_move_to_other_nodes() {
     run(&["db", "move", "a.pool", "t", "1"]).ok();
     let tables = place.json(["db", "tables", "a.pool"].iter().chain(&nodes));
     assert!(tables[0]["ranges"].is_null() && tables[0]["pages"][0] == 0, "{tables:?}");
+    assert!(!run(&["db", "tables", "a.pool"]).ok().contains("kept in DRAM"));
+    run(&["db", "keep", "a.pool", "t"]).ok();
+    assert_eq!(place.json(["db", "tables", "a.pool"].iter().chain(&nodes))[0]["kept"], true);
+    assert!(run(&["db", "tables", "a.pool"]).ok().contains("kept in DRAM"));
+    assert!(run(&["db", "keep", "a.pool", "t", "--not"]).ok().contains("in the cache like others"));
+    assert!(place.json(["db", "tables", "a.pool"].iter().chain(&nodes))[0]["kept"].is_null());
+    run(&["db", "keep", "a.pool", "u"]).fails_with(&["no table `u`"]);
     let checked = place.json(["db", "check", "a.pool"].iter().chain(&nodes));
     let nothing = serde_json::json!([]);
     assert_eq!(

@@ -16,6 +16,7 @@ mod hostile;
 mod indexes;
 mod interleavings;
 mod isolation;
+mod kept;
 mod large;
 mod levels;
 mod lines;

@@ -14,6 +14,7 @@ mod get;
 mod import;
 mod index;
 mod info;
+mod keep;
 pub(super) mod place;
 mod place_table;
 mod put;
@@ -90,6 +91,8 @@ crate::subcommands! {
         Drop(drop::DropArgs) => drop::drop_table,
         /// Write the pages of a table to another node
         Move(place_table::Args) => place_table::run,
+        /// Keep the rows of a table in DRAM, beside the cache of the others
+        Keep(keep::Args) => keep::run,
         /// Give a table another name
         Rename(drop::RenameArgs) => drop::rename_table,
         /// Verify the database: log, pages, every row, every index entry, and that nothing leaks

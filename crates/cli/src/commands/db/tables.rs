@@ -36,6 +36,9 @@ struct Found {
     part: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<u32>,
+    /// Its rows stay in DRAM.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    kept: bool,
     /// Keys whose rows go to other parts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ranges: Vec<Range>,
@@ -66,10 +69,16 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     let database = args.db.open_to_read(args.read, output)?;
     // With one part all of them are there.
     let has_parts = database.pool().part_nodes().len() > 1;
-    let titles = ["table", "rows", "part", "node", "pages by part", "columns and key"];
-    let shown = |title: &&&str| has_parts || !["part", "node", "pages by part"].contains(*title);
+    let names = database.tables()?;
+    let has_kept = names.iter().any(|name| database.placement(name).is_ok_and(|placement| placement.is_kept));
+    let titles = ["table", "rows", "kept in DRAM", "part", "node", "pages by part", "columns and key"];
+    let shown = |title: &&&str| match **title {
+        "kept in DRAM" => has_kept,
+        "part" | "node" | "pages by part" => has_parts,
+        _ => true,
+    };
     let mut text = table(&titles.iter().filter(shown).copied().collect::<Vec<_>>());
-    for name in database.tables()? {
+    for name in names {
         let found = database.table(&name)?;
         let rows = database.update(|tx| found.range(tx, ..)?.try_fold(0, |rows, row| row.map(|_| rows + 1)))?;
         let schema = found.schema().to_string();
@@ -81,7 +90,8 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
             let pages = placement.pages.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
             let part = in_ranges(&placement, placement.part, |range| range.part);
             let node = in_ranges(&placement, placement.node, |range| range.node);
-            let cells = [name, rows.to_string(), part, node, pages, columns];
+            let kept = if placement.is_kept { "yes" } else { "no" }.to_owned();
+            let cells = [name, rows.to_string(), kept, part, node, pages, columns];
             text.add_row(titles.iter().zip(cells).filter(|(title, _)| shown(title)).map(|(_, cell)| cell));
         }
     }
@@ -100,6 +110,7 @@ fn found_in(table: String, schema: String, rows: u64, placement: TablePlacement,
         rows,
         part,
         node,
+        kept: placement.is_kept,
         ranges: ranges.map(|range| Range { from: range.from, part: range.part, node: range.node }).collect(),
         pages: if has_parts { placement.pages } else { Vec::new() },
         pages_elsewhere,
