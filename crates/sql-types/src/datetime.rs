@@ -271,10 +271,17 @@ impl Moment {
         for (number, field) in fields.iter().enumerate() {
             match field {
                 Field::Time(text) => put(&mut self.micros, clock(text)?)?,
+                Field::Date(parts, '-') if parts.len() == 2 && self.is_run_together(before) => {
+                    // A number and an offset after it.
+                    let is_julian = matches!(before, Some(Field::Word(word)) if word == "j" || word == "jd");
+                    self.number(&parts[0], is_julian, is_time && count <= 2)?;
+                    self.offset(&format!("-{}", parts[1]))?;
+                }
                 Field::Date(parts, separator) => self.date(parts, *separator)?,
                 Field::Number(text) => {
                     let is_julian = matches!(before, Some(Field::Word(word)) if word == "j" || word == "jd");
-                    self.number(text, is_julian, is_time && count <= 2 && number == 0)?;
+                    let is_first = number == 0 || matches!(before, Some(Field::Word(word)) if word == "t");
+                    self.number(text, is_julian, is_time && count <= 3 && is_first)?;
                 }
                 Field::Word(word) => self.word(word)?,
                 Field::Zone(name) => self.name(name)?,
@@ -283,6 +290,12 @@ impl Moment {
             before = Some(field);
         }
         self.found()
+    }
+
+    /// Whether `040506-08` is a time and an offset, and not a part of a day.
+    fn is_run_together(&self, before: Option<&Field>) -> bool {
+        let is_marked = matches!(before, Some(Field::Word(word)) if matches!(word.as_str(), "t" | "j" | "jd"));
+        is_marked || self.day.is_some() && self.month.is_some() && self.micros.is_none()
     }
 
     fn offset(&mut self, text: &str) -> Read<()> {
@@ -407,7 +420,9 @@ impl Moment {
                 self.set_year(whole)?;
                 put(&mut self.day_of_year, digits(fraction)?)
             }
-            (6, _) if has_day || is_clock => put(&mut self.micros, packed_clock(whole, fraction)?),
+            (6, _) if has_day && self.micros.is_none() || is_clock => {
+                put(&mut self.micros, packed_clock(whole, fraction)?)
+            }
             (4, 0) if is_clock || has_day && self.year.is_some() && self.micros.is_none() => {
                 put(&mut self.micros, packed_clock(&format!("{whole}00"), "")?)
             }
@@ -415,8 +430,8 @@ impl Moment {
                 self.packed_day(&whole[..8])?;
                 put(&mut self.micros, packed_clock(&whole[8..], "")?)
             }
-            (8, 0) if !self.has_month_word => self.packed_day(whole),
-            (6, 0) if !self.has_month_word => {
+            (8.., 0) if !self.has_month_word && !has_day => self.packed_day(whole),
+            (6, 0) if !self.has_month_word && !has_day => {
                 self.set_year(&whole[..2])?;
                 put(&mut self.month, digits(&whole[2..4])?)?;
                 put(&mut self.day, digits(&whole[4..])?)
@@ -427,9 +442,10 @@ impl Moment {
     }
 
     fn packed_day(&mut self, text: &str) -> Read<()> {
-        self.set_year(&text[..4])?;
-        put(&mut self.month, digits(&text[4..6])?)?;
-        put(&mut self.day, digits(&text[6..])?)
+        let (year, day) = text.split_at(text.len() - 4);
+        self.set_year(year)?;
+        put(&mut self.month, digits(&day[..2])?)?;
+        put(&mut self.day, digits(&day[2..])?)
     }
 
     fn found(mut self) -> Read<Found> {

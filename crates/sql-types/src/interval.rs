@@ -485,6 +485,15 @@ impl Interval {
     /// # Errors
     /// 22007; 22015.
     pub fn parse(text: &str, last: Option<&str>) -> Result<Self> {
+        Self::parse_fields(text, last, true)
+    }
+
+    /// As [`parse`](Self::parse). `is_short`: two numbers with a colon between them are minutes and seconds, if the unit
+    /// is the second.
+    ///
+    /// # Errors
+    /// 22007; 22015.
+    pub(crate) fn parse_fields(text: &str, last: Option<&str>, is_short: bool) -> Result<Self> {
         let bad = || {
             let message = format!("invalid input syntax for type interval: \"{text}\"");
             Error::new(SqlState::INVALID_DATETIME_FORMAT, message)
@@ -493,8 +502,8 @@ impl Interval {
         let all_negative = lower.strip_prefix('-').filter(|rest| has_one_sign(rest));
         let sum = match (lower.strip_prefix('p'), all_negative) {
             (Some(rest), _) => iso(rest),
-            (None, Some(rest)) => words(rest, last.and_then(unit)).map(|sum| sum?.negated().ok_or(())),
-            (None, None) => words(&lower, last.and_then(unit)),
+            (None, Some(rest)) => words(rest, last.and_then(unit), is_short).map(|sum| sum?.negated().ok_or(())),
+            (None, None) => words(&lower, last.and_then(unit), is_short),
         };
         let sum = sum.ok_or_else(bad)?.map_err(|()| overflow(text))?;
         Self::of(sum.months, sum.days, sum.micros).map_err(|_| overflow(text))
@@ -511,8 +520,9 @@ fn has_one_sign(rest: &str) -> bool {
 type Read = Option<Result<Sum, ()>>;
 
 /// Words and numbers: `1 year 2 months`, `1-2`, `3 04:05:06`, `@ 1 day ago`.
-fn words(text: &str, last: Option<Unit>) -> Read {
+fn words(text: &str, last: Option<Unit>, is_short: bool) -> Read {
     let (mut sum, mut waiting, mut is_ago, mut count) = (Sum::default(), None::<Number>, false, 0);
+    let mut seen = 0_u32;
     let mut rest = text.trim_start_matches('@').trim();
     while !rest.is_empty() {
         if is_ago {
@@ -528,7 +538,14 @@ fn words(text: &str, last: Option<Unit>) -> Read {
                 is_ago = true;
             } else {
                 let unit = unit(word)?;
-                if sum.add(waiting.take()?, unit).is_none() {
+                let number = waiting.take()?;
+                let bits = unit_bits(unit, number.fraction > 0.0);
+                // Each part comes once.
+                if seen & bits != 0 {
+                    return None;
+                }
+                seen |= bits;
+                if sum.add(number, unit).is_none() {
                     return Some(Err(()));
                 }
             }
@@ -545,7 +562,11 @@ fn words(text: &str, last: Option<Unit>) -> Read {
         }
         if token.contains(':') {
             let days = waiting.take().map_or(Some(()), |days| sum.add(days, Unit::Days(1)));
-            let Ok(micros) = clock(token, last)? else { return Some(Err(())) };
+            if seen & CLOCK_BITS != 0 {
+                return None;
+            }
+            seen |= CLOCK_BITS;
+            let Ok(micros) = clock(token, last, is_short)? else { return Some(Err(())) };
             if days.and_then(|()| sum.add_time(micros, is_negative)).is_none() {
                 return Some(Err(()));
             }
@@ -556,8 +577,11 @@ fn words(text: &str, last: Option<Unit>) -> Read {
                 return Some(Err(()));
             }
         } else {
-            if waiting.is_some() {
-                return None;
+            if let Some(days) = waiting.take() {
+                // Before hours without a unit there are days.
+                if last != Some(Unit::Micros(HOUR)) || sum.add(days, Unit::Days(1)).is_none() {
+                    return None;
+                }
             }
             match number(token, is_negative)? {
                 Ok(number) => waiting = Some(number),
@@ -593,10 +617,33 @@ fn digits(text: &str) -> Option<Result<i64, ()>> {
     is_number.then(|| text.parse().map_err(drop))
 }
 
-/// `04:05:06.7`; two parts are hours and minutes, or minutes and seconds if the unit is the second.
-fn clock(token: &str, last: Option<Unit>) -> Option<Result<i64, ()>> {
+/// The bits of hours, minutes, and everything below.
+const CLOCK_BITS: u32 = 0b1_1111;
+
+/// A bit for each unit; a fraction of a second is one of all units below it, too.
+fn unit_bits(unit: Unit, has_fraction: bool) -> u32 {
+    match unit {
+        Unit::Micros(1) => 1,
+        Unit::Micros(1_000) => 2,
+        Unit::Micros(SECOND) if has_fraction => 0b111,
+        Unit::Micros(SECOND) => 4,
+        Unit::Micros(MINUTE) => 8,
+        Unit::Micros(_) => 16,
+        Unit::Days(1) => 32,
+        Unit::Days(_) => 64,
+        Unit::Months(1) => 128,
+        Unit::Months(12) => 256,
+        Unit::Months(120) => 512,
+        Unit::Months(1_200) => 1024,
+        Unit::Months(_) => 2048,
+    }
+}
+
+/// `04:05:06.7`; two parts are hours and minutes, or minutes and seconds if the span `is_short`: minute to second.
+fn clock(token: &str, last: Option<Unit>, is_short: bool) -> Option<Result<i64, ()>> {
     let parts: Vec<&str> = token.split(':').collect();
-    let is_minutes = parts.len() == 2 && (last == Some(Unit::Micros(SECOND)) || parts[1].contains('.'));
+    let is_seconds = is_short && last == Some(Unit::Micros(SECOND));
+    let is_minutes = parts.len() == 2 && (is_seconds || parts[1].contains('.'));
     let (hour, minute, second) = match parts[..] {
         [minute, second] if is_minutes => ("0", minute, second),
         [hour, minute] => (hour, minute, "0"),
@@ -638,7 +685,7 @@ fn iso(text: &str) -> Read {
     }
     match time {
         None => {}
-        Some(time) if time.contains(':') => match clock(time, None)? {
+        Some(time) if time.contains(':') => match clock(time, None, false)? {
             Ok(micros) => sum.micros = micros,
             Err(()) => return Some(Err(())),
         },

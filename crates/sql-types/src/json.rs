@@ -424,6 +424,17 @@ fn key_order(one: &str, two: &str) -> Ordering {
     one.len().cmp(&two.len()).then_with(|| one.cmp(two))
 }
 
+/// Most bytes of the elements of an array that an assignment fills.
+const ASSIGNED_BYTES_MAX: usize = 256 << 20;
+
+/// The number of an element in a path.
+fn path_index(step: &str, at: usize) -> Result<i64> {
+    step.trim().parse().map_err(|_| {
+        let message = format!("path element at position {at} is not an integer: \"{step}\"");
+        Error::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
+    })
+}
+
 impl Json {
     /// Reads `text`.
     ///
@@ -493,6 +504,62 @@ impl Json {
             Self::Array(_) => at.element(step.trim().parse().ok()?),
             _ => None,
         })
+    }
+
+    /// The value with another part, as an assignment to subscripts makes it. Containers that are missing are made, and
+    /// gaps of arrays are filled with nulls.
+    ///
+    /// # Errors
+    /// 22023; 22P02.
+    pub fn assigned(self, path: &[String], value: Self) -> Result<Self> {
+        self.assigned_at(path, value, 1)
+    }
+
+    fn assigned_at(self, path: &[String], value: Self, at: usize) -> Result<Self> {
+        let Some((step, rest)) = path.split_first() else { return Ok(value) };
+        match self {
+            Self::Object(mut members) => {
+                match members.binary_search_by(|(name, _)| key_order(name, step)) {
+                    Ok(found) => {
+                        let before = std::mem::replace(&mut members[found].1, Self::Null);
+                        members[found].1 = before.assigned_at(rest, value, at + 1)?;
+                    }
+                    Err(place) => members.insert(place, (step.clone(), Self::made(rest, value, at + 1)?)),
+                }
+                Ok(Self::Object(members))
+            }
+            Self::Array(mut elements) => {
+                let number = path_index(step, at)?;
+                let place =
+                    if number < 0 { i64::try_from(elements.len()).unwrap_or(i64::MAX) + number } else { number };
+                let place = usize::try_from(place).map_err(|_| {
+                    let message = format!("path element at position {at} is out of range: {number}");
+                    Error::new(SqlState::INVALID_PARAMETER_VALUE, message)
+                })?;
+                crate::text::check_length(place.saturating_mul(size_of::<Self>()), ASSIGNED_BYTES_MAX)?;
+                let is_new = place >= elements.len();
+                if is_new {
+                    elements.resize(place, Self::Null);
+                    elements.push(Self::made(rest, value, at + 1)?);
+                } else {
+                    let before = std::mem::replace(&mut elements[place], Self::Null);
+                    elements[place] = before.assigned_at(rest, value, at + 1)?;
+                }
+                Ok(Self::Array(elements))
+            }
+            _ => {
+                let message = "cannot replace existing key";
+                Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message)
+                    .detail("The path assumes key is a composite object, but it is a scalar value."))
+            }
+        }
+    }
+
+    /// A new part: arrays for numbers, objects for other keys.
+    fn made(path: &[String], value: Self, at: usize) -> Result<Self> {
+        let Some(step) = path.first() else { return Ok(value) };
+        let empty = if step.trim().parse::<i64>().is_ok() { Self::Array(Vec::new()) } else { Self::Object(Vec::new()) };
+        empty.assigned_at(path, value, at)
     }
 
     /// The text of the value; `None` for `null`.

@@ -15,7 +15,7 @@ pub const EPOCH_DAYS: i64 = 10_957;
 pub const INFINITY: i64 = i64::MAX;
 /// The first and the last day of `PostgreSQL`'s moments: 4714-11-24 BC and 294276-12-31.
 const DAYS_MIN: i64 = -2_451_545;
-const DAYS_MAX: i64 = 106_751_990;
+const DAYS_MAX: i64 = 106_751_982;
 /// The last day of `PostgreSQL`'s dates: 5874897-12-31.
 const DATE_MAX: i64 = 2_145_031_948;
 
@@ -200,7 +200,8 @@ pub fn parse_time(text: &str, has_zone: bool) -> Result<i64> {
         (None, None) => return Err(bad(name, text)),
     };
     let out = || Error::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("timestamp out of range: \"{text}\""));
-    if !(DAYS_MIN..=DAYS_MAX).contains(&days) {
+    // A zone may bring the moment inside.
+    if !(DAYS_MIN - 1..=DAYS_MAX + 1).contains(&days) {
         return Err(out());
     }
     let local = days.checked_mul(DAY_MICROS).and_then(|day| day.checked_add(found.micros.unwrap_or(0)));

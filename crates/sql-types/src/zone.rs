@@ -139,7 +139,9 @@ impl Zone {
             Rule::Fixed(seconds, _) => return *seconds,
             Rule::Changing(zone) => zone,
             Rule::Named(zone, name) => {
-                return named_at(zone, name, local.saturating_sub(zone_at(zone, local).seconds * 1_000_000)).seconds;
+                let plain = Self { name: self.name.clone(), rule: Rule::Changing(zone.clone()) };
+                let moment = local.saturating_sub(plain.of_local(local) * 1_000_000);
+                return named_at(zone, name, moment).seconds;
             }
         };
         let local = early(local);

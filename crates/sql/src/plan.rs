@@ -14,7 +14,7 @@ use lodestone_sql_types::{Datum, Type};
 
 use crate::catalog::{Domain, TableDef};
 use crate::locks::Mode;
-use crate::parse::ast::{CopyFormat, FrameUnit, JoinKind, LockWait, SetOperation};
+use crate::parse::ast::{CopyFormat, Exclude, FrameUnit, JoinKind, LockWait, SetOperation};
 use crate::pgcatalog::VirtualTable;
 use crate::run::point::PointQuery;
 
@@ -113,6 +113,8 @@ pub struct Part {
     pub is_slice: bool,
     /// The part that is assigned.
     pub value: Option<Expr>,
+    /// The base is a `jsonb`, and the indexes are texts. A null becomes an array if so, or else an object.
+    pub json: Option<bool>,
 }
 
 impl Part {
@@ -396,6 +398,9 @@ pub struct Frame {
     pub unit: FrameUnit,
     pub from: FrameBound,
     pub to: FrameBound,
+    pub exclude: Exclude,
+    /// The types of the order and of the offsets of a RANGE frame that has one.
+    pub range: Option<(Type, Type)>,
 }
 
 /// A call of a window function.

@@ -131,6 +131,16 @@ fn arrays() {
 }
 
 #[test]
+fn generated() {
+    check(include_str!("expected/generated.out"), &[]);
+}
+
+#[test]
+fn frames() {
+    check(include_str!("expected/frames.out"), &[]);
+}
+
+#[test]
 fn user_types() {
     check(include_str!("expected/user_types.out"), &[]);
 }

@@ -193,7 +193,9 @@ impl<'w> Writer<'w> {
             self.out.bytes.put_i32(-1);
             return Ok(());
         }
-        if let (Datum::Int(value), 0) = (datum, format(&self.formats, number)) {
+        // Labels and names of types have texts of their own.
+        let is_named = matches!(ty, Type::Enum(_) | Type::Regtype);
+        if let (Datum::Int(value), 0, false) = (datum, format(&self.formats, number), is_named) {
             integer(&mut self.out.bytes, *value);
             return Ok(());
         }

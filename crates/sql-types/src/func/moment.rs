@@ -471,8 +471,7 @@ fn bin(arguments: &[Datum]) -> Result<Datum> {
 /// A span with the units that `interval '1' day to hour` names: smaller ones are cut off.
 fn of_fields(value: &str, fields: &str) -> Result<Datum> {
     let (first, last) = fields.split_once(" to ").unwrap_or((fields, fields));
-    let _ = first;
-    let span = Interval::parse(value, Some(last))?;
+    let span = Interval::parse_fields(value, Some(last), matches!(first, "minute" | "second"))?;
     let unit = |unit: i64| Interval { micros: span.micros / unit * unit, ..span };
     Ok(Datum::Interval(match last {
         "year" => Interval { months: span.months / 12 * 12, days: 0, micros: 0 },

@@ -206,6 +206,7 @@ fn score(function: &Function, types: &[Type]) -> Option<u32> {
             Argument::Of(wanted) if wanted == ty => 100,
             Argument::Of(Type::Text) if *ty == Type::Unknown => 20,
             // The preferred type of moments.
+            Argument::Of(Type::Timestamptz) if *ty == Type::Unknown => 11,
             Argument::Of(Type::Timestamptz) if *ty == Type::Date => 12,
             // The preferred type of numbers.
             Argument::Of(Type::Float8) if *ty == Type::Unknown => 15,

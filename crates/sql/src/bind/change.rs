@@ -47,6 +47,14 @@ impl Binder<'_> {
     /// Refuses a value for a column that takes none of the user.
     fn refuse_generated(&self, table: &TableDef, column: usize, verb: &str) -> Result<()> {
         let column = &table.columns[column];
+        if column.is_generated {
+            let message = match verb {
+                "insert" => format!("cannot insert a non-DEFAULT value into column \"{}\"", column.name),
+                _ => format!("column \"{}\" can only be updated to DEFAULT", column.name),
+            };
+            return Err(Error::new(SqlState::GENERATED_ALWAYS, message)
+                .detail(format!("Column \"{}\" is a generated column.", column.name)));
+        }
         if column.identity != Some(IdentityKind::Always) {
             return Ok(());
         }
@@ -132,6 +140,7 @@ impl Binder<'_> {
                 continue;
             }
             match (targets.overriding, table.columns[*target].identity) {
+                _ if table.columns[*target].is_generated => self.refuse_generated(table, *target, "insert")?,
                 (None, _) => self.refuse_generated(table, *target, "insert")?,
                 (Some(Overriding::User), Some(_)) => continue,
                 _ => {}
@@ -156,6 +165,7 @@ impl Binder<'_> {
         let mut values = vec![None; table.columns.len()];
         for (index, (column, target)) in columns.iter().zip(&targets.columns).enumerate() {
             match (targets.overriding, table.columns[*target].identity) {
+                _ if table.columns[*target].is_generated => self.refuse_generated(table, *target, "insert")?,
                 (None, _) => self.refuse_generated(table, *target, "insert")?,
                 (Some(Overriding::User), Some(_)) => continue,
                 _ => {}

@@ -135,6 +135,56 @@ pub fn check_in(types: &Types, table: &str, columns: &[ColumnDef], expr: &ast::E
     Ok(found)
 }
 
+/// The value of a column from the others of its row.
+///
+/// # Errors
+/// As the statement that makes the column.
+pub fn generation(
+    types: &Types,
+    table: &str,
+    (columns, column): (&[ColumnDef], usize),
+    expr: &ast::Expr,
+) -> Result<Expr> {
+    let catalog = Catalog { types: types.clone(), ..Catalog::default() };
+    let mut binder = Binder::new(&catalog);
+    binder.place = "in column generation expressions";
+    let scope = scope::Scope { columns: from::scope_columns(0, columns, table), parent: None };
+    let own = &columns[column];
+    let typed = binder.expr(expr, &scope)?;
+    let ty = typed.ty;
+    let found = binder.coerce(typed, own.ty, lodestone_sql_types::cast::Context::Assignment, ast::NOWHERE);
+    let found = found.map_err(|error| match error.state() {
+        SqlState::DATATYPE_MISMATCH => {
+            let message =
+                format!("column \"{}\" is of type {} but default expression is of type {ty}", own.name, own.ty);
+            Error::new(SqlState::DATATYPE_MISMATCH, message).hint("You will need to rewrite or cast the expression.")
+        }
+        _ => error,
+    })?;
+    let found = binder.fitted(found, own.ty, own.modifier, false).expr;
+    if found.has_subquery() {
+        let message = "cannot use subquery in column generation expression";
+        return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+    }
+    let mut other = None;
+    found.walk(&mut |part| match part {
+        Expr::Column { depth: 0, index } if columns.get(*index).is_some_and(|column| column.is_generated) => {
+            other = Some(*index);
+        }
+        _ => {}
+    });
+    if let Some(other) = other {
+        let message =
+            format!("cannot use generated column \"{}\" in column generation expression", columns[other].name);
+        return Err(Error::new(SqlState::INVALID_OBJECT_DEFINITION, message)
+            .detail("A generated column cannot reference another generated column."));
+    }
+    if found.is_volatile() {
+        return Err(Error::new(SqlState::INVALID_OBJECT_DEFINITION, "generation expression is not immutable"));
+    }
+    Ok(found)
+}
+
 /// A condition of a domain over values of a type and modifier.
 ///
 /// # Errors
@@ -302,7 +352,18 @@ impl Binder<'_> {
         if !copy.is_from {
             // The table is there, and so are its columns: the query names them.
             let table = self.table(&name)?;
-            named.iter().try_for_each(|name| self.column_of(&table, name).map(drop))?;
+            for name in &named {
+                let column = self.column_of(&table, name)?;
+                if table.columns[column].is_generated {
+                    return Err(generated_in_copy(&name.value));
+                }
+            }
+            let kept = || table.columns.iter().filter(|column| !column.is_generated);
+            let name_of = |column: &ColumnDef| Name { value: column.name.clone(), at: ast::NOWHERE };
+            let named = match named.is_empty() && kept().count() < table.columns.len() {
+                true => kept().map(name_of).collect(),
+                false => named,
+            };
             let Some(Statement::Query(query)) = crate::parse::parse(&rows_of(&name, &named))?.pop() else {
                 return Err(Error::new(SqlState::INTERNAL_ERROR, "a query of a table is no query"));
             };
@@ -314,8 +375,11 @@ impl Binder<'_> {
         for name in &named {
             columns.push(self.column_of(&table, name)?);
         }
+        if let Some(column) = columns.iter().map(|column| &table.columns[*column]).find(|column| column.is_generated) {
+            return Err(generated_in_copy(&column.name));
+        }
         if named.is_empty() {
-            columns = (0..table.columns.len()).collect();
+            columns = (0..table.columns.len()).filter(|column| !table.columns[*column].is_generated).collect();
         }
         Ok((Action::CopyIn(copy.format, table, columns), Vec::new()))
     }
@@ -436,6 +500,12 @@ fn type_of(name: &TypeName) -> Result<(Type, i32)> {
     };
     let ty = if name.is_array { element.array().ok_or_else(unsupported)? } else { element };
     Ok((ty, modifier))
+}
+
+/// The error of a COPY that names a column that is computed.
+fn generated_in_copy(name: &str) -> Error {
+    Error::new(SqlState::INVALID_COLUMN_REFERENCE, format!("column \"{name}\" is a generated column"))
+        .detail("Generated columns cannot be used in COPY.")
 }
 
 /// The query of the rows of a table.

@@ -172,7 +172,7 @@ impl Binder<'_> {
         lodestone_sql_types::array::check_dimensions(list.len()).map_err(|error| error.at(at))?;
         let (ty, modifier) = (if is_slice { base.ty } else { element }, base.modifier);
         let list = self.bounds(list, is_slice, at, scope)?;
-        let part = Part { base: base.expr, list, is_slice, value: None };
+        let part = Part { base: base.expr, list, is_slice, value: None, json: None };
         Ok(Typed { expr: Expr::Part(Box::new(part)), ty, modifier })
     }
 
@@ -220,7 +220,7 @@ impl Binder<'_> {
         let own = &table.columns[column];
         let Some(element) = own.ty.element() else {
             if own.ty == Type::Jsonb {
-                return Err(Error::unsupported("an assignment to a part of a jsonb").at(*at));
+                return self.assigned_json(base, (list, value), *at, scope);
             }
             let message = format!("cannot subscript type {} because it does not support subscripting", own.ty);
             return Err(super::mismatch(message, *at));
@@ -243,7 +243,29 @@ impl Binder<'_> {
         let typed = self.coerce(typed, wanted, Context::Assignment, *at).map_err(wrong)?;
         let value = self.fitted(typed, wanted, own.modifier, false).expr;
         let list = self.bounds(list, is_slice, *at, scope)?;
-        Ok(Expr::Part(Box::new(Part { base, list, is_slice, value: Some(value) })))
+        Ok(Expr::Part(Box::new(Part { base, list, is_slice, value: Some(value), json: None })))
+    }
+
+    /// A `jsonb` with another part.
+    fn assigned_json(
+        &mut self,
+        base: Expr,
+        (list, value): (&[ast::Subscript], &ast::Expr),
+        at: Position,
+        scope: &Scope<'_>,
+    ) -> Result<Expr> {
+        if list.iter().any(|one| one.is_slice) {
+            return Err(super::mismatch("jsonb subscript does not support slices".into(), at));
+        }
+        let typed = self.expr(value, scope)?;
+        let value = self.coerce(typed, Type::Jsonb, Context::Assignment, at)?.expr;
+        let (mut path, mut is_array) = (Vec::new(), None);
+        for index in list.iter().filter_map(|one| one.high.as_ref()) {
+            let typed = self.expr(index, scope)?;
+            is_array = is_array.or(Some(matches!(typed.ty, Type::Int2 | Type::Int4 | Type::Int8)));
+            path.push((None, Some(self.coerce(typed, Type::Text, Context::Assignment, at)?.expr)));
+        }
+        Ok(Expr::Part(Box::new(Part { base, list: path, is_slice: false, value: Some(value), json: is_array })))
     }
 
     /// A value as JSON.

@@ -192,15 +192,21 @@ impl Binder<'_> {
     fn frame(&mut self, over: &Over, scope: &Scope<'_>) -> Result<Frame> {
         let Some(frame) = &over.frame else {
             let to = if over.order_by.is_empty() { FrameBound::End } else { FrameBound::Current };
-            return Ok(Frame { unit: FrameUnit::Range, from: FrameBound::Start, to });
+            let exclude = ast::Exclude::Nothing;
+            return Ok(Frame { unit: FrameUnit::Range, from: FrameBound::Start, to, exclude, range: None });
         };
+        let range = self.range_types(frame, over, scope)?;
         let mut bound = |bound: &ast::FrameBound, is_from: bool| -> Result<FrameBound> {
             let mut offset = |expr: &ast::Expr| -> Result<Box<Expr>> {
-                if frame.unit == FrameUnit::Range {
-                    return Err(Error::unsupported("a RANGE frame with an offset").at(expr.at()));
-                }
                 let typed = self.expr(expr, scope)?;
-                Ok(Box::new(self.coerce(typed, Type::Int8, Context::Assignment, expr.at())?.expr))
+                let (given, wanted) = (typed.ty, range.map_or(Type::Int8, |(_, offset)| offset));
+                let found = self.coerce(typed, wanted, Context::Assignment, expr.at()).map_err(|error| match range {
+                    Some((of, _)) if error.state() == SqlState::DATATYPE_MISMATCH => {
+                        no_range(&format!("{of} and offset type {given}"), expr.at())
+                    }
+                    _ => error,
+                });
+                Ok(Box::new(found?.expr))
             };
             Ok(match bound {
                 ast::FrameBound::Current => FrameBound::Current,
@@ -229,7 +235,32 @@ impl Binder<'_> {
         if frame.unit == FrameUnit::Groups && over.order_by.is_empty() {
             return Err(windowing("GROUPS mode requires an ORDER BY clause", over.at));
         }
-        Ok(Frame { unit: frame.unit, from, to })
+        Ok(Frame { unit: frame.unit, from, to, exclude: frame.exclude, range })
+    }
+
+    /// The types of the order and the offsets of a RANGE frame. `None`: it has no offset.
+    fn range_types(&mut self, frame: &ast::Frame, over: &Over, scope: &Scope<'_>) -> Result<Option<(Type, Type)>> {
+        let is_counted = |bound: &ast::FrameBound| {
+            matches!(bound, ast::FrameBound::Preceding(Some(_)) | ast::FrameBound::Following(Some(_)))
+        };
+        if frame.unit != FrameUnit::Range || !is_counted(&frame.from) && !is_counted(&frame.to) {
+            return Ok(None);
+        }
+        let [order] = &over.order_by[..] else {
+            let message = "RANGE with offset PRECEDING/FOLLOWING requires exactly one ORDER BY column";
+            return Err(windowing(message, over.at));
+        };
+        let ty = self.expr(&order.expr, scope)?.ty;
+        let offset = match ty {
+            Type::Int2 | Type::Int4 | Type::Int8 => Type::Int8,
+            Type::Float4 | Type::Float8 => Type::Float8,
+            Type::Numeric => Type::Numeric,
+            Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz | Type::Interval => Type::Interval,
+            _ => {
+                return Err(no_range(&ty.to_string(), over.at));
+            }
+        };
+        Ok(Some((ty, offset)))
     }
 
     fn window_function(
@@ -301,4 +332,10 @@ impl Binder<'_> {
         };
         Ok((function, arguments, None, ty))
     }
+}
+
+/// The error of offsets that cannot be counted in a type.
+fn no_range(types: &str, at: Position) -> Error {
+    let message = format!("RANGE with offset PRECEDING/FOLLOWING is not supported for column type {types}");
+    Error::new(SqlState::FEATURE_NOT_SUPPORTED, message).at(at)
 }

@@ -51,11 +51,16 @@ pub struct ColumnDef {
     pub identity: Option<IdentityKind>,
     /// The domain that its values are of.
     pub domain: Option<Arc<Domain>>,
+    /// Its value is computed from the other columns: the default is the expression.
+    pub is_generated: bool,
 }
 
 impl ColumnDef {
     /// The value that it has where none is given: its own default, or that of its domain.
     pub fn effective_default(&self) -> Option<&Default> {
+        if self.is_generated {
+            return None;
+        }
         self.default.as_ref().or_else(|| self.domain.as_ref().and_then(|domain| domain.default.as_ref()))
     }
 
@@ -135,6 +140,8 @@ pub struct TableDef {
     pub indexes: Vec<IndexDef>,
     pub checks: Vec<CheckDef>,
     pub foreign_keys: Vec<ForeignKey>,
+    /// Columns that are computed from others, and their values over these.
+    pub generated: Vec<(usize, crate::plan::Expr)>,
     pub engine: Table,
     /// The place of the hidden number among the engine's columns.
     pub hidden: Option<usize>,

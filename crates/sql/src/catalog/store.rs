@@ -7,7 +7,8 @@
 //! relation:    the name in the engine
 //! item 0:      a table: `number` is its own, `other` that of its key, `name` of the key, `note` the engine's schema
 //! 1..:         its columns, or those of a view: `number` is the type in 32 bits, then bits: 1 not null (the engine's
-//!              column may be null), 2 identity always, 4 identity by default; `other` its modifier, `note` the default
+//!              column may be null), 2 identity always, 4 identity by default, 8 computed from the others; `other` its
+//!              modifier, `note` the default
 //! 65,536..:    its indexes: `number` is its own, `other` 1 if it was made by a constraint
 //! 131,072..:   its constraints: `number` is its own, `other` 1: CHECK, `note` the condition; 2: a foreign key, `note`
 //!              the parts below
@@ -61,6 +62,7 @@ const SCHEMA: i64 = 1;
 const NOT_NULL: i64 = 1 << 32;
 const ALWAYS: i64 = 2 << 32;
 const BY_DEFAULT: i64 = 4 << 32;
+const GENERATED: i64 = 8 << 32;
 
 /// Whether the table belongs to SQL itself.
 pub fn is_own(name: &str) -> bool {
@@ -98,6 +100,8 @@ pub struct ColumnNote {
     pub not_null: bool,
     pub identity: Option<IdentityKind>,
     pub domain: Option<Arc<Domain>>,
+    /// The default is the expression of the other columns that it always has.
+    pub is_generated: bool,
 }
 
 /// The properties of an index.
@@ -209,6 +213,7 @@ impl<'w> Writer<'w> {
                 Some(IdentityKind::ByDefault) => BY_DEFAULT,
             };
             let bits = identity | if column.not_null { NOT_NULL } else { 0 };
+            let bits = bits | if column.is_generated { GENERATED } else { 0 };
             let oid = column.domain.as_ref().map_or_else(|| column.ty.oid(), |domain| domain.oid);
             let numbers = (of(oid) | bits, i64::from(column.modifier));
             self.put(&row(name, item, &column.name, numbers, column.default.as_deref()))?;
@@ -487,7 +492,16 @@ impl Notes {
                     (false, false) => None,
                 };
                 let (default, not_null) = (row[5].as_text().map(str::to_owned), bits & NOT_NULL != 0);
-                note.columns.push(ColumnNote { name, ty, modifier, default, not_null, identity, domain });
+                note.columns.push(ColumnNote {
+                    name,
+                    ty,
+                    modifier,
+                    default,
+                    not_null,
+                    identity,
+                    domain,
+                    is_generated: bits & GENERATED != 0,
+                });
             } else if item < FIRST_CONSTRAINT {
                 note.indexes.push(IndexNote { oid: oid_at(row, 3)?, name, is_constraint: row[4].as_i64()? == 1 });
             } else if item < SEQUENCE {
@@ -541,8 +555,17 @@ impl Notes {
         };
         let constraints = note.as_ref().map_or(&[][..], |note| &note.constraints);
         let (checks, foreign_keys) = constraints_of(&name, constraints, &columns, types)?;
+        let generated = (0..columns.len()).filter(|column| columns[*column].is_generated).map(|column| {
+            let Some(default) = &columns[column].default else {
+                let message = format!("the expression of the column \"{}\" cannot be read", columns[column].name);
+                return Err(Error::new(SqlState::DATA_CORRUPTED, message));
+            };
+            Ok((column, crate::bind::generation(types, &name, (&columns, column), &default.expr)?))
+        });
+        let generated = generated.collect::<Result<_>>()?;
         Ok(TableDef {
             oid,
+            generated,
             key_oid: note.as_ref().map_or_else(|| derived_oid(schema.name(), 1), |note| note.key_oid),
             key_name: note.map_or_else(|| format!("{name}_pkey"), |note| note.key_name),
             full: schema.name().to_owned(),
@@ -614,6 +637,7 @@ fn columns_of(schema: &Schema, note: Option<&Note>, hidden: Option<usize>) -> Ve
             default,
             identity: own.and_then(|own| own.identity),
             domain: own.and_then(|own| own.domain.clone()),
+            is_generated: own.is_some_and(|own| own.is_generated),
         });
     }
     columns

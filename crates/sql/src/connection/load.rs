@@ -57,7 +57,11 @@ impl Connection {
     /// Whether rows for the table may be loaded. Rows with conditions go into the transaction, which tests them.
     pub(super) fn may_load(&self, table: &TableDef) -> Result<bool> {
         let Some(open) = &self.open else { return Ok(false) };
-        if !table.checks.is_empty() || !table.foreign_keys.is_empty() || table.has_domains() {
+        if !table.checks.is_empty()
+            || !table.foreign_keys.is_empty()
+            || table.has_domains()
+            || !table.generated.is_empty()
+        {
             return Ok(false);
         }
         let engine = open.engine(table);

@@ -58,6 +58,7 @@ impl Connection {
             not_null: false,
             default: None,
             identity: None,
+            generated: None,
         };
         let create = Statement::CreateTable {
             name: table.name.clone(),

@@ -31,6 +31,8 @@ pub enum State {
 pub struct Open {
     pub tx: Tx,
     pub is_read_only: bool,
+    /// It is only shown: every snapshot is safe.
+    pub is_deferrable: bool,
     /// Statements that ran in it.
     pub statements: u64,
     /// By name, the latest last.
@@ -113,6 +115,7 @@ impl Connection {
         self.open = Some(Open {
             tx: self.database.0.engine.begin_with(isolation_of(level)),
             is_read_only: modes.is_read_only.unwrap_or(defaults.is_read_only),
+            is_deferrable: modes.is_deferrable.unwrap_or(false),
             statements: 0,
             savepoints: Vec::new(),
             catalog: None,
@@ -264,6 +267,7 @@ impl Connection {
     /// Changes the modes of the transaction at hand.
     pub(super) fn set_modes(&mut self, modes: Modes) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
+        open.is_deferrable = modes.is_deferrable.unwrap_or(open.is_deferrable);
         if let Some(is_read_only) = modes.is_read_only {
             open.is_read_only = is_read_only;
         }
@@ -309,6 +313,7 @@ impl Connection {
         let modes = Modes {
             isolation: Some(level_of(&self.session.level)),
             is_read_only: self.open.as_ref().map(|open| open.is_read_only),
+            is_deferrable: self.open.as_ref().map(|open| open.is_deferrable),
         };
         let tag = if is_rollback {
             self.abort();
@@ -372,6 +377,15 @@ impl Connection {
 
     /// The value of a setting for SHOW.
     pub(super) fn show(&self, name: &str) -> Result<String> {
-        self.session.setting(name)
+        let open = self.open.as_ref();
+        let is_on = match name {
+            "transaction_deferrable" => open.map(|open| open.is_deferrable),
+            "transaction_read_only" => open.map(|open| open.is_read_only),
+            _ => None,
+        };
+        match is_on {
+            Some(is_on) => Ok(if is_on { "on" } else { "off" }.into()),
+            None => self.session.setting(name),
+        }
     }
 }

@@ -85,6 +85,9 @@ impl Definition<'_> {
         let Some(kind) = kind_of(own.ty, own.modifier) else {
             return Err(Error::unsupported(format!("a column of type {}", own.ty)).into());
         };
+        if let Some(generated) = &column.generated {
+            return self.add_generated(&table, (own, kind), &generated.expr, constraints);
+        }
         let default = own.default.as_deref().map(crate::parse::parse_expr).transpose()?;
         let default = default.map(|expr| crate::bind::default_expr(&self.catalog, &column_of(&own), &expr));
         let default = default.transpose()?;
@@ -114,6 +117,49 @@ impl Definition<'_> {
             self.set_not_null(full, &column.name, true)?;
         }
         constraints.iter().try_for_each(|constraint| self.add_constraint(full, constraint))
+    }
+
+    /// Adds a column that is computed from the others, in all rows.
+    fn add_generated(
+        &mut self,
+        table: &TableDef,
+        (own, kind): (ColumnNote, lodestone_engine::Type),
+        expr: &Expr,
+        constraints: &[ConstraintDef],
+    ) -> Outcome<()> {
+        let full = &table.full;
+        let mut note = note_of(table);
+        let not_null = own.not_null;
+        let name = Name { value: own.name.clone(), at: crate::parse::ast::NOWHERE };
+        let engine_column = Column { name: own.name.clone(), kind, nullable: true };
+        note.columns.push(ColumnNote { not_null: false, ..own });
+        let expr = self.check_generated(&table.name, &note.columns, note.columns.len() - 1, expr)?;
+        let null = lodestone_engine::Value::Null;
+        let engine = self.engine().add_column_in(self.tx, full, &engine_column, null).map_err(from_engine)?;
+        self.writer()?.write(full, engine.schema(), &note)?;
+        self.refresh(&[full])?;
+        self.compute_column(full, &expr)?;
+        if not_null {
+            self.set_not_null(full, &name, true)?;
+        }
+        constraints.iter().try_for_each(|constraint| self.add_constraint(full, constraint))
+    }
+
+    /// Writes a value that depends on the other columns into the last column of all rows.
+    fn compute_column(&mut self, full: &str, expr: &crate::plan::Expr) -> Outcome<()> {
+        let table = self.table_now(full)?;
+        self.tx.serialize().map_err(from_engine)?;
+        let rows = table.engine.range(self.tx, ..).map_err(from_engine)?;
+        let rows = rows.collect::<lodestone_engine::Result<Vec<_>>>().map_err(from_engine)?;
+        let place = table.engine.schema().columns().len() - 1;
+        let Some(column) = table.columns.last() else { return Ok(()) };
+        for mut row in rows {
+            let data = crate::run::to_row(&table, row.clone())?;
+            let found = self.with_run(|run| run.eval(expr, &Env { row: &data, outer: None }))?;
+            row.0[place] = value::to_stored(column, found)?;
+            table.engine.put(self.tx, &row).map_err(from_engine)?;
+        }
+        Ok(())
     }
 
     /// Writes a value into the last column of all rows.
@@ -158,7 +204,10 @@ impl Definition<'_> {
             let what = format!("column {}", name.value);
             self.drop_children(&table, Some(key), &what, is_cascade)?;
         }
+        self.drop_generated_of(full, place, is_cascade)?;
         let mut table = self.table_now(full)?;
+        // Columns before it may have gone.
+        let place = self.place_of(&table, name)?;
         if table.key.contains(&place) {
             self.drop_primary_key(&table)?;
             table = self.table_now(full)?;
@@ -168,14 +217,8 @@ impl Definition<'_> {
             self.engine().drop_index_in(self.tx, full, &index.name).map_err(from_engine)?;
             note.indexes.retain(|other| other.name != index.name);
         }
-        let uses = |expr: &crate::plan::Expr| {
-            let mut found = false;
-            expr.walk(&mut |part| {
-                found |= matches!(part, crate::plan::Expr::Column { depth: 0, index } if *index == place);
-            });
-            found
-        };
-        let checks: Vec<u32> = table.checks.iter().filter(|check| uses(&check.expr)).map(|check| check.oid).collect();
+        let checks = table.checks.iter().filter(|check| names_column(&check.expr, place));
+        let checks: Vec<u32> = checks.map(|check| check.oid).collect();
         let foreign = table.foreign_keys.iter().filter(|key| key.columns.contains(&place)).map(|key| key.oid);
         let gone: Vec<u32> = foreign.chain(checks).collect();
         note.constraints.retain(|constraint| !gone.contains(&constraint.oid));
@@ -184,6 +227,30 @@ impl Definition<'_> {
         self.writer()?.write(full, engine.schema(), &note)?;
         self.refresh(&[full])?;
         self.drop_owned(full, Some(&name.value))
+    }
+
+    /// Drops the columns that are computed from one that goes.
+    fn drop_generated_of(&mut self, full: &str, place: usize, is_cascade: bool) -> Outcome<()> {
+        let table = self.table_now(full)?;
+        let name = |column: usize| table.columns[column].name.clone();
+        let users =
+            table.generated.iter().filter(|(_, expr)| names_column(expr, place)).map(|(column, _)| name(*column));
+        let users: Vec<String> = users.collect();
+        if !users.is_empty() && !is_cascade {
+            let what = format!("column {} of table {}", name(place), table.name);
+            let details: Vec<String> =
+                users.iter().map(|user| format!("column {user} of table {} depends on {what}", table.name)).collect();
+            let message = format!("cannot drop {what} because other objects depend on it");
+            return Err(Error::new(SqlState::DEPENDENT_OBJECTS, message)
+                .detail(details.join("\n"))
+                .hint("Use DROP ... CASCADE to drop the dependent objects too.")
+                .into());
+        }
+        for user in users {
+            self.notices.push(notice(format!("drop cascades to column {user} of table {}", table.name)));
+            self.drop_column(full, &Name { value: user, at: crate::parse::ast::NOWHERE }, (true, true))?;
+        }
+        Ok(())
     }
 
     fn rename_column(&mut self, full: &str, from: &Name, to: &str) -> Outcome<()> {
@@ -198,6 +265,10 @@ impl Definition<'_> {
         self.refuse_views_of(full, "RENAME COLUMN")?;
         let mut note = note_of(&table);
         note.columns[place].name = to.to_owned();
+        for column in note.columns.iter_mut().filter(|column| column.is_generated) {
+            let text = column.default.as_deref().map(|text| crate::parse::renamed(text, &from.value, to));
+            column.default = text.transpose()?;
+        }
         for constraint in &mut note.constraints {
             match &mut constraint.body {
                 ConstraintBody::Check(text) => *text = crate::parse::renamed(text, &from.value, to)?,
@@ -294,6 +365,10 @@ impl Definition<'_> {
             let hint = "Use ALTER TABLE ... ALTER COLUMN ... DROP IDENTITY instead.";
             return Err(Error::new(SqlState::SYNTAX_ERROR, message).hint(hint).into());
         }
+        if note.columns[place].is_generated {
+            let message = format!("column \"{}\" of relation \"{}\" is a generated column", column.value, table.name);
+            return Err(Error::new(SqlState::SYNTAX_ERROR, message).into());
+        }
         if let Some(default) = default {
             self.check_default(default, &note.columns[place])?;
         }
@@ -356,6 +431,13 @@ impl Definition<'_> {
         let table = self.table_now(full)?;
         let place = self.place_of(&table, column)?;
         self.refuse_views_of(full, "ALTER COLUMN .. TYPE")?;
+        if let Some((user, _)) = table.generated.iter().find(|(_, expr)| names_column(expr, place)) {
+            let message = "cannot alter type of a column used by a generated column";
+            let (name, user) = (&column.value, &table.columns[*user].name);
+            return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .detail(format!("Column \"{name}\" is used by generated column \"{user}\"."))
+                .into());
+        }
         let mut note = note_of(&table);
         let bind::UserType { ty, modifier, domain } = bind::user_type(&self.catalog, ty)?;
         if kind_of(ty, modifier).is_none() {
@@ -364,7 +446,7 @@ impl Definition<'_> {
         let own = &mut note.columns[place];
         (own.ty, own.modifier, own.domain) = (ty, modifier, domain);
         let own = column_of(own);
-        if let Some(default) = &table.columns[place].default {
+        if let Some(default) = table.columns[place].effective_default() {
             let converted = crate::bind::default_expr(&self.catalog, &own, &default.expr);
             if converted.is_err() {
                 let message =
@@ -410,4 +492,13 @@ impl Definition<'_> {
         note.columns[place].default = Some(default);
         self.write_note(&table, &note)
     }
+}
+
+/// Whether an expression names a column of its row.
+fn names_column(expr: &crate::plan::Expr, place: usize) -> bool {
+    let mut found = false;
+    expr.walk(&mut |part| {
+        found |= matches!(part, crate::plan::Expr::Column { depth: 0, index } if *index == place);
+    });
+    found
 }

@@ -61,7 +61,9 @@ impl Definition<'_> {
             let mut found = Vec::new();
             for column in &table.columns {
                 let is_identity = like.identity && column.identity.is_some();
-                let default = column.default.as_ref().filter(|_| like.defaults && column.identity.is_none());
+                let is_plain = column.identity.is_none() && !column.is_generated;
+                let default = column.default.as_ref().filter(|_| like.defaults && is_plain);
+                let generated = column.default.as_ref().filter(|_| like.generated && column.is_generated);
                 let identity = column.identity.filter(|_| is_identity).map(|kind| Identity {
                     is_always: kind == IdentityKind::Always,
                     options: self.identity_options(&table.full, &column.name),
@@ -72,6 +74,7 @@ impl Definition<'_> {
                     not_null: column.not_null,
                     default: default.map(|default| written(&default.text)).transpose()?,
                     identity,
+                    generated: generated.map(|default| written(&default.text)).transpose()?,
                 });
             }
             let place = (like.before + added).min(columns.len());

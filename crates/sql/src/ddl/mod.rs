@@ -249,6 +249,7 @@ fn note_of(table: &TableDef) -> Note {
         not_null: column.not_null,
         identity: column.identity,
         domain: column.domain.clone(),
+        is_generated: column.is_generated,
     };
     let index = |index: &crate::catalog::IndexDef| IndexNote {
         oid: index.oid,

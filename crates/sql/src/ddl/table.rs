@@ -78,6 +78,11 @@ impl Definition<'_> {
             note.not_null |= is_key;
             notes.push(note);
         }
+        for (column, parsed) in columns.iter().enumerate() {
+            if let Some(generated) = &parsed.generated {
+                self.check_generated(&name.name, &notes, column, &generated.expr)?;
+            }
+        }
         let oids = store::take_oids(self.engine(), 2)?;
         let not_null: Vec<bool> = notes.iter().map(|note| note.not_null).collect();
         let mut engine = schema_of(&full, &notes, &not_null, key.map(|key| &key.columns[..]))?;
@@ -150,7 +155,14 @@ impl Definition<'_> {
             not_null: column.not_null,
             identity: None,
             domain,
+            is_generated: column.generated.is_some(),
         };
+        if let Some(generated) = &column.generated {
+            refuse_beside_generated(column, serial.is_some(), name)?;
+            // The other columns are known later.
+            note.default = Some(generated.text.clone());
+            return Ok(note);
+        }
         let sequence = match (&column.identity, serial) {
             (Some(identity), None) => {
                 if column.default.is_some() {
@@ -187,6 +199,18 @@ impl Definition<'_> {
             note.default = Some(default_text(default, ty));
         }
         Ok(note)
+    }
+
+    /// A column that is computed is an expression of the other ones.
+    pub(super) fn check_generated(
+        &self,
+        table: &str,
+        notes: &[ColumnNote],
+        column: usize,
+        expr: &Expr,
+    ) -> Result<crate::plan::Expr> {
+        let columns: Vec<_> = notes.iter().map(column_of).collect();
+        bind::generation(&self.catalog.types, table, (&columns, column), expr)
     }
 
     /// A default is an expression without columns and parameters.
@@ -311,7 +335,20 @@ pub(super) fn column_of(note: &ColumnNote) -> crate::catalog::ColumnDef {
         default: None,
         identity: note.identity,
         domain: note.domain.clone(),
+        is_generated: note.is_generated,
     }
+}
+
+/// Refuses a value of another kind for a column that is computed.
+fn refuse_beside_generated(column: &ColumnDef, is_serial: bool, table: &str) -> Result<()> {
+    let what = match () {
+        () if column.default.is_some() || is_serial => "default",
+        () if column.identity.is_some() => "identity",
+        () => return Ok(()),
+    };
+    let name = &column.name.value;
+    let message = format!("both {what} and generation expression specified for column \"{name}\" of table \"{table}\"");
+    Err(Error::new(SqlState::SYNTAX_ERROR, message).at(column.name.at))
 }
 
 /// A name that is not taken, from a first one.

@@ -144,6 +144,7 @@ impl Definition<'_> {
             default: None,
             identity: None,
             domain: None,
+            is_generated: false,
         };
         bind::default_expr(&self.catalog, &column, &default.expr).map(drop)
     }

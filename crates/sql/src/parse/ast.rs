@@ -94,6 +94,18 @@ pub struct Over {
     pub at: Position,
 }
 
+/// The rows that a frame leaves out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exclude {
+    #[default]
+    Nothing,
+    CurrentRow,
+    /// The row and its peers.
+    Group,
+    /// The peers of the row.
+    Ties,
+}
+
 /// The unit in which a frame is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameUnit {
@@ -118,6 +130,7 @@ pub struct Frame {
     pub unit: FrameUnit,
     pub from: FrameBound,
     pub to: FrameBound,
+    pub exclude: Exclude,
 }
 
 /// An expression.
@@ -475,6 +488,8 @@ pub struct ColumnDef {
     pub not_null: bool,
     pub default: Option<Default>,
     pub identity: Option<Identity>,
+    /// The expression of the other columns that its value is.
+    pub generated: Option<Default>,
 }
 
 /// An expression with its text.
@@ -518,6 +533,7 @@ pub struct Like {
     pub constraints: bool,
     pub identity: bool,
     pub indexes: bool,
+    pub generated: bool,
 }
 
 /// A table that is made of a query.
@@ -724,6 +740,7 @@ pub enum AlterType {
 pub struct Modes {
     pub isolation: Option<Level>,
     pub is_read_only: Option<bool>,
+    pub is_deferrable: Option<bool>,
 }
 
 /// A level of isolation.

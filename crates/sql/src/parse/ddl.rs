@@ -73,7 +73,7 @@ impl Converter<'_> {
     fn column(&self, column: tree::ColumnDef, constraints: &mut Vec<ConstraintDef>) -> Result<ColumnDef> {
         let name = self.name(&column.name);
         let ty = super::ast::TypeName { at: name.at, ..self.type_name(&column.data_type)? };
-        let mut found = ColumnDef { name, ty, not_null: false, default: None, identity: None };
+        let mut found = ColumnDef { name, ty, not_null: false, default: None, identity: None, generated: None };
         for tree::ColumnOptionDef { name: constraint, option } in column.options {
             let name = || constraint.as_ref().map(super::expr::fold);
             let own = || KeyDef { name: name(), columns: vec![found.name.clone()] };
@@ -107,6 +107,18 @@ impl Converter<'_> {
                     let options = self.sequence_options(sequence_options.unwrap_or_default())?;
                     found.identity = Some(Identity { is_always: as_ == tree::GeneratedAs::Always, options });
                     found.not_null = true;
+                }
+                tree::ColumnOption::Generated {
+                    generated_as: tree::GeneratedAs::Always | tree::GeneratedAs::ExpStored,
+                    sequence_options: None,
+                    generation_expr: Some(expr),
+                    generation_expr_mode: Some(tree::GeneratedExpressionMode::Stored),
+                    ..
+                } => {
+                    if found.generated.is_some() {
+                        return Err(super::multiple_generations(&found.name));
+                    }
+                    found.generated = Some(self.default(expr)?);
                 }
                 tree::ColumnOption::Generated { .. } => return Err(refuse("a generated column", found.name.at)),
                 tree::ColumnOption::Collation(collation) => self.bytes_collation(&collation)?,

@@ -507,6 +507,7 @@ impl Converter<'_> {
     pub(super) fn over(&self, spec: tree::WindowSpec, at: Position) -> Result<super::ast::Over> {
         use super::ast::{Frame, FrameBound, FrameUnit, Over};
         let tree::WindowSpec { window_name, partition_by, order_by, window_frame } = spec;
+        let (name, exclude) = super::rewrite::name_and_exclusion(window_name.as_ref().map(fold));
         let bound = |bound: tree::WindowFrameBound| -> Result<FrameBound> {
             Ok(match bound {
                 tree::WindowFrameBound::CurrentRow => FrameBound::Current,
@@ -528,15 +529,10 @@ impl Converter<'_> {
                 },
                 from: bound(start_bound)?,
                 to: end_bound.map_or(Ok(FrameBound::Current), bound)?,
+                exclude,
             }),
         };
-        Ok(Over {
-            name: window_name.as_ref().map(fold),
-            partition_by: self.exprs(partition_by)?,
-            order_by: self.orders(order_by)?,
-            frame,
-            at,
-        })
+        Ok(Over { name, partition_by: self.exprs(partition_by)?, order_by: self.orders(order_by)?, frame, at })
     }
 
     /// The name of a type.

@@ -244,6 +244,12 @@ struct Converter<'p> {
     places: &'p Places,
 }
 
+/// The error of a column whose value is two expressions.
+fn multiple_generations(name: &ast::Name) -> Error {
+    let message = format!("multiple generation clauses specified for column \"{}\"", name.value);
+    Error::new(SqlState::SYNTAX_ERROR, message).at(name.at)
+}
+
 fn refuse(what: impl std::fmt::Display, at: Position) -> Error {
     Error::unsupported(what).at(at)
 }

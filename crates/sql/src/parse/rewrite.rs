@@ -4,6 +4,7 @@
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace, Word};
 
+use super::ast::Exclude;
 use super::is_blank;
 
 /// Types whose literals the crate does not read.
@@ -36,6 +37,11 @@ pub fn rewritten(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let mut found: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
     let mut place = 0;
     while place < tokens.len() {
+        if let Some((exclude, end)) = exclusion(tokens, place) {
+            put_exclusion(&mut found, exclude);
+            place = end;
+            continue;
+        }
         if let Some((joined, end)) = joined(tokens, place) {
             found.push(joined);
             place = end;
@@ -139,6 +145,71 @@ fn part_end(tokens: &[TokenWithSpan], place: usize) -> Option<usize> {
         at += 1;
     }
     end
+}
+
+/// What is before the kind of an exclusion in the name of a window, and after it.
+const EXCLUSION_MARK: char = '\u{2}';
+
+/// `EXCLUDE ..` at the end of a window. Returns the letter of its kind, and the place after it.
+fn exclusion(tokens: &[TokenWithSpan], place: usize) -> Option<(char, usize)> {
+    if word(&tokens[place])? != "exclude" {
+        return None;
+    }
+    let mut rest = (place + 1..).zip(&tokens[place + 1..]).filter(|(_, token)| !is_blank(&token.token));
+    let mut next = || rest.next();
+    let first = word(next()?.1)?;
+    let kind = match first.as_str() {
+        "group" => 'g',
+        "ties" => 't',
+        "current" if word(next()?.1)? == "row" => 'c',
+        "no" if word(next()?.1)? == "others" => 'n',
+        _ => return None,
+    };
+    let (end, close) = next()?;
+    (close.token == Token::RParen).then_some((kind, end))
+}
+
+/// The kind of an exclusion becomes a part of the name of its window.
+fn put_exclusion(found: &mut Vec<TokenWithSpan>, kind: char) {
+    let mut depth = 0;
+    let open = found.iter().rposition(|token| {
+        match token.token {
+            Token::RParen => depth += 1,
+            Token::LParen => depth -= 1,
+            _ => {}
+        }
+        depth < 0
+    });
+    let Some(open) = open else { return };
+    let next = (open + 1..found.len()).find(|place| !is_blank(&found[*place].token));
+    let span = found[open].span;
+    let mark = |name: &str| TokenWithSpan {
+        token: Token::make_word(&format!("{EXCLUSION_MARK}{kind}{EXCLUSION_MARK}{name}"), Some('"')),
+        span,
+    };
+    const CLAUSES: &[&str] = &["partition", "order", "rows", "range", "groups"];
+    match next.map(|next| (next, found[next].token.clone())) {
+        Some((next, Token::Word(name)))
+            if name.quote_style.is_some() || !CLAUSES.contains(&name.value.to_ascii_lowercase().as_str()) =>
+        {
+            let own = if name.quote_style.is_some() { name.value } else { name.value.to_lowercase() };
+            found[next] = mark(&own);
+        }
+        _ => found.insert(open + 1, mark("")),
+    }
+}
+
+/// The name of a window, and the exclusion that was put into it.
+pub fn name_and_exclusion(name: Option<String>) -> (Option<String>, Exclude) {
+    let parts = name.as_deref().and_then(|name| name.strip_prefix(EXCLUSION_MARK)?.split_once(EXCLUSION_MARK));
+    let Some((kind, own)) = parts else { return (name, Exclude::Nothing) };
+    let exclude = match kind {
+        "g" => Exclude::Group,
+        "t" => Exclude::Ties,
+        "c" => Exclude::CurrentRow,
+        _ => Exclude::Nothing,
+    };
+    ((!own.is_empty()).then(|| own.to_owned()), exclude)
 }
 
 /// Literals with the end of a line between them are one. Returns it, and the place after them.

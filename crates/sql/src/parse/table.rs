@@ -176,7 +176,8 @@ fn like(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places, before: usize)
         return Ok(None);
     }
     let table = tokens.object()?;
-    let mut found = Like { before, table, defaults: false, constraints: false, identity: false, indexes: false };
+    let mut found =
+        Like { before, table, defaults: false, constraints: false, identity: false, indexes: false, generated: false };
     while tokens.peek().is_some() {
         let is_on = tokens.accept("INCLUDING");
         if !is_on {
@@ -190,8 +191,10 @@ fn like(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places, before: usize)
             "identity" => found.identity = is_on,
             "indexes" => found.indexes = is_on,
             // There is nothing of these kinds that could be copied.
-            "comments" | "storage" | "statistics" | "compression" | "generated" => {}
+            "comments" | "storage" | "statistics" | "compression" => {}
+            "generated" => found.generated = is_on,
             "all" => {
+                found.generated = is_on;
                 (found.defaults, found.constraints, found.identity, found.indexes) = (is_on, is_on, is_on, is_on);
             }
             _ => return Err(super::near(&what, at)),

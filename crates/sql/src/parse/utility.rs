@@ -438,9 +438,11 @@ fn modes(tokens: &mut Tokens<'_>) -> Result<Modes> {
                 tokens.expect("WRITE")?;
             }
         } else if tokens.accept("DEFERRABLE") {
-            return Err(refuse("a DEFERRABLE transaction", tokens.at()));
+            // It never waits for a safe snapshot: every one is.
+            modes.is_deferrable = Some(true);
         } else if tokens.accept("NOT") {
             tokens.expect("DEFERRABLE")?;
+            modes.is_deferrable = Some(false);
         } else {
             return Err(tokens.unexpected());
         }

@@ -205,13 +205,15 @@ struct Shown<'s> {
     default: Option<&'s str>,
     not_null: bool,
     identity: Option<IdentityKind>,
+    generated: Option<&'s str>,
 }
 
 fn columns(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
     let mut rows = Vec::new();
     for table in catalog.tables.values() {
         for (number, column) in (1..).zip(&table.columns) {
-            let default = column.default.as_ref().filter(|_| column.identity.is_none());
+            let default = column.default.as_ref().filter(|_| column.identity.is_none() && !column.is_generated);
+            let generated = column.default.as_ref().filter(|_| column.is_generated);
             let shown = Shown {
                 relation: (&table.schema, &table.name),
                 name: &column.name,
@@ -221,6 +223,7 @@ fn columns(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
                 default: default.map(|default| default.text.as_str()),
                 not_null: column.not_null,
                 identity: column.identity,
+                generated: generated.map(|default| default.text.as_str()),
             };
             rows.push(column_row(session, &shown));
         }
@@ -236,6 +239,7 @@ fn columns(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
                 default: None,
                 not_null: false,
                 identity: None,
+                generated: None,
             };
             rows.push(column_row(session, &shown));
         }
@@ -300,7 +304,8 @@ fn column_row(session: &dyn Session, column: &Shown<'_>) -> Row {
                     Some(IdentityKind::ByDefault) => text("BY DEFAULT"),
                 },
             ),
-            ("is_generated", text("NEVER")),
+            ("is_generated", text(if column.generated.is_some() { "ALWAYS" } else { "NEVER" })),
+            ("generation_expression", column.generated.map_or(Datum::Null, |expr| Datum::Text(format!("({expr})")))),
             ("is_updatable", text("YES")),
         ],
     )

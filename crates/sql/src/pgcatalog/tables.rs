@@ -440,6 +440,7 @@ fn attribute(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
             };
             let rest = [
                 ("attidentity", text(identity)),
+                ("attgenerated", text(if column.is_generated { "s" } else { "" })),
                 ("atttypmod", int(if column.domain.is_some() { -1 } else { column.modifier })),
                 ("atttypid", int(column.type_oid())),
                 ("attnotnull", Datum::Bool(column.not_null)),

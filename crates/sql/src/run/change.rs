@@ -46,6 +46,7 @@ impl Run<'_> {
                 // A query may read the table that it changes: all of its rows come first.
                 for row in self.rows(input, None)? {
                     self.step()?;
+                    let row = self.with_generated(table, row)?;
                     match self.insert_or(table, row, conflict.as_ref(), &mut seen)? {
                         Inserted::New(row) | Inserted::Changed(row) => done(&row)?,
                         Inserted::Skipped => {}
@@ -54,7 +55,7 @@ impl Run<'_> {
             }
             Change::Update { scan, set } => {
                 for (row, key) in self.locked_rows(scan)? {
-                    let new = self.assigned(set, &row, &row)?;
+                    let new = self.with_generated(&scan.table, self.assigned(set, &row, &row)?)?;
                     self.update_row(&scan.table, &key, &row, &new)?;
                     done(&new)?;
                 }
@@ -80,6 +81,14 @@ impl Run<'_> {
             new[*column] = self.eval(expr, &Env { row: over, outer: None })?;
         }
         Ok(new)
+    }
+
+    /// The row with the values that are computed from the others.
+    fn with_generated(&self, table: &TableDef, mut row: Row) -> Outcome<Row> {
+        for (column, expr) in &table.generated {
+            row[*column] = self.eval(expr, &Env { row: &row, outer: None })?;
+        }
+        Ok(row)
     }
 
     fn locked_rows(&self, scan: &crate::plan::Scan) -> Outcome<Vec<(Row, Key)>> {
@@ -130,7 +139,7 @@ impl Run<'_> {
             }
             match set {
                 Some(set) => {
-                    let new = self.assigned(set, &row, &joined)?;
+                    let new = self.with_generated(table, self.assigned(set, &row, &joined)?)?;
                     self.update_row(table, &key, &row, &new)?;
                     joined.splice(..width, new);
                 }
@@ -155,12 +164,16 @@ impl Run<'_> {
 
     /// As [`insert`](Self::insert), of a row as the engine has it, without a hidden number.
     pub fn insert_stored(&self, table: &TableDef, stored: EngineRow, skips_duplicates: bool) -> Outcome<bool> {
-        if table.checks.is_empty() && table.foreign_keys.is_empty() && !table.has_domains() {
+        let is_plain = table.checks.is_empty() && table.foreign_keys.is_empty() && table.generated.is_empty();
+        if is_plain && !table.has_domains() {
             return Ok(self.add_stored(table, (stored, None), skips_duplicates)?.is_some());
         }
         let data = table.columns.iter().zip(stored.0.iter().cloned());
         let row: Row =
             data.map(|(column, found)| value::to_datum(column, found)).collect::<lodestone_sql_types::Result<_>>()?;
+        if !table.generated.is_empty() {
+            return self.insert(table, &self.with_generated(table, row)?, skips_duplicates);
+        }
         self.check(table, &row)?;
         Ok(self.add_stored(table, (stored, Some(&row)), skips_duplicates)?.is_some())
     }
@@ -266,7 +279,7 @@ impl Run<'_> {
         if !self.passes(update.filter.as_ref(), &both, None)? {
             return Ok(Inserted::Skipped);
         }
-        let new = self.assigned(&update.set, &old, &both)?;
+        let new = self.with_generated(table, self.assigned(&update.set, &old, &both)?)?;
         self.update_row(table, &key, &old, &new)?;
         seen.insert(lock_key(table.oid, &key).key);
         Ok(Inserted::Changed(new))
@@ -285,6 +298,14 @@ impl Run<'_> {
 
     /// Replaces the row with this key.
     pub(super) fn update_row(&self, table: &TableDef, key: &Key, old: &Row, row: &Row) -> Outcome<()> {
+        let computed;
+        let row = if table.generated.is_empty() {
+            row
+        } else {
+            // The changes of a foreign key come here, too.
+            computed = self.with_generated(table, row.clone())?;
+            &computed
+        };
         let mut stored = to_stored(table, row)?;
         self.check(table, row)?;
         if let Some(place) = table.hidden {

@@ -1,5 +1,6 @@
 //! Expressions to values: three-valued, as SQL is.
 
+use lodestone_sql_types::json::Json;
 use lodestone_sql_types::op::{Comparison, arithmetic, compare, negate, order};
 use lodestone_sql_types::text::{BYTES_MAX, check_length};
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, array, cast, pattern};
@@ -230,8 +231,35 @@ impl Run<'_> {
         })
     }
 
+    /// A `jsonb` with another part.
+    fn json_part(&self, part: &Part, (is_array, value): (bool, &Expr), env: &Env<'_>) -> Outcome<Datum> {
+        let base = match self.eval(&part.base, env)? {
+            Datum::Json(base) => (*base).clone(),
+            _ if is_array => Json::Array(Vec::new()),
+            _ => Json::Object(Vec::new()),
+        };
+        let mut path = Vec::new();
+        for index in part.list.iter().filter_map(|(_, index)| index.as_ref()) {
+            match self.eval(index, env)? {
+                Datum::Text(step) => path.push(step),
+                _ => {
+                    let message = "jsonb subscript in assignment must not be null";
+                    return Err(Error::new(SqlState::NULL_VALUE_NOT_ALLOWED, message).into());
+                }
+            }
+        }
+        let value = match self.eval(value, env)? {
+            Datum::Json(value) => (*value).clone(),
+            _ => Json::Null,
+        };
+        Ok(Datum::Json(std::sync::Arc::new(base.assigned(&path, value)?.checked()?)))
+    }
+
     /// A part of an array, or the array with another one.
     fn part(&self, part: &Part, env: &Env<'_>) -> Outcome<Datum> {
+        if let (Some(is_array), Some(value)) = (part.json, &part.value) {
+            return self.json_part(part, (is_array, value), env);
+        }
         array::check_dimensions(part.list.len())?;
         let base = self.eval(&part.base, env)?;
         let mut has_null = false;

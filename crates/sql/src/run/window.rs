@@ -3,12 +3,15 @@
 //! Calls of one window are computed together. The rows are sorted by its partitions and order, and keep that order.
 //! A frame is a part of the partition, from one place to another.
 
-use lodestone_sql_types::{Datum, Error, SqlState};
+use std::cmp::Ordering;
+
+use lodestone_sql_types::op::{Arithmetic, arithmetic};
+use lodestone_sql_types::{Datum, Error, Interval, Result, SqlState, Type, cast};
 
 use super::aggregate::State;
 use super::{Env, Flow, Outcome, Row, Run, give, order};
-use crate::parse::ast::FrameUnit;
-use crate::plan::{Aggregate, Expr, Frame, FrameBound, Node, WindowCall, WindowFunction};
+use crate::parse::ast::{Exclude, FrameUnit};
+use crate::plan::{Aggregate, Expr, Frame, FrameBound, Node, SortKey, WindowCall, WindowFunction};
 
 /// A partition: its rows in order, and for each the first row of its peers and the one after its peers.
 struct Partition<'p> {
@@ -16,12 +19,18 @@ struct Partition<'p> {
     peers: Vec<(usize, usize)>,
     /// For each row the number of its group of peers.
     groups: Vec<usize>,
+    /// The values of the order.
+    keys: &'p [Row],
 }
 
 /// Limits of a frame that are counted.
+#[derive(Default)]
 struct Offsets {
     before: usize,
     after: usize,
+    /// By row the first one of a RANGE frame, and the one after it, where they depend on an offset.
+    starts: Option<Vec<usize>>,
+    ends: Option<Vec<usize>>,
 }
 
 impl Run<'_> {
@@ -60,7 +69,7 @@ impl Run<'_> {
             while from < rows.len() {
                 let is_same = |other: &&Row| by_part(&parts[from], other).is_eq();
                 let to = from + parts[from..].iter().take_while(is_same).count();
-                let partition = Partition::new(&rows[from..to], |one, two| {
+                let partition = Partition::new(&rows[from..to], &keys[from..to], |one, two| {
                     order(&call.order_by, &keys[from + one], &keys[from + two]).is_eq()
                 });
                 let results = self.results(call, &partition, outer)?;
@@ -117,12 +126,13 @@ impl Run<'_> {
                 places.map(shift).collect()
             }
             W::FirstValue | W::LastValue | W::NthValue => {
-                let offsets = self.offsets(&call.frame, partition, outer)?;
+                let offsets = self.offsets(call, partition, outer)?;
                 let value = |place: usize| -> Outcome<Datum> {
                     let (from, to) = partition.frame(&call.frame, &offsets, place);
+                    let is_in = |other: &usize| !partition.is_excluded(&call.frame, place, *other);
                     let found = match call.function {
-                        W::FirstValue => (from < to).then_some(from),
-                        W::LastValue => (from < to).then(|| to - 1),
+                        W::FirstValue => (from..to).find(is_in),
+                        W::LastValue => (from..to).rev().find(is_in),
                         _ => {
                             let Some(number) = at(place, 1)?.as_int() else { return Ok(Datum::Null) };
                             let number =
@@ -130,7 +140,7 @@ impl Run<'_> {
                                     let message = "argument of nth_value must be greater than zero";
                                     Error::new(SqlState::INVALID_NTH_VALUE_ARGUMENT, message)
                                 })?;
-                            Some(from + number - 1).filter(|found| *found < to)
+                            (from..to).filter(is_in).nth(number - 1)
                         }
                     };
                     found.map_or(Ok(Datum::Null), |found| at(found, 0))
@@ -159,7 +169,7 @@ impl Run<'_> {
         partition: &Partition<'_>,
         outer: Option<&Env<'_>>,
     ) -> Outcome<Vec<Datum>> {
-        let offsets = self.offsets(&call.frame, partition, outer)?;
+        let offsets = self.offsets(call, partition, outer)?;
         let add = |state: &mut State, place: usize| -> Outcome<()> {
             self.step()?;
             let env = Env { row: &partition.rows[place], outer };
@@ -177,6 +187,14 @@ impl Run<'_> {
         let mut last: Option<Datum> = None;
         for place in 0..partition.rows.len() {
             let (begin, end) = partition.frame(&call.frame, &offsets, place);
+            if call.frame.exclude != Exclude::Nothing {
+                let mut own = State::new();
+                for other in (begin..end).filter(|other| !partition.is_excluded(&call.frame, place, *other)) {
+                    add(&mut own, other)?;
+                }
+                results.push(own.result(aggregate)?);
+                continue;
+            }
             if begin != from || end < to {
                 (state, from, to) = (State::new(), begin, begin);
                 last = None;
@@ -196,28 +214,125 @@ impl Run<'_> {
         Ok(results)
     }
 
-    /// The counted limits of a frame, which are the same for all rows.
-    fn offsets(&self, frame: &Frame, partition: &Partition<'_>, outer: Option<&Env<'_>>) -> Outcome<Offsets> {
-        let count = |bound: &FrameBound, name: &str| -> Outcome<usize> {
-            let (FrameBound::Before(expr) | FrameBound::After(expr)) = bound else { return Ok(0) };
+    /// The counted limits of a frame. The offsets are the same for all rows.
+    fn offsets(&self, call: &WindowCall, partition: &Partition<'_>, outer: Option<&Env<'_>>) -> Outcome<Offsets> {
+        let frame = &call.frame;
+        let value = |bound: &FrameBound, name: &str| -> Outcome<Option<Datum>> {
+            let (FrameBound::Before(expr) | FrameBound::After(expr)) = bound else { return Ok(None) };
             let expr: &Expr = expr;
             let row = partition.rows.first().map_or(&[][..], |row| row);
             let found = self.eval(expr, &Env { row, outer })?;
-            let Some(found) = found.as_int() else {
+            if found.is_null() {
                 let message = format!("frame {name} offset must not be null");
-                return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message).into());
+                return Err(Error::new(SqlState::NULL_VALUE_NOT_ALLOWED, message).into());
+            }
+            Ok(Some(found))
+        };
+        let (from, to) = (value(&frame.from, "starting")?, value(&frame.to, "ending")?);
+        if let (Some((ty, _)), [key]) = (frame.range, &call.order_by[..]) {
+            let limits = |offset: Option<Datum>, bound: &FrameBound, is_end: bool| -> Outcome<Option<Vec<usize>>> {
+                let Some(offset) = offset else { return Ok(None) };
+                let is_before = matches!(bound, FrameBound::Before(_));
+                Ok(Some(range_limits(ty, key, partition, &offset, (is_before, is_end))?))
             };
+            let (starts, ends) = (limits(from, &frame.from, false)?, limits(to, &frame.to, true)?);
+            return Ok(Offsets { starts, ends, ..Offsets::default() });
+        }
+        let count = |found: Option<Datum>, name: &str| -> Outcome<usize> {
+            let Some(found) = found.and_then(|found| found.as_int()) else { return Ok(0) };
             usize::try_from(found).map_err(|_| {
                 let message = format!("frame {name} offset must not be negative");
                 Error::new(SqlState::INVALID_FRAME_SIZE, message).into()
             })
         };
-        Ok(Offsets { before: count(&frame.from, "starting")?, after: count(&frame.to, "ending")? })
+        Ok(Offsets { before: count(from, "starting")?, after: count(to, "ending")?, ..Offsets::default() })
+    }
+}
+
+/// A value of the order as one that an offset is added to.
+fn countable(ty: Type, key: &Datum) -> Result<(Datum, Type)> {
+    Ok(match (ty, key) {
+        (Type::Int2 | Type::Int4 | Type::Int8, _) => (key.clone(), Type::Int8),
+        (Type::Float4, _) => (key.clone(), Type::Float8),
+        (Type::Date, _) => (cast::convert(key.clone(), Type::Date, Type::Timestamp)?, Type::Timestamp),
+        (Type::Time, Datum::Time(micros)) => {
+            (Datum::Interval(Interval { micros: *micros, ..Interval::default() }), Type::Interval)
+        }
+        (Type::Time, _) => (key.clone(), Type::Interval),
+        _ => (key.clone(), ty),
+    })
+}
+
+/// The limit of the frame of each row that is so far from its value.
+fn range_limits(
+    ty: Type,
+    key: &SortKey,
+    partition: &Partition<'_>,
+    offset: &Datum,
+    (is_before, is_end): (bool, bool),
+) -> Result<Vec<usize>> {
+    let is_negative = match offset {
+        Datum::Int(value) => *value < 0,
+        Datum::Float(value) => *value < 0.0 || value.is_nan(),
+        Datum::Numeric(value) => value.signum() < 0 || value.is_nan(),
+        Datum::Interval(span) => span.length() < 0,
+        _ => false,
+    };
+    if is_negative {
+        let message = "invalid preceding or following size in window function";
+        return Err(Error::new(SqlState::INVALID_FRAME_SIZE, message));
+    }
+    let mut keys = Vec::with_capacity(partition.keys.len());
+    let mut sum = ty;
+    for row in partition.keys {
+        let (found, own) = countable(ty, row.first().unwrap_or(&Datum::Null))?;
+        sum = own;
+        keys.push(found);
+    }
+    let order = |one: &Datum, two: &Datum| match (one.is_null(), two.is_null()) {
+        (true, true) => Ordering::Equal,
+        (true, false) if key.nulls_first => Ordering::Less,
+        (true, false) => Ordering::Greater,
+        (false, true) if key.nulls_first => Ordering::Greater,
+        (false, true) => Ordering::Less,
+        (false, false) if key.is_descending => two.order(one),
+        (false, false) => one.order(two),
+    };
+    let operation = if is_before == key.is_descending { Arithmetic::Add } else { Arithmetic::Subtract };
+    let mut limits = Vec::with_capacity(keys.len());
+    for (place, own) in keys.iter().enumerate() {
+        let (first, after) = partition.peers[place];
+        limits.push(match (moved(operation, sum, own, offset), is_end) {
+            (None, false) => first,
+            (None, true) => after,
+            (Some(bound), false) => keys.partition_point(|other| order(other, &bound).is_lt()),
+            (Some(bound), true) => keys.partition_point(|other| order(other, &bound).is_le()),
+        });
+    }
+    Ok(limits)
+}
+
+/// The value that is so far away. `None`: from a null.
+fn moved(operation: Arithmetic, ty: Type, own: &Datum, offset: &Datum) -> Option<Datum> {
+    let is_up = operation == Arithmetic::Add;
+    match (own, offset) {
+        (Datum::Null, _) => None,
+        (Datum::Int(own), Datum::Int(offset)) => {
+            Some(Datum::Int(if is_up { own.saturating_add(*offset) } else { own.saturating_sub(*offset) }))
+        }
+        (Datum::Float(own), Datum::Float(offset)) => {
+            Some(Datum::Float(if is_up { own + offset } else { own - offset }))
+        }
+        // Beyond the limits of the type is the last value of it.
+        _ => Some(arithmetic(operation, ty, own, offset).unwrap_or_else(|_| match own {
+            Datum::Time(_) => Datum::Time(if is_up { i64::MAX } else { i64::MIN }),
+            _ => own.clone(),
+        })),
     }
 }
 
 impl<'p> Partition<'p> {
-    fn new(rows: &'p [Row], are_peers: impl Fn(usize, usize) -> bool) -> Self {
+    fn new(rows: &'p [Row], keys: &'p [Row], are_peers: impl Fn(usize, usize) -> bool) -> Self {
         let (mut peers, mut groups) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
         let (mut from, mut group) = (0, 0);
         while from < rows.len() {
@@ -229,7 +344,7 @@ impl<'p> Partition<'p> {
             groups.extend((from..to).map(|_| group));
             (from, group) = (to, group + 1);
         }
-        Self { rows, peers, groups }
+        Self { rows, peers, groups, keys }
     }
 
     /// The frame of a row: its first row, and the one after it.
@@ -237,6 +352,7 @@ impl<'p> Partition<'p> {
         let count = self.rows.len();
         let (first, after) = self.peers[place];
         let from = match (&frame.from, frame.unit) {
+            _ if offsets.starts.is_some() => offsets.starts.as_ref().map_or(0, |starts| starts[place]),
             (FrameBound::Start, _) => 0,
             (FrameBound::End, _) => count,
             (FrameBound::Current, FrameUnit::Rows) => place,
@@ -247,6 +363,7 @@ impl<'p> Partition<'p> {
             (FrameBound::After(_), _) => place.saturating_add(offsets.before).min(count),
         };
         let to = match (&frame.to, frame.unit) {
+            _ if offsets.ends.is_some() => offsets.ends.as_ref().map_or(count, |ends| ends[place]),
             (FrameBound::Start, _) => 0,
             (FrameBound::End, _) => count,
             (FrameBound::Current, FrameUnit::Rows) => place + 1,
@@ -257,6 +374,17 @@ impl<'p> Partition<'p> {
             (FrameBound::After(_), _) => (place + 1).saturating_add(offsets.after).min(count),
         };
         (from.min(count), to.max(from.min(count)))
+    }
+
+    /// Whether the frame of a row leaves out another row.
+    fn is_excluded(&self, frame: &Frame, place: usize, other: usize) -> bool {
+        let (first, after) = self.peers[place];
+        match frame.exclude {
+            Exclude::Nothing => false,
+            Exclude::CurrentRow => other == place,
+            Exclude::Group => (first..after).contains(&other),
+            Exclude::Ties => other != place && (first..after).contains(&other),
+        }
     }
 
     /// The rows of the group of peers that is so many groups away. Before the first one there is an empty one.
