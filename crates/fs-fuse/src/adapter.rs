@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
     OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use lodestone_fs::cluster::CACHE_LIFETIME;
+use lodestone_fs::cluster::{CACHE_LIFETIME, FileLock};
 use lodestone_fs::{
     Allocation, Attributes, Caller, Changes, ExtraMode, FileKind, NAME_BYTES_MAX, NewFile, Refusal, RenameMode, Result,
     SeekTo,
@@ -19,6 +19,7 @@ use lodestone_fs::{
 use lodestone_width::{exact_u32, to_usize};
 
 use crate::convert::{errno, file_attr, file_type, new_time};
+use crate::locks::{self, Waiters};
 use crate::source::Source;
 
 /// How long the kernel may keep names and attributes of a volume without replicas: all changes pass it.
@@ -47,6 +48,8 @@ pub(crate) struct Adapter {
     /// Whether an operation is durable when it returns.
     pub(crate) is_durable: bool,
     pub(crate) notes_reads: bool,
+    /// Programs that wait for locks, if locks are those of all mounts.
+    pub(crate) waiters: Option<Waiters>,
     /// Buffers of reads.
     pub(crate) buffers: std::sync::Mutex<Vec<Vec<u8>>>,
 }
@@ -97,8 +100,8 @@ impl Adapter {
         match self.source {
             // It is right: nothing else writes the file, and a loss shows in its times.
             Source::One(_) | Source::Replicated(_) => FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH),
-            // Another mount may have written the file: each open looks again.
-            Source::Remote(_) => FopenFlags::FOPEN_NOFLUSH,
+            // Another mount may have written the file: each open looks again. The end of each use frees locks.
+            Source::Remote(_) => FopenFlags::empty(),
         }
     }
 
@@ -154,7 +157,11 @@ impl Filesystem for Adapter {
             Source::One(_) => wanted,
             // Pages that the kernel has are dropped when a file turns out to be another than before: a takeover may
             // have lost their write.
-            Source::Replicated(_) | Source::Remote(_) => wanted | InitFlags::FUSE_AUTO_INVAL_DATA,
+            Source::Replicated(_) => wanted | InitFlags::FUSE_AUTO_INVAL_DATA,
+            Source::Remote(_) => {
+                let locks = InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS;
+                wanted | InitFlags::FUSE_AUTO_INVAL_DATA | locks
+            }
         };
         let known = wanted & config.capabilities();
         // A capability that the kernel lacks only costs time.
@@ -321,9 +328,63 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Nothing is kept back: the kernel need not ask at each close.
-        reply.error(Errno::ENOSYS);
+    fn flush(&self, _: &Request, ino: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        match &self.source {
+            Source::Remote(volume) => done(reply, locks::end(volume, ino.0, owner.0)),
+            // Nothing is kept back: the kernel need not ask at each close.
+            _ => reply.error(Errno::ENOSYS),
+        }
+    }
+
+    fn setlk(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        waits: bool,
+        reply: ReplyEmpty,
+    ) {
+        let Source::Remote(volume) = &self.source else { return reply.error(Errno::ENOSYS) };
+        if !(locks::READ..=locks::UNLOCK).contains(&kind) || start > end {
+            return reply.error(Errno::EINVAL);
+        }
+        let lock = FileLock { owner: owner.0, start, end, is_write: kind == locks::WRITE, pid };
+        match &self.waiters {
+            Some(waiters) if waits && kind != locks::UNLOCK => waiters.add(ino.0, lock, reply),
+            _ => locks::set(volume, ino.0, kind, lock, reply),
+        }
+    }
+
+    fn getlk(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let Source::Remote(volume) = &self.source else { return reply.error(Errno::ENOSYS) };
+        if start > end {
+            return reply.error(Errno::EINVAL);
+        }
+        let lock = FileLock { owner: owner.0, start, end, is_write: kind == locks::WRITE, pid };
+        match volume.find_lock(ino.0, lock) {
+            Ok(None) => reply.locked(start, end, locks::UNLOCK, 0),
+            Ok(Some(found)) => {
+                let kind = if found.is_write { locks::WRITE } else { locks::READ };
+                reply.locked(found.start, found.end, kind, found.pid);
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
     }
 
     fn release(
@@ -332,10 +393,15 @@ impl Filesystem for Adapter {
         ino: INodeNo,
         _: FileHandle,
         _: OpenFlags,
-        _: Option<LockOwner>,
+        owner: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
+        if let (Source::Remote(volume), Some(owner)) = (&self.source, owner)
+            && let Err(error) = locks::end(volume, ino.0, owner.0)
+        {
+            tracing::warn!("file {}: its locks are not freed: {error}", ino.0);
+        }
         done(reply, self.source.on(|volume| volume.unpin(ino.0, 1)));
     }
 

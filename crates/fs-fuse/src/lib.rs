@@ -22,6 +22,7 @@
 
 mod adapter;
 mod convert;
+mod locks;
 mod session;
 mod source;
 

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::adapter::Adapter;
+use crate::locks::Waiters;
 use crate::source::Source;
 
 /// Why a volume cannot be mounted or unmounted.
@@ -103,14 +104,19 @@ pub fn mount(source: impl Into<Source>, point: &Path, options: &MountOptions) ->
     let point = folder(point)?;
     let source = source.into();
     let (is_durable, name) = source.kind().map_err(Error::Volume)?;
+    let failed = |source| Error::Mount { point: point.clone(), source };
+    let waiters = match &source {
+        Source::Remote(volume) => Some(Waiters::start(volume.clone()).map_err(failed)?),
+        _ => None,
+    };
     let adapter = Adapter {
         is_durable,
         notes_reads: options.atime && !options.read_only,
+        waiters,
         buffers: std::sync::Mutex::default(),
         source,
     };
     let config = config(&name, options);
-    let failed = |source| Error::Mount { point: point.clone(), source };
     let session = Session::new(adapter, &point, &config).map_err(failed)?.spawn().map_err(failed)?;
     Ok(Mounted { session, point })
 }

@@ -82,10 +82,13 @@ pub enum Refusal {
     /// `EROFS`
     #[error("the volume is open read-only")]
     ReadOnly,
+    /// `ENOLCK`
+    #[error("the file has too many locks")]
+    NoLocks,
 }
 
 impl Refusal {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::NotFound,
         Self::Exists,
         Self::NotFolder,
@@ -107,6 +110,7 @@ impl Refusal {
         Self::Beyond,
         Self::Busy,
         Self::ReadOnly,
+        Self::NoLocks,
     ];
 
     /// The refusal with this number.
@@ -139,6 +143,7 @@ impl Refusal {
             Self::Beyond => Errno::NXIO,
             Self::Busy => Errno::BUSY,
             Self::ReadOnly => Errno::ROFS,
+            Self::NoLocks => Errno::NOLCK,
         };
         errno.raw_os_error()
     }

@@ -62,7 +62,7 @@ pub use machine::{Machine, MachineHandle, MachineOptions, TextHandler, register}
 pub use mend::{LostPage, ScrubOptions, ScrubReport};
 pub use net::Carrier;
 pub use plan::{REPLICAS_MAX, STANDBYS_MAX};
-pub use remote::{RemoteOptions, RemoteVolume, ask_machine, newest_site};
+pub use remote::{FileLock, RemoteOptions, RemoteVolume, ask_machine, newest_site};
 pub use serve::Server;
 pub use status::{ClusterStatus, GroupStatus, MachineStatus, NodeStatus};
 

@@ -77,7 +77,7 @@ impl Shared {
             let Some(leading) = &mut state.leading else { return };
             (leading.volume.clone(), leading.link.term(), leading.orphans_are_due())
         };
-        lock(&machine.mounts).in_term(term).forget_silent(&volume);
+        lock(&machine.mounts).in_term(term).forget_silent(&volume, machine.mount_lease);
         if frees && let Err(error) = volume.inner.free_orphans() {
             tracing::warn!("files without a name are not freed: {error}");
         }

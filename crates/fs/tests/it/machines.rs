@@ -68,6 +68,7 @@ impl Place {
         let security = self.security(Name::Node(lodestone_fabric::NodeId(machine)));
         let mut options = MachineOptions::new(machine, self.path(&format!("m{machine}")), security);
         (options.makes, options.domain) = (makes, DomainChoice::Process);
+        options.mount_lease = Duration::from_secs(3);
         options
     }
 

@@ -1,6 +1,7 @@
 //! The tests of volumes.
 
 mod cluster;
+mod locks;
 mod machines;
 mod model;
 mod nodes;

@@ -19,15 +19,17 @@ use crate::machines::{Place, make, until, until_whole};
 const MARK: &[u8] = b"once-";
 
 /// How relays treat marked requests.
-const PASSES: u8 = 0;
+pub const PASSES: u8 = 0;
 /// They are passed on, and their answers are held. When that ends, the answers are lost.
 const HOLDS_ANSWERS: u8 = 1;
 const HOLDS_REQUESTS: u8 = 2;
+/// All connections end: the machines are out of reach.
+pub const CUT: u8 = 3;
 
 /// What all relays do now.
 #[derive(Default)]
-struct Gate {
-    mode: AtomicU8,
+pub struct Gate {
+    pub mode: AtomicU8,
     held: AtomicUsize,
 }
 
@@ -43,6 +45,9 @@ impl Gate {
     }
 
     fn pass(self: &Arc<Self>, client: TcpStream, machine: SocketAddrV4) -> std::io::Result<()> {
+        if self.is(CUT) {
+            return Ok(());
+        }
         let server = TcpStream::connect_timeout(&SocketAddr::V4(machine), Duration::from_millis(500))?;
         let holds = Arc::new(AtomicU8::new(0));
         let (gate, held) = (Arc::clone(self), Arc::clone(&holds));
@@ -54,7 +59,7 @@ impl Gate {
                     gate.wait_while(HOLDS_REQUESTS);
                     held.store(u8::from(gate.is(HOLDS_ANSWERS)), Ordering::SeqCst);
                 }
-                if to.write_all(&buffer[..count]).is_err() {
+                if gate.is(CUT) || to.write_all(&buffer[..count]).is_err() {
                     break;
                 }
             }
@@ -80,7 +85,7 @@ impl Gate {
     }
 
     /// Listens for connections to a machine, until the test ends.
-    fn relay(self: &Arc<Self>, machine: SocketAddrV4) -> SocketAddrV4 {
+    pub fn relay(self: &Arc<Self>, machine: SocketAddrV4) -> SocketAddrV4 {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let SocketAddr::V4(address) = listener.local_addr().expect("an address") else { panic!("IPv4 was asked for") };
         let gate = Arc::clone(self);

@@ -70,6 +70,8 @@ pub struct MachineOptions {
     pub security: Security,
     /// Replicas below which none is removed: with fewer, a sync waits.
     pub replicas_min: usize,
+    /// How long a mount may be silent before its open files are closed and its locks are free.
+    pub mount_lease: Duration,
     /// Options of the volume.
     pub volume: VolumeOptions,
     /// Requests of the program.
@@ -87,6 +89,7 @@ impl MachineOptions {
             domain: DomainChoice::Auto,
             security,
             replicas_min: 2,
+            mount_lease: Duration::from_secs(60),
             volume: VolumeOptions::default(),
             texts: None,
         }
@@ -111,6 +114,7 @@ pub(crate) struct Machinery {
     /// How the others stood when they last answered, or why they do not.
     pub(crate) others: Mutex<Standings>,
     pub(crate) mounts: Mutex<Mounts>,
+    pub(crate) mount_lease: Duration,
     pub(crate) calls: metrics::CallCounts,
     /// Whether the volume has not begun, because some machine never ran.
     pub(crate) waits_for_first_starts: AtomicBool,
@@ -299,6 +303,7 @@ fn shared(site: &Site, options: &MachineOptions, places: Places, seals: Option<A
             security: options.security.clone(),
             others: Mutex::default(),
             mounts: Mutex::default(),
+            mount_lease: options.mount_lease,
             calls: metrics::CallCounts::default(),
             waits_for_first_starts: AtomicBool::new(false),
             keepers_down: Mutex::default(),

@@ -274,9 +274,12 @@ impl Shared {
         };
         let Some(machine) = &self.machine else { return Answer::NotAttached.to_bytes() };
         let term = link.term();
-        lock(&machine.mounts).in_term(term).attach(&volume, attach);
+        let lost = lock(&machine.mounts).in_term(term).attach(&volume, attach);
         let mut out = Writer::default();
-        out.u8(0).u32(term).u64(link.adopted().1.0);
+        let lease_ms = u64::try_from(machine.mount_lease.as_millis()).unwrap_or(u64::MAX);
+        out.u8(0).u32(term).u64(link.adopted().1.0).u64(lease_ms);
+        out.u32(lodestone_width::exact_u32(lost.len()));
+        lost.iter().for_each(|place| _ = out.u32(*place));
         out.0
     }
 
@@ -325,6 +328,15 @@ impl Shared {
             Call::Unpin { ino } => {
                 lock(&machine.mounts).in_term(link.term()).close(volume, tag.mount, *ino);
                 Answer::Done(0, Value::Nothing)
+            }
+            Call::Lock { ino, serial, lock: wanted, frees } => {
+                let mut mounts = lock(&machine.mounts);
+                let outcome = mounts.in_term(link.term()).lock(tag.mount, *serial, *ino, *wanted, *frees);
+                Answer::Done(0, Value::Number(outcome.code()))
+            }
+            Call::FindLock { ino, lock: wanted } => {
+                let mut mounts = lock(&machine.mounts);
+                Answer::Done(0, Value::Lock(mounts.in_term(link.term()).find_lock(tag.mount, *ino, wanted)))
             }
             call => carry_out(volume, Some(tag), call)?,
         };

@@ -9,6 +9,7 @@
 
 use lodestone_width::exact_u32;
 
+use super::locks::FileLock;
 use crate::access::Caller;
 use crate::attributes::{Changes, ExtraMode, NewTime, Room};
 use crate::bytes::{Reader, Writer};
@@ -29,34 +30,136 @@ const GROUPS_MAX: u32 = 1 << 16;
 /// A call on a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    Lookup { by: Caller, parent: u64, name: Vec<u8> },
-    Attributes { ino: u64 },
-    Truncate { by: Caller, ino: u64, size: u64 },
-    Set { by: Caller, ino: u64, changes: Changes },
-    ReadLink { ino: u64 },
-    Make { by: Caller, parent: u64, name: Vec<u8>, mode: u32, device: u32, target: Vec<u8>, pins: bool },
-    Remove { by: Caller, parent: u64, name: Vec<u8>, is_folder: bool },
-    Rename { by: Caller, from: (u64, Vec<u8>), to: (u64, Vec<u8>), mode: RenameMode },
-    Link { by: Caller, ino: u64, parent: u64, name: Vec<u8> },
-    Pin { ino: u64 },
-    Unpin { ino: u64 },
-    Read { ino: u64, offset: u64, count: u32 },
-    NoteRead { ino: u64 },
-    Write { by: Caller, ino: u64, offset: u64, bytes: Vec<u8> },
+    Lookup {
+        by: Caller,
+        parent: u64,
+        name: Vec<u8>,
+    },
+    Attributes {
+        ino: u64,
+    },
+    Truncate {
+        by: Caller,
+        ino: u64,
+        size: u64,
+    },
+    Set {
+        by: Caller,
+        ino: u64,
+        changes: Changes,
+    },
+    ReadLink {
+        ino: u64,
+    },
+    Make {
+        by: Caller,
+        parent: u64,
+        name: Vec<u8>,
+        mode: u32,
+        device: u32,
+        target: Vec<u8>,
+        pins: bool,
+    },
+    Remove {
+        by: Caller,
+        parent: u64,
+        name: Vec<u8>,
+        is_folder: bool,
+    },
+    Rename {
+        by: Caller,
+        from: (u64, Vec<u8>),
+        to: (u64, Vec<u8>),
+        mode: RenameMode,
+    },
+    Link {
+        by: Caller,
+        ino: u64,
+        parent: u64,
+        name: Vec<u8>,
+    },
+    Pin {
+        ino: u64,
+    },
+    Unpin {
+        ino: u64,
+    },
+    Read {
+        ino: u64,
+        offset: u64,
+        count: u32,
+    },
+    NoteRead {
+        ino: u64,
+    },
+    Write {
+        by: Caller,
+        ino: u64,
+        offset: u64,
+        bytes: Vec<u8>,
+    },
     Sync,
-    ReadFolder { by: Caller, ino: u64, cookie: u64, count: u32 },
-    ReadFolderPlus { by: Caller, ino: u64, cookie: u64, count: u32 },
+    ReadFolder {
+        by: Caller,
+        ino: u64,
+        cookie: u64,
+        count: u32,
+    },
+    ReadFolderPlus {
+        by: Caller,
+        ino: u64,
+        cookie: u64,
+        count: u32,
+    },
     Room,
-    SetExtra { by: Caller, ino: u64, name: Vec<u8>, value: Vec<u8>, mode: ExtraMode },
-    Extra { by: Caller, ino: u64, name: Vec<u8> },
-    ExtraNames { by: Caller, ino: u64 },
-    RemoveExtra { by: Caller, ino: u64, name: Vec<u8> },
-    Allocate { by: Caller, ino: u64, offset: u64, length: u64, what: Allocation },
-    Seek { ino: u64, offset: u64, to: SeekTo },
+    SetExtra {
+        by: Caller,
+        ino: u64,
+        name: Vec<u8>,
+        value: Vec<u8>,
+        mode: ExtraMode,
+    },
+    Extra {
+        by: Caller,
+        ino: u64,
+        name: Vec<u8>,
+    },
+    ExtraNames {
+        by: Caller,
+        ino: u64,
+    },
+    RemoveExtra {
+        by: Caller,
+        ino: u64,
+        name: Vec<u8>,
+    },
+    Allocate {
+        by: Caller,
+        ino: u64,
+        offset: u64,
+        length: u64,
+        what: Allocation,
+    },
+    Seek {
+        ino: u64,
+        offset: u64,
+        to: SeekTo,
+    },
+    /// Takes a lock, or frees the range. Of the requests of a mount for a file, later ones have higher serial numbers.
+    Lock {
+        ino: u64,
+        serial: u64,
+        lock: FileLock,
+        frees: bool,
+    },
+    FindLock {
+        ino: u64,
+        lock: FileLock,
+    },
 }
 
 /// The names of the calls, in the order of their numbers on the wire.
-pub(crate) const CALLS: [&str; 24] = [
+pub(crate) const CALLS: [&str; 26] = [
     "lookup",
     "attributes",
     "truncate",
@@ -81,6 +184,8 @@ pub(crate) const CALLS: [&str; 24] = [
     "remove_extra",
     "allocate",
     "seek",
+    "lock",
+    "find_lock",
 ];
 
 /// The result of a call.
@@ -94,6 +199,7 @@ pub(crate) enum Value {
     EntriesPlus(Vec<(FolderEntry, Attributes)>),
     Room(Room),
     Number(u64),
+    Lock(Option<FileLock>),
 }
 
 /// The answer to a call.
@@ -266,6 +372,11 @@ impl Call {
                 out.u8(23).caller(by).u64(*ino).u64(*offset).u64(*length).u8(code(&ALLOCATIONS, what));
             }
             Self::Seek { ino, offset, to } => _ = out.u8(24).u64(*ino).u64(*offset).u8(code(&SEEKS, to)),
+            Self::Lock { ino, serial, lock, frees } => {
+                lock.write(out.u8(25).u64(*ino).u64(*serial));
+                out.u8((*frees).into());
+            }
+            Self::FindLock { ino, lock } => lock.write(out.u8(26).u64(*ino)),
         }
     }
 
@@ -337,6 +448,11 @@ impl Call {
                 what: of_code(&ALLOCATIONS, from.u8()?)?,
             },
             24 => Self::Seek { ino: from.u64()?, offset: from.u64()?, to: of_code(&SEEKS, from.u8()?)? },
+            25 => {
+                let (ino, serial) = (from.u64()?, from.u64()?);
+                Self::Lock { ino, serial, lock: FileLock::read(from)?, frees: from.flag()? }
+            }
+            26 => Self::FindLock { ino: from.u64()?, lock: FileLock::read(from)? },
             _ => return None,
         };
         Some(call)
@@ -369,6 +485,8 @@ impl Call {
             Self::RemoveExtra { .. } => 21,
             Self::Allocate { .. } => 22,
             Self::Seek { .. } => 23,
+            Self::Lock { .. } => 24,
+            Self::FindLock { .. } => 25,
         }
     }
 
@@ -500,6 +618,10 @@ impl Value {
                 out.u8(6).u64(room.page_bytes).u64(room.pages).u64(room.free).u64(room.available).u64(room.files);
             }
             Self::Number(number) => _ = out.u8(7).u64(*number),
+            Self::Lock(lock) => {
+                out.u8(8).u8(lock.is_some().into());
+                lock.iter().for_each(|lock| lock.write(out));
+            }
         }
     }
 
@@ -519,6 +641,7 @@ impl Value {
                 files: from.u64()?,
             }),
             7 => Self::Number(from.u64()?),
+            8 => Self::Lock(if from.flag()? { Some(FileLock::read(from)?) } else { None }),
             _ => return None,
         })
     }
@@ -558,6 +681,8 @@ impl Answer {
 mod tests {
     use super::*;
 
+    const LOCK: FileLock = FileLock { owner: 7, start: 1, end: u64::MAX, is_write: true, pid: 5 };
+
     fn calls() -> Vec<Call> {
         let by = Caller { uid: 7, gid: 8, groups: vec![9], is_checked: true };
         let (name, changes) =
@@ -595,6 +720,8 @@ mod tests {
             Call::RemoveExtra { by: by.clone(), ino: 2, name },
             Call::Allocate { by, ino: 2, offset: 3, length: 4, what: Allocation::Zero { grows: true } },
             Call::Seek { ino: 2, offset: 3, to: SeekTo::Hole },
+            Call::Lock { ino: 2, serial: 9, lock: LOCK, frees: true },
+            Call::FindLock { ino: 2, lock: LOCK },
         ]
     }
 
@@ -644,6 +771,8 @@ mod tests {
             Value::EntriesPlus(vec![(entry, file)]),
             Value::Room(room),
             Value::Number(9),
+            Value::Lock(Some(LOCK)),
+            Value::Lock(None),
         ];
         let mut answers: Vec<Answer> = values.into_iter().map(|value| Answer::Done(7, value)).collect();
         answers.extend([Answer::Refused(Refusal::Stale), Answer::Elsewhere(3), Answer::NotAttached]);

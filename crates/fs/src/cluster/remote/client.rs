@@ -1,6 +1,6 @@
 //! The client of a volume whose metadata node is elsewhere.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,6 +14,7 @@ use lodestone_registry::{Channel, ChannelEnd, Security};
 use lodestone_width::exact_u32;
 
 use super::calls::{Answer, Call, READ_BYTES_MAX, Value};
+use super::locks::{FileLock, Locked, Locks};
 use super::mounts::Attach;
 use crate::access::Caller;
 use crate::attributes::{Changes, ExtraMode, Room};
@@ -39,8 +40,10 @@ const ATTACH_PATIENCE: Duration = Duration::from_secs(3);
 const LOOKS: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(30));
 /// A standing that is older says nothing.
 const FRESH: Duration = Duration::from_secs(1);
-/// How often the metadata node hears of a mount that does nothing.
-const SIGN: Duration = Duration::from_secs(10);
+/// Signs in the lease of a mount: the metadata node hears of one that does nothing.
+const SIGNS: u32 = 6;
+/// Pause before a lock is asked for again that is not decided yet.
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// Most bytes of a write in one call: one operation.
 const WRITE_BYTES_MAX: usize = 256 << 10;
 
@@ -78,6 +81,18 @@ struct State {
     reason: String,
 }
 
+/// The locks that the mount has.
+#[derive(Debug, Default)]
+struct Held {
+    locks: Locks,
+    /// Counts how often they were told to a metadata node.
+    told: u64,
+    /// The last request for a lock.
+    serial: u64,
+    /// Files of which locks were lost: another mount has them. They are not used before they are closed.
+    lost: HashSet<u64>,
+}
+
 struct Shared {
     site: Mutex<Arc<Site>>,
     security: Security,
@@ -92,6 +107,9 @@ struct Shared {
     changed: Condvar,
     /// Files that are open, and how often.
     open: Mutex<HashMap<u64, u64>>,
+    held: Mutex<Held>,
+    /// The lease of the mount, in milliseconds.
+    lease_ms: AtomicU64,
     ino_floor: AtomicU64,
     takeovers: AtomicU64,
     stop: AtomicBool,
@@ -146,6 +164,8 @@ impl RemoteVolume {
             standings: Mutex::default(),
             changed: Condvar::new(),
             open: Mutex::default(),
+            held: Mutex::default(),
+            lease_ms: AtomicU64::new(10_000),
             ino_floor: AtomicU64::new(0),
             takeovers: AtomicU64::new(0),
             stop: AtomicBool::new(false),
@@ -360,7 +380,7 @@ impl Shared {
             let found = self.standing_of(machine, &mut channel).map_err(|error| error.to_string());
             lock(&self.standings).insert(machine, (Instant::now(), found));
             self.changed.notify_all();
-            if said.elapsed() >= SIGN {
+            if said.elapsed() >= Duration::from_millis(self.lease_ms.load(Ordering::Acquire)) / SIGNS {
                 said = Instant::now();
                 self.give_sign(machine, &mut channel);
             }
@@ -486,18 +506,47 @@ impl Shared {
         let ino_floor = self.ino_floor.load(Ordering::Acquire);
         let mut out = Writer::default();
         out.u8(wire::ATTACH);
-        Attach { mount: self.mount, ino_floor, open }.write(&mut out);
+        let locks = {
+            let mut held = lock(&self.held);
+            held.told += 1;
+            held.locks.all()
+        };
+        let attach = Attach { mount: self.mount, ino_floor, open, locks };
+        attach.write(&mut out);
         channel.within(Some(ATTACH_PATIENCE));
         channel.send(&out.0).map_err(failed)?;
         let bytes = channel.receive(wire::ANSWER_BYTES_MAX).map_err(failed)?;
         let mut from = Reader(&bytes);
-        match (from.u8(), from.u32(), from.u64()) {
-            (Some(0), Some(term), Some(kept)) => Ok((term, kept)),
+        match (from.u8(), from.u32(), from.u64(), from.u64()) {
+            (Some(0), Some(term), Some(kept), Some(lease_ms)) => {
+                self.lease_ms.store(lease_ms, Ordering::Release);
+                self.lose_locks(&attach.locks, &mut from);
+                Ok((term, kept))
+            }
             _ => Err(Error::Options(match Answer::from_bytes(&bytes) {
                 Some(Answer::Failed(text)) => format!("machine {machine}: {text}"),
                 _ => format!("machine {machine} does not lead"),
             })),
         }
+    }
+
+    /// Notes which of the locks that were told are those of another mount now.
+    fn lose_locks(&self, told: &[(u64, FileLock)], answer: &mut Reader<'_>) {
+        for _ in 0..answer.u32().unwrap_or_default() {
+            let place = answer.u32().map(lodestone_width::to_usize);
+            let Some((ino, gone)) = place.and_then(|place| told.get(place)) else { return };
+            tracing::error!(
+                "file {ino}: a lock was lost, because this mount was away for too long: it is not used any more"
+            );
+            let mut held = lock(&self.held);
+            held.locks.free(*ino, 0, (gone.owner, gone.start, gone.end));
+            held.lost.insert(*ino);
+        }
+    }
+
+    /// Refuses a file of which a lock was lost: its users rely on it.
+    fn check_locks(&self, ino: u64) -> Result<()> {
+        if lock(&self.held).lost.contains(&ino) { Err(crate::error::Refusal::Stale.into()) } else { Ok(()) }
     }
 
     fn say_goodbye(&self) {
@@ -703,6 +752,7 @@ impl RemoteVolume {
             }
             open.remove(&ino);
         }
+        lock(&self.shared.held).lost.remove(&ino);
         self.call(&Call::Unpin { ino }).map(drop)
     }
 
@@ -730,6 +780,7 @@ impl RemoteVolume {
 
     /// As [`Volume::write`](crate::Volume::write); of up to 256 KiB all or, after a takeover, nothing.
     pub fn write(&self, caller: &Caller, ino: u64, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.shared.check_locks(ino)?;
         let mut at = offset;
         for piece in bytes.chunks(WRITE_BYTES_MAX) {
             self.call(&Call::Write { by: caller.clone(), ino, offset: at, bytes: piece.to_vec() })?;
@@ -794,6 +845,71 @@ impl RemoteVolume {
     /// As [`Volume::allocate`](crate::Volume::allocate).
     pub fn allocate(&self, caller: &Caller, ino: u64, offset: u64, length: u64, what: Allocation) -> Result<()> {
         self.call(&Call::Allocate { by: caller.clone(), ino, offset, length, what }).map(drop)
+    }
+
+    /// Takes a lock of a range, which replaces what its owner has there. `false`: another owner has one that excludes it.
+    /// A mount that is silent for its lease loses its locks; it cannot write to these files then before it has closed
+    /// them.
+    pub fn lock(&self, ino: u64, wanted: FileLock) -> Result<bool> {
+        let until = Instant::now() + self.shared.options.patience;
+        let mut was_taken = false;
+        loop {
+            self.shared.check_locks(ino)?;
+            let (serial, told) = {
+                let mut held = lock(&self.shared.held);
+                held.serial += 1;
+                (held.serial, held.told)
+            };
+            let answer = value!(self.call(&Call::Lock { ino, serial, lock: wanted, frees: false }), Number)?;
+            match Locked::of_code(answer) {
+                Some(Locked::Done) => {
+                    let mut held = lock(&self.shared.held);
+                    _ = held.locks.take(ino, 0, wanted);
+                    if held.told == told {
+                        return Ok(true);
+                    }
+                    // The next metadata node was told the locks without this one: it is asked, too.
+                    was_taken = true;
+                }
+                Some(Locked::Conflict) => {
+                    if was_taken {
+                        let range = (wanted.owner, wanted.start, wanted.end);
+                        lock(&self.shared.held).locks.free(ino, 0, range);
+                    }
+                    return Ok(false);
+                }
+                Some(Locked::Full) => return Err(crate::error::Refusal::NoLocks.into()),
+                _ if Instant::now() >= until => return Ok(false),
+                _ => std::thread::sleep(LOCK_PAUSE),
+            }
+        }
+    }
+
+    /// Frees what an owner has in a range.
+    pub fn unlock(&self, ino: u64, owner: u64, start: u64, end: u64) -> Result<()> {
+        let freed = FileLock { owner, start, end, is_write: false, pid: 0 };
+        loop {
+            let serial = {
+                let mut held = lock(&self.shared.held);
+                held.locks.free(ino, 0, (owner, start, end));
+                held.serial += 1;
+                held.serial
+            };
+            let answer = value!(self.call(&Call::Lock { ino, serial, lock: freed, frees: true }), Number)?;
+            if Locked::of_code(answer) != Some(Locked::Again) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Frees everything that an owner has in a file, if it has something.
+    pub fn unlock_owner(&self, ino: u64, owner: u64) -> Result<()> {
+        if lock(&self.shared.held).locks.has(ino, owner) { self.unlock(ino, owner, 0, u64::MAX) } else { Ok(()) }
+    }
+
+    /// A lock of another owner that excludes this one.
+    pub fn find_lock(&self, ino: u64, wanted: FileLock) -> Result<Option<FileLock>> {
+        value!(self.call(&Call::FindLock { ino, lock: wanted }), Lock)
     }
 
     /// As [`Volume::seek`](crate::Volume::seek).

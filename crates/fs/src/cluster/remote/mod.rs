@@ -10,7 +10,9 @@
 
 pub(crate) mod calls;
 mod client;
+pub(crate) mod locks;
 pub(crate) mod mounts;
 
 pub use client::{RemoteOptions, RemoteVolume, ask_machine, newest_site};
 pub(crate) use client::{connect, description, standing};
+pub use locks::FileLock;

@@ -1,11 +1,12 @@
 //! The mounts elsewhere that a metadata node knows: the files that they have open.
 //!
-//! A mount tells its open files when it attaches, also to the next metadata node. One that is silent for
-//! [`SILENCE`] is gone, and its files are not open any more.
+//! A mount tells its open files and its locks when it attaches, also to the next metadata node. One that is silent for
+//! its lease is gone: its files are not open any more, and its locks are free.
 //!
 //! ```text
-//! attach   mount 8, lowest number for a new file 8, open files 4, each 8
-//! answer   0, term 4, the last operation that the takeover left 8; or as to a call
+//! attach   mount 8, lowest number for a new file 8, open files 4, each 8; locks 4, each file 8 and lock
+//! answer   0, term 4, the last operation that the takeover left 8, lease in milliseconds 8,
+//!          locks that others have 4, the place of each among those that were told 4; or as to a call
 //! ```
 
 use std::collections::{BTreeSet, HashMap};
@@ -14,15 +15,16 @@ use std::time::{Duration, Instant};
 use lodestone_width::exact_u32;
 
 use super::calls::{Answer, Call, Value};
+use super::locks::{FileLock, GRACE, Locked, Locks};
 use crate::bytes::{Reader, Writer};
 use crate::error::{Error, Result};
 use crate::requests::Tag;
 use crate::volume::Volume;
 
-/// How long a mount may be silent.
-pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 /// Most files that a mount has open.
 const OPEN_MAX: u32 = 1 << 17;
+/// Most locks that it has.
+const LOCKS_MAX: u32 = 1 << 15;
 
 /// A mount that attaches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,19 +33,24 @@ pub(crate) struct Attach {
     /// New files get no lower number: a former metadata node may have given those to files that are lost.
     pub(crate) ino_floor: u64,
     pub(crate) open: Vec<u64>,
+    pub(crate) locks: Vec<(u64, FileLock)>,
 }
 
 impl Attach {
     pub(crate) fn write(&self, out: &mut Writer) {
         out.u64(self.mount).u64(self.ino_floor).u32(exact_u32(self.open.len()));
         self.open.iter().for_each(|ino| _ = out.u64(*ino));
+        out.u32(exact_u32(self.locks.len()));
+        self.locks.iter().for_each(|(ino, lock)| lock.write(out.u64(*ino)));
     }
 
     pub(crate) fn read(from: &mut Reader<'_>) -> Option<Self> {
         let (mount, ino_floor) = (from.u64()?, from.u64()?);
         let count = from.u32().filter(|count| *count <= OPEN_MAX)?;
         let open = (0..count).map(|_| from.u64()).collect::<Option<_>>()?;
-        from.is_empty().then_some(Self { mount, ino_floor, open })
+        let count = from.u32().filter(|count| *count <= LOCKS_MAX)?;
+        let locks = (0..count).map(|_| Some((from.u64()?, FileLock::read(from)?))).collect::<Option<_>>()?;
+        from.is_empty().then_some(Self { mount, ino_floor, open, locks })
     }
 }
 
@@ -52,20 +59,25 @@ impl Attach {
 struct Mount {
     open: BTreeSet<u64>,
     heard: Instant,
+    /// The newest request for locks of each file.
+    serials: HashMap<u64, u64>,
 }
 
 /// The mounts of a metadata node in a term.
 #[derive(Debug, Default)]
 pub(crate) struct Mounts {
     term: u32,
+    /// When the term began here.
+    since: Option<Instant>,
     mounts: HashMap<u64, Mount>,
+    locks: Locks,
 }
 
 impl Mounts {
     /// Those of a former term are not known any more: they attach again.
     pub(crate) fn in_term(&mut self, term: u32) -> &mut Self {
         if self.term != term {
-            (self.term, self.mounts) = (term, HashMap::new());
+            *self = Self { term, since: Some(Instant::now()), ..Self::default() };
         }
         self
     }
@@ -75,14 +87,41 @@ impl Mounts {
         self.mounts.len()
     }
 
-    /// Takes a mount in, with the files that it has open.
-    pub(crate) fn attach(&mut self, volume: &Volume, attach: &Attach) {
+    /// Takes a mount in, with the files that it has open and its locks. Places of those that another mount has now.
+    pub(crate) fn attach(&mut self, volume: &Volume, attach: &Attach) -> Vec<u32> {
         volume.number_files_from(attach.ino_floor);
         let open: BTreeSet<u64> = attach.open.iter().copied().collect();
         let before = self.mounts.remove(&attach.mount).map(|mount| mount.open).unwrap_or_default();
         open.difference(&before).for_each(|ino| volume.pin(*ino));
         before.difference(&open).for_each(|ino| close(volume, *ino));
-        self.mounts.insert(attach.mount, Mount { open, heard: Instant::now() });
+        self.mounts.insert(attach.mount, Mount { open, heard: Instant::now(), serials: HashMap::new() });
+        self.locks.free_mount(attach.mount);
+        let mut take = |(ino, lock): &(u64, FileLock)| self.locks.take(*ino, attach.mount, *lock) == Locked::Done;
+        (0..).zip(&attach.locks).filter(|(_, lock)| !take(lock)).map(|(place, _)| place).collect()
+    }
+
+    /// Takes a lock for a mount, or frees a range.
+    pub(crate) fn lock(&mut self, mount: u64, serial: u64, ino: u64, lock: FileLock, frees: bool) -> Locked {
+        let Some(known) = self.mounts.get_mut(&mount) else { return Locked::Again };
+        let newest = known.serials.entry(ino).or_default();
+        if serial < *newest {
+            // It was late, and another one of the mount came first: its mount sends it again, if it still waits.
+            return Locked::Again;
+        }
+        *newest = serial;
+        if frees {
+            self.locks.free(ino, mount, (lock.owner, lock.start, lock.end));
+            return Locked::Done;
+        }
+        match self.locks.conflict(ino, mount, &lock) {
+            None if self.since.is_some_and(|since| since.elapsed() < GRACE) => Locked::Again,
+            _ => self.locks.take(ino, mount, lock),
+        }
+    }
+
+    /// A lock of another owner that excludes this one.
+    pub(crate) fn find_lock(&self, mount: u64, ino: u64, lock: &FileLock) -> Option<FileLock> {
+        self.locks.conflict(ino, mount, lock)
     }
 
     /// Whether the mount is known, which is heard of now.
@@ -109,17 +148,18 @@ impl Mounts {
 
     /// The mount is gone.
     pub(crate) fn detach(&mut self, volume: &Volume, mount: u64) {
+        self.locks.free_mount(mount);
         for ino in self.mounts.remove(&mount).map(|mount| mount.open).unwrap_or_default() {
             close(volume, ino);
         }
     }
 
     /// Mounts that were silent for too long are gone.
-    pub(crate) fn forget_silent(&mut self, volume: &Volume) {
-        let silent = self.mounts.iter().filter(|(_, mount)| mount.heard.elapsed() >= SILENCE);
+    pub(crate) fn forget_silent(&mut self, volume: &Volume, lease: Duration) {
+        let silent = self.mounts.iter().filter(|(_, mount)| mount.heard.elapsed() >= lease);
         let silent: Vec<u64> = silent.map(|(mount, _)| *mount).collect();
         for mount in silent {
-            tracing::warn!("mount {mount:016x} is silent: its open files are closed");
+            tracing::warn!("mount {mount:016x} is silent: its open files are closed, and its locks are free");
             self.detach(volume, mount);
         }
     }
@@ -198,7 +238,7 @@ mod tests {
             carry_out(&volume, Tag::new(1, request, 1), call).expect("an answer")
         };
         for mount in [1, 2] {
-            mounts.attach(&volume, &Attach { mount, ino_floor: 0, open: Vec::new() });
+            mounts.attach(&volume, &Attach { mount, ino_floor: 0, open: Vec::new(), locks: Vec::new() });
         }
         let made = call(&make(true));
         let ino = opened(&make(true), &made).expect("a file");
@@ -209,7 +249,7 @@ mod tests {
         mounts.close(&volume, 1, ino);
         assert!(volume.attributes(ino).is_ok(), "the other mount has it open");
         // It attaches again, at the same node, and still has it open.
-        mounts.attach(&volume, &Attach { mount: 2, ino_floor: 0, open: vec![ino] });
+        mounts.attach(&volume, &Attach { mount: 2, ino_floor: 0, open: vec![ino], locks: Vec::new() });
         assert!(volume.attributes(ino).is_ok());
         mounts.detach(&volume, 2);
         assert!(volume.attributes(ino).is_err(), "nobody has it open");
