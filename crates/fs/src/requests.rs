@@ -64,7 +64,7 @@ impl Tag {
         let mut from = Reader(tag);
         let (mount, request) = (from.u64()?, from.u64()?);
         // Operations of former programs have none: then only the newest requests are remembered.
-        let floor = if code & FLOORED == 0 { (request + 1).saturating_sub(REQUESTS_MAX) } else { from.u64()? };
+        let floor = if code & FLOORED == 0 { request.saturating_sub(REQUESTS_MAX - 1) } else { from.u64()? };
         Some((code & !(TAGGED | FLOORED), body, Some(Self::new(mount, request, floor)?)))
     }
 }
@@ -227,6 +227,8 @@ mod tests {
         let former = [b"body".to_vec(), 7_u64.to_le_bytes().to_vec(), 5000_u64.to_le_bytes().to_vec()].concat();
         let found = Tag { mount: 7, request: 5000, floor: 2953 };
         assert_eq!(Tag::split(TAGGED | 3, &former), Some((3, &b"body"[..], Some(found))), "of a former program");
+        let last = [7_u64, u64::MAX].map(u64::to_le_bytes).concat();
+        assert_eq!(Tag::split(TAGGED, &last).and_then(|(_, _, tag)| Some(tag?.request)), Some(u64::MAX));
         let above = [1_u64, 2, 3].map(u64::to_le_bytes).concat();
         assert_eq!(Tag::split(TAGGED | FLOORED, &above), None, "a floor above the request");
     }
