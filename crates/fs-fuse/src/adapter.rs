@@ -33,6 +33,7 @@ const ENTRIES_MAX: usize = 512;
 /// Files never get the number of another one.
 const GENERATION: Generation = Generation(0);
 
+const O_APPEND: i32 = 0o2000;
 const FALLOC_KEEP_SIZE: i32 = 1;
 const FALLOC_PUNCH: i32 = 2;
 const FALLOC_ZERO: i32 = 16;
@@ -50,6 +51,8 @@ pub(crate) struct Adapter {
     pub(crate) notes_reads: bool,
     /// Programs that wait for locks, if locks are those of all mounts.
     pub(crate) waiters: Option<Waiters>,
+    /// Whether the kernel keeps nothing of a volume elsewhere: each call sees what other mounts did before it.
+    pub(crate) is_strong: bool,
     /// Buffers of reads.
     pub(crate) buffers: std::sync::Mutex<Vec<Vec<u8>>>,
 }
@@ -90,6 +93,7 @@ impl Adapter {
     /// How long the kernel may keep what it is told: a takeover of a volume with replicas may lose some of it.
     const fn keep(&self) -> Duration {
         match self.source {
+            Source::Remote(_) if self.is_strong => Duration::ZERO,
             Source::One(_) => KEEP,
             Source::Replicated(_) | Source::Remote(_) => CACHE_LIFETIME,
         }
@@ -100,6 +104,7 @@ impl Adapter {
         match self.source {
             // It is right: nothing else writes the file, and a loss shows in its times.
             Source::One(_) | Source::Replicated(_) => FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH),
+            Source::Remote(_) if self.is_strong => FopenFlags::FOPEN_DIRECT_IO,
             // Another mount may have written the file: each open looks again. The end of each use frees locks.
             Source::Remote(_) => FopenFlags::empty(),
         }
@@ -160,7 +165,13 @@ impl Filesystem for Adapter {
             Source::Replicated(_) => wanted | InitFlags::FUSE_AUTO_INVAL_DATA,
             Source::Remote(_) => {
                 let locks = InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS;
-                wanted | InitFlags::FUSE_AUTO_INVAL_DATA | locks
+                let strong = if self.is_strong {
+                    // Without it a file could not be mapped at all.
+                    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP
+                } else {
+                    InitFlags::empty()
+                };
+                wanted | InitFlags::FUSE_AUTO_INVAL_DATA | locks | strong
             }
         };
         let known = wanted & config.capabilities();
@@ -317,12 +328,17 @@ impl Filesystem for Adapter {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-        _: OpenFlags,
+        open: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let by = writer(flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
-        match self.source.on(|volume| volume.write(&by, ino.0, offset, data)) {
+        let outcome = match &self.source {
+            // The end of the file is where the metadata node says: other mounts append, too.
+            Source::Remote(volume) if self.is_strong && open.0 & O_APPEND != 0 => volume.append(&by, ino.0, data),
+            source => source.on(|volume| volume.write(&by, ino.0, offset, data)),
+        };
+        match outcome {
             Ok(()) => reply.written(exact_u32(data.len())),
             Err(error) => reply.error(errno(&error)),
         }

@@ -26,5 +26,5 @@ mod locks;
 mod session;
 mod source;
 
-pub use session::{Error, MountOptions, Mounted, mount};
+pub use session::{Consistency, Error, MountOptions, Mounted, mount};
 pub use source::Source;

@@ -66,6 +66,29 @@ pub enum Error {
     },
 }
 
+/// What a mount of a volume on machines sees of the changes of other mounts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Consistency {
+    /// The kernel keeps names, attributes and content: another mount's changes are seen within a second, and by each
+    /// open of the file.
+    #[default]
+    CloseToOpen,
+    /// The kernel keeps nothing: each call sees every change before it, and appends of several mounts are all there.
+    Strong,
+}
+
+impl std::str::FromStr for Consistency {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "strong" => Ok(Self::Strong),
+            "close-to-open" => Ok(Self::CloseToOpen),
+            _ => Err(format!("`{text}` is neither strong nor close-to-open")),
+        }
+    }
+}
+
 /// How to mount.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -78,11 +101,19 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Whether reads change access times, at most once a day.
     pub atime: bool,
+    /// What a mount of a volume on machines sees of the changes of other mounts.
+    pub consistency: Consistency,
 }
 
 impl Default for MountOptions {
     fn default() -> Self {
-        Self { threads: 4, allow_other: rustix::process::geteuid().is_root(), read_only: false, atime: true }
+        Self {
+            threads: 4,
+            allow_other: rustix::process::geteuid().is_root(),
+            read_only: false,
+            atime: true,
+            consistency: Consistency::default(),
+        }
     }
 }
 
@@ -113,6 +144,7 @@ pub fn mount(source: impl Into<Source>, point: &Path, options: &MountOptions) ->
         is_durable,
         notes_reads: options.atime && !options.read_only,
         waiters,
+        is_strong: options.consistency == Consistency::Strong,
         buffers: std::sync::Mutex::default(),
         source,
     };

@@ -42,7 +42,8 @@ pub fn mount_by(place: &Place, arguments: &[&str]) -> Option<Mount> {
         println!("skipped: there is no /dev/fuse");
         return None;
     }
-    let point = place.path("mnt");
+    // The first argument is the volume, the second the folder.
+    let point = place.path(arguments[1]);
     fs::create_dir_all(&point).ok();
     let mut process = place
         .command([&["fs", "mount"], arguments].concat())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lodestone_fs::cluster::{Carrier, ClusterOptions, Site};
-use lodestone_fs_fuse::{Error, MountOptions, Mounted, Source};
+use lodestone_fs_fuse::{Consistency, Error, MountOptions, Mounted, Source};
 use serde::Serialize;
 
 use super::control::{self, Control};
@@ -77,6 +77,11 @@ pub struct Args {
     /// The address of this machine, for them
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: Ipv4Addr,
+
+    /// Changes of other mounts of a volume on machines: strong (each call sees those before it; the kernel keeps
+    /// nothing, so reads are slower) or close-to-open (seen within a second, and by each open)
+    #[arg(long, value_name = "CONSISTENCY", default_value = "close-to-open")]
+    consistency: Consistency,
 
     /// Leave access times alone
     #[arg(long)]
@@ -172,6 +177,7 @@ fn mount_options(args: &Args) -> MountOptions {
     options.allow_other |= args.allow_other;
     options.read_only = args.read_only;
     options.atime = !args.no_atime;
+    options.consistency = args.consistency;
     options
 }
 

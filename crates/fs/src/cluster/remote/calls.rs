@@ -156,10 +156,15 @@ pub(crate) enum Call {
         ino: u64,
         lock: FileLock,
     },
+    Append {
+        by: Caller,
+        ino: u64,
+        bytes: Vec<u8>,
+    },
 }
 
 /// The names of the calls, in the order of their numbers on the wire.
-pub(crate) const CALLS: [&str; 26] = [
+pub(crate) const CALLS: [&str; 27] = [
     "lookup",
     "attributes",
     "truncate",
@@ -186,6 +191,7 @@ pub(crate) const CALLS: [&str; 26] = [
     "seek",
     "lock",
     "find_lock",
+    "append",
 ];
 
 /// The result of a call.
@@ -377,6 +383,7 @@ impl Call {
                 out.u8((*frees).into());
             }
             Self::FindLock { ino, lock } => lock.write(out.u8(26).u64(*ino)),
+            Self::Append { by, ino, bytes } => _ = out.u8(27).caller(by).u64(*ino).bytes(bytes),
         }
     }
 
@@ -453,6 +460,7 @@ impl Call {
                 Self::Lock { ino, serial, lock: FileLock::read(from)?, frees: from.flag()? }
             }
             26 => Self::FindLock { ino: from.u64()?, lock: FileLock::read(from)? },
+            27 => Self::Append { by: from.caller()?, ino: from.u64()?, bytes: from.owned()? },
             _ => return None,
         };
         Some(call)
@@ -487,6 +495,7 @@ impl Call {
             Self::Seek { .. } => 23,
             Self::Lock { .. } => 24,
             Self::FindLock { .. } => 25,
+            Self::Append { .. } => 26,
         }
     }
 
@@ -501,6 +510,7 @@ impl Call {
                 | Self::Rename { .. }
                 | Self::Link { .. }
                 | Self::Write { .. }
+                | Self::Append { .. }
                 | Self::SetExtra { .. }
                 | Self::RemoveExtra { .. }
                 | Self::Allocate { .. }
@@ -539,6 +549,7 @@ impl Call {
             Self::Link { by, ino, parent, name } => volume.link(by, *ino, *parent, name).map(Value::Attributes),
             Self::NoteRead { ino } => volume.note_read(*ino).map(nothing),
             Self::Write { by, ino, offset, bytes } => volume.write(by, *ino, *offset, bytes).map(nothing),
+            Self::Append { by, ino, bytes } => volume.append(by, *ino, bytes).map(Value::Number),
             Self::Sync => volume.sync().map(nothing),
             Self::SetExtra { by, ino, name, value, mode } => {
                 volume.set_extra(by, *ino, name, value, *mode).map(nothing)
@@ -591,6 +602,8 @@ impl Call {
             Self::Truncate { ino, .. } | Self::Set { ino, .. } | Self::Link { ino, .. } => {
                 volume.attributes(*ino).map(Value::Attributes)
             }
+            // Where it went is not remembered: no mount asks for it.
+            Self::Append { .. } => Ok(Value::Number(0)),
             _ => Ok(Value::Nothing),
         }
     }
@@ -722,6 +735,7 @@ mod tests {
             Call::Seek { ino: 2, offset: 3, to: SeekTo::Hole },
             Call::Lock { ino: 2, serial: 9, lock: LOCK, frees: true },
             Call::FindLock { ino: 2, lock: LOCK },
+            Call::Append { by: Caller::root(), ino: 2, bytes: vec![1, 2] },
         ]
     }
 

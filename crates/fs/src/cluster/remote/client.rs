@@ -789,6 +789,15 @@ impl RemoteVolume {
         Ok(())
     }
 
+    /// As [`Volume::append`](crate::Volume::append), without the offset; up to 256 KiB are together.
+    pub fn append(&self, caller: &Caller, ino: u64, bytes: &[u8]) -> Result<()> {
+        self.shared.check_locks(ino)?;
+        for piece in bytes.chunks(WRITE_BYTES_MAX) {
+            self.call(&Call::Append { by: caller.clone(), ino, bytes: piece.to_vec() })?;
+        }
+        Ok(())
+    }
+
     /// As [`Volume::sync`](crate::Volume::sync). Operations that a takeover has lost are told once.
     pub fn sync(&self) -> Result<()> {
         self.call(&Call::Sync)?;
