@@ -293,8 +293,8 @@ pub fn set_slice(datum: &Datum, bounds: &[Bounds], part: &Datum) -> Result<Datum
         }
         limits.push((low, high));
     }
-    let lengths = limits.iter().map(|(low, high)| usize::try_from(high - low + 1).ok());
-    let count = lengths.fold(Some(1_usize), |count, length| count?.checked_mul(length?));
+    let mut lengths = limits.iter().map(|(low, high)| usize::try_from(high - low + 1).ok());
+    let count = lengths.try_fold(1_usize, |count, length| count.checked_mul(length?));
     if check_elements(count)? > source.len() {
         return Err(subscript_error("source array too small"));
     }

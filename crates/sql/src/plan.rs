@@ -202,6 +202,7 @@ pub struct KeyPart {
 }
 
 /// How rows of a table are found.
+#[expect(clippy::large_enum_variant, reason = "a scan has one, and is itself in a box")]
 #[derive(Clone, Debug)]
 pub enum Access {
     /// All rows.

@@ -287,7 +287,7 @@ impl<'t> Reader<'t> {
     fn word(&mut self, words: &[&str], name: &str) -> Result<i64> {
         let rest = self.rest();
         let fits = |word: &&str| rest.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word));
-        let Some(place) = words.iter().position(|word| fits(&word)) else {
+        let Some(place) = words.iter().position(fits) else {
             let word = rest.split(crate::text::is_space).next().unwrap_or_default();
             return Err(bad(format!("invalid value \"{word}\" for \"{name}\""))
                 .detail("The given value did not match any of the allowed values for this field."));

@@ -80,11 +80,14 @@ fn expression(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan], ends: &[&str]) -> 
         match &token.token {
             Token::LParen | Token::LBracket => depth += 1,
             Token::RParen | Token::RBracket => depth -= 1,
-            Token::Word(word) if depth == 0 && count > 0 && word.quote_style.is_none() => {
-                if ends.iter().any(|end| word.value.eq_ignore_ascii_case(end)) {
-                    end = place;
-                    break;
-                }
+            Token::Word(word)
+                if depth == 0
+                    && count > 0
+                    && word.quote_style.is_none()
+                    && ends.iter().any(|end| word.value.eq_ignore_ascii_case(end)) =>
+            {
+                end = place;
+                break;
             }
             _ => {}
         }
