@@ -495,3 +495,34 @@ fn numbers_of_relations_are_names_in_texts_of_both_protocols() {
     assert_eq!(with(&[]).texts(b'D'), ["named"]);
     assert_eq!(with(&[1]).last(b'D').len(), 2 + 4 + 4, "a number");
 }
+
+#[test]
+fn statements_that_a_connection_keeps_follow_the_tables() {
+    let place = Place::new();
+    place.answers(&[query("create table t (k int primary key, v int)"), query("insert into t values (1, 10), (2, 20)")]);
+    let mut machine = place.open();
+    let mut ask = |text: &str| {
+        machine.receive(&query(text));
+        machine.advance();
+        let found = Messages::of(machine.ready());
+        let count = machine.ready().len();
+        machine.leave(count);
+        found
+    };
+    for number in 1..=2 {
+        let found = ask(&format!("select * from t where k = {number}"));
+        assert_eq!(found.texts(b'D'), [number.to_string(), format!("{number}0")]);
+        assert_eq!(ask("begin").last(b'C'), b"BEGIN\0");
+        assert_eq!(ask("commit").last(b'C'), b"COMMIT\0");
+    }
+    // A text that looks like what is kept has no values.
+    assert!(ask("select * from t where k = \u{1}").has_text(b'E', "42601"));
+    place.answers(&[query("alter table t add column w int default 7")]);
+    assert_eq!(ask("select * from t where k = 2").texts(b'D'), ["2", "20", "7"]);
+    // More of them than are kept.
+    for number in 0..40 {
+        let found = ask(&format!("select v{} from t where k = {number}", " + v".repeat(number)));
+        assert_eq!(found.letters().matches('D').count(), usize::from((1..=2).contains(&number)));
+    }
+    assert_eq!(ask("select * from t where k = 1").texts(b'D'), ["1", "10", "7"]);
+}

@@ -24,18 +24,33 @@ const PLANS_MAX: usize = 1000;
 /// Longest text whose plan is kept.
 const PLAN_TEXT_BYTES_MAX: usize = 4096;
 
+/// A plan that others have as well, with a counter of one's own: many connections use a plan at a time, and a counter of
+/// all of them would go from processor to processor.
+pub type PlanHandle = Arc<Arc<Plan>>;
+
 /// A statement that was read, with its plan.
 #[derive(Debug)]
 pub struct Prepared {
-    pub statement: Statement,
+    pub statement: Arc<Statement>,
     /// Its text, if that is not long.
     pub text: Option<Box<str>>,
     /// The types of parameters that the client named.
     pub types: Vec<Type>,
-    plan: RwLock<Arc<Plan>>,
+    plan: RwLock<PlanHandle>,
 }
 
 impl Prepared {
+    /// The same for one connection, which uses it often. It shares no counter and no lock with others.
+    pub(crate) fn own(&self) -> Self {
+        let plan = (**self.plan.read().unwrap_or_else(PoisonError::into_inner)).clone();
+        Self {
+            statement: self.statement.clone(),
+            text: self.text.clone(),
+            types: self.types.clone(),
+            plan: RwLock::new(Arc::new(plan)),
+        }
+    }
+
     /// Whether its plan was made for these tables.
     pub(crate) fn is_of(&self, catalog: &Catalog) -> bool {
         self.plan.read().unwrap_or_else(PoisonError::into_inner).catalog == catalog.version
@@ -45,12 +60,12 @@ impl Prepared {
     ///
     /// # Errors
     /// Those of [`bind`](crate::bind::bind); 0A000 if the columns of the answer are others now.
-    pub fn plan(&self, catalog: &Catalog) -> Result<Arc<Plan>> {
+    pub fn plan(&self, catalog: &Catalog) -> Result<PlanHandle> {
         let plan = self.plan.read().unwrap_or_else(PoisonError::into_inner).clone();
         if plan.catalog == catalog.version {
             return Ok(plan);
         }
-        let new = Arc::new(bind::bind(catalog, self.statement.clone(), &self.types)?);
+        let new = Arc::new(Arc::new(bind::bind(catalog, (*self.statement).clone(), &self.types)?));
         if new.columns.iter().map(|column| column.ty).ne(plan.columns.iter().map(|column| column.ty)) {
             let message = "cached plan must not change result type";
             return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
@@ -339,7 +354,7 @@ impl Database {
         let plan = bind::bind(catalog, statement.clone(), types)?;
         let text = text.filter(|text| text.len() <= PLAN_TEXT_BYTES_MAX);
         let (kept, types_named) = (text.map(Into::into), types.to_vec());
-        let plan = RwLock::new(Arc::new(plan));
+        let (statement, plan) = (Arc::new(statement), RwLock::new(Arc::new(Arc::new(plan))));
         let prepared = Arc::new(Prepared { statement, text: kept, types: types_named, plan });
         if let Some(text) = text {
             let mut plans = self.0.plans.lock().unwrap_or_else(PoisonError::into_inner);

@@ -141,6 +141,11 @@ impl Advisory {
         self.waits.replace(false)
     }
 
+    /// Whether it has waited for a lock.
+    pub fn has_waited(&self) -> bool {
+        !self.asked.borrow().is_empty()
+    }
+
     pub fn take_warnings(&self) -> Vec<Error> {
         self.warnings.take()
     }

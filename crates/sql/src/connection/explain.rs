@@ -4,7 +4,6 @@
 //! ran and how long. After it are the exact counts of this thread: fences, lines and bytes of persistent memory.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::time::Instant;
 
 use lodestone_pmem::{Counters, thread_counters};
@@ -14,7 +13,7 @@ use super::statement::Place;
 use super::{Completion, Connection, Failure, OutputColumn, Sink};
 use crate::explain::{Stats, describe};
 use crate::parse::ast::{ExplainOptions, Statement};
-use crate::plan::{Action, Plan};
+use crate::plan::Action;
 
 /// Counts rows and forgets them.
 struct Forget;
@@ -40,7 +39,7 @@ impl Connection {
         let began = Instant::now();
         let catalog = self.catalog();
         let prepared = self.prepare_in(&catalog, None, statement.clone(), &[])?;
-        let plan: Arc<Plan> = prepared.plan(&catalog)?;
+        let plan = prepared.plan(&catalog)?;
         let planning = began.elapsed();
         let stats = Stats::default();
         let mut end = None;

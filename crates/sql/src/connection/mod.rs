@@ -214,6 +214,8 @@ pub struct Connection {
     state: State,
     open: Option<Open>,
     statements: HashMap<String, Arc<Prepared>>,
+    /// Statements of simple queries that were used lately, by their texts or patterns.
+    frequent: HashMap<String, Arc<Prepared>>,
     portals: Portals,
     /// For queries of one row.
     buffers: PointBuffers,
@@ -304,6 +306,7 @@ impl Connection {
             state: State::Idle,
             open: None,
             statements: HashMap::new(),
+            frequent: HashMap::new(),
             portals: Portals::default(),
             buffers: PointBuffers::default(),
             defaults: Defaults::default(),
@@ -429,9 +432,16 @@ impl Connection {
 
     /// Ends the locks of the transaction, and the wait for another one.
     fn release_locks(&mut self) {
-        self.database.0.locks.stop_waiting(self.held.owner);
+        self.stop_waiting();
         self.held.release();
         self.session.advisory.end_after(0);
+    }
+
+    /// Ends the wait for a lock, if there is one. Most transactions have none, and leave the table of locks to others.
+    fn stop_waiting(&self) {
+        if self.held.has_waited() || self.session.advisory.has_waited() {
+            self.database.0.locks.stop_waiting(self.held.owner);
+        }
     }
 
     fn notice(&mut self, notice: Error) {

@@ -10,17 +10,17 @@ use smallvec::SmallVec;
 use super::statement::{Place, name_relations, named_types, names_in};
 use super::{Completion, Connection, Failure, OutputColumn, Sink};
 use crate::catalog::Catalog;
-use crate::database::Prepared;
+use crate::database::{PlanHandle, Prepared};
 use crate::parse::ast::Statement;
 use crate::parse::parse;
-use crate::plan::{Action, Plan};
+use crate::plan::Action;
 
 /// A statement with its parameters.
 #[derive(Debug)]
 pub struct Portal {
     prepared: Arc<Prepared>,
     /// The plan when it was made.
-    plan: Arc<Plan>,
+    plan: PlanHandle,
     parameters: Vec<Datum>,
     /// The format of each column; one for all; none: text.
     formats: SmallVec<[i16; 4]>,
@@ -146,6 +146,8 @@ impl Connection {
             }
         };
         self.refuse_if_failed(&prepared.statement)?;
+        // One with a name is used again and again; one without, once or twice.
+        let prepared = if name.is_empty() { prepared } else { Arc::new(prepared.own()) };
         self.statements.insert(name.to_owned(), prepared);
         Ok(())
     }

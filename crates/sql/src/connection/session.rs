@@ -1,6 +1,6 @@
 //! The part of a connection that functions and locks see.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::Waker;
@@ -294,8 +294,9 @@ pub struct Held {
     /// That of all locks of the session.
     pub owner: Owner,
     keys: RefCell<HashMap<LockKey, Modes>>,
-    /// The same and the weak ones, in the order in which they were taken.
+    /// The same and the weak ones, in the order in which they were taken after the first mark.
     order: RefCell<Vec<(LockKey, Mode)>>,
+    has_marks: Cell<bool>,
     /// Locks of tables in weak modes.
     tables: RefCell<Vec<(u32, Modes)>>,
     list: Arc<WeakList>,
@@ -313,6 +314,7 @@ impl Held {
             owner,
             keys: RefCell::default(),
             order: RefCell::default(),
+            has_marks: Cell::new(false),
             tables: RefCell::default(),
             list,
             asked: RefCell::default(),
@@ -320,8 +322,9 @@ impl Held {
         }
     }
 
-    /// How many locks there are.
+    /// A point to which the locks can be released: from the first one on the order of all locks is kept.
     pub fn mark(&self) -> usize {
+        self.has_marks.set(true);
         self.order.borrow().len()
     }
 
@@ -332,36 +335,40 @@ impl Held {
 
     /// Ends all locks.
     pub fn release(&self) {
-        self.release_after(0);
+        self.release_asked();
+        self.has_marks.set(false);
+        self.order.borrow_mut().clear();
+        let mut tables = self.tables.borrow_mut();
+        if !tables.is_empty() {
+            self.database.0.locks.release_weak(self.owner, &self.list, &tables);
+            tables.clear();
+        }
+        let mut keys = self.keys.borrow_mut();
+        if !keys.is_empty() {
+            self.database.0.locks.release(self.owner, keys.drain());
+        }
     }
 
-    /// Ends the locks after the first `mark`, and the wait for another one.
-    pub fn release_after(&self, mark: usize) {
-        let locks = &self.database.0.locks;
+    /// Ends locks that became its own after it had stopped waiting for them.
+    fn release_asked(&self) {
         let asked = self.asked.take();
-        if !asked.is_empty() {
-            locks.stop_waiting(self.owner);
-            let keys = self.keys.borrow();
-            let is_own = |(key, mode): &(LockKey, Mode)| keys.get(key).is_some_and(|modes| modes.contains(*mode));
-            let unused = asked.into_iter().filter(|one| !is_own(one)).map(|(key, mode)| (key, Modes::of(mode)));
-            locks.release(self.owner, unused);
+        if asked.is_empty() {
+            return;
         }
+        let keys = self.keys.borrow();
+        let is_own = |(key, mode): &(LockKey, Mode)| keys.get(key).is_some_and(|modes| modes.contains(*mode));
+        let unused = asked.into_iter().filter(|one| !is_own(one)).map(|(key, mode)| (key, Modes::of(mode)));
+        self.database.0.locks.release(self.owner, unused);
+    }
+
+    /// Ends the locks that were taken after a mark.
+    pub fn release_after(&self, mark: usize) {
+        self.release_asked();
         if self.order.borrow().len() <= mark {
             return;
         }
         let mut keys = self.keys.borrow_mut();
         let mut tables = self.tables.borrow_mut();
-        if mark == 0 {
-            self.order.borrow_mut().clear();
-            if !tables.is_empty() {
-                locks.release_weak(self.owner, &self.list, &tables);
-                tables.clear();
-            }
-            if !keys.is_empty() {
-                locks.release(self.owner, keys.drain());
-            }
-            return;
-        }
         let (mut ended, mut weak) = (Vec::new(), Vec::new());
         for (key, mode) in self.order.borrow_mut().drain(mark..) {
             let modes = Modes::of(mode);
@@ -377,8 +384,8 @@ impl Held {
             }
         }
         tables.retain(|(_, modes)| !modes.is_empty());
-        locks.release_weak(self.owner, &self.list, &weak);
-        locks.release(self.owner, ended);
+        self.database.0.locks.release_weak(self.owner, &self.list, &weak);
+        self.database.0.locks.release(self.owner, ended);
     }
 
     /// Locks a table for reads or changes of its rows. `false`: the transaction waits for it now.
@@ -401,7 +408,9 @@ impl Held {
             Some((_, modes)) => *modes = modes.with(mode),
             None => tables.push((table, Modes::of(mode))),
         }
-        self.order.borrow_mut().push((LockKey::table(table), mode));
+        if self.has_marks.get() {
+            self.order.borrow_mut().push((LockKey::table(table), mode));
+        }
         Ok(true)
     }
 
@@ -418,12 +427,12 @@ impl Held {
     }
 
     fn note(&self, key: LockKey, mode: Mode) {
-        let mut keys = self.keys.borrow_mut();
-        let modes = keys.entry(key.clone()).or_default();
-        if !modes.contains(mode) {
-            *modes = modes.with(mode);
-            self.order.borrow_mut().push((key, mode));
+        if self.has_marks.get() {
+            self.order.borrow_mut().push((key.clone(), mode));
         }
+        let mut keys = self.keys.borrow_mut();
+        let modes = keys.entry(key).or_default();
+        *modes = modes.with(mode);
     }
 
     fn has(&self, key: &LockKey, mode: Mode) -> bool {
@@ -453,7 +462,10 @@ impl Locker for Held {
     }
 
     fn lock_now(&self, key: LockKey, mode: Mode) -> bool {
-        let is_held = self.has(&key, mode) || self.database.0.locks.acquire_now(self.owner, &key, mode);
+        if self.has(&key, mode) {
+            return true;
+        }
+        let is_held = self.database.0.locks.acquire_now(self.owner, &key, mode);
         if is_held {
             self.note(key, mode);
         }

@@ -25,6 +25,10 @@ use crate::run::{Flow, Outcome, Run, Stop};
 /// Most attempts of a statement that meets conflicts.
 pub const ATTEMPTS_MAX: u32 = 100;
 
+/// Most statements of simple queries that a connection keeps, and the longest text of them.
+const FREQUENT_MAX: usize = 16;
+const FREQUENT_BYTES_MAX: usize = 256;
+
 /// Whether a statement is the only one of its message, and the last one.
 #[derive(Clone, Copy)]
 pub struct Place {
@@ -53,15 +57,18 @@ impl Connection {
     pub fn simple(&mut self, text: &str) -> Result<SimpleQuery> {
         let _style = self.enter_style();
         self.follow_catalog();
+        if let Some(query) = self.frequent_query(text) {
+            return Ok(query);
+        }
         let catalog = self.session.catalog.clone();
         if let Some(prepared) = self.database.find(text, &[], &catalog) {
-            return Ok(SimpleQuery::one(prepared, SmallVec::new()));
+            return Ok(SimpleQuery::one(self.own(text, &prepared), SmallVec::new()));
         }
         let pattern = Pattern::of(text);
         if let Some(pattern) = &pattern
             && let Some(Some(prepared)) = self.database.find_pattern(pattern, &catalog)
         {
-            return Ok(SimpleQuery::one(prepared, pattern.values.clone()));
+            return Ok(SimpleQuery::one(self.own(&pattern.key, &prepared), pattern.values.clone()));
         }
         let statements = parse(text).inspect_err(|_| self.fail())?;
         let is_single = statements.len() == 1;
@@ -84,6 +91,33 @@ impl Connection {
         }
         rest.reverse();
         Ok(SimpleQuery { rest, is_single })
+    }
+
+    /// The query of a text that this connection has used lately. It shares nothing with others.
+    fn frequent_query(&self, text: &str) -> Option<SimpleQuery> {
+        let is_of = |prepared: &&Arc<Prepared>| prepared.is_of(&self.session.catalog);
+        if self.frequent.is_empty() {
+            return None;
+        }
+        // A text that a client made to look like a pattern has no values.
+        if let Some(prepared) = self.frequent.get(text).filter(is_of).filter(|prepared| prepared.types.is_empty()) {
+            return Some(SimpleQuery::one(prepared.clone(), SmallVec::new()));
+        }
+        let pattern = Pattern::of(text)?;
+        let prepared = self.frequent.get(&pattern.key).filter(is_of)?;
+        Some(SimpleQuery::one(prepared.clone(), pattern.values))
+    }
+
+    /// The statement for this connection alone, which is kept under `key`.
+    fn own(&mut self, key: &str, prepared: &Prepared) -> Arc<Prepared> {
+        let own = Arc::new(prepared.own());
+        if key.len() <= FREQUENT_BYTES_MAX {
+            if self.frequent.len() >= FREQUENT_MAX {
+                self.frequent.clear();
+            }
+            self.frequent.insert(key.to_owned(), own.clone());
+        }
+        own
     }
 
     /// Runs the next statement of a simple query.

@@ -238,7 +238,7 @@ impl Connection {
 
     /// Ends the locks after those of a mark.
     fn release_after(&mut self, (locks, numbers): (usize, usize)) {
-        self.database.0.locks.stop_waiting(self.held.owner);
+        self.stop_waiting();
         self.held.release_after(locks);
         self.session.advisory.end_after(numbers);
     }
@@ -246,8 +246,10 @@ impl Connection {
     /// Ends the locks of a transaction that failed: from its last savepoint on, as it may go back to that. Its changes
     /// are not seen by others, and cannot be committed.
     fn release_failed(&mut self) {
-        let last = self.open.as_ref().and_then(|open| open.savepoints.last());
-        self.release_after(last.map_or((0, 0), |(.., mark)| mark.locks));
+        match self.open.as_ref().and_then(|open| open.savepoints.last()) {
+            Some((.., mark)) => self.release_after(mark.locks),
+            None => self.release_locks(),
+        }
     }
 
     pub(super) fn begin(&mut self, modes: Modes) -> Result<()> {
