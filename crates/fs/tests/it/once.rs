@@ -113,6 +113,9 @@ fn text(volume: &RemoteVolume, ino: u64) -> String {
     String::from_utf8(bytes[..count].to_vec()).expect("a text")
 }
 
+/// A request of the client.
+type Request<'r> = Box<dyn FnOnce() -> Result<(), Error> + Send + 'r>;
+
 /// Sends marked requests through the relays, and ends machines when the operations have happened and no answer has
 /// come. `other` changes the same names and bytes before the requests are sent again.
 fn round(gate: &Arc<Gate>, volume: &RemoteVolume, other: &RemoteVolume, end_machines: &mut dyn FnMut()) {
@@ -124,13 +127,14 @@ fn round(gate: &Arc<Gate>, volume: &RemoteVolume, other: &RemoteVolume, end_mach
     gate.held.store(0, Ordering::SeqCst);
     gate.mode.store(HOLDS_ANSWERS, Ordering::SeqCst);
     std::thread::scope(|scope| {
-        let calls: [(&str, Box<dyn Fn() -> Result<(), Error> + Send + Sync>); 6] = [
+        let calls: [(&str, Request<'_>); 7] = [
             ("make", Box::new(|| volume.make_file(&root, ROOT, b"once-made", &new, false).map(drop))),
             (
                 "rename",
                 Box::new(|| volume.rename(&root, (ROOT, b"before"), (ROOT, b"once-after"), RenameMode::Replace)),
             ),
-            ("append", Box::new(|| volume.write(&root, written, 6, b"once-append"))),
+            ("append", Box::new(|| volume.append(&root, written, b"once-append"))),
+            ("write", Box::new(|| volume.write(&root, linked, 0, b"once-write"))),
             ("link", Box::new(|| volume.link(&root, linked, ROOT, b"once-link").map(drop))),
             ("unlink", Box::new(|| volume.unlink(&root, ROOT, b"once-gone"))),
             (
@@ -141,13 +145,14 @@ fn round(gate: &Arc<Gate>, volume: &RemoteVolume, other: &RemoteVolume, end_mach
                 }),
             ),
         ];
-        let sent: Vec<_> = calls.into_iter().map(|(name, call)| (name, scope.spawn(move || call()))).collect();
-        until("the operations happen", || gate.held.load(Ordering::SeqCst) == 6);
+        let sent: Vec<_> = calls.into_iter().map(|(name, call)| (name, scope.spawn(call))).collect();
+        until("the operations happen", || gate.held.load(Ordering::SeqCst) == 7);
         gate.mode.store(HOLDS_REQUESTS, Ordering::SeqCst);
         end_machines();
         // Another mount goes on with the new leader. It overwrites what was appended, and uses old names again.
         assert_eq!(text(other, written), "begin once-append");
         other.write(&root, written, 6, b"other mount").expect("a write");
+        other.write(&root, linked, 0, b"of another").expect("a write");
         ["once-gone", "before"].iter().for_each(|name| _ = make(other, name));
         gate.mode.store(PASSES, Ordering::SeqCst);
         for (name, call) in sent {
@@ -155,6 +160,7 @@ fn round(gate: &Arc<Gate>, volume: &RemoteVolume, other: &RemoteVolume, end_mach
         }
     });
     assert_eq!(text(other, written), "begin other mount", "the append was not done again");
+    assert_eq!(text(other, linked), "of another", "the write was not done again");
     let expected = ["before", "linked", "once-after", "once-folder", "once-gone", "once-link", "once-made", "written"];
     assert_eq!(names(other), expected, "no rename and no unlink was done again");
     // Requests that are new are carried out.

@@ -331,7 +331,8 @@ impl Shared {
             }
             Call::Lock { ino, serial, lock: wanted, frees } => {
                 let mut mounts = lock(&machine.mounts);
-                let outcome = mounts.in_term(link.term()).lock(tag.mount, *serial, *ino, *wanted, *frees);
+                let outcome =
+                    mounts.in_term(link.term()).lock((tag.mount, machine.mount_lease), *serial, *ino, *wanted, *frees);
                 Answer::Done(0, Value::Number(outcome.code()))
             }
             Call::FindLock { ino, lock: wanted } => {

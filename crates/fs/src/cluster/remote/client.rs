@@ -259,10 +259,8 @@ pub fn newest_site(site: &Site, security: &Security) -> Site {
     let mut newest = site.clone();
     for machine in site.machines.keys().copied() {
         let found = connect(site, security, machine).ok().and_then(|mut channel| description(&mut channel).ok());
-        match found.filter(|found| found.volume == site.volume && found.revision > newest.revision) {
-            Some(found) => newest = found,
-            None => {}
-        }
+        let newer = found.filter(|found| found.volume == site.volume && found.revision > newest.revision);
+        newest = newer.unwrap_or(newest);
     }
     newest
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::bytes::{Reader, Writer};
 
-/// How long after a takeover no new lock is granted.
+/// How long after a takeover no new lock is granted; not longer than a fourth of the lease of mounts.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// Most locks of a file, of all owners.
 const LOCKS_MAX: usize = 1 << 16;

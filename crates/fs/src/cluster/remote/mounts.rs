@@ -100,8 +100,15 @@ impl Mounts {
         (0..).zip(&attach.locks).filter(|(_, lock)| !take(lock)).map(|(place, _)| place).collect()
     }
 
-    /// Takes a lock for a mount, or frees a range.
-    pub(crate) fn lock(&mut self, mount: u64, serial: u64, ino: u64, lock: FileLock, frees: bool) -> Locked {
+    /// Takes a lock for a mount, or frees a range. `lease`: that of mounts.
+    pub(crate) fn lock(
+        &mut self,
+        (mount, lease): (u64, Duration),
+        serial: u64,
+        ino: u64,
+        lock: FileLock,
+        frees: bool,
+    ) -> Locked {
         let Some(known) = self.mounts.get_mut(&mount) else { return Locked::Again };
         let newest = known.serials.entry(ino).or_default();
         if serial < *newest {
@@ -114,7 +121,7 @@ impl Mounts {
             return Locked::Done;
         }
         match self.locks.conflict(ino, mount, &lock) {
-            None if self.since.is_some_and(|since| since.elapsed() < GRACE) => Locked::Again,
+            None if self.since.is_some_and(|since| since.elapsed() < GRACE.min(lease / 4)) => Locked::Again,
             _ => self.locks.take(ino, mount, lock),
         }
     }
