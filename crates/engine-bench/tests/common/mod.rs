@@ -34,7 +34,12 @@ pub fn open(path: &Path, options: &DatabaseOptions, tables: &[TableSpec]) -> Res
 
 /// A loaded TPC-C at `path`.
 pub fn loaded(path: &Path, domain: DomainChoice, scale: &TpcC) -> Result<DatabaseTables> {
-    let engine = open(path, &options(domain), TpcC::TABLES)?;
+    loaded_with(path, &options(domain), scale)
+}
+
+/// The same with other options.
+pub fn loaded_with(path: &Path, options: &DatabaseOptions, scale: &TpcC) -> Result<DatabaseTables> {
+    let engine = open(path, options, TpcC::TABLES)?;
     load(&engine, scale, 2, 11)?;
     Ok(engine)
 }
