@@ -290,6 +290,7 @@ fn machines_are_added_drained_lost_and_replaced_while_files_are_written() {
     site.until_whole();
     let Some(mount) = mount_by(&site.place, &["a.vol", "mnt", "--credentials", "op"]) else { return };
     let (folder, stop) = (mount.point.clone(), AtomicBool::new(false));
+    std::fs::copy(site.place.path("a.vol"), site.place.path("old.vol")).expect("a copy");
     let (count, longest) = std::thread::scope(|scope| {
         let writing = scope.spawn(|| {
             let (mut count, mut longest) = (0, Duration::ZERO);
@@ -316,6 +317,8 @@ fn machines_are_added_drained_lost_and_replaced_while_files_are_written() {
     judge(&folder, count.saturating_sub(KEPT)..count, "in the end");
     let scrubbed = site.place.run(["fs", "scrub", "a.vol", "--credentials", "op"]).ok();
     assert!(scrubbed.contains(" 0 damaged"), "{scrubbed}");
+    let told = site.place.run(["fs", "status", "old.vol", "--credentials", "op"]).ok();
+    assert!(told.contains("machine 5") && told.contains(": counts"), "an old copy works: {told}");
     let checked = site.place.run(["fs", "fsck", "a.vol", "--credentials", "op"]).ok();
     assert!(checked.contains("everything verifies"), "{checked}");
     let remove = |credentials: &str| site.place.run(["fs", "remove", "a.vol", "9", "--credentials", credentials]);

@@ -294,4 +294,10 @@ fn a_change_of_machines_that_makes_no_sense_is_refused() {
     assert!(!handle.remove_machine(other).expect("a description").machines.contains_key(&other));
     assert!(volume.extra_names(&Caller::root(), ROOT).expect("names").is_empty(), "no user sees the description");
     until("the mount knows", || volume.site().revision == 2);
+    // A new one gets the description from the others: its copy is from before it was added.
+    let new = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports());
+    assert_eq!(handle.add_machine(4, new).expect("a description").address(4).expect("its address"), new);
+    machines[usize::from(other) - 1] = Some(place.start(4, true));
+    let counts = |found: &lodestone_fs::cluster::MachineStatus| found.machine == 4 && found.state == "counts";
+    until("it counts", || handle.status().machines.iter().any(counts));
 }
