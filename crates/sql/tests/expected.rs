@@ -201,3 +201,38 @@ fn changes_in_with() {
 fn copies_of_columns_and_limits_of_time() {
     check(include_str!("expected/limits.out"), &[]);
 }
+
+/// Types of the database are there after it was closed, and a change that was not committed is not.
+#[test]
+fn types_after_reopening() {
+    let folder = tempfile::tempdir().expect("folder");
+    let statements = [
+        "create type mood as enum ('sad', 'happy')",
+        "alter type mood add value 'fair' before 'happy'",
+        "create domain small as int default 3 check (value < 10)",
+        "create table t (k int primary key, m mood, n small, l mood[], g int generated always as (k * 2) stored)",
+        "insert into t values (1, 'happy', 5, '{sad,fair}'), (2, 'fair', default, null), (3, 'sad', 9, '{}')",
+        "begin; alter type mood rename value 'sad' to 'low'; drop domain small cascade",
+    ];
+    {
+        let mut connection = connect(folder.path());
+        for statement in statements {
+            let found = answer(&mut connection, statement);
+            assert!(!found.iter().any(|line| line.starts_with("ERROR")), "{statement}: {found:?}");
+        }
+    }
+    let mut connection = connect(folder.path());
+    for (statement, expected) in [
+        ("select * from t order by m", &["3|sad|9|{}|6", "2|fair|3|NULL|4", "1|happy|5|{sad,fair}|2"][..]),
+        ("insert into t values (4, 'glad')", &["ERROR 22P02: invalid input value for enum mood: \"glad\""]),
+        (
+            "insert into t values (4, 'sad', 10)",
+            &["ERROR 23514: value for domain small violates check constraint \"small_check\""],
+        ),
+        ("alter type mood add value 'glad' after 'happy'", &["ALTER TYPE"]),
+        ("insert into t values (4, 'glad') returning *", &["4|glad|3|NULL|8", "INSERT 0 1"]),
+        ("select enum_range(null::mood)", &["{sad,fair,happy,glad}"]),
+    ] {
+        assert_eq!(answer(&mut connection, statement), expected, "{statement}");
+    }
+}

@@ -100,6 +100,75 @@ pub const FUNCTIONS: &[Function] = &[
     of("jsonb_build_object", &[], Type::Jsonb, |_, a| built(&object_of(a, ": ")?)).lax().variadic(),
 ];
 
+/// What a table of the members of objects is made with. They are functions of this database alone.
+pub const OF_RECORDS: &[Function] = &[
+    of("lodestone_json_checked", &[JSON, TEXT, INT4], Type::Json, |_, a| {
+        checked(&Raw::parse(text(a, 0), "json")?.kind, text(a, 1), int(a, 2)).map(|()| a[0].clone())
+    }),
+    of("lodestone_json_checked", &[JSONB, TEXT, INT4], Type::Jsonb, |_, a| {
+        let source = json(a, 0).to_string();
+        checked(&Raw::parse(&source, "json")?.kind, text(a, 1), int(a, 2)).map(|()| a[0].clone())
+    }),
+    of("lodestone_json_list", &[JSON, TEXT], Type::Text, |_, a| list(text(a, 0), text(a, 1))),
+    of("lodestone_json_list", &[JSONB, TEXT], Type::Text, |_, a| list(&json(a, 0).to_string(), text(a, 1))),
+];
+
+/// Refuses a value of another kind than the function `name` reads: an object (0), a list (1), an object in a list (2).
+fn checked(kind: &RawKind, name: &str, wanted: i64) -> Result<()> {
+    let is_tree = name.starts_with("jsonb");
+    let name = if wanted == 0 { "populate_composite" } else { name };
+    let message = match (wanted, kind) {
+        (0 | 2, RawKind::Object(_)) | (1, RawKind::Array(_)) => return Ok(()),
+        (2, _) => format!("argument of {name} must be an array of objects"),
+        (1, _) if is_tree => format!("cannot call {name} on a non-array"),
+        (_, RawKind::Object(_)) => format!("cannot call {name} on an object"),
+        (_, RawKind::Array(_)) => format!("cannot call {name} on an array"),
+        _ => format!("cannot call {name} on a scalar"),
+    };
+    Err(wrong(message))
+}
+
+/// A list that is a member, as an array is written. A text stays as it is.
+fn list(source: &str, key: &str) -> Result<Datum> {
+    let parsed = Raw::parse(source, "json")?;
+    let Some(member) = parsed.member(key) else { return Ok(Datum::Null) };
+    match &member.kind {
+        RawKind::Null => Ok(Datum::Null),
+        RawKind::Text(text) => Ok(Datum::from(text.as_str())),
+        RawKind::Array(_) => {
+            let mut found = String::new();
+            put_element(member, source, &mut found);
+            Ok(Datum::Text(found))
+        }
+        _ => Err(Error::new(SqlState::INVALID_TEXT_REPRESENTATION, "expected JSON array")
+            .hint(format!("See the value of key \"{key}\"."))),
+    }
+}
+
+fn put_element(part: &Raw, source: &str, found: &mut String) {
+    match (&part.kind, part.as_text(source)) {
+        (RawKind::Array(list), _) => {
+            found.push('{');
+            for (number, element) in list.iter().enumerate() {
+                found.push_str(if number > 0 { "," } else { "" });
+                put_element(element, source, found);
+            }
+            found.push('}');
+        }
+        (RawKind::Null, _) | (_, None) => found.push_str("NULL"),
+        (_, Some(text)) => {
+            found.push('"');
+            for letter in text.chars() {
+                if matches!(letter, '"' | '\\') {
+                    found.push('\\');
+                }
+                found.push(letter);
+            }
+            found.push('"');
+        }
+    }
+}
+
 fn wrong(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(SqlState::INVALID_PARAMETER_VALUE, message)
 }

@@ -5,7 +5,9 @@
 
 mod advisory;
 mod array;
+mod bytes;
 mod catalog;
+mod degrees;
 mod format;
 mod introspect;
 mod json;
@@ -208,6 +210,9 @@ pub fn all() -> impl Iterator<Item = &'static Function> {
         number_format::FUNCTIONS,
         template::FUNCTIONS,
         advisory::FUNCTIONS,
+        degrees::FUNCTIONS,
+        bytes::FUNCTIONS,
+        json::OF_RECORDS,
     ]
     .into_iter()
     .flatten()

@@ -117,11 +117,11 @@ fn real(arguments: &[Datum]) -> Option<f64> {
     if let Some(Datum::Float(value)) = arguments.first() { Some(*value) } else { None }
 }
 
-fn reals(arguments: &[Datum]) -> Option<(f64, f64)> {
+pub(super) fn reals(arguments: &[Datum]) -> Option<(f64, f64)> {
     if let [Datum::Float(one), Datum::Float(two)] = arguments { Some((*one, *two)) } else { None }
 }
 
-fn float(arguments: &[Datum], eval: fn(f64) -> f64) -> Result<Datum> {
+pub(super) fn float(arguments: &[Datum], eval: fn(f64) -> f64) -> Result<Datum> {
     Ok(real(arguments).map_or(Datum::Null, |value| Datum::Float(eval(value))))
 }
 
@@ -142,11 +142,11 @@ fn in_domain(arguments: &[Datum], fits: fn(f64) -> bool, eval: fn(f64) -> f64) -
     }
 }
 
-fn angle(arguments: &[Datum], eval: fn(f64) -> f64) -> Result<Datum> {
+pub(super) fn angle(arguments: &[Datum], eval: fn(f64) -> f64) -> Result<Datum> {
     in_domain(arguments, |value| !value.is_infinite(), eval)
 }
 
-fn unit(arguments: &[Datum], eval: fn(f64) -> f64) -> Result<Datum> {
+pub(super) fn unit(arguments: &[Datum], eval: fn(f64) -> f64) -> Result<Datum> {
     in_domain(arguments, |value| value.is_nan() || value.abs() <= 1.0, eval)
 }
 

@@ -113,7 +113,7 @@ pub const FUNCTIONS: &[Function] = &[
 ];
 
 /// The bytes of the argument with this number; none if it has none.
-fn bytes(arguments: &[Datum], number: usize) -> &[u8] {
+pub(super) fn bytes(arguments: &[Datum], number: usize) -> &[u8] {
     if let Some(Datum::Bytes(bytes)) = arguments.get(number) { bytes } else { &[] }
 }
 

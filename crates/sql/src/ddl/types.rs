@@ -10,7 +10,7 @@ use super::{Definition, notice};
 use crate::bind;
 use crate::catalog::store;
 use crate::catalog::types::{DomainCheckNote, DomainNote, TypeBody, TypeDef, TypeNote, shown_name};
-use crate::catalog::{TableDef, full_name};
+use crate::catalog::{Catalog, TableDef, full_name};
 use crate::parse::ast::{AlterType, CheckDef, Default, DomainDef, LabelPlace, NOWHERE, Name, ObjectName};
 use crate::run::{Env, Outcome};
 
@@ -371,30 +371,7 @@ impl Definition<'_> {
         let mut without = (*self.catalog).clone();
         without.types.retain(|_, other| other.note.oid != oid);
         for table in self.catalog.tables.values() {
-            let (mut columns, mut gone) = (table.columns.clone(), Vec::new());
-            for (place, column) in columns.iter_mut().enumerate() {
-                let is_own = column.domain.as_ref().map_or_else(
-                    || matches!(column.ty, Type::Enum(_) | Type::EnumArray(_)) && is_of(column.ty, found),
-                    |domain| domain.oid == oid,
-                );
-                if is_own {
-                    dependents.push(Dependent::Column(table.clone(), place));
-                    gone.push(place);
-                }
-            }
-            for (place, column) in table.columns.iter().enumerate().filter(|(place, _)| !gone.contains(place)) {
-                let default = column.default.as_ref();
-                if default.is_some_and(|default| bind::default_expr(&without, column, &default.expr).is_err()) {
-                    dependents.push(Dependent::DefaultOf(table.clone(), place));
-                }
-            }
-            for check in &table.checks {
-                let needs = crate::parse::parse_expr(&check.text)
-                    .and_then(|expr| bind::check_in(&without.types, &table.name, &table.columns, &expr));
-                if needs.is_err() {
-                    dependents.push(Dependent::Check(table.clone(), check.name.clone()));
-                }
-            }
+            dependents.extend(dependents_in(table, found, &without));
         }
         for view in self.catalog.views.values() {
             let has_column = view.columns.iter().any(|(_, ty, _)| is_of(*ty, found));
@@ -451,6 +428,10 @@ impl Definition<'_> {
         match dependent {
             Dependent::Column(table, place) => {
                 let name = Name { value: table.columns[*place].name.clone(), at: NOWHERE };
+                // It went with a column that it was computed from.
+                if !self.table_now(&table.full)?.columns.iter().any(|column| column.name == name.value) {
+                    return Ok(());
+                }
                 self.drop_column(&table.full, &name, (true, true))
             }
             Dependent::DefaultOf(table, place) => {
@@ -470,6 +451,36 @@ impl Definition<'_> {
             }
         }
     }
+}
+
+/// The parts of a table that need a type. `without`: the catalog that does not have it.
+fn dependents_in(table: &Arc<TableDef>, found: &TypeDef, without: &Catalog) -> Vec<Dependent> {
+    let mut dependents = Vec::new();
+    for (place, column) in table.columns.iter().enumerate() {
+        let is_own = column.domain.as_ref().map_or_else(
+            || matches!(column.ty, Type::Enum(_) | Type::EnumArray(_)) && is_of(column.ty, found),
+            |domain| domain.oid == found.note.oid,
+        );
+        let default = column.default.as_ref();
+        if is_own {
+            dependents.push(Dependent::Column(table.clone(), place));
+        } else if column.is_generated {
+            let columns = (&table.columns[..], place);
+            let is_free = default
+                .is_none_or(|default| bind::generation(&without.types, &table.name, columns, &default.expr).is_ok());
+            dependents.extend((!is_free).then(|| Dependent::Column(table.clone(), place)));
+        } else if default.is_some_and(|default| bind::default_expr(without, column, &default.expr).is_err()) {
+            dependents.push(Dependent::DefaultOf(table.clone(), place));
+        }
+    }
+    for check in &table.checks {
+        let needs = crate::parse::parse_expr(&check.text)
+            .and_then(|expr| bind::check_in(&without.types, &table.name, &table.columns, &expr));
+        if needs.is_err() {
+            dependents.push(Dependent::Check(table.clone(), check.name.clone()));
+        }
+    }
+    dependents
 }
 
 fn rename_label(note: &mut TypeNote, from: &str, to: &str) -> Result<()> {

@@ -5,7 +5,7 @@ use sqlparser::ast as tree;
 
 use super::ast::{
     Alias, Body, Call, Distinct, Expr, GroupBy, Item, JoinKind, JoinOn, LockWait, Order, Query, RowLock, Select,
-    SetOperation, TableRef, With,
+    SetOperation, TableRef, TypeName, With,
 };
 use super::expr::fold;
 use super::{Converter, refuse, refuse_if};
@@ -322,11 +322,16 @@ impl Converter<'_> {
                 }
                 // There is no inheritance: ONLY and * change nothing.
                 let _ = inheritance;
-                let alias = self.alias(alias)?;
-                let Some(arguments) = args else { return Ok(TableRef::Table { name, alias }) };
+                let Some(arguments) = args else {
+                    return Ok(TableRef::Table { name, alias: self.alias(alias)? });
+                };
                 refuse_if(arguments.settings.is_some(), "this form of a function in FROM")?;
                 let call = self.table_call(name, arguments.args)?;
-                Ok(TableRef::Function { call, has_ordinality: with_ordinality, alias })
+                if let Some(alias) = alias.as_ref().filter(|alias| has_types(alias)) {
+                    refuse_if(with_ordinality, "WITH ORDINALITY with a column definition list")?;
+                    return record_columns(call, alias);
+                }
+                Ok(TableRef::Function { call, has_ordinality: with_ordinality, alias: self.alias(alias)? })
             }
             T::Derived { lateral, subquery, alias, sample } => {
                 refuse_if(sample.is_some(), "TABLESAMPLE")?;
@@ -355,5 +360,67 @@ impl Converter<'_> {
         };
         let arguments: Vec<Expr> = arguments.into_iter().map(argument).collect::<Result<_>>()?;
         Ok(Call::plain(name, arguments))
+    }
+}
+
+/// Whether the columns have types: the function gives rows of no type of its own.
+fn has_types(alias: &tree::TableAlias) -> bool {
+    alias.columns.iter().any(|column| column.data_type.is_some())
+}
+
+/// `json_to_record(x) AS r (a int, b text)` is a query of the members of `x`.
+fn record_columns(mut call: Call, alias: &tree::TableAlias) -> Result<TableRef> {
+    let name = call.name.name.clone();
+    let is_set = name.ends_with("_to_recordset");
+    if !matches!(name.as_str(), "json_to_record" | "jsonb_to_record" | "json_to_recordset" | "jsonb_to_recordset") {
+        let message = "a column definition list is only allowed for functions returning \"record\"";
+        return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(call.name.at));
+    }
+    let [_] = &call.arguments[..] else {
+        return Err(Error::new(SqlState::UNDEFINED_FUNCTION, format!("no function {name} has these arguments")));
+    };
+    let mut columns = Vec::new();
+    for column in &alias.columns {
+        let Some(ty) = &column.data_type else {
+            return Err(Error::new(SqlState::SYNTAX_ERROR, format!("the column {} has no type", column.name)));
+        };
+        let member = match ty {
+            tree::DataType::JSON | tree::DataType::JSONB => "json_object_field",
+            tree::DataType::Array(_) => "lodestone_json_list",
+            _ => "json_object_field_text",
+        };
+        let key = fold(&column.name).replace('\'', "''");
+        // Each element of a set must be an object.
+        let object = if is_set { format!("lodestone_json_checked(v, '{name}', 2)") } else { "v".into() };
+        columns.push(format!("CAST({member}({object}, '{key}') AS {ty}) AS {}", quoted(&fold(&column.name))));
+    }
+    let source = match (is_set, name.starts_with("jsonb")) {
+        (false, _) => format!("lodestone_json_checked(null, '{name}', 0)"),
+        (true, false) => format!("json_array_elements(lodestone_json_checked(null, '{name}', 1))"),
+        (true, true) => format!("jsonb_array_elements(lodestone_json_checked(null, '{name}', 1))"),
+    };
+    let mut query = super::parse_query(&format!("SELECT {} FROM {source} AS v", columns.join(", ")))?;
+    let wanted = if name.starts_with("jsonb") { "jsonb" } else { "json" };
+    if let (Some(place), Some(value)) = (checked_argument(&mut query), call.arguments.pop()) {
+        *place = Expr::Cast { expr: Box::new(value), to: TypeName::plain(wanted) };
+    }
+    let alias = Alias { name: Some(fold(&alias.name)), columns: Vec::new() };
+    Ok(TableRef::Query { query: Box::new(query), is_lateral: true, alias })
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// The place of the value in the query of a record.
+fn checked_argument(query: &mut Query) -> Option<&mut Expr> {
+    let Body::Select(select) = &mut query.body else { return None };
+    let [TableRef::Function { call, .. }] = &mut select.from[..] else { return None };
+    if call.name.name.ends_with("_checked") {
+        return call.arguments.first_mut();
+    }
+    match call.arguments.first_mut()? {
+        Expr::Call(inner, _) => inner.arguments.first_mut(),
+        _ => None,
     }
 }

@@ -52,6 +52,11 @@ pub fn rewritten(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
             place = end;
             continue;
         }
+        if let Some((bound, end)) = frame_bound(tokens, place) {
+            found.extend(bound);
+            place = end;
+            continue;
+        }
         if let Some((lock, end)) = row_lock(tokens, place) {
             found.extend(lock);
             place = end;
@@ -252,6 +257,27 @@ fn span_with_digits(tokens: &[TokenWithSpan], place: usize) -> Option<(Vec<Token
         (found, last + 1)
     };
     is_span.then(cast)
+}
+
+/// `'x'::type PRECEDING`, the bound of a frame, gets parentheses: the crate reads a cast there only in them. Returns the
+/// tokens, and the place after the type.
+fn frame_bound(tokens: &[TokenWithSpan], place: usize) -> Option<(Vec<TokenWithSpan>, usize)> {
+    if !matches!(tokens[place].token, Token::SingleQuotedString(_) | Token::Number(..)) {
+        return None;
+    }
+    let mut rest = (place + 1..).zip(&tokens[place + 1..]).filter(|(_, token)| !is_blank(&token.token));
+    let mut next = || rest.next();
+    let (cast, (last, ty), end) = (next()?.1, next()?, word(next()?.1)?);
+    let is_bound = cast.token == Token::DoubleColon
+        && matches!(ty.token, Token::Word(_))
+        && matches!(end.as_str(), "preceding" | "following");
+    let own = |token: Token| TokenWithSpan { token, span: tokens[place].span };
+    is_bound.then(|| {
+        let mut found = vec![own(Token::LParen)];
+        found.extend(tokens[place..=last].iter().cloned());
+        found.push(own(Token::RParen));
+        (found, last + 1)
+    })
 }
 
 /// The first part of the name after OF, where a clause locks rows but not their keys. No user can write it.

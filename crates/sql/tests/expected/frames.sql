@@ -48,3 +48,6 @@ show transaction_deferrable;
 rollback;
 show transaction_deferrable;
 set min_parallel_table_scan_size = 0;
+select x, count(*) over (order by d range between '1 day'::interval preceding and '2 days'::interval following) from (values (1, date '2020-01-01'), (2, date '2020-01-02'), (3, date '2020-01-05'), (4, date '2020-01-07')) t (x, d) order by x;
+select x, sum(x) over (order by x rows between 1::int8 preceding and 1 following) from generate_series(1, 4) x;
+select x, sum(x) over (order by x range between '-1'::int preceding and 1 following) from generate_series(1, 4) x;

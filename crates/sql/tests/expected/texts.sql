@@ -18,3 +18,8 @@ select name 'abc', 'x'::bytea || 'y'::bytea, length('abc  '::char(5)), reverse('
 select k from (values (2), (1), (3)) t (k) order by k using >;
 select float8(3), int4('12'::text), text(true), length(name 'x');
 select '10e-400'::float8;
+select sha224('abc'), sha256('abc');
+select sha384(''), sha512('The quick brown fox');
+select get_bit('\x1234567890'::bytea, 10), set_bit('\x1234567890'::bytea, 30, 0), bit_count('\x1234567890'::bytea);
+select get_bit('\x12'::bytea, 8);
+select set_bit('\x12'::bytea, 0, 2);
