@@ -760,7 +760,7 @@ mod tests {
             let (locks, inside) = (locks.clone(), inside.clone());
             std::thread::spawn(move || {
                 let list = locks.enter(owner);
-                for _ in 0..2000 {
+                for _ in 0..500 {
                     let mode = if is_strong { Mode::Share } else { Mode::RowExclusive };
                     let is_held = match is_strong {
                         true => locks.acquire(owner, &LockKey::table(7), mode, Waker::noop()),

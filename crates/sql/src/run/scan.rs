@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use lodestone_engine::{Row as EngineRow, Rows, Value};
+use lodestone_engine::{Isolation, Row as EngineRow, Rows, Value};
 use lodestone_sql_types::{Datum, Error, SqlState, Type, cast};
 
 use super::{Env, Flow, Outcome, Row, Run};
@@ -66,20 +66,20 @@ impl Run<'_> {
             Access::Key(parts) => {
                 let Some(key) = self.key_values(table, &table.key, parts, outer)? else { return Ok(Flow::More) };
                 self.step()?;
-                if let Some(mode) = scan.locks
-                    && !self.lock_for(table, (mode, scan.wait), &key)?
-                {
-                    return Ok(Flow::More);
+                if let Some(mode) = scan.locks {
+                    // A row that is not there, or is not meant, is not locked. Where reads are validated they come after
+                    // the lock: a row that has changed meanwhile would be a conflict.
+                    let is_validated = self.tx.isolation() != Isolation::ReadCommitted;
+                    if !is_validated && self.row_at(scan, &key, outer)?.is_none()
+                        || !self.lock_for(table, (mode, scan.wait), &key)?
+                    {
+                        return Ok(Flow::More);
+                    }
                 }
-                let engine = self.engine(table);
-                let found = match self.snapshot {
-                    Some(snapshot) => engine.get(snapshot, &key),
-                    None => engine.get(self.tx, &key),
-                };
-                let found = found.map_err(from_engine)?;
-                let Some(found) = found else { return Ok(Flow::More) };
-                let row = to_row(table, found)?;
-                if self.passes(scan.filter.as_ref(), &row, outer)? { sink(row, key) } else { Ok(Flow::More) }
+                match self.row_at(scan, &key, outer)? {
+                    Some(row) => sink(row, key),
+                    None => Ok(Flow::More),
+                }
             }
             Access::All => {
                 let rows = self.range(table, ..)?;
@@ -107,6 +107,18 @@ impl Run<'_> {
                 }
             }
         }
+    }
+
+    /// The row with this key, if there is one that passes the filter.
+    fn row_at(&self, scan: &Scan, key: &Key, outer: Option<&Env<'_>>) -> Outcome<Option<Row>> {
+        let engine = self.engine(&scan.table);
+        let found = match self.snapshot {
+            Some(snapshot) => engine.get(snapshot, key),
+            None => engine.get(self.tx, key),
+        };
+        let Some(found) = found.map_err(from_engine)? else { return Ok(None) };
+        let row = to_row(&scan.table, found)?;
+        Ok(self.passes(scan.filter.as_ref(), &row, outer)?.then_some(row))
     }
 
     /// Locks a row that was asked for. `false`: it is skipped, because another transaction has it.
