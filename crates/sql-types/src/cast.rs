@@ -143,7 +143,7 @@ pub fn convert(datum: Datum, from: Type, to: Type) -> Result<Datum> {
     })
 }
 
-/// What clocks show at a moment of the type.
+/// The date and time that clocks show at a moment of the type.
 fn shown(micros: i64, from: Type) -> i64 {
     if from == Type::Timestamptz { style::to_local(micros) } else { micros }
 }

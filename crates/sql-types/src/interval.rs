@@ -488,8 +488,8 @@ impl Interval {
         Self::parse_fields(text, last, true)
     }
 
-    /// As [`parse`](Self::parse). `is_short`: two numbers with a colon between them are minutes and seconds, if the unit
-    /// is the second.
+    /// As [`parse`](Self::parse). `is_short`: two numbers with a colon between them are minutes and seconds, if the
+    /// unit is the second.
     ///
     /// # Errors
     /// 22007; 22015.

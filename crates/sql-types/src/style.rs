@@ -3,7 +3,7 @@
 //!
 //! A style belongs to the thread that runs a statement: [`enter`] sets it, and the guard that it returns takes it back.
 //! So a cast or a function need not be handed the settings, and a statement that moves to another thread enters it
-//! there. What is kept on the medium is always in the plain style: see [`plain`].
+//! there. Texts that are kept on the medium are always in the plain style: see [`plain`].
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Default for Style {
     }
 }
 
-/// What the thread at hand uses.
+/// The styles that the thread at hand uses.
 #[derive(Clone, Debug)]
 struct Current {
     style: Arc<Style>,
@@ -126,7 +126,7 @@ pub fn zone() -> Zone {
     with(|style| style.zone.clone())
 }
 
-/// What clocks show at a moment, in the zone of the session.
+/// The date and time that clocks show at a moment, in the zone of the session.
 #[must_use]
 pub fn to_local(micros: i64) -> i64 {
     with(|style| style.zone.to_local(micros))

@@ -166,7 +166,8 @@ impl Zone {
         offset.seconds().into()
     }
 
-    /// What clocks show at a moment, in microseconds since 2000-01-01. Moments without a calendar stay.
+    /// The date and time that clocks show at a moment, in microseconds since 2000-01-01. Moments without a calendar
+    /// stay.
     #[must_use]
     pub fn to_local(&self, micros: i64) -> i64 {
         match micros {
@@ -222,7 +223,7 @@ pub fn offset_text(seconds: i64, has_minutes: bool) -> String {
     }
 }
 
-/// What a short name means: an offset, or the zone whose offset counts.
+/// The meaning of a short name: an offset, or the zone whose offset counts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Short {
     /// Seconds east of UTC.

@@ -24,8 +24,8 @@ const PLANS_MAX: usize = 1000;
 /// Longest text whose plan is kept.
 const PLAN_TEXT_BYTES_MAX: usize = 4096;
 
-/// A plan that others have as well, with a counter of one's own: many connections use a plan at a time, and a counter of
-/// all of them would go from processor to processor.
+/// A plan that others have as well, with a counter of one's own: many connections use a plan at a time, and a counter
+/// of all of them would go from processor to processor.
 pub type PlanHandle = Arc<Arc<Plan>>;
 
 /// A statement that was read, with its plan.

@@ -236,3 +236,24 @@ fn types_after_reopening() {
         assert_eq!(answer(&mut connection, statement), expected, "{statement}");
     }
 }
+
+/// One notice tells all that went with an object, as PostgreSQL's does.
+#[test]
+fn notice_of_a_cascade() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut connection = connect(folder.path());
+    for statement in [
+        "create domain small as int",
+        "create table t (k int primary key, n small, g int generated always as (k * 2 + '3'::small) stored)",
+        "drop domain small cascade",
+    ] {
+        let found = answer(&mut connection, statement);
+        assert!(!found.iter().any(|line| line.starts_with("ERROR")), "{statement}: {found:?}");
+    }
+    let notices = connection.take_notices();
+    let fields: Vec<_> = notices.iter().flat_map(lodestone_sql_types::Error::fields).collect();
+    let expected = "drop cascades to column n of table t\ndrop cascades to column g of table t";
+    assert!(fields.contains(&(b'M', "drop cascades to 2 other objects".into())), "{fields:?}");
+    assert!(fields.contains(&(b'D', expected.into())), "{fields:?}");
+    assert_eq!(notices.len(), 1);
+}

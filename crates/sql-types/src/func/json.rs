@@ -100,7 +100,7 @@ pub const FUNCTIONS: &[Function] = &[
     of("jsonb_build_object", &[], Type::Jsonb, |_, a| built(&object_of(a, ": ")?)).lax().variadic(),
 ];
 
-/// What a table of the members of objects is made with. They are functions of this database alone.
+/// Functions that a table of the members of objects is made with. They are of this database alone.
 pub const OF_RECORDS: &[Function] = &[
     of("lodestone_json_checked", &[JSON, TEXT, INT4], Type::Json, |_, a| {
         checked(&Raw::parse(text(a, 0), "json")?.kind, text(a, 1), int(a, 2)).map(|()| a[0].clone())

@@ -118,7 +118,7 @@ fn today(now: i64) -> i64 {
     style::to_local(now).div_euclid(DAY_MICROS) * DAY_MICROS
 }
 
-/// What clocks show at a moment.
+/// The date and time that clocks show at a moment.
 fn local(datum: &Datum) -> i64 {
     style::to_local(micros(datum))
 }

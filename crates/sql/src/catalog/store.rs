@@ -56,7 +56,7 @@ const FIRST_CONSTRAINT: u64 = 131_072;
 const SEQUENCE: u64 = 1 << 32;
 const VIEW: u64 = 1 << 33;
 const TYPE: u64 = 1 << 34;
-/// What the name of a type begins with.
+/// The letter that the name of a type begins with.
 const TYPE_PREFIX: char = '\u{2}';
 const SCHEMA: i64 = 1;
 const NOT_NULL: i64 = 1 << 32;

@@ -22,7 +22,7 @@ pub struct TypeNote {
     pub body: TypeBody,
 }
 
-/// What a stored type is.
+/// The kind of a stored type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TypeBody {
     Enum(Vec<Label>),
@@ -59,7 +59,7 @@ pub struct TypeDef {
     pub ty: UserType,
 }
 
-/// What a name of a type means: the type of its values, their modifier, and the domain that they are of.
+/// The meaning of a name of a type: the type of its values, their modifier, and the domain that they are of.
 #[derive(Clone, Debug)]
 pub struct UserType {
     pub ty: Type,

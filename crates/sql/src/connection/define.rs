@@ -130,7 +130,7 @@ impl Connection {
         };
         match definition.define(statement) {
             Ok(()) => {
-                let (catalog, notices) = (definition.catalog, definition.notices);
+                let (catalog, notices) = (definition.catalog, crate::ddl::gathered(definition.notices));
                 open.tx.release(savepoint).map_err(from_engine)?;
                 open.catalog = Some(catalog.clone());
                 self.session.catalog = catalog;

@@ -96,6 +96,19 @@ fn notice(text: String) -> Error {
     Error::new(SqlState::SUCCESS, text)
 }
 
+/// The notices of a statement: one tells all that went with the object that it dropped.
+pub fn gathered(notices: Vec<Error>) -> Vec<Error> {
+    const CASCADE: &str = "drop cascades to ";
+    let (mut gone, others): (Vec<Error>, Vec<Error>) =
+        notices.into_iter().partition(|notice| notice.message().starts_with(CASCADE));
+    if gone.len() > 1 {
+        let details: Vec<&str> = gone.iter().map(Error::message).collect();
+        let text = format!("{CASCADE}{} other objects", details.len());
+        gone = vec![notice(text).detail(details.join("\n"))];
+    }
+    others.into_iter().chain(gone).collect()
+}
+
 /// A definition that is being carried out.
 pub struct Definition<'d> {
     pub database: &'d Database,

@@ -224,11 +224,7 @@ impl Definition<'_> {
                     .hint("Use DROP ... CASCADE to drop the dependent objects too.")
                     .into());
             }
-            let text = match &inside[..] {
-                [one] => format!("drop cascades to {one}"),
-                many => format!("drop cascades to {} other objects", many.len()),
-            };
-            self.notices.push(notice(text));
+            self.notices.extend(inside.iter().map(|what| notice(format!("drop cascades to {what}"))));
         }
         let count = self.notices.len();
         for view in &views {

@@ -1,5 +1,12 @@
 //! Statements as the rest of the crate sees them.
 
+mod define;
+
+pub use define::{
+    Alter, AlterType, CheckDef, ColumnDef, ConstraintDef, Default, Discard, DomainDef, ForeignDef, Identity, KeyAction,
+    KeyDef, LabelPlace, Like, SequenceOptions, TableAs,
+};
+
 use crate::locks::Mode;
 
 /// The number of a character in the statement, from 1. 0: unknown. Two expressions are equal wherever they are.
@@ -480,182 +487,6 @@ pub struct Conflict {
     pub update: Option<(Vec<Assignment>, Option<Expr>)>,
 }
 
-/// A column of CREATE TABLE.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ColumnDef {
-    pub name: Name,
-    pub ty: TypeName,
-    pub not_null: bool,
-    pub default: Option<Default>,
-    pub identity: Option<Identity>,
-    /// The expression of the other columns that its value is.
-    pub generated: Option<Default>,
-}
-
-/// An expression with its text.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Default {
-    pub expr: Expr,
-    pub text: String,
-}
-
-/// A column whose values come from a sequence of its own.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Identity {
-    /// Other values are refused.
-    pub is_always: bool,
-    pub options: SequenceOptions,
-}
-
-/// The options of a sequence that were written. The inner `None` is NO MINVALUE, NO MAXVALUE.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SequenceOptions {
-    pub ty: Option<TypeName>,
-    pub increment: Option<i64>,
-    pub minimum: Option<Option<i64>>,
-    pub maximum: Option<Option<i64>>,
-    pub start: Option<i64>,
-    pub cache: Option<i64>,
-    pub is_cycle: Option<bool>,
-    /// The inner `None`: by none.
-    pub owner: Option<Option<(ObjectName, String)>>,
-    /// The inner `None`: at its start.
-    pub restart: Option<Option<i64>>,
-}
-
-/// A table whose columns a new one has as well.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Like {
-    /// The number of the written column that follows them.
-    pub before: usize,
-    pub table: ObjectName,
-    pub defaults: bool,
-    pub constraints: bool,
-    pub identity: bool,
-    pub indexes: bool,
-    pub generated: bool,
-}
-
-/// A table that is made of a query.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TableAs {
-    pub name: ObjectName,
-    pub if_not_exists: bool,
-    pub columns: Vec<Name>,
-    /// The rows of the query are added.
-    pub with_data: bool,
-    /// It was written SELECT INTO.
-    pub is_into: bool,
-}
-
-/// The state of a session that is forgotten.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Discard {
-    All,
-    Plans,
-    Sequences,
-    Temporary,
-}
-
-/// A key of a table.
-#[derive(Clone, Debug, PartialEq)]
-pub struct KeyDef {
-    pub name: Option<String>,
-    pub columns: Vec<Name>,
-}
-
-/// A condition that all rows of a table fulfil.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CheckDef {
-    pub name: Option<String>,
-    pub check: Default,
-    pub at: Position,
-}
-
-/// The change of child rows when their parent's key goes away.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KeyAction {
-    #[default]
-    NoAction,
-    Restrict,
-    Cascade,
-    SetNull,
-    SetDefault,
-}
-
-/// A foreign key.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ForeignDef {
-    pub name: Option<String>,
-    pub columns: Vec<Name>,
-    pub parent: ObjectName,
-    /// None: the primary key.
-    pub parent_columns: Vec<Name>,
-    pub on_delete: KeyAction,
-    pub on_update: KeyAction,
-    pub is_full: bool,
-    pub is_deferrable: bool,
-    pub is_deferred: bool,
-}
-
-/// A constraint of a table.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ConstraintDef {
-    Primary(KeyDef),
-    Unique(KeyDef),
-    Check(CheckDef),
-    Foreign(ForeignDef),
-}
-
-/// A part of ALTER TABLE.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Alter {
-    AddColumn {
-        column: Box<ColumnDef>,
-        constraints: Vec<ConstraintDef>,
-        if_not_exists: bool,
-    },
-    DropColumn {
-        name: Name,
-        if_exists: bool,
-        is_cascade: bool,
-    },
-    RenameColumn {
-        from: Name,
-        to: String,
-    },
-    RenameTable(String),
-    RenameConstraint {
-        from: Name,
-        to: String,
-    },
-    SetDefault {
-        column: Name,
-        default: Option<Default>,
-    },
-    SetNotNull {
-        column: Name,
-        is_set: bool,
-    },
-    SetType {
-        column: Name,
-        ty: TypeName,
-        using: Option<Expr>,
-    },
-    AddIdentity {
-        column: Name,
-        identity: Identity,
-    },
-    AddConstraint(ConstraintDef),
-    DropConstraint {
-        name: Name,
-        if_exists: bool,
-        is_cascade: bool,
-    },
-    /// The owner, the one user.
-    Nothing,
-}
-
 /// Which rows of a cursor come next. `None`: all that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fetch {
@@ -684,55 +515,6 @@ pub enum ObjectKind {
     Schema,
     Type,
     Domain,
-}
-
-/// What CREATE DOMAIN says.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DomainDef {
-    pub ty: TypeName,
-    pub default: Option<Default>,
-    pub not_null: Option<bool>,
-    pub checks: Vec<CheckDef>,
-}
-
-/// The place of a new label.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LabelPlace {
-    Last,
-    Before(String),
-    After(String),
-}
-
-/// A change of a type or domain.
-#[derive(Clone, Debug, PartialEq)]
-pub enum AlterType {
-    /// One that changes nothing here.
-    Nothing,
-    AddValue {
-        label: String,
-        if_not_exists: bool,
-        place: LabelPlace,
-    },
-    RenameValue {
-        from: String,
-        to: String,
-    },
-    Rename(Name),
-    RenameConstraint {
-        from: String,
-        to: String,
-    },
-    SetDefault(Option<Default>),
-    SetNotNull(bool),
-    AddCheck {
-        check: CheckDef,
-        is_valid: bool,
-    },
-    Validate(String),
-    DropConstraint {
-        name: String,
-        if_exists: bool,
-    },
 }
 
 /// The properties that a transaction asks for.

@@ -15,6 +15,7 @@ mod expr;
 mod groups;
 mod query;
 mod rewrite;
+mod role;
 pub mod table;
 mod types;
 mod utility;

@@ -77,7 +77,7 @@ pub fn rewritten(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     found
 }
 
-/// What is between the name of a column and the subscripts that are assigned to, in the name of the rewritten column.
+/// The letter between the name of a column and the subscripts that are assigned to, in the rewritten name.
 pub const PART_MARK: char = '\u{1}';
 
 /// Whether a statement may assign to parts of arrays: `SET a[1] = ..`, `INSERT INTO t (a[1])`.
@@ -152,7 +152,7 @@ fn part_end(tokens: &[TokenWithSpan], place: usize) -> Option<usize> {
     end
 }
 
-/// What is before the kind of an exclusion in the name of a window, and after it.
+/// The letter before the kind of an exclusion in the name of a window, and after it.
 const EXCLUSION_MARK: char = '\u{2}';
 
 /// `EXCLUDE ..` at the end of a window. Returns the letter of its kind, and the place after it.
@@ -259,8 +259,8 @@ fn span_with_digits(tokens: &[TokenWithSpan], place: usize) -> Option<(Vec<Token
     is_span.then(cast)
 }
 
-/// `'x'::type PRECEDING`, the bound of a frame, gets parentheses: the crate reads a cast there only in them. Returns the
-/// tokens, and the place after the type.
+/// `'x'::type PRECEDING`, the bound of a frame, gets parentheses: the crate reads a cast there only in them. Returns
+/// the tokens, and the place after the type.
 fn frame_bound(tokens: &[TokenWithSpan], place: usize) -> Option<(Vec<TokenWithSpan>, usize)> {
     if !matches!(tokens[place].token, Token::SingleQuotedString(_) | Token::Number(..)) {
         return None;
