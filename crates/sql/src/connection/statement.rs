@@ -335,7 +335,9 @@ impl Connection {
             refuse_changes(plan, is_change)?;
         }
         let deferred = open.events.deferred_count();
-        let savepoint: Option<Savepoint> = match is_change && open.statements > 0 {
+        // The first statement begins the transaction again, unless there is a savepoint before it.
+        let has_before = open.statements > 0 || !open.savepoints.is_empty();
+        let savepoint: Option<Savepoint> = match is_change && has_before {
             true => Some(open.tx.savepoint().map_err(from_engine)?),
             false => None,
         };

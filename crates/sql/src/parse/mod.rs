@@ -13,6 +13,7 @@ mod depth;
 mod dml;
 mod expr;
 mod groups;
+mod lock;
 mod query;
 mod rewrite;
 mod role;

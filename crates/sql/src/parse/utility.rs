@@ -8,7 +8,6 @@ use super::ast::{
     SequenceOptions, Statement, TypeName,
 };
 use super::{End, Places, is_blank, near, refuse};
-use crate::locks::Mode;
 
 /// Reads tokens one after another.
 pub(super) struct Tokens<'t> {
@@ -223,8 +222,13 @@ pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
             let name = if tokens.accept("ALL") { None } else { Some(tokens.name()?.value) };
             tokens.end(Statement::Close(name))
         }
+<<<<<<< HEAD
+        "CREATE" | "ALTER" | "DROP" => role(&mut tokens, &word),
+        "LOCK" => super::lock::lock(&mut tokens),
+=======
         "CREATE" | "ALTER" | "DROP" => super::role::role(&mut tokens, &word),
         "LOCK" => lock(&mut tokens),
+>>>>>>> main
         "LISTEN" | "NOTIFY" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE" | "SECURITY" | "LOAD"
         | "MERGE" | "REFRESH" | "REASSIGN" | "IMPORT" => Err(refuse(format!("the statement {word}"), at)),
         _ => Ok(None),
@@ -243,44 +247,6 @@ impl<'t> Tokens<'t> {
     fn statement_left(&self, raw: &[TokenWithSpan]) -> Result<Box<Statement>> {
         super::statement(self.end_of, self.left(raw)?, self.places).map(Box::new)
     }
-}
-
-/// The words of the modes of LOCK TABLE.
-const LOCK_MODES: [(&str, Mode); 8] = [
-    ("access share", Mode::AccessShare),
-    ("row share", Mode::RowShare),
-    ("row exclusive", Mode::RowExclusive),
-    ("share update exclusive", Mode::ShareUpdateExclusive),
-    ("share", Mode::Share),
-    ("share row exclusive", Mode::ShareRowExclusive),
-    ("exclusive", Mode::Exclusive),
-    ("access exclusive", Mode::AccessExclusive),
-];
-
-/// LOCK TABLE names IN mode MODE NOWAIT.
-fn lock(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
-    tokens.accept("TABLE");
-    let mut tables = Vec::new();
-    loop {
-        tokens.accept("ONLY");
-        tables.push(tokens.object()?);
-        tokens.symbol(&Token::Mul);
-        if !tokens.symbol(&Token::Comma) {
-            break;
-        }
-    }
-    let mut mode = Mode::AccessExclusive;
-    if tokens.accept("IN") {
-        let at = tokens.at();
-        let mut words = Vec::new();
-        while !tokens.accept("MODE") {
-            words.push(tokens.name()?.value);
-        }
-        let found = LOCK_MODES.iter().find(|(name, _)| *name == words.join(" "));
-        mode = found.ok_or_else(|| near(&words.join(" "), at))?.1;
-    }
-    let is_nowait = tokens.accept("NOWAIT");
-    tokens.end(Statement::Lock { tables, mode, is_nowait })
 }
 
 /// Refuses a statement that has no plan of its own.

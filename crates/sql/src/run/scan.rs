@@ -67,8 +67,8 @@ impl Run<'_> {
                 let Some(key) = self.key_values(table, &table.key, parts, outer)? else { return Ok(Flow::More) };
                 self.step()?;
                 if let Some(mode) = scan.locks {
-                    // A row that is not there, or is not meant, is not locked. Where reads are validated they come after
-                    // the lock: a row that has changed meanwhile would be a conflict.
+                    // A row that is not there, or is not meant, is not locked. Where reads are validated they come
+                    // after the lock: a row that has changed meanwhile would be a conflict.
                     let is_validated = self.tx.isolation() != Isolation::ReadCommitted;
                     if !is_validated && self.row_at(scan, &key, outer)?.is_none()
                         || !self.lock_for(table, (mode, scan.wait), &key)?
