@@ -222,13 +222,8 @@ pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
             let name = if tokens.accept("ALL") { None } else { Some(tokens.name()?.value) };
             tokens.end(Statement::Close(name))
         }
-<<<<<<< HEAD
-        "CREATE" | "ALTER" | "DROP" => role(&mut tokens, &word),
-        "LOCK" => super::lock::lock(&mut tokens),
-=======
         "CREATE" | "ALTER" | "DROP" => super::role::role(&mut tokens, &word),
-        "LOCK" => lock(&mut tokens),
->>>>>>> main
+        "LOCK" => super::lock::lock(&mut tokens),
         "LISTEN" | "NOTIFY" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE" | "SECURITY" | "LOAD"
         | "MERGE" | "REFRESH" | "REASSIGN" | "IMPORT" => Err(refuse(format!("the statement {word}"), at)),
         _ => Ok(None),
