@@ -264,7 +264,12 @@ fn series(
         if give(value.clone())? == Flow::Enough {
             return Ok(Flow::Enough);
         }
-        value = value.plus(&step)?;
+        value = match value.plus(&step) {
+            Ok(next) => next,
+            // No number is larger than this one would be, so the last one was given.
+            Err(error) if last.is_finite() && error.state() == SqlState::NUMERIC_VALUE_OUT_OF_RANGE => break,
+            Err(error) => return Err(error.into()),
+        };
     }
     Ok(Flow::More)
 }

@@ -31,3 +31,4 @@ select sind('Infinity');
 select asind(1.1);
 select cosd('NaN'), acosd('NaN');
 select float8send(1.5), float4send(1.5), int4send(-2), int8send(7), booleq(true, false), boolne(true, false);
+select count(*), max(x) = '9e131071' from generate_series('6e131071'::numeric, '9e131071', '1e131071') x;
