@@ -499,7 +499,8 @@ fn numbers_of_relations_are_names_in_texts_of_both_protocols() {
 #[test]
 fn statements_that_a_connection_keeps_follow_the_tables() {
     let place = Place::new();
-    place.answers(&[query("create table t (k int primary key, v int)"), query("insert into t values (1, 10), (2, 20)")]);
+    place
+        .answers(&[query("create table t (k int primary key, v int)"), query("insert into t values (1, 10), (2, 20)")]);
     let mut machine = place.open();
     let mut ask = |text: &str| {
         machine.receive(&query(text));
