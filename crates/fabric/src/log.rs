@@ -217,6 +217,11 @@ impl Log {
             }
             (generation, log.end) = (entry.generation, end);
         }
+        // A head is durable before the first entry of its generation. If this one were the end, the next cut would make
+        // it count.
+        if log.intact_at(log.end).is_some_and(|(entry, _)| entry.generation > head.generation) {
+            return Err(Error::Impossible { what: kind.name, at, field: "the generation of an entry" });
+        }
         if log.end < head.cut {
             return Err(Error::Damaged { what: kind.name, at, position: log.end, durable: head.cut });
         }
@@ -225,14 +230,20 @@ impl Log {
 
     /// The entry at `position`, if an intact one of a possible generation is there.
     fn entry_at(&self, position: u64, generation: u32) -> Option<(EntryHead, Vec<u8>)> {
+        let is_new = position >= self.head.cut;
+        self.intact_at(position).filter(|(entry, _)| {
+            entry.generation >= generation
+                && entry.generation <= self.head.generation
+                && (entry.generation == self.head.generation || !is_new || planted::active("fabric-cut-forgotten"))
+        })
+    }
+
+    /// The entry at `position`, if an intact one of any generation is there.
+    fn intact_at(&self, position: u64) -> Option<(EntryHead, Vec<u8>)> {
         let mut bytes = [0; ENTRY_HEAD_BYTES];
         self.read_at(position, &mut bytes);
         let entry = EntryHead::read_from_bytes(&bytes).ok()?;
-        let is_new = position >= self.head.cut;
         let fits = entry.position == position
-            && entry.generation >= generation
-            && entry.generation <= self.head.generation
-            && (entry.generation == self.head.generation || !is_new || planted::active("fabric-cut-forgotten"))
             && entry.covered <= entry.bytes
             && entry.settled < LARGE
             && position < LARGE
