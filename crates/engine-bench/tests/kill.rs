@@ -1,8 +1,8 @@
 //! A child process runs TPC-C on several threads until it is killed. Afterwards all conditions hold, and the row of
 //! each acknowledged order and payment is there.
 //!
-//! The pool has parts on two virtual nodes. In two of three lives another thread of the child moves tables and ranges of
-//! keys between them meanwhile, keeps tables in DRAM or does not, and makes checkpoints.
+//! The pool has parts on two virtual nodes. In two of three lives another thread of the child moves tables and ranges
+//! of keys between them meanwhile, keeps tables in DRAM or does not, and makes checkpoints.
 //!
 //! The child prints a line after each acknowledgement. `LODESTONE_KILLS` sets the number of kills of each domain.
 

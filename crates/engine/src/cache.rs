@@ -254,8 +254,8 @@ impl Cache {
         self.add(tree, leaf);
     }
 
-    /// Takes the leaves of a tree from the clock: they stay, and do not count. One that the hand holds goes when the hand
-    /// has looked at it.
+    /// Takes the leaves of a tree from the clock: they stay, and do not count. One that the hand holds goes when the
+    /// hand has looked at it.
     pub fn take_out(&self, tree: &Weak<Tree>) {
         let (mut count, mut bytes) = (0, 0);
         lock(&self.clock).retain(|entry| {

@@ -219,7 +219,8 @@ impl Core {
         lock(&self.dropped).push(Dropped { tree, is_before_last_cut: false });
     }
 
-    /// Notes where the pages of a table are to be, and whether its rows stay in DRAM. The first of `trees` has its rows.
+    /// Notes where the pages of a table are to be, and whether its rows stay in DRAM. The first of `trees` has the
+    /// rows.
     pub fn place(&self, trees: &[u32], place: &Place) {
         self.placements.set(trees, place);
         self.keep(trees);

@@ -61,7 +61,7 @@ fn a_kept_table_is_read_without_its_pages() -> Result<()> {
     assert!(reads(&db, "other")? > 50);
     assert_eq!(reads(&db, "t")?, 0, "the next life has read it");
     assert!(db.stats().cache_bytes <= CACHE + CACHE / 8, "{}", db.stats());
-    // What is added stays as well, also when it was written to pages.
+    // Rows that are added stay as well, also when they were written to pages.
     let table = db.table("t")?;
     for keys in [KEYS..KEYS + 500, KEYS + 500..KEYS + 1000] {
         db.update(|tx| keys.clone().try_for_each(|key| table.put(tx, &row![key, vec![1_u8; 200]])))?;
