@@ -66,7 +66,7 @@ pub enum Error {
     },
 }
 
-/// What a mount of a volume on machines sees of the changes of other mounts.
+/// The changes of other mounts that a mount of a volume on machines sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
     /// The kernel keeps names, attributes and content: another mount's changes are seen within a second, and by each
@@ -101,7 +101,7 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Whether reads change access times, at most once a day.
     pub atime: bool,
-    /// What a mount of a volume on machines sees of the changes of other mounts.
+    /// The changes of other mounts that a mount of a volume on machines sees.
     pub consistency: Consistency,
 }
 

@@ -1,9 +1,9 @@
 //! The check of a whole volume: trees, names, links, pages, checksums.
 //!
 //! It reads the image, after everything is in it, and no batch changes it meanwhile: so names, links and the bitmap are
-//! those of one moment, also when others use the volume. Pages are read after that, as they are then. Each rule that holds for a sound volume is compared: every entry
-//! leads to a file, every file has as many names as it says, every page belongs to one file, the bitmap has exactly
-//! those pages, and each page has its checksum.
+//! those of one moment, also when others use the volume. Pages are read after that, as they are then. Each rule that
+//! holds for a sound volume is compared: every entry leads to a file, every file has as many names as it says, every
+//! page belongs to one file, the bitmap has exactly those pages, and each page has its checksum.
 
 use std::collections::{BTreeMap, BTreeSet};
 

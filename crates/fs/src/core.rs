@@ -452,7 +452,7 @@ impl Inner {
         // Also those that no sync has told yet.
         self.lost.store(lost + former.lost.swap(0, Ordering::AcqRel), Ordering::Release);
         {
-            // What the former one carried out and is not in the log was cut: its requests are not remembered here.
+            // Requests of the former one that are not in the log were cut: they are not remembered here.
             self.core().ino_floor = next_ino;
         }
         let damaged = std::mem::take(&mut *former.to_mend.lock().unwrap_or_else(PoisonError::into_inner));

@@ -153,7 +153,7 @@ impl Requests {
         Some(())
     }
 
-    /// What the image lacks: the value of each mount, or none. It has it then.
+    /// Takes out everything that the image lacks: the value of each mount, or none.
     pub(crate) fn take_dirty(&mut self) -> Vec<(u64, Option<Vec<u8>>)> {
         let dirty = std::mem::take(&mut self.dirty);
         dirty.into_iter().map(|mount| (mount, self.mounts.get(&mount).map(OfMount::to_bytes))).collect()

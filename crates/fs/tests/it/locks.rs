@@ -41,7 +41,7 @@ fn locks_exclude_other_mounts_until_their_mount_is_gone() {
     machines[usize::from(leader) - 1] = None;
     assert!(!lock(&second, 0, 0, false) && !lock(&first, 10, 10, false) && !lock(&first, 6, 6, true));
     assert!(lock(&second, 30, 30, true), "new ones are granted when others had their time");
-    // A mount that nobody hears loses its locks, and learns of it when it comes back.
+    // A mount that is out of reach loses its locks, and learns of it when it comes back.
     second.pin(ino).expect("it is open");
     gate.mode.store(CUT, Ordering::SeqCst);
     until("its locks are free", || lock(&first, 10, 30, true));

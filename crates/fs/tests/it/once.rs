@@ -26,7 +26,7 @@ const HOLDS_REQUESTS: u8 = 2;
 /// All connections end: the machines are out of reach.
 pub const CUT: u8 = 3;
 
-/// What all relays do now.
+/// The present work of all relays.
 #[derive(Default)]
 pub struct Gate {
     pub mode: AtomicU8,

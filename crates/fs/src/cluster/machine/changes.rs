@@ -3,8 +3,9 @@
 //! 1. The machine that leads changes the *description* of the volume. The new text is an operation: an attribute of the
 //!    root folder that no user sees. It counts when it is synced. So a change is there once and in order with others,
 //!    and the next machine that leads finds it in its state.
-//! 2. Each machine compares the revision of the others' descriptions with its own, many times a second, and gets a newer
-//!    one. It keeps it in its folder. Transports and threads take the new addresses while they run. Mounts do the same.
+//! 2. Each machine compares the revision of the others' descriptions with its own, many times a second, and gets a
+//!    newer one. It keeps it in its folder. Transports and threads take the new addresses while they run. Mounts do the
+//!    same.
 //! 3. The machine that leads takes in the nodes of machines that run, and has those of a machine that *leaves* removed:
 //!    the others have everything first. If it leaves itself, it lets another one take over before.
 //!

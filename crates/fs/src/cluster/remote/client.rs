@@ -2,17 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use lodestone_fabric::NodeId;
 use lodestone_pmem::sync::{Condvar, Mutex, MutexGuard, lock};
 use lodestone_registry::{Channel, ChannelEnd, Security};
 use lodestone_width::exact_u32;
 
+use super::ask::{CALL_PATIENCE, STANDING_PATIENCE, ask_machine, connect, description, standing};
 use super::calls::{Answer, Call, READ_BYTES_MAX, Value};
 use super::locks::{FileLock, Locked, Locks};
 use super::mounts::Attach;
@@ -28,12 +27,6 @@ use crate::inode::Attributes;
 use crate::names::{NewFile, RenameMode};
 use crate::requests::Numbers;
 
-/// Time for a connection to a machine.
-const CONNECT_PATIENCE: Duration = Duration::from_millis(400);
-/// Time for a machine to say who leads.
-const STANDING_PATIENCE: Duration = Duration::from_millis(600);
-/// Time for a call: longer than the metadata node waits for a quorum.
-const CALL_PATIENCE: Duration = Duration::from_secs(45);
 /// Time for a metadata node to take a mount in.
 const ATTACH_PATIENCE: Duration = Duration::from_secs(3);
 /// Pause between two looks at a machine, and when none leads.
@@ -205,78 +198,6 @@ impl RemoteVolume {
     pub fn ask_program(&self, text: &str, progress: &mut dyn FnMut(&str)) -> Result<String> {
         let machine = self.shared.leader(Instant::now() + self.shared.options.patience)?.machine;
         ask_machine(&self.shared.site(), &self.shared.security, machine, text, progress)
-    }
-}
-
-/// Asks a machine something that the program there knows. `progress` is told all answers but the last.
-///
-/// # Errors
-/// A machine that does not answer.
-pub fn ask_machine(
-    site: &Site,
-    security: &Security,
-    machine: u16,
-    text: &str,
-    progress: &mut dyn FnMut(&str),
-) -> Result<String> {
-    let failed = |error| Error::Options(format!("machine {machine} does not answer: {error}"));
-    let mut channel = connect(site, security, machine)?;
-    channel.within(Some(CALL_PATIENCE));
-    channel.send(&[&[wire::TEXT], text.as_bytes()].concat()).map_err(failed)?;
-    loop {
-        channel.within(Some(CALL_PATIENCE));
-        let frame = channel.receive(wire::ANSWER_BYTES_MAX).map_err(failed)?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match frame.split_first() {
-            Some((0, last)) => return Ok(text(last)),
-            Some((1, more)) => progress(&text(more)),
-            _ => return Err(Error::Options(format!("machine {machine}: an answer that makes no sense"))),
-        }
-    }
-}
-
-/// Asks a machine how it stands.
-pub(crate) fn standing(channel: &mut Channel) -> std::io::Result<wire::Standing> {
-    channel.within(Some(STANDING_PATIENCE));
-    channel.send(&[wire::STANDING])?;
-    let wrong = || std::io::Error::new(std::io::ErrorKind::InvalidData, "an answer that makes no sense");
-    wire::Standing::from_bytes(&channel.receive(wire::ANSWER_BYTES_MAX)?).ok_or_else(wrong)
-}
-
-/// Asks a machine for the description that it has.
-pub(crate) fn description(channel: &mut Channel) -> std::io::Result<Site> {
-    channel.within(Some(STANDING_PATIENCE));
-    channel.send(&[wire::SITE])?;
-    let text = String::from_utf8(channel.receive(wire::ANSWER_BYTES_MAX)?).unwrap_or_default();
-    let wrong = || std::io::Error::new(std::io::ErrorKind::InvalidData, "a description that makes no sense");
-    Site::parse(&text).ok_or_else(wrong)
-}
-
-/// The newest description of a volume: of this one, and those that its machines have. Machines that do not answer are
-/// left out.
-#[must_use]
-pub fn newest_site(site: &Site, security: &Security) -> Site {
-    let mut newest = site.clone();
-    for machine in site.machines.keys().copied() {
-        let found = connect(site, security, machine).ok().and_then(|mut channel| description(&mut channel).ok());
-        let newer = found.filter(|found| found.volume == site.volume && found.revision > newest.revision);
-        newest = newer.unwrap_or(newest);
-    }
-    newest
-}
-
-/// A connection to a machine, which says that it has this volume.
-pub(crate) fn connect(site: &Site, security: &Security, machine: u16) -> Result<Channel> {
-    let address = SocketAddr::V4(site.address(machine)?);
-    let failed = |error| Error::Options(format!("machine {machine} at {address}: {error}"));
-    let mut channel = Channel::connect(security, NodeId(machine), address, CONNECT_PATIENCE).map_err(failed)?;
-    channel.send(&wire::hello(site.volume)).map_err(failed)?;
-    match channel.receive(wire::ANSWER_BYTES_MAX).map_err(failed)?.split_first() {
-        Some((0, _)) => Ok(channel),
-        Some((_, text)) => {
-            Err(Error::Options(format!("machine {machine} at {address}: {}", String::from_utf8_lossy(text))))
-        }
-        None => Err(Error::Options(format!("machine {machine} at {address}: an answer that makes no sense"))),
     }
 }
 
@@ -533,9 +454,7 @@ impl Shared {
         for _ in 0..answer.u32().unwrap_or_default() {
             let place = answer.u32().map(lodestone_width::to_usize);
             let Some((ino, gone)) = place.and_then(|place| told.get(place)) else { return };
-            tracing::error!(
-                "file {ino}: a lock was lost, because this mount was away for too long: it is not used any more"
-            );
+            tracing::error!("file {ino}: a lock was lost, as this mount was away for too long: the file is not used");
             let mut held = lock(&self.held);
             held.locks.free(*ino, 0, (gone.owner, gone.start, gone.end));
             held.lost.insert(*ino);
@@ -854,7 +773,8 @@ impl RemoteVolume {
         self.call(&Call::Allocate { by: caller.clone(), ino, offset, length, what }).map(drop)
     }
 
-    /// Takes a lock of a range, which replaces what its owner has there. `false`: another owner has one that excludes it.
+    /// Takes a lock of a range, which replaces what its owner has there. `false`: another owner has one that excludes
+    /// it.
     /// A mount that is silent for its lease loses its locks; it cannot write to these files then before it has closed
     /// them.
     pub fn lock(&self, ino: u64, wanted: FileLock) -> Result<bool> {

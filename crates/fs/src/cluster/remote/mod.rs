@@ -8,11 +8,13 @@
 //!
 //! A caller sees a delay, and no error, as long as some machine takes over.
 
+mod ask;
 pub(crate) mod calls;
 mod client;
 pub(crate) mod locks;
 pub(crate) mod mounts;
 
-pub use client::{RemoteOptions, RemoteVolume, ask_machine, newest_site};
-pub(crate) use client::{connect, description, standing};
+pub use ask::{ask_machine, newest_site};
+pub(crate) use ask::{connect, description, standing};
+pub use client::{RemoteOptions, RemoteVolume};
 pub use locks::FileLock;
