@@ -15,6 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use lodestone_pmem::sync_folder_of;
 use lodestone_width::{exact_u32, to_u64, to_usize};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -315,9 +316,7 @@ impl LogArchive {
         }
         if file.metadata().map_err(|error| failed("reading", error))?.len() == 0 {
             // The name has to be there as soon as a batch is.
-            let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let synced = File::open(folder).and_then(|folder| folder.sync_all());
-            synced.map_err(|error| failed("syncing the folder", error))?;
+            sync_folder_of(path).map_err(|error| failed("syncing the folder", error))?;
             return Ok(Self { path: path.into(), file, last: None, end: FIRST, next_header: 0, has_failed: false });
         }
         let reader = ArchiveReader::over(path, file)?;
