@@ -252,6 +252,33 @@ fn impossible_heads_are_named() -> Result<()> {
     Ok(())
 }
 
+/// No entry of a generation is written before a head of it is durable. If a scan ended there, the cut of the open would
+/// begin that generation, and the entry would count.
+#[test]
+fn an_entry_of_a_later_generation_is_named() -> Result<()> {
+    let memory = Memory::anonymous(64 << 10)?;
+    let mut ring = Ring::create(&memory, AT, RANGE, SALT)?;
+    append(&mut ring, 1)?;
+    append(&mut ring, 2)?;
+    drop(ring);
+    let span = (32 + 64 + 6_usize).next_multiple_of(64);
+    let second = AT.plus(512 + u64::try_from(span).unwrap_or(0));
+    let mut bytes = vec![0; span];
+    memory.read(second, &mut bytes);
+    bytes[24..28].copy_from_slice(&2_u32.to_le_bytes());
+    let covered = usize::try_from(u32::from_le_bytes([bytes[28], bytes[29], bytes[30], bytes[31]])).unwrap_or(0);
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&SALT.to_le_bytes()), &bytes[4..32 + covered]);
+    bytes[..4].copy_from_slice(&crc.to_le_bytes());
+    memory.write(second, &bytes);
+    for _ in 0..2 {
+        match Ring::open(&memory, AT, RANGE, SALT) {
+            Err(Error::Impossible { field, .. }) => assert_eq!(field, "the generation of an entry"),
+            other => panic!("{other:?}"),
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn another_version_is_refused_by_name() -> Result<()> {
     let memory = Memory::anonymous(64 << 10)?;
