@@ -20,8 +20,7 @@ const FORMAT_VARIABLE: &str = "LODESTONE_LOG_FORMAT";
 const WITH_VALUE: [&str; 2] = ["--log", "--log-format"];
 
 /// The targets of all events, without `lodestone::`.
-const TARGETS: [&str; 10] =
-    ["pool", "open", "round", "wait", "table", "index", "backup", "device", "damage", "serve"];
+const TARGETS: [&str; 10] = ["pool", "open", "round", "wait", "table", "index", "backup", "device", "damage", "serve"];
 
 /// Arguments about events.
 #[derive(Clone, Debug, clap::Args)]
