@@ -3,6 +3,9 @@
 //! The kernel asks for `fcntl` and `flock` alike, with an owner for each. A program that waits for a lock must not keep
 //! one of the threads that answer the kernel: they would not be there for the unlock. So one thread of its own asks for
 //! all locks that programs wait for, again and again.
+//!
+//! `fuser` refuses the kernel's interrupts, and a process that is killed waits for its answer before it ends. So the
+//! thread looks whether a signal ends the process, and answers then.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -15,6 +18,9 @@ use crate::convert::errno;
 
 /// Pauses before a lock is asked for again: at first, and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
+
+/// The bit of SIGKILL, number 9, in a set of signals of `/proc`.
+const SIGKILL: u64 = 1 << 8;
 
 /// Kinds of a lock, as the kernel names them.
 pub(crate) const READ: i32 = 0;
@@ -69,6 +75,7 @@ fn wait(volume: &RemoteVolume, arriving: &Receiver<(u64, FileLock, ReplyEmpty)>)
             }
             match volume.lock(one.ino, one.lock) {
                 Ok(true) => one.reply.ok(),
+                Ok(false) if is_killed(one.lock.pid) => one.reply.error(Errno::EINTR),
                 Ok(false) => {
                     one.next = Instant::now() + one.pause;
                     one.pause = (one.pause * 2).min(PAUSES.1);
@@ -78,6 +85,19 @@ fn wait(volume: &RemoteVolume, arriving: &Receiver<(u64, FileLock, ReplyEmpty)>)
             }
         }
     }
+}
+
+/// Whether a signal ends this process. The kernel turns each that does into SIGKILL for all threads.
+fn is_killed(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let is_pending = |line: &str| {
+        let signals = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"));
+        let signals = signals.and_then(|signals| u64::from_str_radix(signals.trim(), 16).ok());
+        signals.is_some_and(|signals| signals & SIGKILL != 0)
+    };
+    let mut statuses =
+        threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("status")).ok());
+    statuses.any(|status| status.lines().any(is_pending))
 }
 
 /// Takes or frees a lock at once.

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -243,6 +243,16 @@ fn see_each_other(first: &Path, second: &Path) {
     // `flock`: who waits for it gets it when the other one is closed.
     one.lock().expect("a lock");
     assert!(two.try_lock().is_err(), "the other mount has it");
+    // A process that waits for it can be killed.
+    let mut killed = Command::new("flock").arg("-x").arg(second.join("renamed")).arg("true").spawn().expect("flock");
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(killed.try_wait().expect("a child").is_none(), "the other mount has it");
+    killed.kill().expect("a child");
+    let began = Instant::now();
+    while killed.try_wait().expect("a child").is_none() {
+        assert!(began.elapsed() < Duration::from_secs(20), "a killed process waits for a lock for ever");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let waiting = std::thread::spawn(move || two.lock().map(|()| two));
     drop(one);
     let two = waiting.join().expect("no panic").expect("the lock");
