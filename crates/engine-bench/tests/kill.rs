@@ -66,7 +66,7 @@ fn move_for_ever(database: &Database, seed: u64) -> Outcome {
 fn work_for_ever(path: &Path, domain: DomainChoice, seed: u64) -> Outcome {
     let engine = open(path, &options_of(path, domain, seed), TpcC::TABLES)?;
     thread::scope(|scope| {
-        if seed % 3 > 0 {
+        if !seed.is_multiple_of(3) {
             let database = engine.database();
             scope.spawn(move || {
                 let end = format!("moves: {:?}\n", move_for_ever(database, seed));

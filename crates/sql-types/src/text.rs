@@ -22,7 +22,7 @@ pub fn check_length(bytes: usize, most: usize) -> Result<()> {
     if bytes <= most { Ok(()) } else { Err(error().detail(format!("The result has at most {most} bytes."))) }
 }
 
-/// The text of `datum`, which is of type `ty` and not null, in the [style](crate::style) of the session.
+/// The text of `datum`, which is of type `ty` and not null, in the [`style`] of the session.
 ///
 /// ```
 /// use lodestone_sql_types::{Datum, Type, text};
