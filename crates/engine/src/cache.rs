@@ -53,7 +53,8 @@ pub struct Cache {
     leaves: AtomicU64,
     /// Held while the hand moves.
     hand: Mutex<()>,
-    /// The hand rests until the cache holds more than so many bytes: it has met all leaves, and found no room.
+    /// The hand rests until the cache holds more than so many bytes, a sixteenth of its bound more than when it had met
+    /// all leaves and found no room.
     in_vain_to: AtomicU64,
     /// Whether the hand found too many leaves that a round would make clean.
     needs_round: AtomicBool,
@@ -248,12 +249,6 @@ impl Cache {
         lock(&self.clock).push_back(Entry { tree: tree.clone(), leaf: Arc::downgrade(leaf), bytes });
     }
 
-    /// Adds a leaf whose rows were just read.
-    pub fn add_loaded(&self, tree: &Weak<Tree>, leaf: &Arc<Leaf>) {
-        self.note_load();
-        self.add(tree, leaf);
-    }
-
     /// Takes the leaves of a tree from the clock: they stay, and do not count. One that the hand holds goes when the
     /// hand has looked at it.
     pub fn take_out(&self, tree: &Weak<Tree>) {
@@ -268,6 +263,8 @@ impl Cache {
         });
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.on_clock.fetch_sub(count, Ordering::Relaxed);
+        // The leaves in the way may be those.
+        self.in_vain_to.store(0, Ordering::Relaxed);
     }
 
     /// A leaf was loaded.
@@ -289,9 +286,7 @@ impl Cache {
 
     /// As [`make_room`](Self::make_room), for a caller that has added many leaves at once: it waits for its turn.
     pub fn make_much_room(&self) {
-        let hand = lock(&self.hand);
-        self.in_vain_to.store(0, Ordering::Relaxed);
-        self.move_hand(&hand);
+        self.move_hand(&lock(&self.hand));
     }
 
     fn move_hand(&self, _hand: &MutexGuard<'_, ()>) {
@@ -312,9 +307,9 @@ impl Cache {
             // In the last turn, when all uses are taken.
             dirty += if turns < leaves { in_the_way } else { 0 };
         }
+        // Else each call would pass all of them again, if it was in vain.
+        self.in_vain_to.store(self.row_bytes() + max / 16, Ordering::Relaxed);
         if self.row_bytes() > max {
-            // Else each call would pass all of them again.
-            self.in_vain_to.store(self.row_bytes() + max / 16, Ordering::Relaxed);
             // Else rounds would follow each other while a transaction holds more than fits.
             if dirty > max / 8 {
                 if !self.needs_round.swap(true, Ordering::Relaxed) {

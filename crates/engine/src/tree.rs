@@ -247,7 +247,7 @@ impl Tree {
         });
         if let Some(cache) = &ground.cache {
             // Not before: the hand drops leaves whose tree is not there.
-            tree.give_to_clock();
+            tree.give_all_to_clock();
             cache.note_leaves(count);
         }
         tree
@@ -306,8 +306,10 @@ impl Tree {
         match leaf.load(|slots| room(&self.ground.leaf_size, slots), read) {
             // The pages may be used again.
             Err(Error::Damaged { .. }) if self.is_dropped.load(Ordering::SeqCst) => return Err(Error::Conflict),
-            Ok(true) if self.is_kept() => self.ground.cache.iter().for_each(|cache| cache.note_load()),
-            Ok(true) => self.ground.cache.iter().for_each(|cache| cache.add_loaded(&self.me, leaf)),
+            Ok(true) => {
+                self.ground.cache.iter().for_each(|cache| cache.note_load());
+                self.give_to_clock(leaf);
+            }
             loaded => return loaded.map(|_| ()).inspect_err(events::damage),
         }
         Ok(())
@@ -316,7 +318,7 @@ impl Tree {
     /// The row with `key` of a leaf that is not loaded, and need not be.
     #[cold]
     fn cold_row(&self, leaf: &Arc<Leaf>, key: &[u8]) -> Option<Arc<Slot>> {
-        let cache = self.ground.cache.as_ref().filter(|cache| !self.is_kept() && !cache.is_due(leaf))?;
+        let cache = self.ground.cache.as_ref().filter(|cache| !cache.is_due(leaf))?;
         let Ground { source, base, .. } = &self.ground;
         let slot = leaf.early_row(key, |image| source.slot(image, self.number, &leaf.span, key, *base))?;
         cache.note_row_read(leaf);
@@ -576,7 +578,7 @@ impl Tree {
         }
         self.leaves.fetch_add(new.len() - 1, Ordering::Relaxed);
         if let Some(cache) = &self.ground.cache {
-            new.iter().filter(|_| !self.is_kept()).for_each(|leaf| cache.add(&self.me, leaf));
+            new.iter().for_each(|leaf| self.give_to_clock(leaf));
             cache.note_leaves(new.len() - 1);
         }
         // All copies are made before the leaf ends, since readers wait from then on.

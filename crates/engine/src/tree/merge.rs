@@ -79,9 +79,7 @@ impl Tree {
         let gone: Vec<Bytes> = spare.iter().map(|leaf| leaf.leaf.span.low.clone()).collect();
         self.leaves.fetch_sub(gone.len(), PlainOrdering::Relaxed);
         if let Some(cache) = &self.ground.cache {
-            if !self.is_kept() {
-                cache.add(&self.me, &new);
-            }
+            self.give_to_clock(&new);
             cache.forget_leaves(gone.len());
         }
         // Before the leaves end, since readers wait from then on.

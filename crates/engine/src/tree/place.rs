@@ -1,8 +1,9 @@
 //! Where the rows of a tree are: in which part of the pool their images, and whether all of them stay in DRAM.
 
-use lodestone_pmem::sync::atomic::Ordering;
+use std::sync::Arc;
 
 use lodestone_pages::Image;
+use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::lock;
 
 use super::Tree;
@@ -13,14 +14,12 @@ use crate::slot::Bytes;
 impl Tree {
     /// From now on its leaves stay in DRAM once they are loaded, or no more.
     pub fn keep(&self, is_kept: bool) {
-        let was_kept = {
-            // The hand holds this while it looks: from here on no leaf becomes cold.
-            let _shape = lock(&self.shape);
-            self.is_kept.swap(is_kept, Ordering::SeqCst)
-        };
+        // The hand and splits hold this: from here on no leaf becomes cold, and each new one counts once.
+        let _shape = lock(&self.shape);
+        let was_kept = self.is_kept.swap(is_kept, Ordering::SeqCst);
         match &self.ground.cache {
             Some(cache) if is_kept && !was_kept => cache.take_out(&self.me),
-            Some(_) if was_kept && !is_kept => self.give_to_clock(),
+            Some(_) if was_kept && !is_kept => self.give_all_to_clock(),
             _ => {}
         }
     }
@@ -43,15 +42,21 @@ impl Tree {
         Ok(loaded)
     }
 
-    /// Puts the loaded leaves on the clock of the cache.
-    pub(super) fn give_to_clock(&self) {
-        if let Some(cache) = &self.ground.cache {
-            self.root.load().for_each_leaf(&mut |leaf| {
-                if leaf.is_loaded() {
-                    cache.add(&self.me, leaf);
-                }
-            });
+    /// The rows of a leaf were loaded: they count for the cache, unless they stay.
+    pub(super) fn give_to_clock(&self, leaf: &Arc<Leaf>) {
+        // If the tree is kept in this moment, the hand takes the leaf out when it meets it.
+        if let Some(cache) = self.ground.cache.as_ref().filter(|_| !self.is_kept()) {
+            cache.add(&self.me, leaf);
         }
+    }
+
+    /// The same for all leaves that are loaded.
+    pub(super) fn give_all_to_clock(&self) {
+        self.root.load().for_each_leaf(&mut |leaf| {
+            if leaf.is_loaded() {
+                self.give_to_clock(leaf);
+            }
+        });
     }
 
     /// Makes the next round write the leaf of `low` to `part`, if its image is elsewhere. Returns whether it is.

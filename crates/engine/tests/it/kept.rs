@@ -82,6 +82,62 @@ fn a_kept_table_is_read_without_its_pages() -> Result<()> {
     Ok(())
 }
 
+/// Rows of kept tables do not count, whether they were there, were loaded, or are new; and the others count at once.
+#[test]
+fn rows_that_stay_do_not_count() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let rows = |db: &Database| db.stats().cache_bytes;
+    let db = filled(&path, "t", false)?;
+    // The clock is full of leaves of the table.
+    reads(&db, "t")?;
+    let before = rows(&db);
+    assert!(before > CACHE / 2, "{before}");
+    db.keep_table("t", true)?;
+    let cold = rows(&db);
+    assert!(
+        cold < before - CACHE / 4,
+        "{cold} of {before}: they are off the clock, and those that were loaded stay off"
+    );
+    // New leaves, by splits and by merges. A leaf takes some hundred bytes wherever its rows are.
+    let table = db.table("t")?;
+    db.update(|tx| (KEYS..KEYS + 2000).try_for_each(|key| table.put(tx, &row![key, vec![1_u8; 200]])))?;
+    assert!(rows(&db) < cold + CACHE / 4, "{} after {cold}: splits", rows(&db));
+    db.update(|tx| (KEYS..KEYS + 2000).try_for_each(|key| table.delete(tx, &row![key]).map(drop)))?;
+    (0..4).try_for_each(|_| db.checkpoint().map(drop))?;
+    assert!(rows(&db) < cold + CACHE / 4, "{} after {cold}: merges", rows(&db));
+    // All leaves are clean: those that are too many go at once.
+    db.keep_table("t", false)?;
+    assert!(rows(&db) <= CACHE + CACHE / 8, "{}", rows(&db));
+    Ok(())
+}
+
+/// A transaction that holds more than fits does not let the cache grow after it.
+#[test]
+fn a_turn_in_vain_is_no_rest() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    drop(filled(&path, "other", false)?);
+    let db = filled(&path, "t", false)?;
+    let table = db.table("t")?;
+    let hold_all = || -> Result<()> {
+        db.update(|tx| (0..KEYS).try_for_each(|key| table.get(tx, &row![key]).map(drop)))?;
+        let after = db.stats().cache_bytes;
+        assert!(after > CACHE * 2, "{after}: the transaction holds all rows");
+        Ok(())
+    };
+    let is_small = |name: &str| -> Result<()> {
+        let (reads, bytes) = (reads(&db, name)?, db.stats().cache_bytes);
+        assert!(bytes <= CACHE + CACHE / 8, "{bytes} after {reads} reads of {name}");
+        Ok(())
+    };
+    hold_all()?;
+    is_small("t")?;
+    hold_all()?;
+    db.keep_table("t", true)?;
+    is_small("other")
+}
+
 #[test]
 fn a_table_is_made_as_a_kept_one() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
