@@ -17,7 +17,8 @@
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 export CARGO_TERM_COLOR=never
-# A gate builds once: what makes the next build of an edited crate quicker costs it time and disk. `cargo test` alone has it.
+# A gate builds once: what makes the next build of an edited crate quicker costs it time and disk. `cargo test` alone
+# has it.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL-0}
 # The same code has the same result: tests of random cases begin with one seed. `cargo test` alone takes a new one each
 # time, and so does PROPTEST_RNG_SEED= here; PROPTEST_CASES says how many.
