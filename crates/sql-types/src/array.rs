@@ -10,6 +10,8 @@ use crate::error::{Error, Result, SqlState};
 pub const DIMENSIONS_MAX: usize = 6;
 /// Most elements.
 const ELEMENTS_MAX: usize = 134_217_727;
+/// Most bytes of the elements that a statement of a few letters makes, beside what they refer to.
+const BYTES_MAX: usize = 256 << 20;
 
 /// A dimension: its first index, and how many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,32 @@ fn check_elements(count: Option<usize>) -> Result<usize> {
         let message = format!("array size exceeds the maximum allowed ({ELEMENTS_MAX})");
         Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message)
     })
+}
+
+/// Refuses bounds that are no numbers of 32 bits. The index after the last one is such a number, too.
+///
+/// # Errors
+/// 54000.
+pub fn check_bounds(dimensions: &[Dimension]) -> Result<()> {
+    let is_small = |index: i64| i32::try_from(index).is_ok();
+    let wrong = |dimension: &&Dimension| !is_small(dimension.low) || !is_small(dimension.high().saturating_add(1));
+    match dimensions.iter().find(wrong) {
+        None => Ok(()),
+        Some(dimension) => {
+            let message = format!("array lower bound is too large: {}", dimension.low);
+            Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message))
+        }
+    }
+}
+
+/// Refuses an array of so many elements, each with so many bytes beside its own.
+///
+/// # Errors
+/// 54000.
+pub fn fits(count: usize, bytes: usize) -> Result<()> {
+    let most = BYTES_MAX / size_of::<Datum>().saturating_add(bytes).max(1);
+    let message = || format!("array size exceeds the maximum allowed ({most})");
+    if count <= most { Ok(()) } else { Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message())) }
 }
 
 /// The elements of an array; none of another value.
@@ -142,7 +170,7 @@ pub fn concat(one: Datum, two: Datum) -> Result<Datum> {
     }
     let count = values(&one).len().checked_add(values(&two).len());
     check_elements(count)?;
-    let mut found = match (first.len(), second.len()) {
+    let found = match (first.len(), second.len()) {
         (one, two) if one == two && first[1..] == second[1..] => {
             let length = first[0].length + second[0].length;
             let mut found = first.clone();
@@ -161,9 +189,9 @@ pub fn concat(one: Datum, two: Datum) -> Result<Datum> {
         }
         _ => return Err(incompatible()),
     };
+    check_bounds(&found)?;
     // The elements of both are one after the other in each case.
     let all = values(&one).iter().chain(values(&two)).cloned().collect();
-    found.truncate(DIMENSIONS_MAX);
     Ok(make(found, all))
 }
 
@@ -230,10 +258,13 @@ fn widened(dimension: Dimension, mut values: Vec<Datum>, low: i64, high: i64) ->
     let (first, last) = (dimension.low.min(low), dimension.high().max(high));
     let length = last.checked_sub(first).and_then(|length| usize::try_from(length).ok()?.checked_add(1));
     let length = check_elements(length)?;
+    fits(length, 0)?;
+    let made = Dimension { low: first, length };
+    check_bounds(&[made])?;
     let before = usize::try_from(dimension.low - first).unwrap_or(0);
     values.splice(0..0, std::iter::repeat_n(Datum::Null, before));
     values.resize(length, Datum::Null);
-    Ok((Dimension { low: first, length }, values))
+    Ok((made, values))
 }
 
 /// The array with another element. An array of one dimension grows as far as is needed.
@@ -244,7 +275,8 @@ pub fn set_element(datum: &Datum, indexes: &[i64], value: Datum) -> Result<Datum
     check_dimensions(indexes.len())?;
     let own = dimensions(datum);
     if own.is_empty() {
-        let dimensions = indexes.iter().map(|low| Dimension { low: *low, length: 1 }).collect();
+        let dimensions: Vec<_> = indexes.iter().map(|low| Dimension { low: *low, length: 1 }).collect();
+        check_bounds(&dimensions)?;
         return Ok(make(dimensions, vec![value]));
     }
     if own.len() != indexes.len() {
@@ -293,7 +325,7 @@ pub fn set_slice(datum: &Datum, bounds: &[Bounds], part: &Datum) -> Result<Datum
         }
         limits.push((low, high));
     }
-    let mut lengths = limits.iter().map(|(low, high)| usize::try_from(high - low + 1).ok());
+    let mut lengths = limits.iter().map(|(low, high)| usize::try_from(high.checked_sub(*low)?.checked_add(1)?).ok());
     let count = lengths.try_fold(1_usize, |count, length| count.checked_mul(length?));
     if check_elements(count)? > source.len() {
         return Err(subscript_error("source array too small"));
@@ -320,12 +352,13 @@ fn new_slice(bounds: &[Bounds], source: &[Datum]) -> Result<Datum> {
                 "When assigning to a slice of an empty array value, slice boundaries must be fully specified.",
             ));
         };
-        let length = high.checked_sub(*low).and_then(|length| usize::try_from(length + 1).ok());
+        let length = high.checked_sub(*low).and_then(|length| usize::try_from(length.checked_add(1)?).ok());
         let length = length.ok_or_else(|| subscript_error("upper bound cannot be less than lower bound"))?;
         count = count.and_then(|count| count.checked_mul(length));
         dimensions.push(Dimension { low: *low, length });
     }
     let count = check_elements(count)?;
+    check_bounds(&dimensions)?;
     let part = source.get(..count).ok_or_else(|| subscript_error("source array too small"))?;
     Ok(make(dimensions, part.to_vec()))
 }
@@ -377,5 +410,21 @@ mod tests {
         assert_eq!(shown(&set_element(&one, &[-1], Datum::Int(0)).expect("grows")), "[-1:4]={0,NULL,1,2,NULL,4}");
         assert_eq!(shown(&concat(read("{{1,2}}"), read("{3,4}")).expect("fits")), "{{1,2},{3,4}}");
         assert!(concat(read("{{1,2}}"), read("{3}")).is_err());
+    }
+
+    #[test]
+    fn bounds_and_memory_have_limits() {
+        let state = |found: Result<Datum>| found.map(|datum| shown(&datum)).map_err(|error| error.state());
+        let limit = Err(SqlState::PROGRAM_LIMIT_EXCEEDED);
+        let last = || read("[2147483646:2147483646]={1}");
+        assert_eq!(state(concat(last(), read("{1}"))), limit);
+        assert_eq!(state(set_element(&last(), &[i64::from(i32::MAX)], Datum::Null)), limit);
+        assert_eq!(state(set_element(&read("{}"), &[i64::from(i32::MAX)], Datum::Null)), limit);
+        let end = Some(i64::from(i32::MAX));
+        assert_eq!(state(set_slice(&read("{}"), &[(end, end)], &read("{1}"))), limit);
+        assert_eq!(state(set_element(&read("{1}"), &[i64::MIN], Datum::Null)), limit);
+        // Each null that is filled in takes memory.
+        assert_eq!(state(set_element(&read("{1}"), &[100_000_000], Datum::Null)), limit);
+        assert_eq!(state(text::decode(Type::Int4Array, "[2147483647:2147483647]={1}")), limit);
     }
 }

@@ -239,6 +239,9 @@ fn decode_array(element: Type, mut bytes: &[u8]) -> Option<Result<Datum>> {
         let (length, low) = (usize::try_from(word(&mut bytes)?).ok()?, word(&mut bytes)?);
         shape.push(Dimension { low: low.into(), length });
     }
+    if let Err(error) = crate::array::check_bounds(&shape) {
+        return Some(Err(error));
+    }
     let count = shape.iter().try_fold(1_usize, |count, dimension| count.checked_mul(dimension.length))?;
     let mut values = Vec::new();
     for _ in 0..count {

@@ -414,6 +414,7 @@ fn array_bounds(text: &str) -> Result<(Option<Vec<Dimension>>, &str)> {
         rest = after.trim_start_matches(is_space);
     }
     array::check_dimensions(found.len())?;
+    array::check_bounds(&found)?;
     if found.is_empty() {
         return Ok((None, rest));
     }

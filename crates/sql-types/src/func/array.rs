@@ -1,7 +1,9 @@
 //! Functions of arrays.
 
 use super::{ANY, ARRAY, Argument, Function, INT4, TEXT, count, elements, int, of, text};
-use crate::array::{Dimension, check_dimensions, concat, dimensions, dimensions_text, make, map, slice};
+use crate::array::{
+    Dimension, check_bounds, check_dimensions, concat, dimensions, dimensions_text, fits, make, map, slice,
+};
 use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
 use crate::types::Type;
@@ -43,14 +45,18 @@ pub const FUNCTIONS: &[Function] = &[
     of("array_append", &[ARRAY, ANY], Type::TextArray, |_, a| {
         let own = one_dimension(&a[0])?;
         let all = elements(a, 0).iter().chain(&a[1..]).cloned().collect();
-        Ok(make(vec![Dimension { length: own.length + 1, ..own }], all))
+        longer(own, all)
     })
     .lax()
     .like(0),
     of("array_prepend", &[ANY, ARRAY], Type::TextArray, |_, a| {
         let own = one_dimension(&a[1])?;
+        // The new element has the index before the first, before the indexes are those of the array again.
+        if own.low == i64::from(i32::MIN) {
+            return Err(crate::text::out_of_range(Type::Int4));
+        }
         let all = a[..1].iter().chain(elements(a, 1)).cloned().collect();
-        Ok(make(vec![Dimension { length: own.length + 1, ..own }], all))
+        longer(own, all)
     })
     .lax()
     .like(1),
@@ -158,6 +164,13 @@ fn one_dimension(array: &Datum) -> Result<Dimension> {
     }
 }
 
+/// The array of these elements, of which there is one more than before.
+fn longer(own: Dimension, all: Vec<Datum>) -> Result<Datum> {
+    let found = vec![Dimension { length: own.length + 1, ..own }];
+    check_bounds(&found)?;
+    Ok(make(found, all))
+}
+
 fn position(arguments: &[Datum], from: Option<i64>) -> Result<Datum> {
     let low = searched(arguments)?;
     let mut found = (low..).zip(elements(arguments, 0)).filter(|(place, _)| from.is_none_or(|from| *place >= from));
@@ -200,19 +213,6 @@ fn split(arguments: &[Datum]) -> Result<Datum> {
     }))
 }
 
-/// Most bytes of memory that the elements of an array may take which a function makes of a short text or of one value.
-const BYTES_MAX: usize = 256 << 20;
-
-/// Refuses an array of so many elements, each with so many bytes beside its own.
-///
-/// # Errors
-/// 54000.
-pub(super) fn fits(count: usize, bytes: usize) -> Result<()> {
-    let most = BYTES_MAX / size_of::<Datum>().saturating_add(bytes).max(1);
-    let message = || format!("array size exceeds the maximum allowed ({most})");
-    if count <= most { Ok(()) } else { Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message())) }
-}
-
 /// The memory of a value outside of itself, about.
 fn bytes_of(value: &Datum) -> usize {
     match value {
@@ -247,7 +247,8 @@ fn fill(arguments: &[Datum]) -> Result<Datum> {
     check_dimensions(lengths.len())?;
     let (mut found, mut total) = (Vec::new(), 1_usize);
     for (number, length) in lengths.iter().enumerate() {
-        let length = usize::try_from(length.as_int().unwrap_or(0)).unwrap_or(0);
+        // A negative length is too large, as in PostgreSQL.
+        let length = usize::try_from(length.as_int().unwrap_or(0)).unwrap_or(usize::MAX);
         let low = lows.get(number).and_then(Datum::as_int).unwrap_or(1);
         total = total.saturating_mul(length);
         found.push(Dimension { low, length });
@@ -256,5 +257,6 @@ fn fill(arguments: &[Datum]) -> Result<Datum> {
         return Ok(Datum::Array(Vec::new()));
     }
     fits(total, bytes_of(&arguments[0]))?;
+    check_bounds(&found)?;
     Ok(make(found, vec![arguments[0].clone(); total]))
 }

@@ -189,7 +189,7 @@ pub fn split(whole: &str, pattern: &str, flags: &str) -> Result<Vec<String>> {
         if part.is_empty() && (part.start() == end || part.start() == whole.len()) {
             continue;
         }
-        super::array::fits(found.len(), 0)?;
+        crate::array::fits(found.len(), 0)?;
         found.push(whole[end..part.start()].to_owned());
         end = part.end();
     }
