@@ -127,10 +127,14 @@ pub fn convert(datum: Datum, from: Type, to: Type) -> Result<Datum> {
             i64::MIN => i32::MIN,
             micros => i32::try_from(micros.div_euclid(DAY_MICROS)).map_err(|_| text::out_of_range(to))?,
         }),
-        (Datum::Time(micros), Type::Timestamp) => Datum::Time(shown(micros, from)),
-        (Datum::Time(micros), Type::Timestamptz) => {
+        (Datum::Time(micros), Type::Timestamp | Type::Timestamptz) => {
+            let found = match (from, to) {
+                (Type::Timestamptz, Type::Timestamp) => style::with(|style| style.zone.shown(micros)),
+                (_, Type::Timestamp) => Some(micros),
+                _ => style::to_utc(micros),
+            };
             let error = || Error::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range");
-            Datum::Time(style::to_utc(micros).ok_or_else(error)?)
+            Datum::Time(found.ok_or_else(error)?)
         }
         (array @ (Datum::Array(_) | Datum::Shaped(_)), _) if to.element().is_some() => {
             let (one, two) = (from.element().unwrap_or(Type::Text), to.element().unwrap_or(Type::Text));

@@ -175,21 +175,25 @@ fn day_end(whole: &str, separator: char) -> usize {
     }
 }
 
+/// The names of the months.
+pub(crate) const MONTHS: [&str; 12] = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+];
+/// The names of the days of the week.
+pub(crate) const WEEKDAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
+
 fn month_of(word: &str) -> Option<i64> {
-    const MONTHS: [&str; 12] = [
-        "january",
-        "february",
-        "march",
-        "april",
-        "may",
-        "june",
-        "july",
-        "august",
-        "september",
-        "october",
-        "november",
-        "december",
-    ];
     let fits = |month: &&str| *month == word || word == &month[..3] || word == "sept" && *month == "september";
     let place = MONTHS.iter().position(fits)?;
     i64::try_from(place + 1).ok()
@@ -203,8 +207,7 @@ fn is_key(word: &str) -> bool {
 }
 
 fn is_weekday(word: &str) -> bool {
-    const DAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
-    DAYS.iter().any(|day| *day == word || word.len() >= 3 && day.starts_with(word))
+    WEEKDAYS.iter().any(|day| *day == word || word.len() >= 3 && day.starts_with(word))
         || matches!(word, "tues" | "wednes" | "thurs" | "thur")
 }
 

@@ -83,7 +83,7 @@ impl Zone {
     /// The zone that is so many seconds east of UTC, as `SET TIME ZONE 5` makes it.
     #[must_use]
     pub fn of_seconds(seconds: i64) -> Option<Self> {
-        if seconds.abs() > OFFSET_SECONDS_MAX {
+        if !(-OFFSET_SECONDS_MAX..=OFFSET_SECONDS_MAX).contains(&seconds) {
             return None;
         }
         let (east, west) = (offset_text(seconds, false), offset_text(-seconds, false));
@@ -175,6 +175,13 @@ impl Zone {
             _ if self.is_utc() => micros,
             _ => micros.saturating_add(self.at(micros).seconds * 1_000_000),
         }
+    }
+
+    /// As [`to_local`](Self::to_local). `None`: clocks show a time outside of the calendar.
+    #[must_use]
+    pub fn shown(&self, micros: i64) -> Option<i64> {
+        let found = self.to_local(micros);
+        (matches!(micros, i64::MAX | i64::MIN) || crate::time::is_moment(found)).then_some(found)
     }
 
     /// The moment at which clocks show `local`. `None`: it is outside of the calendar.
@@ -326,5 +333,7 @@ mod tests {
         assert_eq!(offset("FOO8BAR"), Some((-28_800, -25_200)));
         assert_eq!(Zone::of_setting("-1.5").map(|zone| zone.name().to_owned()), Some("<-01:30>+01:30".into()));
         assert_eq!((Zone::of_setting("17"), Zone::named("99:99")), (None, None));
+        // The least number of seconds has no opposite.
+        assert_eq!((Zone::of_setting("-2562047788015215.5"), Zone::of_seconds(i64::MIN)), (None, None));
     }
 }

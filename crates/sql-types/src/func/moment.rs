@@ -65,7 +65,7 @@ pub const FUNCTIONS: &[Function] = &[
     of("to_timestamp", &[FLOAT], Type::Timestamptz, |_, a| of_seconds(real(&a[0]))),
     of("timezone", &[TEXT, TIMESTAMP], Type::Timestamptz, |_, a| to_utc(&zone(text(a, 0))?, micros(&a[1]))),
     of("timezone", &[TEXT, TIMESTAMPTZ], Type::Timestamp, |_, a| {
-        Ok(Datum::Time(zone(text(a, 0))?.to_local(micros(&a[1]))))
+        zone(text(a, 0))?.shown(micros(&a[1])).map(Datum::Time).ok_or_else(out_of_range)
     }),
     of("timezone", &[INTERVAL, TIMESTAMP], Type::Timestamptz, |_, a| {
         shifted(micros(&a[1]), -zone_of_span(span(&a[0]))?)

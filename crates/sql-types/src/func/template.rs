@@ -6,6 +6,7 @@
 //! 3. The parts become a day and a time. A part that was not named is that of `0001-01-01 BC 00:00`.
 
 use super::{Function, TEXT, of, text};
+use crate::datetime::{MONTHS, WEEKDAYS};
 use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
 use crate::style;
@@ -201,6 +202,13 @@ fn put(part: &mut i64, value: i64, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// The error of a number that its field cannot have.
+fn too_large(name: &str) -> Error {
+    let message = format!("value for \"{name}\" in source string is out of range");
+    let detail = format!("Value must be in the range {} to {}.", i32::MIN, i32::MAX);
+    Error::new(SqlState::DATETIME_FIELD_OVERFLOW, message).detail(detail)
+}
+
 /// The text that is being read.
 struct Reader<'t> {
     text: &'t str,
@@ -210,21 +218,6 @@ struct Reader<'t> {
     skipped: i64,
 }
 
-const MONTHS: [&str; 12] = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-];
-const DAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
 const ROMAN: [&str; 12] = ["xii", "xi", "x", "ix", "viii", "vii", "vi", "v", "iv", "iii", "ii", "i"];
 
 impl<'t> Reader<'t> {
@@ -257,7 +250,8 @@ impl<'t> Reader<'t> {
         let source = if is_free { rest } else { &all };
         let (value, used) = integer(source);
         if !is_free {
-            let count = rest.chars().count();
+            // Of a long text, no more than the field needs: a template may have a field for each letter.
+            let count = all.chars().count();
             if count < width {
                 let message = format!("source string too short for \"{name}\" formatting field");
                 let detail = format!("Field requires {width} characters, but only {count} remain.");
@@ -272,15 +266,8 @@ impl<'t> Reader<'t> {
             return Err(bad(format!("invalid value \"{all}\" for \"{name}\"")).detail("Value must be an integer."));
         }
         self.place += used;
-        let value = value.filter(|value| i32::try_from(*value).is_ok()).ok_or_else(|| {
-            let message = format!("value for \"{name}\" in source string is out of range");
-            Error::new(SqlState::DATETIME_FIELD_OVERFLOW, message).detail(format!(
-                "Value must be in the range {} to {}.",
-                i32::MIN,
-                i32::MAX
-            ))
-        })?;
-        Ok((value, self.place - start))
+        let value = value.filter(|value| i32::try_from(*value).is_ok());
+        Ok((value.ok_or_else(|| too_large(name))?, self.place - start))
     }
 
     /// The number of the word among `words` that the text goes on with.
@@ -448,11 +435,13 @@ impl Parts {
         let rest = &reader.rest()[first..];
         let tail: String =
             rest.strip_prefix(',').unwrap_or_default().chars().take(3).take_while(char::is_ascii_digit).collect();
-        let (Some(thousands), Ok(years)) = (thousands, tail.parse::<i64>()) else {
+        if first == 0 || tail.is_empty() {
             return Err(bad("invalid input string for \"Y,YYY\"".into()));
-        };
+        }
+        let whole = thousands.and_then(|number| number.checked_mul(1000)?.checked_add(tail.parse().ok()?));
+        let year = whole.filter(|year| i32::try_from(*year).is_ok()).ok_or_else(|| too_large(name))?;
         reader.place += first + 1 + tail.len();
-        self.set_year(thousands * 1000 + years, 4, name)
+        self.set_year(year, 4, name)
     }
 
     fn word(&mut self, kind: &str, name: &str, is_free: bool, reader: &mut Reader<'_>) -> Result<()> {
@@ -477,11 +466,11 @@ impl Parts {
                 put(&mut self.month, value + 1, name)
             }
             "DAY" => {
-                let value = reader.word(&DAYS, name)?;
+                let value = reader.word(&WEEKDAYS, name)?;
                 put(&mut self.weekday, value + 1, name)
             }
             "DY" => {
-                let value = reader.word(&DAYS.map(|day| &day[..3]), name)?;
+                let value = reader.word(&WEEKDAYS.map(|day| &day[..3]), name)?;
                 put(&mut self.weekday, value + 1, name)
             }
             "RM" => {
