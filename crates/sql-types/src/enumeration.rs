@@ -2,7 +2,8 @@
 //!
 //! A value is the number of its label. The numbers are in the order of the labels, with room between them, and never
 //! change: rows keep them. A definition is interned: it lives as long as the process, so a [`Type`] stays a plain
-//! value. That is bounded by the number of definitions that a process has seen.
+//! value. So a client that makes and drops types for ever would take all memory: the statements that make definitions
+//! ask [`Enumeration::check_room`] first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -72,8 +73,18 @@ impl fmt::Debug for Enumeration {
     }
 }
 
-/// All definitions that this process has seen, by their numbers.
-static INTERNED: Mutex<BTreeMap<u32, Vec<&'static Interned>>> = Mutex::new(BTreeMap::new());
+/// The definitions that a process has seen.
+struct Seen {
+    /// By their numbers.
+    by_oid: BTreeMap<u32, Vec<&'static Interned>>,
+    /// How many labels they have together, with one for each definition itself.
+    labels: usize,
+}
+
+/// Most labels of all definitions that a process has seen, before it makes no more: about 200 MiB.
+const LABELS_MAX: usize = if cfg!(test) { 1_000 } else { 2_000_000 };
+
+static SEEN: Mutex<Seen> = Mutex::new(Seen { by_oid: BTreeMap::new(), labels: 0 });
 
 fn leaked(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
@@ -96,8 +107,9 @@ impl Enumeration {
     /// ```
     #[must_use]
     pub fn of(definition: Definition) -> Self {
-        let mut interned = INTERNED.lock().unwrap_or_else(PoisonError::into_inner);
-        let same_oid = interned.entry(definition.oid).or_default();
+        let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = definition.labels.len() + 1;
+        let same_oid = seen.by_oid.entry(definition.oid).or_default();
         if let Some(found) = same_oid.iter().find(|found| found.definition == definition) {
             return Self(found);
         }
@@ -118,7 +130,28 @@ impl Enumeration {
             definition,
         }));
         same_oid.push(made);
+        seen.labels += count;
         Self(made)
+    }
+
+    /// Refuses a new definition with so many labels, if those that the process has seen take too much memory.
+    ///
+    /// ```
+    /// use lodestone_sql_types::enumeration::Enumeration;
+    ///
+    /// assert!(Enumeration::check_room(3).is_ok());
+    /// assert!(Enumeration::check_room(1 << 40).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// 54000.
+    pub fn check_room(labels: usize) -> Result<()> {
+        let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner).labels;
+        if seen.saturating_add(labels) <= LABELS_MAX {
+            return Ok(());
+        }
+        let message = "the definitions of enums that this process has seen take too much memory";
+        Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).hint("Restart the server: it forgets the old ones."))
     }
 
     /// Its definition.
@@ -152,5 +185,30 @@ impl Enumeration {
             let message = format!("invalid input value for enum {}: \"{text}\"", self.0.definition.display);
             Error::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_that_come_for_ever_are_refused() {
+        let label = |number: i64| Label { number, oid: 1, name: format!("{number}") };
+        let definition = |oid: u32| Definition {
+            oid,
+            array_oid: oid + 1,
+            name: "endless".into(),
+            display: "endless".into(),
+            labels: vec![label(1), label(2)],
+        };
+        let refused = (20_000..30_000).step_by(2).find(|oid| {
+            let is_full = Enumeration::check_room(2).is_err();
+            // The same one again takes nothing.
+            (0..2).for_each(|_| drop(Enumeration::of(definition(*oid))));
+            is_full
+        });
+        assert!(refused.is_some_and(|oid| (20_600..=20_668).contains(&oid)), "{refused:?}");
+        assert_eq!(Enumeration::check_room(2).map_err(|error| error.state()), Err(SqlState::PROGRAM_LIMIT_EXCEEDED));
     }
 }

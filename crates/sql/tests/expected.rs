@@ -131,6 +131,11 @@ fn arrays() {
 }
 
 #[test]
+fn extremes() {
+    check(include_str!("expected/extremes.out"), &[]);
+}
+
+#[test]
 fn generated() {
     check(include_str!("expected/generated.out"), &[]);
 }

@@ -169,6 +169,31 @@ const fn of(name: &'static str, arguments: &'static [Argument], result: Type, ev
 }
 
 impl Function {
+    /// Whether its result depends on its arguments alone: not on the settings of the session, its user, or the catalog.
+    ///
+    /// ```
+    /// use lodestone_sql_types::func;
+    ///
+    /// let is_immutable = |name| func::all().find(|function| function.name == name).map(|found| found.is_immutable());
+    /// assert_eq!((is_immutable("upper"), is_immutable("to_char")), (Some(true), Some(false)));
+    /// ```
+    #[must_use]
+    pub fn is_immutable(&self) -> bool {
+        const OF_SESSION: [&[Function]; 5] =
+            [system::FUNCTIONS, catalog::FUNCTIONS, introspect::FUNCTIONS, sequence::FUNCTIONS, advisory::FUNCTIONS];
+        let is_self = |other: &Self| other.name == self.name && other.arguments == self.arguments;
+        let is_of_session = OF_SESSION.into_iter().flatten().any(is_self);
+        let has_zone = self.result == Type::Timestamptz || self.arguments.contains(&TIMESTAMPTZ);
+        let reads_settings = match self.name {
+            "concat" | "concat_ws" | "format" | "to_char" | "to_date" | "array_to_string" => true,
+            "json_build_array" | "json_build_object" | "jsonb_build_array" | "jsonb_build_object" => true,
+            "to_timestamp" => self.arguments.len() == 2,
+            "date_trunc" | "date_part" | "extract" | "age" | "make_timestamptz" => has_zone,
+            _ => false,
+        };
+        !self.is_volatile && !is_of_session && !reads_settings
+    }
+
     const fn lax(self) -> Self {
         Self { is_strict: false, ..self }
     }

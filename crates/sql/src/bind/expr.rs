@@ -106,7 +106,7 @@ impl Binder<'_> {
                 let inner = self.condition(inner, scope, "NOT")?;
                 Ok(Typed::new(Expr::Not(Box::new(inner)), Type::Bool))
             }
-            ast::Expr::Cast { expr, to } => self.cast(expr, to, scope),
+            ast::Expr::Cast { expr, to, is_input } => self.cast(expr, (to, !is_input), scope),
             ast::Expr::Call(call, at) => self.call(call, *at, scope),
             ast::Expr::Case { operand, branches, otherwise } => {
                 self.case(operand.as_deref(), branches, otherwise.as_deref(), scope)
@@ -554,7 +554,12 @@ impl Binder<'_> {
         Ok(Typed::new(expr, Type::Bool))
     }
 
-    fn cast(&mut self, expr: &ast::Expr, to: &ast::TypeName, scope: &Scope<'_>) -> Result<Typed> {
+    fn cast(
+        &mut self,
+        expr: &ast::Expr,
+        (to, is_explicit): (&ast::TypeName, bool),
+        scope: &Scope<'_>,
+    ) -> Result<Typed> {
         let UserType { ty, modifier, domain } = user_type(self.catalog, to)?;
         let at = expr.at();
         // A literal is input of the type, not a value that is converted.
@@ -572,7 +577,7 @@ impl Binder<'_> {
             _ => error,
         };
         let found = self.coerce(inner, ty, Context::Explicit, at).map_err(wrong)?;
-        let found = Typed { modifier, ..self.fitted(found, ty, modifier, true) };
+        let found = Typed { modifier, ..self.fitted(found, ty, modifier, is_explicit) };
         Ok(match domain {
             Some(domain) => Typed { expr: Expr::Domain { expr: Box::new(found.expr), domain }, ..found },
             None => found,

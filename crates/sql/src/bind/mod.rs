@@ -179,10 +179,38 @@ pub fn generation(
         return Err(Error::new(SqlState::INVALID_OBJECT_DEFINITION, message)
             .detail("A generated column cannot reference another generated column."));
     }
-    if found.is_volatile() {
+    if !is_immutable(&found) {
         return Err(Error::new(SqlState::INVALID_OBJECT_DEFINITION, "generation expression is not immutable"));
     }
     Ok(found)
+}
+
+/// Whether the value of an expression depends on its row alone, and not on the settings of the session.
+fn is_immutable(expr: &Expr) -> bool {
+    let mut found = true;
+    expr.walk(&mut |part| {
+        found &= match part {
+            Expr::Call(function, _) => function.is_immutable(),
+            // A literal was read already.
+            Expr::Cast { expr, from, to } => matches!(**expr, Expr::Const(_)) || !reads_settings(*from, *to),
+            Expr::ToJson(ty, _) => !reads_settings(*ty, Type::Text),
+            // Days and months are those of a zone.
+            Expr::Arithmetic(_, ty, ..) => *ty != Type::Timestamptz,
+            _ => true,
+        }
+    });
+    found
+}
+
+/// Whether a value of one type becomes one of the other by the zone or the style of the session.
+fn reads_settings(from: Type, to: Type) -> bool {
+    use Type::{Date, Interval, Time, Timestamp, Timestamptz};
+    match (from.element().unwrap_or(from), to.element().unwrap_or(to)) {
+        (Timestamptz, Date | Time | Timestamp) | (Date | Time | Timestamp, Timestamptz) => true,
+        (Date | Timestamp | Timestamptz | Interval, to) => to.is_text(),
+        (from, Date | Time | Timestamp | Timestamptz | Interval) => from.is_text(),
+        _ => false,
+    }
 }
 
 /// A condition of a domain over values of a type and modifier.

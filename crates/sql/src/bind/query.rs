@@ -510,7 +510,7 @@ fn name_of(expr: &ast::Expr) -> String {
     match expr {
         ast::Expr::Column(names, _) => names.last().cloned().unwrap_or_default(),
         ast::Expr::Call(call, _) => call.name.name.clone(),
-        ast::Expr::Cast { expr, to } => match name_of(expr) {
+        ast::Expr::Cast { expr, to, .. } => match name_of(expr) {
             name if name == "?column?" => to.name.clone(),
             name => name,
         },

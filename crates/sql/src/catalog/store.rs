@@ -3,6 +3,8 @@
 //! ```text
 //! lodestone_sql: key (relation text, item u64), name text, number i64, other i64, note text null
 //! relation "": item 0: `number` is the next number of an object
+//!              item 1: `number` is that of the type that went last. Every definition reads it, so one that uses a type
+//!              and one that drops it cannot both be carried out
 //!              other items are numbers of schemas: `name`, `other` 1
 //! relation:    the name in the engine
 //! item 0:      a table: `number` is its own, `other` that of its key, `name` of the key, `note` the engine's schema
@@ -56,6 +58,7 @@ const FIRST_CONSTRAINT: u64 = 131_072;
 const SEQUENCE: u64 = 1 << 32;
 const VIEW: u64 = 1 << 33;
 const TYPE: u64 = 1 << 34;
+const GONE_TYPE: u64 = 1;
 /// The letter that the name of a type begins with.
 const TYPE_PREFIX: char = '\u{2}';
 const SCHEMA: i64 = 1;
@@ -245,6 +248,19 @@ impl<'w> Writer<'w> {
         Ok(())
     }
 
+    /// Notes that a type goes: every other definition at the same time reads this row, and this one reads those of all
+    /// objects. So only one of both commits.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn note_gone_type(&self, oid: u32) -> Result<()> {
+        self.put(&row("", GONE_TYPE, "", (oid.into(), 0), None))?;
+        // Other transactions take numbers of objects meanwhile, this one too.
+        let first = Row(vec!["".into(), GONE_TYPE.into()]);
+        let rows = self.table.range(self.tx, first..).map_err(from_engine)?;
+        rows.map(|row| row.map(drop)).collect::<lodestone_engine::Result<()>>().map_err(from_engine)
+    }
+
     /// Writes a sequence.
     ///
     /// # Errors
@@ -399,7 +415,7 @@ impl Notes {
         for name in names.iter().map(String::as_str).chain([""]) {
             let prefix = || Row(vec![name.into()]);
             // Other transactions take numbers of objects meanwhile, this one too.
-            let first = if name.is_empty() { Row(vec![name.into(), 1_u64.into()]) } else { prefix() };
+            let first = if name.is_empty() { Row(vec![name.into(), GONE_TYPE.into()]) } else { prefix() };
             let rows = table.range(tx, first..=prefix()).map_err(from_engine)?;
             let rows = rows.collect::<lodestone_engine::Result<Vec<_>>>().map_err(from_engine)?;
             if !rows.is_empty() {
@@ -463,8 +479,8 @@ impl Notes {
         })
     }
 
-    /// The note of a table, if it fits the engine's schema.
-    pub fn note(&self, schema: &Schema, types: &Types) -> Option<Note> {
+    /// The note of a table, if it fits the engine's schema. `Some(Err)`: a column is of a type that is not there.
+    pub fn note(&self, schema: &Schema, types: &Types) -> Option<Result<Note>> {
         let rows = self.0.get(schema.name())?;
         let (head, rest) = rows.split_first()?;
         if head[1].as_u64() != Some(0) || head[5].as_text()? != without_indexes(schema) {
@@ -484,7 +500,9 @@ impl Notes {
             if item < FIRST_INDEX {
                 let bits = row[3].as_i64()?;
                 let oid = u32::try_from(bits & i64::from(u32::MAX)).ok()?;
-                let UserType { ty, domain, .. } = types::of_oid(types, oid)?;
+                let Some(UserType { ty, domain, .. }) = types::of_oid(types, oid) else {
+                    return Some(Err(no_type(&format!("column \"{name}\" of table \"{}\"", schema.name()), oid)));
+                };
                 let modifier = i32::try_from(row[4].as_i64()?).ok()?;
                 let identity = match (bits & ALWAYS != 0, bits & BY_DEFAULT != 0) {
                     (true, _) => Some(IdentityKind::Always),
@@ -509,7 +527,7 @@ impl Notes {
                 note.constraints.push(ConstraintNote { oid: oid_at(row, 3)?, name, body });
             }
         }
-        (note.columns.len() <= schema.columns().len()).then_some(note)
+        (note.columns.len() <= schema.columns().len()).then_some(Ok(note))
     }
 
     /// The table as SQL sees it. `before` has the counter of its rows.
@@ -521,7 +539,7 @@ impl Notes {
         (before, types): (&Catalog, &Types),
     ) -> Result<TableDef> {
         let schema = engine.schema().clone();
-        let note = self.note(&schema, types);
+        let note = self.note(&schema, types).transpose()?;
         let hidden = schema.columns().iter().position(|column| column.name == ROW_NUMBER);
         let columns = columns_of(&schema, note.as_ref(), hidden);
         let number = |name: &String| columns.iter().position(|column| column.name == *name);
@@ -581,6 +599,12 @@ impl Notes {
             row_numbers,
         })
     }
+}
+
+/// The error of an object of a type that is not there.
+pub fn no_type(what: &str, oid: u32) -> Error {
+    let message = format!("{what} is of the type with the number {oid}, which is not there");
+    Error::new(SqlState::DATA_CORRUPTED, message).hint("Run `lodestone db check` on the pool.")
 }
 
 /// The type of its rows.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lodestone_sql_types::enumeration::{Definition, Enumeration, Label};
-use lodestone_sql_types::{Result, Type};
+use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use super::{Default, PUBLIC};
 
@@ -72,6 +72,8 @@ pub struct UserType {
 pub struct Domain {
     pub oid: u32,
     pub name: String,
+    /// How many domains it is of, and itself.
+    pub depth: usize,
     /// The domain that it is of.
     pub parent: Option<Arc<Domain>>,
     /// Whether it, or one that it is of, takes no nulls.
@@ -103,6 +105,9 @@ impl Domain {
     }
 }
 
+/// Most domains that one is of, and itself.
+const DEPTH_MAX: usize = 32;
+
 /// All types of the database, by their names with schemas.
 pub type Types = BTreeMap<String, Arc<TypeDef>>;
 
@@ -129,39 +134,48 @@ pub fn of_oid(types: &Types, oid: u32) -> Option<UserType> {
 /// The types of all notes, by their names with schemas.
 ///
 /// # Errors
-/// Those of a condition that can no longer be read.
+/// Those of a condition that can no longer be read; XX001 for a domain of a type that is not there, or of itself, or of
+/// too many others.
 pub fn read(notes: BTreeMap<String, TypeNote>) -> Result<Types> {
     let mut types = Types::new();
     let mut rest: Vec<(String, TypeNote)> = notes.into_iter().collect();
     // A domain comes after the type that it is of.
     loop {
-        let before = rest.len();
+        let (before, mut failed) = (rest.len(), None);
         let mut waiting = Vec::new();
         for (full, note) in rest {
-            match user_type(&types, &note)? {
-                Some(ty) => drop(types.insert(full.clone(), Arc::new(TypeDef { note, full, ty }))),
-                None => waiting.push((full, note)),
+            match user_type(&types, &note) {
+                Ok(ty) => drop(types.insert(full.clone(), Arc::new(TypeDef { note, full, ty }))),
+                // Perhaps a type that it names is read later.
+                Err(error) => {
+                    failed.get_or_insert(error);
+                    waiting.push((full, note));
+                }
             }
         }
-        if waiting.is_empty() || waiting.len() == before {
-            return Ok(types);
+        match failed {
+            None => return Ok(types),
+            Some(error) if waiting.len() == before => return Err(error),
+            Some(_) => rest = waiting,
         }
-        rest = waiting;
     }
 }
 
-/// The type of a note. `None`: the one that it is of is not known yet.
-fn user_type(types: &Types, note: &TypeNote) -> Result<Option<UserType>> {
+/// The type of a note.
+fn user_type(types: &Types, note: &TypeNote) -> Result<UserType> {
     let display = shown_name(&note.schema, &note.name);
     let domain = match &note.body {
         TypeBody::Enum(labels) => {
             let (oid, array_oid, name) = (note.oid, note.array_oid, note.name.clone());
             let definition = Definition { oid, array_oid, name, display, labels: labels.clone() };
-            return Ok(Some(UserType { ty: Type::Enum(Enumeration::of(definition)), modifier: -1, domain: None }));
+            return Ok(UserType { ty: Type::Enum(Enumeration::of(definition)), modifier: -1, domain: None });
         }
         TypeBody::Domain(domain) => domain,
     };
-    let Some(base) = of_oid(types, domain.base) else { return Ok(None) };
+    let what = || format!("type \"{display}\"");
+    let base = of_oid(types, domain.base).ok_or_else(|| super::store::no_type(&what(), domain.base))?;
+    let depth = base.domain.as_ref().map_or(1, |parent| parent.depth + 1);
+    check_depth(depth, &display)?;
     let modifier = if domain.modifier >= 0 { domain.modifier } else { base.modifier };
     let mut checks = Vec::new();
     for check in &domain.checks {
@@ -176,10 +190,23 @@ fn user_type(types: &Types, note: &TypeNote) -> Result<Option<UserType>> {
     let made = Domain {
         oid: note.oid,
         name: display,
+        depth,
         not_null: domain.not_null || base.domain.as_ref().is_some_and(|parent| parent.not_null),
         default,
         parent: base.domain,
         checks,
     };
-    Ok(Some(UserType { ty: base.ty, modifier, domain: Some(Arc::new(made)) }))
+    Ok(UserType { ty: base.ty, modifier, domain: Some(Arc::new(made)) })
+}
+
+/// Refuses a domain of a domain of a domain and so on: a value is tested by all of them.
+///
+/// # Errors
+/// 54000.
+pub fn check_depth(depth: usize, name: &str) -> Result<()> {
+    if depth <= DEPTH_MAX {
+        return Ok(());
+    }
+    let message = format!("the domain {name} is of more than {DEPTH_MAX} domains");
+    Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message))
 }

@@ -1,18 +1,24 @@
 //! Types and domains: CREATE, ALTER, DROP, and the objects that need them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use lodestone_sql_types::enumeration::{Label, STEP};
+use lodestone_sql_types::enumeration::{Enumeration, Label, STEP};
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 
 use super::table::unused;
 use super::{Definition, notice};
 use crate::bind;
 use crate::catalog::store;
-use crate::catalog::types::{DomainCheckNote, DomainNote, TypeBody, TypeDef, TypeNote, shown_name};
+use crate::catalog::types::{DomainCheckNote, DomainNote, TypeBody, TypeDef, TypeNote, check_depth, shown_name};
 use crate::catalog::{Catalog, TableDef, full_name};
+use crate::locks::Mode;
 use crate::parse::ast::{AlterType, CheckDef, Default, DomainDef, LabelPlace, NOWHERE, Name, ObjectName};
 use crate::run::{Env, Outcome};
+
+/// Most labels of a new type: their numbers have the [`STEP`] between them.
+const LABELS_MAX: usize = 50_000;
+const _: () = assert!(STEP.checked_mul(50_001).is_some(), "the last label has a number");
 
 /// Longest label in bytes.
 const LABEL_BYTES_MAX: usize = 63;
@@ -56,6 +62,8 @@ enum Dependent {
     Check(Arc<TableDef>, String),
     DefaultOf(Arc<TableDef>, usize),
     Domain(Arc<TypeDef>),
+    /// A condition of a domain.
+    DomainCheck(Arc<TypeDef>, String),
     View(String),
 }
 
@@ -91,9 +99,15 @@ impl Definition<'_> {
 
     pub(super) fn create_enum(&mut self, name: &ObjectName, labels: &[String]) -> Outcome<()> {
         let (schema, full) = self.new_type_name(name)?;
-        for (place, label) in labels.iter().enumerate() {
+        if labels.len() > LABELS_MAX {
+            let message = format!("an enum has at most {LABELS_MAX} labels when it is made");
+            return Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).at(name.at).into());
+        }
+        Enumeration::check_room(labels.len())?;
+        let mut seen = BTreeSet::new();
+        for label in labels {
             check_label(label)?;
-            if labels[..place].contains(label) {
+            if !seen.insert(label) {
                 let message = "duplicate key value violates unique constraint \"pg_enum_typid_label_index\"";
                 return Err(Error::new(SqlState::UNIQUE_VIOLATION, message).into());
             }
@@ -114,6 +128,7 @@ impl Definition<'_> {
             let message = format!("\"{}\" is not a valid base type for a domain", domain.ty.name);
             return Err(Error::new(SqlState::DATATYPE_MISMATCH, message).at(domain.ty.at).into());
         }
+        check_depth(base.domain.as_ref().map_or(1, |parent| parent.depth + 1), &name.name)?;
         let oids = store::take_oids(self.engine(), 2)?;
         let inherited = base.domain.as_ref().and_then(|parent| parent.default.as_ref());
         let mut own = DomainNote {
@@ -205,6 +220,7 @@ impl Definition<'_> {
         check_label(label)?;
         let oid = store::take_oids(self.engine(), 1)?[0];
         let labels = labels_of(note)?;
+        Enumeration::check_room(labels.len() + 1)?;
         if labels.iter().any(|other| other.name == label) {
             let text = format!("enum label \"{label}\" already exists");
             if if_not_exists {
@@ -231,7 +247,9 @@ impl Definition<'_> {
             (None, None) => Some(STEP),
             (Some(before), None) => before.checked_add(STEP),
             (None, Some(after)) => after.checked_sub(STEP),
-            (Some(before), Some(after)) => Some(before + (after - before) / 2).filter(|number| *number > before),
+            (Some(before), Some(after)) => {
+                Some(before.midpoint(after)).filter(|number| before < *number && *number < after)
+            }
         };
         let number = number.ok_or_else(|| {
             let message = format!("there is no room for the enum label \"{label}\" between its neighbors");
@@ -335,6 +353,8 @@ impl Definition<'_> {
             if columns.is_empty() {
                 continue;
             }
+            // Changes that are being made are waited for, and others wait.
+            self.lock_table(table.oid, Mode::Share)?;
             self.each_row(&table, |row| {
                 for column in &columns {
                     let value = &row[*column];
@@ -361,15 +381,22 @@ impl Definition<'_> {
     fn dependents(&self, found: &TypeDef) -> Vec<Dependent> {
         let oid = found.note.oid;
         let mut dependents = Vec::new();
-        for other in self.catalog.types.values().filter(|other| other.note.oid != oid) {
-            if let TypeBody::Domain(domain) = &other.note.body
-                && (domain.base == oid || domain.base == found.note.array_oid)
-            {
-                dependents.push(Dependent::Domain(other.clone()));
-            }
-        }
         let mut without = (*self.catalog).clone();
         without.types.retain(|_, other| other.note.oid != oid);
+        for other in self.catalog.types.values().filter(|other| other.note.oid != oid) {
+            let TypeBody::Domain(domain) = &other.note.body else { continue };
+            if domain.base == oid || domain.base == found.note.array_oid {
+                dependents.push(Dependent::Domain(other.clone()));
+                continue;
+            }
+            let needs = |check: &&DomainCheckNote| {
+                let value = (other.ty.ty, other.ty.modifier);
+                let expr = crate::parse::parse_expr(&check.text);
+                expr.and_then(|expr| bind::domain_check(&without.types, value, &expr)).is_err()
+            };
+            let checks = domain.checks.iter().filter(needs);
+            dependents.extend(checks.map(|check| Dependent::DomainCheck(other.clone(), check.name.clone())));
+        }
         for table in self.catalog.tables.values() {
             dependents.extend(dependents_in(table, found, &without));
         }
@@ -395,6 +422,7 @@ impl Definition<'_> {
             }
             Dependent::Check(table, name) => format!("constraint {name} on table {}", table.name),
             Dependent::Domain(domain) => format!("type {}", domain.note.name),
+            Dependent::DomainCheck(_, name) => format!("constraint {name}"),
             Dependent::View(full) => {
                 format!("view {}", self.catalog.views.get(full).map_or(full.as_str(), |view| &view.name))
             }
@@ -419,7 +447,9 @@ impl Definition<'_> {
             self.notices.push(notice(format!("drop cascades to {text}")));
             self.drop_dependent(dependent)?;
         }
-        self.writer()?.remove(&store::type_key(full))?;
+        let writer = self.writer()?;
+        writer.note_gone_type(found.note.oid)?;
+        writer.remove(&store::type_key(full))?;
         self.refresh_types(full)?;
         Ok(())
     }
@@ -443,6 +473,13 @@ impl Definition<'_> {
                 self.drop_constraint(&table.full, &name, (true, true))
             }
             Dependent::Domain(domain) => self.drop_type(&domain.full, true),
+            Dependent::DomainCheck(domain, name) => {
+                // Another condition of it may have gone before.
+                let Some(domain) = self.catalog.types.get(&domain.full).cloned() else { return Ok(()) };
+                let mut note = domain.note.clone();
+                domain_of(&mut note)?.checks.retain(|check| check.name != *name);
+                self.write_type(&domain.full, &note)
+            }
             Dependent::View(full) => {
                 let Some(view) = self.catalog.views.get(full).cloned() else { return Ok(()) };
                 self.drop_views_of(full, &format!("view {}", view.name), true)?;
@@ -486,6 +523,7 @@ fn dependents_in(table: &Arc<TableDef>, found: &TypeDef, without: &Catalog) -> V
 fn rename_label(note: &mut TypeNote, from: &str, to: &str) -> Result<()> {
     check_label(to)?;
     let labels = labels_of(note)?;
+    Enumeration::check_room(labels.len())?;
     let Some(place) = labels.iter().position(|label| label.name == from) else {
         let message = format!("\"{from}\" is not an existing enum label");
         return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message));

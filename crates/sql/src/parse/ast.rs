@@ -210,6 +210,8 @@ pub enum Expr {
     Cast {
         expr: Box<Expr>,
         to: TypeName,
+        /// The text is input of the type: one that is too long is refused, and not cut off.
+        is_input: bool,
     },
     Call(Box<Call>, Position),
     Case {

@@ -278,6 +278,17 @@ impl Converter<'_> {
         let refused = || refuse("a part of an array among the columns of an INSERT from a query", at);
         let Source::Query(mut query) = source else { return Err(refused()) };
         let Body::Values(rows) = &mut query.body else { return Err(refused()) };
+        // Here, and not where the names are bound: the parts of one column are one value there.
+        let count = rows.first().map_or(0, Vec::len);
+        let wrong = match () {
+            () if rows.iter().any(|row| row.len() != count) => Some("VALUES lists must all be the same length"),
+            () if count > columns.len() => Some("INSERT has more expressions than target columns"),
+            () if count < columns.len() => Some("INSERT has more target columns than expressions"),
+            () => None,
+        };
+        if let Some(message) = wrong {
+            return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(at));
+        }
         let mut names = Vec::new();
         for row in rows {
             let mut found: Vec<Assignment> = Vec::new();

@@ -144,7 +144,7 @@ impl Converter<'_> {
                 expr => Ok(Expr::Negate(Box::new(expr), at)),
             },
             E::Cast { kind: tree::CastKind::Cast | tree::CastKind::DoubleColon, expr, data_type, format: None } => {
-                Ok(Expr::Cast { expr: self.boxed(*expr)?, to: self.type_name(&data_type)? })
+                Ok(Expr::Cast { expr: self.boxed(*expr)?, to: self.type_name(&data_type)?, is_input: false })
             }
             E::Nested(expr) => self.expr(*expr),
             E::Value(value) => self.literal(value.value, at),
@@ -175,7 +175,7 @@ impl Converter<'_> {
             E::TypedString(tree::TypedString { data_type, value, uses_odbc_syntax: false }) => {
                 let at = self.places.of(value.span.start);
                 let expr = Box::new(self.literal(value.value, at)?);
-                Ok(Expr::Cast { expr, to: self.type_name(&data_type)? })
+                Ok(Expr::Cast { expr, to: self.type_name(&data_type)?, is_input: false })
             }
             E::Extract { field, syntax: _, expr } => {
                 let field = Expr::Literal(Literal::Text(field.to_string().to_lowercase()), at);
@@ -227,7 +227,7 @@ impl Converter<'_> {
                 let text = self.expr(*value)?;
                 if fields.is_empty() {
                     let to = TypeName::plain("interval");
-                    return Ok(Expr::Cast { expr: Box::new(text), to });
+                    return Ok(Expr::Cast { expr: Box::new(text), to, is_input: false });
                 }
                 let fields = Expr::Literal(Literal::Text(fields.join(" to ")), at);
                 Ok(self.call("interval_of_fields", vec![text, fields], at))

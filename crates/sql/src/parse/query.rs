@@ -384,15 +384,20 @@ fn record_columns(mut call: Call, alias: &tree::TableAlias) -> Result<TableRef> 
         let Some(ty) = &column.data_type else {
             return Err(Error::new(SqlState::SYNTAX_ERROR, format!("the column {} has no type", column.name)));
         };
-        let member = match ty {
-            tree::DataType::JSON | tree::DataType::JSONB => "json_object_field",
-            tree::DataType::Array(_) => "lodestone_json_list",
-            _ => "json_object_field_text",
-        };
         let key = fold(&column.name).replace('\'', "''");
         // Each element of a set must be an object.
         let object = if is_set { format!("lodestone_json_checked(v, '{name}', 2)") } else { "v".into() };
-        columns.push(format!("CAST({member}({object}, '{key}') AS {ty}) AS {}", quoted(&fold(&column.name))));
+        let member = |function: &str| format!("{function}({object}, '{key}')");
+        let text = member("json_object_field_text");
+        let value = match ty {
+            // The null of JSON is a null.
+            tree::DataType::JSON | tree::DataType::JSONB => {
+                format!("CASE WHEN {text} IS NOT NULL THEN {} END", member("json_object_field"))
+            }
+            tree::DataType::Array(_) => member("lodestone_json_list"),
+            _ => text,
+        };
+        columns.push(format!("CAST({value} AS {ty}) AS {}", quoted(&fold(&column.name))));
     }
     let source = match (is_set, name.starts_with("jsonb")) {
         (false, _) => format!("lodestone_json_checked(null, '{name}', 0)"),
@@ -400,12 +405,23 @@ fn record_columns(mut call: Call, alias: &tree::TableAlias) -> Result<TableRef> 
         (true, true) => format!("jsonb_array_elements(lodestone_json_checked(null, '{name}', 1))"),
     };
     let mut query = super::parse_query(&format!("SELECT {} FROM {source} AS v", columns.join(", ")))?;
+    inputs(&mut query);
     let wanted = if name.starts_with("jsonb") { "jsonb" } else { "json" };
     if let (Some(place), Some(value)) = (checked_argument(&mut query), call.arguments.pop()) {
-        *place = Expr::Cast { expr: Box::new(value), to: TypeName::plain(wanted) };
+        *place = Expr::Cast { expr: Box::new(value), to: TypeName::plain(wanted), is_input: false };
     }
     let alias = Alias { name: Some(fold(&alias.name)), columns: Vec::new() };
     Ok(TableRef::Query { query: Box::new(query), is_lateral: true, alias })
+}
+
+/// The casts in the list of a query are input of their types.
+fn inputs(query: &mut Query) {
+    let Body::Select(select) = &mut query.body else { return };
+    for item in &mut select.items {
+        if let Item::Expr(Expr::Cast { is_input, .. }, _) = item {
+            *is_input = true;
+        }
+    }
 }
 
 fn quoted(name: &str) -> String {

@@ -87,10 +87,13 @@ fn has_assigned_parts(tokens: &[TokenWithSpan]) -> bool {
 }
 
 /// Columns with subscripts in SET, and in the list of columns of INSERT, become one name with the subscripts in it.
+///
+/// The targets of SET are behind UPDATE, those of INSERT in the parentheses after INTO. Each list ends with the word
+/// that ends its clause, or with its parentheses.
 fn assigned_parts(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let mut found: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
     let (mut depth, mut targets, mut is_target) = (0_i32, None::<(i32, bool)>, false);
-    let (mut place, mut is_into) = (0, false);
+    let (mut place, mut is_into, mut is_update) = (0, false, false);
     while place < tokens.len() {
         let token = &tokens[place];
         let end = if is_target { part_end(tokens, place) } else { None };
@@ -118,11 +121,20 @@ fn assigned_parts(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
             token if is_blank(token) => {}
             Token::Word(_) => {
                 is_target = false;
+                let is_inside = targets.is_some_and(|(level, _)| level == depth);
                 match word(&tokens[place]).as_deref() {
-                    Some("set") => (targets, is_target) = (Some((depth, false)), true),
+                    // Inside of the list it is the name of a column.
+                    Some("set") if is_update && targets.is_none() => {
+                        (targets, is_target, is_update) = (Some((depth, false)), true, false);
+                    }
+                    Some("update") => is_update = true,
                     Some("into") => is_into = true,
-                    Some("values" | "select" | "default") => is_into = false,
-                    Some("where" | "from" | "returning") => targets = None,
+                    Some("values" | "select" | "default" | "with" | "table") => {
+                        is_into = false;
+                        // A query in the parentheses after INTO is no list of columns.
+                        targets = targets.filter(|(_, is_insert)| !(is_inside && *is_insert));
+                    }
+                    Some("where" | "from" | "returning") if is_inside => targets = None,
                     _ => {}
                 }
             }
