@@ -196,6 +196,8 @@ pub struct Catalog {
     pub sequences: BTreeMap<String, Arc<SequenceDef>>,
     /// Types of the database, by their names with schemas.
     pub types: Types,
+    /// The number of the type that went last.
+    pub gone_type: i64,
     /// By the number of a parent: the tables with foreign keys to it, and the numbers of these.
     pub children: BTreeMap<u32, Vec<(Arc<TableDef>, usize)>>,
 }
@@ -210,6 +212,7 @@ impl std::default::Default for Catalog {
             views: BTreeMap::new(),
             sequences: BTreeMap::new(),
             types: Types::new(),
+            gone_type: 0,
             children: BTreeMap::new(),
         }
     }
@@ -375,6 +378,7 @@ impl Catalog {
         let notes = Notes::read(database, tx)?;
         let mut found = Self { version: next_version(), path: before.path.clone(), ..Self::default() };
         found.schemas = notes.schemas();
+        found.gone_type = notes.gone_type();
         found.types = types::read(notes.types(&found))?;
         for name in database.tables_in(tx).map_err(from_engine)? {
             if !store::is_own(&name) {
@@ -397,8 +401,15 @@ impl Catalog {
         let notes = Notes::read_some(database, tx, names)?;
         let mut found = Self { version: next_version(), ..self.clone() };
         found.schemas = notes.schemas();
+        found.gone_type = notes.gone_type();
         if names.iter().any(|name| store::is_type_key(name)) {
             found.types = types::read(notes.types(&found))?;
+        } else if found.gone_type != self.gone_type {
+            // A type that the definition may have used is gone since the catalog was read.
+            return Err(Error::new(
+                SqlState::SERIALIZATION_FAILURE,
+                "could not serialize access due to concurrent update",
+            ));
         }
         for name in names.iter().filter(|name| !store::is_type_key(name)) {
             found.tables.remove(name);

@@ -431,6 +431,11 @@ impl Notes {
         rows.filter_map(|row| Some((row[2].as_text()?.to_owned(), oid_at(row, 3)?))).collect()
     }
 
+    /// The number of the type that went last; 0: none did.
+    pub fn gone_type(&self) -> i64 {
+        self.item("", GONE_TYPE).and_then(|row| row[3].as_i64()).unwrap_or(0)
+    }
+
     /// The names of all relations.
     pub fn relations(&self) -> impl Iterator<Item = &String> {
         self.0.keys().filter(|name| !name.is_empty() && !is_type_key(name))

@@ -1,0 +1,217 @@
+//! Types of the database where they are kept: hostile rows, two sessions at once, and a process that is killed.
+
+use std::path::Path;
+
+use lodestone_engine::{DatabaseOptions, Row, Value};
+use lodestone_pmem::{DomainChoice, PoolOptions};
+use lodestone_sql::{Connection, Database};
+use lodestone_sql_types::{Result, SqlState};
+
+/// The items of `lodestone_sql` that this page writes itself.
+const TYPE: u64 = 1 << 34;
+const ENUM: &str = "4:enum";
+
+fn engine(folder: &Path) -> lodestone_engine::Database {
+    let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    let options = DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    lodestone_engine::Database::open_with(folder.join("a.pool"), &options).expect("open")
+}
+
+fn open(folder: &Path) -> Result<Database> {
+    Database::new(engine(folder), "read committed")
+}
+
+fn state(connection: &mut Connection, statement: &str) -> Option<SqlState> {
+    connection.run(statement).err().map(|error| error.state())
+}
+
+fn value(connection: &mut Connection, query: &str) -> String {
+    let answers = connection.run(query).expect(query);
+    answers[0].rows[0][0].clone().unwrap_or_else(|| "NULL".into())
+}
+
+fn row(relation: &str, item: u64, name: &str, numbers: (i64, i64), note: Option<&str>) -> Row {
+    let note = note.map_or(Value::Null, Value::from);
+    Row(vec![relation.into(), item.into(), name.into(), numbers.0.into(), numbers.1.into(), note])
+}
+
+/// A database with one table, whose catalog has these rows as well.
+fn hostile(folder: &Path, rows: &[Row]) -> Result<Database> {
+    let first = open(folder).expect("a catalog").connect("root", "shop").run("create table t (k int primary key)");
+    first.expect("a table");
+    {
+        let engine = engine(folder);
+        let table = engine.table("lodestone_sql").expect("the catalog");
+        engine.update(|tx| rows.iter().try_for_each(|row| table.put(tx, row).map(drop))).expect("rows");
+    }
+    open(folder)
+}
+
+fn domain(name: &str, oid: i64, base: u32) -> Row {
+    let base = base.to_string();
+    let note = format!("6:domain{}:{base}2:-10:", base.len());
+    row(&format!("\u{2}{name}"), TYPE, name, (oid, oid + 1), Some(&note))
+}
+
+#[test]
+fn types_of_nothing_and_of_themselves_are_named() {
+    let chain: Vec<Row> = (0..40_u32)
+        .map(|number| {
+            domain(
+                &format!("c{number:03}"),
+                (50_000 + 2 * number).into(),
+                if number == 0 { 23 } else { 49_998 + 2 * number },
+            )
+        })
+        .collect();
+    let check = row("\u{2}d", 131_072, "d_check", (50_002, 1), Some("value::nowhere is null"));
+    let unread = row("\u{2}d", 131_072, "d_check", (50_002, 1), Some("((((("));
+    for (rows, expected, name) in [
+        (vec![domain("d", 50_000, 60_000)], SqlState::DATA_CORRUPTED, "\"d\""),
+        (vec![domain("d", 50_000, 50_000)], SqlState::DATA_CORRUPTED, "\"d\""),
+        (vec![domain("d", 50_000, 50_010), domain("e", 50_010, 50_000)], SqlState::DATA_CORRUPTED, "\"d\""),
+        (vec![domain("d", 50_000, 23), check], SqlState::UNDEFINED_OBJECT, "nowhere"),
+        (vec![domain("d", 50_000, 23), unread], SqlState::SYNTAX_ERROR, ""),
+        (vec![row("t", 1, "k", (60_000, -1), None)], SqlState::DATA_CORRUPTED, "\"k\" of table \"t\""),
+        (chain, SqlState::PROGRAM_LIMIT_EXCEEDED, "32"),
+    ] {
+        let folder = tempfile::tempdir().expect("folder");
+        let Err(error) = hostile(folder.path(), &rows) else { panic!("{rows:?} are believed") };
+        assert_eq!(error.state(), expected, "{error:?}");
+        assert!(error.message().contains(name), "{error:?}");
+    }
+}
+
+#[test]
+fn labels_with_any_numbers_are_a_type() {
+    let folder = tempfile::tempdir().expect("folder");
+    let own = |name: &str, oid: i64, numbers: &[i64]| {
+        let key = format!("\u{2}{name}");
+        let labels =
+            (1_u64..).zip(numbers).map(|(item, number)| row(&key, item, &format!("l{item}"), (*number, oid), None));
+        labels.chain([row(&key, TYPE, name, (oid, oid + 1), Some(ENUM))]).collect::<Vec<_>>()
+    };
+    let rows = [
+        own("wide", 50_000, &[i64::MIN, i64::MAX]),
+        own("same", 50_010, &[5, 5]),
+        own("turned", 50_020, &[9, 1]),
+        // The same number as another one.
+        own("twin", 50_000, &[1, 2]),
+    ];
+    let database = hostile(folder.path(), &rows.concat()).expect("types");
+    let mut connection = database.connect("root", "shop");
+    assert_eq!(state(&mut connection, "alter type wide add value 'between' before 'l2'"), None);
+    assert_eq!(value(&mut connection, "select enum_range('l1'::wide, null)"), "{l1,between,l2}");
+    let full = Some(SqlState::PROGRAM_LIMIT_EXCEEDED);
+    assert_eq!(state(&mut connection, "alter type wide add value 'before' before 'l1'"), full);
+    assert_eq!(state(&mut connection, "alter type wide add value 'after'"), full);
+    assert_eq!(state(&mut connection, "alter type same add value 'between' before 'l2'"), full);
+    assert_eq!(state(&mut connection, "alter type turned add value 'between' before 'l2'"), full);
+    assert_eq!(value(&mut connection, "select 'l1'::same"), "l1");
+}
+
+#[test]
+fn a_type_has_limits() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut connection = open(folder.path()).expect("a catalog").connect("root", "shop");
+    let labels: Vec<String> = (0..70_000).map(|number| format!("'{number}'")).collect();
+    let most = Some(SqlState::PROGRAM_LIMIT_EXCEEDED);
+    assert_eq!(state(&mut connection, &format!("create type big as enum ({})", labels.join(","))), most);
+    assert_eq!(state(&mut connection, "create domain d0 as int"), None);
+    let deep = (1..100).find_map(|number| {
+        let found = state(&mut connection, &format!("create domain d{number} as d{}", number - 1));
+        found.map(|state| (number, state))
+    });
+    assert_eq!(deep, Some((32, SqlState::PROGRAM_LIMIT_EXCEEDED)));
+}
+
+/// One session drops a type while another one makes an object of it: only one of both does.
+#[test]
+fn a_type_that_goes_takes_no_user_with_it() {
+    let conflict = Some(SqlState::SERIALIZATION_FAILURE);
+    for user in [
+        "create table u (k int primary key, m mood)",
+        "create table u (k int primary key, m mood[])",
+        "create table u (k int primary key, x text check (x::mood <> 'sad'))",
+        "create table u (k int primary key, x text, g text generated always as (x::mood::text) stored)",
+        "create table u as select 'sad'::mood as m",
+        "alter table t add column m mood",
+        "create domain u as mood",
+        "create view u as select 'sad'::mood as m",
+    ] {
+        for is_first in [false, true] {
+            let folder = tempfile::tempdir().expect("folder");
+            let database = open(folder.path()).expect("a catalog");
+            let mut connections = [(); 2].map(|()| database.connect("root", "shop"));
+            connections[0].run("create type mood as enum ('sad'); create table t (k int primary key)").expect("a type");
+            let statements = ["drop type mood", user];
+            for (connection, statement) in connections.iter_mut().zip(statements) {
+                connection.run("begin").expect("begin");
+                assert_eq!(state(connection, statement), None, "{statement}");
+            }
+            let (first, second) = if is_first { (1, 0) } else { (0, 1) };
+            assert_eq!(state(&mut connections[first], "commit"), None, "{user}");
+            assert_eq!(state(&mut connections[second], "commit"), conflict, "{user} {is_first}");
+            let mut third = database.connect("root", "shop");
+            let found = value(&mut third, "select count(*) from pg_type where typname = 'mood'");
+            assert_eq!(found, if is_first { "1" } else { "0" }, "{user}");
+            drop((connections, third, database));
+            open(folder.path()).expect("a catalog");
+        }
+    }
+}
+
+/// A new condition of a domain is tested against rows that another session writes.
+#[test]
+fn a_condition_waits_for_changes_that_are_made() {
+    let folder = tempfile::tempdir().expect("folder");
+    let database = open(folder.path()).expect("a catalog");
+    let mut one = database.connect("root", "shop");
+    let mut two = database.connect("root", "shop");
+    one.run("create domain d as int; create table t (k int primary key, d d)").expect("a table");
+    one.run("begin; insert into t values (1, -1)").expect("a row");
+    two.run("set lock_timeout = '50ms'").expect("a limit");
+    let add = "alter domain d add check (value > 0)";
+    assert_eq!(state(&mut two, add), Some(SqlState::LOCK_NOT_AVAILABLE));
+    one.run("commit").expect("commit");
+    assert_eq!(state(&mut two, add), Some(SqlState::CHECK_VIOLATION));
+    one.run("update t set d = 1").expect("a value");
+    assert_eq!(state(&mut two, add), None);
+    assert_eq!(state(&mut one, "insert into t values (2, -1)"), Some(SqlState::CHECK_VIOLATION));
+}
+
+/// The files as they are between two statements are those that a killed process leaves.
+#[test]
+fn types_after_a_kill() {
+    let folder = tempfile::tempdir().expect("folder");
+    let database = open(folder.path()).expect("a catalog");
+    let mut connection = database.connect("root", "shop");
+    let labels = "select enum_range(null::mood)";
+    let rows = "select array_agg(m order by k) from t";
+    for (statement, query, expected) in [
+        ("create type mood as enum ('sad', 'ok')", labels, "{sad,ok}"),
+        ("create table t (k int primary key, m mood)", labels, "{sad,ok}"),
+        ("insert into t values (1, 'ok')", rows, "{ok}"),
+        ("begin; alter type mood add value 'low' before 'sad'; insert into t values (2, 'low')", rows, "{ok}"),
+        ("savepoint s; alter type mood rename value 'ok' to 'fine'", labels, "{sad,ok}"),
+        ("rollback to s; commit", rows, "{ok,low}"),
+        ("begin; drop type mood cascade", rows, "{ok,low}"),
+        ("rollback; alter type mood rename value 'ok' to 'fine'", rows, "{fine,low}"),
+        ("create domain d as int check (value > 0); alter table t add column d d default 1", "select d from t", "1"),
+        ("drop type mood cascade", "select count(*) from pg_enum", "0"),
+        (
+            "drop domain d cascade",
+            "select string_agg(attname, ',') from pg_attribute where attrelid = 't'::regclass and attnum > 0",
+            "k",
+        ),
+    ] {
+        connection.run(statement).expect(statement);
+        let copy = tempfile::tempdir().expect("folder");
+        for file in std::fs::read_dir(folder.path()).expect("files") {
+            let file = file.expect("a file");
+            std::fs::copy(file.path(), copy.path().join(file.file_name())).expect("a copy");
+        }
+        let mut after = open(copy.path()).expect("a catalog").connect("root", "shop");
+        assert_eq!(value(&mut after, query), expected, "{statement}");
+    }
+}
