@@ -555,8 +555,10 @@ impl State {
 
     /// One for which `owner` would wait and that waits for it, over others perhaps.
     fn circle(&self, owner: Owner, key: &LockKey, mode: Mode) -> Option<Owner> {
+        // Owners that were looked at do not lead back. A hot row has a long queue, so each is looked at once.
+        let mut seen = HashSet::new();
         for start in self.before(key, owner, mode) {
-            let (mut seen, mut next) = (HashSet::new(), vec![start]);
+            let mut next = vec![start];
             while let Some(holder) = next.pop() {
                 if holder == owner {
                     return Some(start);

@@ -155,3 +155,13 @@ fn foreign_keys_lock_keys() {
 fn locks_of_numbers() {
     check(include_str!("advisory.out"), &[]);
 }
+
+#[test]
+fn what_a_statement_has_after_a_wait() {
+    check(include_str!("waits.out"), &[]);
+}
+
+#[test]
+fn a_query_of_repeatable_read_that_has_waited() {
+    check(include_str!("levels.out"), &[]);
+}

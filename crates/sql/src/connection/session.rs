@@ -398,11 +398,19 @@ impl Held {
             return Ok(true);
         }
         let locks = &self.database.0.locks;
-        let is_held = locks.acquire_weak(self.owner, &self.list, table, mode, &self.waker)?;
+        let asked = (LockKey::table(table), mode);
+        // One that was waited for is among the locks of all, and is used from there: a note beside it would be a second
+        // one, of which only one ends.
+        let is_held = match self.asked.borrow().contains(&asked) {
+            true => locks.acquire(self.owner, &asked.0, mode, &self.waker)?,
+            false => locks.acquire_weak(self.owner, &self.list, table, mode, &self.waker)?,
+        };
         if !is_held {
-            self.asked.borrow_mut().push((LockKey::table(table), mode));
+            self.asked.borrow_mut().push(asked);
             return Ok(false);
         }
+        // From here on it is the transaction's, whatever else it has waited for in vain.
+        self.asked.borrow_mut().retain(|other| *other != asked);
         let mut tables = self.tables.borrow_mut();
         match tables.iter_mut().find(|(other, _)| *other == table) {
             Some((_, modes)) => *modes = modes.with(mode),

@@ -129,7 +129,17 @@ impl Connection {
         let Some(waiting) = query.rest.last() else { return Ok(Completion::Empty) };
         let place = Place { is_single: query.is_single, is_last: query.rest.len() == 1 };
         let (prepared, values) = match waiting {
-            Waiting::Prepared(prepared, values) => (prepared.clone(), values.clone()),
+            Waiting::Prepared(prepared, values) => {
+                let (mut prepared, values) = (prepared.clone(), values.clone());
+                self.follow_catalog();
+                if !prepared.is_of(&self.session.catalog) {
+                    // The tables have changed while it waited for a lock of them. Nobody was told of its columns.
+                    let (catalog, statement) = (self.session.catalog.clone(), (*prepared.statement).clone());
+                    let again = self.prepare_in(&catalog, None, statement, &prepared.types);
+                    prepared = again.inspect_err(|_| self.fail())?;
+                }
+                (prepared, values)
+            }
             Waiting::Statement(statement) => {
                 self.refuse_if_failed(statement)?;
                 let statement = (**statement).clone();
