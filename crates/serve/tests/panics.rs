@@ -6,17 +6,12 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use common::{Messages, bind, execute, parse, query, sync};
-use lodestone_engine::DatabaseOptions;
-use lodestone_pmem::{DomainChoice, PoolOptions, planted};
-use lodestone_serve::{ServeOptions, Server, socket_path};
-
-const WAIT_MAX: Duration = Duration::from_secs(60);
+use common::{Client, Messages, WAIT_MAX, bind, execute, parse, query, sync};
+use lodestone_pmem::planted;
+use lodestone_serve::Server;
 
 /// A mistake that is switched on until this is dropped.
 struct Planted(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
@@ -45,24 +40,12 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("folder");
-        let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-        let options =
-            DatabaseOptions { pool, log_bytes: 4 << 20, segment_bytes: 1 << 18, ..DatabaseOptions::default() };
-        let engine = lodestone_engine::Database::open_with(folder.path().join("a.pool"), &options).expect("open");
-        let database = lodestone_sql::Database::new(engine, "serializable").expect("catalog");
-        let options =
-            ServeOptions { folder: Some(folder.path().to_owned()), loops: Some(1), ..ServeOptions::default() };
-        Self { server: Server::start(database.clone(), &options).expect("start"), database, folder }
+        let (server, database) = common::start(folder.path());
+        Self { server, database, folder }
     }
 
     fn connect(&self) -> Client {
-        let stream = UnixStream::connect(socket_path(self.folder.path(), 5432)).expect("the server");
-        stream.set_read_timeout(Some(WAIT_MAX)).expect("a limit");
-        let user = lodestone_serve::user_name(rustix::process::geteuid().as_raw());
-        let mut client = Client { stream };
-        client.send(&common::startup(&user, "postgres"));
-        client.answers();
-        client
+        Client::new(self.folder.path())
     }
 
     /// A table of ten rows, and ten clients of the one loop.
@@ -72,44 +55,6 @@ impl Place {
         first.run("create table t (k int primary key, v int)");
         first.run("insert into t select g, 0 from generate_series(0, 9) g");
         clients
-    }
-}
-
-struct Client {
-    stream: UnixStream,
-}
-
-impl Client {
-    fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("the server reads");
-    }
-
-    fn answers(&mut self) -> Messages {
-        let mut all = Vec::new();
-        loop {
-            let mut head = [0; 5];
-            self.stream.read_exact(&mut head).expect("the server answers");
-            let length = usize::try_from(u32::from_be_bytes([head[1], head[2], head[3], head[4]])).expect("short");
-            let mut body = vec![0; length - 4];
-            self.stream.read_exact(&mut body).expect("the server answers");
-            all.extend(head);
-            all.extend(&body);
-            if head[0] == b'Z' {
-                return Messages::of(&all);
-            }
-        }
-    }
-
-    fn run(&mut self, text: &str) -> Messages {
-        self.send(&query(text));
-        self.answers()
-    }
-
-    /// Everything that the server sends until it closes the socket.
-    fn rest(&mut self) -> Messages {
-        let mut rest = Vec::new();
-        self.stream.read_to_end(&mut rest).expect("the server has closed the socket");
-        Messages::of(&rest)
     }
 }
 

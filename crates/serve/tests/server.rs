@@ -5,15 +5,13 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use common::{Messages, message, query};
+use common::{Client, Messages, WAIT_MAX, message, query};
 use lodestone_engine::DatabaseOptions;
 use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_serve::{ServeOptions, Server, socket_path};
 use rustls::pki_types::pem::PemObject;
-
-const WAIT_MAX: Duration = Duration::from_secs(60);
 
 struct Place {
     server: Option<Server>,
@@ -23,57 +21,11 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("folder");
-        let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-        let options =
-            DatabaseOptions { pool, log_bytes: 4 << 20, segment_bytes: 1 << 18, ..DatabaseOptions::default() };
-        let engine = lodestone_engine::Database::open_with(folder.path().join("a.pool"), &options).expect("open");
-        let database = lodestone_sql::Database::new(engine, "serializable").expect("catalog");
-        let options =
-            ServeOptions { folder: Some(folder.path().to_owned()), loops: Some(1), ..ServeOptions::default() };
-        Self { server: Some(Server::start(database, &options).expect("start")), folder }
+        Self { server: Some(common::start(folder.path()).0), folder }
     }
 
     fn connect(&self) -> Client {
-        let stream = UnixStream::connect(socket_path(self.folder.path(), 5432)).expect("the server");
-        stream.set_read_timeout(Some(WAIT_MAX)).expect("a limit");
-        let user = lodestone_serve::user_name(rustix::process::geteuid().as_raw());
-        let mut client = Client { stream, key: Vec::new() };
-        client.send(&common::startup(&user, "postgres"));
-        client.key = client.answers().last(b'K').to_vec();
-        client
-    }
-}
-
-struct Client {
-    stream: UnixStream,
-    key: Vec<u8>,
-}
-
-impl Client {
-    fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("the server reads");
-    }
-
-    /// The messages up to the next ReadyForQuery.
-    fn answers(&mut self) -> Messages {
-        let mut all = Vec::new();
-        loop {
-            let mut head = [0; 5];
-            self.stream.read_exact(&mut head).expect("the server answers");
-            let length = usize::try_from(u32::from_be_bytes([head[1], head[2], head[3], head[4]])).expect("short");
-            let mut body = vec![0; length - 4];
-            self.stream.read_exact(&mut body).expect("the server answers");
-            all.extend(head);
-            all.extend(&body);
-            if head[0] == b'Z' {
-                return Messages::of(&all);
-            }
-        }
-    }
-
-    fn run(&mut self, text: &str) -> Messages {
-        self.send(&query(text));
-        self.answers()
+        Client::new(self.folder.path())
     }
 }
 

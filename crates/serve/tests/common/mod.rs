@@ -2,13 +2,20 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use lodestone_engine::DatabaseOptions;
 use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_serve::protocol::{Host, Machine, Peer, Places};
+use lodestone_serve::{ServeOptions, Server, socket_path};
 use lodestone_sql::Database;
+
+pub const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A database, and clients of it.
 pub struct Place {
@@ -18,8 +25,17 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Self {
+        Self::of(PoolOptions::default())
+    }
+
+    /// In a pool of this size, which does not grow.
+    pub fn of_bytes(size_bytes: u64) -> Self {
+        Self::of(PoolOptions { size_bytes, journal_bytes: 128 << 10, ..PoolOptions::default() })
+    }
+
+    fn of(pool: PoolOptions) -> Self {
         let folder = Arc::new(tempfile::tempdir().expect("folder"));
-        let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+        let pool = PoolOptions { domain: DomainChoice::Process, ..pool };
         let options =
             DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
         let engine = lodestone_engine::Database::open_with(folder.path().join("a.pool"), &options).expect("open");
@@ -67,6 +83,68 @@ impl Place {
         machine.receive(&sent.concat());
         machine.advance();
         Messages::of(machine.ready())
+    }
+}
+
+/// A server of a new database in this folder, with one loop.
+pub fn start(folder: &Path) -> (Server, Database) {
+    let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    let options = DatabaseOptions { pool, log_bytes: 4 << 20, segment_bytes: 1 << 18, ..DatabaseOptions::default() };
+    let engine = lodestone_engine::Database::open_with(folder.join("a.pool"), &options).expect("open");
+    let database = Database::new(engine, "serializable").expect("catalog");
+    let options = ServeOptions { folder: Some(folder.to_owned()), loops: Some(1), ..ServeOptions::default() };
+    (Server::start(database.clone(), &options).expect("start"), database)
+}
+
+/// A client of a server, with a socket.
+pub struct Client {
+    pub stream: UnixStream,
+    pub key: Vec<u8>,
+}
+
+impl Client {
+    /// A client of the server of this folder.
+    pub fn new(folder: &Path) -> Self {
+        let stream = UnixStream::connect(socket_path(folder, 5432)).expect("the server");
+        stream.set_read_timeout(Some(WAIT_MAX)).expect("a limit");
+        let user = lodestone_serve::user_name(rustix::process::geteuid().as_raw());
+        let mut client = Self { stream, key: Vec::new() };
+        client.send(&startup(&user, "postgres"));
+        client.key = client.answers().last(b'K').to_vec();
+        client
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the server reads");
+    }
+
+    /// The messages up to the next ReadyForQuery.
+    pub fn answers(&mut self) -> Messages {
+        let mut all = Vec::new();
+        loop {
+            let mut head = [0; 5];
+            self.stream.read_exact(&mut head).expect("the server answers");
+            let length = usize::try_from(u32::from_be_bytes([head[1], head[2], head[3], head[4]])).expect("short");
+            let mut body = vec![0; length - 4];
+            self.stream.read_exact(&mut body).expect("the server answers");
+            all.extend(head);
+            all.extend(&body);
+            if head[0] == b'Z' {
+                return Messages::of(&all);
+            }
+        }
+    }
+
+    pub fn run(&mut self, text: &str) -> Messages {
+        self.send(&query(text));
+        self.answers()
+    }
+
+    /// Everything that the server sends until it closes the socket.
+    pub fn rest(&mut self) -> Messages {
+        let mut rest = Vec::new();
+        self.stream.read_to_end(&mut rest).expect("the server has closed the socket");
+        Messages::of(&rest)
     }
 }
 
