@@ -527,3 +527,64 @@ fn statements_that_a_connection_keeps_follow_the_tables() {
     }
     assert_eq!(ask("select * from t where k = 1").texts(b'D'), ["1", "10", "7"]);
 }
+
+#[test]
+fn a_full_pool_is_told_with_a_hint() {
+    let place = Place::of_bytes(4 << 20);
+    place.answers(&[query("create table t (k int primary key, v text)")]);
+    let is_told = |answers: &Messages| {
+        let has = |text| answers.has_text(b'E', text);
+        has("53100") && has("Mthe pool is full") && has("a.pool") && has("lodestone pool grow") && !has("FATAL")
+    };
+    // A COPY into an empty table is loaded into pages, and ends with the error.
+    let rows: String = (0..20_000).map(|k| format!("{k}\t{}\n", "x".repeat(300))).collect();
+    let mut machine = place.open();
+    let mut ask = |sent: &[u8]| {
+        machine.receive(sent);
+        machine.advance();
+        let found = Messages::of(machine.ready());
+        let count = machine.ready().len();
+        machine.leave(count);
+        found
+    };
+    let pieces = rows.as_bytes().chunks(60_000).map(|piece| message(b'd', piece));
+    let copy: Vec<u8> =
+        [query("copy t from stdin")].into_iter().chain(pieces).chain([message(b'c', b"")]).flatten().collect();
+    let answers = ask(&copy);
+    assert!(is_told(&answers) && answers.letters() == "GEZ", "{answers:?}");
+    // Nothing of it is left, and the same client goes on.
+    assert_eq!(ask(&query("select count(*) from t")).texts(b'D'), ["0"]);
+    let insert = |k: u32| query(&format!("insert into t values ({k}, repeat('x', 3000))"));
+    let full = (0..4000).map(|k| ask(&insert(k))).find(|answers| answers.letters().contains('E')).expect("it is full");
+    assert!(is_told(&full) && full.letters() == "EZ", "{full:?}");
+    ask(&query("drop table t"));
+    ask(&query("create table t (k int primary key, v text)"));
+    assert_eq!(ask(&insert(1)).last(b'C'), b"INSERT 0 1\0");
+}
+
+#[test]
+fn advisory_locks_of_a_session_have_a_limit() {
+    let place = Place::new();
+    let mut machine = place.open();
+    let mut ask = |sent: &str| {
+        machine.receive(&query(sent));
+        machine.advance();
+        let found = Messages::of(machine.ready());
+        let count = machine.ready().len();
+        machine.leave(count);
+        found
+    };
+    for function in ["pg_advisory_lock", "pg_advisory_xact_lock"] {
+        ask("begin");
+        let many = ask(&format!("select count({function}(g)) from generate_series(1, 10000) g"));
+        assert_eq!(many.texts(b'D'), ["10000"], "{many:?}");
+        assert_eq!(ask(&format!("select count({function}(3))")).texts(b'D'), ["1"], "it has that one");
+        let more = ask(&format!("select {function}(10001)"));
+        assert!(more.has_text(b'E', "53200") && more.has_text(b'E', "10000 advisory locks"), "{more:?}");
+        ask("rollback");
+        let left = if function == "pg_advisory_lock" { "10000" } else { "0" };
+        assert_eq!(ask("select count(*) from pg_locks where locktype = 'advisory'").texts(b'D'), [left]);
+        ask("select pg_advisory_unlock_all()");
+        assert_eq!(ask("select pg_try_advisory_lock(10001), pg_advisory_unlock(10001)").texts(b'D'), ["t", "t"]);
+    }
+}

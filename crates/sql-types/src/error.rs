@@ -193,6 +193,8 @@ states! {
     OUT_OF_RESOURCES = "53000";
     /// The pool is full.
     DISK_FULL = "53100";
+    /// A table in memory is full.
+    OUT_OF_MEMORY = "53200";
     /// Too many connections.
     TOO_MANY_CONNECTIONS = "53300";
     /// A limit of the program.

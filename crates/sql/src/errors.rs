@@ -40,7 +40,12 @@ pub fn from_engine(error: Engine) -> Error {
         Engine::ReadOnly { .. } => Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, text),
         Engine::BadSchema { .. } => Error::new(SqlState::INVALID_TABLE_DEFINITION, text),
         Engine::Damaged { .. } => Error::new(SqlState::DATA_CORRUPTED, text),
-        _ if is_full => Error::new(SqlState::DISK_FULL, text),
+        Engine::Full { .. } => Error::new(SqlState::DISK_FULL, "the log of the database is full")
+            .detail(text)
+            .hint("Copy the rows into a database made with larger `log_bytes`."),
+        _ if is_full => Error::new(SqlState::DISK_FULL, "the pool is full")
+            .detail(text)
+            .hint("Drop what is not needed, or let the pool grow: `lodestone pool grow`."),
         Engine::Pool(_) | Engine::Poisoned { .. } => Error::new(SqlState::IO_ERROR, text),
         _ => Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, text),
     }

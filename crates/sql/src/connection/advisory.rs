@@ -16,6 +16,10 @@ use lodestone_sql_types::{Error, Result, SqlState};
 use crate::database::Database;
 use crate::locks::{LockKey, Mode, Modes, Owner};
 
+/// Most numbers that a session has locked. A lock outlives its statement and its transaction, so one client could fill
+/// the memory of all with them.
+const LOCKS_MAX: usize = 10_000;
+
 /// See the module.
 #[derive(Debug)]
 pub struct Advisory {
@@ -36,14 +40,14 @@ pub struct Advisory {
 #[derive(Clone, Debug, Default)]
 struct Counts {
     session: HashMap<(LockKey, Mode), u32>,
-    /// In the order in which they were taken.
-    transaction: Vec<(LockKey, Mode)>,
+    /// With the number of those that were taken before.
+    transaction: HashMap<(LockKey, Mode), usize>,
 }
 
 impl Counts {
     fn has(&self, key: &LockKey, mode: Mode) -> bool {
-        self.transaction.iter().any(|(other, own)| other == key && *own == mode)
-            || self.session.contains_key(&(key.clone(), mode))
+        let entry = (key.clone(), mode);
+        self.transaction.contains_key(&entry) || self.session.contains_key(&entry)
     }
 }
 
@@ -81,8 +85,9 @@ impl Advisory {
                 let mut counts = self.change();
                 if !call.is_of_transaction {
                     *counts.session.entry((key, mode)).or_default() += 1;
-                } else if !counts.transaction.contains(&(key.clone(), mode)) {
-                    counts.transaction.push((key, mode));
+                } else {
+                    let number = counts.transaction.len();
+                    counts.transaction.entry((key, mode)).or_insert(number);
                 }
                 Ok(true)
             }
@@ -103,6 +108,11 @@ impl Advisory {
     fn take(&self, key: &LockKey, mode: Mode, is_try: bool) -> Result<bool> {
         if self.taken.borrow().get(key).is_some_and(|modes| modes.contains(mode)) {
             return Ok(true);
+        }
+        if self.taken.borrow().len() >= LOCKS_MAX {
+            return Err(Error::new(SqlState::OUT_OF_MEMORY, "out of shared memory")
+                .detail(format!("A session has at most {LOCKS_MAX} advisory locks."))
+                .hint("Release some of them, or lock fewer numbers, such as one for a group of objects."));
         }
         let locks = &self.database.0.locks;
         let is_held = match is_try {
@@ -172,7 +182,7 @@ impl Advisory {
         if is_none {
             return;
         }
-        self.counts.borrow_mut().transaction.truncate(mark);
+        self.counts.borrow_mut().transaction.retain(|_, number| *number < mark);
         self.trim();
     }
 
