@@ -242,6 +242,11 @@ fn types_after_reopening() {
     }
 }
 
+#[test]
+fn own_changes() {
+    check(include_str!("expected/own_changes.out"), &[]);
+}
+
 /// One notice tells all that went with an object, as PostgreSQL's does.
 #[test]
 fn notice_of_a_cascade() {

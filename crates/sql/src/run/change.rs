@@ -33,41 +33,88 @@ impl Run<'_> {
         sink: &mut dyn FnMut(Row) -> Outcome<Flow>,
     ) -> Outcome<u64> {
         let mut count = 0;
-        let mut done = |row: &Row| -> Outcome<()> {
+        // A subquery sees the tables as they were before the statement, so what it is in comes before the first change.
+        let early = returned.filter(|columns| columns.iter().any(Expr::has_subquery));
+        let early = |row: &Row| early.map(|columns| self.project(columns, row, None)).transpose();
+        let mut done = |row: &Row, shown: Option<Row>| -> Outcome<()> {
             count += 1;
-            if let Some(columns) = returned {
-                sink(self.project(columns, row, None)?)?;
+            match (shown, returned) {
+                (Some(shown), _) => drop(sink(shown)?),
+                (None, Some(columns)) => drop(sink(self.project(columns, row, None)?)?),
+                (None, None) => {}
             }
             Ok(())
+        };
+        let has_subquery = |set: &[(usize, Expr)]| {
+            set.iter().map(|(_, value)| value).chain(returned.into_iter().flatten()).any(Expr::has_subquery)
         };
         match change {
             Change::Insert { table, input, conflict } => {
                 let mut seen = HashSet::new();
                 // A query may read the table that it changes: all of its rows come first.
-                for row in self.rows(input, None)? {
+                let mut rows = self.rows(input, None)?;
+                let mut shown = Vec::new();
+                if has_subquery(&[]) && conflict.is_none() {
+                    for row in &mut rows {
+                        self.step()?;
+                        *row = self.with_generated(table, std::mem::take(row))?;
+                        shown.push(early(row)?);
+                    }
+                }
+                let mut shown = shown.into_iter();
+                for row in rows {
                     self.step()?;
                     let row = self.with_generated(table, row)?;
+                    let shown = shown.next().flatten();
                     match self.insert_or(table, row, conflict.as_ref(), &mut seen)? {
-                        Inserted::New(row) | Inserted::Changed(row) => done(&row)?,
+                        Inserted::New(row) | Inserted::Changed(row) => done(&row, shown)?,
                         Inserted::Skipped => {}
                     }
                 }
             }
             Change::Update { scan, set } => {
+                let (is_early, mut waiting) = (has_subquery(set), Vec::new());
                 for (row, key) in self.locked_rows(scan)? {
                     let new = self.with_generated(&scan.table, self.assigned(set, &row, &row)?)?;
+                    if is_early {
+                        self.step()?;
+                        let shown = early(&new)?;
+                        waiting.push((row, key, new, shown));
+                        continue;
+                    }
                     self.update_row(&scan.table, &key, &row, &new)?;
-                    done(&new)?;
+                    done(&new, None)?;
+                }
+                for (row, key, new, shown) in waiting {
+                    self.update_row(&scan.table, &key, &row, &new)?;
+                    done(&new, shown)?;
                 }
             }
             Change::Delete { scan } => {
-                for (row, key) in self.locked_rows(scan)? {
+                let rows = self.locked_rows(scan)?;
+                let shown = rows.iter().map(|(row, _)| early(row)).collect::<Outcome<Vec<_>>>()?;
+                for ((row, key), shown) in rows.into_iter().zip(shown) {
                     self.delete_row(&scan.table, &key, &row)?;
-                    done(&row)?;
+                    done(&row, shown)?;
                 }
             }
             Change::Joined { table, input, filter, set } => {
-                self.change_joined(table, input, filter.as_ref(), set.as_deref(), &mut done)?;
+                let is_early = has_subquery(set.as_deref().unwrap_or_default());
+                let mut waiting = Vec::new();
+                self.each_joined(table, input, (filter.as_ref(), set.as_deref()), &mut |row, key, shown| {
+                    let new = set.is_some().then(|| shown[..table.columns.len()].to_vec());
+                    if is_early {
+                        let returned = early(&shown)?;
+                        waiting.push((row, key, new, shown, returned));
+                        return Ok(());
+                    }
+                    self.change_row(table, &key, &row, new.as_ref())?;
+                    done(&shown, None)
+                })?;
+                for (row, key, new, shown, returned) in waiting {
+                    self.change_row(table, &key, &row, new.as_ref())?;
+                    done(&shown, returned)?;
+                }
             }
         }
         self.settle()?;
@@ -100,14 +147,22 @@ impl Run<'_> {
         Ok(rows)
     }
 
-    /// UPDATE .. FROM and DELETE .. USING: each row of the table once, for the first of its partners.
-    fn change_joined(
+    /// Changes a row, or deletes it.
+    fn change_row(&self, table: &TableDef, key: &Key, row: &Row, new: Option<&Row>) -> Outcome<()> {
+        match new {
+            Some(new) => self.update_row(table, key, row, new),
+            None => self.delete_row(table, key, row),
+        }
+    }
+
+    /// UPDATE .. FROM and DELETE .. USING: each row of the table once, with its key, and with the first of its partners
+    /// as it is after the change.
+    fn each_joined(
         &self,
         table: &TableDef,
         input: &Node,
-        filter: Option<&Expr>,
-        set: Option<&[(usize, Expr)]>,
-        done: &mut dyn FnMut(&Row) -> Outcome<()>,
+        (filter, set): (Option<&Expr>, Option<&[(usize, Expr)]>),
+        change: &mut dyn FnMut(Row, Key, Row) -> Outcome<()>,
     ) -> Outcome<()> {
         let width = table.columns.len();
         let mut seen: HashSet<Vec<u8>> = HashSet::new();
@@ -137,15 +192,11 @@ impl Run<'_> {
                     continue;
                 }
             }
-            match set {
-                Some(set) => {
-                    let new = self.with_generated(table, self.assigned(set, &row, &joined)?)?;
-                    self.update_row(table, &key, &row, &new)?;
-                    joined.splice(..width, new);
-                }
-                None => self.delete_row(table, &key, &row)?,
+            if let Some(set) = set {
+                let new = self.with_generated(table, self.assigned(set, &row, &joined)?)?;
+                joined.splice(..width, new);
             }
-            done(&joined)?;
+            change(row, key, joined)?;
         }
         Ok(())
     }

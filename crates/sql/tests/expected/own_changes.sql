@@ -1,0 +1,28 @@
+-- A subquery sees the tables as they were before the statement.
+create table t (k int primary key, v int);
+insert into t select g, g from generate_series(1, 5) g;
+update t set v = (select sum(v) from t i where i.k <= t.k);
+select * from t order by k;
+update t set v = (select sum(v) from t i where i.k = t.k - 1);
+select * from t order by k;
+update t set v = k, k = k + (select max(k) from t i where i.k >= t.k);
+select * from t order by k;
+update t set k = v;
+insert into t values (6, 1), (7, 1) returning (select count(*) from t), (select sum(i.v) from t i where i.k = t.k);
+insert into t values (8, (select count(*) from t)), (9, (select count(*) from t)) returning v, exists (select from t i where i.k = t.k);
+update t set v = 1 returning k, (select sum(v) from t i), (select sum(v) from t i where i.k = t.k), (select sum(v) from t i where i.k <= t.k);
+delete from t where k > 7 returning (select count(*) from t), (select count(*) from t i where i.k = t.k);
+delete from t where (select count(*) from t i where i.k < t.k) < 2;
+select * from t order by k;
+update t set v = (select sum(i.v) from t i where i.k <= t.k) + o.n from (values (3, 10), (4, 20), (5, 30)) o (k, n) where o.k = t.k;
+select * from t order by k;
+update t set v = 0 from (values (3), (4)) o (k) where o.k = t.k returning t.k, (select sum(v) from t), (select v from t i where i.k = t.k);
+delete from t using (values (3), (4)) o (k) where o.k = t.k returning t.k, (select count(*) from t), (select count(*) from t i where i.k <= t.k);
+create table g (k int primary key, v int, d int generated always as (v * 2) stored);
+insert into g values (1, 1), (2, 2) returning d, (select count(*) from g);
+update g set v = (select sum(d) from g i where i.k <= g.k) returning v, d, (select sum(d) from g);
+create table h (a int, b int);
+insert into h values (1, 1), (1, 2), (1, 3);
+update h set b = (select sum(b) from h i where i.a = h.a) returning b, (select sum(b) from h);
+delete from h returning (select count(*) from h);
+select count(*) from h;
