@@ -61,6 +61,37 @@ fn a_client_that_reads_slowly_holds_nothing_up() {
     assert_eq!(answers.last(b'C'), b"SELECT 300000\0");
 }
 
+/// A query that is a transaction of its own has no lock of its tables, so definitions do not wait for it.
+#[test]
+fn a_query_sees_a_table_whole_that_is_emptied_or_dropped_meanwhile() {
+    let place = Place::new();
+    let (mut long, mut other) = (place.connect(), place.connect());
+    for level in ["serializable", "repeatable read", "read committed"] {
+        long.run(&format!("set default_transaction_isolation = '{level}'"));
+        for definition in [
+            "truncate t",
+            "drop table t",
+            "alter table t alter column v type text",
+            "alter table t drop column w",
+            "begin; truncate t; insert into t values (1, 1, 'x'); commit",
+        ] {
+            other.run("drop table if exists t; create table t (k int primary key, v int, w text)");
+            for from in (0..24_000).step_by(4000) {
+                other.run(&format!(
+                    "insert into t select {from} + g, g, repeat('x', 300) from generate_series(1, 4000) g"
+                ));
+            }
+            long.send(&query("select * from t"));
+            assert_eq!([long.next()[0], long.next()[0]], *b"TD");
+            let changed = other.run(definition);
+            assert!(!changed.letters().contains('E'), "{changed:?}");
+            let rest = long.answers();
+            assert_eq!(rest.letters().matches('D').count(), 23_999, "{level}, {definition}");
+            assert_eq!(rest.last(b'C'), b"SELECT 24000\0", "{level}, {definition}");
+        }
+    }
+}
+
 #[test]
 fn a_long_query_that_waits_for_a_number_returns_each_row_once() {
     let place = Place::new();

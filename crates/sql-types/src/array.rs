@@ -388,9 +388,19 @@ mod tests {
         for text in ["{1,2,NULL}", "{}", "{{1,2},{3,4}}", "[0:1]={1,2}", "[-1:0][2:3]={{1,2},{3,4}}", "{{{1}},{{2}}}"] {
             assert_eq!(shown(&read(text)), text);
         }
-        for text in
-            ["{{1,2},{3}}", "{1,{2}}", "{{1},2}", "[1:3]={1,2}", "[1:2]{1,2}", "{1", "{1}}", "{{1},{}}", "[x]={1}"]
-        {
+        for text in [
+            "{{1,2},{3}}",
+            "{1,{2}}",
+            "{{1},2}",
+            "[1:3]={1,2}",
+            "[1:2]{1,2}",
+            "{1",
+            "{1}}",
+            "{{1},{}}",
+            "{{}}",
+            "{{1},{2,3}}",
+            "[x]={1}",
+        ] {
             assert!(text::decode(Type::Int4Array, text).is_err(), "{text}");
         }
     }
@@ -402,6 +412,7 @@ mod tests {
         assert_eq!(element(&two, &[1]), Datum::Null);
         assert_eq!(shown(&slice(&two, &[(Some(1), Some(2)), (Some(1), Some(2))])), "{{5,6},{8,9}}");
         assert_eq!(shown(&slice(&two, &[(Some(3), Some(2))])), "{}");
+        assert_eq!(shown(&slice(&two, &[(None, None); 3])), "{}");
         let set = set_slice(&two, &[(None, Some(0)), (Some(1), None)], &read("{20,30}")).expect("in bounds");
         assert_eq!(shown(&set), "[0:2][0:2]={{1,20,30},{4,5,6},{7,8,9}}");
         assert!(set_element(&two, &[3, 0], Datum::Int(1)).is_err());
@@ -426,5 +437,10 @@ mod tests {
         // Each null that is filled in takes memory.
         assert_eq!(state(set_element(&read("{1}"), &[100_000_000], Datum::Null)), limit);
         assert_eq!(state(text::decode(Type::Int4Array, "[2147483647:2147483647]={1}")), limit);
+        let words = [1, 0, 23, 1, i32::MAX, 4, 7].map(i32::to_be_bytes).concat();
+        assert_eq!(state(crate::binary::decode(Type::Int4Array, &words)), limit);
+        // Its length is too large for its bytes, and makes no room.
+        let words = [2, 0, 23, i32::MAX, 0, i32::MAX, 0, 4, 7].map(i32::to_be_bytes).concat();
+        assert!(crate::binary::decode(Type::Int4Array, &words).is_err());
     }
 }

@@ -217,6 +217,7 @@ mod tests {
             let _guard = enter(other, Some(5));
             assert_eq!((with(|style| style.float_digits), now()), (0, 5));
             assert_eq!(plain(|| with(|style| style.float_digits)), 1);
+            assert_eq!((with(|style| style.float_digits), now()), (0, 5));
         }
         assert_eq!(with(|style| style.float_digits), 1);
     }

@@ -118,18 +118,23 @@ impl Client {
         self.stream.write_all(bytes).expect("the server reads");
     }
 
+    /// The next message, with its letter and its length.
+    pub fn next(&mut self) -> Vec<u8> {
+        let mut message = vec![0; 5];
+        self.stream.read_exact(&mut message).expect("the server answers");
+        let length = u32::from_be_bytes([message[1], message[2], message[3], message[4]]);
+        message.resize(usize::try_from(length).expect("short") + 1, 0);
+        self.stream.read_exact(&mut message[5..]).expect("the server answers");
+        message
+    }
+
     /// The messages up to the next ReadyForQuery.
     pub fn answers(&mut self) -> Messages {
         let mut all = Vec::new();
         loop {
-            let mut head = [0; 5];
-            self.stream.read_exact(&mut head).expect("the server answers");
-            let length = usize::try_from(u32::from_be_bytes([head[1], head[2], head[3], head[4]])).expect("short");
-            let mut body = vec![0; length - 4];
-            self.stream.read_exact(&mut body).expect("the server answers");
-            all.extend(head);
-            all.extend(&body);
-            if head[0] == b'Z' {
+            let message = self.next();
+            all.extend(&message);
+            if message[0] == b'Z' {
                 return Messages::of(&all);
             }
         }

@@ -257,8 +257,8 @@ impl<'w> Writer<'w> {
         self.put(&row("", GONE_TYPE, "", (oid.into(), 0), None))?;
         // Other transactions take numbers of objects meanwhile, this one too.
         let first = Row(vec!["".into(), GONE_TYPE.into()]);
-        let rows = self.table.range(self.tx, first..).map_err(from_engine)?;
-        rows.map(|row| row.map(drop)).collect::<lodestone_engine::Result<()>>().map_err(from_engine)
+        let mut rows = self.table.range(self.tx, first..).map_err(from_engine)?;
+        rows.try_for_each(|row| row.map(drop)).map_err(from_engine)
     }
 
     /// Writes a sequence.

@@ -138,15 +138,15 @@ impl Definition<'_> {
         let engine = self.engine().add_column_in(self.tx, full, &engine_column, null).map_err(from_engine)?;
         self.writer()?.write(full, engine.schema(), &note)?;
         self.refresh(&[full])?;
-        self.compute_column(full, &expr)?;
+        self.fill_column(full, &expr)?;
         if not_null {
             self.set_not_null(full, &name, true)?;
         }
         constraints.iter().try_for_each(|constraint| self.add_constraint(full, constraint))
     }
 
-    /// Writes a value that depends on the other columns into the last column of all rows.
-    fn compute_column(&mut self, full: &str, expr: &crate::plan::Expr) -> Outcome<()> {
+    /// Writes a value, which may depend on the other columns, into the last column of all rows.
+    fn fill_column(&mut self, full: &str, expr: &crate::plan::Expr) -> Outcome<()> {
         let table = self.table_now(full)?;
         self.tx.serialize().map_err(from_engine)?;
         let rows = table.engine.range(self.tx, ..).map_err(from_engine)?;
@@ -156,22 +156,6 @@ impl Definition<'_> {
         for mut row in rows {
             let data = crate::run::to_row(&table, row.clone())?;
             let found = self.with_run(|run| run.eval(expr, &Env { row: &data, outer: None }))?;
-            row.0[place] = value::to_stored(column, found)?;
-            table.engine.put(self.tx, &row).map_err(from_engine)?;
-        }
-        Ok(())
-    }
-
-    /// Writes a value into the last column of all rows.
-    fn fill_column(&mut self, full: &str, expr: &crate::plan::Expr) -> Outcome<()> {
-        let table = self.table_now(full)?;
-        self.tx.serialize().map_err(from_engine)?;
-        let rows = table.engine.range(self.tx, ..).map_err(from_engine)?;
-        let rows = rows.collect::<lodestone_engine::Result<Vec<_>>>().map_err(from_engine)?;
-        let place = table.engine.schema().columns().len() - 1;
-        let Some(column) = table.columns.last() else { return Ok(()) };
-        for mut row in rows {
-            let found = self.with_run(|run| run.eval(expr, &Env { row: &[], outer: None }))?;
             row.0[place] = value::to_stored(column, found)?;
             table.engine.put(self.tx, &row).map_err(from_engine)?;
         }

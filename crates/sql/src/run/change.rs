@@ -16,6 +16,9 @@ use crate::plan::{Change, Conflict, ConflictUpdate, Expr, Node};
 /// same key does not.
 const NEW: Mode = Mode::NoKeyUpdateRow;
 
+/// The columns that an UPDATE sets, by place, and their values.
+type Assignments = [(usize, Expr)];
+
 /// The outcome for a row that was to be added.
 enum Inserted {
     New(Row),
@@ -45,7 +48,7 @@ impl Run<'_> {
             }
             Ok(())
         };
-        let has_subquery = |set: &[(usize, Expr)]| {
+        let has_subquery = |set: &Assignments| {
             set.iter().map(|(_, value)| value).chain(returned.into_iter().flatten()).any(Expr::has_subquery)
         };
         match change {
@@ -122,7 +125,7 @@ impl Run<'_> {
     }
 
     /// `row` with the columns that are set, whose values are over `over`.
-    fn assigned(&self, set: &[(usize, Expr)], row: &Row, over: &Row) -> Outcome<Row> {
+    fn assigned(&self, set: &Assignments, row: &Row, over: &Row) -> Outcome<Row> {
         let mut new = row.clone();
         for (column, expr) in set {
             new[*column] = self.eval(expr, &Env { row: over, outer: None })?;
@@ -161,7 +164,7 @@ impl Run<'_> {
         &self,
         table: &TableDef,
         input: &Node,
-        (filter, set): (Option<&Expr>, Option<&[(usize, Expr)]>),
+        (filter, set): (Option<&Expr>, Option<&Assignments>),
         change: &mut dyn FnMut(Row, Key, Row) -> Outcome<()>,
     ) -> Outcome<()> {
         let width = table.columns.len();
