@@ -5,6 +5,7 @@
 #   MODE=round   verify the writes acknowledged before the guest was killed, then write until it is killed again
 #   MODE=rdma    the fabric over a card of soft-RoCE, in one guest and across GUESTS of them, RECORDS records
 #   MODE=numa    nodes, parts, placement, agents and the probe on NODES nodes
+#   MODE=engine  TPC-C in databases over NODES nodes and on devdax, by THREADS threads each, until the guest is killed
 #   EXPECTED     the domain that every pool must have (dax or eadr)
 #   ROUND, LAST  number of this round; LAST=1 verifies and ends
 #   KILLS        how often MODE=test kills a writing process in each place
@@ -14,10 +15,15 @@
 . /share/pools.sh
 . /share/programs.sh
 . /share/numa.sh
+. /share/engine.sh
 . /share/rdma.sh
 
 if [ "$MODE" = numa ]; then
   run_numa
+  exit
+fi
+if [ "$MODE" = engine ]; then
+  run_engine
   exit
 fi
 if [ "$MODE" = rdma ]; then

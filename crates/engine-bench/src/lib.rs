@@ -2,9 +2,11 @@
 //!
 //! | module | what it owns |
 //! | --- | --- |
+//! | [`lives`] | TPC-C in a process that is killed, and what must be there afterwards |
 //! | [`tables`] | the tables of TPC-C, TPC-B and SmallBank in a database |
 //! | [`records`] | the records of YCSB in a table |
 
+pub mod lives;
 pub mod records;
 pub mod tables;
 

@@ -12,6 +12,8 @@
 //! The guest's own scripts are in `vm/guest`. `vm/README.md` says what the guest can and cannot show.
 
 mod checks;
+mod cuts;
+mod engine;
 mod guest;
 mod numa;
 mod pmem;
@@ -37,6 +39,8 @@ pub(crate) enum Command {
     Rdma(rdma::Options),
     /// Boot guests with two and with four NUMA nodes and run the tests that need several nodes.
     Numa(numa::Options),
+    /// Work on TPC-C in databases over the nodes of guests, cut the power, verify.
+    Engine(engine::Options),
 }
 
 pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
@@ -45,6 +49,7 @@ pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
         Command::Pmem(options) => pmem::run(root, options),
         Command::Rdma(options) => rdma::run(root, options),
         Command::Numa(options) => numa::run(root, options),
+        Command::Engine(options) => engine::run(root, options),
     }
 }
 

@@ -131,7 +131,7 @@ fn copy_into(path: &Path, folder: &Path) -> Result<String> {
 }
 
 /// `lodestone-lab` holds every command, those of `lodestone` too, and starts no other program.
-fn build_lodestone(root: &Path) -> Result<PathBuf> {
+pub(super) fn build_lodestone(root: &Path) -> Result<PathBuf> {
     build_program(root, &["build", "--release", "--package", "lodestone-cli"], "lodestone-lab")
 }
 

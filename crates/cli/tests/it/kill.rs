@@ -46,3 +46,23 @@ fn a_report_that_claims_too_much_is_found_out() {
     place.write("further", further);
     place.run(["torture", "verify", "t.pool", "further"]).ok();
 }
+
+#[test]
+fn a_database_keeps_its_conditions_and_promises_when_it_is_killed() {
+    let place = Place::new();
+    let places = ["--domain", "dax-emulated", "--parts", "2", "--virtual-nodes", "2"];
+    let kills = ["torture", "tpcc", "--kills", "4", "--lives", "2", "--load-ms-max", "60", "--seed", "7"];
+    let objects = place.json(kills.into_iter().chain(places));
+    let [summary] = &objects[..] else { panic!("one summary: {objects:?}") };
+    assert_eq!((&summary["kills"], &summary["parts"]), (&4.into(), &2.into()), "{summary}");
+    assert!(summary["acked"].as_u64() > Some(0), "the kills hit a load: {summary}");
+    // A worker that has no tables, and a report that claims too much.
+    let worker = ["torture", "tpcc-worker", "t.pool", "--domain", "dax-emulated"];
+    place.run(worker).fails_with(&["t.pool", "--load"]);
+    let verify = ["torture", "tpcc-verify", "t.pool", "report", "--domain", "dax-emulated"];
+    place.write("report", "ack 0 1\nack 99 1\n");
+    place.run(verify).fails_with(&["report, line 2", "`ack 99 1` is no receipt"]);
+    place.run(["pool", "create", "t.pool", "--size", "64MiB", "--domain", "dax-emulated"]).ok();
+    place.write("report", "ack 7 4711\n");
+    assert!(place.run(verify).finding().stderr.contains("acknowledged and lost: row 0x1267"));
+}

@@ -4,28 +4,18 @@
 use std::path::Path;
 
 use lodestone_engine::{Database, DatabaseOptions};
+use lodestone_engine_bench::lives;
+pub use lodestone_engine_bench::lives::SCALE;
 use lodestone_engine_bench::tables::DatabaseTables;
 use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_workload::engine::{EngineError, Result};
 use lodestone_workload::oltp::tpcc::TpcC;
-use lodestone_workload::oltp::{
-    Access, Key, OltpEngine, Table, TableSpec, Transaction, Violation, Worker, Workload, load, verify,
-};
-
-pub const SCALE: TpcC = TpcC { items: 60, customers: 20, ..TpcC::new(2) };
+use lodestone_workload::oltp::{TableSpec, Violation, Workload, load, verify};
 
 /// Logs that are half full after some hundred transactions, so that checkpoints are made meanwhile.
 pub fn options(domain: DomainChoice) -> DatabaseOptions {
     let pool = PoolOptions { domain, size_bytes: 64 << 20, journal_bytes: 4 << 20, ..PoolOptions::default() };
-    DatabaseOptions {
-        pool,
-        log_bytes: 2 << 20,
-        segment_bytes: 64 << 10,
-        leaf_rows_max: 16,
-        page_bytes: 1024,
-        extent_pages: 256,
-        ..DatabaseOptions::default()
-    }
+    lives::options(pool, 0)
 }
 
 pub fn open(path: &Path, options: &DatabaseOptions, tables: &[TableSpec]) -> Result<DatabaseTables> {
@@ -49,32 +39,4 @@ pub fn expect_consistent<L: Workload>(engine: &DatabaseTables, workload: &L, wha
     let found: Vec<Violation> = verify(engine, workload, None)?;
     assert!(found.is_empty(), "{what}: {found:#?}");
     Ok(())
-}
-
-/// Finds out which rows are missing.
-struct Missing<'r>(&'r [(Table, u64)]);
-
-impl Transaction for Missing<'_> {
-    type Out = Vec<(Table, u64)>;
-    const IS_READ_ONLY: bool = true;
-
-    fn run<X: Access>(&mut self, x: &mut X) -> Result<Self::Out, X::Abort> {
-        let (mut row, mut missing) = (Vec::new(), Vec::new());
-        for (table, key) in self.0 {
-            if !x.get(*table, Key::from(*key), &mut row)? {
-                missing.push((*table, *key));
-            }
-        }
-        Ok(missing)
-    }
-}
-
-/// The acknowledged rows that are not there.
-pub fn lost(engine: &DatabaseTables, receipts: &[(Table, u64)]) -> Result<Vec<(Table, u64)>> {
-    let mut worker = engine.worker()?;
-    let mut lost = Vec::new();
-    for part in receipts.chunks(500) {
-        lost.extend(worker.run(&mut Missing(part))?.unwrap_or_default());
-    }
-    Ok(lost)
 }

@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::common::{expect_consistent, lost};
+use crate::common::expect_consistent;
 use lodestone_engine::{Database, DatabaseOptions};
+use lodestone_engine_bench::lives::{Receipt, lost};
 use lodestone_engine_bench::tables::DatabaseTables;
 use lodestone_pmem::storage::{Failing, FaultPlan, FaultyStorage, OpenFile, SimulatedDisk};
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 use lodestone_store::Store;
 use lodestone_workload::oltp::tpcc::TpcC;
-use lodestone_workload::oltp::{OltpEngine, Table, Terminal, Workload, load};
+use lodestone_workload::oltp::{OltpEngine, Terminal, Workload, load};
 use lodestone_workload::random::Random;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -56,14 +57,10 @@ fn loaded() -> Outcome<Vec<u8>> {
 }
 
 /// A device after a power cut, and the rows that were acknowledged before it.
-type Cut = (Vec<u8>, Vec<(Table, u64)>);
+type Cut = (Vec<u8>, Vec<Receipt>);
 
 /// Runs TPC-C until the device fails or `end` says so. Calls `watch` meanwhile with the receipts so far.
-fn work(
-    engine: &DatabaseTables,
-    seed: u64,
-    watch: impl FnOnce(&Mutex<Vec<(Table, u64)>>),
-) -> Outcome<Vec<(Table, u64)>> {
+fn work(engine: &DatabaseTables, seed: u64, watch: impl FnOnce(&Mutex<Vec<Receipt>>)) -> Outcome<Vec<Receipt>> {
     let (told, end) = (Mutex::new(Vec::new()), AtomicBool::new(false));
     thread::scope(|scope| {
         for number in 0..THREADS {
@@ -74,8 +71,9 @@ fn work(
                     let mut terminal = SCALE.terminal(&mut worker, number, THREADS, seed)?;
                     while !end.load(Ordering::Relaxed) {
                         terminal.draw();
-                        let done = terminal.step(&mut worker)?;
-                        told.lock().expect("no thread panics").extend(done.receipt);
+                        let receipt = terminal.step(&mut worker)?.receipt;
+                        let receipt = receipt.map(|(table, key)| Receipt { table, key });
+                        told.lock().expect("no thread panics").extend(receipt);
                     }
                     Ok(())
                 };
