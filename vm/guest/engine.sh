@@ -23,7 +23,7 @@ start_engine() {
     : >"$report"
     output=$(timeout 300 $lodestone pool create "${pool[@]}" --size 64MiB --domain auto --overwrite 2>&1) || {
       check worker "$place" fail - 0 "$output"
-      return
+      return 1
     }
     load=(--load)
   fi
@@ -67,7 +67,7 @@ run_engine() {
     for place in $engine_places; do verify_engine "$place"; done
   fi
   if [ "$LAST" = 0 ]; then
-    for place in $engine_places; do start_engine "$place"; done
+    for place in $engine_places; do start_engine "$place" || return 1; done
     event loading "$ROUND"
     wait
     event writers-ended "round $ROUND: the databases ended before the guest was killed: $(tail -n 2 /share/logs/*.errors)"

@@ -37,7 +37,7 @@ prepare_nodes() {
       return 1
     }
   done
-  ensure_namespace "$region" devdax devdax 64M >/dev/null 2>&1
+  ensure_namespace "$region" devdax devdax 128M >/dev/null 2>&1
   devdax_path=/dev/$(namespace_field "$region" devdax chardev)
   judge nodes guest "$started" '[ "$(grep -c "/mnt/node.*dax=always" /proc/mounts)" = "$NODES" ] && [ -c "$devdax_path" ]' \
     "$NODES file systems, $devdax_path: $(grep -o '/dev/pmem[^ ]* /mnt/node.' /proc/mounts | tr '\n' ' ')"

@@ -22,5 +22,5 @@ mod targets;
 pub use corpus::{Corpus, hex, unhex};
 pub use input::{Features, Input};
 pub use mutation::mutate;
-pub use run::{Failure, Progress, Run, fails, shortest, stuck};
+pub use run::{Failure, Progress, Run, fails, processor_time, shortest, stuck};
 pub use targets::{TARGETS, Target, target};

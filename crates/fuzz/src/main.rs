@@ -5,11 +5,11 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
-use lodestone_fuzz::{Corpus, Failure, Run, TARGETS, Target, fails, hex, shortest, stuck, target, unhex};
+use lodestone_fuzz::{Corpus, Failure, Run, TARGETS, Target, fails, hex, processor_time, shortest, stuck, target, unhex};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// Address space of a run: an allocation by a number that a packet only claims does not fit.
@@ -17,7 +17,7 @@ const ADDRESS_SPACE_BYTES: u64 = 2 << 30;
 /// Memory in use may grow by so much after the first tenth of a run.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
 const INPUTS_AT_A_TIME: u64 = 200;
-/// An input that has not ended after so long is taken to run for ever.
+/// An input that has not ended after so much time of a processor is taken to run for ever.
 const INPUT_ENDS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Runs a fuzzer: inputs of any bytes for what decodes or receives.
@@ -36,7 +36,7 @@ struct Arguments {
     /// The target, or `all`
     #[arg(required_unless_present = "list")]
     name: Option<String>,
-    /// Time for each target
+    /// Time of a processor for each target
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Seed of the first inputs
@@ -109,32 +109,36 @@ fn fuzz(target: &Target, arguments: &Arguments) -> Result<bool> {
     let file = arguments.corpus.join(format!("{}.txt", target.name));
     let mut corpus = Corpus::parse(target.corpus)?.with_file(&file)?;
     let mut run = Run::new(target, arguments.seed);
-    let (started, whole) = (Instant::now(), Duration::from_secs(arguments.seconds));
-    let (mut told, mut first) = (started, None);
+    let (started, whole) = (processor_time(), Duration::from_secs(arguments.seconds));
+    let (mut told, mut first) = (Duration::ZERO, None);
     if let Some(failure) = run.replay(&corpus) {
         return report(target, failure);
     }
-    while started.elapsed() < whole {
+    loop {
+        let taken = processor_time().saturating_sub(started);
+        if taken >= whole {
+            break;
+        }
         if let Some(failure) = run.go_on(&mut corpus, INPUTS_AT_A_TIME)? {
             return report(target, failure);
         }
-        if first.is_none() && started.elapsed() > whole / 10 {
+        if first.is_none() && taken > whole / 10 {
             first = Some(resident_bytes()?);
         }
-        if told.elapsed() > Duration::from_secs(10) {
-            told = Instant::now();
-            say(target, &run, started, whole);
+        if taken > told + Duration::from_secs(10) {
+            told = taken;
+            say(target, &run, taken, whole);
         }
     }
-    say(target, &run, started, whole);
+    say(target, &run, whole, whole);
     let (first, last) = (first.unwrap_or(0), resident_bytes()?);
     println!("{}: memory in use {} MiB early, {} MiB in the end", target.name, first >> 20, last >> 20);
     ensure!(first == 0 || last < first + GROWTH_BYTES_MAX, "memory grew by more than {} MiB", GROWTH_BYTES_MAX >> 20);
     Ok(true)
 }
 
-fn say(target: &Target, run: &Run<'_>, started: Instant, whole: Duration) {
-    let (progress, seconds) = (run.progress(), started.elapsed().as_secs_f64());
+fn say(target: &Target, run: &Run<'_>, taken: Duration, whole: Duration) {
+    let (progress, seconds) = (run.progress(), taken.as_secs_f64());
     println!(
         "{}: {} inputs, {:.0} a second, corpus {}, {} things seen, {:.0} s left",
         target.name,

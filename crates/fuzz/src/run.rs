@@ -2,21 +2,22 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::corpus::Corpus;
 use crate::input::{Features, Input};
 use crate::mutation::mutate;
 use crate::targets::Target;
 
-/// An input that takes so long is a failure: work for one input is bounded.
+/// An input that takes so much time of a processor is a failure: work for one input is bounded.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(5);
-/// The input that runs, and since when.
-static UNDER_WAY: Mutex<Option<(Instant, Vec<u8>)>> = Mutex::new(None);
+/// The input that runs, and the time of a processor when it began.
+static UNDER_WAY: Mutex<Option<(Duration, Vec<u8>)>> = Mutex::new(None);
 /// Tries to make a failing input shorter.
 const SHORTER_TRIES: usize = 4_000;
 
@@ -40,27 +41,36 @@ pub struct Progress {
     pub features: usize,
 }
 
-fn set_under_way(input: Option<&[u8]>) {
-    *UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner) = input.map(|input| (Instant::now(), input.to_vec()));
+/// Time of a processor that this process has had. Time of the wall passes too while others use the processors.
+#[must_use]
+pub fn processor_time() -> Duration {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(tv_sec).unwrap_or(0), u32::try_from(tv_nsec).unwrap_or(0))
 }
 
-/// The input that has run for longer than `most`: it may never end, so nothing else would tell of it.
+fn set_under_way(input: Option<(Duration, &[u8])>) {
+    *UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner) = input.map(|(since, input)| (since, input.to_vec()));
+}
+
+/// The input that has taken more than `most` of a processor: it may never end, so nothing else would tell of it.
 #[must_use]
 pub fn stuck(most: Duration) -> Option<Vec<u8>> {
     let under_way = UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner);
-    under_way.as_ref().filter(|(since, _)| since.elapsed() > most).map(|(_, input)| input.clone())
+    let taken = |since: &Duration| processor_time().saturating_sub(*since);
+    under_way.as_ref().filter(|(since, _)| taken(since) > most).map(|(_, input)| input.clone())
 }
 
 /// Why `input` fails, and what was seen.
 #[must_use]
 pub fn fails(target: &Target, input: &[u8]) -> (Option<String>, Features) {
     let mut features = Features::default();
-    let started = Instant::now();
-    set_under_way(Some(input));
+    let started = processor_time();
+    set_under_way(Some((started, input)));
     let judged = catch_unwind(AssertUnwindSafe(|| (target.run)(&mut Input::new(input), &mut features)));
     set_under_way(None);
+    let taken = processor_time().saturating_sub(started);
     let reason = match judged {
-        Ok(Ok(())) if started.elapsed() > INPUT_TIME_MAX => Some(format!("it took {:?}", started.elapsed())),
+        Ok(Ok(())) if taken > INPUT_TIME_MAX => Some(format!("it took {taken:?} of a processor")),
         Ok(Ok(())) => None,
         Ok(Err(reason)) => Some(reason),
         Err(panic) => {

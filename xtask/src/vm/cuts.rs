@@ -85,7 +85,12 @@ impl Cuts<'_> {
                 session.record(platform, name, Outcome::Fail, started, &detail);
                 return Ok(false);
             }
-            thread::sleep(Duration::from_millis(20));
+            let ending = session.listen_until(&guest, platform, Instant::now() + Duration::from_millis(20));
+            if ending != Ending::Late {
+                let detail = format!("round {round}: the load ended: {ending:?}; {}", self.counts());
+                session.record(platform, name, Outcome::Fail, started, &detail);
+                return Ok(false);
+            }
         }
         thread::sleep(Duration::from_millis(self.next_random() % DELAY_MS_MAX));
         guest.cut_power()?;

@@ -49,7 +49,11 @@ impl Session<'_> {
 
     /// Records the guest's checks until a message decides how the boot continues.
     pub(super) fn listen(&mut self, guest: &Guest, platform: Platform) -> Ending {
-        let deadline = Instant::now() + self.boot_max;
+        self.listen_until(guest, platform, Instant::now() + self.boot_max)
+    }
+
+    /// The same, until `deadline`.
+    pub(super) fn listen_until(&mut self, guest: &Guest, platform: Platform, deadline: Instant) -> Ending {
         loop {
             match guest.next(deadline) {
                 Heard::Late => return Ending::Late,
