@@ -28,7 +28,7 @@ use lodestone_txn::{SlotFlags, SlotHeader, Tick, Writer, seal};
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 /// Cases of a run without `LODESTONE_HOSTILE_CASES`.
-const CASES: u64 = 1000;
+const CASES: u64 = 500;
 /// A case that takes longer hangs. The machine may be busy.
 const CASE_SECONDS_MAX: u64 = 120;
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
-use lodestone_fuzz::{Corpus, Failure, Run, TARGETS, Target, fails, hex, processor_time, shortest, stuck, target, unhex};
+use lodestone_fuzz::{
+    Corpus, Failure, Run, TARGETS, Target, fails, hex, processor_time, shortest, stuck, target, unhex,
+};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// Address space of a run: an allocation by a number that a packet only claims does not fit.

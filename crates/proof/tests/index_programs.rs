@@ -3,11 +3,10 @@
 use lodestone_crash::{Config, Profile, run_target};
 use lodestone_proof::index::{PROGRAM_KINDS, program, program_name};
 
-#[test]
-fn random_programs_survive_their_crashes() {
+fn survive(programs: std::ops::RangeInclusive<u64>) {
     for kind in PROGRAM_KINDS {
         let (mut states, mut exhausted) = (0, 0);
-        for number in 1..=12 {
+        for number in programs.clone() {
             let profile = if number % 4 == 0 { Profile::Block } else { Profile::Adr };
             let config = Config { profile, states_max: 300, nested_depth: (number % 2) as u32, ..Config::default() };
             let target = program(&program_name(kind, number)).expect("a kind that there is");
@@ -19,6 +18,17 @@ fn random_programs_survive_their_crashes() {
         println!("{kind}: {states} states, {exhausted} programs exhausted");
         assert!(states > 100, "{kind}: the programs do nothing");
     }
+}
+
+#[test]
+fn random_programs_survive_their_crashes() {
+    survive(1..=6);
+}
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn further_random_programs_survive_their_crashes() {
+    survive(7..=18);
 }
 
 #[test]
