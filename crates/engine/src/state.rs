@@ -288,20 +288,33 @@ impl State {
         Ok(found)
     }
 
-    /// Whether there is a row with `key`, which is validated at the commit at every level. Without own changes.
+    /// Whether there is a row with `key`, which is validated at the commit at every level, with the columns that have
+    /// these numbers. Without own changes.
     pub(crate) fn hold(
         &mut self,
         core: &Core,
         tree: &Arc<Tree>,
         key: &[u8],
-        definition: &Arc<Definition>,
+        (definition, numbers): (&Arc<Definition>, Vec<usize>),
     ) -> Result<bool> {
-        let Some(payload) = self.read_columns(core, tree, key, (definition, &[]))? else { return Ok(false) };
+        let Some(payload) = self.read_columns(core, tree, key, (definition, &numbers))? else { return Ok(false) };
         if self.isolation == Isolation::Serializable {
             return Ok(true);
         }
         let Lookup::Slot(slot) = tree.find(key)? else { return Err(self.conflict()) };
-        let (word, columns) = (slot.word(), Columns { definition: definition.clone(), numbers: Vec::new(), payload });
+        if slot.word().is_absent() {
+            return Err(self.conflict());
+        }
+        // The version that was read, and not that of now: what came in between is to be seen at the commit too.
+        let word = match &self.cut {
+            Some(cut) => match cut.read(tree, key)?.source {
+                Source::Newest(_, word) | Source::Kept(word) => Some(word),
+                Source::Nothing(_) | Source::Later(_) => None,
+            },
+            None => self.bases.get(&RowKey(tree.number, key.into())).copied().flatten(),
+        };
+        let Some(word) = word else { return Err(self.conflict()) };
+        let columns = Columns { definition: definition.clone(), numbers, payload };
         self.held.push(Read { slot, word, columns: Some(Box::new(columns)) });
         Ok(true)
     }
@@ -481,6 +494,12 @@ impl State {
             Source::Nothing(_) | Source::Later(_) => None,
         };
         Ok(self.accept(found).and(seen))
+    }
+
+    /// Whether no commit has changed the row with `key` since the snapshot of the transaction, if it has one.
+    pub fn is_newest(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<bool> {
+        let Some(cut) = &self.cut else { return Ok(true) };
+        Ok(matches!(cut.read(tree, key)?.source, Source::Newest(..) | Source::Nothing(_)))
     }
 
     /// Whether the table's row is the one that [`version_of`](Self::version_of) found before, and no commit is about to

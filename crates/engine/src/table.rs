@@ -151,9 +151,7 @@ impl Table {
     pub fn get_columns(&self, reader: &impl Reader, key: &[Value], columns: &[&str]) -> Result<Option<Row>> {
         let view = view(reader);
         let (_, key) = self.key(view, key)?;
-        let no_column = |column: &str| Error::NoColumn { table: self.schema().name.clone(), column: column.into() };
-        let number = |column: &&str| self.schema().number_of(column).ok_or_else(|| no_column(column));
-        let numbers = columns.iter().map(number).collect::<Result<Vec<_>>>()?;
+        let numbers = self.numbers(columns)?;
         let noted = match view {
             View::Tx(tx) => tx.get_columns(&self.tree, &key, (&self.definition, &numbers))?,
             View::Snapshot(snapshot) => snapshot.get(&self.tree, &key)?,
@@ -166,6 +164,13 @@ impl Table {
             Some(self.decode(&Moment { view, statement: None }, &key, &payload)?)
         };
         Ok(row.map(|row| Row(numbers.iter().map(|number| row[*number].clone()).collect())))
+    }
+
+    /// The numbers of columns.
+    fn numbers(&self, columns: &[&str]) -> Result<Vec<usize>> {
+        let no_column = |column: &str| Error::NoColumn { table: self.schema().name.clone(), column: column.into() };
+        let number = |column: &&str| self.schema().number_of(column).ok_or_else(|| no_column(column));
+        columns.iter().map(number).collect()
     }
 
     /// Whether there is a row with this key. The commit of the transaction fails if there is none any more, at every
@@ -199,12 +204,50 @@ impl Table {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn hold(&self, tx: &Tx, key: &[Value]) -> Result<bool> {
+        self.hold_columns(tx, key, &[])
+    }
+
+    /// As [`hold`](Self::hold): the commit is also a conflict if one of these columns has another value by then.
+    ///
+    /// # Errors
+    /// As [`get_columns`](Self::get_columns).
+    pub fn hold_columns(&self, tx: &Tx, key: &[Value], columns: &[&str]) -> Result<bool> {
+        let numbers = self.numbers(columns)?;
         let (_, key) = self.key(View::Tx(tx), key)?;
         let mut state = tx.live_state()?;
         if let Some(own) = state.changes.get(&self.tree.number).and_then(|changes| changes.rows.get(&key[..])) {
             return Ok(own.is_some());
         }
-        state.hold(&self.core, &self.tree, &key, &self.definition)
+        state.hold(&self.core, &self.tree, &key, (&self.definition, numbers))
+    }
+
+    /// Whether no commit has changed the row with `key` since the snapshot of the transaction. So one that has locked the
+    /// row by other means need not go on to a conflict at its commit. It is `true` for a transaction without a snapshot,
+    /// and own changes do not count.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Isolation, Schema, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let users = db.create_table(&"users (id u64, cents i64) key (id)".parse::<Schema>()?)?;
+    /// db.update(|tx| users.put(tx, &row![7_u64, 0_i64]))?;
+    /// let old = db.begin_with(Isolation::Snapshot);
+    /// assert!(users.is_newest(&old, &row![7_u64])?);
+    /// db.update(|tx| users.put(tx, &row![7_u64, 5_i64]))?;
+    /// assert!(!users.is_newest(&old, &row![7_u64])?);
+    /// # Ok::<(), lodestone_engine::Error>(())
+    /// ```
+    pub fn is_newest(&self, tx: &Tx, key: &[Value]) -> Result<bool> {
+        let (_, key) = self.key(View::Tx(tx), key)?;
+        tx.live_state()?.is_newest(&self.tree, &key)
     }
 
     /// Adds a row.

@@ -483,3 +483,36 @@ fn a_ticket_is_ordered_at_once_and_durable_when_it_says_so() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_row_that_is_held_is_there_at_the_commit_as_it_was_seen() -> Result<()> {
+    // What happens to the row after the transaction has read it, whether a plain hold endures that, and one of `v`.
+    let changes = [(Some(10), true, true), (Some(11), true, false), (None, false, false)];
+    for (isolation, is_before) in ALL.into_iter().flat_map(|level| [(level, false), (level, true)]) {
+        for (value, endures, endures_column) in changes {
+            for (columns, endures) in [(&[][..], endures), (&["v"], endures_column)] {
+                let (_folder, open) = with(&[(1, 10)])?;
+                let change = || match value {
+                    Some(value) => open.set(&[(1, value)]),
+                    None => open.db.update(|tx| open.table.delete(tx, &row![1_u64]).map(drop)),
+                };
+                let tx = open.db.begin_with(isolation);
+                if is_before {
+                    change()?;
+                }
+                let is_held = open.table.hold_columns(&tx, &row![1_u64], columns);
+                if !is_before {
+                    change()?;
+                }
+                let is_done = is_held.is_ok_and(|held| held) && open.put(&tx, 2, 20).and_then(|()| tx.commit()).is_ok();
+                // Without a snapshot a change before it was seen.
+                let sees_newest = matches!(isolation, Isolation::Serializable | Isolation::ReadCommitted);
+                let endures = if is_before && sees_newest { value.is_some() } else { endures };
+                // It reads a snapshot by versions, and all of them are to be the newest ones.
+                let endures = endures && isolation != Isolation::SerializableOnSnapshot;
+                assert_eq!(is_done, endures, "{isolation:?}, before: {is_before}, {value:?}, {columns:?}");
+            }
+        }
+    }
+    Ok(())
+}

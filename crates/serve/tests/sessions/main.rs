@@ -162,6 +162,29 @@ fn what_a_statement_has_after_a_wait() {
 }
 
 #[test]
-fn a_query_of_repeatable_read_that_has_waited() {
-    check(include_str!("levels.out"), &[]);
+fn what_a_transaction_of_repeatable_read_sees_and_locks() {
+    // The engine finds that the parent is gone, and not a lock: that it has another key, at the commit.
+    let gone = "ERROR 40001: could not serialize access due to read/write dependencies among transactions";
+    check(
+        include_str!("levels.out"),
+        &[
+            ("2> insert into child values (1, 1, null)", &[gone]),
+            ("2> insert into child values (3, null, 'three')", &["INSERT 0 1"]),
+            ("2> end", &[gone]),
+        ],
+    );
+}
+
+#[test]
+fn the_first_statement_of_a_serializable_transaction_that_has_waited() {
+    check(
+        include_str!("serializable.out"),
+        &[
+            // It runs again with its transaction, which has told nothing.
+            ("1> commit", &["COMMIT", "2 goes on", "1|k", "2|two"]),
+            ("2> update t set v = 'l' where k = 1", &["UPDATE 1"]),
+            ("2> commit", &["COMMIT"]),
+            ("1> select v from t where k = 1", &["l"]),
+        ],
+    );
 }

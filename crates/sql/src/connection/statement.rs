@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lodestone_engine::Savepoint;
+use lodestone_engine::{Isolation, Savepoint};
 use lodestone_sql_types::func::Session as _;
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, time};
 use smallvec::SmallVec;
@@ -336,6 +336,7 @@ impl Connection {
         is_own: bool,
         sink: &mut dyn Sink,
     ) -> Outcome<String> {
+        self.take_moment(plan, is_own)?;
         let Some(open) = &self.open else {
             return Err(Error::new(SqlState::INTERNAL_ERROR, "a statement runs without a transaction").into());
         };
@@ -424,8 +425,29 @@ impl Connection {
             open.events.forget_after(deferred);
         }
         self.planted_panic("panics after a statement");
-        self.keep_or_undo(savepoint, is_change, &outcome)?;
+        // A query that locks rows notes them where reads are validated. They may have changed after a wait.
+        let is_noted = open.tx.isolation() == Isolation::Serializable && !only_reads;
+        self.keep_or_undo(savepoint, (is_change || is_noted) && !has_before, &outcome)?;
         outcome
+    }
+
+    /// A snapshot is of the first statement, and not of BEGIN, as in `PostgreSQL`. When the statement runs again after a
+    /// wait for a row, it reads the same one.
+    fn take_moment(&mut self, plan: &Plan, is_own: bool) -> Outcome<()> {
+        if self.open.as_ref().is_none_or(|open| open.has_moment || open.tx.isolation() != Isolation::Snapshot) {
+            return Ok(());
+        }
+        // A definition that is waited for comes before it.
+        self.lock_tables(plan, is_own)?;
+        let Some(open) = &mut self.open else { return Ok(()) };
+        open.has_moment = true;
+        if open.statements == 0 && self.state == State::Explicit {
+            open.tx = self.database.0.engine.begin_with(open.tx.isolation());
+            for (_, savepoint, _) in &mut open.savepoints {
+                *savepoint = open.tx.savepoint().map_err(from_engine)?;
+            }
+        }
+        Ok(())
     }
 
     /// Locks the tables of a plan, in modes that conflict with LOCK TABLE and definitions alone.
@@ -442,11 +464,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends a statement: its changes stay, or what it has done is taken back.
+    /// Ends a statement: its changes stay, or what it has done is taken back. `begins_again`: with its transaction.
     fn keep_or_undo(
         &mut self,
         savepoint: Option<Savepoint>,
-        is_change: bool,
+        begins_again: bool,
         outcome: &Outcome<String>,
     ) -> Result<(), Error> {
         if let (Some(savepoint), Some(open)) = (savepoint, &self.open) {
@@ -456,7 +478,7 @@ impl Connection {
                 Err(Stop::Blocked | Stop::Long) => open.tx.rollback_to(savepoint).map_err(from_engine)?,
                 Err(Stop::Error(_)) => drop(open.tx.rollback_to(savepoint)),
             }
-        } else if matches!(outcome, Err(Stop::Blocked | Stop::Long)) && self.state == State::Explicit && is_change {
+        } else if matches!(outcome, Err(Stop::Blocked | Stop::Long)) && self.state == State::Explicit && begins_again {
             // The first statement of a transaction: nothing is lost by a fresh start, which keeps the level.
             self.restart_transaction();
         }

@@ -35,6 +35,8 @@ pub struct Open {
     pub is_deferrable: bool,
     /// Statements that ran in it.
     pub statements: u64,
+    /// Its first statement has begun, and its snapshot is of that moment, if it reads one.
+    pub has_moment: bool,
     /// By name, the latest last.
     pub savepoints: Vec<(String, Savepoint, Mark)>,
     /// The catalog of the transaction, if it has changed tables.
@@ -117,6 +119,7 @@ impl Connection {
             is_read_only: modes.is_read_only.unwrap_or(defaults.is_read_only),
             is_deferrable: modes.is_deferrable.unwrap_or(false),
             statements: 0,
+            has_moment: false,
             savepoints: Vec::new(),
             catalog: None,
             events: Events::default(),

@@ -189,6 +189,7 @@ impl Run<'_> {
             // Another transaction may have changed the row before the lock was taken.
             let Some(found) = self.engine(table).get(self.tx, &key).map_err(from_engine)? else { continue };
             let row = to_row(table, found)?;
+            self.refuse_newer(table, mode, &key)?;
             if row[..] != joined[..width] {
                 joined.splice(..width, row.iter().cloned());
                 if !self.passes(filter, &joined, None)? {
@@ -329,6 +330,7 @@ impl Run<'_> {
                 .into());
         }
         let old = to_row(table, found)?;
+        self.refuse_newer(table, Mode::NoKeyUpdateRow, &key)?;
         let both: Row = old.iter().chain(row).cloned().collect();
         if !self.passes(update.filter.as_ref(), &both, None)? {
             return Ok(Inserted::Skipped);

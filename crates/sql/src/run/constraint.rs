@@ -275,7 +275,13 @@ impl Run<'_> {
             },
         };
         self.lock(lock_key(parent.oid, &key), Mode::KeyShareRow)?;
-        Ok(self.engine(parent).hold(self.tx, &key).map_err(from_engine)?)
+        let names: Vec<&str> = match unique {
+            None => Vec::new(),
+            // Its row may have lost this key before the lock, or after the snapshot.
+            Some(_) if !self.has_key(parent, columns, wanted)? => return Ok(false),
+            Some(_) => columns.iter().map(|column| parent.columns[*column].name.as_str()).collect(),
+        };
+        Ok(self.engine(parent).hold_columns(self.tx, &key, &names).map_err(from_engine)?)
     }
 
     fn test_parent(

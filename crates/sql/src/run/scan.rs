@@ -77,7 +77,12 @@ impl Run<'_> {
                     }
                 }
                 match self.row_at(scan, &key, outer)? {
-                    Some(row) => sink(row, key),
+                    Some(row) => {
+                        if let Some(mode) = scan.locks {
+                            self.refuse_newer(table, mode, &key)?;
+                        }
+                        sink(row, key)
+                    }
                     None => Ok(Flow::More),
                 }
             }
@@ -137,6 +142,25 @@ impl Run<'_> {
         Err(Error::new(SqlState::LOCK_NOT_AVAILABLE, message).table(&table.name).into())
     }
 
+    /// Refuses to go on with a row that was locked, if another transaction has changed it after the snapshot of this
+    /// one: what the client decides by the old row would be as if there were no lock. A key that is shared protects
+    /// only against the loss of the row, which the commit looks for.
+    pub(super) fn refuse_newer(&self, table: &TableDef, mode: Mode, key: &Key) -> Outcome<()> {
+        if !matches!(self.tx.isolation(), Isolation::Snapshot | Isolation::SerializableOnSnapshot) {
+            return Ok(());
+        }
+        let engine = self.engine(table);
+        let is_right = match mode {
+            Mode::KeyShareRow => engine.hold(self.tx, key),
+            _ => engine.is_newest(self.tx, key),
+        };
+        if is_right.map_err(from_engine)? {
+            return Ok(());
+        }
+        let message = "could not serialize access due to concurrent update";
+        Err(Error::new(SqlState::SERIALIZATION_FAILURE, message).into())
+    }
+
     /// The rows of a table in a range of its key.
     fn range<'t>(&'t self, table: &'t TableDef, bounds: impl RangeBounds<EngineRow>) -> Outcome<Rows<'t>> {
         let engine = self.engine(table);
@@ -173,6 +197,7 @@ impl Run<'_> {
                 if !self.passes(scan.filter.as_ref(), &row, outer)? {
                     continue;
                 }
+                self.refuse_newer(table, mode, &key)?;
             }
             if scan.shows_number {
                 row.extend(key.last().and_then(Value::as_u64).and_then(|n| i64::try_from(n).ok()).map(Datum::Int));
