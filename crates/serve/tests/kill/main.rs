@@ -8,6 +8,7 @@
 //! | `bank` | sums of balances, and each acknowledged transfer; the transactions of pgbench |
 //! | `orders` | foreign keys, an index and its rows, sums, numbers of a sequence that never repeat |
 //! | `lists` | the history of the round has a serial order |
+//! | `types` | no object of a type that is gone; labels and rows of enumerations that were acknowledged |
 //!
 //! `cargo xtask judge sql kills --rounds N` runs many rounds, by the variables below.
 
@@ -17,6 +18,7 @@ mod common;
 mod lists;
 mod load;
 mod orders;
+mod types;
 mod wire;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +29,7 @@ use lists::Lists;
 use load::Load;
 use lodestone_workload::random::Random;
 use orders::Orders;
+use types::Types;
 use wire::{Client, start};
 
 /// Rounds, the domain and the seed of the long test.
@@ -45,8 +48,8 @@ struct Plan<'p> {
 fn kill_and_judge(plan: &Plan<'_>) {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path();
-    let (bank, orders, lists) = (Bank::new(), Orders::new(), Lists::default());
-    let loads: [&dyn Load; 3] = [&bank, &orders, &lists];
+    let (bank, orders, lists, types) = (Bank::new(), Orders::new(), Lists::default(), Types::default());
+    let loads: [&dyn Load; 4] = [&bank, &orders, &lists, &types];
     let mut server = start(path, plan.domain);
     let mut client = Client::connect(path);
     loads.iter().for_each(|load| load.make(&mut client));
