@@ -216,7 +216,7 @@ fn types_after_a_kill() {
     }
 }
 
-/// Objects of all kinds, in a schema that hostile rows are made from.
+/// Objects of all kinds, whose rows are damaged.
 const OBJECTS: &str = "create type mood as enum ('sad', 'ok', 'glad'); \
     create domain small as int default 3 check (value < 100); create domain smaller as small check (value < 50); \
     create schema other; create sequence other.numbers increment 2 cache 5; \
@@ -226,7 +226,7 @@ const OBJECTS: &str = "create type mood as enum ('sad', 'ok', 'glad'); \
     create index by_mood on t (m); create view seen as select k, m from t; \
     insert into parent values (1, 'one'); insert into t (d, a, p) values (7, '{sad}', 1)";
 
-/// What a client does with them. Each may be refused.
+/// Statements of a client about them. Each may be refused.
 const USES: [&str; 14] = [
     "select * from t",
     "select k from t where m >= 'ok'",

@@ -118,7 +118,7 @@ impl Load for Types {
             ));
             let rows = client.number(&format!("select count(*) from owned{number}"));
             for (kept, found, what) in [(&self.labels, labels, "labels"), (&self.rows, rows, "rows")] {
-                // The last one may be there though nobody was told.
+                // The last one may be there though no client was told.
                 let kept = kept[number].swap(found, Ordering::SeqCst);
                 assert!((kept..=kept + 1).contains(&found), "{what} of client {number}: {found}, and {kept} were told");
             }

@@ -133,7 +133,7 @@ impl Connection {
                 let (mut prepared, values) = (prepared.clone(), values.clone());
                 self.follow_catalog();
                 if !prepared.is_of(&self.session.catalog) {
-                    // The tables have changed while it waited for a lock of them. Nobody was told of its columns.
+                    // The tables have changed while it waited for a lock of them. The client was not told of its columns.
                     let (catalog, statement) = (self.session.catalog.clone(), (*prepared.statement).clone());
                     let again = self.prepare_in(&catalog, None, statement, &prepared.types);
                     prepared = again.inspect_err(|_| self.fail())?;
@@ -425,7 +425,6 @@ impl Connection {
             open.events.forget_after(deferred);
         }
         self.planted_panic("panics after a statement");
-        // A query that locks rows notes them where reads are validated. They may have changed after a wait.
         let is_noted = open.tx.isolation() == Isolation::Serializable && !only_reads;
         self.keep_or_undo(savepoint, (is_change || is_noted) && !has_before, &outcome)?;
         outcome
@@ -464,7 +463,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends a statement: its changes stay, or what it has done is taken back. `begins_again`: with its transaction.
+    /// Ends a statement: its changes stay, or what it has done is taken back. `begins_again`: with its transaction, as
+    /// the rows that it has noted may be others after a wait.
     fn keep_or_undo(
         &mut self,
         savepoint: Option<Savepoint>,
