@@ -221,9 +221,9 @@ impl Table {
         state.hold(&self.core, &self.tree, &key, (&self.definition, numbers))
     }
 
-    /// Whether no commit has changed the row with `key` since the snapshot of the transaction. So one that has locked the
-    /// row by other means need not go on to a conflict at its commit. It is `true` for a transaction without a snapshot,
-    /// and own changes do not count.
+    /// Whether no commit has changed the row with `key` since the snapshot of the transaction. So one that has locked
+    /// the row by other means need not go on to a conflict at its commit. It is `true` for a transaction without a
+    /// snapshot, and own changes do not count.
     ///
     /// # Errors
     /// As [`get`](Self::get).

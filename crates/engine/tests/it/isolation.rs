@@ -486,7 +486,7 @@ fn a_ticket_is_ordered_at_once_and_durable_when_it_says_so() -> Result<()> {
 
 #[test]
 fn a_row_that_is_held_is_there_at_the_commit_as_it_was_seen() -> Result<()> {
-    // What happens to the row after the transaction has read it, whether a plain hold endures that, and one of `v`.
+    // The value that the row is given (none: it is deleted), whether a plain hold endures that, and one of `v`.
     let changes = [(Some(10), true, true), (Some(11), true, false), (None, false, false)];
     for (isolation, is_before) in ALL.into_iter().flat_map(|level| [(level, false), (level, true)]) {
         for (value, endures, endures_column) in changes {

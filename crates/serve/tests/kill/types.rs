@@ -12,7 +12,7 @@ use crate::wire::Client;
 
 const CLIENTS: usize = 2;
 
-/// What the clients of the shared types do. A part of it is refused each time.
+/// Statements of all clients about the shared types. A part of them is refused each time.
 const SHARED: [&str; 12] = [
     "create type mood as enum ('low', 'high')",
     "alter type mood add value if not exists 'mid' before 'high'",

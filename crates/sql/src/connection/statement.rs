@@ -133,7 +133,7 @@ impl Connection {
                 let (mut prepared, values) = (prepared.clone(), values.clone());
                 self.follow_catalog();
                 if !prepared.is_of(&self.session.catalog) {
-                    // The tables have changed while it waited for a lock of them. The client was not told of its columns.
+                    // The tables have changed while it waited for a lock of them. Its columns were told to no client.
                     let (catalog, statement) = (self.session.catalog.clone(), (*prepared.statement).clone());
                     let again = self.prepare_in(&catalog, None, statement, &prepared.types);
                     prepared = again.inspect_err(|_| self.fail())?;
@@ -430,8 +430,8 @@ impl Connection {
         outcome
     }
 
-    /// A snapshot is of the first statement, and not of BEGIN, as in `PostgreSQL`. When the statement runs again after a
-    /// wait for a row, it reads the same one.
+    /// A snapshot is of the first statement, and not of BEGIN, as in `PostgreSQL`. When the statement runs again after
+    /// a wait for a row, it reads the same one.
     fn take_moment(&mut self, plan: &Plan, is_own: bool) -> Outcome<()> {
         if self.open.as_ref().is_none_or(|open| open.has_moment || open.tx.isolation() != Isolation::Snapshot) {
             return Ok(());
