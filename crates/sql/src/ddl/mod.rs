@@ -130,7 +130,7 @@ impl Definition<'_> {
     pub fn define(&mut self, statement: &Statement) -> Outcome<()> {
         store::make(&self.database.0.engine)?;
         self.make_temporary(statement)?;
-        // What it reads of the catalog is validated.
+        // The rows of the catalog that it reads are validated.
         self.tx.serialize().map_err(from_engine)?;
         match statement {
             Statement::CreateTable { name, if_not_exists, columns, constraints, likes } => {

@@ -88,7 +88,7 @@ fn has_assigned_parts(tokens: &[TokenWithSpan]) -> bool {
 
 /// Columns with subscripts in SET, and in the list of columns of INSERT, become one name with the subscripts in it.
 ///
-/// The targets of SET are behind UPDATE, those of INSERT in the parentheses after INTO. Each list ends with the word
+/// The targets of SET come after UPDATE, those of INSERT in the parentheses after INTO. Each list ends with the word
 /// that ends its clause, or with its parentheses.
 fn assigned_parts(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let mut found: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
