@@ -175,7 +175,7 @@ impl Life {
     }
 }
 
-/// What is wrong with the tables, in words: a condition that does not hold, or a row of `told` that is not there.
+/// The faults of the tables, in words: a condition that does not hold, or a row of `told` that is not there.
 ///
 /// # Errors
 /// Those of the database.

@@ -303,7 +303,7 @@ fn damaged_rows_of_the_catalog_are_refused_or_mean_something_else() {
     let mut refused = 0;
     for round in seed..seed + rounds {
         let mut random = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        (0..8).for_each(|_| drop(next(&mut random)));
+        (0..8).for_each(|_| _ = next(&mut random));
         let folder = tempfile::tempdir().expect("folder");
         let engine = engine(folder.path());
         let first = Database::new(engine.clone(), "read committed").expect("a catalog");
