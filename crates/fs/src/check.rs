@@ -102,6 +102,9 @@ impl Volume {
                 checker.found(owner, "entries or pages of a file that does not exist".into());
             }
         }
+        if let Err(error) = image.load_requests() {
+            checker.found(0, error.to_string());
+        }
         let orphans: BTreeSet<u64> = image.orphans()?.into_iter().collect();
         checker.names();
         checker.links(&orphans, image.head()?.files);

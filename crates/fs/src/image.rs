@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use lodestone_collections::{Bytes, PmBTreeMap};
+use lodestone_fabric::Sequence;
 use lodestone_pmem::planted;
 use lodestone_stm::{PmPtr, Stm, StmOptions, Tx, TxResult, pm_object};
 use lodestone_store::Store;
@@ -145,13 +146,21 @@ impl Image {
 
     /// Requests of mounts that the operations of the image carried out.
     pub(crate) fn load_requests(&self) -> Result<Requests> {
-        let found = self.stm.read(|tx| self.requests.iter(tx)?.collect::<TxResult<Vec<_>>>())?;
-        let mut requests = Requests::default();
-        for (mount, bytes) in found {
-            let wrong = || damaged("image", format!("the requests of mount {mount:016x} make no sense"));
-            requests.load(mount, &bytes).ok_or_else(wrong)?;
-        }
-        Ok(requests)
+        let (applied, found) = self.stm.read(|tx| {
+            let applied = tx.read(self.head)?.applied;
+            Ok((applied, self.requests.iter(tx)?.collect::<TxResult<Vec<_>>>()?))
+        })?;
+        Requests::load(&found, Sequence(applied)).map_err(|finding| damaged("image", finding))
+    }
+
+    /// Writes requests of a mount that are perhaps none, with right checksums.
+    #[cfg(test)]
+    pub(crate) fn forge_requests(&self, mount: u64, bytes: Option<&Vec<u8>>) {
+        let ticket = self.stm.update_async(|tx| {
+            place!(self.requests, tx, &mount, bytes);
+            Ok(())
+        });
+        ticket.and_then(|ticket| ticket.durable()).expect("a transaction");
     }
 
     /// Files without a name.

@@ -53,6 +53,8 @@ pub mod oracle;
 mod path;
 mod readers;
 mod requests;
+#[cfg(test)]
+mod requests_damaged;
 mod space;
 mod state;
 mod volume;

@@ -5,6 +5,8 @@
 //! 2. Each node with metadata remembers the requests of a mount from its floor on, each with its operation. It takes
 //!    them from the log with the operations, and its image has them in the same transaction.
 //! 3. A request that is remembered, or is below the floor, is not carried out again.
+//! 4. An image whose requests make no sense is not used, nor one that has a request which the log has after it: it is
+//!    an error that names the mount. Who guesses carries a request out twice, or never.
 //!
 //! So whichever node leads, and also when all of them were restarted, it knows what was carried out before. Memory is
 //! bounded: a mount has at most [`REQUESTS_MAX`] requests from its floor on, and of mounts that did nothing for long
@@ -89,16 +91,19 @@ impl OfMount {
         out.0
     }
 
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    /// The requests in an image that has the operations up to `applied`.
+    fn from_bytes(bytes: &[u8], applied: Sequence) -> Option<Self> {
         let mut from = Reader(bytes);
         let mut found = Self { floor: from.u64()?, done: BTreeMap::new() };
         while !from.is_empty() {
             let (request, operation) = (from.u64()?, Sequence(from.u64()?));
             let is_new = found.done.last_key_value().is_none_or(|(last, _)| *last < request);
             (is_new && request >= found.floor && request - found.floor < REQUESTS_MAX).then_some(())?;
+            (Sequence(1)..=applied).contains(&operation).then_some(())?;
             found.done.insert(request, operation);
         }
-        Some(found)
+        // The request that was noted last is at the floor or above it.
+        (!found.done.is_empty()).then_some(found)
     }
 }
 
@@ -147,10 +152,30 @@ impl Requests {
         self.mounts.get(&tag.mount)?.done.get(&tag.request).copied()
     }
 
-    /// Takes the requests of a mount from the image. `None`: the bytes are none.
-    pub(crate) fn load(&mut self, mount: u64, bytes: &[u8]) -> Option<()> {
-        self.mounts.insert(mount, OfMount::from_bytes(bytes)?);
-        Some(())
+    /// Takes the requests of all mounts from an image that has the operations up to `applied`.
+    ///
+    /// # Errors
+    /// What makes no sense: nobody can tell then which requests were carried out.
+    pub(crate) fn load(found: &[(u64, Vec<u8>)], applied: Sequence) -> Result<Self, String> {
+        if found.len() > MOUNTS_MAX {
+            return Err(format!("it has the requests of {} mounts, more than {MOUNTS_MAX}", found.len()));
+        }
+        let (mut requests, mut operations) = (Self::default(), Vec::new());
+        for (mount, bytes) in found {
+            let wrong = || format!("the requests of mount {mount:016x} make no sense");
+            let of_mount = OfMount::from_bytes(bytes, applied).ok_or_else(wrong)?;
+            operations.extend(of_mount.done.iter().map(|(request, operation)| (*operation, *mount, *request)));
+            requests.mounts.insert(*mount, of_mount);
+        }
+        operations.sort_unstable();
+        let twice = operations.windows(2).find(|pair| pair[0].0 == pair[1].0);
+        twice.map_or(Ok(requests), |pair| {
+            let (operation, [one, other]) = (pair[0].0.0, [0, 1].map(|at| (pair[at].2, pair[at].1)));
+            Err(format!(
+                "operation {operation} cannot be request {} of mount {:016x} and request {} of mount {:016x}",
+                one.0, one.1, other.0, other.1
+            ))
+        })
     }
 
     /// Takes out everything that the image lacks: the value of each mount, or none.
@@ -260,12 +285,11 @@ mod tests {
         requests.dirty_again([7].into_iter());
         assert_eq!(requests.take_dirty(), dirty, "the batch was not written");
         let [(7, Some(bytes))] = dirty.as_slice() else { panic!("one mount: {dirty:?}") };
-        let mut loaded = Requests::default();
-        loaded.load(7, bytes).expect("requests");
+        let loaded = Requests::load(&[(7, bytes.clone())], Sequence(11)).expect("requests");
         assert_eq!((loaded.known(), loaded.operation(tag(6, 2))), (requests.known(), Some(Sequence(11))));
         for cut in 0..bytes.len() {
-            let is_whole = cut >= 8 && (cut - 8).is_multiple_of(16);
-            assert_eq!(OfMount::from_bytes(&bytes[..cut]).is_some(), is_whole, "{cut}");
+            let is_whole = cut > 8 && (cut - 8).is_multiple_of(16);
+            assert_eq!(OfMount::from_bytes(&bytes[..cut], Sequence(11)).is_some(), is_whole, "{cut}");
         }
     }
 
@@ -278,6 +302,11 @@ mod tests {
         let has = |mount| requests.has(Tag { mount, request: 1, floor: 1 });
         assert!(has(0) && !has(1) && has(2) && has(to_u64(MOUNTS_MAX)));
         assert_eq!(requests.mounts.len(), MOUNTS_MAX);
+        let mut found: Vec<(u64, Vec<u8>)> =
+            requests.take_dirty().into_iter().filter_map(|(mount, bytes)| Some((mount, bytes?))).collect();
+        assert_eq!(Requests::load(&found, Sequence(5000)).expect("requests").known(), requests.known());
+        found.push((5000, found[0].1.clone()));
+        assert!(Requests::load(&found, Sequence(5000)).expect_err("too many").contains("1025 mounts"));
     }
 
     #[test]

@@ -5,13 +5,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use lodestone_fabric::Sequence;
 use lodestone_pmem::planted;
 
+use crate::apply::apply;
 use crate::error::{Result, damaged};
 use crate::extents::Run;
 use crate::image::{Batch, Head, Image};
 use crate::inode::{Content, Inode};
-use crate::requests::Requests;
+use crate::op::Op;
+use crate::requests::{Requests, Tag};
 use crate::space::Space;
 
 /// The places of the image that a batch must write.
@@ -71,6 +74,20 @@ impl State {
         let head = image.head()?;
         let requests = image.load_requests()?;
         Ok(Self { requests, ..Self::new(image, head, space) })
+    }
+
+    /// Executes an operation of the log, and remembers the request that it was for.
+    pub(crate) fn execute(&mut self, (op, tag): &(Op, Option<Tag>), number: Sequence) -> Result<()> {
+        // The metadata node refuses a request that was carried out. So log or image are wrong.
+        if let Some(tag) = tag.filter(|tag| self.requests.has(*tag)) {
+            let finding = "which the image or an operation before it has, too";
+            return Err(damaged(
+                "log of operations",
+                format!("operation {} is request {} of mount {:016x}, {finding}", number.0, tag.request, tag.mount),
+            ));
+        }
+        self.requests.note(*tag, number);
+        apply(self, op)
     }
 
     /// The file `ino`, if there is one.

@@ -441,29 +441,28 @@ fn replay(ring: &mut Ring, term: Term, state: &mut State, data: &Data) -> Result
         durable = durable.max(record(ring, number)?.0);
     }
     for number in applied.0 + 1..=last.0 {
-        let (_, op, tag) = record(ring, number)?;
-        write_inlined(&op, data, &state.space)?;
-        if Sequence(number) > durable && !has_its_pages(&op, data)? {
+        let (_, op) = record(ring, number)?;
+        write_inlined(&op.0, data, &state.space)?;
+        if Sequence(number) > durable && !has_its_pages(&op.0, data)? {
             ring.cut(Sequence(number - 1))?;
             recovery.dropped = last.0 - number + 1;
             break;
         }
-        state.requests.note(tag, Sequence(number));
-        crate::apply::apply(state, &op)?;
+        state.execute(&op, Sequence(number))?;
         recovery.replayed += 1;
     }
     Ok((recovery, durable))
 }
 
 /// The operation `number`, the one up to which everything was durable when it was made, and the request it was for.
-fn record(ring: &Ring, number: u64) -> Result<(Sequence, Op, Option<Tag>)> {
+fn record(ring: &Ring, number: u64) -> Result<(Sequence, (Op, Option<Tag>))> {
     let missing = || damaged("log of operations", format!("operation {number} cannot be read"));
     let (head, body) = ring.record(Sequence(number))?.ok_or_else(missing)?;
-    let (op, tag) = tagged_operation(&head, &body)?;
+    let op = tagged_operation(&head, &body)?;
     if head.reuse >= Sequence(number) {
         return Err(damaged("log of operations", format!("operation {number} names one after it as durable")));
     }
-    Ok((head.reuse, op, tag))
+    Ok((head.reuse, op))
 }
 
 /// The operation in a record of the log, and the request that it was for.

@@ -14,7 +14,6 @@ use lodestone_pmem::planted;
 use lodestone_store::{Object, Store};
 
 use super::plan::Plan;
-use crate::apply::apply;
 use crate::data::Data;
 use crate::error::{Error, Result, damaged};
 use crate::image::Image;
@@ -83,9 +82,7 @@ impl Follower {
             return Err(damaged("log of operations", format!("operation {found} follows, not {expected}")));
         }
         if !head.has(FLAG_BEGIN) && !planted::active("fs-standby-skips-operations") {
-            let (op, tag) = tagged_operation(head, body)?;
-            self.state.requests.note(tag, head.sequence);
-            apply(&mut self.state, &op)?;
+            self.state.execute(&tagged_operation(head, body)?, head.sequence)?;
         }
         self.taken = head.sequence;
         self.batch_at.get_or_insert_with(|| Instant::now() + self.options.batch_interval);

@@ -142,9 +142,7 @@ fn adopt(link: &Arc<Link>, node: &Node, pins: HashMap<u64, u64>, kept: &AtomicU6
         let missing = || damaged("log of operations", format!("operation {} cannot be read", number.0));
         let (head, body) = link.operation(number)?.ok_or_else(missing)?;
         if !head.has(FLAG_BEGIN) {
-            let (op, tag) = crate::volume::tagged_operation(&head, &body)?;
-            state.requests.note(tag, number);
-            crate::apply::apply(&mut state, &op)?;
+            state.execute(&crate::volume::tagged_operation(&head, &body)?, number)?;
             recovery.replayed += 1;
         }
     }
