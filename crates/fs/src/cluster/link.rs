@@ -307,6 +307,12 @@ impl Link {
         self.wait(QUORUM_WAIT, true, |sending| sending.leader.acknowledged() >= number)
     }
 
+    /// Whether quorums of all groups have everything up to the operation `number` durably.
+    pub(crate) fn has_acknowledged(&self, number: Sequence) -> bool {
+        let sending = self.sending();
+        sending.leader.volume().is_sending() && sending.leader.acknowledged() >= number
+    }
+
     /// Waits until every member of the unit has its record `sequence`, and it is acknowledged.
     pub(crate) fn wait_stable(&self, sequence: Sequence, most: Duration) -> Result<()> {
         self.wait(most, true, |sending| sending.stable() >= sequence)

@@ -301,3 +301,78 @@ fn a_change_of_machines_that_makes_no_sense_is_refused() {
     let counts = |found: &lodestone_fs::cluster::MachineStatus| found.machine == 4 && found.state == "counts";
     until("it counts", || handle.status().machines.iter().any(counts));
 }
+
+/// Two operators at the same time, and each change said twice: as after an answer that was lost.
+#[test]
+fn changes_of_machines_at_the_same_time_and_twice_are_all_there_once() {
+    let place = Place::new(false);
+    let machines: Vec<Option<Machine>> = (1..=3).map(|machine| Some(place.start(machine, true))).collect();
+    let volume = place.volume();
+    until_whole(&machines);
+    let handle = machines[usize::from(volume.leader().0) - 1].as_ref().expect("it runs").handle();
+    let new: Vec<SocketAddrV4> =
+        (0..8).map(|at| SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 9), 9000 + at * 3)).collect();
+    std::thread::scope(|scope| {
+        for operator in 0..2 {
+            let (handle, new) = (handle.clone(), &new);
+            // Each adds half of them, and says all of them twice.
+            scope.spawn(move || {
+                for (machine, address) in (10..).zip(new).filter(|(machine, _)| machine % 2 == operator) {
+                    let site = handle.add_machine(machine, *address).expect("a description");
+                    let again = handle.add_machine(machine, *address).expect("it is done");
+                    assert!(site.machines[&machine] == *address && again.machines[&machine] == *address);
+                }
+            });
+        }
+    });
+    let site = handle.site().expect("a description");
+    assert_eq!((site.machines.len(), site.revision), (11, 8), "each change counts once");
+    // Of three machines with everything one may be drained, whoever says so first.
+    let followers: Vec<u16> = (1..=3).filter(|machine| *machine != volume.leader().0).collect();
+    let drained: Vec<(u16, Result<Site, Error>)> = std::thread::scope(|scope| {
+        let drain = |machine: &u16| (*machine, handle.drain_machine(*machine));
+        let drains: Vec<_> = followers.iter().map(|machine| scope.spawn(move || drain(machine))).collect();
+        drains.into_iter().map(|drain| drain.join().expect("no panic")).collect()
+    });
+    let refused = drained.iter().find_map(|(_, outcome)| outcome.as_ref().err()).expect("one is refused");
+    has(&refused.to_string(), &["--min-copies", "add one first"]);
+    let one = drained.iter().find(|(_, outcome)| outcome.is_ok()).expect("one is drained").0;
+    assert_eq!(handle.drain_machine(one).expect("it is done").revision, 9);
+    has(
+        &handle.add_machine(one, place.site.machines[&one]).expect_err("which?").to_string(),
+        &["drained", "remove it"],
+    );
+    until("it is drained", || handle.remove_machine(one).is_ok());
+    has(&handle.remove_machine(one).expect_err("it is gone").to_string(), &["no machine"]);
+    // One whose caller did not wait until it was acknowledged counts nevertheless, and its number is not given again.
+    handle.add_machine_and_end(20, SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 8), 9000)).expect("an operation");
+    until("all have it", || volume.site().machines.contains_key(&20));
+    assert_eq!(volume.site().revision, 11);
+}
+
+#[test]
+fn a_description_that_many_replace_is_always_whole_and_never_older() {
+    let place = Place::new(false);
+    let path = place.path("a.vol");
+    place.site.write_new(&path).expect("a file");
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let (mut site, path) = (place.site.clone(), &path);
+            scope.spawn(move || {
+                for revision in 0..25 {
+                    site.revision = revision * 4 + writer;
+                    site.replace(path).expect("it is written");
+                    assert!(Site::read(path).expect("it is whole").volume == site.volume);
+                }
+            });
+        }
+    });
+    let count = std::fs::read_dir(path.parent().expect("a folder")).expect("the folder");
+    let left = count.flatten().filter(|entry| entry.file_name().to_string_lossy().ends_with(".new")).count();
+    assert_eq!(left, 0);
+    let mut older = Site::read(&path).expect("a description");
+    let newest = older.revision;
+    older.revision = 1;
+    older.replace(&path).expect("nothing to do");
+    assert_eq!(Site::read(&path).expect("a description").revision, newest);
+}

@@ -129,21 +129,41 @@ pub fn ask<T: for<'a> Deserialize<'a>>(
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Has the machine that leads change the machines of the volume, and brings the file of the description up to that.
-fn change(args: &VolumeArgs, volume: &RemoteVolume, request: &Request) -> Result<Site> {
-    let request = serde_json::to_string(request)?;
+fn change(args: &VolumeArgs, volume: &RemoteVolume, change: &Request) -> Result<Site> {
+    let request = serde_json::to_string(change)?;
     let ask = || {
         let answer = volume.ask_program(&request, &mut |_| {})?;
         super::control::answered::<String>(&answer)
     };
     let before = volume.leader();
-    let text = match ask() {
+    let answered = match ask() {
         // Another machine leads now.
-        Err(_) if volume.leader() != before => ask()?,
-        outcome => outcome?,
+        Err(_) if volume.leader() != before => ask(),
+        outcome => outcome,
     };
-    let site = Site::parse(&text).context("an answer that makes no sense")?;
+    let site = match answered {
+        Ok(text) => Site::parse(&text).context("an answer that makes no sense")?,
+        // The first answer may be lost, and what was asked for be done.
+        Err(error) => {
+            let newest = newest_site(&volume.site(), &args.security(&volume.site())?);
+            if volume.leader() == before || !is_done(&newest, change) {
+                return Err(error);
+            }
+            newest
+        }
+    };
     site.replace(&args.path)?;
     Ok(site)
+}
+
+/// Whether the description has a change.
+fn is_done(site: &Site, change: &Request) -> bool {
+    match change {
+        Request::AddMachine { machine, address } => site.machines.get(machine) == Some(address),
+        Request::DrainMachine { machine } => site.leaving.contains(machine),
+        Request::RemoveMachine { machine } => !site.machines.contains_key(machine),
+        _ => false,
+    }
 }
 
 /// Adds a machine.

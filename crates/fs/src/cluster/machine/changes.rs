@@ -10,17 +10,19 @@
 //!    the others have everything first. If it leaves itself, it lets another one take over before.
 //!
 //! A machine may leave when it is dead: its nodes are removed all the same.
+//!
+//! Several operators may change the machines at the same time: each change begins with the newest description, under
+//! the lock of the volume. One that is said again finds that it is done, and waits until that is acknowledged.
 
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use lodestone_fabric::{NodeId, OPERATIONS, Role};
+use lodestone_fabric::{NodeId, OPERATIONS, Role, Sequence};
 use lodestone_pmem::sync::lock;
 
 use super::site::{Site, replica_of};
-use super::{MachineHandle, MachineOptions, Shared};
+use super::{Compared, MachineHandle, MachineOptions, Shared};
 use crate::cluster::link::{End, Link, UNIT};
 use crate::cluster::net::Network;
 use crate::cluster::remote::newest_site;
@@ -64,20 +66,30 @@ impl Volume {
         description(&mut self.inner.core())
     }
 
-    /// Changes the description, of which `known` is a copy. Synced on return.
-    fn change_description(&self, known: &Site, change: &mut dyn FnMut(&mut Site) -> Result<()>) -> Result<Site> {
+    /// Changes the description, of which `known` is a copy, unless it is as it is to be. Returns it, and the operation
+    /// that has to be acknowledged before it counts: perhaps one of an earlier change, which did not wait for that.
+    fn change_description(
+        &self,
+        known: &Site,
+        change: &mut dyn FnMut(&mut Site) -> Result<()>,
+    ) -> Result<(Site, Sequence)> {
+        let unchanged = std::cell::RefCell::new(None);
         let plan = |core: &mut Core, at| {
-            let mut site = description(core)?.filter(|found| found.revision > known.revision);
-            let mut site = site.take().unwrap_or_else(|| known.clone());
+            let before = description(core)?.filter(|found| found.revision > known.revision);
+            let before = before.unwrap_or_else(|| known.clone());
+            let mut site = before.clone();
             change(&mut site)?;
+            if site == before {
+                unchanged.replace(Some((site, core.log.last())));
+                return Ok(None);
+            }
             site.revision += 1;
             site.check()?;
             let (name, value) = (ATTRIBUTE.to_vec(), Some(site.to_text().into_bytes()));
-            Ok((Op { ino: ROOT, at, action: Action::Extra { name, value } }, site))
+            Ok(Some((Op { ino: ROOT, at, action: Action::Extra { name, value } }, site)))
         };
-        let changed = self.commit(plan, |_, site| Ok(site))?;
-        self.sync()?;
-        Ok(changed)
+        let done = |core: &mut Core, site| Ok((site, core.log.last()));
+        self.inner.commit_or_not(&[], plan, done, || unchanged.take().ok_or(Error::Gone))
     }
 }
 
@@ -130,10 +142,21 @@ impl Shared {
     }
 
     /// The machine that leads: takes the description that its state has, and hands over when it leaves.
+    ///
+    /// A description counts when it is acknowledged. Before that the next metadata node may cut its operation, and give
+    /// another one the same revision.
     pub(crate) fn look_at_description(&self) {
         let Some(machine) = &self.machine else { return };
         let Ok((volume, link)) = self.leading_here() else { return };
-        if machine.compared_in.swap(link.term(), Ordering::AcqRel) != link.term() {
+        let is_due = {
+            let mut compared = lock(&machine.compared);
+            if compared.term != link.term() {
+                // What was adopted: also a change whose machine ended before it was acknowledged.
+                *compared = Compared { term: link.term(), after: Some(volume.inner.core().log.last()) };
+            }
+            compared.after.take_if(|after| link.has_acknowledged(*after)).is_some()
+        };
+        if is_due {
             let taken = volume.description().and_then(|found| found.map_or(Ok(()), |found| self.take_site(found)));
             if let Err(error) = taken {
                 tracing::error!("the description of the volume's machines is not taken: {error}");
@@ -184,23 +207,29 @@ fn roles(link: &Link, machine: u16) -> [Option<Role>; 2] {
     [role(OPERATIONS, NodeId(machine)), role(UNIT, replica_of(machine))]
 }
 
+fn add(site: &mut Site, machine: u16, address: SocketAddrV4) -> Result<()> {
+    let wrong = |text: String| Err(Error::Options(text));
+    match site.machines.insert(machine, address) {
+        Some(at) if at != address => {
+            wrong(format!("machine {machine} of the volume is at {at}; remove it first, or take another number"))
+        }
+        _ if site.leaving.contains(&machine) => {
+            wrong(format!("machine {machine} is being drained; remove it first, then add it"))
+        }
+        // Or it was done before, and the answer was lost.
+        _ => Ok(()),
+    }
+}
+
 impl MachineHandle {
     /// Adds a machine that will listen at `address`. Its nodes join when it runs. One that is there already, at this
     /// address, stays.
     ///
     /// # Errors
-    /// [`Error::Gone`]: this machine does not lead. A number or ports that another machine has; a caller who is no
-    /// operator.
+    /// [`Error::Gone`]: this machine does not lead. A number or ports that another machine has; one that is drained; no
+    /// quorum: the change counts when there is one; a caller who is no operator.
     pub fn add_machine(&self, machine: u16, address: SocketAddrV4) -> Result<Site> {
-        self.change(&mut |site| match site.machines.insert(machine, address) {
-            None => Ok(()),
-            // It was done before, and the answer was lost.
-            Some(at) if at == address => Ok(()),
-            Some(at) => {
-                let text = "remove it first, or take another number";
-                Err(Error::Options(format!("machine {machine} of the volume is at {at}; {text}")))
-            }
-        })
+        self.change(&mut |site| add(site, machine, address))
     }
 
     /// Drains a machine: its nodes are removed when the others have everything. They do not count when the status says
@@ -214,6 +243,10 @@ impl MachineHandle {
         let least = link.members_min.get(&UNIT).copied().unwrap_or(1);
         self.change(&mut |site| {
             site.address(machine)?;
+            if site.leaving.contains(&machine) {
+                // It was done before, and the answer was lost.
+                return Ok(());
+            }
             let stays = |other: &&u16| **other != machine && !site.leaving.contains(other);
             let whole = |other: &&u16| roles(&link, **other) == [Some(Role::Active); 2];
             let others = site.machines.keys().filter(stays).filter(whole).count();
@@ -252,10 +285,39 @@ impl MachineHandle {
                         --operator`)";
             return Err(Error::Options(text.into()));
         }
-        let known = self.shared.site().ok_or(Error::Gone)?;
-        let (volume, _) = self.shared.leading_here()?;
-        let changed = volume.change_description(&known, change)?;
+        let (changed, number, link) = self.submit(change)?;
+        match link.wait_acknowledged(number) {
+            Ok(()) => {}
+            Err(Error::Gone) => return Err(Error::Gone),
+            Err(error) => {
+                return Err(Error::Options(format!(
+                    "{error}; the change is not undone and counts when they answer; say it again to wait for that"
+                )));
+            }
+        }
         self.shared.take_site(changed.clone())?;
         Ok(changed)
+    }
+
+    /// Makes the change an operation. It counts when the operation is acknowledged, also if nobody waits for that.
+    fn submit(&self, change: &mut dyn FnMut(&mut Site) -> Result<()>) -> Result<(Site, Sequence, Arc<Link>)> {
+        let (Some(known), Some(machine)) = (self.shared.site(), &self.shared.machine) else { return Err(Error::Gone) };
+        let (volume, link) = self.shared.leading_here()?;
+        let (changed, number) = volume.change_description(&known, change)?;
+        let mut compared = lock(&machine.compared);
+        if compared.term == link.term() {
+            compared.after = compared.after.max(Some(number));
+        }
+        drop(compared);
+        Ok((changed, number, link))
+    }
+
+    /// As [`add_machine`](Self::add_machine), and ends before the change is acknowledged.
+    ///
+    /// # Errors
+    /// As [`add_machine`](Self::add_machine).
+    #[cfg(feature = "oracle")]
+    pub fn add_machine_and_end(&self, machine: u16, address: SocketAddrV4) -> Result<()> {
+        self.submit(&mut |site| add(site, machine, address)).map(drop)
     }
 }

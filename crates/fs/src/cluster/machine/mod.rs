@@ -25,11 +25,11 @@ pub(crate) mod wire;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lodestone_fabric::{Clock, NodeId};
+use lodestone_fabric::{Clock, NodeId, Sequence};
 use lodestone_pmem::sync::{Condvar, Mutex, lock};
 use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_registry::{KeeperClient, KeeperClientOptions, Security, VolumeId};
@@ -102,14 +102,22 @@ impl fmt::Debug for MachineOptions {
     }
 }
 
+/// How far the description of a machine that leads was compared with the one in the volume.
+#[derive(Debug, Default)]
+struct Compared {
+    /// The term of which this is.
+    term: u32,
+    /// It is to be compared again when this operation is acknowledged.
+    after: Option<Sequence>,
+}
+
 /// The part of a process that only a machine has.
 pub(crate) struct Machinery {
     pub(crate) number: u16,
     site: Mutex<Arc<Site>>,
     /// Where its description is kept.
     pub(crate) description: PathBuf,
-    /// The term in which the description was compared with the one in the volume.
-    pub(crate) compared_in: AtomicU32,
+    compared: Mutex<Compared>,
     pub(crate) security: Security,
     /// How the others stood when they last answered, or why they do not.
     pub(crate) others: Mutex<Standings>,
@@ -299,7 +307,7 @@ fn shared(site: &Site, options: &MachineOptions, places: Places, seals: Option<A
             number,
             site: Mutex::new(Arc::new(site.clone())),
             description: changes::place(&options.folder),
-            compared_in: AtomicU32::new(0),
+            compared: Mutex::default(),
             security: options.security.clone(),
             others: Mutex::default(),
             mounts: Mutex::default(),

@@ -22,6 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, SocketAddrV4};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestone_fabric::{GroupId, MEMBERS_MAX, NodeId, OPERATIONS, View};
 use lodestone_registry::{KeeperId, MACHINES_MAX, REPLICA_OF_MACHINE};
@@ -262,19 +263,30 @@ impl Site {
         crate::cluster::make::sync_folder_of(path)
     }
 
-    /// Replaces the description in a file, at once or not at all. Durable on return.
+    /// Replaces the description in a file, at once or not at all. Durable on return. Others may do so at the same time:
+    /// one of them is there then, whole. A newer one of the same volume stays.
     ///
     /// # Errors
     /// A file that cannot be written.
     pub fn replace(&self, path: &Path) -> Result<()> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
         let failed = |error| Error::Options(format!("{}: writing failed: {error}", path.display()));
+        let is_older = |found: Self| found.volume == self.volume && found.revision > self.revision;
+        if Self::read(path).is_ok_and(is_older) {
+            return Ok(());
+        }
         let mut new = path.as_os_str().to_owned();
-        new.push(".new");
+        // A name of this call alone: nobody else cuts the file short between its sync and its rename.
+        new.push(format!(".{}-{}.new", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
         let file = std::fs::File::create(&new).map_err(failed)?;
-        std::io::Write::write_all(&mut &file, self.to_text().as_bytes()).map_err(failed)?;
-        // The bytes come before the name: it never leads to less than the whole text.
-        file.sync_all().map_err(failed)?;
-        std::fs::rename(&new, path).map_err(failed)?;
+        let written = std::io::Write::write_all(&mut &file, self.to_text().as_bytes())
+            // The bytes come before the name: it never leads to less than the whole text.
+            .and_then(|()| file.sync_all())
+            .and_then(|()| std::fs::rename(&new, path));
+        if written.is_err() {
+            _ = std::fs::remove_file(&new);
+        }
+        written.map_err(failed)?;
         crate::cluster::make::sync_folder_of(path)
     }
 
