@@ -2,7 +2,9 @@
 //!
 //! The kernel asks for `fcntl` and `flock` alike, with an owner for each. A program that waits for a lock must not keep
 //! one of the threads that answer the kernel: they would not be there for the unlock. So one thread of its own asks for
-//! all locks that programs wait for, again and again.
+//! all locks that programs wait for, again and again. The metadata node refuses the wait that would close a circle of
+//! programs that wait for each other, of whatever mounts: with `EDEADLK`. `fuser` does not say which of the two kinds of
+//! locks a program wants, so that is so for `flock`, too.
 //!
 //! `fuser` refuses the kernel's interrupts, and a process that is killed waits for its answer before it ends. So the
 //! thread looks whether a signal ends the process, and answers then.
@@ -73,7 +75,7 @@ fn wait(volume: &RemoteVolume, arriving: &Receiver<(u64, FileLock, ReplyEmpty)>)
                 waiting.push(one);
                 continue;
             }
-            match volume.lock(one.ino, one.lock) {
+            match volume.wait_lock(one.ino, one.lock) {
                 Ok(true) => one.reply.ok(),
                 Ok(false) if is_killed(one.lock.pid) => one.reply.error(Errno::EINTR),
                 Ok(false) => {

@@ -85,10 +85,13 @@ pub enum Refusal {
     /// `ENOLCK`
     #[error("the file has too many locks")]
     NoLocks,
+    /// `EDEADLK`
+    #[error("the owner of the lock waits for this one, so waiting would never end")]
+    Deadlock,
 }
 
 impl Refusal {
-    const ALL: [Self; 22] = [
+    const ALL: [Self; 23] = [
         Self::NotFound,
         Self::Exists,
         Self::NotFolder,
@@ -111,6 +114,7 @@ impl Refusal {
         Self::Busy,
         Self::ReadOnly,
         Self::NoLocks,
+        Self::Deadlock,
     ];
 
     /// The refusal with this number.
@@ -144,6 +148,7 @@ impl Refusal {
             Self::Busy => Errno::BUSY,
             Self::ReadOnly => Errno::ROFS,
             Self::NoLocks => Errno::NOLCK,
+            Self::Deadlock => Errno::DEADLK,
         };
         errno.raw_os_error()
     }

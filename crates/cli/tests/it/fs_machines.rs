@@ -264,6 +264,22 @@ fn see_each_other(first: &Path, second: &Path) {
     assert!(lock(&two).is_err(), "the other mount has it");
     drop(one);
     lock(&two).expect("it is free");
+    // Two mounts that wait for each other: for one of them waiting would never end. It ends when the other one has both.
+    let other = |folder: &Path| File::options().create(true).write(true).truncate(false).open(folder.join("other"));
+    let (one, (first_other, second_other)) = (first.join("renamed"), (other(first), other(second)));
+    let (first_other, second_other) = (first_other.expect("a file"), second_other.expect("a file"));
+    let one = File::options().write(true).open(one).expect("a file");
+    lock(&first_other).expect("a lock");
+    let wait = |file: &File| rustix::fs::fcntl_lock(file, rustix::fs::FlockOperation::LockExclusive);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait(&second_other));
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(wait(&one), Err(rustix::io::Errno::DEADLK));
+        drop(first_other);
+        waiting.join().expect("no panic").expect("it is free");
+    });
+    drop((one, second_other));
+    std::fs::remove_file(second.join("other")).expect("it is there");
     std::fs::remove_file(second.join("renamed")).expect("it is there");
 }
 

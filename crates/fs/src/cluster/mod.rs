@@ -64,7 +64,7 @@ pub use net::Carrier;
 pub use plan::{REPLICAS_MAX, STANDBYS_MAX};
 pub use remote::{FileLock, RemoteOptions, RemoteVolume, ask_machine, newest_site};
 pub use serve::Server;
-pub use status::{ClusterStatus, GroupStatus, MachineStatus, NodeStatus};
+pub use status::{ClusterStatus, CopyProgress, GroupStatus, MachineStatus, NodeStatus};
 
 use crate::error::{Error, Result};
 use crate::layout::Super;
@@ -434,6 +434,7 @@ impl Shared {
                     state,
                     behind: None,
                     executed: seen.filter(|_| group_of(node) == OPERATIONS).map(|seen| seen.executed),
+                    copied: seen.and_then(|seen| seen.copied),
                     silent_ms: None,
                 });
             }
@@ -563,6 +564,7 @@ impl Shared {
                 state: found,
                 behind: None,
                 executed: place.executed().filter(|_| state.leader != *node),
+                copied: place.node.as_ref().and_then(|node| node.seen.copied()),
                 silent_ms: None,
             });
         }
@@ -574,6 +576,7 @@ impl Shared {
                 state: down.get(&node).map_or_else(|| "runs".to_owned(), |error| format!("failed: {error}")),
                 behind: None,
                 executed: None,
+                copied: None,
                 silent_ms: None,
             });
         }

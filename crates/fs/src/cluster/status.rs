@@ -6,6 +6,15 @@ use serde::{Deserialize, Serialize};
 use super::link::Link;
 use super::plan::meta_of;
 
+/// How far a copy is: of pages, or of an image of the metadata.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyProgress {
+    /// Bytes that are there.
+    pub done_bytes: u64,
+    /// All bytes.
+    pub all_bytes: u64,
+}
+
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
@@ -20,6 +29,9 @@ pub struct NodeStatus {
     /// The last operation that it has executed, of a node that follows.
     #[serde(default)]
     pub executed: Option<u64>,
+    /// How far it is, of a node that copies what it lacks.
+    #[serde(default)]
+    pub copied: Option<CopyProgress>,
     /// Milliseconds since it was heard.
     pub silent_ms: Option<u64>,
 }

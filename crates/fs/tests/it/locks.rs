@@ -36,6 +36,16 @@ fn locks_exclude_other_mounts_until_their_mount_is_gone() {
     second.unlock_owner(ino, 1).expect("all are freed");
     assert!(lock(&first, 4, 9, false) && lock(&second, 6, 7, false) && lock(&second, 10, 20, true), "readers share");
     assert!(!lock(&first, 6, 6, true));
+    // Programs of two mounts that wait for each other: the one that would close the circle does not wait.
+    let (other, everything) = (make(&first, "other"), range(0, u64::MAX, true));
+    assert!(first.lock(other, everything).expect("an answer"));
+    assert!(!second.wait_lock(other, everything).expect("it waits"));
+    assert!(!first.lock(ino, range(10, 10, true)).expect("who does not wait closes no circle"));
+    let refused = first.wait_lock(ino, range(10, 10, true)).expect_err("the other one waits for this one");
+    assert!(matches!(refused, Error::Refused(Refusal::Deadlock)), "{refused}");
+    first.unlock_owner(other, 1).expect("it is freed");
+    assert!(second.wait_lock(other, everything).expect("an answer"));
+    second.unlock_owner(other, 1).expect("it is freed");
     // Another machine leads: both mounts tell it their locks.
     let leader = first.leader().0;
     machines[usize::from(leader) - 1] = None;
@@ -55,4 +65,16 @@ fn locks_exclude_other_mounts_until_their_mount_is_gone() {
     // One that says goodbye is gone at once.
     drop(first);
     assert!(lock(&second, 0, 99, true));
+    // One that is out of reach for its lease, and then comes to another metadata node: that one does not know who had
+    // its lock meanwhile.
+    machines[usize::from(leader) - 1] = Some(place.start(leader, false));
+    until_whole(&machines);
+    gate.mode.store(CUT, Ordering::SeqCst);
+    std::thread::sleep(place.options(1, false).mount_lease);
+    let other = place.volume();
+    machines[usize::from(other.leader().0) - 1] = None;
+    assert!(other.find_lock(ino, range(0, 0, true)).expect("another one leads").is_none());
+    gate.mode.store(PASSES, Ordering::SeqCst);
+    until("it knows", || write().is_err());
+    assert!(matches!(write(), Err(Error::Refused(Refusal::Stale))));
 }

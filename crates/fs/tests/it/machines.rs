@@ -1,13 +1,13 @@
 //! A volume on three machines, all of them in this process, with a keeper: the client goes on when machines end, and
 //! each request is carried out once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lodestone_fs::cluster::{Machine, MachineOptions, RemoteOptions, RemoteVolume, Site, register};
+use lodestone_fs::cluster::{Machine, MachineHandle, MachineOptions, RemoteOptions, RemoteVolume, Site, register};
 use lodestone_fs::{Caller, Error, FileKind, NewFile, ROOT, Refusal};
 use lodestone_pmem::DomainChoice;
 use lodestone_registry::control::{Authority, Credentials, Name};
@@ -68,7 +68,7 @@ impl Place {
         let security = self.security(Name::Node(lodestone_fabric::NodeId(machine)));
         let mut options = MachineOptions::new(machine, self.path(&format!("m{machine}")), security);
         (options.makes, options.domain) = (makes, DomainChoice::Process);
-        options.mount_lease = Duration::from_secs(3);
+        options.mount_lease = Duration::from_secs(8);
         options
     }
 
@@ -297,9 +297,33 @@ fn a_change_of_machines_that_makes_no_sense_is_refused() {
     // A new one gets the description from the others: its copy is from before it was added.
     let new = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports());
     assert_eq!(handle.add_machine(4, new).expect("a description").address(4).expect("its address"), new);
-    machines[usize::from(other) - 1] = Some(place.start(4, true));
+    let new = place.start(4, true);
     let counts = |found: &lodestone_fs::cluster::MachineStatus| found.machine == 4 && found.state == "counts";
-    until("it counts", || handle.status().machines.iter().any(counts));
+    // How far its copy of the pages is, as it says itself and as the machine that leads does.
+    let (mut own, mut told, mut took) = (BTreeSet::new(), BTreeSet::new(), Duration::ZERO);
+    let began = Instant::now();
+    until("it counts", || {
+        for _ in 0..20 {
+            let copied = |handle: &MachineHandle| {
+                let status = handle.status();
+                status.nodes.iter().find(|node| node.node == 104).and_then(|node| node.copied)
+            };
+            if let Some(copied) = copied(&new.handle()) {
+                own.insert((copied.all_bytes, copied.done_bytes));
+                took = began.elapsed();
+            }
+            told.extend(copied(&handle).map(|copied| (copied.all_bytes, copied.done_bytes)));
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        handle.status().machines.iter().any(counts)
+    });
+    let sizes: BTreeSet<u64> = own.iter().map(|(all, _)| *all).collect();
+    assert!(sizes.len() == 1 && own.len() > 2, "the copy goes on, of one size: {own:?}");
+    assert!(!told.is_empty() || took < Duration::from_secs(1), "the others are told");
+    assert!(told.iter().all(|(all, done)| sizes.contains(all) && done <= all), "{told:?}");
+    let ended = |handle: &MachineHandle| handle.status().nodes.iter().all(|node| node.copied.is_none());
+    until("nothing is copied any more", || ended(&new.handle()) && ended(&handle));
+    machines[usize::from(other) - 1] = Some(new);
 }
 
 /// Two operators at the same time, and each change said twice: as after an answer that was lost.

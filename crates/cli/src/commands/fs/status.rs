@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
-use lodestone_fs::cluster::ClusterStatus;
+use lodestone_fs::cluster::{ClusterStatus, CopyProgress};
 use serde::Serialize;
 
 use super::{Opened, VolumeArgs, control, machines};
@@ -19,7 +19,8 @@ Examples:
   lodestone fs status notes.vol --watch
 
 Of a mounted volume with replicas it shows the nodes: who leads, the term, and how many
-records each has not reported as durable. Another mounted volume is in use; `df FOLDER`
+records each has not reported as durable, and of one that joins how much of the pages or of the
+metadata it has copied. Another mounted volume is in use; `df FOLDER`
 shows its room.";
 
 /// Pause between two looks.
@@ -129,9 +130,15 @@ fn watch(args: &Args, output: &Output) -> Result<()> {
     Ok(())
 }
 
+/// How far a copy is: `3.0 MiB of 12 MiB, 25 %`.
+fn copied_of(copied: &CopyProgress) -> String {
+    let percent = copied.done_bytes.saturating_mul(100) / copied.all_bytes.max(1);
+    format!("{} of {}, {percent} %", size::human(copied.done_bytes), size::human(copied.all_bytes))
+}
+
 fn text_of_nodes(status: &ClusterStatus) -> String {
     let mut table = Table::new();
-    table.load_preset(UTF8_BORDERS_ONLY).set_header(["node", "keeps", "state", "records behind", "silent"]);
+    table.load_preset(UTF8_BORDERS_ONLY).set_header(["node", "keeps", "state", "records behind", "copied", "silent"]);
     for node in &status.nodes {
         let number = |value: Option<u64>, unit: &str| value.map_or_else(String::new, |value| format!("{value}{unit}"));
         table.add_row([
@@ -139,6 +146,7 @@ fn text_of_nodes(status: &ClusterStatus) -> String {
             node.keeps.clone(),
             node.state.clone(),
             number(node.behind, ""),
+            node.copied.map_or_else(String::new, |copied| copied_of(&copied)),
             number(node.silent_ms, " ms"),
         ]);
     }
@@ -165,4 +173,32 @@ fn text_of_nodes(status: &ClusterStatus) -> String {
         )
     };
     format!("{leads}\n{groups}{machines}{table}{warnings}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_joins_says_how_far_its_copy_is() {
+        let mut status = ClusterStatus::default();
+        status.nodes.push(lodestone_fs::cluster::NodeStatus {
+            node: 104,
+            keeps: "pages".into(),
+            state: "joins".into(),
+            behind: Some(7),
+            executed: None,
+            copied: Some(CopyProgress { done_bytes: 3 << 20, all_bytes: 12 << 20 }),
+            silent_ms: None,
+        });
+        let text = text_of_nodes(&status);
+        assert!(text.contains("copied") && text.contains("of 12") && text.contains("25 %"), "{text}");
+        let json = serde_json::to_value(&status).expect("JSON");
+        assert_eq!(json["nodes"][0]["copied"]["done_bytes"], 3 << 20, "{json}");
+        // Of a machine with a former program there is none.
+        let mut json = json;
+        json["nodes"][0].as_object_mut().expect("a node").remove("copied");
+        let status: ClusterStatus = serde_json::from_value(json).expect("a status");
+        assert_eq!(status.nodes[0].copied, None);
+    }
 }

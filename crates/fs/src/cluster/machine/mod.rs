@@ -374,6 +374,7 @@ impl Shared {
                 lacks_image: seen.is_some_and(|seen| seen.lacks_image.load(Ordering::Acquire)),
                 is_ready: seen.is_some_and(|seen| seen.is_ready.load(Ordering::Acquire)),
                 executed: place.executed().unwrap_or_default(),
+                copied: seen.and_then(|seen| seen.copied()),
                 error,
             });
         }

@@ -188,7 +188,11 @@ impl Shared {
         let own = NodeId(machine.number);
         let (path, new) = (self.places.image(own), self.places.image(own).with_extension("new"));
         let mut channel = connect(&machine.site(), &machine.security, leader)?;
-        let bytes = receive_image(&mut channel, own, &new)?;
+        let seen = self.state().places.get(&own).and_then(|place| Some(Arc::clone(&place.node.as_ref()?.seen)));
+        let note = |done, all| seen.iter().for_each(|seen| seen.note_copied(done, all));
+        let received = receive_image(&mut channel, own, &new, &note);
+        note(0, 0);
+        let bytes = received?;
         // The former image is closed before the new one takes its name.
         let former = {
             let mut state = self.state();
@@ -219,8 +223,8 @@ impl Shared {
     }
 }
 
-/// Writes the image that a machine sends into a new file. Durable on return.
-fn receive_image(channel: &mut Channel, node: NodeId, path: &Path) -> Result<u64> {
+/// Writes the image that a machine sends into a new file. Durable on return. `progress` is told bytes, and all of them.
+fn receive_image(channel: &mut Channel, node: NodeId, path: &Path, progress: &dyn Fn(u64, u64)) -> Result<u64> {
     let lost = |error: std::io::Error| Error::Options(format!("the image does not arrive: {error}"));
     let wrong = || Error::Options("the image does not arrive: a piece makes no sense".into());
     let mut out = Writer::default();
@@ -228,12 +232,18 @@ fn receive_image(channel: &mut Channel, node: NodeId, path: &Path) -> Result<u64
     channel.within(Some(PIECE_PATIENCE));
     channel.send(&out.0).map_err(lost)?;
     let file = File::create(path).map_err(|error| failed("making the image", path, &error))?;
+    let mut all = 0;
     loop {
         channel.within(Some(PIECE_PATIENCE));
         let frame = channel.receive(wire::ANSWER_BYTES_MAX).map_err(lost)?;
         let mut from = Reader(&frame);
         match (from.u8(), from.u64()) {
+            (Some(3), Some(bytes)) if bytes < IMAGE_BYTES_MAX => {
+                all = bytes;
+                progress(0, all);
+            }
             (Some(0), Some(at)) if at < IMAGE_BYTES_MAX => {
+                progress(at, all);
                 file.write_all_at(from.0, at).map_err(|error| failed("writing the image", path, &error))?;
             }
             (Some(1), Some(bytes)) if bytes < IMAGE_BYTES_MAX => {

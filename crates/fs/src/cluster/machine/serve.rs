@@ -248,6 +248,8 @@ fn send_image(shared: &Shared, channel: &mut Channel, node: NodeId) -> std::io::
 fn send_file(channel: &mut Channel, file: &File) -> std::io::Result<()> {
     let mut buffer = vec![0; PIECE_BYTES];
     let mut at = 0;
+    channel.within(Some(SEND_PATIENCE));
+    channel.send(&[&[3], &file.metadata()?.len().to_le_bytes()[..]].concat())?;
     loop {
         let count = file.read_at(&mut buffer, at)?;
         channel.within(Some(SEND_PATIENCE));
@@ -329,10 +331,10 @@ impl Shared {
                 lock(&machine.mounts).in_term(link.term()).close(volume, tag.mount, *ino);
                 Answer::Done(0, Value::Nothing)
             }
-            Call::Lock { ino, serial, lock: wanted, frees } => {
+            Call::Lock { ino, serial, lock: wanted, how } => {
                 let mut mounts = lock(&machine.mounts);
                 let outcome =
-                    mounts.in_term(link.term()).lock((tag.mount, machine.mount_lease), *serial, *ino, *wanted, *frees);
+                    mounts.in_term(link.term()).lock((tag.mount, machine.mount_lease), *serial, *ino, *wanted, *how);
                 Answer::Done(0, Value::Number(outcome.code()))
             }
             Call::FindLock { ino, lock: wanted } => {

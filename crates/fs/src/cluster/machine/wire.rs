@@ -4,7 +4,7 @@
 //! first frame   magic `LDFS`, version 4, volume 8; the answer: 0, or 1 and a text
 //! request       kind 1, then by kind; an answer for each
 //!   1 standing  the answer is a standing
-//!   2 image     node 2; the answer is pieces (offset 8, bytes), then an empty frame with the length: 1, bytes 8
+//!   2 image     node 2; the answer is pieces (offset 8, bytes), first the length: 3, bytes 8; last: 1, bytes 8
 //!   3 text      a request of the program; the answer is frames: of progress, and the last one
 //!   4 attach, 5 call, 6 detach: of mounts (see `remote`)
 //!   7 site      the answer is the text of the description
@@ -18,9 +18,10 @@ use lodestone_fabric::NodeId;
 use lodestone_width::exact_u32;
 
 use crate::bytes::{Reader, Writer};
+use crate::cluster::status::CopyProgress;
 
 const MAGIC: &[u8; 4] = b"LDFS";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 pub(crate) const STANDING: u8 = 1;
 pub(crate) const IMAGE: u8 = 2;
@@ -71,6 +72,8 @@ pub(crate) struct NodeStanding {
     pub(crate) is_ready: bool,
     /// The last operation that it has executed.
     pub(crate) executed: u64,
+    /// How far it is, if it copies what it lacks.
+    pub(crate) copied: Option<CopyProgress>,
     /// Why it does not run.
     pub(crate) error: String,
 }
@@ -102,7 +105,9 @@ impl Standing {
         out.u32(exact_u32(self.nodes.len()));
         for node in &self.nodes {
             let flags = u8::from(node.runs) | u8::from(node.lacks_image) << 1 | u8::from(node.is_ready) << 2;
-            out.u32(node.node.0.into()).u8(flags).u64(node.executed).bytes(node.error.as_bytes());
+            let copied = node.copied.unwrap_or_default();
+            out.u32(node.node.0.into()).u8(flags).u64(node.executed).u64(copied.done_bytes).u64(copied.all_bytes);
+            out.bytes(node.error.as_bytes());
         }
         out.0
     }
@@ -118,9 +123,12 @@ impl Standing {
             let node = NodeId(u16::try_from(from.u32()?).ok()?);
             let flags = from.u8().filter(|flags| *flags < 8)?;
             let executed = from.u64()?;
+            let (done_bytes, all_bytes) = (from.u64()?, from.u64()?);
+            (done_bytes <= all_bytes).then_some(())?;
+            let copied = (all_bytes > 0).then_some(CopyProgress { done_bytes, all_bytes });
             let error = String::from_utf8_lossy(from.bytes()?).into_owned();
             let (runs, lacks_image, is_ready) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
-            nodes.push(NodeStanding { node, runs, lacks_image, is_ready, executed, error });
+            nodes.push(NodeStanding { node, runs, lacks_image, is_ready, executed, copied, error });
         }
         from.is_empty().then_some(Self { term, leader, revision, pages, rings, nodes })
     }
@@ -132,8 +140,9 @@ mod tests {
 
     #[test]
     fn standings_come_back_and_other_bytes_are_none() {
-        let node =
-            NodeStanding { node: NodeId(101), runs: true, is_ready: true, error: "late".into(), ..Default::default() };
+        let copied = Some(CopyProgress { done_bytes: 3, all_bytes: 9 });
+        let node = NodeStanding { node: NodeId(101), runs: true, is_ready: true, copied, ..Default::default() };
+        let node = NodeStanding { error: "late".into(), ..node };
         let nodes = vec![node, NodeStanding::default()];
         let standing = Standing { term: 7, leader: 2, revision: 3, pages: (4096, 9), rings: (5, 6), nodes };
         let bytes = standing.to_bytes();

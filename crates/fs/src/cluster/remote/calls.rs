@@ -150,7 +150,7 @@ pub(crate) enum Call {
         ino: u64,
         serial: u64,
         lock: FileLock,
-        frees: bool,
+        how: HowToLock,
     },
     FindLock {
         ino: u64,
@@ -162,6 +162,19 @@ pub(crate) enum Call {
         bytes: Vec<u8>,
     },
 }
+
+/// What a request for a lock does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HowToLock {
+    /// Takes it, if it is free.
+    Try,
+    /// Frees the range.
+    Free,
+    /// As `Try`, for a program that waits: the request comes again, unless that would never end.
+    Wait,
+}
+
+const HOWS: [HowToLock; 3] = [HowToLock::Try, HowToLock::Free, HowToLock::Wait];
 
 /// The names of the calls, in the order of their numbers on the wire.
 pub(crate) const CALLS: [&str; 27] = [
@@ -378,9 +391,9 @@ impl Call {
                 out.u8(23).caller(by).u64(*ino).u64(*offset).u64(*length).u8(code(&ALLOCATIONS, what));
             }
             Self::Seek { ino, offset, to } => _ = out.u8(24).u64(*ino).u64(*offset).u8(code(&SEEKS, to)),
-            Self::Lock { ino, serial, lock, frees } => {
+            Self::Lock { ino, serial, lock, how } => {
                 lock.write(out.u8(25).u64(*ino).u64(*serial));
-                out.u8((*frees).into());
+                out.u8(code(&HOWS, how));
             }
             Self::FindLock { ino, lock } => lock.write(out.u8(26).u64(*ino)),
             Self::Append { by, ino, bytes } => _ = out.u8(27).caller(by).u64(*ino).bytes(bytes),
@@ -457,7 +470,7 @@ impl Call {
             24 => Self::Seek { ino: from.u64()?, offset: from.u64()?, to: of_code(&SEEKS, from.u8()?)? },
             25 => {
                 let (ino, serial) = (from.u64()?, from.u64()?);
-                Self::Lock { ino, serial, lock: FileLock::read(from)?, frees: from.flag()? }
+                Self::Lock { ino, serial, lock: FileLock::read(from)?, how: of_code(&HOWS, from.u8()?)? }
             }
             26 => Self::FindLock { ino: from.u64()?, lock: FileLock::read(from)? },
             27 => Self::Append { by: from.caller()?, ino: from.u64()?, bytes: from.owned()? },
@@ -733,7 +746,8 @@ mod tests {
             Call::RemoveExtra { by: by.clone(), ino: 2, name },
             Call::Allocate { by, ino: 2, offset: 3, length: 4, what: Allocation::Zero { grows: true } },
             Call::Seek { ino: 2, offset: 3, to: SeekTo::Hole },
-            Call::Lock { ino: 2, serial: 9, lock: LOCK, frees: true },
+            Call::Lock { ino: 2, serial: 9, lock: LOCK, how: HowToLock::Free },
+            Call::Lock { ino: 2, serial: 9, lock: LOCK, how: HowToLock::Wait },
             Call::FindLock { ino: 2, lock: LOCK },
             Call::Append { by: Caller::root(), ino: 2, bytes: vec![1, 2] },
         ]

@@ -12,9 +12,9 @@ use lodestone_registry::{Channel, ChannelEnd, Security};
 use lodestone_width::exact_u32;
 
 use super::ask::{CALL_PATIENCE, STANDING_PATIENCE, ask_machine, connect, description, standing};
-use super::calls::{Answer, Call, READ_BYTES_MAX, Value};
+use super::calls::{Answer, Call, HowToLock, READ_BYTES_MAX, Value};
 use super::locks::{FileLock, Locked, Locks};
-use super::mounts::Attach;
+use super::mounts::{Attach, may_have_lost};
 use crate::access::Caller;
 use crate::attributes::{Changes, ExtraMode, Room};
 use crate::bytes::{Reader, Writer};
@@ -82,6 +82,8 @@ struct Held {
     told: u64,
     /// The last request for a lock.
     serial: u64,
+    /// The term of the metadata node that knew the mount last, and when that was, at least.
+    known: Option<(u32, Instant)>,
     /// Files of which locks were lost: another mount has them. They are not used before they are closed.
     lost: HashSet<u64>,
 }
@@ -311,19 +313,25 @@ impl Shared {
 
     /// Tells the machine that this mount is there, if it is the one with the metadata node. It forgets silent ones.
     fn give_sign(&self, machine: u16, channel: &mut Option<Channel>) {
-        let generation = {
+        let (generation, term) = {
             let state = lock(&self.state);
             if state.machine != machine {
                 return;
             }
-            state.generation
+            (state.generation, state.term)
         };
         let Some(mut open) = channel.take() else { return };
         let mut out = Writer::default();
         out.u8(wire::SIGN).u64(self.mount);
         open.within(Some(STANDING_PATIENCE));
+        let began = Instant::now();
         match open.send(&out.0).and_then(|()| open.receive(wire::ANSWER_BYTES_MAX)).as_deref() {
-            Ok([0]) => *channel = Some(open),
+            Ok([0]) => {
+                *channel = Some(open);
+                let mut held = lock(&self.held);
+                // Another one may know the mount since then.
+                held.known = held.known.map(|known| if known.0 == term { (term, began.max(known.1)) } else { known });
+            }
             // It has forgotten this mount: it is told again which files are open.
             Ok(_) => self.lose(generation),
             Err(_) => {}
@@ -392,7 +400,7 @@ impl Shared {
     /// Looks for a metadata node, and attaches to it.
     fn find(&self) {
         let Some((machine, term)) = self.newest() else { return };
-        let (attached, kept) = match self.attach(machine) {
+        let (attached, kept) = match self.attach(machine, term) {
             Ok(found) if found.0 == term => found,
             Ok(_) => return,
             Err(error) => {
@@ -417,19 +425,16 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Tells a metadata node which files are open. Its term, and the last operation that its takeover has left.
-    fn attach(&self, machine: u16) -> Result<(u32, u64)> {
+    /// Tells the metadata node of a term which files are open. Its term, and the last operation that its takeover has
+    /// left.
+    fn attach(&self, machine: u16, wanted: u32) -> Result<(u32, u64)> {
         let mut channel = connect(&self.site(), &self.security, machine)?;
         let failed = |error| Error::Options(format!("machine {machine} does not answer: {error}"));
         let open: Vec<u64> = lock(&self.open).keys().copied().collect();
         let ino_floor = self.ino_floor.load(Ordering::Acquire);
         let mut out = Writer::default();
         out.u8(wire::ATTACH);
-        let locks = {
-            let mut held = lock(&self.held);
-            held.told += 1;
-            held.locks.all()
-        };
+        let (locks, began) = (self.locks_to_tell(wanted), Instant::now());
         let attach = Attach { mount: self.mount, ino_floor, open, locks };
         attach.write(&mut out);
         channel.within(Some(ATTACH_PATIENCE));
@@ -439,6 +444,9 @@ impl Shared {
         match (from.u8(), from.u32(), from.u64(), from.u64()) {
             (Some(0), Some(term), Some(kept), Some(lease_ms)) => {
                 self.lease_ms.store(lease_ms, Ordering::Release);
+                if term == wanted {
+                    lock(&self.held).known = Some((term, began));
+                }
                 self.lose_locks(&attach.locks, &mut from);
                 Ok((term, kept))
             }
@@ -446,6 +454,23 @@ impl Shared {
                 Some(Answer::Failed(text)) => format!("machine {machine}: {text}"),
                 _ => format!("machine {machine} does not lead"),
             })),
+        }
+    }
+
+    /// The locks that the mount has still, for the metadata node of a term.
+    fn locks_to_tell(&self, term: u32) -> Vec<(u64, FileLock)> {
+        let lease = Duration::from_millis(self.lease_ms.load(Ordering::Acquire));
+        let mut held = lock(&self.held);
+        held.told += 1;
+        let locks = held.locks.all();
+        match held.known {
+            Some((known, at)) if may_have_lost(known, term, at.elapsed(), lease) && !locks.is_empty() => {
+                tracing::error!("this mount was away for too long: its locks are lost, and their files are not used");
+                held.locks.free_mount(0);
+                held.lost.extend(locks.into_iter().map(|(ino, _)| ino));
+                Vec::new()
+            }
+            _ => locks,
         }
     }
 
@@ -778,6 +803,19 @@ impl RemoteVolume {
     /// A mount that is silent for its lease loses its locks; it cannot write to these files then before it has closed
     /// them.
     pub fn lock(&self, ino: u64, wanted: FileLock) -> Result<bool> {
+        self.ask_for_lock(ino, wanted, HowToLock::Try)
+    }
+
+    /// As [`lock`](Self::lock), for a program that waits for the lock: it asks again within a second if it gets `false`.
+    ///
+    /// # Errors
+    /// [`Refusal::Deadlock`](crate::Refusal::Deadlock): the owner of the lock waits for one of this owner, so waiting
+    /// would never end.
+    pub fn wait_lock(&self, ino: u64, wanted: FileLock) -> Result<bool> {
+        self.ask_for_lock(ino, wanted, HowToLock::Wait)
+    }
+
+    fn ask_for_lock(&self, ino: u64, wanted: FileLock, how: HowToLock) -> Result<bool> {
         let until = Instant::now() + self.shared.options.patience;
         let mut was_taken = false;
         loop {
@@ -787,7 +825,7 @@ impl RemoteVolume {
                 held.serial += 1;
                 (held.serial, held.told)
             };
-            let answer = value!(self.call(&Call::Lock { ino, serial, lock: wanted, frees: false }), Number)?;
+            let answer = value!(self.call(&Call::Lock { ino, serial, lock: wanted, how }), Number)?;
             match Locked::of_code(answer) {
                 Some(Locked::Done) => {
                     let mut held = lock(&self.shared.held);
@@ -798,12 +836,13 @@ impl RemoteVolume {
                     // The next metadata node was told the locks without this one: it is asked, too.
                     was_taken = true;
                 }
-                Some(Locked::Conflict) => {
+                Some(outcome @ (Locked::Conflict | Locked::Deadlock)) => {
                     if was_taken {
                         let range = (wanted.owner, wanted.start, wanted.end);
                         lock(&self.shared.held).locks.free(ino, 0, range);
                     }
-                    return Ok(false);
+                    let is_circle = outcome == Locked::Deadlock;
+                    return if is_circle { Err(crate::error::Refusal::Deadlock.into()) } else { Ok(false) };
                 }
                 Some(Locked::Full) => return Err(crate::error::Refusal::NoLocks.into()),
                 _ if Instant::now() >= until => return Ok(false),
@@ -822,7 +861,8 @@ impl RemoteVolume {
                 held.serial += 1;
                 held.serial
             };
-            let answer = value!(self.call(&Call::Lock { ino, serial, lock: freed, frees: true }), Number)?;
+            let call = Call::Lock { ino, serial, lock: freed, how: HowToLock::Free };
+            let answer = value!(self.call(&call), Number)?;
             if Locked::of_code(answer) != Some(Locked::Again) {
                 return Ok(());
             }

@@ -5,7 +5,8 @@
 //! says; `flock` is a lock of the whole file.
 //!
 //! The metadata node has the table of all mounts, in memory. Each mount has one of its own locks, and tells them to the
-//! next metadata node. For [`GRACE`] after a takeover nothing new is granted: mounts that had locks come first.
+//! next metadata node. For [`GRACE`] after a takeover nothing new is granted: mounts that had locks come first. A mount
+//! that was away while another one may have had a lock in between does not get its own back, also if it is free now.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -60,10 +61,12 @@ pub(crate) enum Locked {
     Again,
     /// The file has too many locks.
     Full,
+    /// Another owner has a lock, and waits for one of this owner: waiting would never end.
+    Deadlock,
 }
 
 impl Locked {
-    const ALL: [Self; 4] = [Self::Done, Self::Conflict, Self::Again, Self::Full];
+    const ALL: [Self; 5] = [Self::Done, Self::Conflict, Self::Again, Self::Full, Self::Deadlock];
 
     /// Its number on the wire.
     pub(crate) const fn code(self) -> u64 {
@@ -72,6 +75,7 @@ impl Locked {
             Self::Conflict => 1,
             Self::Again => 2,
             Self::Full => 3,
+            Self::Deadlock => 4,
         }
     }
 
@@ -89,12 +93,25 @@ pub(crate) struct Locks {
 impl Locks {
     /// A lock of another owner that excludes `wanted`.
     pub(crate) fn conflict(&self, ino: u64, mount: u64, wanted: &FileLock) -> Option<FileLock> {
-        let found = self.files.get(&ino)?.iter().find(|(other, lock)| {
+        self.conflicts(ino, mount, wanted).next().map(|(_, lock)| *lock)
+    }
+
+    /// The owners of all locks that exclude `wanted`.
+    pub(crate) fn excluding(&self, ino: u64, mount: u64, wanted: &FileLock) -> Vec<(u64, u64)> {
+        self.conflicts(ino, mount, wanted).map(|(other, lock)| (*other, lock.owner)).collect()
+    }
+
+    fn conflicts<'l>(
+        &'l self,
+        ino: u64,
+        mount: u64,
+        wanted: &'l FileLock,
+    ) -> impl Iterator<Item = &'l (u64, FileLock)> {
+        self.files.get(&ino).into_iter().flatten().filter(move |(other, lock)| {
             (*other, lock.owner) != (mount, wanted.owner)
                 && lock.meets(wanted.start, wanted.end)
                 && (lock.is_write || wanted.is_write)
-        });
-        found.map(|(_, lock)| *lock)
+        })
     }
 
     /// Takes a lock, if no other owner has one that excludes it.

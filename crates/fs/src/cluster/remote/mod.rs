@@ -13,6 +13,7 @@ pub(crate) mod calls;
 mod client;
 pub(crate) mod locks;
 pub(crate) mod mounts;
+mod waits;
 
 pub use ask::{ask_machine, newest_site};
 pub(crate) use ask::{connect, description, standing};

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use lodestone_width::exact_u32;
 
-use super::calls::{Answer, Call, Value};
+use super::calls::{Answer, Call, HowToLock, Value};
 use super::locks::{FileLock, GRACE, Locked, Locks};
+use super::waits::Waits;
 use crate::bytes::{Reader, Writer};
 use crate::error::{Error, Result};
 use crate::requests::Tag;
@@ -25,6 +26,9 @@ use crate::volume::Volume;
 const OPEN_MAX: u32 = 1 << 17;
 /// Most locks that it has.
 const LOCKS_MAX: u32 = 1 << 15;
+
+/// Files of which it is known who got locks.
+const GRANTED_MAX: usize = 1 << 16;
 
 /// A mount that attaches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +75,32 @@ pub(crate) struct Mounts {
     since: Option<Instant>,
     mounts: HashMap<u64, Mount>,
     locks: Locks,
+    waits: Waits,
+    granted: Granted,
+}
+
+/// The mount that got new locks of a file in this term; `None`: several did.
+#[derive(Debug, Default)]
+struct Granted {
+    files: HashMap<u64, Option<u64>>,
+    /// Too many files to note them all.
+    is_full: bool,
+}
+
+impl Granted {
+    fn note(&mut self, ino: u64, mount: u64) {
+        if self.files.len() >= GRANTED_MAX && !self.files.contains_key(&ino) {
+            self.is_full = true;
+            return;
+        }
+        let only = self.files.entry(ino).or_insert(Some(mount));
+        *only = only.filter(|only| *only == mount);
+    }
+
+    /// Whether a mount other than this one may have had a lock of the file.
+    fn has_other(&self, ino: u64, mount: u64) -> bool {
+        self.files.get(&ino).map_or(self.is_full, |only| *only != Some(mount))
+    }
 }
 
 impl Mounts {
@@ -91,12 +121,19 @@ impl Mounts {
     pub(crate) fn attach(&mut self, volume: &Volume, attach: &Attach) -> Vec<u32> {
         volume.number_files_from(attach.ino_floor);
         let open: BTreeSet<u64> = attach.open.iter().copied().collect();
-        let before = self.mounts.remove(&attach.mount).map(|mount| mount.open).unwrap_or_default();
+        let before = self.mounts.remove(&attach.mount);
+        // One that was forgotten, or comes late after a takeover: what it had may have been another one's meanwhile.
+        let is_known = before.is_some();
+        let before = before.map(|mount| mount.open).unwrap_or_default();
         open.difference(&before).for_each(|ino| volume.pin(*ino));
         before.difference(&open).for_each(|ino| close(volume, *ino));
         self.mounts.insert(attach.mount, Mount { open, heard: Instant::now(), serials: HashMap::new() });
         self.locks.free_mount(attach.mount);
-        let mut take = |(ino, lock): &(u64, FileLock)| self.locks.take(*ino, attach.mount, *lock) == Locked::Done;
+        let (granted, locks) = (&self.granted, &mut self.locks);
+        let mut take = |(ino, lock): &(u64, FileLock)| {
+            let is_its_own = is_known || !granted.has_other(*ino, attach.mount);
+            is_its_own && locks.take(*ino, attach.mount, *lock) == Locked::Done
+        };
         (0..).zip(&attach.locks).filter(|(_, lock)| !take(lock)).map(|(place, _)| place).collect()
     }
 
@@ -107,7 +144,7 @@ impl Mounts {
         serial: u64,
         ino: u64,
         lock: FileLock,
-        frees: bool,
+        how: HowToLock,
     ) -> Locked {
         let Some(known) = self.mounts.get_mut(&mount) else { return Locked::Again };
         let newest = known.serials.entry(ino).or_default();
@@ -116,14 +153,26 @@ impl Mounts {
             return Locked::Again;
         }
         *newest = serial;
-        if frees {
+        if how == HowToLock::Free {
             self.locks.free(ino, mount, (lock.owner, lock.start, lock.end));
             return Locked::Done;
         }
-        match self.locks.conflict(ino, mount, &lock) {
-            None if self.since.is_some_and(|since| since.elapsed() < GRACE.min(lease / 4)) => Locked::Again,
-            _ => self.locks.take(ino, mount, lock),
+        let is_free = self.locks.conflict(ino, mount, &lock).is_none();
+        if is_free && self.since.is_some_and(|since| since.elapsed() < grace_of(lease)) {
+            return Locked::Again;
         }
+        let outcome = self.locks.take(ino, mount, lock);
+        match (outcome, how) {
+            (Locked::Conflict, HowToLock::Wait) if !self.waits.begin(&self.locks, mount, ino, lock, Instant::now()) => {
+                return Locked::Deadlock;
+            }
+            (Locked::Conflict, _) => {}
+            _ => self.waits.end(mount, ino, &lock),
+        }
+        if outcome == Locked::Done {
+            self.granted.note(ino, mount);
+        }
+        outcome
     }
 
     /// A lock of another owner that excludes this one.
@@ -156,6 +205,7 @@ impl Mounts {
     /// The mount is gone.
     pub(crate) fn detach(&mut self, volume: &Volume, mount: u64) {
         self.locks.free_mount(mount);
+        self.waits.forget_mount(mount);
         for ino in self.mounts.remove(&mount).map(|mount| mount.open).unwrap_or_default() {
             close(volume, ino);
         }
@@ -163,6 +213,7 @@ impl Mounts {
 
     /// Mounts that were silent for too long are gone.
     pub(crate) fn forget_silent(&mut self, volume: &Volume, lease: Duration) {
+        self.waits.forget_late(Instant::now());
         let silent = self.mounts.iter().filter(|(_, mount)| mount.heard.elapsed() >= lease);
         let silent: Vec<u64> = silent.map(|(mount, _)| *mount).collect();
         for mount in silent {
@@ -170,6 +221,20 @@ impl Mounts {
             self.detach(volume, mount);
         }
     }
+}
+
+/// How long after a takeover no new lock is granted.
+pub(crate) fn grace_of(lease: Duration) -> Duration {
+    GRACE.min(lease / 4)
+}
+
+/// Whether a mount may have lost its locks before it attaches in the term `to`: it was last known in the term `from`,
+/// and silent since then. Then that metadata node may have forgotten it and granted them to others, or one between the
+/// two may have. A clock may be slow by a tenth.
+pub(crate) fn may_have_lost(from: u32, to: u32, silent: Duration, lease: Duration) -> bool {
+    let is_forgotten = silent >= lease * 9 / 10;
+    let was_another_between = to > from.saturating_add(1) && silent >= grace_of(lease) * 9 / 10;
+    from != 0 && from != to && (is_forgotten || was_another_between)
 }
 
 fn close(volume: &Volume, ino: u64) {
@@ -233,6 +298,86 @@ mod tests {
         assert!(matches!(carry_out(&volume, tag(3), &remove()).expect("an answer"), Answer::Done(..)));
         assert!(matches!(carry_out(&volume, tag(3), &remove()).expect("an answer"), Answer::Done(..)), "sent again");
         assert_eq!(carry_out(&volume, tag(4), &remove()).expect("an answer"), Answer::Refused(Refusal::NotFound));
+    }
+
+    const LEASE: Duration = Duration::from_secs(40);
+
+    /// A metadata node whose takeover was long ago, with two mounts.
+    fn two_mounts(volume: &Volume) -> Mounts {
+        let mut mounts = Mounts { since: Instant::now().checked_sub(LEASE), ..Mounts::default() };
+        [1, 2].iter().for_each(|mount| _ = mounts.attach(volume, &attach(*mount, &[])));
+        mounts
+    }
+
+    fn attach(mount: u64, locks: &[(u64, FileLock)]) -> Attach {
+        Attach { mount, ino_floor: 0, open: Vec::new(), locks: locks.to_vec() }
+    }
+
+    fn whole(owner: u64) -> FileLock {
+        FileLock { owner, start: 0, end: u64::MAX, is_write: true, pid: 0 }
+    }
+
+    #[test]
+    fn a_circle_of_waits_over_two_mounts_and_two_files_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let volume = volume(folder.path());
+        let mut mounts = two_mounts(&volume);
+        let mut serial = 0;
+        let mut ask = |mounts: &mut Mounts, mount, ino, how| {
+            serial += 1;
+            mounts.lock((mount, LEASE), serial, ino, whole(1), how)
+        };
+        assert_eq!(ask(&mut mounts, 1, 10, HowToLock::Try), Locked::Done);
+        assert_eq!(ask(&mut mounts, 2, 20, HowToLock::Try), Locked::Done);
+        assert_eq!(ask(&mut mounts, 1, 20, HowToLock::Wait), Locked::Conflict);
+        assert_eq!(ask(&mut mounts, 2, 10, HowToLock::Try), Locked::Conflict, "who does not wait closes no circle");
+        assert_eq!(ask(&mut mounts, 2, 10, HowToLock::Wait), Locked::Deadlock);
+        assert_eq!(ask(&mut mounts, 2, 20, HowToLock::Free), Locked::Done);
+        assert_eq!(ask(&mut mounts, 1, 20, HowToLock::Wait), Locked::Done);
+        assert_eq!(ask(&mut mounts, 2, 10, HowToLock::Wait), Locked::Conflict, "now it may wait");
+        mounts.detach(&volume, 1);
+        assert_eq!(ask(&mut mounts, 2, 10, HowToLock::Wait), Locked::Done);
+    }
+
+    /// The lock is free when the mount comes back, and yet not its own: another mount had it in between.
+    #[test]
+    fn a_lock_that_another_mount_had_meanwhile_is_lost() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let volume = volume(folder.path());
+        let mut mounts = two_mounts(&volume);
+        let mut serial = 0;
+        let mut ask = |mounts: &mut Mounts, mount, ino, how| {
+            serial += 1;
+            assert_eq!(mounts.lock((mount, LEASE), serial, ino, whole(1), how), Locked::Done);
+        };
+        let told = [(10, whole(1)), (20, whole(1))];
+        told.iter().for_each(|(ino, _)| ask(&mut mounts, 1, *ino, HowToLock::Try));
+        assert_eq!(mounts.attach(&volume, &attach(1, &told)), [0; 0], "it was known all the time");
+        mounts.detach(&volume, 1);
+        assert_eq!(mounts.attach(&volume, &attach(1, &told)), [0; 0], "nobody else had them");
+        mounts.detach(&volume, 1);
+        ask(&mut mounts, 2, 20, HowToLock::Try);
+        ask(&mut mounts, 2, 20, HowToLock::Free);
+        assert_eq!(mounts.attach(&volume, &attach(1, &told)), [1], "the other mount had the second one");
+        // After a takeover who comes first had it; who comes late may have lost it.
+        let mut mounts = Mounts { since: Instant::now().checked_sub(LEASE), ..Mounts::default() };
+        mounts.attach(&volume, &attach(2, &[]));
+        ask(&mut mounts, 2, 20, HowToLock::Try);
+        ask(&mut mounts, 2, 20, HowToLock::Free);
+        assert_eq!(mounts.attach(&volume, &attach(1, &told)), [1]);
+        let mut granted = Granted::default();
+        (0..70_000).for_each(|ino| granted.note(ino, 1));
+        assert!(!granted.has_other(5, 1) && granted.has_other(5, 2) && granted.has_other(69_999, 1));
+        assert_eq!(granted.files.len(), GRANTED_MAX);
+    }
+
+    #[test]
+    fn a_mount_that_was_silent_over_a_takeover_may_have_lost_its_locks() {
+        let lost = |to, seconds| may_have_lost(5, to, Duration::from_secs(seconds), LEASE);
+        assert!(!lost(6, 30) && lost(6, 36), "the former one may have forgotten it");
+        assert!(!lost(7, 4) && lost(7, 5), "another one may have led between");
+        assert!(!lost(5, 100), "the same one knows");
+        assert!(!may_have_lost(0, 5, LEASE, LEASE), "it had none before");
     }
 
     #[test]
