@@ -3,8 +3,8 @@
 //! The kernel asks for `fcntl` and `flock` alike, with an owner for each. A program that waits for a lock must not keep
 //! one of the threads that answer the kernel: they would not be there for the unlock. So one thread of its own asks for
 //! all locks that programs wait for, again and again. The metadata node refuses the wait that would close a circle of
-//! programs that wait for each other, of whatever mounts: with `EDEADLK`. `fuser` does not say which of the two kinds of
-//! locks a program wants, so that is so for `flock`, too.
+//! programs that wait for each other, of whatever mounts: with `EDEADLK`. `fuser` does not say which of the two kinds
+//! of locks a program wants, so that is so for `flock`, too.
 //!
 //! `fuser` refuses the kernel's interrupts, and a process that is killed waits for its answer before it ends. So the
 //! thread looks whether a signal ends the process, and answers then.

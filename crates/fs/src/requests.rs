@@ -155,7 +155,7 @@ impl Requests {
     /// Takes the requests of all mounts from an image that has the operations up to `applied`.
     ///
     /// # Errors
-    /// What makes no sense: nobody can tell then which requests were carried out.
+    /// Requests that make no sense: then it is not known which were carried out.
     pub(crate) fn load(found: &[(u64, Vec<u8>)], applied: Sequence) -> Result<Self, String> {
         if found.len() > MOUNTS_MAX {
             return Err(format!("it has the requests of {} mounts, more than {MOUNTS_MAX}", found.len()));

@@ -264,7 +264,7 @@ fn see_each_other(first: &Path, second: &Path) {
     assert!(lock(&two).is_err(), "the other mount has it");
     drop(one);
     lock(&two).expect("it is free");
-    // Two mounts that wait for each other: for one of them waiting would never end. It ends when the other one has both.
+    // Two mounts that wait for each other: one of them is refused, and the other one gets the lock.
     let other = |folder: &Path| File::options().create(true).write(true).truncate(false).open(folder.join("other"));
     let (one, (first_other, second_other)) = (first.join("renamed"), (other(first), other(second)));
     let (first_other, second_other) = (first_other.expect("a file"), second_other.expect("a file"));

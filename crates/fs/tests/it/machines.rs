@@ -351,7 +351,7 @@ fn changes_of_machines_at_the_same_time_and_twice_are_all_there_once() {
     });
     let site = handle.site().expect("a description");
     assert_eq!((site.machines.len(), site.revision), (11, 8), "each change counts once");
-    // Of three machines with everything one may be drained, whoever says so first.
+    // Of three machines with everything one may be drained: the first that is named.
     let followers: Vec<u16> = (1..=3).filter(|machine| *machine != volume.leader().0).collect();
     let drained: Vec<(u16, Result<Site, Error>)> = std::thread::scope(|scope| {
         let drain = |machine: &u16| (*machine, handle.drain_machine(*machine));

@@ -188,7 +188,7 @@ fn send(mut stream: &TcpStream, mut bytes: &[u8], until: Instant) -> std::io::Re
     Ok(())
 }
 
-/// Closes a connection. With bytes that nobody has read the kernel would take the answer back.
+/// Closes a connection. With bytes that were not read the kernel would take the answer back.
 fn close(mut stream: &TcpStream) -> std::io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
     let (until, mut rest, mut piece) = (Instant::now() + CLOSE_PATIENCE, 0, [0; 4 << 10]);

@@ -151,7 +151,7 @@ impl Shared {
         let is_due = {
             let mut compared = lock(&machine.compared);
             if compared.term != link.term() {
-                // What was adopted: also a change whose machine ended before it was acknowledged.
+                // The adopted log may have a change whose machine ended before it was acknowledged.
                 *compared = Compared { term: link.term(), after: Some(volume.inner.core().log.last()) };
             }
             compared.after.take_if(|after| link.has_acknowledged(*after)).is_some()
@@ -299,7 +299,7 @@ impl MachineHandle {
         Ok(changed)
     }
 
-    /// Makes the change an operation. It counts when the operation is acknowledged, also if nobody waits for that.
+    /// Makes the change an operation. It counts when the operation is acknowledged, also if no caller waits for that.
     fn submit(&self, change: &mut dyn FnMut(&mut Site) -> Result<()>) -> Result<(Site, Sequence, Arc<Link>)> {
         let (Some(known), Some(machine)) = (self.shared.site(), &self.shared.machine) else { return Err(Error::Gone) };
         let (volume, link) = self.shared.leading_here()?;

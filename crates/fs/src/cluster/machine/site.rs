@@ -276,7 +276,7 @@ impl Site {
             return Ok(());
         }
         let mut new = path.as_os_str().to_owned();
-        // A name of this call alone: nobody else cuts the file short between its sync and its rename.
+        // A name of this call alone: no other one cuts the file short between its sync and its rename.
         new.push(format!(".{}-{}.new", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
         let file = std::fs::File::create(&new).map_err(failed)?;
         let written = std::io::Write::write_all(&mut &file, self.to_text().as_bytes())

@@ -163,7 +163,7 @@ pub(crate) enum Call {
     },
 }
 
-/// What a request for a lock does.
+/// The effect of a request for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HowToLock {
     /// Takes it, if it is free.
