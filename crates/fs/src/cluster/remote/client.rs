@@ -806,7 +806,7 @@ impl RemoteVolume {
         self.ask_for_lock(ino, wanted, HowToLock::Try)
     }
 
-    /// As [`lock`](Self::lock), for a program that waits for the lock. If it gets `false` it asks again within a second.
+    /// As [`lock`](Self::lock), for a program that waits for it. If it gets `false` it asks again within a second.
     ///
     /// # Errors
     /// [`Refusal::Deadlock`](crate::Refusal::Deadlock): the owner of the lock waits for one of this owner, so waiting
