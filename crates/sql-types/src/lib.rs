@@ -32,6 +32,7 @@ mod digest;
 pub mod enumeration;
 mod error;
 pub mod func;
+pub mod hash;
 mod interval;
 pub mod json;
 pub mod numeric;

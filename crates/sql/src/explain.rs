@@ -173,6 +173,12 @@ fn change_of(change: &Change, stats: Option<&Stats>) -> Shown {
         }
         Change::Update { scan, .. } => modify("Update", &scan.table, scan_of(scan)),
         Change::Delete { scan } => modify("Delete", &scan.table, scan_of(scan)),
+        Change::Family { root, parts, is_update } => {
+            let scan = |part: &crate::plan::FamilyPart| change_of(&part.change, stats).inputs;
+            let inputs = parts.iter().flat_map(scan).collect();
+            let rows = Shown { inputs, ..Shown::new("Append") };
+            modify(if *is_update { "Update" } else { "Delete" }, root, rows)
+        }
         Change::Joined { table, input, set, .. } => {
             modify(if set.is_some() { "Update" } else { "Delete" }, table, node_of(input, stats))
         }
@@ -227,6 +233,7 @@ fn node_of(node: &Node, stats: Option<&Stats>) -> Shown {
             };
             Shown::over("Sort", inner(input)).with("Sort Key", keys.iter().map(key).collect::<Vec<_>>().join(", "))
         }
+        Node::Append(parts) => Shown { inputs: parts.iter().map(inner).collect(), ..Shown::new("Append") },
         Node::LockRows(node) => Shown::over("LockRows", inner(&node.input)),
         Node::Limit { input, .. } => Shown::over("Limit", inner(input)),
         Node::Distinct { input, .. } => Shown::over("Unique", inner(input)),

@@ -329,6 +329,8 @@ pub enum Node {
         number: usize,
     },
     LockRows(Box<LockRows>),
+    /// The rows of each, one after the other.
+    Append(Vec<Node>),
 }
 
 /// Rows that are read once in a statement, and looked for by values of the rows around again and again.
@@ -460,6 +462,12 @@ pub enum Change {
     Delete {
         scan: Scan,
     },
+    /// Of a table and of those below it.
+    Family {
+        root: Arc<TableDef>,
+        parts: Vec<FamilyPart>,
+        is_update: bool,
+    },
     /// Of rows of a join: those of the table first, then its hidden number if it has one, then those of the others.
     Joined {
         table: Arc<TableDef>,
@@ -469,6 +477,15 @@ pub enum Change {
         /// `None`: the rows are deleted.
         set: Option<Vec<(usize, Expr)>>,
     },
+}
+
+/// The change of one of the tables.
+#[derive(Clone, Debug)]
+pub struct FamilyPart {
+    /// Over the columns of this table.
+    pub change: Change,
+    /// For each column of the root, the column of this table.
+    pub map: Vec<usize>,
 }
 
 /// The way of a row whose key another row has.

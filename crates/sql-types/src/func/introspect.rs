@@ -98,7 +98,13 @@ pub const FUNCTIONS: &[Function] = &[
     of("pg_relation_is_updatable", &[REGCLASS, BOOL], Type::Int4, |_, _| Ok(Datum::Int(28))),
     of("pg_my_temp_schema", &[], Type::Oid, |_, _| Ok(Datum::Int(0))),
     of("pg_is_other_temp_schema", &[OID], Type::Bool, no),
-    of("pg_get_partkeydef", &[OID], Type::Text, none),
+    of("pg_get_partkeydef", &[OID], Type::Text, |s, a| Ok(s.partition_key(int(a, 0)).map_or(Datum::Null, Datum::Text))),
+    of("lodestone_partition_ancestors", &[REGCLASS], Type::OidArray, |s, a| {
+        Ok(Datum::Array(s.partition_ancestors(int(a, 0)).into_iter().map(Datum::Int).collect()))
+    }),
+    of("pg_partition_root", &[REGCLASS], Type::Regclass, |s, a| {
+        Ok(s.partition_ancestors(int(a, 0)).last().map_or(Datum::Null, |oid| Datum::Int(*oid)))
+    }),
     of("pg_get_partition_constraintdef", &[OID], Type::Text, none),
     of("pg_get_function_sqlbody", &[OID], Type::Text, none),
     of("pg_get_function_arg_default", &[OID, INT4], Type::Text, none),

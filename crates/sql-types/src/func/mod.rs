@@ -54,6 +54,14 @@ pub trait Session {
     fn constraint_definition(&self, oid: i64, is_pretty: bool) -> Option<String>;
     /// Rows of a table, for its size.
     fn relation_bytes(&self, oid: i64) -> Option<i64>;
+    /// How a table is parted. `None`: it is not.
+    fn partition_key(&self, _oid: i64) -> Option<String> {
+        None
+    }
+    /// A partition, and the tables above it, the nearest first. Empty: it is none, and has none.
+    fn partition_ancestors(&self, _oid: i64) -> Vec<i64> {
+        Vec::new()
+    }
     /// The text of a view.
     fn view_definition(&self, oid: i64) -> Option<String>;
     /// The name of a relation as a statement finds it.

@@ -41,6 +41,13 @@ fn push(node: Node, conditions: Vec<Expr>) -> Node {
                 conditions.into_iter().partition(|condition| is_inside(condition) && !condition.has_subquery());
             push_filter(Node::Project { input: Box::new(push(*input, inside)), columns }, rest)
         }
+        Node::Append(parts) => Node::Append(parts.into_iter().map(|part| push(part, conditions.clone())).collect()),
+        Node::Project { input, columns } if matches!(*input, Node::Scan(_)) && columns.iter().all(is_plain) => {
+            let (inside, rest): (Vec<Expr>, Vec<Expr>) =
+                conditions.into_iter().partition(|condition| !condition.has_subquery());
+            let inside = inside.into_iter().map(|condition| under(condition, &columns)).collect();
+            push_filter(Node::Project { input: Box::new(push(*input, inside)), columns }, rest)
+        }
         Node::Join(join) => push_into_join(*join, conditions),
         other => match Expr::all(conditions) {
             Some(filter) => Node::Filter { input: Box::new(other), filter },
@@ -55,6 +62,23 @@ fn is_same_row(columns: &[Expr]) -> bool {
     let is_same =
         |(number, column): (usize, &Expr)| matches!(column, Expr::Column { depth: 0, index } if *index == number);
     columns[..before].iter().enumerate().all(is_same)
+}
+
+/// Whether a column is one of the row below, or the same for all rows.
+fn is_plain(column: &Expr) -> bool {
+    matches!(column, Expr::Column { depth: 0, .. } | Expr::Const(_))
+}
+
+/// A condition over the row below these columns.
+fn under(mut condition: Expr, columns: &[Expr]) -> Expr {
+    condition.walk_mut(&mut |part| {
+        if let Expr::Column { depth: 0, index } = part
+            && let Some(column) = columns.get(*index)
+        {
+            *part = column.clone();
+        }
+    });
+    condition
 }
 
 /// The sides of a join to which a condition belongs.
@@ -159,6 +183,13 @@ pub(super) fn lock(node: Node, mode: Mode, wait: crate::parse::ast::LockWait) ->
         Node::Scan(mut scan) => {
             (scan.locks, scan.wait) = (Some(mode), wait);
             Ok(Node::Scan(scan))
+        }
+        Node::Append(parts) => {
+            let parts = parts.into_iter().map(|part| lock(part, mode, wait));
+            Ok(Node::Append(parts.collect::<Result<_>>()?))
+        }
+        Node::Project { input, columns } if matches!(*input, Node::Scan(_)) && columns.iter().all(is_plain) => {
+            Ok(Node::Project { input: Box::new(lock(*input, mode, wait)?), columns })
         }
         _ => Err(Error::unsupported("FOR UPDATE of a join or a view")),
     }

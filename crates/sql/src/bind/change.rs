@@ -7,6 +7,7 @@ use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 use super::Binder;
 use super::access::with_access;
 use super::expr::Typed;
+use super::family::Changed;
 use super::from::columns_of;
 use super::scope::{Scope, ScopeColumn};
 use crate::catalog::{IdentityKind, TableDef};
@@ -16,10 +17,10 @@ use crate::parse::ast::{
 };
 use crate::plan::{self, Access, Action, Change, Expr, Node, OutputColumn, Scan};
 
-type Bound = Result<(Action, Vec<OutputColumn>)>;
+pub(super) type Bound = Result<(Action, Vec<OutputColumn>)>;
 
 /// The columns that are set, with their values; `None` is DEFAULT.
-type Set = [(Name, Option<ast::Expr>)];
+pub(super) type Set = [(Name, Option<ast::Expr>)];
 
 /// The parts of an INSERT.
 pub(super) struct Insert<'i> {
@@ -222,7 +223,7 @@ impl Binder<'_> {
     }
 
     /// The columns that are set, and their values over `scope`.
-    fn assigned(&mut self, table: &TableDef, set: &Set, scope: &Scope<'_>) -> Result<Vec<(usize, Expr)>> {
+    pub(super) fn assigned(&mut self, table: &TableDef, set: &Set, scope: &Scope<'_>) -> Result<Vec<(usize, Expr)>> {
         let mut assigned: Vec<(usize, Expr)> = Vec::new();
         for (column, value) in set {
             let number = self.column_of(table, column)?;
@@ -248,7 +249,7 @@ impl Binder<'_> {
     }
 
     /// The rows of a table that a condition selects.
-    fn target(
+    pub(super) fn target(
         &mut self,
         table: &Arc<TableDef>,
         filter: Option<&ast::Expr>,
@@ -263,7 +264,12 @@ impl Binder<'_> {
     }
 
     /// The rows of a table with those of others, and the columns of all.
-    fn joined(&mut self, table: &Arc<TableDef>, shown: &str, from: &[TableRef]) -> Result<(Node, Vec<ScopeColumn>)> {
+    pub(super) fn joined(
+        &mut self,
+        table: &Arc<TableDef>,
+        shown: &str,
+        from: &[TableRef],
+    ) -> Result<(Node, Vec<ScopeColumn>)> {
         let mut columns = columns_of(table, shown);
         if table.hidden.is_some() {
             let hidden = ScopeColumn { is_hidden: true, table: None, name: String::new(), ..columns[0].clone() };
@@ -290,6 +296,9 @@ impl Binder<'_> {
         returning: &[Item],
     ) -> Bound {
         let table = self.table(name)?;
+        if self.has_heirs(name, &table) {
+            return self.change_family(&table, shown, &Changed { set: Some(set), from, filter, returning });
+        }
         if from.is_empty() {
             let scope = Scope { columns: columns_of(&table, shown), parent: None };
             let set = self.assigned(&table, set, &scope)?;
@@ -311,6 +320,9 @@ impl Binder<'_> {
         returning: &[Item],
     ) -> Bound {
         let table = self.table(name)?;
+        if self.has_heirs(name, &table) {
+            return self.change_family(&table, shown, &Changed { set: None, from: using, filter, returning });
+        }
         if using.is_empty() {
             let scope = Scope { columns: columns_of(&table, shown), parent: None };
             let scan = self.target(&table, filter, &scope, Mode::UpdateRow)?;
@@ -339,7 +351,7 @@ impl Binder<'_> {
         Ok((Action::Change(Change::Joined { table, input, filter, set }, returned), output))
     }
 
-    fn returning(
+    pub(super) fn returning(
         &mut self,
         columns: Vec<ScopeColumn>,
         items: &[Item],

@@ -14,7 +14,7 @@ use super::{Binder, no_table};
 use crate::catalog::TableDef;
 use crate::parse::ast::{self, Alias, JoinKind, JoinOn, NOWHERE, Name, ObjectName, TableRef};
 use crate::pgcatalog;
-use crate::plan::{Access, Expr, Join, Node, Scan, SetFunction};
+use crate::plan::{Expr, Join, Node, Scan, SetFunction};
 
 /// Most tables between the commas of one FROM: each is one join deeper.
 const TABLES_MAX: usize = 256;
@@ -173,15 +173,12 @@ impl Binder<'_> {
                     is_hidden: true,
                 });
             }
-            let scan = Scan {
-                table: table.clone(),
-                access: Access::All,
-                filter: None,
-                locks: None,
-                wait: ast::LockWait::Wait,
-                shows_number,
+            columns.extend(self.oid_column(&shown));
+            let node = match self.has_heirs(name, table) {
+                true => self.family_rows(table),
+                false => self.own_rows(Scan { shows_number, ..super::family::all_rows(table.clone()) }),
             };
-            return Ok(Bound { node: Node::Scan(Box::new(scan)), columns, is_lateral: false });
+            return Ok(Bound { node, columns, is_lateral: false });
         }
         if let Some(view) = self.catalog.views.get(&full).cloned() {
             let (node, columns) = self.view(&view, &shown)?;
@@ -353,10 +350,9 @@ impl Binder<'_> {
                 let records = self.named("lodestone_expand_array", arguments, at)?;
                 Some((SetFunction::Unnest, vec![records.expr], Type::Record))
             }
-            // There are no partitions.
             ("pg_partition_ancestors", 1) => {
-                let none = Expr::Const(lodestone_sql_types::Datum::Array(Vec::new()));
-                Some((SetFunction::Unnest, vec![none], Type::Regclass))
+                let list = self.named("lodestone_partition_ancestors", arguments, at)?;
+                Some((SetFunction::Unnest, vec![list.expr], Type::Regclass))
             }
             _ => None,
         })

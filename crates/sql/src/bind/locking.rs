@@ -114,6 +114,23 @@ impl Binder<'_> {
         is_one && (!is_cut || query.order_by.is_empty())
     }
 
+    /// Refuses tables with others below them where rows are locked after they were put together.
+    ///
+    /// # Errors
+    /// 0A000.
+    pub(super) fn refuse_locked_heirs(&self, query: &Query, tables: &[Locked]) -> Result<()> {
+        let has_heirs =
+            |locked: &&Locked| locked.table.partition_by.is_some() || !self.catalog.heirs(locked.table.oid).is_empty();
+        match (query.locks.first(), tables.iter().find(has_heirs)) {
+            (Some(lock), Some(locked)) => {
+                let (strength, name) = (lock.strength, &locked.table.name);
+                let what = format!("{strength} of \"{name}\", which has tables below it, in a join");
+                Err(Error::unsupported(what))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Shows the hidden numbers of the tables until the end of FROM.
     pub(super) fn show_numbers(&mut self, tables: &[Locked]) {
         let hidden = tables.iter().filter(|locked| locked.table.hidden.is_some());

@@ -9,6 +9,7 @@ mod aggregate;
 mod call;
 mod change;
 mod expr;
+mod family;
 mod from;
 mod locking;
 mod memo;
@@ -30,6 +31,7 @@ use crate::run::point::PointQuery;
 
 pub use crate::catalog::types::UserType;
 pub use expr::Typed;
+pub use family::{partition_key, partition_key_of};
 
 /// Binds one statement.
 pub struct Binder<'c> {
@@ -62,6 +64,8 @@ pub struct Binder<'c> {
     numbered: Vec<String>,
     /// How many scopes the queries have whose aggregates' arguments are being bound.
     aggregating: Vec<usize>,
+    /// Tables have a hidden column `tableoid`, because the statement names it.
+    shows_oids: bool,
     /// The clause that is being bound, for messages.
     place: &'static str,
 }
@@ -75,7 +79,15 @@ const DEPTH_MAX: usize = 60;
 /// As `PostgreSQL`, and 0A000.
 pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<Plan> {
     let mut binder = Binder { parameters: types.to_vec(), ..Binder::new(catalog) };
-    let (action, columns) = binder.statement(statement)?;
+    // Hardly any statement names it, and the others are not to have one more column for it.
+    let again = statement.clone();
+    let (action, columns) = match binder.statement(statement) {
+        Err(error) if names_oid(&error) => {
+            binder = Binder { parameters: types.to_vec(), shows_oids: true, ..Binder::new(catalog) };
+            binder.statement(again).map_err(|_| error)?
+        }
+        outcome => outcome?,
+    };
     binder.refuse_shared(&action)?;
     // As PostgreSQL: a parameter that may have any type is a text.
     for ty in binder.parameters.iter_mut().filter(|ty| **ty == Type::Unknown) {
@@ -83,9 +95,14 @@ pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<P
     }
     let first = binder.first;
     let point = if first.is_empty() { PointQuery::of(&action) } else { None };
-    let (tables, takes_numbers) = tables::of(&action, &first);
+    let (tables, takes_numbers) = tables::of(catalog, &action, &first);
     let (parameters, catalog) = (binder.parameters, catalog.version);
     Ok(Plan { action, first, columns, parameters, tables, takes_numbers, catalog, point })
+}
+
+/// Whether a statement failed because it names the column `tableoid`.
+fn names_oid(error: &Error) -> bool {
+    error.state() == SqlState::UNDEFINED_COLUMN && error.message().contains("tableoid")
 }
 
 /// The values of the columns that a COPY does not name. `None`: the column is named, or has no default.
@@ -315,6 +332,7 @@ impl<'c> Binder<'c> {
             opening: Vec::new(),
             numbered: Vec::new(),
             aggregating: Vec::new(),
+            shows_oids: false,
             place: "here",
         }
     }
@@ -436,7 +454,7 @@ impl Binder<'_> {
 /// 42704; 22023; 0A000.
 pub fn user_type(catalog: &Catalog, name: &TypeName) -> Result<UserType> {
     let is_system = name.schema.as_deref().is_none_or(|schema| schema == "pg_catalog");
-    let object = ObjectName { schema: name.schema.clone(), name: name.name.clone(), at: name.at };
+    let object = ObjectName { schema: name.schema.clone(), name: name.name.clone(), at: name.at, is_only: false };
     if is_system && Type::named(&name.name).is_some() {
         return type_of(name).map(|(ty, modifier)| UserType { ty, modifier, domain: None });
     }

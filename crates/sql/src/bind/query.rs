@@ -198,6 +198,7 @@ impl Binder<'_> {
         let locked = self.locked_tables(query, select)?;
         let scan_locks = Self::scan_locks(query, select, &locked);
         if !scan_locks {
+            self.refuse_locked_heirs(query, &locked)?;
             self.show_numbers(&locked);
         }
         let (mut node, columns) = self.from(&select.from, parent)?;

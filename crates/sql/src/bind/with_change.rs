@@ -95,6 +95,7 @@ fn changed(change: &Change) -> &TableDef {
     match change {
         Change::Insert { table, .. } | Change::Joined { table, .. } => table,
         Change::Update { scan, .. } | Change::Delete { scan } => &scan.table,
+        Change::Family { root, .. } => root,
     }
 }
 
@@ -111,6 +112,7 @@ fn change_tables(change: &Change, found: &mut Vec<u32>) {
         Change::Update { scan, set } => {
             scan.filter.iter().chain(set.iter().map(|(_, expr)| expr)).for_each(|expr| expr_tables(expr, found));
         }
+        Change::Family { parts, .. } => parts.iter().for_each(|part| change_tables(&part.change, found)),
         Change::Delete { scan } => scan.filter.iter().for_each(|expr| expr_tables(expr, found)),
         Change::Joined { input, filter, set, .. } => {
             node_tables(input, found);

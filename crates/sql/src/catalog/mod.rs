@@ -11,6 +11,7 @@
 //! A [`Catalog`] is immutable and shared. A change of a table makes another one, with a version that no other one has.
 //! A transaction that has changed tables has a catalog of its own until it ends.
 
+pub mod family;
 pub mod object;
 pub mod store;
 pub mod types;
@@ -26,6 +27,8 @@ use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, style};
 use crate::errors::from_engine;
 use crate::parse::ast::{Expr, KeyAction, ObjectName};
 
+pub use family::Heir;
+use family::{Family, ParentNote, PartitionKey};
 pub use object::{SequenceDef, ViewDef};
 use store::Notes;
 pub use types::Domain;
@@ -53,6 +56,8 @@ pub struct ColumnDef {
     pub domain: Option<Arc<Domain>>,
     /// Its value is computed from the other columns: the default is the expression.
     pub is_generated: bool,
+    /// It was written for this table, not only for one above it.
+    pub is_local: bool,
 }
 
 impl ColumnDef {
@@ -93,6 +98,8 @@ pub struct IndexDef {
     pub is_unique: bool,
     /// Whether it was made by a constraint.
     pub is_constraint: bool,
+    /// The number of the index of the partitioned table that it is a part of.
+    pub parent: Option<u32>,
     pub engine: TableIndex,
 }
 
@@ -104,6 +111,10 @@ pub struct CheckDef {
     pub text: String,
     /// Over the columns of the table.
     pub expr: crate::plan::Expr,
+    /// It was written for this table, not only for one above it.
+    pub is_local: bool,
+    /// Tables below this one do not have it.
+    pub no_inherit: bool,
 }
 
 /// A foreign key.
@@ -142,6 +153,10 @@ pub struct TableDef {
     pub foreign_keys: Vec<ForeignKey>,
     /// Columns that are computed from others, and their values over these.
     pub generated: Vec<(usize, crate::plan::Expr)>,
+    /// How it chooses the partition of a row, if it has partitions. It has no rows then.
+    pub partition_by: Option<Arc<PartitionKey>>,
+    /// The tables above it.
+    pub parents: Vec<ParentNote>,
     pub engine: Table,
     /// The place of the hidden number among the engine's columns.
     pub hidden: Option<usize>,
@@ -200,6 +215,8 @@ pub struct Catalog {
     pub gone_type: i64,
     /// By the number of a parent: the tables with foreign keys to it, and the numbers of these.
     pub children: BTreeMap<u32, Vec<(Arc<TableDef>, usize)>>,
+    /// By the number of a table: the tables below it.
+    pub families: BTreeMap<u32, Arc<Family>>,
 }
 
 impl std::default::Default for Catalog {
@@ -214,6 +231,7 @@ impl std::default::Default for Catalog {
             types: Types::new(),
             gone_type: 0,
             children: BTreeMap::new(),
+            families: BTreeMap::new(),
         }
     }
 }
@@ -389,6 +407,7 @@ impl Catalog {
             found.take_others(&notes, name);
         }
         found.note_children();
+        found.note_families()?;
         Ok(found)
     }
 
@@ -419,6 +438,7 @@ impl Catalog {
             found.take_others(&notes, name);
         }
         found.note_children();
+        found.note_families()?;
         Ok(found)
     }
 
@@ -459,6 +479,69 @@ impl Catalog {
                 self.children.entry(key.parent).or_default().push((table.clone(), number));
             }
         }
+    }
+
+    /// Reads again which tables are above and below each other.
+    fn note_families(&mut self) -> Result<()> {
+        let by_oid: BTreeMap<u32, &Arc<TableDef>> = self.tables.values().map(|table| (table.oid, table)).collect();
+        let mut families: BTreeMap<u32, Family> = BTreeMap::new();
+        for table in self.tables.values() {
+            if let Some(key) = &table.partition_by {
+                families.entry(table.oid).or_default().key = Some(key.clone());
+            }
+            for parent in &table.parents {
+                let Some(above) = by_oid.get(&parent.oid) else { continue };
+                let map = above.columns.iter().map(|column| table.column(&column.name)).collect::<Option<Vec<_>>>();
+                let (Some(map), Some(bound)) = (map, family::bound_of(above, parent)?) else { continue };
+                families.entry(parent.oid).or_default().heirs.push(Heir { table: table.clone(), bound, map });
+            }
+        }
+        families.values_mut().for_each(Family::sort);
+        self.families = families.into_iter().map(|(oid, family)| (oid, Arc::new(family))).collect();
+        Ok(())
+    }
+
+    /// The tables below a table, those of all levels, each once, with the columns of the table in theirs. A table is
+    /// before those below it.
+    pub fn heirs_of(&self, table: &TableDef) -> Vec<(Arc<TableDef>, Vec<usize>)> {
+        let mut found: Vec<(Arc<TableDef>, Vec<usize>)> = Vec::new();
+        let own: Vec<usize> = (0..table.columns.len()).collect();
+        self.add_heirs(table.oid, &own, &mut found);
+        found
+    }
+
+    fn add_heirs(&self, oid: u32, columns: &[usize], found: &mut Vec<(Arc<TableDef>, Vec<usize>)>) {
+        let Some(family) = self.families.get(&oid) else { return };
+        for heir in &family.heirs {
+            if found.iter().any(|(other, _)| other.oid == heir.table.oid) {
+                continue;
+            }
+            let map: Vec<usize> = columns.iter().filter_map(|column| heir.map.get(*column).copied()).collect();
+            found.push((heir.table.clone(), map.clone()));
+            self.add_heirs(heir.table.oid, &map, found);
+        }
+    }
+
+    /// The tables below a table, one level.
+    pub fn heirs(&self, oid: u32) -> &[Heir] {
+        self.families.get(&oid).map_or(&[], |family| &family.heirs)
+    }
+
+    /// The foreign keys to a table, and to those that it is a partition of: each as its table and its number there.
+    pub fn children_of(&self, table: &TableDef) -> Vec<&(Arc<TableDef>, usize)> {
+        let mut found: Vec<_> = self.children.get(&table.oid).into_iter().flatten().collect();
+        let mut above = self.partitioned(table);
+        while let Some(parent) = above {
+            found.extend(self.children.get(&parent.oid).into_iter().flatten());
+            above = self.partitioned(parent);
+        }
+        found
+    }
+
+    /// The table that a partition is one of.
+    pub fn partitioned(&self, table: &TableDef) -> Option<&Arc<TableDef>> {
+        let parent = table.parents.iter().find(|parent| parent.bound.is_some())?;
+        self.table_of(parent.oid)
     }
 
     /// The table with this number.

@@ -9,11 +9,16 @@
 //! relation:    the name in the engine
 //! item 0:      a table: `number` is its own, `other` that of its key, `name` of the key, `note` the engine's schema
 //! 1..:         its columns, or those of a view: `number` is the type in 32 bits, then bits: 1 not null (the engine's
-//!              column may be null), 2 identity always, 4 identity by default, 8 computed from the others; `other` its
-//!              modifier, `note` the default
-//! 65,536..:    its indexes: `number` is its own, `other` 1 if it was made by a constraint
+//!              column may be null), 2 identity always, 4 identity by default, 8 computed from the others, 16 it was
+//!              not written for this table, only for one above; `other` its modifier, `note` the default
+//! 65,536..:    its indexes: `number` is its own, `other` 1 if it was made by a constraint, `note` the number
+//!              of the index of the partitioned table that it is a part of
 //! 131,072..:   its constraints: `number` is its own, `other` 1: CHECK, `note` the condition; 2: a foreign key, `note`
-//!              the parts below
+//!              the parts below. 1 has bits: 16 it was not written for this table, 32 tables below do not have it
+//! 196,608:     how a table is parted: `note` has the parts of its key: l r h, and the expressions
+//! 196,609..:   the tables above it: `number` is that of the table, `other` 1 if it is a partition of that table, whose
+//!              bound is `note`: d; h, modulus, remainder; l, values (n, or v and its text); r, limits (-, +, or v and
+//!              the text of a value), first those where it begins
 //! 2^32:        a sequence: `number` is its own, `other` that of its state, `note` the parts of `object.rs`
 //! 2^33:        a view: `number` is its own, `note` text and path
 //! 2^34:        a type: `number` is its own, `other` that of its arrays, `note` its kind. `relation` is the character
@@ -38,6 +43,7 @@ use lodestone_engine::{Database, Row, Schema, Table, Tx, Type as Kind, Value};
 use lodestone_sql_types::enumeration::Label;
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
+use super::family::{Bound, ParentNote, PartitionNote};
 use super::object::{self, SequenceDef, ViewDef};
 use super::types::{self, DomainCheckNote, DomainNote, TypeBody, TypeNote, Types, UserType};
 use super::value::type_of;
@@ -55,6 +61,8 @@ pub const FIRST_OID: i64 = 16_384;
 const FIRST_INDEX: u64 = 65_536;
 /// The item of the first constraint.
 const FIRST_CONSTRAINT: u64 = 131_072;
+/// The item of the partition key; those of the tables above follow.
+const PARTITION_KEY: u64 = 196_608;
 const SEQUENCE: u64 = 1 << 32;
 const VIEW: u64 = 1 << 33;
 const TYPE: u64 = 1 << 34;
@@ -66,6 +74,10 @@ const NOT_NULL: i64 = 1 << 32;
 const ALWAYS: i64 = 2 << 32;
 const BY_DEFAULT: i64 = 4 << 32;
 const GENERATED: i64 = 8 << 32;
+const NOT_LOCAL: i64 = 16 << 32;
+/// Bits of a condition.
+const CHECK_NOT_LOCAL: i64 = 16;
+const CHECK_NO_INHERIT: i64 = 32;
 
 /// Whether the table belongs to SQL itself.
 pub fn is_own(name: &str) -> bool {
@@ -91,6 +103,8 @@ pub struct Note {
     pub columns: Vec<ColumnNote>,
     pub indexes: Vec<IndexNote>,
     pub constraints: Vec<ConstraintNote>,
+    pub partition_by: Option<PartitionNote>,
+    pub parents: Vec<ParentNote>,
 }
 
 /// The properties of a column.
@@ -105,6 +119,7 @@ pub struct ColumnNote {
     pub domain: Option<Arc<Domain>>,
     /// The default is the expression of the other columns that it always has.
     pub is_generated: bool,
+    pub is_local: bool,
 }
 
 /// The properties of an index.
@@ -113,6 +128,8 @@ pub struct IndexNote {
     pub oid: u32,
     pub name: String,
     pub is_constraint: bool,
+    /// The number of the index of the partitioned table that it is a part of.
+    pub parent: Option<u32>,
 }
 
 /// A CHECK or a foreign key.
@@ -126,7 +143,11 @@ pub struct ConstraintNote {
 /// The content of a constraint.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ConstraintBody {
-    Check(String),
+    Check {
+        text: String,
+        is_local: bool,
+        no_inherit: bool,
+    },
     Foreign {
         columns: Vec<String>,
         parent: u32,
@@ -217,16 +238,27 @@ impl<'w> Writer<'w> {
             };
             let bits = identity | if column.not_null { NOT_NULL } else { 0 };
             let bits = bits | if column.is_generated { GENERATED } else { 0 };
+            let bits = bits | if column.is_local { 0 } else { NOT_LOCAL };
             let oid = column.domain.as_ref().map_or_else(|| column.ty.oid(), |domain| domain.oid);
             let numbers = (of(oid) | bits, i64::from(column.modifier));
             self.put(&row(name, item, &column.name, numbers, column.default.as_deref()))?;
         }
         for (item, index) in (FIRST_INDEX..).zip(&note.indexes) {
-            self.put(&row(name, item, &index.name, (of(index.oid), i64::from(index.is_constraint)), None))?;
+            let parent = index.parent.map(|parent| parent.to_string());
+            let numbers = (of(index.oid), i64::from(index.is_constraint));
+            self.put(&row(name, item, &index.name, numbers, parent.as_deref()))?;
         }
         for (item, constraint) in (FIRST_CONSTRAINT..).zip(&note.constraints) {
             let (kind, text) = constraint.body.note();
             self.put(&row(name, item, &constraint.name, (of(constraint.oid), kind), Some(&text)))?;
+        }
+        if let Some(key) = &note.partition_by {
+            self.put(&row(name, PARTITION_KEY, "", (0, 0), Some(&key.text())))?;
+        }
+        for (item, parent) in (PARTITION_KEY + 1..).zip(&note.parents) {
+            let bound = parent.bound.as_ref().map(Bound::text);
+            let numbers = (of(parent.oid), i64::from(bound.is_some()));
+            self.put(&row(name, item, "", numbers, bound.as_deref()))?;
         }
         Ok(())
     }
@@ -347,7 +379,10 @@ impl ConstraintBody {
     /// The number of its kind, and its text.
     fn note(&self) -> (i64, String) {
         match self {
-            Self::Check(text) => (1, text.clone()),
+            Self::Check { text, is_local, no_inherit } => {
+                let local = if *is_local { 0 } else { CHECK_NOT_LOCAL };
+                (1 | local | if *no_inherit { CHECK_NO_INHERIT } else { 0 }, text.clone())
+            }
             Self::Foreign {
                 columns,
                 parent,
@@ -369,8 +404,9 @@ impl ConstraintBody {
     }
 
     fn of_note(kind: i64, text: &str) -> Option<Self> {
-        if kind == 1 {
-            return Some(Self::Check(text.to_owned()));
+        if kind & 1 == 1 {
+            let (is_local, no_inherit) = (kind & CHECK_NOT_LOCAL == 0, kind & CHECK_NO_INHERIT != 0);
+            return Some(Self::Check { text: text.to_owned(), is_local, no_inherit });
         }
         let parts = object::split(text)?;
         let (head, names) = parts.split_at_checked(5)?;
@@ -498,6 +534,8 @@ impl Notes {
             columns: Vec::new(),
             indexes: Vec::new(),
             constraints: Vec::new(),
+            partition_by: None,
+            parents: Vec::new(),
         };
         for row in rest {
             let name = row[2].as_text()?.to_owned();
@@ -524,9 +562,20 @@ impl Notes {
                     identity,
                     domain,
                     is_generated: bits & GENERATED != 0,
+                    is_local: bits & NOT_LOCAL == 0,
                 });
             } else if item < FIRST_CONSTRAINT {
-                note.indexes.push(IndexNote { oid: oid_at(row, 3)?, name, is_constraint: row[4].as_i64()? == 1 });
+                let parent = row[5].as_text().and_then(|text| text.parse().ok());
+                let is_constraint = row[4].as_i64()? == 1;
+                note.indexes.push(IndexNote { oid: oid_at(row, 3)?, name, is_constraint, parent });
+            } else if item == PARTITION_KEY {
+                note.partition_by = Some(PartitionNote::of_text(row[5].as_text()?)?);
+            } else if item > PARTITION_KEY && item < SEQUENCE {
+                let bound = match row[5].as_text() {
+                    Some(text) => Some(Bound::of_text(text)?),
+                    None => None,
+                };
+                note.parents.push(ParentNote { oid: oid_at(row, 3)?, bound });
             } else if item < SEQUENCE {
                 let body = ConstraintBody::of_note(row[4].as_i64()?, row[5].as_text()?)?;
                 note.constraints.push(ConstraintNote { oid: oid_at(row, 3)?, name, body });
@@ -565,6 +614,7 @@ impl Notes {
                 columns: index.columns.iter().filter_map(number).collect(),
                 is_unique: index.is_unique,
                 is_constraint: note.is_some_and(|note| note.is_constraint),
+                parent: note.and_then(|note| note.parent),
                 engine: engine.index(&index.name).map_err(from_engine)?,
             });
         }
@@ -586,6 +636,10 @@ impl Notes {
             Ok((column, crate::bind::generation(types, &name, (&columns, column), &default.expr)?))
         });
         let generated = generated.collect::<Result<_>>()?;
+        let partition_by = note.as_ref().and_then(|note| note.partition_by.as_ref());
+        let partition_by =
+            partition_by.map(|key| crate::bind::partition_key(types, &name, &columns, key)).transpose()?;
+        let parents = note.as_ref().map(|note| note.parents.clone()).unwrap_or_default();
         Ok(TableDef {
             oid,
             generated,
@@ -599,6 +653,8 @@ impl Notes {
             indexes,
             checks,
             foreign_keys,
+            partition_by: partition_by.map(Arc::new),
+            parents,
             engine,
             hidden,
             row_numbers,
@@ -667,6 +723,7 @@ fn columns_of(schema: &Schema, note: Option<&Note>, hidden: Option<usize>) -> Ve
             identity: own.and_then(|own| own.identity),
             domain: own.and_then(|own| own.domain.clone()),
             is_generated: own.is_some_and(|own| own.is_generated),
+            is_local: own.is_none_or(|own| own.is_local),
         });
     }
     columns
@@ -682,10 +739,11 @@ fn constraints_of(
     let (mut checks, mut keys) = (Vec::new(), Vec::new());
     for ConstraintNote { oid, name, body } in notes {
         match body {
-            ConstraintBody::Check(text) => {
+            ConstraintBody::Check { text, is_local, no_inherit } => {
                 // One that cannot be read is no reason to go on without it.
                 let expr = crate::bind::check_in(types, table, columns, &crate::parse::parse_expr(text)?)?;
-                checks.push(CheckDef { oid: *oid, name: name.clone(), text: text.clone(), expr });
+                let (is_local, no_inherit) = (*is_local, *no_inherit);
+                checks.push(CheckDef { oid: *oid, name: name.clone(), text: text.clone(), expr, is_local, no_inherit });
             }
             ConstraintBody::Foreign {
                 columns: names,

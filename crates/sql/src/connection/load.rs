@@ -58,6 +58,8 @@ impl Connection {
     pub(super) fn may_load(&self, table: &TableDef) -> Result<bool> {
         let Some(open) = &self.open else { return Ok(false) };
         if !table.checks.is_empty()
+            || table.partition_by.is_some()
+            || !table.parents.is_empty()
             || !table.foreign_keys.is_empty()
             || table.has_domains()
             || !table.generated.is_empty()

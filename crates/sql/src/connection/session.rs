@@ -118,6 +118,27 @@ impl Session for SessionState {
         matches!(self.catalog.relation(oid)?, Relation::Table(_) | Relation::Key(_) | Relation::Index(..)).then_some(0)
     }
 
+    fn partition_key(&self, oid: i64) -> Option<String> {
+        match self.catalog.relation(oid)? {
+            Relation::Table(table) => table.partition_by.as_ref().map(|key| key.shown(&table.columns)),
+            _ => None,
+        }
+    }
+
+    fn partition_ancestors(&self, oid: i64) -> Vec<i64> {
+        let Some(Relation::Table(table)) = self.catalog.relation(oid) else { return Vec::new() };
+        if table.partition_by.is_none() && self.catalog.partitioned(table).is_none() {
+            return Vec::new();
+        }
+        let mut found = vec![i64::from(table.oid)];
+        let mut above = self.catalog.partitioned(table);
+        while let Some(parent) = above {
+            found.push(i64::from(parent.oid));
+            above = self.catalog.partitioned(parent);
+        }
+        found
+    }
+
     fn view_definition(&self, oid: i64) -> Option<String> {
         match self.catalog.relation(oid)? {
             Relation::View(view) => Some(format!(" {};", view.text)),
@@ -132,8 +153,12 @@ impl Session for SessionState {
     fn type_text(&self, oid: i64) -> Option<String> {
         let is_it = |found: &&Arc<TypeDef>| [found.note.oid, found.note.array_oid].map(i64::from).contains(&oid);
         let found = self.catalog.types.values().find(is_it)?;
-        let name = match self.catalog.type_def(&ObjectName { schema: None, name: found.note.name.clone(), at: NOWHERE })
-        {
+        let name = match self.catalog.type_def(&ObjectName {
+            schema: None,
+            name: found.note.name.clone(),
+            at: NOWHERE,
+            is_only: false,
+        }) {
             Some(other) if other.note.oid == found.note.oid => lodestone_sql_types::func::quote_ident(&found.note.name),
             _ => shown_name(&found.note.schema, &found.note.name),
         };

@@ -415,7 +415,8 @@ impl Connection {
                         Change::Insert { .. } => format!("INSERT 0 {count}"),
                         Change::Update { .. } => format!("UPDATE {count}"),
                         Change::Delete { .. } | Change::Joined { set: None, .. } => format!("DELETE {count}"),
-                        Change::Joined { .. } => format!("UPDATE {count}"),
+                        Change::Family { is_update: false, .. } => format!("DELETE {count}"),
+                        Change::Joined { .. } | Change::Family { .. } => format!("UPDATE {count}"),
                     })
                 }
                 Action::CopyIn(..) | Action::Utility(_) | Action::Empty => Ok(String::new()),
@@ -567,7 +568,8 @@ fn verb(plan: &Plan) -> &'static str {
         Action::Change(Change::Insert { .. }, _) => "INSERT",
         Action::Change(Change::Update { .. }, _) => "UPDATE",
         Action::Change(Change::Delete { .. } | Change::Joined { set: None, .. }, _) => "DELETE",
-        Action::Change(Change::Joined { .. }, _) => "UPDATE",
+        Action::Change(Change::Family { is_update: false, .. }, _) => "DELETE",
+        Action::Change(Change::Joined { .. } | Change::Family { .. }, _) => "UPDATE",
         _ => "this statement",
     }
 }

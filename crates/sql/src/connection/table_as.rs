@@ -66,6 +66,7 @@ impl Connection {
             columns: columns.iter().enumerate().map(column).collect(),
             constraints: Vec::new(),
             likes: Vec::new(),
+            relatives: None,
         };
         if table.if_not_exists
             && catalog

@@ -1,10 +1,13 @@
 //! Statements about transactions, settings, tables and upkeep.
 
+use std::sync::Arc;
+
 use lodestone_sql_types::{Datum, Error, Result, SqlState};
 
 use super::statement::Place;
 use super::transaction::{State, level_name};
 use super::{Completion, Connection, Failure, OutputColumn, Sink};
+use crate::catalog::TableDef;
 use crate::ddl;
 use crate::errors::from_engine;
 use crate::locks::Mode;
@@ -231,7 +234,22 @@ impl Connection {
             return Err(Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, message).into());
         }
         let catalog = self.session.catalog.clone();
-        let found: Vec<_> = tables.iter().filter_map(|name| catalog.table(name)).collect();
+        let mut found: Vec<Arc<TableDef>> = Vec::new();
+        for name in tables {
+            let Some(table) = catalog.table(name) else { continue };
+            if name.is_only && table.partition_by.is_some() {
+                let message = "cannot truncate only a partitioned table";
+                let hint = "Do not specify the ONLY keyword, or use TRUNCATE ONLY on the partitions directly.";
+                return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).hint(hint).into());
+            }
+            let heirs = if name.is_only { Vec::new() } else { catalog.heirs_of(table) };
+            let all = [table.clone()].into_iter().chain(heirs.into_iter().map(|(heir, _)| heir));
+            for table in all {
+                if !found.iter().any(|other| other.oid == table.oid) {
+                    found.push(table);
+                }
+            }
+        }
         for table in &found {
             self.lock_whole(table.oid, Mode::AccessExclusive)?;
         }
@@ -240,7 +258,7 @@ impl Connection {
             open.statements += 1;
         }
         for table in &found {
-            let children = catalog.children.get(&table.oid).into_iter().flatten();
+            let children = catalog.children_of(table).into_iter();
             let mut others = children.filter(|(child, _)| found.iter().all(|other| other.oid != child.oid));
             if let Some((child, number)) = others.next() {
                 let message = "cannot truncate a table referenced in a foreign key constraint";
@@ -250,7 +268,7 @@ impl Connection {
                     .into());
             }
         }
-        for table in found {
+        for table in &found {
             self.remove_all(table)?;
         }
         if self.state == State::Implicit && place.is_last {

@@ -35,28 +35,57 @@ impl Definition<'_> {
         }
         let mut full = self.find(name, Mode::AccessExclusive)?.full.clone();
         for action in actions {
-            match action {
-                Alter::Nothing => {}
-                Alter::AddColumn { column, constraints, if_not_exists } => {
-                    self.add_column(&full, (column, constraints), *if_not_exists)?;
-                }
-                Alter::DropColumn { name, if_exists, is_cascade } => {
-                    self.drop_column(&full, name, (*if_exists, *is_cascade))?;
-                }
-                Alter::RenameColumn { from, to } => self.rename_column(&full, from, to)?,
-                Alter::RenameTable(to) => full = self.rename_table(&full, to)?,
-                Alter::RenameConstraint { from, to } => self.rename_constraint(&full, from, to)?,
-                Alter::SetDefault { column, default } => self.set_default(&full, column, default.as_ref())?,
-                Alter::SetNotNull { column, is_set } => self.set_not_null(&full, column, *is_set)?,
-                Alter::SetType { column, ty, using } => self.set_type(&full, column, (ty, using.as_ref()))?,
-                Alter::AddIdentity { column, identity } => self.add_identity(&full, column, identity)?,
-                Alter::AddConstraint(constraint) => self.add_constraint(&full, constraint)?,
-                Alter::DropConstraint { name, if_exists, is_cascade } => {
-                    self.drop_constraint(&full, name, (*if_exists, *is_cascade))?;
-                }
-            }
+            self.alter_action(&mut full, action, (name.is_only, true))?;
         }
         Ok(())
+    }
+
+    /// One change. `is_only`: tables below do not take part. `is_first`: it is no part of a change of a table above.
+    pub(super) fn alter_action(
+        &mut self,
+        full: &mut String,
+        action: &Alter,
+        (is_only, is_first): (bool, bool),
+    ) -> Outcome<()> {
+        let before = self.table_now(full)?;
+        let heirs = self.catalog.heirs(before.oid).to_vec();
+        if is_first {
+            self.refuse_alone(&before, action, is_only)?;
+        }
+        match action {
+            Alter::Nothing => {}
+            Alter::Attach { partition, bound } => self.attach(full, partition, bound)?,
+            Alter::Detach { partition, is_concurrent } => {
+                if *is_concurrent && !self.is_alone {
+                    let message = "ALTER TABLE ... DETACH CONCURRENTLY cannot run inside a transaction block";
+                    return Err(Error::new(SqlState::ACTIVE_SQL_TRANSACTION, message).into());
+                }
+                self.detach(full, partition)?;
+            }
+            Alter::Inherit(parent) => self.inherit(full, parent)?,
+            Alter::NoInherit(parent) => self.no_inherit(full, parent)?,
+            Alter::AddColumn { column, constraints, if_not_exists } => {
+                self.add_column(full, (column, constraints), *if_not_exists)?;
+            }
+            Alter::DropColumn { name, if_exists, is_cascade } => {
+                self.drop_column(full, name, (*if_exists, *is_cascade))?;
+            }
+            Alter::RenameColumn { from, to } => self.rename_column(full, from, to)?,
+            Alter::RenameTable(to) => *full = self.rename_table(full, to)?,
+            Alter::RenameConstraint { from, to } => self.rename_constraint(full, from, to)?,
+            Alter::SetDefault { column, default } => self.set_default(full, column, default.as_ref())?,
+            Alter::SetNotNull { column, is_set } => self.set_not_null(full, column, *is_set)?,
+            Alter::SetType { column, ty, using } => self.set_type(full, column, (ty, using.as_ref()))?,
+            Alter::AddIdentity { column, identity } => self.add_identity(full, column, identity)?,
+            Alter::AddConstraint(constraint) => self.add_constraint(full, constraint)?,
+            Alter::DropConstraint { name, if_exists, is_cascade } => {
+                self.drop_constraint(full, name, (*if_exists, *is_cascade))?;
+            }
+        }
+        if heirs.is_empty() || is_only {
+            return Ok(());
+        }
+        self.alter_below(full, (&before, &heirs), action)
     }
 
     fn place_of(&self, table: &TableDef, column: &Name) -> Result<usize> {
@@ -249,13 +278,16 @@ impl Definition<'_> {
         self.refuse_views_of(full, "RENAME COLUMN")?;
         let mut note = note_of(&table);
         note.columns[place].name = to.to_owned();
+        for text in note.partition_by.iter_mut().flat_map(|key| &mut key.keys) {
+            *text = crate::parse::renamed(text, &from.value, to)?;
+        }
         for column in note.columns.iter_mut().filter(|column| column.is_generated) {
             let text = column.default.as_deref().map(|text| crate::parse::renamed(text, &from.value, to));
             column.default = text.transpose()?;
         }
         for constraint in &mut note.constraints {
             match &mut constraint.body {
-                ConstraintBody::Check(text) => *text = crate::parse::renamed(text, &from.value, to)?,
+                ConstraintBody::Check { text, .. } => *text = crate::parse::renamed(text, &from.value, to)?,
                 ConstraintBody::Foreign { columns, parent, parent_columns, .. } => {
                     columns.iter_mut().filter(|name| **name == from.value).for_each(|name| *name = to.to_owned());
                     if *parent == table.oid {

@@ -50,6 +50,7 @@ impl Definition<'_> {
             Some(name) => name.clone(),
             None => self.free_name(&table.schema, format!("{}_pkey", table.name)),
         };
+        self.refuse_short_key(&table.name, (&note, &names), "PRIMARY KEY")?;
         note.columns.iter_mut().for_each(|column| column.not_null |= names.contains(&column.name));
         let not_null: Vec<bool> = note.columns.iter().map(|column| column.not_null).collect();
         let mut schema = schema_of(&table.full, &note.columns, &not_null, Some(&key.columns))?;

@@ -15,17 +15,17 @@ use crate::parse::ast::{
 use crate::parse::table::TEMPORARY;
 use crate::run::Outcome;
 
-fn name(value: &str) -> Name {
+pub(super) fn name(value: &str) -> Name {
     Name { value: value.to_owned(), at: NOWHERE }
 }
 
 /// An expression that was written before.
-fn written(text: &str) -> Result<Default> {
+pub(super) fn written(text: &str) -> Result<Default> {
     Ok(Default { expr: crate::parse::parse_expr(text)?, text: text.to_owned() })
 }
 
 /// The type of a column, as it would be written.
-fn type_name(catalog: &Catalog, column: &Column) -> TypeName {
+pub(super) fn type_name(catalog: &Catalog, column: &Column) -> TypeName {
     let domain = column.domain.as_ref().map(|domain| domain.oid);
     if domain.is_some() || matches!(column.ty, Type::Enum(_) | Type::EnumArray(_)) {
         return crate::bind::type_name(catalog, column.ty, domain);
@@ -86,6 +86,7 @@ impl Definition<'_> {
                         name: Some(check.name.clone()),
                         check: written(&check.text)?,
                         at: NOWHERE,
+                        no_inherit: check.no_inherit,
                     }));
                 }
             }

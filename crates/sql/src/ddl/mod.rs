@@ -8,15 +8,19 @@
 //! | --- | --- |
 //! | `table` | CREATE TABLE, CREATE INDEX |
 //! | `alter` | ALTER TABLE: columns, names |
+//! | `below` | changes of tables with others below them |
 //! | `constraint` | keys, conditions and foreign keys of a table that is there |
 //! | `rewrite` | a table that is written again in another form |
+//! | `family` | partitions, inheritance |
 //! | `like` | columns of other tables; the schema of temporary tables |
 //! | `object` | sequences, views, schemas |
 //! | `types` | types with labels, domains |
 //! | `remove` | DROP, and the objects that depend on others |
 
 mod alter;
+mod below;
 mod constraint;
+mod family;
 mod like;
 mod object;
 mod remove;
@@ -133,11 +137,22 @@ impl Definition<'_> {
         // The rows of the catalog that it reads are validated.
         self.tx.serialize().map_err(from_engine)?;
         match statement {
-            Statement::CreateTable { name, if_not_exists, columns, constraints, likes } => {
+            Statement::CreateTable { name, if_not_exists, columns, constraints, likes, relatives } => {
                 let mut columns = columns.clone();
                 let mut constraints = constraints.clone();
                 self.expand_likes(likes, (&mut columns, &mut constraints))?;
-                self.create_table(name, *if_not_exists, (&columns, &constraints))
+                let is_there = || {
+                    self.catalog.schema_for(name).is_ok_and(|schema| {
+                        self.catalog.oid_of(&crate::catalog::full_name(&schema, &name.name)).is_some()
+                    })
+                };
+                let descent = match relatives {
+                    Some(relatives) if !is_there() => {
+                        self.descend(&name.name, relatives, (&mut columns, &mut constraints))?
+                    }
+                    _ => family::Descent::default(),
+                };
+                self.create_table(name, *if_not_exists, (&columns, &constraints), &descent)
             }
             Statement::CreateIndex { name, table, columns, is_unique, if_not_exists, is_descending } => {
                 if *is_descending {
@@ -265,16 +280,22 @@ fn note_of(table: &TableDef) -> Note {
         identity: column.identity,
         domain: column.domain.clone(),
         is_generated: column.is_generated,
+        is_local: column.is_local,
     };
     let index = |index: &crate::catalog::IndexDef| IndexNote {
         oid: index.oid,
         name: index.name.clone(),
         is_constraint: index.is_constraint,
+        parent: index.parent,
     };
     let check = |check: &crate::catalog::CheckDef| ConstraintNote {
         oid: check.oid,
         name: check.name.clone(),
-        body: ConstraintBody::Check(check.text.clone()),
+        body: ConstraintBody::Check {
+            text: check.text.clone(),
+            is_local: check.is_local,
+            no_inherit: check.no_inherit,
+        },
     };
     let foreign = |key: &crate::catalog::ForeignKey| ConstraintNote {
         oid: key.oid,
@@ -297,6 +318,8 @@ fn note_of(table: &TableDef) -> Note {
         columns: table.columns.iter().map(column).collect(),
         indexes: table.indexes.iter().map(index).collect(),
         constraints: table.checks.iter().map(check).chain(table.foreign_keys.iter().map(foreign)).collect(),
+        partition_by: table.partition_by.as_ref().map(|key| key.note(&table.columns)),
+        parents: table.parents.clone(),
     }
 }
 

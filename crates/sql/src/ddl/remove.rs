@@ -116,13 +116,23 @@ impl Definition<'_> {
     fn drop_tables(&mut self, names: &[String], is_cascade: bool) -> Outcome<()> {
         let tables: Vec<_> = names.iter().filter_map(|full| self.catalog.tables.get(full).cloned()).collect();
         for table in &tables {
+            // It may have gone with one above it.
+            if self.catalog.table_of(table.oid).is_none() {
+                continue;
+            }
             self.drop_table(table, &tables, is_cascade)?;
         }
         Ok(())
     }
 
     /// Drops a table. Foreign keys of `others` go with it.
-    fn drop_table(&mut self, table: &TableDef, others: &[std::sync::Arc<TableDef>], is_cascade: bool) -> Outcome<()> {
+    pub(super) fn drop_table(
+        &mut self,
+        table: &TableDef,
+        others: &[std::sync::Arc<TableDef>],
+        is_cascade: bool,
+    ) -> Outcome<()> {
+        self.drop_heirs(table, others, is_cascade)?;
         self.drop_views_of(&table.full, &format!("table {}", table.name), is_cascade)?;
         let children = self.catalog.children.get(&table.oid).cloned().unwrap_or_default();
         let is_foreign = |child: &TableDef| !others.iter().any(|other| other.oid == child.oid);
@@ -152,6 +162,18 @@ impl Definition<'_> {
             return Err(Error::new(SqlState::DEPENDENT_OBJECTS, message)
                 .hint(format!("You can drop constraint {name} on table {} instead.", table.name))
                 .into());
+        }
+        let own = table.indexes.iter().find(|index| index.name == name);
+        if let Some(parent) = own.and_then(|index| index.parent)
+            && let Some(above) = self.catalog.relation(parent.into()).map(|above| above.name().to_owned())
+        {
+            let message = format!("cannot drop index {name} because index {above} requires it");
+            return Err(Error::new(SqlState::DEPENDENT_OBJECTS, message)
+                .hint(format!("You can drop index {above} instead."))
+                .into());
+        }
+        if let Some(oid) = own.map(|index| index.oid) {
+            self.drop_index_below(&table, oid)?;
         }
         let engine = self.engine().drop_index_in(self.tx, &table.full, &name).map_err(from_engine)?;
         let mut note = super::note_of(&table);

@@ -3,6 +3,7 @@
 use lodestone_engine::{Error as EngineError, Index, Schema, Type as Kind};
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
+use super::family::Descent;
 use super::{Definition, definition_error, exists, note_of, notice};
 use crate::bind;
 use crate::catalog::store::{self, ColumnNote, ConstraintBody, ConstraintNote, IndexNote, Note};
@@ -40,7 +41,13 @@ pub(super) fn default_text(default: &Default, ty: Type) -> String {
 }
 
 impl Definition<'_> {
-    pub(super) fn create_table(&mut self, name: &ObjectName, if_not_exists: bool, parts: Parts<'_>) -> Outcome<()> {
+    pub(super) fn create_table(
+        &mut self,
+        name: &ObjectName,
+        if_not_exists: bool,
+        parts: Parts<'_>,
+        descent: &Descent,
+    ) -> Outcome<()> {
         let (columns, constraints) = parts;
         let schema = self.catalog.schema_for(name)?;
         let full = full_name(&schema, &name.name);
@@ -101,6 +108,8 @@ impl Definition<'_> {
             columns: notes,
             indexes: Vec::new(),
             constraints: Vec::new(),
+            partition_by: None,
+            parents: Vec::new(),
         };
         for constraint in constraints {
             if let ConstraintDef::Unique(key) = constraint {
@@ -115,13 +124,23 @@ impl Definition<'_> {
                 };
                 engine = engine.with_index(Index::unique(&index, names));
                 let oid = store::take_oids(self.engine(), 1)?[0];
-                note.indexes.push(IndexNote { oid, name: index, is_constraint: true });
+                note.indexes.push(IndexNote { oid, name: index, is_constraint: true, parent: None });
             }
         }
         for constraint in constraints {
             if let ConstraintDef::Check(check) = constraint {
                 self.check_note(&name.name, &mut note, check)?;
             }
+        }
+        self.note_descent(&name.name, &mut note, descent)?;
+        for constraint in constraints {
+            let (key, what) = match constraint {
+                ConstraintDef::Primary(key) => (key, "PRIMARY KEY"),
+                ConstraintDef::Unique(key) => (key, "UNIQUE"),
+                _ => continue,
+            };
+            let names: Vec<String> = key.columns.iter().map(|column| column.value.clone()).collect();
+            self.refuse_short_key(&name.name, (&note, &names), what)?;
         }
         // Foreign keys may name the table itself, so they come when it is there.
         self.engine().create_table_in(self.tx, &engine).map_err(definition_error)?;
@@ -132,7 +151,10 @@ impl Definition<'_> {
                 self.add_foreign(&full, foreign)?;
             }
         }
-        Ok(())
+        match &descent.partitioned {
+            Some(above) => self.complete_partition(&full, above),
+            None => Ok(()),
+        }
     }
 
     /// The properties of a column of the table, whose sequence is made.
@@ -156,6 +178,7 @@ impl Definition<'_> {
             identity: None,
             domain,
             is_generated: column.generated.is_some(),
+            is_local: true,
         };
         if let Some(generated) = &column.generated {
             refuse_beside_generated(column, serial.is_some(), name)?;
@@ -249,7 +272,9 @@ impl Definition<'_> {
             }
         };
         let oid = store::take_oids(self.engine(), 1)?[0];
-        note.constraints.push(ConstraintNote { oid, name, body: ConstraintBody::Check(check.check.text.clone()) });
+        let body =
+            ConstraintBody::Check { text: check.check.text.clone(), is_local: true, no_inherit: check.no_inherit };
+        note.constraints.push(ConstraintNote { oid, name, body });
         Ok(())
     }
 
@@ -273,7 +298,17 @@ impl Definition<'_> {
             }
             return Err(exists(&name).into());
         }
-        self.add_index(&found, (name, names, is_unique), false)
+        if is_unique {
+            self.refuse_short_key(&found.name, (&note_of(&found), &names), "UNIQUE")?;
+        }
+        self.add_index(&found, (name.clone(), names, is_unique), false)?;
+        if table.is_only { Ok(()) } else { self.named_index_below(&found.full, &name) }
+    }
+
+    /// The parts of an index in the partitions of its table.
+    fn named_index_below(&mut self, full: &str, name: &str) -> Outcome<()> {
+        let index = self.table_now(full)?.indexes.iter().find(|index| index.name == name).map(|index| index.oid);
+        index.map_or(Ok(()), |index| self.index_below(full, index))
     }
 
     /// Adds an index with the entries of all rows. Alone it is built while other transactions go on.
@@ -285,7 +320,7 @@ impl Definition<'_> {
     ) -> Outcome<()> {
         let mut note = note_of(table);
         let oid = store::take_oids(self.engine(), 1)?[0];
-        note.indexes.push(IndexNote { oid, name: name.clone(), is_constraint });
+        note.indexes.push(IndexNote { oid, name: name.clone(), is_constraint, parent: None });
         let index = if is_unique { Index::unique(&name, columns) } else { Index::new(&name, columns) };
         let outcome = if self.is_alone {
             self.engine().create_index(&table.full, &index)
@@ -320,7 +355,9 @@ impl Definition<'_> {
         if self.catalog.oid_of(&full_name(&table.schema, &name)).is_some() {
             return Err(exists(&name).into());
         }
-        self.add_index(table, (name, names, true), true)
+        self.refuse_short_key(&table.name, (&note_of(table), &names), "UNIQUE")?;
+        self.add_index(table, (name.clone(), names, true), true)?;
+        self.named_index_below(&table.full, &name)
     }
 }
 
@@ -336,6 +373,7 @@ pub(super) fn column_of(note: &ColumnNote) -> crate::catalog::ColumnDef {
         identity: note.identity,
         domain: note.domain.clone(),
         is_generated: note.is_generated,
+        is_local: note.is_local,
     }
 }
 

@@ -151,6 +151,7 @@ impl Definition<'_> {
 
     fn check_domain_default(&self, default: &Default, (ty, modifier): (Type, i32)) -> Result<()> {
         let column = crate::catalog::ColumnDef {
+            is_local: true,
             name: "value".into(),
             ty,
             modifier,
@@ -261,7 +262,8 @@ impl Definition<'_> {
 
     fn rename_type(&mut self, found: &TypeDef, to: &Name) -> Outcome<()> {
         let schema = Some(found.note.schema.clone());
-        let (schema, full) = self.new_type_name(&ObjectName { schema, name: to.value.clone(), at: to.at })?;
+        let (schema, full) =
+            self.new_type_name(&ObjectName { schema, name: to.value.clone(), at: to.at, is_only: false })?;
         self.refuse_texts_of(found)?;
         let note = TypeNote { schema, name: to.value.clone(), ..found.note.clone() };
         self.writer()?.remove(&store::type_key(&found.full))?;

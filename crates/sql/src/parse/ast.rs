@@ -3,8 +3,8 @@
 mod define;
 
 pub use define::{
-    Alter, AlterType, CheckDef, ColumnDef, ConstraintDef, Default, Discard, DomainDef, ForeignDef, Identity, KeyAction,
-    KeyDef, LabelPlace, Like, SequenceOptions, TableAs,
+    Alter, AlterType, BoundDef, CheckDef, ColumnDef, ConstraintDef, Default, Discard, DomainDef, ForeignDef, Identity,
+    KeyAction, KeyDef, LabelPlace, Like, PartitionBy, Relatives, SequenceOptions, Strategy, TableAs,
 };
 
 use crate::locks::Mode;
@@ -41,6 +41,8 @@ pub struct ObjectName {
     pub schema: Option<String>,
     pub name: String,
     pub at: Position,
+    /// ONLY was written before it: the tables below it are not meant.
+    pub is_only: bool,
 }
 
 /// The name of a type, with its modifiers.
@@ -648,6 +650,8 @@ pub enum Statement {
         columns: Vec<ColumnDef>,
         constraints: Vec<ConstraintDef>,
         likes: Vec<Like>,
+        /// `None`: it has no tables above it, and is not partitioned.
+        relatives: Option<Box<Relatives>>,
     },
     CreateTableAs {
         table: TableAs,

@@ -6,7 +6,7 @@ use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 
 use super::ast::{
     Alter, CheckDef, ColumnDef, ConstraintDef, Default, Expr, ForeignDef, Identity, KeyAction, KeyDef, Literal,
-    Position, SequenceOptions, Statement,
+    ObjectName, Position, SequenceOptions, Statement,
 };
 use super::{Converter, refuse};
 
@@ -34,8 +34,6 @@ impl Converter<'_> {
                 () if table.on_commit.is_some() => "ON COMMIT DROP and DELETE ROWS",
                 () if table.query.is_some() => "CREATE TABLE AS",
                 () if table.like.is_some() => "CREATE TABLE (LIKE ..)",
-                () if table.partition_by.is_some() || table.partition_of.is_some() => "a partitioned table",
-                () if table.inherits.is_some() => "INHERITS",
                 () => "this form of CREATE TABLE",
             };
             return Err(refuse(what, name.at));
@@ -48,7 +46,14 @@ impl Converter<'_> {
         for constraint in table.constraints {
             constraints.push(self.constraint(constraint, name.at)?);
         }
-        Ok(Statement::CreateTable { name, if_not_exists: table.if_not_exists, columns, constraints, likes: Vec::new() })
+        Ok(Statement::CreateTable {
+            name,
+            if_not_exists: table.if_not_exists,
+            columns,
+            constraints,
+            likes: Vec::new(),
+            relatives: None,
+        })
     }
 
     /// Storage parameters: `fillfactor` has no meaning here and harms nothing.
@@ -134,9 +139,9 @@ impl Converter<'_> {
     }
 
     fn check(&self, check: tree::CheckConstraint, at: Position) -> Result<CheckDef> {
-        let tree::CheckConstraint { name, expr, no_inherit: _, enforced } = check;
+        let tree::CheckConstraint { name, expr, no_inherit, enforced } = check;
         self.refuse_other(enforced == Some(false), "a constraint that is NOT ENFORCED")?;
-        Ok(CheckDef { name: name.as_ref().map(super::expr::fold), check: self.default(*expr)?, at })
+        Ok(CheckDef { name: name.as_ref().map(super::expr::fold), check: self.default(*expr)?, at, no_inherit })
     }
 
     fn foreign(&self, key: tree::ForeignKeyConstraint) -> Result<ForeignDef> {
@@ -262,9 +267,9 @@ impl Converter<'_> {
     }
 
     pub(super) fn alter_table(&self, table: tree::AlterTable) -> Result<Statement> {
-        let tree::AlterTable { name, if_exists, only: _, operations, location, on_cluster, table_type, end_token: _ } =
+        let tree::AlterTable { name, if_exists, only, operations, location, on_cluster, table_type, end_token: _ } =
             table;
-        let table = self.object(&name)?;
+        let table = ObjectName { is_only: only, ..self.object(&name)? };
         self.refuse_other(
             location.is_some() || on_cluster.is_some() || table_type.is_some(),
             "this form of ALTER TABLE",
@@ -350,8 +355,8 @@ impl Converter<'_> {
                 O::OwnedBy(Some(name)) => {
                     let column = self.object(&name);
                     let (table, column) = match column {
-                        Ok(super::ast::ObjectName { schema: Some(table), name, at }) => {
-                            (super::ast::ObjectName { schema: None, name: table, at }, name)
+                        Ok(super::ast::ObjectName { schema: Some(table), name, at, is_only: _ }) => {
+                            (super::ast::ObjectName { schema: None, name: table, at, is_only: false }, name)
                         }
                         Ok(super::ast::ObjectName { at, .. }) => return Err(refuse("OWNED BY of this name", at)),
                         Err(_) => self.table_column(&name)?,

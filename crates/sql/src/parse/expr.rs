@@ -44,8 +44,8 @@ impl Converter<'_> {
         let (mut parts, at) = self.parts(name)?;
         let last = parts.pop().unwrap_or_default();
         match parts.len() {
-            0 => Ok(ObjectName { schema: None, name: last, at }),
-            1 => Ok(ObjectName { schema: parts.pop(), name: last, at }),
+            0 => Ok(ObjectName { schema: None, name: last, at, is_only: false }),
+            1 => Ok(ObjectName { schema: parts.pop(), name: last, at, is_only: false }),
             _ => Err(refuse("a name with a database", at)),
         }
     }
@@ -55,7 +55,7 @@ impl Converter<'_> {
         let (mut parts, at) = self.parts(name)?;
         match (parts.pop(), parts.pop(), parts.pop(), parts.is_empty()) {
             (Some(column), Some(name), Some(schema), true) => {
-                Ok((ObjectName { schema: Some(schema), name, at }, column))
+                Ok((ObjectName { schema: Some(schema), name, at, is_only: false }, column))
             }
             _ => Err(refuse("this name of a column", at)),
         }
@@ -265,7 +265,7 @@ impl Converter<'_> {
     }
 
     fn call(&self, name: &str, arguments: Vec<Expr>, at: Position) -> Expr {
-        let name = ObjectName { schema: None, name: name.into(), at };
+        let name = ObjectName { schema: None, name: name.into(), at, is_only: false };
         Expr::Call(Box::new(Call::plain(name, arguments)), at)
     }
 
@@ -410,8 +410,12 @@ impl Converter<'_> {
                 }
                 // The columns of the one function that returns records with names.
                 tree::AccessExpr::Dot(tree::Expr::Identifier(field)) if matches!(&*fold(&field), "x" | "n") => {
-                    let name =
-                        super::ast::ObjectName { schema: None, name: format!("lodestone_record_{}", fold(&field)), at };
+                    let name = super::ast::ObjectName {
+                        schema: None,
+                        name: format!("lodestone_record_{}", fold(&field)),
+                        at,
+                        is_only: false,
+                    };
                     let call = Call {
                         name,
                         arguments: vec![found],
@@ -602,7 +606,7 @@ impl Converter<'_> {
             D::Text => plain("text"),
             D::Bytea => plain("bytea"),
             D::Custom(name, modifiers) if modifiers.is_empty() => {
-                let ObjectName { schema, name, at } = self.object(name)?;
+                let ObjectName { schema, name, at, is_only: _ } = self.object(name)?;
                 let schema = schema.filter(|schema| schema != "pg_catalog");
                 Ok(TypeName { schema, name, modifiers: Vec::new(), is_array: false, at })
             }

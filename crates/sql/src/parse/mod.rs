@@ -12,6 +12,7 @@ mod ddl;
 mod depth;
 mod dml;
 mod expr;
+pub mod family;
 mod groups;
 mod lock;
 mod query;
@@ -122,6 +123,9 @@ fn statement(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result
     if let Some(found) = table::statement(end, tokens, places)? {
         return Ok(found);
     }
+    if let Some(found) = family::alter(end, tokens, places)? {
+        return Ok(found);
+    }
     if let Some(found) = types::statement(end, tokens, places)? {
         return Ok(found);
     }
@@ -172,6 +176,22 @@ fn arguments(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result
     };
     let found: Vec<sqlparser::ast::Expr> = read().map_err(|error| syntax_error(&error, end, places))?;
     Converter { places }.exprs(found)
+}
+
+/// Expressions in parentheses, which are all of the tokens, with their texts.
+fn written(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result<Vec<ast::Default>> {
+    let dialect = PostgreSqlDialect {};
+    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
+    let mut read = || {
+        parser.expect_token(&Token::LParen)?;
+        let found = parser.parse_comma_separated(Parser::parse_expr)?;
+        parser.expect_token(&Token::RParen)?;
+        parser.expect_token(&Token::EOF)?;
+        Ok(found)
+    };
+    let found: Vec<sqlparser::ast::Expr> = read().map_err(|error| syntax_error(&error, end, places))?;
+    let converter = Converter { places };
+    found.into_iter().map(|expr| converter.default(expr)).collect()
 }
 
 /// The error of a token that was not expected.

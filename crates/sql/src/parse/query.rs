@@ -148,7 +148,12 @@ impl Converter<'_> {
                 let tree::Table { table_name, schema_name } = *table;
                 let name = table_name.ok_or_else(|| Error::unsupported("TABLE without a name"))?;
                 let at = super::ast::NOWHERE;
-                let name = super::ast::ObjectName { schema: schema_name.as_ref().map(fold), name: fold(&name), at };
+                let name = super::ast::ObjectName {
+                    schema: schema_name.as_ref().map(fold),
+                    name: fold(&name),
+                    at,
+                    is_only: false,
+                };
                 let from = vec![TableRef::Table { name, alias: Alias::default() }];
                 Ok(Body::Select(Box::new(Select {
                     distinct: Distinct::All,
@@ -320,8 +325,8 @@ impl Converter<'_> {
                 if is_other || sample.is_some() {
                     return Err(refuse("this form of a table in FROM", name.at));
                 }
-                // There is no inheritance: ONLY and * change nothing.
-                let _ = inheritance;
+                let is_only = matches!(inheritance, Some(tree::TableInheritance::Only { .. }));
+                let name = super::ast::ObjectName { is_only, ..name };
                 let Some(arguments) = args else {
                     return Ok(TableRef::Table { name, alias: self.alias(alias)? });
                 };
@@ -343,7 +348,12 @@ impl Converter<'_> {
                 Ok(TableRef::Function { call, has_ordinality: with_ordinality, alias: self.alias(alias)? })
             }
             T::UNNEST { alias, array_exprs, with_offset: false, with_offset_alias: None, with_ordinality } => {
-                let name = super::ast::ObjectName { schema: None, name: "unnest".into(), at: super::ast::NOWHERE };
+                let name = super::ast::ObjectName {
+                    schema: None,
+                    name: "unnest".into(),
+                    at: super::ast::NOWHERE,
+                    is_only: false,
+                };
                 let arguments = self.exprs(array_exprs)?;
                 let call = Call::plain(name, arguments);
                 Ok(TableRef::Function { call, has_ordinality: with_ordinality, alias: self.alias(alias)? })

@@ -38,6 +38,11 @@ pub(super) fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places
         return table_as(&mut tokens, raw, TableAs { name, if_not_exists, columns, with_data: true, is_into: false });
     }
     tokens.next = start;
+    if let Ok(left) = tokens.left(raw)
+        && let Some(found) = super::family::create(end_of, raw, raw.len() - left.len(), places)?
+    {
+        return Ok(Some(found));
+    }
     likes(&tokens, end_of, raw, places)
 }
 
@@ -161,7 +166,7 @@ fn likes(tokens: &Tokens<'_>, end_of: &End<'_>, raw: &[TokenWithSpan], places: &
 }
 
 /// Whether a part of CREATE TABLE is no column.
-fn is_constraint(part: &[TokenWithSpan]) -> bool {
+pub(super) fn is_constraint(part: &[TokenWithSpan]) -> bool {
     const WORDS: [&str; 6] = ["constraint", "primary", "unique", "check", "foreign", "exclude"];
     part.iter().find(|token| !is_blank(&token.token)).is_some_and(|first| match &first.token {
         Token::Word(word) => word.quote_style.is_none() && WORDS.contains(&word.value.to_ascii_lowercase().as_str()),

@@ -137,7 +137,7 @@ fn create_domain(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan]) -> Result<Optio
             nullness(&mut domain, false, at)?;
         } else if tokens.accept("CHECK") {
             let check = condition(tokens, raw)?;
-            domain.checks.push(CheckDef { name: constraint, check, at });
+            domain.checks.push(CheckDef { name: constraint, check, at, no_inherit: false });
         } else if tokens.accept("COLLATE") {
             let collation = tokens.object()?;
             if !matches!(collation.name.as_str(), "C" | "POSIX" | "default") {
@@ -242,7 +242,7 @@ fn alter_domain(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan]) -> Result<AlterT
         if !tokens.accept("CHECK") {
             return Err(refuse("this constraint of a domain", tokens.at()));
         }
-        let check = CheckDef { name, check: condition(tokens, raw)?, at };
+        let check = CheckDef { name, check: condition(tokens, raw)?, at, no_inherit: false };
         let is_valid = !tokens.accept("NOT");
         if !is_valid {
             tokens.expect("VALID")?;

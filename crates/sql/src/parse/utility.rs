@@ -79,10 +79,10 @@ impl Tokens<'_> {
     pub fn object(&mut self) -> Result<ObjectName> {
         let first = self.name()?;
         if !self.symbol(&Token::Period) {
-            return Ok(ObjectName { schema: None, name: first.value, at: first.at });
+            return Ok(ObjectName { schema: None, name: first.value, at: first.at, is_only: false });
         }
         let second = self.name()?;
-        Ok(ObjectName { schema: Some(first.value), name: second.value, at: first.at })
+        Ok(ObjectName { schema: Some(first.value), name: second.value, at: first.at, is_only: false })
     }
 
     pub fn objects(&mut self) -> Result<Vec<ObjectName>> {
@@ -97,7 +97,7 @@ impl Tokens<'_> {
     }
 
     /// A whole number.
-    fn integer(&mut self) -> Result<i64> {
+    pub fn integer(&mut self) -> Result<i64> {
         let sign = if self.symbol(&Token::Minus) { "-" } else { "" };
         let found = match self.peek() {
             Some(Token::Number(number, _)) => format!("{sign}{number}").parse().ok(),
@@ -126,7 +126,8 @@ impl Tokens<'_> {
         let column = parts.pop().map(|name| name.value).unwrap_or_default();
         match (parts.pop(), parts.pop()) {
             (Some(name), schema) => {
-                let table = ObjectName { schema: schema.map(|name| name.value), name: name.value, at: name.at };
+                let table =
+                    ObjectName { schema: schema.map(|name| name.value), name: name.value, at: name.at, is_only: false };
                 Ok((table, column))
             }
             _ => Err(self.unexpected()),
@@ -620,8 +621,15 @@ fn alter_sequence(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
 
 fn truncate(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
     tokens.accept("TABLE");
-    tokens.accept("ONLY");
-    let names = tokens.objects()?;
+    let mut names = Vec::new();
+    loop {
+        let is_only = tokens.accept("ONLY");
+        names.push(ObjectName { is_only, ..tokens.object()? });
+        tokens.symbol(&Token::Mul);
+        if !tokens.symbol(&Token::Comma) {
+            break;
+        }
+    }
     if names.is_empty() {
         return Err(tokens.unexpected());
     }

@@ -5,6 +5,7 @@
 //!
 //! `shapes.rs` lists all tables and views of PostgreSQL 15 with all their columns. The other files compute rows.
 
+mod family;
 mod information;
 mod objects;
 mod shapes;
@@ -232,7 +233,12 @@ pub fn number_of(catalog: &Catalog, to: Type, name: &str) -> lodestone_sql_types
             let found = Type::named(plain).or_else(|| Type::named(&name.trim().to_lowercase()));
             let user = || {
                 let (schema, plain) = names_of(name);
-                let object = crate::parse::ast::ObjectName { schema, name: plain, at: crate::parse::ast::NOWHERE };
+                let object = crate::parse::ast::ObjectName {
+                    schema,
+                    name: plain,
+                    at: crate::parse::ast::NOWHERE,
+                    is_only: false,
+                };
                 catalog.type_def(&object).map(|found| found.note.oid)
             };
             found.map(Type::oid).or_else(user).map(i64::from).ok_or_else(|| missing(SqlState::UNDEFINED_OBJECT, "type"))

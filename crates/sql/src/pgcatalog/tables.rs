@@ -164,25 +164,8 @@ pub const TABLES: &[VirtualTable] = &[
     VirtualTable::of("pg_attrdef", 2604, ATTRDEF, attrdef),
     VirtualTable::of("pg_tables", 12_001, PG_TABLES, pg_tables),
     VirtualTable::of("pg_indexes", 12_002, PG_INDEXES, pg_indexes),
-    VirtualTable::empty(
-        "pg_inherits",
-        2611,
-        &[("inhrelid", Oid), ("inhparent", Oid), ("inhseqno", Int4), ("inhdetachpending", Bool)],
-    ),
-    VirtualTable::empty(
-        "pg_partitioned_table",
-        3350,
-        &[
-            ("partrelid", Oid),
-            ("partstrat", Char),
-            ("partnatts", Int2),
-            ("partdefid", Oid),
-            ("partattrs", Type::Int2Vector),
-            ("partclass", OidVector),
-            ("partcollation", OidVector),
-            ("partexprs", Text),
-        ],
-    ),
+    VirtualTable::of("pg_inherits", 2611, super::family::INHERITS, super::family::inherits),
+    VirtualTable::of("pg_partitioned_table", 3350, super::family::PARTITIONED, super::family::partitioned),
     VirtualTable::empty(
         "pg_policy",
         3256,
@@ -355,9 +338,12 @@ fn class(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
             ("relchecks", count(table.checks.len())),
             ("relhastriggers", Datum::Bool(has_triggers)),
             ("relam", int(2)),
-            ("relkind", text("r")),
+            ("relkind", text(if table.partition_by.is_some() { "p" } else { "r" })),
             ("relnatts", count(table.columns.len())),
             ("relhasindex", Datum::Bool(has_index)),
+            ("relhassubclass", Datum::Bool(!catalog.heirs(table.oid).is_empty())),
+            ("relispartition", Datum::Bool(table.parents.iter().any(|parent| parent.bound.is_some()))),
+            ("relpartbound", super::family::bound(catalog, table)),
         ]));
         for (oid, name, columns, _, _) in indexes(table) {
             rows.push(relation(&[
@@ -365,7 +351,8 @@ fn class(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
                 ("relname", text(name)),
                 ("relnamespace", schema()),
                 ("relam", int(403)),
-                ("relkind", text("i")),
+                ("relkind", text(if table.partition_by.is_some() { "I" } else { "i" })),
+                ("relispartition", Datum::Bool(super::family::index_parent(catalog, table, oid).is_some())),
                 ("relreplident", text("n")),
                 ("relnatts", count(columns.len())),
             ]));
@@ -444,6 +431,11 @@ fn attribute(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
                 ("atttypmod", int(if column.domain.is_some() { -1 } else { column.modifier })),
                 ("atttypid", int(column.type_oid())),
                 ("attnotnull", Datum::Bool(column.not_null)),
+                ("attislocal", Datum::Bool(column.is_local)),
+                (
+                    "attinhcount",
+                    super::family::count_above(catalog, table, |above| above.column(&column.name).is_some()),
+                ),
                 ("atthasdef", Datum::Bool(column.default.is_some() && column.identity.is_none())),
             ];
             rows.push(of(table.oid, &column.name, number, column.ty, &rest));
@@ -510,8 +502,10 @@ fn constraint(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
                     ("convalidated", Datum::Bool(true)),
                     ("conrelid", int(table.oid)),
                     ("conindid", int(oid)),
-                    ("conislocal", Datum::Bool(true)),
-                    ("connoinherit", Datum::Bool(true)),
+                    ("conislocal", Datum::Bool(super::family::index_parent(catalog, table, oid).is_none())),
+                    ("coninhcount", int(u32::from(super::family::index_parent(catalog, table, oid).is_some()))),
+                    ("conparentid", int(super::family::index_parent(catalog, table, oid).unwrap_or(0))),
+                    ("connoinherit", Datum::Bool(table.partition_by.is_none())),
                     ("conkey", Datum::Array(columns.iter().map(|column| count(column + 1)).collect())),
                     ("confupdtype", text(" ")),
                     ("confdeltype", text(" ")),
@@ -571,6 +565,13 @@ fn checks_and_foreign_keys(catalog: &Catalog, table: &TableDef, rows: &mut Vec<R
             }
         });
         let mut values = head(check.oid, &check.name, "c");
+        let has = |above: &TableDef| above.checks.iter().any(|own| own.name == check.name && !own.no_inherit);
+        values.retain(|(name, _)| *name != "conislocal");
+        values.extend([
+            ("conislocal", Datum::Bool(check.is_local)),
+            ("connoinherit", Datum::Bool(check.no_inherit)),
+            ("coninhcount", super::family::count_above(catalog, table, has)),
+        ]);
         let none = || text(" ");
         values.extend([("confupdtype", none()), ("confdeltype", none()), ("confmatchtype", none())]);
         values.extend([("conkey", numbers(&used)), ("conbin", text(&check.text))]);

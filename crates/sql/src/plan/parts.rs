@@ -72,6 +72,7 @@ impl Node {
                 inputs.push(&locked.input);
                 exprs.extend(locked.limit.iter().chain(&locked.offset));
             }
+            Self::Append(parts) => inputs.extend(parts),
             Self::Work { .. } => {}
         }
         Parts { exprs, inputs }

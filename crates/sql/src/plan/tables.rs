@@ -5,7 +5,7 @@
 //! modes of LOCK TABLE and of definitions alone.
 
 use super::{Action, Change, Expr, First, Node, Parts};
-use crate::catalog::TableDef;
+use crate::catalog::{Catalog, TableDef};
 use crate::locks::Mode;
 
 /// Tables with modes, each once, and whether locks of numbers are taken.
@@ -16,7 +16,7 @@ struct Found {
 }
 
 /// The tables of a statement, and whether it takes locks of numbers (advisory locks).
-pub fn of(action: &Action, first: &[First]) -> (Vec<(u32, Mode)>, bool) {
+pub fn of(catalog: &Catalog, action: &Action, first: &[First]) -> (Vec<(u32, Mode)>, bool) {
     let mut found = Found::default();
     for first in first {
         change(&first.change, first.returned.as_deref(), &mut found);
@@ -24,10 +24,30 @@ pub fn of(action: &Action, first: &[First]) -> (Vec<(u32, Mode)>, bool) {
     match action {
         Action::Select(input) | Action::CopyOut(_, input) => node(input, &mut found),
         Action::Change(part, returned) => change(part, returned.as_deref(), &mut found),
-        Action::CopyIn(_, table, _) => changed(table, &mut found),
+        Action::CopyIn(_, table, _) => {
+            changed(table, &mut found);
+            partitions(catalog, table, &mut found);
+        }
         Action::Utility(_) | Action::Empty => {}
     }
+    let inserts = first.iter().map(|first| &first.change).chain(match action {
+        Action::Change(change, _) => Some(change),
+        _ => None,
+    });
+    for change in inserts {
+        match change {
+            Change::Insert { table, .. } | Change::Family { root: table, .. } => partitions(catalog, table, &mut found),
+            _ => {}
+        }
+    }
     (found.tables, found.takes_numbers)
+}
+
+/// A row goes to any of the partitions.
+fn partitions(catalog: &Catalog, table: &TableDef, found: &mut Found) {
+    if table.partition_by.is_some() {
+        catalog.heirs_of(table).iter().for_each(|(heir, _)| changed(heir, found));
+    }
 }
 
 fn note(table: u32, mode: Mode, found: &mut Found) {
@@ -59,6 +79,10 @@ fn change(part: &Change, returned: Option<&[Expr]>, found: &mut Found) {
         Change::Delete { scan } => {
             changed(&scan.table, found);
             node(&Node::Scan(Box::new(super::Scan { locks: None, ..scan.clone() })), found);
+        }
+        Change::Family { root, parts, .. } => {
+            changed(root, found);
+            parts.iter().for_each(|part| change(&part.change, None, found));
         }
         Change::Joined { table, input, set, .. } => {
             changed(table, found);

@@ -20,7 +20,7 @@ const NEW: Mode = Mode::NoKeyUpdateRow;
 type Assignments = [(usize, Expr)];
 
 /// The outcome for a row that was to be added.
-enum Inserted {
+pub(super) enum Inserted {
     New(Row),
     Changed(Row),
     Skipped,
@@ -69,7 +69,11 @@ impl Run<'_> {
                     self.step()?;
                     let row = self.with_generated(table, row)?;
                     let shown = shown.next().flatten();
-                    match self.insert_or(table, row, conflict.as_ref(), &mut seen)? {
+                    let inserted = match table.partition_by {
+                        Some(_) => self.insert_routed(table, row, conflict.as_ref(), &mut seen)?,
+                        None => self.insert_or(table, row, conflict.as_ref(), &mut seen)?,
+                    };
+                    match inserted {
                         Inserted::New(row) | Inserted::Changed(row) => done(&row, shown)?,
                         Inserted::Skipped => {}
                     }
@@ -101,6 +105,7 @@ impl Run<'_> {
                     done(&row, shown)?;
                 }
             }
+            Change::Family { root, parts, .. } => self.change_family(root, parts, &early, &mut done)?,
             Change::Joined { table, input, filter, set } => {
                 let is_early = has_subquery(set.as_deref().unwrap_or_default());
                 let mut waiting = Vec::new();
@@ -125,7 +130,7 @@ impl Run<'_> {
     }
 
     /// `row` with the columns that are set, whose values are over `over`.
-    fn assigned(&self, set: &Assignments, row: &Row, over: &Row) -> Outcome<Row> {
+    pub(super) fn assigned(&self, set: &Assignments, row: &Row, over: &Row) -> Outcome<Row> {
         let mut new = row.clone();
         for (column, expr) in set {
             new[*column] = self.eval(expr, &Env { row: over, outer: None })?;
@@ -134,14 +139,14 @@ impl Run<'_> {
     }
 
     /// The row with the values that are computed from the others.
-    fn with_generated(&self, table: &TableDef, mut row: Row) -> Outcome<Row> {
+    pub(super) fn with_generated(&self, table: &TableDef, mut row: Row) -> Outcome<Row> {
         for (column, expr) in &table.generated {
             row[*column] = self.eval(expr, &Env { row: &row, outer: None })?;
         }
         Ok(row)
     }
 
-    fn locked_rows(&self, scan: &crate::plan::Scan) -> Outcome<Vec<(Row, Key)>> {
+    pub(super) fn locked_rows(&self, scan: &crate::plan::Scan) -> Outcome<Vec<(Row, Key)>> {
         let mut rows = Vec::new();
         self.scan(scan, None, &mut |row, key| {
             rows.push((row, key));
@@ -151,7 +156,7 @@ impl Run<'_> {
     }
 
     /// Changes a row, or deletes it.
-    fn change_row(&self, table: &TableDef, key: &Key, row: &Row, new: Option<&Row>) -> Outcome<()> {
+    pub(super) fn change_row(&self, table: &TableDef, key: &Key, row: &Row, new: Option<&Row>) -> Outcome<()> {
         match new {
             Some(new) => self.update_row(table, key, row, new),
             None => self.delete_row(table, key, row),
@@ -160,7 +165,7 @@ impl Run<'_> {
 
     /// UPDATE .. FROM and DELETE .. USING: each row of the table once, with its key, and with the first of its partners
     /// as it is after the change.
-    fn each_joined(
+    pub(super) fn each_joined(
         &self,
         table: &TableDef,
         input: &Node,
@@ -220,12 +225,18 @@ impl Run<'_> {
     /// As [`insert`](Self::insert), of a row as the engine has it, without a hidden number.
     pub fn insert_stored(&self, table: &TableDef, stored: EngineRow, skips_duplicates: bool) -> Outcome<bool> {
         let is_plain = table.checks.is_empty() && table.foreign_keys.is_empty() && table.generated.is_empty();
+        let is_plain = is_plain && table.partition_by.is_none() && table.parents.is_empty();
         if is_plain && !table.has_domains() {
             return Ok(self.add_stored(table, (stored, None), skips_duplicates)?.is_some());
         }
         let data = table.columns.iter().zip(stored.0.iter().cloned());
         let row: Row =
             data.map(|(column, found)| value::to_datum(column, found)).collect::<lodestone_sql_types::Result<_>>()?;
+        if table.partition_by.is_some() {
+            let row = self.with_generated(table, row)?;
+            self.insert_routed(table, row, None, &mut HashSet::new())?;
+            return Ok(true);
+        }
         if !table.generated.is_empty() {
             return self.insert(table, &self.with_generated(table, row)?, skips_duplicates);
         }
@@ -264,7 +275,7 @@ impl Run<'_> {
     }
 
     /// Adds a row, or does with it what ON CONFLICT says. `seen`: keys of the rows that this statement has written.
-    fn insert_or(
+    pub(super) fn insert_or(
         &self,
         table: &TableDef,
         row: Row,
@@ -336,6 +347,11 @@ impl Run<'_> {
             return Ok(Inserted::Skipped);
         }
         let new = self.with_generated(table, self.assigned(&update.set, &old, &both)?)?;
+        if !self.fits_partition(table, &new)? {
+            let detail = "The result tuple would appear in a different partition than the original tuple.";
+            let error = Error::new(SqlState::FEATURE_NOT_SUPPORTED, "invalid ON UPDATE specification");
+            return Err(error.detail(detail).into());
+        }
         self.update_row(table, &key, &old, &new)?;
         seen.insert(lock_key(table.oid, &key).key);
         Ok(Inserted::Changed(new))

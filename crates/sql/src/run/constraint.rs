@@ -170,7 +170,7 @@ impl Run<'_> {
                     .into());
             }
         }
-        Ok(())
+        if table.parents.is_empty() { Ok(()) } else { self.check_partition(table, row) }
     }
 
     /// Notes the foreign keys of a new or changed row.
@@ -190,7 +190,10 @@ impl Run<'_> {
 
     /// Notes the foreign keys to a row that has changed or is gone. Locks its key against new children.
     pub(super) fn note_parent(&self, table: &TableDef, key: &Key, old: &Row, new: Option<&Row>) -> Outcome<()> {
-        let Some(children) = self.catalog.children.get(&table.oid) else { return Ok(()) };
+        let children = self.catalog.children_of(table);
+        if children.is_empty() {
+            return Ok(());
+        }
         let Some(parent) = self.catalog.tables.get(&table.full) else { return Ok(()) };
         for (child, number) in children {
             let foreign = &child.foreign_keys[*number];
@@ -253,11 +256,34 @@ impl Run<'_> {
             let (from, to) = (table.columns[*own].ty, parent.columns[*column].ty);
             wanted[*column] = cast::convert(row[*own].clone(), from, to)?;
         }
-        if self.hold_parent(parent, &columns, &wanted)? {
+        let is_there = match self.member(parent, &columns, &wanted)? {
+            Some((member, columns, wanted)) => self.hold_parent(&member, &columns, &wanted)?,
+            None => false,
+        };
+        if is_there {
             return Ok(());
         }
         let (keys, values) = (names(table, &foreign.columns), texts(table, &foreign.columns, row));
         Err(violation(format!("Key ({keys})=({values}) is not present in table \"{}\".", parent.name)).into())
+    }
+
+    /// The table with the rows of a parent that have a key: the parent itself, or one of its partitions. With the
+    /// columns of the key there, and the key. `None`: there is no partition for it.
+    fn member(
+        &self,
+        parent: &Arc<TableDef>,
+        columns: &[usize],
+        wanted: &Row,
+    ) -> Outcome<Option<(Arc<TableDef>, Vec<usize>, Row)>> {
+        if parent.partition_by.is_none() {
+            return Ok(Some((parent.clone(), columns.to_vec(), wanted.clone())));
+        }
+        // A unique key has all columns of the partition key, so no other one is asked for.
+        match self.route_down(parent, wanted.clone()) {
+            Ok((leaf, row, map)) => Ok(Some((leaf, columns.iter().map(|column| map[*column]).collect(), row))),
+            Err(super::Stop::Error(error)) if error.state() == SqlState::CHECK_VIOLATION => Ok(None),
+            Err(stop) => Err(stop),
+        }
     }
 
     /// Whether the parent has a row with these values in a unique key. It is held.
@@ -295,8 +321,18 @@ impl Run<'_> {
         let columns = parent_columns(parent, foreign).ok_or_else(|| lost(foreign))?;
         // Its children are all that there are at the commit, not only those of this moment.
         self.tx.serialize().map_err(from_engine)?;
-        if action == KeyAction::NoAction && self.has_key(parent, &columns, old)? {
-            return Ok(());
+        // The row of a partition may have moved to another one.
+        if action == KeyAction::NoAction
+            && let Some(whole) = self.catalog.table_of(foreign.parent)
+            && let Some(own) = parent_columns(whole, foreign)
+        {
+            let mut wanted = vec![Datum::Null; whole.columns.len()];
+            own.iter().zip(&columns).for_each(|(place, column)| wanted[*place] = old[*column].clone());
+            if let Some((member, columns, wanted)) = self.member(whole, &own, &wanted)?
+                && self.has_key(&member, &columns, &wanted)?
+            {
+                return Ok(());
+            }
         }
         for (row, key) in self.children(child, foreign, (parent, &columns), old)? {
             match action {

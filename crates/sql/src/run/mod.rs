@@ -9,6 +9,7 @@ mod aggregate;
 mod change;
 pub mod constraint;
 mod eval;
+mod family;
 mod figure;
 mod join;
 mod lock;
@@ -284,6 +285,14 @@ impl Run<'_> {
                 self.recursive(*number, (first, step), *is_all, outer, sink)
             }
             Node::LockRows(node) => self.lock_rows(node, outer, sink),
+            Node::Append(parts) => {
+                for part in parts {
+                    if self.each(part, outer, sink)? == Flow::Enough {
+                        return Ok(Flow::Enough);
+                    }
+                }
+                Ok(Flow::More)
+            }
             Node::Work { number } => {
                 let rows = self.work.borrow().get(number).cloned().unwrap_or_default();
                 give(rows.iter().cloned(), sink)

@@ -92,6 +92,8 @@ pub struct CheckDef {
     pub name: Option<String>,
     pub check: Default,
     pub at: Position,
+    /// Tables below this one do not have it.
+    pub no_inherit: bool,
 }
 
 /// The change of child rows when their parent's key goes away.
@@ -129,9 +131,52 @@ pub enum ConstraintDef {
     Foreign(ForeignDef),
 }
 
+/// The tables that a new table belongs to, and how it is parted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Relatives {
+    pub inherits: Vec<ObjectName>,
+    pub partition_of: Option<(ObjectName, BoundDef)>,
+    pub partition_by: Option<PartitionBy>,
+}
+
+/// How a table chooses the partition of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    List,
+    Range,
+    Hash,
+}
+
+/// PARTITION BY.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartitionBy {
+    pub strategy: Strategy,
+    pub keys: Vec<Default>,
+    pub at: Position,
+}
+
+/// The rows of a partition: FOR VALUES, or DEFAULT.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BoundDef {
+    Default,
+    Hash { modulus: i64, remainder: i64, at: Position },
+    List(Vec<Expr>),
+    Range(Vec<Expr>, Vec<Expr>),
+}
+
 /// A part of ALTER TABLE.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Alter {
+    Attach {
+        partition: ObjectName,
+        bound: BoundDef,
+    },
+    Detach {
+        partition: ObjectName,
+        is_concurrent: bool,
+    },
+    Inherit(ObjectName),
+    NoInherit(ObjectName),
     AddColumn {
         column: Box<ColumnDef>,
         constraints: Vec<ConstraintDef>,
