@@ -359,6 +359,10 @@ impl Binder<'_> {
         if items.is_empty() {
             return Ok((None, Vec::new()));
         }
+        let mut columns = columns;
+        if let Some(shown) = columns.first().and_then(|column| column.table.clone()) {
+            columns.extend(self.oid_column(&shown));
+        }
         let scope = Scope { columns, parent: None };
         let (exprs, columns) = self.returned(items, &scope)?;
         Ok((Some(exprs), columns))

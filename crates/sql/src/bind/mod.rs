@@ -84,7 +84,7 @@ pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<P
     let (action, columns) = match binder.statement(statement) {
         Err(error) if names_oid(&error) => {
             binder = Binder { parameters: types.to_vec(), shows_oids: true, ..Binder::new(catalog) };
-            binder.statement(again).map_err(|_| error)?
+            binder.statement(again).map_err(|other| if names_oid(&other) { error } else { other })?
         }
         outcome => outcome?,
     };

@@ -52,7 +52,8 @@ impl<'p> Scope<'p> {
                 column.name == *name
                     && match table {
                         Some(table) => column.table.as_ref() == Some(table),
-                        None => !column.is_hidden,
+                        // No user can give a column this name.
+                        None => !column.is_hidden || name == "tableoid",
                     }
             };
             let mut found = this.columns.iter().enumerate().filter(|(_, column)| fits(column));

@@ -362,7 +362,15 @@ impl Definition<'_> {
             is_deferrable: key.is_deferrable,
             is_deferred: key.is_deferred,
         };
-        self.add_foreign(full, &foreign)
+        self.add_foreign(full, &foreign)?;
+        let table = self.table_now(full)?;
+        let Some(own) = table.foreign_keys.last().cloned().filter(|_| table.partition_by.is_some()) else {
+            return Ok(());
+        };
+        for heir in self.catalog.heirs(table.oid).to_vec() {
+            self.partition_foreign(&heir.table.full, &table, &own)?;
+        }
+        Ok(())
     }
 
     /// The bound of a new partition. Rows of the default one that it would have are an error.

@@ -114,7 +114,13 @@ impl Definition<'_> {
     }
 
     fn drop_tables(&mut self, names: &[String], is_cascade: bool) -> Outcome<()> {
-        let tables: Vec<_> = names.iter().filter_map(|full| self.catalog.tables.get(full).cloned()).collect();
+        let mut tables: Vec<_> = names.iter().filter_map(|full| self.catalog.tables.get(full).cloned()).collect();
+        // Partitions go with their table.
+        for table in tables.clone() {
+            if table.partition_by.is_some() {
+                tables.extend(self.catalog.heirs_of(&table).into_iter().map(|(heir, _)| heir));
+            }
+        }
         for table in &tables {
             // It may have gone with one above it.
             if self.catalog.table_of(table.oid).is_none() {

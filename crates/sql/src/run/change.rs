@@ -38,12 +38,15 @@ impl Run<'_> {
         let mut count = 0;
         // A subquery sees the tables as they were before the statement, so what it is in comes before the first change.
         let early = returned.filter(|columns| columns.iter().any(Expr::has_subquery));
-        let early = |row: &Row| early.map(|columns| self.project(columns, row, None)).transpose();
-        let mut done = |row: &Row, shown: Option<Row>| -> Outcome<()> {
+        // The number of the table is behind the columns, for those that name it.
+        let with_oid = |row: &Row, oid: u32| -> Row { row.iter().cloned().chain([Datum::Int(oid.into())]).collect() };
+        let early =
+            |row: &Row, oid: u32| early.map(|columns| self.project(columns, &with_oid(row, oid), None)).transpose();
+        let mut done = |row: &Row, oid: u32, shown: Option<Row>| -> Outcome<()> {
             count += 1;
             match (shown, returned) {
                 (Some(shown), _) => drop(sink(shown)?),
-                (None, Some(columns)) => drop(sink(self.project(columns, row, None)?)?),
+                (None, Some(columns)) => drop(sink(self.project(columns, &with_oid(row, oid), None)?)?),
                 (None, None) => {}
             }
             Ok(())
@@ -61,7 +64,7 @@ impl Run<'_> {
                     for row in &mut rows {
                         self.step()?;
                         *row = self.with_generated(table, std::mem::take(row))?;
-                        shown.push(early(row)?);
+                        shown.push(early(row, table.oid)?);
                     }
                 }
                 let mut shown = shown.into_iter();
@@ -69,12 +72,12 @@ impl Run<'_> {
                     self.step()?;
                     let row = self.with_generated(table, row)?;
                     let shown = shown.next().flatten();
-                    let inserted = match table.partition_by {
+                    let (inserted, oid) = match table.partition_by {
                         Some(_) => self.insert_routed(table, row, conflict.as_ref(), &mut seen)?,
-                        None => self.insert_or(table, row, conflict.as_ref(), &mut seen)?,
+                        None => (self.insert_or(table, row, conflict.as_ref(), &mut seen)?, table.oid),
                     };
                     match inserted {
-                        Inserted::New(row) | Inserted::Changed(row) => done(&row, shown)?,
+                        Inserted::New(row) | Inserted::Changed(row) => done(&row, oid, shown)?,
                         Inserted::Skipped => {}
                     }
                 }
@@ -85,24 +88,24 @@ impl Run<'_> {
                     let new = self.with_generated(&scan.table, self.assigned(set, &row, &row)?)?;
                     if is_early {
                         self.step()?;
-                        let shown = early(&new)?;
+                        let shown = early(&new, scan.table.oid)?;
                         waiting.push((row, key, new, shown));
                         continue;
                     }
                     self.update_row(&scan.table, &key, &row, &new)?;
-                    done(&new, None)?;
+                    done(&new, scan.table.oid, None)?;
                 }
                 for (row, key, new, shown) in waiting {
                     self.update_row(&scan.table, &key, &row, &new)?;
-                    done(&new, shown)?;
+                    done(&new, scan.table.oid, shown)?;
                 }
             }
             Change::Delete { scan } => {
                 let rows = self.locked_rows(scan)?;
-                let shown = rows.iter().map(|(row, _)| early(row)).collect::<Outcome<Vec<_>>>()?;
+                let shown = rows.iter().map(|(row, _)| early(row, scan.table.oid)).collect::<Outcome<Vec<_>>>()?;
                 for ((row, key), shown) in rows.into_iter().zip(shown) {
                     self.delete_row(&scan.table, &key, &row)?;
-                    done(&row, shown)?;
+                    done(&row, scan.table.oid, shown)?;
                 }
             }
             Change::Family { root, parts, .. } => self.change_family(root, parts, &early, &mut done)?,
@@ -112,16 +115,16 @@ impl Run<'_> {
                 self.each_joined(table, input, (filter.as_ref(), set.as_deref()), &mut |row, key, shown| {
                     let new = set.is_some().then(|| shown[..table.columns.len()].to_vec());
                     if is_early {
-                        let returned = early(&shown)?;
+                        let returned = early(&shown, table.oid)?;
                         waiting.push((row, key, new, shown, returned));
                         return Ok(());
                     }
                     self.change_row(table, &key, &row, new.as_ref())?;
-                    done(&shown, None)
+                    done(&shown, table.oid, None)
                 })?;
                 for (row, key, new, shown, returned) in waiting {
                     self.change_row(table, &key, &row, new.as_ref())?;
-                    done(&shown, returned)?;
+                    done(&shown, table.oid, returned)?;
                 }
             }
         }

@@ -141,15 +141,16 @@ impl Run<'_> {
         row: Row,
         conflict: Option<&Conflict>,
         seen: &mut HashSet<Vec<u8>>,
-    ) -> Outcome<Inserted> {
+    ) -> Outcome<(Inserted, u32)> {
         let (leaf, row, map) = self.route(root, row)?;
         let conflict = conflict.map(|conflict| moved(conflict, root, (&leaf, &map))).transpose()?;
         let row = self.with_generated(&leaf, row)?;
-        Ok(match self.insert_or(&leaf, row, conflict.as_ref(), seen)? {
+        let inserted = match self.insert_or(&leaf, row, conflict.as_ref(), seen)? {
             Inserted::New(row) => Inserted::New(above(&row, &map)),
             Inserted::Changed(row) => Inserted::Changed(above(&row, &map)),
             Inserted::Skipped => Inserted::Skipped,
-        })
+        };
+        Ok((inserted, leaf.oid))
     }
 
     /// Changes the rows of a table and of those below it.
@@ -157,8 +158,8 @@ impl Run<'_> {
         &self,
         root: &TableDef,
         parts: &[FamilyPart],
-        early: &dyn Fn(&Row) -> Outcome<Option<Row>>,
-        done: &mut dyn FnMut(&Row, Option<Row>) -> Outcome<()>,
+        early: &dyn Fn(&Row, u32) -> Outcome<Option<Row>>,
+        done: &mut dyn FnMut(&Row, u32, Option<Row>) -> Outcome<()>,
     ) -> Outcome<()> {
         let mut waiting = Vec::new();
         for part in parts {
@@ -172,11 +173,14 @@ impl Run<'_> {
                         self.check_partition(table, &new)?;
                     }
                     self.delete_row(table, &key, &old)?;
-                    self.insert_routed(root, above(&new, map), None, &mut HashSet::new())?;
+                    let (_, oid) = self.insert_routed(root, above(&new, map), None, &mut HashSet::new())?;
+                    done(&shown, oid, returned)?;
                 }
-                new => self.change_row(table, &key, &old, new.as_ref())?,
+                new => {
+                    self.change_row(table, &key, &old, new.as_ref())?;
+                    done(&shown, table.oid, returned)?;
+                }
             }
-            done(&shown, returned)?;
         }
         Ok(())
     }
@@ -184,7 +188,7 @@ impl Run<'_> {
     fn gather<'c>(
         &self,
         part: &'c FamilyPart,
-        early: &dyn Fn(&Row) -> Outcome<Option<Row>>,
+        early: &dyn Fn(&Row, u32) -> Outcome<Option<Row>>,
         waiting: &mut Vec<Waiting<'c>>,
     ) -> Outcome<()> {
         let map = &part.map[..];
@@ -194,7 +198,7 @@ impl Run<'_> {
                     self.step()?;
                     let new = self.with_generated(&scan.table, self.assigned(set, &old, &old)?)?;
                     let shown = above(&new, map);
-                    let returned = early(&shown)?;
+                    let returned = early(&shown, scan.table.oid)?;
                     waiting.push(Waiting { table: &scan.table, map, key, old, new: Some(new), shown, returned });
                 }
             }
@@ -202,7 +206,7 @@ impl Run<'_> {
                 for (old, key) in self.locked_rows(scan)? {
                     self.step()?;
                     let shown = above(&old, map);
-                    let returned = early(&shown)?;
+                    let returned = early(&shown, scan.table.oid)?;
                     waiting.push(Waiting { table: &scan.table, map, key, old, new: None, shown, returned });
                 }
             }
@@ -213,7 +217,7 @@ impl Run<'_> {
                     let new = set.is_some().then(|| joined[..width].to_vec());
                     let others = joined[width + usize::from(table.hidden.is_some())..].iter().cloned();
                     let shown: Row = above(&joined, map).into_iter().chain(others).collect();
-                    let returned = early(&shown)?;
+                    let returned = early(&shown, table.oid)?;
                     waiting.push(Waiting { table, map, key, old, new, shown, returned });
                     Ok(())
                 })?;
