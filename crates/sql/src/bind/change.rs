@@ -194,7 +194,10 @@ impl Binder<'_> {
                 for name in names {
                     let message = format!("column \"{}\" does not exist", name.value);
                     let error = || Error::new(SqlState::UNDEFINED_COLUMN, message).at(name.at);
-                    columns.push(table.column(&name.value).ok_or_else(error)?);
+                    let column = table.column(&name.value).ok_or_else(error)?;
+                    if !columns.contains(&column) {
+                        columns.push(column);
+                    }
                 }
                 let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
                 let found = table.unique_over(&columns);

@@ -115,6 +115,8 @@ pub struct CheckDef {
     pub is_local: bool,
     /// Tables below this one do not have it.
     pub no_inherit: bool,
+    /// All rows are known to fulfil it, not only those that came after it.
+    pub is_valid: bool,
 }
 
 /// A foreign key.
@@ -132,6 +134,8 @@ pub struct ForeignKey {
     pub is_full: bool,
     pub is_deferrable: bool,
     pub is_deferred: bool,
+    /// The rows that were there before it have been tested.
+    pub is_valid: bool,
 }
 
 /// A table.

@@ -14,7 +14,8 @@
 //! 65,536..:    its indexes: `number` is its own, `other` 1 if it was made by a constraint, `note` the number
 //!              of the index of the partitioned table that it is a part of
 //! 131,072..:   its constraints: `number` is its own, `other` 1: CHECK, `note` the condition; 2: a foreign key, `note`
-//!              the parts below. 1 has bits: 16 it was not written for this table, 32 tables below do not have it
+//!              the parts below. 1 has bits: 16 it was not written for this table, 32 tables below do not have
+//!              it, 64 rows from before it were not tested
 //! 196,608:     how a table is parted: `note` has the parts of its key: l r h, and the expressions
 //! 196,609..:   the tables above it: `number` is that of the table, `other` 1 if it is a partition of that table, whose
 //!              bound is `note`: d; h, modulus, remainder; l, values (n, or v and its text); r, limits (-, +, or v and
@@ -28,7 +29,8 @@
 //! kind:        "enum", or "domain", the number of the type that it is of, the modifier, "n" if it takes no nulls, and
 //!              the default if there is one
 //! parts:       texts, each as its length in bytes, a colon, and itself
-//! foreign key: number of the parent, actions on delete and update (n r c s d), flags (f full, e deferrable, d deferred),
+//! foreign key: number of the parent, actions on delete and update (n r c s d), flags (f full, e deferrable, d deferred, v
+//!              rows from before it were not tested),
 //!              number of columns, columns, columns of the parent
 //! ```
 //!
@@ -78,6 +80,7 @@ const NOT_LOCAL: i64 = 16 << 32;
 /// Bits of a condition.
 const CHECK_NOT_LOCAL: i64 = 16;
 const CHECK_NO_INHERIT: i64 = 32;
+const CHECK_NOT_VALID: i64 = 64;
 
 /// Whether the table belongs to SQL itself.
 pub fn is_own(name: &str) -> bool {
@@ -147,6 +150,7 @@ pub enum ConstraintBody {
         text: String,
         is_local: bool,
         no_inherit: bool,
+        is_valid: bool,
     },
     Foreign {
         columns: Vec<String>,
@@ -157,6 +161,7 @@ pub enum ConstraintBody {
         is_full: bool,
         is_deferrable: bool,
         is_deferred: bool,
+        is_valid: bool,
     },
 }
 
@@ -379,8 +384,9 @@ impl ConstraintBody {
     /// The number of its kind, and its text.
     fn note(&self) -> (i64, String) {
         match self {
-            Self::Check { text, is_local, no_inherit } => {
+            Self::Check { text, is_local, no_inherit, is_valid } => {
                 let local = if *is_local { 0 } else { CHECK_NOT_LOCAL };
+                let local = local | if *is_valid { 0 } else { CHECK_NOT_VALID };
                 (1 | local | if *no_inherit { CHECK_NO_INHERIT } else { 0 }, text.clone())
             }
             Self::Foreign {
@@ -392,9 +398,12 @@ impl ConstraintBody {
                 is_full,
                 is_deferrable,
                 is_deferred,
+                is_valid,
             } => {
                 let flag = |is_set: bool, letter: &'static str| if is_set { letter } else { "" };
-                let flags = format!("{}{}{}", flag(*is_full, "f"), flag(*is_deferrable, "e"), flag(*is_deferred, "d"));
+                let flags =
+                    [flag(*is_full, "f"), flag(*is_deferrable, "e"), flag(*is_deferred, "d"), flag(!*is_valid, "v")];
+                let flags = flags.concat();
                 let (parent, count) = (parent.to_string(), columns.len().to_string());
                 let head = [&parent, action_letter(*on_delete), action_letter(*on_update), &flags, &count];
                 let names = columns.iter().chain(parent_columns).map(String::as_str);
@@ -406,7 +415,8 @@ impl ConstraintBody {
     fn of_note(kind: i64, text: &str) -> Option<Self> {
         if kind & 1 == 1 {
             let (is_local, no_inherit) = (kind & CHECK_NOT_LOCAL == 0, kind & CHECK_NO_INHERIT != 0);
-            return Some(Self::Check { text: text.to_owned(), is_local, no_inherit });
+            let is_valid = kind & CHECK_NOT_VALID == 0;
+            return Some(Self::Check { text: text.to_owned(), is_local, no_inherit, is_valid });
         }
         let parts = object::split(text)?;
         let (head, names) = parts.split_at_checked(5)?;
@@ -421,6 +431,7 @@ impl ConstraintBody {
             is_full: head[3].contains('f'),
             is_deferrable: head[3].contains('e'),
             is_deferred: head[3].contains('d'),
+            is_valid: !head[3].contains('v'),
         })
     }
 }
@@ -739,11 +750,19 @@ fn constraints_of(
     let (mut checks, mut keys) = (Vec::new(), Vec::new());
     for ConstraintNote { oid, name, body } in notes {
         match body {
-            ConstraintBody::Check { text, is_local, no_inherit } => {
+            ConstraintBody::Check { text, is_local, no_inherit, is_valid } => {
                 // One that cannot be read is no reason to go on without it.
                 let expr = crate::bind::check_in(types, table, columns, &crate::parse::parse_expr(text)?)?;
-                let (is_local, no_inherit) = (*is_local, *no_inherit);
-                checks.push(CheckDef { oid: *oid, name: name.clone(), text: text.clone(), expr, is_local, no_inherit });
+                let (is_local, no_inherit, is_valid) = (*is_local, *no_inherit, *is_valid);
+                checks.push(CheckDef {
+                    oid: *oid,
+                    name: name.clone(),
+                    text: text.clone(),
+                    expr,
+                    is_local,
+                    no_inherit,
+                    is_valid,
+                });
             }
             ConstraintBody::Foreign {
                 columns: names,
@@ -754,6 +773,7 @@ fn constraints_of(
                 is_full,
                 is_deferrable,
                 is_deferred,
+                is_valid,
             } => {
                 let number = |name: &String| columns.iter().position(|column| column.name == *name);
                 let Some(numbers) = names.iter().map(number).collect::<Option<Vec<_>>>() else { continue };
@@ -768,6 +788,7 @@ fn constraints_of(
                     is_full: *is_full,
                     is_deferrable: *is_deferrable,
                     is_deferred: *is_deferred,
+                    is_valid: *is_valid,
                 });
             }
         }

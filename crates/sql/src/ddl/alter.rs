@@ -77,7 +77,8 @@ impl Definition<'_> {
             Alter::SetNotNull { column, is_set } => self.set_not_null(full, column, *is_set)?,
             Alter::SetType { column, ty, using } => self.set_type(full, column, (ty, using.as_ref()))?,
             Alter::AddIdentity { column, identity } => self.add_identity(full, column, identity)?,
-            Alter::AddConstraint(constraint) => self.add_constraint(full, constraint)?,
+            Alter::AddConstraint { constraint, is_valid } => self.add_tested(full, constraint, *is_valid)?,
+            Alter::Validate(name) => self.validate(full, name)?,
             Alter::DropConstraint { name, if_exists, is_cascade } => {
                 self.drop_constraint(full, name, (*if_exists, *is_cascade))?;
             }

@@ -80,10 +80,12 @@ impl Definition<'_> {
                 Err(invalid("constraint must be added to child tables too".into())
                     .hint("Do not specify the ONLY keyword."))
             }
-            Alter::AddConstraint(ConstraintDef::Check(check)) if is_split && !check.no_inherit => {
+            Alter::AddConstraint { constraint: ConstraintDef::Check(check), .. } if is_split && !check.no_inherit => {
                 Err(invalid("constraint must be added to child tables too".into()))
             }
-            Alter::AddConstraint(ConstraintDef::Check(check)) if check.no_inherit && table.partition_by.is_some() => {
+            Alter::AddConstraint { constraint: ConstraintDef::Check(check), .. }
+                if check.no_inherit && table.partition_by.is_some() =>
+            {
                 let message = format!("cannot add NO INHERIT constraint to partitioned table \"{}\"", table.name);
                 Err(invalid(message))
             }
@@ -154,6 +156,9 @@ impl Definition<'_> {
                 }
             }
             Alter::RenameColumn { .. } | Alter::SetType { .. } | Alter::SetNotNull { .. } => again(self, action)?,
+            Alter::Validate(name) if before.checks.iter().any(|own| own.name == name.value && !own.no_inherit) => {
+                again(self, action)?;
+            }
             Alter::SetDefault { column, .. } => {
                 if heir.table.column(&column.value).is_some() {
                     again(self, action)?;
@@ -165,17 +170,18 @@ impl Definition<'_> {
             Alter::DropConstraint { name: dropped, is_cascade, .. } => {
                 self.drop_constraint_below((before, &full), &dropped.value, *is_cascade)?;
             }
-            Alter::AddConstraint(ConstraintDef::Primary(key)) if table.partition_by.is_some() => {
+            Alter::AddConstraint { constraint: ConstraintDef::Primary(key), .. } if table.partition_by.is_some() => {
                 if heir.table.key.is_empty() {
                     let key = KeyDef { name: None, columns: key.columns.clone() };
-                    again(self, &Alter::AddConstraint(ConstraintDef::Primary(key)))?;
+                    let constraint = ConstraintDef::Primary(key);
+                    again(self, &Alter::AddConstraint { constraint, is_valid: true })?;
                 }
             }
             _ => {}
         }
         let is_new = |oid: u32| !before.checks.iter().any(|old| old.oid == oid);
         for check in table.checks.iter().filter(|check| is_new(check.oid) && !check.no_inherit) {
-            if matches!(action, Alter::AddColumn { .. } | Alter::AddConstraint(_)) {
+            if matches!(action, Alter::AddColumn { .. } | Alter::AddConstraint { .. }) {
                 self.add_check_below(&full, check)?;
             }
         }
@@ -226,10 +232,12 @@ impl Definition<'_> {
             self.notices.push(notice(format!("merging constraint \"{}\" with inherited definition", check.name)));
             return Ok(());
         }
+        let is_valid = check.is_valid;
         let (name, check) = (Some(check.name.clone()), written(&check.text)?);
         let own = CheckDef { name: name.clone(), check, at: NOWHERE, no_inherit: false };
         let mut to = full.to_owned();
-        self.alter_action(&mut to, &Alter::AddConstraint(ConstraintDef::Check(own)), (false, false))?;
+        let action = Alter::AddConstraint { constraint: ConstraintDef::Check(own), is_valid };
+        self.alter_action(&mut to, &action, (false, false))?;
         let now = self.table_now(full)?;
         let mut note = note_of(&now);
         for constraint in note.constraints.iter_mut().filter(|own| Some(&own.name) == name.as_ref()) {

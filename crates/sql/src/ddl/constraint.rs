@@ -15,12 +15,17 @@ use crate::run::{Outcome, Row, to_row};
 
 impl Definition<'_> {
     pub(super) fn add_constraint(&mut self, full: &str, constraint: &ConstraintDef) -> Outcome<()> {
+        self.add_tested(full, constraint, true)
+    }
+
+    /// Adds a constraint. `is_valid`: the rows that are there must fulfil it.
+    pub(super) fn add_tested(&mut self, full: &str, constraint: &ConstraintDef, is_valid: bool) -> Outcome<()> {
         let table = self.table_now(full)?;
         match constraint {
             ConstraintDef::Primary(key) => self.add_primary_key(&table, key),
             ConstraintDef::Unique(key) => self.add_unique(&table, key),
-            ConstraintDef::Check(check) => self.add_check(&table, check),
-            ConstraintDef::Foreign(foreign) => self.add_foreign(full, foreign),
+            ConstraintDef::Check(check) => self.add_check(&table, check, is_valid),
+            ConstraintDef::Foreign(foreign) => self.add_foreign(full, foreign, is_valid),
         }
     }
 
@@ -60,21 +65,66 @@ impl Definition<'_> {
         self.rewrite(table, &schema, &note, |_, row| Ok(stored(table, row)?))
     }
 
-    fn add_check(&mut self, table: &TableDef, check: &CheckDef) -> Outcome<()> {
+    fn add_check(&mut self, table: &TableDef, check: &CheckDef, is_valid: bool) -> Outcome<()> {
         let mut note = note_of(table);
         self.check_note(&table.name, &mut note, check)?;
         let name = note.constraints.last().map(|check| check.name.clone()).unwrap_or_default();
         let expr = crate::bind::check_in(&self.catalog.types, &table.name, &table.columns, &check.check.expr)?;
+        if is_valid {
+            self.test_rows(table, &name, &expr)?;
+        }
+        if let Some(ConstraintBody::Check { is_valid: own, .. }) = note.constraints.last_mut().map(|own| &mut own.body)
+        {
+            *own = is_valid;
+        }
+        self.write_note(table, &note)
+    }
+
+    /// Tests a condition for all rows of a table.
+    fn test_rows(&self, table: &TableDef, name: &str, expr: &crate::plan::Expr) -> Outcome<()> {
         self.each_row(table, |row| {
-            let found = self.with_run(|run| run.eval(&expr, &crate::run::Env { row: &row, outer: None }))?;
+            let found = self.with_run(|run| run.eval(expr, &crate::run::Env { row: &row, outer: None }))?;
             if found.truth() != Some(false) {
                 return Ok(());
             }
             let message = format!("check constraint \"{name}\" of relation \"{}\" is violated by some row", table.name);
             let error = Error::new(SqlState::CHECK_VIOLATION, message);
-            Err(error.table(&table.name).constraint(&name).into())
-        })?;
-        self.write_note(table, &note)
+            Err(error.table(&table.name).constraint(name.to_owned()).into())
+        })
+    }
+
+    /// VALIDATE CONSTRAINT: tests the rows that were there before it.
+    pub(super) fn validate(&mut self, full: &str, name: &Name) -> Outcome<()> {
+        let table = self.table_now(full)?;
+        let check = table.checks.iter().find(|check| check.name == name.value);
+        let key = table.foreign_keys.iter().find(|key| key.name == name.value);
+        match (check, key) {
+            (Some(check), _) if !check.is_valid => self.test_rows(&table, &check.name, &check.expr)?,
+            (_, Some(key)) if !key.is_valid => {
+                self.each_row(&table, |row| self.with_run(|run| run.test_row(&table, key, &row)))?;
+            }
+            (Some(_), _) | (_, Some(_)) => return Ok(()),
+            (None, None) => {
+                let is_key = table.indexes.iter().any(|index| index.name == name.value && index.is_constraint)
+                    || !table.key.is_empty() && table.key_name == name.value;
+                let (name, table) = (&name.value, &table.name);
+                if is_key {
+                    let message = format!(
+                        "constraint \"{name}\" of relation \"{table}\" is not a foreign key or check constraint"
+                    );
+                    return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).into());
+                }
+                let message = format!("constraint \"{name}\" of relation \"{table}\" does not exist");
+                return Err(Error::new(SqlState::UNDEFINED_OBJECT, message).into());
+            }
+        }
+        let mut note = note_of(&table);
+        for constraint in note.constraints.iter_mut().filter(|constraint| constraint.name == name.value) {
+            match &mut constraint.body {
+                ConstraintBody::Check { is_valid, .. } | ConstraintBody::Foreign { is_valid, .. } => *is_valid = true,
+            }
+        }
+        self.write_note(&table, &note)
     }
 
     /// Writes the properties of a table whose engine has not changed.
@@ -84,7 +134,7 @@ impl Definition<'_> {
         Ok(())
     }
 
-    pub(super) fn add_foreign(&mut self, full: &str, foreign: &ForeignDef) -> Outcome<()> {
+    pub(super) fn add_foreign(&mut self, full: &str, foreign: &ForeignDef, is_valid: bool) -> Outcome<()> {
         let table = self.table_now(full)?;
         let mut note = note_of(&table);
         let columns = column_names_of_key(&foreign.columns, &table)?;
@@ -148,9 +198,13 @@ impl Definition<'_> {
             is_full: foreign.is_full,
             is_deferrable: foreign.is_deferrable,
             is_deferred: foreign.is_deferred,
+            is_valid,
         };
         note.constraints.push(ConstraintNote { oid, name: name.clone(), body });
         self.write_note(&table, &note)?;
+        if !is_valid {
+            return Ok(());
+        }
         // The rows that are there, with the key as the transaction sees it now.
         let table = self.table_now(full)?;
         let Some(key) = table.foreign_keys.iter().find(|key| key.oid == oid) else { return Ok(()) };

@@ -362,7 +362,7 @@ impl Definition<'_> {
             is_deferrable: key.is_deferrable,
             is_deferred: key.is_deferred,
         };
-        self.add_foreign(full, &foreign)?;
+        self.add_foreign(full, &foreign, key.is_valid)?;
         let table = self.table_now(full)?;
         let Some(own) = table.foreign_keys.last().cloned().filter(|_| table.partition_by.is_some()) else {
             return Ok(());

@@ -295,6 +295,7 @@ fn note_of(table: &TableDef) -> Note {
             text: check.text.clone(),
             is_local: check.is_local,
             no_inherit: check.no_inherit,
+            is_valid: check.is_valid,
         },
     };
     let foreign = |key: &crate::catalog::ForeignKey| ConstraintNote {
@@ -309,6 +310,7 @@ fn note_of(table: &TableDef) -> Note {
             is_full: key.is_full,
             is_deferrable: key.is_deferrable,
             is_deferred: key.is_deferred,
+            is_valid: key.is_valid,
         },
     };
     Note {

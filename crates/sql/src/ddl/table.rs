@@ -148,7 +148,7 @@ impl Definition<'_> {
         self.refresh(&[&full])?;
         for constraint in constraints {
             if let ConstraintDef::Foreign(foreign) = constraint {
-                self.add_foreign(&full, foreign)?;
+                self.add_foreign(&full, foreign, true)?;
             }
         }
         match &descent.partitioned {
@@ -272,8 +272,12 @@ impl Definition<'_> {
             }
         };
         let oid = store::take_oids(self.engine(), 1)?[0];
-        let body =
-            ConstraintBody::Check { text: check.check.text.clone(), is_local: true, no_inherit: check.no_inherit };
+        let body = ConstraintBody::Check {
+            text: check.check.text.clone(),
+            is_local: true,
+            no_inherit: check.no_inherit,
+            is_valid: true,
+        };
         note.constraints.push(ConstraintNote { oid, name, body });
         Ok(())
     }

@@ -282,7 +282,16 @@ impl Converter<'_> {
         use tree::AlterTableOperation as A;
         let is_cascade = |behavior: &Option<tree::DropBehavior>| *behavior == Some(tree::DropBehavior::Cascade);
         Ok(match operation {
-            A::AddConstraint { constraint, not_valid: false } => Alter::AddConstraint(self.constraint(constraint, at)?),
+            A::AddConstraint { constraint, not_valid } => {
+                let constraint = self.constraint(constraint, at)?;
+                if not_valid && matches!(constraint, ConstraintDef::Primary(_) | ConstraintDef::Unique(_)) {
+                    let kind = if matches!(constraint, ConstraintDef::Primary(_)) { "PRIMARY KEY" } else { "UNIQUE" };
+                    let message = format!("{kind} constraints cannot be marked NOT VALID");
+                    return Err(Error::new(lodestone_sql_types::SqlState::FEATURE_NOT_SUPPORTED, message).at(at));
+                }
+                Alter::AddConstraint { constraint, is_valid: !not_valid }
+            }
+            A::ValidateConstraint { name } => Alter::Validate(self.name(&name)),
             A::AddColumn { column_keyword: _, if_not_exists, column_def, column_position: None } => {
                 let mut constraints = Vec::new();
                 let column = Box::new(self.column(column_def, &mut constraints)?);

@@ -4,7 +4,8 @@ use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::ast as tree;
 
 use super::ast::{
-    Conflict, ConflictTarget, Name, ObjectKind, ObjectName, Overriding, Position, Source, Statement, TableAs, TableRef,
+    Alias, Body, Conflict, ConflictTarget, Distinct, GroupBy, Item, Name, ObjectKind, ObjectName, Overriding, Position,
+    Query, Select, Source, Statement, TableAs, TableRef,
 };
 use super::{Converter, refuse, refuse_if};
 
@@ -241,9 +242,26 @@ impl Converter<'_> {
                         self.assign(&mut found, name, value)?;
                     }
                 }
-                (tree::AssignmentTarget::Tuple(_), _) => {
-                    return Err(refuse("SET of several columns to a query or row", at));
+                (tree::AssignmentTarget::Tuple(names), tree::Expr::Subquery(query)) => {
+                    let query = self.query(*query)?;
+                    for (place, name) in names.iter().enumerate() {
+                        let value = column_of_query(&query, (place, names.len()), at)?;
+                        self.assign(&mut found, self.single(name)?, Some(value))?;
+                    }
                 }
+                (tree::AssignmentTarget::Tuple(names), value) => match self.expr(value)? {
+                    super::ast::Expr::Row(values, _) if values.len() == names.len() => {
+                        for (name, value) in names.iter().zip(values) {
+                            self.assign(&mut found, self.single(name)?, Some(value))?;
+                        }
+                    }
+                    super::ast::Expr::Row(..) => return Err(other_count(at)),
+                    _ => {
+                        let message =
+                            "source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression";
+                        return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message).at(at));
+                    }
+                },
             }
         }
         Ok(found)
@@ -437,6 +455,39 @@ impl Converter<'_> {
 }
 
 /// The name that an expression is.
+/// The error of an assignment of another number of values.
+fn other_count(at: Position) -> Error {
+    Error::new(SqlState::SYNTAX_ERROR, "number of columns does not match number of values").at(at)
+}
+
+/// One column of the row of a query, as a query.
+fn column_of_query(query: &Query, (place, count): (usize, usize), at: Position) -> Result<super::ast::Expr> {
+    let width = match &query.body {
+        Body::Select(select) if select.items.iter().all(|item| matches!(item, Item::Expr(..))) => select.items.len(),
+        Body::Values(rows) => rows.first().map_or(0, Vec::len),
+        _ => return Err(refuse("SET of several columns to a query of this form", at)),
+    };
+    if width != count {
+        return Err(other_count(at));
+    }
+    let name = |place: usize| format!("column{}", place + 1);
+    let columns = (0..count).map(name).collect();
+    let alias = Alias { name: Some("\0set".into()), columns };
+    let from = vec![TableRef::Query { query: Box::new(query.clone()), is_lateral: false, alias }];
+    let items = vec![Item::Expr(super::ast::Expr::Column(vec!["\0set".into(), name(place)], at), None)];
+    let select = Select {
+        distinct: Distinct::All,
+        items,
+        from,
+        filter: None,
+        group_by: GroupBy::default(),
+        having: None,
+        windows: Vec::new(),
+    };
+    let body = Body::Select(Box::new(select));
+    Ok(super::ast::Expr::Scalar(Box::new(Query { body, ..Query::empty() }), at))
+}
+
 fn name_of(expr: &tree::Expr) -> tree::ObjectName {
     let idents = match expr {
         tree::Expr::Identifier(ident) => vec![ident.clone()],

@@ -315,7 +315,9 @@ pub fn constraint_definition(catalog: &Catalog, oid: i64, is_pretty: bool) -> Op
     for table in catalog.tables.values() {
         if let Some(check) = table.checks.iter().find(|check| i64::from(check.oid) == oid) {
             let text = &check.text;
-            return Some(if is_pretty { format!("CHECK ({text})") } else { format!("CHECK (({text}))") });
+            let text = if is_pretty { format!("CHECK ({text})") } else { format!("CHECK (({text}))") };
+            let inherits = if check.no_inherit { " NO INHERIT" } else { "" };
+            return Some(format!("{text}{inherits}{}", if check.is_valid { "" } else { " NOT VALID" }));
         }
         let Some(key) = table.foreign_keys.iter().find(|key| i64::from(key.oid) == oid) else { continue };
         let parent = catalog.table_of(key.parent)?;
@@ -336,6 +338,9 @@ pub fn constraint_definition(catalog: &Catalog, oid: i64, is_pretty: bool) -> Op
         }
         if key.is_deferred {
             text += " INITIALLY DEFERRED";
+        }
+        if !key.is_valid {
+            text += " NOT VALID";
         }
         return Some(text);
     }

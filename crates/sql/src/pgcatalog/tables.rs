@@ -566,10 +566,11 @@ fn checks_and_foreign_keys(catalog: &Catalog, table: &TableDef, rows: &mut Vec<R
         });
         let mut values = head(check.oid, &check.name, "c");
         let has = |above: &TableDef| above.checks.iter().any(|own| own.name == check.name && !own.no_inherit);
-        values.retain(|(name, _)| *name != "conislocal");
+        values.retain(|(name, _)| !matches!(*name, "conislocal" | "convalidated"));
         values.extend([
             ("conislocal", Datum::Bool(check.is_local)),
             ("connoinherit", Datum::Bool(check.no_inherit)),
+            ("convalidated", Datum::Bool(check.is_valid)),
             ("coninhcount", super::family::count_above(catalog, table, has)),
         ]);
         let none = || text(" ");
@@ -593,6 +594,8 @@ fn checks_and_foreign_keys(catalog: &Catalog, table: &TableDef, rows: &mut Vec<R
             KeyAction::SetDefault => "d",
         };
         let mut values = head(key.oid, &key.name, "f");
+        values.retain(|(name, _)| *name != "convalidated");
+        values.push(("convalidated", Datum::Bool(key.is_valid)));
         values.extend([
             ("condeferrable", Datum::Bool(key.is_deferrable)),
             ("condeferred", Datum::Bool(key.is_deferred)),

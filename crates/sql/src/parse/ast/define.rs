@@ -213,7 +213,13 @@ pub enum Alter {
         column: Name,
         identity: Identity,
     },
-    AddConstraint(ConstraintDef),
+    /// `is_valid`: the rows that are there are tested.
+    AddConstraint {
+        constraint: ConstraintDef,
+        is_valid: bool,
+    },
+    /// VALIDATE CONSTRAINT.
+    Validate(Name),
     DropConstraint {
         name: Name,
         if_exists: bool,
