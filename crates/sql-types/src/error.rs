@@ -187,6 +187,8 @@ states! {
     WRONG_OBJECT_TYPE = "42809";
     /// The definition of a table makes no sense.
     INVALID_TABLE_DEFINITION = "42P16";
+    /// A schema cannot be defined like that.
+    INVALID_SCHEMA_DEFINITION = "42P15";
     /// A column cannot be defined like that.
     INVALID_COLUMN_DEFINITION = "42611";
     /// The user may not do that.

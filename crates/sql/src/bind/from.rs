@@ -256,6 +256,7 @@ impl Binder<'_> {
         };
         let mut columns = match function {
             SetFunction::JsonEach { .. } => vec![column("key".into(), Type::Text), column("value".into(), ty)],
+            _ if call.name.name == "pg_partition_ancestors" => vec![column("relid".into(), ty)],
             SetFunction::JsonElements { .. } if alias.name.is_none() => vec![column("value".into(), ty)],
             _ => vec![column(shown.clone(), ty)],
         };

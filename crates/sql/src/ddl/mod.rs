@@ -172,7 +172,10 @@ impl Definition<'_> {
             Statement::CreateEnum { name, labels } => self.create_enum(name, labels),
             Statement::CreateDomain { name, domain } => self.create_domain(name, domain),
             Statement::AlterType { name, is_domain, action } => self.alter_type(name, *is_domain, action),
-            Statement::CreateSchema { name, if_not_exists } => self.create_schema(name, *if_not_exists),
+            Statement::CreateSchema { name, if_not_exists, elements } => {
+                self.create_schema(name, *if_not_exists)?;
+                self.create_elements(&name.value, elements)
+            }
             Statement::Drop { kind, names, if_exists, is_cascade } => {
                 self.drop_all(*kind, names, *if_exists, *is_cascade)
             }

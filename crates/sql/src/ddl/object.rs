@@ -267,6 +267,40 @@ impl Definition<'_> {
         Ok(())
     }
 
+    /// The objects that are written in CREATE SCHEMA: names without a schema mean the new one.
+    pub(super) fn create_elements(&mut self, schema: &str, elements: &[Statement]) -> Outcome<()> {
+        if elements.is_empty() {
+            return Ok(());
+        }
+        let path = self.catalog.path.clone();
+        let inside = [schema.to_owned()].into_iter().chain(path.iter().cloned()).collect();
+        self.catalog = std::sync::Arc::new(self.catalog.with_path(inside));
+        self.session.catalog = self.catalog.clone();
+        // They are parts of one statement.
+        let is_alone = std::mem::take(&mut self.is_alone);
+        let outcome = elements.iter().try_for_each(|element| {
+            let own = match element {
+                Statement::CreateTable { name, .. }
+                | Statement::CreateView { name, .. }
+                | Statement::CreateSequence { name, .. }
+                | Statement::CreateIndex { table: name, .. } => name,
+                _ => return Err(Error::unsupported("this statement in CREATE SCHEMA").into()),
+            };
+            if own.schema.as_deref().is_some_and(|other| other != schema) {
+                let message = format!(
+                    "CREATE specifies a schema ({}) different from the one being created ({schema})",
+                    own.schema.as_deref().unwrap_or_default()
+                );
+                return Err(Error::new(SqlState::INVALID_SCHEMA_DEFINITION, message).into());
+            }
+            self.define(element)
+        });
+        self.is_alone = is_alone;
+        self.catalog = std::sync::Arc::new(self.catalog.with_path(path));
+        self.session.catalog = self.catalog.clone();
+        outcome
+    }
+
     pub(super) fn create_view(
         &mut self,
         name: &ObjectName,

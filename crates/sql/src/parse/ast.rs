@@ -686,6 +686,8 @@ pub enum Statement {
     CreateSchema {
         name: Name,
         if_not_exists: bool,
+        /// The objects that are made in it.
+        elements: Vec<Statement>,
     },
     CreateView {
         name: ObjectName,

@@ -66,7 +66,7 @@ impl Converter<'_> {
         for option in list {
             match option {
                 tree::SqlOption::KeyValue { key, .. }
-                    if key.to_string().eq_ignore_ascii_case("fillfactor")
+                    if matches!(key.to_string().to_ascii_lowercase().as_str(), "fillfactor" | "parallel_workers")
                         || key.to_string().to_ascii_lowercase().starts_with("autovacuum_") => {}
                 other => return Err(Error::unsupported(format!("the storage parameter {other}"))),
             }
@@ -319,6 +319,10 @@ impl Converter<'_> {
             }
             A::AlterColumn { column_name, op } => self.alter_column(self.name(&column_name), op)?,
             A::OwnerTo { .. } => Alter::Nothing,
+            A::SetOptionsParens { options } => {
+                self.table_options(&tree::CreateTableOptions::With(options))?;
+                Alter::Nothing
+            }
             other => {
                 let text = other.to_string();
                 let words: Vec<_> = text.split_whitespace().take(2).collect();

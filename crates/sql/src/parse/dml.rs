@@ -49,7 +49,7 @@ impl Converter<'_> {
                 options: None,
                 default_collate_spec: None,
                 clone: None,
-            } => Ok(Statement::CreateSchema { name: self.single(&name)?, if_not_exists }),
+            } => Ok(Statement::CreateSchema { name: self.single(&name)?, if_not_exists, elements: Vec::new() }),
             S::CreateView(view) => self.create_view(view),
             S::CreateType { name, representation: Some(tree::UserDefinedTypeRepresentation::Enum { labels }) } => {
                 let labels = labels.into_iter().map(|label| label.value).collect();

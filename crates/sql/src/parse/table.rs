@@ -16,6 +16,9 @@ pub(super) fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places
     if !tokens.accept("CREATE") {
         return Ok(None);
     }
+    if tokens.accept("SCHEMA") {
+        return schema(&mut tokens, raw);
+    }
     let is_scoped = tokens.accept_any(&["GLOBAL", "LOCAL"]);
     let is_temporary = tokens.accept_any(&["TEMP", "TEMPORARY"]);
     if !is_temporary && !is_scoped {
@@ -44,6 +47,34 @@ pub(super) fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places
         return Ok(Some(found));
     }
     likes(&tokens, end_of, raw, places)
+}
+
+/// CREATE SCHEMA with the objects that are made in it. `None`: there are none.
+fn schema(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan]) -> Result<Option<Statement>> {
+    let Ok(left) = tokens.left(raw) else { return Ok(None) };
+    let is_create = |token: &TokenWithSpan| {
+        matches!(&token.token, Token::Word(word)
+            if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("create"))
+    };
+    let (mut depth, mut starts) = (0_i32, Vec::new());
+    for (place, token) in left.iter().enumerate() {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ if depth == 0 && is_create(token) => starts.push(place),
+            _ => {}
+        }
+    }
+    let Some(first) = starts.first() else { return Ok(None) };
+    let before = raw.len() - left.len() + first;
+    let mut found = super::statement(tokens.end_of, &raw[..before], tokens.places)?;
+    let ends = starts.iter().skip(1).copied().chain([left.len()]);
+    let parts = starts.iter().zip(ends);
+    let parts = parts.map(|(start, end)| super::statement(tokens.end_of, &left[*start..end], tokens.places));
+    if let Statement::CreateSchema { elements, .. } = &mut found {
+        *elements = parts.collect::<Result<_>>()?;
+    }
+    Ok(Some(found))
 }
 
 /// The name with the schema of temporary tables.

@@ -402,7 +402,7 @@ impl Run<'_> {
             removed.and_then(|()| engine.insert(self.tx, &stored))
         };
         outcome.map_err(|error| with_values(error, table, &stored))?;
-        self.note_child(table, &new, Some(old), row);
+        self.note_child(table, &new, Some((old, key)), row);
         Ok(())
     }
 

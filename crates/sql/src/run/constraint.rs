@@ -174,13 +174,17 @@ impl Run<'_> {
     }
 
     /// Notes the foreign keys of a new or changed row.
-    pub(super) fn note_child(&self, table: &TableDef, key: &Key, old: Option<&Row>, new: &[Datum]) {
+    ///
+    /// A row with another key than before is tested again: an event that waits would not find it.
+    pub(super) fn note_child(&self, table: &TableDef, key: &Key, old: Option<(&Row, &Key)>, new: &[Datum]) {
         if table.foreign_keys.is_empty() {
             return;
         }
         let Some(table) = self.catalog.tables.get(&table.full) else { return };
         for (number, foreign) in table.foreign_keys.iter().enumerate() {
-            let is_same = |old: &Row| foreign.columns.iter().all(|column| old[*column] == new[*column]);
+            let is_same = |(old, old_key): (&Row, &Key)| {
+                old_key == key && foreign.columns.iter().all(|column| old[*column] == new[*column])
+            };
             let is_null = foreign.columns.iter().all(|column| new[*column].is_null());
             if !old.is_some_and(is_same) && !is_null {
                 self.events.push(Event::Child { table: table.clone(), number, key: key.clone() });
@@ -366,7 +370,11 @@ impl Run<'_> {
                             _ => Datum::Null,
                         };
                     }
-                    self.update_row(child, &key, &row, &changed)?;
+                    self.change_or_move(child, &key, &row, &changed)?;
+                    if action == KeyAction::SetDefault && changed == row {
+                        // The default is the key that went: nothing has changed, and the parent is gone.
+                        self.test_row(child, foreign, &row)?;
+                    }
                 }
             }
         }

@@ -185,6 +185,21 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Changes a row. One that no longer belongs to its partition moves to another one.
+    pub(super) fn change_or_move(&self, table: &TableDef, key: &Key, old: &Row, new: &Row) -> Outcome<()> {
+        if table.parents.is_empty() || self.fits_partition(table, new)? {
+            return self.update_row(table, key, old, new);
+        }
+        let (mut root, mut row) = (table, new.clone());
+        while let Some(parent) = self.catalog.partitioned(root) {
+            let heir = self.catalog.heirs(parent.oid).iter().find(|heir| heir.table.oid == root.oid);
+            row = heir.map_or(row.clone(), |heir| above(&row, &heir.map));
+            root = parent;
+        }
+        self.delete_row(table, key, old)?;
+        self.insert_routed(root, row, None, &mut HashSet::new()).map(drop)
+    }
+
     fn gather<'c>(
         &self,
         part: &'c FamilyPart,
