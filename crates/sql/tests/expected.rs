@@ -106,6 +106,69 @@ fn windows() {
 }
 
 #[test]
+fn partitions() {
+    // The lines of the detail are in the recorded answer.
+    let others: &[(&str, &[&str])] =
+        &[("drop table p1", &["ERROR 2BP01: cannot drop table p1 because other objects depend on it"])];
+    check(include_str!("expected/partitions.out"), others);
+}
+
+#[test]
+fn inheritance() {
+    let others: &[(&str, &[&str])] = &[
+        // PostgreSQL's notices and their details are lines of the recorded answer.
+        ("drop table city", &["ERROR 2BP01: cannot drop table city because other objects depend on it"]),
+        ("drop table city cascade", &["DROP TABLE"]),
+        ("drop schema sch cascade", &["DROP SCHEMA"]),
+    ];
+    check(include_str!("expected/inheritance.out"), others);
+}
+
+/// Partitions, their bounds and keys are there after the database was closed.
+#[test]
+fn partitions_after_reopening() {
+    let folder = tempfile::tempdir().expect("folder");
+    {
+        let mut connection = connect(folder.path());
+        for statement in [
+            "create table r (a int, b text, primary key (a)) partition by range (a)",
+            "create table r1 partition of r for values from (minvalue) to (10)",
+            "create table r2 (b text, a int not null)",
+            "alter table r attach partition r2 for values from (10) to (20)",
+            "create index on r (b)",
+            "create table base (x int check (x > 0) no inherit, y int default 4)",
+            "create table below (z int) inherits (base)",
+            "insert into r values (1, 'one'), (11, 'eleven')",
+            "insert into below values (1, 2, 3)",
+            "alter table base add constraint y_small check (y < 10) not valid",
+        ] {
+            let found = answer(&mut connection, statement);
+            assert!(!found.iter().any(|line| line.starts_with("ERROR")), "{statement}: {found:?}");
+        }
+    }
+    let mut connection = connect(folder.path());
+    for (statement, expected) in [
+        ("select tableoid::regclass, * from r order by a", &["r1|1|one", "r2|11|eleven"][..]),
+        (
+            "update r set a = a + 10 where a = 1 returning tableoid::regclass",
+            &["ERROR 23505: duplicate key value violates unique constraint \"r2_pkey\""],
+        ),
+        ("insert into r values (20, 'x')", &["ERROR 23514: no partition of relation \"r\" found for row"]),
+        (
+            "select pg_get_expr(relpartbound, oid) from pg_class where relname = 'r1'",
+            &["FOR VALUES FROM (MINVALUE) TO (10)"],
+        ),
+        ("select x, y from base", &["1|2"]),
+        ("select conname, convalidated from pg_constraint where conrelid = 'below'::regclass", &["y_small|f"]),
+        ("alter table below drop column y", &["ERROR 42P16: cannot drop inherited column \"y\""]),
+        ("drop table r", &["DROP TABLE"]),
+        ("select count(*) from pg_class where relname in ('r1', 'r2')", &["0"]),
+    ] {
+        assert_eq!(answer(&mut connection, statement), expected, "{statement}");
+    }
+}
+
+#[test]
 fn views() {
     check(include_str!("expected/views.out"), &[]);
 }

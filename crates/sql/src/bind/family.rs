@@ -84,7 +84,7 @@ impl Binder<'_> {
         // The table itself first: for the names, the errors and the columns that are returned.
         let own = columns_of(table, shown);
         let mut columns = self.joined(table, shown, parts.from)?.1;
-        let others = columns.split_off(own.len() + usize::from(table.hidden.is_some() && !parts.from.is_empty()));
+        let others = columns.split_off(own.len() + usize::from(table.hidden.is_some()));
         let scope = Scope { columns: own.into_iter().chain(others).collect(), parent: None };
         if let Some(set) = parts.set {
             self.assigned(table, set, &scope)?;

@@ -114,7 +114,11 @@ impl Definition<'_> {
         let is_key = !table.key.is_empty()
             && table.key_name == check
             && self.catalog.partitioned(table).is_some_and(|above| !above.key.is_empty());
-        is_part || is_check || is_key
+        let is_foreign = table
+            .foreign_keys
+            .iter()
+            .any(|key| key.name == check && crate::pgcatalog::foreign_parent(&self.catalog, table, key).is_some());
+        is_part || is_check || is_key || is_foreign
     }
 
     /// Makes a change of the tables below a table, which has it already. `before` is the table without it.
@@ -285,22 +289,56 @@ impl Definition<'_> {
 
     /// Drops the tables below one that goes, or refuses that. Partitions go with their table.
     pub(super) fn drop_heirs(&mut self, table: &TableDef, others: &[Arc<TableDef>], is_cascade: bool) -> Outcome<()> {
-        for heir in self.catalog.heirs(table.oid).to_vec() {
+        let heirs = self.catalog.heirs(table.oid).to_vec();
+        let is_other = |heir: &Heir| others.iter().any(|other| other.oid == heir.table.oid);
+        let users = heirs.iter().filter(|heir| heir.bound.is_none() && !is_other(heir));
+        let users: Vec<String> =
+            users.map(|heir| format!("table {} depends on table {}", heir.table.name, table.name)).collect();
+        if !users.is_empty() && !is_cascade {
+            let message = format!("cannot drop table {} because other objects depend on it", table.name);
+            return Err(Error::new(SqlState::DEPENDENT_OBJECTS, message)
+                .detail(users.join("\n"))
+                .hint("Use DROP ... CASCADE to drop the dependent objects too.")
+                .into());
+        }
+        for heir in heirs {
             let Some(now) = self.catalog.tables.get(&heir.table.full).cloned() else { continue };
-            let is_other = others.iter().any(|other| other.oid == now.oid);
-            if heir.bound.is_none() && !is_other {
-                if !is_cascade {
-                    let message = format!("cannot drop table {} because other objects depend on it", table.name);
-                    return Err(Error::new(SqlState::DEPENDENT_OBJECTS, message)
-                        .detail(format!("table {} depends on table {}", now.name, table.name))
-                        .hint("Use DROP ... CASCADE to drop the dependent objects too.")
-                        .into());
-                }
+            if heir.bound.is_none() && !is_other(&heir) {
                 self.notices.push(notice(format!("drop cascades to table {}", now.name)));
             }
             self.lock_name(&now.full)?;
             self.lock_table(now.oid, Mode::AccessExclusive)?;
             self.drop_table(&now, others, is_cascade)?;
+        }
+        Ok(())
+    }
+
+    /// Foreign keys to the tables that a partition belongs to: they go with it, or it stays.
+    pub(super) fn drop_keys_above(
+        &mut self,
+        table: &TableDef,
+        others: &[Arc<TableDef>],
+        is_cascade: bool,
+    ) -> Outcome<()> {
+        let mut above = self.catalog.partitioned(table).cloned();
+        while let Some(parent) = above {
+            if others.iter().any(|other| other.oid == parent.oid) {
+                return Ok(());
+            }
+            let keys = self.catalog.children.get(&parent.oid).cloned().unwrap_or_default();
+            let own = keys.iter().find(|(child, _)| !others.iter().any(|other| other.oid == child.oid));
+            if let (Some((child, number)), false) = (own, is_cascade) {
+                let message = format!("cannot drop table {} because other objects depend on it", table.name);
+                let key = &child.foreign_keys[*number].name;
+                return Err(Error::new(SqlState::DEPENDENT_OBJECTS, message)
+                    .detail(format!("constraint {key} on table {} depends on table {}", child.name, table.name))
+                    .hint("Use DROP ... CASCADE to drop the dependent objects too.")
+                    .into());
+            }
+            if own.is_some() {
+                self.drop_children(&parent, None, &parent.name, true)?;
+            }
+            above = self.catalog.partitioned(&parent).cloned();
         }
         Ok(())
     }

@@ -63,7 +63,7 @@ impl Definition<'_> {
         if let Some((parent, bound)) = &relatives.partition_of {
             let table = self.find(parent, Mode::AccessExclusive)?;
             let Some(key) = table.partition_by.clone() else {
-                return Err(wrong_type(format!("\"{}\" is not partitioned", table.name)).into());
+                return Err(overlap(format!("\"{}\" is not partitioned", table.name)).into());
             };
             let bound = self.new_bound(&table, &key, (own, bound))?;
             found.parents.push(ParentNote { oid: table.oid, bound: Some(bound) });
@@ -474,7 +474,7 @@ impl Definition<'_> {
                 Expr::Column(names, _) if names[..] == ["maxvalue"] => Limit::Most,
                 expr => match self.bound_value(above, key, (place, expr))? {
                     Some(text) => Limit::Value(text),
-                    None => return Err(invalid("cannot specify NULL in range bound").into()),
+                    None => return Err(overlap("cannot specify NULL in range bound".into()).into()),
                 },
             };
             let word = |limit: &Limit<String>| if *limit == Limit::Least { "MINVALUE" } else { "MAXVALUE" };
@@ -634,15 +634,33 @@ impl Definition<'_> {
     pub(super) fn detach(&mut self, full: &str, partition: &ObjectName) -> Outcome<()> {
         let above = self.table_now(full)?;
         if above.partition_by.is_none() {
-            let message = format!("ALTER action DETACH PARTITION cannot be performed on relation \"{}\"", above.name);
-            return Err(wrong_type(message).detail("This operation is not supported for tables.").into());
+            return Err(overlap(format!("table \"{}\" is not partitioned", above.name)).into());
         }
         let table = self.find(partition, Mode::AccessExclusive)?;
         if !table.parents.iter().any(|parent| parent.oid == above.oid) {
             let message = format!("relation \"{}\" is not a partition of relation \"{}\"", table.name, above.name);
             return Err(Error::new(SqlState::UNDEFINED_TABLE, message).into());
         }
+        self.refuse_named_rows(&table)?;
         self.leave(&above, &table)
+    }
+
+    /// Refuses to take away rows that foreign keys to the tables above name.
+    fn refuse_named_rows(&self, table: &Arc<TableDef>) -> Outcome<()> {
+        let keys: Vec<_> = self.catalog.children_of(table).into_iter().cloned().collect();
+        for (child, number) in keys.iter().filter(|(child, number)| child.foreign_keys[*number].parent != table.oid) {
+            let key = &child.foreign_keys[*number];
+            self.each_row_of(table, |row| {
+                if !self.with_run(|run| run.is_named(table, (child, key), &row))? {
+                    return Ok(());
+                }
+                let message =
+                    format!("removing partition \"{}\" violates foreign key constraint \"{}\"", table.name, key.name);
+                let error = Error::new(SqlState::FOREIGN_KEY_VIOLATION, message);
+                Err(error.table(&child.name).constraint(&key.name).into())
+            })?;
+        }
+        Ok(())
     }
 
     /// A table is no longer below another one. What it has from there is its own.

@@ -138,6 +138,7 @@ impl Definition<'_> {
         others: &[std::sync::Arc<TableDef>],
         is_cascade: bool,
     ) -> Outcome<()> {
+        self.drop_keys_above(table, others, is_cascade)?;
         self.drop_heirs(table, others, is_cascade)?;
         self.drop_views_of(&table.full, &format!("table {}", table.name), is_cascade)?;
         let children = self.catalog.children.get(&table.oid).cloned().unwrap_or_default();

@@ -261,6 +261,9 @@ fn partition_by(end: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Result
     let open = raw.len() - tokens.left(raw)?.len();
     let close = closed(raw, open).ok_or_else(|| end.error())?;
     let keys = super::written(end, &raw[open..close], places)?;
+    if let Some(literal) = keys.iter().find(|key| matches!(key.expr, super::ast::Expr::Literal(..))) {
+        return Err(super::near(&literal.text, literal.expr.at()));
+    }
     Ok((PartitionBy { strategy, keys, at }, close))
 }
 

@@ -47,6 +47,18 @@ pub fn index_parent(catalog: &Catalog, table: &TableDef, index: u32) -> Option<u
     table.indexes.iter().find(|own| own.oid == index)?.parent
 }
 
+/// The number of the foreign key of the partitioned table that one of a partition is a part of.
+pub fn foreign_parent(catalog: &Catalog, table: &TableDef, key: &crate::catalog::ForeignKey) -> Option<u32> {
+    let above = catalog.partitioned(table)?;
+    let names = |table: &TableDef, key: &crate::catalog::ForeignKey| -> Vec<String> {
+        key.columns.iter().map(|column| table.columns[*column].name.clone()).collect()
+    };
+    let is_it = |own: &&crate::catalog::ForeignKey| {
+        own.parent == key.parent && own.parent_columns == key.parent_columns && names(above, own) == names(table, key)
+    };
+    above.foreign_keys.iter().find(is_it).map(|own| own.oid)
+}
+
 /// How many of the tables above a table have something.
 pub fn count_above(catalog: &Catalog, table: &TableDef, has: impl Fn(&TableDef) -> bool) -> Datum {
     let above = table.parents.iter().filter_map(|parent| catalog.table_of(parent.oid));

@@ -6,6 +6,7 @@
 //! `shapes.rs` lists all tables and views of PostgreSQL 15 with all their columns. The other files compute rows.
 
 mod family;
+pub use family::foreign_parent;
 mod information;
 mod objects;
 mod shapes;

@@ -337,7 +337,7 @@ fn class(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
             ("relnamespace", schema()),
             ("relchecks", count(table.checks.len())),
             ("relhastriggers", Datum::Bool(has_triggers)),
-            ("relam", int(2)),
+            ("relam", int(if table.partition_by.is_some() { 0 } else { 2 })),
             ("relkind", text(if table.partition_by.is_some() { "p" } else { "r" })),
             ("relnatts", count(table.columns.len())),
             ("relhasindex", Datum::Bool(has_index)),
@@ -593,8 +593,12 @@ fn checks_and_foreign_keys(catalog: &Catalog, table: &TableDef, rows: &mut Vec<R
             KeyAction::SetNull => "n",
             KeyAction::SetDefault => "d",
         };
+        let above = super::family::foreign_parent(catalog, table, key);
         let mut values = head(key.oid, &key.name, "f");
-        values.retain(|(name, _)| *name != "convalidated");
+        values.retain(|(name, _)| !matches!(*name, "convalidated" | "conislocal"));
+        values.push(("conislocal", Datum::Bool(above.is_none())));
+        values.push(("coninhcount", int(u32::from(above.is_some()))));
+        values.push(("conparentid", int(above.unwrap_or(0))));
         values.push(("convalidated", Datum::Bool(key.is_valid)));
         values.extend([
             ("condeferrable", Datum::Bool(key.is_deferrable)),

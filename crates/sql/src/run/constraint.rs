@@ -314,6 +314,15 @@ impl Run<'_> {
         Ok(self.engine(parent).hold_columns(self.tx, &key, &names).map_err(from_engine)?)
     }
 
+    /// Whether a row of a child names this row.
+    pub fn is_named(&self, parent: &TableDef, (child, foreign): (&TableDef, &ForeignKey), row: &Row) -> Outcome<bool> {
+        let columns = parent_columns(parent, foreign).ok_or_else(|| lost(foreign))?;
+        if columns.iter().any(|column| row[*column].is_null()) {
+            return Ok(false);
+        }
+        Ok(!self.children(child, foreign, (parent, &columns), row)?.is_empty())
+    }
+
     fn test_parent(
         &self,
         parent: &TableDef,
@@ -338,21 +347,19 @@ impl Run<'_> {
                 return Ok(());
             }
         }
+        let violation = || {
+            let message = format!(
+                "update or delete on table \"{}\" violates foreign key constraint \"{}\" on table \"{}\"",
+                parent.name, foreign.name, child.name
+            );
+            let (keys, values) = (names(parent, &columns), texts(parent, &columns, old));
+            let detail = format!("Key ({keys})=({values}) is still referenced from table \"{}\".", child.name);
+            let error = Error::new(SqlState::FOREIGN_KEY_VIOLATION, message).detail(detail);
+            error.table(&child.name).constraint(&foreign.name)
+        };
         for (row, key) in self.children(child, foreign, (parent, &columns), old)? {
             match action {
-                KeyAction::NoAction | KeyAction::Restrict => {
-                    let message = format!(
-                        "update or delete on table \"{}\" violates foreign key constraint \"{}\" on table \"{}\"",
-                        parent.name, foreign.name, child.name
-                    );
-                    let (keys, values) = (names(parent, &columns), texts(parent, &columns, old));
-                    let detail = format!("Key ({keys})=({values}) is still referenced from table \"{}\".", child.name);
-                    return Err(Error::new(SqlState::FOREIGN_KEY_VIOLATION, message)
-                        .detail(detail)
-                        .table(&child.name)
-                        .constraint(&foreign.name)
-                        .into());
-                }
+                KeyAction::NoAction | KeyAction::Restrict => return Err(violation().into()),
                 KeyAction::Cascade if new.is_none() => {
                     self.lock(lock_key(child.oid, &key), Mode::UpdateRow)?;
                     self.delete_row(child, &key, &row)?;
@@ -372,8 +379,8 @@ impl Run<'_> {
                     }
                     self.change_or_move(child, &key, &row, &changed)?;
                     if action == KeyAction::SetDefault && changed == row {
-                        // The default is the key that went: nothing has changed, and the parent is gone.
-                        self.test_row(child, foreign, &row)?;
+                        // The default is the key that went.
+                        return Err(violation().into());
                     }
                 }
             }

@@ -15,6 +15,7 @@ use super::scan::Key;
 use super::{Env, Outcome, Row, Run};
 use crate::catalog::family::PartitionKey;
 use crate::catalog::{Heir, TableDef};
+use crate::errors::from_engine;
 use crate::plan::{Change, Conflict, ConflictUpdate, Expr, FamilyPart};
 
 /// A change of a row that was made and not carried out yet.
@@ -172,7 +173,7 @@ impl Run<'_> {
                     if root.partition_by.is_none() {
                         self.check_partition(table, &new)?;
                     }
-                    self.delete_row(table, &key, &old)?;
+                    self.take_away(table, &key, &old, &new)?;
                     let (_, oid) = self.insert_routed(root, above(&new, map), None, &mut HashSet::new())?;
                     done(&shown, oid, returned)?;
                 }
@@ -182,6 +183,13 @@ impl Run<'_> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Removes a row from its partition that becomes `new` in another one: for foreign keys it has changed.
+    fn take_away(&self, table: &TableDef, key: &Key, old: &Row, new: &Row) -> Outcome<()> {
+        self.note_parent(table, key, old, Some(new))?;
+        self.engine(table).delete(self.tx, key).map_err(from_engine)?;
         Ok(())
     }
 
@@ -196,7 +204,7 @@ impl Run<'_> {
             row = heir.map_or(row.clone(), |heir| above(&row, &heir.map));
             root = parent;
         }
-        self.delete_row(table, key, old)?;
+        self.take_away(table, key, old, new)?;
         self.insert_routed(root, row, None, &mut HashSet::new()).map(drop)
     }
 
