@@ -233,7 +233,9 @@ fn node_of(node: &Node, stats: Option<&Stats>) -> Shown {
             };
             Shown::over("Sort", inner(input)).with("Sort Key", keys.iter().map(key).collect::<Vec<_>>().join(", "))
         }
-        Node::Append(parts) => Shown { inputs: parts.iter().map(inner).collect(), ..Shown::new("Append") },
+        Node::Append(members) => {
+            Shown { inputs: members.iter().map(|member| inner(&member.node)).collect(), ..Shown::new("Append") }
+        }
         Node::LockRows(node) => Shown::over("LockRows", inner(&node.input)),
         Node::Limit { input, .. } => Shown::over("Limit", inner(input)),
         Node::Distinct { input, .. } => Shown::over("Unique", inner(input)),

@@ -3,6 +3,7 @@
 //! A row is a list of values. An expression names a value of the row at hand by its number (depth 0), or one of the row
 //! around a subquery or lateral table (depth 1 and more).
 
+mod member;
 mod parts;
 pub mod tables;
 
@@ -18,6 +19,7 @@ use crate::parse::ast::{CopyFormat, Exclude, FrameUnit, JoinKind, LockWait, SetO
 use crate::pgcatalog::VirtualTable;
 use crate::run::point::PointQuery;
 
+pub use member::{Limits, Member};
 pub use parts::Parts;
 
 /// An expression whose types are known.
@@ -330,7 +332,7 @@ pub enum Node {
     },
     LockRows(Box<LockRows>),
     /// The rows of each, one after the other.
-    Append(Vec<Node>),
+    Append(Vec<Member>),
 }
 
 /// Rows that are read once in a statement, and looked for by values of the rows around again and again.

@@ -7,7 +7,7 @@ use super::Binder;
 use crate::catalog::TableDef;
 use crate::locks::Mode;
 use crate::parse::ast::JoinKind;
-use crate::plan::{Access, Expr, Join, KeyPart, Node, Scan};
+use crate::plan::{Access, Expr, Join, KeyPart, Member, Node, Scan};
 
 impl Binder<'_> {
     /// The rows of `node` for which `filter` is true.
@@ -41,7 +41,11 @@ fn push(node: Node, conditions: Vec<Expr>) -> Node {
                 conditions.into_iter().partition(|condition| is_inside(condition) && !condition.has_subquery());
             push_filter(Node::Project { input: Box::new(push(*input, inside)), columns }, rest)
         }
-        Node::Append(parts) => Node::Append(parts.into_iter().map(|part| push(part, conditions.clone())).collect()),
+        Node::Append(members) => {
+            let kept = members.into_iter().filter(|member| !member.is_excluded(&conditions));
+            let below = |member: Member| Member { node: push(member.node, conditions.clone()), ..member };
+            Node::Append(kept.map(below).collect())
+        }
         Node::Project { input, columns } if matches!(*input, Node::Scan(_)) && columns.iter().all(is_plain) => {
             let (inside, rest): (Vec<Expr>, Vec<Expr>) =
                 conditions.into_iter().partition(|condition| !condition.has_subquery());
@@ -184,9 +188,10 @@ pub(super) fn lock(node: Node, mode: Mode, wait: crate::parse::ast::LockWait) ->
             (scan.locks, scan.wait) = (Some(mode), wait);
             Ok(Node::Scan(scan))
         }
-        Node::Append(parts) => {
-            let parts = parts.into_iter().map(|part| lock(part, mode, wait));
-            Ok(Node::Append(parts.collect::<Result<_>>()?))
+        Node::Append(members) => {
+            let locked =
+                members.into_iter().map(|member| Ok(Member { node: lock(member.node, mode, wait)?, ..member }));
+            Ok(Node::Append(locked.collect::<Result<_>>()?))
         }
         Node::Project { input, columns } if matches!(*input, Node::Scan(_)) && columns.iter().all(is_plain) => {
             Ok(Node::Project { input: Box::new(lock(*input, mode, wait)?), columns })

@@ -13,7 +13,7 @@ use crate::catalog::types::Types;
 use crate::catalog::{Catalog, ColumnDef, TableDef};
 use crate::locks::Mode;
 use crate::parse::ast::{self, Item, LockWait, ObjectName, TableRef};
-use crate::plan::{Access, Action, Change, Expr, FamilyPart, Node, Scan};
+use crate::plan::{Access, Action, Change, Expr, FamilyPart, Limits, Member, Node, Scan};
 
 /// The parts of an UPDATE or DELETE.
 pub(super) struct Changed<'c> {
@@ -41,7 +41,7 @@ impl Binder<'_> {
 
     /// All rows of a table and of those below it.
     pub(super) fn family_rows(&self, table: &Arc<TableDef>) -> Node {
-        let part = |(member, map): (Arc<TableDef>, Vec<usize>)| {
+        let rows = |member: Arc<TableDef>, map: Vec<usize>| {
             let is_same = map.len() == member.columns.len() && map.iter().enumerate().all(|(place, own)| place == *own);
             let oid = member.oid;
             let scan = Node::Scan(Box::new(all_rows(member)));
@@ -52,7 +52,40 @@ impl Binder<'_> {
             let oid = self.shows_oids.then(|| oid_expr(oid));
             Node::Project { input: Box::new(scan), columns: columns.chain(oid).collect() }
         };
+        let part = |(member, map): (Arc<TableDef>, Vec<usize>)| {
+            let limits = self.bounds_of(table, &member, &map);
+            let node = rows(member, map);
+            Member { node, limits }
+        };
         Node::Append(self.members(table).into_iter().map(part).collect())
+    }
+
+    /// What is known of the rows of a member, whose columns are those of `map`.
+    fn bounds_of(&self, root: &TableDef, member: &TableDef, map: &[usize]) -> Vec<Limits> {
+        let mut found = Vec::new();
+        // The columns of the table at hand that the columns of the root are.
+        let (mut table, mut own) = (member, map.to_vec());
+        while table.oid != root.oid {
+            let Some(parent) = self.catalog.partitioned(table) else { break };
+            let Some(family) = self.catalog.families.get(&parent.oid) else { break };
+            let heir = family.heirs.iter().find(|heir| heir.table.oid == table.oid);
+            let (Some(key), Some(heir)) = (&family.key, heir) else { break };
+            let Some(bound) = heir.bound.clone() else { break };
+            let above = |column: &usize| heir.map.iter().position(|below| below == column);
+            let Some(up) = own.iter().map(above).collect::<Option<Vec<usize>>>() else { break };
+            own = up;
+            let root_column = |part: &KeyPart| own.iter().position(|column| Some(*column) == part.column);
+            let is_default = bound == crate::catalog::family::Bound::Default;
+            let others = family.heirs.iter().filter(|other| is_default && other.table.oid != table.oid);
+            found.push(Limits {
+                key: key.clone(),
+                columns: key.keys.iter().map(root_column).collect(),
+                bound,
+                others: others.filter_map(|other| other.bound.clone()).collect(),
+            });
+            table = parent;
+        }
+        found
     }
 
     /// The rows of a table alone, with its number if that is asked for.
@@ -89,11 +122,15 @@ impl Binder<'_> {
         if let Some(set) = parts.set {
             self.assigned(table, set, &scope)?;
         }
+        let mut conditions = Vec::new();
         if let Some(filter) = parts.filter {
-            self.condition(filter, &scope, "WHERE")?;
+            self.condition(filter, &scope, "WHERE")?.conjuncts(&mut conditions);
         }
         let mut found = Vec::new();
         for (member, map) in self.members(table) {
+            if self.bounds_of(table, &member, &map).iter().any(|limits| limits.exclude(&conditions)) {
+                continue;
+            }
             let change = self.change_member(&member, (shown, &map), parts, mode)?;
             found.push(FamilyPart { change, map });
         }

@@ -72,7 +72,7 @@ impl Node {
                 inputs.push(&locked.input);
                 exprs.extend(locked.limit.iter().chain(&locked.offset));
             }
-            Self::Append(parts) => inputs.extend(parts),
+            Self::Append(members) => inputs.extend(members.iter().map(|member| &member.node)),
             Self::Work { .. } => {}
         }
         Parts { exprs, inputs }

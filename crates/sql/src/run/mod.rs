@@ -285,9 +285,9 @@ impl Run<'_> {
                 self.recursive(*number, (first, step), *is_all, outer, sink)
             }
             Node::LockRows(node) => self.lock_rows(node, outer, sink),
-            Node::Append(parts) => {
-                for part in parts {
-                    if self.each(part, outer, sink)? == Flow::Enough {
+            Node::Append(members) => {
+                for member in members {
+                    if self.each(&member.node, outer, sink)? == Flow::Enough {
                         return Ok(Flow::Enough);
                     }
                 }
