@@ -10,10 +10,10 @@ use lodestone_sql_types::{Error, Result, SqlState};
 use super::statement::{ATTEMPTS_MAX, Place};
 use super::transaction::State;
 use super::{Completion, Connection, Failure};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, TableDef};
 use crate::ddl::{self, Definition};
 use crate::errors::from_engine;
-use crate::parse::ast::{Modes, ObjectName, Statement};
+use crate::parse::ast::{Modes, NOWHERE, ObjectKind, ObjectName, OnCommit, Statement};
 use crate::run::{Outcome, Run, Stop};
 
 /// A catalog for the schemas that a session names.
@@ -75,7 +75,11 @@ impl Connection {
                 // It has no other statement whose level it could change.
                 open.tx = self.database.0.engine.begin_with(Isolation::Serializable);
             }
-            let outcome = match self.define_once(statement, is_alone) {
+            let defined = self.define_once(statement, is_alone);
+            if defined.is_ok() {
+                self.note_on_commit(statement);
+            }
+            let outcome = match defined {
                 Ok(notices) if self.state == State::Implicit && place.is_last => {
                     self.commit().map(|()| notices).map_err(Failure::Error)
                 }
@@ -105,6 +109,63 @@ impl Connection {
             }
         }
         Ok(Completion::Empty)
+    }
+
+    /// Notes what happens to a new temporary table at the end of transactions.
+    fn note_on_commit(&mut self, statement: &Statement) {
+        let Statement::CreateTable { name, on_commit: Some(action), .. } = statement else { return };
+        if let Some(table) = self.catalog().table(name) {
+            self.on_commit.push((table.oid, *action));
+        }
+    }
+
+    /// Deletes the rows of temporary tables, and drops those that end with the transaction.
+    ///
+    /// # Errors
+    /// 0A000 for rows that foreign keys of other tables name.
+    pub(super) fn end_temporary(&mut self) -> Result<()> {
+        if self.on_commit.is_empty() || self.open.is_none() {
+            return Ok(());
+        }
+        let catalog = self.catalog();
+        let table_of = |(oid, action): &(u32, OnCommit)| Some((catalog.table_of(*oid)?.clone(), *action));
+        let tables: Vec<_> = self.on_commit.iter().filter_map(table_of).collect();
+        let is_other = |child: &TableDef| !tables.iter().any(|(other, _)| other.oid == child.oid);
+        for (table, _) in tables.iter().filter(|(_, action)| *action == OnCommit::DeleteRows) {
+            if let Some((child, _)) = catalog.children_of(table).into_iter().find(|(child, _)| is_other(child)) {
+                let message = "unsupported ON COMMIT and foreign key combination";
+                let (child, table) = (&child.name, &table.name);
+                return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message).detail(format!(
+                    "Table \"{child}\" references \"{table}\", but they do not have the same ON COMMIT setting."
+                )));
+            }
+            self.remove_all(table)?;
+            for (heir, _) in catalog.heirs_of(table) {
+                if is_other(&heir) {
+                    self.remove_all(&heir)?;
+                }
+            }
+        }
+        let name = |table: &TableDef| ObjectName {
+            schema: Some(table.schema.clone()),
+            name: table.name.clone(),
+            at: NOWHERE,
+            is_only: false,
+        };
+        let gone = tables.iter().filter(|(_, action)| *action == OnCommit::Drop);
+        let names: Vec<ObjectName> = gone.map(|(table, _)| name(table)).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let drop = Statement::Drop { kind: ObjectKind::Table, names, if_exists: true, is_cascade: true };
+        match self.define_once(&drop, false) {
+            Ok(_) => Ok(()),
+            Err(Stop::Error(error)) => Err(error),
+            Err(Stop::Blocked | Stop::Long) => {
+                let message = "a temporary table is used by another transaction";
+                Err(Error::new(SqlState::LOCK_NOT_AVAILABLE, message))
+            }
+        }
     }
 
     /// Carries out a definition once. One that fails leaves nothing.

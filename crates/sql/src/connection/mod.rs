@@ -37,6 +37,7 @@ use lodestone_sql_types::{Datum, Error, Result, style, text, time};
 use smallvec::SmallVec;
 
 use crate::database::{Database, Prepared};
+use crate::parse::ast::OnCommit;
 use crate::run::point::PointBuffers;
 use crate::run::{Stop, Watch};
 use crate::settings::{Report, Settings};
@@ -224,6 +225,8 @@ pub struct Connection {
     path_catalog: Option<define::PathCatalog>,
     /// The settings that the catalog is of.
     path_generation: u64,
+    /// Temporary tables whose rows, or which themselves, go when a transaction commits: by their numbers.
+    on_commit: Vec<(u32, OnCommit)>,
     cursors: HashMap<String, named::Cursor>,
     /// The figures of the nodes of the statement that runs, if they are asked for.
     stats: Option<crate::explain::Stats>,
@@ -313,6 +316,7 @@ impl Connection {
             copy: None,
             path_catalog: None,
             path_generation: 0,
+            on_commit: Vec::new(),
             cursors: HashMap::new(),
             stats: None,
             shows_columns: true,

@@ -67,6 +67,7 @@ impl Connection {
             constraints: Vec::new(),
             likes: Vec::new(),
             relatives: None,
+            on_commit: table.on_commit,
         };
         if table.if_not_exists
             && catalog

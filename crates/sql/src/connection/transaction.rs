@@ -146,7 +146,7 @@ impl Connection {
 
     /// Commits. The answer waits for the ticket.
     pub(super) fn commit(&mut self) -> Result<()> {
-        if let Err(error) = self.settle_all() {
+        if let Err(error) = self.settle_all().and_then(|()| self.end_temporary()) {
             self.roll_back();
             self.state = State::Idle;
             return Err(error);
@@ -164,6 +164,8 @@ impl Connection {
         self.end_settings(outcome.is_ok());
         if defines {
             self.end_definitions();
+            let catalog = self.database.catalog();
+            self.on_commit.retain(|(oid, _)| catalog.table_of(*oid).is_some());
         }
         self.wait_for(outcome?);
         Ok(())

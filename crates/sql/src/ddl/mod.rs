@@ -137,7 +137,7 @@ impl Definition<'_> {
         // The rows of the catalog that it reads are validated.
         self.tx.serialize().map_err(from_engine)?;
         match statement {
-            Statement::CreateTable { name, if_not_exists, columns, constraints, likes, relatives } => {
+            Statement::CreateTable { name, if_not_exists, columns, constraints, likes, relatives, .. } => {
                 let mut columns = columns.clone();
                 let mut constraints = constraints.clone();
                 self.expand_likes(likes, (&mut columns, &mut constraints))?;

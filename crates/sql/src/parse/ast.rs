@@ -4,7 +4,7 @@ mod define;
 
 pub use define::{
     Alter, AlterType, BoundDef, CheckDef, ColumnDef, ConstraintDef, Default, Discard, DomainDef, ForeignDef, Identity,
-    KeyAction, KeyDef, LabelPlace, Like, PartitionBy, Relatives, SequenceOptions, Strategy, TableAs,
+    KeyAction, KeyDef, LabelPlace, Like, OnCommit, PartitionBy, Relatives, SequenceOptions, Strategy, TableAs,
 };
 
 use crate::locks::Mode;
@@ -652,6 +652,7 @@ pub enum Statement {
         likes: Vec<Like>,
         /// `None`: it has no tables above it, and is not partitioned.
         relatives: Option<Box<Relatives>>,
+        on_commit: Option<OnCommit>,
     },
     CreateTableAs {
         table: TableAs,

@@ -6,7 +6,7 @@ use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 
 use super::ast::{
     Alter, CheckDef, ColumnDef, ConstraintDef, Default, Expr, ForeignDef, Identity, KeyAction, KeyDef, Literal,
-    ObjectName, Position, SequenceOptions, Statement,
+    ObjectName, OnCommit, Position, SequenceOptions, Statement,
 };
 use super::{Converter, refuse};
 
@@ -14,14 +14,20 @@ impl Converter<'_> {
     pub(super) fn create_table(&self, table: tree::CreateTable) -> Result<Statement> {
         let name = super::table::in_schema(self.object(&table.name)?, table.temporary)?;
         // Nothing that a crash would take away is kept in the first place, so a table is logged.
-        let is_plain_end = matches!(table.on_commit, None | Some(tree::OnCommit::PreserveRows));
+        let on_commit = match table.on_commit {
+            Some(tree::OnCommit::DeleteRows) => Some(OnCommit::DeleteRows),
+            Some(tree::OnCommit::Drop) => Some(OnCommit::Drop),
+            None | Some(tree::OnCommit::PreserveRows) => None,
+        };
+        if table.on_commit.is_some() && name.schema.as_deref() != Some(super::table::TEMPORARY) {
+            let message = "ON COMMIT can only be used on temporary tables";
+            return Err(Error::new(lodestone_sql_types::SqlState::INVALID_TABLE_DEFINITION, message));
+        }
         let mut table = table;
         table.temporary = false;
         table.unlogged = false;
         table.global = None;
-        if is_plain_end {
-            table.on_commit = None;
-        }
+        table.on_commit = None;
         // Everything that is not named here must be absent.
         let plain = CreateTableBuilder::new(table.name.clone())
             .if_not_exists(table.if_not_exists)
@@ -31,7 +37,6 @@ impl Converter<'_> {
             .build();
         if tree::Statement::CreateTable(table.clone()) != tree::Statement::from(plain) {
             let what = match () {
-                () if table.on_commit.is_some() => "ON COMMIT DROP and DELETE ROWS",
                 () if table.query.is_some() => "CREATE TABLE AS",
                 () if table.like.is_some() => "CREATE TABLE (LIKE ..)",
                 () => "this form of CREATE TABLE",
@@ -53,6 +58,7 @@ impl Converter<'_> {
             constraints,
             likes: Vec::new(),
             relatives: None,
+            on_commit,
         })
     }
 

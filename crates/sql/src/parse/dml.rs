@@ -123,7 +123,14 @@ impl Converter<'_> {
             return Err(Error::unsupported("SELECT INTO of several names"));
         };
         let name = super::table::in_schema(self.object(&name_of(&targets[0]))?, temporary)?;
-        let table = TableAs { name, if_not_exists: false, columns: Vec::new(), with_data: true, is_into: true };
+        let table = TableAs {
+            name,
+            if_not_exists: false,
+            columns: Vec::new(),
+            with_data: true,
+            is_into: true,
+            on_commit: None,
+        };
         Ok(Statement::CreateTableAs { table, query: Box::new(query) })
     }
 

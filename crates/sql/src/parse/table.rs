@@ -3,7 +3,7 @@
 use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use super::ast::{Like, Name, ObjectName, Statement, TableAs};
+use super::ast::{Like, Name, ObjectName, OnCommit, Statement, TableAs};
 use super::utility::Tokens;
 use super::{End, Places, is_blank, refuse};
 
@@ -33,12 +33,21 @@ pub(super) fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places
     }
     let Ok(name) = tokens.object() else { return Ok(None) };
     let start = tokens.next;
+    let mut on_commit = None;
     if let Some(columns) = names(&mut tokens)
-        && options(&mut tokens)
+        && options(&mut tokens, &mut on_commit)
         && tokens.accept("AS")
     {
         let name = in_schema(name, is_temporary)?;
-        return table_as(&mut tokens, raw, TableAs { name, if_not_exists, columns, with_data: true, is_into: false });
+        if on_commit.is_some() && !is_temporary {
+            let message = "ON COMMIT can only be used on temporary tables";
+            return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, message));
+        }
+        return table_as(
+            &mut tokens,
+            raw,
+            TableAs { name, if_not_exists, columns, with_data: true, is_into: false, on_commit },
+        );
     }
     tokens.next = start;
     if let Ok(left) = tokens.left(raw)
@@ -107,7 +116,7 @@ fn names(tokens: &mut Tokens<'_>) -> Option<Vec<Name>> {
 }
 
 /// Skips options that change nothing here. `false`: there is another one.
-fn options(tokens: &mut Tokens<'_>) -> bool {
+fn options(tokens: &mut Tokens<'_>, on_commit: &mut Option<OnCommit>) -> bool {
     loop {
         if tokens.accept("WITH") {
             let is_known = tokens.symbol(&Token::LParen)
@@ -118,8 +127,16 @@ fn options(tokens: &mut Tokens<'_>) -> bool {
                 return false;
             }
         } else if tokens.accept("ON") {
-            if !(tokens.accept("COMMIT") && tokens.accept("PRESERVE") && tokens.accept("ROWS")) {
+            if !tokens.accept("COMMIT") {
                 return false;
+            }
+            *on_commit = if tokens.accept("DROP") { Some(OnCommit::Drop) } else { None };
+            if on_commit.is_none() {
+                let deletes = tokens.accept("DELETE");
+                if !(deletes || tokens.accept("PRESERVE")) || !tokens.accept("ROWS") {
+                    return false;
+                }
+                *on_commit = deletes.then_some(OnCommit::DeleteRows);
             }
         } else {
             return true;

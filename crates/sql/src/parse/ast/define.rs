@@ -66,6 +66,7 @@ pub struct TableAs {
     pub columns: Vec<Name>,
     /// The rows of the query are added.
     pub with_data: bool,
+    pub on_commit: Option<OnCommit>,
     /// It was written SELECT INTO.
     pub is_into: bool,
 }
@@ -129,6 +130,13 @@ pub enum ConstraintDef {
     Unique(KeyDef),
     Check(CheckDef),
     Foreign(ForeignDef),
+}
+
+/// The end of a temporary table's rows, or of itself, when a transaction commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnCommit {
+    DeleteRows,
+    Drop,
 }
 
 /// The tables that a new table belongs to, and how it is parted.
