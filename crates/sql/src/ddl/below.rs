@@ -163,23 +163,19 @@ impl Definition<'_> {
             Alter::Validate(name) if before.checks.iter().any(|own| own.name == name.value && !own.no_inherit) => {
                 again(self, action)?;
             }
-            Alter::SetDefault { column, .. } => {
-                if heir.table.column(&column.value).is_some() {
-                    again(self, action)?;
-                }
-            }
+            Alter::SetDefault { column, .. } if heir.table.column(&column.value).is_some() => again(self, action)?,
             Alter::RenameConstraint { from, .. } if before.checks.iter().any(|own| own.name == from.value) => {
                 again(self, action)?;
             }
             Alter::DropConstraint { name: dropped, is_cascade, .. } => {
                 self.drop_constraint_below((before, &full), &dropped.value, *is_cascade)?;
             }
-            Alter::AddConstraint { constraint: ConstraintDef::Primary(key), .. } if table.partition_by.is_some() => {
-                if heir.table.key.is_empty() {
-                    let key = KeyDef { name: None, columns: key.columns.clone() };
-                    let constraint = ConstraintDef::Primary(key);
-                    again(self, &Alter::AddConstraint { constraint, is_valid: true })?;
-                }
+            Alter::AddConstraint { constraint: ConstraintDef::Primary(key), .. }
+                if table.partition_by.is_some() && heir.table.key.is_empty() =>
+            {
+                let key = KeyDef { name: None, columns: key.columns.clone() };
+                let constraint = ConstraintDef::Primary(key);
+                again(self, &Alter::AddConstraint { constraint, is_valid: true })?;
             }
             _ => {}
         }

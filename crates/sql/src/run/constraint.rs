@@ -129,6 +129,9 @@ pub fn parent_columns(parent: &TableDef, key: &ForeignKey) -> Option<Vec<usize>>
     key.parent_columns.iter().map(|name| parent.column(name)).collect()
 }
 
+/// A table with rows of a parent, the columns of a key there, and the key.
+type Held = (Arc<TableDef>, Vec<usize>, Row);
+
 fn lost(key: &ForeignKey) -> Error {
     let message = format!("the parent of the foreign key \"{}\" is gone", key.name);
     Error::new(SqlState::INTERNAL_ERROR, message)
@@ -273,12 +276,7 @@ impl Run<'_> {
 
     /// The table with the rows of a parent that have a key: the parent itself, or one of its partitions. With the
     /// columns of the key there, and the key. `None`: there is no partition for it.
-    fn member(
-        &self,
-        parent: &Arc<TableDef>,
-        columns: &[usize],
-        wanted: &Row,
-    ) -> Outcome<Option<(Arc<TableDef>, Vec<usize>, Row)>> {
+    fn member(&self, parent: &Arc<TableDef>, columns: &[usize], wanted: &Row) -> Outcome<Option<Held>> {
         if parent.partition_by.is_none() {
             return Ok(Some((parent.clone(), columns.to_vec(), wanted.clone())));
         }

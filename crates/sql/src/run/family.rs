@@ -31,6 +31,9 @@ struct Waiting<'c> {
     returned: Option<Row>,
 }
 
+/// Takes a row that was changed, the number of its table, and what is returned if that is known.
+type Done<'d> = &'d mut dyn FnMut(&Row, u32, Option<Row>) -> Outcome<()>;
+
 /// Whether both tables have their columns in the same places.
 fn is_same(map: &[usize], width: usize) -> bool {
     map.len() == width && map.iter().enumerate().all(|(place, own)| place == *own)
@@ -160,7 +163,7 @@ impl Run<'_> {
         root: &TableDef,
         parts: &[FamilyPart],
         early: &dyn Fn(&Row, u32) -> Outcome<Option<Row>>,
-        done: &mut dyn FnMut(&Row, u32, Option<Row>) -> Outcome<()>,
+        done: Done<'_>,
     ) -> Outcome<()> {
         let mut waiting = Vec::new();
         for part in parts {
