@@ -1,4 +1,5 @@
-//! The hashes of values that choose a partition: those of `PostgreSQL`, so a row is in the partition of the same number.
+//! The hashes of values that choose a partition: those of `PostgreSQL`, so a row is in the partition of the same
+//! number.
 //!
 //! It is Bob Jenkins' hash of 2006 with a seed. A row is kept where its hash says, so the function is a part of the
 //! format on media.

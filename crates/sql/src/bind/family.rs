@@ -60,7 +60,7 @@ impl Binder<'_> {
         Node::Append(self.members(table).into_iter().map(part).collect())
     }
 
-    /// What is known of the rows of a member, whose columns are those of `map`.
+    /// The bounds of the rows of a member, whose columns are those of `map`.
     fn bounds_of(&self, root: &TableDef, member: &TableDef, map: &[usize]) -> Vec<Limits> {
         let mut found = Vec::new();
         // The columns of the table at hand that the columns of the root are.

@@ -3,8 +3,8 @@
 //! A partitioned table is a table of the engine without rows, whose heirs are its partitions. A table that others
 //! inherit from has rows of its own. Columns are the same by their names: an heir may have them in another order.
 //!
-//! The bound of a partition is a part of the properties of the partition, as texts. [`Family`] has the bounds as values,
-//! and chooses the partition of a row.
+//! The bound of a partition is a part of the properties of the partition, as texts. [`Family`] has the bounds as
+//! values, and chooses the partition of a row.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -259,7 +259,7 @@ impl PartitionKey {
         for ((part, one), two) in self.keys.iter().zip(one).zip(two) {
             let found = match (one, two) {
                 (Limit::Value(one), Limit::Value(two)) => op::order(part.ty, one, two),
-                // What follows an infinite limit does not count.
+                // The limits after an infinite one do not count.
                 (Limit::Least, Limit::Least) | (Limit::Most, Limit::Most) => return Ordering::Equal,
                 (Limit::Least, _) | (_, Limit::Most) => Ordering::Less,
                 (_, Limit::Least) | (Limit::Most, _) => Ordering::Greater,

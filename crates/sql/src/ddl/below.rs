@@ -1,7 +1,7 @@
 //! ALTER TABLE and DROP TABLE of tables with others below them.
 //!
-//! A change of a column or a condition is one of all tables below as well. What a table has only because one above has
-//! it cannot be changed in the table alone.
+//! A change of a column or a condition is one of all tables below as well. A part that a table has only because one
+//! above has it cannot be changed in the table alone.
 
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@ use crate::parse::ast::{
 use crate::parse::family::SAME;
 use crate::run::{Env, Outcome, Row};
 
-/// What a new table has from those above it.
+/// The parts that a new table has from those above it.
 #[derive(Default)]
 pub(super) struct Descent {
     pub parents: Vec<ParentNote>,
@@ -663,7 +663,7 @@ impl Definition<'_> {
         Ok(())
     }
 
-    /// A table is no longer below another one. What it has from there is its own.
+    /// A table is no longer below another one. Its columns and conditions are its own.
     fn leave(&mut self, above: &TableDef, table: &TableDef) -> Outcome<()> {
         let mut note = note_of(table);
         note.parents.retain(|parent| parent.oid != above.oid);

@@ -133,6 +133,15 @@ impl Definition<'_> {
             }
         }
         self.note_descent(&name.name, &mut note, descent)?;
+        self.refuse_short_keys(&name.name, &note, constraints)?;
+        // Foreign keys may name the table itself, so they come when it is there.
+        self.engine().create_table_in(self.tx, &engine).map_err(definition_error)?;
+        self.writer()?.write(&full, &engine, &note)?;
+        self.refresh(&[&full])?;
+        self.finish_table(&full, constraints, descent)
+    }
+
+    fn refuse_short_keys(&self, table: &str, note: &Note, constraints: &[ConstraintDef]) -> Result<()> {
         for constraint in constraints {
             let (key, what) = match constraint {
                 ConstraintDef::Primary(key) => (key, "PRIMARY KEY"),
@@ -140,19 +149,20 @@ impl Definition<'_> {
                 _ => continue,
             };
             let names: Vec<String> = key.columns.iter().map(|column| column.value.clone()).collect();
-            self.refuse_short_key(&name.name, (&note, &names), what)?;
+            self.refuse_short_key(table, (note, &names), what)?;
         }
-        // Foreign keys may name the table itself, so they come when it is there.
-        self.engine().create_table_in(self.tx, &engine).map_err(definition_error)?;
-        self.writer()?.write(&full, &engine, &note)?;
-        self.refresh(&[&full])?;
+        Ok(())
+    }
+
+    /// Foreign keys, and what a partition has from its table.
+    fn finish_table(&mut self, full: &str, constraints: &[ConstraintDef], descent: &Descent) -> Outcome<()> {
         for constraint in constraints {
             if let ConstraintDef::Foreign(foreign) = constraint {
-                self.add_foreign(&full, foreign, true)?;
+                self.add_foreign(full, foreign, true)?;
             }
         }
         match &descent.partitioned {
-            Some(above) => self.complete_partition(&full, above),
+            Some(above) => self.complete_partition(full, above),
             None => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 //! The tables whose rows a table with partitions has, and which of them a condition leaves out.
 //!
 //! A member is left out where no row of its partition can fulfil a comparison of a column of the key with a constant.
-//! What is not understood leaves nothing out.
+//! A condition that is not understood leaves nothing out.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::catalog::family::{Bound, Limit, PartitionKey, Strategy};
 #[derive(Clone, Debug)]
 pub struct Member {
     pub node: Node,
-    /// What is known of its rows, one for each level of partitions.
+    /// The bounds of its rows, one for each level of partitions.
     pub limits: Vec<Limits>,
 }
 

@@ -38,8 +38,6 @@ impl Run<'_> {
         let mut count = 0;
         // A subquery sees the tables as they were before the statement, so what it is in comes before the first change.
         let early = returned.filter(|columns| columns.iter().any(Expr::has_subquery));
-        // The number of the table is behind the columns, for those that name it.
-        let with_oid = |row: &Row, oid: u32| -> Row { row.iter().cloned().chain([Datum::Int(oid.into())]).collect() };
         let early =
             |row: &Row, oid: u32| early.map(|columns| self.project(columns, &with_oid(row, oid), None)).transpose();
         let mut done = |row: &Row, oid: u32, shown: Option<Row>| -> Outcome<()> {
@@ -412,6 +410,11 @@ impl Run<'_> {
         self.engine(table).delete(self.tx, key).map_err(from_engine)?;
         Ok(())
     }
+}
+
+/// A row, and the number of its table after its columns, for those that name it.
+fn with_oid(row: &Row, oid: u32) -> Row {
+    row.iter().cloned().chain([Datum::Int(oid.into())]).collect()
 }
 
 /// The value of a column in a row that may have the hidden number.
