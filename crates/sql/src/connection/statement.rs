@@ -410,14 +410,7 @@ impl Connection {
                     outcome.and_then(|_| Ok(out.end().map(|()| format!("COPY {count}"))?))
                 }
                 Action::Change(change, returned) => {
-                    let count = run.change(change, returned.as_deref(), &mut give);
-                    count.map(|count| match change {
-                        Change::Insert { .. } => format!("INSERT 0 {count}"),
-                        Change::Update { .. } => format!("UPDATE {count}"),
-                        Change::Delete { .. } | Change::Joined { set: None, .. } => format!("DELETE {count}"),
-                        Change::Family { is_update: false, .. } => format!("DELETE {count}"),
-                        Change::Joined { .. } | Change::Family { .. } => format!("UPDATE {count}"),
-                    })
+                    run.change(change, returned.as_deref(), &mut give).map(|count| tag_of(change, count))
                 }
                 Action::CopyIn(..) | Action::Utility(_) | Action::Empty => Ok(String::new()),
             },
@@ -584,4 +577,15 @@ pub fn named_types(oids: &[u32]) -> Result<Vec<Type>> {
         oid => Type::of_oid(*oid).ok_or_else(|| Error::unsupported(format!("a parameter of the type with OID {oid}"))),
     };
     oids.iter().map(of).collect()
+}
+
+/// The tag of a change of so many rows.
+fn tag_of(change: &Change, count: u64) -> String {
+    match change {
+        Change::Insert { .. } => format!("INSERT 0 {count}"),
+        Change::Update { .. } | Change::Joined { set: Some(_), .. } | Change::Family { is_update: true, .. } => {
+            format!("UPDATE {count}")
+        }
+        Change::Delete { .. } | Change::Joined { .. } | Change::Family { .. } => format!("DELETE {count}"),
+    }
 }
