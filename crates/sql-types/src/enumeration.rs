@@ -205,7 +205,7 @@ mod tests {
         let refused = (20_000..30_000).step_by(2).find(|oid| {
             let is_full = Enumeration::check_room(2).is_err();
             // The same one again takes nothing.
-            (0..2).for_each(|_| drop(Enumeration::of(definition(*oid))));
+            (0..2).for_each(|_| _ = Enumeration::of(definition(*oid)));
             is_full
         });
         assert!(refused.is_some_and(|oid| (20_600..=20_668).contains(&oid)), "{refused:?}");
