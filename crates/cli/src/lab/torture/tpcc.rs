@@ -24,8 +24,10 @@ use super::tpcc_worker::{Place, engine_error, judge, make};
 const AFTER_HELP: &str = "\
 Examples:
   lodestone torture tpcc --kills 200 --domain block
-  lodestone torture tpcc --kills 200 --domain auto --pool /mnt/pmem0/t.pool --part /mnt/pmem1/t.pool.1
-  lodestone torture tpcc --kills 50 --domain process --virtual-nodes 2 --parts 2 --json
+  lodestone torture tpcc --kills 200 --domain auto --pool /mnt/pmem0/t.pool \\
+    --part /mnt/pmem1/t.pool.1
+  lodestone torture tpcc --kills 50 --domain process --parts 2 \\
+    --virtual-nodes 2 --json
 
 In two of three lives tables and ranges of keys move between the parts meanwhile, stay in DRAM or do not, and checkpoints are
 made. Exit code 0 only when every condition held and no acknowledged row was lost.";
