@@ -136,7 +136,7 @@ mod tests {
         words.extend(word);
         commands.push(words);
         for words in &mut commands {
-            let redirection = words.iter().position(|word| matches!(word.as_str(), ">" | "<" | "2>"));
+            let redirection = words.iter().position(|word| matches!(word.as_str(), ">" | ">>" | "<" | "2>"));
             words.truncate(redirection.unwrap_or(words.len()));
         }
         commands.retain(|words| !words.is_empty());
