@@ -96,6 +96,29 @@ pub fn load(database: Database) -> Result<DatabaseTables> {
 }
 
 /// One life of a process.
+///
+/// ```
+/// use std::sync::Mutex;
+///
+/// use lodestone_engine::Database;
+/// use lodestone_engine_bench::lives::{Life, judge, load, options};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// let pool = PoolOptions { domain: DomainChoice::Process, size_bytes: 64 << 20, ..PoolOptions::default() };
+/// let tables = load(Database::open_with(&path, &options(pool, 0))?)?;
+/// let told = Mutex::new(Vec::new());
+/// // A real life ends by a kill, and this one by an error of its listener.
+/// let ended = Life { number: 3, threads: 2 }.run(&tables, &|receipt| {
+///     let mut told = told.lock().unwrap();
+///     told.push(receipt);
+///     if told.len() < 10 { Ok(()) } else { Err(std::io::Error::other("enough")) }
+/// });
+/// assert!(ended.is_err());
+/// assert!(judge(&tables, &told.into_inner()?)?.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
     /// Its number, the seed of all choices.

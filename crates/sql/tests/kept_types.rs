@@ -294,6 +294,34 @@ fn damage_rows(engine: &lodestone_engine::Database, random: &mut u64, round: u64
     tx.commit()
 }
 
+/// A table whose foreign key cannot be read is not one without it, and an item of a later version is not left out.
+#[test]
+fn properties_of_a_table_that_cannot_be_read_are_an_error() {
+    for is_new in [false, true] {
+        let folder = tempfile::tempdir().expect("folder");
+        let engine = engine(folder.path());
+        let first = Database::new(engine.clone(), "read committed").expect("a catalog");
+        first.connect("root", "shop").run(OBJECTS).expect("objects");
+        drop(first);
+        let table = engine.table("lodestone_sql").expect("the catalog");
+        let change = engine.update(|tx| {
+            let rows = table.range(tx, ..)?.collect::<lodestone_engine::Result<Vec<Row>>>()?;
+            // 2: a foreign key.
+            let is_key = |row: &&Row| row[1].as_u64().is_some_and(|item| item >= 131_072) && row[4].as_i64() == Some(2);
+            let mut row = rows.iter().find(is_key).expect("a foreign key").clone();
+            if is_new {
+                row.0[1] = (1_u64 << 35).into();
+            } else {
+                row.0[5] = "1:x".into();
+            }
+            table.put(tx, &row)
+        });
+        change.expect("a changed row");
+        let error = Database::new(engine, "read committed").err().expect("a key is lost").to_string();
+        assert!(error.contains("the properties of the table \"t\" cannot be read"), "{error}");
+    }
+}
+
 /// Rows of the catalog with another content are refused, or are another catalog. Nothing panics or has no end.
 #[test]
 fn damaged_rows_of_the_catalog_are_refused_or_mean_something_else() {

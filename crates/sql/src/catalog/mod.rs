@@ -61,6 +61,22 @@ pub struct ColumnDef {
 }
 
 impl ColumnDef {
+    /// A column of no table, for a value of a type.
+    pub fn of_value(name: String, (ty, modifier): (Type, i32)) -> Self {
+        Self {
+            name,
+            ty,
+            modifier,
+            not_null: false,
+            kind: lodestone_engine::Type::Text,
+            default: None,
+            identity: None,
+            domain: None,
+            is_generated: false,
+            is_local: true,
+        }
+    }
+
     /// The value that it has where none is given: its own default, or that of its domain.
     pub fn effective_default(&self) -> Option<&Default> {
         if self.is_generated {

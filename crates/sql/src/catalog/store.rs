@@ -29,9 +29,8 @@
 //! kind:        "enum", or "domain", the number of the type that it is of, the modifier, "n" if it takes no nulls, and
 //!              the default if there is one
 //! parts:       texts, each as its length in bytes, a colon, and itself
-//! foreign key: number of the parent, actions on delete and update (n r c s d), flags (f full, e deferrable, d deferred, v
-//!              rows from before it were not tested),
-//!              number of columns, columns, columns of the parent
+//! foreign key: number of the parent, actions on delete and update (n r c s d), flags (f full, e deferrable, d deferred,
+//!              v rows from before it were not tested), number of columns, columns, columns of the parent
 //! ```
 //!
 //! The rows of a table change in the transaction that changes the table. Two objects never have the same number: the
@@ -531,68 +530,15 @@ impl Notes {
         })
     }
 
-    /// The note of a table, if it fits the engine's schema. `Some(Err)`: a column is of a type that is not there.
+    /// The note of a table, if it fits the engine's schema. `Some(Err)`: it cannot be read, or a column is of a type
+    /// that is not there.
     pub fn note(&self, schema: &Schema, types: &Types) -> Option<Result<Note>> {
         let rows = self.0.get(schema.name())?;
         let (head, rest) = rows.split_first()?;
         if head[1].as_u64() != Some(0) || head[5].as_text()? != without_indexes(schema) {
             return None;
         }
-        let mut note = Note {
-            oid: oid_at(head, 3)?,
-            key_oid: oid_at(head, 4)?,
-            key_name: head[2].as_text()?.to_owned(),
-            columns: Vec::new(),
-            indexes: Vec::new(),
-            constraints: Vec::new(),
-            partition_by: None,
-            parents: Vec::new(),
-        };
-        for row in rest {
-            let name = row[2].as_text()?.to_owned();
-            let item = row[1].as_u64()?;
-            if item < FIRST_INDEX {
-                let bits = row[3].as_i64()?;
-                let oid = u32::try_from(bits & i64::from(u32::MAX)).ok()?;
-                let Some(UserType { ty, domain, .. }) = types::of_oid(types, oid) else {
-                    return Some(Err(no_type(&format!("column \"{name}\" of table \"{}\"", schema.name()), oid)));
-                };
-                let modifier = i32::try_from(row[4].as_i64()?).ok()?;
-                let identity = match (bits & ALWAYS != 0, bits & BY_DEFAULT != 0) {
-                    (true, _) => Some(IdentityKind::Always),
-                    (false, true) => Some(IdentityKind::ByDefault),
-                    (false, false) => None,
-                };
-                let (default, not_null) = (row[5].as_text().map(str::to_owned), bits & NOT_NULL != 0);
-                note.columns.push(ColumnNote {
-                    name,
-                    ty,
-                    modifier,
-                    default,
-                    not_null,
-                    identity,
-                    domain,
-                    is_generated: bits & GENERATED != 0,
-                    is_local: bits & NOT_LOCAL == 0,
-                });
-            } else if item < FIRST_CONSTRAINT {
-                let parent = row[5].as_text().and_then(|text| text.parse().ok());
-                let is_constraint = row[4].as_i64()? == 1;
-                note.indexes.push(IndexNote { oid: oid_at(row, 3)?, name, is_constraint, parent });
-            } else if item == PARTITION_KEY {
-                note.partition_by = Some(PartitionNote::of_text(row[5].as_text()?)?);
-            } else if item > PARTITION_KEY && item < SEQUENCE {
-                let bound = match row[5].as_text() {
-                    Some(text) => Some(Bound::of_text(text)?),
-                    None => None,
-                };
-                note.parents.push(ParentNote { oid: oid_at(row, 3)?, bound });
-            } else if item < SEQUENCE {
-                let body = ConstraintBody::of_note(row[4].as_i64()?, row[5].as_text()?)?;
-                note.constraints.push(ConstraintNote { oid: oid_at(row, 3)?, name, body });
-            }
-        }
-        (note.columns.len() <= schema.columns().len()).then_some(Ok(note))
+        Some(note_of(schema, (head, rest), types))
     }
 
     /// The table as SQL sees it. `before` has the counter of its rows.
@@ -820,4 +766,80 @@ fn derived_oid(name: &str, part: usize) -> u32 {
         .chain(part.to_string().bytes())
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     0x8000_0000 | (hash >> 1)
+}
+
+/// The note in the rows of a table. Rows that cannot be read are an error: without its conditions and keys a table
+/// would take rows that it must not have.
+fn note_of(schema: &Schema, (head, rest): (&Row, &[Row]), types: &Types) -> Result<Note> {
+    let damaged = || {
+        let message = format!("the properties of the table \"{}\" cannot be read", schema.name());
+        let hint = "They are damaged, or a later version of Lodestone made them. `lodestone db export` reads the rows.";
+        Error::new(SqlState::DATA_CORRUPTED, message).hint(hint)
+    };
+    let mut note = head_of(head).ok_or_else(damaged)?;
+    for row in rest {
+        add_item(&mut note, row, schema, types).ok_or_else(damaged)??;
+    }
+    if note.columns.len() > schema.columns().len() { Err(damaged()) } else { Ok(note) }
+}
+
+fn head_of(head: &Row) -> Option<Note> {
+    Some(Note {
+        oid: oid_at(head, 3)?,
+        key_oid: oid_at(head, 4)?,
+        key_name: head[2].as_text()?.to_owned(),
+        columns: Vec::new(),
+        indexes: Vec::new(),
+        constraints: Vec::new(),
+        partition_by: None,
+        parents: Vec::new(),
+    })
+}
+
+/// Adds an item of a table to its note. `None`: it cannot be read.
+fn add_item(note: &mut Note, row: &Row, schema: &Schema, types: &Types) -> Option<Result<()>> {
+    let name = row[2].as_text()?.to_owned();
+    match row[1].as_u64()? {
+        item if item < FIRST_INDEX => {
+            let bits = row[3].as_i64()?;
+            let oid = u32::try_from(bits & i64::from(u32::MAX)).ok()?;
+            let Some(UserType { ty, domain, .. }) = types::of_oid(types, oid) else {
+                return Some(Err(no_type(&format!("column \"{name}\" of table \"{}\"", schema.name()), oid)));
+            };
+            note.columns.push(ColumnNote {
+                name,
+                ty,
+                modifier: i32::try_from(row[4].as_i64()?).ok()?,
+                default: row[5].as_text().map(str::to_owned),
+                not_null: bits & NOT_NULL != 0,
+                identity: match (bits & ALWAYS != 0, bits & BY_DEFAULT != 0) {
+                    (true, _) => Some(IdentityKind::Always),
+                    (false, true) => Some(IdentityKind::ByDefault),
+                    (false, false) => None,
+                },
+                domain,
+                is_generated: bits & GENERATED != 0,
+                is_local: bits & NOT_LOCAL == 0,
+            });
+        }
+        item if item < FIRST_CONSTRAINT => {
+            let parent = row[5].as_text().and_then(|text| text.parse().ok());
+            let is_constraint = row[4].as_i64()? == 1;
+            note.indexes.push(IndexNote { oid: oid_at(row, 3)?, name, is_constraint, parent });
+        }
+        item if item < PARTITION_KEY => {
+            let body = ConstraintBody::of_note(row[4].as_i64()?, row[5].as_text()?)?;
+            note.constraints.push(ConstraintNote { oid: oid_at(row, 3)?, name, body });
+        }
+        PARTITION_KEY => note.partition_by = Some(PartitionNote::of_text(row[5].as_text()?)?),
+        item if item < SEQUENCE => {
+            let bound = match row[5].as_text() {
+                Some(text) => Some(Bound::of_text(text)?),
+                None => None,
+            };
+            note.parents.push(ParentNote { oid: oid_at(row, 3)?, bound });
+        }
+        _ => return None,
+    }
+    Some(Ok(()))
 }

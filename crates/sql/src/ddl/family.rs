@@ -497,18 +497,7 @@ impl Definition<'_> {
     ) -> Outcome<Option<String>> {
         let part = &key.keys[place];
         let shown = part.column.map_or_else(|| part.text.clone(), |column| above.columns[column].name.clone());
-        let column = Column {
-            name: shown.clone(),
-            ty: part.ty,
-            modifier: part.modifier,
-            not_null: false,
-            kind: lodestone_engine::Type::Text,
-            default: None,
-            identity: None,
-            domain: None,
-            is_generated: false,
-            is_local: true,
-        };
+        let column = Column::of_value(shown.clone(), (part.ty, part.modifier));
         let value = bind::default_expr(&self.catalog, &column, expr).map_err(|error| match error.state() {
             SqlState::DATATYPE_MISMATCH => {
                 let message = format!("specified value cannot be cast to type {} for column \"{shown}\"", part.ty);

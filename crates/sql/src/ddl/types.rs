@@ -149,19 +149,8 @@ impl Definition<'_> {
         self.write_type(&full, &TypeNote { oid: oids[0], array_oid: oids[1], schema, name, body })
     }
 
-    fn check_domain_default(&self, default: &Default, (ty, modifier): (Type, i32)) -> Result<()> {
-        let column = crate::catalog::ColumnDef {
-            is_local: true,
-            name: "value".into(),
-            ty,
-            modifier,
-            not_null: false,
-            kind: lodestone_engine::Type::Text,
-            default: None,
-            identity: None,
-            domain: None,
-            is_generated: false,
-        };
+    fn check_domain_default(&self, default: &Default, of: (Type, i32)) -> Result<()> {
+        let column = crate::catalog::ColumnDef::of_value("value".into(), of);
         bind::default_expr(&self.catalog, &column, &default.expr).map(drop)
     }
 

@@ -16,7 +16,8 @@ use super::{End, Places, is_blank};
 pub const SAME: &str = "\0same";
 
 fn is_word(token: Option<&&TokenWithSpan>, word: &str) -> bool {
-    token.is_some_and(|token| matches!(&token.token, Token::Word(found) if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word)))
+    let Some(Token::Word(found)) = token.map(|token| &token.token) else { return false };
+    found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word)
 }
 
 /// The places of the tokens that are no blanks and in no parentheses.

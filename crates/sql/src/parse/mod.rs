@@ -163,8 +163,8 @@ fn one_type(tokens: &[TokenWithSpan], places: &Places) -> Result<(ast::TypeName,
     Ok((name, parser.index()))
 }
 
-/// Expressions in parentheses, which are all of the tokens.
-fn arguments(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result<Vec<ast::Expr>> {
+/// Expressions in parentheses, which are all of the tokens, as the parser has them.
+fn enclosed(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result<Vec<sqlparser::ast::Expr>> {
     let dialect = PostgreSqlDialect {};
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
     let mut read = || {
@@ -174,24 +174,18 @@ fn arguments(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result
         parser.expect_token(&Token::EOF)?;
         Ok(found)
     };
-    let found: Vec<sqlparser::ast::Expr> = read().map_err(|error| syntax_error(&error, end, places))?;
-    Converter { places }.exprs(found)
+    read().map_err(|error| syntax_error(&error, end, places))
+}
+
+/// Expressions in parentheses, which are all of the tokens.
+fn arguments(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result<Vec<ast::Expr>> {
+    Converter { places }.exprs(enclosed(end, tokens, places)?)
 }
 
 /// Expressions in parentheses, which are all of the tokens, with their texts.
 fn written(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result<Vec<ast::Default>> {
-    let dialect = PostgreSqlDialect {};
-    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
-    let mut read = || {
-        parser.expect_token(&Token::LParen)?;
-        let found = parser.parse_comma_separated(Parser::parse_expr)?;
-        parser.expect_token(&Token::RParen)?;
-        parser.expect_token(&Token::EOF)?;
-        Ok(found)
-    };
-    let found: Vec<sqlparser::ast::Expr> = read().map_err(|error| syntax_error(&error, end, places))?;
     let converter = Converter { places };
-    found.into_iter().map(|expr| converter.default(expr)).collect()
+    enclosed(end, tokens, places)?.into_iter().map(|expr| converter.default(expr)).collect()
 }
 
 /// The error of a token that was not expected.

@@ -29,8 +29,8 @@ Examples:
   lodestone torture tpcc --kills 50 --domain process --parts 2 \\
     --virtual-nodes 2 --json
 
-In two of three lives tables and ranges of keys move between the parts meanwhile, stay in DRAM or do not, and checkpoints are
-made. Exit code 0 only when every condition held and no acknowledged row was lost.";
+In two of three lives tables and ranges of keys move between the parts meanwhile, stay in DRAM or do not, and
+checkpoints are made. Exit code 0 only when every condition held and no acknowledged row was lost.";
 
 /// Arguments of `lodestone torture tpcc`.
 #[derive(Debug, clap::Args)]
