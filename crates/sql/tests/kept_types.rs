@@ -317,7 +317,7 @@ fn properties_of_a_table_that_cannot_be_read_are_an_error() {
             table.put(tx, &row)
         });
         change.expect("a changed row");
-        let error = Database::new(engine, "read committed").err().expect("a key is lost").to_string();
+        let error = Database::new(engine, "read committed").map(drop).expect_err("a key is lost").to_string();
         assert!(error.contains("the properties of the table \"t\" cannot be read"), "{error}");
     }
 }
