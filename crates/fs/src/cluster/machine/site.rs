@@ -264,7 +264,7 @@ impl Site {
     }
 
     /// Replaces the description in a file, at once or not at all. Durable on return. Others may do so at the same time:
-    /// one of them is there then, whole. A newer one of the same volume stays.
+    /// one of them is there then, whole. A newer one of the same volume that was there before stays.
     ///
     /// # Errors
     /// A file that cannot be written.
