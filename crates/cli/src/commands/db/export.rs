@@ -57,8 +57,9 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     let name = args.output.display();
     spare(&args.output, &[&args.table.db.open.path])?;
     let (database, table) = args.table.open_to_read(args.read, output)?;
-    let mut file = NewFile::create(&args.output, args.overwrite)?;
+    // Said before the file is there: a signal that comes with the file's first byte finds it.
     interrupt::so_far(format!("{name}: not made, and what was there is as it was; run it again"));
+    let mut file = NewFile::create(&args.output, args.overwrite)?;
     let bar = output.progress(None, ProgressUnit::Steps).with_prefix("rows");
     let mut sink = BufWriter::with_capacity(1 << 16, &mut file);
     let failed = || format!("{name}: writing the file failed; free space there, or choose another place");
@@ -74,6 +75,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     sink.flush().with_context(failed)?;
     drop(sink);
     file.publish()?;
+    interrupt::so_far(format!("{name}: made, with {count} rows"));
     bar.finish_and_clear();
     let exported = Exported { table: table.schema().name().to_owned(), rows: count, output: name.to_string() };
     output.result(&exported, |exported| format!("{}: {} rows of {}", exported.output, exported.rows, exported.table))

@@ -193,11 +193,13 @@ pub fn run(args: &Args, output: &Output) -> Result<bool> {
     args.spare_files()?;
     // A damaged map may not open. Its records are salvaged without that.
     let opened = if args.skip_damaged { None } else { Some(args.map.open_to_read(args.read)?) };
-    let mut file = args.new_file(args.output.as_ref())?;
-    let mut doubtful_file = args.new_file(args.doubtful.as_ref())?;
-    if let Some(path) = args.output.as_ref().or(args.doubtful.as_ref()) {
+    let named = args.output.as_ref().or(args.doubtful.as_ref());
+    // Said before the file is there: a signal that comes with the file's first byte finds it.
+    if let Some(path) = named {
         interrupt::so_far(format!("{}: not made, and what was there is as it was; run it again", path.display()));
     }
+    let mut file = args.new_file(args.output.as_ref())?;
+    let mut doubtful_file = args.new_file(args.doubtful.as_ref())?;
     let mut export = args.sink(match &mut file {
         Some(file) => Box::new(file),
         None => Box::new(io::stdout().lock()),
@@ -229,6 +231,9 @@ pub fn run(args: &Args, output: &Output) -> Result<bool> {
     drop((export, doubtful));
     // First those that are easily forgotten.
     doubtful_file.into_iter().chain(file).try_for_each(NewFile::publish)?;
+    if let Some(path) = named {
+        interrupt::so_far(format!("{}: made, with {records} records", path.display()));
+    }
     bar.finish_and_clear();
     let Missing { lost, doubtful } = missing;
     let is_whole = lost.is_empty() && doubtful.is_empty();
