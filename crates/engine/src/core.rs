@@ -118,6 +118,10 @@ pub struct Core {
     savepoints: AtomicU64,
     /// Purges of leaves.
     purges: AtomicU64,
+    /// Whether long scans have readers on the nodes of their rows.
+    pub scan_readers: bool,
+    /// Leaves that such readers have read for scans.
+    pub leaves_ahead: AtomicU64,
     /// Where the logs ended when this life began.
     pub ends: Vec<LogEnd>,
     /// The claim on the database. Released last.
@@ -166,6 +170,8 @@ impl Core {
             starving: AtomicUsize::new(0),
             savepoints: AtomicU64::new(0),
             purges: AtomicU64::new(0),
+            scan_readers: options.scan_readers,
+            leaves_ahead: AtomicU64::new(0),
             ends: found.ends,
             places,
             object,

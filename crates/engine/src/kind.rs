@@ -7,6 +7,7 @@ use lodestone_pmem::PmAddr;
 use lodestone_store::{Acknowledge, Contents, Flaw, Kind, KindCode, KindError, Member, Object, Records, Registered};
 use lodestone_width::to_u64;
 
+use crate::ahead;
 use crate::catalog;
 use crate::database::Database;
 use crate::error::Error;
@@ -75,7 +76,7 @@ impl Kind for DatabaseKind {
             }
         };
         let catalog = catalog::table(database.core())?;
-        for (number, errors) in core.trees().iter().map(|tree| (tree.number, tree.load_all())) {
+        for (number, errors) in ahead::load_all(core) {
             let is_of_catalog = !errors.is_empty() && catalog.trees().any(|tree| tree == number);
             errors.iter().for_each(|error| flaw(error.to_string()));
             if is_of_catalog {

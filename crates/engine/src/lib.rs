@@ -58,6 +58,7 @@
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod add;
+mod ahead;
 mod archive;
 mod branch;
 mod build;

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use crate::stats::DatabaseStats;
 
 /// Figures that only rise, by their name without the prefix, and what each of all figures is about.
-const DESCRIPTIONS: [(&str, bool, &str); 30] = [
+const DESCRIPTIONS: [(&str, bool, &str); 31] = [
     ("commits", true, "Transactions that committed changes."),
     ("read_only", true, "Transactions that ended well and changed nothing."),
     ("cancelled", true, "Transactions that ended with an error of their closure."),
@@ -27,6 +27,7 @@ const DESCRIPTIONS: [(&str, bool, &str); 30] = [
     ("cache_evictions", true, "Leaves that made room."),
     ("cache_row_reads", true, "Rows that were read from their pages without the others of their leaves."),
     ("cache_warm_loads", true, "Leaves of the last close that were read again after the open."),
+    ("scan_leaves_ahead", true, "Leaves that threads on other nodes have read ahead of long scans."),
     ("checkpoints_failed", true, "Checkpoints that failed."),
     ("log_segments", false, "Segments of the logs."),
     ("log_segments_free", false, "Segments of the logs that have no records."),

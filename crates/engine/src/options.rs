@@ -61,6 +61,9 @@ pub struct DatabaseOptions {
     pub log_groups: u16,
     /// How pages on other nodes are read. It counts in a pool with parts on several nodes.
     pub far_pages: FarPages,
+    /// Whether a long scan of rows on other nodes has a thread on each of these nodes, which reads ahead for it. It
+    /// counts in a pool with parts on several nodes, from the sixteenth leaf on that is not in DRAM.
+    pub scan_readers: bool,
     /// The part of the pool in which all logs are, as long as it has room. `None`: each log is near the thread that
     /// writes it. For comparison: paper 4 measures one log for all nodes.
     pub log_part: Option<u16>,
@@ -129,6 +132,7 @@ impl Default for DatabaseOptions {
             log_placement: LogPlacement::default(),
             log_groups: 0,
             far_pages: FarPages::default(),
+            scan_readers: true,
             log_part: None,
             log_salt: log.salt,
             durability: Durability::default(),

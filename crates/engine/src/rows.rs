@@ -9,10 +9,13 @@
 //!
 //! A snapshot notes nothing. Every row that it sees had a slot when it began, and keeps it. So one look at a leaf is
 //! enough, also when the leaf changes or is split meanwhile.
+//!
+//! Of a table on several nodes the leaves may come from readers on these nodes: see `ahead.rs`.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::ahead::Readers;
 use crate::error::Result;
 use crate::key::after;
 use crate::reader::{Moment, View};
@@ -96,6 +99,7 @@ pub struct Cursor<'t> {
     part: Option<Part>,
     /// Most rows of the next part.
     part_rows_max: usize,
+    readers: Readers,
 }
 
 /// Most rows of the first part. Each later one may have twice as many as the one before. A reader of one row
@@ -145,6 +149,7 @@ impl<'t> Cursor<'t> {
             Bound::Excluded(key) => end = Some(key),
         }
         is_done |= end.as_ref().is_some_and(|end| *end <= first);
+        let readers = Readers::of(moment.view.core());
         Self {
             moment,
             tree,
@@ -154,17 +159,23 @@ impl<'t> Cursor<'t> {
             is_done,
             part: None,
             part_rows_max: FIRST_PART_ROWS,
+            readers,
         }
     }
 
     /// Turns the direction, unless a key was passed.
     pub fn reverse(&mut self) {
         self.is_reversed ^= self.part.is_none();
+        if self.is_reversed {
+            // They go forward.
+            self.readers = Readers::None;
+        }
     }
 
     /// There is nothing more.
     pub fn end(&mut self) {
         self.is_done = true;
+        self.readers = Readers::None;
     }
 
     /// The next key and its payload; `None` at the end. After an error there is nothing more: the transaction cannot
@@ -174,7 +185,9 @@ impl<'t> Cursor<'t> {
             View::Tx(tx) => self.step_in(tx),
             View::Snapshot(snapshot) => self.step_through(snapshot),
         };
-        self.is_done |= !matches!(found, Ok(Some(_)));
+        if !matches!(found, Ok(Some(_))) {
+            self.end();
+        }
         found
     }
 
@@ -263,6 +276,9 @@ impl<'t> Cursor<'t> {
     fn segment(&mut self) -> Result<Segment> {
         let (tree, from, to, rows_max) = (self.tree, &self.from, self.to.as_deref(), self.part_rows_max);
         self.part_rows_max = rows_max.saturating_mul(2);
+        if let Some(found) = self.readers.take(self.moment.view.core(), tree, (from, to))? {
+            return Ok(found);
+        }
         if self.is_reversed { tree.last_segment(from, to, rows_max) } else { tree.first_segment(from, to, rows_max) }
     }
 

@@ -78,6 +78,8 @@ pub struct DatabaseStats {
     pub cache_row_reads: u64,
     /// Leaves that were read after the open because they were in the cache at the last close.
     pub cache_warm_loads: u64,
+    /// Leaves that threads on other nodes have read ahead of [long scans](crate::DatabaseOptions::scan_readers).
+    pub scan_leaves_ahead: u64,
     /// Checkpoints that failed. [`Database::checkpoint_trouble`](crate::Database::checkpoint_trouble) says why.
     pub checkpoints_failed: u64,
     /// Bytes of all records that were ever appended to the logs.
@@ -93,6 +95,7 @@ impl DatabaseStats {
         let mut stats = Self {
             snapshots_open: to_u64(core.timeline.epochs().active_count()),
             checkpoints_failed: core.rounds.trouble.count(),
+            scan_leaves_ahead: core.leaves_ahead.load(Ordering::Relaxed),
             log_appended_bytes: core.rounds.cuts.bytes(),
             log: core.wal.stats(),
             pages: core.rounds.page_stats(),
@@ -159,6 +162,7 @@ impl DatabaseStats {
             ("cache_evictions", &mut self.cache_evictions),
             ("cache_row_reads", &mut self.cache_row_reads),
             ("cache_warm_loads", &mut self.cache_warm_loads),
+            ("scan_leaves_ahead", &mut self.scan_leaves_ahead),
             ("checkpoints_failed", &mut self.checkpoints_failed),
             ("log_segments", &mut log.segments),
             ("log_segments_free", &mut log.segments_free),

@@ -267,11 +267,22 @@ impl Tree {
         has_one
     }
 
-    /// Reads the images of all cold leaves, as a check does. Returns the errors.
-    pub fn load_all(&self) -> Vec<Error> {
-        let mut errors = Vec::new();
-        self.root.load().for_each_leaf(&mut |leaf| errors.extend(self.warm(leaf).err()));
-        errors
+    /// Whether the rows of the leaf that may hold `key` would be read from its image.
+    pub fn is_cold_at(&self, key: &[u8]) -> bool {
+        !self.root.load().leaf_of(key).is_loaded()
+    }
+
+    /// Reads the images of the cold leaves with keys from `from` to before `to`, as a check does. Returns the errors.
+    pub fn load_between(&self, from: &[u8], to: Option<&[u8]>) -> Vec<Error> {
+        let (mut errors, root) = (Vec::new(), self.root.load());
+        let mut leaf = root.leaf_of(from);
+        loop {
+            errors.extend(self.warm(&leaf).err());
+            match leaf.span.high.clone().filter(|high| to.is_none_or(|to| **high < *to)) {
+                Some(next) => leaf = root.leaf_of(&next),
+                None => return errors,
+            }
+        }
     }
 
     /// Loads the leaf that may hold `key`. Returns whether this call did.

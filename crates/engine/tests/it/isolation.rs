@@ -398,11 +398,11 @@ fn figures_are_an_object_of_json_in_which_each_has_its_name() {
     (stats.region_others, stats.region_fallbacks) = (9, 10);
     (stats.snapshots_open, stats.side_copies, stats.side_versions, stats.side_bytes) = (11, 12, 13, 14);
     (stats.cache_bytes, stats.cache_loads, stats.cache_evictions) = (15, 16, 17);
-    (stats.cache_row_reads, stats.cache_warm_loads, stats.checkpoints_failed) = (18, 19, 20);
-    (stats.log.segments, stats.log.segments_free) = (21, 22);
-    (stats.log.segments_max, stats.log.segment_bytes) = (23, 24);
-    (stats.pages.pages, stats.pages.pages_free, stats.pages.page_bytes, stats.pages.batches) = (25, 26, 27, 28);
-    (stats.pages.written_bytes, stats.log_appended_bytes) = (29, 30);
+    (stats.cache_row_reads, stats.cache_warm_loads, stats.scan_leaves_ahead) = (18, 19, 20);
+    (stats.checkpoints_failed, stats.log.segments, stats.log.segments_free) = (21, 22, 23);
+    (stats.log.segments_max, stats.log.segment_bytes) = (24, 25);
+    (stats.pages.pages, stats.pages.pages_free, stats.pages.page_bytes, stats.pages.batches) = (26, 27, 28, 29);
+    (stats.pages.written_bytes, stats.log_appended_bytes) = (30, 31);
     let names = [
         "commits",
         "read_only",
@@ -423,6 +423,7 @@ fn figures_are_an_object_of_json_in_which_each_has_its_name() {
         "cache_evictions",
         "cache_row_reads",
         "cache_warm_loads",
+        "scan_leaves_ahead",
         "checkpoints_failed",
         "log_segments",
         "log_segments_free",

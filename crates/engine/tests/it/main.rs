@@ -30,6 +30,7 @@ mod publish;
 mod recovery;
 mod regions;
 mod restore;
+mod scans;
 mod snapshots;
 mod threads;
 mod typed;
