@@ -256,8 +256,8 @@ impl Simulated {
         let is_full = self.taken_ns.len() >= self.window;
         let room_ns = if is_full { self.taken_ns.pop_front() } else { None };
         let mut found = None;
-        let ready_ns = far.read_ahead(self.node, room_ns.unwrap_or(self.began_ns), &mut || found = self.walk.next())?;
-        self.taken_ns.push_back(far.wait_until_ns(ready_ns));
+        let taken_ns = far.read_ahead(self.node, room_ns.unwrap_or(self.began_ns), &mut || found = self.walk.next())?;
+        self.taken_ns.push_back(taken_ns);
         found
     }
 }
@@ -319,7 +319,7 @@ impl Ahead {
     /// Readers for the keys from `from` to before `to`. `None`: all of them are near, or there is one thread.
     fn begin(core: &Core, tree: &Arc<Tree>, from: &[u8], to: Option<&[u8]>) -> Option<Self> {
         let (pool, far) = (core.heap.pool(), core.ground.source.far());
-        let began_ns = far.and_then(|far| far.read_ahead(0, 0, &mut || ()).map(|_| far.wait_until_ns(0)));
+        let began_ns = far.and_then(|far| far.read_ahead(0, 0, &mut || ()));
         if began_ns.is_none() && work::threads(&core.memory) == 1 {
             return None;
         }

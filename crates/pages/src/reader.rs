@@ -41,14 +41,10 @@ pub trait FarReads: std::fmt::Debug + Send + Sync {
     }
 
     /// Runs `work` as a thread on the node with this index that reads ahead for the calling one, not before `from_ns`.
-    /// Returns its time at the end. `None`: the caller has a thread for that, and `work` did not run. For simulations.
+    /// Then the calling thread waits for its end, and takes what it has read. Returns its time after that. `None`: the
+    /// caller has a thread for that, and `work` did not run. For simulations.
     fn read_ahead(&self, _node: usize, _from_ns: u64, _work: &mut dyn FnMut()) -> Option<u64> {
         None
-    }
-
-    /// Lets the calling thread wait until this time of a simulation. Returns its time then.
-    fn wait_until_ns(&self, time_ns: u64) -> u64 {
-        time_ns
     }
 }
 

@@ -27,6 +27,36 @@ pub struct Channels {
     write_ns: u64,
     /// Channels that writes use.
     writers: usize,
+    /// The last write of a log: when it begins and ends.
+    append_ns: (u64, u64),
+    /// Until when a request is under way, as far as is known.
+    busy_to_ns: u64,
+    load: DeviceLoad,
+}
+
+/// How much a device had to do (figures 6 b and c).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceLoad {
+    /// Pages that were read.
+    pub pages_read: u64,
+    /// Pages that were written.
+    pub pages_written: u64,
+    /// Time in which some request was under way: what `iostat` calls the use of a disk.
+    pub busy_ns: u64,
+    /// Time that threads waited for it, summed over them.
+    pub waited_ns: u64,
+}
+
+impl DeviceLoad {
+    /// What came after `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            pages_read: self.pages_read - earlier.pages_read,
+            pages_written: self.pages_written - earlier.pages_written,
+            busy_ns: self.busy_ns - earlier.busy_ns,
+            waited_ns: self.waited_ns - earlier.waited_ns,
+        }
+    }
 }
 
 impl Device {
@@ -35,7 +65,8 @@ impl Device {
         // Latency of a page of 8 KiB, and so many at a time that the requests of 4 KiB per second of the data sheet
         // (640 and 200 thousand; 97 and 36 thousand) are twice those of pages.
         let of = |read_ns, readers, write_ns, writers| {
-            Some(Channels { free_at_ns: vec![0; readers], read_ns, write_ns, writers })
+            let (append_ns, busy_to_ns, load) = ((0, 0), 0, DeviceLoad::default());
+            Some(Channels { free_at_ns: vec![0; readers], read_ns, write_ns, writers, append_ns, busy_to_ns, load })
         };
         match self {
             Self::Pm => None,
@@ -56,22 +87,55 @@ impl Device {
 }
 
 impl Channels {
-    /// A page that is read from `now_ns` on. Returns the end.
+    /// A page that a thread reads from `now_ns` on. Returns the end.
     pub fn read(&mut self, now_ns: u64) -> u64 {
         let (readers, time_ns) = (self.free_at_ns.len(), self.read_ns);
-        self.serve(now_ns, readers, time_ns)
+        self.load.pages_read += 1;
+        let end_ns = self.serve(now_ns, readers, time_ns);
+        self.load.waited_ns += end_ns - now_ns;
+        end_ns
     }
 
-    /// A page that is written.
+    /// A page that is written. No thread waits for it.
     pub fn write(&mut self, now_ns: u64) -> u64 {
         let (writers, time_ns) = (self.writers, self.write_ns);
+        self.load.pages_written += 1;
         self.serve(now_ns, writers, time_ns)
+    }
+
+    /// A record of a log, for which a thread waits. Writes of a log follow each other. Records that come while one is
+    /// under way are in the next one together, as databases for disks do it.
+    pub fn append(&mut self, now_ns: u64) -> u64 {
+        let (begins_ns, ends_ns) = self.append_ns;
+        if now_ns >= begins_ns {
+            let begins_ns = now_ns.max(ends_ns);
+            self.append_ns = (begins_ns, begins_ns + self.write_ns);
+            self.load.pages_written += 1;
+            self.note_busy(begins_ns, self.append_ns.1);
+        }
+        self.load.waited_ns += self.append_ns.1 - now_ns;
+        self.append_ns.1
+    }
+
+    /// What it had to do so far.
+    pub fn load(&self) -> DeviceLoad {
+        self.load
     }
 
     fn serve(&mut self, now_ns: u64, channels: usize, time_ns: u64) -> u64 {
         let Some(channel) = self.free_at_ns[..channels].iter_mut().min() else { return now_ns };
-        *channel = now_ns.max(*channel) + time_ns;
-        *channel
+        let begins_ns = now_ns.max(*channel);
+        *channel = begins_ns + time_ns;
+        let ends_ns = *channel;
+        // A request that waits for a channel is under way as well.
+        self.note_busy(now_ns, ends_ns);
+        ends_ns
+    }
+
+    /// Requests come in the order of their times, but for a few that are near each other.
+    fn note_busy(&mut self, begins_ns: u64, ends_ns: u64) {
+        self.load.busy_ns += ends_ns.saturating_sub(begins_ns.max(self.busy_to_ns));
+        self.busy_to_ns = self.busy_to_ns.max(ends_ns);
     }
 }
 
@@ -87,5 +151,27 @@ mod tests {
         let per_second = 32_000.0 / (last as f64 / 1e9);
         assert!((300_000.0..340_000.0).contains(&per_second), "{per_second} pages");
         assert!(Device::Pm.channels().is_none());
+    }
+
+    #[test]
+    fn a_device_knows_its_load() {
+        let mut device = Device::Nvme.channels().expect("a device");
+        // Two reads at the same time, a pause, and one more.
+        assert_eq!((device.read(0), device.read(10_000), device.read(200_000)), (90_000, 100_000, 290_000));
+        let load = device.load();
+        assert_eq!((load.pages_read, load.busy_ns, load.waited_ns), (3, 190_000, 270_000));
+        device.write(290_000);
+        let more = device.load().since(load);
+        assert_eq!((more.pages_read, more.pages_written, more.busy_ns, more.waited_ns), (0, 1, 25_000, 0));
+    }
+
+    #[test]
+    fn records_that_come_together_are_one_write_of_the_log() {
+        let mut log = Device::Nvme.channels().expect("a device");
+        assert_eq!(log.append(1_000), 26_000);
+        // These wait for the end of the first write.
+        assert_eq!([2_000, 3_000, 25_000].map(|now_ns| log.append(now_ns)), [51_000; 3]);
+        assert_eq!(log.append(30_000), 76_000);
+        assert_eq!((log.load().pages_written, log.load().busy_ns), (3, 75_000));
     }
 }

@@ -10,7 +10,7 @@ use lodestone_pmem::{DomainChoice, Medium, Memory, PmAddr, PoolOptions, Topology
 use lodestone_store::Store;
 use lodestone_workload::engine::{EngineError, Result};
 
-use super::device::Channels;
+use super::device::{Channels, DeviceLoad};
 use super::{AgentCount, Device, Layout, Load, Setup};
 use crate::agents::profile::{Basis, costs, transfer_ns};
 
@@ -19,10 +19,14 @@ const LINE: u64 = 64;
 /// Simulated page writers are numbered from here, by node. Agents come after them.
 const FIRST_WRITER: u32 = 1 << 16;
 const FIRST_AGENT: u32 = 1 << 17;
+/// Readers of scans, by node.
+const FIRST_READER: u32 = 1 << 18;
 /// Most agents of a node.
 const AGENTS_MAX: u32 = 1 << 10;
 /// Bytes of the head of a page.
 const PAGE_HEAD_BYTES: usize = 64;
+/// Bytes of a page, which a reader of scans hands on.
+pub const PAGE_BYTES: u64 = 8 << 10;
 /// Bytes of each part of the pool.
 const PART_BYTES: u64 = 768 << 20;
 
@@ -66,6 +70,7 @@ impl Machine {
             agents: layout.agents,
             costs: costs(&setup.medium, &setup.dram, Basis::Latency),
             dram: setup.dram.clone(),
+            has_readers: layout.scan_readers,
             data: Mutex::new(layout.data.channels()),
             log: Mutex::new(layout.log.channels()),
         });
@@ -75,6 +80,7 @@ impl Machine {
             segment_bytes: 4 << 20,
             log_part: layout.log_part,
             far_pages: FarPages::By(far.clone()),
+            scan_readers: layout.scan_readers,
             // The tables of TPC-C are smaller.
             cache_bytes: Some(if load == Load::TpcC { setup.cache_bytes / 4 } else { setup.cache_bytes }),
             row_reads: !layout.whole_pages,
@@ -90,16 +96,22 @@ impl Machine {
         let of_nodes = &layout.client_nodes;
         // A thread that waits for a disk leaves its processor to others.
         let is_memory = layout.data == Device::Pm && layout.log == Device::Pm;
+        let clients = if load == Load::Whole { 1 } else { setup.clients };
         let processors = if is_memory { setup.processors * of_nodes.len() } else { setup.clients };
-        let processors = (0..processors.min(setup.clients)).map(|number| of_nodes[number % of_nodes.len()]).collect();
+        let processors = (0..processors.min(clients)).map(|number| of_nodes[number % of_nodes.len()]).collect();
         Ok(Self { model, database, processors, far })
     }
 
     /// A change is logged on the device of the logs.
     pub fn log(&self) {
         if let Some(log) = &mut *lock(&self.far.log) {
-            self.model.wait_until_ns(log.write(self.model.thread_ns()));
+            self.model.wait_until_ns(log.append(self.model.thread_ns()));
         }
+    }
+
+    /// How much the devices of data and logs had to do so far.
+    pub fn device_loads(&self) -> [DeviceLoad; 2] {
+        [&self.far.data, &self.far.log].map(|device| lock(device).as_ref().map(Channels::load).unwrap_or_default())
     }
 
     /// A checkpoint, by the page writers. The thread that asks for it goes on meanwhile.
@@ -141,6 +153,7 @@ struct Far {
     agents: AgentCount,
     costs: Costs,
     dram: MediaProfile,
+    has_readers: bool,
     data: Mutex<Option<Channels>>,
     log: Mutex<Option<Channels>>,
 }
@@ -216,5 +229,22 @@ impl FarReads for Far {
             }
         });
         true
+    }
+
+    fn read_ahead(&self, node: usize, from_ns: u64, work: &mut dyn FnMut()) -> Option<u64> {
+        let topology = self.topology.get().filter(|_| self.has_readers)?;
+        let is_far = node != topology.node_of_thread();
+        let reader = SimulatedThread(FIRST_READER + u32::try_from(node).unwrap_or(0));
+        let ready_ns = self.model.as_thread(reader, node, || {
+            self.model.wait_until_ns(from_ns);
+            topology.as_if_on(node, work);
+            self.model.thread_ns()
+        });
+        self.model.wait_until_ns(ready_ns);
+        if is_far {
+            // The rows are in DRAM of the other node.
+            self.transfer(PAGE_BYTES);
+        }
+        Some(self.model.thread_ns())
     }
 }

@@ -16,12 +16,14 @@
 
 mod device;
 mod machine;
+mod real;
 mod run;
 
 use lodestone_media::MediaProfile;
 use serde::Serialize;
 
 pub use device::Device;
+pub use real::{RealOutcome, RealSetup, run_really};
 pub use run::{Outcome, run};
 
 /// Where everything is.
@@ -41,6 +43,8 @@ pub struct Layout {
     pub agents: AgentCount,
     /// Whether a transaction runs on the node of its table.
     pub is_routed: bool,
+    /// Whether a long scan has a reader on each node of its rows.
+    pub scan_readers: bool,
     /// Whether whole pages are read and written, as by a database for disks.
     pub whole_pages: bool,
     /// Where the pages are.
@@ -85,6 +89,7 @@ impl Layout {
             client_nodes: (0..nodes).collect(),
             agents: AgentCount::None,
             is_routed: false,
+            scan_readers: false,
             whole_pages: false,
             data: Device::Pm,
             log: Device::Pm,
@@ -117,6 +122,19 @@ impl Layout {
             Self { agents: AgentCount::EachClient, ..three.clone() }.named("case 3 with an agent for each client"),
             three.clone(),
             Self { is_routed: true, ..three }.named("case 3, routed"),
+        ]
+    }
+
+    /// Who reads a table of which each node has a range of keys, for [`Load::Whole`].
+    #[must_use]
+    pub fn scans(nodes: usize) -> Vec<Self> {
+        let alone = Self { log_part: None, ..Self::case_2(nodes) }.named("the scan alone");
+        vec![
+            Self { part_nodes: vec![0; nodes], client_nodes: vec![0], ..alone.clone() }
+                .named("all on the node of the scan"),
+            alone.clone(),
+            Self { agents: AgentCount::Some(AGENTS), ..alone.clone() }.named("with agents"),
+            Self { scan_readers: true, ..alone }.named("with a reader on each node"),
         ]
     }
 
@@ -165,10 +183,12 @@ pub enum Load {
     Modify,
     /// TPC-C in its standard mix.
     TpcC,
+    /// One client reads a whole table, of which each node has a range of keys. Not in the paper.
+    Whole,
 }
 
 impl Load {
-    /// All of them.
+    /// Those of the paper.
     pub const ALL: [Self; 7] =
         [Self::Select, Self::Update, Self::Insert, Self::Mixed, Self::Scan, Self::Modify, Self::TpcC];
 }
