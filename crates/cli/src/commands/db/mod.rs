@@ -1,7 +1,6 @@
 //! `lodestone db`: tables of typed rows from the shell.
 
 mod backup;
-mod batches;
 mod check;
 mod checkpoint;
 mod column;

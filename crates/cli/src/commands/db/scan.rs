@@ -6,7 +6,6 @@ use std::ops::Bound;
 use anyhow::Result;
 use lodestone_engine::Row;
 
-use super::batches::Batches;
 use super::place::TableArgs;
 use super::values;
 use crate::commands::pool::ReadArgs;
@@ -97,10 +96,12 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         stdout.flush().map_err(stdout_error)?;
         return Ok(());
     }
-    for rows in Batches::new(&database, &table, range, args.reverse, limit) {
-        for row in &rows? {
-            writeln!(stdout, "{}", values::to_json(table.schema(), row)).map_err(stdout_error)?;
-        }
+    // A snapshot notes nothing of what it reads, however many rows there are.
+    let snapshot = database.snapshot()?;
+    let rows = table.range(&snapshot, range)?;
+    let rows: Box<dyn Iterator<Item = _>> = if args.reverse { Box::new(rows.rev()) } else { Box::new(rows) };
+    for row in rows.take(limit) {
+        writeln!(stdout, "{}", values::to_json(table.schema(), &row?)).map_err(stdout_error)?;
     }
     stdout.flush().map_err(stdout_error)
 }

@@ -6,6 +6,7 @@ mod engine;
 mod fabric;
 mod index;
 mod kv;
+mod nodes;
 mod oltp;
 mod over;
 pub mod place;
@@ -42,6 +43,7 @@ Examples:
   lodestone bench backup --warehouses 4 --threads 8
   lodestone bench substrate --assert
   lodestone bench agents --profile optane
+  lodestone bench nodes --folders /mnt/pmem0,/mnt/pmem1
   lodestone bench fabric --transport switch,udp --members 2,3
 
 Every figure comes with its domain, medium, durability, instructions and seed.";
@@ -73,6 +75,8 @@ lodestone_cli::subcommands! {
         IndexLoad(index::LoadArgs) => index::run_load,
         /// Compare remote access with I/O agents: the estimates of the paper and of the profile, and measurements
         Agents(agents::Args) => agents::run,
+        /// Run paper 4's loads with and without placement, by threads on the nodes of this machine
+        Nodes(nodes::Args) => nodes::run,
         /// Replicate records to members of a group, by transport and number of replicas
         Fabric(fabric::Args) => fabric::run,
         /// Compare persist, stream and durable with the bare instructions and system calls

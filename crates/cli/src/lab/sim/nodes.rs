@@ -1,5 +1,5 @@
 //! `lodestone sim nodes`: the database on several nodes, in paper 4's cases and placements (its figures 7 and 8 b, and
-//! table 1) and on its media (figures 6 and 8 a), in virtual time.
+//! table 1) and on its media (figures 6 and 8 a), in virtual time; and scans of a table over several nodes.
 
 use std::path::PathBuf;
 
@@ -18,6 +18,8 @@ Examples:
   lodestone sim nodes --nodes 4 --loads tpcc --json
   lodestone sim nodes --placements --loads update
   lodestone sim nodes --media --loads select,update --milliseconds 20
+  lodestone sim nodes --media --loads update --milliseconds 20 --cache 256MiB
+  lodestone sim nodes --scans --nodes 4
   lodestone sim nodes --loads select --profile cxl --clients 8
 
 Cases: 1, all modules and processes on one node; 2, a module on each node, processes anywhere, one log; 3, a log on each
@@ -47,6 +49,11 @@ pub struct Args {
     /// The media of figures 6 and 8 a, all on one node: SATA, NVMe and persistent memory, instead of the cases
     #[arg(long, conflicts_with = "placements")]
     media: bool,
+
+    /// A client reads a whole table, of which each node has a range of keys: alone, with agents, and with a reader on
+    /// each node
+    #[arg(long, conflicts_with_all = ["placements", "media", "loads"])]
+    scans: bool,
 
     /// Persistent memory: the name of a built-in profile, or a TOML file
     #[arg(long, value_name = "PROFILE", default_value = "optane")]
@@ -162,29 +169,32 @@ pub fn run_all(args: &Args, output: &Output) -> Result<()> {
             costs.tpcc_ns
         ))?;
     }
-    let layouts = match (args.placements, args.media) {
-        (true, _) => Layout::placements(),
-        (_, true) => Layout::media(),
+    let layouts = match (args.placements, args.media, args.scans) {
+        (true, ..) => Layout::placements(),
+        (_, true, _) => Layout::media(),
+        (.., true) => Layout::scans(nodes),
         _ => Layout::cases(nodes),
     };
+    let loads: Vec<Load> =
+        if args.scans { vec![Load::Whole] } else { args.loads.iter().map(|load| load.load()).collect() };
     ensure!(nodes == 2 || !(args.placements || args.media), "--placements and --media are those of two nodes");
-    let points = args.loads.len() * layouts.len();
+    let points = loads.len() * layouts.len();
     let bar = output.progress(u64::try_from(points).ok(), ProgressUnit::Steps).with_prefix("runs");
-    for load in &args.loads {
+    for load in loads {
         let mut outcomes = Vec::new();
         for layout in &layouts {
             interrupt::so_far(format!("{} of {points} runs; no result was kept", bar.position()));
             let folder = tempfile::tempdir_in(&args.path).context("a folder for the pools")?;
-            outcomes.push(run(&setup, layout, load.load(), folder.path())?);
+            outcomes.push(run(&setup, layout, load, folder.path())?);
             bar.inc(1);
         }
-        bar.suspend(|| print(output, &outcomes))?;
+        bar.suspend(|| print(output, &outcomes, args.media))?;
     }
     bar.finish_and_clear();
     Ok(())
 }
 
-fn print(output: &Output, outcomes: &[Outcome]) -> Result<()> {
+fn print(output: &Output, outcomes: &[Outcome], is_media: bool) -> Result<()> {
     if output.is_json() {
         return outcomes.iter().try_for_each(|outcome| output.json(&Line::Run(outcome)));
     }
@@ -208,5 +218,27 @@ fn print(output: &Output, outcomes: &[Outcome]) -> Result<()> {
         ]);
     }
     output.line(&format!("{:?}, {} nodes; lines of the medium for each transaction", last.load, last.nodes))?;
+    output.line(&shown.to_string())?;
+    if is_media { print_loads(output, outcomes) } else { Ok(()) }
+}
+
+/// Figures 6 b and c: processors and devices.
+fn print_loads(output: &Output, outcomes: &[Outcome]) -> Result<()> {
+    let titles =
+        ["layout", "processors", "idle, a disk is awaited", "disk of the data", "of the logs", "data, bytes/s"];
+    let mut shown = table(&titles);
+    let share = |share: f64| format!("{:.0} %", 100.0 * share);
+    let busy = |of: Option<f64>| of.map_or_else(|| "-".to_owned(), share);
+    for outcome in outcomes {
+        shown.add_row([
+            outcome.layout.name.clone(),
+            share(outcome.processor_share),
+            share(outcome.wait_share),
+            busy(outcome.data_busy_share),
+            busy(outcome.log_busy_share),
+            human_figure(outcome.data_bytes_per_s),
+        ]);
+    }
+    output.line("share of the time in which they are busy; a wait for memory keeps its processor busy")?;
     output.line(&shown.to_string())
 }
