@@ -6,6 +6,7 @@
 #   MODE=rdma    the fabric over a card of soft-RoCE, in one guest and across GUESTS of them, RECORDS records
 #   MODE=numa    nodes, parts, placement, agents and the probe on NODES nodes
 #   MODE=engine  TPC-C in databases over NODES nodes and on devdax, by THREADS threads each, until the guest is killed
+#   MODE=figures paper 4's loads over NODES nodes, by THREADS threads on each, of OPERATIONS transactions
 #   EXPECTED     the domain that every pool must have (dax or eadr)
 #   ROUND, LAST  number of this round; LAST=1 verifies and ends
 #   KILLS        how often MODE=test kills a writing process in each place
@@ -16,6 +17,7 @@
 . /share/programs.sh
 . /share/numa.sh
 . /share/engine.sh
+. /share/figures.sh
 . /share/rdma.sh
 
 if [ "$MODE" = numa ]; then
@@ -24,6 +26,10 @@ if [ "$MODE" = numa ]; then
 fi
 if [ "$MODE" = engine ]; then
   run_engine
+  exit
+fi
+if [ "$MODE" = figures ]; then
+  run_figures
   exit
 fi
 if [ "$MODE" = rdma ]; then

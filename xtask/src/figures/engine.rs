@@ -11,6 +11,7 @@
 //! | 12 | TPC-C: throughput by the number of warehouses |
 //! | Table 1 | latency of a transaction without durability |
 //! | Table 2 | latency of 64 bytes, on the modelled media |
+//! | paper 4, 6 | disks beside persistent memory: gains, loads of processors and devices, caches; of a model ([`nodes`]) |
 //! | paper 4, 7, 8 b, Table 1 | several nodes: cases 1 to 3, the places of tables and logs; of a model ([`nodes`]) |
 //!
 //! 1. Build the command in release mode.

@@ -5,6 +5,7 @@
 //! - [`share`]: the folder that host and guest share: scripts, host-built programs, acknowledgements.
 //! - [`pmem`]: the sequence of boots of `cargo xtask vm pmem`, and the checks of each.
 //! - [`numa`]: the same for `cargo xtask vm numa`.
+//! - [`figures`]: paper 4's loads over the nodes of guests, for `cargo xtask vm figures`.
 //! - [`rdma`]: guests with cards that the kernel makes of network interfaces, for `cargo xtask vm rdma`.
 //! - [`session`]: the handling of one boot, common to both.
 //! - [`checks`]: the outcomes and how they are printed.
@@ -14,6 +15,7 @@
 mod checks;
 mod cuts;
 mod engine;
+mod figures;
 mod guest;
 mod numa;
 mod pmem;
@@ -41,6 +43,8 @@ pub(crate) enum Command {
     Numa(numa::Options),
     /// Work on TPC-C in databases over the nodes of guests, cut the power, verify.
     Engine(engine::Options),
+    /// Run paper 4's loads with and without placement over the nodes of guests, and count near and far lines.
+    Figures(figures::Options),
 }
 
 pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
@@ -50,6 +54,7 @@ pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
         Command::Rdma(options) => rdma::run(root, options),
         Command::Numa(options) => numa::run(root, options),
         Command::Engine(options) => engine::run(root, options),
+        Command::Figures(options) => figures::run(root, options),
     }
 }
 

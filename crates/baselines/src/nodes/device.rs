@@ -4,6 +4,8 @@
 //! device, and many have its requests per second. Requests larger than a page, caches of the device and orders of
 //! requests are not modelled. Figures are those of data sheets.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 /// Where data or logs are.
@@ -19,6 +21,9 @@ pub enum Device {
     Sata,
 }
 
+/// Writes of a log that are known at a time: more than clients can be apart.
+const APPENDS_MAX: usize = 1_000;
+
 /// A device at work.
 #[derive(Clone, Debug)]
 pub struct Channels {
@@ -27,8 +32,8 @@ pub struct Channels {
     write_ns: u64,
     /// Channels that writes use.
     writers: usize,
-    /// The last write of a log: when it begins and ends.
-    append_ns: (u64, u64),
+    /// When the last writes of a log begin.
+    appends_ns: BTreeSet<u64>,
     /// Until when a request is under way, as far as is known.
     busy_to_ns: u64,
     load: DeviceLoad,
@@ -65,8 +70,7 @@ impl Device {
         // Latency of a page of 8 KiB, and so many at a time that the requests of 4 KiB per second of the data sheet
         // (640 and 200 thousand; 97 and 36 thousand) are twice those of pages.
         let of = |read_ns, readers, write_ns, writers| {
-            let (append_ns, busy_to_ns, load) = ((0, 0), 0, DeviceLoad::default());
-            Some(Channels { free_at_ns: vec![0; readers], read_ns, write_ns, writers, append_ns, busy_to_ns, load })
+            Some(Channels { read_ns, write_ns, writers, ..Channels::of(readers) })
         };
         match self {
             Self::Pm => None,
@@ -87,6 +91,25 @@ impl Device {
 }
 
 impl Channels {
+    /// So many channels.
+    fn of(count: usize) -> Self {
+        let (appends_ns, busy_to_ns, load) = (BTreeSet::new(), 0, DeviceLoad::default());
+        Self { free_at_ns: vec![0; count], read_ns: 0, write_ns: 0, writers: 0, appends_ns, busy_to_ns, load }
+    }
+
+    /// The processors of a machine.
+    pub fn processors(count: usize) -> Self {
+        Self::of(count)
+    }
+
+    /// A thread computes for so long, when a processor is free. Returns the end. The wait for a processor counts as
+    /// one for the device.
+    pub fn compute(&mut self, now_ns: u64, time_ns: u64) -> u64 {
+        let end_ns = self.serve(now_ns, self.free_at_ns.len(), time_ns);
+        self.load.waited_ns += (end_ns - now_ns).saturating_sub(time_ns);
+        end_ns
+    }
+
     /// A page that a thread reads from `now_ns` on. Returns the end.
     pub fn read(&mut self, now_ns: u64) -> u64 {
         let (readers, time_ns) = (self.free_at_ns.len(), self.read_ns);
@@ -106,15 +129,24 @@ impl Channels {
     /// A record of a log, for which a thread waits. Writes of a log follow each other. Records that come while one is
     /// under way are in the next one together, as databases for disks do it.
     pub fn append(&mut self, now_ns: u64) -> u64 {
-        let (begins_ns, ends_ns) = self.append_ns;
-        if now_ns >= begins_ns {
-            let begins_ns = now_ns.max(ends_ns);
-            self.append_ns = (begins_ns, begins_ns + self.write_ns);
-            self.load.pages_written += 1;
-            self.note_busy(begins_ns, self.append_ns.1);
+        // Clients come nearly in the order of their times: there may be later writes already.
+        let before = self.appends_ns.range(..now_ns).next_back();
+        let free_ns = before.map_or(now_ns, |begins_ns| now_ns.max(begins_ns + self.write_ns));
+        let begins_ns = match self.appends_ns.range(now_ns..).next() {
+            Some(next_ns) if *next_ns < free_ns + self.write_ns => *next_ns,
+            _ => {
+                self.appends_ns.insert(free_ns);
+                self.load.pages_written += 1;
+                self.note_busy(free_ns, free_ns + self.write_ns);
+                free_ns
+            }
+        };
+        if self.appends_ns.len() > APPENDS_MAX {
+            self.appends_ns.pop_first();
         }
-        self.load.waited_ns += self.append_ns.1 - now_ns;
-        self.append_ns.1
+        let ends_ns = begins_ns + self.write_ns;
+        self.load.waited_ns += ends_ns - now_ns;
+        ends_ns
     }
 
     /// What it had to do so far.
@@ -166,6 +198,13 @@ mod tests {
     }
 
     #[test]
+    fn threads_wait_for_a_processor() {
+        let mut processors = Channels::processors(2);
+        assert_eq!([0, 0, 5].map(|now_ns| processors.compute(now_ns, 10)), [10, 10, 20]);
+        assert_eq!(processors.load().waited_ns, 5);
+    }
+
+    #[test]
     fn records_that_come_together_are_one_write_of_the_log() {
         let mut log = Device::Nvme.channels().expect("a device");
         assert_eq!(log.append(1_000), 26_000);
@@ -173,5 +212,7 @@ mod tests {
         assert_eq!([2_000, 3_000, 25_000].map(|now_ns| log.append(now_ns)), [51_000; 3]);
         assert_eq!(log.append(30_000), 76_000);
         assert_eq!((log.load().pages_written, log.load().busy_ns), (3, 75_000));
+        // One that comes late is not served late: there was time before the last write.
+        assert_eq!((log.append(500_000), log.append(200_000), log.append(490_000)), (525_000, 225_000, 525_000));
     }
 }

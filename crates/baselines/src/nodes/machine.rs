@@ -12,7 +12,7 @@ use lodestone_workload::engine::{EngineError, Result};
 
 use super::device::{Channels, DeviceLoad};
 use super::{AgentCount, Device, Layout, Load, Setup};
-use crate::agents::profile::{Basis, costs, transfer_ns};
+use crate::agents::profile::{Basis, costs, transfer_ns, unit_costs};
 
 /// Bytes of a request or an answer without payload.
 const LINE: u64 = 64;
@@ -37,6 +37,10 @@ pub struct Machine {
     /// The node of each simulated processor.
     pub processors: Vec<usize>,
     far: Arc<Far>,
+    /// The processors, where there are more clients at work than processors: some wait for disks.
+    compute: Mutex<Option<Channels>>,
+    /// The time of a record of the log, where it is in persistent memory and the pages are not.
+    log_ns: u64,
 }
 
 fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> EngineError {
@@ -99,19 +103,36 @@ impl Machine {
         let clients = if load == Load::Whole { 1 } else { setup.clients };
         let processors = if is_memory { setup.processors * of_nodes.len() } else { setup.clients };
         let processors = (0..processors.min(clients)).map(|number| of_nodes[number % of_nodes.len()]).collect();
-        Ok(Self { model, database, processors, far })
+        let of_all = setup.processors * of_nodes.len();
+        let compute = Mutex::new((!is_memory).then(|| Channels::processors(of_all)));
+        let is_log_alone = layout.log == Device::Pm && layout.data != Device::Pm;
+        let record = || unit_costs(&setup.medium, &setup.dram, setup.value_bytes as u64, Basis::Latency).local_write;
+        let log_ns = if is_log_alone { record() as u64 } else { 0 };
+        Ok(Self { model, database, processors, far, compute, log_ns })
+    }
+
+    /// The running client computes for so long.
+    pub fn compute(&self, ns: u64) {
+        match &mut *lock(&self.compute) {
+            Some(processors) => self.model.wait_until_ns(processors.compute(self.model.thread_ns(), ns)),
+            None => self.model.charge_ns(ns),
+        }
     }
 
     /// A change is logged on the device of the logs.
     pub fn log(&self) {
+        if self.log_ns > 0 {
+            self.model.charge_ns(self.log_ns);
+        }
         if let Some(log) = &mut *lock(&self.far.log) {
             self.model.wait_until_ns(log.append(self.model.thread_ns()));
         }
     }
 
-    /// How much the devices of data and logs had to do so far.
-    pub fn device_loads(&self) -> [DeviceLoad; 2] {
-        [&self.far.data, &self.far.log].map(|device| lock(device).as_ref().map(Channels::load).unwrap_or_default())
+    /// How much the devices of data and logs, and the processors beside disks, had to do so far.
+    pub fn device_loads(&self) -> [DeviceLoad; 3] {
+        [&self.far.data, &self.far.log, &self.compute]
+            .map(|device| lock(device).as_ref().map(Channels::load).unwrap_or_default())
     }
 
     /// A checkpoint, by the page writers. The thread that asks for it goes on meanwhile.

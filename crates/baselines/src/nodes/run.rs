@@ -118,13 +118,14 @@ fn steps(
         return Err(fault);
     }
     let counts = machine.model.counts() - before;
-    let [data, log] = [0, 1].map(|device| machine.device_loads()[device].since(devices[device]));
+    let [data, log, compute] = [0, 1, 2].map(|device| machine.device_loads()[device].since(devices[device]));
     let transactions: u64 = runs.iter().map(|run| run.steps).sum();
     let ops_per_s: f64 = runs.iter().map(|run| run.steps as f64 / (run.elapsed_ns.max(1) as f64 / 1e9)).sum();
     let far_read = counts.remote_read_lines;
     let clients = if what.1 == Load::Whole { 1 } else { setup.clients };
     let elapsed_ns = runs.iter().map(|run| run.elapsed_ns).max().unwrap_or(0).max(1) as f64;
-    let shares = Shares::of(setup, what.0, elapsed_ns, runs.iter().map(|run| run.elapsed_ns).sum(), [data, log]);
+    let shares =
+        Shares::of(setup, what.0, elapsed_ns, runs.iter().map(|run| run.elapsed_ns).sum(), [data, log, compute]);
     let data_bytes = match what.0.data {
         Device::Pm => (counts.blocks_read + counts.blocks_written) * setup.medium.device.block_bytes,
         Device::Nvme | Device::Sata => (data.pages_read + data.pages_written) * PAGE_BYTES,
@@ -163,10 +164,16 @@ struct Shares {
 }
 
 impl Shares {
-    /// `clients_ns` is the time of all clients. All that they do not wait for a disk, they use a processor.
-    fn of(setup: &Setup, layout: &Layout, elapsed_ns: f64, clients_ns: u64, [data, log]: [DeviceLoad; 2]) -> Self {
+    /// `clients_ns` is the time of all clients. They use a processor unless they wait for one or for a disk.
+    fn of(
+        setup: &Setup,
+        layout: &Layout,
+        elapsed_ns: f64,
+        clients_ns: u64,
+        [data, log, compute]: [DeviceLoad; 3],
+    ) -> Self {
         let processors_ns = (setup.processors * layout.client_nodes.len()).min(setup.clients) as f64 * elapsed_ns;
-        let used_ns = clients_ns.saturating_sub(data.waited_ns + log.waited_ns) as f64;
+        let used_ns = clients_ns.saturating_sub(data.waited_ns + log.waited_ns + compute.waited_ns) as f64;
         let processor = (used_ns / processors_ns).min(1.0);
         let busy = |device: Device, load: DeviceLoad| {
             (device != Device::Pm).then(|| (load.busy_ns as f64 / elapsed_ns).min(1.0))
@@ -337,7 +344,7 @@ fn ycsb(setup: &Setup, layout: &Layout, load: Load, machine: &Machine) -> Result
     machine.checkpoint(layout.client_nodes[0])?;
     steps(setup, machine, (layout, load), |client| {
         let node = machine.processors[client];
-        records.step((setup.costs, layout, load), node, rows, &mut randoms[client], &|ns| machine.model.charge_ns(ns))
+        records.step((setup.costs, layout, load), node, rows, &mut randoms[client], &|ns| machine.compute(ns))
     })
 }
 
@@ -375,7 +382,7 @@ fn tpcc(setup: &Setup, layout: &Layout, machine: &Machine) -> Result<Outcome> {
     }
     let outcome = steps(setup, machine, (layout, Load::TpcC), |client| {
         let (worker, terminal) = &mut workers[client];
-        machine.model.charge_ns(setup.costs.tpcc_ns);
+        machine.compute(setup.costs.tpcc_ns);
         terminal.draw();
         terminal.step(worker).map(|done| !done.is_cancelled)
     })?;

@@ -145,12 +145,6 @@ pub fn value_from_word(column: &Column, word: &str) -> Result<Value> {
     found.with_context(|| format!("the column `{column}` cannot hold `{word}`; {}", rule(column)))
 }
 
-/// The key of `row`.
-pub fn key_of(schema: &Schema, row: &Row) -> Row {
-    let columns = schema.key_columns().filter_map(|column| schema.number_of(&column.name));
-    columns.map(|number| row[number].clone()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use lodestone_engine::row;
