@@ -65,7 +65,7 @@ pub struct Args {
     part_bytes: u64,
 
     /// Warehouses, items, and customers of a district of TPC-C
-    #[arg(long, value_name = "COUNTS", value_delimiter = ',', num_args = 3, default_value = "2,1000,100")]
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_values_t = [2, 1000, 100])]
     tpcc: Vec<u64>,
 
     /// Changes between two checkpoints
