@@ -53,7 +53,7 @@ pub struct DeviceLoad {
 }
 
 impl DeviceLoad {
-    /// What came after `earlier`.
+    /// The load since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             pages_read: self.pages_read - earlier.pages_read,
@@ -149,7 +149,7 @@ impl Channels {
         ends_ns
     }
 
-    /// What it had to do so far.
+    /// Its load so far.
     pub fn load(&self) -> DeviceLoad {
         self.load
     }
