@@ -349,7 +349,9 @@ impl Ahead {
     /// The leaf that begins with `from`, if a reader has it.
     fn take(&mut self, core: &Core, from: &[u8]) -> Result<Option<Segment>> {
         let is_passed = |stretch: &Stretch| stretch.to.as_deref().is_some_and(|to| to <= from);
-        while self.stretches.pop_front_if(|stretch| is_passed(stretch)).is_some() {}
+        while self.stretches.front().is_some_and(is_passed) {
+            self.stretches.pop_front();
+        }
         let node = self.stretches.front().and_then(|stretch| stretch.node);
         let Some(lane) = node.and_then(|node| self.lanes.get_mut(&node)) else { return Ok(None) };
         let found = lane.take(core, from)?;

@@ -258,7 +258,7 @@ fn threads(
         pinned?;
         let mut left = real.operations;
         let mut goes_on = || -> Result<bool> {
-            if number == 0 && left % round == 0 && left < real.operations {
+            if number == 0 && left.is_multiple_of(round) && left < real.operations {
                 checkpoints.fetch_add(1, Ordering::Relaxed);
                 database.checkpoint().map_err(failed)?;
             }
