@@ -1,6 +1,7 @@
 //! The binary format of values, as `PostgreSQL` sends and receives it.
 
 use crate::array::Dimension;
+use crate::composite::Attribute;
 use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
 use crate::numeric::Numeric;
@@ -62,7 +63,27 @@ pub fn encode(ty: Type, datum: &Datum, bytes: &mut Vec<u8>) -> Result<()> {
             bytes.extend(value.to_string().as_bytes());
         }
         Datum::Array(_) | Datum::Shaped(_) => array(ty, datum, bytes)?,
-        Datum::Record(_) => return Err(Error::unsupported("the binary format of a record")),
+        Datum::Record(values) => record(ty, values, bytes)?,
+    }
+    Ok(())
+}
+
+/// The number of the fields; of each its type, its length and its bytes.
+fn record(ty: Type, values: &[Datum], bytes: &mut Vec<u8>) -> Result<()> {
+    let Some(attributes) = ty.attributes() else {
+        return Err(Error::unsupported("the binary format of a record without known fields"));
+    };
+    bytes.extend(length(values.len())?);
+    for (value, attribute) in values.iter().zip(attributes) {
+        bytes.extend(attribute.ty.oid().to_be_bytes());
+        if value.is_null() {
+            bytes.extend((-1_i32).to_be_bytes());
+            continue;
+        }
+        let mut inner = Vec::new();
+        encode(attribute.ty, value, &mut inner)?;
+        bytes.extend(length(inner.len())?);
+        bytes.extend(inner);
     }
     Ok(())
 }
@@ -181,7 +202,13 @@ pub fn decode(ty: Type, bytes: &[u8]) -> Result<Datum> {
             let micros = i64::from_be_bytes(fixed8()?);
             Datum::Time(within(matches!(micros, i64::MAX | i64::MIN) || is_moment(micros), "timestamp", micros)?)
         }
-        Type::Record => return Err(Error::unsupported("the binary format of a record")),
+        Type::Composite(of) if !of.is_anonymous() => {
+            return decode_record(of.attributes(), bytes).ok_or_else(bad)?;
+        }
+        Type::Record | Type::Composite(_) => {
+            let message = "input of anonymous composite types is not implemented";
+            return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+        }
         _ => {
             let text = utf8(bytes)?;
             crate::text::decode(ty, text)?
@@ -257,6 +284,38 @@ fn decode_array(element: Type, mut bytes: &[u8]) -> Option<Result<Datum>> {
         }
     }
     bytes.is_empty().then(|| Ok(crate::array::make(shape, values)))
+}
+
+/// `None` for bytes that are no row.
+fn decode_record(attributes: &[Attribute], mut bytes: &[u8]) -> Option<Result<Datum>> {
+    let wrong = |message: String| Some(Err(Error::new(SqlState::DATATYPE_MISMATCH, message)));
+    let count = word(&mut bytes)?;
+    if usize::try_from(count).ok() != Some(attributes.len()) {
+        return wrong(format!("wrong number of columns: {count}, expected {}", attributes.len()));
+    }
+    let mut values = Vec::new();
+    for (attribute, number) in attributes.iter().zip(1..) {
+        let (oid, length) = (word(&mut bytes)?, word(&mut bytes)?);
+        let (found, expected) = (u32::from_be_bytes(oid.to_be_bytes()), attribute.ty.oid());
+        if found != expected {
+            let (found_name, ty) = (Type::of_oid(found).map_or("unknown".into(), |ty| ty.to_string()), attribute.ty);
+            return wrong(format!(
+                "binary data has type {found} ({found_name}) instead of expected {expected} ({ty}) in record column \
+                 {number}"
+            ));
+        }
+        if length == -1 {
+            values.push(Datum::Null);
+            continue;
+        }
+        let inner = bytes.split_off(..usize::try_from(length).ok()?)?;
+        let value = decode(attribute.ty, inner);
+        match value.and_then(|value| crate::cast::fit(value, attribute.ty, attribute.modifier, false)) {
+            Ok(value) => values.push(value),
+            Err(error) => return Some(Err(error)),
+        }
+    }
+    bytes.is_empty().then(|| Ok(Datum::Record(values)))
 }
 
 /// `None` for bytes that are no number.

@@ -1,5 +1,6 @@
 //! Casts: which ones are there and how implicit they are, and the conversion itself.
 
+use crate::composite::{Attribute, Composite};
 use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
 use crate::interval::Interval;
@@ -59,11 +60,26 @@ pub fn context(from: Type, to: Type) -> Option<Context> {
         (Type::Jsonb, Type::Bool) => Some(Explicit),
         (Type::Jsonb, _) if to.is_number() => Some(Explicit),
         (Type::Timestamp | Type::Timestamptz, Type::Date) | (Type::Timestamptz, Type::Timestamp) => Some(Assignment),
-        (Type::Void | Type::Record, _) | (_, Type::Void | Type::Record) => None,
+        (Type::Void, _) | (_, Type::Void) => None,
+        // Any row is a record, and a record becomes a row of a type if its fields fit.
+        (_, Type::Record) if from.is_row() => Some(Implicit),
+        (Type::Composite(one), Type::Composite(two)) if one.is_anonymous() || two.is_anonymous() => {
+            row_context(one, two)
+        }
+        _ if to.is_row() => from.is_text().then_some(Explicit),
         _ if to.is_text() => Some(Assignment),
         _ if from.is_text() => Some(Explicit),
         _ => None,
     }
+}
+
+/// The weakest context in which all fields of one row become those of the other.
+fn row_context(from: Composite, to: Composite) -> Option<Context> {
+    let (one, two) = (from.attributes(), to.attributes());
+    if one.len() != two.len() {
+        return None;
+    }
+    one.iter().zip(two).try_fold(Context::Implicit, |most, (one, two)| Some(most.max(context(one.ty, two.ty)?)))
 }
 
 /// Converts `datum` of type `from` to type `to`.
@@ -140,6 +156,16 @@ pub fn convert(datum: Datum, from: Type, to: Type) -> Result<Datum> {
             let (one, two) = (from.element().unwrap_or(Type::Text), to.element().unwrap_or(Type::Text));
             crate::array::map(array, |value| convert(value, one, two))?
         }
+        (Datum::Record(values), Type::Composite(two)) => {
+            let (one, two) = (from.attributes().unwrap_or_default(), two.attributes());
+            // The fields of a record without known ones are already as they should be.
+            let field = |((number, value), to): ((usize, Datum), &Attribute)| {
+                let from = one.get(number).map_or(to.ty, |field| field.ty);
+                fit(convert(value, from, to.ty)?, to.ty, to.modifier, true)
+            };
+            Datum::Record(values.into_iter().enumerate().zip(two).map(field).collect::<Result<_>>()?)
+        }
+        (datum @ Datum::Record(_), Type::Record) => datum,
         (datum, _) if to.is_text() => Datum::Text(text::encode(from, &datum)),
         (_, _) => {
             return Err(Error::new(SqlState::CANNOT_COERCE, format!("cannot cast type {from} to {to}")));

@@ -828,6 +828,11 @@ fn text_of(ty: Type, datum: &Datum) -> String {
         }
         Datum::Record(values) => {
             let member = |(number, value): (usize, &Datum)| {
+                if let Some(field) = ty.attributes().and_then(|list| list.get(number)) {
+                    let mut member = String::new();
+                    quote(&field.name, &mut member);
+                    return format!("{member}:{}", text_of(field.ty, value));
+                }
                 // The fields of a row that was written have no types of their own.
                 let ty = match value {
                     Datum::Int(_) => Type::Int8,

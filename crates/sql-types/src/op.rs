@@ -36,6 +36,19 @@ impl Comparison {
         }
     }
 
+    /// The operator that is written for it.
+    #[must_use]
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Self::Equal => "=",
+            Self::NotEqual => "<>",
+            Self::Less => "<",
+            Self::LessOrEqual => "<=",
+            Self::Greater => ">",
+            Self::GreaterOrEqual => ">=",
+        }
+    }
+
     /// The comparison with its sides exchanged.
     #[must_use]
     pub fn flipped(self) -> Self {

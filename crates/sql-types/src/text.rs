@@ -96,7 +96,8 @@ pub fn write_to(ty: Type, datum: &Datum, text: &mut String) {
                 if number > 0 {
                     text.push(',');
                 }
-                write_field(value, text);
+                let field = ty.attributes().and_then(|list| list.get(number)).map_or(Type::Text, |field| field.ty);
+                write_field(field, value, text);
             }
             text.push(')');
         }
@@ -104,11 +105,11 @@ pub fn write_to(ty: Type, datum: &Datum, text: &mut String) {
 }
 
 /// A field of a record: quotes and backslashes in it are doubled.
-fn write_field(value: &Datum, text: &mut String) {
+fn write_field(ty: Type, value: &Datum, text: &mut String) {
     if value.is_null() {
         return;
     }
-    let plain = encode(Type::Text, value);
+    let plain = encode(ty, value);
     let is_quoted = plain.is_empty() || plain.contains(|letter: char| "(),\"\\".contains(letter) || is_space(letter));
     if !is_quoted {
         return text.push_str(&plain);
@@ -121,6 +122,76 @@ fn write_field(value: &Datum, text: &mut String) {
         text.push(letter);
     }
     text.push('"');
+}
+
+/// The texts of the fields of a record. `None`: a field is null.
+///
+/// ```
+/// use lodestone_sql_types::text;
+///
+/// assert_eq!(text::fields(" (a,,\"b \"\"c\"\"\") ")?, [Some("a".into()), None, Some("b \"c\"".into())]);
+/// # Ok::<(), lodestone_sql_types::Error>(())
+/// ```
+///
+/// # Errors
+/// 22P02 for a text that is no record.
+pub fn fields(text: &str) -> Result<Vec<Option<String>>> {
+    let bad = |detail: &str| malformed(text, detail);
+    let Some(inner) = text.trim_start_matches(is_space).strip_prefix('(') else {
+        return Err(bad("Missing left parenthesis."));
+    };
+    let mut letters = inner.chars();
+    let mut found = Vec::new();
+    loop {
+        let (mut value, mut is_quoted, mut has_text) = (String::new(), false, false);
+        let end = loop {
+            let letter = letters.next().ok_or_else(|| bad("Unexpected end of input."))?;
+            match letter {
+                ',' | ')' if !is_quoted => break letter,
+                '\\' => value.push(letters.next().ok_or_else(|| bad("Unexpected end of input."))?),
+                '"' if !is_quoted => is_quoted = true,
+                '"' if letters.as_str().starts_with('"') => {
+                    letters.next();
+                    value.push('"');
+                }
+                '"' => is_quoted = false,
+                letter => value.push(letter),
+            }
+            has_text = true;
+        };
+        found.push(has_text.then_some(value));
+        if end == ')' {
+            break;
+        }
+    }
+    if letters.as_str().trim_start_matches(is_space).is_empty() {
+        return Ok(found);
+    }
+    Err(bad("Junk after right parenthesis."))
+}
+
+fn malformed(text: &str, detail: &str) -> Error {
+    Error::new(SqlState::INVALID_TEXT_REPRESENTATION, format!("malformed record literal: \"{text}\"")).detail(detail)
+}
+
+/// The row of a type that a text says.
+fn read_record(attributes: &[crate::composite::Attribute], text: &str) -> Result<Datum> {
+    let mut texts = fields(text)?;
+    // A type without attributes has a text with nothing between the parentheses.
+    if attributes.is_empty() && texts == [None] {
+        texts.clear();
+    }
+    if texts.len() != attributes.len() {
+        return Err(malformed(
+            text,
+            if texts.len() < attributes.len() { "Too few columns." } else { "Too many columns." },
+        ));
+    }
+    let values = texts.iter().zip(attributes).map(|(text, attribute)| match text {
+        None => Ok(Datum::Null),
+        Some(text) => crate::cast::fit(decode(attribute.ty, text)?, attribute.ty, attribute.modifier, false),
+    });
+    Ok(Datum::Record(values.collect::<Result<_>>()?))
 }
 
 /// Whether `PostgreSQL` takes a character as a space around a value: six of ASCII, none of the others of Unicode.
@@ -268,7 +339,11 @@ pub fn decode(ty: Type, text: &str) -> Result<Datum> {
         Type::Bpchar => Datum::Text(text.trim_end_matches(' ').to_owned()),
         Type::Name => Datum::Text(crate::cast::name_of(text)),
         Type::Void => Datum::Text(String::new()),
-        Type::Record => return Err(Error::unsupported("input of a composite type")),
+        Type::Composite(of) if !of.is_anonymous() => read_record(of.attributes(), text)?,
+        Type::Record | Type::Composite(_) => {
+            let message = "input of anonymous composite types is not implemented";
+            return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+        }
         _ => Datum::from(text),
     })
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::composite::Composite;
 use crate::enumeration::Enumeration;
 
 /// A type.
@@ -74,6 +75,9 @@ pub enum Type {
     /// A type of the database with labels.
     Enum(Enumeration),
     EnumArray(Enumeration),
+    /// A type of rows whose fields are known: one of the database, that of a table, or one without a name.
+    Composite(Composite),
+    CompositeArray(Composite),
 }
 
 /// A row of the table of types.
@@ -180,6 +184,8 @@ impl Type {
         match self {
             Self::Enum(of) => of.info(),
             Self::EnumArray(of) => of.array_info(),
+            Self::Composite(of) => of.info(),
+            Self::CompositeArray(of) => of.array_info(),
             _ => TYPES.iter().find(|info| info.ty == self).unwrap_or(&NONE),
         }
     }
@@ -218,19 +224,49 @@ impl Type {
     /// The type of the elements of an array.
     #[must_use]
     pub fn element(self) -> Option<Self> {
-        if let Self::EnumArray(of) = self { Some(Self::Enum(of)) } else { self.info().element }
+        match self {
+            Self::EnumArray(of) => Some(Self::Enum(of)),
+            Self::CompositeArray(of) => Some(Self::Composite(of)),
+            _ => self.info().element,
+        }
     }
 
     /// The type of arrays of it.
     #[must_use]
     pub fn array(self) -> Option<Self> {
-        if let Self::Enum(of) = self { Some(Self::EnumArray(of)) } else { self.info().array }
+        match self {
+            Self::Enum(of) => Some(Self::EnumArray(of)),
+            Self::Composite(of) => Some(Self::CompositeArray(of)),
+            _ => self.info().array,
+        }
     }
 
     /// Whether values are texts: `text`, `varchar`, `char(n)`, `name`, `"char"`, and literals without a type.
     #[must_use]
     pub fn is_text(self) -> bool {
         matches!(self, Self::Text | Self::Varchar | Self::Bpchar | Self::Name | Self::Char | Self::Unknown)
+    }
+
+    /// Whether values are rows.
+    #[must_use]
+    pub fn is_row(self) -> bool {
+        matches!(self, Self::Record | Self::Composite(_))
+    }
+
+    /// Whether it is that of rows without a named type.
+    #[must_use]
+    pub fn is_record(self) -> bool {
+        match self {
+            Self::Record => true,
+            Self::Composite(of) => of.is_anonymous(),
+            _ => false,
+        }
+    }
+
+    /// Its fields, if it is a type of rows that says them.
+    #[must_use]
+    pub fn attributes(self) -> Option<&'static [crate::composite::Attribute]> {
+        if let Self::Composite(of) = self { Some(of.attributes()) } else { None }
     }
 
     /// Whether values are kept as integers: the integers, and numbers of objects.

@@ -13,6 +13,7 @@ use lodestone_sql_types::func::Function;
 use lodestone_sql_types::op::{Arithmetic, Comparison};
 use lodestone_sql_types::{Datum, Type};
 
+use crate::catalog::types::RowChecks;
 use crate::catalog::{Domain, TableDef};
 use crate::locks::Mode;
 use crate::parse::ast::{CopyFormat, Exclude, FrameUnit, JoinKind, LockWait, SetOperation};
@@ -97,6 +98,12 @@ pub enum Expr {
     },
     Array(Vec<Expr>),
     Record(Vec<Expr>),
+    /// A row, or an array of rows, whose fields of domains are tested.
+    Checked(Box<Expr>, Arc<RowChecks>),
+    /// The row of a type that a JSON object says, over another row.
+    Populate(Type, Box<Expr>, Box<Expr>),
+    /// A field of a row, by its place.
+    Field(Box<Expr>, usize),
     Element(Box<Expr>, Box<Expr>),
     /// A part of an array, or the array with another part.
     Part(Box<Part>),
@@ -253,6 +260,8 @@ pub enum SetFunction {
         is_text: bool,
     },
     JsonKeys,
+    /// The rows of a type that the objects of a JSON array say, over another row.
+    JsonRows(Type),
     /// Any other function, as one row.
     One,
 }
@@ -587,6 +596,7 @@ impl Expr {
             | Self::And(one, two)
             | Self::Or(one, two)
             | Self::IsDistinct(_, one, two)
+            | Self::Populate(_, one, two)
             | Self::Element(one, two)
             | Self::Like { expr: one, pattern: two, .. }
             | Self::Regex { expr: one, pattern: two, .. }
@@ -603,6 +613,8 @@ impl Expr {
             | Self::Domain { expr, .. }
             | Self::ToJson(_, expr)
             | Self::RelationOid(expr)
+            | Self::Field(expr, _)
+            | Self::Checked(expr, _)
             | Self::InQuery(_, expr, _) => expr.walk(visit),
             Self::In(_, expr, list) => {
                 expr.walk(visit);
@@ -682,6 +694,7 @@ impl Expr {
             | Self::And(one, two)
             | Self::Or(one, two)
             | Self::IsDistinct(_, one, two)
+            | Self::Populate(_, one, two)
             | Self::Element(one, two)
             | Self::Like { expr: one, pattern: two, .. }
             | Self::Regex { expr: one, pattern: two, .. }
@@ -698,6 +711,8 @@ impl Expr {
             | Self::Domain { expr, .. }
             | Self::ToJson(_, expr)
             | Self::RelationOid(expr)
+            | Self::Field(expr, _)
+            | Self::Checked(expr, _)
             | Self::InQuery(_, expr, _) => expr.walk_mut(visit),
             Self::In(_, expr, list) => {
                 expr.walk_mut(visit);

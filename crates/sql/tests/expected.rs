@@ -330,3 +330,11 @@ fn notice_of_a_cascade() {
     assert!(fields.contains(&(b'D', expected.into())), "{fields:?}");
     assert_eq!(notices.len(), 1);
 }
+
+/// Types of rows, rows as values, and tables with them.
+#[test]
+fn rows() {
+    // The first column that is found is named, and there the order is another one.
+    let used = ["ERROR 0A000: cannot alter type \"small\" because column \"tests.t\" uses it"];
+    check(include_str!("expected/rows.out"), &[("alter domain small add check (value > 0)", &used)]);
+}

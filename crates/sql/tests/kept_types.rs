@@ -53,6 +53,14 @@ fn domain(name: &str, oid: i64, base: u32) -> Row {
     row(&format!("\u{2}{name}"), TYPE, name, (oid, oid + 1), Some(&note))
 }
 
+/// A type of rows whose attributes have these numbers and types.
+fn composite(name: &str, oid: i64, attributes: &[(u64, i64)]) -> Vec<Row> {
+    let key = format!("\u{2}{name}");
+    let own = row(&key, TYPE, name, (oid, oid + 1), Some("9:composite5:500032:10"));
+    let attribute = |(number, ty): &(u64, i64)| row(&key, *number, &format!("a{number}"), (*ty, -1), None);
+    attributes.iter().map(attribute).chain([own]).collect()
+}
+
 #[test]
 fn types_of_nothing_and_of_themselves_are_named() {
     let chain: Vec<Row> = (0..40_u32)
@@ -74,6 +82,13 @@ fn types_of_nothing_and_of_themselves_are_named() {
         (vec![domain("d", 50_000, 23), unread], SqlState::SYNTAX_ERROR, ""),
         (vec![row("t", 1, "k", (60_000, -1), None)], SqlState::DATA_CORRUPTED, "\"k\" of table \"t\""),
         (chain, SqlState::PROGRAM_LIMIT_EXCEEDED, "32"),
+        (composite("c", 50_000, &[(1, 50_000)]), SqlState::DATA_CORRUPTED, "\"c\""),
+        (composite("c", 50_000, &[(1, 23), (2, 60_000)]), SqlState::DATA_CORRUPTED, "\"c\""),
+        (
+            [composite("c", 50_000, &[(1, 50_011)]), composite("e", 50_010, &[(1, 50_000)])].concat(),
+            SqlState::DATA_CORRUPTED,
+            "\"c\"",
+        ),
     ] {
         let folder = tempfile::tempdir().expect("folder");
         let Err(error) = hostile(folder.path(), &rows) else { panic!("{rows:?} are believed") };
@@ -110,6 +125,51 @@ fn labels_with_any_numbers_are_a_type() {
     assert_eq!(value(&mut connection, "select 'l1'::same"), "l1");
 }
 
+/// A type of rows, its attributes, and the rows of a table with it are there after the next start.
+#[test]
+fn rows_are_kept_by_the_numbers_of_their_fields() {
+    let folder = tempfile::tempdir().expect("folder");
+    let steps: [(&[&str], &str); 4] = [
+        (
+            &[
+                "create type mood as enum ('sad', 'ok')",
+                "create type inner_row as (m mood, at timestamptz)",
+                "create type outer_row as (a int, i inner_row, l inner_row[], t text)",
+                "create table t (k int primary key, o outer_row)",
+                "set datestyle = german",
+                "insert into t values (1, row(1, row('ok', '2020-01-02 03:04:05+00'), array[row('sad', null)::inner_row], 'x,\"y'))",
+                "set datestyle = iso",
+            ],
+            "(1,\"(ok,\"\"2020-01-02 03:04:05+00\"\")\",\"{\"\"(sad,)\"\"}\",\"x,\"\"y\")",
+        ),
+        (
+            &[
+                "alter type mood rename value 'ok' to 'fine'",
+                "alter type outer_row drop attribute a, add attribute n numeric(4, 1)",
+                "alter type inner_row rename attribute m to feeling",
+            ],
+            "(\"(fine,\"\"2020-01-02 03:04:05+00\"\")\",\"{\"\"(sad,)\"\"}\",\"x,\"\"y\",)",
+        ),
+        (
+            &["alter type outer_row add attribute a text", "update t set o.a = 'new', o.n = 2.25, o.i.feeling = 'sad'"],
+            "(\"(sad,\"\"2020-01-02 03:04:05+00\"\")\",\"{\"\"(sad,)\"\"}\",\"x,\"\"y\",2.3,new)",
+        ),
+        (&["alter type outer_row drop attribute i, drop attribute l"], "(\"x,\"\"y\",2.3,new)"),
+    ];
+    for (statements, expected) in steps {
+        {
+            let database = open(folder.path()).expect("a catalog");
+            let mut connection = database.connect("root", "shop");
+            for statement in statements {
+                assert_eq!(state(&mut connection, statement), None, "{statement}");
+            }
+            assert_eq!(value(&mut connection, "select o from t"), expected);
+        }
+        let mut connection = open(folder.path()).expect("a catalog").connect("root", "shop");
+        assert_eq!(value(&mut connection, "select o from t"), expected, "after the next start");
+    }
+}
+
 #[test]
 fn a_type_has_limits() {
     let folder = tempfile::tempdir().expect("folder");
@@ -123,6 +183,14 @@ fn a_type_has_limits() {
         found.map(|state| (number, state))
     });
     assert_eq!(deep, Some((32, SqlState::PROGRAM_LIMIT_EXCEEDED)));
+    // Each has the one before it twice: nothing may look at all ways to the innermost one.
+    assert_eq!(state(&mut connection, "create type r0 as (a int, b d0)"), None);
+    let deep = (1..300).find_map(|number| {
+        let (before, own) = (number - 1, format!("create type r{number} as (a r{}, b r{}[])", number - 1, number - 1));
+        let used = format!("select null::r{before} = null, json_populate_record(null::r{before}, '{{}}') is null");
+        state(&mut connection, &own).or_else(|| state(&mut connection, &used)).map(|state| (number, state))
+    });
+    assert_eq!(deep, Some((200, SqlState::STATEMENT_TOO_COMPLEX)));
 }
 
 /// One session drops a type while another one makes an object of it: only one of both does.

@@ -56,6 +56,13 @@ pub const FUNCTIONS: &[Function] = &[
         Ok(Datum::Text(s.relation_text(int(a, 0)).unwrap_or_else(|| int(a, 0).to_string())))
     })
     .volatile(),
+    of("lodestone_row_is_full", &[Argument::Any], Type::Bool, |_, a| {
+        Ok(Datum::Bool(match &a[0] {
+            Datum::Record(values) => !values.iter().any(Datum::is_null),
+            value => !value.is_null(),
+        }))
+    })
+    .lax(),
     of("lodestone_record_x", &[Argument::Any], Type::Int2, |_, a| Ok(field(a, 0))),
     of("lodestone_record_n", &[Argument::Any], Type::Int4, |_, a| Ok(field(a, 1))),
     of("pg_advisory_unlock_all", &[], Type::Void, super::advisory::unlock_all).volatile(),

@@ -108,7 +108,7 @@ pub fn has_aggregate(expr: &ast::Expr) -> bool {
             }
         },
         E::Literal(..) | E::Parameter(..) | E::Column(..) | E::Exists(_) | E::Scalar(..) | E::ArrayOf(_) => false,
-        E::Negate(inner, _) | E::Not(inner) => has_aggregate(inner),
+        E::Negate(inner, _) | E::Not(inner) | E::Field(inner, _) => has_aggregate(inner),
         E::IsNull { expr, .. } | E::IsTruth { expr, .. } | E::Cast { expr, .. } | E::InQuery { expr, .. } => {
             has_aggregate(expr)
         }
@@ -162,7 +162,12 @@ impl Binder<'_> {
             }
             ast::Expr::Column(names, at) => {
                 let before = Scope { columns: grouping.columns.clone(), parent: scope.parent };
-                let (depth, place, column) = before.find(names, *at)?;
+                let found = before.find(names, *at);
+                if found.is_err() && names.last().is_some_and(|name| before.has_table(name)) {
+                    // The row of a table: each of its columns is looked for.
+                    return Ok(None);
+                }
+                let (depth, place, column) = found?;
                 if depth > 0 {
                     return Ok(None);
                 }

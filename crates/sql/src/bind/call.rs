@@ -55,6 +55,19 @@ impl Binder<'_> {
                 let ty = arguments[0].ty;
                 Ok(Typed::new(Expr::Const(Datum::Text(ty.to_string())), Type::Text))
             }
+            ("json_populate_record" | "jsonb_populate_record", 2) => {
+                let domain = arguments.first().and_then(|base| match &base.expr {
+                    Expr::Domain { domain, .. } => Some(domain.clone()),
+                    _ => None,
+                });
+                let (base, json, ty) = self.populated(name, arguments, at)?;
+                let made = Expr::Populate(ty, Box::new(base.expr), Box::new(json.expr));
+                let made = self.with_checks(Typed::new(made, ty));
+                Ok(match domain {
+                    Some(domain) => Typed { expr: Expr::Domain { expr: Box::new(made.expr), domain }, ..made },
+                    None => made,
+                })
+            }
             ("overlaps", 4) => self.overlaps(arguments, at),
             ("enum_first" | "enum_last", 1) | ("enum_range", 1 | 2) => self.enum_call(name, arguments, at),
             ("array_to_string", 2 | 3) if matches!(arguments[0].ty, Type::EnumArray(_)) => {
@@ -189,7 +202,7 @@ impl Binder<'_> {
 
 /// Whether a type has a function that makes its values of those of the other type.
 fn is_cast(from: Type, to: Type) -> bool {
-    let is_plain = |ty: Type| ty.element().is_none() && !matches!(ty, Type::Unknown | Type::Record | Type::Void);
+    let is_plain = |ty: Type| ty.element().is_none() && !ty.is_row() && !matches!(ty, Type::Unknown | Type::Void);
     is_plain(from) && is_plain(to) && context(from, to).is_some()
 }
 

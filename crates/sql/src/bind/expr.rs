@@ -62,6 +62,7 @@ fn meeting(one: Type, two: Type) -> Option<Type> {
         (Type::Unknown, Type::Unknown) => Some(Type::Text),
         (Type::Unknown, other) | (other, Type::Unknown) => Some(other),
         _ if one == two => Some(one),
+        _ if one.is_row() && two.is_row() && super::row::check_same_fields(one, two).is_ok() => Some(one),
         _ if one.is_oid() && two.is_integer() || two.is_oid() && one.is_integer() => Some(Type::Int8),
         _ if one.is_text() && two.is_text() => Some(Type::Text),
         _ => match (one.rank(), two.rank()) {
@@ -121,6 +122,10 @@ impl Binder<'_> {
             ast::Expr::IsNull { expr, negated } => {
                 let inner = self.expr(expr, scope)?;
                 let inner = self.known(inner);
+                // A row with nulls and others is neither null nor not null.
+                if *negated && inner.ty.is_row() {
+                    return self.named("lodestone_row_is_full", vec![inner], expr.at());
+                }
                 Ok(negate_if(*negated, Expr::IsNull(boxed(inner))))
             }
             ast::Expr::IsTruth { expr, truth, negated } => {
@@ -128,12 +133,28 @@ impl Binder<'_> {
                 Ok(negate_if(*negated, Expr::IsTruth(Box::new(inner), *truth)))
             }
             ast::Expr::IsDistinct { left, right, negated, at } => {
+                if let (ast::Expr::Row(one, _), ast::Expr::Row(two, _)) = (&**left, &**right)
+                    && one.len() == two.len()
+                    && !one.is_empty()
+                {
+                    let mut any = Vec::new();
+                    for (one, two) in one.iter().zip(two) {
+                        let (one, two) = (self.expr(one, scope)?, self.expr(two, scope)?);
+                        let (one, two, ty) = self.meet(one, two, "=", *at)?;
+                        any.push(Expr::IsDistinct(ty, boxed(one), boxed(two)));
+                    }
+                    let any = any.into_iter().reduce(|one, two| Expr::Or(Box::new(one), Box::new(two)));
+                    return Ok(negate_if(*negated, any.unwrap_or(Expr::Const(Datum::Bool(false)))));
+                }
                 let (one, two) = (self.expr(left, scope)?, self.expr(right, scope)?);
                 let (one, two, ty) = self.meet(one, two, "=", *at)?;
                 Ok(negate_if(*negated, Expr::IsDistinct(ty, boxed(one), boxed(two))))
             }
             ast::Expr::InList { expr, list, negated, at } => self.in_list(expr, list, *negated, *at, scope),
             ast::Expr::InQuery { expr, query, negated, at } => {
+                if let ast::Expr::Row(list, _) = &**expr {
+                    return self.row_in_query((list, query), *negated, *at, scope);
+                }
                 let left = self.expr(expr, scope)?;
                 let (node, columns) = self.nested_query(query, scope)?;
                 let [column] = &columns[..] else {
@@ -175,7 +196,7 @@ impl Binder<'_> {
     }
 
     /// A query inside an expression.
-    fn nested_query(&mut self, query: &ast::Query, scope: &Scope<'_>) -> Result<(Node, Vec<OutputColumn>)> {
+    pub(super) fn nested_query(&mut self, query: &ast::Query, scope: &Scope<'_>) -> Result<(Node, Vec<OutputColumn>)> {
         self.nested += 1;
         let found = self.query(query, Some(scope));
         self.nested -= 1;
@@ -230,16 +251,21 @@ impl Binder<'_> {
                 Ok(Typed::new(Expr::Element(boxed(base), boxed(index)), element))
             }
             ast::Expr::Part { base, list, at } => self.part(base, list, *at, scope),
-            ast::Expr::Row(list, _) => {
-                let list = list.iter().map(|expr| self.expr(expr, scope).map(|typed| self.known(typed).expr));
-                Ok(Typed::new(Expr::Record(list.collect::<Result<_>>()?), Type::Record))
-            }
+            ast::Expr::Row(list, _) => self.row(list, scope),
+            ast::Expr::Field(base, name) => self.field(base, name, scope),
             other => Err(Error::unsupported("this expression").at(other.at())),
         }
     }
 
     fn column(&mut self, names: &[String], at: Position, scope: &Scope<'_>) -> Result<Typed> {
-        let (depth, index, column) = scope.find(names, at)?;
+        let found = scope.find(names, at);
+        if let Err(error) = &found
+            && matches!(error.state(), SqlState::UNDEFINED_COLUMN | SqlState::UNDEFINED_TABLE)
+            && let Some(row) = self.whole_row(names, scope)?
+        {
+            return Ok(row);
+        }
+        let (depth, index, column) = found?;
         Ok(Typed { expr: Expr::Column { depth, index }, ty: column.ty, modifier: column.modifier })
     }
 
@@ -289,6 +315,15 @@ impl Binder<'_> {
 
     /// The expression as one of type `to`.
     pub fn coerce(&mut self, typed: Typed, to: Type, within: Context, at: Position) -> Result<Typed> {
+        if typed.ty == to {
+            return Ok(typed);
+        }
+        let found = self.converted(typed, to, within, at)?;
+        let has_rows = matches!(to, Type::Composite(_) | Type::CompositeArray(_));
+        Ok(if has_rows { self.with_checks(found) } else { found })
+    }
+
+    fn converted(&mut self, typed: Typed, to: Type, within: Context, at: Position) -> Result<Typed> {
         let typed = match typed {
             Typed { expr: Expr::Param(number), ty: Type::Unknown, modifier } => {
                 Typed { ty: self.learn(number + 1, to), expr: Expr::Param(number), modifier }
@@ -309,6 +344,14 @@ impl Binder<'_> {
         if typed.ty == to {
             return Ok(typed);
         }
+        let typed = match (typed, to) {
+            (Typed { expr: Expr::Record(list), ty: Type::Composite(from), .. }, Type::Composite(of))
+                if from.is_anonymous() && !of.is_anonymous() =>
+            {
+                return self.row_as((list, from), to, within, at);
+            }
+            (typed, _) => typed,
+        };
         if context(typed.ty, to).is_none_or(|needed| needed > within) {
             return Err(mismatch(format!("expression is of type {} but {to} is needed", typed.ty), at));
         }
@@ -330,6 +373,10 @@ impl Binder<'_> {
     /// Both sides in one type.
     pub fn meet(&mut self, one: Typed, two: Typed, op: &str, at: Position) -> Result<(Typed, Typed, Type)> {
         let (first, second) = (one.ty, two.ty);
+        if first.is_row() && second.is_row() {
+            super::row::check_same_fields(first, second).map_err(|error| error.at(at))?;
+            return Ok((one, two, first));
+        }
         let ty = meeting(first, second).ok_or_else(|| no_operator(&format!("{first} {op} {second}"), at))?;
         // A text of varying length is compared as a text.
         let ty = if ty == Type::Varchar { Type::Text } else { ty };
@@ -349,6 +396,7 @@ impl Binder<'_> {
                 (Type::Unknown, other) | (other, Type::Unknown) => other,
                 (one, two) => meeting(one, two)
                     .filter(|ty| *ty != Type::Text || one.is_text())
+                    .filter(|_| !one.is_row() || one.is_record() == two.is_record())
                     .ok_or_else(|| mismatch(message(), at))?,
             };
         }
@@ -366,6 +414,9 @@ impl Binder<'_> {
     ) -> Result<Typed> {
         if let (Some(op), ast::Expr::Row(one, _), ast::Expr::Row(two, _)) = (comparison(op), sides.0, sides.1) {
             return self.compare_rows(op, (one, two), at, scope);
+        }
+        if let (Some(op), ast::Expr::Row(one, _), ast::Expr::Scalar(query, _)) = (comparison(op), sides.0, sides.1) {
+            return self.compare_with_query(op, (one, query), at, scope);
         }
         let (one, two) = (self.expr(sides.0, scope)?, self.expr(sides.1, scope)?);
         if let Some(comparison) = comparison(op) {
@@ -406,15 +457,11 @@ impl Binder<'_> {
         if one.len() != two.len() {
             return Err(Error::new(SqlState::SYNTAX_ERROR, "unequal number of entries in row expressions").at(at));
         }
-        if !matches!(op, Comparison::Equal | Comparison::NotEqual) {
-            return self.order_rows(op, (one, two), at, scope);
-        }
-        let mut all = Vec::new();
+        let mut pairs = Vec::new();
         for (one, two) in one.iter().zip(two) {
-            all.push(self.binary("=", (one, two), at, scope)?.expr);
+            pairs.push((self.expr(one, scope)?, self.expr(two, scope)?));
         }
-        let all = Expr::all(all).ok_or_else(|| Error::unsupported("a comparison of empty rows").at(at))?;
-        Ok(negate_if(op == Comparison::NotEqual, all))
+        self.compare_pairs(op, pairs, at)
     }
 
     fn concat(&mut self, one: Typed, two: Typed, at: Position) -> Result<Typed> {
@@ -492,6 +539,21 @@ impl Binder<'_> {
         Ok(Typed::new(Expr::Arithmetic(operation, ty, boxed(one), boxed(two)), ty))
     }
 
+    /// A row among others.
+    fn in_rows(
+        &mut self,
+        expr: &ast::Expr,
+        list: &[ast::Expr],
+        negated: bool,
+        at: Position,
+        scope: &Scope<'_>,
+    ) -> Result<Typed> {
+        let equal = list.iter().map(|item| self.binary("=", (expr, item), at, scope).map(|typed| typed.expr));
+        let equal = equal.collect::<Result<Vec<_>>>()?;
+        let any = equal.into_iter().reduce(|one, two| Expr::Or(Box::new(one), Box::new(two)));
+        Ok(negate_if(negated, any.unwrap_or(Expr::Const(Datum::Bool(false)))))
+    }
+
     fn in_list(
         &mut self,
         expr: &ast::Expr,
@@ -501,12 +563,12 @@ impl Binder<'_> {
         scope: &Scope<'_>,
     ) -> Result<Typed> {
         if matches!(expr, ast::Expr::Row(..)) {
-            let equal = list.iter().map(|item| self.binary("=", (expr, item), at, scope).map(|typed| typed.expr));
-            let equal = equal.collect::<Result<Vec<_>>>()?;
-            let any = equal.into_iter().reduce(|one, two| Expr::Or(Box::new(one), Box::new(two)));
-            return Ok(negate_if(negated, any.unwrap_or(Expr::Const(Datum::Bool(false)))));
+            return self.in_rows(expr, list, negated, at, scope);
         }
         let left = self.expr(expr, scope)?;
+        if left.ty.is_row() {
+            return self.in_rows(expr, list, negated, at, scope);
+        }
         let list = list.iter().map(|expr| self.expr(expr, scope)).collect::<Result<Vec<_>>>()?;
         let mut ty = left.ty;
         for item in &list {

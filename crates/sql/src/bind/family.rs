@@ -108,6 +108,7 @@ impl Binder<'_> {
             modifier: -1,
             origin: None,
             is_hidden: true,
+            is_outer: false,
         })
     }
 
@@ -252,7 +253,7 @@ pub fn partition_key_of(
         if strategy == Strategy::Hash && !hash::has_hash(ty) {
             return Err(Error::unsupported(format!("a hash of the type {ty}")));
         }
-        if matches!(ty, Type::Json | Type::Record) {
+        if ty == Type::Json || ty.is_row() {
             let class = if strategy == Strategy::Hash { "hash" } else { "btree" };
             let message = format!("data type {ty} has no default operator class for access method \"{class}\"");
             return Err(Error::new(SqlState::UNDEFINED_OBJECT, message));

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use lodestone_sql_types::cast::Context;
+use lodestone_sql_types::composite::Attribute;
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use super::expr::Typed;
@@ -40,6 +41,7 @@ pub fn scope_columns(oid: u32, columns: &[crate::catalog::ColumnDef], alias: &st
         modifier: column.modifier,
         origin: i16::try_from(number + 1).ok().map(|number| (oid, number)),
         is_hidden: false,
+        is_outer: false,
     };
     columns.iter().enumerate().map(column).collect()
 }
@@ -53,6 +55,7 @@ pub fn output_columns(columns: Vec<crate::plan::OutputColumn>, alias: Option<&St
         modifier: column.modifier,
         origin: None,
         is_hidden: false,
+        is_outer: false,
     };
     columns.into_iter().map(column).collect()
 }
@@ -171,6 +174,7 @@ impl Binder<'_> {
                     modifier: -1,
                     origin: None,
                     is_hidden: true,
+                    is_outer: false,
                 });
             }
             columns.extend(self.oid_column(&shown));
@@ -196,6 +200,7 @@ impl Binder<'_> {
             modifier: -1,
             origin: i16::try_from(number + 1).ok().map(|number| (table.oid, number)),
             is_hidden: false,
+            is_outer: false,
         };
         let mut columns = renamed(table.columns.iter().enumerate().map(column).collect(), alias)?;
         let node = Node::Virtual { table, filter: None };
@@ -211,6 +216,7 @@ impl Binder<'_> {
             modifier: -1,
             origin: None,
             is_hidden: true,
+            is_outer: false,
         });
         let own = (0..width).map(|index| Expr::Column { depth: 0, index });
         let oid = Expr::Const(lodestone_sql_types::Datum::Int(table.oid.into()));
@@ -253,10 +259,23 @@ impl Binder<'_> {
             modifier: -1,
             origin: None,
             is_hidden: false,
+            is_outer: false,
         };
         let mut columns = match function {
             SetFunction::JsonEach { .. } => vec![column("key".into(), Type::Text), column("value".into(), ty)],
             _ if call.name.name == "pg_partition_ancestors" => vec![column("relid".into(), ty)],
+            _ if ty.is_record() && ty.attributes().is_some() => {
+                let message = "a column definition list is required for functions returning \"record\"";
+                return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(at));
+            }
+            _ if ty.is_row() && ty.attributes().is_some() => {
+                let fields = ty.attributes().unwrap_or_default();
+                let column = |field: &Attribute| ScopeColumn {
+                    modifier: field.modifier,
+                    ..column(field.name.clone(), field.ty)
+                };
+                fields.iter().map(column).collect()
+            }
             SetFunction::JsonElements { .. } if alias.name.is_none() => vec![column("value".into(), ty)],
             _ => vec![column(shown.clone(), ty)],
         };
@@ -264,6 +283,10 @@ impl Binder<'_> {
             columns.push(column("ordinality".into(), Type::Int8));
         }
         let node = Node::Function { function, arguments, has_ordinality };
+        let node = match ty.is_record() {
+            true => node,
+            false => Self::spread(node.clone(), ty, usize::from(has_ordinality)).unwrap_or(node),
+        };
         Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral: !before.is_empty() })
     }
 
@@ -283,6 +306,7 @@ impl Binder<'_> {
             modifier: -1,
             origin: None,
             is_hidden: false,
+            is_outer: false,
         };
         let (mut columns, mut calls, mut counts) = (Vec::new(), Vec::new(), Vec::new());
         for expr in &call.arguments {
@@ -332,6 +356,10 @@ impl Binder<'_> {
             ("regexp_matches", 2 | 3) => Some((SetFunction::RegexMatches, self.texts(arguments, at)?, Type::TextArray)),
             ("regexp_split_to_table", 2 | 3) => Some((SetFunction::RegexSplit, self.texts(arguments, at)?, Type::Text)),
             ("string_to_table", 2 | 3) => Some((SetFunction::StringToTable, self.texts(arguments, at)?, Type::Text)),
+            ("json_populate_recordset" | "jsonb_populate_recordset", 2) => {
+                let (base, json, ty) = self.populated(name, arguments, at)?;
+                Some((SetFunction::JsonRows(ty), vec![base.expr, json.expr], ty))
+            }
             (_, 1) if name.starts_with("json") => self.json_set(name, arguments, at)?,
             ("generate_series", 2 | 3) => {
                 let (list, ty) = self.unify(arguments, "generate_series", at)?;
@@ -420,6 +448,11 @@ impl Binder<'_> {
         };
         let mut columns: Vec<ScopeColumn> = left.columns.into_iter().chain(right.columns).collect();
         let mut conditions = Vec::new();
+        let (is_left_outer, is_right_outer) =
+            (matches!(kind, JoinKind::Right | JoinKind::Full), matches!(kind, JoinKind::Left | JoinKind::Full));
+        for (index, column) in columns.iter_mut().enumerate() {
+            column.is_outer |= if index < left_width { is_left_outer } else { is_right_outer };
+        }
         let mut first = Vec::new();
         for name in &shared {
             let (one, two) = self.shared_column(name, &columns, left_width)?;
@@ -521,6 +554,8 @@ pub fn is_set_function(name: &str) -> bool {
             | "jsonb_array_elements"
             | "json_array_elements_text"
             | "jsonb_array_elements_text"
+            | "json_populate_recordset"
+            | "jsonb_populate_recordset"
             | "json_object_keys"
             | "jsonb_object_keys"
     )
@@ -539,6 +574,7 @@ fn keywords(shown: &str, alias: &Alias) -> Result<Bound> {
         modifier: -1,
         origin: None,
         is_hidden: false,
+        is_outer: false,
     };
     let columns = vec![
         column("word", Type::Text),

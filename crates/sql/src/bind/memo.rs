@@ -81,7 +81,7 @@ fn hashed(input: Node, filter: Expr) -> Option<Node> {
 fn equal_sides(condition: &Expr) -> Option<(Expr, Expr)> {
     let Expr::Compare(Comparison::Equal, ty, one, two) = condition else { return None };
     // Equal values of these types do not always have equal bytes.
-    if matches!(ty, Type::Bpchar | Type::Record) || ty.element().is_some() {
+    if *ty == Type::Bpchar || ty.is_row() || ty.element().is_some() {
         return None;
     }
     let is_usable = |expr: &Expr| !expr.has_subquery() && !expr.is_volatile();

@@ -16,6 +16,7 @@ mod memo;
 mod operator;
 mod query;
 mod recursive;
+mod row;
 mod scope;
 mod semi;
 mod window;
@@ -238,7 +239,8 @@ pub fn domain_check(types: &Types, (ty, modifier): (Type, i32), expr: &ast::Expr
     let catalog = Catalog { types: types.clone(), ..Catalog::default() };
     let mut binder = Binder::new(&catalog);
     let name = "value".to_owned();
-    let column = scope::ScopeColumn { table: None, name, ty, modifier, origin: None, is_hidden: false };
+    let column =
+        scope::ScopeColumn { table: None, name, ty, modifier, origin: None, is_hidden: false, is_outer: false };
     let found = binder.condition(expr, &scope::Scope { columns: vec![column], parent: None }, "CHECK")?;
     if found.has_subquery() {
         return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, "cannot use subquery in check constraint"));
@@ -459,6 +461,13 @@ pub fn user_type(catalog: &Catalog, name: &TypeName) -> Result<UserType> {
         return type_of(name).map(|(ty, modifier)| UserType { ty, modifier, domain: None });
     }
     let Some(found) = catalog.type_def(&object) else {
+        if let Some(table) = catalog.table(&object)
+            && name.modifiers.is_empty()
+        {
+            let ty = table.row_type()?;
+            let ty = if name.is_array { expr::array_of(ty)? } else { ty };
+            return Ok(UserType { ty, modifier: -1, domain: None });
+        }
         return type_of(name).map(|(ty, modifier)| UserType { ty, modifier, domain: None });
     };
     if !name.modifiers.is_empty() {

@@ -3,11 +3,11 @@
 //! An operator is a function under another name. Which one is meant, the types of its sides say.
 
 use lodestone_sql_types::cast::Context;
-use lodestone_sql_types::op::{Arithmetic, Comparison};
+use lodestone_sql_types::op::Arithmetic;
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 
 use super::Binder;
-use super::expr::{Typed, negate_if, no_operator};
+use super::expr::{Typed, no_operator};
 use super::scope::Scope;
 use crate::catalog::TableDef;
 use crate::parse::ast::{self, Position};
@@ -112,37 +112,6 @@ impl Binder<'_> {
         Ok((self.coerce(one, ty, Context::Implicit, at)?, self.coerce(two, ty, Context::Implicit, at)?))
     }
 
-    /// `(a, b) < (c, d)`: the first pair that differs says it.
-    pub(super) fn order_rows(
-        &mut self,
-        op: Comparison,
-        (one, two): (&[ast::Expr], &[ast::Expr]),
-        at: Position,
-        scope: &Scope<'_>,
-    ) -> Result<Typed> {
-        let (word, last) = match op {
-            Comparison::Less => ("<", "<"),
-            Comparison::LessOrEqual => ("<", "<="),
-            Comparison::Greater => (">", ">"),
-            _ => (">", ">="),
-        };
-        let mut found: Option<Expr> = None;
-        for (number, (left, right)) in one.iter().zip(two).enumerate().rev() {
-            let op = if number + 1 == one.len() { last } else { word };
-            let strict = self.binary(op, (left, right), at, scope)?.expr;
-            found = Some(match found {
-                None => strict,
-                Some(rest) => {
-                    let equal = self.binary("=", (left, right), at, scope)?.expr;
-                    let both = Expr::And(Box::new(equal), Box::new(rest));
-                    Expr::Or(Box::new(strict), Box::new(both))
-                }
-            });
-        }
-        let found = found.ok_or_else(|| Error::unsupported("a comparison of empty rows").at(at))?;
-        Ok(negate_if(false, found))
-    }
-
     /// `a[1][2]`, `a[1:2]`.
     pub(super) fn part(
         &mut self,
@@ -218,32 +187,41 @@ impl Binder<'_> {
             Some(before) => self.assigned_part(table, column, before, scope)?,
         };
         let own = &table.columns[column];
-        let Some(element) = own.ty.element() else {
-            if own.ty == Type::Jsonb {
-                return self.assigned_json(base, (list, value), *at, scope);
+        let base = Typed { expr: base, ty: own.ty, modifier: own.modifier };
+        self.with_part(base, list, value, (&own.name, *at), scope)
+    }
+
+    /// An array or `jsonb` with another value at subscripts, or at the `rest` of the steps from there.
+    pub(super) fn with_subscripts(
+        &mut self,
+        base: Typed,
+        (list, rest): (&[ast::Subscript], &[ast::Subscript]),
+        value: &ast::Expr,
+        (name, at): (&str, Position),
+        scope: &Scope<'_>,
+    ) -> Result<Expr> {
+        let Some(element) = base.ty.element() else {
+            if base.ty == Type::Jsonb && rest.is_empty() {
+                return self.assigned_json(base.expr, (list, value), at, scope);
             }
-            let message = format!("cannot subscript type {} because it does not support subscripting", own.ty);
-            return Err(super::mismatch(message, *at));
+            let message = format!("cannot subscript type {} because it does not support subscripting", base.ty);
+            return Err(super::mismatch(message, at));
         };
         let is_slice = list.iter().any(|one| one.is_slice);
-        let wanted = if is_slice { own.ty } else { element };
-        let typed = self.expr(value, scope)?;
-        let ty = typed.ty;
-        let wrong = |error: Error| match error.state() {
-            SqlState::DATATYPE_MISMATCH => super::mismatch(
-                format!(
-                    "subscripted assignment to \"{}\" requires type {wanted} but expression is of type {ty}",
-                    own.name
-                ),
-                *at,
-            )
-            .hint("You will need to rewrite or cast the expression."),
-            _ => error,
+        let wanted = if is_slice { base.ty } else { element };
+        let bounds = self.bounds(list, is_slice, at, scope)?;
+        let of = |value| Part { base: base.expr.clone(), list: bounds.clone(), is_slice, value, json: None };
+        let value = match rest {
+            [] => {
+                let typed = self.expr(value, scope)?;
+                self.part_value(typed, (wanted, base.modifier), (name, "subscripted"), at)?
+            }
+            rest => {
+                let element = Typed { expr: Expr::Part(Box::new(of(None))), ty: wanted, modifier: base.modifier };
+                self.with_part(element, rest, value, (name, at), scope)?
+            }
         };
-        let typed = self.coerce(typed, wanted, Context::Assignment, *at).map_err(wrong)?;
-        let value = self.fitted(typed, wanted, own.modifier, false).expr;
-        let list = self.bounds(list, is_slice, *at, scope)?;
-        Ok(Expr::Part(Box::new(Part { base, list, is_slice, value: Some(value), json: None })))
+        Ok(Expr::Part(Box::new(of(Some(value)))))
     }
 
     /// A `jsonb` with another part.
@@ -287,7 +265,7 @@ impl Binder<'_> {
         match (name, arguments) {
             ("to_json" | "to_jsonb" | "array_to_json" | "row_to_json", [value, ..]) => {
                 if name == "array_to_json" && value.ty.element().is_none()
-                    || name == "row_to_json" && value.ty != Type::Record
+                    || name == "row_to_json" && !value.ty.is_row()
                 {
                     return Ok(None);
                 }

@@ -148,6 +148,7 @@ impl Binder<'_> {
             modifier: column.modifier,
             origin: None,
             is_hidden: false,
+            is_outer: false,
         };
         let scope = Scope { columns: columns.iter().map(column).collect(), parent: None };
         let mut keys = Vec::new();
@@ -365,6 +366,11 @@ impl Binder<'_> {
                         |column: &ScopeColumn| column.table.as_ref() == Some(&table) && column.name != "tableoid";
                     shown.extend(star(scope, shows));
                 }
+                Item::Expr(ast::Expr::Field(base, name), None) if name.value == ast::EVERY_FIELD => {
+                    let fields = self.every_field(base, name.at, scope)?;
+                    let field = |(name, typed): (String, Typed)| Shown { typed, name, origin: None, written: None };
+                    shown.extend(fields.into_iter().map(field));
+                }
                 Item::Expr(expr, alias) => {
                     let typed = self.expr(expr, scope)?;
                     let origin = match typed.expr {
@@ -438,6 +444,7 @@ impl Binder<'_> {
                 modifier: -1,
                 origin: None,
                 is_hidden: true,
+                is_outer: false,
             },
         });
         let groups = Scope { columns: columns.collect(), parent: scope.parent };
@@ -515,6 +522,7 @@ fn name_of(expr: &ast::Expr) -> String {
             name if name == "?column?" => to.name.clone(),
             name => name,
         },
+        ast::Expr::Field(_, name) if name.value != ast::EVERY_FIELD => name.value.clone(),
         ast::Expr::Element(base, ..) | ast::Expr::Part { base, .. } => name_of(base),
         ast::Expr::Case { otherwise, .. } => match otherwise.as_deref().map(name_of) {
             Some(name) if name != "?column?" => name,

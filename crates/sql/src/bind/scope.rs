@@ -16,6 +16,8 @@ pub struct ScopeColumn {
     pub origin: Option<(u32, i16)>,
     /// The value of the column, where it is not the column with its number: of a join with USING.
     pub is_hidden: bool,
+    /// Its table is on the side of an outer join that may have no row.
+    pub is_outer: bool,
 }
 
 /// The columns of the row at hand, and the scope around it.

@@ -46,7 +46,7 @@ fn split(filter: &Expr, rest: &dyn Fn(Option<Expr>) -> Node) -> Option<(Type, Ex
     let (Some(equation), true) = (tied.pop(), tied.is_empty()) else { return None };
     let Expr::Compare(Comparison::Equal, ty, one, two) = equation else { return None };
     // Equal values of these types do not always have equal bytes.
-    if matches!(ty, Type::Bpchar | Type::Record) {
+    if ty == Type::Bpchar || ty.is_row() {
         return None;
     }
     let (mut outer, inner) = match (one.is_correlated(), two.is_correlated()) {

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestone_engine::{Database, Table, TableIndex, Tx};
+use lodestone_sql_types::composite::{self, Attribute, Composite};
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, style};
 
 use crate::errors::from_engine;
@@ -36,6 +37,10 @@ use types::{TypeDef, Types};
 
 /// The hidden column of a table without a primary key.
 pub const ROW_NUMBER: &str = "lodestone_row";
+/// The bit that makes the number of a table that of the type of its rows. No object has a number that large.
+pub const ROW_TYPES: u32 = 1 << 30;
+/// The same for the arrays of its rows.
+pub const ROW_ARRAYS: u32 = 1 << 31;
 /// The schema of names without one.
 pub const PUBLIC: &str = "public";
 /// Most attempts to read the catalog while others change it.
@@ -185,6 +190,29 @@ pub struct TableDef {
 }
 
 impl TableDef {
+    /// The type of its rows.
+    ///
+    /// # Errors
+    /// Those of [`Composite::of`].
+    pub fn row_type(&self) -> Result<Type> {
+        let attribute = |(column, number): (&ColumnDef, i16)| Attribute {
+            name: column.name.clone(),
+            ty: column.ty,
+            modifier: column.modifier,
+            number,
+            domain: column.domain.as_ref().map_or(0, |domain| domain.oid),
+        };
+        let made = Composite::of(composite::Definition {
+            oid: self.oid | ROW_TYPES,
+            array_oid: self.oid | ROW_ARRAYS,
+            relation_oid: self.oid,
+            name: self.name.clone(),
+            display: types::shown_name(&self.schema, &self.name),
+            attributes: self.columns.iter().zip(1..).map(attribute).collect(),
+        });
+        made.map(Type::Composite)
+    }
+
     /// The number of the column called `name`.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name == name)

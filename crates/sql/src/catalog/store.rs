@@ -26,7 +26,8 @@
 //!              U+0002 and the name with the schema. Items from 1 on are labels: `number` is the one that values have,
 //!              `other` its own. Of a domain those from 131,072 on are conditions: `other` 1 if all values are known to
 //!              fulfil it, `note` the condition
-//! kind:        "enum", or "domain", the number of the type that it is of, the modifier, "n" if it takes no nulls, and
+//!              Of a type of rows they are its attributes, at their numbers: `number` is the type, `other` its modifier
+//! kind:        "enum"; or "composite", its number among the relations, the number of the next attribute; or "domain", the number of the type that it is of, the modifier, "n" if it takes no nulls, and
 //!              the default if there is one
 //! parts:       texts, each as its length in bytes, a colon, and itself
 //! foreign key: number of the parent, actions on delete and update (n r c s d), flags (f full, e deferrable, d deferred,
@@ -46,7 +47,9 @@ use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use super::family::{Bound, ParentNote, PartitionNote};
 use super::object::{self, SequenceDef, ViewDef};
-use super::types::{self, DomainCheckNote, DomainNote, TypeBody, TypeNote, Types, UserType};
+use super::types::{
+    self, AttributeNote, CompositeNote, DomainCheckNote, DomainNote, TypeBody, TypeNote, Types, UserType,
+};
 use super::value::type_of;
 use super::{Catalog, CheckDef, ColumnDef, Default, Domain, ForeignKey, IdentityKind, IndexDef, ROW_NUMBER, TableDef};
 use crate::errors::from_engine;
@@ -333,6 +336,13 @@ impl<'w> Writer<'w> {
                     self.put(&row(&key, item, &label.name, (label.number, label.oid.into()), None))?;
                 }
                 object::join(&["enum"])
+            }
+            TypeBody::Composite(composite) => {
+                for one in &composite.attributes {
+                    let item = u64::try_from(one.number).unwrap_or_default();
+                    self.put(&row(&key, item, &one.name, (one.ty.into(), one.modifier.into()), None))?;
+                }
+                object::join(&["composite", &composite.relation_oid.to_string(), &composite.next.to_string()])
             }
             TypeBody::Domain(domain) => {
                 for (item, check) in (FIRST_CONSTRAINT..).zip(&domain.checks) {
@@ -637,6 +647,21 @@ fn type_note(rows: &[Row], (schema, name): (String, String)) -> Option<TypeNote>
                 Some(Label { number, oid: oid_at(row, 4)?, name })
             };
             TypeBody::Enum(rows.iter().filter(is_part).map(label).collect::<Option<_>>()?)
+        }
+        ["composite", relation, next] => {
+            let attribute = |row: &Row| {
+                Some(AttributeNote {
+                    name: row[2].as_text()?.to_owned(),
+                    number: row[1].as_u64()?.try_into().ok()?,
+                    ty: oid_at(row, 3)?,
+                    modifier: row[4].as_i64()?.try_into().ok()?,
+                })
+            };
+            TypeBody::Composite(CompositeNote {
+                relation_oid: relation.parse().ok()?,
+                next: next.parse().ok()?,
+                attributes: rows.iter().filter(is_part).map(attribute).collect::<Option<_>>()?,
+            })
         }
         ["domain", base, modifier, flag, ref default @ ..] => {
             let check = |row: &Row| {

@@ -1,4 +1,4 @@
-//! Types of the database: enumerations and domains.
+//! Types of the database: enumerations, domains and types of rows.
 //!
 //! A type is rows of `lodestone_sql` under a name of its own (`store.rs`), read as a [`TypeNote`]. From all notes come
 //! the types: a domain knows the one that it is of, and its conditions are bound when it is read. Expressions have the
@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lodestone_sql_types::composite::{self, Attribute, Composite};
 use lodestone_sql_types::enumeration::{Definition, Enumeration, Label};
-use lodestone_sql_types::{Error, Result, SqlState, Type};
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 
 use super::{Default, PUBLIC};
 
@@ -27,6 +28,27 @@ pub struct TypeNote {
 pub enum TypeBody {
     Enum(Vec<Label>),
     Domain(DomainNote),
+    Composite(CompositeNote),
+}
+
+/// A type of rows as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompositeNote {
+    /// Its number among the relations.
+    pub relation_oid: u32,
+    /// The number of the next attribute: that of a dropped one comes never again, because rows keep values by number.
+    pub next: i16,
+    pub attributes: Vec<AttributeNote>,
+}
+
+/// A field of a type of rows as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttributeNote {
+    pub name: String,
+    pub number: i16,
+    /// The number of its type, or of its domain.
+    pub ty: u32,
+    pub modifier: i32,
 }
 
 /// A domain as it is stored.
@@ -105,6 +127,72 @@ impl Domain {
     }
 }
 
+/// The tests of the fields of a row that are of domains, and of the rows in it.
+#[derive(Clone, Debug)]
+pub struct RowChecks {
+    /// By the places of the fields.
+    fields: Vec<(usize, FieldCheck)>,
+}
+
+#[derive(Clone, Debug)]
+enum FieldCheck {
+    Domain(Arc<Domain>),
+    Row(Arc<RowChecks>),
+}
+
+impl RowChecks {
+    /// Those of a type, or of the elements of its arrays. `None`: there are none.
+    pub fn of(types: &Types, ty: Type) -> Option<Arc<Self>> {
+        Self::within(types, ty, &mut BTreeMap::new())
+    }
+
+    /// `seen`: those of types that were met before. A type may be in another one many times.
+    fn within(types: &Types, ty: Type, seen: &mut BTreeMap<u32, Option<Arc<Self>>>) -> Option<Arc<Self>> {
+        let ty = ty.element().unwrap_or(ty);
+        let attributes = ty.attributes()?;
+        if let Some(found) = seen.get(&ty.oid()).filter(|_| !ty.is_record()) {
+            return found.clone();
+        }
+        let mut fields = Vec::new();
+        for (place, attribute) in attributes.iter().enumerate() {
+            let domain = (attribute.domain != 0).then(|| of_oid(types, attribute.domain)?.domain).flatten();
+            let inner = Self::within(types, attribute.ty, seen);
+            fields.extend(inner.map(|checks| (place, FieldCheck::Row(checks))));
+            fields.extend(domain.map(|domain| (place, FieldCheck::Domain(domain))));
+        }
+        let found = (!fields.is_empty()).then(|| Arc::new(Self { fields }));
+        seen.insert(ty.oid(), found.clone());
+        found
+    }
+
+    /// Gives each value of a domain in a row, or in an array of rows, to `test`.
+    ///
+    /// # Errors
+    /// Those of `test`.
+    pub fn each<E>(
+        &self,
+        value: &Datum,
+        test: &mut dyn FnMut(&Domain, &Datum) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let Datum::Record(values) = value else {
+            return match value {
+                Datum::Array(_) | Datum::Shaped(_) => {
+                    lodestone_sql_types::array::values(value).iter().try_for_each(|value| self.each(value, test))
+                }
+                _ => Ok(()),
+            };
+        };
+        for (place, check) in &self.fields {
+            let value = values.get(*place).unwrap_or(&Datum::Null);
+            match check {
+                FieldCheck::Domain(domain) => test(domain, value)?,
+                FieldCheck::Row(checks) => checks.each(value, test)?,
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Most domains that one is of, and itself.
 const DEPTH_MAX: usize = 32;
 
@@ -161,6 +249,25 @@ pub fn read(notes: BTreeMap<String, TypeNote>) -> Result<Types> {
     }
 }
 
+/// The type of rows of a note.
+fn row_type(types: &Types, note: &TypeNote, composite: &CompositeNote, display: String) -> Result<Composite> {
+    let attribute = |one: &AttributeNote| {
+        let what = || format!("attribute \"{}\" of type \"{display}\"", one.name);
+        let found = of_oid(types, one.ty).ok_or_else(|| super::store::no_type(&what(), one.ty))?;
+        let domain = found.domain.as_ref().map_or(0, |domain| domain.oid);
+        let modifier = if domain == 0 { one.modifier } else { found.modifier };
+        Ok(Attribute { name: one.name.clone(), ty: found.ty, modifier, number: one.number, domain })
+    };
+    Composite::of(composite::Definition {
+        oid: note.oid,
+        array_oid: note.array_oid,
+        relation_oid: composite.relation_oid,
+        name: note.name.clone(),
+        attributes: composite.attributes.iter().map(attribute).collect::<Result<_>>()?,
+        display,
+    })
+}
+
 /// The type of a note.
 fn user_type(types: &Types, note: &TypeNote) -> Result<UserType> {
     let display = shown_name(&note.schema, &note.name);
@@ -169,6 +276,10 @@ fn user_type(types: &Types, note: &TypeNote) -> Result<UserType> {
             let (oid, array_oid, name) = (note.oid, note.array_oid, note.name.clone());
             let definition = Definition { oid, array_oid, name, display, labels: labels.clone() };
             return Ok(UserType { ty: Type::Enum(Enumeration::of(definition)), modifier: -1, domain: None });
+        }
+        TypeBody::Composite(composite) => {
+            let ty = row_type(types, note, composite, display)?;
+            return Ok(UserType { ty: Type::Composite(ty), modifier: -1, domain: None });
         }
         TypeBody::Domain(domain) => domain,
     };

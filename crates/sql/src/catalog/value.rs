@@ -4,8 +4,9 @@
 //! without digits or with more than the engine has, a span and a `jsonb` are kept as texts, and are no part of a key.
 
 use lodestone_engine::{Date, Timestamp, Type as Kind, Value};
+use lodestone_sql_types::composite::Attribute;
 use lodestone_sql_types::time::{DAY_MICROS, EPOCH_DAYS};
-use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type, style, text};
+use lodestone_sql_types::{Datum, Error, Numeric, Result, SqlState, Type, array, style, text};
 
 use super::ColumnDef;
 
@@ -33,9 +34,11 @@ pub fn kind_of(ty: Type, modifier: i32) -> Option<Kind> {
         Type::Uuid => Kind::Uuid,
         Type::Time => Kind::I64,
         // The text of the array. It is no part of a key.
-        _ if ty.element().is_some() => Kind::Text,
+        _ if ty.element().is_some_and(is_kept) => Kind::Text,
         // The number of the label.
         Type::Enum(_) => Kind::I64,
+        // The text of its fields by number.
+        Type::Composite(_) if is_kept(ty) => Kind::Text,
         _ => return None,
     })
 }
@@ -73,9 +76,70 @@ pub fn type_of(kind: Kind) -> (Type, i32) {
     }
 }
 
-/// The type as whose text an array is kept: labels may get other names, their numbers stay.
-fn kept_as(ty: Type) -> Type {
-    if let Type::EnumArray(_) = ty { Type::Int8Array } else { ty }
+/// Whether values of a type are kept. Those of rows without a type of the database are not: nothing says the numbers of
+/// their fields.
+fn is_kept(ty: Type) -> bool {
+    match ty {
+        Type::Composite(of) => !of.is_anonymous() && of.definition().oid < super::ROW_TYPES,
+        ty => ty != Type::Record,
+    }
+}
+
+/// The text as which an array, a row, a span or a JSON value is kept.
+fn kept_text(ty: Type, datum: &Datum) -> String {
+    match (ty, datum) {
+        (Type::EnumArray(_), _) => text::encode(Type::Int8Array, datum),
+        (Type::Enum(_), _) => text::encode(Type::Int8, datum),
+        (Type::Composite(of), Datum::Record(values)) => {
+            let attributes = of.attributes();
+            let count = attributes.iter().map(|one| usize::try_from(one.number).unwrap_or(0)).max().unwrap_or(0);
+            let mut fields = vec![Datum::Null; count];
+            for (one, value) in attributes.iter().zip(values).filter(|(_, value)| !value.is_null()) {
+                let place = usize::try_from(one.number).ok().and_then(|number| number.checked_sub(1));
+                if let Some(field) = place.and_then(|place| fields.get_mut(place)) {
+                    *field = Datum::Text(kept_text(one.ty, value));
+                }
+            }
+            text::encode(Type::Record, &Datum::Record(fields))
+        }
+        (Type::CompositeArray(of), _) => {
+            let element = |value: Datum| match value {
+                Datum::Null => Ok(Datum::Null),
+                value => Ok(Datum::Text(kept_text(Type::Composite(of), &value))),
+            };
+            array::map(datum.clone(), element).map(|texts| text::encode(Type::TextArray, &texts)).unwrap_or_default()
+        }
+        _ => text::encode(ty, datum),
+    }
+}
+
+/// The value that was kept as a text.
+fn of_kept_text(ty: Type, kept: &str) -> Result<Datum> {
+    match ty {
+        Type::EnumArray(_) => text::decode(Type::Int8Array, kept),
+        Type::Enum(_) => text::decode(Type::Int8, kept),
+        Type::Composite(of) => {
+            let fields = text::fields(kept)?;
+            // An attribute that was added later has no field.
+            let value = |number: i16| {
+                let place = usize::try_from(number).ok()?.checked_sub(1)?;
+                fields.get(place)?.as_deref()
+            };
+            let field = |one: &Attribute| match value(one.number) {
+                None => Ok(Datum::Null),
+                Some(text) => of_kept_text(one.ty, text),
+            };
+            Ok(Datum::Record(of.attributes().iter().map(field).collect::<Result<_>>()?))
+        }
+        Type::CompositeArray(of) => {
+            let element = |value: Datum| match value {
+                Datum::Text(text) => of_kept_text(Type::Composite(of), &text),
+                other => Ok(other),
+            };
+            array::map(text::decode(Type::TextArray, kept)?, element)
+        }
+        _ => text::decode(ty, kept),
+    }
 }
 
 fn broken(column: &ColumnDef) -> Error {
@@ -100,8 +164,8 @@ pub fn to_datum(column: &ColumnDef, value: Value) -> Result<Datum> {
         Value::Text(text) => match column.ty {
             Type::Numeric => Datum::Numeric(text.parse().map_err(|_| broken(column))?),
             Type::Bpchar => lodestone_sql_types::cast::fit(Datum::Text(text), column.ty, column.modifier, false)?,
-            ty if matches!(ty, Type::Interval | Type::Jsonb) || ty.element().is_some() => {
-                style::plain(|| text::decode(kept_as(ty), &text)).map_err(|_| broken(column))?
+            ty if matches!(ty, Type::Interval | Type::Jsonb | Type::Composite(_)) || ty.element().is_some() => {
+                style::plain(|| of_kept_text(ty, &text)).map_err(|_| broken(column))?
             }
             _ => Datum::Text(text),
         },
@@ -153,9 +217,10 @@ pub fn to_value(column: &ColumnDef, datum: Datum) -> Option<Value> {
         }
         (Datum::Bytes(bytes), Kind::Uuid) => Value::Uuid(lodestone_engine::Uuid::from_bytes(bytes.try_into().ok()?)),
         (Datum::Time(micros), Kind::I64) => Value::I64(micros),
-        (datum @ (Datum::Interval(_) | Datum::Json(_) | Datum::Array(_) | Datum::Shaped(_)), Kind::Text) => {
-            Value::Text(style::plain(|| text::encode(kept_as(column.ty), &datum)))
-        }
+        (
+            datum @ (Datum::Interval(_) | Datum::Json(_) | Datum::Array(_) | Datum::Shaped(_) | Datum::Record(_)),
+            Kind::Text,
+        ) => Value::Text(style::plain(|| kept_text(column.ty, &datum))),
         (Datum::Text(text), Kind::Uuid) => Value::parse(Kind::Uuid, &text)?,
         (Datum::Bytes(bytes), Kind::Bytes) => Value::Bytes(bytes),
         (Datum::Date(days), Kind::Date) => Value::Date(Date::from_days(match days {

@@ -18,6 +18,7 @@ use super::session::NoLocks;
 use super::transaction::State;
 use super::tuples::{self, Part};
 use super::{Completion, Connection, Failure, OutputColumn, Sink};
+use crate::catalog::types::RowChecks;
 use crate::catalog::{ColumnDef, TableDef, value};
 use crate::parse::ast::{CopyFormat, Modes};
 use crate::run::{Env, Run, Stop, to_stored};
@@ -68,6 +69,12 @@ impl Connection {
         self.open(Modes::default())?;
         if self.state == State::Idle {
             self.state = State::Implicit;
+        }
+        let types = &self.session.catalog.types;
+        let has_checks = |column: &&usize| RowChecks::of(types, table.columns[**column].ty).is_some();
+        if let Some(column) = columns.iter().find(has_checks) {
+            let name = &table.columns[*column].name;
+            return Err(Error::unsupported(format!("COPY into \"{name}\", whose rows have fields of domains")).into());
         }
         let may_load = self.may_load(table)?;
         let Some(open) = &mut self.open else { return Ok(Completion::Empty) };

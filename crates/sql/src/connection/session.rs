@@ -59,6 +59,14 @@ impl SessionState {
             }
         }
     }
+
+    /// The name of the type of the rows of a table, or of its arrays.
+    fn row_type_text(&self, oid: i64) -> Option<String> {
+        let (types, arrays) = (i64::from(crate::catalog::ROW_TYPES), i64::from(crate::catalog::ROW_ARRAYS));
+        let table = oid & !(types | arrays);
+        let name = self.shown_relation(table).filter(|_| oid != table)?;
+        Some(if oid & arrays == 0 { name } else { name + "[]" })
+    }
 }
 
 impl Session for SessionState {
@@ -152,7 +160,7 @@ impl Session for SessionState {
 
     fn type_text(&self, oid: i64) -> Option<String> {
         let is_it = |found: &&Arc<TypeDef>| [found.note.oid, found.note.array_oid].map(i64::from).contains(&oid);
-        let found = self.catalog.types.values().find(is_it)?;
+        let Some(found) = self.catalog.types.values().find(is_it) else { return self.row_type_text(oid) };
         let name = match self.catalog.type_def(&ObjectName {
             schema: None,
             name: found.note.name.clone(),

@@ -18,7 +18,7 @@ pub const PREFIX: &str = "pg_temp_";
 
 /// The type of a column of an answer, as it would be written.
 fn type_name(catalog: &Catalog, column: &OutputColumn) -> TypeName {
-    if matches!(column.ty, Type::Enum(_) | Type::EnumArray(_)) {
+    if matches!(column.ty, Type::Enum(_) | Type::EnumArray(_) | Type::Composite(_) | Type::CompositeArray(_)) {
         return crate::bind::type_name(catalog, column.ty, None);
     }
     let (ty, is_array) = match column.ty.element() {

@@ -458,7 +458,7 @@ impl Definition<'_> {
         let mut note = note_of(&table);
         let bind::UserType { ty, modifier, domain } = bind::user_type(&self.catalog, ty)?;
         if kind_of(ty, modifier).is_none() {
-            return Err(Error::unsupported(format!("a column of type {ty}")).at(column.at).into());
+            return Err(super::table::no_kind(&column.value, ty).at(column.at).into());
         }
         let own = &mut note.columns[place];
         (own.ty, own.modifier, own.domain) = (ty, modifier, domain);

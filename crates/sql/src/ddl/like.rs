@@ -27,7 +27,9 @@ pub(super) fn written(text: &str) -> Result<Default> {
 /// The type of a column, as it would be written.
 pub(super) fn type_name(catalog: &Catalog, column: &Column) -> TypeName {
     let domain = column.domain.as_ref().map(|domain| domain.oid);
-    if domain.is_some() || matches!(column.ty, Type::Enum(_) | Type::EnumArray(_)) {
+    if domain.is_some()
+        || matches!(column.ty, Type::Enum(_) | Type::EnumArray(_) | Type::Composite(_) | Type::CompositeArray(_))
+    {
         return crate::bind::type_name(catalog, column.ty, domain);
     }
     let (ty, is_array) = column.ty.element().map_or((column.ty, false), |element| (element, true));

@@ -19,6 +19,7 @@
 
 mod alter;
 mod below;
+mod composite;
 mod constraint;
 mod family;
 mod like;
@@ -59,7 +60,7 @@ pub fn name_of(statement: &Statement) -> &'static str {
         Statement::AlterSequence { .. } => "ALTER SEQUENCE",
         Statement::CreateView { .. } => "CREATE VIEW",
         Statement::CreateSchema { .. } => "CREATE SCHEMA",
-        Statement::CreateEnum { .. } => "CREATE TYPE",
+        Statement::CreateEnum { .. } | Statement::CreateComposite { .. } => "CREATE TYPE",
         Statement::CreateDomain { .. } => "CREATE DOMAIN",
         Statement::AlterType { is_domain: false, .. } => "ALTER TYPE",
         Statement::AlterType { is_domain: true, .. } => "ALTER DOMAIN",
@@ -170,6 +171,7 @@ impl Definition<'_> {
                 self.create_view(name, columns, *or_replace, (query, text))
             }
             Statement::CreateEnum { name, labels } => self.create_enum(name, labels),
+            Statement::CreateComposite { name, attributes } => self.create_composite(name, attributes),
             Statement::CreateDomain { name, domain } => self.create_domain(name, domain),
             Statement::AlterType { name, is_domain, action } => self.alter_type(name, *is_domain, action),
             Statement::CreateSchema { name, if_not_exists, elements } => {

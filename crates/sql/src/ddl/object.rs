@@ -338,6 +338,12 @@ impl Definition<'_> {
                 return Err(Error::new(SqlState::DUPLICATE_COLUMN, message).into());
             }
         }
+        for (column, ty, _) in &shown {
+            let single = ty.element().unwrap_or(*ty);
+            if single.is_row() && crate::catalog::value::kind_of(*ty, -1).is_none() {
+                return Err(super::table::no_kind(column, *ty).into());
+            }
+        }
         if let Some(before) = &before {
             refuse_other_columns(before, &shown)?;
         }

@@ -177,7 +177,7 @@ impl Definition<'_> {
         };
         let bind::UserType { ty, modifier, domain } = bind::user_type(&self.catalog, &ty)?;
         if kind_of(ty, modifier).is_none() {
-            return Err(Error::unsupported(format!("a column of type {ty}")).at(column.name.at).into());
+            return Err(no_kind(&column.name.value, ty).at(column.name.at).into());
         }
         let mut note = ColumnNote {
             name: column.name.value.clone(),
@@ -450,4 +450,12 @@ pub(super) fn schema_of(table: &str, notes: &[ColumnNote], not_null: &[bool], ke
         Some(key) => Ok(schema.key(column_names(key, notes, IN_KEY)?)),
         None => Ok(schema.column(ROW_NUMBER, Kind::U64).key([ROW_NUMBER])),
     }
+}
+
+/// The error of a column of a type whose values are not kept.
+pub(super) fn no_kind(name: &str, ty: Type) -> Error {
+    if !ty.is_record() && !matches!(ty, Type::Void | Type::Unknown) {
+        return Error::unsupported(format!("a column of type {ty}"));
+    }
+    Error::new(SqlState::INVALID_TABLE_DEFINITION, format!("column \"{name}\" has pseudo-type {ty}"))
 }

@@ -10,7 +10,9 @@ use super::table::unused;
 use super::{Definition, notice};
 use crate::bind;
 use crate::catalog::store;
-use crate::catalog::types::{DomainCheckNote, DomainNote, TypeBody, TypeDef, TypeNote, check_depth, shown_name};
+use crate::catalog::types::{
+    AttributeNote, DomainCheckNote, DomainNote, TypeBody, TypeDef, TypeNote, check_depth, shown_name,
+};
 use crate::catalog::{Catalog, TableDef, full_name};
 use crate::locks::Mode;
 use crate::parse::ast::{AlterType, CheckDef, Default, DomainDef, LabelPlace, NOWHERE, Name, ObjectName};
@@ -44,7 +46,7 @@ fn check_label(label: &str) -> Result<()> {
 fn labels_of(note: &mut TypeNote) -> Result<&mut Vec<Label>> {
     match &mut note.body {
         TypeBody::Enum(labels) => Ok(labels),
-        TypeBody::Domain(_) => Err(Error::new(SqlState::WRONG_OBJECT_TYPE, format!("{} is not an enum", note.name))),
+        _ => Err(Error::new(SqlState::WRONG_OBJECT_TYPE, format!("{} is not an enum", note.name))),
     }
 }
 
@@ -52,16 +54,18 @@ fn labels_of(note: &mut TypeNote) -> Result<&mut Vec<Label>> {
 fn domain_of(note: &mut TypeNote) -> Result<&mut DomainNote> {
     match &mut note.body {
         TypeBody::Domain(domain) => Ok(domain),
-        TypeBody::Enum(_) => Err(Error::new(SqlState::WRONG_OBJECT_TYPE, format!("{} is not a domain", note.name))),
+        _ => Err(Error::new(SqlState::WRONG_OBJECT_TYPE, format!("{} is not a domain", note.name))),
     }
 }
 
 /// An object that needs a type.
-enum Dependent {
+pub(super) enum Dependent {
     Column(Arc<TableDef>, usize),
     Check(Arc<TableDef>, String),
     DefaultOf(Arc<TableDef>, usize),
     Domain(Arc<TypeDef>),
+    /// A field of a type of rows.
+    Attribute(Arc<TypeDef>, String),
     /// A condition of a domain.
     DomainCheck(Arc<TypeDef>, String),
     View(String),
@@ -69,7 +73,7 @@ enum Dependent {
 
 impl Definition<'_> {
     /// The name of a type that is made. `Err`: another one has it.
-    fn new_type_name(&self, name: &ObjectName) -> Outcome<(String, String)> {
+    pub(super) fn new_type_name(&self, name: &ObjectName) -> Outcome<(String, String)> {
         let schema = self.catalog.schema_for(name)?;
         let full = full_name(&schema, &name.name);
         self.lock_name(&store::type_key(&full))?;
@@ -91,7 +95,7 @@ impl Definition<'_> {
         Ok(())
     }
 
-    fn write_type(&mut self, full: &str, note: &TypeNote) -> Outcome<()> {
+    pub(super) fn write_type(&mut self, full: &str, note: &TypeNote) -> Outcome<()> {
         self.writer()?.write_type(full, note)?;
         self.refresh_types(full)?;
         Ok(())
@@ -123,7 +127,7 @@ impl Definition<'_> {
     pub(super) fn create_domain(&mut self, name: &ObjectName, domain: &DomainDef) -> Outcome<()> {
         let (schema, full) = self.new_type_name(name)?;
         let base = bind::user_type(&self.catalog, &domain.ty)?;
-        let is_pseudo = matches!(base.ty, Type::Record | Type::Void | Type::Unknown);
+        let is_pseudo = base.ty.is_record() || matches!(base.ty, Type::Void | Type::Unknown);
         if is_pseudo || crate::catalog::value::kind_of(base.ty, base.modifier).is_none() {
             let message = format!("\"{}\" is not a valid base type for a domain", domain.ty.name);
             return Err(Error::new(SqlState::DATATYPE_MISMATCH, message).at(domain.ty.at).into());
@@ -177,6 +181,10 @@ impl Definition<'_> {
 
     pub(super) fn alter_type(&mut self, name: &ObjectName, is_domain: bool, action: &AlterType) -> Outcome<()> {
         let Some(found) = self.catalog.type_def(name).cloned() else {
+            if matches!(action, AlterType::Attributes(_) | AlterType::RenameAttribute { .. }) {
+                let message = format!("relation \"{}\" does not exist", shown(name));
+                return Err(Error::new(SqlState::UNDEFINED_TABLE, message).into());
+            }
             let message = format!("type \"{}\" does not exist", shown(name));
             return Err(Error::new(SqlState::UNDEFINED_OBJECT, message).at(name.at).into());
         };
@@ -194,6 +202,8 @@ impl Definition<'_> {
                 }
             }
             AlterType::RenameValue { from, to } => rename_label(&mut note, from, to)?,
+            AlterType::Attributes(changes) => return self.change_attributes(&found, note, changes),
+            AlterType::RenameAttribute { from, to } => return self.rename_attribute(&found, note, from, to),
             other => self.alter_domain(&found, &mut note, other)?,
         }
         self.write_type(&found.full, &note)
@@ -261,7 +271,9 @@ impl Definition<'_> {
 
     /// Refuses a change of the name of a type that views and conditions name: they are kept as texts.
     fn refuse_texts_of(&self, found: &TypeDef) -> Result<()> {
-        let is_text = |dependent: &Dependent| !matches!(dependent, Dependent::Column(..) | Dependent::Domain(_));
+        let is_text = |dependent: &Dependent| {
+            !matches!(dependent, Dependent::Column(..) | Dependent::Domain(_) | Dependent::Attribute(..))
+        };
         match self.dependents(found).iter().find(|dependent| is_text(dependent)) {
             Some(_) => Err(Error::unsupported("RENAME of a type that a view, a default or a condition names")),
             None => Ok(()),
@@ -336,6 +348,8 @@ impl Definition<'_> {
         expr: Option<&crate::plan::Expr>,
     ) -> Outcome<()> {
         let tables: Vec<Arc<TableDef>> = self.catalog.tables.values().cloned().collect();
+        // Values inside of rows are not looked at.
+        self.refuse_used(found)?;
         for table in tables {
             let of = |place: &usize| {
                 table.columns[*place].domain.as_ref().is_some_and(|domain| domain.is_of(found.note.oid))
@@ -369,12 +383,17 @@ impl Definition<'_> {
     }
 
     /// The objects that need a type.
-    fn dependents(&self, found: &TypeDef) -> Vec<Dependent> {
+    pub(super) fn dependents(&self, found: &TypeDef) -> Vec<Dependent> {
         let oid = found.note.oid;
         let mut dependents = Vec::new();
         let mut without = (*self.catalog).clone();
         without.types.retain(|_, other| other.note.oid != oid);
         for other in self.catalog.types.values().filter(|other| other.note.oid != oid) {
+            if let TypeBody::Composite(composite) = &other.note.body {
+                let is_own = |one: &&AttributeNote| one.ty == oid || one.ty == found.note.array_oid;
+                let own = composite.attributes.iter().filter(is_own);
+                dependents.extend(own.map(|one| Dependent::Attribute(other.clone(), one.name.clone())));
+            }
             let TypeBody::Domain(domain) = &other.note.body else { continue };
             if domain.base == oid || domain.base == found.note.array_oid {
                 dependents.push(Dependent::Domain(other.clone()));
@@ -413,6 +432,7 @@ impl Definition<'_> {
             }
             Dependent::Check(table, name) => format!("constraint {name} on table {}", table.name),
             Dependent::Domain(domain) => format!("type {}", domain.note.name),
+            Dependent::Attribute(of, name) => format!("column {name} of composite type {}", of.note.name),
             Dependent::DomainCheck(_, name) => format!("constraint {name}"),
             Dependent::View(full) => {
                 format!("view {}", self.catalog.views.get(full).map_or(full.as_str(), |view| &view.name))
@@ -464,6 +484,14 @@ impl Definition<'_> {
                 self.drop_constraint(&table.full, &name, (true, true))
             }
             Dependent::Domain(domain) => self.drop_type(&domain.full, true),
+            Dependent::Attribute(of, name) => {
+                let Some(of) = self.catalog.types.get(&of.full).cloned() else { return Ok(()) };
+                let mut note = of.note.clone();
+                if let TypeBody::Composite(composite) = &mut note.body {
+                    composite.attributes.retain(|one| one.name != *name);
+                }
+                self.write_type(&of.full, &note)
+            }
             Dependent::DomainCheck(domain, name) => {
                 // Another condition of it may have gone before.
                 let Some(domain) = self.catalog.types.get(&domain.full).cloned() else { return Ok(()) };
@@ -485,10 +513,10 @@ impl Definition<'_> {
 fn dependents_in(table: &Arc<TableDef>, found: &TypeDef, without: &Catalog) -> Vec<Dependent> {
     let mut dependents = Vec::new();
     for (place, column) in table.columns.iter().enumerate() {
-        let is_own = column.domain.as_ref().map_or_else(
-            || matches!(column.ty, Type::Enum(_) | Type::EnumArray(_)) && is_of(column.ty, found),
-            |domain| domain.oid == found.note.oid,
-        );
+        let is_own = column
+            .domain
+            .as_ref()
+            .map_or_else(|| of_users(column.ty) && is_of(column.ty, found), |domain| domain.oid == found.note.oid);
         let default = column.default.as_ref();
         if is_own {
             dependents.push(Dependent::Column(table.clone(), place));
@@ -524,6 +552,11 @@ fn rename_label(note: &mut TypeNote, from: &str, to: &str) -> Result<()> {
     }
     to.clone_into(&mut labels[place].name);
     Ok(())
+}
+
+/// Whether it is a type of the database.
+fn of_users(ty: Type) -> bool {
+    matches!(ty, Type::Enum(_) | Type::EnumArray(_) | Type::Composite(_) | Type::CompositeArray(_))
 }
 
 /// Whether a type of values is the one that was found, or of its arrays.

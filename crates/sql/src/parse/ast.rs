@@ -3,8 +3,9 @@
 mod define;
 
 pub use define::{
-    Alter, AlterType, BoundDef, CheckDef, ColumnDef, ConstraintDef, Default, Discard, DomainDef, ForeignDef, Identity,
-    KeyAction, KeyDef, LabelPlace, Like, OnCommit, PartitionBy, Relatives, SequenceOptions, Strategy, TableAs,
+    Alter, AlterType, AttributeChange, AttributeDef, BoundDef, CheckDef, ColumnDef, ConstraintDef, Default, Discard,
+    DomainDef, ForeignDef, Identity, KeyAction, KeyDef, LabelPlace, Like, OnCommit, PartitionBy, Relatives,
+    SequenceOptions, Strategy, TableAs,
 };
 
 use crate::locks::Mode;
@@ -240,14 +241,20 @@ pub enum Expr {
         at: Position,
     },
     Row(Vec<Expr>, Position),
+    /// A field of a row, or all of them: [`EVERY_FIELD`].
+    Field(Box<Expr>, Name),
 }
 
-/// A subscript: an index, or bounds of which each may be left out.
-#[derive(Clone, Debug, PartialEq)]
+/// The field that `(row).*` is read as. No user can write it.
+pub const EVERY_FIELD: &str = "\u{3}*";
+
+/// A subscript: an index, or bounds of which each may be left out. Where a part is assigned it may be a field.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Subscript {
     pub low: Option<Expr>,
     pub high: Option<Expr>,
     pub is_slice: bool,
+    pub field: Option<Name>,
 }
 
 impl Expr {
@@ -270,7 +277,8 @@ impl Expr {
             | Self::IsDistinct { left, .. }
             | Self::Quantified { left, .. }
             | Self::Element(left, ..) => left.at(),
-            Self::IsNull { expr, .. }
+            Self::Field(expr, _)
+            | Self::IsNull { expr, .. }
             | Self::IsTruth { expr, .. }
             | Self::InList { expr, .. }
             | Self::InQuery { expr, .. }
@@ -696,6 +704,10 @@ pub enum Statement {
         or_replace: bool,
         query: Box<Query>,
         text: String,
+    },
+    CreateComposite {
+        name: ObjectName,
+        attributes: Vec<AttributeDef>,
     },
     CreateEnum {
         name: ObjectName,

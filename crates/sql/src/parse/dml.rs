@@ -14,14 +14,33 @@ type Assignment = (Name, Option<super::ast::Expr>);
 
 /// Column and subscripts of a name that stands for a part. `None`: it is a plain one.
 fn part_of(name: &Name) -> Result<Option<(String, Vec<super::ast::Subscript>)>> {
-    use super::ast::{Expr, Subscript};
     let Some((own, text)) = name.value.split_once(super::rewrite::PART_MARK) else { return Ok(None) };
-    let list = match super::parse_expr(&format!("a{text}")).map_err(|error| error.at(name.at))? {
-        Expr::Element(_, index, _) => vec![Subscript { low: None, high: Some(*index), is_slice: false }],
-        Expr::Part { list, .. } => list,
-        _ => return Err(refuse("this target of an assignment", name.at)),
-    };
+    let mut list = Vec::new();
+    let found = super::parse_expr(&format!("(a){text}")).map_err(|error| error.at(name.at))?;
+    steps_of(found, &mut list).ok_or_else(|| refuse("this target of an assignment", name.at))?;
     Ok(Some((own.to_owned(), list)))
+}
+
+/// The steps from a value to its part. `None`: it is something else.
+fn steps_of(expr: super::ast::Expr, found: &mut Vec<super::ast::Subscript>) -> Option<()> {
+    use super::ast::{EVERY_FIELD, Expr, Subscript};
+    match expr {
+        Expr::Column(..) => {}
+        Expr::Element(base, index, _) => {
+            steps_of(*base, found)?;
+            found.push(Subscript { high: Some(*index), ..Subscript::default() });
+        }
+        Expr::Part { base, list, .. } => {
+            steps_of(*base, found)?;
+            found.extend(list);
+        }
+        Expr::Field(base, name) if name.value != EVERY_FIELD => {
+            steps_of(*base, found)?;
+            found.push(Subscript { field: Some(name), ..Subscript::default() });
+        }
+        _ => return None,
+    }
+    Some(())
 }
 
 impl Converter<'_> {

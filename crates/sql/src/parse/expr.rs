@@ -374,7 +374,7 @@ impl Converter<'_> {
         Ok(Expr::Literal(literal, at))
     }
 
-    /// `a[1]`; fields of composite values are refused.
+    /// `a[1]`, `(a).b`.
     fn access(&self, root: tree::Expr, chain: Vec<tree::AccessExpr>, at: Position) -> Result<Expr> {
         let mut chain = chain.into_iter().peekable();
         let mut found = match root {
@@ -399,7 +399,9 @@ impl Converter<'_> {
                         }
                     }
                     match list.pop() {
-                        Some(Subscript { low: None, high: Some(index), is_slice: false }) if list.is_empty() => {
+                        Some(Subscript { low: None, high: Some(index), is_slice: false, field: None })
+                            if list.is_empty() =>
+                        {
                             Expr::Element(Box::new(found), Box::new(index), at)
                         }
                         last => {
@@ -408,26 +410,8 @@ impl Converter<'_> {
                         }
                     }
                 }
-                // The columns of the one function that returns records with names.
-                tree::AccessExpr::Dot(tree::Expr::Identifier(field)) if matches!(&*fold(&field), "x" | "n") => {
-                    let name = super::ast::ObjectName {
-                        schema: None,
-                        name: format!("lodestone_record_{}", fold(&field)),
-                        at,
-                        is_only: false,
-                    };
-                    let call = Call {
-                        name,
-                        arguments: vec![found],
-                        is_star: false,
-                        is_distinct: false,
-                        order_by: Vec::new(),
-                        filter: None,
-                        over: None,
-                    };
-                    Expr::Call(Box::new(call), at)
-                }
-                _ => return Err(refuse("a slice of an array, or a field of a composite value", at)),
+                tree::AccessExpr::Dot(tree::Expr::Identifier(field)) => Expr::Field(Box::new(found), self.name(&field)),
+                _ => return Err(refuse("this form of a field", at)),
             };
         }
         Ok(found)
@@ -435,12 +419,11 @@ impl Converter<'_> {
 
     fn subscript(&self, subscript: tree::Subscript, at: Position) -> Result<Subscript> {
         match subscript {
-            tree::Subscript::Index { index } => {
-                Ok(Subscript { low: None, high: Some(self.expr(index)?), is_slice: false })
-            }
+            tree::Subscript::Index { index } => Ok(Subscript { high: Some(self.expr(index)?), ..Subscript::default() }),
             tree::Subscript::Slice { lower_bound, upper_bound, stride: None } => {
                 let bound = |bound: Option<tree::Expr>| bound.map(|expr| self.expr(expr)).transpose();
-                Ok(Subscript { low: bound(lower_bound)?, high: bound(upper_bound)?, is_slice: true })
+                let (low, high) = (bound(lower_bound)?, bound(upper_bound)?);
+                Ok(Subscript { low, high, is_slice: true, field: None })
             }
             tree::Subscript::Slice { .. } => Err(refuse("a slice with a stride", at)),
         }
@@ -495,6 +478,11 @@ impl Converter<'_> {
             match argument {
                 tree::FunctionArg::Unnamed(tree::FunctionArgExpr::Expr(expr)) => call.arguments.push(self.expr(expr)?),
                 tree::FunctionArg::Unnamed(tree::FunctionArgExpr::Wildcard) => call.is_star = true,
+                tree::FunctionArg::Unnamed(tree::FunctionArgExpr::QualifiedWildcard(name)) => {
+                    let (names, at) = self.parts(&name)?;
+                    let every = Name { value: super::ast::EVERY_FIELD.into(), at };
+                    call.arguments.push(Expr::Field(Box::new(Expr::Column(names, at)), every));
+                }
                 other => return Err(refuse(format!("the argument {other}"), at)),
             }
         }

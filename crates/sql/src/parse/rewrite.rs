@@ -37,6 +37,11 @@ pub fn rewritten(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let mut found: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
     let mut place = 0;
     while place < tokens.len() {
+        if let Some(star) = every_field(tokens, place) {
+            found.push(star);
+            place += 1;
+            continue;
+        }
         if let Some((exclude, end)) = exclusion(tokens, place) {
             put_exclusion(&mut found, exclude);
             place = end;
@@ -80,10 +85,11 @@ pub fn rewritten(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
 /// The letter between the name of a column and the subscripts that are assigned to, in the rewritten name.
 pub const PART_MARK: char = '\u{1}';
 
-/// Whether a statement may assign to parts of arrays: `SET a[1] = ..`, `INSERT INTO t (a[1])`.
+/// Whether a statement may assign to parts of arrays or rows: `SET a[1] = ..`, `INSERT INTO t (a.b)`.
 fn has_assigned_parts(tokens: &[TokenWithSpan]) -> bool {
     let is_word = |token: &TokenWithSpan| word(token).is_some_and(|word| matches!(word.as_str(), "set" | "into"));
-    tokens.iter().any(|token| token.token == Token::LBracket) && tokens.iter().any(is_word)
+    let is_part = |token: &TokenWithSpan| matches!(token.token, Token::LBracket | Token::Period);
+    tokens.iter().any(is_part) && tokens.iter().any(is_word)
 }
 
 /// Columns with subscripts in SET, and in the list of columns of INSERT, become one name with the subscripts in it.
@@ -146,7 +152,7 @@ fn assigned_parts(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     found
 }
 
-/// The place after the subscripts that follow a name. `None`: none do.
+/// The place after the subscripts and fields that follow a name. `None`: none do.
 fn part_end(tokens: &[TokenWithSpan], place: usize) -> Option<usize> {
     let (mut end, mut at, mut depth) = (None, place + 1, 0);
     while let Some(token) = tokens.get(at) {
@@ -156,12 +162,29 @@ fn part_end(tokens: &[TokenWithSpan], place: usize) -> Option<usize> {
                 depth -= 1;
                 end = if depth == 0 { Some(at + 1) } else { end };
             }
+            Token::Period if depth == 0 => match tokens.get(at + 1) {
+                Some(TokenWithSpan { token: Token::Word(_), .. }) => {
+                    at += 1;
+                    end = Some(at + 1);
+                }
+                _ => break,
+            },
             token if depth > 0 || is_blank(token) => {}
             _ => break,
         }
         at += 1;
     }
     end
+}
+
+/// The `*` of `(row).*`, as the name of a field.
+fn every_field(tokens: &[TokenWithSpan], place: usize) -> Option<TokenWithSpan> {
+    let [base, point] = tokens.get(place.checked_sub(2)?..place)? else { return None };
+    let is_it = tokens[place].token == Token::Mul
+        && point.token == Token::Period
+        && matches!(base.token, Token::RParen | Token::RBracket);
+    let token = || Token::make_word(super::ast::EVERY_FIELD, Some('"'));
+    is_it.then(|| TokenWithSpan { token: token(), span: tokens[place].span })
 }
 
 /// The letter before the kind of an exclusion in the name of a window, and after it.

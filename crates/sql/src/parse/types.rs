@@ -4,7 +4,8 @@ use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::ast::{
-    AlterType, CheckDef, Default, DomainDef, LabelPlace, ObjectKind, ObjectName, Position, Statement, TypeName,
+    AlterType, AttributeChange, AttributeDef, CheckDef, Default, DomainDef, LabelPlace, ObjectKind, ObjectName,
+    Position, Statement, TypeName,
 };
 use super::utility::Tokens;
 use super::{End, Places, is_blank, refuse};
@@ -20,19 +21,19 @@ pub(super) fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places
     }
     match verb {
         "CREATE" if is_domain => create_domain(&mut tokens, raw),
-        "CREATE" => create_type(&mut tokens, at),
+        "CREATE" => create_type(&mut tokens, raw, at),
         "ALTER" => alter(&mut tokens, raw, is_domain),
         _ => drop_types(&mut tokens, is_domain),
     }
 }
 
-fn create_type(tokens: &mut Tokens<'_>, at: Position) -> Result<Option<Statement>> {
+fn create_type(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan], at: Position) -> Result<Option<Statement>> {
     let name = tokens.object()?;
     if !tokens.accept("AS") {
         return Err(refuse("this form of CREATE TYPE", at));
     }
     if tokens.peek() == Some(&Token::LParen) {
-        return Err(refuse("a composite type", at));
+        return create_composite(tokens, raw, name);
     }
     if !tokens.accept("ENUM") {
         return Err(refuse("this form of CREATE TYPE", at));
@@ -46,6 +47,30 @@ fn create_type(tokens: &mut Tokens<'_>, at: Position) -> Result<Option<Statement
         labels.push(tokens.quoted()?);
     }
     tokens.end(Statement::CreateEnum { name, labels })
+}
+
+fn create_composite(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan], name: ObjectName) -> Result<Option<Statement>> {
+    let mut attributes = Vec::new();
+    tokens.take(&Token::LParen)?;
+    while !tokens.symbol(&Token::RParen) {
+        if !attributes.is_empty() {
+            tokens.take(&Token::Comma)?;
+        }
+        attributes.push(attribute(tokens, raw)?);
+    }
+    tokens.end(Statement::CreateComposite { name, attributes })
+}
+
+/// Name and type of a field.
+fn attribute(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan]) -> Result<AttributeDef> {
+    let (name, ty) = (tokens.name()?, type_name(tokens, raw)?);
+    if tokens.accept("COLLATE") {
+        let collation = tokens.object()?;
+        if !matches!(collation.name.as_str(), "C" | "POSIX" | "default") {
+            return Err(refuse(format!("the collation {}", collation.name), collation.at));
+        }
+    }
+    Ok(AttributeDef { name, ty })
 }
 
 fn drop_types(tokens: &mut Tokens<'_>, is_domain: bool) -> Result<Option<Statement>> {
@@ -173,6 +198,7 @@ fn alter(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan], is_domain: bool) -> Res
             tokens.name()?;
             AlterType::Nothing
         }
+        () if !is_domain && tokens.upcoming("ATTRIBUTE", 1) => AlterType::Attributes(attributes(tokens, raw)?),
         () if !is_domain && tokens.accept("ADD") => add_value(tokens)?,
         () if is_domain => alter_domain(tokens, raw)?,
         () => return Err(refuse("this form of ALTER TYPE", at)),
@@ -195,19 +221,50 @@ fn rename(tokens: &mut Tokens<'_>, is_domain: bool) -> Result<AlterType> {
         tokens.expect("TO")?;
         return Ok(AlterType::RenameConstraint { from, to: tokens.name()?.value });
     }
-    let at = tokens.at();
     if tokens.accept("ATTRIBUTE") {
-        return Err(refuse("a composite type", at));
+        let from = tokens.name()?;
+        tokens.expect("TO")?;
+        let to = tokens.name()?;
+        tokens.accept_any(&["CASCADE", "RESTRICT"]);
+        return Ok(AlterType::RenameAttribute { from, to });
     }
     tokens.expect("TO")?;
     Ok(AlterType::Rename(tokens.name()?))
 }
 
-fn add_value(tokens: &mut Tokens<'_>) -> Result<AlterType> {
-    let at = tokens.at();
-    if tokens.accept("ATTRIBUTE") {
-        return Err(refuse("a composite type", at));
+/// The changes of fields: ADD, DROP and ALTER ATTRIBUTE.
+fn attributes(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan]) -> Result<Vec<AttributeChange>> {
+    let mut found = Vec::new();
+    loop {
+        let verb = ["ADD", "DROP", "ALTER"].into_iter().find(|verb| tokens.accept(verb));
+        let Some(verb) = verb else { return Err(tokens.unexpected()) };
+        tokens.expect("ATTRIBUTE")?;
+        found.push(match verb {
+            "ADD" => AttributeChange::Add(attribute(tokens, raw)?),
+            "DROP" => {
+                let if_exists = tokens.accept("IF");
+                if if_exists {
+                    tokens.expect("EXISTS")?;
+                }
+                AttributeChange::Drop { name: tokens.name()?, if_exists }
+            }
+            _ => {
+                let name = tokens.name()?;
+                if tokens.accept("SET") {
+                    tokens.expect("DATA")?;
+                }
+                tokens.expect("TYPE")?;
+                AttributeChange::Type(AttributeDef { name, ty: type_name(tokens, raw)? })
+            }
+        });
+        tokens.accept_any(&["CASCADE", "RESTRICT"]);
+        if !tokens.symbol(&Token::Comma) {
+            return Ok(found);
+        }
     }
+}
+
+fn add_value(tokens: &mut Tokens<'_>) -> Result<AlterType> {
     tokens.expect("VALUE")?;
     let if_not_exists = tokens.accept("IF");
     if if_not_exists {

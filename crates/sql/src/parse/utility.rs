@@ -42,6 +42,12 @@ impl Tokens<'_> {
         found
     }
 
+    /// Whether the token so many places ahead is this word without quotes.
+    pub fn upcoming(&self, word: &str, ahead: usize) -> bool {
+        matches!(self.rest.get(self.next + ahead).map(|token| &token.token), Some(Token::Word(found))
+            if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
+    }
+
     pub fn accept_any(&mut self, words: &[&str]) -> bool {
         words.iter().any(|word| self.accept(word))
     }

@@ -51,7 +51,7 @@ fn table(part: &TableRef, found: &mut Vec<ObjectName>) {
 fn expr(part: &Expr, found: &mut Vec<ObjectName>) {
     match part {
         Expr::Literal(..) | Expr::Parameter(..) | Expr::Column(..) => {}
-        Expr::Negate(one, _) | Expr::Not(one) => expr(one, found),
+        Expr::Negate(one, _) | Expr::Not(one) | Expr::Field(one, _) => expr(one, found),
         Expr::IsNull { expr: one, .. } | Expr::IsTruth { expr: one, .. } | Expr::Cast { expr: one, .. } => {
             expr(one, found);
         }

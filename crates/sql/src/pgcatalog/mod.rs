@@ -242,7 +242,17 @@ pub fn number_of(catalog: &Catalog, to: Type, name: &str) -> lodestone_sql_types
                 };
                 catalog.type_def(&object).map(|found| found.note.oid)
             };
-            found.map(Type::oid).or_else(user).map(i64::from).ok_or_else(|| missing(SqlState::UNDEFINED_OBJECT, "type"))
+            let array = || {
+                let element = plain.strip_suffix("[]")?;
+                let of = |oid| crate::catalog::types::of_oid(&catalog.types, u32::try_from(oid).ok()?)?.ty.array();
+                number_of(catalog, to, element).ok().and_then(of).map(Type::oid)
+            };
+            found
+                .map(Type::oid)
+                .or_else(user)
+                .or_else(array)
+                .map(i64::from)
+                .ok_or_else(|| missing(SqlState::UNDEFINED_OBJECT, "type"))
         }
         Type::Regproc => {
             if let Some((_, number)) = TYPE_FUNCTIONS.iter().find(|(name, _)| *name == plain) {

@@ -364,6 +364,18 @@ fn user_types(catalog: &Catalog, found: &TypeDef) -> Vec<Row> {
         TypeBody::Enum(_) => {
             own.extend([("typtype", text("e")), ("typcategory", text("E")), ("typtypmod", int(-1))]);
         }
+        TypeBody::Composite(composite) => {
+            own.extend([
+                ("typtype", text("c")),
+                ("typcategory", text("C")),
+                ("typtypmod", int(-1)),
+                ("typrelid", int(composite.relation_oid)),
+                ("typinput", int(2290)),
+                ("typoutput", int(2291)),
+                ("typreceive", int(2402)),
+                ("typsend", int(2403)),
+            ]);
+        }
         TypeBody::Domain(domain) => {
             own.extend([
                 ("typtype", text("d")),
@@ -377,18 +389,54 @@ fn user_types(catalog: &Catalog, found: &TypeDef) -> Vec<Row> {
         }
     }
     let mut array = head(note.array_oid, format!("_{}", note.name));
-    array.extend([
+    array.extend(array_of(note.oid));
+    vec![row(TYPE, &own), row(TYPE, &array)]
+}
+
+/// The columns of the array of the type with this number.
+fn array_of(element: u32) -> [(&'static str, Datum); 9] {
+    [
         ("typtype", text("b")),
         ("typcategory", text("A")),
-        ("typelem", int(note.oid)),
+        ("typelem", int(element)),
         ("typlen", int(-1)),
         ("typtypmod", int(-1)),
         ("typinput", int(750)),
         ("typoutput", int(751)),
         ("typreceive", int(2400)),
         ("typsend", int(2401)),
+    ]
+}
+
+/// The type of the rows of a table, and that of its arrays.
+fn row_types(catalog: &Catalog, table: &crate::catalog::TableDef) -> Vec<Row> {
+    let (own, of_arrays) = (table.oid | crate::catalog::ROW_TYPES, table.oid | crate::catalog::ROW_ARRAYS);
+    let head = |oid: u32, name: String| {
+        vec![
+            ("oid", int(oid)),
+            ("typname", Datum::Text(name)),
+            ("typnamespace", super::namespace(catalog, &table.schema)),
+            ("typowner", int(OWNER)),
+            ("typisdefined", Datum::Bool(true)),
+            ("typdelim", text(",")),
+        ]
+    };
+    let mut rows = head(own, table.name.clone());
+    rows.extend([
+        ("typtype", text("c")),
+        ("typcategory", text("C")),
+        ("typlen", int(-1)),
+        ("typtypmod", int(-1)),
+        ("typrelid", int(table.oid)),
+        ("typarray", int(of_arrays)),
+        ("typinput", int(2290)),
+        ("typoutput", int(2291)),
+        ("typreceive", int(2402)),
+        ("typsend", int(2403)),
     ]);
-    vec![row(TYPE, &own), row(TYPE, &array)]
+    let mut arrays = head(of_arrays, format!("_{}", table.name));
+    arrays.extend(array_of(own));
+    vec![row(TYPE, &rows), row(TYPE, &arrays)]
 }
 
 fn types(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
@@ -420,7 +468,8 @@ fn types(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
         )
     };
     let users = catalog.types.values().flat_map(|found| user_types(catalog, found));
-    TYPES.iter().map(of).chain(users).collect()
+    let tables = catalog.tables.values().flat_map(|table| row_types(catalog, table));
+    TYPES.iter().map(of).chain(users).chain(tables).collect()
 }
 
 fn procs(_: &Catalog, _: &dyn Session) -> Vec<Row> {

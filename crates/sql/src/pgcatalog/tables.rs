@@ -334,6 +334,7 @@ fn class(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
         rows.push(relation(&[
             ("oid", int(table.oid)),
             ("relname", text(&table.name)),
+            ("reltype", int(table.oid | crate::catalog::ROW_TYPES)),
             ("relnamespace", schema()),
             ("relchecks", count(table.checks.len())),
             ("relhastriggers", Datum::Bool(has_triggers)),
@@ -357,6 +358,18 @@ fn class(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
                 ("relnatts", count(columns.len())),
             ]));
         }
+    }
+    for found in catalog.types.values() {
+        let TypeBody::Composite(composite) = &found.note.body else { continue };
+        rows.push(relation(&[
+            ("oid", int(composite.relation_oid)),
+            ("relname", text(&found.note.name)),
+            ("reltype", int(found.note.oid)),
+            ("relnamespace", namespace(catalog, &found.note.schema)),
+            ("relkind", text("c")),
+            ("relnatts", count(composite.attributes.len())),
+            ("relreplident", text("n")),
+        ]));
     }
     for table in all() {
         let namespace = if table.schema == "pg_catalog" { PG_CATALOG } else { super::INFORMATION_SCHEMA };
@@ -445,6 +458,18 @@ fn attribute(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
                 let column = &table.columns[*column];
                 rows.push(of(oid, &column.name, number, column.ty, &[("atttypmod", int(column.modifier))]));
             }
+        }
+    }
+    for found in catalog.types.values() {
+        let TypeBody::Composite(composite) = &found.note.body else { continue };
+        for attribute in found.ty.ty.attributes().into_iter().flatten() {
+            let number = usize::try_from(attribute.number).unwrap_or_default();
+            let is_plain = attribute.domain == 0;
+            let rest = [
+                ("atttypmod", int(if is_plain { attribute.modifier } else { -1 })),
+                ("atttypid", int(if is_plain { attribute.ty.oid() } else { attribute.domain })),
+            ];
+            rows.push(of(composite.relation_oid, &attribute.name, number, attribute.ty, &rest));
         }
     }
     for table in all() {

@@ -3,7 +3,7 @@
 use lodestone_sql_types::json::Json;
 use lodestone_sql_types::op::{Comparison, arithmetic, compare, negate, order};
 use lodestone_sql_types::text::{BYTES_MAX, check_length};
-use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, array, cast, pattern};
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, array, cast, pattern, populate};
 
 use super::{Env, Outcome, Run, Stop};
 use crate::plan::{Expr, Part};
@@ -204,6 +204,19 @@ impl Run<'_> {
                 }
                 Datum::Record(values)
             }
+            Expr::Checked(expr, checks) => {
+                let value = self.eval(expr, env)?;
+                checks.each(&value, &mut |domain, value| self.check_domain(domain, value))?;
+                value
+            }
+            Expr::Populate(ty, base, json) => {
+                let (base, json) = (self.eval(base, env)?, self.eval(json, env)?);
+                populated(*ty, base, &json)?
+            }
+            Expr::Field(base, number) => match self.eval(base, env)? {
+                Datum::Record(mut values) if *number < values.len() => values.swap_remove(*number),
+                _ => Datum::Null,
+            },
             Expr::Element(base, index) => match (self.eval(base, env)?, self.eval(index, env)?) {
                 (Datum::Json(json), Datum::Text(key)) => {
                     let found = match &*json {
@@ -341,6 +354,16 @@ impl Run<'_> {
         let found = user.or_else(|| crate::pgcatalog::find(schema.as_deref(), &plain).map(|table| table.oid));
         let error = || Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"));
         found.map(|oid| Datum::Int(oid.into())).ok_or_else(error)
+    }
+}
+
+/// The row of a type that a JSON object says. A null one says nothing.
+pub(super) fn populated(ty: Type, base: Datum, json: &Datum) -> Result<Datum> {
+    let Type::Composite(of) = ty else { return Err(lost()) };
+    match json {
+        Datum::Text(text) => populate::row(of, &base, text),
+        Datum::Json(json) => populate::row(of, &base, &json.to_string()),
+        _ => Ok(base),
     }
 }
 

@@ -96,6 +96,14 @@ impl Run<'_> {
         };
         match (function, arguments) {
             (SetFunction::One, [value]) => give(value.clone()),
+            (SetFunction::JsonRows(ty), [base, json]) => {
+                for object in json_objects(json)? {
+                    if give(super::eval::populated(ty, base.clone(), &object)?)? == Flow::Enough {
+                        return Ok(Flow::Enough);
+                    }
+                }
+                Ok(Flow::More)
+            }
             (SetFunction::Unnest, [list @ (Datum::Array(_) | Datum::Shaped(_))]) => {
                 for value in array::values(list) {
                     if give(value.clone())? == Flow::Enough {
@@ -209,6 +217,31 @@ fn parts_of_text(function: SetFunction, arguments: &[Datum]) -> lodestone_sql_ty
         return func::regex_matches(whole, pattern, flags);
     }
     Ok(func::regex_split(whole, pattern, flags)?.into_iter().map(Datum::Text).collect())
+}
+
+/// The objects of a JSON array.
+fn json_objects(json: &Datum) -> lodestone_sql_types::Result<Vec<Datum>> {
+    let is_tree = matches!(json, Datum::Json(_));
+    let name = if is_tree { "jsonb_populate_recordset" } else { "json_populate_recordset" };
+    let wrong = |message: String| Error::new(SqlState::INVALID_PARAMETER_VALUE, message);
+    let list = json_parts(SetFunction::JsonElements { is_text: false }, json).map_err(|error| {
+        let what = match error.message().ends_with("an object") {
+            _ if is_tree => "a non-array",
+            true => "an object",
+            false => "a scalar",
+        };
+        let is_kind = error.state() == SqlState::INVALID_PARAMETER_VALUE;
+        if is_kind { wrong(format!("cannot call {name} on {what}")) } else { error }
+    })?;
+    let is_object = |value: &Datum| match value {
+        Datum::Json(json) => json.type_name() == "object",
+        Datum::Text(text) => text.trim_start().starts_with('{'),
+        _ => false,
+    };
+    match list.iter().all(is_object) {
+        true => Ok(list),
+        false => Err(wrong(format!("argument of {name} must be an array of objects"))),
+    }
 }
 
 /// The members, elements or keys of a JSON value.

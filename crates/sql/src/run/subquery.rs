@@ -31,7 +31,7 @@ pub struct Values {
 impl Values {
     fn new(ty: Type, list: Vec<Datum>) -> Self {
         let has_null = list.iter().any(Datum::is_null);
-        let is_plain = !matches!(ty, Type::Bpchar | Type::Record) && ty.element().is_none();
+        let is_plain = ty != Type::Bpchar && !ty.is_row() && ty.element().is_none();
         let keys = is_plain.then(|| list.iter().filter(|value| !value.is_null()).map(key).collect());
         Self { list: if is_plain { Vec::new() } else { list }, keys, has_null }
     }
@@ -47,7 +47,14 @@ impl Values {
             None => {
                 let mut found = Datum::Bool(false);
                 for value in &self.list {
-                    match compare(Comparison::Equal, ty, left, value) {
+                    // A row that was written is compared field by field, and a null makes that unknown.
+                    let is_written = ty == Type::Record;
+                    let equal = if is_written {
+                        fields_equal(left, value)
+                    } else {
+                        compare(Comparison::Equal, ty, left, value)
+                    };
+                    match equal {
                         Datum::Bool(true) => return Datum::Bool(true),
                         Datum::Null => found = Datum::Null,
                         _ => {}
@@ -57,6 +64,20 @@ impl Values {
             }
         }
     }
+}
+
+/// Whether all fields of two rows are equal: null if that depends on a null.
+fn fields_equal(one: &Datum, two: &Datum) -> Datum {
+    let (Datum::Record(one), Datum::Record(two)) = (one, two) else { return Datum::Null };
+    let mut found = Datum::Bool(true);
+    for (one, two) in one.iter().zip(two) {
+        match (one.is_null() || two.is_null(), one.order(two).is_eq()) {
+            (true, _) => found = Datum::Null,
+            (false, false) => return Datum::Bool(false),
+            (false, true) => {}
+        }
+    }
+    found
 }
 
 fn key(value: &Datum) -> Vec<u8> {

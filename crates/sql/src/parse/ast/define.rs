@@ -254,6 +254,21 @@ pub enum LabelPlace {
     After(String),
 }
 
+/// A field of a type of rows as it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttributeDef {
+    pub name: Name,
+    pub ty: TypeName,
+}
+
+/// A change of the fields of a type of rows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AttributeChange {
+    Add(AttributeDef),
+    Drop { name: Name, if_exists: bool },
+    Type(AttributeDef),
+}
+
 /// A change of a type or domain.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AlterType {
@@ -269,6 +284,12 @@ pub enum AlterType {
         to: String,
     },
     Rename(Name),
+    /// One after the other.
+    Attributes(Vec<AttributeChange>),
+    RenameAttribute {
+        from: Name,
+        to: Name,
+    },
     RenameConstraint {
         from: String,
         to: String,
