@@ -183,6 +183,48 @@ fn rows_come_by_copy() {
     assert_eq!(answers.last(b'D'), b"\0\x01\0\0\0\x013", "nothing of the refused copies is there");
 }
 
+/// Rows that are sent to a parted table are in its partitions, whose indexes and conditions hold.
+#[test]
+fn copy_finds_the_partitions() {
+    let place = Place::new();
+    place.answers(&[query(
+        "create table whole (k int, v text constraint good check (v <> 'bad'), part text, primary key (k, part)) partition by range (k); \
+         create table low partition of whole for values from (0) to (10); \
+         create table high (v text constraint good check (v <> 'bad'), part text not null, k int not null) partition by list (part); \
+         create table high_a partition of high for values in ('a'); \
+         alter table whole attach partition high for values from (10) to (100)",
+    )]);
+    let copy = |table: &str, rows: &str| {
+        place.answers(&[query(&format!("copy {table} from stdin")), message(b'd', rows.as_bytes()), message(b'c', b"")])
+    };
+    let answers = copy("whole", "1\tone\tx\n11\televen\ta\n2\t\\N\tx\n");
+    assert_eq!(answers.last(b'C'), b"COPY 3\0", "{answers:?}");
+    let answers = copy("whole (part, k)", "a\t12\n");
+    assert_eq!(answers.last(b'C'), b"COPY 1\0", "{answers:?}");
+    let count = |query_text: &str, expected: &str| {
+        let answers = place.answers(&[query(query_text)]);
+        let number = [&b"\0\x01\0\0\0\x01"[..], expected.as_bytes()].concat();
+        assert_eq!(answers.last(b'D'), number, "{query_text}");
+    };
+    count("select count(*) from low", "2");
+    count("select count(*) from high_a where v = 'eleven' and part = 'a' and k = 11", "1");
+    for (rows, code) in [
+        ("3\tx\tx\n200\tno\ta\n", "23514"),
+        ("3\tx\tx\n13\tno\tb\n", "23514"),
+        ("3\tx\tx\n4\tbad\tx\n", "23514"),
+        ("3\tx\tx\n1\tdup\tx\n", "23505"),
+        ("3\tx\tx\n12\tdup\ta\n", "23505"),
+        ("3\tx\tx\n\\N\tx\ta\n", "23514"),
+        ("3\tx\tx\n5\tx\t\\N\n", "23502"),
+    ] {
+        let answers = copy("whole", rows);
+        assert!(answers.has_text(b'E', code), "{rows}: {answers:?}");
+    }
+    let answers = copy("low", "50\tx\tx\n");
+    assert!(answers.has_text(b'E', "23514"), "a partition takes no rows of others: {answers:?}");
+    count("select count(*) from whole", "4");
+}
+
 #[test]
 fn a_statement_waits_for_a_row_and_goes_on() {
     let place = Place::new();

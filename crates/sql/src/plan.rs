@@ -237,6 +237,8 @@ pub struct Scan {
     /// How the rows are locked until the transaction ends. `None`: they are not.
     pub locks: Option<Mode>,
     pub wait: LockWait,
+    /// Whether the rows are locked for a query, not for a change.
+    pub is_read: bool,
     /// Whether the hidden number of a row is one more column.
     pub shows_number: bool,
 }

@@ -73,17 +73,32 @@ fn kill_and_judge(plan: &Plan<'_>) {
             while done.load(Ordering::SeqCst) < goal && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            server.kill().expect("kill");
+            server.kill();
             assert!(done.load(Ordering::SeqCst) >= goal, "the server answers too slowly, or not at all");
         });
-        server.wait().expect("it is gone");
         server = start(path, plan.domain);
         client = Client::connect(path);
         println!("round {round} of seed {}, {}: {} transactions", plan.seed, plan.domain, done.into_inner());
         loads.iter().for_each(|load| load.judge(&mut client, round));
     }
-    server.kill().expect("kill");
-    server.wait().expect("it is gone");
+    server.kill();
+}
+
+/// A test that fails leaves no server behind.
+#[test]
+fn a_server_goes_with_its_test() {
+    let folder = tempfile::tempdir().expect("folder");
+    let failed = std::panic::catch_unwind(|| {
+        let _server = start(folder.path(), "process");
+        let mut client = Client::connect(folder.path());
+        client.must(&["select 1"]);
+        panic!("as a test that fails");
+    });
+    assert!(failed.is_err());
+    assert!(
+        std::os::unix::net::UnixStream::connect(lodestone_serve::socket_path(folder.path(), 5432)).is_err(),
+        "the server is still there"
+    );
 }
 
 fn variable(name: &str) -> Option<u64> {

@@ -42,12 +42,30 @@ fn server_of_the_kill_test() {
     }
 }
 
+/// A server. It goes with this value, also when the test fails.
+pub struct ServerProcess(Child);
+
+impl ServerProcess {
+    /// Kills it, and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.0.kill().expect("kill");
+        self.0.wait().expect("it is gone");
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
 /// Starts the server.
-pub fn start(folder: &Path, domain: &str) -> Child {
+pub fn start(folder: &Path, domain: &str) -> ServerProcess {
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);
     command.args(["wire::server_of_the_kill_test", "--exact"]).env(FOLDER, folder).env(DOMAIN, domain);
-    command.stdout(std::process::Stdio::null()).spawn().expect("start the server")
+    ServerProcess(command.stdout(std::process::Stdio::null()).spawn().expect("start the server"))
 }
 
 /// A client of the server.

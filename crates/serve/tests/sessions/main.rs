@@ -188,3 +188,8 @@ fn the_first_statement_of_a_serializable_transaction_that_has_waited() {
         ],
     );
 }
+
+#[test]
+fn partitions_come_and_go_beside_rows() {
+    check(include_str!("partitions.out"), &[]);
+}

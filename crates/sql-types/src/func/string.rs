@@ -1,6 +1,6 @@
 //! Functions of texts and arrays. The locale is C: letters beyond ASCII have no case.
 
-use super::{Argument, BYTEA, Function, INT4, INT8, NAME, TEXT, count, int, of, text};
+use super::{Argument, BOOL, BYTEA, Function, INT4, INT8, NAME, TEXT, count, int, of, text};
 use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
 use crate::types::Type;
@@ -45,6 +45,8 @@ pub const FUNCTIONS: &[Function] = &[
         .lax()
         .variadic(),
     of("quote_ident", &[TEXT], Type::Text, |_, a| Ok(Datum::Text(quote_ident(text(a, 0))))),
+    of("parse_ident", &[TEXT], Type::TextArray, |_, a| identifiers(text(a, 0), true)),
+    of("parse_ident", &[TEXT, BOOL], Type::TextArray, |_, a| identifiers(text(a, 0), a[1] == Datum::Bool(true))),
     of("quote_literal", &[TEXT], Type::Text, |_, a| Ok(Datum::Text(quote_literal(text(a, 0))))),
     of("ascii", &[TEXT], Type::Int4, |_, a| {
         Ok(Datum::Int(text(a, 0).chars().next().map_or(0, |letter| i64::from(u32::from(letter)))))
@@ -111,6 +113,59 @@ pub const FUNCTIONS: &[Function] = &[
     of("upper", &[NAME], Type::Text, |_, a| Ok(Datum::Text(text(a, 0).to_ascii_uppercase()))),
     of("unistr", &[TEXT], Type::Text, |_, a| unistr(text(a, 0))),
 ];
+
+/// The parts of a name. What comes after them is an error only if it `is_strict`.
+fn identifiers(whole: &str, is_strict: bool) -> Result<Datum> {
+    let wrong = |detail: Option<&str>| {
+        let message = format!("string is not a valid identifier: \"{whole}\"");
+        let error = Error::new(SqlState::INVALID_PARAMETER_VALUE, message);
+        Err(match detail {
+            Some(detail) => error.detail(detail),
+            None => error,
+        })
+    };
+    let is_blank = crate::text::is_space;
+    let is_first = |letter: char| letter.is_ascii_alphabetic() || letter == '_' || !letter.is_ascii();
+    let is_next = |letter: char| is_first(letter) || letter.is_ascii_digit() || letter == '$';
+    let (mut rest, mut found) = (whole.trim_start_matches(is_blank), Vec::new());
+    loop {
+        if let Some(quoted) = rest.strip_prefix('"') {
+            let (mut name, mut letters) = (String::new(), quoted.chars());
+            loop {
+                match letters.next() {
+                    None => return wrong(Some("String has unclosed double quotes.")),
+                    Some('"') if letters.as_str().starts_with('"') => {
+                        letters.next();
+                        name.push('"');
+                    }
+                    Some('"') => break,
+                    Some(letter) => name.push(letter),
+                }
+            }
+            if name.is_empty() {
+                return wrong(Some("Quoted identifier must not be empty."));
+            }
+            rest = letters.as_str();
+            found.push(Datum::Text(name));
+        } else if rest.starts_with(is_first) {
+            let end = rest.find(|letter| !is_next(letter)).unwrap_or(rest.len());
+            found.push(Datum::Text(rest[..end].to_ascii_lowercase()));
+            rest = &rest[end..];
+        } else {
+            return wrong(match rest.starts_with('.') {
+                true => Some("No valid identifier before \".\"."),
+                false if !found.is_empty() => Some("No valid identifier after \".\"."),
+                false => None,
+            });
+        }
+        rest = rest.trim_start_matches(is_blank);
+        match rest.strip_prefix('.') {
+            Some(more) => rest = more.trim_start_matches(is_blank),
+            None if rest.is_empty() || !is_strict => return Ok(Datum::Array(found)),
+            None => return wrong(None),
+        }
+    }
+}
 
 /// The bytes of the argument with this number; none if it has none.
 pub(super) fn bytes(arguments: &[Datum], number: usize) -> &[u8] {

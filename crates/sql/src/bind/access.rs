@@ -27,8 +27,8 @@ fn push(node: Node, conditions: Vec<Expr>) -> Node {
         Node::Scan(mut scan) => {
             let before = scan.filter.take().into_iter();
             let all: Vec<Expr> = before.chain(conditions).collect();
-            let (shows_number, wait) = (scan.shows_number, scan.wait);
-            *scan = Scan { shows_number, wait, ..with_access(scan.table, all, scan.locks) };
+            let (shows_number, wait, is_read) = (scan.shows_number, scan.wait, scan.is_read);
+            *scan = Scan { shows_number, wait, is_read, ..with_access(scan.table, all, scan.locks) };
             Node::Scan(scan)
         }
         Node::Virtual { table, filter } => {
@@ -185,7 +185,7 @@ fn equal_sides(condition: &Expr, left_width: usize) -> Option<(Expr, Expr)> {
 pub(super) fn lock(node: Node, mode: Mode, wait: crate::parse::ast::LockWait) -> Result<Node> {
     match node {
         Node::Scan(mut scan) => {
-            (scan.locks, scan.wait) = (Some(mode), wait);
+            (scan.locks, scan.wait, scan.is_read) = (Some(mode), wait, true);
             Ok(Node::Scan(scan))
         }
         Node::Append(members) => {
@@ -272,12 +272,13 @@ pub(super) fn with_access(table: std::sync::Arc<TableDef>, conditions: Vec<Expr>
             filter: Expr::all(conditions),
             locks,
             wait: crate::parse::ast::LockWait::Wait,
+            is_read: false,
             shows_number: false,
         };
     };
     let rest = conditions.into_iter().enumerate().filter(|(number, _)| !used.contains(number));
     let filter = Expr::all(rest.map(|(_, condition)| condition));
-    Scan { table, access, filter, locks, wait: crate::parse::ast::LockWait::Wait, shows_number: false }
+    Scan { table, access, filter, locks, wait: crate::parse::ast::LockWait::Wait, is_read: false, shows_number: false }
 }
 
 /// Rows by the first `columns` of a key or index: how good that is, the way, and the conditions that it fulfils.

@@ -284,6 +284,7 @@ impl Binder<'_> {
             filter: None,
             locks: None,
             wait: crate::parse::ast::LockWait::Wait,
+            is_read: false,
             shows_number: table.hidden.is_some(),
         };
         let target = (Node::Scan(Box::new(scan)), columns);

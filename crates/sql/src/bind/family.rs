@@ -179,7 +179,15 @@ fn oid_expr(oid: u32) -> Expr {
 
 /// All rows of a table.
 pub(super) fn all_rows(table: Arc<TableDef>) -> Scan {
-    Scan { table, access: Access::All, filter: None, locks: None, wait: LockWait::Wait, shows_number: false }
+    Scan {
+        table,
+        access: Access::All,
+        filter: None,
+        locks: None,
+        wait: LockWait::Wait,
+        is_read: false,
+        shows_number: false,
+    }
 }
 
 /// The key of a partitioned table.

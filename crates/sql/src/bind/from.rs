@@ -282,11 +282,7 @@ impl Binder<'_> {
         if has_ordinality {
             columns.push(column("ordinality".into(), Type::Int8));
         }
-        let node = Node::Function { function, arguments, has_ordinality };
-        let node = match ty.is_record() {
-            true => node,
-            false => Self::spread(node.clone(), ty, usize::from(has_ordinality)).unwrap_or(node),
-        };
+        let node = self.spread((function, arguments), ty, has_ordinality);
         Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral: !before.is_empty() })
     }
 
@@ -453,7 +449,7 @@ impl Binder<'_> {
         for (index, column) in columns.iter_mut().enumerate() {
             column.is_outer |= if index < left_width { is_left_outer } else { is_right_outer };
         }
-        let mut first = Vec::new();
+        let (mut first, mut merged) = (Vec::new(), Vec::new());
         for name in &shared {
             let (one, two) = self.shared_column(name, &columns, left_width)?;
             let of = |index: usize| Typed::new(Expr::Column { depth: 0, index }, columns[index].ty);
@@ -461,11 +457,13 @@ impl Binder<'_> {
             let equal = lodestone_sql_types::op::Comparison::Equal;
             conditions.push(Expr::Compare(equal, ty, Box::new(left.expr), Box::new(right.expr)));
             let (shown, hidden) = if kind == JoinKind::Right { (two, one) } else { (one, two) };
-            if kind == JoinKind::Full {
-                return Err(Error::unsupported("FULL JOIN with USING").at(name.at));
-            }
             columns[hidden].is_hidden = true;
             first.push(shown);
+            if kind == JoinKind::Full {
+                // Either side may have no row: the value is that of the other one, and of no table.
+                columns[shown].is_hidden = true;
+                merged.push((columns[shown].name.clone(), self.merged(&columns, (one, two), name)?));
+            }
         }
         if let JoinOn::Expr(expr) = on {
             let scope = Scope { columns: columns.clone(), parent };
@@ -487,11 +485,26 @@ impl Binder<'_> {
             // The shared columns are shown before the others.
             let rest = (0..columns.len()).filter(|index| !first.contains(index));
             let order: Vec<usize> = first.iter().copied().chain(rest).collect();
-            let exprs = order.iter().map(|index| Expr::Column { depth: 0, index: *index }).collect();
+            let own = order.iter().map(|index| Expr::Column { depth: 0, index: *index });
+            let exprs = merged.iter().map(|(_, typed)| typed.expr.clone()).chain(own).collect();
             node = Node::Project { input: Box::new(node), columns: exprs };
-            columns = order.iter().map(|index| columns[*index].clone()).collect();
+            let own = order.iter().map(|index| columns[*index].clone());
+            columns = merged.into_iter().map(merged_column).chain(own).collect();
         }
         Ok(Bound { node, columns, is_lateral: false })
+    }
+
+    /// The value of a shared column of a full join: that of the side that has a row.
+    fn merged(&mut self, columns: &[ScopeColumn], (one, two): (usize, usize), name: &Name) -> Result<Typed> {
+        let of = |index: usize| Typed {
+            expr: Expr::Column { depth: 0, index },
+            ty: columns[index].ty,
+            modifier: columns[index].modifier,
+        };
+        let (list, ty) = self.unify(vec![of(one), of(two)], "JOIN/USING", name.at)?;
+        let is_same = columns[one].modifier == columns[two].modifier;
+        let modifier = if is_same { columns[one].modifier } else { -1 };
+        Ok(Typed { expr: Expr::Coalesce(list), ty, modifier })
     }
 
     /// The numbers of a column that both sides of a join have.
@@ -532,6 +545,12 @@ impl Binder<'_> {
         let typed = self.coerce(typed, target.ty, Context::Assignment, at).map_err(wrong)?;
         Ok(self.fitted(typed, target.ty, target.modifier, false).expr)
     }
+}
+
+/// The column of a full join that both sides have. It is of no table.
+fn merged_column((name, typed): (String, Typed)) -> ScopeColumn {
+    let Typed { ty, modifier, .. } = typed;
+    ScopeColumn { table: None, name, ty, modifier, origin: None, is_hidden: false, is_outer: false }
 }
 
 /// Whether a function of this name returns rows.

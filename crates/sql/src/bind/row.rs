@@ -15,7 +15,7 @@ use super::expr::{Typed, negate_if};
 use super::scope::{Scope, ScopeColumn};
 use crate::catalog::types::{self, RowChecks};
 use crate::parse::ast::{self, EVERY_FIELD, Name, Position};
-use crate::plan::{Expr, Node};
+use crate::plan::{Expr, Node, SetFunction};
 
 /// A field with its name.
 type Named = (String, Typed);
@@ -414,13 +414,42 @@ impl Binder<'_> {
         Ok((base, json, ty))
     }
 
+    /// A row that a function makes of JSON, with the tests of the domains in it, and of that of the row it is over.
+    pub(super) fn checked_row(&self, value: Typed, (function, arguments): (SetFunction, &[Expr])) -> Typed {
+        if !matches!(function, SetFunction::JsonRows(_)) {
+            return value;
+        }
+        let made = self.with_checks(value);
+        match arguments.first() {
+            Some(Expr::Domain { domain, .. }) => {
+                Typed { expr: Expr::Domain { expr: Box::new(made.expr), domain: domain.clone() }, ..made }
+            }
+            _ => made,
+        }
+    }
+
     /// The fields of the rows that a function returns, as columns.
-    pub(super) fn spread(node: Node, ty: Type, rest: usize) -> Option<Node> {
-        let attributes = ty.attributes()?;
-        let value = || Box::new(Expr::Column { depth: 0, index: 0 });
-        let fields = (0..attributes.len()).map(|place| Expr::Field(value(), place));
-        let columns = fields.chain((1..=rest).map(|index| Expr::Column { depth: 0, index })).collect();
-        Some(Node::Project { input: Box::new(node), columns })
+    pub(super) fn spread(
+        &self,
+        (function, arguments): (SetFunction, Vec<Expr>),
+        ty: Type,
+        has_ordinality: bool,
+    ) -> Node {
+        let column = |index| Expr::Column { depth: 0, index };
+        let value = self.checked_row(Typed::new(column(0), ty), (function, &arguments)).expr;
+        let is_plain = matches!(value, Expr::Column { .. });
+        let rest = 1..1 + usize::from(has_ordinality);
+        let node = Node::Function { function, arguments, has_ordinality };
+        let Some(attributes) = ty.attributes().filter(|_| !ty.is_record()) else { return node };
+        let node = match is_plain {
+            true => node,
+            false => {
+                let columns = [value].into_iter().chain(rest.clone().map(column)).collect();
+                Node::Project { input: Box::new(node), columns }
+            }
+        };
+        let fields = (0..attributes.len()).map(|place| Expr::Field(Box::new(column(0)), place));
+        Node::Project { input: Box::new(node), columns: fields.chain(rest.map(column)).collect() }
     }
 
     /// `value` with another value of the part that the steps lead to.

@@ -127,9 +127,10 @@ impl Binder<'_> {
         let Some(extras) = &mut self.extras else { return Ok(None) };
         extras.allows_sets = true;
         let Some((function, arguments, ty)) = found? else { return Ok(None) };
-        extras.sets.push((function, arguments));
+        extras.sets.push((function, arguments.clone()));
         let index = SETS + extras.sets.len() - 1;
-        Ok(Some(Typed::new(Expr::Column { depth: 0, index }, ty)))
+        let value = Typed::new(Expr::Column { depth: 0, index }, ty);
+        Ok(Some(self.checked_row(value, (function, &arguments))))
     }
 
     /// A call with OVER.

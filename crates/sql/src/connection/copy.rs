@@ -351,7 +351,10 @@ fn of_binary(column: &ColumnDef, bytes: &[u8]) -> Result<Value> {
 /// The row, whose columns that take no null have a value.
 fn whole(table: &TableDef, row: Vec<Value>) -> Result<EngineRow> {
     let mut columns = table.columns.iter().zip(&row);
-    if columns.any(|(column, value)| column.not_null && !column.is_generated && *value == Value::Null) {
+    // The partition of a row is looked for first, and tests it then.
+    if table.partition_by.is_none()
+        && columns.any(|(column, value)| column.not_null && !column.is_generated && *value == Value::Null)
+    {
         let data = table.columns.iter().zip(row).map(|(column, found)| value::to_datum(column, found));
         // Says which one, and shows the row.
         return to_stored(table, &data.collect::<Result<Vec<_>>>()?);

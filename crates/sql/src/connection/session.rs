@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::Waker;
 
-use lodestone_engine::Ticket;
+use lodestone_engine::{Table, Ticket, Value};
 use lodestone_sql_types::func::{AdvisoryCall, SequenceCall, Session};
 use lodestone_sql_types::{Datum, Error, Result, SqlState};
 
@@ -14,6 +14,7 @@ use super::advisory::Advisory;
 use crate::catalog::types::{TypeDef, shown_name};
 use crate::catalog::{Catalog, Relation};
 use crate::database::Database;
+use crate::errors::from_engine;
 use crate::locks::{LockKey, Mode, Modes, Owner, ShownLock, WeakList};
 use crate::parse::ast::{NOWHERE, ObjectName};
 use crate::pgcatalog;
@@ -512,6 +513,11 @@ impl Locker for Held {
         }
         is_held
     }
+
+    fn is_gone(&self, table: &Table, key: &[Value]) -> Result<bool> {
+        let snapshot = self.database.0.engine.snapshot().map_err(from_engine)?;
+        table.get(&snapshot, key).map(|row| row.is_none()).map_err(from_engine)
+    }
 }
 
 /// Takes no locks: for rows that come in a stream, which cannot be run again.
@@ -524,6 +530,10 @@ impl Locker for NoLocks {
 
     fn lock_now(&self, _: LockKey, _: Mode) -> bool {
         true
+    }
+
+    fn is_gone(&self, _: &Table, _: &[Value]) -> Result<bool> {
+        Ok(false)
     }
 
     fn locks(&self) -> bool {

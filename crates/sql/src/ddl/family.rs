@@ -559,8 +559,15 @@ impl Definition<'_> {
             })?;
         }
         if !above.key.is_empty() && now.key.is_empty() {
-            let columns = above.key.iter().map(|column| name(&above.columns[*column].name)).collect();
-            self.add_constraint(&table.full, &ConstraintDef::Primary(KeyDef { name: None, columns }))?;
+            let columns: Vec<_> = above.key.iter().map(|column| name(&above.columns[*column].name)).collect();
+            let key = ConstraintDef::Primary(KeyDef { name: None, columns });
+            self.add_constraint(&table.full, &key)?;
+            // Its own partitions hold the rows.
+            for (below, _) in self.catalog.heirs_of(&now) {
+                if self.table_now(&below.full)?.key.is_empty() {
+                    self.add_constraint(&below.full, &key)?;
+                }
+            }
         }
         self.complete_partition(&table.full, &above)
     }

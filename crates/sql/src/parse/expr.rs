@@ -164,6 +164,11 @@ impl Converter<'_> {
             E::Subquery(query) => Ok(Expr::Scalar(Box::new(self.query(*query)?), at)),
             E::Tuple(list) => Ok(Expr::Row(self.exprs(list)?, at)),
             E::Array(array) => Ok(Expr::Array(self.exprs(array.elem)?, at)),
+            E::QualifiedWildcard(name, _) => {
+                let (names, at) = self.parts(&name)?;
+                let every = Name { value: super::ast::EVERY_FIELD.into(), at };
+                Ok(Expr::Field(Box::new(Expr::Column(names, at)), every))
+            }
             other => self.standard_call(other, at),
         }
     }

@@ -195,7 +195,7 @@ impl Run<'_> {
             // Another transaction may have changed the row before the lock was taken.
             let Some(found) = self.engine(table).get(self.tx, &key).map_err(from_engine)? else { continue };
             let row = to_row(table, found)?;
-            self.refuse_newer(table, mode, &key)?;
+            self.refuse_newer(table, (mode, true), &key)?;
             if row[..] != joined[..width] {
                 joined.splice(..width, row.iter().cloned());
                 if !self.passes(filter, &joined, None)? {
@@ -342,7 +342,7 @@ impl Run<'_> {
                 .into());
         }
         let old = to_row(table, found)?;
-        self.refuse_newer(table, Mode::NoKeyUpdateRow, &key)?;
+        self.refuse_newer(table, (Mode::NoKeyUpdateRow, false), &key)?;
         let both: Row = old.iter().chain(row).cloned().collect();
         if !self.passes(update.filter.as_ref(), &both, None)? {
             return Ok(Inserted::Skipped);

@@ -78,7 +78,7 @@ impl Run<'_> {
             if !is_same {
                 return Ok(Taken::Stale);
             }
-            self.refuse_newer(table, target.mode, &key)?;
+            self.refuse_newer(table, (target.mode, false), &key)?;
         }
         Ok(Taken::Locked)
     }

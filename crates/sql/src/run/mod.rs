@@ -88,6 +88,12 @@ pub trait Locker {
     /// Takes the lock if it need not be waited for.
     fn lock_now(&self, key: LockKey, mode: Mode) -> bool;
 
+    /// Whether no row has the key by now, whatever the transaction sees.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    fn is_gone(&self, table: &Table, key: &[Value]) -> lodestone_sql_types::Result<bool>;
+
     /// Whether it takes any.
     fn locks(&self) -> bool {
         true

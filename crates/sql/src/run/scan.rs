@@ -79,7 +79,7 @@ impl Run<'_> {
                 match self.row_at(scan, &key, outer)? {
                     Some(row) => {
                         if let Some(mode) = scan.locks {
-                            self.refuse_newer(table, mode, &key)?;
+                            self.refuse_newer(table, (mode, !scan.is_read), &key)?;
                         }
                         sink(row, key)
                     }
@@ -145,7 +145,7 @@ impl Run<'_> {
     /// Refuses to go on with a row that was locked, if another transaction has changed it after the snapshot of this
     /// one: what the client decides by the old row would be as if there were no lock. A key that is shared protects
     /// only against the loss of the row, which the commit looks for.
-    pub(super) fn refuse_newer(&self, table: &TableDef, mode: Mode, key: &Key) -> Outcome<()> {
+    pub(super) fn refuse_newer(&self, table: &TableDef, (mode, is_change): (Mode, bool), key: &Key) -> Outcome<()> {
         if !matches!(self.tx.isolation(), Isolation::Snapshot | Isolation::SerializableOnSnapshot) {
             return Ok(());
         }
@@ -157,7 +157,9 @@ impl Run<'_> {
         if is_right.map_err(from_engine)? {
             return Ok(());
         }
-        let message = "could not serialize access due to concurrent update";
+        // As PostgreSQL: a row that is only locked was updated, also if it is gone.
+        let what = if is_change && self.locker.is_gone(engine, key)? { "delete" } else { "update" };
+        let message = format!("could not serialize access due to concurrent {what}");
         Err(Error::new(SqlState::SERIALIZATION_FAILURE, message).into())
     }
 
@@ -197,7 +199,7 @@ impl Run<'_> {
                 if !self.passes(scan.filter.as_ref(), &row, outer)? {
                     continue;
                 }
-                self.refuse_newer(table, mode, &key)?;
+                self.refuse_newer(table, (mode, !scan.is_read), &key)?;
             }
             if scan.shows_number {
                 row.extend(key.last().and_then(Value::as_u64).and_then(|n| i64::try_from(n).ok()).map(Datum::Int));
