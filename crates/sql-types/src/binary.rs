@@ -315,7 +315,7 @@ fn decode_record(attributes: &[Attribute], mut bytes: &[u8]) -> Option<Result<Da
             Err(error) => return Some(Err(error)),
         }
     }
-    bytes.is_empty().then(|| Ok(Datum::Record(values)))
+    bytes.is_empty().then_some(Ok(Datum::Record(values)))
 }
 
 /// `None` for bytes that are no number.
@@ -358,4 +358,65 @@ fn decode_numeric(bytes: &[u8]) -> Option<Result<Numeric>> {
         text.truncate(text.len().min(point + 1 + usize::from(scale)));
     }
     Some(text.parse::<Numeric>().and_then(|number| number.round(scale)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::composite::{Composite, Definition};
+
+    /// A type of an `integer` and a `varchar(3)`.
+    fn pair() -> Result<Type> {
+        let attribute =
+            |name: &str, ty, modifier, number| Attribute { name: name.into(), ty, modifier, number, domain: 0 };
+        let attributes = vec![attribute("a", Type::Int4, -1, 1), attribute("b", Type::Varchar, 7, 3)];
+        let (name, display) = ("pair".to_owned(), "pair".to_owned());
+        let definition = Definition { oid: 30_000, array_oid: 30_001, relation_oid: 30_002, name, display, attributes };
+        Composite::of(definition).map(Type::Composite)
+    }
+
+    #[test]
+    fn rows_have_the_bytes_of_record_send() -> Result<()> {
+        let (ty, row) = (pair()?, Datum::Record(vec![Datum::Int(7), Datum::from("xy")]));
+        let mut bytes = Vec::new();
+        encode(ty, &row, &mut bytes)?;
+        // As PostgreSQL's `record_send(row(7, 'xy')::pair)`.
+        let expected = b"\0\0\0\x02\0\0\0\x17\0\0\0\x04\0\0\0\x07\0\0\x04\x13\0\0\0\x02xy";
+        assert_eq!(bytes, expected);
+        assert_eq!(decode(ty, &bytes)?, row);
+        let empty = Datum::Record(vec![Datum::Null, Datum::Null]);
+        let mut bytes = Vec::new();
+        encode(ty, &empty, &mut bytes)?;
+        assert_eq!(decode(ty, &bytes)?, empty);
+        let Some(array) = ty.array() else { return Err(out_of_range(ty)) };
+        let list = Datum::Array(vec![row, Datum::Null, empty]);
+        let mut bytes = Vec::new();
+        encode(array, &list, &mut bytes)?;
+        assert_eq!(decode(array, &bytes)?, list);
+        Ok(())
+    }
+
+    #[test]
+    fn other_bytes_are_no_row() -> Result<()> {
+        let ty = pair()?;
+        let mut bytes = Vec::new();
+        encode(ty, &Datum::Record(vec![Datum::Int(7), Datum::from("xy")]), &mut bytes)?;
+        for end in 0..bytes.len() {
+            assert!(decode(ty, &bytes[..end]).is_err(), "the first {end} bytes");
+        }
+        for place in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut other = bytes.clone();
+                other[place] ^= 1 << bit;
+                // Refused, or another row: never a panic.
+                drop(decode(ty, &other));
+            }
+        }
+        let state = |bytes: &[u8]| decode(ty, bytes).map_err(|error| error.state());
+        assert_eq!(state(b"\0\0\0\x01\0\0\0\x17\xff\xff\xff\xff"), Err(SqlState::DATATYPE_MISMATCH));
+        let long = b"\0\0\0\x02\0\0\0\x17\xff\xff\xff\xff\0\0\x04\x13\0\0\0\x04long";
+        assert_eq!(state(long), Err(SqlState::STRING_DATA_RIGHT_TRUNCATION));
+        assert!(decode(Type::Composite(Composite::of_fields([(Type::Int4, -1)])?), &bytes).is_err());
+        Ok(())
+    }
 }

@@ -98,6 +98,9 @@ pub enum Expr {
     },
     Array(Vec<Expr>),
     Record(Vec<Expr>),
+    /// The elements of an array as the last arguments of a call, each as the expression makes it: the element is the
+    /// only column of its row.
+    Spread(Box<Expr>, Arc<Expr>),
     /// A row, or an array of rows, whose fields of domains are tested.
     Checked(Box<Expr>, Arc<RowChecks>),
     /// The row of a type that a JSON object says, over another row.
@@ -617,6 +620,7 @@ impl Expr {
             | Self::RelationOid(expr)
             | Self::Field(expr, _)
             | Self::Checked(expr, _)
+            | Self::Spread(expr, _)
             | Self::InQuery(_, expr, _) => expr.walk(visit),
             Self::In(_, expr, list) => {
                 expr.walk(visit);
@@ -715,6 +719,7 @@ impl Expr {
             | Self::RelationOid(expr)
             | Self::Field(expr, _)
             | Self::Checked(expr, _)
+            | Self::Spread(expr, _)
             | Self::InQuery(_, expr, _) => expr.walk_mut(visit),
             Self::In(_, expr, list) => {
                 expr.walk_mut(visit);

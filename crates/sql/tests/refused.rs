@@ -39,7 +39,6 @@ fn everything_that_is_missing_is_named() {
         ("begin; lock table pg_class", "LOCK TABLE"),
         ("do $$ begin end $$", "DO"),
         ("truncate t restart identity", "RESTART"),
-        ("select * from t natural full join t t2", "FULL JOIN"),
     ] {
         let error = connection.run(text).expect_err(text);
         assert_eq!(error.state().code(), "0A000", "{text}: {error}");

@@ -84,7 +84,7 @@ fn kill_and_judge(plan: &Plan<'_>) {
     server.kill();
 }
 
-/// A test that fails leaves no server behind.
+/// A test that fails ends its server.
 #[test]
 fn a_server_goes_with_its_test() {
     let folder = tempfile::tempdir().expect("folder");

@@ -114,7 +114,7 @@ pub const FUNCTIONS: &[Function] = &[
     of("unistr", &[TEXT], Type::Text, |_, a| unistr(text(a, 0))),
 ];
 
-/// The parts of a name. What comes after them is an error only if it `is_strict`.
+/// The parts of a name. More text after them is an error only if it `is_strict`.
 fn identifiers(whole: &str, is_strict: bool) -> Result<Datum> {
     let wrong = |detail: Option<&str>| {
         let message = format!("string is not a valid identifier: \"{whole}\"");

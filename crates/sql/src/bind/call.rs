@@ -9,7 +9,8 @@ use super::Binder;
 use super::aggregate::is_aggregate;
 use super::expr::Typed;
 use super::scope::Scope;
-use crate::parse::ast::{Call, NOWHERE, Position};
+use crate::parse::ast::{self, Call, NOWHERE, Position};
+use crate::parse::rewrite::VARIADIC;
 use crate::plan::Expr;
 
 impl Binder<'_> {
@@ -39,6 +40,11 @@ impl Binder<'_> {
         if call.is_star || call.is_distinct || !call.order_by.is_empty() || call.filter.is_some() {
             let message = format!("{name} is not an aggregate function");
             return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).at(at));
+        }
+        if let Some((ast::Expr::Call(last, _), first)) = call.arguments.split_last()
+            && last.name.name == VARIADIC
+        {
+            return self.variadic(name, (first, &last.arguments), at, scope);
         }
         let arguments = call.arguments.iter().map(|expr| self.expr(expr, scope)).collect::<Result<Vec<_>>>()?;
         match (name, arguments.len()) {
@@ -84,6 +90,49 @@ impl Binder<'_> {
             }
             _ => self.named(name, arguments, at),
         }
+    }
+
+    /// `f(a, VARIADIC array)`: the elements of the array are the last arguments.
+    fn variadic(
+        &mut self,
+        name: &str,
+        (first, array): (&[ast::Expr], &[ast::Expr]),
+        at: Position,
+        scope: &Scope<'_>,
+    ) -> Result<Typed> {
+        let is_json =
+            matches!(name, "json_build_array" | "jsonb_build_array" | "json_build_object" | "jsonb_build_object");
+        if !is_json && !matches!(name, "concat" | "concat_ws" | "format") {
+            return Err(Error::unsupported(format!("VARIADIC of the function {name}")).at(at));
+        }
+        // The array stands for all of the arguments of any number.
+        let fixed = usize::from(matches!(name, "concat_ws" | "format"));
+        let [array] = array else { return Err(Error::new(SqlState::SYNTAX_ERROR, "syntax error at VARIADIC").at(at)) };
+        let array = self.expr(array, scope)?;
+        // An untyped null is a null array.
+        let is_null = matches!(array.expr, Expr::Const(Datum::Null));
+        let array = if is_null && array.ty == Type::Unknown { Typed { ty: Type::TextArray, ..array } } else { array };
+        let Some(element) = array.ty.element() else {
+            return Err(super::mismatch("VARIADIC argument must be an array".into(), at));
+        };
+        let mut arguments = first.iter().map(|expr| self.expr(expr, scope)).collect::<Result<Vec<_>>>()?;
+        if arguments.len() != fixed {
+            let types: Vec<Type> = arguments.iter().map(|typed| typed.ty).chain([array.ty]).collect();
+            return Err(undefined(name, &types, at));
+        }
+        let value = Typed::new(Expr::Column { depth: 0, index: 0 }, element);
+        let each = match is_json {
+            true => self.as_json(value),
+            false => self.coerce(value, Type::Text, Context::Assignment, at)?,
+        };
+        // The place of the elements, among arguments of the types that they have.
+        let place = Typed::new(Expr::Const(Datum::Null), each.ty);
+        arguments.push(place);
+        let found = self.named(name, arguments, at)?;
+        let Expr::Call(function, mut list) = found.expr else { return Err(undefined(name, &[array.ty], at)) };
+        list.pop();
+        list.push(Expr::Spread(Box::new(array.expr), std::sync::Arc::new(each.expr)));
+        Ok(Typed { expr: Expr::Call(function, list), ..found })
     }
 
     fn nullif(&mut self, arguments: Vec<Typed>, at: Position) -> Result<Typed> {

@@ -192,7 +192,13 @@ impl Binder<'_> {
             let (node, columns) = super::recursive::sequence_row(sequence, &shown)?;
             return Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral: false });
         }
-        let Some(table) = pgcatalog::find(name.schema.as_deref(), &name.name) else { return Err(no_table(name)) };
+        let Some(table) = pgcatalog::find(name.schema.as_deref(), &name.name) else {
+            if self.catalog.type_def(name).is_some_and(|found| found.note.composite().is_some()) {
+                let message = format!("\"{}\" is a composite type", name.name);
+                return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).at(name.at));
+            }
+            return Err(no_table(name));
+        };
         let column = |(number, (column, ty)): (usize, &(&str, Type))| ScopeColumn {
             table: Some(shown.clone()),
             name: (*column).to_owned(),

@@ -20,6 +20,9 @@ use crate::plan::{Expr, Node, SetFunction};
 /// A field with its name.
 type Named = (String, Typed);
 
+/// The columns of a table, and whether it may have no row.
+type TableFields = (Vec<(ScopeColumn, Typed)>, bool);
+
 /// The type of rows with these fields.
 fn type_of(fields: &[Named]) -> Result<Type> {
     let attribute = |((name, typed), number): (&Named, i16)| Attribute {
@@ -123,11 +126,7 @@ impl Binder<'_> {
     }
 
     /// The columns of the table of this name, in the order of its definition, and whether it may have no row.
-    fn table_fields(
-        &mut self,
-        names: &[String],
-        scope: &Scope<'_>,
-    ) -> Result<Option<(Vec<(ScopeColumn, Typed)>, bool)>> {
+    fn table_fields(&mut self, names: &[String], scope: &Scope<'_>) -> Result<Option<TableFields>> {
         let [.., table] = names else { return Ok(None) };
         if names.len() > 2 {
             return Ok(None);

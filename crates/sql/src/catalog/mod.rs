@@ -327,6 +327,10 @@ impl Catalog {
         if let Some(sequence) = self.sequences.get(full) {
             return Some(sequence.oid);
         }
+        // A type of rows is a relation as well.
+        if let Some(composite) = self.types.get(full).and_then(|found| found.note.composite()) {
+            return Some(composite.relation_oid);
+        }
         self.index_of(full).map(|(table, index)| index.map_or(table.key_oid, |index| index.oid))
     }
 
@@ -383,6 +387,12 @@ impl Catalog {
     /// The type of the database with this number.
     pub fn type_of_oid(&self, oid: i64) -> Option<&Arc<TypeDef>> {
         self.types.values().find(|found| i64::from(found.note.oid) == oid)
+    }
+
+    /// The type of rows that has this number among the relations.
+    pub fn type_of_relation(&self, oid: i64) -> Option<&Arc<TypeDef>> {
+        let is_it = |note: &types::TypeNote| note.composite().is_some_and(|one| i64::from(one.relation_oid) == oid);
+        self.types.values().find(|found| is_it(&found.note))
     }
 
     /// The schema that a new relation of this name belongs to.

@@ -23,6 +23,13 @@ pub struct TypeNote {
     pub body: TypeBody,
 }
 
+impl TypeNote {
+    /// Its attributes, if it is a type of rows.
+    pub fn composite(&self) -> Option<&CompositeNote> {
+        if let TypeBody::Composite(composite) = &self.body { Some(composite) } else { None }
+    }
+}
+
 /// The kind of a stored type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TypeBody {

@@ -52,6 +52,9 @@ impl SessionState {
             Some(found) if self.catalog.is_visible(found.schema(), found.name()) => Some(quote(found.name())),
             Some(found) => Some(format!("{}.{}", quote(found.schema()), quote(found.name()))),
             None => {
+                if let Some(found) = self.catalog.type_of_relation(oid) {
+                    return self.type_text(found.note.oid.into());
+                }
                 let table = pgcatalog::all().find(|table| i64::from(table.oid) == oid)?;
                 match table.schema {
                     "pg_catalog" => Some(table.name.to_owned()),
@@ -183,6 +186,10 @@ impl Session for SessionState {
     fn is_visible(&self, oid: i64) -> bool {
         match self.catalog.relation(oid) {
             Some(found) => self.catalog.is_visible(found.schema(), found.name()),
+            None if self.catalog.type_of_relation(oid).is_some() => {
+                let found = self.catalog.type_of_relation(oid).map(|found| &found.note);
+                found.is_some_and(|note| self.catalog.is_visible(&note.schema, &note.name))
+            }
             None => pgcatalog::all().any(|table| i64::from(table.oid) == oid && table.schema == "pg_catalog"),
         }
     }

@@ -16,7 +16,7 @@ pub mod family;
 mod groups;
 mod lock;
 mod query;
-mod rewrite;
+pub mod rewrite;
 mod role;
 pub mod table;
 mod types;

@@ -25,8 +25,43 @@ const LITERAL_TYPES: &[&str] = &[
     "tsquery",
 ];
 
+/// The function that `f(VARIADIC array)` calls around the array. No user can write its name.
+pub const VARIADIC: &str = "\u{4}variadic";
+
+/// `VARIADIC array`, the last argument of a call, becomes a call of [`VARIADIC`].
+fn variadic(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
+    let is_it = |token: &TokenWithSpan| word(token).is_some_and(|word| word == "variadic");
+    tokens.iter().find(|token| is_it(token))?;
+    let mut found: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len() + 2);
+    let (mut depth, mut open) = (0, Vec::new());
+    for token in tokens {
+        let own = |token_now: Token| TokenWithSpan { token: token_now, span: token.span };
+        let last = found.iter().rev().find(|token| !is_blank(&token.token)).map(|token| &token.token);
+        match &token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => {
+                if open.last() == Some(&depth) {
+                    open.pop();
+                    found.push(own(Token::RParen));
+                }
+                depth -= 1;
+            }
+            Token::Word(_) if is_it(token) && matches!(last, Some(Token::LParen | Token::Comma)) => {
+                open.push(depth);
+                found.extend([own(Token::make_word(VARIADIC, Some('"'))), own(Token::LParen)]);
+                continue;
+            }
+            _ => {}
+        }
+        found.push(token.clone());
+    }
+    Some(found)
+}
+
 /// The tokens as the crate reads them.
 pub fn rewritten(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
+    let spread = variadic(tokens);
+    let tokens = spread.as_deref().unwrap_or(tokens);
     let parts;
     let tokens = if has_assigned_parts(tokens) {
         parts = assigned_parts(tokens);

@@ -109,7 +109,9 @@ impl Run<'_> {
                 other => other,
             },
             Expr::Call(function, arguments) => {
-                let arguments = arguments.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<Vec<_>>>()?;
+                let Some(arguments) = self.arguments(arguments, function.name == "format", env)? else {
+                    return Ok(Datum::Null);
+                };
                 if function.is_strict && arguments.iter().any(Datum::is_null) {
                     return Ok(Datum::Null);
                 }
@@ -121,6 +123,23 @@ impl Run<'_> {
             }
             other => return self.eval_search(other, env),
         })
+    }
+
+    /// The arguments of a call. `None`: the array whose elements are the last ones is null, which is no argument at all
+    /// if `is_none`.
+    fn arguments(&self, list: &[Expr], is_none: bool, env: &Env<'_>) -> Outcome<Option<Vec<Datum>>> {
+        let Some((Expr::Spread(array, element), first)) = list.split_last() else {
+            return list.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<Vec<_>>>().map(Some);
+        };
+        let mut found = first.iter().map(|expr| self.eval(expr, env)).collect::<Outcome<Vec<_>>>()?;
+        let array = self.eval(array, env)?;
+        if array.is_null() {
+            return Ok(is_none.then_some(found));
+        }
+        for value in array::values(&array) {
+            found.push(self.eval(element, &Env { row: std::slice::from_ref(value), outer: Some(env) })?);
+        }
+        Ok(Some(found))
     }
 
     /// Expressions that look for a value among others.

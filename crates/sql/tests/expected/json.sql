@@ -51,3 +51,8 @@ select * from json_to_recordset(null) as x (a int);
 select * from json_to_record(null) as x (a int);
 select * from json_array_elements('[1]') as x (a int);
 select * from jsonb_array_elements('[1]') as x (a jsonb, b int);
+select json_build_array(variadic array['a', null]::text[]), json_build_array(variadic '{1,2}'::int[]), json_build_array(variadic null::text[]);
+select jsonb_build_array(variadic '{}'::text[]), json_build_array(variadic '{{1,4},{2,5}}'::int[][]);
+select json_build_object(variadic array['a', 'b', 'c', null]::text[]), jsonb_build_object(variadic array[1, 2]);
+select json_build_object(variadic array['a', null, null, 'b']::text[]);
+select json_build_object(variadic '{a,b,c}'::text[]);

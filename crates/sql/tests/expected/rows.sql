@@ -206,3 +206,6 @@ select count(one.*), count(two.*), count(k) from one full join two using (k);
 select pg_typeof(k) from one full join two using (k) limit 1;
 insert into one as o values (1, 'a'), (2, 'new') on conflict (k) do update set v = excluded.v where o.* is distinct from excluded.* returning *;
 select k from one where one.* = row(1, 'a');
+select 'pair2'::regclass, pg_table_is_visible('pair2'::regclass);
+create table pair2 (x int);
+select * from pair2;
