@@ -11,8 +11,8 @@ use crate::commit::not_allocated;
 use crate::context::Change;
 use crate::error::{Error, TxResult};
 use crate::object::PmField;
-use crate::shape::{PAYLOAD_BYTES_MAX, Shape};
 use crate::tx::Tx;
+use lodestone_cells::{PAYLOAD_BYTES_MAX, Shape};
 
 /// The place and the length of a byte string. It is a field of a persistent object. The default is the empty string,
 /// which takes no room.

@@ -5,9 +5,10 @@ use lodestone_txn::record::{self, Found};
 use lodestone_txn::{Which, Writer};
 
 use crate::format::SYSTEM_SHAPE;
-use crate::shape::CellKind;
 use crate::stm::Stm;
-use crate::versions::{Version, judge, read_slot};
+use crate::versions::{judge, read_slot};
+use lodestone_cells::CellKind;
+use lodestone_cells::Version;
 
 /// Damage in a memory, or something that a crash left.
 ///
@@ -125,7 +126,7 @@ impl Stm {
         self.check_all().objects
     }
 
-    fn check_cell(&self, at: PmAddr, shape: crate::shape::Shape, report: &mut ObjectsReport) {
+    fn check_cell(&self, at: PmAddr, shape: lodestone_cells::Shape, report: &mut ObjectsReport) {
         let core = &*self.core;
         let mut scratch = Vec::new();
         let judged = judge(&core.memory, core.timeline.lives(), shape, at, &mut scratch);

@@ -37,8 +37,8 @@ use crate::core::Core;
 use crate::error::{Conflict, Error, Result, TxResult};
 use crate::options::Mode;
 use crate::published;
-use crate::shape::{CellKind, Shape};
 use crate::side;
+use lodestone_cells::{CellKind, Shape};
 
 /// Words of a record before its members.
 const RECORD_HEADER_WORDS: usize = 3;

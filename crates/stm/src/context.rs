@@ -16,8 +16,8 @@ use lodestone_width::to_usize;
 
 use crate::core::Core;
 use crate::error::{Abort, Conflict, Error, Result, Why};
-use crate::shape::Shape;
 use crate::write_index::WriteIndex;
+use lodestone_cells::Shape;
 
 /// Free cells of a shape that a thread takes at a time.
 const BATCH: usize = 32;

@@ -17,11 +17,11 @@ use crate::error::{Error, Result};
 use crate::format::{Places, SYSTEM_SHAPE};
 use crate::object::TypeInfo;
 use crate::options::{Mode, StmOptions};
-use crate::shape::Shape;
 use crate::side::Side;
 use crate::slabs::Slabs;
 use crate::stats::Stats;
 use crate::versions::judge;
+use lodestone_cells::Shape;
 
 /// The shared state.
 #[derive(Debug)]

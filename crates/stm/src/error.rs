@@ -131,6 +131,17 @@ pub enum Error {
     Store(lodestone_store::Error),
 }
 
+impl From<lodestone_cells::Error> for Error {
+    fn from(error: lodestone_cells::Error) -> Self {
+        use lodestone_cells::Error as CellError;
+        match error {
+            CellError::Heap(error) => Self::Heap(error),
+            CellError::TooLarge { bytes, limit_bytes } => Self::TooLarge { bytes, limit_bytes },
+            CellError::Damaged { path, what, at, finding } => Self::Damaged { path, what, at, finding },
+        }
+    }
+}
+
 impl From<lodestone_store::Error> for Error {
     fn from(error: lodestone_store::Error) -> Self {
         use lodestone_store::Error as StoreError;

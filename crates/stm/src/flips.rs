@@ -16,8 +16,8 @@ use lodestone_txn::Which;
 
 use crate::error::Result;
 use crate::object::Shaped;
-use crate::shape::Shape;
 use crate::{Stm, StmOptions, pm_object};
+use lodestone_cells::Shape;
 
 const VALUES: usize = 3;
 

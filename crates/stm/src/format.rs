@@ -29,8 +29,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
 use crate::options::StmOptions;
-use crate::shape::Shape;
-use crate::slabs::write_block;
+use lodestone_cells::{Directory, Shape, overlap};
 
 /// First eight bytes of the header line.
 pub const MAGIC: [u8; 8] = *b"LDSTSTM\0";
@@ -181,14 +180,6 @@ impl Places {
     }
 }
 
-/// Whether two areas inside the pool have a byte in common.
-pub fn overlap(left: (PmAddr, u64), right: (PmAddr, u64)) -> bool {
-    let ((left, left_bytes), (right, right_bytes)) = (left, right);
-    left.part() == right.part()
-        && left.offset() < right.offset() + right_bytes
-        && right.offset() < left.offset() + left_bytes
-}
-
 /// Reads the header at `header`, the place of the object. The first line counts, or the second where that is damaged.
 pub fn read(heap: &Heap, header: PmAddr) -> Result<Places> {
     let memory = heap.memory();
@@ -241,7 +232,7 @@ pub fn make(heap: &Heap, action: &mut Action<'_>, options: &StmOptions) -> Resul
     let header = action.alloc_zeroed(2 * (TABLE_OFFSET + u64::from(options.table_bytes)))?;
     let records = action.alloc_zeroed(u64::from(options.threads_max) * 2 * u64::from(options.record_bytes))?;
     let directory_bytes = u64::from(options.directory_bytes);
-    let directory = [action.alloc(directory_bytes)?, action.alloc(directory_bytes)?];
+    let directory = Directory::make(heap, action, directory_bytes)?;
     let mut line = HeaderLine::new_zeroed();
     (line.magic, line.version) = (MAGIC, VERSION);
     (line.threads_max, line.record_bytes) = (u32::from(options.threads_max), options.record_bytes);
@@ -257,7 +248,6 @@ pub fn make(heap: &Heap, action: &mut Action<'_>, options: &StmOptions) -> Resul
     }
     Lives::format(memory, &places.lives());
     write_system(memory, places.system());
-    directory.into_iter().for_each(|block| write_block(memory, block, directory_bytes));
     Ok(header)
 }
 

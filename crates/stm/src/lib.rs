@@ -19,7 +19,7 @@
 //! | `part` | fields that are read without the rest of their object |
 //! | `commit` | lock, validate, write, fence, publish; the three modes |
 //! | `versions` | which slot counts; first touch in a life |
-//! | `slabs`, `shape` | cells whose own slots say whether they are free |
+//! | `slabs` | cells whose own slots say whether they are free |
 //! | `recover` | the work of an open after a crash |
 //! | `snapshot`, `side` | long readers, and the versions kept for them |
 //! | `object`, `fields`, `roots` | types, layouts, fields, named roots |
@@ -52,7 +52,6 @@ mod part;
 mod published;
 mod recover;
 mod roots;
-mod shape;
 mod side;
 mod slabs;
 mod snapshot;

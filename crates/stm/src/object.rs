@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zerocopy::{FromZeros, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 use crate::error::{Error, Result};
-use crate::shape::Shape;
+use lodestone_cells::Shape;
 
 /// A type of persistent objects. Use `#[pm_object]`, or `#[derive(PmObject)]` with zerocopy's traits and `repr(C)`.
 ///
@@ -72,7 +72,10 @@ pub trait PmObject: TryFromBytes + FromZeros + IntoBytes + Immutable + KnownLayo
 pub(crate) trait Shaped: PmObject {
     const SHAPE: Shape = {
         assert!(align_of::<Self>() <= 8, "a persistent object is aligned to at most 8 bytes");
-        assert!(to_u64(size_of::<Self>()) <= crate::shape::PAYLOAD_BYTES_MAX, "a persistent object has at most 4 MiB");
+        assert!(
+            to_u64(size_of::<Self>()) <= lodestone_cells::PAYLOAD_BYTES_MAX,
+            "a persistent object has at most 4 MiB"
+        );
         Shape::pair(low_u32(to_u64(size_of::<Self>())))
     };
     const WORDS: u32 = low_u32(to_u64(size_of::<Self>())).div_ceil(8);

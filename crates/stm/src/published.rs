@@ -9,7 +9,7 @@ use lodestone_width::to_u64;
 
 use crate::context::Context;
 use crate::core::Core;
-use crate::shape::Shape;
+use lodestone_cells::Shape;
 
 /// Whether the published order `id` is switched on.
 #[inline(always)]

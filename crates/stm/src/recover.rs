@@ -22,9 +22,10 @@ use lodestone_width::exact_u32;
 
 use crate::error::Result;
 use crate::format::{Places, SYSTEM_SHAPE};
-use crate::shape::{CellKind, Shape};
 use crate::slabs::Slabs;
-use crate::versions::{Version, judge, read_slot};
+use crate::versions::{judge, read_slot};
+use lodestone_cells::Version;
+use lodestone_cells::{CellKind, Shape};
 
 /// The result of recovery.
 ///

@@ -11,9 +11,9 @@ use lodestone_txn::{SlotHeader, SnapshotGuard, State, Tick, VersionWord, Writer}
 use crate::commit::{another_size, not_allocated};
 use crate::core::Core;
 use crate::error::{Conflict, TxResult};
-use crate::shape::Shape;
 use crate::side::{self, Found};
 use crate::tx::{PATIENCE, Tx, give_way};
+use lodestone_cells::Shape;
 
 /// A snapshot while it is active. Versions kept for it alone are dropped with it.
 #[derive(Debug)]

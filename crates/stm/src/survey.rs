@@ -12,9 +12,10 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::bytes::PmBytes;
 use crate::error::{Error, Result};
 use crate::roots::{RootEntry, System, TypeEntry};
-use crate::shape::CellKind;
 use crate::stm::Stm;
-use crate::versions::{Version, judge, read_slot};
+use crate::versions::{judge, read_slot};
+use lodestone_cells::CellKind;
+use lodestone_cells::Version;
 
 /// A live object.
 ///

@@ -27,7 +27,7 @@ use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
 use crate::object::{PmObject, Shaped};
 use crate::part::Part;
 use crate::published;
-use crate::shape::Shape;
+use lodestone_cells::Shape;
 
 /// The operations that a transaction may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

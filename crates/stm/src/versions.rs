@@ -13,24 +13,9 @@
 //! Invariant: the newest version is never overwritten, so a cell that holds an object always has one intact version
 //! that counts.
 
-use lodestone_pmem::{Memory, PmAddr, planted};
-use lodestone_txn::{Lives, SLOT_HEADER_WORDS, SlotHeader, State, Tick, VersionWord, Which, Writer, is_erased, verify};
-use lodestone_width::to_u64;
-
-use crate::shape::Shape;
-
-/// The content of a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// Nothing was written there.
-    Absent,
-    /// A version that counts.
-    Counts(SlotHeader),
-    /// A whole version of a transaction that a crash cut short.
-    Lost(SlotHeader),
-    /// The checksum fails, or the header is erased. Then its tick is zero.
-    Broken(SlotHeader),
-}
+use lodestone_cells::{Shape, Version};
+use lodestone_pmem::{Memory, PmAddr};
+use lodestone_txn::{Lives, SlotHeader, State, Tick, VersionWord, Which, Writer};
 
 /// Reads and judges a slot. `scratch` is overwritten.
 pub fn read_slot(
@@ -41,29 +26,7 @@ pub fn read_slot(
     which: Which,
     scratch: &mut Vec<u64>,
 ) -> Version {
-    let at = shape.slot_at(cell, which);
-    let (tick, meta) = (memory.load(at), memory.load(at.plus(8)));
-    let header = SlotHeader::decode(tick, meta);
-    if tick == 0 {
-        return if is_erased(tick, meta) { Version::Broken(header) } else { Version::Absent };
-    }
-    if planted::active("stm-slot-crc-ignored") {
-        return Version::Counts(header);
-    }
-    if header.words > shape.slot_words(which) {
-        return Version::Broken(header);
-    }
-    scratch.clear();
-    scratch.extend([tick, meta]);
-    let payload = at.plus(to_u64(SLOT_HEADER_WORDS) * 8);
-    scratch.extend((0..u64::from(header.words)).map(|word| memory.load(payload.plus(word * 8))));
-    if !verify(at, scratch) {
-        Version::Broken(header)
-    } else if lives.counts_version(&header) || planted::active("stm-final-ignored") {
-        Version::Counts(header)
-    } else {
-        Version::Lost(header)
-    }
+    lodestone_cells::read_slot(memory, |header| lives.counts_version(header), (shape, cell, which), scratch)
 }
 
 /// The newest version that counts, and damage.

@@ -88,7 +88,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
 fn commit_targets() -> Vec<Registers> {
     let create = Registers {
         formatted: false,
-        audited: &["stm/src/format.rs", "stm/src/slabs.rs", "txn/src/lives/format.rs"],
+        audited: &["stm/src/format.rs", "cells/src/directory.rs", "txn/src/lives/format.rs"],
         ..registers("stm-create", vec![Op::Put(0, 1)])
     };
     let commit = Registers {
@@ -97,7 +97,7 @@ fn commit_targets() -> Vec<Registers> {
         ..registers("stm-commit", commits())
     };
     let wide = Registers { wide: true, ..registers("stm-wide", commits()) };
-    let alloc = Registers { audited: &["stm/src/slabs.rs"], ..registers("stm-alloc", allocations()) };
+    let alloc = Registers { audited: &["cells/src/directory.rs"], ..registers("stm-alloc", allocations()) };
     let chain = Registers {
         audited: &["txn/src/record.rs"],
         ..registers("stm-chain", vec![Op::All(1), Op::Set(0b011, 2), Op::All(3)])
@@ -129,7 +129,7 @@ fn life_targets() -> Vec<Registers> {
     };
     // The copy that an open has mended is the only one later.
     let mended = Registers {
-        audited: &["txn/src/copies.rs", "stm/src/slabs.rs", "txn/src/lives.rs"],
+        audited: &["txn/src/copies.rs", "cells/src/directory.rs", "txn/src/lives.rs"],
         redundant: vec![
             Redundant::new(
                 "late flush at",

@@ -31,7 +31,9 @@ pub enum CellKind {
 /// Size and kind of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shape {
+    /// The use.
     pub kind: CellKind,
+    /// Bytes of a cell, a multiple of 64.
     pub cell_bytes: u32,
 }
 
@@ -57,6 +59,7 @@ const fn round_class(bytes: u32) -> u32 {
 
 impl Shape {
     /// The cell for objects of `payload_bytes` bytes that are updated.
+    #[must_use]
     pub const fn pair(payload_bytes: u32) -> Self {
         let slot = HEADER + payload_bytes.div_ceil(WORD) * WORD;
         let cell = if WORD + 2 * slot <= LINE { LINE } else { round_line(round_line(WORD + slot) + slot) };
@@ -64,6 +67,7 @@ impl Shape {
     }
 
     /// The cell for `payload_bytes` bytes that are written once.
+    #[must_use]
     pub const fn single(payload_bytes: u32) -> Self {
         let cell = round_line(WORD + 2 * HEADER + payload_bytes.div_ceil(WORD) * WORD);
         Self { kind: CellKind::Single, cell_bytes: round_class(cell) }
@@ -71,6 +75,7 @@ impl Shape {
 
     /// Offset of a slot in the cell.
     #[inline(always)]
+    #[must_use]
     pub const fn slot_offset(self, which: Which) -> u32 {
         match (self.kind, which) {
             (CellKind::Single, Which::Second) => WORD,
@@ -82,17 +87,20 @@ impl Shape {
     }
 
     /// Number of the cell's word at which the payload of a slot begins.
+    #[must_use]
     pub const fn payload_word(self, which: Which) -> usize {
         const_usize(u32_to_u64((self.slot_offset(which) + HEADER) / WORD))
     }
 
     /// Address of a slot of the cell at `cell`.
     #[inline(always)]
+    #[must_use]
     pub const fn slot_at(self, cell: PmAddr, which: Which) -> PmAddr {
         cell.plus(u32_to_u64(self.slot_offset(which)))
     }
 
     /// Payload words that a slot has room for.
+    #[must_use]
     pub const fn slot_words(self, which: Which) -> u32 {
         let end = match (self.kind, which) {
             (CellKind::Single, Which::Second) => return 0,
