@@ -308,10 +308,9 @@ impl Directory {
         exact_u32(lines.len())
     }
 
-    /// Blocks of the heap that the directory takes after the first of each chain.
-    #[must_use]
-    pub fn later_blocks(&self) -> Vec<PmAddr> {
-        self.blocks.iter().skip(1).flatten().copied().collect()
+    /// Blocks of the heap that the directory takes, the first of each chain before all others.
+    pub fn blocks(&self) -> impl Iterator<Item = PmAddr> + '_ {
+        self.blocks.iter().flatten().copied()
     }
 
     /// Makes a slab of about `wanted_bytes` bytes, at least one cell, and its entry: together or not at all. On return

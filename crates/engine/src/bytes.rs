@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 use lodestone_width::{exact_u32, to_usize};
 
+/// Bytes of a number before the bytes.
+const TAG_BYTES: usize = 8;
+
 /// Bytes of a key or a payload. The rows of a page that was read share one block of memory: it is free when the last of
 /// them is.
 #[derive(Clone)]
@@ -26,6 +29,17 @@ impl Bytes {
     pub fn part(block: &Arc<[u8]>, part: Range<usize>) -> Self {
         assert!(part.start <= part.end && part.end <= block.len(), "{part:?} of {}", block.len());
         Self { block: block.clone(), begin: exact_u32(part.start), end: exact_u32(part.end) }
+    }
+
+    /// A copy of `bytes` with a number before it, which no reader of the bytes sees.
+    pub fn tagged(tag: u64, bytes: &[u8]) -> Self {
+        let block: Arc<[u8]> = [&tag.to_le_bytes()[..], bytes].concat().into();
+        Self::part(&block, TAG_BYTES..block.len())
+    }
+
+    /// The number of [`tagged`](Self::tagged) bytes; of others it means nothing.
+    pub fn tag(&self) -> u64 {
+        self.block.first_chunk().map_or(0, |tag| u64::from_le_bytes(*tag))
     }
 
     /// Whether other bytes share the block.
@@ -137,6 +151,13 @@ mod tests {
         let (tree, hash) = (BTreeMap::from([(alice.clone(), 1)]), HashMap::from([(bob, 2)]));
         assert_eq!((tree.get(&b"alice"[..]), hash.get(&b"bob"[..])), (Some(&1), Some(&2)));
         assert_eq!(format!("{alice:?}"), "b\"alice\"");
+    }
+
+    #[test]
+    fn a_tag_is_no_part_of_the_bytes() {
+        let row = Bytes::tagged(u64::MAX - 7, b"alice");
+        assert_eq!((&*row, row.tag(), row.clone().tag()), (&b"alice"[..], u64::MAX - 7, u64::MAX - 7));
+        assert_eq!(row, Bytes::from(b"alice".to_vec()));
     }
 
     #[test]

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use lodestone_txn::RowWord;
 
 use crate::core::Handle;
+use crate::dual::{DUAL, is_dual};
 use crate::error::{Error, Result};
 use crate::index::IndexTree;
 use crate::large::PIECES;
@@ -134,6 +135,7 @@ pub fn find_in(catalog: &Table, reader: &impl Reader, name: &str) -> Result<Opti
     let Some(row) = catalog.get(reader, &table)? else { return Ok(None) };
     let (tree, definition) = tree_of(&row).ok_or_else(|| damaged("the columns"))?;
     let mut schema = Schema::decode(name, definition).ok_or_else(|| damaged("the columns"))?;
+    schema.place.is_dual = is_dual(tree);
     let mut indexes = Vec::new();
     for row in catalog.range(reader, crate::row![name]..=crate::row![name])? {
         let row = row?;
@@ -177,7 +179,15 @@ pub fn create(catalog: &Table, tx: &Tx, schema: &Schema, layout: &Layout) -> Res
 /// Numbers for the trees of the table of `schema`, which does not exist, and of its indexes. No other tree gets them.
 pub fn take_numbers(catalog: &Table, tx: &Tx, schema: &Schema) -> Result<Vec<u32>> {
     refuse_if_found(catalog, tx, &schema.name)?;
-    take_tree_numbers(catalog, tx, 1 + schema.indexes.len())
+    Ok(marked(schema, take_tree_numbers(catalog, tx, 1 + schema.indexes.len())?))
+}
+
+/// The numbers for a table of `schema`: that of its rows says whether they are in cells.
+pub fn marked(schema: &Schema, mut numbers: Vec<u32>) -> Vec<u32> {
+    if let Some(first) = numbers.first_mut().filter(|_| schema.place.is_dual) {
+        *first |= DUAL;
+    }
+    numbers
 }
 
 /// Numbers for so many trees. No other tree gets them.
@@ -500,7 +510,8 @@ impl Numbers {
     /// Whether a table or index had this tree once, and none has it now.
     pub fn is_dropped(&self, tree: u32) -> bool {
         let tree = tree & !PIECES;
-        tree >= FIRST_TREE && u64::from(tree) < self.next && !self.trees.contains_key(&tree.into())
+        let number = tree & !DUAL;
+        number >= FIRST_TREE && u64::from(number) < self.next && !self.trees.contains_key(&tree.into())
     }
 
     /// Their faults, in words.
@@ -508,10 +519,10 @@ impl Numbers {
         let shared = |(tree, names): (&u64, &Vec<String>)| {
             (names.len() > 1).then(|| format!("the tables `{}` have the same tree {tree}", names.join("`, `")))
         };
-        let last = self.trees.keys().last();
-        let is_used = last.is_some_and(|last| *last >= self.next) || self.next < FIRST_TREE.into();
+        let last = self.trees.keys().map(|tree| tree & !u64::from(DUAL)).max();
+        let is_used = last.is_some_and(|last| last >= self.next) || self.next < FIRST_TREE.into();
         let next = is_used.then(|| format!("the number of the next tree, {}, is in use", self.next));
-        let too_large = (self.next > PIECES.into()).then(|| TOO_LARGE.to_owned());
+        let too_large = (self.next > DUAL.into()).then(|| TOO_LARGE.to_owned());
         let headless = self.headless.iter().map(|table| format!("there is an index of `{table}`, which is no table"));
         self.trees.iter().filter_map(shared).chain(next).chain(too_large).chain(headless)
     }

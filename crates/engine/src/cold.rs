@@ -21,8 +21,9 @@ use std::sync::Arc;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 
 use lodestone_pages::{FarReads, Found, Image, PageRow, Reader};
-use lodestone_txn::{RowWord, Tick, Writer};
+use lodestone_txn::{RowWord, SlotHeader, Tick, Writer};
 
+use crate::dual::{Cells, is_dual};
 use crate::error::{Error, Result};
 use crate::leaf::Span;
 use crate::slot::{Bytes, Slot};
@@ -31,14 +32,16 @@ use crate::slot::{Bytes, Slot};
 #[derive(Clone, Debug)]
 pub struct Source {
     reader: Reader,
+    /// The rows of trees of addresses.
+    pub cells: Option<Arc<Cells>>,
     /// No row of an image that counts has a tick above it.
     limit: Arc<AtomicU64>,
 }
 
 impl Source {
     /// `limit`: no tick above it was reserved in earlier lives.
-    pub fn new(reader: Reader, limit: Tick) -> Self {
-        Self { reader, limit: Arc::new(AtomicU64::new(limit.0)) }
+    pub fn new(reader: Reader, cells: Option<Arc<Cells>>, limit: Tick) -> Self {
+        Self { reader, cells, limit: Arc::new(AtomicU64::new(limit.0)) }
     }
 
     /// The reads of pages on other nodes.
@@ -99,6 +102,10 @@ impl Source {
 
     /// One row of a leaf, in the life that began at `base`. `None`: there is none, or all of the leaf must be read.
     pub fn slot(&self, image: &Image, tree: u32, span: &Span, key: &[u8], base: Tick) -> Option<Arc<Slot>> {
+        if is_dual(tree) {
+            // A slot that is read while a commit writes it is not whole: all rows of a leaf are read before one changes.
+            return None;
+        }
         let (tick, writer, payload) = self.reader.read_row(image, (tree, &span.low), key)?;
         let is_known = tick.0 <= self.limit.load(Ordering::SeqCst);
         is_known.then(|| Slot::new(key.into(), word_of(tick, writer, base), payload.into()))
@@ -110,6 +117,13 @@ impl Source {
     /// As [`read`](Self::read).
     pub fn slots(&self, image: &Image, tree: u32, span: &Span, base: Tick) -> Result<Vec<Arc<Slot>>> {
         let found = self.read(image, tree, &span.low, span.high.as_deref())?;
+        if is_dual(tree) {
+            let slot = |row: PageRow<'_>| {
+                let (header, payload) = self.row_in_cell(tree, row.key, row.payload)?;
+                Ok(Slot::new(row.key.into(), word_of(header.tick, header.writer, base), payload))
+            };
+            return found.rows().map(slot).collect();
+        }
         // Two blocks of memory for all rows: to allocate two for each would cost more than the read. The keys are not
         // in the block of the payloads, which is free when no row has its payload there.
         let keys: Arc<[u8]> = found.rows().flat_map(|row| row.key).copied().collect::<Vec<_>>().into();
@@ -121,6 +135,19 @@ impl Source {
             Slot::new(Bytes::part(&keys, key), word, Bytes::part(found.bytes(), payload))
         };
         Ok(found.rows_with_places().map(slot).collect())
+    }
+}
+
+impl Source {
+    /// The row of a tree of addresses, of which a page or a record has `reference`.
+    ///
+    /// # Errors
+    /// `Error::Damaged` names the cell.
+    pub fn row_in_cell(&self, tree: u32, key: &[u8], reference: &[u8]) -> Result<(SlotHeader, Bytes)> {
+        match &self.cells {
+            Some(cells) => cells.load(tree, key, reference),
+            None => Err(Error::OlderDatabase),
+        }
     }
 }
 

@@ -36,10 +36,11 @@ use std::sync::atomic::Ordering;
 use lodestone_pmem::sync::atomic::fence;
 use lodestone_pmem::{count_shared_rmws, planted};
 use lodestone_txn::{Lease, RowWord, Tick};
-use lodestone_wal::Room;
+use lodestone_wal::{EntryKind, Room};
 
 use crate::core::{Committer, Core};
 use crate::delta;
+use crate::dual::{self, Base, Plan, is_dual};
 use crate::durability::{Durability, Point};
 use crate::error::{Error, Result};
 use crate::events;
@@ -196,16 +197,25 @@ impl<'c> Locks<'c> {
     }
 
     /// Whether the rows that change have the versions on which deltas build. They are the first ones that are held.
-    pub fn have(&self, bases: &[Option<RowWord>]) -> bool {
-        let is_base = |(held, base): (&Held, &Option<RowWord>)| base.is_none_or(|base| held.seen.same_version(base));
-        self.held.iter().zip(bases).all(is_base) || planted::active("engine-delta-base-unchecked")
+    pub fn have(&self, bases: &[Base]) -> bool {
+        let has = |(held, base): (&Held, &Base)| dual::is_base(*base, held.seen, held.is_claimed);
+        self.held.iter().zip(bases).all(has) || planted::active("engine-delta-base-unchecked")
     }
 
     /// Notes the rows that the record of `epoch` has all of: those without a base. The commit cannot fail any more.
-    fn note_whole(&self, bases: &[Option<RowWord>], epoch: u64) {
+    fn note_whole(&self, bases: &[Base], epoch: u64) {
         if self.core.ways.in_place {
-            let whole = self.held.iter().zip(bases).filter(|(_, base)| base.is_none());
+            let whole = self.held.iter().zip(bases).filter(|(_, base)| **base == Base::Any);
             whole.for_each(|(held, _)| held.slot.note_whole(epoch));
+        }
+    }
+
+    /// The rows that are in cells, with their addresses.
+    fn address(&mut self, plan: &Plan<'_>) {
+        for (number, row) in plan.rows() {
+            if let Some(change) = &mut self.held[number].change {
+                change.payload = Some(row);
+            }
         }
     }
 
@@ -328,7 +338,7 @@ pub fn commit(core: &Core, state: &mut State) -> Result<Point> {
         return Ok(core.seen_point(state));
     }
     rounds::wait_for_cache(core)?;
-    if core.ways.by_table {
+    if core.ways.by_table && !state.changes.keys().any(|tree| is_dual(*tree)) {
         return by_table::commit(core, state).map(|()| Point::own(core.memory.flushed_here()));
     }
     let mut lent = core.lend_committer()?;
@@ -346,14 +356,19 @@ fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Res
     let mut may_delta = core.ways.deltas && !core.holds.are_in_use();
     loop {
         let Committer { log, record, .. } = &mut *committer;
-        let bases = delta::encode(core, state, record, may_delta)?;
-        let room = rounds::reserve(core, log, record)?;
+        let mut plan = Plan::new(core, core.holds.are_in_use());
+        let bases = match delta::encode(core, state, record, may_delta, &mut plan) {
+            Err(Error::Conflict) => return Err(state.conflict()),
+            bases => bases?,
+        };
+        let room = if plan.is_alone() { None } else { Some(rounds::reserve(core, log, record)?) };
         let locks = Locks::of(core, state)?;
         // With all locks held: a commit that builds on this one has the same epoch, or a later one.
         let epoch = core.rounds.cuts.epoch();
-        let is_for_feeds = bases.iter().all(Option::is_none) || !core.holds.are_in_use();
+        let has_all = (plan.is_empty() || plan.has_rows) && !record.iter().any(|entry| entry.kind == EntryKind::Delta);
+        let is_for_feeds = has_all || !core.holds.are_in_use();
         if is_for_feeds && locks.have(&bases) {
-            return append(core, state, committer, (room, epoch), locks, &bases);
+            return append(core, state, committer, (room, epoch), locks, (&bases, plan));
         }
         // Another commit replaced a row in between. If this one has not read it, that is no conflict. Or a feed began.
         may_delta = false;
@@ -365,17 +380,22 @@ fn append(
     core: &Core,
     state: &mut State,
     committer: &mut Committer,
-    (room, epoch): (Room, u64),
+    (room, epoch): (Option<Room>, u64),
     mut locks: Locks<'_>,
-    bases: &[Option<RowWord>],
+    (bases, mut plan): (&[Base], Plan<'_>),
 ) -> Result<()> {
     let Committer { lease, log, record, .. } = committer;
+    locks.floor = locks.floor.max(plan.floor());
     let tick = locks.decide(state, lease)?;
     let version = |is_absent| RowWord::new(tick, lease.writer(), is_absent);
     locks.is_recorded = true;
     locks.note_whole(bases, epoch);
-    core.rounds.cuts.begins(lease.writer(), epoch, log.position());
-    core.rounds.cuts.ends(lease.writer(), log.append(room, record, tick)?);
+    if let Some(room) = room {
+        core.rounds.cuts.begins(lease.writer(), epoch, log.position());
+        core.rounds.cuts.ends(lease.writer(), log.append(room, record, tick)?);
+    }
+    plan.write(tick, lease.writer());
+    locks.address(&plan);
     if core.ways.is_early {
         locks.install(version);
     }
@@ -394,6 +414,7 @@ fn append(
     core.timeline.registry().set_clock(lease, tick);
     state.know(version(false));
     locks.settle(version, core.ways.is_early);
+    plan.settle(tick);
     Ok(())
 }
 

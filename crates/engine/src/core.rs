@@ -18,6 +18,7 @@ use lodestone_width::{low_u16, to_u64};
 
 use crate::build::Builds;
 use crate::checkpointer::Checkpointer;
+use crate::dual::Cells;
 use crate::durability::{Durability, Point, Ways};
 use crate::error::{Error, Result};
 use crate::events;
@@ -75,6 +76,8 @@ pub struct Core {
     pub waits: bool,
     /// The things that all trees share.
     pub ground: Ground,
+    /// The rows of tables with cells. `None`: an earlier version made the database.
+    pub cells: Option<Arc<Cells>>,
     /// How much a row holds itself.
     pub limits: Limits,
     trees: RwLock<BTreeMap<u32, Arc<Tree>>>,
@@ -147,6 +150,7 @@ impl Core {
             memory,
             heap,
             wal: found.wal,
+            cells: found.ground.source.cells.clone(),
             ground: found.ground,
             limits: options.limits(),
             trees: RwLock::new(found.trees),

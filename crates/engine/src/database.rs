@@ -130,6 +130,11 @@ impl Database {
         let places = format::read(&heap, object.at())?;
         options.check_with(&places, heap.memory().part_count(), heap.pool().path())?;
         let found = recover(&heap, &places, options, phases)?;
+        let has_cells = found.ground.source.cells.as_ref().is_some_and(|cells| !cells.is_empty());
+        if has_cells && matches!(options.durability, Durability::Epoch(_)) {
+            let rule = "it has tables with rows in cells, which are not written by group commit";
+            return Err(Error::BadOption { option: "durability", value: 0, rule });
+        }
         let report = found.report;
         let mut core = Core::new(heap, places, options, found, object);
         core.htm = region::hardware(&options.region)?;
@@ -372,7 +377,7 @@ impl Database {
     /// [`Error::BadSchema`]; as [`update`](Self::update).
     pub fn create_table(&self, schema: &Schema) -> Result<Table> {
         let layout = schema.layout()?;
-        self.verify_parts(schema)?;
+        self.verify_place(schema)?;
         let catalog = catalog::table(&self.core)?;
         self.update(|tx| catalog::create(&catalog, tx, schema, &layout))?;
         self.note_placement(&schema.name)?;
@@ -824,7 +829,8 @@ impl Database {
     #[must_use]
     pub fn blocks(&self) -> Vec<(lodestone_pmem::PmAddr, u64)> {
         let anchor = (self.core.places.anchor, format::ANCHOR_BYTES);
-        std::iter::once(anchor).chain(self.core.wal.blocks()).chain(self.page_blocks()).collect()
+        let cells = self.core.cells.iter().flat_map(|cells| cells.blocks());
+        std::iter::once(anchor).chain(self.core.wal.blocks()).chain(self.page_blocks()).chain(cells).collect()
     }
 
     /// Those of the blocks in which pages are. For measuring how fast they can be read.

@@ -119,9 +119,9 @@ impl Database {
             return self.create_table(schema);
         }
         let layout = schema.layout()?;
-        self.verify_parts(schema)?;
+        self.verify_place(schema)?;
         let catalog = begin(self, tx)?;
-        let trees = take_numbers(self, &catalog, 1 + schema.indexes.len())?;
+        let trees = catalog::marked(schema, take_numbers(self, &catalog, 1 + schema.indexes.len())?);
         catalog::create_loaded(&catalog, tx, schema, &layout, &trees)?;
         note_made(tx, &trees)?;
         self.core().place(&trees, &schema.place);

@@ -56,6 +56,7 @@ use lodestone_wal::{Entry, EntryKind, Record};
 use lodestone_width::exact_u16;
 
 use crate::core::Core;
+use crate::dual::{Base, Plan, is_dual};
 use crate::error::Result;
 use crate::state::State;
 use crate::tree::Tree;
@@ -67,15 +68,30 @@ const RANGE_HEAD_BYTES: usize = 4;
 /// Longest row that a delta can be about: its offsets have 2 bytes.
 const ROW_BYTES_MAX: usize = 65_535;
 
-/// Encodes the changes of a transaction. Returns for each row the version that its delta builds on.
+/// Encodes the changes of a transaction. Returns for each row the version that its entry builds on: a delta, or a version
+/// in a cell, which is also added to `plan`.
 ///
 /// No lock is held. So the commit must find these very versions when it has locked the rows.
-pub fn encode(core: &Core, state: &State, record: &mut Record, may_delta: bool) -> Result<Vec<Option<RowWord>>> {
+///
+/// # Errors
+/// [`Error::Conflict`](crate::Error::Conflict); a full pool; an entry that is too large.
+pub fn encode(
+    core: &Core,
+    state: &State,
+    record: &mut Record,
+    may_delta: bool,
+    plan: &mut Plan<'_>,
+) -> Result<Vec<Base>> {
     record.clear();
     let mut bases = Vec::new();
     let mut delta = Vec::new();
     for (number, changes) in &state.changes {
+        let is_in_cells = is_dual(*number) && !core.ways.durability.is_none();
         for (key, payload) in &changes.rows {
+            if is_in_cells {
+                bases.push(plan.add(&changes.tree, (bases.len(), key), payload.as_ref(), record)?);
+                continue;
+            }
             let mut base = None;
             match payload {
                 None => record.delete(*number, key)?,
@@ -89,9 +105,10 @@ pub fn encode(core: &Core, state: &State, record: &mut Record, may_delta: bool) 
                     }
                 }
             }
-            bases.push(base);
+            bases.push(base.map_or(Base::Any, Base::Version));
         }
     }
+    plan.note_changes(bases.len());
     Ok(bases)
 }
 

@@ -128,6 +128,12 @@ pub enum Error {
          notice; use two transactions"
     )]
     LoadBesideTables,
+    /// An earlier version made the database, without cells.
+    #[error(
+        "this database was made by a version that had no tables with rows in cells; export its tables, and import them \
+         into a new database"
+    )]
+    OlderDatabase,
     /// The position is that of a feed of another database.
     #[error("{}: the position belongs to a feed of another database; use one of this database", path.display())]
     OtherFeed {
@@ -434,6 +440,20 @@ impl From<lodestone_pages::Error> for Error {
             Pages::BadOption { option, value, rule } => Self::BadOption { option, value, rule },
             Pages::Damaged { path, what, at, finding } => Self::Damaged { path, what, at, finding },
             other => Self::Pages(other),
+        }
+    }
+}
+
+impl From<lodestone_cells::Error> for Error {
+    fn from(error: lodestone_cells::Error) -> Self {
+        use lodestone_cells::Error as Cells;
+        match error {
+            Cells::Heap(error) => Self::Heap(error),
+            Cells::TooLarge { bytes, limit_bytes } => {
+                let limit = lodestone_width::to_usize(limit_bytes);
+                Self::TooLarge { table: String::new(), what: "row", bytes: lodestone_width::to_usize(bytes), limit }
+            }
+            Cells::Damaged { path, what, at, finding } => Self::Damaged { path, what, at, finding },
         }
     }
 }

@@ -36,6 +36,7 @@ use crate::archive::{LogBatch, LogSink};
 use crate::catalog;
 use crate::core::{Core, Handle};
 use crate::database::Database;
+use crate::dual::MemberEntry;
 use crate::error::{Error, Result};
 use crate::large::{PIECES, piece_key};
 use crate::payload::Moved;
@@ -538,6 +539,18 @@ fn read(core: &Core, writer: Writer, from: u64, to: u64, found: &mut Vec<LogReco
             let payload = match entry.kind {
                 EntryKind::Put => Some(entry.value.into()),
                 EntryKind::Delete => None,
+                EntryKind::Member => match MemberEntry::read(entry.value) {
+                    Some(member) if !member.is_change() => continue,
+                    Some(member) => match member.row() {
+                        Some(row) => row.map(Bytes::from),
+                        // From before the feed.
+                        None => {
+                            are_whole = false;
+                            continue;
+                        }
+                    },
+                    None => return Err(core.damaged_log(record, "an entry about a cell makes no sense")),
+                },
                 // Of a part of a transaction a feed knows nothing of the others.
                 EntryKind::Delta | EntryKind::Together => {
                     are_whole = false;

@@ -7,6 +7,7 @@
 //!   512   table of lives (in both halves)
 //! directory of the log (lodestone-wal)
 //! directory of the pages (lodestone-pages)
+//! directory of the cells (lodestone-cells), there twice
 //! ```
 //!
 //! One heap action makes all of it, so all of it exists or none. The header never changes. An open for writing makes a
@@ -20,14 +21,18 @@ use lodestone_wal::Wal;
 use lodestone_width::to_u64;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use crate::dual;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::options::DatabaseOptions;
 
 const MAGIC: [u8; 8] = *b"LDSTDB\0\0";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
+/// A version without cells, which is read all the same.
+const VERSION_WITHOUT_CELLS: u32 = 3;
 /// The only flag: the database was made with `Durability::None`.
 const WITHOUT_DURABILITY: u32 = 1;
+const NO_CELLS: [[u8; 8]; 2] = [[0; 8]; 2];
 const HALF_BYTES: u64 = 1024;
 const CLOCK_OFFSET: u64 = 256;
 const TABLE_OFFSET: u64 = 512;
@@ -45,7 +50,8 @@ struct HeaderLine {
     log_bytes: u64,
     pages: u64,
     flags: u32,
-    zero: [u8; 16],
+    /// The first block of each copy of the directory of cells. Zeros in a database without cells.
+    cells: [[u8; 8]; 2],
     crc: u32,
 }
 
@@ -90,6 +96,11 @@ impl Places {
     /// The directory of the pages.
     pub fn pages(&self) -> PmAddr {
         PmAddr::from_raw(self.line.pages)
+    }
+
+    /// The first block of each copy of the directory of cells. `None`: there are no cells.
+    pub fn cells(&self) -> Option<[PmAddr; 2]> {
+        (self.line.cells != NO_CELLS).then(|| self.line.cells.map(|raw| PmAddr::from_raw(u64::from_le_bytes(raw))))
     }
 
     /// Bytes of all logs, as the options set them.
@@ -146,14 +157,17 @@ pub fn read(heap: &Heap, anchor: PmAddr) -> Result<Places> {
     }
     let verifies = |line: &HeaderLine| line.magic == MAGIC && line.crc == line.checksum();
     let line = copies::read(memory, halves(anchor), verifies).map_err(|finding| damaged(finding.into()))?;
-    if line.version != VERSION {
+    if line.version != VERSION && line.version != VERSION_WITHOUT_CELLS {
         let (path, what) = (heap.pool().path().to_owned(), "header of the database");
         let (at, found, known) = (anchor, line.version, VERSION);
         return Err(lodestone_pmem::Error::OtherVersion { path, what, at, found, known }.into());
     }
     let threads_max = u16::try_from(line.threads_max).unwrap_or(0);
     let options = DatabaseOptions { threads_max, ..DatabaseOptions::default() };
-    if options.check().is_err() || line.zero != [0; 16] || line.flags & !WITHOUT_DURABILITY != 0 {
+    if options.check().is_err()
+        || (line.cells == NO_CELLS) != (line.version == VERSION_WITHOUT_CELLS)
+        || line.flags & !WITHOUT_DURABILITY != 0
+    {
         return Err(damaged("its numbers are outside the limits of the options".into()));
     }
     Ok(Places { anchor, line, threads_max })
@@ -175,6 +189,7 @@ pub fn make(heap: &Heap, action: &mut Action<'_>, options: &DatabaseOptions) -> 
     line.log = Wal::make(heap, action, &options.log())?.to_raw();
     line.log_bytes = options.log_bytes;
     line.pages = Pages::make(heap, action, &options.pages())?.to_raw();
+    line.cells = dual::make(heap, action)?.map(|block| block.to_raw().to_le_bytes());
     line.crc = line.checksum();
     for half in halves(anchor) {
         memory.put(PmPtr::new(half), &line);

@@ -39,6 +39,7 @@ use lodestone_wal::Record;
 use crate::commit::Locks;
 use crate::core::{Committer, Core};
 use crate::delta;
+use crate::dual::Plan;
 use crate::error::{Error, Result};
 use crate::events;
 use crate::rounds;
@@ -467,7 +468,8 @@ fn has_room(core: &Core, bytes: u64) -> bool {
 pub fn commit(core: &Core, group: &Group, state: &mut State, committer: &mut Committer) -> Result<u64> {
     let mut may_delta = core.ways.deltas;
     loop {
-        let bases = delta::encode(core, state, &mut committer.record, may_delta)?;
+        // No table has rows in cells: see `DatabaseOptions::check_with`.
+        let bases = delta::encode(core, state, &mut committer.record, may_delta, &mut Plan::new(core, false))?;
         let admission = group.admit(core, committer.record.entry_bytes())?;
         let locks = Locks::of(core, state)?;
         if locks.have(&bases) {

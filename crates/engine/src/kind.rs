@@ -10,6 +10,7 @@ use lodestone_width::to_u64;
 use crate::ahead;
 use crate::catalog;
 use crate::database::Database;
+use crate::dual;
 use crate::error::Error;
 use crate::format;
 use crate::table::Table;
@@ -83,6 +84,7 @@ impl Kind for DatabaseKind {
                 return Ok(contents);
             }
         }
+        dual::shared_cells(core).into_iter().for_each(&mut flaw);
         let numbers = database.update(|tx| catalog::Numbers::read(&catalog, tx));
         match &numbers {
             Ok(numbers) => numbers.findings().for_each(|finding| flaw(format!("catalog: {finding}"))),

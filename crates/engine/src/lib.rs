@@ -76,6 +76,7 @@ mod database;
 mod decimal;
 mod define;
 mod delta;
+mod dual;
 mod durability;
 mod error;
 mod events;

@@ -347,11 +347,15 @@ impl Database {
     }
 
     fn catalog_for_load(&self, schema: &Schema) -> Result<Table> {
+        if schema.is_dual() {
+            let finding = "its rows are in cells, which a load does not write; add them by transactions".into();
+            return Err(Error::BadSchema { table: schema.name.clone(), finding });
+        }
         self.core().refuse_if_read_only()?;
         if self.core().holds.are_in_use() {
             return Err(Error::FeedOpen { table: schema.name.clone() });
         }
-        self.verify_parts(schema)?;
+        self.verify_place(schema)?;
         schema.layout()?;
         catalog::table(self.core())
     }

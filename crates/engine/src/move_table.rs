@@ -288,8 +288,15 @@ impl Database {
         Ok(trees.flat_map(|tree| tree.homes()).map(|home| to_u64(home.page_count())).sum())
     }
 
-    /// Refuses parts that the pool does not have.
-    pub(crate) fn verify_parts(&self, schema: &Schema) -> Result<()> {
+    /// Refuses parts that the pool does not have, and cells where there can be none.
+    pub(crate) fn verify_place(&self, schema: &Schema) -> Result<()> {
+        let refuse = |finding: &str| Err(Error::BadSchema { table: schema.name.clone(), finding: finding.into() });
+        if schema.is_dual() && self.core().cells.is_none() {
+            return Err(Error::OlderDatabase);
+        }
+        if schema.is_dual() && self.core().group.is_some() {
+            return refuse("rows in cells are not written by group commit by epochs");
+        }
         schema.place.parts().try_for_each(|part| self.verify_part(&schema.name, Some(part)))
     }
 

@@ -18,10 +18,11 @@ use lodestone_pages::{Batch, Image, PageRow, Patch, Share, Shares};
 use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::spin;
 use lodestone_pmem::{planted, work};
-use lodestone_txn::{RowState, RowWord, Tick};
+use lodestone_txn::{RowState, RowWord, Tick, Writer};
 use lodestone_width::to_u64;
 
 use crate::core::Core;
+use crate::dual::{self, is_dual};
 use crate::error::Result;
 use crate::leaf::{Changes, Page};
 use crate::placement::Place;
@@ -367,7 +368,14 @@ pub fn settled_rows(core: &Core, tree: &Tree, slots: &[Arc<Slot>]) -> Result<Vec
                     if word.state() == RowState::Pending && !planted::active("pages-copies-pending") {
                         core.wait_settled(slot, word)?;
                     }
-                    break (!word.is_absent()).then(|| SettledRow { key: key.clone(), word, payload, whole });
+                    let row = if is_dual(tree.number) {
+                        // The address stays the same, and so does the row of the page. Why the tick may: `dual.rs`.
+                        let word = RowWord::new(core.timeline.base(), Writer::default(), word.is_absent());
+                        SettledRow { key: key.clone(), word, payload: dual::reference(&payload), whole }
+                    } else {
+                        SettledRow { key: key.clone(), word, payload, whole }
+                    };
+                    break (!word.is_absent()).then_some(row);
                 }
                 // It was purged, or its claim was given up. A commit that uses the key again is of this epoch or
                 // later, and makes the leaf dirty.

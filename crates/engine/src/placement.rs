@@ -18,6 +18,7 @@ use std::sync::PoisonError;
 use lodestone_pmem::sync::RwLock;
 use lodestone_width::exact_u16;
 
+use crate::dual::is_dual;
 use crate::large::PIECES;
 use crate::schema::{Schema, take_u16};
 
@@ -36,6 +37,8 @@ pub struct Place {
     ranges: Vec<(Vec<u8>, Option<u16>)>,
     /// Whether the rows stay in DRAM, where the others have a cache.
     pub is_kept: bool,
+    /// Whether the rows are in cells. The number of the tree says so on the medium.
+    pub is_dual: bool,
 }
 
 impl Place {
@@ -51,7 +54,7 @@ impl Place {
 
     /// The place of the indexes: without ranges, because their keys are others.
     pub fn of_indexes(&self) -> Self {
-        Self { part: self.part, ranges: Vec::new(), is_kept: self.is_kept }
+        Self { part: self.part, is_kept: self.is_kept, ..Self::default() }
     }
 
     /// The part of the row, or of the leaf that begins, with this key.
@@ -152,6 +155,33 @@ impl Schema {
         self
     }
 
+    /// With rows in cells of two versions, side by side in persistent memory: a transaction that updates one row writes
+    /// that row and nothing else, and one of several rows logs only where they are. So it is for small rows that change
+    /// often, one by one: counters, balances, states. The rows stay in DRAM as well, and each open reads all of them.
+    ///
+    /// It counts when the table is made, and cannot be changed later. Rows are added by transactions:
+    /// [`Database::load_table`](crate::Database::load_table) refuses such a table. Not with
+    /// [`Durability::Epoch`](crate::Durability::Epoch). As with [`in_part`](Self::in_part), two schemas that differ in
+    /// it alone are equal.
+    ///
+    /// ```
+    /// use lodestone_engine::{Schema, Type};
+    ///
+    /// let schema = Schema::new("counters").column("id", Type::U64).column("count", Type::I64).key(["id"]);
+    /// assert!(schema.clone().dual().is_dual() && !schema.is_dual());
+    /// ```
+    #[must_use]
+    pub fn dual(mut self) -> Self {
+        self.place.is_dual = true;
+        self
+    }
+
+    /// Whether the rows are in cells: see [`dual`](Self::dual).
+    #[must_use]
+    pub fn is_dual(&self) -> bool {
+        self.place.is_dual
+    }
+
     /// Whether the rows stay in DRAM: see [`kept`](Self::kept).
     #[must_use]
     pub fn is_kept(&self) -> bool {
@@ -195,9 +225,9 @@ impl Placements {
         self.look(tree, |place| !place.ranges.is_empty()).unwrap_or(false)
     }
 
-    /// Whether the rows of a tree stay in DRAM.
+    /// Whether the rows of a tree stay in DRAM. Those in cells always do.
     pub fn is_kept(&self, tree: u32) -> bool {
-        self.look(tree, |place| place.is_kept).unwrap_or(false)
+        is_dual(tree) || self.look(tree, |place| place.is_kept).unwrap_or(false)
     }
 
     /// Sets the place of a table. The first of `trees` has its rows, and the others are indexes.

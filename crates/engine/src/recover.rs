@@ -20,7 +20,7 @@
 
 mod together;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -34,6 +34,7 @@ use lodestone_wal::{Kept, Opening, Wal};
 use self::together::Parts;
 use crate::cache::Cache;
 use crate::cold::Source;
+use crate::dual::{self, Cells, Verdict};
 use crate::error::{Error, Result};
 use crate::events::Phases;
 use crate::format::Places;
@@ -114,24 +115,43 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions, phases: 
         let copies = places.heal(memory);
         lodestone_width::to_u64(copies) + u64::from(lives.heal(memory)) + u64::from(lives.heal_table(memory))
     };
+    let cells = places.cells().map(|first| Cells::open(heap, first)).transpose()?.map(Arc::new);
+    if let Some(cells) = &cells {
+        report.copies_damaged += if memory.is_read_only() {
+            lodestone_width::to_u64(cells.damaged_lines().len())
+        } else {
+            cells.heal().into()
+        };
+    }
     let pages = Pages::open(heap, places.pages())?;
     report.page_copies_damaged = lodestone_width::to_u64(pages.copies_damaged().len());
     let (threads, limit) = (work::threads(memory), lives.limit());
     let is_suspect = !report.was_clean && memory.direct_unit() == LINE_BYTES;
-    let opener = Opener { heap, places, pages: &pages, limit, threads, is_suspect, on_open: options.on_open.as_ref() };
+    let (cells_open, on_open) = (cells.as_deref(), options.on_open.as_ref());
+    let mut verdict = Verdict { base: lives.base(), is_crashed: !report.was_clean, ..Verdict::default() };
+    let opener = Opener { heap, places, pages: &pages, cells: cells_open, limit, threads, is_suspect, on_open };
     let reader = match options.far_pages.begin(heap.pool())? {
         Some(far) => pages.reader().through(far),
         None => pages.reader(),
     };
-    let source = Source::new(reader, limit);
+    let source = Source::new(reader, cells.clone(), limit);
     let mut images = opener.read_pages()?;
     let warm = images.extract_if(.., |listed| listed.tree == WARM_TREE).map(|listed| (listed.image, listed.low));
     let warm = warm.collect();
     phases.end("images", images.len());
     let opening = Opening::begin(heap, places.log())?;
-    let (records, sample, last) = opener.read_logs(&opening)?;
+    let (records, sample, last) = opener.read_logs(&opening, &mut verdict)?;
     report.records = lodestone_width::to_u64(records.iter().map(Kept::len).sum::<usize>());
     phases.end("records", lodestone_width::to_usize(report.records));
+    if let Some(cells) = &cells {
+        cells.judge(verdict);
+        if !memory.is_read_only() {
+            cells.sweep(&images.iter().map(|image| image.tree).chain(sample.trees()).collect());
+        }
+        if !cells.is_empty() {
+            phases.end("cells", cells.blocks().len());
+        }
+    }
     let parts = opener.redo(&images, &sample, &records, &source)?;
     drop((records, images));
     report.rows = parts.iter().map(|(_, part)| lodestone_width::to_u64(part.len())).sum();
@@ -170,6 +190,7 @@ struct Opener<'o> {
     heap: &'o Heap,
     places: &'o Places,
     pages: &'o Pages,
+    cells: Option<&'o Cells>,
     /// No tick above it was ever reserved.
     limit: Tick,
     threads: usize,
@@ -200,16 +221,21 @@ impl Opener<'_> {
 
     #[expect(clippy::type_complexity, reason = "the parts go their own ways at once")]
     /// Reads all logs, each from the position where the older checkpoint needs it. Returns their records that have
-    /// entries, and the last record of each.
-    fn read_logs(&self, opening: &Opening) -> Result<(Vec<Kept>, Sample, Vec<(Writer, LastRecord)>)> {
+    /// entries, and the last record of each. Notes in `verdict` which versions in cells count.
+    fn read_logs(
+        &self,
+        opening: &Opening,
+        verdict: &mut Verdict,
+    ) -> Result<(Vec<Kept>, Sample, Vec<(Writer, LastRecord)>)> {
         let (writers, meter) = (opening.writers(), self.meter(OpenStep::Records, None));
+        let cells = self.cells.filter(|cells| verdict.is_crashed && !cells.is_empty());
         let read = |number: usize| {
             let (writer, mut kept, mut sample) = (writers[number], Kept::default(), Sample::default());
-            let (mut last, mut parts) = (None::<(u64, Tick, bool)>, Parts::default());
+            let (mut lasts, mut parts) = ([None::<(u64, Tick, bool)>; 2], Parts::default());
             opening.read(writer, self.pages.from(writer), &mut |found| {
                 redo::check(found, self.limit, &mut sample)
                     .map_err(|finding| damaged(self.heap, self.places, found, finding))?;
-                last = Some((found.position, found.tick, found.is_mark()));
+                lasts = [lasts[1], Some((found.position, found.tick, found.is_mark()))];
                 if !found.is_mark() {
                     parts.note(found);
                     kept.push(found);
@@ -217,23 +243,37 @@ impl Opener<'_> {
                 }
                 Ok(())
             })?;
-            let last = last.map(|(position, tick, is_mark)| {
+            let mut tick = Tick::NEVER;
+            if let Some(cells) = cells {
+                let before = opening.tick_before(writer, self.pages.from(writer))?.unwrap_or(Tick::NEVER);
+                if let [previous, Some((position, loser, false))] = lasts
+                    && !dual::is_whole(cells, &kept, loser, writer)
+                {
+                    kept.remove(&BTreeSet::from([loser]));
+                    opening.end_before(writer, position, previous.map_or(before, |(_, tick, _)| tick));
+                    lasts = [None, previous];
+                }
+                tick = lasts[1].map_or(before, |(_, tick, _)| tick);
+            }
+            let last = lasts[1].map(|(position, tick, is_mark)| {
                 let entries = kept.len().checked_sub(1).filter(|_| !is_mark);
                 let entries = entries.and_then(|number| kept.records(number..number + 1).next());
                 let contents = restore::contents_of(entries.into_iter().flat_map(|(_, entries)| entries));
                 (writer, LastRecord { position, tick: tick.0, contents })
             });
-            Ok::<_, Error>((kept, sample, last, parts))
+            Ok::<_, Error>((kept, sample, last, parts, (writer.number(), tick)))
         };
         let (mut records, mut sample, mut lasts) = (Vec::new(), Sample::default(), Vec::new());
         let mut of_logs = Vec::new();
         let node_of = |number: usize| self.node_of(opening.part_of(writers[number]));
         let topology = self.heap.pool().topology();
-        for (kept, of_log, last, parts) in work::each_near(topology, self.threads, writers.len(), &node_of, read)? {
+        for (kept, of_log, last, parts, end) in work::each_near(topology, self.threads, writers.len(), &node_of, read)?
+        {
             records.push(kept);
             sample.extend(of_log);
             lasts.extend(last);
             of_logs.push(parts);
+            verdict.last.extend([end]);
         }
         sample.finish();
         let from = |writer| self.pages.from(writer);

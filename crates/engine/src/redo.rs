@@ -22,6 +22,7 @@ use lodestone_width::to_usize;
 
 use crate::cold::Source;
 use crate::delta::{self, Delta};
+use crate::dual::{MemberEntry, is_dual};
 use crate::error::Error;
 use crate::leaf::Span;
 use crate::tree::{Bytes, Loaded, TreePart};
@@ -174,6 +175,11 @@ impl Sample {
         for (tree, keys) in other.keys {
             self.keys.entry(tree).or_default().extend(keys);
         }
+    }
+
+    /// The trees that records name.
+    pub fn trees(&self) -> impl Iterator<Item = u32> {
+        self.keys.keys().copied()
     }
 
     /// Sorts the keys. Then they can be parts.
@@ -358,7 +364,9 @@ impl<'r> Redo<'r> {
             })?;
             is_dirty |= newest.is_new;
             if newest.is_row {
-                rows.push((key.into(), row[..].into()));
+                let tree = self.parts[number].tree;
+                let payload = if is_dual(tree) { self.source.row_in_cell(tree, key, &row)?.1 } else { row[..].into() };
+                rows.push((key.into(), payload));
             }
         }
         if let (Some(image), Some(key)) = (image, torn.next()) {
@@ -421,6 +429,11 @@ fn for_each_change<'r>(mut tick: Tick, entries: Entries<'r>, visit: &mut impl Fn
         match entry.kind {
             EntryKind::Commit => tick = named_tick(&entry).unwrap_or(tick),
             EntryKind::Together => {}
+            EntryKind::Member => {
+                if let Some(change) = MemberEntry::read(entry.value).and_then(|member| member.change(entry)) {
+                    visit(tick, change);
+                }
+            }
             _ => visit(tick, entry),
         }
     }
@@ -449,8 +462,15 @@ pub fn check(found: &lodestone_wal::Found<'_>, limit: Tick, sample: &mut Sample)
                 return Err("the places of a transaction's records make no sense");
             }
             EntryKind::Commit | EntryKind::Together => {}
+            EntryKind::Put | EntryKind::Delta if is_dual(entry.tree) => {
+                return Err("it has a row of a table whose rows are in cells");
+            }
             EntryKind::Put | EntryKind::Delete | EntryKind::Delta => sample.add(&entry),
-            EntryKind::Member => return Err("it has an entry of a kind that this version never writes"),
+            EntryKind::Member => match MemberEntry::read(entry.value).filter(|_| is_dual(entry.tree)) {
+                Some(member) if member.is_change() => sample.add(&entry),
+                Some(_) => {}
+                None => return Err("an entry about a cell makes no sense"),
+            },
         }
     }
     Ok(())

@@ -23,6 +23,7 @@ use lodestone_width::to_u64;
 
 use crate::archive::{ArchiveReader, LogBatch, archive_error};
 use crate::database::Database;
+use crate::dual::MemberEntry;
 use crate::error::Result;
 use crate::feed::{self, FeedPosition, LogRecord};
 use crate::options::DatabaseOptions;
@@ -85,6 +86,11 @@ pub struct LastRecord {
 /// database got later.
 pub fn contents_of<'e>(entries: impl Iterator<Item = lodestone_wal::Entry<'e>>) -> u32 {
     entries.fold(0, |crc, entry| {
+        if entry.kind == EntryKind::Member {
+            // As a feed reads it.
+            let member = MemberEntry::read(entry.value).filter(MemberEntry::is_change);
+            return member.map_or(crc, |member| of_entry(crc, entry.tree, entry.key, member.row().flatten()));
+        }
         let value = (entry.kind != EntryKind::Delete).then_some(entry.value);
         of_entry(crc, entry.tree, entry.key, value)
     })

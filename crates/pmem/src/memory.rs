@@ -288,10 +288,35 @@ impl Memory {
         }
         let target = self.words(at, to_u64(words.len()));
         target.store_each(words);
-        self.inner.changes.note(at, to_u64(words.len()) * WORD_BYTES);
+        self.flush_words(at, words.len(), target);
+    }
+
+    /// As [`write_and_flush`](Self::write_and_flush), but the first word is written last. So where it is persistent, the
+    /// words after it in the same line are: stores to one line persist in their order.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write); if there is no word.
+    #[inline]
+    #[track_caller]
+    pub fn write_first_last_and_flush(&self, at: PmAddr, words: &[u64]) {
+        let [first, rest @ ..] = words else { panic!("there is a first word") };
+        if self.is_hooked() || !self.inner.domain.has_dax_instructions() {
+            self.write(at.plus(WORD_BYTES), rest.as_bytes());
+            self.store(at, *first);
+            return self.flush(at, to_u64(words.len()) * WORD_BYTES);
+        }
+        let target = self.words(at, to_u64(words.len()));
+        target.store_each_first_last(words);
+        self.flush_words(at, words.len(), target);
+    }
+
+    /// Notes the change of so many words, and starts the write-back of their lines by the processor's instruction.
+    #[inline(always)]
+    fn flush_words(&self, at: PmAddr, count: usize, target: Words<'_>) {
+        self.inner.changes.note(at, to_u64(count) * WORD_BYTES);
         let local = counters::local();
         let mut pointer = target.pointer();
-        for line in lines_of(at, to_u64(words.len()) * WORD_BYTES) {
+        for line in lines_of(at, to_u64(count) * WORD_BYTES) {
             local.count_line(line);
             // SAFETY: the pointer is as far into this line as the first word is into its own. The line holds words of
             // the checked range, so it is mapped whole. The instruction was checked when it was chosen.

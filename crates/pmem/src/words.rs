@@ -135,6 +135,17 @@ impl<'m> Words<'m> {
         }
     }
 
+    /// Stores `words` here, word by word (release), the first one last.
+    #[inline(always)]
+    pub(crate) fn store_each_first_last(self, words: &[u64]) {
+        for (place, word) in self.0.iter().zip(words).skip(1) {
+            place.store(*word, Ordering::Release);
+        }
+        if let (Some(place), Some(word)) = (self.0.first(), words.first()) {
+            place.store(*word, Ordering::Release);
+        }
+    }
+
     /// Stores `bytes` here (release). The last word is filled up with zeroes.
     #[inline(always)]
     pub(crate) fn write(self, bytes: &[u8]) {

@@ -32,6 +32,7 @@
 //! | `db-epoch` | group commit: transactions by two writers that survive together or not at all |
 //! | `db-together`, `db-together-rounds` | transactions with a record in each of two logs; the same around checkpoints |
 //! | `db-mixed` | transactions over a table whose rows are read from pages and one whose rows are in DRAM |
+//! | `db-dual`, `db-dual-rounds`, `db-dual-older-round` | a table with rows in cells beside one without |
 //! | `db-move` | a table and a range of its keys that move to the other of two parts, by writers on two nodes |
 //! | `db-backup` | a backup between commits and a checkpoint, and one of the state after each crash: what it opens to |
 //!
@@ -45,6 +46,7 @@ mod cache;
 mod ddl;
 mod define;
 mod deltas;
+mod dual;
 mod life;
 mod lines;
 mod load;
@@ -200,6 +202,8 @@ enum Kind {
     ByTable,
     /// Short rows, in a pool with a part on each of two nodes.
     Nodes,
+    /// Short rows, those of the first table in cells.
+    Dual,
 }
 
 /// Outside the key of a wide row.
@@ -282,6 +286,10 @@ fn make_table(db: &Database, name: &str, kind: Kind) -> Result<Table> {
             Err(Error::NoTable { .. }),
             Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached | Kind::Warm | Kind::ByTable,
         ) => db.create_table(&narrow().key(["k"])),
+        (Err(Error::NoTable { .. }), Kind::Dual) => {
+            let schema = narrow().key(["k"]);
+            db.create_table(&if name == "a" { schema.dual() } else { schema })
+        }
         (Err(Error::NoTable { .. }), Kind::Nodes) => db.create_table(&narrow().key(["k"]).in_part(0)),
         (Err(Error::NoTable { .. }), Kind::Wide) => {
             db.create_table(&narrow().column("w", Type::I64).column("pad", Type::Text).key(["k"]))
@@ -705,6 +713,8 @@ impl Structure for Tables {
             // The commits of the others have the same flushes and fences.
             "db-together" => is_in("commit/by_table.rs"),
             "db-together-rounds" | "db-mixed" | "db-backup" => false,
+            "db-dual" | "db-dual-rounds" => is_in("engine/src/dual.rs"),
+            "db-dual-older-round" => false,
             // Its pages are written as those of `db-two-rounds`; it alone has a share of a second node.
             "db-move" => is_in("pages/src/share.rs"),
             "db-lines" | "db-lines-delta" | "db-lines-older-round" => is_in("pages/src/patch.rs"),
@@ -833,6 +843,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     all()
         .into_iter()
         .chain(deltas::targets())
+        .chain(dual::targets())
         .chain(lines::targets())
         .chain(cache::targets())
         .chain(load::targets())
@@ -850,6 +861,7 @@ pub fn bugs() -> Vec<Bug> {
     bugs::all()
         .into_iter()
         .chain(lines::bugs())
+        .chain(dual::bugs())
         .chain(cache::bugs())
         .chain(load::bugs())
         .chain(together::bugs())

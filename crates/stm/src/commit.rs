@@ -254,8 +254,9 @@ fn write_slots(core: &Core, context: &mut Context, tick: Tick, certifies_itself:
         let at = entry.shape.slot_at(entry.at, entry.seen.slot().other());
         let slot = &mut context.arena[entry.arena..entry.arena + SLOT_HEADER_WORDS + to_usize(words)];
         seal(at, &SlotHeader { tick, writer, flags, words }, slot);
-        // Before the fence of the commit. Not around the cache, whatever its size: it is read soon.
-        core.memory.write_and_flush(at, slot);
+        // Before the fence of the commit. Not around the cache, whatever its size: it is read soon. The tick last: with
+        // the writer of the version before it would look like a version that counts and is damaged.
+        core.memory.write_first_last_and_flush(at, slot);
     }
 }
 

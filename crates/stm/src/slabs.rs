@@ -153,7 +153,7 @@ impl Slabs {
 
     /// Blocks of the heap that the directory takes after the first of each chain.
     pub fn directory_blocks(&self) -> Vec<PmAddr> {
-        lock(&self.pools).directory.later_blocks()
+        lock(&self.pools).directory.blocks().skip(2).collect()
     }
 
     /// Looks at the slab of the cell at `at`, unless that was done. Then a cell that is freed from now on is in no list

@@ -77,6 +77,13 @@ impl Member {
         Self { raw: object.to_raw() | slot.index() }
     }
 
+    /// A member as a record stores it.
+    #[must_use]
+    #[inline]
+    pub const fn from_raw(raw: u64) -> Self {
+        Self { raw }
+    }
+
     /// The object.
     #[must_use]
     #[inline]

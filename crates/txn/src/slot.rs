@@ -15,6 +15,9 @@
 //! crashes happened. Without the bit a lost line would look like a slot that was never written, and the object would
 //! silently return to its older version.
 //!
+//! The tick is stored last of the words in its line. A crash tears a line between two of its stores. So a tick never
+//! stands beside the writer of the version before, which may have committed another version of that tick.
+//!
 //! Invariant: a slot is written only while its object's version word says "committing", and it is never the newest one.
 
 use lodestone_pmem::PmAddr;

@@ -103,7 +103,10 @@ pub struct SegmentLine {
     pub first: u64,
     /// The writer, or [`NO_WRITER`].
     pub writer: u32,
-    pub zero: [u8; 32],
+    pub zero: [u8; 4],
+    /// The tick of the last record before the segment, of the same life; 0: none, or an earlier version did not say.
+    pub last_tick: u64,
+    pub zeroes: [u8; 20],
     pub crc: u32,
 }
 
@@ -128,8 +131,9 @@ impl Line for SegmentLine {
 
 impl SegmentLine {
     /// A head that is not sealed yet.
-    pub fn new(writer: u32, first: u64) -> Self {
-        Self { magic: SEGMENT_MAGIC, generation: 0, first, writer, zero: [0; 32], crc: 0 }
+    pub fn new(writer: u32, first: u64, last_tick: u64) -> Self {
+        let (zero, zeroes) = ([0; 4], [0; 20]);
+        Self { magic: SEGMENT_MAGIC, generation: 0, first, writer, zero, last_tick, zeroes, crc: 0 }
     }
 }
 

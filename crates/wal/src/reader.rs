@@ -196,6 +196,22 @@ impl Reader<'_> {
         }
     }
 
+    /// The tick of the last record before position `from`, as far as the segment says that has this position: of a
+    /// record in it, or of the last one before it in the same life. `None`: the log has no segment.
+    pub fn tick_before(&self, from: u64) -> Result<Option<Tick>> {
+        let Some(segment) = self.chain.iter().rfind(|segment| segment.first <= from) else { return Ok(None) };
+        let (mut last, mut position, mut body) = (segment.last_tick, segment.first, Vec::new());
+        while position < from {
+            // Pieces of one record have one tick, so nothing is said about the order here.
+            let Some(head) = self.piece(segment, position, 0, &mut body) else {
+                return Err(self.damaged(segment.address(position), "an acknowledged record fails its checksum"));
+            };
+            last = head.tick;
+            position += (to_u64(RECORD_HEAD_BYTES) + u64::from(head.bytes)).next_multiple_of(self.align());
+        }
+        Ok(Some(Tick(last)))
+    }
+
     fn visit(&self, segment: &Segment, record: &Pieces, visit: &mut dyn FnMut(&Found<'_>) -> Result<()>) -> Result<()> {
         let entries = Entries { rest: &record.bytes };
         if entries.count_whole() != Some(record.head.entries) && !planted::active("wal-piece-counts-alone") {

@@ -31,6 +31,8 @@ pub struct Segment {
     pub at: PmAddr,
     pub generation: u64,
     pub first: u64,
+    /// The tick of the last record before it, of the same life.
+    pub last_tick: u64,
 }
 
 impl Segment {
@@ -176,7 +178,7 @@ impl Segments {
                 .filter(|(line, _)| line.magic == SEGMENT_MAGIC)
                 .ok_or_else(|| self.damaged(at, "segment of the log", "both copies of its head fail their checksum"))?;
             stock.made.push(at);
-            let segment = Segment { at, generation: line.generation, first: line.first };
+            let segment = Segment { at, generation: line.generation, first: line.first, last_tick: line.last_tick };
             match u16::try_from(line.writer) {
                 Ok(writer) => stock.chains.entry(writer).or_default().push_back(segment),
                 Err(_) => stock.free.push(at),
@@ -251,7 +253,7 @@ impl Segments {
             chain.pop_back();
             // Fenced by the mirror, before the caller clears the word at `end`: while the first piece is whole, the
             // others may still be found, and no gap is taken for damage.
-            mirror::write(self.memory(), segment_lines(last.at), SegmentLine::new(NO_WRITER, 0));
+            mirror::write(self.memory(), segment_lines(last.at), SegmentLine::new(NO_WRITER, 0, 0));
             free.push(last.at);
         }
     }
@@ -309,7 +311,7 @@ impl Segments {
             Err(lodestone_heap::Error::NoSpace { .. }) => action.alloc(self.segment_bytes)?,
             outcome => outcome?,
         };
-        let mut line = SegmentLine::new(NO_WRITER, 0);
+        let mut line = SegmentLine::new(NO_WRITER, 0, 0);
         line.seal(1);
         for place in segment_lines(at) {
             memory.put(place, &line);
@@ -324,12 +326,12 @@ impl Segments {
         Ok(at)
     }
 
-    /// Makes the segment at `at` the end of the chain of `writer`, from position `first` on. On return that is
-    /// persistent, and so is everything that this thread streamed or flushed before.
-    pub fn hand_out(&self, writer: u16, at: PmAddr, first: u64) -> Segment {
-        let line = SegmentLine::new(u32::from(writer), first);
+    /// Makes the segment at `at` the end of the chain of `writer`, from position `first` on, after a record of
+    /// `last_tick`. On return that is persistent, and so is everything that this thread streamed or flushed before.
+    pub fn hand_out(&self, writer: u16, at: PmAddr, first: u64, last_tick: u64) -> Segment {
+        let line = SegmentLine::new(u32::from(writer), first, last_tick);
         let generation = mirror::write(self.memory(), segment_lines(at), line).generation;
-        let segment = Segment { at, generation, first };
+        let segment = Segment { at, generation, first, last_tick };
         lock(&self.stock).chains.entry(writer).or_default().push_back(segment);
         segment
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lodestone_heap::{Action, Heap};
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{Memory, PmAddr};
-use lodestone_txn::Writer;
+use lodestone_txn::{Tick, Writer};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::error::{Error, Result};
@@ -249,6 +249,24 @@ impl Opening {
         let end = Reader { segments: &self.segments, writer, chain: &chain }.read(from, visit)?;
         lock(&self.ends).insert(writer, end);
         Ok(())
+    }
+
+    /// The tick of the last record of `writer` before position `from`: one that is still there, or one of the same life.
+    /// 0: there is none. `None`: no record of the log can be under way.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub fn tick_before(&self, writer: Writer, from: u64) -> Result<Option<Tick>> {
+        let chain = self.segments.chain(writer.number());
+        Reader { segments: &self.segments, writer, chain: &chain }.tick_before(from)
+    }
+
+    /// Ends the log of `writer`, which was read, before its last record at `position`: that does not count. The one
+    /// before it has the tick `last`.
+    pub fn end_before(&self, writer: Writer, position: u64, last: Tick) {
+        // Without entries: a mark would say that the record was acknowledged.
+        let end = End { position, last_tick: last.0, has_entries: false };
+        lock(&self.ends).insert(writer, end);
     }
 
     /// Mends damaged copies and makes the ends certain, unless the pool is open read-only.

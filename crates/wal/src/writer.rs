@@ -105,7 +105,7 @@ impl LogWriter {
         self.took_segment = true;
         if pieces == 1 {
             if let Some(at) = self.held.pop() {
-                self.segment = Some(segments.hand_out(self.writer.number(), at, self.position));
+                self.segment = Some(segments.hand_out(self.writer.number(), at, self.position, self.last_tick));
             }
             return Ok(self.room_in_one(record));
         }
@@ -204,7 +204,7 @@ impl LogWriter {
                 // The piece before, before the first line of the head: a segment that begins too late for what is
                 // there before it would be damage.
                 self.shared.segments.memory().fence();
-                self.shared.segments.hand_out(self.writer.number(), at, self.position)
+                self.shared.segments.hand_out(self.writer.number(), at, self.position, self.last_tick)
             }
             (None, None) => unreachable!("the room has a segment for each piece"),
         }

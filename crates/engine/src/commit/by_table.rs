@@ -20,6 +20,7 @@ use lodestone_wal::{Record, Room};
 use super::{Locks, commit_with};
 use crate::core::{Core, Lent};
 use crate::delta;
+use crate::dual::{Base, Plan};
 use crate::error::Result;
 use crate::rounds;
 use crate::state::State;
@@ -60,7 +61,8 @@ fn shelves(core: &Core, state: &State) -> Vec<u16> {
 fn commit_together(core: &Core, state: &mut State, shelves: &[u16], lent: &mut [Lent<'_>]) -> Result<()> {
     let (mut may_delta, mut whole) = (core.ways.deltas && !core.holds.are_in_use(), Record::new());
     loop {
-        let bases = delta::encode(core, state, &mut whole, may_delta)?;
+        // No row is in a cell: such a transaction has one record.
+        let bases = delta::encode(core, state, &mut whole, may_delta, &mut Plan::new(core, false))?;
         divide(core, &whole, shelves, lent)?;
         let mut rooms = Vec::new();
         for one in lent.iter_mut() {
@@ -70,7 +72,7 @@ fn commit_together(core: &Core, state: &mut State, shelves: &[u16], lent: &mut [
         let locks = Locks::of(core, state)?;
         // As a commit with one record.
         let epoch = core.rounds.cuts.epoch();
-        let is_for_feeds = bases.iter().all(Option::is_none) || !core.holds.are_in_use();
+        let is_for_feeds = bases.iter().all(|base| *base == Base::Any) || !core.holds.are_in_use();
         if is_for_feeds && locks.have(&bases) {
             return append(core, state, lent, (rooms, epoch), locks, &bases);
         }
@@ -107,7 +109,7 @@ fn append(
     lent: &mut [Lent<'_>],
     (rooms, epoch): (Vec<Room>, u64),
     mut locks: Locks<'_>,
-    bases: &[Option<RowWord>],
+    bases: &[Base],
 ) -> Result<()> {
     // Ticks rise in each log.
     let last = lent.iter_mut().map(|one| last_tick(core, one)).max().unwrap_or(Tick::NEVER);

@@ -9,6 +9,7 @@ mod by_table;
 mod cache;
 mod cold;
 mod deltas;
+mod dual;
 mod durability;
 mod events;
 mod feed;

@@ -1,0 +1,56 @@
+//! Rows in cells: targets and bugs.
+
+use lodestone_crash::planted::Bug;
+
+use super::{Kind, Step, Tables, elsewhere, named, tables};
+
+pub fn targets() -> Vec<Tables> {
+    use Step::{Both, Checkpoint, Copy, CutCheckpoint, Delete, Insert, Kill, Many, Put, Reopen, SpoilCheckpoint};
+    // One row, several ones, one of each placement, cells that end and serve again, by two writers.
+    let script = vec![
+        Put(0, 0, 1),
+        elsewhere(Many(0, 2, 2)),
+        Both(1, 3),
+        Delete(2),
+        elsewhere(Insert(5, 4)),
+        elsewhere(Copy(1, 0)),
+        Many(0, 2, 5),
+    ];
+    // A checkpoint cuts off the records that say which was the last one of each writer.
+    let rounds = vec![
+        Many(0, 2, 1),
+        Checkpoint,
+        Delete(0),
+        Checkpoint,
+        elsewhere(Many(1, 3, 2)),
+        Insert(7, 3),
+        Kill,
+        Many(1, 3, 4),
+        Reopen,
+        elsewhere(Put(0, 1, 5)),
+    ];
+    let older = vec![
+        Delete(0),
+        Checkpoint,
+        Insert(4, 1),
+        Checkpoint,
+        Many(1, 3, 2),
+        SpoilCheckpoint,
+        Put(0, 1, 3),
+        CutCheckpoint,
+    ];
+    let dual = |name, script| Tables { kind: Kind::Dual, ..tables(name, script) };
+    vec![dual("db-dual", script), dual("db-dual-rounds", rounds), dual("db-dual-older-round", older)]
+}
+
+pub fn bugs() -> Vec<Bug> {
+    let bug = |name, text| Bug::new(name, text, || named("db-dual"));
+    vec![
+        bug("engine-dual-overwrites-newest", "a torn write leaves a cell without its row"),
+        bug("engine-dual-members-unchecked", "a transaction counts without one of its rows"),
+        bug("engine-dual-losers-count", "a row has the value of a transaction that never was"),
+        bug("engine-dual-losers-kept", "a row gets the value of a transaction that never was, in a later life"),
+        bug("engine-dual-no-floor", "a row is lost to the end of another one that had its cell before"),
+        bug("engine-dual-all-certify-themselves", "half of a transaction survives"),
+    ]
+}
