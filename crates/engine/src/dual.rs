@@ -275,51 +275,44 @@ impl Cells {
     }
 
     /// Looks at every cell: makes the slots invalid that count for nothing, and finds the free cells. `trees`: those
-    /// with pages or records. Nothing else writes cells meanwhile. On return all of it is persistent.
+    /// with pages or records. Nothing else writes cells meanwhile. The slots are flushed, not fenced: this thread fences
+    /// before the next life begins, in which they would count.
     ///
     /// A cell that is damaged is left as it is: the first use of its row names it.
     pub fn sweep(&self, trees: &BTreeSet<u32>) {
-        let (slabs, mut invalidated) = (self.slabs().values().copied().collect::<Vec<_>>(), false);
+        let slabs = self.slabs().values().copied().collect::<Vec<_>>();
         for slab in slabs.iter().filter(|slab| slab.shape.kind == CellKind::Pair) {
             let mut free = Vec::new();
             for cell in slab.cells() {
                 let Ok(newest) = self.newest(slab.shape, cell) else { continue };
-                invalidated |= self.clear_losers(slab.shape, cell);
+                self.clear_losers(slab.shape, cell);
                 let is_used = newest.as_ref().is_some_and(|newest| {
                     !newest.header.flags.deleted && owner(&newest.words).is_none_or(|tree| trees.contains(&tree))
                 });
-                free.extend(
-                    (!is_used).then(|| Free { cell, newest: newest.map(|newest| (newest.which, newest.header.tick)) }),
-                );
+                let newest = newest.map(|newest| (newest.which, newest.header.tick));
+                free.extend((!is_used).then_some(Free { cell, newest }));
             }
             // The last is taken first: ascending addresses.
             free.reverse();
             lock(&self.pools).entry(slab.shape).or_default().free.append(&mut free);
         }
-        if invalidated {
-            // Before the next life begins, in which they would count.
-            self.memory().fence();
-        }
     }
 
-    fn clear_losers(&self, shape: Shape, cell: PmAddr) -> bool {
-        let (mut cleared, mut scratch) = (false, Vec::new());
+    fn clear_losers(&self, shape: Shape, cell: PmAddr) {
+        let mut scratch = Vec::new();
         for which in [Which::First, Which::Second] {
             let counts = |header: &SlotHeader| self.verdict().counts(header);
             let version = read_slot(self.memory(), counts, (shape, cell, which), &mut scratch);
-            if !matches!(version, Version::Lost(_) | Version::Broken(_)) || planted::active("engine-dual-losers-kept") {
-                continue;
-            }
             let at = shape.slot_at(cell, which);
-            if is_erased(self.memory().load(at), self.memory().load(at.plus(8))) {
-                continue;
+            let is_loser = matches!(version, Version::Lost(_) | Version::Broken(_))
+                && !is_erased(self.memory().load(at), self.memory().load(at.plus(8)))
+                && !planted::active("engine-dual-losers-kept");
+            if is_loser {
+                self.memory().store(at, 0);
+                // Before the fences that the end of the logs and the next life have.
+                self.memory().flush(at, 8);
             }
-            self.memory().store(at, 0);
-            // Before the fence of `sweep`.
-            self.memory().flush(at, 8);
-            cleared = true;
         }
-        cleared
     }
 
     /// A cell without a row.

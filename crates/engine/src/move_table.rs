@@ -251,6 +251,7 @@ impl Database {
             pages: vec![0; nodes.len()],
             pages_elsewhere: 0,
             is_kept: schema.is_kept(),
+            is_dual: schema.is_dual(),
         };
         let trees: Vec<Arc<Tree>> = found.trees().into_iter().filter_map(|tree| self.core().find_tree(tree)).collect();
         for tree in trees {

@@ -276,6 +276,8 @@ pub struct TablePlacement {
     pub pages_elsewhere: u64,
     /// Whether its rows stay in DRAM beside the cache: see [`Database::keep_table`](crate::Database::keep_table).
     pub is_kept: bool,
+    /// Whether its rows are in cells: see [`Schema::dual`].
+    pub is_dual: bool,
 }
 
 /// A range of keys with a part of its own: see [`Database::move_range`](crate::Database::move_range).

@@ -685,8 +685,10 @@ impl Structure for Tables {
     }
 
     fn nested_depth_max(&self) -> u32 {
-        // The recovery knows nothing of the cache, of parts and of backups: it is that of `db-lines` and `db-round`.
-        let is_known = matches!(self.kind, Kind::Cached | Kind::Warm | Kind::Nodes) || self.name == "db-backup";
+        // The recovery knows nothing of the cache, of parts and of backups: it is that of `db-lines` and `db-round`. And
+        // that of cells is the one of `db-dual`.
+        let is_known = matches!(self.kind, Kind::Cached | Kind::Warm | Kind::Nodes)
+            || matches!(self.name, "db-backup" | "db-dual-rounds" | "db-dual-older-round");
         if is_known { 0 } else { u32::MAX }
     }
 
@@ -713,8 +715,8 @@ impl Structure for Tables {
             // The commits of the others have the same flushes and fences.
             "db-together" => is_in("commit/by_table.rs"),
             "db-together-rounds" | "db-mixed" | "db-backup" => false,
-            "db-dual" | "db-dual-rounds" => is_in("engine/src/dual.rs"),
-            "db-dual-older-round" => false,
+            "db-dual" => is_in("engine/src/dual.rs"),
+            "db-dual-rounds" | "db-dual-older-round" => false,
             // Its pages are written as those of `db-two-rounds`; it alone has a share of a second node.
             "db-move" => is_in("pages/src/share.rs"),
             "db-lines" | "db-lines-delta" | "db-lines-older-round" => is_in("pages/src/patch.rs"),

@@ -256,7 +256,11 @@ fn write_slots(core: &Core, context: &mut Context, tick: Tick, certifies_itself:
         seal(at, &SlotHeader { tick, writer, flags, words }, slot);
         // Before the fence of the commit. Not around the cache, whatever its size: it is read soon. The tick last: with
         // the writer of the version before it would look like a version that counts and is damaged.
-        core.memory.write_first_last_and_flush(at, slot);
+        if planted::active("stm-tick-stored-first") {
+            core.memory.write_and_flush(at, slot);
+        } else {
+            core.memory.write_first_last_and_flush(at, slot);
+        }
     }
 }
 

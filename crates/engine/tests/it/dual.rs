@@ -371,6 +371,42 @@ fn all_levels_and_ways_of_commit_serve() -> Result<()> {
     Ok(())
 }
 
+/// As a version before cells made it.
+fn make_old(path: &Path) {
+    let mut bytes = std::fs::read(path).expect("the pool");
+    let places: Vec<usize> =
+        bytes.windows(8).enumerate().filter(|(_, it)| *it == b"LDSTDB\0\0").map(|it| it.0).collect();
+    assert_eq!(places.len(), 2, "two halves");
+    for at in places {
+        bytes[at + 8] = 3;
+        bytes[at + 44..at + 60].fill(0);
+        let crc = crc32c::crc32c(&bytes[at..at + 60]);
+        bytes[at + 60..at + 64].copy_from_slice(&crc.to_le_bytes());
+    }
+    std::fs::write(path, bytes).expect("written");
+}
+
+#[test]
+fn a_database_of_an_earlier_version_goes_on_without_cells() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let options = options(DomainChoice::Process);
+    let db = Database::open_with(&path, &options)?;
+    let table = plain(&db, "t")?;
+    db.update(|tx| table.put(tx, &row![1_u64, 1_i64]))?;
+    drop((table, db));
+    make_old(&path);
+    for turn in 1..3_i64 {
+        let db = Database::open_with(&path, &options)?;
+        let table = plain(&db, "t")?;
+        assert_eq!(rows(&db, &table)?, [row![1_u64, turn]]);
+        db.update(|tx| table.put(tx, &row![1_u64, turn + 1]))?;
+        let error = counters(&db).map(drop).expect_err("it has no cells");
+        assert!(matches!(error, Error::OlderDatabase), "{error}");
+    }
+    Ok(())
+}
+
 #[test]
 fn what_cells_do_not_serve_is_refused_by_name() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,6 @@
 //! Rows in cells: targets and bugs.
 
+use lodestone_crash::Redundant;
 use lodestone_crash::planted::Bug;
 
 use super::{Kind, Step, Tables, elsewhere, named, tables};
@@ -39,7 +40,12 @@ pub fn targets() -> Vec<Tables> {
         Put(0, 1, 3),
         CutCheckpoint,
     ];
-    let dual = |name, script| Tables { kind: Kind::Dual, ..tables(name, script) };
+    let late = "another fence follows before the life begins in which the slot would count";
+    let dual = |name, script| Tables {
+        kind: Kind::Dual,
+        redundant: vec![Redundant::new("late flush at crates/engine/src/dual.rs", 1, late)],
+        ..tables(name, script)
+    };
     vec![dual("db-dual", script), dual("db-dual-rounds", rounds), dual("db-dual-older-round", older)]
 }
 

@@ -9,6 +9,7 @@
 //! | `stm-pair`, `stm-pair-address-log` | two transactions: small enough to be exhausted, crashes in recovery included |
 //! | `stm-create` | formatting, types, roots, the first slabs |
 //! | `stm-commit` | transactions of one to three objects by two threads, on the same objects |
+//! | `stm-ahead` | a thread that writes over a version of another one, whose clock is ahead |
 //! | `stm-wide` | the same with versions of two lines |
 //! | `stm-alloc` | allocation and frees, cells used again, cancelled transactions |
 //! | `stm-chain` | records that do not fit their buffer |

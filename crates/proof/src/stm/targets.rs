@@ -38,6 +38,13 @@ fn commits() -> Vec<Op> {
     vec![Set(0b011, 1), elsewhere(Set(0b001, 2)), elsewhere(Set(0b101, 3)), Sum(0b011, 4)]
 }
 
+/// The first thread is ahead of the second one, which writes over a slot of its: a tick of the one beside the number of
+/// the other is that of a transaction that counts.
+fn ahead() -> Vec<Op> {
+    use Op::Set;
+    vec![Set(0b011, 1), Set(0b011, 2), Set(0b110, 3), Set(0b110, 4), elsewhere(Set(0b101, 5))]
+}
+
 fn allocations() -> Vec<Op> {
     use Op::{Cancelled, Del, Put};
     vec![Put(0, 1), elsewhere(Put(0, 2)), Cancelled(4), Del(0), Put(1, 6)]
@@ -102,7 +109,8 @@ fn commit_targets() -> Vec<Registers> {
         audited: &["txn/src/record.rs"],
         ..registers("stm-chain", vec![Op::All(1), Op::Set(0b011, 2), Op::All(3)])
     };
-    vec![create, commit, wide, alloc, chain]
+    let ahead = registers("stm-ahead", ahead());
+    vec![create, commit, wide, alloc, chain, ahead]
 }
 
 fn life_targets() -> Vec<Registers> {
@@ -215,6 +223,7 @@ pub fn bugs() -> Vec<Bug> {
         bug("stm-slot-crc-ignored", "a torn version is read as whole", || target("stm-wide")),
         bug("stm-final-ignored", half, || target("stm-commit")),
         bug("stm-evidence-ignored", "a committed transaction is taken back", || target("stm-commit")),
+        bug("stm-tick-stored-first", "an object that a crash tore is taken for a damaged one", || target("stm-ahead")),
         bug("txn-life-state-first", "losers of a crashed life count", || target("stm-lives")),
         without("stm-log-not-fenced", half, logged, "Fence 1"),
         without("stm-truncate-not-ordered", half, logged, "Fence 2"),

@@ -17,6 +17,8 @@ Examples:
 
   lodestone db create wide.pool --on-node 1 \\
     'events (id u64, at timestamp) key (id)'
+  lodestone db create shop.pool --dual \\
+    'counters (name text, count i64) key (name)'
   lodestone db create shop.pool \\
     'users (id u64, mail text) key (id) unique by_mail (mail)'
 
@@ -39,6 +41,11 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER")]
     on_node: Option<u32>,
 
+    /// Keep each row in two versions side by side: an update of one row writes that row alone. For small rows that
+    /// change often, one by one. They stay in memory as well
+    #[arg(long)]
+    dual: bool,
+
     /// Bytes of the log of a new database [default: a quarter of the free space, at most 256 MiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     log_bytes: Option<u64>,
@@ -54,9 +61,11 @@ struct Created {
 /// Makes the table. Durable when this returns.
 pub fn run(args: &Args, output: &Output) -> Result<()> {
     let database = args.db.make(args.log_bytes, output)?;
-    let placed = |node| anyhow::Ok(args.schema.clone().in_part(database.part_on(node)?));
-    let schema = args.on_node.map(placed).transpose()?;
-    let table = database.create_table(schema.as_ref().unwrap_or(&args.schema))?;
+    let mut schema = args.schema.clone();
+    if let Some(node) = args.on_node {
+        schema = schema.in_part(database.part_on(node)?);
+    }
+    let table = database.create_table(&if args.dual { schema.dual() } else { schema })?;
     let created = Created {
         table: table.schema().name().to_owned(),
         schema: table.schema().to_string(),

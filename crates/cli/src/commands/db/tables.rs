@@ -36,6 +36,9 @@ struct Found {
     part: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<u32>,
+    /// Each row is in two versions side by side.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dual: bool,
     /// Its rows stay in DRAM.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     kept: bool,
@@ -70,9 +73,11 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     // With one part all of them are there.
     let has_parts = database.pool().part_nodes().len() > 1;
     let names = database.tables()?;
+    let has_dual = names.iter().any(|name| database.placement(name).is_ok_and(|placement| placement.is_dual));
     let has_kept = names.iter().any(|name| database.placement(name).is_ok_and(|placement| placement.is_kept));
-    let titles = ["table", "rows", "kept in DRAM", "part", "node", "pages by part", "columns and key"];
+    let titles = ["table", "rows", "dual", "kept in DRAM", "part", "node", "pages by part", "columns and key"];
     let shown = |title: &&&str| match **title {
+        "dual" => has_dual,
         "kept in DRAM" => has_kept,
         "part" | "node" | "pages by part" => has_parts,
         _ => true,
@@ -90,8 +95,9 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
             let pages = placement.pages.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
             let part = in_ranges(&placement, placement.part, |range| range.part);
             let node = in_ranges(&placement, placement.node, |range| range.node);
-            let kept = if placement.is_kept { "yes" } else { "no" }.to_owned();
-            let cells = [name, rows.to_string(), kept, part, node, pages, columns];
+            let [dual, kept] =
+                [placement.is_dual, placement.is_kept].map(|is_so| if is_so { "yes" } else { "no" }.to_owned());
+            let cells = [name, rows.to_string(), dual, kept, part, node, pages, columns];
             text.add_row(titles.iter().zip(cells).filter(|(title, _)| shown(title)).map(|(_, cell)| cell));
         }
     }
@@ -110,6 +116,7 @@ fn found_in(table: String, schema: String, rows: u64, placement: TablePlacement,
         rows,
         part,
         node,
+        dual: placement.is_dual,
         kept: placement.is_kept,
         ranges: ranges.map(|range| Range { from: range.from, part: range.part, node: range.node }).collect(),
         pages: if has_parts { placement.pages } else { Vec::new() },
