@@ -355,8 +355,10 @@ pub fn commit(core: &Core, state: &mut State) -> Result<Point> {
 fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Result<()> {
     let mut may_delta = core.ways.deltas && !core.holds.are_in_use();
     loop {
-        let Committer { log, record, .. } = &mut *committer;
-        let mut plan = Plan::new(core, core.holds.are_in_use());
+        let Committer { log, record, lease, traced, .. } = &mut *committer;
+        // Records without rows are for databases whose feeds need not go on later, as deltas are.
+        let has_rows = core.holds.are_in_use() || !core.ways.deltas;
+        let mut plan = Plan::new(core, has_rows, *traced == Some(core.rounds.cuts.epoch()));
         let bases = match delta::encode(core, state, record, may_delta, &mut plan) {
             Err(Error::Conflict) => return Err(state.conflict()),
             bases => bases?,
@@ -365,9 +367,12 @@ fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Res
         let locks = Locks::of(core, state)?;
         // With all locks held: a commit that builds on this one has the same epoch, or a later one.
         let epoch = core.rounds.cuts.epoch();
+        // Before the look at feeds.
+        let unrecorded = plan.is_alone().then(|| core.rounds.cuts.begins_unrecorded(lease.writer()));
+        let is_told = unrecorded.is_none() || *traced == Some(epoch);
         let has_all = (plan.is_empty() || plan.has_rows) && !record.iter().any(|entry| entry.kind == EntryKind::Delta);
         let is_for_feeds = has_all || !core.holds.are_in_use();
-        if is_for_feeds && locks.have(&bases) {
+        if is_for_feeds && is_told && locks.have(&bases) {
             return append(core, state, committer, (room, epoch), locks, (&bases, plan));
         }
         // Another commit replaced a row in between. If this one has not read it, that is no conflict. Or a feed began.
@@ -384,7 +389,7 @@ fn append(
     mut locks: Locks<'_>,
     (bases, mut plan): (&[Base], Plan<'_>),
 ) -> Result<()> {
-    let Committer { lease, log, record, .. } = committer;
+    let Committer { lease, log, record, traced, .. } = committer;
     locks.floor = locks.floor.max(plan.floor());
     let tick = locks.decide(state, lease)?;
     let version = |is_absent| RowWord::new(tick, lease.writer(), is_absent);
@@ -393,6 +398,9 @@ fn append(
     if let Some(room) = room {
         core.rounds.cuts.begins(lease.writer(), epoch, log.position());
         core.rounds.cuts.ends(lease.writer(), log.append(room, record, tick)?);
+        if plan.lacks_rows() {
+            *traced = Some(epoch);
+        }
     }
     plan.write(tick, lease.writer());
     locks.address(&plan);

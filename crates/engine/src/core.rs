@@ -49,6 +49,8 @@ pub struct Committer {
     pub lease: Lease,
     pub log: LogWriter,
     pub record: Record,
+    /// The epoch of the last record that says that rows in cells have changed, and not how. `None`: none in this life.
+    pub traced: Option<u64>,
 }
 
 /// A tree of a dropped table or index.
@@ -365,7 +367,7 @@ impl Core {
             Ok(mut log) => {
                 let is_by_table = self.ways.by_table && self.memory.part_count() > 1;
                 log.place(self.log_part.or(is_by_table.then_some(shelf)));
-                Ok(Some(Committer { shelf, lease, log, record: Record::new() }))
+                Ok(Some(Committer { shelf, lease, log, record: Record::new(), traced: None }))
             }
             Err(error) => {
                 self.timeline.registry().release(lease);

@@ -19,7 +19,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crossbeam_utils::CachePadded;
-use lodestone_pmem::sync::atomic::AtomicU64;
+use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64};
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_txn::Writer;
 
@@ -44,6 +44,19 @@ struct Marks {
     end: AtomicU64,
     /// The position after the last record that is persistent.
     settled: AtomicU64,
+    /// Whether a commit without a record is under way.
+    is_unrecorded: AtomicBool,
+}
+
+/// A commit without a record, which is under way.
+#[derive(Debug)]
+pub struct Unrecorded<'c>(&'c Marks);
+
+impl Drop for Unrecorded<'_> {
+    fn drop(&mut self) {
+        // Release: a feed that sees this sees what the commit has made visible.
+        self.0.is_unrecorded.store(false, Release);
+    }
 }
 
 impl Cuts {
@@ -74,6 +87,19 @@ impl Cuts {
             marks.first.store(position, Relaxed);
             marks.epoch.store(epoch, Release);
         }
+    }
+
+    /// A commit of `writer` without a record begins. Then it asks whether there is a feed.
+    pub fn begins_unrecorded(&self, writer: Writer) -> Unrecorded<'_> {
+        let marks = &*self.writers[writer.index()];
+        // One of the two sees the other: this commit the feed, or the feed this commit.
+        marks.is_unrecorded.store(true, SeqCst);
+        Unrecorded(marks)
+    }
+
+    /// Whether such a commit of `writer` is under way. A feed asks after it has said that it is there.
+    pub fn is_unrecorded(&self, writer: Writer) -> bool {
+        self.writers[writer.index()].is_unrecorded.load(SeqCst)
     }
 
     /// Notes the position after the record. Before a lock of the commit is released.

@@ -17,6 +17,10 @@
 //! the log can complete. So a database whose feed goes on in a later life is opened without
 //! [`deltas`](crate::DatabaseOptions::deltas).
 //!
+//! The same goes for rows in cells: without a feed their records lack the rows, and a commit that updates one row has no
+//! record (`dual.rs`). So that a feed which goes on later notices that, the first such commit of a writer after each cut
+//! has a record all the same. And a feed that begins waits for those under way, which have not seen it.
+//!
 //! A table that is loaded with its rows (`load.rs`) has no records of them. A feed that meets it returns
 //! [`Error::FeedLagged`], and none is loaded while there is a feed.
 //!
@@ -294,6 +298,16 @@ impl Feed {
             return Err(Error::BadOption { option: "log_placement of a database with feeds", value: 1, rule });
         }
         let entered = core.holds.enter();
+        for writer in core.rounds.cuts.writers() {
+            // A commit that has not seen this feed, and that no record will tell of.
+            for turn in 0.. {
+                if !core.rounds.cuts.is_unrecorded(writer) {
+                    break;
+                }
+                core.refuse_if_poisoned()?;
+                spin(turn);
+            }
+        }
         let oldest = || {
             let pages = core.rounds.pages();
             core.rounds.cuts.writers().map(|writer| pages.from(writer)).collect()

@@ -469,7 +469,7 @@ pub fn commit(core: &Core, group: &Group, state: &mut State, committer: &mut Com
     let mut may_delta = core.ways.deltas;
     loop {
         // No table has rows in cells: see `DatabaseOptions::check_with`.
-        let bases = delta::encode(core, state, &mut committer.record, may_delta, &mut Plan::new(core, false))?;
+        let bases = delta::encode(core, state, &mut committer.record, may_delta, &mut Plan::new(core, false, false))?;
         let admission = group.admit(core, committer.record.entry_bytes())?;
         let locks = Locks::of(core, state)?;
         if locks.have(&bases) {

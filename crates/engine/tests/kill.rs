@@ -12,7 +12,7 @@ use std::time::Duration;
 use std::{env, thread};
 
 use common::{Open, options};
-use lodestone_engine::{DatabaseOptions, Durability, row};
+use lodestone_engine::{Database, DatabaseOptions, Durability, Schema, row};
 use lodestone_pmem::DomainChoice;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -22,13 +22,27 @@ const THREADS: u64 = 3;
 /// Rows of each thread: a counter, and what it moved to the shared row.
 const SHARED: u64 = 1_000;
 
-/// A domain, or one with group commit.
-const WAYS: [&str; 5] = ["dax-emulated", "process", "block", "dax-emulated epoch", "block epoch"];
+/// The row that each thread sets alone, to its counter.
+const ALONE: u64 = 3_000;
+
+/// A domain; one with group commit; one with rows in cells.
+const WAYS: [&str; 7] =
+    ["dax-emulated", "process", "block", "dax-emulated epoch", "block epoch", "dax-emulated dual", "block dual"];
+
+fn open(path: &Path, way: &str) -> Outcome<Open> {
+    let options = database(way)?;
+    if !way.ends_with(" dual") {
+        return Ok(Open::at(path, &options)?);
+    }
+    let db = Database::open_with(path, &options)?;
+    let table = db.create_table(&"t (k u64, v i64) key (k)".parse::<Schema>()?.dual())?;
+    Ok(Open { db, table })
+}
 
 fn database(way: &str) -> Outcome<DatabaseOptions> {
-    let (domain, is_grouped) = way.strip_suffix(" epoch").map_or((way, false), |domain| (domain, true));
+    let (domain, kind) = way.split_once(' ').unwrap_or((way, ""));
     let mut options = options(domain.parse::<DomainChoice>()?);
-    if is_grouped {
+    if kind == "epoch" {
         options.durability = Durability::Epoch(Duration::from_millis(1));
     }
     options.pool.size_bytes = 64 << 20;
@@ -40,7 +54,7 @@ fn database(way: &str) -> Outcome<DatabaseOptions> {
 /// Each thread counts in its own row and adds as much to the shared one. Every fourth transaction also adds or deletes
 /// a row of a pair.
 fn work_for_ever(path: &Path, domain: &str) -> Outcome {
-    let open = Open::at(path, &database(domain)?)?;
+    let open = open(path, domain)?;
     let open = &open;
     thread::scope(|scope| {
         for number in 0..THREADS {
@@ -62,6 +76,9 @@ fn work_for_ever(path: &Path, domain: &str) -> Outcome {
                         Ok(count)
                     });
                     let Ok(count) = done else { std::process::abort() };
+                    if open.set(&[(ALONE + number, count)]).is_err() {
+                        std::process::abort();
+                    }
                     let line = format!("{number} {count}\n");
                     if std::io::stdout().lock().write_all(line.as_bytes()).is_err() {
                         return;
@@ -116,7 +133,7 @@ fn acknowledged_transactions_survive_a_kill() -> Outcome {
         let path = folder.path().join("a.pool");
         for round in 0..kills {
             let told = run_and_kill(&path, domain, 20 + 37 * (round % 5))?;
-            let open = Open::at(&path, &database(domain)?)?;
+            let open = open(&path, domain)?;
             let rows = open.all()?;
             let value = |key: u64| rows.iter().find(|(found, _)| *found == key).map(|(_, value)| *value);
             let mut sum = 0;
@@ -125,6 +142,11 @@ fn acknowledged_transactions_survive_a_kill() -> Outcome {
                 let last = told[usize::try_from(number)?];
                 // One transaction is under way at the kill, or its line was not read whole.
                 assert!(count >= last, "{domain}, round {round}: thread {number} was told {last}, found {count}");
+                let alone = value(ALONE + number).unwrap_or(0);
+                assert!(
+                    (last..=count).contains(&alone),
+                    "{domain}, round {round}: told {last}, found {alone} of {count}"
+                );
                 let pair = [2000 + number * 2, 2001 + number * 2].map(value);
                 let expected = (count > 0 && count % 4 == 0).then_some(count);
                 assert_eq!(pair, [expected; 2], "{domain}, round {round}: half of transaction {count}");

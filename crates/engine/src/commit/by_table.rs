@@ -62,7 +62,7 @@ fn commit_together(core: &Core, state: &mut State, shelves: &[u16], lent: &mut [
     let (mut may_delta, mut whole) = (core.ways.deltas && !core.holds.are_in_use(), Record::new());
     loop {
         // No row is in a cell: such a transaction has one record.
-        let bases = delta::encode(core, state, &mut whole, may_delta, &mut Plan::new(core, false))?;
+        let bases = delta::encode(core, state, &mut whole, may_delta, &mut Plan::new(core, false, false))?;
         divide(core, &whole, shelves, lent)?;
         let mut rooms = Vec::new();
         for one in lent.iter_mut() {

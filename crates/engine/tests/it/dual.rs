@@ -335,13 +335,48 @@ fn a_feed_and_a_backup_have_the_rows() -> Result<()> {
     let changes: Vec<_> =
         feed.next_batch()?.transactions.into_iter().flat_map(|found| found.changes).map(|found| found.row).collect();
     assert_eq!(changes, [Some(row![1_u64, 2_i64]), Some(row![2_u64, 3_i64]), None]);
+    let position = feed.position();
     drop(feed);
+    // Where feeds are to go on, records have the rows also without one.
+    db.update(|tx| table.put(tx, &row![2_u64, 30_i64]))?;
+    let next = db.feed(&FeedStart::After(position))?.next_batch()?;
+    assert_eq!(next.transactions[0].changes[0].row, Some(row![2_u64, 30_i64]));
     let target = folder.path().join("b.pool");
     db.update(|tx| table.put(tx, &row![2_u64, 4_i64]))?;
     db.backup(&target, &CopyOptions::default())?;
     db.update(|tx| table.put(tx, &row![2_u64, 5_i64]))?;
     let copy = Database::open_with(&target, &options)?;
     assert_eq!(rows(&copy, &counters(&copy)?)?, [row![2_u64, 4_i64]]);
+    Ok(())
+}
+
+#[test]
+fn a_feed_that_lacks_an_update_without_a_record_says_so() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let db = Database::open_with(folder.path().join("a.pool"), &options(DomainChoice::Process))?;
+    let table = counters(&db)?;
+    let put = |value: i64| db.update(|tx| table.put(tx, &row![1_u64, value]));
+    put(1)?;
+    put(2)?;
+    for is_checkpoint_between in [false, true] {
+        let mut feed = db.feed(&FeedStart::Now)?;
+        put(3)?;
+        assert_eq!(feed.next_batch()?.transactions.len(), 1);
+        let position = feed.position();
+        drop(feed);
+        let before = db.log_bytes();
+        put(4)?;
+        let first = db.log_bytes() - before;
+        put(5)?;
+        assert_eq!((first, db.log_bytes() - before), (64, 64), "the first one after a cut has a record");
+        if is_checkpoint_between {
+            db.checkpoint()?;
+        }
+        let found = db.feed(&FeedStart::After(position)).and_then(|mut feed| feed.next_batch());
+        assert!(matches!(found, Err(Error::FeedLagged { .. })), "{found:?}");
+        let found = db.feed(&FeedStart::Oldest).and_then(|mut feed| feed.next_batch());
+        assert!(matches!(found, Err(Error::FeedLagged { .. })), "{found:?}");
+    }
     Ok(())
 }
 
