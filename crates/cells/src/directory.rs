@@ -1,8 +1,8 @@
 //! The directory of slabs: which areas of the heap have cells, and of which shape.
 //!
 //! It is there twice: two chains of blocks with the same entries. Each action that changes it changes both, so no crash
-//! leaves them different. An entry or a link that fails its checksum is read in the other chain, and written again by an
-//! open for writing. Unused entries have a checksum too: a lost line is not taken for the end.
+//! leaves them different. An entry or a link that fails its checksum is read in the other chain, and written again by
+//! an open for writing. Unused entries have a checksum too: a lost line is not taken for the end.
 //!
 //! Invariant: both chains have as many blocks, and equal entries at equal places.
 

@@ -103,7 +103,7 @@ impl Source {
     /// One row of a leaf, in the life that began at `base`. `None`: there is none, or all of the leaf must be read.
     pub fn slot(&self, image: &Image, tree: u32, span: &Span, key: &[u8], base: Tick) -> Option<Arc<Slot>> {
         if is_dual(tree) {
-            // A slot that is read while a commit writes it is not whole: all rows of a leaf are read before one changes.
+            // A slot that is read while a commit writes it is not whole: so all rows of a leaf are read first.
             return None;
         }
         let (tick, writer, payload) = self.reader.read_row(image, (tree, &span.low), key)?;

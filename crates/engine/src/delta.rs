@@ -68,8 +68,8 @@ const RANGE_HEAD_BYTES: usize = 4;
 /// Longest row that a delta can be about: its offsets have 2 bytes.
 const ROW_BYTES_MAX: usize = 65_535;
 
-/// Encodes the changes of a transaction. Returns for each row the version that its entry builds on: a delta, or a version
-/// in a cell, which is also added to `plan`.
+/// Encodes the changes of a transaction. Returns for each row the version that its entry builds on: a delta, or a
+/// version in a cell, which is also added to `plan`.
 ///
 /// No lock is held. So the commit must find these very versions when it has locked the rows.
 ///

@@ -3,8 +3,8 @@
 //! The row of such a table is in a cell of two slots (`lodestone-cells`), as an object of the transactional memory is.
 //! The tree of the table has keys and addresses: its pages and its records name the cell, and the cell has the row.
 //!
-//! 1. *Update in place*: the slot with the older version is written and flushed before the fence of the commit. So a row
-//!    is written once, where a row of another table is written to a log and later to a page.
+//! 1. *Update in place*: the slot with the older version is written and flushed before the fence of the commit. So a
+//!    row is written once, where a row of another table is written to a log and later to a page.
 //! 2. *A transaction of several rows* has a record in the log, with the cell and the slot of each row
 //!    ([`EntryKind::Member`]). Record and slots become persistent by one fence, in any order. After a crash a record
 //!    counts if it is whole and each of its slots holds its version, or a later one is in the same cell.
@@ -19,8 +19,8 @@
 //! **After a crash.** One transaction of each writer can be under way. If its record is torn, or lacks a slot, then a
 //! slot that it has written is a *loser*: whole, and of no transaction. A version of the crashed life counts if it
 //! certifies itself, or if its writer has a record of its tick or a later one ([`Verdict`]). The log says which was the
-//! last one, also when a checkpoint has cut it off (`lodestone_wal::Opening::tick_before`). An open for writing looks at
-//! every cell: it makes losers and torn slots invalid before its life begins. So nothing has to be remembered about
+//! last one, also when a checkpoint has cut it off (`lodestone_wal::Opening::tick_before`). An open for writing looks
+//! at every cell: it makes losers and torn slots invalid before its life begins. So nothing has to be remembered about
 //! them, a version of an earlier life always counts, and a slot that fails its checksum later is damage.
 //!
 //! Such a record is also taken off the end of its log. It must not be found again when other records follow: what it
@@ -79,7 +79,7 @@ pub fn make(heap: &Heap, action: &mut lodestone_heap::Action<'_>) -> Result<[PmA
     Ok(Directory::make(heap, action, DIRECTORY_BYTES)?)
 }
 
-/// What the records of a crashed life say about the versions in cells.
+/// Which versions in cells count, as the records of a crashed life say.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
     /// The first tick of that life. Versions from before count.
@@ -277,8 +277,8 @@ impl Cells {
     }
 
     /// Looks at every cell: makes the slots invalid that count for nothing, and finds the free cells. `trees`: those
-    /// with pages or records. Nothing else writes cells meanwhile. The slots are flushed, not fenced: this thread fences
-    /// before the next life begins, in which they would count.
+    /// with pages or records. Nothing else writes cells meanwhile. The slots are flushed, not fenced: this thread
+    /// fences before the next life begins, in which they would count.
     ///
     /// A cell that is damaged is left as it is: the first use of its row names it.
     pub fn sweep(&self, trees: &BTreeSet<u32>) {
@@ -399,7 +399,7 @@ fn decode(tree: u32, key: &[u8], words: &[u64]) -> Option<Vec<u8>> {
 pub struct MemberEntry<'e> {
     /// The slot that was written.
     pub member: Member,
-    /// What becomes of the cell.
+    /// The fate of the cell.
     state: u8,
     /// The row, where a feed was reading.
     row: Option<&'e [u8]>,
@@ -491,8 +491,8 @@ pub struct Plan<'c> {
 }
 
 impl<'c> Plan<'c> {
-    /// No slots. `has_rows`: a feed needs the rows in the record. `is_traced`: the log says already that rows have changed
-    /// since the last cut, and not how.
+    /// No slots. `has_rows`: a feed needs the rows in the record. `is_traced`: the log says already that rows have
+    /// changed since the last cut, and not how.
     pub fn new(core: &'c Core, has_rows: bool, is_traced: bool) -> Self {
         let may_be_alone = is_traced && !has_rows;
         Self { cells: core.cells.as_deref(), writes: Vec::new(), has_rows, may_be_alone, is_alone: false }

@@ -17,9 +17,9 @@
 //! the log can complete. So a database whose feed goes on in a later life is opened without
 //! [`deltas`](crate::DatabaseOptions::deltas).
 //!
-//! The same goes for rows in cells: without a feed their records lack the rows, and a commit that updates one row has no
-//! record (`dual.rs`). So that a feed which goes on later notices that, the first such commit of a writer after each cut
-//! has a record all the same. And a feed that begins waits for those under way, which have not seen it.
+//! The same goes for rows in cells: without a feed their records lack the rows, and a commit that updates one row has
+//! no record (`dual.rs`). So that a feed which goes on later notices that, the first such commit of a writer after each
+//! cut has a record all the same. And a feed that begins waits for those under way, which have not seen it.
 //!
 //! A table that is loaded with its rows (`load.rs`) has no records of them. A feed that meets it returns
 //! [`Error::FeedLagged`], and none is loaded while there is a feed.

@@ -291,8 +291,8 @@ impl Memory {
         self.flush_words(at, words.len(), target);
     }
 
-    /// As [`write_and_flush`](Self::write_and_flush), but the first word is written last. So where it is persistent, the
-    /// words after it in the same line are: stores to one line persist in their order.
+    /// As [`write_and_flush`](Self::write_and_flush), but the first word is written last. So where it is persistent,
+    /// the words after it in the same line are: stores to one line persist in their order.
     ///
     /// # Panics
     /// As [`write`](Self::write); if there is no word.

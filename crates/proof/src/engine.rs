@@ -685,8 +685,8 @@ impl Structure for Tables {
     }
 
     fn nested_depth_max(&self) -> u32 {
-        // The recovery knows nothing of the cache, of parts and of backups: it is that of `db-lines` and `db-round`. And
-        // that of cells is the one of `db-dual`.
+        // The recovery knows nothing of the cache, of parts and of backups: it is that of `db-lines` and `db-round`.
+        // That of cells is the one of `db-dual`.
         let is_known = matches!(self.kind, Kind::Cached | Kind::Warm | Kind::Nodes)
             || matches!(self.name, "db-backup" | "db-dual-rounds" | "db-dual-older-round");
         if is_known { 0 } else { u32::MAX }

@@ -251,8 +251,8 @@ impl Opening {
         Ok(())
     }
 
-    /// The tick of the last record of `writer` before position `from`: one that is still there, or one of the same life.
-    /// 0: there is none. `None`: no record of the log can be under way.
+    /// The tick of the last record of `writer` before position `from`: one that is still there, or one of the same
+    /// life. 0: there is none. `None`: no record of the log can be under way.
     ///
     /// # Errors
     /// [`Error::Damaged`].

@@ -32,6 +32,7 @@ const LAYERS: [(&str, Role); 37] = [
     ("heap", Product),
     ("store", Product),
     ("txn", Product),
+    ("cells", Product),
     ("wal", Product),
     ("pages", Product),
     ("engine", Product),

@@ -42,7 +42,7 @@ fn commits() -> Vec<Op> {
 /// the other is that of a transaction that counts.
 fn ahead() -> Vec<Op> {
     use Op::Set;
-    vec![Set(0b011, 1), Set(0b011, 2), Set(0b110, 3), Set(0b110, 4), elsewhere(Set(0b101, 5))]
+    vec![Set(0b011, 1), Set(0b011, 2), Set(0b110, 3), elsewhere(Set(0b001, 4))]
 }
 
 fn allocations() -> Vec<Op> {

@@ -60,7 +60,9 @@ fn every_mutant_is_killed_or_excused() {
             | "db-define"
             | "db-together-rounds"
             | "db-mixed"
-            | "db-backup" => 500,
+            | "db-backup"
+            | "db-dual-rounds"
+            | "db-dual-older-round" => 500,
             _ => Config::default().states_max,
         };
         Config { states_max, ..Config::default() }
