@@ -18,7 +18,7 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 37] = [
+const LAYERS: [(&str, Role); 38] = [
     ("width", Product),
     ("derive-path", Product),
     ("engine-derive", Product),

@@ -50,7 +50,7 @@ fn every_prefix_of_flushes_is_right() {
 fn every_mutant_is_killed_or_excused() {
     crate::common::audit(&targets(), |name| {
         let states_max = match name {
-            "db-create" | "db-large" | "db-load" => 4_000,
+            "db-create" | "db-large" | "db-load" | "db-dual" => 4_000,
             "db-rounds-after" => 1000,
             // They audit no call: their states are explored above, and nothing is dropped or moved here.
             "db-load-again"
