@@ -385,6 +385,24 @@ fn a_feed_has_the_transactions_of_all_tables_in_their_order() {
 }
 
 #[test]
+fn a_table_with_rows_in_cells_is_one_like_others() {
+    let place = Place::with_pool("16MiB");
+    let run = |arguments: &[&str]| place.run(arguments.iter().copied());
+    run(&["db", "create", "a.pool", "--dual", "c (k u64, n i64) key (k)"]).ok();
+    run(&["db", "create", "a.pool", "t (k u64) key (k)"]).ok();
+    for n in 1..5 {
+        run(&["db", "put", "a.pool", "c", &format!("{{\"k\": 1, \"n\": {n}}}")]).ok();
+    }
+    assert!(run(&["db", "get", "a.pool", "c", "1"]).ok().contains("\"n\":4"));
+    let tables = place.json(["db", "tables", "a.pool"]);
+    let dual: Vec<_> = tables.iter().map(|found| (found["table"].clone(), found["dual"].clone())).collect();
+    assert_eq!(dual, [("c".into(), true.into()), ("t".into(), serde_json::Value::Null)]);
+    assert!(run(&["db", "tables", "a.pool"]).ok().contains("dual"));
+    run(&["pool", "check", "a.pool"]).ok();
+    run(&["db", "check", "a.pool"]).ok();
+}
+
+#[test]
 fn a_table_and_a_range_of_its_keys_move_to_other_nodes() {
     let place = Place::new();
     let nodes = ["--virtual-nodes", "2"];
