@@ -4,12 +4,14 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    Notifier, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
 use lodestone_fs::cluster::{CACHE_LIFETIME, FileLock};
 use lodestone_fs::{
@@ -42,6 +44,27 @@ const SEEK_HOLE: i32 = 4;
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 
+/// Tells the kernel that something changed which it keeps. It tells nothing before the mount began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Teller(Arc<OnceLock<Notifier>>);
+
+impl Teller {
+    /// The mount begins.
+    pub(crate) fn begin(&self, notifier: Notifier) {
+        _ = self.0.set(notifier);
+    }
+
+    /// The kernel asks for the attributes of the file again. It takes no lock of the file or of a page for that, so
+    /// this may be called while it waits for an answer, of whatever request.
+    fn forget_attributes(&self, ino: u64) {
+        let Some(notifier) = self.0.get() else { return };
+        // An offset below 0: attributes alone.
+        if let Err(error) = notifier.inval_inode(INodeNo(ino), -1, 0) {
+            tracing::warn!("file {ino}: the kernel keeps old attributes for a moment: {error}");
+        }
+    }
+}
+
 /// The answers to the kernel's requests.
 #[derive(Debug)]
 pub(crate) struct Adapter {
@@ -53,6 +76,8 @@ pub(crate) struct Adapter {
     pub(crate) waiters: Option<Waiters>,
     /// Whether the kernel keeps nothing of a volume elsewhere: each call sees what other mounts did before it.
     pub(crate) is_strong: bool,
+    /// What the kernel is told by itself.
+    pub(crate) teller: Teller,
     /// Buffers of reads.
     pub(crate) buffers: std::sync::Mutex<Vec<Vec<u8>>>,
 }
@@ -293,6 +318,11 @@ impl Filesystem for Adapter {
     fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         if let Err(error) = self.source.on(|volume| volume.pin(ino.0)) {
             return reply.error(errno(&error));
+        }
+        if matches!(self.source, Source::Remote(_)) && !self.is_strong {
+            // Whoever opens the file sees what other mounts wrote before they closed it. The kernel drops its pages by
+            // itself, and would keep the size.
+            self.teller.forget_attributes(ino.0);
         }
         reply.opened(FileHandle(0), self.open_flags());
     }

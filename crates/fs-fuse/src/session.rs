@@ -12,7 +12,7 @@ use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Teller};
 use crate::locks::Waiters;
 use crate::source::Source;
 
@@ -140,16 +140,20 @@ pub fn mount(source: impl Into<Source>, point: &Path, options: &MountOptions) ->
         Source::Remote(volume) => Some(Waiters::start(volume.clone()).map_err(failed)?),
         _ => None,
     };
+    let teller = Teller::default();
     let adapter = Adapter {
         is_durable,
         notes_reads: options.atime && !options.read_only,
         waiters,
         is_strong: options.consistency == Consistency::Strong,
+        teller: teller.clone(),
         buffers: std::sync::Mutex::default(),
         source,
     };
     let config = config(&name, options);
-    let session = Session::new(adapter, &point, &config).map_err(failed)?.spawn().map_err(failed)?;
+    let session = Session::new(adapter, &point, &config).map_err(failed)?;
+    teller.begin(session.notifier());
+    let session = session.spawn().map_err(failed)?;
     Ok(Mounted { session, point })
 }
 

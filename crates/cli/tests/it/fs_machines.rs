@@ -175,6 +175,7 @@ fn a_mount_goes_on_when_a_replica_and_the_metadata_node_are_killed() {
     {
         let (first, second) = (strong("mnt1"), strong("mnt2"));
         see_each_other(&first.point, &second.point);
+        opens_see_the_size(&first.point, &mount.point);
     }
     // A machine that follows: a replica and a standby.
     let follower = leader % 3 + 1;
@@ -226,6 +227,22 @@ impl Site {
 
 /// Two mounts that keep nothing in their kernels: each sees what the other did, appends of both are there, and locks of
 /// both kinds are between them.
+/// A mount whose kernel keeps attributes for a second: an open of a file sees what was written elsewhere before.
+fn opens_see_the_size(writer: &Path, reader: &Path) {
+    let mut found = Vec::new();
+    for size in 1..=20 {
+        std::fs::write(writer.join("grows"), vec![7; size]).expect("a write");
+        let mut file = File::open(reader.join("grows")).expect("a file");
+        assert_eq!(file.metadata().expect("attributes").len(), size as u64, "the size at an open");
+        // After a read a kernel asks for the time of it, and learns the size as well.
+        if size == 20 {
+            file.read_to_end(&mut found).expect("a read");
+        }
+    }
+    assert_eq!(found, [7; 20], "the content at an open");
+    std::fs::remove_file(writer.join("grows")).expect("the file goes");
+}
+
 fn see_each_other(first: &Path, second: &Path) {
     let open = |folder: &Path| File::options().read(true).append(true).open(folder.join("both")).expect("a file");
     std::fs::write(first.join("both"), b"").expect("a file");
