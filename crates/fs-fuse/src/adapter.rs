@@ -76,7 +76,7 @@ pub(crate) struct Adapter {
     pub(crate) waiters: Option<Waiters>,
     /// Whether the kernel keeps nothing of a volume elsewhere: each call sees what other mounts did before it.
     pub(crate) is_strong: bool,
-    /// What the kernel is told by itself.
+    /// News for the kernel.
     pub(crate) teller: Teller,
     /// Buffers of reads.
     pub(crate) buffers: std::sync::Mutex<Vec<Vec<u8>>>,
@@ -320,8 +320,8 @@ impl Filesystem for Adapter {
             return reply.error(errno(&error));
         }
         if matches!(self.source, Source::Remote(_)) && !self.is_strong {
-            // Whoever opens the file sees what other mounts wrote before they closed it. The kernel drops its pages by
-            // itself, and would keep the size.
+            // A program that opens the file sees what other mounts wrote before they closed it. The kernel drops its
+            // pages by itself, and would keep the size.
             self.teller.forget_attributes(ino.0);
         }
         reply.opened(FileHandle(0), self.open_flags());

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::extents::Run;
 use crate::image::Image;
 use crate::inode::{Content, FileKind, Inode, ROOT};
+use crate::layout::Super;
 use crate::space::Space;
 use crate::volume::Volume;
 
@@ -24,6 +25,21 @@ pub struct CheckFinding {
     pub path: String,
     /// The finding, and the next step.
     pub finding: String,
+    /// The node with this image, if it is that of a standby; 0: the volume itself.
+    #[serde(default)]
+    pub node: u16,
+}
+
+/// The image of a standby that was compared.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub struct CheckedImage {
+    /// The node.
+    pub node: u16,
+    /// Files in it.
+    pub files: u64,
+    /// The last operation that it has.
+    pub operation: u64,
 }
 
 /// The findings of a check.
@@ -38,6 +54,9 @@ pub struct CheckReport {
     pub pages: u64,
     /// Pages whose checksums were compared.
     pub pages_read: u64,
+    /// Images of standbys that were compared.
+    #[serde(default)]
+    pub images: Vec<CheckedImage>,
     /// Findings; none in a sound volume.
     pub findings: Vec<CheckFinding>,
 }
@@ -51,8 +70,11 @@ impl CheckReport {
 }
 
 /// The work of a check.
-struct Checker<'v> {
-    volume: &'v Volume,
+#[derive(Default)]
+struct Checker {
+    /// The node with the image, if it is that of a standby.
+    node: u16,
+    page_bytes: u64,
     inodes: BTreeMap<u64, Inode>,
     paths: BTreeMap<u64, String>,
     owners: BTreeMap<u64, (u64, u64)>,
@@ -77,51 +99,72 @@ impl Volume {
     pub fn check_with(&self, reads_pages: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         let imaging = self.inner.write_image_and_hold()?;
         let image = self.inner.core().state.image.clone();
-        let mut checker = Checker {
-            volume: self,
-            inodes: BTreeMap::new(),
-            paths: BTreeMap::from([(ROOT, "/".to_owned())]),
-            owners: BTreeMap::new(),
-            report: CheckReport::default(),
-        };
-        if let Err(error) = image.check() {
-            checker.found(0, error.to_string());
-            return Ok(checker.report);
-        }
-        let files = image.files()?;
-        for ino in &files {
-            match image.load(*ino) {
-                Ok(Some(inode)) => _ = checker.inodes.insert(*ino, inode),
-                Ok(None) => {}
-                Err(error) => checker.found(*ino, error.to_string()),
-            }
-        }
-        let known: BTreeSet<u64> = files.into_iter().collect();
-        for owner in image.owners()? {
-            if !known.contains(&owner) {
-                checker.found(owner, "entries or pages of a file that does not exist".into());
-            }
-        }
-        if let Err(error) = image.load_requests() {
-            checker.found(0, error.to_string());
-        }
-        let orphans: BTreeSet<u64> = image.orphans()?.into_iter().collect();
-        checker.names();
-        checker.links(&orphans, image.head()?.files);
-        checker.pages();
-        checker.bitmap(&image)?;
+        let mut checker = Checker::new(0, &self.inner.layout);
+        checker.compare(&image, self.inner.layout.pages)?;
         drop(imaging);
         if reads_pages {
-            checker.read_pages(progress)?;
+            checker.read_pages(self, progress)?;
         }
         Ok(checker.report)
     }
 }
 
-impl Checker<'_> {
+/// The image of a standby, compared.
+pub(crate) struct ImageReport {
+    pub(crate) report: CheckReport,
+    /// The file and the offset of each page.
+    pub(crate) owners: BTreeMap<u64, (u64, u64)>,
+    pub(crate) paths: BTreeMap<u64, String>,
+}
+
+/// Compares the image of a standby, which nothing changes meanwhile.
+pub(crate) fn check_image(node: u16, image: &Image, layout: &Super) -> ImageReport {
+    let mut checker = Checker::new(node, layout);
+    if let Err(error) = checker.compare(image, layout.pages) {
+        checker.found(0, error.to_string());
+    }
+    ImageReport { report: checker.report, owners: checker.owners, paths: checker.paths }
+}
+
+impl Checker {
+    fn new(node: u16, layout: &Super) -> Self {
+        let paths = BTreeMap::from([(ROOT, "/".to_owned())]);
+        Self { node, page_bytes: layout.page_bytes, paths, ..Self::default() }
+    }
+
     fn found(&mut self, ino: u64, finding: String) {
         let path = self.paths.get(&ino).cloned().unwrap_or_default();
-        self.report.findings.push(CheckFinding { ino, path, finding });
+        self.report.findings.push(CheckFinding { ino, path, finding, node: self.node });
+    }
+
+    /// Compares everything in the image with everything else in it.
+    fn compare(&mut self, image: &Image, pages: u64) -> Result<()> {
+        if let Err(error) = image.check() {
+            self.found(0, error.to_string());
+            return Ok(());
+        }
+        let files = image.files()?;
+        for ino in &files {
+            match image.load(*ino) {
+                Ok(Some(inode)) => _ = self.inodes.insert(*ino, inode),
+                Ok(None) => {}
+                Err(error) => self.found(*ino, error.to_string()),
+            }
+        }
+        let known: BTreeSet<u64> = files.into_iter().collect();
+        for owner in image.owners()? {
+            if !known.contains(&owner) {
+                self.found(owner, "entries or pages of a file that does not exist".into());
+            }
+        }
+        if let Err(error) = image.load_requests() {
+            self.found(0, error.to_string());
+        }
+        let orphans: BTreeSet<u64> = image.orphans()?.into_iter().collect();
+        self.names();
+        self.links(&orphans, image.head()?.files);
+        self.pages();
+        self.bitmap(image, pages)
     }
 
     /// Follows all entries from the root.
@@ -202,13 +245,10 @@ impl Checker<'_> {
                 let says = inode.attributes.pages;
                 self.found(*ino, format!("it says {says} pages and has {}", extents.pages()));
             }
-            let end = inode.attributes.size.div_ceil(self.volume.inner.page_bytes());
+            let end = inode.attributes.size.div_ceil(self.page_bytes);
             for (first, run) in extents.iter() {
                 if first + run.count > end {
-                    self.found(
-                        *ino,
-                        format!("it has a page after its end, at offset {}", first * self.volume.inner.page_bytes()),
-                    );
+                    self.found(*ino, format!("it has a page after its end, at offset {}", first * self.page_bytes));
                 }
                 self.run(*ino, first, run);
             }
@@ -219,7 +259,7 @@ impl Checker<'_> {
     fn run(&mut self, ino: u64, first: u64, run: Run) {
         for (page, at) in (run.page..run.page + run.count).zip(first..) {
             self.report.pages += 1;
-            let offset = at * self.volume.inner.page_bytes();
+            let offset = at * self.page_bytes;
             if let Some((other, place)) = self.owners.insert(page, (ino, offset)) {
                 self.found(ino, format!("page {page} at offset {offset} is also at offset {place} of file {other}"));
             }
@@ -227,12 +267,12 @@ impl Checker<'_> {
     }
 
     /// Reads the pages, and compares their checksums.
-    fn read_pages(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+    fn read_pages(&mut self, volume: &Volume, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         let all = self.report.pages;
         for (page, (ino, offset)) in std::mem::take(&mut self.owners) {
             progress(self.report.pages_read, all);
             self.report.pages_read += 1;
-            if !self.volume.inner.is_sound(page)? {
+            if !volume.inner.is_sound(page)? {
                 self.found(ino, format!("the page at offset {offset} is damaged: restore it from a copy"));
             }
         }
@@ -240,8 +280,8 @@ impl Checker<'_> {
     }
 
     /// Compares the bitmap with the owners.
-    fn bitmap(&mut self, image: &Image) -> Result<()> {
-        let mut space = Space::new(self.volume.inner.layout.pages);
+    fn bitmap(&mut self, image: &Image, pages: u64) -> Result<()> {
+        let mut space = Space::new(pages);
         image.load_space(&mut space)?;
         for page in 1..space.pages() {
             let is_owned = self.owners.contains_key(&page);

@@ -61,7 +61,7 @@ mod volume;
 
 pub use access::{Caller, EXECUTE, READ, WRITE};
 pub use attributes::{Changes, ExtraMode, NewTime, Room};
-pub use check::{CheckFinding, CheckReport};
+pub use check::{CheckFinding, CheckReport, CheckedImage};
 pub use content::{Allocation, SeekTo};
 pub use core::OpCounts;
 pub use error::{Error, Refusal, Result};

@@ -362,7 +362,7 @@ fn machines_are_added_drained_lost_and_replaced_while_files_are_written() {
     let told = site.place.run(["fs", "status", "old.vol", "--credentials", "op"]).ok();
     assert!(told.contains("machine 4") && told.contains(": counts"), "an old copy works: {told}");
     let checked = site.place.run(["fs", "fsck", "a.vol", "--credentials", "op"]).ok();
-    assert!(checked.contains("everything verifies"), "{checked}");
+    assert!(checked.contains("image of 1 standby: everything verifies"), "{checked}");
     let remove = |credentials: &str| site.place.run(["fs", "remove", "a.vol", "9", "--credentials", credentials]);
     remove("op").fails_with(&["no machine 9"]);
     // A machine's own certificate does not change the machines.

@@ -6,11 +6,12 @@
 //!
 //! So a standby and a restart are the same thing: the image of a node, and the operations after it.
 
-use std::sync::Arc;
+use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 
 use lodestone_fabric::{FLAG_BEGIN, RecordHead, Sequence};
 use lodestone_pmem::planted;
+use lodestone_pmem::sync::Mutex;
 use lodestone_store::{Object, Store};
 
 use super::plan::Plan;
@@ -29,6 +30,8 @@ pub(crate) struct Parts {
     pub(crate) layout: Super,
     pub(crate) data: Arc<Data>,
     pub(crate) image: Image,
+    /// Who has it reads the image while the node follows: no batch changes it meanwhile.
+    pub(crate) hold: Arc<Mutex<()>>,
 }
 
 impl Parts {
@@ -43,7 +46,7 @@ impl Parts {
         let no_mark = || damaged("image", format!("{}: the mark of a volume with replicas is missing", path.display()));
         Plan::of_mark(image.mark()?, &path)?.ok_or_else(no_mark)?;
         let data = Arc::new(Data::open(store.heap(), object.at(), layout)?);
-        Ok(Self { store: store.clone(), object: Arc::new(object), layout, data, image })
+        Ok(Self { store: store.clone(), object: Arc::new(object), layout, data, image, hold: Arc::default() })
     }
 }
 
@@ -89,14 +92,23 @@ impl Follower {
         Ok(())
     }
 
-    /// Writes the image if it lacks much, or for long.
+    /// Writes the image if it lacks much, or for long; later, if a check reads it. The node answers its sender
+    /// meanwhile.
     pub(crate) fn write_if_due(&mut self, is_log_full: bool) -> Result<()> {
         let lacks = self.taken.0 - self.state.head.applied;
         let is_late = self.batch_at.is_some_and(|at| Instant::now() >= at);
-        if lacks > 0 && (is_late || is_log_full || lacks >= self.options.batch_operations) {
-            self.write_image()?;
+        if lacks == 0 || !(is_late || is_log_full || lacks >= self.options.batch_operations) {
+            return Ok(());
         }
-        Ok(())
+        let hold = Arc::clone(&self.parts.hold);
+        let free = match hold.try_lock() {
+            Err(TryLockError::WouldBlock) => return Ok(()),
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Ok(free) => free,
+        };
+        let outcome = self.write_image();
+        drop(free);
+        outcome
     }
 
     /// Brings the image up to the last executed operation. Durable on return.

@@ -106,7 +106,7 @@ impl Inner {
     }
 
     /// The checksum of a page, if it belongs to a file.
-    fn crc_of(&self, core: &Core, page: u64) -> Option<u32> {
+    pub(crate) fn crc_of(&self, core: &Core, page: u64) -> Option<u32> {
         if !core.state.space.is_taken(page) {
             return None;
         }

@@ -24,6 +24,7 @@
 //! only when everything that was told before has expired, and numbers of lost files are not used again.
 
 pub(crate) mod follow;
+mod images;
 pub(crate) mod lead;
 pub(crate) mod link;
 pub(crate) mod machine;
@@ -56,6 +57,7 @@ use lodestone_pmem::sync::{Condvar, Mutex, MutexGuard, lock};
 use lodestone_pmem::{Pool, PoolOptions};
 use lodestone_store::Store;
 
+pub use images::Images;
 pub(crate) use machine::changes::is_own;
 pub use machine::site::Site;
 pub use machine::{Machine, MachineHandle, MachineOptions, TextHandler, register};
@@ -164,6 +166,8 @@ struct Shared {
     addresses: Mutex<Option<Addresses>>,
     /// Those that do not run, and why.
     replicas_down: Mutex<BTreeMap<NodeId, String>>,
+    /// How far those are that copy what they lack.
+    replicas_copied: Mutex<BTreeMap<NodeId, CopyProgress>>,
     /// The last operation that is left of those of the former metadata node; more than any before a takeover.
     kept: AtomicU64,
     registry: Registrar,
@@ -248,6 +252,7 @@ impl Cluster {
             places,
             addresses: Mutex::new(addresses),
             replicas_down: Mutex::default(),
+            replicas_copied: Mutex::default(),
             kept: AtomicU64::new(u64::MAX),
             pool: pool.clone(),
             options: options.clone(),
@@ -290,6 +295,12 @@ impl Cluster {
     #[must_use]
     pub fn status(&self) -> ClusterStatus {
         self.shared.status()
+    }
+
+    /// The images of standbys in this process, for a check.
+    #[must_use]
+    pub fn images(&self) -> Images {
+        Images(Arc::downgrade(&self.shared))
     }
 
     /// Stops a node as a kill does: nothing is written or closed in order.
@@ -569,6 +580,7 @@ impl Shared {
             });
         }
         let down = lock(&self.replicas_down).clone();
+        let copied = lock(&self.replicas_copied).clone();
         for node in remote.into_keys() {
             status.nodes.push(NodeStatus {
                 node: node.0,
@@ -576,7 +588,7 @@ impl Shared {
                 state: down.get(&node).map_or_else(|| "runs".to_owned(), |error| format!("failed: {error}")),
                 behind: None,
                 executed: None,
-                copied: None,
+                copied: copied.get(&node).copied(),
                 silent_ms: None,
             });
         }

@@ -29,8 +29,8 @@ use super::pool::heads;
 use super::serve::{Order, order};
 use crate::error::{Error, Result};
 
-/// Pause between two looks at a replica.
-const LOOK: Duration = Duration::from_millis(300);
+/// Pause between two looks at the replicas: usually, and while one has just begun or copies what it lacks.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(30));
 
 /// The addresses of the replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,17 +171,19 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     let failed = |error| Error::Options(format!("no thread for the replicas could be started: {error}"));
     let work = move || {
-        let mut down = BTreeMap::new();
+        let (mut down, mut up) = (BTreeMap::new(), BTreeSet::new());
         while !shared.stop.load(Ordering::Acquire) {
-            shared.look_at_replicas(&mut down);
-            std::thread::sleep(LOOK);
+            let before = up.clone();
+            shared.look_at_replicas(&mut down, &mut up);
+            let is_busy = up != before || !lock(&shared.replicas_copied).is_empty();
+            std::thread::sleep(if is_busy { LOOKS.1 } else { LOOKS.0 });
         }
     };
     std::thread::Builder::new().name("fs-replicas".into()).spawn(work).map_err(failed)
 }
 
 impl Shared {
-    fn look_at_replicas(&self, down: &mut BTreeMap<NodeId, String>) {
+    fn look_at_replicas(&self, down: &mut BTreeMap<NodeId, String>, up: &mut BTreeSet<NodeId>) {
         let Network::Sockets(map) = &self.network else { return };
         let map = lock(map).clone();
         let head = heads(self.layout.volume_id, self.layout.salt, self.layout.page_bytes, self.layout.pages, 1);
@@ -194,8 +196,12 @@ impl Shared {
             let run = Order { head: head.data(node, UNIT), map: map.clone(), makes: false };
             let outcome = self.see_made(node, address, &run).and_then(|()| order(address, &run));
             match &outcome {
-                Ok(()) => _ = down.remove(&node),
+                Ok(_) => {
+                    up.insert(node);
+                    down.remove(&node);
+                }
                 Err(error) => {
+                    up.remove(&node);
                     let error = error.to_string();
                     if down.get(&node) != Some(&error) {
                         tracing::warn!("{node}: {error}");
@@ -205,6 +211,11 @@ impl Shared {
             }
             self.want_replica(node, outcome.is_ok());
             lock(&self.replicas_down).clone_from(down);
+            let mut copied = lock(&self.replicas_copied);
+            match outcome.ok().flatten() {
+                Some(found) => _ = copied.insert(node, found),
+                None => _ = copied.remove(&node),
+            }
         }
     }
 
@@ -214,7 +225,7 @@ impl Shared {
         if lock(&self.addresses).as_ref().is_none_or(is_made) {
             return Ok(());
         }
-        order(address, &Order { makes: true, ..run.clone() })?;
+        _ = order(address, &Order { makes: true, ..run.clone() })?;
         let mut addresses = lock(&self.addresses);
         let Some(found) = addresses.as_mut().filter(|found| found.nodes.contains_key(&node)) else {
             return Err(Error::Gone);

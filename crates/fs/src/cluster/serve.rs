@@ -7,7 +7,7 @@
 //! message   bytes 4, CRC-32C 4, then the body
 //! request   version 4, 1 makes the pool or 0 runs the node 1, volume 8, salt 8, node 4, bytes of a page 4, pages 8,
 //!           carrier 1, nodes 4, then for each: node 4, address 4, port 4
-//! answer    1 runs, or 0 and a text
+//! answer    1 runs, bytes copied 8, all bytes to copy 8 (0: it copies nothing); or 0 and a text
 //! ```
 
 use std::collections::BTreeMap;
@@ -27,10 +27,11 @@ use super::link::UNIT;
 use super::net::{Carrier, Map};
 use super::node::Node;
 use super::pool::{NodeHead, NodePool, heads};
+use super::status::CopyProgress;
 use crate::bytes::{Reader, Writer};
 use crate::error::{Error, Result};
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Longest message.
 const MESSAGE_BYTES_MAX: u32 = 64 << 10;
 /// The longest silence of the other side.
@@ -107,18 +108,33 @@ fn receive(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     Ok(body)
 }
 
-/// Tells the process at `address` to run a node, and waits until it says that it does.
-pub(crate) fn order(address: SocketAddrV4, order: &Order) -> Result<()> {
+/// Tells the process at `address` to run a node, and waits until it says that it does. How far the node is, if it
+/// copies what it lacks.
+pub(crate) fn order(address: SocketAddrV4, order: &Order) -> Result<Option<CopyProgress>> {
     let failed = |error: std::io::Error| Error::Options(format!("{address}: the node does not answer: {error}"));
     let mut stream = TcpStream::connect_timeout(&address.into(), Duration::from_millis(500)).map_err(failed)?;
     stream.set_read_timeout(Some(SILENCE)).map_err(failed)?;
     send(&mut stream, &order.to_bytes()).map_err(failed)?;
     let answer = receive(&mut stream).map_err(failed)?;
     match answer.split_first() {
-        Some((1, _)) => Ok(()),
+        Some((1, copied)) => copied_of_bytes(copied)
+            .ok_or_else(|| Error::Options(format!("{address}: an answer that makes no sense; use the same program"))),
         Some((_, text)) => Err(Error::Options(format!("{address}: {}", String::from_utf8_lossy(text)))),
         None => Err(Error::Options(format!("{address}: an empty answer"))),
     }
+}
+
+fn copied_to_bytes(copied: Option<CopyProgress>) -> Vec<u8> {
+    let (copied, mut out) = (copied.unwrap_or_default(), Writer::default());
+    out.u64(copied.done_bytes).u64(copied.all_bytes);
+    out.0
+}
+
+fn copied_of_bytes(bytes: &[u8]) -> Option<Option<CopyProgress>> {
+    let mut from = Reader(bytes);
+    let (done_bytes, all_bytes) = (from.u64()?, from.u64()?);
+    (from.is_empty() && done_bytes <= all_bytes).then_some(())?;
+    Some((all_bytes > 0).then_some(CopyProgress { done_bytes, all_bytes }))
 }
 
 #[derive(Debug)]
@@ -233,24 +249,25 @@ impl Shared {
             None => Err(Error::Options("a message of another version, or of another program".into())),
         };
         let answer = match outcome {
-            Ok(()) => vec![1],
+            Ok(copied) => [vec![1], copied_to_bytes(copied)].concat(),
             Err(error) => [vec![0], error.to_string().into_bytes()].concat(),
         };
         send(stream, &answer)
     }
 
-    /// Makes the pool of a node, or runs the node as ordered, unless that is done already.
-    fn run(&self, order: Order) -> Result<()> {
+    /// Makes the pool of a node, or runs the node as ordered, unless that is done already. How far the node is, if it
+    /// copies what it lacks.
+    fn run(&self, order: Order) -> Result<Option<CopyProgress>> {
         let key = (order.head.volume_id, order.head.node);
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if running.get(&key).is_some_and(|found| found.order == order && !found.node.seen.has_ended()) {
-            return Ok(());
+        if let Some(found) = running.get(&key).filter(|found| found.order == order && !found.node.seen.has_ended()) {
+            return Ok(found.node.seen.copied());
         }
         let path = self.folder.join(format!("{:016x}-data-{}", key.0, key.1.0));
         let failed = |error| Error::Options(format!("{}: looking for it failed: {error}", path.display()));
         match (path.try_exists().map_err(failed)?, order.makes) {
-            (true, true) => return Ok(()),
-            (false, true) => return NodePool::create_whole(&path, self.domain, order.head),
+            (true, true) => return Ok(None),
+            (false, true) => return NodePool::create_whole(&path, self.domain, order.head).map(|()| None),
             (false, false) => return Err(lost(&path, key.1)),
             (true, false) => {}
         }
@@ -260,7 +277,7 @@ impl Shared {
         let (member, port) = (pool.member()?, order.map.port(key.1, false)?);
         let node = Node::start(&Arc::new(pool), member, port, None, self.clock)?;
         running.insert(key, Running { order, node });
-        Ok(())
+        Ok(None)
     }
 }
 
@@ -276,6 +293,17 @@ fn lost(path: &Path, node: NodeId) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_says_how_far_a_copy_is() {
+        let copied = Some(CopyProgress { done_bytes: 3, all_bytes: 9 });
+        for copied in [None, copied] {
+            assert_eq!(copied_of_bytes(&copied_to_bytes(copied)), Some(copied));
+        }
+        assert_eq!(copied_of_bytes(&[]), None, "the answer of a former program");
+        assert_eq!(copied_of_bytes(&[9; 16]).flatten().map(|copied| copied.all_bytes), Some(0x0909_0909_0909_0909));
+        assert_eq!(copied_of_bytes(&[[9; 8], [8; 8]].concat()), None, "more than all");
+    }
 
     #[test]
     fn an_order_comes_back_and_other_bytes_are_refused() {

@@ -1,5 +1,6 @@
 //! Volumes with replicas, all nodes in one process: nodes are stopped as a kill does, and nothing is lost.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddrV4;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use lodestone_fs::cluster::{CACHE_LIFETIME, Carrier, Cluster, ClusterStatus, ScrubOptions, Server};
 use lodestone_fs::oracle::{Draw, Plain, difference, shots};
-use lodestone_fs::{Error, Volume, VolumeOptions};
+use lodestone_fs::{CheckReport, Error, Volume, VolumeOptions};
 use lodestone_pmem::DomainChoice;
 
 use crate::nodes::{format, open, options, page, pool, until};
@@ -354,7 +355,16 @@ fn a_replica_elsewhere_that_lost_its_folder_is_refused_until_it_joins_anew() {
         is_done.store(true, Ordering::Release);
     });
     assert_eq!(cluster.add_node(lost_at).expect("it is free"), 104);
-    until("it has copied", &cluster, |status| state_of(status, 104) == "member" && status.groups[1].copies == 3);
+    // How far its copy is, as the status says; nothing when it is done.
+    let mut told = BTreeSet::new();
+    until("it has copied", &cluster, |status| {
+        let copied = status.nodes.iter().find(|found| found.node == 104).and_then(|found| found.copied);
+        told.extend(copied.map(|copied| (copied.all_bytes, copied.done_bytes)));
+        state_of(status, 104) == "member" && status.groups[1].copies == 3
+    });
+    println!("copied: {told:?}");
+    assert!(told.iter().all(|(all, done)| all == &told.first().expect("one").0 && done <= all), "{told:?}");
+    until("nothing is copied any more", &cluster, |status| status.nodes.iter().all(|node| node.copied.is_none()));
     // Each is read from when it has said that it knows the newest members.
     until("all three are right", &cluster, |_| {
         let volume = cluster.volume().expect("it leads");
@@ -362,6 +372,84 @@ fn a_replica_elsewhere_that_lost_its_folder_is_refused_until_it_joins_anew() {
         assert_eq!((report.damaged, report.unread), (0, 0), "{report:?}");
         report.copies_read == 3
     });
+}
+
+/// A cluster whose standby follows at once.
+fn open_quick(path: &Path) -> Cluster {
+    let mut options = options();
+    options.volume.batch_interval = Duration::from_millis(20);
+    Cluster::open(path, &pool(), &options).expect("it opens")
+}
+
+/// The image of the standby as a check sees it, when it is as wanted. The volume itself is sound.
+fn check_image(cluster: &Cluster, is_so: impl Fn(&CheckReport) -> bool) -> CheckReport {
+    let volume = cluster.volume().expect("it leads");
+    let mut report = CheckReport::default();
+    until("the standby is as wanted", cluster, |_| {
+        report = volume.check(false).expect("a check");
+        assert!(report.is_clean(), "the volume itself: {:?}", report.findings);
+        cluster.images().check(Some(&volume), true, &mut report).expect("a check");
+        is_so(&report)
+    });
+    assert_eq!(report.images.iter().map(|image| image.node).collect::<Vec<_>>(), [2]);
+    report
+}
+
+/// Changes a byte wherever `wanted` is, and says in how many places.
+fn spoil(file: &Path, wanted: &[u8]) -> usize {
+    let mut bytes = std::fs::read(file).expect("the image");
+    let found = bytes.windows(wanted.len()).enumerate().filter(|(_, found)| *found == wanted);
+    let places: Vec<usize> = found.map(|(at, _)| at).collect();
+    places.iter().for_each(|at| bytes[*at] ^= 1);
+    std::fs::write(file, bytes).expect("the image");
+    places.len()
+}
+
+#[test]
+fn damage_of_a_standbys_image_is_found_and_named() {
+    let (folder, path) = format(&pool());
+    let cluster = open_quick(&path);
+    let volume = cluster.volume().expect("it leads");
+    volume.create("/a-name-that-is-nowhere-else").expect("a file");
+    let file = volume.create("/content").expect("a file");
+    let content: Vec<u8> = (0..3).flat_map(page).collect();
+    file.write_at(0, &content).expect("a write").sync().expect("a sync");
+    let report = check_image(&cluster, |report| report.images.first().is_some_and(|image| image.files == 3));
+    assert!(report.is_clean() && report.images[0].operation > 0, "{report:?}");
+    // Pages are written anew, and files come and go, while it is compared.
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            for number in 0..400 {
+                file.write_at(number % 3 * 4096, &page(number % 3)).expect("a write");
+                let name = format!("/n{}", number % 7);
+                volume.create(&name).and_then(|other| other.write_at(0, &[1; 5000]).map(drop)).expect("a file");
+                volume.remove(&name).expect("it goes");
+            }
+        });
+        while !writing.is_finished() {
+            let mut report = CheckReport::default();
+            cluster.images().check(Some(&volume), true, &mut report).expect("a check");
+            assert!(report.is_clean() && report.images.len() == 1, "{report:?}");
+        }
+    });
+    file.sync().expect("a sync");
+    check_image(&cluster, |report| report.images.first().is_some_and(|image| image.files == 3));
+    drop((file, volume, cluster));
+    let image = folder.path().join("a.vol.nodes/image-2.vol");
+    // By this checksum the standby would refuse the page after a takeover.
+    assert!(spoil(&image, &crc32c::crc32c(&page(1)).to_le_bytes()) > 0);
+    let cluster = open_quick(&path);
+    let report = check_image(&cluster, |report| !report.is_clean());
+    let found: Vec<_> = report.findings.iter().map(|found| (found.node, &*found.path)).collect();
+    assert_eq!(found, [(2, "/content")], "{report:?}");
+    assert!(report.findings[0].finding.contains("the page at offset 4096"), "{report:?}");
+    drop(cluster);
+    // A tree.
+    assert!(spoil(&image, b"a-name-that-is-nowhere-else") > 0);
+    let cluster = open_quick(&path);
+    let report = check_image(&cluster, |report| !report.is_clean());
+    let names_it = |text: &str| text.contains("image-2.vol") && text.contains("checksum fails");
+    assert!(report.findings.iter().all(|found| found.node == 2 && names_it(&found.finding)), "{report:?}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub fn open(path: &Path) -> Cluster {
 }
 
 /// Waits until the cluster is as wanted.
-pub fn until(what: &str, cluster: &Cluster, is_so: impl Fn(&lodestone_fs::cluster::ClusterStatus) -> bool) {
+pub fn until(what: &str, cluster: &Cluster, mut is_so: impl FnMut(&lodestone_fs::cluster::ClusterStatus) -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !is_so(&cluster.status()) {
         assert!(Instant::now() < end, "{what}: {:#?}", cluster.status());

@@ -12,7 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use lodestone_fs::cluster::{ClusterStatus, MachineHandle, ScrubOptions, ScrubReport, Site};
+use lodestone_fs::cluster::{ClusterStatus, Images, MachineHandle, ScrubOptions, ScrubReport, Site};
 use lodestone_fs::{CheckReport, Volume};
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +41,8 @@ pub enum Request {
         /// Whether pages are read.
         reads_pages: bool,
     },
+    /// A check of the image of one machine, if it follows.
+    CheckImage,
     /// Stops a node.
     Stop {
         /// The node.
@@ -126,11 +128,21 @@ pub fn answer_text(machine: &MachineHandle, text: &str, progress: &mut dyn FnMut
     match serde_json::from_str(text) {
         Ok(Request::Status) => to_text(serde_json::to_string(&result(Ok(machine.status())))),
         Ok(Request::Scrub { pages_per_second, repairs }) => {
-            let outcome = with_lines(machine, progress, |volume, tell| scrub(volume, pages_per_second, repairs, tell));
+            let work = |volume: Volume, tell: &Tell<'_>| scrub(&volume, pages_per_second, repairs, tell);
+            let outcome = machine.volume().map_err(Into::into);
+            let outcome = outcome.and_then(|volume| with_lines(progress, |tell| work(volume, tell)));
             to_text(serde_json::to_string(&result(outcome)))
         }
         Ok(Request::Check { reads_pages }) => {
-            let outcome = with_lines(machine, progress, |volume, tell| check(volume, reads_pages, tell));
+            // Standbys are on the other machines, which are asked on their own.
+            let work = |volume: Volume, tell: &Tell<'_>| check(&volume, None, reads_pages, tell);
+            let outcome = machine.volume().map_err(Into::into);
+            let outcome = outcome.and_then(|volume| with_lines(progress, |tell| work(volume, tell)));
+            to_text(serde_json::to_string(&result(outcome)))
+        }
+        Ok(Request::CheckImage) => {
+            let images = machine.images();
+            let outcome = with_lines(progress, |tell| check_images(&images, tell));
             to_text(serde_json::to_string(&result(outcome)))
         }
         Ok(Request::AddMachine { machine: number, address }) => changed(machine.add_machine(number, address)),
@@ -146,17 +158,15 @@ pub fn answer_text(machine: &MachineHandle, text: &str, progress: &mut dyn FnMut
 /// A report of how far a long work is: done, and all.
 type Tell<'t> = dyn Fn(u64, u64) + Send + Sync + 't;
 
-/// Does a long work on the volume of a machine that leads, in another thread. `progress` is told lines meanwhile.
+/// Does a long work in another thread. `progress` is told lines meanwhile.
 fn with_lines<T: Serialize + Send>(
-    machine: &MachineHandle,
     progress: &mut dyn FnMut(&str),
-    work: impl FnOnce(&Volume, &Tell<'_>) -> Result<T> + Send,
+    work: impl FnOnce(&Tell<'_>) -> Result<T> + Send,
 ) -> Result<T> {
-    let volume = machine.volume()?;
     let (lines, told) = mpsc::channel();
     std::thread::scope(|scope| {
         let working = scope.spawn(move || {
-            work(&volume, &move |done, all| {
+            work(&move |done, all| {
                 let line = Answer::<bool> { done: Some((done, all)), result: None, error: None };
                 // Who asked may be gone: the work goes on.
                 let _ = lines.send(serde_json::to_string(&line).unwrap_or_default());
@@ -271,11 +281,11 @@ fn answer(opened: Arc<Opened>, stream: &UnixStream) -> Result<()> {
             tell(stream, &result(outcome))
         }
         Request::Check { reads_pages } => {
-            let volume = cluster.volume();
+            let (volume, images) = (cluster.volume(), cluster.images());
             // A check is long: it ends with the mount.
             drop(opened);
             let outcome = volume.map_err(Into::into).and_then(|volume| {
-                check(&volume, reads_pages, &|done, all| {
+                check(&volume, Some(&images), reads_pages, &|done, all| {
                     let line = Answer::<bool> { done: Some((done, all)), result: None, error: None };
                     // Who asked may be gone: the check goes on.
                     let _ = tell(stream, &line);
@@ -287,7 +297,10 @@ fn answer(opened: Arc<Opened>, stream: &UnixStream) -> Result<()> {
         Request::Remove { node } => tell(stream, &result(cluster.remove_node(node).map_err(Into::into).map(|()| true))),
         Request::Stop { node } => tell(stream, &result(cluster.stop_node(node).map_err(Into::into).map(|()| true))),
         Request::Start { node } => tell(stream, &result(cluster.start_node(node).map_err(Into::into).map(|()| true))),
-        Request::AddMachine { .. } | Request::DrainMachine { .. } | Request::RemoveMachine { .. } => {
+        Request::AddMachine { .. }
+        | Request::DrainMachine { .. }
+        | Request::RemoveMachine { .. }
+        | Request::CheckImage => {
             tell(stream, &result::<bool>(Err(anyhow::anyhow!("the volume is not on several machines"))))
         }
     }
@@ -313,9 +326,28 @@ pub fn scrub(
     telling(progress, |counts| Ok(volume.scrub(&options, counts)?))
 }
 
-/// Checks names, links, pages and checksums. Tells the progress as a scrub does.
-pub fn check(volume: &Volume, reads_pages: bool, progress: &(dyn Fn(u64, u64) + Send + Sync)) -> Result<CheckReport> {
-    telling(progress, |counts| Ok(volume.check_with(reads_pages, counts)?))
+/// Checks names, links, pages and checksums, and the images of the standbys of this process. Tells the progress as a
+/// scrub does.
+pub fn check(
+    volume: &Volume,
+    images: Option<&Images>,
+    reads_pages: bool,
+    progress: &(dyn Fn(u64, u64) + Send + Sync),
+) -> Result<CheckReport> {
+    telling(progress, |counts| {
+        let mut report = volume.check_with(reads_pages, counts)?;
+        images.map_or(Ok(()), |images| images.check(Some(volume), reads_pages, &mut report))?;
+        Ok(report)
+    })
+}
+
+/// Checks the image of a machine that follows: nothing of one that leads.
+fn check_images(images: &Images, progress: &(dyn Fn(u64, u64) + Send + Sync)) -> Result<CheckReport> {
+    telling(progress, |_| {
+        let mut report = CheckReport::default();
+        images.check(None, false, &mut report)?;
+        Ok(report)
+    })
 }
 
 /// Does a long work, and tells every half second how far it is.

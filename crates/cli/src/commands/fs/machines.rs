@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use lodestone_fs::CheckReport;
 use lodestone_fs::cluster::{ClusterStatus, RemoteOptions, RemoteVolume, Site, ask_machine, newest_site};
 use lodestone_registry::control::Credentials;
 use lodestone_registry::{KeeperId, Security};
@@ -123,6 +124,23 @@ pub fn ask<T: for<'a> Deserialize<'a>>(
         }
     })?;
     super::control::answered(&answer)
+}
+
+/// Has each machine that follows compare its image, and adds what they find. Machines that could not do that, and why.
+pub fn check_images(args: &VolumeArgs, site: &Site, report: &mut CheckReport) -> Result<Vec<String>> {
+    let (security, request) = (args.security(site)?, serde_json::to_string(&Request::CheckImage)?);
+    let (mut missing, site) = (Vec::new(), newest_site(site, &security));
+    for machine in site.machines.keys().copied() {
+        let answer = ask_machine(&site, &security, machine, &request, &mut |_| {}).map_err(anyhow::Error::from);
+        match answer.and_then(|answer| super::control::answered::<CheckReport>(&answer)) {
+            Ok(found) => {
+                report.images.extend(found.images);
+                report.findings.extend(found.findings);
+            }
+            Err(error) => missing.push(format!("machine {machine}: {error:#}")),
+        }
+    }
+    Ok(missing)
 }
 
 /// Pause between two looks at a change of the machines.

@@ -38,7 +38,7 @@ use super::net::{Directory, Network};
 use super::plan::Places;
 use super::registrar::Registrar;
 use super::remote::mounts::Mounts;
-use super::{ClusterOptions, ClusterStatus, Shared, State, layout, supervise};
+use super::{ClusterOptions, ClusterStatus, Images, Shared, State, layout, supervise};
 use crate::error::{Error, Result};
 use crate::volume::{Volume, VolumeOptions};
 use seals::Seals;
@@ -250,6 +250,12 @@ impl MachineHandle {
         self.shared.leading_here().map(|(volume, _)| volume)
     }
 
+    /// The image of this machine, if it follows, for a check.
+    #[must_use]
+    pub fn images(&self) -> Images {
+        Images(Arc::downgrade(&self.shared))
+    }
+
     /// Why nodes of this machine have stopped by themselves.
     #[must_use]
     pub fn errors(&self) -> Vec<String> {
@@ -291,6 +297,7 @@ fn shared(site: &Site, options: &MachineOptions, places: Places, seals: Option<A
         places,
         addresses: Mutex::new(None),
         replicas_down: Mutex::default(),
+        replicas_copied: Mutex::default(),
         kept: AtomicU64::new(u64::MAX),
         pool,
         options: cluster,
