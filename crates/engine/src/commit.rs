@@ -36,7 +36,7 @@ use std::sync::atomic::Ordering;
 use lodestone_pmem::sync::atomic::fence;
 use lodestone_pmem::{count_shared_rmws, planted};
 use lodestone_txn::{Lease, RowWord, Tick};
-use lodestone_wal::{EntryKind, Room};
+use lodestone_wal::Room;
 
 use crate::core::{Committer, Core};
 use crate::delta;
@@ -370,8 +370,7 @@ fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Res
         // Before the look at feeds.
         let unrecorded = plan.is_alone().then(|| core.rounds.cuts.begins_unrecorded(lease.writer()));
         let is_told = unrecorded.is_none() || *traced == Some(epoch);
-        let has_all = (plan.is_empty() || plan.has_rows) && !record.iter().any(|entry| entry.kind == EntryKind::Delta);
-        let is_for_feeds = has_all || !core.holds.are_in_use();
+        let is_for_feeds = plan.has_all_rows() || !core.holds.are_in_use();
         if is_for_feeds && is_told && locks.have(&bases) {
             return append(core, state, committer, (room, epoch), locks, (&bases, plan));
         }

@@ -99,6 +99,7 @@ pub fn encode(
                     base = if may_delta { find(core, &changes.tree, key, payload, &mut delta) } else { None };
                     match base {
                         Some(_) => {
+                            plan.has_deltas = true;
                             record.push(&Entry { tree: *number, kind: EntryKind::Delta, key, value: &delta })?;
                         }
                         None => record.put(*number, key, payload)?,

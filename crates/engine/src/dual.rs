@@ -51,7 +51,7 @@ use crate::tree::{Bytes, Lookup, Tree};
 /// Set in the number of a tree whose rows are in cells.
 pub const DUAL: u32 = 1 << 30;
 /// Bytes of a directory block.
-const DIRECTORY_BYTES: u64 = 512;
+const DIRECTORY_BYTES: u64 = 256;
 /// Bytes of the first slab of a shape.
 const SLAB_BYTES: u64 = 4096;
 /// Largest slab, in first slabs.
@@ -484,7 +484,9 @@ pub struct Plan<'c> {
     cells: Option<&'c Cells>,
     writes: Vec<Write>,
     /// Whether the rows are in the record as well.
-    pub has_rows: bool,
+    has_rows: bool,
+    /// Whether rows of other tables are in the record by what has changed alone.
+    pub has_deltas: bool,
     /// Whether a transaction that updates one row may have no record.
     may_be_alone: bool,
     is_alone: bool,
@@ -495,7 +497,8 @@ impl<'c> Plan<'c> {
     /// changed since the last cut, and not how.
     pub fn new(core: &'c Core, has_rows: bool, is_traced: bool) -> Self {
         let may_be_alone = is_traced && !has_rows;
-        Self { cells: core.cells.as_deref(), writes: Vec::new(), has_rows, may_be_alone, is_alone: false }
+        let (cells, writes) = (core.cells.as_deref(), Vec::new());
+        Self { cells, writes, has_rows, has_deltas: false, may_be_alone, is_alone: false }
     }
 
     /// Whether the record says that rows have changed, and not how.
@@ -503,9 +506,9 @@ impl<'c> Plan<'c> {
         !self.writes.is_empty() && !self.has_rows
     }
 
-    /// Whether no slot is written.
-    pub fn is_empty(&self) -> bool {
-        self.writes.is_empty()
+    /// Whether the record has all rows of the transaction, as a feed needs them.
+    pub fn has_all_rows(&self) -> bool {
+        !self.has_deltas && !self.lacks_rows()
     }
 
     /// Whether the transaction updates one row in its cell, and so needs no record.

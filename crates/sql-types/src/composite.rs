@@ -159,7 +159,8 @@ impl Composite {
     ///
     /// let attribute = |name: &str, ty, number| Attribute { name: name.into(), ty, modifier: -1, number, domain: 0 };
     /// let attributes = vec![attribute("a", Type::Int4, 1), attribute("b", Type::Text, 2)];
-    /// let pair = Type::Composite(Composite::of(Definition::anonymous(attributes))?);
+    /// let named = Definition { oid: 16_400, name: "pair".into(), ..Definition::anonymous(attributes) };
+    /// let pair = Type::Composite(Composite::of(named)?);
     /// let value = text::decode(pair, "(1,\"x, y\")")?;
     /// assert_eq!(value, Datum::Record(vec![Datum::Int(1), Datum::from("x, y")]));
     /// assert_eq!(text::encode(pair, &value), "(1,\"x, y\")");

@@ -24,7 +24,8 @@ fn filled(path: &Path, name: &str, is_kept: bool) -> Result<Database> {
     let schema: Schema = format!("{name} (k u64, v bytes) key (k) index by_both (v, k)").parse()?;
     let schema = if is_kept { schema.kept() } else { schema };
     db.load_table(&schema, (0..KEYS).map(|key| Ok(row![key, key.to_be_bytes().repeat(25)])))?;
-    // A load leaves no more in memory than the cache may hold.
+    // A load leaves no more in memory than the cache may hold, when no other thread reads.
+    db.wait_for_warm_up();
     assert!(db.stats().cache_bytes <= CACHE + CACHE / 8, "{}", db.stats());
     Ok(db)
 }

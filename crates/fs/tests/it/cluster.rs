@@ -406,11 +406,11 @@ fn spoil(file: &Path, wanted: &[u8]) -> usize {
 }
 
 #[test]
-fn damage_of_a_standbys_image_is_found_and_named() {
-    let (folder, path) = format(&pool());
+fn the_image_of_a_standby_is_compared_while_others_write() {
+    let (_folder, path) = format(&pool());
     let cluster = open_quick(&path);
     let volume = cluster.volume().expect("it leads");
-    volume.create("/a-name-that-is-nowhere-else").expect("a file");
+    volume.create("/another").expect("a file");
     let file = volume.create("/content").expect("a file");
     let content: Vec<u8> = (0..3).flat_map(page).collect();
     file.write_at(0, &content).expect("a write").sync().expect("a sync");
@@ -433,6 +433,18 @@ fn damage_of_a_standbys_image_is_found_and_named() {
         }
     });
     file.sync().expect("a sync");
+    check_image(&cluster, |report| report.images.first().is_some_and(|image| image.files == 3));
+}
+
+#[test]
+fn damage_of_a_standbys_image_is_found_and_named() {
+    let (folder, path) = format(&pool());
+    let cluster = open_quick(&path);
+    let volume = cluster.volume().expect("it leads");
+    volume.create("/a-name-that-is-nowhere-else").expect("a file");
+    let file = volume.create("/content").expect("a file");
+    let content: Vec<u8> = (0..3).flat_map(page).collect();
+    file.write_at(0, &content).expect("a write").sync().expect("a sync");
     check_image(&cluster, |report| report.images.first().is_some_and(|image| image.files == 3));
     drop((file, volume, cluster));
     let image = folder.path().join("a.vol.nodes/image-2.vol");
