@@ -1,7 +1,8 @@
 //! The thread of a link: takes packets in, asks the registry, and keeps the members of the groups right.
 //!
 //! A member that does not answer for a second is removed, as long as enough others are left: without it nothing is
-//! stable, and the rings fill up. A node that should be a member and runs is added again. It copies what it lacks.
+//! stable, and the rings fill up. A node that should be a member and runs is added again. It copies what it lacks, and
+//! says nothing meanwhile: that may take as long as it runs and the ring has room.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -23,6 +24,17 @@ const SILENT_NS: u64 = 1_000_000_000;
 
 /// The same, of one that joins. With sealed packets it first needs the secrets of its view, and each view has others.
 const JOINER_SILENT_NS: u64 = 10 * SILENT_NS;
+
+/// The same, of one that joins and runs, as its process says. It reports nothing before it has copied all pages.
+const COPY_NS: u64 = 3600 * SILENT_NS;
+
+/// Whether a member that joins, and was silent for so long, is lost. `runs`: its process says that it does. `used`: of
+/// the ring, which keeps all records for it.
+fn is_joiner_lost(silent_ns: u64, runs: bool, (used, capacity): (u64, u64)) -> bool {
+    // Others would wait for room soon, and begin the copy anew when it is there: that is better than to wait for it.
+    let has_room = used < capacity / 2;
+    silent_ns > JOINER_SILENT_NS && !(runs && has_room && silent_ns <= COPY_NS)
+}
 
 /// Starts the thread, which claims a term first.
 pub(crate) fn start(link: Arc<Link>, mut rx: Box<dyn Transport + Send>) -> std::io::Result<JoinHandle<()>> {
@@ -170,11 +182,16 @@ impl Sending {
         let sender = self.leader.volume().group(group)?;
         let least = link.members_min.get(&group).copied().unwrap_or(1);
         let active = sender.view().active().count();
-        let is_lost = |node: NodeId| sender.silent(now, JOINER_SILENT_NS).any(|silent| silent == node);
+        let runs = |node: &NodeId| self.wanted.get(&group).is_some_and(|wanted| wanted.contains(node));
+        let ring = (sender.ring().used(), sender.ring().capacity());
+        let is_lost = |node: &NodeId| {
+            let heard = sender.heard(*node);
+            heard.is_some_and(|heard| is_joiner_lost(now.since(heard), runs(node), ring))
+        };
         let is_leaving = |node: NodeId| self.leaving.get(&group).is_some_and(|leaving| leaving.contains(&node));
         let may_go = |node: &NodeId| match sender.view().role(*node) {
             Some(Role::Active) => active > least,
-            Some(Role::Joining) => is_leaving(*node) || is_lost(*node),
+            Some(Role::Joining) => is_leaving(*node) || is_lost(node),
             None => false,
         };
         let leaving = self.leaving.get(&group).into_iter().flatten().copied();
@@ -184,5 +201,20 @@ impl Sending {
     fn to_add(&self, group: GroupId) -> Option<NodeId> {
         let sender = self.leader.volume().group(group)?;
         self.wanted.get(&group)?.iter().find(|node| sender.view().role(**node).is_none()).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_copies_for_long_is_not_lost_as_long_as_it_runs_and_nobody_waits_for_it() {
+        let lost = |seconds: u64, runs, used| is_joiner_lost(seconds * SILENT_NS, runs, (used, 100));
+        assert!(!lost(10, false, 90), "it has ten seconds, whatever it does");
+        assert!(lost(11, false, 0), "its process does not answer");
+        assert!(!lost(600, true, 49), "it copies");
+        assert!(lost(11, true, 50), "others will wait for room in the ring");
+        assert!(lost(3601, true, 0), "nothing takes so long");
     }
 }
