@@ -84,6 +84,8 @@ pub fn make(heap: &Heap, action: &mut lodestone_heap::Action<'_>) -> Result<[PmA
 pub struct Verdict {
     /// The first tick of that life. Versions from before count.
     pub base: Tick,
+    /// The last tick that it can have used. Versions after that are of the life that asks, and count.
+    pub limit: Tick,
     /// By writer: the tick of the last record that counts. Others had none under way.
     pub last: BTreeMap<u16, Tick>,
     /// Whether the life was cut off.
@@ -96,6 +98,7 @@ impl Verdict {
         !self.is_crashed
             || header.flags.certifies_itself
             || header.tick <= self.base
+            || header.tick > self.limit
             || last().is_none_or(|last| header.tick <= *last)
             || planted::active("engine-dual-losers-count")
     }

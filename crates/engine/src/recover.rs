@@ -128,7 +128,8 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions, phases: 
     let (threads, limit) = (work::threads(memory), lives.limit());
     let is_suspect = !report.was_clean && memory.direct_unit() == LINE_BYTES;
     let (cells_open, on_open) = (cells.as_deref(), options.on_open.as_ref());
-    let mut verdict = Verdict { base: lives.base(), is_crashed: !report.was_clean, ..Verdict::default() };
+    let is_crashed = !report.was_clean;
+    let mut verdict = Verdict { base: lives.base(), limit, is_crashed, ..Verdict::default() };
     let opener = Opener { heap, places, pages: &pages, cells: cells_open, limit, threads, is_suspect, on_open };
     let reader = match options.far_pages.begin(heap.pool())? {
         Some(far) => pages.reader().through(far),

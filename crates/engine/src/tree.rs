@@ -43,6 +43,7 @@ use crate::branch::Branch;
 use crate::cache::Cache;
 use crate::cold::Source;
 use crate::core::Core;
+use crate::dual::is_dual;
 use crate::error::{Error, Result};
 use crate::events;
 use crate::leaf::{Changes, ChangesHint, Leaf, LockedLeaf, Page, Purged, Span};
@@ -242,7 +243,8 @@ impl Tree {
         let tree = Arc::new_cyclic(|me| {
             let (root, shape) = (ArcSwap::new(Branch::root(leaves)), Mutex::new(()));
             let (ground, is_dropped, changes) = (ground.clone(), AtomicBool::new(false), ChangesHint::default());
-            let (is_kept, leaves) = (AtomicBool::new(false), count.into());
+            // Its rows are not read again while commits may write their cells.
+            let (is_kept, leaves) = (AtomicBool::new(is_dual(number)), count.into());
             Self { number, root, shape, ground, is_dropped, is_kept, changes, leaves, me: me.clone() }
         });
         if let Some(cache) = &ground.cache {

@@ -290,6 +290,34 @@ fn cells_serve_again_after_deletions_and_dropped_tables() -> Result<()> {
 }
 
 #[test]
+fn a_small_cache_and_a_killed_life_change_nothing() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |number: u64| folder.path().join(format!("{number}.pool"));
+    let options = DatabaseOptions { cache_bytes: Some(64 << 10), ..options(DomainChoice::DaxEmulated) };
+    let mut expected: BTreeMap<u64, i64> = BTreeMap::new();
+    for life in 0..3_u64 {
+        let db = Database::open_with(path(life), &options)?;
+        let (table, beside) = (counters(&db)?, plain(&db, "t")?);
+        let set = |key: u64, value: u64| db.update(|tx| table.put(tx, &row![key, value.cast_signed()]));
+        for turn in 0..3 {
+            for key in (0..400).filter(|key| (key + life) % 3 == turn) {
+                set(key, life * 10 + turn)?;
+                expected.insert(key, (life * 10 + turn).cast_signed());
+            }
+            db.checkpoint()?;
+            // It drives out what may go.
+            db.update(|tx| (0..1_000_u64).try_for_each(|key| beside.put(tx, &row![key, 1_i64])))?;
+            db.checkpoint()?;
+            assert_eq!(db.update(|tx| Ok(beside.range(tx, ..)?.count()))?, 1_000);
+            let all: Vec<Row> = expected.iter().map(|(key, value)| row![*key, *value]).collect();
+            assert_eq!(rows(&db, &table)?, all, "life {life}");
+        }
+        std::fs::copy(path(life), path(life + 1)).expect("a copy");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_damaged_cell_is_named_and_nothing_wrong_is_read() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.pool");
