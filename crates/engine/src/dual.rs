@@ -693,8 +693,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_row_comes_back_for_its_key_and_its_tree_alone(tree in 0..u32::MAX, key in prop::collection::vec(any::<u8>(), 0..20),
-                                                           row in prop::collection::vec(any::<u8>(), 0..70)) {
+        fn a_row_comes_back_for_its_key_and_its_tree_alone(
+            tree in 0..u32::MAX,
+            key in prop::collection::vec(any::<u8>(), 0..20),
+            row in prop::collection::vec(any::<u8>(), 0..70),
+        ) {
             let words = encode(tree, &key, &row);
             prop_assert_eq!(decode(tree, &key, &words), Some(row));
             prop_assert_eq!(owner(&words), Some(tree));
@@ -703,8 +706,10 @@ mod tests {
         }
 
         #[test]
-        fn any_words_and_any_bytes_are_read_without_a_panic(words in prop::collection::vec(0..20_u64, 0..9),
-                                                            bytes in prop::collection::vec(0..9_u8, 0..30)) {
+        fn any_words_and_any_bytes_are_read_without_a_panic(
+            words in prop::collection::vec(0..20_u64, 0..9),
+            bytes in prop::collection::vec(0..9_u8, 0..30),
+        ) {
             let _ = (decode(0, &[], &words), owner(&words), address(&bytes));
             if let Some(member) = MemberEntry::read(&bytes) {
                 let entry = Entry { tree: DUAL, kind: EntryKind::Member, key: &[], value: &bytes };

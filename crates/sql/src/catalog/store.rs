@@ -27,8 +27,9 @@
 //!              `other` its own. Of a domain those from 131,072 on are conditions: `other` 1 if all values are known to
 //!              fulfil it, `note` the condition
 //!              Of a type of rows they are its attributes, at their numbers: `number` is the type, `other` its modifier
-//! kind:        "enum"; or "composite", its number among the relations, the number of the next attribute; or "domain", the number of the type that it is of, the modifier, "n" if it takes no nulls, and
-//!              the default if there is one
+//! kind:        "enum"; or "composite", its number among the relations, the number of the next attribute; or "domain",
+//!              the number of the type that it is of, the modifier, "n" if it takes no nulls, and the default if there
+//!              is one
 //! parts:       texts, each as its length in bytes, a colon, and itself
 //! foreign key: number of the parent, actions on delete and update (n r c s d), flags (f full, e deferrable, d deferred,
 //!              v rows from before it were not tested), number of columns, columns, columns of the parent
