@@ -29,8 +29,8 @@ pub(crate) struct Options {
     /// Print one JSON object per check and line, and nothing else.
     #[arg(long)]
     json: bool,
-    /// Machines whose caches must be flushed, by their number of nodes.
-    #[arg(long, value_delimiter = ',', default_value = "2,4", value_parser = clap::value_parser!(u8).range(2..=4))]
+    /// Machines whose caches must be flushed, by their number of nodes; 0: no such machine.
+    #[arg(long, value_delimiter = ',', default_value = "2,4", value_parser = clap::value_parser!(u8).range(0..=4))]
     nodes: Vec<u8>,
     /// Nodes of the machine with eADR; 0: no such machine.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=4))]
