@@ -338,3 +338,9 @@ fn rows() {
     let used = ["ERROR 0A000: cannot alter type \"small\" because column \"tests.t\" uses it"];
     check(include_str!("expected/rows.out"), &[("alter domain small add check (value > 0)", &used)]);
 }
+
+/// Rows that an outer join did not find, the order of joins, and conditions that are true for no row.
+#[test]
+fn joins() {
+    check(include_str!("expected/joins.out"), &[]);
+}

@@ -19,7 +19,7 @@ impl Binder<'_> {
 }
 
 /// The rows of `node` that fulfil all `conditions`.
-fn push(node: Node, conditions: Vec<Expr>) -> Node {
+pub(super) fn push(node: Node, conditions: Vec<Expr>) -> Node {
     if conditions.is_empty() {
         return node;
     }

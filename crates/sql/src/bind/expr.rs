@@ -302,7 +302,9 @@ impl Binder<'_> {
             }
             _ => error,
         };
-        self.coerce(typed, Type::Bool, Context::Implicit, at).map(|typed| typed.expr).map_err(wrong)
+        let found = self.coerce(typed, Type::Bool, Context::Implicit, at).map_err(wrong)?.expr;
+        let is_filter = matches!(place, "WHERE" | "HAVING" | "JOIN/ON");
+        Ok(if is_filter { super::fold::condition(found) } else { found })
     }
 
     fn text(&mut self, expr: &ast::Expr, scope: &Scope<'_>) -> Result<Expr> {

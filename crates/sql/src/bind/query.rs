@@ -211,7 +211,7 @@ impl Binder<'_> {
                 return Err(Error::new(SqlState::GROUPING_ERROR, message).at(filter.at()));
             }
             let filter = self.condition(filter, &scope, "WHERE")?;
-            node = self.filter(node, filter);
+            node = super::order::filtered(node, filter);
         }
         if let (true, Some(locked)) = (scan_locks, locked.first()) {
             node = super::access::lock(node, locked.mode, locked.wait)?;

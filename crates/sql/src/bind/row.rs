@@ -105,6 +105,7 @@ impl Binder<'_> {
     /// The row of the table of this name. `None`: there is no such table in the query.
     pub(super) fn whole_row(&mut self, names: &[String], scope: &Scope<'_>) -> Result<Option<Typed>> {
         let Some((fields, is_outer)) = self.table_fields(names, scope)? else { return Ok(None) };
+        let number = if is_outer { self.table_number(names, &fields, scope)? } else { None };
         let ty = match self.table_type(&fields) {
             Some(ty) => ty?,
             None => {
@@ -117,12 +118,34 @@ impl Binder<'_> {
         // An outer join without a row on this side has no row at all, and not one of nulls.
         let expr = match is_outer {
             true => {
-                let branches = vec![(Expr::IsNull(Box::new(row.clone())), Expr::Const(Datum::Null))];
+                let tested = number.unwrap_or_else(|| row.clone());
+                let branches = vec![(Expr::IsNull(Box::new(tested)), Expr::Const(Datum::Null))];
                 Expr::Case { branches, otherwise: Box::new(row) }
             }
             false => row,
         };
         Ok(Some(Typed::new(expr, ty)))
+    }
+
+    /// The number of the table of a row, which is null if an outer join has found no row. `None`: the columns tell it.
+    ///
+    /// # Errors
+    /// That of a column which is not there: the statement is bound again with it.
+    fn table_number(
+        &mut self,
+        names: &[String],
+        fields: &[(ScopeColumn, Typed)],
+        scope: &Scope<'_>,
+    ) -> Result<Option<Expr>> {
+        let [.., name] = names else { return Ok(None) };
+        let Some((oid, _)) = fields.first().and_then(|(column, _)| column.origin) else { return Ok(None) };
+        let Some(table) = self.catalog.table_of(oid) else { return Ok(None) };
+        let is_grouped = self.grouping.as_ref().is_some_and(|grouping| !grouping.is_inside);
+        if is_grouped || table.columns.iter().any(|column| column.not_null) {
+            return Ok(None);
+        }
+        self.expr(&ast::Expr::Column(vec![name.clone(), "tableoid".into()], ast::NOWHERE), scope)
+            .map(|typed| Some(typed.expr))
     }
 
     /// The columns of the table of this name, in the order of its definition, and whether it may have no row.
