@@ -363,6 +363,12 @@ fn power_whole(base: &Numeric, exponent: i32) -> Result<Numeric> {
     }
     // Digits before the point, and those that the multiplications lose.
     let digits = digits_of(scale + whole(size.abs())) + GUARD;
+    if let Some((power, own)) = exact_power(base, exponent.unsigned_abs(), digits) {
+        return match exponent < 0 {
+            true => number_of(&(ten(digits.saturating_add(own)) / power), digits, scale),
+            false => number_of(&power, own, scale),
+        };
+    }
     let (mut found, mut square, mut rest) = (ten(digits), units_of(base, digits)?, exponent.unsigned_abs());
     if exponent < 0 {
         square = divide_power(base, digits)?;
@@ -377,6 +383,18 @@ fn power_whole(base: &Numeric, exponent: i32) -> Result<Numeric> {
         }
     }
     number_of(&found, digits, scale)
+}
+
+/// The power with all its digits: units, and how many of the digits are after the point. `None`: it has many more than
+/// the result, and to round at each step takes less time. Without rounding there is no division, which is what long
+/// numbers spend their time in.
+fn exact_power(base: &Numeric, exponent: u32, digits: u32) -> Option<(BigInt, u32)> {
+    let (units, scale) = base.parts()?;
+    let most = u64::from(digits) * 2;
+    // A digit is about ten thirds of a bit.
+    let length = units.bits().checked_mul(exponent.into())? / 10 * 3;
+    let scale = u32::from(scale).checked_mul(exponent)?;
+    (length <= most && u64::from(scale) <= most).then(|| (units.pow(exponent), scale))
 }
 
 /// 1 / base in units of 10^-digits.
@@ -400,4 +418,31 @@ pub fn factorial(number: i64) -> Result<Numeric> {
     }
     let product = (2..=number).fold(BigInt::from(1), |product, factor| product * factor);
     Numeric::of_units(product, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use num_bigint::BigInt;
+
+    use super::{GUARD, exact_power, power};
+    use crate::numeric::Numeric;
+
+    #[test]
+    fn a_power_is_exact_where_it_has_no_more_digits_than_the_result() {
+        let number = |text: &str| text.parse::<Numeric>().expect("a number");
+        let (units, scale) = exact_power(&number("10"), 131_071, 131_071 + 16 + GUARD).expect("few digits");
+        assert_eq!((units, scale), (BigInt::from(10).pow(131_071), 0));
+        assert_eq!(exact_power(&number("1.5"), 20, 60), Some((BigInt::from(15).pow(20), 20)));
+        assert_eq!(exact_power(&number("1.000000000123"), 2_147_483, 60), None);
+        assert_eq!(exact_power(&number("0.00001"), u32::MAX, 16_400), None);
+        for (base, exponent, expected) in [
+            ("1.5", "-20", "0.0003007286598217"),
+            ("-3", "-3", "-0.0370370370370370"),
+            ("-0.5", "5", "-0.0312500000000000"),
+            ("2", "100", "1267650600228229401496703205376.0000000000000000"),
+        ] {
+            let found = power(&number(base), &number(exponent)).expect("a power");
+            assert_eq!(found.to_string(), expected, "{base} ^ {exponent}");
+        }
+    }
 }
