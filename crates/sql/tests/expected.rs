@@ -344,3 +344,29 @@ fn rows() {
 fn joins() {
     check(include_str!("expected/joins.out"), &[]);
 }
+
+#[test]
+fn comments() {
+    check(include_str!("expected/comments.out"), &[]);
+}
+
+/// A comment is there after the database was closed, and one that was not committed is not.
+#[test]
+fn comments_after_reopening() {
+    let folder = tempfile::tempdir().expect("folder");
+    {
+        let mut connection = connect(folder.path());
+        for statement in [
+            "create table t (a int, b int)",
+            "comment on table t is 'a table'",
+            "comment on column t.b is 'B'",
+            "begin; comment on table t is 'not kept'; comment on column t.a is 'A'",
+        ] {
+            let found = answer(&mut connection, statement);
+            assert!(!found.iter().any(|line| line.starts_with("ERROR")), "{statement}: {found:?}");
+        }
+    }
+    let mut connection = connect(folder.path());
+    let found = answer(&mut connection, "select objsubid, description from pg_description where objoid >= 16384 order by 1");
+    assert_eq!(found, ["0|a table", "2|B"]);
+}

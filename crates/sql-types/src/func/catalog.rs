@@ -27,8 +27,9 @@ fn size(session: &dyn Session, arguments: &[Datum]) -> Result<Datum> {
 pub const DATABASE_OWNER: i64 = 6171;
 /// The number of the one database.
 pub const DATABASE_NUMBER: u32 = 5;
-/// The number of the schema `public`.
-const PUBLIC: i64 = 2200;
+/// The tables of `pg_catalog` with the objects that can have comments, and their numbers.
+const CLASSES: [(&str, i64); 4] =
+    [("pg_class", 1259), ("pg_type", 1247), ("pg_constraint", 2606), ("pg_namespace", 2615)];
 
 /// The number of the first function in `pg_proc`.
 pub const FIRST_FUNCTION: i64 = 10_000;
@@ -109,13 +110,16 @@ pub const FUNCTIONS: &[Function] = &[
         _ => Ok(Datum::Null),
     })
     .lax(),
-    of("obj_description", &[OID, NAME], Type::Text, |_, a| {
-        let is_public = int(a, 0) == PUBLIC && text(a, 1) == "pg_namespace";
-        Ok(if is_public { Datum::from("standard public schema") } else { Datum::Null })
+    of("obj_description", &[OID, NAME], Type::Text, |s, a| {
+        let class = CLASSES.iter().find(|(name, _)| *name == text(a, 1));
+        maybe(class.and_then(|(_, class)| s.comment(Some(*class), int(a, 0), 0)))
     }),
-    of("obj_description", &[OID], Type::Text, none),
+    of("obj_description", &[OID], Type::Text, |s, a| maybe(s.comment(None, int(a, 0), 0))),
     of("shobj_description", &[OID, NAME], Type::Text, none),
-    of("col_description", &[OID, INT4], Type::Text, none),
+    of("col_description", &[OID, INT4], Type::Text, |s, a| match int(a, 1) {
+        0 => Ok(Datum::Null),
+        column => maybe(s.comment(Some(1259), int(a, 0), column)),
+    }),
     of("pg_relation_is_publishable", &[REGCLASS], Type::Bool, |_, _| Ok(Datum::Bool(false))),
     of("pg_table_size", &[REGCLASS], Type::Int8, size),
     of("pg_total_relation_size", &[REGCLASS], Type::Int8, size),

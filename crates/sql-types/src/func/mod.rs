@@ -54,6 +54,10 @@ pub trait Session {
     fn constraint_definition(&self, oid: i64, is_pretty: bool) -> Option<String>;
     /// Rows of a table, for its size.
     fn relation_bytes(&self, oid: i64) -> Option<i64>;
+    /// The comment on an object of a class, or of any class, or on a column of it, from 1 on.
+    fn comment(&self, _class: Option<i64>, _oid: i64, _column: i64) -> Option<String> {
+        None
+    }
     /// How a table is parted. `None`: it is not.
     fn partition_key(&self, _oid: i64) -> Option<String> {
         None

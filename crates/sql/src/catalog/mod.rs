@@ -11,6 +11,7 @@
 //! A [`Catalog`] is immutable and shared. A change of a table makes another one, with a version that no other one has.
 //! A transaction that has changed tables has a catalog of its own until it ends.
 
+pub mod comment;
 pub mod family;
 pub mod object;
 pub mod store;
@@ -259,6 +260,7 @@ pub struct Catalog {
     pub sequences: BTreeMap<String, Arc<SequenceDef>>,
     /// Types of the database, by their names with schemas.
     pub types: Types,
+    pub comments: comment::Comments,
     /// The number of the type that went last.
     pub gone_type: i64,
     /// By the number of a parent: the tables with foreign keys to it, and the numbers of these.
@@ -277,6 +279,7 @@ impl std::default::Default for Catalog {
             views: BTreeMap::new(),
             sequences: BTreeMap::new(),
             types: Types::new(),
+            comments: comment::Comments::default(),
             gone_type: 0,
             children: BTreeMap::new(),
             families: BTreeMap::new(),
@@ -429,6 +432,11 @@ impl Catalog {
         Self { path, version: next_version(), ..self.clone() }
     }
 
+    /// The same, with other comments.
+    pub fn with_comments(&self, comments: comment::Comments) -> Self {
+        Self { comments, version: next_version(), ..self.clone() }
+    }
+
     /// Reads it. `before` has the counters of rows that go on.
     pub fn read(database: &Database, before: &Self) -> Result<Self> {
         for _ in 0..ATTEMPTS_MAX {
@@ -455,6 +463,7 @@ impl Catalog {
         let mut found = Self { version: next_version(), path: before.path.clone(), ..Self::default() };
         found.schemas = notes.schemas();
         found.gone_type = notes.gone_type();
+        found.comments = notes.comments();
         found.types = types::read(notes.types(&found))?;
         for name in database.tables_in(tx).map_err(from_engine)? {
             if !store::is_own(&name) {

@@ -130,6 +130,19 @@ impl Session for SessionState {
         matches!(self.catalog.relation(oid)?, Relation::Table(_) | Relation::Key(_) | Relation::Index(..)).then_some(0)
     }
 
+    fn comment(&self, class: Option<i64>, oid: i64, column: i64) -> Option<String> {
+        use crate::catalog::comment;
+        let classes = [comment::RELATION, comment::TYPE, comment::CONSTRAINT, comment::SCHEMA];
+        let oid = u32::try_from(oid).ok()?;
+        let name = match usize::try_from(column).ok()?.checked_sub(1) {
+            Some(place) => (*self.catalog.column_names(oid)?.get(place)?).to_owned(),
+            None => String::new(),
+        };
+        let is_it = |found: &u32| class.is_none_or(|class| class == i64::from(*found));
+        let mut found = classes.into_iter().filter(is_it);
+        found.find_map(|class| self.catalog.comments.get((class, oid), &name)).map(str::to_owned)
+    }
+
     fn partition_key(&self, oid: i64) -> Option<String> {
         match self.catalog.relation(oid)? {
             Relation::Table(table) => table.partition_by.as_ref().map(|key| key.shown(&table.columns)),

@@ -321,7 +321,7 @@ impl Definition<'_> {
             changed.push(renamed.full);
         }
         self.refresh(&changed.iter().map(String::as_str).collect::<Vec<_>>())?;
-        Ok(())
+        Ok(self.rename_comment(table.oid, &from.value, to)?)
     }
 
     fn rename_table(&mut self, full: &str, to: &str) -> Outcome<String> {

@@ -15,10 +15,12 @@
 //! | `like` | columns of other tables; the schema of temporary tables |
 //! | `object` | sequences, views, schemas |
 //! | `types` | types with labels, domains |
+//! | `comment` | COMMENT ON |
 //! | `remove` | DROP, and the objects that depend on others |
 
 mod alter;
 mod below;
+mod comment;
 mod composite;
 mod constraint;
 mod family;
@@ -62,6 +64,7 @@ pub fn name_of(statement: &Statement) -> &'static str {
         Statement::CreateSchema { .. } => "CREATE SCHEMA",
         Statement::CreateEnum { .. } | Statement::CreateComposite { .. } => "CREATE TYPE",
         Statement::CreateDomain { .. } => "CREATE DOMAIN",
+        Statement::Comment(_) => "COMMENT",
         Statement::AlterType { is_domain: false, .. } => "ALTER TYPE",
         Statement::AlterType { is_domain: true, .. } => "ALTER DOMAIN",
         Statement::Drop { kind, .. } => match kind {
@@ -133,6 +136,11 @@ impl Definition<'_> {
     /// # Errors
     /// As `PostgreSQL`; 0A000. A part of it may have happened: the transaction goes back to the point before.
     pub fn define(&mut self, statement: &Statement) -> Outcome<()> {
+        self.define_object(statement)?;
+        Ok(self.prune_comments()?)
+    }
+
+    fn define_object(&mut self, statement: &Statement) -> Outcome<()> {
         store::make(&self.database.0.engine)?;
         self.make_temporary(statement)?;
         // The rows of the catalog that it reads are validated.
@@ -142,18 +150,17 @@ impl Definition<'_> {
                 let mut columns = columns.clone();
                 let mut constraints = constraints.clone();
                 self.expand_likes(likes, (&mut columns, &mut constraints))?;
-                let is_there = || {
-                    self.catalog.schema_for(name).is_ok_and(|schema| {
-                        self.catalog.oid_of(&crate::catalog::full_name(&schema, &name.name)).is_some()
-                    })
-                };
+                let is_new = !self.catalog.schema_for(name).is_ok_and(|schema| {
+                    self.catalog.oid_of(&crate::catalog::full_name(&schema, &name.name)).is_some()
+                });
                 let descent = match relatives {
-                    Some(relatives) if !is_there() => {
+                    Some(relatives) if is_new => {
                         self.descend(&name.name, relatives, (&mut columns, &mut constraints))?
                     }
                     _ => family::Descent::default(),
                 };
-                self.create_table(name, *if_not_exists, (&columns, &constraints), &descent)
+                self.create_table(name, *if_not_exists, (&columns, &constraints), &descent)?;
+                if is_new { Ok(self.copy_comments(name, likes)?) } else { Ok(()) }
             }
             Statement::CreateIndex { name, table, columns, is_unique, if_not_exists, is_descending } => {
                 if *is_descending {
@@ -170,6 +177,7 @@ impl Definition<'_> {
             Statement::CreateView { name, columns, or_replace, query, text } => {
                 self.create_view(name, columns, *or_replace, (query, text))
             }
+            Statement::Comment(comment) => self.comment(comment),
             Statement::CreateEnum { name, labels } => self.create_enum(name, labels),
             Statement::CreateComposite { name, attributes } => self.create_composite(name, attributes),
             Statement::CreateDomain { name, domain } => self.create_domain(name, domain),

@@ -576,6 +576,29 @@ impl std::fmt::Debug for RoleChange {
     }
 }
 
+/// A comment on an object. `text`: `None` removes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comment {
+    pub target: CommentTarget,
+    pub text: Option<String>,
+}
+
+/// The object of a comment.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CommentTarget {
+    Object(ObjectKind, ObjectName),
+    Column {
+        table: ObjectName,
+        name: Name,
+    },
+    /// Of a table, or of a domain.
+    Constraint {
+        name: Name,
+        of: ObjectName,
+        is_domain: bool,
+    },
+}
+
 /// The lines of a COPY.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CopyFormat {
@@ -763,6 +786,7 @@ pub enum Statement {
     Truncate(Vec<ObjectName>),
     Copy(Copy),
     Role(RoleChange),
+    Comment(Comment),
     /// `is_start`: it was written START TRANSACTION.
     Begin {
         modes: Modes,

@@ -8,6 +8,7 @@
 //! A text that the crate cannot read is 42601, with the place of the first token that it did not expect.
 
 pub mod ast;
+mod comment;
 mod ddl;
 mod depth;
 mod dml;

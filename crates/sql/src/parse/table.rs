@@ -230,7 +230,7 @@ fn like(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places, before: usize)
     }
     let table = tokens.object()?;
     let mut found =
-        Like { before, table, defaults: false, constraints: false, identity: false, indexes: false, generated: false };
+        Like { before, table, defaults: false, constraints: false, identity: false, indexes: false, generated: false, comments: false };
     while tokens.peek().is_some() {
         let is_on = tokens.accept("INCLUDING");
         if !is_on {
@@ -243,11 +243,12 @@ fn like(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places, before: usize)
             "constraints" => found.constraints = is_on,
             "identity" => found.identity = is_on,
             "indexes" => found.indexes = is_on,
+            "comments" => found.comments = is_on,
             // There is nothing of these kinds that could be copied.
-            "comments" | "storage" | "statistics" | "compression" => {}
+            "storage" | "statistics" | "compression" => {}
             "generated" => found.generated = is_on,
             "all" => {
-                found.generated = is_on;
+                (found.generated, found.comments) = (is_on, is_on);
                 (found.defaults, found.constraints, found.identity, found.indexes) = (is_on, is_on, is_on, is_on);
             }
             _ => return Err(super::near(&what, at)),

@@ -124,7 +124,7 @@ impl Tokens<'_> {
     }
 
     /// A column with its table.
-    fn column(&mut self) -> Result<(ObjectName, String)> {
+    pub fn column(&mut self) -> Result<(ObjectName, String)> {
         let mut parts = vec![self.name()?];
         while self.symbol(&Token::Period) {
             parts.push(self.name()?);
@@ -218,7 +218,7 @@ pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
         "TRUNCATE" => truncate(&mut tokens),
         "COPY" => copy(&mut tokens),
         "ALTER" if tokens.accept("SEQUENCE") => alter_sequence(&mut tokens),
-        "COMMENT" => Err(refuse("the statement COMMENT", at)),
+        "COMMENT" => super::comment::comment(&mut tokens, at),
         "PREPARE" => prepare(&mut tokens, raw, at),
         "EXECUTE" => execute(&mut tokens, raw),
         "EXPLAIN" => explain(&mut tokens, raw, at),

@@ -167,7 +167,12 @@ pub const TABLES: &[VirtualTable] = &[
         };
         crate::settings::names().map(of).collect()
     }),
-    VirtualTable::empty("pg_description", 2609, DESCRIPTION),
+    VirtualTable::of("pg_description", 2609, DESCRIPTION, |catalog, _| {
+        let of = |((class, oid), column, comment): ((u32, u32), usize, String)| {
+            vec![int(i64::from(oid)), int(i64::from(class)), count(column), Datum::Text(comment)]
+        };
+        catalog.described().into_iter().map(of).collect()
+    }),
     VirtualTable::empty("pg_shdescription", 2396, &[("objoid", Oid), ("classoid", Oid), ("description", Text)]),
     VirtualTable::of(
         "pg_tablespace",

@@ -56,6 +56,7 @@ pub struct Like {
     pub identity: bool,
     pub indexes: bool,
     pub generated: bool,
+    pub comments: bool,
 }
 
 /// A table that is made of a query.
