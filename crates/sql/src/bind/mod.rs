@@ -21,6 +21,7 @@ mod recursive;
 mod row;
 mod scope;
 mod semi;
+pub mod stars;
 mod window;
 mod with_change;
 
@@ -69,6 +70,8 @@ pub struct Binder<'c> {
     aggregating: Vec<usize>,
     /// Tables have a hidden column `tableoid`, because the statement names it.
     shows_oids: bool,
+    /// What each `*` stands for, where that is asked for.
+    stars: Option<stars::Stars>,
     /// The clause that is being bound, for messages.
     place: &'static str,
 }
@@ -337,6 +340,7 @@ impl<'c> Binder<'c> {
             numbered: Vec::new(),
             aggregating: Vec::new(),
             shows_oids: false,
+            stars: None,
             place: "here",
         }
     }

@@ -354,6 +354,7 @@ impl Binder<'_> {
                         let message = "SELECT * with no tables specified is not valid";
                         return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(*at));
                     }
+                    self.note_star(*at, star(scope, |column| !column.is_hidden));
                     shown.extend(star(scope, |column| !column.is_hidden));
                 }
                 Item::TableStar(names, at) => {
@@ -364,6 +365,7 @@ impl Binder<'_> {
                     }
                     let shows =
                         |column: &ScopeColumn| column.table.as_ref() == Some(&table) && column.name != "tableoid";
+                    self.note_star(*at, star(scope, shows));
                     shown.extend(star(scope, shows));
                 }
                 Item::Expr(ast::Expr::Field(base, name), None) if name.value == ast::EVERY_FIELD => {
@@ -383,6 +385,16 @@ impl Binder<'_> {
             }
         }
         Ok(shown)
+    }
+
+    /// Notes the columns that a `*` stands for.
+    fn note_star(&mut self, at: ast::Position, columns: impl Iterator<Item = Shown>) {
+        let Some(stars) = &mut self.stars else { return };
+        let names = columns.map(|shown| match shown.written {
+            Some(ast::Expr::Column(names, _)) => names,
+            _ => vec![shown.name],
+        });
+        stars.entry(at.0).or_insert_with(|| names.collect());
     }
 
     /// The columns that RETURNING shows of the rows of `scope`.

@@ -357,7 +357,7 @@ impl Definition<'_> {
             name: name.name.clone(),
             full: full.clone(),
             columns: shown,
-            text: text.to_owned(),
+            text: bind::stars::written_out(&self.catalog, text).unwrap_or_else(|| text.to_owned()),
             query: query.clone(),
             path: self.catalog.path.clone(),
         };
