@@ -508,7 +508,13 @@ impl Binder<'_> {
         (one, two): (Typed, Typed),
         at: Position,
     ) -> Result<Typed> {
-        let wrong = no_operator(&format!("{} {op} {}", one.ty, two.ty), at);
+        let wrong = match (one.ty, two.ty) {
+            (Type::Unknown, Type::Unknown) => {
+                let message = format!("operator is not unique: unknown {op} unknown");
+                Error::new(SqlState::AMBIGUOUS_FUNCTION, message).at(at)
+            }
+            _ => no_operator(&format!("{} {op} {}", one.ty, two.ty), at),
+        };
         let is_sum = matches!(operation, Arithmetic::Add | Arithmetic::Subtract);
         match (one.ty, two.ty) {
             (Type::Date, Type::Date) if operation == Arithmetic::Subtract => {

@@ -73,6 +73,7 @@ fn folded(expr: Expr) -> Expr {
         Expr::And(one, two) => and((folded(*one), folded(*two))),
         Expr::Or(one, two) => or((folded(*one), folded(*two))),
         Expr::Not(inner) => not(folded(*inner)),
+        Expr::IsNull(inner) if is_null(&inner) => constant(Some(true)),
         other if is_null(&other) => constant(None),
         other => other,
     }

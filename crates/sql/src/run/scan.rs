@@ -268,17 +268,40 @@ impl Run<'_> {
                     let row = EngineRow(prefix.iter().cloned().chain([found]).collect());
                     Ok(Some(if *is_inclusive { Bound::Included(row) } else { Bound::Excluded(row) }))
                 }
-                None => self.beyond(part, is_low, outer).map(|is_all| is_all.then(whole)),
+                None => {
+                    let near = self.near(&table.columns[column], part, is_low, outer)?;
+                    Ok(near.map(|found| match found {
+                        Some(found) => Bound::Included(EngineRow(prefix.iter().cloned().chain([found]).collect())),
+                        None => whole(),
+                    }))
+                }
             }
         };
         let (Some(low), Some(high)) = (bound(low, true)?, bound(high, false)?) else { return Ok(None) };
         Ok(Some((low, high)))
     }
 
-    /// For a limit that no value of the column has: whether all values are on its right side. An integer of a wider
-    /// type than the column is beyond all of its values, on one side or the other.
-    fn beyond(&self, part: &KeyPart, is_low: bool, outer: Option<&Env<'_>>) -> Outcome<bool> {
+    /// For a limit that no value of the column has: a value that all rows on its right side are not beyond, or
+    /// `Some(None)`: all rows may be on that side. `None`: no row is. Limits are tested as well, so more rows than those
+    /// are no mistake.
+    fn near(
+        &self,
+        column: &crate::catalog::ColumnDef,
+        part: &KeyPart,
+        is_low: bool,
+        outer: Option<&Env<'_>>,
+    ) -> Outcome<Option<Option<Value>>> {
         let found = self.eval(&part.expr, &Env { row: &[], outer })?;
-        Ok(found.as_int().is_some_and(|found| (found < 0) == is_low))
+        Ok(match (found, column.kind) {
+            (Datum::Null, _) => None,
+            // An integer of a wider type is beyond all values, on one side or the other.
+            (Datum::Int(found), _) => ((found < 0) == is_low).then_some(None),
+            // No value of the column is between the limit and the nearest one.
+            (Datum::Numeric(found), lodestone_engine::Type::Decimal(scale)) => {
+                let nearest = found.round(scale.into()).ok();
+                Some(nearest.and_then(|nearest| value::to_value(column, Datum::Numeric(nearest))))
+            }
+            _ => Some(None),
+        })
     }
 }
