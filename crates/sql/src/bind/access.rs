@@ -26,7 +26,8 @@ pub(super) fn push(node: Node, conditions: Vec<Expr>) -> Node {
     match node {
         Node::Scan(mut scan) => {
             let before = scan.filter.take().into_iter();
-            let all: Vec<Expr> = before.chain(conditions).collect();
+            let mut all: Vec<Expr> = before.chain(conditions).collect();
+            all.sort_by_key(cost);
             let (shows_number, wait, is_read) = (scan.shows_number, scan.wait, scan.is_read);
             *scan = Scan { shows_number, wait, is_read, ..with_access(scan.table, all, scan.locks) };
             Node::Scan(scan)
@@ -58,6 +59,21 @@ pub(super) fn push(node: Node, conditions: Vec<Expr>) -> Node {
             None => other,
         },
     }
+}
+
+/// How many operators and functions a condition has: those with few are tested first, as in `PostgreSQL`. So a row
+/// that a simple condition throws away is no error of another one.
+fn cost(condition: &Expr) -> usize {
+    let mut count = 0;
+    condition.walk(&mut |part| {
+        count += match part {
+            Expr::Const(_) | Expr::Column { .. } | Expr::Param(_) | Expr::And(..) | Expr::Or(..) | Expr::Not(_) => 0,
+            Expr::Case { .. } | Expr::Coalesce(_) | Expr::IsNull(_) | Expr::IsTruth(..) => 0,
+            Expr::Scalar(_) | Expr::Exists(_) | Expr::ArrayOf(_) | Expr::InQuery(..) => 1_000,
+            _ => 1,
+        };
+    });
+    count
 }
 
 /// Whether all columns but the last one are those of the row below.

@@ -210,7 +210,9 @@ impl Binder<'_> {
                 let message = "aggregate functions are not allowed in WHERE";
                 return Err(Error::new(SqlState::GROUPING_ERROR, message).at(filter.at()));
             }
-            let filter = self.condition(filter, &scope, "WHERE")?;
+            let filter = self.condition(filter, &scope, "WHERE");
+            // An error of the columns is told before one of the condition.
+            let filter = filter.map_err(|error| self.error_of_items(select, &scope).unwrap_or(error))?;
             node = super::order::filtered(node, filter);
         }
         if let (true, Some(locked)) = (scan_locks, locked.first()) {
@@ -236,6 +238,15 @@ impl Binder<'_> {
             None => return Err(Error::new(SqlState::INTERNAL_ERROR, "the windows of a query are lost")),
         }
         Ok((finished, columns))
+    }
+
+    /// The error of a column that is not there, if there is one.
+    fn error_of_items(&mut self, select: &Select, scope: &Scope<'_>) -> Option<Error> {
+        self.extras = Some(Extras::new(select.windows.clone()));
+        let found = select.items.iter().filter(|item| !matches!(item, Item::Expr(expr, _) if has_aggregate(expr)));
+        let found = found.map(|item| self.items(std::slice::from_ref(item), scope)).find_map(Result::err);
+        self.extras = None;
+        found
     }
 
     /// The columns, their order, and what of them is distinct.

@@ -444,6 +444,36 @@ fn row_types(catalog: &Catalog, table: &crate::catalog::TableDef) -> Vec<Row> {
     vec![row(TYPE, &rows), row(TYPE, &arrays)]
 }
 
+/// Types that arguments of functions have and no column has: name, number, length.
+const PSEUDO_TYPES: [(&str, i64, i64); 7] = [
+    ("cstring", 2275, -2),
+    ("any", 2276, 4),
+    ("anyarray", 2277, -1),
+    ("trigger", 2279, 4),
+    ("internal", 2281, 8),
+    ("anyelement", 2283, 4),
+    ("anynonarray", 2776, 4),
+];
+
+fn pseudo_type((name, oid, length): &(&str, i64, i64)) -> Row {
+    row(
+        TYPE,
+        &[
+            ("oid", int(*oid)),
+            ("typname", text(name)),
+            ("typnamespace", int(PG_CATALOG)),
+            ("typowner", int(OWNER)),
+            ("typlen", int(*length)),
+            ("typbyval", Datum::Bool(*length > 0)),
+            ("typtype", text("p")),
+            ("typcategory", text("P")),
+            ("typisdefined", Datum::Bool(true)),
+            ("typdelim", text(",")),
+            ("typtypmod", int(-1)),
+        ],
+    )
+}
+
 fn types(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
     let of = |info: &lodestone_sql_types::TypeInfo| {
         let other = |ty: Option<Type>| int(ty.map_or(0, Type::oid));
@@ -474,7 +504,7 @@ fn types(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
     };
     let users = catalog.types.values().flat_map(|found| user_types(catalog, found));
     let tables = catalog.tables.values().flat_map(|table| row_types(catalog, table));
-    TYPES.iter().map(of).chain(users).chain(tables).collect()
+    TYPES.iter().map(of).chain(PSEUDO_TYPES.iter().map(pseudo_type)).chain(users).chain(tables).collect()
 }
 
 fn procs(_: &Catalog, _: &dyn Session) -> Vec<Row> {
@@ -504,7 +534,17 @@ fn procs(_: &Catalog, _: &dyn Session) -> Vec<Row> {
         )
     };
     let of_types = super::TYPE_FUNCTIONS.iter().map(|(name, number)| {
-        let values = [("oid", int(*number)), ("proname", text(name)), ("pronamespace", int(PG_CATALOG))];
+        let result = match *name {
+            "array_out" => 2275,
+            "array_send" => 17,
+            _ => 2277,
+        };
+        let values = [
+            ("oid", int(*number)),
+            ("proname", text(name)),
+            ("pronamespace", int(PG_CATALOG)),
+            ("prorettype", int(result)),
+        ];
         row(PROC, &[&values[..], &[("proowner", int(OWNER)), ("prolang", int(12)), ("prokind", text("f"))]].concat())
     });
     (0..).zip(func::all()).map(of).chain(of_types).collect()

@@ -41,3 +41,8 @@ select q from price where q < 99999 and q > -99999 order by q;
 select d from price where d <= 'infinity' order by d;
 select d from price where d > '-infinity' order by d;
 update price set q = q + 1 where p < 0.001 returning p, q;
+select nothing from z where a = date '2024-01-01';
+delete from z where b * 1000000 * 1000 < 0 and b > 1000;
+select a from z where 1 / (b - b) > 0 and b > 1000;
+select typname, typtype from pg_type where oid in (2275, 2277, 2283) order by 1;
+select count(*) from pg_proc where prorettype not in (select oid from pg_type);
