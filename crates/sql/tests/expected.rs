@@ -367,6 +367,7 @@ fn comments_after_reopening() {
         }
     }
     let mut connection = connect(folder.path());
-    let found = answer(&mut connection, "select objsubid, description from pg_description where objoid >= 16384 order by 1");
+    let found =
+        answer(&mut connection, "select objsubid, description from pg_description where objoid >= 16384 order by 1");
     assert_eq!(found, ["0|a table", "2|B"]);
 }

@@ -26,8 +26,7 @@ pub(super) fn push(node: Node, conditions: Vec<Expr>) -> Node {
     match node {
         Node::Scan(mut scan) => {
             let before = scan.filter.take().into_iter();
-            let mut all: Vec<Expr> = before.chain(conditions).collect();
-            all.sort_by_key(cost);
+            let all: Vec<Expr> = before.chain(conditions).collect();
             let (shows_number, wait, is_read) = (scan.shows_number, scan.wait, scan.is_read);
             *scan = Scan { shows_number, wait, is_read, ..with_access(scan.table, all, scan.locks) };
             Node::Scan(scan)
@@ -262,7 +261,8 @@ fn is_constant(expr: &Expr) -> bool {
 }
 
 /// The best way to the rows of `table` that fulfil all `conditions`.
-pub(super) fn with_access(table: std::sync::Arc<TableDef>, conditions: Vec<Expr>, locks: Option<Mode>) -> Scan {
+pub(super) fn with_access(table: std::sync::Arc<TableDef>, mut conditions: Vec<Expr>, locks: Option<Mode>) -> Scan {
+    conditions.sort_by_key(cost);
     let mut best: Option<(usize, Access, Vec<usize>)> = None;
     let keys = (!table.key.is_empty()).then_some((None, &table.key)).into_iter();
     let orders = keys.chain(table.indexes.iter().enumerate().map(|(number, index)| (Some(number), &index.columns)));

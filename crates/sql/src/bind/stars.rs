@@ -43,6 +43,9 @@ pub fn written_out(catalog: &Catalog, text: &str) -> Option<String> {
     let again = crate::parse::parse_query(&found).ok()?;
     let (_, others) = Binder::new(catalog).query(&again, None).ok()?;
     let is_same = columns.len() == others.len()
-        && columns.iter().zip(&others).all(|(one, two)| (&one.name, one.ty, one.origin) == (&two.name, two.ty, two.origin));
+        && columns
+            .iter()
+            .zip(&others)
+            .all(|(one, two)| (&one.name, one.ty, one.origin) == (&two.name, two.ty, two.origin));
     is_same.then_some(found)
 }

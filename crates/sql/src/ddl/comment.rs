@@ -116,9 +116,10 @@ impl Definition<'_> {
         let crate::catalog::types::TypeBody::Domain(domain) = &found.note.body else {
             return Err(wrong_kind(of, "a domain").into());
         };
-        let check = domain.checks.iter().find(|check| check.name == name.value).ok_or_else(|| {
-            missing(format!("constraint \"{}\" for domain {} does not exist", name.value, of.name))
-        })?;
+        let check =
+            domain.checks.iter().find(|check| check.name == name.value).ok_or_else(|| {
+                missing(format!("constraint \"{}\" for domain {} does not exist", name.value, of.name))
+            })?;
         self.lock_name(&found.full)?;
         Ok((CONSTRAINT, check.oid))
     }
@@ -134,7 +135,8 @@ impl Definition<'_> {
     /// A table that is made like others gets the comments on their columns and conditions.
     pub(super) fn copy_comments(&mut self, name: &ObjectName, likes: &[Like]) -> Result<()> {
         for like in likes.iter().filter(|like| like.comments) {
-            let (Some(table), Some(from)) = (self.catalog.table(name).cloned(), self.catalog.table(&like.table).cloned())
+            let (Some(table), Some(from)) =
+                (self.catalog.table(name).cloned(), self.catalog.table(&like.table).cloned())
             else {
                 continue;
             };

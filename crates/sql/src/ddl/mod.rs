@@ -150,9 +150,10 @@ impl Definition<'_> {
                 let mut columns = columns.clone();
                 let mut constraints = constraints.clone();
                 self.expand_likes(likes, (&mut columns, &mut constraints))?;
-                let is_new = !self.catalog.schema_for(name).is_ok_and(|schema| {
-                    self.catalog.oid_of(&crate::catalog::full_name(&schema, &name.name)).is_some()
-                });
+                let is_new = !self
+                    .catalog
+                    .schema_for(name)
+                    .is_ok_and(|schema| self.catalog.oid_of(&crate::catalog::full_name(&schema, &name.name)).is_some());
                 let descent = match relatives {
                     Some(relatives) if is_new => {
                         self.descend(&name.name, relatives, (&mut columns, &mut constraints))?

@@ -229,8 +229,16 @@ fn like(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places, before: usize)
         return Ok(None);
     }
     let table = tokens.object()?;
-    let mut found =
-        Like { before, table, defaults: false, constraints: false, identity: false, indexes: false, generated: false, comments: false };
+    let mut found = Like {
+        before,
+        table,
+        defaults: false,
+        constraints: false,
+        identity: false,
+        indexes: false,
+        generated: false,
+        comments: false,
+    };
     while tokens.peek().is_some() {
         let is_on = tokens.accept("INCLUDING");
         if !is_on {
