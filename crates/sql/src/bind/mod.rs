@@ -70,7 +70,7 @@ pub struct Binder<'c> {
     aggregating: Vec<usize>,
     /// Tables have a hidden column `tableoid`, because the statement names it.
     shows_oids: bool,
-    /// What each `*` stands for, where that is asked for.
+    /// The columns that each `*` stands for, where that is asked for.
     stars: Option<stars::Stars>,
     /// The clause that is being bound, for messages.
     place: &'static str,

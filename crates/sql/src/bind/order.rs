@@ -19,7 +19,7 @@ struct Leaf {
     width: usize,
 }
 
-/// What the conditions say about the tables, by their numbers.
+/// The equations and conditions of the tables, by their numbers.
 #[derive(Default)]
 struct Links {
     /// Equations: the tables of both sides.

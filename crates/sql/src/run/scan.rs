@@ -281,9 +281,9 @@ impl Run<'_> {
         Ok(Some((low, high)))
     }
 
-    /// For a limit that no value of the column has: a value that all rows on its right side are not beyond, or
-    /// `Some(None)`: all rows may be on that side. `None`: no row is. Limits are tested as well, so more rows than those
-    /// are no mistake.
+    /// For a limit that no value of the column has: a value that no row on its right side is beyond, or `Some(None)`:
+    /// all rows may be on that side. `None`: no row is. Limits are tested as well, so more rows than those are no
+    /// mistake.
     fn near(
         &self,
         column: &crate::catalog::ColumnDef,

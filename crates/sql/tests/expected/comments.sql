@@ -18,7 +18,7 @@ comment on view v is 'a view';
 comment on column v.a is 'of a view';
 comment on sequence s is 'numbers';
 comment on schema sch is 'a schema';
-comment on type mood is E'a\tmood';
+comment on type mood is E'a \'mood';
 comment on domain small is 'a domain';
 comment on constraint low on domain small is 'below 10';
 select c.relname, d.objsubid, d.description from pg_description d join pg_class c on c.oid = d.objoid and d.classoid = 'pg_class'::regclass where c.relnamespace = 2200 order by 1, 2;
