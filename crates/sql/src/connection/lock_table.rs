@@ -85,6 +85,10 @@ fn meant(catalog: &Catalog, name: &ObjectName, found: &mut Vec<(u32, String)>) -
     }
     let full = catalog.resolve(name.schema.as_deref(), &name.name).unwrap_or_default();
     if let Some(view) = catalog.views.get(&full) {
+        // Views can name each other in a circle.
+        if found.iter().any(|(oid, _)| *oid == view.oid) {
+            return Ok(());
+        }
         found.push((view.oid, view.name.clone()));
         let inside = catalog.with_path(view.path.clone());
         let mut names = Vec::new();

@@ -399,10 +399,14 @@ impl Definition<'_> {
                     .hint("Use DROP ... CASCADE to drop the dependent objects too.")
                     .into());
             }
+            // It goes before those that name it: views can name each other in a circle.
+            if !self.catalog.views.contains_key(&view.full) {
+                continue;
+            }
             self.notices.push(notice(format!("drop cascades to view {}", view.name)));
-            self.drop_views_of(&view.full, &format!("view {}", view.name), true)?;
             self.writer()?.remove(&view.full)?;
             self.refresh(&[&view.full])?;
+            self.drop_views_of(&view.full, &format!("view {}", view.name), true)?;
         }
         Ok(())
     }

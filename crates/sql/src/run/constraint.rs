@@ -237,6 +237,12 @@ impl Run<'_> {
         self.test_row(table, foreign, &row)
     }
 
+    /// Whether a table still has a foreign key.
+    fn is_there(&self, table: &TableDef, foreign: &ForeignKey) -> bool {
+        let found = self.catalog.table_of(table.oid);
+        found.is_some_and(|table| table.foreign_keys.iter().any(|key| key.oid == foreign.oid))
+    }
+
     /// Tests the foreign key of a row of the child.
     pub fn test_row(&self, table: &TableDef, foreign: &ForeignKey, row: &Row) -> Outcome<()> {
         let violation = |detail: String| {
@@ -256,8 +262,11 @@ impl Run<'_> {
                 false => Ok(()),
             };
         }
-        let parent = self.catalog.table_of(foreign.parent).ok_or_else(|| lost(foreign))?;
-        let columns = parent_columns(parent, foreign).ok_or_else(|| lost(foreign))?;
+        let parent = self.catalog.table_of(foreign.parent);
+        let Some((parent, columns)) = parent.and_then(|parent| Some((parent, parent_columns(parent, foreign)?))) else {
+            // The transaction has dropped the parent since it changed the row, and the foreign key with it.
+            return if self.is_there(table, foreign) { Err(lost(foreign).into()) } else { Ok(()) };
+        };
         let mut wanted = vec![Datum::Null; parent.columns.len()];
         for (own, column) in foreign.columns.iter().zip(&columns) {
             let (from, to) = (table.columns[*own].ty, parent.columns[*column].ty);
