@@ -43,6 +43,8 @@ class Side:
                 self.client = self.connect()
             except (Hang, Gone):
                 return "hang", []
+            except OSError as error:
+                return f"gone: {error}", []
         text = self.variables.put_into(statement.text)
         try:
             results = self.client.query(text, statement.copy, seconds)
