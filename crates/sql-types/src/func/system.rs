@@ -74,12 +74,16 @@ fn random_uuid() -> [u8; 16] {
 
 /// Bytes as a person reads them.
 fn size_text(bytes: i64) -> String {
-    let mut size = bytes;
-    for unit in ["bytes", "kB", "MB", "GB"] {
-        if size.abs() < 10 * 1024 {
-            return format!("{size} {unit}");
-        }
-        size = (size + 512) / 1024;
+    if bytes.unsigned_abs() < 10 * 1024 {
+        return format!("{bytes} bytes");
     }
-    format!("{size} TB")
+    // One bit more than the unit has, so that halves are rounded away from zero at the end.
+    let mut doubled = bytes / 512;
+    let units = ["kB", "MB", "GB", "TB", "PB"];
+    let mut unit = 0;
+    while unit + 1 < units.len() && doubled.unsigned_abs() >= 20 * 1024 - 1 {
+        doubled /= 1024;
+        unit += 1;
+    }
+    format!("{} {}", (doubled + doubled.signum()) / 2, units[unit])
 }

@@ -60,7 +60,11 @@ impl Run<'_> {
                 }
                 at.row.get(*index).cloned().ok_or_else(lost)?
             }
-            Expr::Param(number) => self.parameters.get(*number).cloned().ok_or_else(lost)?,
+            Expr::Param(number) => self.parameters.get(*number).cloned().ok_or_else(|| {
+                // A statement that comes without values for its parameters.
+                let message = format!("there is no parameter ${}", number + 1);
+                Error::new(SqlState::UNDEFINED_PARAMETER, message)
+            })?,
             Expr::Compare(op, ty, one, two) => compare(*op, *ty, &self.eval(one, env)?, &self.eval(two, env)?),
             Expr::Arithmetic(op, ty, one, two) => arithmetic(*op, *ty, &self.eval(one, env)?, &self.eval(two, env)?)?,
             Expr::Negate(ty, inner) => negate(*ty, self.eval(inner, env)?)?,

@@ -60,3 +60,6 @@ select sum(null);
 select case null when 1 then 2 end;
 select pg_typeof(abs(null));
 select case 'a' when 'a' then 1 else 2 end;
+select pg_size_pretty((-9223372036854775808)::bigint), pg_size_pretty(9223372036854775807);
+select i, pg_size_pretty(i), pg_size_pretty(-i) from (values (0::bigint), (10239), (10240), (10485247), (10485248), (10736893952), (10994579406847), (11258449312612351), (11258449312612352)) v (i);
+select $1 as a, sin($2);
