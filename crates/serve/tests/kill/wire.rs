@@ -64,7 +64,8 @@ impl Drop for ServerProcess {
 pub fn start(folder: &Path, domain: &str) -> ServerProcess {
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);
-    command.args(["wire::server_of_the_kill_test", "--exact"]).env(FOLDER, folder).env(DOMAIN, domain);
+    // The message of a server that panics is shown, though it is no test that fails.
+    command.args(["wire::server_of_the_kill_test", "--exact", "--nocapture"]).env(FOLDER, folder).env(DOMAIN, domain);
     ServerProcess(command.stdout(std::process::Stdio::null()).spawn().expect("start the server"))
 }
 

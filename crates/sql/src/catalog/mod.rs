@@ -18,7 +18,7 @@ pub mod store;
 pub mod types;
 pub mod value;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -250,6 +250,10 @@ impl TableDef {
 #[derive(Clone, Debug)]
 pub struct Catalog {
     pub version: u64,
+    /// The version of the database's catalog that it was made of.
+    pub base: u64,
+    /// The relations and types that a transaction has changed since, by the names under which they are stored.
+    pub changes: BTreeSet<String>,
     /// The schemas that names without one are looked up in.
     pub path: Vec<String>,
     /// Schemas of users by name, with their numbers. `public` is not among them.
@@ -273,6 +277,8 @@ impl std::default::Default for Catalog {
     fn default() -> Self {
         Self {
             version: 0,
+            base: 0,
+            changes: BTreeSet::new(),
             path: vec![PUBLIC.into()],
             schemas: BTreeMap::new(),
             tables: BTreeMap::new(),
@@ -290,6 +296,11 @@ impl std::default::Default for Catalog {
 /// The name of a relation in the engine.
 pub fn full_name(schema: &str, name: &str) -> String {
     if schema == PUBLIC { name.to_owned() } else { format!("{schema}.{name}") }
+}
+
+/// The error of a definition that may use a type that is gone.
+pub fn other_types() -> Error {
+    Error::new(SqlState::SERIALIZATION_FAILURE, "could not serialize access due to concurrent update")
 }
 
 /// A version that no other catalog of this process has.
@@ -453,6 +464,14 @@ impl Catalog {
         Err(Error::new(SqlState::SERIALIZATION_FAILURE, "the tables change too often to be read"))
     }
 
+    /// Reads every object again in a transaction, which conflicts with every other definition from then on.
+    pub fn claimed(&self, database: &Database, tx: &Tx) -> Result<Self> {
+        let notes = Notes::read(database, tx)?;
+        let mut names: BTreeSet<String> = self.names_with_types().collect();
+        names.extend(notes.names().filter(|name| !name.is_empty()).cloned());
+        self.changed(database, tx, &Vec::from_iter(names))
+    }
+
     fn read_once(database: &Database, tx: &Tx, before: &Self) -> Result<Self> {
         // It is the same for all sessions, however they read literals.
         style::plain(|| Self::read_plain(database, tx, before))
@@ -460,7 +479,8 @@ impl Catalog {
 
     fn read_plain(database: &Database, tx: &Tx, before: &Self) -> Result<Self> {
         let notes = Notes::read(database, tx)?;
-        let mut found = Self { version: next_version(), path: before.path.clone(), ..Self::default() };
+        let version = next_version();
+        let mut found = Self { version, base: version, path: before.path.clone(), ..Self::default() };
         found.schemas = notes.schemas();
         found.gone_type = notes.gone_type();
         found.comments = notes.comments();
@@ -478,6 +498,25 @@ impl Catalog {
         Ok(found)
     }
 
+    /// The names under which all types are stored, and the relations that may be of one.
+    pub fn names_with_types(&self) -> impl Iterator<Item = String> {
+        let types = self.types.keys().map(|full| store::type_key(full));
+        types.chain(self.tables.keys().chain(self.views.keys()).cloned())
+    }
+
+    /// This catalog, which is newer, with what a transaction has changed in `own`.
+    pub fn with_changes_of(&self, own: &Self, database: &Database, tx: &Tx) -> Result<Self> {
+        let found = self.with_path(own.path.clone());
+        if own.changes.is_empty() {
+            return Ok(found);
+        }
+        let mut names: Vec<String> = own.changes.iter().cloned().collect();
+        if names.iter().any(|name| store::is_type_key(name)) {
+            names.extend(self.names_with_types().filter(|name| !own.changes.contains(name)));
+        }
+        found.changed(database, tx, &names)
+    }
+
     /// The catalog after the transaction has changed the relations of these names, in which it sees them.
     pub fn changed(&self, database: &Database, tx: &Tx, names: &[String]) -> Result<Self> {
         style::plain(|| self.changed_plain(database, tx, names))
@@ -486,16 +525,14 @@ impl Catalog {
     fn changed_plain(&self, database: &Database, tx: &Tx, names: &[String]) -> Result<Self> {
         let notes = Notes::read_some(database, tx, names)?;
         let mut found = Self { version: next_version(), ..self.clone() };
+        found.changes.extend(names.iter().cloned());
         found.schemas = notes.schemas();
         found.gone_type = notes.gone_type();
         if names.iter().any(|name| store::is_type_key(name)) {
             found.types = types::read(notes.types(&found))?;
         } else if found.gone_type != self.gone_type {
             // A type that the definition may have used is gone since the catalog was read.
-            return Err(Error::new(
-                SqlState::SERIALIZATION_FAILURE,
-                "could not serialize access due to concurrent update",
-            ));
+            return Err(other_types());
         }
         for name in names.iter().filter(|name| !store::is_type_key(name)) {
             found.tables.remove(name);

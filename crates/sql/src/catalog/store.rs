@@ -294,17 +294,13 @@ impl<'w> Writer<'w> {
         Ok(())
     }
 
-    /// Notes that a type goes: every other definition at the same time reads this row, and this one reads those of all
-    /// objects. So only one of both commits.
+    /// Notes that a type goes, or takes fewer values: every other definition at the same time reads this row. The one
+    /// that notes it reads those of all objects ([`Catalog::claimed`]). So only one of both commits.
     ///
     /// # Errors
     /// Those of the engine.
     pub fn note_gone_type(&self, oid: u32) -> Result<()> {
-        self.put(&row("", GONE_TYPE, "", (oid.into(), 0), None))?;
-        // Other transactions take numbers of objects meanwhile, this one too.
-        let first = Row(vec!["".into(), GONE_TYPE.into()]);
-        let mut rows = self.table.range(self.tx, first..).map_err(from_engine)?;
-        rows.try_for_each(|row| row.map(drop)).map_err(from_engine)
+        self.put(&row("", GONE_TYPE, "", (oid.into(), 0), None))
     }
 
     /// Writes a sequence.
@@ -477,7 +473,8 @@ impl Notes {
             Err(lodestone_engine::Error::NoTable { .. }) => return Ok(Self(found)),
             Err(error) => return Err(from_engine(error)),
         };
-        for row in table.range(tx, ..).map_err(from_engine)? {
+        // Other transactions take numbers of objects meanwhile, this one too.
+        for row in table.range(tx, Row(vec!["".into(), GONE_TYPE.into()])..).map_err(from_engine)? {
             let row = row.map_err(from_engine)?;
             found.entry(row[0].as_text().unwrap_or_default().to_owned()).or_default().push(row);
         }
@@ -520,6 +517,11 @@ impl Notes {
             Some(((class.parse().ok()?, oid.parse().ok()?), rows.iter().filter_map(text).collect()))
         };
         Comments::new(self.0.iter().filter_map(of).collect())
+    }
+
+    /// The names under which something is stored.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.0.keys()
     }
 
     /// The names of all relations.

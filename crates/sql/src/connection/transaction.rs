@@ -160,10 +160,13 @@ impl Connection {
             self.database.refresh()?;
         }
         self.state = State::Idle;
+        if defines {
+            // While the locks are held: one that waits for them sees what was defined.
+            self.end_definitions();
+        }
         self.release_locks();
         self.end_settings(outcome.is_ok());
         if defines {
-            self.end_definitions();
             let catalog = self.database.catalog();
             self.on_commit.retain(|(oid, _)| catalog.table_of(*oid).is_some());
         }

@@ -144,7 +144,7 @@ impl Definition<'_> {
         }
         let schema = format!("{TEMPORARY_PREFIX}{}", self.session.number);
         if !self.catalog.schemas.contains_key(&schema) {
-            self.lock_name(&schema)?;
+            self.lock_name(&super::schema_key(&schema))?;
             let oid = store::take_oids(self.engine(), 1)?[0];
             self.writer()?.write_schema(&schema, oid)?;
             self.refresh(&[])?;

@@ -51,6 +51,8 @@ pub use rewrite::{REWRITTEN, sweep};
 
 /// The place of a name among the locks. No object has this number.
 const NAMES: u32 = 1;
+/// The letter that the name of the lock of a schema begins with.
+const SCHEMA_PREFIX: char = '\u{3}';
 
 /// The tag of a definition.
 pub fn name_of(statement: &Statement) -> &'static str {
@@ -145,6 +147,7 @@ impl Definition<'_> {
         self.make_temporary(statement)?;
         // The rows of the catalog that it reads are validated.
         self.tx.serialize().map_err(from_engine)?;
+        self.take_newest()?;
         match statement {
             Statement::CreateTable { name, if_not_exists, columns, constraints, likes, relatives, .. } => {
                 let mut columns = columns.clone();
@@ -202,10 +205,49 @@ impl Definition<'_> {
         Writer::new(self.engine(), self.tx)
     }
 
-    /// Takes the lock of a name, so that a rival is waited for.
-    fn lock_name(&self, full: &str) -> Outcome<()> {
+    /// Takes the lock of a name, so that a rival is waited for. The catalog has what the others did up to then.
+    fn lock_name(&mut self, full: &str) -> Outcome<()> {
+        self.lock_name_in(full, Mode::UpdateRow)
+    }
+
+    fn lock_name_in(&mut self, full: &str, mode: Mode) -> Outcome<()> {
         let key = LockKey { table: NAMES, key: full.as_bytes().to_vec() };
-        if self.locker.lock(key, Mode::UpdateRow)? { Ok(()) } else { Err(Stop::Blocked) }
+        if !self.locker.lock(key, mode)? {
+            return Err(Stop::Blocked);
+        }
+        Ok(self.follow()?)
+    }
+
+    /// The schema that a new object of this name is made in. It stays until the transaction ends.
+    fn schema_of_new(&mut self, name: &ObjectName) -> Outcome<String> {
+        let schema = self.catalog.schema_for(name)?;
+        if schema == crate::catalog::PUBLIC {
+            return Ok(schema);
+        }
+        self.lock_name_in(&schema_key(&schema), Mode::KeyShareRow)?;
+        Ok(self.catalog.schema_for(name)?)
+    }
+
+    /// Takes what other transactions have defined meanwhile into the catalog.
+    ///
+    /// A transaction that defines something ends its locks when the catalog of all has it. So what a lock protects is
+    /// the newest when this is called after the lock was taken, and stays that.
+    ///
+    /// # Errors
+    /// 40001 if a type is gone: the definition may have used it.
+    fn follow(&mut self) -> Result<()> {
+        let gone = self.catalog.gone_type;
+        self.take_newest()?;
+        if self.catalog.gone_type == gone { Ok(()) } else { Err(crate::catalog::other_types()) }
+    }
+
+    fn take_newest(&mut self) -> Result<()> {
+        if !self.database.is_newest(self.catalog.base) {
+            let newest = self.database.catalog();
+            self.catalog = Arc::new(newest.with_changes_of(&self.catalog, self.engine(), self.tx)?);
+            self.session.catalog = self.catalog.clone();
+        }
+        Ok(())
     }
 
     /// Locks a table that is there against its users.
@@ -255,7 +297,17 @@ impl Definition<'_> {
     }
 
     /// The table that is meant, as the transaction sees it, with its lock.
-    fn find(&self, name: &ObjectName, mode: Mode) -> Outcome<std::sync::Arc<TableDef>> {
+    fn find(&mut self, name: &ObjectName, mode: Mode) -> Outcome<Arc<TableDef>> {
+        let full = self.find_unlocked(name)?.full.clone();
+        self.lock_name(&full)?;
+        // Before the lock it may have been another one.
+        self.lock_table(self.find_unlocked(name)?.oid, mode)?;
+        // A user of the table that was waited for may have made what depends on it.
+        self.follow()?;
+        self.find_unlocked(name)
+    }
+
+    fn find_unlocked(&self, name: &ObjectName) -> Outcome<Arc<TableDef>> {
         let Some(found) = self.catalog.table(name) else {
             if crate::pgcatalog::find(name.schema.as_deref(), &name.name).is_some() {
                 let message = format!("permission denied: \"{}\" is a system catalog", name.name);
@@ -267,10 +319,13 @@ impl Definition<'_> {
             }
             return Err(no_relation(name).into());
         };
-        self.lock_name(&found.full)?;
-        self.lock_table(found.oid, mode)?;
         Ok(found.clone())
     }
+}
+
+/// The name of the lock of a schema. Relations have no such names.
+fn schema_key(name: &str) -> String {
+    format!("{SCHEMA_PREFIX}{name}")
 }
 
 /// The first 63 bytes of a name.

@@ -6,6 +6,7 @@ use super::{Definition, exists, notice};
 use crate::bind;
 use crate::catalog::store::{self, ColumnNote};
 use crate::catalog::{SequenceDef, TableDef, ViewDef, full_name};
+use crate::locks::Mode;
 use crate::parse::ast::{Name, ObjectName, Query, SequenceOptions, Statement};
 use crate::run::Outcome;
 
@@ -25,7 +26,7 @@ impl Definition<'_> {
         if_not_exists: bool,
         options: &SequenceOptions,
     ) -> Outcome<()> {
-        let schema = self.catalog.schema_for(name)?;
+        let schema = self.schema_of_new(name)?;
         let full = full_name(&schema, &name.name);
         self.lock_name(&full)?;
         if self.catalog.oid_of(&full).is_some() || store::is_own(&full) {
@@ -150,6 +151,9 @@ impl Definition<'_> {
         options: &SequenceOptions,
     ) -> Outcome<()> {
         let full = self.catalog.resolve(name.schema.as_deref(), &name.name).unwrap_or_default();
+        if !full.is_empty() {
+            self.lock_name(&full)?;
+        }
         let Some(found) = self.catalog.sequences.get(&full).cloned() else {
             if if_exists {
                 self.notices.push(notice(format!("relation \"{}\" does not exist, skipping", name.name)));
@@ -157,7 +161,6 @@ impl Definition<'_> {
             }
             return Err(super::no_relation(name).into());
         };
-        self.lock_name(&full)?;
         let mut sequence = (*found).clone();
         self.apply(&mut sequence, options, false)?;
         if let Some(restart) = options.restart {
@@ -242,7 +245,7 @@ impl Definition<'_> {
     }
 
     pub(super) fn create_schema(&mut self, name: &Name, if_not_exists: bool) -> Outcome<()> {
-        self.lock_name(&name.value)?;
+        self.lock_name(&super::schema_key(&name.value))?;
         let is_system = matches!(name.value.as_str(), "pg_catalog" | "information_schema");
         if self.catalog.has_schema(&name.value) || is_system {
             if if_not_exists {
@@ -308,9 +311,10 @@ impl Definition<'_> {
         or_replace: bool,
         (query, text): (&Query, &str),
     ) -> Outcome<()> {
-        let schema = self.catalog.schema_for(name)?;
+        let schema = self.schema_of_new(name)?;
         let full = full_name(&schema, &name.name);
         self.lock_name(&full)?;
+        self.lock_relations_of(query)?;
         let before = self.catalog.views.get(&full).cloned();
         if (before.is_none() || !or_replace) && (self.catalog.oid_of(&full).is_some() || store::is_own(&full)) {
             if before.is_none() && or_replace {
@@ -366,6 +370,19 @@ impl Definition<'_> {
         Ok(())
     }
 
+    /// Takes the locks of the relations that a view names: none of them goes, or changes, while it is made.
+    fn lock_relations_of(&mut self, query: &Query) -> Outcome<()> {
+        let mut names = Vec::new();
+        crate::parse::walk::tables(query, &mut names);
+        for name in names {
+            // Names of its own WITH are among them.
+            if let Some(full) = self.catalog.resolve(name.schema.as_deref(), &name.name) {
+                self.lock_name_in(&full, Mode::KeyShareRow)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The views that name a relation.
     pub(super) fn views_of(&self, full: &str) -> Vec<std::sync::Arc<ViewDef>> {
         let names_it = |view: &&std::sync::Arc<ViewDef>| {
@@ -399,6 +416,7 @@ impl Definition<'_> {
                     .hint("Use DROP ... CASCADE to drop the dependent objects too.")
                     .into());
             }
+            self.lock_name(&view.full)?;
             // It goes before those that name it: views can name each other in a circle.
             if !self.catalog.views.contains_key(&view.full) {
                 continue;

@@ -3,7 +3,7 @@
 use lodestone_sql_types::{Error, SqlState};
 
 use super::{Definition, notice};
-use crate::catalog::{TableDef, full_name};
+use crate::catalog::{TableDef, full_name, store};
 use crate::errors::from_engine;
 use crate::locks::Mode;
 use crate::parse::ast::{ObjectKind, ObjectName};
@@ -28,16 +28,19 @@ impl Definition<'_> {
         if_exists: bool,
         is_cascade: bool,
     ) -> Outcome<()> {
-        let mut found = Vec::new();
+        let count = self.notices.len();
         // All of them are there before one of them goes.
-        for name in names {
-            found.extend(self.find_of(kind, name, if_exists)?);
-        }
-        for full in &found {
-            self.lock_name(full)?;
-            if let Some(table) = self.catalog.tables.get(full) {
-                self.lock_table(table.oid, Mode::AccessExclusive)?;
+        let mut found = self.find_all(kind, names, if_exists)?;
+        loop {
+            found.iter().try_for_each(|full| self.lock_object(kind, full))?;
+            // One may have gone before its lock was taken, and more may depend on it.
+            self.follow()?;
+            self.notices.truncate(count);
+            let again = self.find_all(kind, names, if_exists)?;
+            if again == found {
+                break;
             }
+            found = again;
         }
         match kind {
             ObjectKind::Table => self.drop_tables(&found, is_cascade),
@@ -58,6 +61,26 @@ impl Definition<'_> {
             ObjectKind::Sequence => found.iter().try_for_each(|full| self.drop_sequence(full, is_cascade)),
             ObjectKind::Schema => found.iter().try_for_each(|name| self.drop_schema(name, is_cascade)),
             ObjectKind::Type | ObjectKind::Domain => found.iter().try_for_each(|full| self.drop_type(full, is_cascade)),
+        }
+    }
+
+    fn find_all(&mut self, kind: ObjectKind, names: &[ObjectName], if_exists: bool) -> Outcome<Vec<String>> {
+        let mut found = Vec::new();
+        for name in names {
+            found.extend(self.find_of(kind, name, if_exists)?);
+        }
+        Ok(found)
+    }
+
+    fn lock_object(&mut self, kind: ObjectKind, full: &str) -> Outcome<()> {
+        match kind {
+            ObjectKind::Schema => self.lock_name(&super::schema_key(full))?,
+            ObjectKind::Type | ObjectKind::Domain => self.lock_name(&store::type_key(full))?,
+            _ => self.lock_name(full)?,
+        }
+        match self.catalog.tables.get(full) {
+            Some(table) if kind == ObjectKind::Table => self.lock_table(table.oid, Mode::AccessExclusive),
+            _ => Ok(()),
         }
     }
 
@@ -258,12 +281,14 @@ impl Definition<'_> {
         let count = self.notices.len();
         for view in &views {
             if self.catalog.views.contains_key(&view.full) {
+                self.lock_object(ObjectKind::View, &view.full)?;
                 self.drop_views_of(&view.full, &format!("view {}", view.name), true)?;
                 self.writer()?.remove(&view.full)?;
                 self.refresh(&[&view.full])?;
             }
         }
         for table in &tables {
+            self.lock_object(ObjectKind::Table, &table.full)?;
             if let Some(now) = self.catalog.tables.get(&table.full).cloned() {
                 self.drop_table(&now, &tables, true)?;
             }

@@ -49,7 +49,7 @@ impl Definition<'_> {
         descent: &Descent,
     ) -> Outcome<()> {
         let (columns, constraints) = parts;
-        let schema = self.catalog.schema_for(name)?;
+        let schema = self.schema_of_new(name)?;
         let full = full_name(&schema, &name.name);
         if schema == crate::catalog::PUBLIC && name.name.contains('.') {
             return Err(Error::unsupported("a point in the name of a table").at(name.at).into());

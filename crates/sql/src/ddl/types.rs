@@ -73,8 +73,8 @@ pub(super) enum Dependent {
 
 impl Definition<'_> {
     /// The name of a type that is made. `Err`: another one has it.
-    pub(super) fn new_type_name(&self, name: &ObjectName) -> Outcome<(String, String)> {
-        let schema = self.catalog.schema_for(name)?;
+    pub(super) fn new_type_name(&mut self, name: &ObjectName) -> Outcome<(String, String)> {
+        let schema = self.schema_of_new(name)?;
         let full = full_name(&schema, &name.name);
         self.lock_name(&store::type_key(&full))?;
         let is_system = schema == crate::catalog::PUBLIC && Type::named(&name.name).is_some();
@@ -87,9 +87,7 @@ impl Definition<'_> {
 
     /// Reads all types again, and everything that may be of one.
     fn refresh_types(&mut self, full: &str) -> Result<()> {
-        let types = self.catalog.types.keys().map(String::as_str).chain([full]).map(store::type_key);
-        let relations = self.catalog.tables.keys().chain(self.catalog.views.keys()).cloned();
-        let names: Vec<String> = types.chain(relations).collect();
+        let names: Vec<String> = self.catalog.names_with_types().chain([store::type_key(full)]).collect();
         self.catalog = Arc::new(self.catalog.changed(self.engine(), self.tx, &names)?);
         self.session.catalog = self.catalog.clone();
         Ok(())
@@ -180,6 +178,10 @@ impl Definition<'_> {
     }
 
     pub(super) fn alter_type(&mut self, name: &ObjectName, is_domain: bool, action: &AlterType) -> Outcome<()> {
+        if let Some(found) = self.catalog.type_def(name) {
+            let key = store::type_key(&found.full);
+            self.lock_name(&key)?;
+        }
         let Some(found) = self.catalog.type_def(name).cloned() else {
             if matches!(action, AlterType::Attributes(_) | AlterType::RenameAttribute { .. }) {
                 let message = format!("relation \"{}\" does not exist", shown(name));
@@ -188,7 +190,6 @@ impl Definition<'_> {
             let message = format!("type \"{}\" does not exist", shown(name));
             return Err(Error::new(SqlState::UNDEFINED_OBJECT, message).at(name.at).into());
         };
-        self.lock_name(&store::type_key(&found.full))?;
         let mut note = found.note.clone();
         if is_domain {
             domain_of(&mut note)?;
@@ -332,7 +333,7 @@ impl Definition<'_> {
         Ok(())
     }
 
-    fn test_check(&self, found: &TypeDef, check: &DomainCheckNote) -> Outcome<()> {
+    fn test_check(&mut self, found: &TypeDef, check: &DomainCheckNote) -> Outcome<()> {
         let expr = crate::parse::parse_expr(&check.text)?;
         let expr = bind::domain_check(&self.catalog.types, (found.ty.ty, found.ty.modifier), &expr)?;
         let what = "contains values that violate the new constraint";
@@ -341,12 +342,13 @@ impl Definition<'_> {
 
     /// Tests all values of a domain that are stored. No condition: that none is null.
     fn test_values(
-        &self,
+        &mut self,
         found: &TypeDef,
         what: &str,
         state: SqlState,
         expr: Option<&crate::plan::Expr>,
     ) -> Outcome<()> {
+        self.claim_type(found)?;
         let tables: Vec<Arc<TableDef>> = self.catalog.tables.values().cloned().collect();
         // Values inside of rows are not looked at.
         self.refuse_used(found)?;
@@ -440,9 +442,19 @@ impl Definition<'_> {
         }
     }
 
+    /// Reads everything again for a definition after which values of the type, or some of them, are not allowed. So
+    /// it sees all users of the type, and one that is made at the same time and this definition cannot both commit.
+    fn claim_type(&mut self, found: &TypeDef) -> Result<()> {
+        self.writer()?.note_gone_type(found.note.oid)?;
+        self.catalog = Arc::new(self.catalog.claimed(self.engine(), self.tx)?);
+        self.session.catalog = self.catalog.clone();
+        Ok(())
+    }
+
     /// Drops a type, and with CASCADE what needs it.
     pub(super) fn drop_type(&mut self, full: &str, is_cascade: bool) -> Outcome<()> {
         let Some(found) = self.catalog.types.get(full).cloned() else { return Ok(()) };
+        self.claim_type(&found)?;
         let name = shown_name(&found.note.schema, &found.note.name);
         let dependents = self.dependents(&found);
         let texts: Vec<String> = dependents.iter().map(|dependent| self.shown_dependent(dependent)).collect();
@@ -458,9 +470,7 @@ impl Definition<'_> {
             self.notices.push(notice(format!("drop cascades to {text}")));
             self.drop_dependent(dependent)?;
         }
-        let writer = self.writer()?;
-        writer.note_gone_type(found.note.oid)?;
-        writer.remove(&store::type_key(full))?;
+        self.writer()?.remove(&store::type_key(full))?;
         self.refresh_types(full)?;
         Ok(())
     }
@@ -501,6 +511,7 @@ impl Definition<'_> {
             }
             Dependent::View(full) => {
                 let Some(view) = self.catalog.views.get(full).cloned() else { return Ok(()) };
+                self.lock_name(full)?;
                 self.drop_views_of(full, &format!("view {}", view.name), true)?;
                 self.writer()?.remove(full)?;
                 Ok(self.refresh(&[full])?)

@@ -1,0 +1,139 @@
+//! Sessions that define, change and drop the same objects at the same moment: no object may name one that is gone.
+
+use std::path::Path;
+
+use lodestone_engine::DatabaseOptions;
+use lodestone_pmem::{DomainChoice, PoolOptions};
+use lodestone_sql::{Connection, Database};
+use lodestone_sql_types::SqlState;
+
+/// Statements of each session. `LODESTONE_RACE_STATEMENTS` has another number.
+const STATEMENTS: u64 = 600;
+const SESSIONS: u64 = 3;
+
+/// Objects, and others that need them. A part of the statements is refused each time.
+const SHARED: [&str; 28] = [
+    "create type mood as enum ('low', 'high')",
+    "create type mood as enum ('low', 'high')",
+    "create table moods (k serial primary key, m mood)",
+    "create table moods (k serial primary key, m mood)",
+    "create table moods (k serial primary key, v positive)",
+    "alter table moods add column n mood",
+    "alter table moods drop column n",
+    "drop type mood",
+    "drop type mood cascade",
+    "drop table moods",
+    "drop table moods cascade",
+    "create domain positive as int check (value > 0)",
+    "alter domain positive add check (value < 10)",
+    "drop domain positive cascade",
+    "create view seen as select k from moods",
+    "create view again as select k from seen",
+    "drop view seen",
+    "drop view again",
+    "create table heirs (x int) inherits (moods)",
+    "drop table heirs",
+    "create table users (k int references moods (k))",
+    "drop table users",
+    "create schema apart",
+    "create table apart.t (k int primary key)",
+    "create view apart.v as select 1",
+    "drop schema apart",
+    "drop schema apart cascade",
+    "alter table moods rename to others",
+];
+
+/// Queries that must have no rows.
+const NONE: [(&str, &str); 5] = [
+    (
+        "columns of a type that is gone",
+        "select attrelid::text || '.' || attname from pg_attribute a where attnum > 0 and not exists (select from \
+         pg_type t where t.oid = a.atttypid)",
+    ),
+    (
+        "keys to a table that is gone",
+        "select conname from pg_constraint where contype = 'f' and confrelid not in (select oid from pg_class)",
+    ),
+    (
+        "tables below one that is gone",
+        "select inhrelid from pg_inherits where inhparent not in (select oid from pg_class)",
+    ),
+    (
+        "relations of a schema that is gone",
+        "select relname from pg_class where relnamespace not in (select oid from pg_namespace)",
+    ),
+    ("relations with a point in their name", "select relname from pg_class where relname like '%.%'"),
+];
+
+fn open(folder: &Path) -> Database {
+    let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    let options = DatabaseOptions { pool, log_bytes: 2 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    let engine = lodestone_engine::Database::open_with(folder.join("a.pool"), &options).expect("open");
+    Database::new(engine, "read committed").expect("every object of the catalog is whole")
+}
+
+fn texts(connection: &mut Connection, query: &str) -> Vec<Option<String>> {
+    let answers = connection.run(query).expect(query);
+    answers[0].rows.iter().map(|row| row[0].clone()).collect()
+}
+
+fn judge(connection: &mut Connection) {
+    for (what, query) in NONE {
+        assert_eq!(texts(connection, query), [], "{what}");
+    }
+    let relations = "select nspname || '.' || relname from pg_class c join pg_namespace n on n.oid = relnamespace \
+                     where relkind in ('r', 'v') and nspname not in ('pg_catalog', 'information_schema')";
+    for name in texts(connection, relations).into_iter().flatten() {
+        if let Err(error) = connection.run(&format!("select * from {name}")) {
+            panic!("{name} cannot be read: {error:?}");
+        }
+    }
+}
+
+/// Statements of a session, some of them in pairs.
+fn work(connection: &mut Connection, random: &mut Random) {
+    for _ in 0..50 {
+        let mut statement = || SHARED[random.below(SHARED.len())];
+        let (first, second) = (statement(), statement());
+        let text = match random.below(4) {
+            0 => format!("begin; {first}; {second}; commit"),
+            _ => first.to_owned(),
+        };
+        if let Err(error) = connection.run(&text) {
+            assert!(!matches!(error.state(), SqlState::DATA_CORRUPTED | SqlState::INTERNAL_ERROR), "{text}: {error:?}");
+            drop(connection.run("rollback"));
+        }
+    }
+}
+
+/// Xorshift.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 11).expect("64 bits") % limit
+    }
+}
+
+#[test]
+fn no_object_names_one_that_is_gone() {
+    let folder = tempfile::tempdir().expect("folder");
+    let count =
+        std::env::var("LODESTONE_RACE_STATEMENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(STATEMENTS);
+    let database = open(folder.path());
+    let session = |number: u64| (database.connect("root", "shop"), Random(88_172_645_463_325_252 ^ (number << 40)));
+    let mut sessions: Vec<_> = (0..SESSIONS).map(session).collect();
+    for _ in 0..count / 50 {
+        std::thread::scope(|scope| {
+            for (connection, random) in &mut sessions {
+                scope.spawn(|| work(connection, random));
+            }
+        });
+        judge(&mut sessions[0].0);
+    }
+    drop((sessions, database));
+    judge(&mut open(folder.path()).connect("root", "shop"));
+}
