@@ -7,7 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lodestone_engine::Row;
+use lodestone_sql_types::Result;
+
 use super::Catalog;
+use super::store::{Notes, Writer, row};
 
 /// The numbers of the tables of `pg_catalog` that have the objects.
 pub const RELATION: u32 = 1259;
@@ -18,6 +22,16 @@ pub const SCHEMA: u32 = 2615;
 pub const PUBLIC_OID: u32 = 2200;
 /// The comment on it that a database begins with.
 const STANDARD: &str = "standard public schema";
+
+/// Among the names of what a transaction has changed: comments.
+pub const COMMENTS: &str = "\u{3}";
+/// The letter that the name of an object with comments begins with.
+const COMMENT_PREFIX: char = '\u{3}';
+
+/// Whether comments are stored under this name.
+pub(super) fn is_comment_key(name: &str) -> bool {
+    name.starts_with(COMMENT_PREFIX)
+}
 
 /// An object: its class, and its number.
 pub type Object = (u32, u32);
@@ -126,5 +140,32 @@ impl Catalog {
             }
         }
         found
+    }
+}
+
+impl Writer<'_> {
+    /// Writes all comments on an object and its columns.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn write_comments(&self, (class, oid): Object, texts: &Texts) -> Result<()> {
+        let key = format!("{COMMENT_PREFIX}{class}.{oid}");
+        self.remove(&key)?;
+        for (item, (column, text)) in (0..).zip(texts) {
+            self.put(&row(&key, item, column, (0, 0), Some(text)))?;
+        }
+        Ok(())
+    }
+}
+
+impl Notes {
+    /// The comments on all objects.
+    pub fn comments(&self) -> Comments {
+        let of = |(key, rows): (&String, &Vec<Row>)| {
+            let (class, oid) = key.strip_prefix(COMMENT_PREFIX)?.split_once('.')?;
+            let text = |row: &Row| Some((row[2].as_text()?.to_owned(), row[5].as_text()?.to_owned()));
+            Some(((class.parse().ok()?, oid.parse().ok()?), rows.iter().filter_map(text).collect()))
+        };
+        Comments::new(self.0.iter().filter_map(of).collect())
     }
 }

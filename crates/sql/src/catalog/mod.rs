@@ -265,8 +265,8 @@ pub struct Catalog {
     /// Types of the database, by their names with schemas.
     pub types: Types,
     pub comments: comment::Comments,
-    /// The number of the type that went last.
-    pub gone_type: i64,
+    /// The number of the type that went last, or takes fewer values, and how often that has happened.
+    pub gone_type: (i64, i64),
     /// By the number of a parent: the tables with foreign keys to it, and the numbers of these.
     pub children: BTreeMap<u32, Vec<(Arc<TableDef>, usize)>>,
     /// By the number of a table: the tables below it.
@@ -286,7 +286,7 @@ impl std::default::Default for Catalog {
             sequences: BTreeMap::new(),
             types: Types::new(),
             comments: comment::Comments::default(),
-            gone_type: 0,
+            gone_type: (0, 0),
             children: BTreeMap::new(),
             families: BTreeMap::new(),
         }
@@ -445,7 +445,9 @@ impl Catalog {
 
     /// The same, with other comments.
     pub fn with_comments(&self, comments: comment::Comments) -> Self {
-        Self { comments, version: next_version(), ..self.clone() }
+        let mut changes = self.changes.clone();
+        changes.insert(comment::COMMENTS.into());
+        Self { comments, changes, version: next_version(), ..self.clone() }
     }
 
     /// Reads it. `before` has the counters of rows that go on.
@@ -468,7 +470,8 @@ impl Catalog {
     pub fn claimed(&self, database: &Database, tx: &Tx) -> Result<Self> {
         let notes = Notes::read(database, tx)?;
         let mut names: BTreeSet<String> = self.names_with_types().collect();
-        names.extend(notes.names().filter(|name| !name.is_empty()).cloned());
+        names.extend(notes.relations().cloned());
+        names.extend(notes.type_keys().cloned());
         self.changed(database, tx, &Vec::from_iter(names))
     }
 
@@ -506,11 +509,14 @@ impl Catalog {
 
     /// This catalog, which is newer, with what a transaction has changed in `own`.
     pub fn with_changes_of(&self, own: &Self, database: &Database, tx: &Tx) -> Result<Self> {
-        let found = self.with_path(own.path.clone());
-        if own.changes.is_empty() {
+        let mut found = self.with_path(own.path.clone());
+        if own.changes.contains(comment::COMMENTS) {
+            found = found.with_comments(own.comments.clone());
+        }
+        let mut names: Vec<String> = own.changes.iter().filter(|name| *name != comment::COMMENTS).cloned().collect();
+        if names.is_empty() {
             return Ok(found);
         }
-        let mut names: Vec<String> = own.changes.iter().cloned().collect();
         if names.iter().any(|name| store::is_type_key(name)) {
             names.extend(self.names_with_types().filter(|name| !own.changes.contains(name)));
         }
@@ -518,8 +524,17 @@ impl Catalog {
     }
 
     /// The catalog after the transaction has changed the relations of these names, in which it sees them.
+    ///
+    /// # Errors
+    /// 40001 if another transaction has changed what they are made of; those of the engine.
     pub fn changed(&self, database: &Database, tx: &Tx, names: &[String]) -> Result<Self> {
-        style::plain(|| self.changed_plain(database, tx, names))
+        let found = style::plain(|| self.changed_plain(database, tx, names));
+        found.map_err(|error| match error.state() {
+            // One of the relations is of a type that another transaction has made since this catalog was read. Damage
+            // is found when all objects are read.
+            SqlState::DATA_CORRUPTED => other_types(),
+            _ => error,
+        })
     }
 
     fn changed_plain(&self, database: &Database, tx: &Tx, names: &[String]) -> Result<Self> {

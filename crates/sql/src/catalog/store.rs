@@ -3,8 +3,9 @@
 //! ```text
 //! lodestone_sql: key (relation text, item u64), name text, number i64, other i64, note text null
 //! relation "": item 0: `number` is the next number of an object
-//!              item 1: `number` is that of the type that went last. Every definition reads it, so one that uses a type
-//!              and one that drops it cannot both be carried out
+//!              item 1: `number` is that of the type that went last, or takes fewer values, `other` how often that has
+//!              happened, as a negative number. Every definition reads it, so one that uses a type and one that drops it cannot both be
+//!              carried out
 //!              other items are numbers of schemas: `name`, `other` 1
 //! relation:    the name in the engine
 //! item 0:      a table: `number` is its own, `other` that of its key, `name` of the key, `note` the engine's schema
@@ -49,7 +50,7 @@ use lodestone_engine::{Database, Row, Schema, Table, Tx, Type as Kind, Value};
 use lodestone_sql_types::enumeration::Label;
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
-use super::comment::{Comments, Object, Texts};
+use super::comment::is_comment_key;
 use super::family::{Bound, ParentNote, PartitionNote};
 use super::object::{self, SequenceDef, ViewDef};
 use super::types::{
@@ -78,8 +79,6 @@ const TYPE: u64 = 1 << 34;
 const GONE_TYPE: u64 = 1;
 /// The letter that the name of a type begins with.
 const TYPE_PREFIX: char = '\u{2}';
-/// The letter that the name of an object with comments begins with.
-const COMMENT_PREFIX: char = '\u{3}';
 const SCHEMA: i64 = 1;
 const NOT_NULL: i64 = 1 << 32;
 const ALWAYS: i64 = 2 << 32;
@@ -196,7 +195,7 @@ pub fn make(database: &Database) -> Result<()> {
     database.create_table(&schema).map(drop).map_err(from_engine)
 }
 
-fn row(relation: &str, item: u64, name: &str, (number, other): (i64, i64), note: Option<&str>) -> Row {
+pub(super) fn row(relation: &str, item: u64, name: &str, (number, other): (i64, i64), note: Option<&str>) -> Row {
     let note = note.map_or(Value::Null, Value::from);
     Row(vec![relation.into(), item.into(), name.into(), number.into(), other.into(), note])
 }
@@ -277,7 +276,7 @@ impl<'w> Writer<'w> {
         Ok(())
     }
 
-    fn put(&self, row: &Row) -> Result<()> {
+    pub(super) fn put(&self, row: &Row) -> Result<()> {
         self.table.put(self.tx, row).map_err(from_engine)
     }
 
@@ -300,7 +299,9 @@ impl<'w> Writer<'w> {
     /// # Errors
     /// Those of the engine.
     pub fn note_gone_type(&self, oid: u32) -> Result<()> {
-        self.put(&row("", GONE_TYPE, "", (oid.into(), 0), None))
+        let before = self.table.get(self.tx, &["".into(), GONE_TYPE.into()]).map_err(from_engine)?;
+        let (_, count) = before.as_ref().and_then(gone_type_of).unwrap_or_default();
+        self.put(&row("", GONE_TYPE, "", (oid.into(), count.wrapping_sub(1)), None))
     }
 
     /// Writes a sequence.
@@ -358,19 +359,6 @@ impl<'w> Writer<'w> {
             }
         };
         self.put(&row(&key, TYPE, &note.name, (note.oid.into(), note.array_oid.into()), Some(&text)))
-    }
-
-    /// Writes all comments on an object and its columns.
-    ///
-    /// # Errors
-    /// Those of the engine.
-    pub fn write_comments(&self, (class, oid): Object, texts: &Texts) -> Result<()> {
-        let key = format!("{COMMENT_PREFIX}{class}.{oid}");
-        self.remove(&key)?;
-        for (item, (column, text)) in (0..).zip(texts) {
-            self.put(&row(&key, item, column, (0, 0), Some(text)))?;
-        }
-        Ok(())
     }
 
     /// Writes a schema.
@@ -461,8 +449,13 @@ impl ConstraintBody {
     }
 }
 
+/// The two numbers of the row of the type that went last.
+fn gone_type_of(row: &Row) -> Option<(i64, i64)> {
+    Some((row[3].as_i64()?, row[4].as_i64()?))
+}
+
 /// The properties of relations, by name.
-pub struct Notes(BTreeMap<String, Vec<Row>>);
+pub struct Notes(pub(super) BTreeMap<String, Vec<Row>>);
 
 impl Notes {
     /// Reads all of them. A database that SQL has never changed has none.
@@ -504,29 +497,19 @@ impl Notes {
         rows.filter_map(|row| Some((row[2].as_text()?.to_owned(), oid_at(row, 3)?))).collect()
     }
 
-    /// The number of the type that went last; 0: none did.
-    pub fn gone_type(&self) -> i64 {
-        self.item("", GONE_TYPE).and_then(|row| row[3].as_i64()).unwrap_or(0)
+    /// The number of the type that went last, or takes fewer values, and how often that has happened.
+    pub fn gone_type(&self) -> (i64, i64) {
+        self.item("", GONE_TYPE).and_then(gone_type_of).unwrap_or_default()
     }
 
-    /// The comments on all objects.
-    pub fn comments(&self) -> Comments {
-        let of = |(key, rows): (&String, &Vec<Row>)| {
-            let (class, oid) = key.strip_prefix(COMMENT_PREFIX)?.split_once('.')?;
-            let text = |row: &Row| Some((row[2].as_text()?.to_owned(), row[5].as_text()?.to_owned()));
-            Some(((class.parse().ok()?, oid.parse().ok()?), rows.iter().filter_map(text).collect()))
-        };
-        Comments::new(self.0.iter().filter_map(of).collect())
-    }
-
-    /// The names under which something is stored.
-    pub fn names(&self) -> impl Iterator<Item = &String> {
-        self.0.keys()
+    /// The names under which types are stored.
+    pub fn type_keys(&self) -> impl Iterator<Item = &String> {
+        self.0.keys().filter(|name| is_type_key(name))
     }
 
     /// The names of all relations.
     pub fn relations(&self) -> impl Iterator<Item = &String> {
-        self.0.keys().filter(|name| !name.is_empty() && !is_type_key(name) && !name.starts_with(COMMENT_PREFIX))
+        self.0.keys().filter(|name| !name.is_empty() && !is_type_key(name) && !is_comment_key(name))
     }
 
     /// The types, by their names with schemas.

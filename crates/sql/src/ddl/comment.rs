@@ -6,7 +6,7 @@ use lodestone_sql_types::{Error, Result, SqlState};
 
 use super::{Definition, no_relation};
 use crate::catalog::comment::{CONSTRAINT, Object, PUBLIC_OID, RELATION, SCHEMA, TYPE, Texts};
-use crate::catalog::{PUBLIC, TableDef};
+use crate::catalog::{PUBLIC, TableDef, store};
 use crate::parse::ast::{Comment, CommentTarget, Like, Name, ObjectKind, ObjectName};
 use crate::run::Outcome;
 
@@ -16,14 +16,26 @@ impl Definition<'_> {
     /// # Errors
     /// 42P01, 42703, 42704, 42809, 3F000: there is no such object.
     pub(super) fn comment(&mut self, comment: &Comment) -> Outcome<()> {
-        let (object, column) = match &comment.target {
-            CommentTarget::Object(kind, name) => (self.commented(*kind, name)?, String::new()),
-            CommentTarget::Column { table, name } => (self.commented_column(table, name)?, name.value.clone()),
-            CommentTarget::Constraint { name, of, is_domain: false } => (self.commented_key(name, of)?, String::new()),
-            CommentTarget::Constraint { name, of, .. } => (self.commented_check(name, of)?, String::new()),
+        let (lock, _) = self.target(&comment.target)?;
+        self.lock_name(&lock)?;
+        // Before the lock it may have been another one.
+        let (_, object) = self.target(&comment.target)?;
+        let column = match &comment.target {
+            CommentTarget::Column { name, .. } => name.value.clone(),
+            _ => String::new(),
         };
         let text = comment.text.clone().unwrap_or_default();
         Ok(self.set_comment(object, &column, text)?)
+    }
+
+    /// The name whose lock the object has, and the object.
+    fn target(&self, target: &CommentTarget) -> Result<(String, Object)> {
+        match target {
+            CommentTarget::Object(kind, name) => self.commented(*kind, name),
+            CommentTarget::Column { table, name } => self.commented_column(table, name),
+            CommentTarget::Constraint { name, of, is_domain: false } => self.commented_key(name, of),
+            CommentTarget::Constraint { name, of, .. } => self.commented_check(name, of),
+        }
     }
 
     fn set_comment(&mut self, object: Object, column: &str, text: String) -> Result<()> {
@@ -43,30 +55,29 @@ impl Definition<'_> {
         Ok(())
     }
 
-    fn commented(&self, kind: ObjectKind, name: &ObjectName) -> Outcome<Object> {
+    fn commented(&self, kind: ObjectKind, name: &ObjectName) -> Result<(String, Object)> {
         match kind {
             ObjectKind::Schema => {
                 let is_public = name.name == PUBLIC;
                 let found = self.catalog.schemas.get(&name.name).copied().or(is_public.then_some(PUBLIC_OID));
                 let message = || format!("schema \"{}\" does not exist", name.name);
                 let oid = found.ok_or_else(|| Error::new(SqlState::INVALID_SCHEMA_NAME, message()).at(name.at))?;
-                Ok((SCHEMA, oid))
+                Ok((super::schema_key(&name.name), (SCHEMA, oid)))
             }
             ObjectKind::Type | ObjectKind::Domain => {
                 let message = || format!("type \"{}\" does not exist", name.name);
                 let found = self.catalog.type_def(name);
                 let found = found.ok_or_else(|| Error::new(SqlState::UNDEFINED_OBJECT, message()).at(name.at))?;
                 if kind == ObjectKind::Domain && found.ty.domain.is_none() {
-                    return Err(wrong_kind(name, "a domain").into());
+                    return Err(wrong_kind(name, "a domain"));
                 }
-                self.lock_name(&found.full)?;
-                Ok((TYPE, found.note.oid))
+                Ok((store::type_key(&found.full), (TYPE, found.note.oid)))
             }
             _ => self.commented_relation(kind, name),
         }
     }
 
-    fn commented_relation(&self, kind: ObjectKind, name: &ObjectName) -> Outcome<Object> {
+    fn commented_relation(&self, kind: ObjectKind, name: &ObjectName) -> Result<(String, Object)> {
         let full = self.catalog.resolve(name.schema.as_deref(), &name.name).ok_or_else(|| no_relation(name))?;
         let (is_kind, what) = match kind {
             ObjectKind::Index => (self.catalog.index_of(&full).is_some(), "an index"),
@@ -75,53 +86,49 @@ impl Definition<'_> {
             _ => (self.catalog.tables.contains_key(&full), "a table"),
         };
         let oid = self.catalog.oid_of(&full).filter(|_| is_kind).ok_or_else(|| wrong_kind(name, what))?;
-        self.lock_name(&full)?;
-        Ok((RELATION, oid))
+        Ok((full, (RELATION, oid)))
     }
 
-    fn commented_column(&self, table: &ObjectName, name: &Name) -> Outcome<Object> {
+    fn commented_column(&self, table: &ObjectName, name: &Name) -> Result<(String, Object)> {
         let full = self.catalog.resolve(table.schema.as_deref(), &table.name).ok_or_else(|| no_relation(table))?;
         let oid = self.catalog.oid_of(&full).ok_or_else(|| no_relation(table))?;
         let Some(columns) = self.catalog.column_names(oid) else {
             if self.catalog.type_def(table).is_some() {
-                return Err(Error::unsupported("COMMENT ON COLUMN of a type").at(table.at).into());
+                return Err(Error::unsupported("COMMENT ON COLUMN of a type").at(table.at));
             }
             let message = format!("cannot set comment on relation \"{}\"", table.name);
-            return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).into());
+            return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message));
         };
         if !columns.contains(&name.value.as_str()) {
             let message = format!("column \"{}\" of relation \"{}\" does not exist", name.value, table.name);
-            return Err(Error::new(SqlState::UNDEFINED_COLUMN, message).into());
+            return Err(Error::new(SqlState::UNDEFINED_COLUMN, message));
         }
-        self.lock_name(&full)?;
-        Ok((RELATION, oid))
+        Ok((full, (RELATION, oid)))
     }
 
     /// A constraint of a table.
-    fn commented_key(&self, name: &Name, of: &ObjectName) -> Outcome<Object> {
+    fn commented_key(&self, name: &Name, of: &ObjectName) -> Result<(String, Object)> {
         let table = self.catalog.table(of).ok_or_else(|| no_relation(of))?;
         let found = constraint_of(table, &name.value).ok_or_else(|| {
             let message = format!("constraint \"{}\" for table \"{}\" does not exist", name.value, table.name);
             Error::new(SqlState::UNDEFINED_OBJECT, message)
         })?;
-        self.lock_name(&table.full)?;
-        Ok((CONSTRAINT, found))
+        Ok((table.full.clone(), (CONSTRAINT, found)))
     }
 
     /// A condition of a domain.
-    fn commented_check(&self, name: &Name, of: &ObjectName) -> Outcome<Object> {
+    fn commented_check(&self, name: &Name, of: &ObjectName) -> Result<(String, Object)> {
         let missing = |message: String| Error::new(SqlState::UNDEFINED_OBJECT, message);
         let found = self.catalog.type_def(of);
         let found = found.ok_or_else(|| missing(format!("type \"{}\" does not exist", of.name)))?;
         let crate::catalog::types::TypeBody::Domain(domain) = &found.note.body else {
-            return Err(wrong_kind(of, "a domain").into());
+            return Err(wrong_kind(of, "a domain"));
         };
         let check =
             domain.checks.iter().find(|check| check.name == name.value).ok_or_else(|| {
                 missing(format!("constraint \"{}\" for domain {} does not exist", name.value, of.name))
             })?;
-        self.lock_name(&found.full)?;
-        Ok((CONSTRAINT, check.oid))
+        Ok((store::type_key(&found.full), (CONSTRAINT, check.oid)))
     }
 
     /// A column has another name.

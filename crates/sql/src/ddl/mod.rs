@@ -52,7 +52,7 @@ pub use rewrite::{REWRITTEN, sweep};
 /// The place of a name among the locks. No object has this number.
 const NAMES: u32 = 1;
 /// The letter that the name of the lock of a schema begins with.
-const SCHEMA_PREFIX: char = '\u{3}';
+const SCHEMA_PREFIX: char = '\u{4}';
 
 /// The tag of a definition.
 pub fn name_of(statement: &Statement) -> &'static str {
