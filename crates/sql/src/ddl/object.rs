@@ -408,23 +408,39 @@ impl Definition<'_> {
 
     /// Drops the views that name a relation, or refuses that.
     pub(super) fn drop_views_of(&mut self, full: &str, what: &str, is_cascade: bool) -> Outcome<()> {
-        for view in self.views_of(full) {
-            if !is_cascade {
-                let message = format!("cannot drop {what} because other objects depend on it");
-                return Err(Error::new(SqlState::DEPENDENT_OBJECTS, message)
-                    .detail(format!("view {} depends on {what}", view.name))
-                    .hint("Use DROP ... CASCADE to drop the dependent objects too.")
-                    .into());
-            }
+        let views = self.views_of(full);
+        if let Some(view) = views.first().filter(|_| !is_cascade) {
+            let message = format!("cannot drop {what} because other objects depend on it");
+            return Err(Error::new(SqlState::DEPENDENT_OBJECTS, message)
+                .detail(format!("view {} depends on {what}", view.name))
+                .hint("Use DROP ... CASCADE to drop the dependent objects too.")
+                .into());
+        }
+        for view in views {
             self.lock_name(&view.full)?;
-            // It goes before those that name it: views can name each other in a circle.
+            // Views can name each other in a circle.
             if !self.catalog.views.contains_key(&view.full) {
                 continue;
             }
             self.notices.push(notice(format!("drop cascades to view {}", view.name)));
-            self.writer()?.remove(&view.full)?;
-            self.refresh(&[&view.full])?;
-            self.drop_views_of(&view.full, &format!("view {}", view.name), true)?;
+            self.drop_view(&view.full)?;
+        }
+        Ok(())
+    }
+
+    /// Drops a view, whose lock is held, and those that name it.
+    pub(super) fn drop_view(&mut self, full: &str) -> Outcome<()> {
+        // A name of a view that is gone means nothing, so they are found before. It goes before them, because views can
+        // name each other in a circle.
+        let above = self.views_of(full);
+        self.writer()?.remove(full)?;
+        self.refresh(&[full])?;
+        for view in above {
+            self.lock_name(&view.full)?;
+            if self.catalog.views.contains_key(&view.full) {
+                self.notices.push(notice(format!("drop cascades to view {}", view.name)));
+                self.drop_view(&view.full)?;
+            }
         }
         Ok(())
     }

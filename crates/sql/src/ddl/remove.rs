@@ -280,11 +280,9 @@ impl Definition<'_> {
         }
         let count = self.notices.len();
         for view in &views {
+            self.lock_object(ObjectKind::View, &view.full)?;
             if self.catalog.views.contains_key(&view.full) {
-                self.lock_object(ObjectKind::View, &view.full)?;
-                self.drop_views_of(&view.full, &format!("view {}", view.name), true)?;
-                self.writer()?.remove(&view.full)?;
-                self.refresh(&[&view.full])?;
+                self.drop_view(&view.full)?;
             }
         }
         for table in &tables {

@@ -510,11 +510,8 @@ impl Definition<'_> {
                 self.write_type(&domain.full, &note)
             }
             Dependent::View(full) => {
-                let Some(view) = self.catalog.views.get(full).cloned() else { return Ok(()) };
                 self.lock_name(full)?;
-                self.drop_views_of(full, &format!("view {}", view.name), true)?;
-                self.writer()?.remove(full)?;
-                Ok(self.refresh(&[full])?)
+                if self.catalog.views.contains_key(full) { self.drop_view(full) } else { Ok(()) }
             }
         }
     }
