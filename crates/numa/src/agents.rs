@@ -164,7 +164,8 @@ impl Agents {
         let node_count = topology.nodes().len();
         let found: Vec<_> = (0..node_count).map(|node| agent_of(topology, part_nodes, node, options.pin)).collect();
         let agents = found.iter().filter(|agent| agent.is_ok()).count();
-        let crowded = topology.usable_cpu_count() < agents.max(2);
+        // A client beside each agent, at least: one that gives its processor away waits for a turn of all others.
+        let crowded = topology.usable_cpu_count() < 2 * agents;
         let spins_max = options.spins_max.unwrap_or(if crowded { SPINS_FEW } else { SPINS_MANY });
         let inner = Arc::new(Inner {
             memory: memory.clone(),
