@@ -1,7 +1,7 @@
 //! Requests of machines, and of mounts elsewhere, and their answers, over a connection.
 //!
 //! ```text
-//! first frame   magic `LDFS`, version 4, volume 8; the answer: 0, or 1 and a text
+//! first frame   magic `LDFS`, version 3, volume 8; the answer: 0, or 1 and a text
 //! request       kind 1, then by kind; an answer for each
 //!   1 standing  the answer is a standing
 //!   2 image     node 2; the answer is pieces (offset 8, bytes), first the length: 3, bytes 8; last: 1, bytes 8

@@ -104,9 +104,10 @@ impl Granted {
 }
 
 impl Mounts {
-    /// Those of a former term are not known any more: they attach again.
+    /// Those of a former term are not known any more: they attach again. A thread that is late with a former term
+    /// changes nothing.
     pub(crate) fn in_term(&mut self, term: u32) -> &mut Self {
-        if self.term != term {
+        if self.term < term {
             *self = Self { term, since: Some(Instant::now()), ..Self::default() };
         }
         self
@@ -283,6 +284,16 @@ mod tests {
     fn remove() -> Call {
         let (parent, name) = (crate::inode::ROOT, b"a".to_vec());
         Call::Remove { by: Caller::root(), parent, name, is_folder: false }
+    }
+
+    #[test]
+    fn a_late_thread_with_a_former_term_forgets_no_mount() {
+        let mut mounts = Mounts::default();
+        let mount = || Mount { open: BTreeSet::new(), heard: Instant::now(), serials: HashMap::new() };
+        mounts.in_term(2).mounts.insert(7, mount());
+        assert_eq!(mounts.in_term(1).count(), 1, "a former term");
+        assert_eq!(mounts.in_term(2).count(), 1, "the same term");
+        assert_eq!(mounts.in_term(3).count(), 0, "the next term");
     }
 
     #[test]
