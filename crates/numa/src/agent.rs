@@ -20,13 +20,14 @@
 use std::sync::{Arc, PoisonError};
 
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use lodestone_pmem::sync::{Mutex, lock, spin};
+use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, planted};
 use lodestone_width::to_u64;
 
 use crate::agents::Observer;
 use crate::counts::{AgentCounts, Published};
 use crate::parker::Parker;
+use crate::patience::Patience;
 use crate::ring::{Answer, Header, MESSAGE_BYTES_MAX, Operation, Persist, Ring};
 
 /// A request, as an observer sees it.
@@ -150,7 +151,7 @@ pub(crate) struct Agent<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) memory: &'a Memory,
     pub(crate) batch_max: usize,
-    pub(crate) spins_max: u32,
+    pub(crate) patience: Patience,
     pub(crate) observer: Option<Arc<Observer>>,
 }
 
@@ -178,7 +179,7 @@ impl Agent<'_> {
             answered: Vec::new(),
             buffer: Box::new([0; MESSAGE_BYTES_MAX]),
         };
-        let mut idle = 0;
+        let (mut idle, mut patience) = (0, self.patience.clone());
         loop {
             // Loaded before looking for work, so that the look sees every request submitted before the stop.
             let stop = self.shared.stop.load(Ordering::Acquire);
@@ -192,10 +193,11 @@ impl Agent<'_> {
                 idle = 0;
             } else if stop {
                 break;
-            } else if idle < self.spins_max {
+            } else if patience.has_more(idle) {
                 idle += 1;
-                spin(idle);
+                patience.spin(idle);
             } else {
+                patience.sleeps();
                 state.counts.parks += 1;
                 self.shared.parker.park_until(|| self.has_work(&state));
                 idle = 0;

@@ -20,6 +20,7 @@ use crate::client::Client;
 use crate::cost::Costs;
 use crate::counts::AgentCounts;
 use crate::error::{Error, Result};
+use crate::patience::Patience;
 
 /// Called on the agent's thread before each request, for traces and tests. If it panics, the agent dies.
 pub type Observer = dyn Fn(&Request) + Send + Sync;
@@ -33,7 +34,7 @@ pub struct AgentOptions {
     /// Requests of one client that an agent carries out before it turns to the next client.
     pub batch_max: usize,
     /// Fruitless turns before a thread, agent or client, goes to sleep. `None`: many if each agent can have its own
-    /// processor, otherwise few.
+    /// processor, otherwise few; and few for a while after an offer of the processor took long.
     pub spins_max: Option<u32>,
     /// Pin each agent to its node.
     pub pin: bool,
@@ -59,11 +60,6 @@ impl std::fmt::Debug for AgentOptions {
             .finish_non_exhaustive()
     }
 }
-
-/// Turns before sleep if every agent has a processor: some tens of microseconds, the time that waking a thread takes.
-const SPINS_MANY: u32 = 5_000;
-/// Turns before sleep if threads share processors: a thread that spins keeps the other one from answering.
-const SPINS_FEW: u32 = 20;
 
 /// Whether a node has an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -113,7 +109,8 @@ pub(crate) struct Inner {
     pub(crate) agents: Vec<std::result::Result<Arc<Shared>, String>>,
     pub(crate) costs: Costs,
     pub(crate) ring_slots: usize,
-    pub(crate) spins_max: u32,
+    /// That of a thread which has not waited yet.
+    pub(crate) patience: Patience,
 }
 
 /// The agents of one memory. Dropping them ends them in order.
@@ -164,9 +161,8 @@ impl Agents {
         let node_count = topology.nodes().len();
         let found: Vec<_> = (0..node_count).map(|node| agent_of(topology, part_nodes, node, options.pin)).collect();
         let agents = found.iter().filter(|agent| agent.is_ok()).count();
-        // A client beside each agent, at least: one that gives its processor away waits for a turn of all others.
-        let crowded = topology.usable_cpu_count() < 2 * agents;
-        let spins_max = options.spins_max.unwrap_or(if crowded { SPINS_FEW } else { SPINS_MANY });
+        let crowded = topology.usable_cpu_count() < agents.max(2);
+        let patience = Patience::new(options.spins_max, crowded);
         let inner = Arc::new(Inner {
             memory: memory.clone(),
             topology: topology.clone(),
@@ -174,7 +170,7 @@ impl Agents {
             agents: found,
             costs: options.costs.clone(),
             ring_slots: options.ring_slots,
-            spins_max,
+            patience,
         });
         let mut all = Self { inner, threads: Vec::new() };
         for node in 0..node_count {
@@ -316,7 +312,7 @@ fn agent_of(
 fn spawn(shared: Arc<Shared>, inner: &Arc<Inner>, options: &AgentOptions) -> Result<threads::JoinHandle<()>> {
     let (memory, topology) = (inner.memory.clone(), inner.topology.clone());
     let AgentOptions { batch_max, pin, observer, .. } = options.clone();
-    let spins_max = inner.spins_max;
+    let patience = inner.patience.clone();
     let (pinned, outcome) = std::sync::mpsc::channel();
     let work = move || {
         let answer = if pin { topology.pin_thread(shared.node) } else { Ok(()) };
@@ -324,7 +320,7 @@ fn spawn(shared: Arc<Shared>, inner: &Arc<Inner>, options: &AgentOptions) -> Res
         // No thread waits for this any more if starting was given up.
         let _ = pinned.send(answer);
         if is_pinned {
-            Agent { shared: &shared, memory: &memory, batch_max, spins_max, observer }.run();
+            Agent { shared: &shared, memory: &memory, batch_max, patience, observer }.run();
         }
     };
     #[cfg(not(feature = "shuttle"))]

@@ -15,7 +15,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lodestone_pmem::sync::atomic::{Ordering, fence};
-use lodestone_pmem::sync::spin;
 use lodestone_pmem::{PmAddr, WORD_BYTES};
 use lodestone_width::{to_u64, to_usize};
 
@@ -24,6 +23,7 @@ use crate::agents::{Inner, cause_of};
 use crate::counts::ClientCounts;
 use crate::error::{Error, Result};
 use crate::parker::Parker;
+use crate::patience::Patience;
 use crate::ring::{Answer, Header, MESSAGE_BYTES_MAX, Operation, Persist, Ring};
 
 const OUTSIDE: &str = "the range does not lie inside a part of the memory";
@@ -94,6 +94,7 @@ pub struct Client {
     access: Access,
     links: Vec<Option<Link>>,
     parker: Arc<Parker>,
+    patience: Patience,
     counts: ClientCounts,
 }
 
@@ -101,7 +102,8 @@ impl Client {
     pub(crate) fn new(inner: Arc<Inner>, node: usize) -> Self {
         let links = inner.agents.iter().map(|_| None).collect();
         let (access, counts) = (Access::default(), ClientCounts::default());
-        Self { inner, node, access, links, parker: Arc::default(), counts }
+        let patience = inner.patience.clone();
+        Self { inner, node, access, links, parker: Arc::default(), patience, counts }
     }
 
     /// Index of the client's node.
@@ -374,14 +376,15 @@ impl Client {
         let mut spins = 0;
         let ended = |link: &Link| link.ring.is_done(number) || link.agent.life() != Life::Running;
         while !link.ring.is_done(number) {
-            if spins < self.inner.spins_max {
+            if self.patience.has_more(spins) {
                 spins += 1;
-                spin(spins);
+                self.patience.spin(spins);
                 if spins % 64 == 0 && ended(link) {
                     break;
                 }
                 continue;
             }
+            self.patience.sleeps();
             self.counts.parks += 1;
             self.parker.park_until(|| ended(link));
             break;

@@ -22,7 +22,7 @@
 //! See the `ring` module.
 //!
 //! Files: `agents`, `agent` (the threads of the nodes), `client`, `cost` (agent or direct access), `ring` (messages),
-//! `parker` (sleep), `counts`.
+//! `parker` (sleep), `patience` (how long to spin before), `counts`.
 
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
@@ -33,6 +33,7 @@ mod cost;
 mod counts;
 mod error;
 mod parker;
+mod patience;
 mod ring;
 
 pub use agent::Request;
