@@ -4,9 +4,9 @@
 //! busy processor that costs a turn of another program, milliseconds, where a sleeping thread is woken at once. So an
 //! offer that took long ends the spinning, and the next waits sleep early.
 
-#[cfg(not(feature = "shuttle"))]
-use lodestone_pmem::sync::SPINS_PER_YIELD;
-use lodestone_pmem::sync::spin;
+use std::time::{Duration, Instant};
+
+use lodestone_pmem::sync::{SPINS_PER_YIELD, spin};
 
 /// Turns before sleep if every agent has a processor: some tens of microseconds, the time that waking a thread takes.
 const SPINS_MANY: u32 = 5_000;
@@ -14,16 +14,15 @@ const SPINS_MANY: u32 = 5_000;
 /// processor is not offered in so few.
 const SPINS_FEW: u32 = 20;
 /// An offer of the processor that takes longer has cost the turn of another thread: of an own one it is shorter.
-#[cfg(not(feature = "shuttle"))]
-const OFFER_MAX: std::time::Duration = std::time::Duration::from_micros(500);
+const OFFER_MAX: Duration = Duration::from_micros(500);
 /// Waits that sleep early after such an offer. The next one that spins may cost a turn again.
-#[cfg(not(feature = "shuttle"))]
 const WAITS_EARLY: u32 = 64;
 
 /// The turns of one thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Patience {
     spins_max: u32,
+    /// Whether offers that take long count: the number of turns is not one that was asked for.
     learns: bool,
     /// Waits that are still to sleep early.
     early: u32,
@@ -42,22 +41,16 @@ impl Patience {
     }
 
     /// Turn number `turn` of a wait.
-    #[cfg(not(feature = "shuttle"))]
     pub(crate) fn spin(&mut self, turn: u32) {
-        if !turn.is_multiple_of(SPINS_PER_YIELD) {
+        // Schedules have no time.
+        if cfg!(feature = "shuttle") || !self.learns || !turn.is_multiple_of(SPINS_PER_YIELD) {
             return spin(turn);
         }
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         spin(turn);
-        if self.learns && begun.elapsed() > OFFER_MAX {
+        if begun.elapsed() > OFFER_MAX {
             self.early = WAITS_EARLY;
         }
-    }
-
-    /// Turn number `turn` of a wait. Schedules have no time.
-    #[cfg(feature = "shuttle")]
-    pub(crate) fn spin(&mut self, turn: u32) {
-        spin(turn);
     }
 
     /// The wait sleeps.

@@ -54,7 +54,6 @@ pub fn spin(turn: u32) {
 }
 
 /// Turns of [`spin`] between two offers of the processor: about a microsecond apart.
-#[cfg(not(feature = "shuttle"))]
 pub const SPINS_PER_YIELD: u32 = 32;
 
 /// Locks `mutex`; a panic of another holder does not matter where the data is valid between any two statements.
