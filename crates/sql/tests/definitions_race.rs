@@ -142,8 +142,8 @@ fn no_object_names_one_that_is_gone() {
 fn views_of_views_go_with_their_table() {
     let folder = tempfile::tempdir().expect("folder");
     let mut connection = open(folder.path()).connect("root", "shop");
-    let make = "create table base (x int); create view one as select x from base; create view two as select x from one; \
-                create view three as select one.x from one, two";
+    let make = "create table base (x int); create view one as select x from base; \
+                create view two as select x from one; create view three as select one.x from one, two";
     for drop in ["drop table base cascade", "drop view one cascade; drop table base"] {
         connection.run(make).expect("views");
         connection.run(drop).expect(drop);

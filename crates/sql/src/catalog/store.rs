@@ -4,8 +4,8 @@
 //! lodestone_sql: key (relation text, item u64), name text, number i64, other i64, note text null
 //! relation "": item 0: `number` is the next number of an object
 //!              item 1: `number` is that of the type that went last, or takes fewer values, `other` how often that has
-//!              happened, as a negative number. Every definition reads it, so one that uses a type and one that drops it cannot both be
-//!              carried out
+//!              happened, as a negative number. Every definition reads it, so one that uses a type and one that drops
+//!              it cannot both be carried out
 //!              other items are numbers of schemas: `name`, `other` 1
 //! relation:    the name in the engine
 //! item 0:      a table: `number` is its own, `other` that of its key, `name` of the key, `note` the engine's schema
