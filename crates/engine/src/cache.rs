@@ -286,7 +286,11 @@ impl Cache {
 
     /// As [`make_room`](Self::make_room), for a caller that has added many leaves at once: it waits for its turn.
     pub fn make_much_room(&self) {
-        self.move_hand(&lock(&self.hand));
+        let hand = lock(&self.hand);
+        // Another thread's hand may have moved in vain while only some of these leaves were on the clock, and have
+        // counted all of their bytes as bytes that cannot go.
+        self.in_vain_to.store(0, Ordering::Relaxed);
+        self.move_hand(&hand);
     }
 
     fn move_hand(&self, _hand: &MutexGuard<'_, ()>) {

@@ -22,6 +22,9 @@ fn options(domain: DomainChoice) -> PoolOptions {
     PoolOptions { domain, size_bytes: 1 << 20, journal_bytes: 256 << 10, ..PoolOptions::default() }
 }
 
+/// Looks at a pool beside its writer.
+const LOOKS: usize = 600;
+
 fn overwriting() -> CopyOptions {
     CopyOptions { overwrite: true, ..CopyOptions::default() }
 }
@@ -169,6 +172,30 @@ fn a_writer_whose_file_was_deleted_or_replaced_is_told() -> Outcome {
         }
     }
     Ok(())
+}
+
+/// The journal is read in pieces, and the writer goes on between two of them.
+#[test]
+fn a_look_beside_a_busy_writer_finds_no_damage() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("a.pool");
+    let pool = Pool::create(&path, &options(DomainChoice::Block))?;
+    let beside = PoolOptions { allow_concurrent_writer: true, ..options(DomainChoice::Block) };
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                commit(&pool, 100).map_err(|(_, error)| error)?;
+            }
+            Ok::<_, Error>(())
+        });
+        let looks: Vec<_> = (0..LOOKS).map(|_| Pool::open_read_only(&path, &beside).map(drop)).collect();
+        is_over.store(true, Ordering::Relaxed);
+        writer.join().expect("the writer")?;
+        let errors: Vec<_> = looks.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{} of {LOOKS} looks: {}", errors.len(), errors[0]);
+        Ok(())
+    })
 }
 
 #[test]

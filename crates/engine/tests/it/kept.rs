@@ -10,6 +10,8 @@ use lodestone_pmem::DomainChoice;
 
 const CACHE: u64 = 256 << 10;
 const KEYS: u64 = 4_000;
+/// Loads beside a reader.
+const ROUNDS: u64 = 12;
 
 fn cached() -> DatabaseOptions {
     let mut options = DatabaseOptions { cache_bytes: Some(CACHE), ..options(DomainChoice::Process) };
@@ -80,6 +82,33 @@ fn a_kept_table_is_read_without_its_pages() -> Result<()> {
     assert!(reads(&db, "t")? > 50);
     assert!(db.stats().cache_bytes <= CACHE + CACHE / 8, "{}", db.stats());
     assert!(matches!(db.keep_table("none", true), Err(Error::NoTable { .. })));
+    Ok(())
+}
+
+/// A reader's hand that moves while only some leaves of a load are on the clock does not make the others stay.
+#[test]
+fn a_load_beside_a_reader_leaves_no_more_than_fits() -> Result<()> {
+    for _ in 0..ROUNDS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let db = filled(&folder.path().join("a.pool"), "t", false)?;
+        let (table, is_over) = (db.table("t")?, AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let snapshot = db.snapshot()?;
+                    table.range(&snapshot, ..)?.take_while(|_| !is_over.load(Ordering::Relaxed)).for_each(drop);
+                }
+                Ok::<_, Error>(())
+            });
+            let schema: Schema = "other (k u64, v bytes) key (k) index by_both (v, k)".parse()?;
+            let loaded = db.load_table(&schema, (0..KEYS).map(|key| Ok(row![key, key.to_be_bytes().repeat(25)])));
+            let bytes = db.stats().cache_bytes;
+            is_over.store(true, Ordering::Relaxed);
+            loaded?;
+            assert!(bytes <= 2 * CACHE, "{bytes}");
+            Ok::<_, Error>(())
+        })?;
+    }
     Ok(())
 }
 

@@ -220,9 +220,18 @@ impl Pool {
     ///
     /// # Errors
     /// As [`open`](Self::open); also while a writer has the pool open, unless
-    /// [`allow_concurrent_writer`](PoolOptions::allow_concurrent_writer) is set.
+    /// [`allow_concurrent_writer`](PoolOptions::allow_concurrent_writer) is set. With it, what looks damaged is read
+    /// again for some moments before it is an error: the writer may have gone on between two reads.
     pub fn open_read_only(path: impl AsRef<Path>, options: &PoolOptions) -> Result<Self> {
-        open::open(path.as_ref(), options, true)
+        let path = path.as_ref();
+        let attempts = if options.allow_concurrent_writer { 1..open::ATTEMPTS_BESIDE_WRITER_MAX } else { 1..1 };
+        for _ in attempts {
+            match open::open(path, options, true) {
+                Err(Error::Format { .. }) => std::thread::sleep(open::ATTEMPT_INTERVAL),
+                other => return other,
+            }
+        }
+        open::open(path, options, true)
     }
 
     /// Opens the pool at `path` if it exists, else creates it.

@@ -16,6 +16,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
 
 use lodestone_width::{const_usize, exact_u16, to_u64, to_usize};
 use rustix::fs::OFlags;
@@ -50,6 +51,9 @@ const TRACED_PATH: &str = "(traced)";
 const TRACED_REASON: &str = "the crash explorer made it";
 const DEVICE_PATH: &str = "(device)";
 const DEVICE_REASON: &str = "a test made its device";
+/// Opens beside a writer of a pool that looks damaged, and the time between two of them.
+pub(crate) const ATTEMPTS_BESIDE_WRITER_MAX: u32 = 5;
+pub(crate) const ATTEMPT_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) fn open(path: &Path, options: &PoolOptions, read_only: bool) -> Result<Pool> {
     let hold = match (read_only, options.allow_concurrent_writer) {

@@ -11,10 +11,6 @@ use crate::size;
 
 use super::{OpenArgs, is_untouched};
 
-/// Reads of a pool that looks damaged, and the time between two of them.
-const ATTEMPTS_MAX: u32 = 5;
-const ATTEMPT_INTERVAL: std::time::Duration = std::time::Duration::from_millis(10);
-
 const AFTER_HELP: &str = "\
 Examples:
   lodestone pool info orders.pool
@@ -137,22 +133,10 @@ impl InfoLine {
     }
 }
 
-/// Opens a pool that may have a writer. The journal is read while the writer goes on, so a group that was written
-/// meanwhile can look damaged: damage that is real is there each time.
-fn open_beside_writers(path: &std::path::Path, options: &PoolOptions) -> lodestone_pmem::Result<Pool> {
-    for _ in 1..ATTEMPTS_MAX {
-        match Pool::open_read_only(path, options) {
-            Err(lodestone_pmem::Error::Format { .. }) => std::thread::sleep(ATTEMPT_INTERVAL),
-            other => return other,
-        }
-    }
-    Pool::open_read_only(path, options)
-}
-
 /// Prints the facts about the pool.
 pub fn run(args: &Args, output: &Output) -> Result<()> {
     let options = PoolOptions { allow_concurrent_writer: true, ..args.open.options()? };
-    let pool = args.open.wait.retry(|| Ok(open_beside_writers(&args.open.path, &options)?))?;
+    let pool = args.open.wait.retry(|| Ok(Pool::open_read_only(&args.open.path, &options)?))?;
     let info = pool.info();
     // A pool that a crash left, or that a writer is changing, may not allow a look inside. Its header is still shown.
     let store = Store::over(&pool);
