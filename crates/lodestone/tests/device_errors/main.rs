@@ -348,6 +348,12 @@ fn feeds_and_copies_hold_what_was_acknowledged_when_the_device_fails() -> Outcom
 }
 
 #[test]
+fn cells_lose_nothing_that_was_acknowledged_when_the_device_fails() -> Outcome {
+    prove(tables::open_dual, STEPS, 31)?;
+    prove(tables::open_dual_feed, STEPS, 61)
+}
+
+#[test]
 #[ignore = "`make prove` runs it: every call of the device, and on tables every seventh or thirteenth"]
 fn every_call_of_the_device_may_fail() -> Outcome {
     for open in [open_map as Open, open_objects, open_rows] {
@@ -355,9 +361,10 @@ fn every_call_of_the_device_may_fail() -> Outcome {
         prove(open, STEPS_MANY, 17)?;
     }
     // A step of these makes several transactions, and some calls of the device between two that are tried.
-    for (open, stride) in
-        [(tables::open_sync as Open, 7), (tables::open_ordered, 13), (tables::open_epochs, 13), (tables::open_feed, 13)]
-    {
+    let dual = [(tables::open_dual as Open, 13), (tables::open_dual_feed, 13)];
+    let others =
+        [(tables::open_sync as Open, 7), (tables::open_ordered, 13), (tables::open_epochs, 13), (tables::open_feed, 13)];
+    for (open, stride) in others.into_iter().chain(dual) {
         prove(open, STEPS, stride)?;
         prove(open, STEPS_MANY, 28 * stride + 1)?;
     }

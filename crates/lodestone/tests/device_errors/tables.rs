@@ -33,6 +33,8 @@ pub struct Tables {
     db: Database,
     /// Whether answers are durable after a sync only.
     is_ordered: bool,
+    /// Whether the rows are in cells.
+    is_dual: bool,
     /// The feed, with the last step that it told.
     feed: Option<RefCell<Feed>>,
     told: Cell<u64>,
@@ -60,25 +62,31 @@ pub fn options(durability: Durability, deltas: bool) -> DatabaseOptions {
 }
 
 /// Makes the table unless it is there, perhaps with another index.
-pub fn make(db: &Database, schema: &str) -> Outcome {
-    let schema: Schema = schema.parse()?;
+pub fn make(db: &Database, schema: &Schema) -> Outcome {
     match db.table(schema.name()) {
-        Err(Error::NoTable { .. }) => drop(db.create_table(&schema)?),
+        Err(Error::NoTable { .. }) => drop(db.create_table(schema)?),
         found => drop(found?),
     }
     Ok(())
 }
 
 fn open(store: &Store, durability: Durability, deltas: bool) -> Outcome<Tables> {
+    open_placed(store, durability, deltas, false)
+}
+
+/// `is_dual`: the rows are in cells.
+fn open_placed(store: &Store, durability: Durability, deltas: bool, is_dual: bool) -> Outcome<Tables> {
     let db = Database::open_in(store, &options(durability, deltas))?;
-    make(&db, ROWS)?;
-    let totals = db.create_table(&TOTALS.parse()?)?;
+    let placed = |schema: &str| Ok::<_, Error>(if is_dual { schema.parse::<Schema>()?.dual() } else { schema.parse()? });
+    make(&db, &placed(ROWS)?)?;
+    let totals = db.create_table(&placed(TOTALS)?)?;
     db.update(|tx| match totals.get(tx, &row![0_u64])? {
         None => totals.insert(tx, &row![0_u64, 0_u64, "x".repeat(100)]),
         Some(_) => Ok(()),
     })?;
     let is_ordered = durability == Durability::Ordered;
-    Ok(Tables { db, is_ordered, feed: None, told: Cell::new(0), copies: None, acknowledged: Cell::new(0) })
+    let told = Cell::new(0);
+    Ok(Tables { db, is_ordered, is_dual, feed: None, told, copies: None, acknowledged: Cell::new(0) })
 }
 
 pub fn open_sync(store: &Store) -> Outcome<Box<dyn Floor>> {
@@ -93,9 +101,23 @@ pub fn open_epochs(store: &Store) -> Outcome<Box<dyn Floor>> {
     Ok(Box::new(open(store, Durability::Epoch(Duration::from_micros(50)), true)?))
 }
 
+/// Rows in cells.
+pub fn open_dual(store: &Store) -> Outcome<Box<dyn Floor>> {
+    Ok(Box::new(open_placed(store, Durability::Sync, true, true)?))
+}
+
 /// With a feed, and copies.
 pub fn open_feed(store: &Store) -> Outcome<Box<dyn Floor>> {
-    let tables = open(store, Durability::Sync, false)?;
+    open_feed_of(store, false)
+}
+
+/// As [`open_feed`], with rows in cells.
+pub fn open_dual_feed(store: &Store) -> Outcome<Box<dyn Floor>> {
+    open_feed_of(store, true)
+}
+
+fn open_feed_of(store: &Store, is_dual: bool) -> Outcome<Box<dyn Floor>> {
+    let tables = open_placed(store, Durability::Sync, false, is_dual)?;
     let feed = tables.db.feed(&FeedStart::Now)?;
     let told = steps_in(tables.view()?).unwrap_or(0);
     Ok(Box::new(Tables {
@@ -138,6 +160,7 @@ impl Tables {
             5 if db.table("t")?.index("extra").is_ok() => drop(db.drop_index("t", "extra")?),
             3 if !has_side()? => {
                 let side: Schema = "side (k u64, body bytes) key (k) index by_body (body)".parse()?;
+                let side = if self.is_dual { side.dual() } else { side };
                 let side = db.create_table(&side)?;
                 self.commit(step, |tx| side.put(tx, &row![1_u64, vec![7; 90]]))?;
             }
@@ -199,7 +222,7 @@ impl Tables {
         let path = folder.path().join(format!("{step}.pool"));
         self.db.backup(&path, &CopyOptions::default())?;
         let store = Store::open_or_create(&path, &super::options())?;
-        let copy = open(&store, Durability::Sync, false)?;
+        let copy = open_placed(&store, Durability::Sync, false, self.is_dual)?;
         let steps = steps_in(copy.view()?).ok_or("a copy that no steps leave")?;
         assert!(steps >= self.acknowledged.get() && steps < step, "{steps} in the copy before step {step}");
         drop((copy, store));

@@ -55,7 +55,7 @@ fn options(durability: Durability) -> DatabaseOptions {
 
 fn open(store: &Store, durability: Durability) -> Outcome<World> {
     let db = Database::open_in(store, &options(durability))?;
-    tables::make(&db, ROWS)?;
+    tables::make(&db, &ROWS.parse()?)?;
     let writing = AtomicU64::new(WRITERS);
     let is_ordered = durability == Durability::Ordered;
     Ok(World { db, is_ordered, known: Known::default(), writing, has_failed: AtomicBool::new(false) })

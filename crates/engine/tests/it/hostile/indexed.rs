@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use lodestone_crash::hostile::{Layer, Numbers};
-use lodestone_engine::{Database, DatabaseOptions, Durability, Index, Result, Row, Schema, Table, row};
+use lodestone_engine::{Database, DatabaseOptions, Durability, Error, Index, Result, Row, Schema, Table, row};
 use lodestone_pmem::{Memory, Severity};
 use lodestone_store::Store;
 
@@ -20,9 +20,14 @@ const BY_V: u32 = 17;
 const BY_NAME: u32 = 18;
 const BY_BOTH: u32 = 23;
 const PIECES: u32 = 1 << 31 | ROWS;
+/// The rows where they are in cells.
+const DUAL_ROWS: u32 = 1 << 30 | ROWS;
 const PUT: u16 = 1;
 const DELETE: u16 = 2;
 const COMMIT: u16 = 5;
+
+/// Kinds of damage that a run has.
+pub const KINDS: [&str; 4] = ["entry: row", "entry: piece", "entry: index", "entry: catalog"];
 
 /// Bytes that a row holds itself, and bytes of a piece.
 const INLINE_BYTES: usize = 60;
@@ -38,17 +43,19 @@ fn put(items: &Table, tx: &lodestone_engine::Tx, k: u64, v: i64) -> Result<()> {
     items.put(tx, &row![k, v, name, vec![k as u8; (k as usize * 23) % 160]])
 }
 
-/// Two lives, of which the second is killed. Deltas, deletions, checkpoints, an index that was added late.
-fn fill(memory: &Memory, durability: Durability) -> Result<Sound> {
+/// Two lives, of which the second is killed. Deltas, deletions, checkpoints, an index that was added late. `is_dual`: the
+/// rows of `items` and `late` are in cells.
+pub fn fill(memory: &Memory, durability: Durability, is_dual: bool) -> Result<Sound> {
+    let placed = |schema: &str| Ok::<_, Error>(if is_dual { schema.parse::<Schema>()?.dual() } else { schema.parse()? });
     let store = store(memory);
     let open = || {
         let database = Database::open_in(&store, &with(durability))?;
         // The epochs are closed by this thread, so that all runs are the same.
         database.end_logger();
-        Ok::<_, lodestone_engine::Error>(database)
+        Ok::<_, Error>(database)
     };
     let database = open()?;
-    let items = database.create_table(&ITEMS.parse()?)?;
+    let items = database.create_table(&placed(ITEMS)?)?;
     database.update(|tx| (0..8).try_for_each(|k| put(&items, tx, k, 10)))?;
     let notes = database.create_table(&"notes (item u64, n u64, text text) key (item, n)".parse()?)?;
     database.update(|tx| (0..5_u64).try_for_each(|n| notes.put(tx, &row![n % 2, n, format!("note {n}")])))?;
@@ -71,7 +78,7 @@ fn fill(memory: &Memory, durability: Durability) -> Result<Sound> {
     database.update(|tx| items.delete(tx, &row![6_u64]).map(|_| ()))?;
     (0..3_u64).try_for_each(|n| database.update(|tx| notes.put(tx, &row![7_u64, n, "last"])))?;
     // Definitions that no checkpoint has.
-    let late = database.create_table(&"late (k u64, v text null) key (k) unique by_v (v)".parse()?)?;
+    let late = database.create_table(&placed("late (k u64, v text null) key (k) unique by_v (v)")?)?;
     database.update(|tx| late.put(tx, &row![1_u64, "late"]))?;
     drop((late, database.create_index("items", &Index::new("by_both", ["v", "name"]))?));
     drop((items, notes));
@@ -87,11 +94,11 @@ fn fill(memory: &Memory, durability: Durability) -> Result<Sound> {
 }
 
 fn by_commits() -> Sound {
-    sound_of(|memory| fill(memory, Durability::Sync))
+    sound_of(|memory| fill(memory, Durability::Sync, false))
 }
 
 fn by_groups() -> Sound {
-    sound_of(|memory| fill(memory, Durability::Epoch(Duration::from_millis(80))))
+    sound_of(|memory| fill(memory, Durability::Epoch(Duration::from_millis(80)), false))
 }
 
 /// Puts and deletes rows of `items`. Returns those that are there now.
@@ -183,7 +190,7 @@ impl Sound {
         let place = |(at, bytes): (u64, u64), numbers: &mut Numbers| at + numbers.below(bytes);
         match numbers.below(6) {
             0 => {
-                let trees = [0, ROWS, BY_V, BY_NAME, 19, 20, 21, 22, 23, 24, PIECES, 1 << 31 | 19, 3];
+                let trees = [0, ROWS, DUAL_ROWS, BY_V, BY_NAME, 19, 20, 21, 22, 23, 24, PIECES, 1 << 31 | 19, 3];
                 image.write(segment.at.plus(entry.at), &numbers.pick(&trees).to_le_bytes());
             }
             1 => image.write(segment.at.plus(entry.at + 6), &numbers.pick(&[PUT, DELETE, 3, 4, COMMIT]).to_le_bytes()),
@@ -203,25 +210,24 @@ impl Sound {
     }
 }
 
-fn hostile(name: &'static str, sound: &Sound, seed: u64) {
+pub fn hostile(name: &'static str, sound: &Sound, seed: u64, kinds: &[&str]) {
     let command = "cargo test -p lodestone-engine --test it hostile::";
     let layer = Layer { name, command, cases: 600, seed, seconds_max: 60 };
     let tally = layer.run(|numbers| run_case(sound, numbers));
     let is_damage = |kind: &str| !COULD_BE.contains(&kind);
     assert_eq!(tally.wrong_unreported(is_damage), 0, "a row is wrong, and the check says nothing: {tally}");
-    let kinds = ["entry: row", "entry: piece", "entry: index", "entry: catalog"];
     let missing: Vec<_> = kinds.iter().filter(|kind| !tally.kinds.contains_key(**kind)).collect();
     assert!(missing.is_empty() || std::env::var("LODESTONE_HOSTILE_CASES").is_ok(), "no case of {missing:?}");
 }
 
 #[test]
 fn indexes_and_long_values() {
-    hostile("indexes_and_long_values", &by_commits(), 0xDB10_0000);
+    hostile("indexes_and_long_values", &by_commits(), 0xDB10_0000, &KINDS);
 }
 
 #[test]
 fn groups_of_commits() {
-    hostile("groups_of_commits", &by_groups(), 0xDB20_0000);
+    hostile("groups_of_commits", &by_groups(), 0xDB20_0000, &KINDS);
 }
 
 /// An entry of a record.

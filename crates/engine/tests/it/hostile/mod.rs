@@ -15,9 +15,12 @@
 //! the tick of a commit in a group. A person who can seal can write any row, any definition and the end of any log. So
 //! the kinds in [`COULD_BE`] may change an answer. **But an index and its table never disagree without a finding.**
 //!
+//! `cells.rs` has a database with rows in cells: there a case may also change a slot, or the directory of the cells.
+//!
 //! `LODESTONE_HOSTILE_CASES=100000 cargo test -p lodestone-engine --test it hostile::` runs many cases; a failed case
 //! prints the command that shows it again.
 
+mod cells;
 mod indexed;
 
 use std::collections::BTreeMap;
@@ -37,7 +40,7 @@ const SALT: u64 = 7;
 const LIST_BYTES: u64 = 256;
 
 /// Damage after which records may be missing, or say something else, without a sign of it.
-const COULD_BE: [&str; 13] = [
+const COULD_BE: [&str; 14] = [
     "salt",
     "address: both",
     "segment",
@@ -51,6 +54,7 @@ const COULD_BE: [&str; 13] = [
     "entry: index",
     "entry: catalog",
     "entry: tick",
+    "slot",
 ];
 /// Bytes of a page, pages of an extent, and bytes of its page table.
 const PAGE_BYTES: u64 = 256;
@@ -112,6 +116,9 @@ struct Sound {
     extents: Vec<PmAddr>,
     /// Any places of blocks.
     places: Vec<PmAddr>,
+    /// The slots of rows in cells, and the blocks of the directory of cells.
+    slots: Vec<cells::Slot>,
+    slab_blocks: [Vec<PmAddr>; 2],
 }
 
 /// A segment of a log, with the offsets of its records and of its end.
@@ -320,6 +327,8 @@ impl Sound {
             segments: Vec::new(),
             extents,
             places,
+            slots: Vec::new(),
+            slab_blocks: Default::default(),
         }
     }
 
@@ -351,6 +360,9 @@ impl Sound {
 
     /// Changes one place and seals it again. Returns the kind of the damage.
     fn damage(&self, image: &mut Image, numbers: &mut Numbers) -> &'static str {
+        if !self.slots.is_empty() && numbers.below(2) == 0 {
+            return self.damage_cells(image, numbers);
+        }
         match numbers.below(if self.has_entries { 24 } else { 18 }) {
             18.. => self.damage_entry(image, numbers),
             12..18 => self.damage_pages(image, numbers),
