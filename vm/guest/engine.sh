@@ -26,6 +26,8 @@ start_engine() {
       return 1
     }
     load=(--load)
+    # There also transactions over several placements.
+    [ "$place" != devdax ] || load+=(--dual)
   fi
   $lodestone torture tpcc-worker "${pool[0]}" "${load[@]}" --life "$ROUND" --threads "$THREADS" >>"$report" 2>"/share/logs/$place.errors" &
 }

@@ -67,7 +67,41 @@ impl DatabaseTables {
     /// # Errors
     /// Those of the database.
     pub fn open(database: Database, tables: &[TableSpec]) -> Result<Self> {
-        let open = |spec: &TableSpec| Ok((database.create_table(&schema(spec))?, *spec));
+        Self::open_placed(database, tables, |_| false)
+    }
+
+    /// As [`open`](Self::open). The rows of tables that it makes are in cells ([`Schema::dual`]) where `is_dual` says so.
+    /// Tables that are there stay as they are.
+    ///
+    /// ```
+    /// # use lodestone_engine::{Database, DatabaseOptions};
+    /// # use lodestone_engine_bench::tables::DatabaseTables;
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # use lodestone_workload::oltp::Workload;
+    /// # use lodestone_workload::oltp::tpcb::TpcB;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("bank.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 4 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let database = Database::open_with(&path, &options)?;
+    /// // Balances are updated in place. The history only grows.
+    /// let tables = DatabaseTables::open_placed(database, TpcB::TABLES, |table| table.name != "history")?;
+    /// assert!(tables.database().table("accounts")?.schema().is_dual());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn open_placed(database: Database, tables: &[TableSpec], is_dual: impl Fn(&TableSpec) -> bool) -> Result<Self> {
+        let open = |spec: &TableSpec| {
+            let is_dual = match database.table(spec.name) {
+                Err(Error::NoTable { .. }) => is_dual(spec),
+                found => found?.schema().is_dual(),
+            };
+            let schema = schema(spec);
+            Ok((database.create_table(&if is_dual { schema.dual() } else { schema })?, *spec))
+        };
         let tables = tables.iter().map(open).collect::<Result<_, Error>>().map_err(EngineError::new)?;
         Ok(Self { database, tables, unacknowledged_max: 0 })
     }

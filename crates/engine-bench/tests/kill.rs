@@ -78,7 +78,7 @@ fn tpcc_keeps_its_conditions_and_its_promises_when_it_is_killed() -> Outcome {
         return work_until_killed(&path, env::var("LODESTONE_TEST_DOMAIN")?.parse()?, seed);
     }
     let kills: usize = env::var("LODESTONE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(3);
-    for name in ["dax-emulated", "block"] {
+    for (name, is_dual) in [("dax-emulated", false), ("block", true), ("dax-emulated", true), ("block", false)] {
         let domain: DomainChoice = name.parse()?;
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("a.pool");
@@ -88,13 +88,13 @@ fn tpcc_keeps_its_conditions_and_its_promises_when_it_is_killed() -> Outcome {
                 // Before the rows fill the pool.
                 let _ = std::fs::remove_file(&path);
                 let _ = std::fs::remove_file(path.with_extension("1"));
-                drop(load(Database::open_with(&path, &options(&path, domain, 0))?)?);
+                drop(load(Database::open_with(&path, &options(&path, domain, 0))?, is_dual)?);
                 told.clear();
             }
             let lines = if name == "block" { 40 + 31 * (round % 5) } else { 300 + 517 * (round % 5) };
             told.extend(run_and_kill(&path, name, lines, round)?);
             let wrong = judge(&open(&path, domain, round as u64)?, &told)?;
-            assert!(wrong.is_empty(), "{name}, kill {round}: {wrong:#?}");
+            assert!(wrong.is_empty(), "{name}, rows in cells: {is_dual}, kill {round}: {wrong:#?}");
         }
     }
     Ok(())

@@ -140,6 +140,9 @@ pub struct Cells {
     slabs: RwLock<BTreeMap<PmAddr, Slab>>,
     pools: Mutex<HashMap<Shape, Pool>>,
     verdict: OnceLock<Verdict>,
+    /// Cells with a version that the open found to be of no life, and its tick. Updates of such a row, and later rows
+    /// in such a cell, would be older than that version.
+    lifeless: OnceLock<BTreeMap<PmAddr, Tick>>,
 }
 
 impl Cells {
@@ -159,7 +162,8 @@ impl Cells {
         slabs.iter().for_each(|slab| pools.entry(slab.shape).or_default().slabs += 1);
         let slabs = slabs.into_iter().map(|slab| (slab.at, slab)).collect();
         let (directory, slabs, pools) = (Mutex::new(directory), RwLock::new(slabs), Mutex::new(pools));
-        Ok(Self { heap: heap.clone(), directory, slabs, pools, verdict: OnceLock::new() })
+        let (verdict, lifeless) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { heap: heap.clone(), directory, slabs, pools, verdict, lifeless })
     }
 
     /// Lines of one copy of the directory that the open found damaged. The other copy was used.
@@ -234,8 +238,11 @@ impl Cells {
     /// The newest version of a cell that counts.
     ///
     /// # Errors
-    /// A slot that fails its checksum, and no crash explains that.
+    /// A slot that fails its checksum, and no crash explains that; a version of no life.
     fn newest(&self, shape: Shape, cell: PmAddr) -> Result<Option<Newest>> {
+        if let Some(tick) = self.lifeless.get().and_then(|lifeless| lifeless.get(&cell)) {
+            return Err(self.damaged(cell, format!("it has a version of {tick}, and no life has reached that")));
+        }
         let (mut newest, mut broken): (Option<Newest>, _) = (None, Vec::new());
         for which in [Which::First, Which::Second] {
             let mut words = Vec::new();
@@ -279,18 +286,29 @@ impl Cells {
         Ok((found.header, Bytes::tagged(Member::new(cell, found.which).to_raw(), &payload)))
     }
 
-    /// Looks at every cell: makes the slots invalid that count for nothing, and finds the free cells. `trees`: those
-    /// with pages or records. Nothing else writes cells meanwhile. The slots are flushed, not fenced: this thread
-    /// fences before the next life begins, in which they would count.
+    /// Looks at every cell: finds those with a version of no life and, for a life that writes, makes the slots invalid
+    /// that count for nothing, and finds the free cells. `trees`: those with pages or records. Nothing else writes cells
+    /// meanwhile. The slots are flushed, not fenced: this thread fences before the next life begins, in which they would
+    /// count.
     ///
     /// A cell that is damaged is left as it is: the first use of its row names it.
     pub fn sweep(&self, trees: &BTreeSet<u32>) {
         let slabs = self.slabs().values().copied().collect::<Vec<_>>();
+        let mut lifeless = BTreeMap::new();
         for slab in slabs.iter().filter(|slab| slab.shape.kind == CellKind::Pair) {
             let mut free = Vec::new();
             for cell in slab.cells() {
+                if let Some(tick) = self.latest(slab.shape, cell).filter(|tick| *tick > self.verdict().limit) {
+                    lifeless.insert(cell, tick);
+                    continue;
+                }
                 let Ok(newest) = self.newest(slab.shape, cell) else { continue };
-                self.clear_losers(slab.shape, cell);
+                if self.memory().is_read_only() {
+                    continue;
+                }
+                if self.verdict().is_crashed {
+                    self.clear_losers(slab.shape, cell);
+                }
                 let is_used = newest.as_ref().is_some_and(|newest| {
                     !newest.header.flags.deleted && owner(&newest.words).is_none_or(|tree| trees.contains(&tree))
                 });
@@ -301,6 +319,23 @@ impl Cells {
             free.reverse();
             lock(&self.pools).entry(slab.shape).or_default().free.append(&mut free);
         }
+        let _ = self.lifeless.set(lifeless);
+    }
+
+    /// The largest tick of a cell's versions, whether they count or not.
+    fn latest(&self, shape: Shape, cell: PmAddr) -> Option<Tick> {
+        let mut scratch = Vec::new();
+        let version = |which| match read_slot(self.memory(), |_| true, (shape, cell, which), &mut scratch) {
+            Version::Counts(header) => Some(header.tick),
+            _ => None,
+        };
+        [Which::First, Which::Second].into_iter().filter_map(version).max()
+    }
+
+    /// Words about cells with versions of no life, for a check.
+    fn lifeless(&self) -> impl Iterator<Item = String> {
+        let found = self.lifeless.get().into_iter().flatten();
+        found.map(|(cell, tick)| format!("the cell at {cell} has a version of {tick}, and no life has reached that"))
     }
 
     fn clear_losers(&self, shape: Shape, cell: PmAddr) {
@@ -650,9 +685,11 @@ impl Drop for Plan<'_> {
     }
 }
 
-/// Words about cells that two rows have, for a check. All rows are in DRAM, and nothing changes.
-pub fn shared_cells(core: &Core) -> Vec<String> {
-    let (mut owners, mut findings) = (BTreeMap::new(), Vec::new());
+/// Words about cells that two rows have, and about versions of no life, for a check. All rows are in DRAM, and nothing
+/// changes.
+pub fn findings(core: &Core) -> Vec<String> {
+    let mut findings: Vec<_> = core.cells.iter().flat_map(|cells| cells.lifeless()).collect();
+    let mut owners = BTreeMap::new();
     for tree in core.trees().into_iter().filter(|tree| is_dual(tree.number)) {
         // A damaged leaf was named when it was loaded.
         let slots = tree.slots_between(&[], None).unwrap_or_default();

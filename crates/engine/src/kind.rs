@@ -84,7 +84,7 @@ impl Kind for DatabaseKind {
                 return Ok(contents);
             }
         }
-        dual::shared_cells(core).into_iter().for_each(&mut flaw);
+        dual::findings(core).into_iter().for_each(&mut flaw);
         let numbers = database.update(|tx| catalog::Numbers::read(&catalog, tx));
         match &numbers {
             Ok(numbers) => numbers.findings().for_each(|finding| flaw(format!("catalog: {finding}"))),

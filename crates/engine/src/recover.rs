@@ -146,9 +146,7 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions, phases: 
     phases.end("records", lodestone_width::to_usize(report.records));
     if let Some(cells) = &cells {
         cells.judge(verdict);
-        if !memory.is_read_only() {
-            cells.sweep(&images.iter().map(|image| image.tree).chain(sample.trees()).collect());
-        }
+        cells.sweep(&images.iter().map(|image| image.tree).chain(sample.trees()).collect());
         if !cells.is_empty() {
             phases.end("cells", cells.blocks().len());
         }

@@ -165,7 +165,7 @@ fn a_pool_that_is_kept_is_alone_and_whole() {
 fn ways_of_a_commit_are_measured_in_turns_and_compared() {
     let place = Place::new();
     let few = ["--operations", "300", "--log-bytes", "4MiB", "--pool-bytes", "64MiB"];
-    let ways = ["--ways", "sync,none,epoch:0.1ms,naive,late+flush", "--turns", "2"];
+    let ways = ["--ways", "sync,none,epoch:0.1ms,naive,late+flush,dual", "--turns", "2"];
     for workload in [
         &["tpcc", "--warehouses", "2", "--items", "100", "--customers", "30", "--threads", "2"][..],
         &["tpcb", "--accounts", "200", "--threads", "1,2"],
@@ -175,13 +175,13 @@ fn ways_of_a_commit_are_measured_in_turns_and_compared() {
         let of = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
         let (runs, medians, comparisons) = (of("run"), of("median"), of("comparison"));
         let of_threads = if workload.contains(&"1,2") { 2 } else { 1 };
-        let expected = [2 * 5, 5, 4].map(|count| count * of_threads);
+        let expected = [2 * 6, 6, 5].map(|count| count * of_threads);
         assert_eq!([runs.len(), medians.len(), comparisons.len()], expected, "{workload:?}");
         let emulation = usize::from(workload.contains(&"optane"));
         assert_eq!(lines.len(), expected.iter().sum::<usize>() + emulation, "the emulation tells what it charged");
         let turn =
-            |turn: usize| runs[5 * turn..5 * turn + 5].iter().map(|line| line["way"].as_str().unwrap_or_default());
-        assert!(turn(0).eq(["sync", "none", "epoch:0.1ms", "naive", "late+flush"]), "{runs:?}");
+            |turn: usize| runs[6 * turn..6 * turn + 6].iter().map(|line| line["way"].as_str().unwrap_or_default());
+        assert!(turn(0).eq(["sync", "none", "epoch:0.1ms", "naive", "late+flush", "dual"]), "{runs:?}");
         assert!(turn(1).eq(turn(0).rev()), "every second turn is in reverse order");
         for line in runs.iter().chain(&medians) {
             for key in KEYS {

@@ -362,8 +362,12 @@ fn every_call_of_the_device_may_fail() -> Outcome {
     }
     // A step of these makes several transactions, and some calls of the device between two that are tried.
     let dual = [(tables::open_dual as Open, 13), (tables::open_dual_feed, 13)];
-    let others =
-        [(tables::open_sync as Open, 7), (tables::open_ordered, 13), (tables::open_epochs, 13), (tables::open_feed, 13)];
+    let others = [
+        (tables::open_sync as Open, 7),
+        (tables::open_ordered, 13),
+        (tables::open_epochs, 13),
+        (tables::open_feed, 13),
+    ];
     for (open, stride) in others.into_iter().chain(dual) {
         prove(open, STEPS, stride)?;
         prove(open, STEPS_MANY, 28 * stride + 1)?;

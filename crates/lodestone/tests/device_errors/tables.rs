@@ -77,7 +77,8 @@ fn open(store: &Store, durability: Durability, deltas: bool) -> Outcome<Tables> 
 /// `is_dual`: the rows are in cells.
 fn open_placed(store: &Store, durability: Durability, deltas: bool, is_dual: bool) -> Outcome<Tables> {
     let db = Database::open_in(store, &options(durability, deltas))?;
-    let placed = |schema: &str| Ok::<_, Error>(if is_dual { schema.parse::<Schema>()?.dual() } else { schema.parse()? });
+    let placed =
+        |schema: &str| Ok::<_, Error>(if is_dual { schema.parse::<Schema>()?.dual() } else { schema.parse()? });
     make(&db, &placed(ROWS)?)?;
     let totals = db.create_table(&placed(TOTALS)?)?;
     db.update(|tx| match totals.get(tx, &row![0_u64])? {

@@ -47,6 +47,7 @@ Examples:
   lodestone bench tpcc --ways naive+unaligned+flush,sync+flush,sync \\
     --profile optane --json
   lodestone bench tpcc --ways sync,emulated,emulated:0.1 --json
+  lodestone bench tpcc --ways dual,sync --turns 3
 
 The mix is 45 % NewOrder, 43 % Payment, and 4 % each of OrderStatus, Delivery and StockLevel. There are no waiting times.
 The twelve conditions of clause 3.3.2 are checked after each run.";
@@ -55,7 +56,7 @@ const AFTER_HELP_TPCB: &str = "\
 Examples:
   lodestone bench tpcb --branches 4 --threads 1,2 --seconds 5
   lodestone bench tpcb --accounts 1000 --operations 10000 --json
-  lodestone bench tpcb --ways sync,whole-rows,none --turns 3
+  lodestone bench tpcb --ways sync,whole-rows,dual,none --turns 3
 
 The sums of branches, tellers, accounts and history are checked after each run.";
 
@@ -353,7 +354,8 @@ impl Common {
         let database = Database::open_in(&Store::over(&pool)?, &run.way.apply(options))?;
         let _published = self.publish.as_deref().map(|file| publish(&database, Some(file))).transpose()?;
         let unacknowledged_max = if run.way.is_grouped() { self.unacknowledged } else { 0 };
-        let engine = DatabaseTables::open(database, L::TABLES)?.unacknowledged(unacknowledged_max);
+        let engine = DatabaseTables::open_placed(database, L::TABLES, |_| run.way.is_dual)?;
+        let engine = engine.unacknowledged(unacknowledged_max);
         let sync_latency = match pool.memory().domain() {
             Domain::Block => Some(place.sync_latency()?),
             _ => None,

@@ -35,7 +35,8 @@ Words of a way, joined by +:
   whole-pages   checkpoints write whole pages, not the lines that changed
   flush         records are stored through the cache and flushed, not streamed around it
   unaligned     records share lines
-  align-256     records begin at blocks of the medium";
+  align-256     records begin at blocks of the medium
+  dual          rows are in cells of two versions, updated in place: a transaction of one row writes no record";
 
 /// A way of a commit.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +50,8 @@ pub struct Way {
     flush_unit: FlushUnit,
     log_align: LogAlign,
     log_store: LogStore,
+    /// Whether the rows of all tables are in cells.
+    pub is_dual: bool,
 }
 
 impl Way {
@@ -56,7 +59,8 @@ impl Way {
     pub fn of(durability: Durability, name: &str) -> Self {
         let DatabaseOptions { region, early_release, deltas, flush_unit, log_align, log_store, .. } =
             DatabaseOptions::default();
-        Self { name: name.into(), durability, region, early_release, deltas, flush_unit, log_align, log_store }
+        let (name, is_dual) = (name.into(), false);
+        Self { name, durability, region, early_release, deltas, flush_unit, log_align, log_store, is_dual }
     }
 
     /// `options` with those of the way.
@@ -104,6 +108,7 @@ impl FromStr for Way {
                 "flush" => way.log_store = LogStore::Flush,
                 "unaligned" => way.log_align = LogAlign::None,
                 "align-256" => way.log_align = LogAlign::Block,
+                "dual" => way.is_dual = true,
                 _ => match word.split_once(':') {
                     Some(("epoch", time)) => way.durability = Durability::Epoch(interval(time)?),
                     Some(("emulated", text)) => way.region = emulated(chance(text)?),
@@ -113,6 +118,11 @@ impl FromStr for Way {
         }
         if seen.contains(&"region") && text.split('+').any(|word| word == "naive") {
             return Err(format!("`{text}` asks for regions and for `naive`, which has none"));
+        }
+        if way.is_dual && !matches!(way.durability, Durability::Sync | Durability::Ordered) {
+            return Err(format!(
+                "`{text}`: `dual` is for `sync` and `ordered`: a cell is durable with its transaction"
+            ));
         }
         Ok(way)
     }
@@ -300,6 +310,7 @@ mod tests {
             assert!(matches!(region, Ok(Region::Emulated(_))), "{region:?}");
         }
         assert_eq!("none".parse::<Way>().map(|way| way.durability), Ok(Durability::None));
+        assert_eq!(["sync+dual", "sync"].map(|way| way.parse::<Way>().map(|way| way.is_dual)), [Ok(true), Ok(false)]);
         for (bad, part) in [
             ("fast", "`fast`"),
             ("", "``"),
@@ -309,6 +320,8 @@ mod tests {
             ("flush+flush", "the flush twice"),
             ("rtm+emulated", "the region twice"),
             ("naive+rtm", "which has none"),
+            ("dual+epoch", "`sync` and `ordered`"),
+            ("none+dual", "`sync` and `ordered`"),
             ("emulated:2", "0 to 1"),
             ("emulated:much", "0 to 1"),
             ("epoch:1us", "`1us`"),

@@ -48,6 +48,10 @@ pub struct Args {
     #[arg(long)]
     load: bool,
 
+    /// Make the tables whose rows are updated most with their rows in cells
+    #[arg(long, requires = "load")]
+    dual: bool,
+
     /// Number of this life: the seed of all choices
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     life: u64,
@@ -111,9 +115,9 @@ fn open(path: &Path, pool: PoolOptions, number: u64) -> Result<DatabaseTables> {
     DatabaseTables::open(database(path, pool, number)?, TpcC::TABLES).map_err(engine_error)
 }
 
-/// Makes the pool and loads the tables. Returns the domain of the pool.
-pub fn make(place: &Place) -> Result<String> {
-    let tables = lives::load(database(&place.pool, place.options(), 0)?).map_err(engine_error)?;
+/// Makes the pool and loads the tables, some with their rows in cells if `is_dual`. Returns the domain of the pool.
+pub fn make(place: &Place, is_dual: bool) -> Result<String> {
+    let tables = lives::load(database(&place.pool, place.options(), 0)?, is_dual).map_err(engine_error)?;
     Ok(tables.database().pool().info().domain_label())
 }
 
@@ -130,7 +134,7 @@ pub fn run(args: &Args, _output: &Output) -> Result<()> {
         let database = database(path, pool, args.life)?;
         let count = database.tables()?.len();
         ensure!(count == 0, "{}: has {count} tables; --load needs a pool without", path.display());
-        lives::load(database).map_err(engine_error)?
+        lives::load(database, args.dual).map_err(engine_error)?
     } else {
         ensure!(path.exists(), "{}: not found; the first life makes it with --load", path.display());
         open(path, pool, args.life)?

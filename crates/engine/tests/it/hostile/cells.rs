@@ -4,12 +4,13 @@
 //! an index and its table disagree without a finding.
 
 use lodestone_crash::hostile::Numbers;
-use lodestone_engine::Durability;
+use lodestone_engine::{Database, Durability, row};
 use lodestone_pmem::{PmAddr, checked};
 
 use super::indexed::{KINDS, fill, hostile};
-use super::{Image, Sound, sound_of, upset};
+use super::{Image, Sound, sound_of, store, upset};
 
+const COMMAND: &str = "cargo test -p lodestone-engine --test it hostile::cells::";
 /// Bytes of a directory block, of an entry, and of what is before the entries.
 const BLOCK_BYTES: u64 = 256;
 const ENTRY_BYTES: u64 = 16;
@@ -150,7 +151,7 @@ fn sound() -> Sound {
 #[test]
 fn rows_in_cells() {
     let kinds = [&KINDS[..], &["slot", "slabs: one", "slabs: both"]].concat();
-    hostile("rows_in_cells", &sound(), 0xDB30_0000, &kinds);
+    hostile((COMMAND, "rows_in_cells"), &sound(), 0xDB30_0000, &kinds);
 }
 
 #[test]
@@ -163,4 +164,41 @@ fn slots_are_where_the_format_says_and_sealed_so() {
         slot.seal(&mut image);
         assert!(image.0 == sound.image.0, "the slot at {} is sealed already", slot.at);
     }
+}
+
+/// A version with a tick that no life has reached is newer than all that will be written there. So an update would be
+/// lost with the next open, and a row that is put into a free cell as well.
+#[test]
+fn a_version_of_no_life_is_named_and_takes_no_row() {
+    let sound = sound();
+    let mut opened = 0;
+    for slot in sound.slots.iter().filter(|slot| slot.is_used(&sound.image)) {
+        let mut image = sound.image.clone();
+        image.write(slot.at, &(1_u64 << 50).to_le_bytes());
+        slot.seal(&mut image);
+        let memory = image.to_memory();
+        let store_first = store(&memory);
+        let report = store_first.check(&mut |_| {});
+        let is_told = report.findings.iter().any(|finding| finding.finding.contains("no life has reached that"));
+        assert!(is_told, "the slot at {}: {:?}", slot.at, report.findings);
+        // Refused where a record needs the row.
+        let Ok(database) = Database::open_in(&store_first, &sound.options) else { continue };
+        opened += 1;
+        let items = database.table("items").expect("it is there");
+        let put = |key: u64| {
+            let row = row![key, 5_i64, format!("new {key}"), vec![1_u8; 3]];
+            database.update(|tx| items.put(tx, &row)).map(|()| row)
+        };
+        // Rows that are there, or were, and new ones: either it is refused, or it is there after the next open.
+        let put: Vec<_> = (0..20).filter_map(|key| put(key).ok()).collect();
+        assert!(put.len() >= 15, "the slot at {}: {} rows", slot.at, put.len());
+        drop((items, database, store_first));
+        let again = Database::open_in(&store(&memory), &sound.options).expect("it opens again");
+        let items = again.table("items").expect("it is there");
+        for row in put {
+            let found = again.update(|tx| items.get(tx, &row[..1])).expect("it can be read");
+            assert_eq!(found, Some(row), "the slot at {}", slot.at);
+        }
+    }
+    assert!(opened > 0, "{opened} opened");
 }

@@ -26,6 +26,7 @@ const PUT: u16 = 1;
 const DELETE: u16 = 2;
 const COMMIT: u16 = 5;
 
+const COMMAND: &str = "cargo test -p lodestone-engine --test it hostile::indexed::";
 /// Kinds of damage that a run has.
 pub const KINDS: [&str; 4] = ["entry: row", "entry: piece", "entry: index", "entry: catalog"];
 
@@ -46,7 +47,8 @@ fn put(items: &Table, tx: &lodestone_engine::Tx, k: u64, v: i64) -> Result<()> {
 /// Two lives, of which the second is killed. Deltas, deletions, checkpoints, an index that was added late. `is_dual`: the
 /// rows of `items` and `late` are in cells.
 pub fn fill(memory: &Memory, durability: Durability, is_dual: bool) -> Result<Sound> {
-    let placed = |schema: &str| Ok::<_, Error>(if is_dual { schema.parse::<Schema>()?.dual() } else { schema.parse()? });
+    let placed =
+        |schema: &str| Ok::<_, Error>(if is_dual { schema.parse::<Schema>()?.dual() } else { schema.parse()? });
     let store = store(memory);
     let open = || {
         let database = Database::open_in(&store, &with(durability))?;
@@ -122,6 +124,10 @@ pub fn disagreements(database: &Database) -> Vec<String> {
         for index in table.schema().indexes() {
             let by = table.index(&index.name).expect("an index of its schema");
             let through = database.update(|tx| by.range(tx, ..)?.collect::<Result<Vec<Row>>>());
+            if matches!(through, Err(Error::IndexNotReady { .. })) {
+                // A record that is lost may be the one that ended its building.
+                continue;
+            }
             let through = through.map(|mut through| {
                 through.sort_by_key(ToString::to_string);
                 through
@@ -210,8 +216,8 @@ impl Sound {
     }
 }
 
-pub fn hostile(name: &'static str, sound: &Sound, seed: u64, kinds: &[&str]) {
-    let command = "cargo test -p lodestone-engine --test it hostile::";
+/// Runs the cases of a test, with the command that runs the tests of its file.
+pub fn hostile((command, name): (&'static str, &'static str), sound: &Sound, seed: u64, kinds: &[&str]) {
     let layer = Layer { name, command, cases: 600, seed, seconds_max: 60 };
     let tally = layer.run(|numbers| run_case(sound, numbers));
     let is_damage = |kind: &str| !COULD_BE.contains(&kind);
@@ -222,12 +228,12 @@ pub fn hostile(name: &'static str, sound: &Sound, seed: u64, kinds: &[&str]) {
 
 #[test]
 fn indexes_and_long_values() {
-    hostile("indexes_and_long_values", &by_commits(), 0xDB10_0000, &KINDS);
+    hostile((COMMAND, "indexes_and_long_values"), &by_commits(), 0xDB10_0000, &KINDS);
 }
 
 #[test]
 fn groups_of_commits() {
-    hostile("groups_of_commits", &by_groups(), 0xDB20_0000, &KINDS);
+    hostile((COMMAND, "groups_of_commits"), &by_groups(), 0xDB20_0000, &KINDS);
 }
 
 /// An entry of a record.
