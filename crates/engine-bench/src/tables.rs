@@ -70,8 +70,8 @@ impl DatabaseTables {
         Self::open_placed(database, tables, |_| false)
     }
 
-    /// As [`open`](Self::open). The rows of tables that it makes are in cells ([`Schema::dual`]) where `is_dual` says so.
-    /// Tables that are there stay as they are.
+    /// As [`open`](Self::open). The rows of tables that it makes are in cells ([`Schema::dual`]) where `is_dual` says
+    /// so. Tables that are there stay as they are.
     ///
     /// ```
     /// # use lodestone_engine::{Database, DatabaseOptions};

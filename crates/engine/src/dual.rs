@@ -287,9 +287,9 @@ impl Cells {
     }
 
     /// Looks at every cell: finds those with a version of no life and, for a life that writes, makes the slots invalid
-    /// that count for nothing, and finds the free cells. `trees`: those with pages or records. Nothing else writes cells
-    /// meanwhile. The slots are flushed, not fenced: this thread fences before the next life begins, in which they would
-    /// count.
+    /// that count for nothing, and finds the free cells. `trees`: those with pages or records. Nothing else writes
+    /// cells meanwhile. The slots are flushed, not fenced: this thread fences before the next life begins, in which
+    /// they would count.
     ///
     /// A cell that is damaged is left as it is: the first use of its row names it.
     pub fn sweep(&self, trees: &BTreeSet<u32>) {

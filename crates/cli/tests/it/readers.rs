@@ -182,7 +182,8 @@ fn a_check_shows_on_a_terminal_that_it_works() {
         script.args(["-qec", &command, "/dev/null"]).current_dir(place.path("")).stdin(Stdio::null());
         script.output().ok().map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    // The pool is in use, so the check takes as long as it waits. On a busy machine the thread that draws may come late.
+    // The pool is in use, so the check takes as long as it waits. On a busy machine the thread that draws may come
+    // late.
     let mut shown = String::new();
     for seconds in [1, 4, 16] {
         let Some(found) = on_terminal(&format!("pool check a.pool --wait {seconds}")) else { return end(held) };

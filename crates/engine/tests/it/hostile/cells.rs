@@ -1,7 +1,7 @@
 //! A database with rows in cells: slots of cells and entries of their directory are changed and sealed again.
 //!
-//! A person who can seal can write any row into a slot, or any tick. So such a slot may change an answer, but never lets
-//! an index and its table disagree without a finding.
+//! A person who can seal can write any row into a slot, or any tick. So such a slot may change an answer, but never
+//! lets an index and its table disagree without a finding.
 
 use lodestone_crash::hostile::Numbers;
 use lodestone_engine::{Database, Durability, row};

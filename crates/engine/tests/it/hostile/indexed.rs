@@ -44,8 +44,8 @@ fn put(items: &Table, tx: &lodestone_engine::Tx, k: u64, v: i64) -> Result<()> {
     items.put(tx, &row![k, v, name, vec![k as u8; (k as usize * 23) % 160]])
 }
 
-/// Two lives, of which the second is killed. Deltas, deletions, checkpoints, an index that was added late. `is_dual`: the
-/// rows of `items` and `late` are in cells.
+/// Two lives, of which the second is killed. Deltas, deletions, checkpoints, an index that was added late. `is_dual`:
+/// the rows of `items` and `late` are in cells.
 pub fn fill(memory: &Memory, durability: Durability, is_dual: bool) -> Result<Sound> {
     let placed =
         |schema: &str| Ok::<_, Error>(if is_dual { schema.parse::<Schema>()?.dual() } else { schema.parse()? });
