@@ -276,7 +276,7 @@ impl Connection {
             catalog: &self.session.catalog,
             locker: &NoLocks,
             events: &open.events,
-            watch: &self.watch,
+            watch: &self.session.watch,
             steps: Cell::new(0),
             work: RefCell::default(),
             virtuals: RefCell::default(),
