@@ -1,6 +1,7 @@
 //! One client: a socket and its conversation.
 
 use std::io::{self, Read, Write};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +47,14 @@ impl Socket {
 
     pub fn is_tcp(&self) -> bool {
         matches!(self.plain, Plain::Tcp(_))
+    }
+
+    /// The address of the other side, if it has one.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.plain {
+            Plain::Unix(_) => None,
+            Plain::Tcp(stream) => stream.peer_addr().ok(),
+        }
     }
 
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
@@ -148,6 +157,8 @@ pub struct Client {
     since: Instant,
     /// The socket may have bytes.
     is_readable: bool,
+    /// The other side of the socket is closed. Bytes that it has sent before may be left.
+    is_hung_up: bool,
     /// The socket is gone.
     is_lost: bool,
 }
@@ -160,12 +171,21 @@ impl std::fmt::Debug for Client {
 
 impl Client {
     pub fn new(socket: Socket, machine: Machine, acceptor: Option<Acceptor>) -> Self {
-        Self { socket, machine, acceptor, since: Instant::now(), is_readable: false, is_lost: false }
+        Self { socket, machine, acceptor, since: Instant::now(), is_readable: false, is_hung_up: false, is_lost: false }
     }
 
     /// The socket may have bytes.
     pub fn note_readable(&mut self) {
         self.is_readable = true;
+    }
+
+    /// The other side of the socket is closed.
+    pub fn note_hung_up(&mut self) {
+        (self.is_readable, self.is_hung_up) = (true, true);
+    }
+
+    pub fn is_hung_up(&self) -> bool {
+        self.is_hung_up
     }
 
     /// Reads what is there, and carries it out.
@@ -186,6 +206,8 @@ impl Client {
                 Err(_) => self.is_lost = true,
             }
         }
+        // The answer of a statement that waits has no reader, and messages after it may hide the end of the bytes.
+        self.is_lost |= self.is_hung_up && self.machine.is_blocked();
     }
 
     /// Sends what may leave. Returns whether more can be read now.

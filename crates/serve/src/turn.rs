@@ -142,8 +142,10 @@ impl Loop {
             for event in &events {
                 let Token(token) = event.token();
                 if token >= FIRST_CLIENT {
-                    if let Some(client) = self.clients.get_mut(&token)
-                        && (event.is_readable() || event.is_read_closed())
+                    if event.is_read_closed() {
+                        self.hang_up(token);
+                    } else if event.is_readable()
+                        && let Some(client) = self.clients.get_mut(&token)
                     {
                         client.note_readable();
                     }
@@ -163,6 +165,16 @@ impl Loop {
         }
         self.stop();
         Ok(())
+    }
+
+    /// The other side of a client's socket is closed.
+    fn hang_up(&mut self, token: usize) {
+        if let Some(client) = self.clients.get_mut(&token) {
+            client.note_hung_up();
+        } else if let Some(Some((number, secret))) = self.away.get(&token) {
+            // A worker looks at its socket only when it sends rows.
+            self.shared.database.hang_up(*number, *secret);
+        }
     }
 
     /// Looks for clients that are late.
@@ -205,7 +217,12 @@ impl Loop {
     /// Gives a client to a worker.
     fn give_away(&mut self, token: usize) {
         let Some(client) = self.clients.remove(&token) else { return };
-        self.away.insert(token, client.machine.cancel_key());
+        let key = client.machine.cancel_key();
+        self.away.insert(token, key);
+        if client.is_hung_up() {
+            // The system has said so before, and says it once.
+            key.into_iter().for_each(|(number, secret)| self.shared.database.hang_up(number, secret));
+        }
         let (mailbox, shared) = (self.mailbox.clone(), self.shared.clone());
         self.shared.workers.give(Job { token, client, mailbox, shared });
     }
@@ -269,6 +286,7 @@ impl Loop {
             secret: self.shared.secret,
         };
         let mut machine = Machine::new(host, peer, waker);
+        socket.address().into_iter().for_each(|address| machine.set_address(address));
         let acceptor = self.shared.acceptor.clone().filter(|_| socket.is_tcp());
         if acceptor.is_some() {
             machine.offer_encryption(must_encrypt);

@@ -588,3 +588,22 @@ fn advisory_locks_of_a_session_have_a_limit() {
         assert_eq!(ask("select pg_try_advisory_lock(10001), pg_advisory_unlock(10001)").texts(b'D'), ["t", "t"]);
     }
 }
+
+#[test]
+fn rows_without_columns_come_and_go() {
+    let place = Place::new();
+    place.database.connect("", "").run("create table e (); insert into e default values").expect("a table");
+    let done = || message(b'c', b"");
+    for (text, rows, letters) in [
+        ("copy e to stdout", None, "HdcCZ"),
+        ("select * from e", None, "TDCZ"),
+        ("copy e from stdin", Some(&b"\n\n"[..]), "GCZ"),
+        ("copy e from stdin", Some(b"x\n"), "GEZ"),
+        ("copy e from stdin csv", Some(b"\n"), "GCZ"),
+    ] {
+        let sent = rows.map_or(Vec::new(), |rows| vec![message(b'd', rows), done()]);
+        let answers = place.answers(&[vec![query(text)], sent].concat());
+        assert_eq!(answers.letters(), letters, "{text}: {answers:?}");
+    }
+    assert_eq!(place.answers(&[query("select count(*) from e")]).texts(b'D'), ["4"]);
+}

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::Waker;
 
-use lodestone_sql_types::{Error, Result, SqlState, Type};
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 
+use crate::activity::{Activity, shown_text};
 use crate::bind;
 use crate::catalog::Catalog;
 use crate::connection::Connection;
 use crate::ddl;
+use crate::interrupt::{Interrupt, Wish};
 use crate::literals::{self, Pattern};
 use crate::locks::Locks;
 use crate::parse::ast::Statement;
@@ -34,6 +36,8 @@ pub struct Prepared {
     pub statement: Arc<Statement>,
     /// Its text, if that is not long.
     pub text: Option<Box<str>>,
+    /// The beginning of its text, if that is long.
+    head: Option<Box<str>>,
     /// The types of parameters that the client named.
     pub types: Vec<Type>,
     plan: RwLock<PlanHandle>,
@@ -46,9 +50,15 @@ impl Prepared {
         Self {
             statement: self.statement.clone(),
             text: self.text.clone(),
+            head: self.head.clone(),
             types: self.types.clone(),
             plan: RwLock::new(Arc::new(plan)),
         }
+    }
+
+    /// As much of its text as others are shown.
+    pub(crate) fn shown_text(&self) -> Option<&str> {
+        self.text.as_deref().or(self.head.as_deref())
     }
 
     /// Whether its plan was made for these tables.
@@ -79,9 +89,9 @@ impl Prepared {
 #[derive(Debug)]
 pub struct Cancel {
     secret: i32,
-    /// Its statement is to end.
-    pub is_asked: Arc<AtomicBool>,
+    interrupt: Arc<Interrupt>,
     waker: Waker,
+    activity: Arc<Activity>,
     /// The owner of its locks, when it is known.
     owner: Option<u64>,
 }
@@ -207,10 +217,23 @@ impl Database {
 
     /// Ends the statement of the connection with this number, if `secret` is its own.
     pub fn cancel(&self, number: i32, secret: i32) {
-        if let Some(cancel) = self.cancels().get(&number).filter(|cancel| cancel.secret == secret) {
-            cancel.is_asked.store(true, Ordering::Relaxed);
-            cancel.waker.wake_by_ref();
-        }
+        self.raise(number, Some(secret), Wish::EndStatement);
+    }
+
+    /// Ends the connection with this number, if `secret` is its own: its client is gone, and the answer of its
+    /// statement has no reader.
+    pub fn hang_up(&self, number: i32, secret: i32) {
+        self.raise(number, Some(secret), Wish::ClientGone);
+    }
+
+    /// Tells a connection of a wish. Whether there is one with this number, and with this secret if one is given.
+    pub(crate) fn raise(&self, number: i32, secret: Option<i32>, wish: Wish) -> bool {
+        let cancels = self.cancels();
+        let is_own = |cancel: &&Cancel| secret.is_none_or(|secret| cancel.secret == secret);
+        let Some(cancel) = cancels.get(&number).filter(is_own) else { return false };
+        cancel.interrupt.raise(wish);
+        cancel.waker.wake_by_ref();
+        true
     }
 
     /// Whether the tables that connections share are whole: no thread has panicked while it changed one. The catalog is
@@ -236,13 +259,14 @@ impl Database {
     }
 
     /// A number for a connection, which can be cancelled with `secret`.
-    pub(crate) fn register(&self, secret: i32, is_asked: Arc<AtomicBool>, waker: Waker) -> i32 {
+    pub(crate) fn register(&self, secret: i32, interrupt: Arc<Interrupt>, activity: Arc<Activity>) -> i32 {
         let mut cancels = self.cancels();
         loop {
             let number = self.0.numbers.fetch_add(1, Ordering::Relaxed);
             // The numbers come round, and connections may be old.
             if number > 0 && !cancels.contains_key(&number) {
-                cancels.insert(number, Cancel { secret, is_asked, waker, owner: None });
+                cancels
+                    .insert(number, Cancel { secret, interrupt, waker: Waker::noop().clone(), activity, owner: None });
                 return number;
             }
             if number < 0 {
@@ -262,6 +286,24 @@ impl Database {
     pub(crate) fn is_blocked(&self, number: i32) -> bool {
         let owner = self.cancels().get(&number).and_then(|cancel| cancel.owner);
         owner.is_some_and(|owner| self.0.locks.is_waiting(owner))
+    }
+
+    /// Whether there is a connection with this number.
+    pub(crate) fn has_session(&self, number: i32) -> bool {
+        self.cancels().contains_key(&number)
+    }
+
+    /// The rows of `pg_stat_activity`, by the numbers of the connections.
+    pub(crate) fn activity_rows(&self) -> Vec<Vec<Datum>> {
+        let mut found: Vec<_> = {
+            let of = |(number, cancel): (&i32, &Cancel)| (*number, cancel.activity.clone(), cancel.owner);
+            self.cancels().iter().map(of).collect()
+        };
+        found.sort_unstable_by_key(|(number, ..)| *number);
+        let row = |(number, activity, owner): (i32, Arc<Activity>, Option<u64>)| {
+            activity.row(number, owner.and_then(|owner| self.0.locks.wait_of(owner)).map(|key| key.kind()))
+        };
+        found.into_iter().map(row).collect()
     }
 
     /// The connections for which the one with this number waits.
@@ -352,10 +394,11 @@ impl Database {
         catalog: &Catalog,
     ) -> Result<Arc<Prepared>> {
         let plan = bind::bind(catalog, statement.clone(), types)?;
+        let head = text.filter(|text| text.len() > PLAN_TEXT_BYTES_MAX).map(|text| shown_text(text).into());
         let text = text.filter(|text| text.len() <= PLAN_TEXT_BYTES_MAX);
         let (kept, types_named) = (text.map(Into::into), types.to_vec());
         let (statement, plan) = (Arc::new(statement), RwLock::new(Arc::new(Arc::new(plan))));
-        let prepared = Arc::new(Prepared { statement, text: kept, types: types_named, plan });
+        let prepared = Arc::new(Prepared { statement, text: kept, head, types: types_named, plan });
         if let Some(text) = text {
             let mut plans = self.0.plans.lock().unwrap_or_else(PoisonError::into_inner);
             if plans.len() >= PLANS_MAX {

@@ -25,6 +25,7 @@
 
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
+mod activity;
 mod bind;
 mod catalog;
 mod connection;
@@ -32,6 +33,7 @@ mod database;
 mod ddl;
 mod errors;
 mod explain;
+mod interrupt;
 mod literals;
 mod locks;
 mod parse;

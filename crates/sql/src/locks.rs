@@ -54,6 +54,15 @@ impl LockKey {
         (self.table == ADVISORY).then_some((i64::from_be_bytes(*number), rest == [1]))
     }
 
+    /// The word for what it is of. A row is waited for as the transaction that has it.
+    pub fn kind(&self) -> &'static str {
+        match self.as_advisory() {
+            Some(_) => "advisory",
+            None if self.is_table() => "relation",
+            None => "transactionid",
+        }
+    }
+
     /// Whether it is that of a table.
     pub fn is_table(&self) -> bool {
         self.key.is_empty()
@@ -423,6 +432,11 @@ impl Locks {
     /// Whether `owner` waits for a lock.
     pub fn is_waiting(&self, owner: Owner) -> bool {
         self.state().waits.contains_key(&owner)
+    }
+
+    /// The lock that `owner` waits for.
+    pub fn wait_of(&self, owner: Owner) -> Option<LockKey> {
+        self.state().waits.get(&owner).map(|(key, _)| key.clone())
     }
 
     /// Whether `owner` waits no more: the lock is its own.

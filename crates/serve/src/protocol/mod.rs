@@ -16,6 +16,7 @@ mod frontend;
 mod out;
 mod places;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Instant;
@@ -113,6 +114,8 @@ struct Proof {
 pub struct Machine {
     host: Host,
     peer: Peer,
+    /// Its address, if it has one.
+    address: Option<SocketAddr>,
     phase: Phase,
     input: Vec<u8>,
     out: Out,
@@ -151,6 +154,7 @@ impl Machine {
         Self {
             host,
             peer,
+            address: None,
             phase: Phase::Opening,
             input: Vec::new(),
             out: Out::default(),
@@ -167,6 +171,11 @@ impl Machine {
             place: None,
             ending: None,
         }
+    }
+
+    /// The client has this address.
+    pub fn set_address(&mut self, address: SocketAddr) {
+        self.address = Some(address);
     }
 
     /// Offers encryption to a client that has said nothing yet. `is_needed`: it may not go on without.
@@ -290,6 +299,12 @@ impl Machine {
         self.pending.is_none() || self.input.len() < INPUT_BYTES_MAX
     }
 
+    /// Whether a statement waits for another client's lock.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.pending.is_some() && !self.wants_worker
+    }
+
     /// Whether bytes wait to become durable.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
@@ -333,9 +348,17 @@ impl Machine {
         self.place = None;
     }
 
+    /// Ends the conversation if somebody wants that. Whether it has ended.
+    fn ends(&mut self) -> bool {
+        let Phase::Ready(connection) = &self.phase else { return self.is_closed() };
+        let Some(error) = connection.end_wanted() else { return false };
+        self.fatal(&error);
+        true
+    }
+
     /// Carries out all complete messages.
     pub fn advance(&mut self) {
-        if self.wants_worker {
+        if self.wants_worker || self.ends() {
             return;
         }
         if let Some(pending) = self.pending.take() {
@@ -359,7 +382,7 @@ impl Machine {
             }
         }
         let mut at_hand = AtHand { input: std::mem::take(&mut self.input), done: 0 };
-        while self.pending.is_none() {
+        while self.pending.is_none() && !self.ends() {
             let rest = &at_hand.input[at_hand.done..];
             if self.encryption == Encryption::Begins {
                 // Bytes that came with the request may be of somebody between the client and this server.
@@ -561,6 +584,7 @@ impl Machine {
         }
         let mut connection = self.host.database.connect(user, database);
         connection.set_waker(self.waker.clone());
+        self.address.into_iter().for_each(|address| connection.set_client(address));
         connection.set_patient(!self.host.has_workers);
         let mut unknown = Vec::new();
         for (name, value) in settings {
@@ -581,12 +605,16 @@ impl Machine {
         }
         backend::backend_key(out, connection.cancel_key());
         backend::ready(out, connection.status());
+        connection.rest();
         self.phase = Phase::Ready(Box::new(connection));
         Ok(())
     }
 
     /// Tells the client of an error.
     fn refuse(&mut self, error: &Error) {
+        if self.ends() {
+            return;
+        }
         self.told(self.out.end());
         backend::error(&mut self.out.bytes, "ERROR", error);
     }
@@ -607,7 +635,8 @@ impl Machine {
 
     fn ready_for_query(&mut self) {
         self.told(self.out.end());
-        if let Phase::Ready(connection) = &self.phase {
+        if let Phase::Ready(connection) = &mut self.phase {
+            connection.rest();
             backend::ready(&mut self.out.bytes, connection.status());
         }
     }

@@ -3,6 +3,7 @@
 //! One table serves the binder and `pg_proc`. A function is strict unless it says otherwise: it is null when an
 //! argument is. Those that ask about the session or the catalog do it through [`Session`].
 
+mod activity;
 mod advisory;
 mod array;
 mod bytes;
@@ -21,7 +22,7 @@ mod system;
 mod template;
 
 use crate::datum::Datum;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::types::Type;
 
 /// The answers to functions that ask about their session.
@@ -94,6 +95,27 @@ pub trait Session {
     fn advisory(&self, call: AdvisoryCall) -> Result<bool>;
     /// Whether the last error of [`advisory`](Self::advisory) says that a lock is waited for. It is forgotten then.
     fn takes_wait(&self) -> bool;
+    /// Waits for so many microseconds.
+    ///
+    /// # Errors
+    /// 57014 when the statement is cancelled, or its time is over; any error when it must run again, on a thread that
+    /// may wait.
+    fn sleep(&self, micros: i64) -> Result<()>;
+    /// Whether the last error of [`sleep`](Self::sleep) says that the statement must run on another thread. It is
+    /// forgotten then.
+    fn takes_long(&self) -> bool;
+    /// Ends the statement of the session with this number, or the session. Whether there is one; if not, the client is
+    /// warned.
+    ///
+    /// # Errors
+    /// 57014 and 57P01 when it is the own one.
+    fn end_other(&self, backend: i64, is_session: bool) -> Result<bool>;
+    /// Whether there is a session with this number.
+    fn is_there(&self, backend: i64) -> bool;
+    /// Tells the client of a warning.
+    fn warn(&self, warning: Error);
+    /// The rows of `pg_stat_activity`.
+    fn activity_rows(&self) -> Vec<Vec<Datum>>;
     /// The rows of `pg_locks`.
     fn lock_rows(&self) -> Vec<Vec<Datum>>;
     /// The next number of a sequence, or one that it gave.
@@ -191,8 +213,14 @@ impl Function {
     /// ```
     #[must_use]
     pub fn is_immutable(&self) -> bool {
-        const OF_SESSION: [&[Function]; 5] =
-            [system::FUNCTIONS, catalog::FUNCTIONS, introspect::FUNCTIONS, sequence::FUNCTIONS, advisory::FUNCTIONS];
+        const OF_SESSION: [&[Function]; 6] = [
+            system::FUNCTIONS,
+            catalog::FUNCTIONS,
+            introspect::FUNCTIONS,
+            sequence::FUNCTIONS,
+            advisory::FUNCTIONS,
+            activity::FUNCTIONS,
+        ];
         let is_self = |other: &Self| other.name == self.name && other.arguments == self.arguments;
         let is_of_session = OF_SESSION.into_iter().flatten().any(is_self);
         let has_zone = self.result == Type::Timestamptz || self.arguments.contains(&TIMESTAMPTZ);
@@ -250,6 +278,7 @@ pub fn all() -> impl Iterator<Item = &'static Function> {
         degrees::FUNCTIONS,
         bytes::FUNCTIONS,
         json::OF_RECORDS,
+        activity::FUNCTIONS,
     ]
     .into_iter()
     .flatten()

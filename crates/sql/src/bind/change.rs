@@ -275,8 +275,15 @@ impl Binder<'_> {
     ) -> Result<(Node, Vec<ScopeColumn>)> {
         let mut columns = columns_of(table, shown);
         if table.hidden.is_some() {
-            let hidden = ScopeColumn { is_hidden: true, table: None, name: String::new(), ..columns[0].clone() };
-            columns.push(hidden);
+            columns.push(ScopeColumn {
+                table: None,
+                name: String::new(),
+                ty: Type::Int8,
+                modifier: -1,
+                origin: None,
+                is_hidden: true,
+                is_outer: false,
+            });
         }
         let scan = Scan {
             table: table.clone(),

@@ -85,12 +85,12 @@ const DEPTH_MAX: usize = 60;
 /// As `PostgreSQL`, and 0A000.
 pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<Plan> {
     let mut binder = Binder { parameters: types.to_vec(), ..Binder::new(catalog) };
-    // Hardly any statement names it, and the others are not to have one more column for it.
+    // Hardly any statement needs it, and the others are not to have one more column for it.
     let again = statement.clone();
     let (action, columns) = match binder.statement(statement) {
-        Err(error) if names_oid(&error) => {
+        Err(error) if needs_oids(&error) => {
             binder = Binder { parameters: types.to_vec(), shows_oids: true, ..Binder::new(catalog) };
-            binder.statement(again).map_err(|other| if names_oid(&other) { error } else { other })?
+            binder.statement(again).map_err(|other| if needs_oids(&other) { error } else { other })?
         }
         outcome => outcome?,
     };
@@ -106,10 +106,19 @@ pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<P
     Ok(Plan { action, first, columns, parameters, tables, takes_numbers, catalog, point })
 }
 
-/// Whether a statement failed because it names the column `tableoid`.
-fn names_oid(error: &Error) -> bool {
-    error.state() == SqlState::UNDEFINED_COLUMN && error.message().contains("tableoid")
+/// Whether a statement failed because it names the column `tableoid`, or a table that has no column but that one.
+fn needs_oids(error: &Error) -> bool {
+    let message = error.message();
+    match error.state() {
+        SqlState::UNDEFINED_COLUMN => message.contains("tableoid"),
+        SqlState::UNDEFINED_TABLE => message.starts_with("missing FROM-clause entry"),
+        SqlState::SYNTAX_ERROR => message == NO_TABLES,
+        _ => false,
+    }
 }
+
+/// The message of a `*` without tables.
+const NO_TABLES: &str = "SELECT * with no tables specified is not valid";
 
 /// The values of the columns that a COPY does not name. `None`: the column is named, or has no default.
 ///

@@ -362,8 +362,7 @@ impl Binder<'_> {
             match item {
                 Item::Star(at) => {
                     if scope.columns.is_empty() {
-                        let message = "SELECT * with no tables specified is not valid";
-                        return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(*at));
+                        return Err(Error::new(SqlState::SYNTAX_ERROR, super::NO_TABLES).at(*at));
                     }
                     self.note_star(*at, star(scope, |column| !column.is_hidden));
                     shown.extend(star(scope, |column| !column.is_hidden));
@@ -410,6 +409,12 @@ impl Binder<'_> {
 
     /// The columns that RETURNING shows of the rows of `scope`.
     pub fn returned(&mut self, items: &[Item], scope: &Scope<'_>) -> Result<(Vec<Expr>, Vec<OutputColumn>)> {
+        if let [Item::Star(at)] = items
+            && scope.columns.is_empty()
+        {
+            let message = "RETURNING must have at least one column";
+            return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(*at));
+        }
         let (mut exprs, mut columns) = (Vec::new(), Vec::new());
         for Shown { typed, name, origin, .. } in self.items(items, scope)? {
             let typed = self.known(typed);

@@ -156,6 +156,10 @@ impl Advisory {
         !self.asked.borrow().is_empty()
     }
 
+    pub fn warn(&self, warning: Error) {
+        self.warnings.borrow_mut().push(warning);
+    }
+
     pub fn take_warnings(&self) -> Vec<Error> {
         self.warnings.take()
     }

@@ -49,9 +49,9 @@ impl Connection {
         }
         self.clock.idle_since = None;
         if let Some(limit) = self.clock.statement
-            && self.watch.deadline.is_none()
+            && self.session.watch.deadline.is_none()
         {
-            self.watch.deadline = Instant::now().checked_add(limit);
+            self.session.watch.deadline = Instant::now().checked_add(limit);
         }
     }
 
@@ -66,7 +66,7 @@ impl Connection {
         if is_blocked || matches!(outcome, Err(Failure::Long)) {
             return;
         }
-        self.watch.deadline = None;
+        self.session.watch.deadline = None;
         if self.clock.idle.is_some() {
             self.clock.idle_since = Some(Instant::now());
         }
@@ -79,7 +79,7 @@ impl Connection {
         };
         if is_waiting {
             let error = match () {
-                () if self.watch.deadline.is_some_and(|deadline| now >= deadline) => {
+                () if self.session.watch.deadline.is_some_and(|deadline| now >= deadline) => {
                     Error::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout")
                 }
                 () if is_over(self.clock.waits_since, self.clock.lock) => {
@@ -87,7 +87,7 @@ impl Connection {
                 }
                 () => return None,
             };
-            (self.watch.deadline, self.clock.waits_since) = (None, None);
+            (self.session.watch.deadline, self.clock.waits_since) = (None, None);
             self.fail();
             return Some(Overdue::Statement(error));
         }

@@ -276,7 +276,7 @@ impl Connection {
             catalog: &self.session.catalog,
             locker: &NoLocks,
             events: &open.events,
-            watch: &self.watch,
+            watch: &self.session.watch,
             steps: Cell::new(0),
             work: RefCell::default(),
             virtuals: RefCell::default(),
@@ -295,6 +295,10 @@ impl Connection {
         let bad = |message: String| Error::new(SqlState::BAD_COPY_FILE_FORMAT, message);
         let mut row = vec![Value::Null; table.columns.len()];
         self.set_defaults(copy, &mut row)?;
+        // A line without columns has no field, not an empty one.
+        if copy.columns.is_empty() && line.is_empty() {
+            return whole(table, row);
+        }
         let mut count = 0;
         each_field(binary::utf8(line)?, &copy.format, |field| {
             let number = *copy.columns.get(count).ok_or_else(|| bad("extra data after last expected column".into()))?;

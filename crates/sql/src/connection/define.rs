@@ -275,7 +275,7 @@ impl Connection {
             catalog: &self.session.catalog,
             locker: &self.held,
             events: &open.events,
-            watch: &self.watch,
+            watch: &self.session.watch,
             steps: Cell::new(0),
             work: RefCell::default(),
             virtuals: RefCell::default(),

@@ -24,10 +24,9 @@ mod transaction;
 mod tuples;
 mod utility;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Instant;
 
@@ -36,7 +35,9 @@ use lodestone_sql_types::{Datum, Error, Result, style, text, time};
 
 use smallvec::SmallVec;
 
+use crate::activity::{Activity, Doing};
 use crate::database::{Database, Prepared};
+use crate::interrupt::Interrupt;
 use crate::parse::ast::OnCommit;
 use crate::run::point::PointBuffers;
 use crate::run::{Stop, Watch};
@@ -209,8 +210,9 @@ pub struct Connection {
     database: Database,
     session: SessionState,
     secret: i32,
-    watch: Watch,
     clock: Clock,
+    /// The settings that others see the name of the application of.
+    shown_generation: Option<u64>,
     held: Held,
     state: State,
     open: Option<Open>,
@@ -281,8 +283,9 @@ impl Connection {
         // Keys that the system's random numbers seed: they cannot be guessed.
         let secret = lodestone_width::low_u32(RandomState::new().hash_one(name));
         let secret = i32::from_be_bytes(secret.to_be_bytes());
-        let cancel = Arc::new(AtomicBool::new(false));
-        let number = database.register(secret, cancel.clone(), Waker::noop().clone());
+        let interrupt = Arc::new(Interrupt::default());
+        let activity = Arc::new(Activity::new(user, name));
+        let number = database.register(secret, interrupt.clone(), activity.clone());
         let isolation = database.0.isolation;
         let held = Held::new(database.clone());
         database.set_owner(number, held.owner);
@@ -301,10 +304,13 @@ impl Connection {
                 sequences: RefCell::default(),
                 advisory: Advisory::new(database.clone(), held.owner),
                 waits: RefCell::default(),
+                watch: Watch { interrupt, deadline: None, steps_max: None },
+                wants_long: Cell::new(false),
+                activity,
             },
             secret,
             clock: Clock::default(),
-            watch: Watch { cancel, deadline: None, steps_max: None },
+            shown_generation: None,
             held,
             state: State::Idle,
             open: None,
@@ -343,27 +349,62 @@ impl Connection {
     /// Whether a statement that was blocked can run again.
     #[must_use]
     pub fn can_go_on(&self) -> bool {
-        self.database.0.locks.is_granted(self.held.owner) || self.watch.cancel.load(Ordering::Relaxed)
+        self.database.0.locks.is_granted(self.held.owner) || self.session.watch.interrupt.is_raised()
     }
 
     /// Ends the wait of a blocked statement that is cancelled.
     ///
     /// # Errors
-    /// 57014 if it is.
+    /// 57014 if it is; 57P01 and 08006 if the session is to end.
     pub fn check_cancel(&mut self) -> Result<()> {
-        self.watch.check().inspect_err(|_| self.fail())
+        self.session.watch.check().inspect_err(|_| self.fail())
     }
 
     /// A message begins: a wish to end the one before it came too late.
     pub fn forget_cancel(&mut self) {
-        if self.watch.cancel.load(Ordering::Relaxed) {
-            self.watch.cancel.store(false, Ordering::Relaxed);
+        self.session.watch.interrupt.take_statement();
+    }
+
+    /// Why the session is to end, if somebody wants that, or its client is gone.
+    #[must_use]
+    pub fn end_wanted(&self) -> Option<Error> {
+        self.session.watch.interrupt.end()
+    }
+
+    /// Others see the client's address, if it has one.
+    pub fn set_client(&self, client: std::net::SocketAddr) {
+        self.session.activity.set_client(client);
+    }
+
+    /// Others see that a statement begins. Without its text they see the one before it.
+    fn show_begin(&mut self, text: Option<&str>) {
+        self.show_application();
+        self.session.activity.begin(text, self.open.as_ref().map(|_| self.session.transaction_time));
+    }
+
+    /// Others see that the client is waited for.
+    pub fn rest(&mut self) {
+        self.show_application();
+        let doing = match self.state {
+            State::Idle | State::Implicit => Doing::Idle,
+            State::Explicit => Doing::InTransaction,
+            State::Failed => Doing::InFailed,
+        };
+        self.session.activity.rest(doing, self.open.as_ref().map(|_| self.session.transaction_time));
+    }
+
+    fn show_application(&mut self) {
+        let settings = self.session.settings.borrow();
+        let generation = Some(settings.generation());
+        if self.shown_generation != generation {
+            self.session.activity.set_application(&settings.get("application_name").unwrap_or_default());
+            self.shown_generation = generation;
         }
     }
 
     /// Whether statements may take long here. Where they may not, one that does ends with [`Failure::Long`].
     pub fn set_patient(&mut self, is_patient: bool) {
-        self.watch.steps_max = (!is_patient).then_some(STEPS_MAX);
+        self.session.watch.steps_max = (!is_patient).then_some(STEPS_MAX);
     }
 
     /// The tickets for which everything that was answered so far waits.
@@ -458,6 +499,13 @@ impl Connection {
     /// That of the first statement that is refused. The ones before it in `text` have not happened then, unless they
     /// ended a transaction.
     pub fn run(&mut self, text: &str) -> Result<Vec<Answer>> {
+        self.session.watch.interrupt.end().map_or(Ok(()), Err)?;
+        let outcome = self.run_here(text);
+        self.rest();
+        outcome
+    }
+
+    fn run_here(&mut self, text: &str) -> Result<Vec<Answer>> {
         let mut query = self.simple(text)?;
         let mut answers = Vec::new();
         while !query.is_done() {
@@ -500,7 +548,7 @@ impl Connection {
         self.session.advisory.end();
         self.portals.clear();
         self.cursors.clear();
-        self.watch.steps_max = None;
+        self.session.watch.steps_max = None;
     }
 
     /// A panic on request, for tests: at `place`, in the session whose application has that name.

@@ -121,6 +121,7 @@ impl Connection {
     /// Those of the parser and the binder; 42P05 if there is one of that name.
     pub fn parse(&mut self, name: &str, query: &str, oids: &[u32]) -> Result<()> {
         let _style = self.enter_style();
+        self.show_begin(Some(query));
         self.parse_inside(name, query, oids).inspect_err(|_| self.fail())
     }
 
@@ -330,6 +331,7 @@ impl Connection {
         let (prepared, is_begun) = (portal.prepared.clone(), portal.rest.is_some());
         // They come back: the statement may run again.
         let parameters = std::mem::take(&mut portal.parameters);
+        self.show_begin(prepared.shown_text());
         let place = Place { is_single: is_last, is_last: is_last && rows_max == 0 };
         let outcome = match rows_max == 0 && !is_begun {
             true => self.run_statement(&prepared, &parameters, place, false, sink),

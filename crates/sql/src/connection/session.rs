@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use lodestone_engine::{Table, Ticket, Value};
 use lodestone_sql_types::func::{AdvisoryCall, SequenceCall, Session};
@@ -11,15 +12,20 @@ use lodestone_sql_types::{Datum, Error, Result, SqlState};
 
 use super::advisory::Advisory;
 
+use crate::activity::Activity;
 use crate::catalog::types::{TypeDef, shown_name};
 use crate::catalog::{Catalog, Relation};
 use crate::database::Database;
 use crate::errors::from_engine;
+use crate::interrupt::Wish;
 use crate::locks::{LockKey, Mode, Modes, Owner, ShownLock, WeakList};
 use crate::parse::ast::{NOWHERE, ObjectName};
 use crate::pgcatalog;
-use crate::run::Locker;
+use crate::run::{Locker, Watch};
 use crate::settings::{Report, Settings};
+
+/// How often a statement that sleeps looks whether it is to end.
+const SLEEP_LOOK: Duration = Duration::from_millis(5);
 
 /// A session: its user, its settings, its times.
 #[derive(Debug)]
@@ -42,6 +48,12 @@ pub struct SessionState {
     pub advisory: Advisory,
     /// Tickets of numbers of sequences, for which answers wait.
     pub waits: RefCell<Vec<Ticket<()>>>,
+    /// Why its statement may have to end early.
+    pub watch: Watch,
+    /// Its statement must run on a thread that may wait.
+    pub wants_long: Cell<bool>,
+    /// Its work, as others see it.
+    pub activity: Arc<Activity>,
 }
 
 impl SessionState {
@@ -221,6 +233,55 @@ impl Session for SessionState {
 
     fn takes_wait(&self) -> bool {
         self.advisory.takes_wait()
+    }
+
+    fn sleep(&self, micros: i64) -> Result<()> {
+        let span = Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+        if self.watch.steps_max.is_some() {
+            self.wants_long.set(true);
+            return Err(Error::new(SqlState::INTERNAL_ERROR, "a statement sleeps on a thread of others"));
+        }
+        let Some(end) = Instant::now().checked_add(span) else { return Ok(()) };
+        self.activity.set_asleep(true);
+        let outcome = loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.watch.check() {
+                Ok(()) if left.is_zero() => break Ok(()),
+                Ok(()) => std::thread::sleep(left.min(SLEEP_LOOK)),
+                Err(error) => break Err(error),
+            }
+        };
+        self.activity.set_asleep(false);
+        outcome
+    }
+
+    fn takes_long(&self) -> bool {
+        self.wants_long.replace(false)
+    }
+
+    fn end_other(&self, backend: i64, is_session: bool) -> Result<bool> {
+        let wish = if is_session { Wish::EndSession } else { Wish::EndStatement };
+        let is_there = i32::try_from(backend).is_ok_and(|number| self.shared.raise(number, None, wish));
+        if !is_there {
+            let message = format!("PID {backend} is not a PostgreSQL server process");
+            self.warn(Error::new(SqlState::WARNING, message));
+        }
+        if backend == i64::from(self.number) {
+            self.watch.check()?;
+        }
+        Ok(is_there)
+    }
+
+    fn is_there(&self, backend: i64) -> bool {
+        i32::try_from(backend).is_ok_and(|number| self.shared.has_session(number))
+    }
+
+    fn warn(&self, warning: Error) {
+        self.advisory.warn(warning);
+    }
+
+    fn activity_rows(&self) -> Vec<Vec<Datum>> {
+        self.shared.activity_rows()
     }
 
     fn lock_rows(&self) -> Vec<Vec<Datum>> {

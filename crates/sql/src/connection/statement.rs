@@ -56,6 +56,7 @@ impl Connection {
     /// As the parser. A transaction fails by it.
     pub fn simple(&mut self, text: &str) -> Result<SimpleQuery> {
         let _style = self.enter_style();
+        self.show_begin(Some(text));
         self.follow_catalog();
         if let Some(query) = self.frequent_query(text) {
             return Ok(query);
@@ -353,7 +354,7 @@ impl Connection {
             false => None,
         };
         // A long query notes nothing and meets no conflict: it is a transaction at the moment of its begin.
-        let is_long_query = is_own && self.watch.steps_max.is_none() && only_reads;
+        let is_long_query = is_own && self.session.watch.steps_max.is_none() && only_reads;
         let snapshot = is_long_query.then(|| self.database.0.engine.snapshot()).transpose().map_err(from_engine)?;
         let run = Run {
             tx: &open.tx,
@@ -364,7 +365,7 @@ impl Connection {
             catalog: &self.session.catalog,
             locker: &self.held,
             events: &open.events,
-            watch: &self.watch,
+            watch: &self.session.watch,
             steps: Cell::new(0),
             work: RefCell::default(),
             virtuals: RefCell::default(),
@@ -376,7 +377,7 @@ impl Connection {
         let relieve = |sink: &mut dyn Sink| loop {
             match sink.pressure() {
                 Pressure::Flush if may_flush => {
-                    self.watch.check()?;
+                    self.session.watch.check()?;
                     sink.flush(open.tx.seen().map_err(from_engine)?)?;
                 }
                 Pressure::Long => return Err(Stop::Long),
@@ -384,7 +385,7 @@ impl Connection {
             }
         };
         let names = names_in(&plan.columns, sink);
-        let is_patient = self.watch.steps_max.is_none();
+        let is_patient = self.session.watch.steps_max.is_none();
         let mut give = |mut row: Vec<Datum>| {
             name_relations(&self.session, &names, &mut row);
             sink.row(&row, &plan.columns)?;
@@ -487,7 +488,7 @@ impl Connection {
             Action::Utility(statement) => crate::ddl::is_long(statement),
             _ => false,
         };
-        if is_long && self.watch.steps_max.is_some() { Err(Failure::Long) } else { Ok(()) }
+        if is_long && self.session.watch.steps_max.is_some() { Err(Failure::Long) } else { Ok(()) }
     }
 
     /// Begins the transaction of an explicit block again, before its first statement.

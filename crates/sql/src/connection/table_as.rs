@@ -146,7 +146,7 @@ impl Connection {
         self.roll_back();
         self.state = State::Idle;
         let (tickets, notices) = (self.take_tickets(), self.take_notices());
-        let steps_max = self.watch.steps_max.take();
+        let steps_max = self.session.watch.steps_max.take();
         if let Ok(mut query) = self.simple(&format!("DROP SCHEMA {schema} CASCADE"))
             && self.next(&mut query, &mut Answer::default()).is_err()
         {
@@ -154,7 +154,7 @@ impl Connection {
             self.roll_back();
             self.state = State::Idle;
         }
-        self.watch.steps_max = steps_max;
+        self.session.watch.steps_max = steps_max;
         // The client learns nothing of it, so its answer does not wait for it.
         (self.tickets, self.notices) = (tickets, notices);
         drop(std::mem::take(&mut *self.session.waits.borrow_mut()));

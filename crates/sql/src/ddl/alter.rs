@@ -207,9 +207,6 @@ impl Definition<'_> {
             }
             return Err(self.place_of(&table, name).map(drop).unwrap_err().into());
         };
-        if table.columns.len() == 1 {
-            return Err(Error::unsupported("a table without columns").at(name.at).into());
-        }
         self.drop_views_of(full, &format!("column {} of table {}", name.value, table.name), is_cascade)?;
         // Foreign keys of other tables to a key that has the column.
         let mut keys = vec![table.key.clone()];

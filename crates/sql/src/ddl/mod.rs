@@ -267,7 +267,7 @@ impl Definition<'_> {
     /// Calls `work` with what runs expressions and reads rows.
     fn with_run<R>(&self, work: impl FnOnce(&Run<'_>) -> R) -> R {
         let events = Events::default();
-        let watch = Watch { cancel: Arc::default(), deadline: None, steps_max: None };
+        let watch = Watch { interrupt: Arc::default(), deadline: None, steps_max: None };
         work(&Run {
             tx: self.tx,
             snapshot: None,

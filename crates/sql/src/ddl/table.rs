@@ -62,9 +62,6 @@ impl Definition<'_> {
             }
             return Err(exists(&name.name).into());
         }
-        if columns.is_empty() {
-            return Err(Error::unsupported("a table without columns").at(name.at).into());
-        }
         let mut keys = constraints.iter().filter_map(|constraint| match constraint {
             ConstraintDef::Primary(key) => Some(key),
             _ => None,

@@ -25,7 +25,9 @@ mod utility;
 pub mod walk;
 
 use lodestone_sql_types::{Error, Result, SqlState};
+use sqlparser::ast as tree;
 use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
@@ -135,7 +137,13 @@ fn statement(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result
     }
     let dialect = PostgreSqlDialect {};
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
-    let found = parser.parse_statement().map_err(|error| syntax_error(&error, end, places))?;
+    // The crate reads `TABLE t` as a part of queries only.
+    let is_table = matches!(&parser.peek_token_ref().token, Token::Word(word) if word.keyword == Keyword::TABLE);
+    let found = match is_table {
+        true => parser.parse_query().map(tree::Statement::Query),
+        false => parser.parse_statement(),
+    };
+    let found = found.map_err(|error| syntax_error(&error, end, places))?;
     let next = parser.peek_token();
     if next.token != Token::EOF {
         return Err(near(&next.token.to_string(), places.of(next.span.start)));

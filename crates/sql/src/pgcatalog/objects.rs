@@ -126,6 +126,26 @@ const LOCKS: &[(&str, Type)] = &[
     ("fastpath", Bool),
 ];
 
+const ACTIVITY: &[(&str, Type)] = &[
+    ("datid", Oid),
+    ("datname", Name),
+    ("pid", Int4),
+    ("usesysid", Oid),
+    ("usename", Name),
+    ("application_name", Text),
+    ("client_addr", Text),
+    ("client_port", Int4),
+    ("backend_start", Type::Timestamptz),
+    ("xact_start", Type::Timestamptz),
+    ("query_start", Type::Timestamptz),
+    ("state_change", Type::Timestamptz),
+    ("wait_event_type", Text),
+    ("wait_event", Text),
+    ("state", Text),
+    ("query", Text),
+    ("backend_type", Text),
+];
+
 const SETTINGS: &[(&str, Type)] = &[("name", Text), ("setting", Text), ("unit", Text), ("short_desc", Text)];
 
 const DESCRIPTION: &[(&str, Type)] = &[("objoid", Oid), ("classoid", Oid), ("objsubid", Int4), ("description", Text)];
@@ -136,6 +156,7 @@ pub const TABLES: &[VirtualTable] = &[
     VirtualTable::of("pg_proc", 1255, PROC, procs),
     VirtualTable::of("pg_database", 1262, DATABASE, database),
     VirtualTable::of("pg_locks", 12_073, LOCKS, |_, session| session.lock_rows()),
+    VirtualTable::of("pg_stat_activity", 12_222, ACTIVITY, |_, session| session.activity_rows()),
     VirtualTable::of("pg_roles", 12_003, ROLES, roles),
     VirtualTable::of("pg_authid", 1260, ROLES, roles),
     VirtualTable::of("pg_am", 2601, AM, |_, _| {

@@ -122,6 +122,7 @@ impl Run<'_> {
                 match (function.eval)(self.session, &arguments) {
                     Ok(found) => found,
                     Err(_) if self.session.takes_wait() => return Err(Stop::Blocked),
+                    Err(_) if self.session.takes_long() => return Err(Stop::Long),
                     Err(error) => return Err(error.into()),
                 }
             }

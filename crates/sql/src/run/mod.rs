@@ -23,7 +23,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use lodestone_engine::{Snapshot, Table, TableIndex, Tx, Value};
@@ -33,6 +32,7 @@ use lodestone_sql_types::{Datum, Error, SqlState, op};
 use crate::catalog::{Catalog, TableDef};
 use crate::connection::{Replaced, find_replaced as find};
 use crate::explain::Stats;
+use crate::interrupt::Interrupt;
 use crate::locks::{LockKey, Mode};
 use crate::parse::ast::SetOperation;
 use crate::plan::{Expr, Node, SortKey};
@@ -103,8 +103,8 @@ pub trait Locker {
 /// The reasons to end a statement early.
 #[derive(Debug)]
 pub struct Watch {
-    /// Its client wants that.
-    pub cancel: Arc<AtomicBool>,
+    /// Its client, or somebody else, wants that.
+    pub interrupt: Arc<Interrupt>,
     /// From then on it has taken too long for its client.
     pub deadline: Option<Instant>,
     /// Steps that it may take on a thread that serves others as well.
@@ -140,14 +140,14 @@ pub struct Run<'r> {
 
 impl Watch {
     /// # Errors
-    /// 57014 if the client wants the statement to end, or its time is over.
+    /// 57014 if the client wants the statement to end, or its time is over; 57P01 and 08006 if the session is to end.
     pub fn check(&self) -> lodestone_sql_types::Result<()> {
         let message = match () {
-            () if self.cancel.swap(false, Ordering::Relaxed) => "canceling statement due to user request",
+            () if self.interrupt.take_statement() => "canceling statement due to user request",
             () if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
                 "canceling statement due to statement timeout"
             }
-            () => return Ok(()),
+            () => return self.interrupt.end().map_or(Ok(()), Err),
         };
         Err(Error::new(SqlState::QUERY_CANCELED, message))
     }
