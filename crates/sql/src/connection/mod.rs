@@ -301,6 +301,7 @@ impl Connection {
                 sequences: RefCell::default(),
                 advisory: Advisory::new(database.clone(), held.owner),
                 waits: RefCell::default(),
+                rewriting: RefCell::default(),
             },
             secret,
             clock: Clock::default(),
@@ -520,6 +521,10 @@ impl Drop for Ends<'_> {
     fn drop(&mut self) {
         let Self(connection) = self;
         connection.open = None;
+        if connection.end_rewriting() {
+            // An error leaves them for the next start.
+            drop(connection.database.sweep());
+        }
         connection.release_locks();
         connection.session.advisory.end();
         connection.database.forget(connection.session.number);
