@@ -83,6 +83,7 @@ pub fn encode(
     plan: &mut Plan<'_>,
 ) -> Result<Vec<Base>> {
     record.clear();
+    plan.refuse_too_large(state)?;
     let mut bases = Vec::new();
     let mut delta = Vec::new();
     for (number, changes) in &state.changes {

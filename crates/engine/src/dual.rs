@@ -40,12 +40,13 @@ use lodestone_txn::record::Member;
 use lodestone_txn::{
     RowState, RowWord, SLOT_HEADER_WORDS, SlotFlags, SlotHeader, Tick, Which, Writer, is_erased, seal,
 };
-use lodestone_wal::{Entry, EntryKind, Kept, Record};
-use lodestone_width::{exact_u32, low_u32, to_usize};
+use lodestone_wal::{ENTRY_HEAD_BYTES, Entry, EntryKind, Kept, Record};
+use lodestone_width::{exact_u32, low_u32, to_u64, to_usize};
 
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::large::PIECES;
+use crate::state::State;
 use crate::tree::{Bytes, Lookup, Tree};
 
 /// Set in the number of a tree whose rows are in cells.
@@ -57,6 +58,10 @@ const SLAB_BYTES: u64 = 4096;
 /// Largest slab, in first slabs.
 const GROWTH_MAX: u64 = 64;
 const WORD_BYTES: usize = 8;
+/// Segments of the log that a slab leaves room for at least.
+const SPARE_SEGMENTS: u64 = 2;
+/// Rows in cells of a transaction whose record is not measured before: it is small.
+const UNCOUNTED_ROWS: usize = 64;
 /// The row is in this cell from now on.
 const HOLDS: u8 = 0;
 /// The row is gone, and this cell is free.
@@ -359,7 +364,7 @@ impl Cells {
     ///
     /// # Errors
     /// A full pool.
-    fn take(&self, shape: Shape) -> Result<Free> {
+    fn take(&self, core: &Core, shape: Shape) -> Result<Free> {
         if let Some(free) = lock(&self.pools).entry(shape).or_default().free.pop() {
             return Ok(free);
         }
@@ -374,6 +379,7 @@ impl Cells {
             pool.slabs
         };
         let growth = (slabs / 4).next_power_of_two().clamp(1, GROWTH_MAX);
+        self.find_room(core, SLAB_BYTES * growth)?;
         let slab = directory.add(&self.heap, shape, SLAB_BYTES * growth)?;
         self.slabs.write().unwrap_or_else(PoisonError::into_inner).insert(slab.at, slab);
         let mut pools = lock(&self.pools);
@@ -383,6 +389,17 @@ impl Cells {
         let first = cells.next();
         pool.free.extend(cells.rev());
         first.ok_or_else(|| self.damaged(slab.at, "a slab has no cell".into()))
+    }
+
+    /// Looks for room for a slab, and leaves some for the logs, as loads do: a slab stays, so without that commits
+    /// would end in error for good.
+    fn find_room(&self, core: &Core, bytes: u64) -> Result<()> {
+        let log = core.wal.stats();
+        let spare = (log.segments - log.segments_free).max(SPARE_SEGMENTS).saturating_sub(log.segments_free);
+        // An action reserves blocks, and is dropped.
+        let mut trial = self.heap.action();
+        trial.alloc(bytes)?;
+        (0..spare).try_for_each(|_| Ok(trial.alloc(log.segment_bytes).map(drop)?))
     }
 
     fn give(&self, shape: Shape, free: Free) {
@@ -519,6 +536,7 @@ struct Write {
 /// The slots that a commit writes. Cells that it has taken go back when it is dropped before [`Plan::settle`].
 #[derive(Debug)]
 pub struct Plan<'c> {
+    core: &'c Core,
     cells: Option<&'c Cells>,
     writes: Vec<Write>,
     /// Whether the rows are in the record as well.
@@ -536,7 +554,25 @@ impl<'c> Plan<'c> {
     pub fn new(core: &'c Core, has_rows: bool, is_traced: bool) -> Self {
         let may_be_alone = is_traced && !has_rows;
         let (cells, writes) = (core.cells.as_deref(), Vec::new());
-        Self { cells, writes, has_rows, has_deltas: false, may_be_alone, is_alone: false }
+        Self { core, cells, writes, has_rows, has_deltas: false, may_be_alone, is_alone: false }
+    }
+
+    /// Refuses a transaction whose record cannot fit, before it takes a cell: the slabs that it would make stay.
+    ///
+    /// # Errors
+    /// [`Error::TransactionTooLarge`], with as many bytes as its rows in cells have at least.
+    pub fn refuse_too_large(&self, state: &State) -> Result<()> {
+        let in_cells = || state.changes.iter().filter(|(tree, _)| is_dual(**tree)).map(|(_, changes)| changes);
+        if in_cells().map(|changes| changes.rows.len()).sum::<usize>() <= UNCOUNTED_ROWS {
+            return Ok(());
+        }
+        let bytes = |(key, payload): (&Bytes, &Option<Bytes>)| {
+            let row = payload.as_ref().map(|row| MEMBER_BYTES + if self.has_rows { row.len() } else { 0 });
+            ENTRY_HEAD_BYTES + key.len() + row.unwrap_or(0)
+        };
+        let bytes = to_u64(in_cells().flat_map(|changes| &changes.rows).map(bytes).sum::<usize>());
+        let limit = self.core.wal.record_bytes_max();
+        if bytes > limit { Err(Error::TransactionTooLarge { bytes, limit }) } else { Ok(()) }
     }
 
     /// Whether the record says that rows have changed, and not how.
@@ -609,7 +645,7 @@ impl<'c> Plan<'c> {
             }
             _ => {
                 let shape = Shape::pair(needed * 8);
-                let free = cells.take(shape)?;
+                let free = cells.take(self.core, shape)?;
                 let at = Member::new(free.cell, next_slot(free.newest.map(|(which, _)| which)));
                 self.writes.push(Write { shape, at, row, words, taken: Some(free) });
                 if let Some((old, shape)) = old {

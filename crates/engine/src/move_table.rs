@@ -289,8 +289,27 @@ impl Database {
         Ok(trees.flat_map(|tree| tree.homes()).map(|home| to_u64(home.page_count())).sum())
     }
 
-    /// Refuses parts that the pool does not have, and cells where there can be none.
-    pub(crate) fn verify_place(&self, schema: &Schema) -> Result<()> {
+    /// Refuses a schema for a table that cannot be where it says: in a part that the pool does not have, or in cells
+    /// where there can be none. [`create_table`](Self::create_table) and its relatives do the same.
+    ///
+    /// # Errors
+    /// [`Error::BadSchema`]; [`Error::OlderDatabase`].
+    ///
+    /// ```
+    /// # use lodestone_engine::{Database, DatabaseOptions, Error, Schema};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let towns = || "towns (id u64, name text) key (id)".parse::<Schema>();
+    /// db.verify_place(&towns()?.dual())?;
+    /// assert!(matches!(db.verify_place(&towns()?.in_part(1)), Err(Error::BadSchema { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn verify_place(&self, schema: &Schema) -> Result<()> {
         let refuse = |finding: &str| Err(Error::BadSchema { table: schema.name.clone(), finding: finding.into() });
         if schema.is_dual() && self.core().cells.is_none() {
             return Err(Error::OlderDatabase);

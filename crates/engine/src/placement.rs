@@ -176,6 +176,27 @@ impl Schema {
         self
     }
 
+    /// With the place of `other`: its part, whether its rows stay in DRAM, whether they are in cells. Ranges of keys
+    /// with parts of their own are among it if both have keys of the same types. For a table that is written again in
+    /// another form.
+    ///
+    /// ```
+    /// use lodestone_engine::{Schema, Type};
+    ///
+    /// let before = Schema::new("towns").column("id", Type::U64).key(["id"]).kept().in_part(1);
+    /// let after = Schema::new("towns").column("name", Type::Text).key(["name"]).placed_as(&before);
+    /// assert!(after.is_kept() && after.part() == Some(1));
+    /// ```
+    #[must_use]
+    pub fn placed_as(self, other: &Self) -> Self {
+        let mut place = other.place.clone();
+        let kinds = |schema: &Self| schema.key_columns().map(|column| column.kind).collect::<Vec<_>>();
+        if kinds(&self) != kinds(other) {
+            place.ranges.clear();
+        }
+        Self { place, ..self }
+    }
+
     /// Whether the rows are in cells: see [`dual`](Self::dual).
     #[must_use]
     pub fn is_dual(&self) -> bool {

@@ -126,8 +126,8 @@ fn change<'r>(
         let entry = entries.next().filter(|entry| entry.key == row.key)?;
         let (place, cell) = (found.place(entry.number), &found.bytes()[entry.cell.clone()]);
         let before = place.read(cell);
-        // Of rows in cells all versions of a life have one tick, also after the row went to another cell. Else rows with
-        // equal ticks are equal.
+        // Of rows in cells all versions of a life have one tick, also after the row went to another cell. Other rows
+        // with equal ticks are equal.
         let is_same =
             |(tick, _, payload): (Tick, _, &[u8])| (tick == row.tick || row.tick <= floor) && payload == row.payload;
         if before.is_some_and(is_same) {

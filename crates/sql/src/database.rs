@@ -1,6 +1,6 @@
 //! The state that all connections of a database share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::Waker;
@@ -113,6 +113,8 @@ pub struct Shared {
     plans: Mutex<Plans>,
     pub sequences: Sequences,
     patterns: Mutex<Patterns>,
+    /// The tables that transactions write again at the moment, by the names under which they are loaded.
+    rewriting: Mutex<BTreeSet<String>>,
     pub isolation: &'static str,
     /// A session has had a time limit.
     uses_timeouts: AtomicBool,
@@ -156,7 +158,7 @@ impl Database {
             return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message)
                 .hint("Available values: serializable, repeatable read, read committed, read uncommitted."));
         };
-        ddl::sweep(&engine)?;
+        ddl::sweep(&engine, |_| false)?;
         let catalog = Catalog::read(&engine, &Catalog::default())?;
         let database = Self(Arc::new(Shared {
             engine,
@@ -167,6 +169,7 @@ impl Database {
             plans: Mutex::default(),
             sequences: Sequences::default(),
             patterns: Mutex::default(),
+            rewriting: Mutex::default(),
             isolation,
             uses_timeouts: AtomicBool::new(false),
             numbers: AtomicI32::new(1),
@@ -335,6 +338,26 @@ impl Database {
 
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         self.0.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn rewriting(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.rewriting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A transaction begins to load a table under this name: no other one removes it as a table that is left over.
+    pub(crate) fn begin_rewriting(&self, name: &str) {
+        self.rewriting().insert(name.to_owned());
+    }
+
+    /// The transaction has ended that wrote these tables again.
+    pub(crate) fn end_rewriting(&self, names: &[String]) {
+        let mut all = self.rewriting();
+        all.retain(|name| !names.contains(name));
+    }
+
+    /// Removes tables that transactions have left which were given up.
+    pub(crate) fn sweep(&self) -> Result<()> {
+        ddl::sweep(&self.0.engine, |name| self.rewriting().contains(name))
     }
 
     /// Whether no other catalog was read since the one of this version.

@@ -107,6 +107,7 @@ const SETTINGS: &[Setting] = &[
     kept("lc_numeric", "C"),
     kept("lc_time", "C"),
     time("lock_timeout"),
+    only(crate::ddl::DEFAULT_PLACEMENT, "paged", crate::catalog::place::Placement::NAMES),
     kept("log_min_duration_statement", "-1"),
     kept("maintenance_work_mem", "64MB"),
     fixed("max_identifier_length", "63"),
@@ -410,6 +411,9 @@ fn check(name: &str, value: &str, rule: Rule) -> Result<()> {
             format!("invalid value for parameter \"{name}\": \"{value}\""),
         )
         .hint("Available values: serializable, repeatable read, read committed, read uncommitted.")),
+        Rule::Only(values) if name == crate::ddl::DEFAULT_PLACEMENT => {
+            Err(invalid(name, value).hint(format!("Available values: {}.", values.join(", "))))
+        }
         Rule::Only(_) if STYLES.contains(&name) => Err(invalid(name, value)),
         Rule::Only(values) => Err(Error::unsupported(format!("the value \"{value}\" of the parameter \"{name}\""))
             .hint(format!("Available values: {}.", values.join(", ")))),

@@ -36,10 +36,17 @@ fn answer(connection: &mut Connection, statement: &str) -> Vec<String> {
     }
 }
 
-/// Runs a recorded file. `others`: statements with another answer here.
+/// Runs a recorded file, with its tables in pages and in cells. `others`: statements with another answer here.
 fn check(recorded: &str, others: &[(&str, &[&str])]) {
+    for placement in ["paged", "dual"] {
+        check_placed(recorded, others, placement);
+    }
+}
+
+fn check_placed(recorded: &str, others: &[(&str, &[&str])], placement: &str) {
     let folder = tempfile::tempdir().expect("folder");
     let mut connection = connect(folder.path());
+    connection.run(&format!("set lodestone.default_placement = {placement}")).expect("the setting");
     let (mut differences, mut used) = (Vec::new(), 0);
     let mut count = 0;
     for part in recorded.strip_prefix("> ").expect("a statement").split("\n> ") {
@@ -58,7 +65,8 @@ fn check(recorded: &str, others: &[(&str, &[&str])]) {
         }
         count += 1;
     }
-    assert!(differences.is_empty(), "{} of {count} differ:\n{}", differences.len(), differences.join("\n"));
+    let number = differences.len();
+    assert!(differences.is_empty(), "{number} of {count} differ, {placement}:\n{}", differences.join("\n"));
     assert_eq!(used, others.len(), "a statement of the list is not in the file");
 }
 

@@ -79,6 +79,6 @@ mod writer;
 pub use error::{Error, Result};
 pub use options::{LogAlign, LogOptions, LogStore};
 pub use reader::{Found, Kept};
-pub use record::{Entries, Entry, EntryKind, Record};
+pub use record::{ENTRY_HEAD_BYTES, Entries, Entry, EntryKind, Record};
 pub use wal::{LogStats, Opening, Wal};
 pub use writer::{LogWriter, Room};

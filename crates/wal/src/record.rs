@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::layout::RECORD_HEAD_BYTES;
 
 /// Bytes of an entry before its key.
-const ENTRY_HEAD_BYTES: usize = 12;
+pub const ENTRY_HEAD_BYTES: usize = 12;
 /// Longest key.
 const KEY_BYTES_MAX: usize = const_usize(u16_to_u64(u16::MAX));
 /// Longest value: 64 MiB.

@@ -39,6 +39,8 @@ const SEED: &str = "LODESTONE_KILL_SEED";
 
 struct Plan<'p> {
     domain: &'p str,
+    /// Where the rows of all tables are.
+    placement: &'p str,
     rounds: u64,
     /// Transactions of a round, about.
     turns: u64,
@@ -51,17 +53,23 @@ fn kill_and_judge(plan: &Plan<'_>) {
     let (bank, orders, lists, types) = (Bank::new(), Orders::new(), Lists::default(), Types::default());
     let loads: [&dyn Load; 4] = [&bank, &orders, &lists, &types];
     let mut server = start(path, plan.domain);
+    let placed = format!("set lodestone.default_placement = {}", plan.placement);
     let mut client = Client::connect(path);
+    client.must(&[&placed]);
     loads.iter().for_each(|load| load.make(&mut client));
     for round in 0..plan.rounds {
         let done = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for (place, load) in (0..).zip(loads) {
                 for number in 0..load.clients() {
-                    let (done, stream) = (&done, (round * 10 + place) * 10 + u64::try_from(number).expect("few"));
+                    let stream = (round * 10 + place) * 10 + u64::try_from(number).expect("few");
+                    let (done, placed) = (&done, &placed);
                     scope.spawn(move || {
                         let mut random = Random::for_stream(plan.seed, stream);
                         let mut client = Client::connect(path);
+                        if client.run(placed).is_none() {
+                            return;
+                        }
                         while load.work(&mut client, number, round, &mut random).is_some() {
                             done.fetch_add(1, Ordering::SeqCst);
                         }
@@ -107,7 +115,13 @@ fn variable(name: &str) -> Option<u64> {
 
 #[test]
 fn a_killed_server_loses_nothing_that_it_acknowledged() {
-    kill_and_judge(&Plan { domain: "block", rounds: 3, turns: 60, seed: 1 });
+    kill_and_judge(&Plan { domain: "block", placement: "paged", rounds: 3, turns: 60, seed: 1 });
+}
+
+/// With all rows in cells.
+#[test]
+fn a_killed_server_loses_no_row_of_a_cell() {
+    kill_and_judge(&Plan { domain: "process", placement: "dual", rounds: 3, turns: 120, seed: 1 });
 }
 
 #[test]
@@ -121,6 +135,9 @@ fn a_killed_server_loses_nothing_in_many_rounds() {
     }
     assert!(rounds > 0, "{ROUNDS} is 0: nothing would be killed");
     for one in ["block", "process"].into_iter().filter(|one| domain.as_ref().map_or(true, |only| only == one)) {
-        kill_and_judge(&Plan { domain: one, rounds, turns: 300, seed });
+        // Half of them with rows in pages, half with rows in cells.
+        for (placement, rounds) in [("paged", rounds.div_ceil(2)), ("dual", rounds / 2)] {
+            kill_and_judge(&Plan { domain: one, placement, rounds, turns: 300, seed });
+        }
     }
 }

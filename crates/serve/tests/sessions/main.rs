@@ -22,7 +22,7 @@ struct Session {
 }
 
 impl Session {
-    fn new(place: &Place) -> Self {
+    fn new(place: &Place, placement: &str) -> Self {
         let mut machine = place.machine_of(Peer::User("root".into()), false);
         machine.receive(&startup("root", "shop"));
         machine.advance();
@@ -30,6 +30,7 @@ impl Session {
         machine.leave(sent);
         let mut session = Self { machine, waits: false, answer: Vec::new() };
         session.run("set default_transaction_isolation = 'read committed'").expect("an answer");
+        session.run(&format!("set lodestone.default_placement = {placement}")).expect("an answer");
         session
     }
 
@@ -92,10 +93,16 @@ fn row(body: &[u8]) -> String {
     cells.join("|")
 }
 
-/// Runs a recorded file. `others`: steps with other lines here.
+/// Runs a recorded file, with its tables in pages and in cells. `others`: steps with other lines here.
 fn check(recorded: &str, others: &[(&str, &[&str])]) {
+    for placement in ["paged", "dual"] {
+        check_placed(recorded, others, placement);
+    }
+}
+
+fn check_placed(recorded: &str, others: &[(&str, &[&str])], placement: &str) {
     let place = Place::new();
-    let mut sessions: Vec<Session> = (0..3).map(|_| Session::new(&place)).collect();
+    let mut sessions: Vec<Session> = (0..3).map(|_| Session::new(&place, placement)).collect();
     let mut differences = Vec::new();
     let mut steps: Vec<(&str, Vec<String>)> = Vec::new();
     for line in recorded.lines() {
@@ -132,7 +139,7 @@ fn check(recorded: &str, others: &[(&str, &[&str])]) {
             differences.push(format!("step {number}, {step}\n  expected {expected:?}\n  found    {found:?}"));
         }
     }
-    assert!(differences.is_empty(), "{} differ:\n{}", differences.len(), differences.join("\n"));
+    assert!(differences.is_empty(), "{} differ, {placement}:\n{}", differences.len(), differences.join("\n"));
     assert_eq!(used, others.len(), "a step of the list is not in the file");
 }
 

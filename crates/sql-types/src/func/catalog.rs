@@ -94,7 +94,9 @@ pub const FUNCTIONS: &[Function] = &[
     }),
     of("pg_get_function_arguments", &[OID], Type::Text, |_, a| maybe(function(int(a, 0)).map(arguments))),
     of("pg_get_function_identity_arguments", &[OID], Type::Text, |_, a| maybe(function(int(a, 0)).map(arguments))),
-    of("pg_tablespace_location", &[OID], Type::Text, |_, _| Ok(Datum::from(""))),
+    of("pg_tablespace_location", &[OID], Type::Text, |s, a| {
+        Ok(Datum::Text(s.tablespace_location(int(a, 0)).unwrap_or_default()))
+    }),
     of("getdatabaseencoding", &[], Type::Name, |_, _| Ok(Datum::from("UTF8"))),
     of("pg_statistics_obj_is_visible", &[OID], Type::Bool, yes),
     of("pg_operator_is_visible", &[OID], Type::Bool, yes),

@@ -59,6 +59,10 @@ pub trait Session {
     fn comment(&self, _class: Option<i64>, _oid: i64, _column: i64) -> Option<String> {
         None
     }
+    /// The location of a tablespace. `None`: it has none.
+    fn tablespace_location(&self, _oid: i64) -> Option<String> {
+        None
+    }
     /// How a table is parted. `None`: it is not.
     fn partition_key(&self, _oid: i64) -> Option<String> {
         None

@@ -14,6 +14,7 @@
 pub mod comment;
 pub mod family;
 pub mod object;
+pub mod place;
 pub mod store;
 pub mod types;
 pub mod value;
@@ -42,6 +43,8 @@ pub const ROW_NUMBER: &str = "lodestone_row";
 pub const ROW_TYPES: u32 = 1 << 30;
 /// The same for the arrays of its rows.
 pub const ROW_ARRAYS: u32 = 1 << 31;
+/// In place of a name among the changes of a transaction: its schemas and tablespaces.
+const SCHEMAS: &str = "\u{6}";
 /// The schema of names without one.
 pub const PUBLIC: &str = "public";
 /// Most attempts to read the catalog while others change it.
@@ -183,6 +186,7 @@ pub struct TableDef {
     pub partition_by: Option<Arc<PartitionKey>>,
     /// The tables above it.
     pub parents: Vec<ParentNote>,
+    pub place: place::TablePlace,
     pub engine: Table,
     /// The place of the hidden number among the engine's columns.
     pub hidden: Option<usize>,
@@ -258,6 +262,7 @@ pub struct Catalog {
     pub path: Vec<String>,
     /// Schemas of users by name, with their numbers. `public` is not among them.
     pub schemas: BTreeMap<String, u32>,
+    pub tablespaces: BTreeMap<String, place::Tablespace>,
     /// By their names in the engine, as views and sequences.
     pub tables: BTreeMap<String, Arc<TableDef>>,
     pub views: BTreeMap<String, Arc<ViewDef>>,
@@ -281,6 +286,7 @@ impl std::default::Default for Catalog {
             changes: BTreeSet::new(),
             path: vec![PUBLIC.into()],
             schemas: BTreeMap::new(),
+            tablespaces: BTreeMap::new(),
             tables: BTreeMap::new(),
             views: BTreeMap::new(),
             sequences: BTreeMap::new(),
@@ -485,6 +491,7 @@ impl Catalog {
         let version = next_version();
         let mut found = Self { version, base: version, path: before.path.clone(), ..Self::default() };
         found.schemas = notes.schemas();
+        found.tablespaces = notes.tablespaces();
         found.gone_type = notes.gone_type();
         found.comments = notes.comments();
         found.types = types::read(notes.types(&found))?;
@@ -513,8 +520,9 @@ impl Catalog {
         if own.changes.contains(comment::COMMENTS) {
             found = found.with_comments(own.comments.clone());
         }
-        let mut names: Vec<String> = own.changes.iter().filter(|name| *name != comment::COMMENTS).cloned().collect();
-        if names.is_empty() {
+        let is_relation = |name: &&String| *name != comment::COMMENTS && *name != SCHEMAS;
+        let mut names: Vec<String> = own.changes.iter().filter(is_relation).cloned().collect();
+        if names.is_empty() && !own.changes.contains(SCHEMAS) {
             return Ok(found);
         }
         if names.iter().any(|name| store::is_type_key(name)) {
@@ -541,7 +549,12 @@ impl Catalog {
         let notes = Notes::read_some(database, tx, names)?;
         let mut found = Self { version: next_version(), ..self.clone() };
         found.changes.extend(names.iter().cloned());
+        if names.is_empty() {
+            // Schemas or tablespaces have changed.
+            found.changes.insert(SCHEMAS.into());
+        }
         found.schemas = notes.schemas();
+        found.tablespaces = notes.tablespaces();
         found.gone_type = notes.gone_type();
         if names.iter().any(|name| store::is_type_key(name)) {
             found.types = types::read(notes.types(&found))?;

@@ -6,7 +6,8 @@
 //!              item 1: `number` is that of the type that went last, or takes fewer values, `other` how often that has
 //!              happened, as a negative number. Every definition reads it, so one that uses a type and one that drops
 //!              it cannot both be carried out
-//!              other items are numbers of schemas: `name`, `other` 1
+//!              other items are numbers of schemas: `name`, `other` 1; and of tablespaces: `name`, `other` 2, `note` the
+//!              location
 //! relation:    the name in the engine
 //! item 0:      a table: `number` is its own, `other` that of its key, `name` of the key, `note` the engine's schema
 //! 1..:         its columns, or those of a view: `number` is the type in 32 bits, then bits: 1 not null (the engine's
@@ -21,6 +22,7 @@
 //! 196,609..:   the tables above it: `number` is that of the table, `other` 1 if it is a partition of that table, whose
 //!              bound is `note`: d; h, modulus, remainder; l, values (n, or v and its text); r, limits (-, +, or v and
 //!              the text of a value), first those where it begins
+//! 2^32 - 1:    its tablespace: `number` is that of it. It counts while the table is on the node of the tablespace
 //! 2^32:        a sequence: `number` is its own, `other` that of its state, `note` the parts of `object.rs`
 //! 2^33:        a view: `number` is its own, `note` text and path
 //! 2^34:        a type: `number` is its own, `other` that of its arrays, `note` its kind. `relation` is the character
@@ -47,15 +49,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use lodestone_engine::{Database, Row, Schema, Table, Tx, Type as Kind, Value};
-use lodestone_sql_types::enumeration::Label;
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use super::comment::is_comment_key;
 use super::family::{Bound, ParentNote, PartitionNote};
 use super::object::{self, SequenceDef, ViewDef};
-use super::types::{
-    self, AttributeNote, CompositeNote, DomainCheckNote, DomainNote, TypeBody, TypeNote, Types, UserType,
-};
+use super::place::{self, TablePlace, Tablespace};
+use super::types::{self, TypeBody, TypeNote, Types, UserType};
 use super::value::type_of;
 use super::{Catalog, CheckDef, ColumnDef, Default, Domain, ForeignKey, IdentityKind, IndexDef, ROW_NUMBER, TableDef};
 use crate::errors::from_engine;
@@ -74,12 +74,14 @@ const FIRST_CONSTRAINT: u64 = 131_072;
 /// The item of the partition key; those of the tables above follow.
 const PARTITION_KEY: u64 = 196_608;
 const SEQUENCE: u64 = 1 << 32;
+const IN_TABLESPACE: u64 = SEQUENCE - 1;
 const VIEW: u64 = 1 << 33;
-const TYPE: u64 = 1 << 34;
+pub(super) const TYPE: u64 = 1 << 34;
 const GONE_TYPE: u64 = 1;
 /// The letter that the name of a type begins with.
 const TYPE_PREFIX: char = '\u{2}';
 const SCHEMA: i64 = 1;
+const TABLESPACE: i64 = 2;
 const NOT_NULL: i64 = 1 << 32;
 const ALWAYS: i64 = 2 << 32;
 const BY_DEFAULT: i64 = 4 << 32;
@@ -116,6 +118,8 @@ pub struct Note {
     pub constraints: Vec<ConstraintNote>,
     pub partition_by: Option<PartitionNote>,
     pub parents: Vec<ParentNote>,
+    /// The number of the tablespace that it was put into.
+    pub tablespace: Option<u32>,
 }
 
 /// The properties of a column.
@@ -273,7 +277,10 @@ impl<'w> Writer<'w> {
             let numbers = (of(parent.oid), i64::from(bound.is_some()));
             self.put(&row(name, item, "", numbers, bound.as_deref()))?;
         }
-        Ok(())
+        match note.tablespace {
+            Some(oid) => self.put(&row(name, IN_TABLESPACE, "", (of(oid), 0), None)),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn put(&self, row: &Row) -> Result<()> {
@@ -369,7 +376,16 @@ impl<'w> Writer<'w> {
         self.put(&row("", oid.into(), name, (oid.into(), SCHEMA), None))
     }
 
-    /// Removes a schema.
+    /// Writes a tablespace.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn write_tablespace(&self, name: &str, tablespace: &Tablespace) -> Result<()> {
+        let oid = tablespace.oid;
+        self.put(&row("", oid.into(), name, (oid.into(), TABLESPACE), Some(&tablespace.location())))
+    }
+
+    /// Removes a schema or a tablespace.
     ///
     /// # Errors
     /// Those of the engine.
@@ -497,6 +513,16 @@ impl Notes {
         rows.filter_map(|row| Some((row[2].as_text()?.to_owned(), oid_at(row, 3)?))).collect()
     }
 
+    /// The tablespaces, by name.
+    pub fn tablespaces(&self) -> BTreeMap<String, Tablespace> {
+        let rows = self.0.get("").into_iter().flatten().filter(|row| row[4].as_i64() == Some(TABLESPACE));
+        let of = |row: &Row| {
+            let (oid, node) = (oid_at(row, 3)?, Tablespace::node_of(row[5].as_text()?)?);
+            Some((row[2].as_text()?.to_owned(), Tablespace { oid, node }))
+        };
+        rows.filter_map(of).collect()
+    }
+
     /// The number of the type that went last, or takes fewer values, and how often that has happened.
     pub fn gone_type(&self) -> (i64, i64) {
         self.item("", GONE_TYPE).and_then(gone_type_of).unwrap_or_default()
@@ -517,7 +543,7 @@ impl Notes {
         let keys = self.0.iter().filter_map(|(key, rows)| Some((key.strip_prefix(TYPE_PREFIX)?, rows)));
         let of = |(full, rows): (&str, &Vec<Row>)| {
             let (schema, name) = catalog.split(full);
-            Some((full.to_owned(), type_note(rows, (schema, name))?))
+            Some((full.to_owned(), types::note_of(rows, (schema, name))?))
         };
         keys.filter_map(of).collect()
     }
@@ -622,6 +648,10 @@ impl Notes {
         let partition_by =
             partition_by.map(|key| crate::bind::partition_key(types, &name, &columns, key)).transpose()?;
         let parents = note.as_ref().map(|note| note.parents.clone()).unwrap_or_default();
+        let node = place::node_of(database, &schema);
+        let tablespaces = self.tablespaces();
+        let is_its_node = |oid: &u32| tablespaces.values().any(|found| found.oid == *oid && Some(found.node) == node);
+        let tablespace = note.as_ref().and_then(|note| note.tablespace).filter(is_its_node);
         Ok(TableDef {
             oid,
             generated,
@@ -637,6 +667,7 @@ impl Notes {
             foreign_keys,
             partition_by: partition_by.map(Arc::new),
             parents,
+            place: TablePlace { node, tablespace },
             engine,
             hidden,
             row_numbers,
@@ -650,53 +681,7 @@ pub fn no_type(what: &str, oid: u32) -> Error {
     Error::new(SqlState::DATA_CORRUPTED, message).hint("Run `lodestone db check` on the pool.")
 }
 
-/// The type of its rows.
-fn type_note(rows: &[Row], (schema, name): (String, String)) -> Option<TypeNote> {
-    let head = rows.iter().find(|row| row[1].as_u64() == Some(TYPE))?;
-    let parts = object::split(head[5].as_text()?)?;
-    let is_part = |row: &&Row| row[1].as_u64() != Some(TYPE);
-    let body = match parts.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["enum"] => {
-            let label = |row: &Row| {
-                let (number, name) = (row[3].as_i64()?, row[2].as_text()?.to_owned());
-                Some(Label { number, oid: oid_at(row, 4)?, name })
-            };
-            TypeBody::Enum(rows.iter().filter(is_part).map(label).collect::<Option<_>>()?)
-        }
-        ["composite", relation, next] => {
-            let attribute = |row: &Row| {
-                Some(AttributeNote {
-                    name: row[2].as_text()?.to_owned(),
-                    number: row[1].as_u64()?.try_into().ok()?,
-                    ty: oid_at(row, 3)?,
-                    modifier: row[4].as_i64()?.try_into().ok()?,
-                })
-            };
-            TypeBody::Composite(CompositeNote {
-                relation_oid: relation.parse().ok()?,
-                next: next.parse().ok()?,
-                attributes: rows.iter().filter(is_part).map(attribute).collect::<Option<_>>()?,
-            })
-        }
-        ["domain", base, modifier, flag, ref default @ ..] => {
-            let check = |row: &Row| {
-                let (name, text) = (row[2].as_text()?.to_owned(), row[5].as_text()?.to_owned());
-                Some(DomainCheckNote { oid: oid_at(row, 3)?, name, text, is_valid: row[4].as_i64()? == 1 })
-            };
-            TypeBody::Domain(DomainNote {
-                base: base.parse().ok()?,
-                modifier: modifier.parse().ok()?,
-                not_null: flag == "n",
-                default: default.first().map(|text| (*text).to_owned()),
-                checks: rows.iter().filter(is_part).map(check).collect::<Option<_>>()?,
-            })
-        }
-        _ => return None,
-    };
-    Some(TypeNote { oid: oid_at(head, 3)?, array_oid: oid_at(head, 4)?, schema, name, body })
-}
-
-fn oid_at(row: &Row, place: usize) -> Option<u32> {
+pub(super) fn oid_at(row: &Row, place: usize) -> Option<u32> {
     row[place].as_i64().and_then(|oid| u32::try_from(oid).ok())
 }
 
@@ -833,6 +818,7 @@ fn head_of(head: &Row) -> Option<Note> {
         constraints: Vec::new(),
         partition_by: None,
         parents: Vec::new(),
+        tablespace: None,
     })
 }
 
@@ -872,6 +858,7 @@ fn add_item(note: &mut Note, row: &Row, schema: &Schema, types: &Types) -> Optio
             note.constraints.push(ConstraintNote { oid: oid_at(row, 3)?, name, body });
         }
         PARTITION_KEY => note.partition_by = Some(PartitionNote::of_text(row[5].as_text()?)?),
+        IN_TABLESPACE => note.tablespace = oid_at(row, 3),
         item if item < SEQUENCE => {
             let bound = match row[5].as_text() {
                 Some(text) => Some(Bound::of_text(text)?),

@@ -7,10 +7,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lodestone_engine::Row;
 use lodestone_sql_types::composite::{self, Attribute, Composite};
 use lodestone_sql_types::enumeration::{Definition, Enumeration, Label};
 use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 
+use super::object;
+use super::store::{TYPE, oid_at};
 use super::{Default, PUBLIC};
 
 /// A type as it is stored.
@@ -327,4 +330,50 @@ pub fn check_depth(depth: usize, name: &str) -> Result<()> {
     }
     let message = format!("the domain {name} is of more than {DEPTH_MAX} domains");
     Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message))
+}
+
+/// The type of its rows in the catalog. `None`: they cannot be read.
+pub(super) fn note_of(rows: &[Row], (schema, name): (String, String)) -> Option<TypeNote> {
+    let head = rows.iter().find(|row| row[1].as_u64() == Some(TYPE))?;
+    let parts = object::split(head[5].as_text()?)?;
+    let is_part = |row: &&Row| row[1].as_u64() != Some(TYPE);
+    let body = match parts.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["enum"] => {
+            let label = |row: &Row| {
+                let (number, name) = (row[3].as_i64()?, row[2].as_text()?.to_owned());
+                Some(Label { number, oid: oid_at(row, 4)?, name })
+            };
+            TypeBody::Enum(rows.iter().filter(is_part).map(label).collect::<Option<_>>()?)
+        }
+        ["composite", relation, next] => {
+            let attribute = |row: &Row| {
+                Some(AttributeNote {
+                    name: row[2].as_text()?.to_owned(),
+                    number: row[1].as_u64()?.try_into().ok()?,
+                    ty: oid_at(row, 3)?,
+                    modifier: row[4].as_i64()?.try_into().ok()?,
+                })
+            };
+            TypeBody::Composite(CompositeNote {
+                relation_oid: relation.parse().ok()?,
+                next: next.parse().ok()?,
+                attributes: rows.iter().filter(is_part).map(attribute).collect::<Option<_>>()?,
+            })
+        }
+        ["domain", base, modifier, flag, ref default @ ..] => {
+            let check = |row: &Row| {
+                let (name, text) = (row[2].as_text()?.to_owned(), row[5].as_text()?.to_owned());
+                Some(DomainCheckNote { oid: oid_at(row, 3)?, name, text, is_valid: row[4].as_i64()? == 1 })
+            };
+            TypeBody::Domain(DomainNote {
+                base: base.parse().ok()?,
+                modifier: modifier.parse().ok()?,
+                not_null: flag == "n",
+                default: default.first().map(|text| (*text).to_owned()),
+                checks: rows.iter().filter(is_part).map(check).collect::<Option<_>>()?,
+            })
+        }
+        _ => return None,
+    };
+    Some(TypeNote { oid: oid_at(head, 3)?, array_oid: oid_at(head, 4)?, schema, name, body })
 }

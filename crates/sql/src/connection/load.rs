@@ -57,7 +57,8 @@ impl Connection {
     /// Whether rows for the table may be loaded. Rows with conditions go into the transaction, which tests them.
     pub(super) fn may_load(&self, table: &TableDef) -> Result<bool> {
         let Some(open) = &self.open else { return Ok(false) };
-        if !table.checks.is_empty()
+        if table.engine.schema().is_dual()
+            || !table.checks.is_empty()
             || table.partition_by.is_some()
             || !table.parents.is_empty()
             || !table.foreign_keys.is_empty()
@@ -79,6 +80,10 @@ impl Connection {
 
     /// Begins to load rows for a table. `None`: they must go into the transaction.
     pub(super) fn begin_load(&self, table: &TableDef) -> Result<Option<TableLoad>> {
+        if table.engine.schema().is_dual() {
+            // A load writes pages, and these rows are in cells.
+            return Ok(None);
+        }
         match self.database.0.engine.begin_load(table.engine.schema()) {
             Ok(load) => Ok(Some(load)),
             // Those who follow the log must see the rows.

@@ -307,6 +307,7 @@ impl Connection {
                 watch: Watch { interrupt, deadline: None, steps_max: None },
                 wants_long: Cell::new(false),
                 activity,
+                rewriting: RefCell::default(),
             },
             secret,
             clock: Clock::default(),
@@ -568,6 +569,10 @@ impl Drop for Ends<'_> {
     fn drop(&mut self) {
         let Self(connection) = self;
         connection.open = None;
+        if connection.end_rewriting() {
+            // An error leaves them for the next start.
+            drop(connection.database.sweep());
+        }
         connection.release_locks();
         connection.session.advisory.end();
         connection.database.forget(connection.session.number);

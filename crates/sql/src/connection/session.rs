@@ -54,6 +54,8 @@ pub struct SessionState {
     pub wants_long: Cell<bool>,
     /// Its work, as others see it.
     pub activity: Arc<Activity>,
+    /// The names under which its transaction loads tables that it writes again.
+    pub rewriting: RefCell<Vec<String>>,
 }
 
 impl SessionState {
@@ -153,6 +155,11 @@ impl Session for SessionState {
         let is_it = |found: &u32| class.is_none_or(|class| class == i64::from(*found));
         let mut found = classes.into_iter().filter(is_it);
         found.find_map(|class| self.catalog.comments.get((class, oid), &name)).map(str::to_owned)
+    }
+
+    fn tablespace_location(&self, oid: i64) -> Option<String> {
+        let found = self.catalog.tablespaces.values().find(|found| i64::from(found.oid) == oid);
+        found.map(crate::catalog::place::Tablespace::location)
     }
 
     fn partition_key(&self, oid: i64) -> Option<String> {

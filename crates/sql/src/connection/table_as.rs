@@ -68,6 +68,7 @@ impl Connection {
             likes: Vec::new(),
             relatives: None,
             on_commit: table.on_commit,
+            placing: table.placing.clone(),
         };
         if table.if_not_exists
             && catalog

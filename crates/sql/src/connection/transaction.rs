@@ -9,7 +9,7 @@ use lodestone_sql_types::{Error, Result, SqlState, time};
 use super::Connection;
 use super::load::Replaced;
 use crate::catalog::Catalog;
-use crate::ddl::{REWRITTEN, sweep};
+use crate::ddl::REWRITTEN;
 use crate::errors::from_engine;
 use crate::parse::ast::{Level, Modes};
 use crate::run::constraint::Events;
@@ -160,7 +160,7 @@ impl Connection {
             self.database.refresh()?;
         }
         self.state = State::Idle;
-        if defines {
+        if self.end_rewriting() | defines {
             // While the locks are held: one that waits for them sees what was defined.
             self.end_definitions();
         }
@@ -186,9 +186,16 @@ impl Connection {
         }
         self.release_locks();
         self.end_settings(false);
-        if defines {
+        if self.end_rewriting() | defines {
             self.end_definitions();
         }
+    }
+
+    /// The tables that the transaction has loaded are in the catalog now, or left over. Whether there are some.
+    pub(super) fn end_rewriting(&self) -> bool {
+        let names = std::mem::take(&mut *self.session.rewriting.borrow_mut());
+        self.database.end_rewriting(&names);
+        !names.is_empty()
     }
 
     /// The others see what the transaction has defined. The rest of it is removed.
@@ -196,7 +203,7 @@ impl Connection {
         // An error is that of the next statement, which reads the catalog as well.
         drop(self.database.refresh());
         if self.database.0.engine.tables().is_ok_and(|names| names.iter().any(|name| name.starts_with(REWRITTEN))) {
-            drop(sweep(&self.database.0.engine));
+            drop(self.database.sweep());
         }
     }
 

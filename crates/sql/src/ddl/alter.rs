@@ -34,6 +34,10 @@ impl Definition<'_> {
             }
         }
         let mut full = self.find(name, Mode::AccessExclusive)?.full.clone();
+        if let [Alter::Place(placing)] = actions {
+            self.lock_tablespace(placing)?;
+            return self.set_place(&full, placing, true);
+        }
         for action in actions {
             self.alter_action(&mut full, action, (name.is_only, true))?;
         }
@@ -54,6 +58,10 @@ impl Definition<'_> {
         }
         match action {
             Alter::Nothing => {}
+            Alter::Place(placing) => {
+                self.lock_tablespace(placing)?;
+                self.set_place(full, placing, false)?;
+            }
             Alter::Attach { partition, bound } => self.attach(full, partition, bound)?,
             Alter::Detach { partition, is_concurrent } => {
                 if *is_concurrent && !self.is_alone {
@@ -429,7 +437,7 @@ impl Definition<'_> {
     }
 
     /// The engine's table with these columns, and the key and the indexes of `table`.
-    fn schema_like(&self, table: &TableDef, columns: &[ColumnNote]) -> Result<lodestone_engine::Schema> {
+    pub(super) fn schema_like(&self, table: &TableDef, columns: &[ColumnNote]) -> Result<lodestone_engine::Schema> {
         let not_null: Vec<bool> = columns.iter().map(|column| column.not_null).collect();
         let name = |column: &usize| Name { value: table.columns[*column].name.clone(), at: crate::parse::ast::NOWHERE };
         let key: Vec<Name> = table.key.iter().map(name).collect();

@@ -16,6 +16,7 @@
 //! | `object` | sequences, views, schemas |
 //! | `types` | types with labels, domains |
 //! | `comment` | COMMENT ON |
+//! | `placing` | where the rows of a table are, tablespaces |
 //! | `remove` | DROP, and the objects that depend on others |
 
 mod alter;
@@ -26,6 +27,7 @@ mod constraint;
 mod family;
 mod like;
 mod object;
+mod placing;
 mod remove;
 mod rewrite;
 mod table;
@@ -47,6 +49,7 @@ use crate::parse::ast::{ObjectKind, ObjectName, Statement};
 use crate::run::constraint::Events;
 use crate::run::{Locker, Outcome, Run, Stop, Watch};
 
+pub use placing::{DEFAULT_PLACEMENT, parameters};
 pub use rewrite::{REWRITTEN, sweep};
 
 /// The place of a name among the locks. No object has this number.
@@ -64,6 +67,8 @@ pub fn name_of(statement: &Statement) -> &'static str {
         Statement::AlterSequence { .. } => "ALTER SEQUENCE",
         Statement::CreateView { .. } => "CREATE VIEW",
         Statement::CreateSchema { .. } => "CREATE SCHEMA",
+        Statement::CreateTablespace { .. } => "CREATE TABLESPACE",
+        Statement::DropTablespace { .. } => "DROP TABLESPACE",
         Statement::CreateEnum { .. } | Statement::CreateComposite { .. } => "CREATE TYPE",
         Statement::CreateDomain { .. } => "CREATE DOMAIN",
         Statement::Comment(_) => "COMMENT",
@@ -149,7 +154,7 @@ impl Definition<'_> {
         self.tx.serialize().map_err(from_engine)?;
         self.take_newest()?;
         match statement {
-            Statement::CreateTable { name, if_not_exists, columns, constraints, likes, relatives, .. } => {
+            Statement::CreateTable { name, if_not_exists, columns, constraints, likes, relatives, placing, .. } => {
                 let mut columns = columns.clone();
                 let mut constraints = constraints.clone();
                 self.expand_likes(likes, (&mut columns, &mut constraints))?;
@@ -163,7 +168,7 @@ impl Definition<'_> {
                     }
                     _ => family::Descent::default(),
                 };
-                self.create_table(name, *if_not_exists, (&columns, &constraints), &descent)?;
+                self.create_table(name, *if_not_exists, (&columns, &constraints), (&descent, placing))?;
                 if is_new { Ok(self.copy_comments(name, likes)?) } else { Ok(()) }
             }
             Statement::CreateIndex { name, table, columns, is_unique, if_not_exists, is_descending } => {
@@ -190,6 +195,8 @@ impl Definition<'_> {
                 self.create_schema(name, *if_not_exists)?;
                 self.create_elements(&name.value, elements)
             }
+            Statement::CreateTablespace { name, location } => self.create_tablespace(name, location),
+            Statement::DropTablespace { name, if_exists } => self.drop_tablespace(name, *if_exists),
             Statement::Drop { kind, names, if_exists, is_cascade } => {
                 self.drop_all(*kind, names, *if_exists, *is_cascade)
             }
@@ -391,6 +398,7 @@ fn note_of(table: &TableDef) -> Note {
         constraints: table.checks.iter().map(check).chain(table.foreign_keys.iter().map(foreign)).collect(),
         partition_by: table.partition_by.as_ref().map(|key| key.note(&table.columns)),
         parents: table.parents.clone(),
+        tablespace: table.place.tablespace,
     }
 }
 

@@ -3,7 +3,8 @@
 //! The transaction reads all rows, and is serializable, so its commit fails if a row changes meanwhile. Few rows become
 //! changes of the transaction. Many are loaded into a table of another name, in pages and not in the log, and the
 //! transaction puts that in the place of the old one. If it is given up, or the process dies, the loaded table is left
-//! over, which no statement sees: it is dropped when the transaction ends, or when the database is opened.
+//! over, which no statement sees: it is dropped when the transaction ends, or when the database is opened. Rows in
+//! cells are added to that table by transactions, a batch each.
 
 use lodestone_engine::{Database, Error as EngineError, Row as EngineRow, Schema, Table, Value};
 use lodestone_sql_types::{Error, Result, SqlState};
@@ -16,16 +17,18 @@ use crate::run::{Outcome, Row, to_row};
 
 /// The beginning of the names under which tables are loaded.
 pub const REWRITTEN: &str = "lodestone_rewritten_";
-/// Most rows that become changes of the transaction.
+/// Most rows that become changes of the transaction, or of one of those that make a table with rows in cells.
 const ROWS_MAX: usize = 1_000;
+/// Bytes of rows after which such a transaction ends: a log has room for many of them.
+const BATCH_BYTES: usize = 1 << 16;
 
-/// Drops tables that a transaction left which was given up.
+/// Drops tables that a transaction left which was given up. `is_used`: those of transactions that go on.
 ///
 /// # Errors
 /// Those of the engine.
-pub fn sweep(database: &Database) -> Result<()> {
+pub fn sweep(database: &Database, is_used: impl Fn(&str) -> bool) -> Result<()> {
     for name in database.tables().map_err(from_engine)? {
-        if name.starts_with(REWRITTEN) {
+        if name.starts_with(REWRITTEN) && !is_used(&name) {
             match database.drop_table(&name) {
                 Ok(()) | Err(EngineError::NoTable { .. } | EngineError::ReadOnly { .. }) => {}
                 Err(error) => return Err(from_engine(error)),
@@ -36,9 +39,20 @@ pub fn sweep(database: &Database) -> Result<()> {
 }
 
 impl Definition<'_> {
-    /// Writes the rows of `table` into a table of `schema`, which takes its place. `change` makes a new row, without a
-    /// hidden number, of an old one.
+    /// Writes the rows of `table` into a table of `schema`, which takes its place, also its place in the pool. `change`
+    /// makes a new row, without a hidden number, of an old one.
     pub(super) fn rewrite(
+        &mut self,
+        table: &TableDef,
+        schema: &Schema,
+        note: &Note,
+        change: impl FnMut(&Self, Row) -> Outcome<EngineRow>,
+    ) -> Outcome<()> {
+        self.rewrite_into(table, &schema.clone().placed_as(table.engine.schema()), note, change)
+    }
+
+    /// As [`rewrite`](Self::rewrite), into the place of `schema`.
+    pub(super) fn rewrite_into(
         &mut self,
         table: &TableDef,
         schema: &Schema,
@@ -97,7 +111,10 @@ impl Definition<'_> {
         };
         let engine = self.engine();
         let temporary = format!("{REWRITTEN}{}", store::take_oids(engine, 1)?[0]);
-        let renamed = |name: &str| schema.to_string().replacen(schema.name(), name, 1).parse::<Schema>();
+        let renamed = |name: &str| {
+            let renamed = schema.to_string().replacen(schema.name(), name, 1).parse::<Schema>();
+            renamed.map(|renamed| renamed.placed_as(schema))
+        };
         let mut rows = table.engine.range(self.tx, ..).map_err(from_engine)?;
         let first = rows.by_ref().take(ROWS_MAX + 1).map(&mut next).collect::<Outcome<Vec<_>>>()?;
         if first.len() <= ROWS_MAX {
@@ -106,6 +123,8 @@ impl Definition<'_> {
             let made = made.map_err(definition_error)?;
             return Ok(first.iter().try_for_each(|row| made.insert(self.tx, row)).map(|()| made));
         }
+        self.database.begin_rewriting(&temporary);
+        self.session.rewriting.borrow_mut().push(temporary.clone());
         let mut stopped = None;
         let rest = rows.map(|row| {
             next(row).map_err(|stop| {
@@ -113,16 +132,50 @@ impl Definition<'_> {
                 EngineError::cancelled("a row cannot be written again")
             })
         });
-        let loaded =
-            engine.load_table(&renamed(&temporary).map_err(from_engine)?, first.into_iter().map(Ok).chain(rest));
+        let (temporary_schema, rows) =
+            (renamed(&temporary).map_err(from_engine)?, first.into_iter().map(Ok).chain(rest));
+        let loaded = if schema.is_dual() {
+            add_rows(engine, &temporary_schema, rows)
+        } else {
+            engine.load_table(&temporary_schema, rows).map(drop)
+        };
         if let Some(stop) = stopped {
             return Err(stop);
         }
-        Ok(loaded.and_then(|_| {
+        Ok(loaded.and_then(|()| {
             engine.drop_table_in(self.tx, &table.full)?;
             engine.rename_table_in(self.tx, &temporary, &table.full)
         }))
     }
+}
+
+/// Makes a table of these rows by transactions, as no load can make one with rows in cells.
+fn add_rows(
+    engine: &Database,
+    schema: &Schema,
+    mut rows: impl Iterator<Item = Result<EngineRow, EngineError>>,
+) -> Result<(), EngineError> {
+    let table = engine.create_table(schema)?;
+    loop {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < ROWS_MAX
+            && bytes < BATCH_BYTES
+            && let Some(row) = rows.next().transpose()?
+        {
+            bytes += row.0.iter().map(bytes_of).sum::<usize>();
+            batch.push(row);
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        engine.update(|tx| batch.iter().try_for_each(|row| table.insert(tx, row)))?;
+    }
+}
+
+/// The bytes of a value, about.
+fn bytes_of(value: &Value) -> usize {
+    let long = value.as_text().map(str::len).or_else(|| value.as_bytes().map(<[u8]>::len));
+    long.unwrap_or(size_of::<u64>())
 }
 
 /// A column that is null in `row` and may not be.

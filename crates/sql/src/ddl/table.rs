@@ -12,7 +12,8 @@ use crate::catalog::{IdentityKind, ROW_NUMBER, TableDef, full_name};
 use crate::errors::from_engine;
 use crate::locks::Mode;
 use crate::parse::ast::{
-    CheckDef, ColumnDef, ConstraintDef, Default, Expr, KeyDef, Literal, Name, ObjectName, SequenceOptions, TypeName,
+    CheckDef, ColumnDef, ConstraintDef, Default, Expr, KeyDef, Literal, Name, ObjectName, Placing, SequenceOptions,
+    TypeName,
 };
 use crate::run::Outcome;
 
@@ -46,7 +47,7 @@ impl Definition<'_> {
         name: &ObjectName,
         if_not_exists: bool,
         parts: Parts<'_>,
-        descent: &Descent,
+        (descent, placing): (&Descent, &Placing),
     ) -> Outcome<()> {
         let (columns, constraints) = parts;
         let schema = self.schema_of_new(name)?;
@@ -90,14 +91,12 @@ impl Definition<'_> {
         let oids = store::take_oids(self.engine(), 2)?;
         let not_null: Vec<bool> = notes.iter().map(|note| note.not_null).collect();
         let mut engine = schema_of(&full, &notes, &not_null, key.map(|key| &key.columns[..]))?;
-        let key_name = key.and_then(|key| key.name.clone());
-        let key_name = match key_name {
-            Some(key_name) if self.catalog.oid_of(&full_name(&schema, &key_name)).is_some() => {
-                return Err(exists(&key_name).into());
-            }
-            Some(key_name) => key_name,
-            None => self.free_name(&schema, format!("{}_pkey", name.name)),
-        };
+        self.lock_tablespace(placing)?;
+        let is_temporary = schema.starts_with(crate::connection::TEMPORARY_PREFIX);
+        let wanted = self.place_of_new(placing, (descent.partition_by.is_some(), is_temporary))?;
+        engine = wanted.apply(engine);
+        self.verify_place(&wanted, &engine)?;
+        let key_name = self.name_of_key((&schema, &name.name), key)?;
         let mut note = Note {
             oid: oids[0],
             key_oid: oids[1],
@@ -107,6 +106,7 @@ impl Definition<'_> {
             constraints: Vec::new(),
             partition_by: None,
             parents: Vec::new(),
+            tablespace: wanted.tablespace,
         };
         for constraint in constraints {
             if let ConstraintDef::Unique(key) = constraint {
@@ -136,6 +136,15 @@ impl Definition<'_> {
         self.writer()?.write(&full, &engine, &note)?;
         self.refresh(&[&full])?;
         self.finish_table(&full, constraints, descent)
+    }
+
+    /// The name of the primary key of a new table.
+    fn name_of_key(&self, (schema, table): (&str, &str), key: Option<&KeyDef>) -> Result<String> {
+        match key.and_then(|key| key.name.clone()) {
+            Some(name) if self.catalog.oid_of(&full_name(schema, &name)).is_some() => Err(exists(&name)),
+            Some(name) => Ok(name),
+            None => Ok(self.free_name(schema, format!("{table}_pkey"))),
+        }
     }
 
     fn refuse_short_keys(&self, table: &str, note: &Note, constraints: &[ConstraintDef]) -> Result<()> {

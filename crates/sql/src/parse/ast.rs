@@ -4,7 +4,7 @@ mod define;
 
 pub use define::{
     Alter, AlterType, AttributeChange, AttributeDef, BoundDef, CheckDef, ColumnDef, ConstraintDef, Default, Discard,
-    DomainDef, ForeignDef, Identity, KeyAction, KeyDef, LabelPlace, Like, OnCommit, PartitionBy, Relatives,
+    DomainDef, ForeignDef, Identity, KeyAction, KeyDef, LabelPlace, Like, OnCommit, PartitionBy, Placing, Relatives,
     SequenceOptions, Strategy, TableAs,
 };
 
@@ -684,6 +684,7 @@ pub enum Statement {
         /// `None`: it has no tables above it, and is not partitioned.
         relatives: Option<Box<Relatives>>,
         on_commit: Option<OnCommit>,
+        placing: Placing,
     },
     CreateTableAs {
         table: TableAs,
@@ -704,6 +705,14 @@ pub enum Statement {
         table: ObjectName,
         if_exists: bool,
         actions: Vec<Alter>,
+    },
+    CreateTablespace {
+        name: Name,
+        location: String,
+    },
+    DropTablespace {
+        name: Name,
+        if_exists: bool,
     },
     CreateSequence {
         name: ObjectName,

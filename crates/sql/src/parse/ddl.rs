@@ -6,7 +6,7 @@ use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 
 use super::ast::{
     Alter, CheckDef, ColumnDef, ConstraintDef, Default, Expr, ForeignDef, Identity, KeyAction, KeyDef, Literal,
-    ObjectName, OnCommit, Position, SequenceOptions, Statement,
+    ObjectName, OnCommit, Placing, Position, SequenceOptions, Statement,
 };
 use super::{Converter, refuse};
 
@@ -43,7 +43,7 @@ impl Converter<'_> {
             };
             return Err(refuse(what, name.at));
         }
-        self.table_options(&table.table_options)?;
+        let placing = self.placing(&table.table_options)?;
         let (mut columns, mut constraints) = (Vec::new(), Vec::new());
         for column in table.columns {
             columns.push(self.column(column, &mut constraints)?);
@@ -59,25 +59,8 @@ impl Converter<'_> {
             likes: Vec::new(),
             relatives: None,
             on_commit,
+            placing,
         })
-    }
-
-    /// Storage parameters: `fillfactor` has no meaning here and harms nothing.
-    fn table_options(&self, options: &tree::CreateTableOptions) -> Result<()> {
-        let list = match options {
-            tree::CreateTableOptions::None => return Ok(()),
-            tree::CreateTableOptions::With(list) => list,
-            _ => return Err(Error::unsupported("this option of CREATE TABLE")),
-        };
-        for option in list {
-            match option {
-                tree::SqlOption::KeyValue { key, .. }
-                    if matches!(key.to_string().to_ascii_lowercase().as_str(), "fillfactor" | "parallel_workers")
-                        || key.to_string().to_ascii_lowercase().starts_with("autovacuum_") => {}
-                other => return Err(Error::unsupported(format!("the storage parameter {other}"))),
-            }
-        }
-        Ok(())
     }
 
     /// A column. Its constraints are added to `constraints`.
@@ -325,10 +308,10 @@ impl Converter<'_> {
             }
             A::AlterColumn { column_name, op } => self.alter_column(self.name(&column_name), op)?,
             A::OwnerTo { .. } => Alter::Nothing,
-            A::SetOptionsParens { options } => {
-                self.table_options(&tree::CreateTableOptions::With(options))?;
-                Alter::Nothing
-            }
+            A::SetOptionsParens { options } => match self.placing(&tree::CreateTableOptions::With(options))? {
+                placing if placing == Placing::default() => Alter::Nothing,
+                placing => Alter::Place(placing),
+            },
             other => {
                 let text = other.to_string();
                 let words: Vec<_> = text.split_whitespace().take(2).collect();

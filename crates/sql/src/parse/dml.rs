@@ -149,6 +149,7 @@ impl Converter<'_> {
             with_data: true,
             is_into: true,
             on_commit: None,
+            placing: Default::default(),
         };
         Ok(Statement::CreateTableAs { table, query: Box::new(query) })
     }

@@ -1,5 +1,5 @@
 //! Partitions and inheritance, from tokens: `PARTITION BY`, `PARTITION OF`, `FOR VALUES`, `INHERITS`, and the parts of
-//! ALTER TABLE about them.
+//! ALTER TABLE about them. The tablespace of a new table is taken out as well.
 //!
 //! CREATE TABLE is read without these clauses, which are taken out of its tokens first. A column of `PARTITION OF`
 //! has no type: it gets the type [`SAME`], which no user can write.
@@ -10,7 +10,7 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace, Word};
 
 use super::ast::{Alter, BoundDef, ObjectName, PartitionBy, Relatives, Statement, Strategy};
 use super::utility::Tokens;
-use super::{End, Places, is_blank};
+use super::{End, Places, is_blank, placing};
 
 /// The type of a column that has the type of the parent's column.
 pub const SAME: &str = "\0same";
@@ -62,7 +62,7 @@ pub(super) fn create(end: &End<'_>, raw: &[TokenWithSpan], start: usize, places:
     let mut relatives = Relatives::default();
     let mut kept: Vec<TokenWithSpan> = raw[..start].to_vec();
     let mut index = outer.iter().position(|place| *place >= start).unwrap_or(outer.len());
-    let (mut done, mut found) = (start, false);
+    let (mut done, mut found, mut tablespace) = (start, false, None);
     if is_word(at(index).as_ref(), "partition") && is_word(at(index + 1).as_ref(), "of") {
         found = true;
         let mut tokens = Tokens::new(end, &raw[outer[index]..], places);
@@ -111,17 +111,26 @@ pub(super) fn create(end: &End<'_>, raw: &[TokenWithSpan], start: usize, places:
             relatives.partition_by = Some(by);
             done = place + used;
             index = outer.iter().position(|place| *place >= done).unwrap_or(outer.len());
+        } else if is_word(at(index).as_ref(), "tablespace") {
+            kept.extend_from_slice(&raw[done..place]);
+            let (name, used) = placing::tablespace(&mut Tokens::new(end, &raw[place..], places), &raw[place..])?;
+            tablespace = Some(name);
+            done = place + used;
+            index = outer.iter().position(|place| *place >= done).unwrap_or(outer.len());
         } else {
             index += 1;
         }
     }
-    if !found {
+    if !found && tablespace.is_none() {
         return Ok(None);
     }
     kept.extend_from_slice(&raw[done.min(raw.len())..]);
     let mut statement = super::statement(end, &kept, places)?;
-    if let Statement::CreateTable { relatives: place, .. } = &mut statement {
-        *place = Some(Box::new(relatives));
+    if let Statement::CreateTable { relatives: place, placing, .. } = &mut statement {
+        if found {
+            *place = Some(Box::new(relatives));
+        }
+        placing.tablespace = tablespace;
     }
     Ok(Some(statement))
 }
@@ -304,6 +313,8 @@ pub(super) fn alter(end: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
         Alter::Inherit(tokens.object()?)
     } else if tokens.accept("NO") && tokens.accept("INHERIT") {
         Alter::NoInherit(tokens.object()?)
+    } else if let Some(action) = super::placing::alter(&mut tokens)? {
+        action
     } else {
         return Ok(None);
     };

@@ -16,6 +16,7 @@ mod expr;
 pub mod family;
 mod groups;
 mod lock;
+mod placing;
 mod query;
 pub mod rewrite;
 mod role;

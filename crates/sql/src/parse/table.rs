@@ -3,7 +3,7 @@
 use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use super::ast::{Like, Name, ObjectName, OnCommit, Statement, TableAs};
+use super::ast::{Like, Name, ObjectName, OnCommit, Placing, Statement, TableAs};
 use super::utility::Tokens;
 use super::{End, Places, is_blank, refuse};
 
@@ -33,9 +33,9 @@ pub(super) fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places
     }
     let Ok(name) = tokens.object() else { return Ok(None) };
     let start = tokens.next;
-    let mut on_commit = None;
+    let (mut on_commit, mut placing) = (None, Placing::default());
     if let Some(columns) = names(&mut tokens)
-        && options(&mut tokens, &mut on_commit)
+        && options(&mut tokens, &mut on_commit, &mut placing)?
         && tokens.accept("AS")
     {
         let name = in_schema(name, is_temporary)?;
@@ -46,7 +46,7 @@ pub(super) fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places
         return table_as(
             &mut tokens,
             raw,
-            TableAs { name, if_not_exists, columns, with_data: true, is_into: false, on_commit },
+            TableAs { name, if_not_exists, columns, with_data: true, is_into: false, on_commit, placing },
         );
     }
     tokens.next = start;
@@ -115,31 +115,29 @@ fn names(tokens: &mut Tokens<'_>) -> Option<Vec<Name>> {
     }
 }
 
-/// Skips options that change nothing here. `false`: there is another one.
-fn options(tokens: &mut Tokens<'_>, on_commit: &mut Option<OnCommit>) -> bool {
+/// Options between the columns of CREATE TABLE and AS. `false`: there is another one.
+fn options(tokens: &mut Tokens<'_>, on_commit: &mut Option<OnCommit>, placing: &mut Placing) -> Result<bool> {
     loop {
         if tokens.accept("WITH") {
-            let is_known = tokens.symbol(&Token::LParen)
-                && (tokens.accept("fillfactor") || tokens.accept("autovacuum_enabled"))
-                && tokens.symbol(&Token::Eq);
-            tokens.next += 1;
-            if !is_known || !tokens.symbol(&Token::RParen) {
-                return false;
+            if !super::placing::parameters(tokens, placing)? {
+                return Ok(false);
             }
+        } else if tokens.accept("TABLESPACE") {
+            placing.tablespace = Some(tokens.name()?);
         } else if tokens.accept("ON") {
             if !tokens.accept("COMMIT") {
-                return false;
+                return Ok(false);
             }
             *on_commit = if tokens.accept("DROP") { Some(OnCommit::Drop) } else { None };
             if on_commit.is_none() {
                 let deletes = tokens.accept("DELETE");
                 if !(deletes || tokens.accept("PRESERVE")) || !tokens.accept("ROWS") {
-                    return false;
+                    return Ok(false);
                 }
                 *on_commit = deletes.then_some(OnCommit::DeleteRows);
             }
         } else {
-            return true;
+            return Ok(true);
         }
     }
 }

@@ -229,7 +229,10 @@ pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
             let name = if tokens.accept("ALL") { None } else { Some(tokens.name()?.value) };
             tokens.end(Statement::Close(name))
         }
-        "CREATE" | "ALTER" | "DROP" => super::role::role(&mut tokens, &word),
+        "CREATE" | "ALTER" | "DROP" => match super::placing::statement(&mut tokens, &word)? {
+            None => super::role::role(&mut tokens, &word),
+            found => Ok(found),
+        },
         "LOCK" => super::lock::lock(&mut tokens),
         "LISTEN" | "NOTIFY" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE" | "SECURITY" | "LOAD"
         | "MERGE" | "REFRESH" | "REASSIGN" | "IMPORT" => Err(refuse(format!("the statement {word}"), at)),

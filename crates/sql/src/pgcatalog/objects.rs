@@ -199,9 +199,10 @@ pub const TABLES: &[VirtualTable] = &[
         "pg_tablespace",
         1213,
         &[("oid", Oid), ("spcname", Name), ("spcowner", Oid), ("spcacl", TextArray), ("spcoptions", TextArray)],
-        |_, _| {
+        |catalog, _| {
             let of = |oid: i64, name: &str| vec![int(oid), text(name), int(OWNER), Datum::Null, Datum::Null];
-            vec![of(1663, "pg_default"), of(1664, "pg_global")]
+            let own = catalog.tablespaces.iter().map(|(name, found)| of(found.oid.into(), name));
+            [of(1663, "pg_default"), of(1664, "pg_global")].into_iter().chain(own).collect()
         },
     ),
     VirtualTable::of(

@@ -345,6 +345,8 @@ fn class(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
             ("relhassubclass", Datum::Bool(!catalog.heirs(table.oid).is_empty())),
             ("relispartition", Datum::Bool(table.parents.iter().any(|parent| parent.bound.is_some()))),
             ("relpartbound", super::family::bound(catalog, table)),
+            ("reloptions", options(table)),
+            ("reltablespace", int(table.place.tablespace.unwrap_or_default())),
         ]));
         for (oid, name, columns, _, _) in indexes(table) {
             rows.push(relation(&[
@@ -382,6 +384,19 @@ fn class(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
         ]));
     }
     rows
+}
+
+/// The storage parameters of a table.
+fn options(table: &TableDef) -> Datum {
+    let options = crate::ddl::parameters(table);
+    if options.is_empty() { Datum::Null } else { Datum::Array(options.into_iter().map(Datum::Text).collect()) }
+}
+
+/// The name of the tablespace of a table.
+fn tablespace(catalog: &Catalog, table: &TableDef) -> Datum {
+    let is_it = |found: &crate::catalog::place::Tablespace| Some(found.oid) == table.place.tablespace;
+    let found = catalog.tablespaces.iter().find(|(_, found)| is_it(found));
+    found.map_or(Datum::Null, |(name, _)| text(name))
 }
 
 /// Number, name, columns, whether it is unique, and whether it is the key, of each index.
@@ -738,7 +753,7 @@ fn pg_tables(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
                 ("schemaname", text(&table.schema)),
                 ("tablename", text(&table.name)),
                 ("tableowner", text(session.user())),
-                ("tablespace", Datum::Null),
+                ("tablespace", tablespace(catalog, table)),
                 ("hasindexes", Datum::Bool(!table.key.is_empty() || !table.indexes.is_empty())),
             ],
         )

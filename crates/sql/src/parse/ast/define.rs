@@ -59,6 +59,15 @@ pub struct Like {
     pub comments: bool,
 }
 
+/// Where the rows of a table are to be, as it was written: the values of storage parameters, and a tablespace. The
+/// inner `None`: RESET.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Placing {
+    pub placement: Option<Option<String>>,
+    pub node: Option<Option<String>>,
+    pub tablespace: Option<Name>,
+}
+
 /// A table that is made of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableAs {
@@ -68,6 +77,7 @@ pub struct TableAs {
     /// The rows of the query are added.
     pub with_data: bool,
     pub on_commit: Option<OnCommit>,
+    pub placing: Placing,
     /// It was written SELECT INTO.
     pub is_into: bool,
 }
@@ -234,6 +244,8 @@ pub enum Alter {
         if_exists: bool,
         is_cascade: bool,
     },
+    /// SET and RESET of storage parameters, SET TABLESPACE.
+    Place(Placing),
     /// The owner, the one user.
     Nothing,
 }
