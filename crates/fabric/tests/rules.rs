@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use lodestone_fabric::{
     Applied, ApplyLog, Call, Error, FLAG_INLINE, FLAG_PAYLOADS, FLAG_SYNC, GroupId, Kind, LEASE_NS, Leader,
-    LocalRegistry, Member, Moment, NodeId, OPERATIONS, Outbound, Outbox, PACKET_ANSWER, PACKET_SYNC, Packet,
-    PacketHead, PageArea, PagePair, Payload, Payloads, Reads, Receiver, ReceiverOptions, RecordHead, Registry,
+    LocalRegistry, Member, Moment, NodeId, OPERATIONS, Outbound, Outbox, PACKET_ANSWER, PACKET_GONE, PACKET_SYNC,
+    Packet, PacketHead, PageArea, PagePair, Payload, Payloads, Reads, Receiver, ReceiverOptions, RecordHead, Registry,
     RegistryCall, Result, Ring, Role, Sender, SenderEvent, SenderOptions, Sequence, Standing, Submission, Target, Term,
     Terms, View, ViewMessage, ViewNumber, VolumeSender, VolumeState, fragments, pages_body,
 };
@@ -402,6 +402,40 @@ fn a_node_that_joins_reports_nothing_before_it_copies() -> Result<()> {
     })
 }
 
+/// The answer of a member that counts.
+fn asked(member: &mut Receiver, call: Call) -> Result<Vec<u8>> {
+    let mut out = Outbound::default();
+    let request = PacketHead { term: Term(1), view: ViewNumber(3), ..PacketHead::new(Kind::Request, GROUP, NodeId(1)) };
+    member.packet(Moment(8), &decoded(&request.packet([&call.to_payload(0), &[]])), &mut out)?;
+    member.tick(Moment(9), &mut out)?;
+    let is_reply = |outgoing: &&lodestone_fabric::Outgoing| decoded(&outgoing.bytes).head.kind == Kind::Reply;
+    Ok(out.packets.iter().find(is_reply).expect("an answer").bytes.clone())
+}
+
+/// A bit of a page flips at the member that another one copies from. With a checksum of the bytes that came, the copy
+/// would be read as sound.
+#[test]
+fn a_copy_of_a_damaged_page_is_damaged() -> Result<()> {
+    rule("fabric-copy-hides-damage", || {
+        let memory = Memory::anonymous(256 << 10)?;
+        let (mut source, mut out) = joined_from(&memory, &mut |page| Ok(copy_of(page)))?;
+        source.packet(Moment(4), &decoded(&view(3, Role::Active)), &mut out)?;
+        memory.store(source.pages().address(3), 6);
+        let (mut copy, mut out) = joined_from(&Memory::anonymous(256 << 10)?, &mut |page| {
+            let answer = asked(&mut source, Call::Copy(page))?;
+            let answer = decoded(&answer);
+            let head = PacketHead { flags: answer.head.flags, ..PacketHead::new(Kind::Reply, GROUP, NodeId(1)) };
+            Ok(head.packet([answer.payload, &[]]))
+        })?;
+        copy.packet(Moment(4), &decoded(&view(3, Role::Active)), &mut out)?;
+        let is_refused = |copy: &mut Receiver, page| -> Result<bool> {
+            Ok(decoded(&asked(copy, Call::Page(page))?).head.has(PACKET_GONE))
+        };
+        assert!(!is_refused(&mut copy, 2)?, "the others are sound");
+        is_refused(&mut copy, 3)
+    })
+}
+
 fn view_head(number: u32) -> PacketHead {
     PacketHead { term: Term(1), view: ViewNumber(number), ..PacketHead::new(Kind::View, GROUP, OWN) }
 }
@@ -425,16 +459,25 @@ fn view_of(number: u32, members: &[(u16, Role, u32)], copy_from: NodeId) -> Vec<
 
 /// Node 4 joins in view 2 and has copied all pages, each of bytes 5.
 fn joined() -> Result<(Receiver, Outbound)> {
-    let (memory, pages) = (Memory::anonymous(256 << 10)?, 8);
-    let log = ApplyLog::create(&memory, AT, RANGE, SALT)?;
-    let area = PageArea::open(&memory, AT.plus(RANGE), RANGE, 256, pages)?;
+    joined_from(&Memory::anonymous(256 << 10)?, &mut |page| Ok(copy_of(page)))
+}
+
+/// The answer of node 1 to a member that copies.
+fn copy_of(page: u64) -> Vec<u8> {
+    PacketHead::new(Kind::Reply, GROUP, NodeId(1)).packet([&Call::Copy(page).to_payload(0), &[5; 256]])
+}
+
+/// As [`joined`], with the answers of another member.
+fn joined_from(memory: &Memory, reply: &mut dyn FnMut(u64) -> Result<Vec<u8>>) -> Result<(Receiver, Outbound)> {
+    let pages = 8;
+    let log = ApplyLog::create(memory, AT, RANGE, SALT)?;
+    let area = PageArea::open(memory, AT.plus(RANGE), RANGE, 256, pages)?;
     let options = ReceiverOptions { node: NodeId(4), group: GROUP, salt: SALT, ..ReceiverOptions::default() };
     let (mut member, mut out) = (Receiver::new(options, log, area), Outbound::default());
     member.packet(Moment(1), &decoded(&view(2, Role::Joining)), &mut out)?;
     assert_eq!(member.log().standing(), Standing::Copying);
     for page in 1..pages {
-        let reply = PacketHead::new(Kind::Reply, GROUP, NodeId(1)).packet([&Call::Copy(page).to_payload(0), &[5; 256]]);
-        member.packet(Moment(2), &decoded(&reply), &mut out)?;
+        member.packet(Moment(2), &decoded(&reply(page)?), &mut out)?;
     }
     assert_eq!(member.log().standing(), Standing::Replaying);
     Ok((member, out))
