@@ -87,7 +87,7 @@ impl DatabaseTables {
     /// let database = Database::open_with(&path, &options)?;
     /// // Balances are updated in place. The history only grows.
     /// let tables = DatabaseTables::open_placed(database, TpcB::TABLES, |table| table.name != "history")?;
-    /// assert!(tables.database().table("accounts")?.schema().is_dual());
+    /// assert!(tables.database().table("account")?.schema().is_dual());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
