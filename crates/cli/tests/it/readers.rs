@@ -180,7 +180,7 @@ fn a_check_shows_on_a_terminal_that_it_works() {
         let command = format!("{binary} {arguments}");
         let mut script = std::process::Command::new("script");
         script.args(["-qec", &command, "/dev/null"]).current_dir(place.path("")).stdin(Stdio::null());
-        // Without it nobody draws.
+        // Without it there is nothing to see.
         script.env("TERM", "xterm");
         script.output().ok().map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
     };
