@@ -30,8 +30,8 @@ Examples:
     --virtual-nodes 2 --json
 
 In two of three lives tables and ranges of keys move between the parts meanwhile, stay in DRAM or do not, and
-checkpoints are made. In every second pool the rows that are updated most are in cells (placement dual). Exit code 0 only
-when every condition held and no acknowledged row was lost.";
+checkpoints are made. In every second pool the rows that are updated most are in cells (placement dual). Exit code 0
+only when every condition held and no acknowledged row was lost.";
 
 /// Arguments of `lodestone torture tpcc`.
 #[derive(Debug, clap::Args)]
