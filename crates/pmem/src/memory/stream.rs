@@ -296,11 +296,13 @@ impl Memory {
     }
 
     /// No thread will read again what was [appended](Self::append) in `len` bytes at `at`, whole lines. Bytes there
-    /// that are not written again may be older ones after a crash. This thread has flushed whatever says so, and it is
-    /// durable. It flushes or appends there as before when it uses the range again.
+    /// that are not written again may be older ones from now on, and after a crash. This thread has flushed whatever
+    /// says so, and it is durable. It flushes or appends there as before when it uses the range again, and no thread
+    /// does during the call.
     ///
     /// In the `block` domain such bytes leave the journal without being written to the file, together with what this
-    /// thread flushed last, or later. In the others nothing is done.
+    /// thread flushed last, or later. The whole pages of the range take no memory of this process until they are used
+    /// again: a log takes as much as its records. In the others nothing is done.
     ///
     /// # Panics
     /// If the range is not made of whole lines of this memory.
@@ -308,7 +310,11 @@ impl Memory {
         let is_whole =
             at.offset().is_multiple_of(LINE_BYTES) && len.is_multiple_of(LINE_BYTES) && self.contains(at, len);
         assert!(is_whole, "{len} bytes at {at:?} are not whole lines of the memory");
-        self.block().filter(|_| len > 0).into_iter().for_each(|block| block.discard(at, len));
+        let Some(block) = self.block().filter(|_| len > 0) else { return };
+        block.discard(at, len);
+        if self.inner.domain == Domain::Block {
+            self.inner.parts[usize::from(at.part())].drop_private(at.offset(), len);
+        }
     }
 
     /// Writes `bytes` and starts their write-back in the cheaper way for their size. They are persistent after the next

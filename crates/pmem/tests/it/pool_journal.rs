@@ -233,3 +233,35 @@ fn a_waker_may_hold_the_last_handle_of_a_pool() -> Outcome {
     }
     Ok(())
 }
+
+/// A range that a log has discarded takes no memory of the process, and can be used again.
+#[test]
+fn discarded_pages_take_no_memory_until_they_are_used_again() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("log.pool");
+    let options = PoolOptions { size_bytes: 1 << 20, journal_bytes: 256 << 10, ..options() };
+    let pool = Pool::create(&path, &options)?;
+    let memory = pool.memory();
+    // Two whole pages, with a line before them and one after them.
+    let (at, pages) = (PmAddr::new(0, (512 << 10) - 64), [PmAddr::new(0, 512 << 10), PmAddr::new(0, 516 << 10)]);
+    let len = 2 * 4096 + 128;
+    let word = |at: PmAddr| pool.memory().load(at);
+    let append = |number: u64| {
+        memory.append(at, &number.to_le_bytes().repeat(len / 8));
+        memory.fence();
+        memory.durable()
+    };
+    append(7)?;
+    assert_eq!(pages.map(word), [7; 2]);
+    memory.discard(at, len as u64);
+    assert_eq!(pages.map(word), [0; 2], "they show the file, which the record never reached");
+    assert_eq!((word(at), word(pages[1].plus(4096))), (7, 7), "lines in pages with others stay");
+    append(8)?;
+    assert_eq!(pages.map(word), [8; 2]);
+    let copy = folder.path().join("copy.pool");
+    fs::copy(&path, &copy)?;
+    drop(pool);
+    let pool = Pool::open(&copy, &options)?;
+    assert_eq!(pages.map(|at| pool.memory().load(at)), [8; 2], "after a kill");
+    Ok(())
+}
