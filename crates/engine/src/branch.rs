@@ -6,9 +6,12 @@
 //! cache is replaced by a cold one, and a copy would count a reference to all leaves beside it, and to all branches
 //! above.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
+use lodestone_width::{exact_u32, to_usize};
+use smallvec::SmallVec;
 
 use crate::leaf::{Leaf, common, head};
 use crate::slot::Bytes;
@@ -23,18 +26,21 @@ pub struct Branch {
     low: Bytes,
     /// Bytes that the first possible keys of all other children begin with.
     skip: usize,
-    /// Of the keys of `keys`, what comes after those bytes.
-    heads: Arc<[u64]>,
+    /// The first 8 of those bytes: mostly a search looks at them and at the heads alone.
+    start: u64,
+    /// Of the keys of `keys`, what comes after those bytes. In the branch itself: to follow one more reference costs
+    /// more than the search.
+    heads: SmallVec<[u64; CHILDREN_MAX - 1]>,
     /// The first possible keys of all children but the first one.
-    keys: Arc<Keys>,
+    keys: Keys,
     children: Children,
 }
 
 /// Keys in one block of memory.
 #[derive(Debug, Default)]
 struct Keys {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
+    bytes: Box<[u8]>,
+    ends: Box<[u32]>,
 }
 
 #[derive(Debug)]
@@ -46,7 +52,7 @@ enum Children {
 impl Keys {
     fn get(&self, number: usize) -> &[u8] {
         let begin = number.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.bytes[begin..self.ends[number]]
+        &self.bytes[to_usize(begin)..to_usize(self.ends[number])]
     }
 }
 
@@ -81,19 +87,20 @@ impl Branch {
     }
 
     fn new<C: Node>(children: Vec<C>, wrap: impl Fn(Vec<C>) -> Children) -> Arc<Self> {
-        let bytes = children[1..].iter().map(|child| child.low().len()).sum();
-        let mut keys = Keys { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(children.len() - 1) };
+        let length = children[1..].iter().map(|child| child.low().len()).sum();
+        let (mut bytes, mut ends) = (Vec::with_capacity(length), Vec::with_capacity(children.len() - 1));
         for child in &children[1..] {
-            keys.bytes.extend_from_slice(child.low());
-            keys.ends.push(keys.bytes.len());
+            bytes.extend_from_slice(child.low());
+            ends.push(exact_u32(bytes.len()));
         }
         let skip = match &children[1..] {
             [first, .., last] => common(first.low(), last.low()),
             _ => 0,
         };
+        let start = children.get(1).map_or(0, |child| head(child.low(), 0));
         let heads = children[1..].iter().map(|child| head(child.low(), skip)).collect();
-        let (low, keys) = (children[0].low().clone(), Arc::new(keys));
-        Arc::new(Self { low, skip, heads, keys, children: wrap(children) })
+        let (low, keys) = (children[0].low().clone(), Keys { bytes: bytes.into(), ends: ends.into() });
+        Arc::new(Self { low, skip, start, heads, keys, children: wrap(children) })
     }
 
     /// The leaf that may have `key`.
@@ -120,13 +127,25 @@ impl Branch {
         }
     }
 
+    /// Whether `key` is before all keys that begin as those of this branch do, after them, or may be one. A short key
+    /// is as one with zeros after it: those are looked at as a whole where that matters.
+    fn compare_start(&self, key: &[u8]) -> Ordering {
+        let unequal_bits = 64_usize.saturating_sub(8 * self.skip);
+        // No bit counts if no byte is the same in all.
+        let counted = |start: u64| start.checked_shr(exact_u32(unequal_bits)).unwrap_or(0);
+        let order = counted(head(key, 0)).cmp(&counted(self.start));
+        if order.is_eq() && self.skip > size_of::<u64>() {
+            return key[..self.skip.min(key.len())].cmp(&self.keys.get(0)[..self.skip]);
+        }
+        order
+    }
+
     /// How many keys are before `key`, or equal to it if that counts.
     fn keys_before(&self, key: &[u8], equal_counts: bool) -> usize {
-        let Some(first) = self.heads.first().map(|_| self.keys.get(0)) else { return 0 };
-        match key[..self.skip.min(key.len())].cmp(&first[..self.skip]) {
-            std::cmp::Ordering::Less => return 0,
-            std::cmp::Ordering::Greater => return self.heads.len(),
-            std::cmp::Ordering::Equal => {}
+        match self.compare_start(key) {
+            Ordering::Less => return 0,
+            Ordering::Greater => return self.heads.len(),
+            Ordering::Equal => {}
         }
         let wanted = head(key, self.skip);
         let (mut from, mut to) = (0, self.heads.len());

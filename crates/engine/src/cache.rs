@@ -34,7 +34,7 @@ use crate::leaf::Leaf;
 use crate::tree::{Bytes, Tree};
 
 /// About how many bytes of DRAM a cold leaf takes, with its page and its place in a branch.
-pub const COLD_LEAF_BYTES: u64 = 350;
+pub const COLD_LEAF_BYTES: u64 = 280;
 /// Leaves that may refer to rows which were read alone, and which no thread holds any more.
 const EARLY_MAX: usize = 1024;
 /// The hand passes each leaf at most so often before it gives up: once for each use that is counted, and once more.

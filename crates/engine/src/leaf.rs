@@ -22,6 +22,7 @@ use lodestone_pmem::sync::{Mutex, MutexGuard, lock, spin};
 use lodestone_pmem::{DurablePoint, count_shared_rmws, planted};
 use lodestone_txn::Tick;
 use lodestone_width::{low_u16, to_u64, to_usize};
+use smallvec::SmallVec;
 
 use crate::error::Result;
 use crate::slot::{Bytes, Slot};
@@ -172,7 +173,7 @@ pub struct Span {
 }
 
 /// The trace of the rows that were purged from a leaf.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
     /// None of them was later.
     pub floor: Tick,
@@ -186,47 +187,49 @@ pub struct Purged {
 #[derive(Debug)]
 pub struct Leaf {
     pub span: Span,
-    pub purged: Purged,
+    /// None: no row was purged.
+    purged: Option<Box<Purged>>,
     pub page: Arc<Page>,
-    /// Bytes that all its keys begin with.
-    skip: usize,
-    changes: AtomicU64,
+    /// Bytes that all its keys begin with, as far as this can count them.
+    skip: u16,
     /// How often it was used since the hand of the cache passed, up to [`USES_MAX`].
     uses: std::sync::atomic::AtomicU8,
-    /// Not set: the rows are not loaded.
-    body: OnceLock<Body>,
     /// When a row of it was looked at while it was cold, as the cache counts time.
     looked: std::sync::atomic::AtomicU32,
-    /// Its lock is that of the order, and of loading the rows.
-    taken: Mutex<Taken>,
+    changes: AtomicU64,
+    /// Not set: the rows are not loaded.
+    body: OnceLock<Box<Body>>,
+    /// Its lock is that of the order, of the places, and of loading the rows.
+    early: Mutex<Early>,
 }
 
-/// See [`Leaf`].
-#[derive(Debug, Default)]
-struct Taken {
-    /// How many places are taken.
-    places: usize,
-    /// Rows that were read before the others, at least as long as a thread holds them.
-    early: Vec<Weak<Slot>>,
-}
+/// A table larger than its cache has a cold leaf for each page: each byte of it takes a row's place.
+#[cfg(all(target_os = "linux", target_pointer_width = "64", not(feature = "shuttle")))]
+const _: () = assert!(size_of::<Leaf>() <= 112 && size_of::<Page>() <= 48);
+
+/// Rows of a leaf that were read before the others, at least as long as a thread holds them. Mostly there is none.
+type Early = Option<Box<SmallVec<[Weak<Slot>; 1]>>>;
 
 /// The rows.
 #[derive(Debug)]
 struct Body {
     rows: AtomicUsize,
+    /// How many places are taken. A thread that changes it holds the lock of the leaf.
+    taken: AtomicUsize,
     order: Box<[AtomicU64]>,
     places: Box<[OnceLock<Arc<Slot>>]>,
 }
 
 impl Body {
     /// Room for `rows_max` rows, of which it has `slots`, by key. All begin with `skip` bytes that are equal.
-    fn new(rows_max: usize, slots: Vec<Arc<Slot>>, skip: usize) -> Self {
+    fn new(rows_max: usize, slots: Vec<Arc<Slot>>, skip: usize) -> Box<Self> {
         let (rows, rows_max) = (slots.len(), rows_max.max(slots.len()));
         let entry = |(place, slot): (usize, &Arc<Slot>)| AtomicU64::new(entry(place, slot.key(), skip));
         let order = slots.iter().enumerate().map(entry).chain(std::iter::repeat_with(Default::default));
         let order = order.take(rows_max).collect();
         let places = slots.into_iter().map(OnceLock::from).chain(std::iter::repeat_with(OnceLock::new));
-        Self { rows: AtomicUsize::new(rows), order, places: places.take(rows_max).collect() }
+        let places = places.take(rows_max).collect();
+        Box::new(Self { rows: AtomicUsize::new(rows), taken: AtomicUsize::new(rows), order, places })
     }
 }
 
@@ -234,24 +237,35 @@ impl Body {
 #[derive(Debug)]
 pub struct LockedLeaf<'l> {
     pub leaf: &'l Arc<Leaf>,
-    taken: MutexGuard<'l, Taken>,
+    _lock: MutexGuard<'l, Early>,
 }
 
 impl Leaf {
     /// A leaf with room for `rows_max` rows, of which it has `slots`, by key.
     pub fn new(rows_max: usize, span: Span, slots: Vec<Arc<Slot>>, purged: Purged, page: Arc<Page>) -> Arc<Self> {
-        let skip = skip_of(&span);
-        let taken = Mutex::new(Taken { places: slots.len(), early: Vec::new() });
-        let (changes, body) = (AtomicU64::new(0), Body::new(rows_max, slots, skip).into());
-        let (uses, looked) = Default::default();
-        Arc::new(Self { span, purged, page, skip, changes, uses, body, looked, taken })
+        let body = Body::new(rows_max, slots, skip_of(&span).into());
+        Self::with_body(span, purged, page, body.into())
     }
 
     /// A leaf whose rows are those of the image of `page`, and are not loaded.
     pub fn cold(span: Span, purged: Purged, page: Arc<Page>) -> Arc<Self> {
-        let (skip, changes, body) = (skip_of(&span), AtomicU64::new(0), OnceLock::new());
-        let (uses, looked, taken) = Default::default();
-        Arc::new(Self { span, purged, page, skip, changes, uses, body, looked, taken })
+        Self::with_body(span, purged, page, OnceLock::new())
+    }
+
+    fn with_body(span: Span, purged: Purged, page: Arc<Page>, body: OnceLock<Box<Body>>) -> Arc<Self> {
+        let purged = (purged != Purged::default()).then(|| Box::new(purged));
+        let (skip, changes) = (skip_of(&span), AtomicU64::new(0));
+        let (uses, looked, early) = Default::default();
+        Arc::new(Self { span, purged, page, skip, uses, looked, changes, body, early })
+    }
+
+    /// The trace of the rows that were purged from it.
+    pub fn purged(&self) -> Purged {
+        self.purged.as_deref().copied().unwrap_or_default()
+    }
+
+    fn skip(&self) -> usize {
+        self.skip.into()
     }
 
     /// Counts a use.
@@ -282,7 +296,7 @@ impl Leaf {
         let slots = body.places.iter().filter_map(OnceLock::get);
         let slots: usize = slots.map(|slot| slot.bytes()).sum();
         let arrays = body.places.len() * (size_of::<AtomicU64>() + size_of::<OnceLock<Arc<Slot>>>());
-        to_u64(slots + arrays)
+        to_u64(slots + arrays + size_of::<Body>())
     }
 
     /// Whether the rows are loaded.
@@ -303,20 +317,19 @@ impl Leaf {
         read: impl FnOnce(&Image) -> Result<Vec<Arc<Slot>>>,
     ) -> Result<bool> {
         // The image counts while the lock is held and the rows are not loaded: no thread can change one of them.
-        let mut taken = lock(&self.taken);
+        let mut early = lock(&self.early);
         let is_cold = !self.is_loaded();
         if is_cold {
             let mut slots = read(&self.page.home().expect("rows that are not loaded are in an image"))?;
             if !planted::active("engine-early-row-forgotten") {
                 // A thread holds them: changes are to be seen in these.
-                for early in std::mem::take(&mut taken.early).iter().filter_map(Weak::upgrade) {
+                for early in early.take().iter().flat_map(|early| early.iter().filter_map(Weak::upgrade)) {
                     if let Ok(number) = slots.binary_search_by(|slot| slot.key().cmp(early.key())) {
                         slots[number] = early;
                     }
                 }
             }
-            taken.places = slots.len();
-            self.body.get_or_init(|| Body::new(room(&slots), slots, self.skip));
+            self.body.get_or_init(|| Body::new(room(&slots), slots, self.skip()));
         }
         Ok(is_cold)
     }
@@ -324,26 +337,31 @@ impl Leaf {
     /// The row with `key` of a leaf that is not loaded. `None`: it is loaded, or `read` finds no such row in the image.
     pub fn early_row(&self, key: &[u8], read: impl FnOnce(&Image) -> Option<Arc<Slot>>) -> Option<Arc<Slot>> {
         // As in `load`: the image counts.
-        let mut taken = lock(&self.taken);
+        let mut early = lock(&self.early);
         if self.is_loaded() {
             return None;
         }
-        let mut present = taken.early.iter().filter_map(Weak::upgrade);
+        let mut present = early.iter().flat_map(|early| early.iter().filter_map(Weak::upgrade));
         if let Some(slot) = present.find(|slot| **slot.key() == *key) {
             return Some(slot);
         }
         drop(present);
         let slot = read(&self.page.home()?)?;
-        taken.early.push(Arc::downgrade(&slot));
+        early.get_or_insert_default().push(Arc::downgrade(&slot));
         Some(slot)
     }
 
     /// Forgets rows that were read early and that no thread holds. Returns whether there are others.
     pub fn forget_early(&self) -> bool {
-        let mut taken = lock(&self.taken);
-        taken.early.retain(|slot| slot.strong_count() > 0);
-        taken.early.shrink_to_fit();
-        !taken.early.is_empty()
+        let mut early = lock(&self.early);
+        let Some(slots) = &mut *early else { return false };
+        slots.retain(|slot| slot.strong_count() > 0);
+        slots.shrink_to_fit();
+        let is_empty = slots.is_empty();
+        if is_empty {
+            *early = None;
+        }
+        !is_empty
     }
 
     /// Notes a look at a row while the leaf is cold, at the time `now`, which is not 0. Returns the time of the look
@@ -412,8 +430,8 @@ impl Leaf {
 
     /// The number of the row with `key`, or of the first row after it. The key may be in this leaf, or is its end.
     pub fn search(&self, key: &[u8]) -> Option<std::result::Result<usize, usize>> {
-        let wanted = head(key, self.skip) >> PLACE_BITS;
-        let Body { rows, order, places } = self.body();
+        let wanted = head(key, self.skip()) >> PLACE_BITS;
+        let Body { rows, order, places, .. } = self.body();
         let (mut from, mut to) = (0, rows.load(Ordering::Relaxed));
         while from < to {
             let middle = from.midpoint(to);
@@ -440,8 +458,8 @@ impl Leaf {
     /// Locks the leaf. `None`: it is ended.
     pub fn lock(self: &Arc<Self>) -> Option<LockedLeaf<'_>> {
         count_shared_rmws(2);
-        let taken = lock(&self.taken);
-        (!self.is_ended()).then_some(LockedLeaf { leaf: self, taken })
+        let lock = lock(&self.early);
+        (!self.is_ended()).then_some(LockedLeaf { leaf: self, _lock: lock })
     }
 }
 
@@ -468,14 +486,15 @@ impl LockedLeaf<'_> {
 
     /// Whether it has no place for another row.
     pub fn is_full(&self) -> bool {
-        self.taken.places >= self.leaf.body().places.len()
+        let Body { taken, places, .. } = self.leaf.body();
+        taken.load(Ordering::Relaxed) >= places.len()
     }
 
     /// Adds a row before row `number`. There is room.
     pub fn insert(&mut self, number: usize, slot: Arc<Slot>) {
-        let (Body { order, rows, places }, skip) = (self.leaf.body(), self.leaf.skip);
-        let place = self.taken.places;
-        self.taken.places += 1;
+        let (Body { order, rows, taken, places }, skip) = (self.leaf.body(), self.leaf.skip());
+        let place = taken.load(Ordering::Relaxed);
+        taken.store(place + 1, Ordering::Relaxed);
         let mut new = entry(place, slot.key(), skip);
         places[place].set(slot).expect("a place is taken once");
         let count = self.leaf.len() + 1;
@@ -535,9 +554,10 @@ impl LockedLeaf<'_> {
     }
 }
 
-/// Bytes that all keys of `span` begin with.
-fn skip_of(span: &Span) -> usize {
-    span.high.as_deref().map_or(0, |high| common(&span.low, high))
+/// Bytes that all keys of `span` begin with: so many at least.
+fn skip_of(span: &Span) -> u16 {
+    let skip = span.high.as_deref().map_or(0, |high| common(&span.low, high));
+    u16::try_from(skip).unwrap_or(u16::MAX)
 }
 
 /// An entry of the order.

@@ -59,6 +59,47 @@ impl LeafSize {
         }
         usize::MAX
     }
+
+    /// As [`take_lengths`](Self::take_lengths), where the leaf is cut into parts of about equal length, no more than
+    /// that would make. Inserts at any place leave parts that are fuller on average: where three rows fit a page, each
+    /// cut of four into three and one makes a page of one row.
+    pub fn take_even(&self, low: &[u8], rows: &[usize]) -> usize {
+        let (mut parts, mut from) = (0, 0);
+        while from < rows.len() {
+            from = from.saturating_add(self.take_lengths(low, rows[from..].iter().copied()));
+            parts += 1;
+        }
+        if parts < 2 {
+            return usize::MAX;
+        }
+        let part = rows.iter().sum::<usize>() / parts;
+        let mut bytes = 0;
+        for (number, &row) in rows.iter().enumerate() {
+            let is_over = number >= self.rows_max || low.len() + bytes + row > self.bytes_max;
+            if number > 0 && (is_over || bytes + row / 2 > part) {
+                return number;
+            }
+            bytes += row;
+        }
+        usize::MAX
+    }
+}
+
+/// Whether rows with these ticks, by key, were inserted at one place, one after the other: the newest ones stand side
+/// by side. The next ones come after them, and a part that is cut before them stays as it is.
+pub fn are_in_a_run(ticks: &[u64]) -> bool {
+    let newest = (ticks.len() / 4).max(3);
+    if newest >= ticks.len() {
+        return false;
+    }
+    let mut order: Vec<usize> = (0..ticks.len()).collect();
+    order.sort_by_key(|&number| std::cmp::Reverse(ticks[number]));
+    let (run, rest) = order.split_at(newest);
+    let (first, last) = (run.iter().min(), run.iter().max());
+    let is_side_by_side = first.zip(last).is_some_and(|(first, last)| last - first + 1 == newest);
+    // Few rows stand side by side by chance.
+    let is_certain = ticks.len() >= 16 || last == run.first();
+    is_side_by_side && is_certain && ticks[run[newest - 1]] > ticks[rest[0]]
 }
 
 #[cfg(test)]
@@ -92,6 +133,29 @@ mod tests {
         // An eighth of the page: 700 bytes.
         assert_eq!(leaves(&[300; 5]), [2, 2, 1]);
         assert_eq!(leaves(&[350, 350, 350]), [2, 1]);
+    }
+
+    #[test]
+    fn parts_are_of_about_equal_length_where_inserts_are_anywhere() {
+        let even = |rows: &[usize]| SIZE.take_even(&[], rows);
+        assert_eq!(even(&[210; 3]), usize::MAX, "they fit");
+        assert_eq!(even(&[210; 4]), 2);
+        assert_eq!(even(&[50, 50, 600, 600]), 3);
+        assert_eq!(even(&[10; 20]), 7, "three parts");
+        assert_eq!(even(&[5_000, 10, 10]), 1, "a row that fits no page is alone");
+        assert_eq!(even(&[10, 10, 5_000]), 2);
+    }
+
+    #[test]
+    fn rows_of_a_run_stand_side_by_side() {
+        assert!(are_in_a_run(&[1, 2, 3, 4]), "at the end");
+        assert!(are_in_a_run(&[1, 5, 6, 7, 2]), "before rows that were there");
+        assert!(!are_in_a_run(&[4, 2, 1, 3]));
+        assert!(!are_in_a_run(&[5, 6, 4, 1]), "the newest one is not the last of them");
+        assert!(!are_in_a_run(&[0; 8]), "of an earlier life");
+        assert!(!are_in_a_run(&[3, 4]));
+        let two_threads: Vec<u64> = (0..32).map(|number| number ^ 1).collect();
+        assert!(are_in_a_run(&two_threads));
     }
 
     #[test]

@@ -47,7 +47,7 @@ use crate::dual::is_dual;
 use crate::error::{Error, Result};
 use crate::events;
 use crate::leaf::{Changes, ChangesHint, Leaf, LockedLeaf, Page, Purged, Span};
-use crate::leaf_size::LeafSize;
+use crate::leaf_size::{LeafSize, are_in_a_run};
 pub use crate::slot::{Bytes, Slot};
 
 /// A leaf as it was at one moment.
@@ -71,17 +71,17 @@ impl Look {
 
     /// No purged row of the leaf was later.
     pub fn floor(&self) -> Tick {
-        self.leaf.purged.floor
+        self.leaf.purged().floor
     }
 
     /// The number of the last purge of the leaf; 0: there was none.
     pub fn purge(&self) -> u64 {
-        self.leaf.purged.number
+        self.leaf.purged().number
     }
 
     /// Where the deletions of all purged rows of the leaf are durable.
     pub fn purged(&self) -> DurablePoint {
-        self.leaf.purged.point
+        self.leaf.purged().point
     }
 }
 
@@ -359,7 +359,7 @@ impl Tree {
         if is_busy() {
             return false;
         }
-        let purged = rows.purged(core, leaf.purged, self.ground.base);
+        let purged = rows.purged(core, leaf.purged(), self.ground.base);
         let cold = Leaf::cold(leaf.span.clone(), purged, leaf.page.clone());
         rows.keep_locked(&self.ground.source, self.ground.base);
         old.end();
@@ -469,7 +469,7 @@ impl Tree {
     /// # Errors
     /// As [`find`](Self::find).
     pub fn purged(&self, key: &[u8]) -> Result<DurablePoint> {
-        self.read(|root| root.leaf_of(key), |leaf, _| Some(leaf.purged.point))
+        self.read(|root| root.leaf_of(key), |leaf, _| Some(leaf.purged().point))
     }
 
     /// Locks the row with `key`, or adds a locked slot.
@@ -518,7 +518,7 @@ impl Tree {
                         let slot = Slot::new(key.clone(), claim, Bytes::default());
                         leaf.insert(number, slot.clone());
                         soil(leaf.leaf);
-                        Claim::Added(slot, leaf.leaf.purged.floor)
+                        Claim::Added(slot, leaf.leaf.purged().floor)
                     }
                 }
             });
@@ -609,7 +609,12 @@ impl Tree {
         let size = &self.ground.leaf_size;
         let lengths = || slots.iter().map(|slot| slot.image_bytes());
         if size.is_too_wide(low, lengths()) {
-            size.take_lengths(low, lengths()).min(slots.len())
+            let ticks: Vec<_> = slots.iter().map(|slot| slot.word().version().tick(self.ground.base).0).collect();
+            let rows = match are_in_a_run(&ticks) {
+                true => size.take_lengths(low, lengths()),
+                false => size.take_even(low, &lengths().collect::<Vec<_>>()),
+            };
+            rows.min(slots.len())
         } else if slots.len() > size.rows_max * 3 / 4 {
             // Else a leaf that is nearly full would be copied again and again.
             slots.len() / 2
@@ -633,7 +638,8 @@ impl Tree {
 
     /// Takes the deleted rows of a leaf out of `slots`. They stay locked for ever.
     fn purge(&self, core: &Core, leaf: &Leaf, slots: &mut Vec<Arc<Slot>>) -> Purged {
-        let (mut floor, before) = (leaf.purged.floor, slots.len());
+        let (earlier, before) = (leaf.purged(), slots.len());
+        let mut floor = earlier.floor;
         slots.retain(|slot| {
             let word = slot.word();
             let locks = || planted::active("engine-stale-slot") || slot.try_lock(word);
@@ -643,9 +649,11 @@ impl Tree {
             }
             !is_purged
         });
+        if slots.len() == before {
+            return earlier;
+        }
         // After the rows are locked: a thread that knows this number validates after their deletions.
-        let number = if slots.len() < before { core.next_purge() } else { leaf.purged.number };
-        Purged { floor, number, point: core.memory.flushed_anywhere() }
+        Purged { floor, number: core.next_purge(), point: core.memory.flushed_anywhere() }
     }
 
     /// Takes the deleted rows out of the leaf of `key`, which was deleted, if they are a quarter of what it may hold.

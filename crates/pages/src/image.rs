@@ -9,13 +9,12 @@
 //! The cells of an image in one page may change. All before them is *fixed*: the checksum of the page is of that part.
 //! An image in several pages has no part that changes.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use lodestone_pmem::PmAddr;
 use lodestone_txn::{Tick, Writer};
 use lodestone_width::{exact_u32, to_usize};
-use smallvec::SmallVec;
 
 use crate::cell::{CELL_HEAD_BYTES, CellPlace};
 use crate::layout::IMAGE_HEAD_BYTES;
@@ -31,7 +30,36 @@ pub struct Image {
     /// The batch that wrote it.
     pub(crate) batch: u64,
     /// The number and the place of each page, by piece.
-    pub(crate) pages: SmallVec<[(u32, PmAddr); 1]>,
+    pub(crate) pages: ImagePages,
+}
+
+/// Mostly one page. There is an image in DRAM for each leaf, loaded or not: this takes no more than a small vector, and
+/// the option of an image takes no more than the image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ImagePages {
+    One([(u32, PmAddr); 1]),
+    Other(Box<[(u32, PmAddr)]>),
+}
+
+impl Deref for ImagePages {
+    type Target = [(u32, PmAddr)];
+
+    fn deref(&self) -> &[(u32, PmAddr)] {
+        match self {
+            Self::One(page) => page,
+            Self::Other(pages) => pages,
+        }
+    }
+}
+
+impl FromIterator<(u32, PmAddr)> for ImagePages {
+    fn from_iter<I: IntoIterator<Item = (u32, PmAddr)>>(pages: I) -> Self {
+        let mut pages = pages.into_iter();
+        match (pages.next(), pages.next()) {
+            (Some(page), None) => Self::One([page]),
+            (first, second) => Self::Other(first.into_iter().chain(second).chain(pages).collect()),
+        }
+    }
 }
 
 impl Image {

@@ -68,6 +68,7 @@ impl Work {
         let Ok(head) = self.reader.read_page(page, at, image.batch, &mut self.page) else {
             return Ok(Patch::OtherImage);
         };
+        self.page.truncate(PAGE_HEAD_BYTES + to_usize(head.bytes));
         let (bytes, fixed) = (&self.page[PAGE_HEAD_BYTES..], to_usize(head.fixed));
         let found = Found::decode(image.clone(), head.tree, bytes, fixed);
         let Some(found) = found.filter(|found| (found.tree, &found.low[..]) == (tree, low)) else {

@@ -100,10 +100,11 @@ impl Reader {
     }
 
     fn read_pages(&self, image: &Image, page_bytes: &mut Vec<u8>) -> Result<Found> {
-        let (mut several, mut fixed, mut tree) = (Vec::new(), 0, 0);
+        let (mut several, mut fixed, mut tree, mut end) = (Vec::new(), 0, 0, 0);
         let (first, first_at) = image.pages[0];
-        for (piece, &(page, at)) in (0..).zip(&image.pages) {
+        for (piece, &(page, at)) in (0..).zip(image.pages.iter()) {
             let head = self.read_page(page, at, image.batch, page_bytes)?;
+            end = PAGE_HEAD_BYTES + to_usize(head.bytes);
             tree = if piece == 0 { head.tree } else { tree };
             let of = (head.first, head.piece, head.pieces, tree);
             if of != (first, piece, exact_u32(image.pages.len()), head.tree) {
@@ -112,10 +113,10 @@ impl Reader {
             }
             fixed += to_usize(head.fixed);
             if image.pages.len() > 1 {
-                several.extend_from_slice(&page_bytes[PAGE_HEAD_BYTES..]);
+                several.extend_from_slice(&page_bytes[PAGE_HEAD_BYTES..end]);
             }
         }
-        let bytes = if image.pages.len() > 1 { &several[..] } else { &page_bytes[PAGE_HEAD_BYTES..] };
+        let bytes = if image.pages.len() > 1 { &several[..] } else { &page_bytes[PAGE_HEAD_BYTES..end] };
         Found::decode(image.clone(), tree, bytes, fixed)
             .ok_or_else(|| self.damaged(first_at, "its checksums are right, but its rows are not whole"))
     }
@@ -150,35 +151,32 @@ impl Reader {
         if head.magic != PAGE_MAGIC || head.fixed > head.bytes || to_usize(head.bytes) > self.piece_bytes {
             return None;
         }
-        lengthen(bytes, PAGE_HEAD_BYTES + to_usize(head.bytes));
-        bytes.truncate(PAGE_HEAD_BYTES + to_usize(head.bytes));
+        let end = PAGE_HEAD_BYTES + to_usize(head.bytes);
+        lengthen(bytes, end);
         if !is_whole {
             read(PAGE_HEAD_BYTES, &mut bytes[PAGE_HEAD_BYTES..PAGE_HEAD_BYTES + fixed])?;
         }
         let of = (head.page, head.batch, head.first, head.pieces, head.tree);
-        if head.checksum(&bytes[PAGE_HEAD_BYTES..]) != Some(head.crc) || of != (page, image.batch, page, 1, tree) {
+        let is_right = head.checksum(&bytes[PAGE_HEAD_BYTES..end]) == Some(head.crc);
+        if !is_right || of != (page, image.batch, page, 1, tree) {
             return None;
         }
         let (row, cell) = find_cell(&bytes[PAGE_HEAD_BYTES..PAGE_HEAD_BYTES + fixed], low, key)?;
         let cell = PAGE_HEAD_BYTES + fixed + cell.start..PAGE_HEAD_BYTES + fixed + cell.end;
-        if cell.end > PAGE_HEAD_BYTES + to_usize(head.bytes) {
+        if cell.end > end {
             return None;
         }
-        let place = CellPlace { page, batch: image.batch, row };
-        let mut apart = Vec::new();
-        let cell = if is_whole {
-            &bytes[cell]
-        } else {
+        if !is_whole {
             // Memory is read in words.
             let from = cell.start & !7;
-            apart.resize(cell.end - from, 0);
-            read(from, &mut apart)?;
-            &apart[cell.start - from..]
-        };
-        place.read(cell).map(|(tick, writer, payload)| (tick, writer, payload.into()))
+            read(from, &mut bytes[from..cell.end])?;
+        }
+        let place = CellPlace { page, batch: image.batch, row };
+        place.read(&bytes[cell]).map(|(tick, writer, payload)| (tick, writer, payload.into()))
     }
 
-    /// Reads the page with this number, of this batch, into `bytes`: its head, then what it has of an image.
+    /// Reads the page with this number, of this batch, into `bytes`: its head, then `head.bytes` bytes of an image.
+    /// After those may be others, of a page that was read before.
     pub(crate) fn read_page(&self, page: u32, at: PmAddr, batch: u64, bytes: &mut Vec<u8>) -> Result<PageHead> {
         let bad = |finding: &str| Err(damage(&self.heap, "page", at, &format!("page {page}: {finding}")));
         let memory = self.heap.memory();
@@ -190,12 +188,12 @@ impl Reader {
         if head.magic != PAGE_MAGIC || to_usize(head.bytes) > self.piece_bytes {
             return bad("its head is not that of a page");
         }
-        lengthen(bytes, PAGE_HEAD_BYTES + to_usize(head.bytes));
-        bytes.truncate(PAGE_HEAD_BYTES + to_usize(head.bytes));
+        let end = PAGE_HEAD_BYTES + to_usize(head.bytes);
+        lengthen(bytes, end);
         if ahead == 0 {
-            self.fetch(at.plus(to_u64(PAGE_HEAD_BYTES)), &mut bytes[PAGE_HEAD_BYTES..])?;
+            self.fetch(at.plus(to_u64(PAGE_HEAD_BYTES)), &mut bytes[PAGE_HEAD_BYTES..end])?;
         }
-        if head.checksum(&bytes[PAGE_HEAD_BYTES..]) != Some(head.crc) {
+        if head.checksum(&bytes[PAGE_HEAD_BYTES..end]) != Some(head.crc) {
             return bad("its checksum fails");
         }
         if (head.page, head.batch) != (page, batch) {

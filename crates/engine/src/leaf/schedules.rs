@@ -75,7 +75,7 @@ impl Model {
             let leaf = root.leaf_of(&[LATE]);
             let locked = match leaf.lock() {
                 None if self.broken == Broken::AddedAfterEnd => {
-                    Some(LockedLeaf { leaf: &leaf, taken: lock(&leaf.taken) })
+                    Some(LockedLeaf { leaf: &leaf, _lock: lock(&leaf.early) })
                 }
                 locked => locked,
             };

@@ -64,7 +64,7 @@ impl Tree {
         // Evicted, or split, or none of the others is spare any more.
         let Some(last) = spare.last().filter(|_| first.is_loaded()) else { return };
         let span = Span { low: first.leaf.span.low.clone(), high: last.leaf.span.high.clone() };
-        let (mut slots, mut purged) = (first.slots(), first.leaf.purged);
+        let (mut slots, mut purged) = (first.slots(), first.leaf.purged());
         for leaf in &spare {
             let mut rest = leaf.slots();
             let of_leaf = self.purge(core, leaf.leaf, &mut rest);
