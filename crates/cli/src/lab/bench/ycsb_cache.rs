@@ -1,12 +1,16 @@
 //! The figures of `lodestone bench ycsb --cache`: how often the cache was hit, and the most that hits and the medium
 //! allow.
 //!
-//! After the run the same threads measure two more rates for a while each, in the same process and on the same file:
-//! reads of a few records that are in the cache, and reads of a page at random places of the file. An operation costs a
-//! hit and, as often as the run missed, a read of a page. So a cache of this size with these hits, which reads pages,
-//! would not be faster than `1 / (1 / hits + misses / reads)`. A miss here reads a page, or one row of it.
+//! After the run the same threads measure more rates for a while each, in the same process and on the same file: reads
+//! of records that are in the cache, and reads of a page at random places of the file. An operation costs a hit and, as
+//! often as the run missed, a read of a page. So a cache of this size with these hits, which reads pages, would not be
+//! faster than `1 / (1 / hits + misses / reads)`. A miss here reads a page, or one row of it.
+//!
+//! The records of these hits take a quarter of the cache and are chosen as in the run: a cache of tens of megabytes is
+//! in DRAM, and a hit waits for it. The rate of a few records, which the caches of the processor hold, is printed too.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -16,14 +20,19 @@ use anyhow::{Context, Result};
 use lodestone_engine::Database;
 use lodestone_engine_bench::records::DatabaseRecords;
 use lodestone_workload::engine::{Engine, Session};
+use lodestone_workload::keys::KeyChooser;
 use lodestone_workload::random::Random;
 use lodestone_workload::result::BenchResult;
 use lodestone_workload::ycsb::Spec;
 
 /// How long each of the two rates is measured.
 const TIME: Duration = Duration::from_millis(500);
-/// Records that are read again and again, for each thread.
-const HOT_RECORDS: u64 = 64;
+/// Records that are read again and again, for each thread, where the caches of the processor are to hold them.
+const FEW_RECORDS: usize = 64;
+/// Bytes of a record in the cache beside key and value, about.
+const RECORD_BYTES_EXTRA: u64 = 200;
+/// Choices of a thread among the records of hits. They are read in turn.
+const CHOICES: usize = 1 << 16;
 
 /// Counts of the cache at the begin of the run.
 pub struct CacheWatch<'d> {
@@ -52,7 +61,10 @@ impl<'d> CacheWatch<'d> {
         let (loads, rows) = (stats.cache_loads - self.loads.get(), stats.cache_row_reads - self.row_reads.get());
         let (anonymous, heap) = (anonymous_bytes()?, crate::allocator::bytes_in_use());
         let misses = (loads + rows) as f64 / result.operations.max(1) as f64;
-        let (hits, reads) = (hits_per_s(records, spec)?, reads_per_s(self.database, spec)?);
+        let record_bytes = (spec.key_bytes + spec.value_bytes) as u64 + RECORD_BYTES_EXTRA;
+        let many = usize::try_from(limit / 4 / record_bytes)?.max(FEW_RECORDS);
+        let (few_hits, hits) = (hits_per_s(records, spec, FEW_RECORDS)?, hits_per_s(records, spec, many)?);
+        let reads = reads_per_s(self.database, spec)?;
         let allowed = 1.0 / (1.0 / hits + misses / reads);
         result.set_extra("cache_limit_bytes", limit);
         result.set_extra("cache_bytes", stats.cache_bytes);
@@ -64,6 +76,7 @@ impl<'d> CacheWatch<'d> {
         result.set_extra("anonymous_to_limit", anonymous as f64 / limit as f64);
         result.set_extra("cache_misses_per_op", misses);
         result.set_extra("hits_per_s", hits.round());
+        result.set_extra("few_hits_per_s", few_hits.round());
         result.set_extra("page_reads_per_s", reads.round());
         result.set_extra("allowed_ops_per_s", allowed.round());
         result.set_extra("part_of_allowed", result.ops_per_s.unwrap_or(0.0) / allowed);
@@ -71,16 +84,27 @@ impl<'d> CacheWatch<'d> {
     }
 }
 
-/// Reads per second of records that are in the cache, of all threads together.
-fn hits_per_s(records: &DatabaseRecords, spec: &Spec) -> Result<f64> {
+/// Reads per second of records that are in the cache, of all threads together: of the first so many that the
+/// distribution of the run chooses, as often as it chooses them.
+fn hits_per_s(records: &DatabaseRecords, spec: &Spec, count: usize) -> Result<f64> {
     let codec = spec.codec()?;
     rate(spec.threads, |thread| {
         let mut session = records.session()?;
-        let first = thread as u64 * HOT_RECORDS;
-        let keys: Vec<_> = (first..first + HOT_RECORDS).map(|record| codec.encode(record % spec.records)).collect();
+        let mut random = Random::for_stream(spec.seed, u64::MAX / 2 - thread as u64);
+        let mut chooser = KeyChooser::new(spec.distribution, spec.records, spec.capacity())?;
+        let (mut present, mut keys) = (HashSet::new(), Vec::with_capacity(CHOICES));
+        for _ in 0..CHOICES {
+            let record = chooser.choose(&mut random, spec.records);
+            if present.contains(&record) || present.len() < count {
+                present.insert(record);
+                keys.push(codec.encode(record));
+            }
+        }
         let (mut value, mut next) = (Vec::new(), 0);
-        // They are loaded before the time begins.
-        keys.iter().try_for_each(|key| session.read(key, &mut value).map(|_| ()))?;
+        // They are loaded before the time begins: by the second look, if the first one reads a row alone.
+        for record in present.iter().chain(&present) {
+            session.read(&codec.encode(*record), &mut value)?;
+        }
         Ok(move || {
             session.read(&keys[next], &mut value)?;
             next = (next + 1) % keys.len();
