@@ -32,7 +32,7 @@
 //! | `db-epoch` | group commit: transactions by two writers that survive together or not at all |
 //! | `db-together`, `db-together-rounds` | transactions with a record in each of two logs; the same around checkpoints |
 //! | `db-mixed` | transactions over a table whose rows are read from pages and one whose rows are in DRAM |
-//! | `db-dual`, `db-dual-rounds`, `db-dual-older-round` | a table with rows in cells beside one without |
+//! | `db-dual`, `db-dual-rounds`, `db-dual-older-round`, `db-dual-moves` | a table with rows in cells beside one without |
 //! | `db-move` | a table and a range of its keys that move to the other of two parts, by writers on two nodes |
 //! | `db-backup` | a backup between commits and a checkpoint, and one of the state after each crash: what it opens to |
 //!
@@ -688,7 +688,7 @@ impl Structure for Tables {
         // The recovery knows nothing of the cache, of parts and of backups: it is that of `db-lines` and `db-round`.
         // That of cells is the one of `db-dual`.
         let is_known = matches!(self.kind, Kind::Cached | Kind::Warm | Kind::Nodes)
-            || matches!(self.name, "db-backup" | "db-dual-rounds" | "db-dual-older-round");
+            || matches!(self.name, "db-backup" | "db-dual-rounds" | "db-dual-older-round" | "db-dual-moves");
         if is_known { 0 } else { u32::MAX }
     }
 
@@ -716,7 +716,7 @@ impl Structure for Tables {
             "db-together" => is_in("commit/by_table.rs"),
             "db-together-rounds" | "db-mixed" | "db-backup" => false,
             "db-dual" => is_in("engine/src/dual.rs"),
-            "db-dual-rounds" | "db-dual-older-round" => false,
+            "db-dual-rounds" | "db-dual-older-round" | "db-dual-moves" => false,
             // Its pages are written as those of `db-two-rounds`; it alone has a share of a second node.
             "db-move" => is_in("pages/src/share.rs"),
             "db-lines" | "db-lines-delta" | "db-lines-older-round" => is_in("pages/src/patch.rs"),

@@ -32,6 +32,10 @@ pub fn targets() -> Vec<Tables> {
         Put(0, 1, 3),
         CutCheckpoint,
     ];
+    // Two rows exchange their cells twice, and the logs have none of it after the last checkpoint. Cells that became
+    // free last serve first.
+    let exchange = |value: i64| [Delete(0), Delete(1), Insert(0, value), Insert(1, value + 1), Checkpoint];
+    let moves = [&exchange(1)[..], &exchange(3), &[Both(2, 5), Checkpoint, Both(2, 6), Checkpoint]].concat();
     let late = "another fence follows before the life begins in which the slot would count";
     let dual = |name, script| Tables { kind: Kind::Dual, ..tables(name, script) };
     let redundant = vec![Redundant::new("late flush at crates/engine/src/dual.rs", 1, late)];
@@ -39,12 +43,15 @@ pub fn targets() -> Vec<Tables> {
         Tables { redundant, ..dual("db-dual", script) },
         dual("db-dual-rounds", rounds),
         dual("db-dual-older-round", older),
+        dual("db-dual-moves", moves),
     ]
 }
 
 pub fn bugs() -> Vec<Bug> {
     let bug = |name, text| Bug::new(name, text, || named("db-dual"));
+    let lost = "a row that went to another cell is lost with the records that say so";
     vec![
+        Bug::new("pages-ticks-say-all", lost, || named("db-dual-moves")),
         bug("engine-dual-overwrites-newest", "a torn write leaves a cell without its row"),
         bug("engine-dual-members-unchecked", "a transaction counts without one of its rows"),
         bug("engine-dual-losers-count", "a row has the value of a transaction that never was"),

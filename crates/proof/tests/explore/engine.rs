@@ -62,7 +62,8 @@ fn every_mutant_is_killed_or_excused() {
             | "db-mixed"
             | "db-backup"
             | "db-dual-rounds"
-            | "db-dual-older-round" => 500,
+            | "db-dual-older-round"
+            | "db-dual-moves" => 500,
             _ => Config::default().states_max,
         };
         Config { states_max, ..Config::default() }
