@@ -2,7 +2,7 @@
 
 use lodestone_pmem::planted;
 
-use super::{Receiver, serve};
+use super::{Copying, Receiver};
 use crate::applylog::Standing;
 use crate::effect::Outbound;
 use crate::error::Result;
@@ -37,7 +37,7 @@ impl Receiver {
         }
         self.sender = packet.head.source;
         // A member that lacks pages is no log to adopt.
-        if self.log.standing() == Standing::Copying {
+        if self.lacks_pages() {
             return Ok(());
         }
         let head =
@@ -73,7 +73,8 @@ impl Receiver {
         }
         // No member has said yet what it has, so there is nothing to copy. With its log of before, this one would
         // report records that it is about to give up.
-        let waits = member.role == Role::Joining && message.copy_from == head.source && self.log.view() < member.since;
+        let is_other_log = self.log.view() < member.since || (self.lacks_pages() && !is_entered);
+        let waits = member.role == Role::Joining && message.copy_from == head.source && is_other_log;
         if waits && !planted::active("fabric-joiner-reports-its-old-log") {
             self.counts.dropped += 1;
             return Ok(());
@@ -84,10 +85,12 @@ impl Receiver {
         if !is_entered || is_other || self.must_restart(&head, member, &message) {
             self.enter(head, member, &message)?;
         }
-        if let Some(copying) =
-            self.joining.as_mut().filter(|_| member.role == Role::Joining && message.copy_from != head.source)
-        {
-            copying.change_source(message.copy_from);
+        if member.role == Role::Joining && message.copy_from != head.source {
+            match &mut self.joining {
+                Some(copying) if copying.is_waiting() => self.copy_again(message.copy_from),
+                Some(copying) => copying.change_source(message.copy_from),
+                None => {}
+            }
         }
         self.stable = self.stable.max(head.stable);
         self.report.now = true;
@@ -107,11 +110,7 @@ impl Receiver {
                 // Records after its own are kept for it as long as it is there, but not beyond that.
                 Standing::Replaying => was_away || self.log.terms().common(&message.adopted).is_none(),
                 // A sender of another term keeps other records.
-                Standing::Copying => {
-                    was_away
-                        || self.log.promised().1 != head.term
-                        || self.joining.as_ref().is_none_or(serve::Copying::is_waiting)
-                }
+                Standing::Copying => was_away || self.log.promised().1 != head.term,
             }
     }
 
@@ -123,7 +122,7 @@ impl Receiver {
             self.log.restart(head.term, head.view, message.joins_from);
             let (base, _) = message.joins_from;
             (self.exposed, self.tail, self.newest) = (base, base, base);
-            self.joining = Some(serve::Copying::from(message.copy_from, self.pages.pages()));
+            self.joining = Some(Copying::from(message.copy_from, base, self.pages.pages()));
             return Ok(());
         }
         let standing = match (member.role, self.log.standing()) {

@@ -143,6 +143,8 @@ struct Peer {
     heard: Moment,
     /// Whether it entered the newest view.
     viewed: bool,
+    /// Whether it has all pages, as it said itself. One that copies them may have all records without that.
+    has_pages: bool,
     view_sent: Moment,
 }
 
@@ -390,7 +392,7 @@ impl Sender {
             Kind::Promise if head.has(PACKET_GONE) => {}
             Kind::Promise => self.promised(now, packet, out)?,
             Kind::Reply => self.pulled(now, packet, out)?,
-            Kind::Report if head.term == self.term => self.reported(now, &head),
+            Kind::Report | Kind::Copying if head.term == self.term => self.reported(now, &head),
             Kind::Nack if head.term == self.term => self.missing(now, packet, out),
             Kind::Request if head.term == self.term && self.is_sending() => self.send_view(now, Some(head.source), out),
             _ => {}
@@ -421,6 +423,7 @@ impl Sender {
         };
         peer.heard = now;
         peer.viewed |= is_newest;
+        peer.has_pages |= head.kind == Kind::Report;
         peer.credit = head.credit;
         // A record that was never sent cannot be there.
         peer.tail = peer.tail.max(head.sequence.min(self.ring.last()));
