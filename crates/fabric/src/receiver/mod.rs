@@ -9,8 +9,8 @@
 //! 4. *Gaps*: a map of missing records after 50 us, again after 1, 2, 4, 8 ms until nothing is missing.
 //! 5. *Terms*: a promise is durable before it is told. A new view cuts what differs from the adopted log.
 //! 6. *Joining*: pages and records at the same time, the records in order and none early: the copied pages are of
-//!    different moments. What it applied is reported as that of a member that lacks pages, so the sender keeps no more
-//!    records for it than for others, and a copy ends however much is written meanwhile.
+//!    different moments. Its applied records are reported as those of a member that lacks pages, so the sender keeps no
+//!    more records for it than for others, and a copy ends however much is written meanwhile.
 //!
 //! Invariants:
 //! - the reported tail never goes back within a term: it is fenced, not merely received;

@@ -163,7 +163,7 @@ impl Receiver {
         let mut written = HashSet::new();
         for loose in self.loose.values() {
             let Loose::Held(head, body) = loose else { continue };
-            // What a record before it writes need not be copied.
+            // A page need not be copied that a record before it writes.
             if let Some(old) = old_of(loose).filter(|old| !written.contains(old)) {
                 copying.urge(old);
             }
@@ -182,7 +182,7 @@ impl Receiver {
         }
     }
 
-    /// Copies from `source` after a restart. What was copied before is not known any more, but what records wrote since
+    /// Copies from `source` after a restart. It does not know any more what was copied, but what records wrote since
     /// this member began is in the log, as far as it was not given up. Its own tail was reported and stays: each page
     /// that counts there is still in place at others.
     pub(super) fn copy_again(&mut self, source: NodeId) {
