@@ -2,7 +2,7 @@
 //!
 //! A member that does not answer for a second is removed, as long as enough others are left: without it nothing is
 //! stable, and the rings fill up. A node that should be a member and runs is added again. It copies what it lacks, and
-//! says nothing meanwhile: that may take as long as it runs and the ring has room.
+//! takes and reports records meanwhile, so a copy may take long. Before it knows from whom to copy it says nothing.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -25,7 +25,7 @@ const SILENT_NS: u64 = 1_000_000_000;
 /// The same, of one that joins. With sealed packets it first needs the secrets of its view, and each view has others.
 const JOINER_SILENT_NS: u64 = 10 * SILENT_NS;
 
-/// The same, of one that joins and runs, as its process says. It reports nothing before it has copied all pages.
+/// The same, of one that joins and runs, as its process says: it may have to wait for a source of its copy.
 const COPY_NS: u64 = 3600 * SILENT_NS;
 
 /// Whether a member that joins, and was silent for so long, is lost. `runs`: its process says that it does. `used`: of
