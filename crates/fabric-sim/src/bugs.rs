@@ -45,7 +45,8 @@
 //!
 //! *Rules for takeovers with a full ring*: `fabric-ring-without-its-begin`, `fabric-operations-given-up-early` (rules).
 //! *A rule for a node that joins again*: `fabric-joiner-reports-its-old-log` (rules).
-//! *A rule for copies of damaged pages*: `fabric-copy-hides-damage` (rules).
+//! *Rules for copies*: `fabric-copy-hides-damage`, `fabric-copy-of-an-older-term`, `fabric-copy-from-one-member-alone`,
+//! `fabric-waits-for-a-stuck-joiner` (rules).
 //! *A rule for members that are lost for good*: `fabric-removal-needs-all-others` (rules).
 //!
 //! The promises P1 to P8 are listed with their judges in `oracle.rs`. The bugs of `PROMISES` name the promise that they

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use lodestone_pmem::planted;
 use lodestone_width::{to_u64, to_usize};
 
 use crate::ids::{Moment, NodeId, Sequence};
@@ -13,12 +14,16 @@ use crate::ids::{Moment, NodeId, Sequence};
 /// Pages that are asked for at a time.
 pub(super) const COPIES_AT_A_TIME: usize = 16;
 const COPY_AGAIN_NS: u64 = 2_000_000;
+/// Another member is asked after so many requests in a row that brought nothing.
+const IN_VAIN_MAX: u32 = 8;
 
 /// The copy.
 #[derive(Debug)]
 pub(super) struct Copying {
-    /// From whom; `None` after a restart, until a view says it.
-    source: Option<NodeId>,
+    /// The members that count, of which the first one is asked; none after a restart, until a view names them.
+    sources: Vec<NodeId>,
+    /// Requests in a row that brought nothing.
+    in_vain: u32,
     /// A copy counts if its source had everything up to here.
     base: Sequence,
     /// Pages that are there, in order.
@@ -40,7 +45,8 @@ impl Copying {
     /// Waits for a view.
     pub(super) const fn waiting() -> Self {
         Self {
-            source: None,
+            sources: Vec::new(),
+            in_vain: 0,
             base: Sequence(0),
             done: Vec::new(),
             left: 0,
@@ -53,28 +59,34 @@ impl Copying {
     }
 
     /// Copies so many pages, each of a moment after `base`.
-    pub(super) fn from(source: NodeId, base: Sequence, pages: u64) -> Self {
+    pub(super) fn from(sources: Vec<NodeId>, base: Sequence, pages: u64) -> Self {
         let mut done = vec![false; usize::try_from(pages).unwrap_or(usize::MAX)];
         // There is no page 0.
         done.iter_mut().take(1).for_each(|page| *page = true);
-        Self { source: Some(source), base, done, left: pages.saturating_sub(1), ..Self::waiting() }
+        Self { sources, base, done, left: pages.saturating_sub(1), ..Self::waiting() }
     }
 
-    /// Asks another member from now on: the former one may be gone. Pages that are there stay.
-    pub(super) fn change_source(&mut self, source: NodeId) {
-        if self.source.is_some_and(|present| present != source) {
-            (self.source, self.asked) = (Some(source), None);
-            self.urgent.values_mut().for_each(|asked| *asked = None);
+    /// Asks these members from now on: the former one may be gone. Pages that are there stay.
+    pub(super) fn change_sources(&mut self, sources: Vec<NodeId>) {
+        let is_same = sources.len() == self.sources.len() && sources.iter().all(|node| self.sources.contains(node));
+        if !is_same && !self.is_waiting() {
+            self.sources = sources;
+            self.ask_anew();
         }
     }
 
+    fn ask_anew(&mut self) {
+        (self.in_vain, self.asked) = (0, None);
+        self.urgent.values_mut().for_each(|asked| *asked = None);
+    }
+
     pub(super) const fn is_waiting(&self) -> bool {
-        self.source.is_none()
+        self.sources.is_empty()
     }
 
     /// Whether all pages are there.
     pub(super) const fn is_whole(&self) -> bool {
-        self.source.is_some() && self.left == 0
+        !self.is_waiting() && self.left == 0
     }
 
     /// Pages that are there, of how many.
@@ -83,9 +95,15 @@ impl Copying {
         (all - self.left, all)
     }
 
-    /// Whether a copy of `source`, when it had everything up to `tail`, may be taken.
+    /// Whether a copy of `source`, when it had everything up to `tail`, may be taken. It need not be the member that is
+    /// asked now: any that counts and has so much has the right bytes.
     pub(super) fn takes(&self, source: NodeId, tail: Sequence) -> bool {
-        self.source == Some(source) && tail >= self.base
+        self.sources.contains(&source) && tail >= self.base
+    }
+
+    /// An answer came.
+    pub(super) const fn answered(&mut self) {
+        self.in_vain = 0;
     }
 
     /// Whether a page is not there.
@@ -117,15 +135,23 @@ impl Copying {
     }
 
     pub(super) fn wake_at(&self) -> Option<Moment> {
-        self.source?;
+        self.sources.first()?;
         let due = |asked: Option<Moment>| asked.map_or(Moment(0), |asked| asked.plus(COPY_AGAIN_NS));
         self.urgent.values().copied().chain([self.asked]).map(due).min()
     }
 
     /// The source, and the pages that it is to be asked for now.
     pub(super) fn ask(&mut self, now: Moment) -> Option<(NodeId, Vec<u64>)> {
-        let source = self.source?;
         let is_due = |asked: &Option<Moment>| asked.is_none_or(|asked| now.since(asked) >= COPY_AGAIN_NS);
+        if self.asked.is_some() && is_due(&self.asked) {
+            self.in_vain += 1;
+            if self.in_vain > IN_VAIN_MAX && !planted::active("fabric-copy-from-one-member-alone") {
+                // It may be gone, or the network between: the sender need not know.
+                self.sources.rotate_left(1);
+                self.ask_anew();
+            }
+        }
+        let source = *self.sources.first()?;
         let mut pages = Vec::new();
         for (page, asked) in self.urgent.iter_mut().filter(|(_, asked)| is_due(asked)).take(COPIES_AT_A_TIME) {
             *asked = Some(now);
@@ -159,7 +185,7 @@ mod tests {
     #[test]
     fn each_page_is_looked_at_once_however_many_gaps_there_are() {
         let pages = 100_000;
-        let mut copying = Copying::from(SOURCE, Sequence(1), pages);
+        let mut copying = Copying::from(vec![SOURCE], Sequence(1), pages);
         for page in (1..pages).step_by(2) {
             assert_eq!(copying.note(page), (true, false));
         }
@@ -183,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_a_record_waits_for_is_asked_for_first_and_once_in_its_time() {
-        let mut copying = Copying::from(SOURCE, Sequence(5), 1000);
+        let mut copying = Copying::from(vec![SOURCE], Sequence(5), 1000);
         let (_, first) = copying.ask(Moment(1)).expect("it has a source");
         assert_eq!(first, (1..=16).collect::<Vec<_>>());
         copying.urge(900);
@@ -196,7 +222,7 @@ mod tests {
         assert_eq!(copying.note(900), (true, true));
         assert_eq!(copying.note(900), (false, false));
         copying.urge(900);
-        copying.change_source(NodeId(8));
+        copying.change_sources(vec![NodeId(8)]);
         let (source, again) = copying.ask(Moment(4)).expect("it has a source");
         assert_eq!((source, again.len(), again.first()), (NodeId(8), 16, Some(&3)), "all that is not there, anew");
     }

@@ -51,6 +51,10 @@ impl Receiver {
                 if page >= self.pages.pages() || self.log.standing() != Standing::Active {
                     return Ok(());
                 }
+                // Its log may still be cut for the term that it has promised.
+                if matches!(call, Call::Copy(_)) && !self.follows() {
+                    return Ok(());
+                }
                 let bytes = self.pages.read(page)?;
                 let mut head = PacketHead { flags: PACKET_ANSWER, sequence: self.tail, ..self.head(Kind::Reply) };
                 let is_damaged = self.pages.checksum(page).is_some_and(|crc| crc32c::crc32c(&bytes) != crc)
@@ -125,12 +129,16 @@ impl Receiver {
             return Ok(());
         };
         let is_whole = to_u64(bytes.len()) == u64::from(self.pages.page_bytes());
-        // The copy must be of a moment after the record where this member began, and of its source.
+        // The copy must be of a moment after the record where this member began, and of a member that counts. Sequences
+        // of another term say nothing of moments: the copy may be older than a page that this term wrote in its place.
+        let is_of_term = self.follows() && packet.head.term == self.log.promised().0;
+        let is_fit = is_whole && (is_of_term || planted::active("fabric-copy-of-an-older-term"));
         let takes = |copying: &Copying| copying.takes(packet.head.source, packet.head.sequence);
-        let Some(copying) = self.joining.as_mut().filter(|copying| is_whole && takes(copying)) else {
+        let Some(copying) = self.joining.as_mut().filter(|copying| is_fit && takes(copying)) else {
             self.counts.dropped += 1;
             return Ok(());
         };
+        copying.answered();
         // A record may have written it since then.
         let (is_new, is_urgent) = copying.note(page);
         if !is_new {
@@ -182,11 +190,11 @@ impl Receiver {
         }
     }
 
-    /// Copies from `source` after a restart. It does not know any more what was copied, but what records wrote since
+    /// Copies from `sources` after a restart. It does not know any more what was copied, but what records wrote since
     /// this member began is in the log, as far as it was not given up. Its own tail was reported and stays: each page
     /// that counts there is still in place at others.
-    pub(super) fn copy_again(&mut self, source: NodeId) {
-        let mut copying = Copying::from(source, self.exposed, self.pages.pages());
+    pub(super) fn copy_again(&mut self, sources: Vec<NodeId>) {
+        let mut copying = Copying::from(sources, self.exposed, self.pages.pages());
         let (first, _) = self.log.terms().base();
         for applied in (first.0 + 1..=self.exposed.0).filter_map(|sequence| self.log.entry(Sequence(sequence))) {
             applied.pages().for_each(|(pair, _)| _ = copying.note(pair.new));

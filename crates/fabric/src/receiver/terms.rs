@@ -6,7 +6,7 @@ use super::{Copying, Receiver};
 use crate::applylog::Standing;
 use crate::effect::Outbound;
 use crate::error::Result;
-use crate::ids::{Sequence, Term};
+use crate::ids::{NodeId, Sequence, Term};
 use crate::message::ViewMessage;
 use crate::packet::{Kind, PACKET_ANSWER, PACKET_GONE, Packet, PacketHead};
 use crate::view::{Member, Role};
@@ -86,9 +86,10 @@ impl Receiver {
             self.enter(head, member, &message)?;
         }
         if member.role == Role::Joining && message.copy_from != head.source {
+            let sources = sources_of(&message);
             match &mut self.joining {
-                Some(copying) if copying.is_waiting() => self.copy_again(message.copy_from),
-                Some(copying) => copying.change_source(message.copy_from),
+                Some(copying) if copying.is_waiting() => self.copy_again(sources),
+                Some(copying) => copying.change_sources(sources),
                 None => {}
             }
         }
@@ -122,7 +123,7 @@ impl Receiver {
             self.log.restart(head.term, head.view, message.joins_from);
             let (base, _) = message.joins_from;
             (self.exposed, self.tail, self.newest) = (base, base, base);
-            self.joining = Some(Copying::from(message.copy_from, base, self.pages.pages()));
+            self.joining = Some(Copying::from(sources_of(message), base, self.pages.pages()));
             return Ok(());
         }
         let standing = match (member.role, self.log.standing()) {
@@ -153,4 +154,10 @@ impl Receiver {
     pub fn has(&self, sequence: Sequence, term: Term) -> bool {
         sequence <= self.exposed && self.log.terms().term_of(sequence).is_none_or(|found| found == term)
     }
+}
+
+/// The members from which one that joins may copy, the one first that the sender chose.
+fn sources_of(message: &ViewMessage) -> Vec<NodeId> {
+    let active = message.members.iter().filter(|member| member.role == Role::Active).map(|member| member.node);
+    std::iter::once(message.copy_from).chain(active.filter(|node| *node != message.copy_from)).collect()
 }

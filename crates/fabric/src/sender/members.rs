@@ -145,6 +145,7 @@ impl Sender {
                 tail: self.joins_from.0,
                 credit: self.options.credit_bytes,
                 heard: now,
+                moved: now,
                 viewed: false,
                 has_pages: false,
                 view_sent: now,

@@ -377,6 +377,7 @@ impl Sender {
             tail: Sequence(0),
             credit: self.options.credit_bytes,
             heard: now,
+            moved: now,
             viewed: false,
             has_pages: false,
             view_sent: now,

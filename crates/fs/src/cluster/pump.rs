@@ -28,6 +28,10 @@ const JOINER_SILENT_NS: u64 = 10 * SILENT_NS;
 /// The same, of one that joins and runs, as its process says: it may have to wait for a source of its copy.
 const COPY_NS: u64 = 3600 * SILENT_NS;
 
+/// A member that joins and reports, but does not go on for so long, is removed when the ring is half full of what it
+/// lacks: it begins anew, perhaps with other members to copy from.
+const JOINER_STUCK_NS: u64 = SILENT_NS;
+
 /// Whether a member that joins, and was silent for so long, is lost. `runs`: its process says that it does. `used`: of
 /// the ring, which keeps all records for it.
 fn is_joiner_lost(silent_ns: u64, runs: bool, (used, capacity): (u64, u64)) -> bool {
@@ -189,13 +193,14 @@ impl Sending {
             heard.is_some_and(|heard| is_joiner_lost(now.since(heard), runs(node), ring))
         };
         let is_leaving = |node: NodeId| self.leaving.get(&group).is_some_and(|leaving| leaving.contains(&node));
+        let stuck = sender.stuck(now, JOINER_STUCK_NS).filter(|_| ring.0 >= ring.1 / 2);
         let may_go = |node: &NodeId| match sender.view().role(*node) {
             Some(Role::Active) => active > least,
-            Some(Role::Joining) => is_leaving(*node) || is_lost(node),
+            Some(Role::Joining) => is_leaving(*node) || is_lost(node) || stuck == Some(*node),
             None => false,
         };
         let leaving = self.leaving.get(&group).into_iter().flatten().copied();
-        sender.silent(now, SILENT_NS).chain(leaving).find(may_go)
+        sender.silent(now, SILENT_NS).chain(leaving).chain(stuck).find(may_go)
     }
 
     fn to_add(&self, group: GroupId) -> Option<NodeId> {
