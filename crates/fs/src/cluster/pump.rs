@@ -32,12 +32,12 @@ const COPY_NS: u64 = 3600 * SILENT_NS;
 /// lacks: it begins anew, perhaps with other members to copy from.
 const JOINER_STUCK_NS: u64 = SILENT_NS;
 
-/// Whether a member that joins, and was silent for so long, is lost. `runs`: its process says that it does. `used`: of
-/// the ring, which keeps all records for it.
-fn is_joiner_lost(silent_ns: u64, runs: bool, (used, capacity): (u64, u64)) -> bool {
+/// Whether a member that joins, and was silent for so long, is lost. `runs`: its process says that it does. `is_stuck`:
+/// it reports, and does not go on. `used`: of the ring, which keeps all records for it.
+fn is_joiner_lost(silent_ns: u64, runs: bool, is_stuck: bool, (used, capacity): (u64, u64)) -> bool {
     // Others would wait for room soon, and begin the copy anew when it is there: that is better than to wait for it.
     let has_room = used < capacity / 2;
-    silent_ns > JOINER_SILENT_NS && !(runs && has_room && silent_ns <= COPY_NS)
+    is_stuck && !has_room || silent_ns > JOINER_SILENT_NS && !(runs && has_room && silent_ns <= COPY_NS)
 }
 
 /// Starts the thread, which claims a term first.
@@ -188,15 +188,15 @@ impl Sending {
         let active = sender.view().active().count();
         let runs = |node: &NodeId| self.wanted.get(&group).is_some_and(|wanted| wanted.contains(node));
         let ring = (sender.ring().used(), sender.ring().capacity());
+        let stuck = sender.stuck(now, JOINER_STUCK_NS);
         let is_lost = |node: &NodeId| {
             let heard = sender.heard(*node);
-            heard.is_some_and(|heard| is_joiner_lost(now.since(heard), runs(node), ring))
+            heard.is_some_and(|heard| is_joiner_lost(now.since(heard), runs(node), stuck == Some(*node), ring))
         };
         let is_leaving = |node: NodeId| self.leaving.get(&group).is_some_and(|leaving| leaving.contains(&node));
-        let stuck = sender.stuck(now, JOINER_STUCK_NS).filter(|_| ring.0 >= ring.1 / 2);
         let may_go = |node: &NodeId| match sender.view().role(*node) {
             Some(Role::Active) => active > least,
-            Some(Role::Joining) => is_leaving(*node) || is_lost(node) || stuck == Some(*node),
+            Some(Role::Joining) => is_leaving(*node) || is_lost(node),
             None => false,
         };
         let leaving = self.leaving.get(&group).into_iter().flatten().copied();
@@ -215,11 +215,13 @@ mod tests {
 
     #[test]
     fn a_member_that_copies_for_long_is_not_lost_as_long_as_it_runs_and_nobody_waits_for_it() {
-        let lost = |seconds: u64, runs, used| is_joiner_lost(seconds * SILENT_NS, runs, (used, 100));
+        let lost = |seconds: u64, runs, used| is_joiner_lost(seconds * SILENT_NS, runs, false, (used, 100));
         assert!(!lost(10, false, 90), "it has ten seconds, whatever it does");
         assert!(lost(11, false, 0), "its process does not answer");
         assert!(!lost(600, true, 49), "it copies");
         assert!(lost(11, true, 50), "others will wait for room in the ring");
         assert!(lost(3601, true, 0), "nothing takes so long");
+        assert!(is_joiner_lost(0, true, true, (50, 100)), "it waits for a page that no member gives it");
+        assert!(!is_joiner_lost(0, true, true, (49, 100)), "and no writer waits for it");
     }
 }

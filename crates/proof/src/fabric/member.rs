@@ -168,7 +168,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
                 Copies(2, vec![1, 4], 7),
                 Batch(2, vec![page(5, 3, 0), Written { is_merge: true, ..page(6, 2, 4) }], 5),
                 Copies(2, vec![3, 5], 8),
-                Batch(2, vec![Written { reuse: 6, ..page(7, 4, 1) }], 6),
+                Batch(2, vec![inline(7, 8)], 6),
                 Step::View { term: 2, number: 4, role: Role::Active, log: vec![(1, 4), (2, 7)], keep: 7 },
             ],
             4,
