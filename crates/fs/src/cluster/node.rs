@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use lodestone_fabric::{Clock, GroupId, NodeDriver, NodeId, OPERATIONS, Receiver, Sequence, Standing, Term, Transport};
 use lodestone_pmem::sync::{Mutex, lock};
@@ -10,7 +11,7 @@ use lodestone_pmem::sync::{Mutex, lock};
 use super::follow::{Follower, STEP};
 use super::link::operation_body;
 use super::pool::NodePool;
-use super::status::CopyProgress;
+use super::status::{CopyMeter, CopyProgress};
 use crate::error::{Error, Result};
 
 /// The transport of a node.
@@ -31,8 +32,7 @@ pub(crate) struct Seen {
     pub(crate) lacks_image: AtomicBool,
     /// Whether it joins, and its state is as far as its log.
     pub(crate) is_ready: AtomicBool,
-    /// Bytes that it has copied, and all that it copies; 0: it copies nothing.
-    copied: (AtomicU64, AtomicU64),
+    copied: Mutex<CopyMeter>,
     has_ended: AtomicBool,
     error: Mutex<Option<String>>,
 }
@@ -53,15 +53,12 @@ impl Seen {
 
     /// It has copied so many bytes of so many. With 0 of 0 it copies nothing any more.
     pub(crate) fn note_copied(&self, done: u64, all: u64) {
-        self.copied.0.store(done.min(all), Ordering::Release);
-        self.copied.1.store(all, Ordering::Release);
+        lock(&self.copied).note(Instant::now(), done.min(all), all);
     }
 
     /// How far it is, if it copies something.
     pub(crate) fn copied(&self) -> Option<CopyProgress> {
-        let (done_bytes, all_bytes) = (self.copied.0.load(Ordering::Acquire), self.copied.1.load(Ordering::Acquire));
-        (all_bytes > 0 && !self.has_ended())
-            .then_some(CopyProgress { done_bytes: done_bytes.min(all_bytes), all_bytes })
+        lock(&self.copied).progress(Instant::now()).filter(|_| !self.has_ended())
     }
 
     /// Why it has stopped by itself.
@@ -275,7 +272,7 @@ mod tests {
         let seen = Seen::default();
         assert_eq!(seen.copied(), None);
         seen.note_copied(9, 8);
-        assert_eq!(seen.copied(), Some(CopyProgress { done_bytes: 8, all_bytes: 8 }));
+        assert_eq!(seen.copied().map(|copied| (copied.done_bytes, copied.all_bytes)), Some((8, 8)));
         seen.note_copied(0, 0);
         assert_eq!(seen.copied(), None, "it is done");
     }
