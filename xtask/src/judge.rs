@@ -31,7 +31,7 @@ pub(crate) enum Command {
 #[derive(clap::Args)]
 pub(crate) struct FsOptions {
     /// The judge.
-    #[arg(value_parser = ["pjdfstest", "pjdfstest-sh", "fsx", "fsx-two", "fio", "sqlite", "git", "redis", "cargo", "all"])]
+    #[arg(value_parser = ["pjdfstest", "pjdfstest-sh", "fsx", "fsx-two", "fsx-kills", "fio", "sqlite", "git", "redis", "cargo", "all"])]
     judge: String,
 
     /// Persistence domain of the volume.
@@ -95,7 +95,8 @@ pub(crate) struct Random {
     more: Vec<String>,
 }
 
-const FS_JUDGES: [&str; 9] = ["pjdfstest", "pjdfstest-sh", "fsx", "fsx-two", "fio", "sqlite", "git", "redis", "cargo"];
+const FS_JUDGES: [&str; 10] =
+    ["pjdfstest", "pjdfstest-sh", "fsx", "fsx-two", "fsx-kills", "fio", "sqlite", "git", "redis", "cargo"];
 
 /// Runs the judges. `false` when one of them found something.
 pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {

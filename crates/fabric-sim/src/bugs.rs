@@ -39,10 +39,14 @@
 //! | and what was adopted | `fabric-adopted-log-forgotten` (rules) |
 //! | a member counts when it has it | `fabric-joined-before-it-has-it` |
 //! | a copy begins at the adopted end | `fabric-join-below-the-reuse-floor` (rules) |
+//! | a member that lacks pages does not count | `fabric-joined-without-pages` |
+//! | a copy is not taken over what a record wrote | `fabric-copy-over-a-newer-page` |
+//! | a merge waits for the old bytes of its page | `fabric-merge-before-its-old-page` |
 //!
 //! *Rules for takeovers with a full ring*: `fabric-ring-without-its-begin`, `fabric-operations-given-up-early` (rules).
 //! *A rule for a node that joins again*: `fabric-joiner-reports-its-old-log` (rules).
-//! *A rule for copies of damaged pages*: `fabric-copy-hides-damage` (rules).
+//! *Rules for copies*: `fabric-copy-hides-damage`, `fabric-copy-of-an-older-term`, `fabric-copy-from-one-member-alone`,
+//! `fabric-waits-for-a-stuck-joiner` (rules).
 //! *A rule for members that are lost for good*: `fabric-removal-needs-all-others` (rules).
 //!
 //! The promises P1 to P8 are listed with their judges in `oracle.rs`. The bugs of `PROMISES` name the promise that they
@@ -139,6 +143,25 @@ fn churn(seed: u64) -> Plan {
     }
 }
 
+/// A member that joins under sustained writes, on a network that is slow at times.
+pub(crate) fn joins(seed: u64) -> Plan {
+    let network = NetworkFaults { straggle: 100_000, straggle_ns: 400_000, delay_ns: 20_000, ..Default::default() };
+    Plan {
+        members: 2,
+        spares: 1,
+        change_ns: 1_000_000,
+        crash_member_ns: if seed.is_multiple_of(3) { 4_000_000 } else { 0 },
+        outage_ns: 500_000,
+        files: 200,
+        pages: 300,
+        merges: 300_000,
+        write_ns: 10_000,
+        operations: 2_000,
+        network,
+        ..Plan::calm()
+    }
+}
+
 /// Members that crash while pages are scarce.
 fn scarce(seed: u64) -> Plan {
     Plan { crash_member_ns: 1_000_000, outage_ns: 500_000, pages: 11, operations: 400, write_ns: 30_000, ..lossy(seed) }
@@ -204,6 +227,9 @@ pub fn bugs() -> Vec<Bug> {
         bug("fabric-gate-by-quorum", "a late record lands on another file's page", lossy, 50),
         bug("fabric-removed-before-the-rest-has-it", "an acknowledged record is lost with a member", churn, 400),
         bug("fabric-joined-before-it-has-it", "a member counts without the records", churn, 100),
+        bug("fabric-joined-without-pages", "a member counts without the pages", joins, 100),
+        bug("fabric-copy-over-a-newer-page", "a late copy destroys what a record wrote", joins, 100),
+        bug("fabric-merge-before-its-old-page", "a small write erases the rest of its page", joins, 100),
         bug("fabric-change-with-one-quorum", "a record is acknowledged by members of the past", changes, 400),
         bug("fabric-report-of-an-older-view", "pages are used again that a joining member lacks", changes, 400),
         bug("fabric-promise-not-kept", "a member follows the former sender again", takeovers, 100),

@@ -76,6 +76,9 @@ pub struct Plan {
     pub takeover_ns: u64,
     /// Mean time between wishes for other members; 0: none.
     pub change_ns: u64,
+    /// A member that joins is removed if it was silent for so long and the ring is half full of what it lacks, as the
+    /// file system does; 0: not for that.
+    pub joiner_patience_ns: u64,
     /// Mean time between cuts of the network; 0: none.
     pub cut_ns: u64,
     /// Mean time between losses of a member for good; 0: none.
@@ -138,6 +141,7 @@ impl Plan {
             crash_sender_ns: 0,
             takeover_ns: 0,
             change_ns: 0,
+            joiner_patience_ns: 0,
             cut_ns: 0,
             lose_member_ns: 0,
             lose_sender_ns: 0,

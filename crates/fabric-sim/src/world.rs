@@ -136,6 +136,10 @@ pub struct Outcome {
     pub takeovers: u64,
     /// Changes of members that the registry has.
     pub changes: u64,
+    /// Members that joined and came to count, before the end of faults.
+    pub joins: u64,
+    /// The longest of these joins, in nanoseconds of virtual time.
+    pub join_ns_max: u64,
     /// Fences before a page was used again.
     pub mark_fences: u64,
     /// Events.
@@ -171,6 +175,8 @@ pub struct World {
     lose_answers: u32,
     /// The members of each term, as its sender has them.
     views: BTreeMap<(GroupId, Term), View>,
+    /// When members began to join.
+    joining_since: BTreeMap<NodeId, u64>,
     /// The last lines of what happened, if they are wanted.
     trace: Option<VecDeque<String>>,
 }
@@ -247,6 +253,7 @@ impl World {
             healed: None,
             lose_answers,
             views: BTreeMap::new(),
+            joining_since: BTreeMap::new(),
             trace: None,
         };
         for (unit, _, _) in groups.iter().skip(1) {

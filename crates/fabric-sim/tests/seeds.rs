@@ -1,6 +1,6 @@
 //! The sound code keeps all promises, under every seed. A failure prints the command that repeats it.
 
-use lodestone_fabric_sim::{Outcome, Plan, World, plan_of, run_keeper_seed, run_seed, run_volume_seed};
+use lodestone_fabric_sim::{NetworkFaults, Outcome, Plan, World, plan_of, run_keeper_seed, run_seed, run_volume_seed};
 
 fn judge_one(seed: u64, operations: u64) {
     assert_eq!(run_seed(seed, operations).violation, None, "seed {seed}");
@@ -174,4 +174,31 @@ fn a_seed_with_keepers_repeats_bit_for_bit() {
     let first = run_keeper_seed(3, 100);
     assert_eq!(first, run_keeper_seed(3, 100));
     assert!(first.takeovers > 0, "the keepers hand out terms");
+}
+
+/// A member copies, and meanwhile the ring would fill up several times. It was removed then, began anew, and never
+/// came to count as long as others wrote.
+#[test]
+fn a_join_ends_under_sustained_writes() {
+    for seed in 0..2 {
+        let plan = Plan {
+            network: NetworkFaults { delay_ns: 200_000, ..NetworkFaults::default() },
+            members: 2,
+            spares: 1,
+            change_ns: 1_000_000,
+            joiner_patience_ns: 10_000_000,
+            files: 3_000,
+            pages: 4_000,
+            merges: 100_000,
+            write_ns: 20_000,
+            operations: 3_000,
+            ..Plan::calm()
+        };
+        let outcome = World::new(plan, seed).expect("the plan has room").run();
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        assert!(outcome.joins >= 1, "seed {seed}: no join ended in {} ms", outcome.time_ns / 1_000_000);
+        let join_ms = outcome.join_ns_max / 1_000_000;
+        println!("seed {seed}: {} joins, at most {join_ms} ms", outcome.joins);
+        assert!(join_ms < 400, "seed {seed}: a join took {join_ms} ms of virtual time");
+    }
 }

@@ -66,11 +66,13 @@ pub enum Kind {
     Request,
     /// Its answer.
     Reply,
+    /// The report of a member that joins and lacks pages: it has the records, and does not count.
+    Copying,
 }
 
 impl Kind {
     /// All kinds, in the order of their codes from 1.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Data,
         Self::Beat,
         Self::Nack,
@@ -80,6 +82,7 @@ impl Kind {
         Self::View,
         Self::Request,
         Self::Reply,
+        Self::Copying,
     ];
 
     const fn code(self) -> u8 {
@@ -93,6 +96,7 @@ impl Kind {
             Self::View => 7,
             Self::Request => 8,
             Self::Reply => 9,
+            Self::Copying => 10,
         }
     }
 

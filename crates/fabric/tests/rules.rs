@@ -424,7 +424,7 @@ fn a_copy_of_a_damaged_page_is_damaged() -> Result<()> {
         let (mut copy, mut out) = joined_from(&Memory::anonymous(256 << 10)?, &mut |page| {
             let answer = asked(&mut source, Call::Copy(page))?;
             let answer = decoded(&answer);
-            let head = PacketHead { flags: answer.head.flags, ..PacketHead::new(Kind::Reply, GROUP, NodeId(1)) };
+            let head = PacketHead { source: NodeId(1), ..answer.head };
             Ok(head.packet([answer.payload, &[]]))
         })?;
         copy.packet(Moment(4), &decoded(&view(3, Role::Active)), &mut out)?;
@@ -433,6 +433,164 @@ fn a_copy_of_a_damaged_page_is_damaged() -> Result<()> {
         };
         assert!(!is_refused(&mut copy, 2)?, "the others are sound");
         is_refused(&mut copy, 3)
+    })
+}
+
+/// The requests for pages that a member sends in this time, by whom they are for.
+fn asks_for_copies(member: &mut Receiver, from: Moment, ms: u64) -> Result<Vec<Target>> {
+    let mut asked = Vec::new();
+    for step in 0..ms {
+        let mut out = Outbound::default();
+        member.tick(from.plus(step * 1_000_000), &mut out)?;
+        let requests = out.packets.iter().filter(|outgoing| decoded(&outgoing.bytes).head.kind == Kind::Request);
+        asked.extend(requests.map(|outgoing| outgoing.target));
+    }
+    Ok(asked)
+}
+
+/// Node 4, which is to copy from node 1, of the members 1 and 2.
+fn joins_two(memory: &Memory) -> Result<Receiver> {
+    let log = ApplyLog::create(memory, AT, RANGE, SALT)?;
+    let area = PageArea::open(memory, AT.plus(RANGE), RANGE, 256, 8)?;
+    let options = ReceiverOptions { node: NodeId(4), group: GROUP, salt: SALT, ..ReceiverOptions::default() };
+    let mut member = Receiver::new(options, log, area);
+    let two = view_of(2, &[(1, Role::Active, 1), (2, Role::Active, 1), (4, Role::Joining, 2)], NodeId(1));
+    member.packet(Moment(1), &decoded(&two), &mut Outbound::default())?;
+    Ok(member)
+}
+
+/// The member to copy from is gone, and its sender may not remove it, or still hears it. The node that joins reports
+/// what it applies, so no other node finds that it does not go on.
+#[test]
+fn a_copy_goes_on_without_the_member_that_it_began_with() -> Result<()> {
+    rule("fabric-copy-from-one-member-alone", || {
+        let mut member = joins_two(&Memory::anonymous(256 << 10)?)?;
+        let asked = asks_for_copies(&mut member, Moment(1_000_000), 10)?;
+        assert!(
+            !asked.is_empty() && asked.iter().all(|target| *target == Target::Node(NodeId(1))),
+            "first the named one"
+        );
+        let asked = asks_for_copies(&mut member, Moment(11_000_000), 40)?;
+        let mut out = Outbound::default();
+        for page in 1..8 {
+            let node = if page == 7 { 1 } else { 2 };
+            member.packet(Moment(60_000_000), &decoded(&copy_from(node, Term(1), page, 5)), &mut out)?;
+        }
+        assert_eq!(
+            member.log().standing(),
+            Standing::Replaying,
+            "an answer of the former one that was late counts too"
+        );
+        Ok(asked.contains(&Target::Node(NodeId(2))))
+    })
+}
+
+/// A copy was under way for long. Its sequence is of a term whose last records were cut, so it may be older than what
+/// this term wrote to the page.
+#[test]
+fn a_copy_of_an_older_term_is_not_taken() -> Result<()> {
+    rule("fabric-copy-of-an-older-term", || {
+        let (mut member, mut out) = (joins_two(&Memory::anonymous(256 << 10)?)?, Outbound::default());
+        member.packet(Moment(2), &decoded(&copy_from(1, Term(0), 3, 6)), &mut out)?;
+        for page in 1..8 {
+            member.packet(Moment(3), &decoded(&copy_from(1, Term(1), page, 5)), &mut out)?;
+        }
+        assert_eq!(member.log().standing(), Standing::Replaying);
+        Ok(member.pages().read(3)?[0] == 5)
+    })
+}
+
+/// A member that has promised a term does not know yet which of its records are cut for it.
+#[test]
+fn a_member_between_two_terms_gives_no_copy() -> Result<()> {
+    let (mut source, mut out) = joined()?;
+    source.packet(Moment(4), &decoded(&view(3, Role::Active)), &mut out)?;
+    assert!(decoded(&asked(&mut source, Call::Copy(3))?).head.term == Term(1));
+    let ask = PacketHead { term: Term(2), ..PacketHead::new(Kind::Promise, GROUP, OWN) };
+    source.packet(Moment(5), &decoded(&ask.packet([&[], &[]])), &mut out)?;
+    out.packets.clear();
+    let request = PacketHead { term: Term(2), ..PacketHead::new(Kind::Request, GROUP, NodeId(1)) };
+    source.packet(Moment(8), &decoded(&request.packet([&Call::Copy(3).to_payload(0), &[]])), &mut out)?;
+    source.tick(Moment(9), &mut out)?;
+    assert!(out.packets.iter().all(|outgoing| decoded(&outgoing.bytes).head.kind != Kind::Reply));
+    Ok(())
+}
+
+/// A record writes a page of which the copy is damaged, before the copy comes and after it: the page is sound. A page
+/// that no record writes stays damaged.
+#[test]
+fn a_record_heals_a_page_whose_copy_is_damaged() -> Result<()> {
+    let (mut member, mut out) = (joins_two(&Memory::anonymous(256 << 10)?)?, Outbound::default());
+    let bring = |member: &mut Receiver, out: &mut Outbound, sequence: u64, page: u64| -> Result<()> {
+        let body = pages_body(&[(PagePair { new: page, old: 0 }, &[8; 256])]);
+        let (sequence, term) = (Sequence(sequence), Term(1));
+        let mut record = RecordHead { sequence, term, flags: FLAG_SYNC, count: 1, group: GROUP, ..Default::default() };
+        record.seal(SALT, &body)?;
+        let head = PacketHead { kind: Kind::Data, sequence, ..view_head(2) };
+        let mut packets = Vec::new();
+        fragments(&head, &record.to_bytes(), &body, 1400, u64::MAX, &mut |bytes| packets.push(bytes));
+        packets.iter().try_for_each(|bytes| member.packet(Moment(3), &decoded(bytes), out))
+    };
+    bring(&mut member, &mut out, 1, 3)?;
+    for page in 1..8 {
+        let copy = copy_from(1, Term(1), page, 5);
+        let copy = decoded(&copy);
+        let is_damaged = [3, 4, 5].contains(&page);
+        let head = PacketHead { flags: copy.head.flags | if is_damaged { PACKET_GONE } else { 0 }, ..copy.head };
+        member.packet(Moment(4), &decoded(&head.packet([copy.payload, &[]])), &mut out)?;
+        if page == 4 {
+            bring(&mut member, &mut out, 2, 4)?;
+        }
+    }
+    assert_eq!((member.log().standing(), member.exposed()), (Standing::Replaying, Sequence(2)));
+    let is_sound = |page| Ok(member.pages().checksum(page) == Some(crc32c::crc32c(&member.pages().read(page)?)));
+    let sound: Result<Vec<bool>> = (2..7).map(is_sound).collect();
+    assert_eq!(sound?, [true, true, true, false, true], "page 5 alone is damaged");
+    assert_eq!((member.pages().read(3)?[0], member.pages().read(4)?[0]), (8, 8));
+    Ok(())
+}
+
+/// A member that joins reports, and does not go on: it waits for a page that no member gives it. The others write on.
+#[test]
+fn nobody_waits_for_a_joiner_that_is_stuck() -> Result<()> {
+    rule("fabric-waits-for-a-stuck-joiner", || {
+        let (mut sender, mut out) = (sender()?, Outbound::default());
+        sender.take_over(Moment(0), Term(2), View::of(&[NodeId(1)]), &mut out);
+        sender.packet(Moment(1), &decoded(&promise(1, Term(2))), &mut out)?;
+        sender.packet(Moment(2), &decoded(&report(1, Term(2), 2)), &mut out)?;
+        let next = sender.propose_join(NodeId(4))?;
+        sender.decided(Moment(3), &next, &mut out);
+        let of_view = |kind, node, tail, credit| {
+            let head = PacketHead {
+                term: Term(2),
+                view: ViewNumber(2),
+                sequence: Sequence(tail),
+                credit,
+                ..PacketHead::new(kind, GROUP, NodeId(node))
+            };
+            head.packet([&[], &[]])
+        };
+        let mut hear = |sender: &mut Sender, now, tail| -> Result<()> {
+            sender.packet(now, &decoded(&of_view(Kind::Report, 1, tail, 1 << 20)), &mut out)?;
+            sender.packet(now, &decoded(&of_view(Kind::Copying, 4, 2, 500)), &mut out)
+        };
+        hear(&mut sender, Moment(4), 2)?;
+        let submission = Submission { flags: FLAG_INLINE, ..Submission::default() };
+        let mut sent = Outbound::default();
+        for _ in 0..9 {
+            sender.submit(&submission, vec![7; 64])?;
+            sender.pump(Moment(5), &mut sent);
+        }
+        assert!(sender.queued() > 0, "it waits for the credit of the joiner");
+        assert_eq!(sender.stuck(Moment(200_000_000), 250_000_000), None);
+        for step in 1..=6 {
+            let now = Moment(step * 50_000_000);
+            hear(&mut sender, now, 4)?;
+            sender.pump(now, &mut sent);
+        }
+        assert_eq!(sender.stuck(Moment(300_000_000), 250_000_000), Some(NodeId(4)));
+        assert_eq!(sender.stuck(Moment(300_000_000), 350_000_000), None);
+        Ok(sender.queued() == 0)
     })
 }
 
@@ -464,7 +622,13 @@ fn joined() -> Result<(Receiver, Outbound)> {
 
 /// The answer of node 1 to a member that copies.
 fn copy_of(page: u64) -> Vec<u8> {
-    PacketHead::new(Kind::Reply, GROUP, NodeId(1)).packet([&Call::Copy(page).to_payload(0), &[5; 256]])
+    copy_from(1, Term(1), page, 5)
+}
+
+/// The answer of a node, whose log is of a term. It has everything up to record 9.
+fn copy_from(node: u16, term: Term, page: u64, byte: u8) -> Vec<u8> {
+    let head = PacketHead { term, sequence: Sequence(9), ..PacketHead::new(Kind::Reply, GROUP, NodeId(node)) };
+    head.packet([&Call::Copy(page).to_payload(0), &[byte; 256]])
 }
 
 /// As [`joined`], with the answers of another member.

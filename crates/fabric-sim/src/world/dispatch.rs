@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use lodestone_fabric::{
     Kind, Lease, Moment, NodeId, Outbound, Outgoing, PACKET_ANSWER, PACKET_GONE, PACKET_RESENT, Packet, RegistryAnswer,
-    RegistryCall, Result, Standing, Target, Term, halves,
+    RegistryCall, Result, Role, Standing, Target, Term, halves,
 };
 use rand::Rng;
 
@@ -44,6 +44,17 @@ impl World {
                 let (group, term, view) = (sender.group(), sender.term(), sender.view());
                 if self.views.get(&(group, term)) != Some(view) {
                     self.views.insert((group, term), view.clone());
+                    for member in &view.members {
+                        if member.role == Role::Joining {
+                            self.joining_since.entry(member.node).or_insert(self.now);
+                        } else if let Some(since) = self.joining_since.remove(&member.node)
+                            && self.healed.is_none()
+                        {
+                            self.outcome.joins += 1;
+                            self.outcome.join_ns_max = self.outcome.join_ns_max.max(self.now - since);
+                        }
+                    }
+                    // One that was removed begins anew: the time goes on.
                     if let Some(trace) = &mut self.trace {
                         trace.push_back(format!("{:>12} {id} {group} {term} has {view:?}", self.now));
                     }
@@ -242,7 +253,8 @@ impl World {
     /// Remembers what a member told others: it must be true after any crash.
     fn note_told(&mut self, id: NodeId, out: &Outbound) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
-        if node.member().is_some_and(|member| member.log().standing() == Standing::Copying) {
+        // It began anew, as one that joins. A crash is judged before this.
+        if node.member().is_some_and(|m| m.log().standing() == Standing::Copying && m.exposed().0 < node.told_tail.1) {
             node.told_tail = (Term(0), 0);
         }
         if node.member().is_none() {
@@ -252,7 +264,7 @@ impl World {
             let Ok(packet) = Packet::decode(&outgoing.bytes) else { continue };
             let head = packet.head;
             match head.kind {
-                Kind::Report => node.told_tail = node.told_tail.max((head.term, head.sequence.0)),
+                Kind::Report | Kind::Copying => node.told_tail = node.told_tail.max((head.term, head.sequence.0)),
                 Kind::Promise if head.has(PACKET_ANSWER) && !head.has(PACKET_GONE) => {
                     node.told_promise = node.told_promise.max(head.term);
                 }

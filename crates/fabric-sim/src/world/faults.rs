@@ -187,7 +187,9 @@ impl World {
                 self.oracle
                     .fail(|| format!("P1: {id} told that it follows {told_promise}, and has {promised} after a crash"));
             }
-            let is_anew = member.log().standing() == Standing::Copying;
+            // It crashed when it had just begun anew.
+            let is_empty = member.log().terms().base().0 == last;
+            let is_anew = member.log().standing() == Standing::Copying && is_empty;
             if viewed == told_tail.0 && !is_anew && last.0 < told_tail.1 {
                 self.oracle
                     .fail(|| format!("P1: {id} reported {} in {viewed}, and has {last} after a crash", told_tail.1));
@@ -252,7 +254,13 @@ impl World {
         for sender in leader.volume().groups() {
             let view = sender.view();
             let gone = view.members.iter().map(|member| member.node).find(|node| lost.contains(node));
-            if let Some(silent) = gone.or_else(|| sender.silent(now, SILENT_NS).next()) {
+            let patience = self.plan.joiner_patience_ns;
+            let is_full = sender.ring().used() > sender.ring().capacity() / 2;
+            let impatient = || {
+                let joins = |node: &NodeId| view.role(*node) == Some(Role::Joining);
+                sender.silent(now, patience).find(joins).filter(|_| patience > 0 && is_full)
+            };
+            if let Some(silent) = gone.or_else(|| sender.silent(now, SILENT_NS).next()).or_else(impatient) {
                 let is_spared = view.role(silent) == Some(Role::Active) && view.active().count() <= 2;
                 wish = wish.or((!is_spared).then_some((sender.group(), Wish::Remove(silent))));
             } else if leader.wished().is_none()

@@ -65,7 +65,7 @@ impl Gap {
 
 impl Receiver {
     pub(super) fn ask_for_missing(&mut self, now: Moment, out: &mut Outbound) {
-        if self.exposed >= self.newest || self.joining.is_some() || !self.follows() {
+        if self.exposed >= self.newest || self.is_waiting() || !self.follows() {
             self.gap.rest();
             return;
         }

@@ -8,7 +8,9 @@
 //!    if a caller waits, else after 32 records or a millisecond.
 //! 4. *Gaps*: a map of missing records after 50 us, again after 1, 2, 4, 8 ms until nothing is missing.
 //! 5. *Terms*: a promise is durable before it is told. A new view cuts what differs from the adopted log.
-//! 6. *Joining*: pages first, then records in order, none early: the copied pages are of different moments.
+//! 6. *Joining*: pages and records at the same time, the records in order and none early: the copied pages are of
+//!    different moments. Its applied records are reported as those of a member that lacks pages, so the sender keeps no
+//!    more records for it than for others, and a copy ends however much is written meanwhile.
 //!
 //! Invariants:
 //! - the reported tail never goes back within a term: it is fenced, not merely received;
@@ -19,6 +21,7 @@
 //!
 //! [MC]: exhausted by a model checker for one group of three; `docs/fabric.md` has the bounds.
 
+mod copying;
 mod gap;
 mod place;
 mod serve;
@@ -38,6 +41,7 @@ use crate::message::Call;
 use crate::packet::{Kind, PACKET_HEAD_BYTES, PACKET_SYNC, Packet, PacketHead};
 use crate::pages::PageArea;
 use crate::record::RecordHead;
+use copying::Copying;
 use gap::Gap;
 
 /// Records beyond the exposed one that a member takes.
@@ -126,7 +130,7 @@ pub struct Receiver {
     loose_bytes: u64,
     gap: Gap,
     report: Reporting,
-    joining: Option<serve::Copying>,
+    joining: Option<Copying>,
     later: VecDeque<(NodeId, Call, u32)>,
     view_asked: Option<Moment>,
     /// Records after it stay in the log although every member has them: their owner has not taken them yet.
@@ -155,7 +159,7 @@ impl Receiver {
     #[must_use]
     pub fn new(options: ReceiverOptions, log: ApplyLog, pages: PageArea) -> Self {
         let (exposed, stable) = (log.last(), log.stable());
-        let joining = (log.standing() == Standing::Copying).then(serve::Copying::waiting);
+        let joining = (log.standing() == Standing::Copying).then(Copying::waiting);
         Self {
             options,
             log,
@@ -246,6 +250,33 @@ impl Receiver {
         promised == viewed && promised > Term(0)
     }
 
+    /// Whether it joins, and not all pages are there.
+    fn lacks_pages(&self) -> bool {
+        self.log.standing() == Standing::Copying
+    }
+
+    /// Pages that are there, of how many, of a member that copies them; `None` when it has all, or does not know yet
+    /// from whom to copy.
+    #[must_use]
+    pub fn copy_progress(&self) -> Option<(u64, u64)> {
+        self.joining.as_ref().filter(|copying| !copying.is_waiting()).map(Copying::progress)
+    }
+
+    /// Whether it lacks pages, and no view has said yet from whom to copy.
+    fn is_waiting(&self) -> bool {
+        self.joining.as_ref().is_some_and(Copying::is_waiting)
+    }
+
+    /// The same. Asks for a view then: the sender has heard of this member's former life, and sends none by itself.
+    fn lacks_source(&mut self, now: Moment, out: &mut Outbound) -> bool {
+        if self.is_waiting() && self.view_asked.is_none_or(|asked| now.since(asked) > 1_000_000) {
+            self.view_asked = Some(now);
+            let packet = self.head(Kind::Request).packet([&Call::View.to_payload(0), &[]]);
+            out.to_node(self.sender, packet);
+        }
+        self.is_waiting()
+    }
+
     /// Takes a packet in.
     ///
     /// # Errors
@@ -263,7 +294,7 @@ impl Receiver {
             Kind::View => self.view(packet, out)?,
             Kind::Request => self.request(packet, out)?,
             Kind::Reply => self.copied(now, packet)?,
-            Kind::Nack | Kind::Report | Kind::Credit => self.counts.dropped += 1,
+            Kind::Nack | Kind::Report | Kind::Copying | Kind::Credit => self.counts.dropped += 1,
         }
         Ok(())
     }
@@ -289,6 +320,9 @@ impl Receiver {
 
     fn beat(&mut self, now: Moment, head: &PacketHead, out: &mut Outbound) {
         if !self.is_mine(now, head, out) {
+            return;
+        }
+        if self.lacks_source(now, out) {
             return;
         }
         self.stable = self.stable.max(head.stable);
@@ -333,11 +367,12 @@ impl Receiver {
     }
 
     fn send_report(&mut self, out: &mut Outbound) {
-        if !self.follows() || self.joining.is_some() {
+        if !self.follows() || self.is_waiting() {
             self.report = Reporting { last: self.report.last, ..Reporting::default() };
             return;
         }
-        let head = PacketHead { sequence: self.tail, credit: self.credit(), ..self.head(Kind::Report) };
+        let kind = if self.joining.is_some() { Kind::Copying } else { Kind::Report };
+        let head = PacketHead { sequence: self.tail, credit: self.credit(), ..self.head(kind) };
         out.to_node(self.sender, head.packet([&[], &[]]));
         self.report = Reporting { last: (head.term, self.tail), ..Reporting::default() };
         self.counts.reports += 1;
@@ -365,7 +400,7 @@ impl Receiver {
     pub fn tick(&mut self, now: Moment, out: &mut Outbound) -> Result<()> {
         self.batch_end(now, out)?;
         self.ask_for_missing(now, out);
-        self.copy_more(now, out);
+        self.copy_more(now, out)?;
         self.answer_later(out)
     }
 
@@ -374,7 +409,7 @@ impl Receiver {
     pub fn wake_at(&self) -> Option<Moment> {
         let report = self.report.since.map(|since| since.plus(self.options.report_ns));
         let later = (!self.later.is_empty()).then_some(Moment(0));
-        let copying = self.joining.as_ref().and_then(serve::Copying::wake_at);
+        let copying = self.joining.as_ref().and_then(Copying::wake_at);
         [report, self.gap.wake_at(), later, copying].into_iter().flatten().min()
     }
 

@@ -25,7 +25,7 @@ impl Receiver {
             self.counts.dropped += 1;
             return Ok(());
         }
-        if head.sequence.0 > self.exposed.0 + WINDOW_RECORDS || self.joining.is_some() {
+        if head.sequence.0 > self.exposed.0 + WINDOW_RECORDS || self.lacks_source(now, out) {
             self.counts.dropped += 1;
             return Ok(());
         }
@@ -34,6 +34,7 @@ impl Receiver {
             self.whole(record, body)?;
         }
         self.expose(now)?;
+        self.finish_copy(now)?;
         self.gap.look(now);
         Ok(())
     }
@@ -163,6 +164,9 @@ impl Receiver {
             if planted::active("fabric-global-sequence") && !self.follows_by_operation(&head) {
                 return Ok(());
             }
+            if self.waits_for_old(next) {
+                return Ok(());
+            }
             if !self.log.has_room(&head) {
                 self.trim_log()?;
                 if !self.log.has_room(&head) {
@@ -184,6 +188,7 @@ impl Receiver {
             let applied = Applied { head, stable: self.stable.min(self.tail), kept, checksums };
             self.log.append(&applied, self.tail)?;
             applied.pages().for_each(|(pair, crc)| self.pages.note(pair.new, crc));
+            self.note_written(&applied);
             self.exposed = next;
             self.note_exposed(now, head.has(FLAG_SYNC));
         }

@@ -1,65 +1,19 @@
 //! Calls: pages and records for others, and the pages that a joining member copies.
 
+use std::collections::HashSet;
+
 use lodestone_pmem::planted;
 use lodestone_width::{exact_u32, to_u64};
 
-use super::Receiver;
-use crate::applylog::Standing;
+use super::copying::{COPIES_AT_A_TIME, Copying};
+use super::{Loose, Receiver};
+use crate::applylog::{Applied, Standing};
 use crate::effect::Outbound;
 use crate::error::Result;
 use crate::ids::{Moment, NodeId, Sequence};
 use crate::message::{Call, Mode};
 use crate::packet::{self, Kind, PACKET_ANSWER, PACKET_GONE, Packet, PacketHead};
-use crate::record::{Form, PAIR_BYTES};
-
-/// Pages that are asked for at a time.
-const COPIES_AT_A_TIME: u64 = 16;
-const COPY_AGAIN_NS: u64 = 2_000_000;
-
-/// The copy of pages of a member that joins.
-#[derive(Debug)]
-pub(super) struct Copying {
-    /// From whom; `None` after a restart, until a view says it.
-    source: Option<NodeId>,
-    /// Pages that are there, in order.
-    done: Vec<bool>,
-    asked: Option<Moment>,
-}
-
-impl Copying {
-    /// Waits for a view.
-    pub(super) const fn waiting() -> Self {
-        Self { source: None, done: Vec::new(), asked: None }
-    }
-
-    /// Copies so many pages.
-    pub(super) fn from(source: NodeId, pages: u64) -> Self {
-        let mut done = vec![false; usize::try_from(pages).unwrap_or(usize::MAX)];
-        // There is no page 0.
-        done.iter_mut().take(1).for_each(|page| *page = true);
-        Self { source: Some(source), done, asked: None }
-    }
-
-    /// Asks another member from now on: the former one may be gone. Pages that are there stay.
-    pub(super) fn change_source(&mut self, source: NodeId) {
-        if self.source.is_some_and(|present| present != source) {
-            (self.source, self.asked) = (Some(source), None);
-        }
-    }
-
-    pub(super) const fn is_waiting(&self) -> bool {
-        self.source.is_none()
-    }
-
-    pub(super) fn wake_at(&self) -> Option<Moment> {
-        self.source?;
-        Some(self.asked.map_or(Moment(0), |asked| asked.plus(COPY_AGAIN_NS)))
-    }
-
-    fn missing(&self) -> impl Iterator<Item = u64> + '_ {
-        self.done.iter().enumerate().filter(|page| !page.1).map(|page| to_u64(page.0))
-    }
-}
+use crate::record::{Form, Merge, PAIR_BYTES};
 
 impl Receiver {
     /// A call.
@@ -73,7 +27,7 @@ impl Receiver {
             // A sender that was replaced may not read records of a log that changes now.
             (_, Call::Record(_)) if packet.head.term != self.log.promised().0 => self.counts.dropped += 1,
             (Mode::Now, _) => self.answer(packet.head.source, call, number, out)?,
-            (Mode::Later, _) if self.later.len() < 4 * usize::try_from(COPIES_AT_A_TIME).unwrap_or(64) => {
+            (Mode::Later, _) if self.later.len() < 4 * COPIES_AT_A_TIME => {
                 self.later.push_back((packet.head.source, call, number));
             }
             (Mode::Later, _) => self.counts.dropped += 1,
@@ -95,6 +49,10 @@ impl Receiver {
             Call::Page(page) | Call::Copy(page) => {
                 // Pages of a member that joins are of no moment at all.
                 if page >= self.pages.pages() || self.log.standing() != Standing::Active {
+                    return Ok(());
+                }
+                // Its log may still be cut for the term that it has promised.
+                if matches!(call, Call::Copy(_)) && !self.follows() {
                     return Ok(());
                 }
                 let bytes = self.pages.read(page)?;
@@ -151,20 +109,17 @@ impl Receiver {
     }
 
     /// Asks for the next pages, if this member joins.
-    pub(super) fn copy_more(&mut self, now: Moment, out: &mut Outbound) {
-        let Some(copying) = &mut self.joining else { return };
-        let Some(source) = copying.source else { return };
-        if copying.asked.is_some_and(|asked| now.since(asked) < COPY_AGAIN_NS) {
-            return;
-        }
-        copying.asked = Some(now);
-        let wanted: Vec<u64> =
-            copying.missing().take(usize::try_from(COPIES_AT_A_TIME).unwrap_or(usize::MAX)).collect();
+    pub(super) fn copy_more(&mut self, now: Moment, out: &mut Outbound) -> Result<()> {
+        self.finish_copy(now)?;
+        let Some((source, wanted)) = self.joining.as_mut().and_then(|copying| copying.ask(now)) else {
+            return Ok(());
+        };
         for page in wanted {
             let head = self.head(Kind::Request);
             let number = exact_u32(page % (1 << 32));
             out.to_node(source, head.packet([&Call::Copy(page).to_payload(number), &[]]));
         }
+        Ok(())
     }
 
     /// A page for a member that joins.
@@ -173,17 +128,20 @@ impl Receiver {
             self.counts.dropped += 1;
             return Ok(());
         };
-        // The copy must be of a moment after the record where this member begins.
-        let is_new = packet.head.sequence >= self.exposed;
         let is_whole = to_u64(bytes.len()) == u64::from(self.pages.page_bytes());
-        let Some(copying) = self.joining.as_mut().filter(|_| is_new && is_whole) else {
+        // The copy must be of a moment after the record where this member began, and of a member that counts. Sequences
+        // of another term say nothing of moments: the copy may be older than a page that this term wrote in its place.
+        let is_of_term = self.follows() && packet.head.term == self.log.promised().0;
+        let is_fit = is_whole && (is_of_term || planted::active("fabric-copy-of-an-older-term"));
+        let takes = |copying: &Copying| copying.takes(packet.head.source, packet.head.sequence);
+        let Some(copying) = self.joining.as_mut().filter(|copying| is_fit && takes(copying)) else {
             self.counts.dropped += 1;
             return Ok(());
         };
-        let Some(done) = usize::try_from(page).ok().and_then(|page| copying.done.get_mut(page)) else {
-            return Ok(());
-        };
-        if copying.source != Some(packet.head.source) || std::mem::replace(done, true) {
+        copying.answered();
+        // A record may have written it since then.
+        let (is_new, is_urgent) = copying.note(page);
+        if !is_new {
             return Ok(());
         }
         let crc = self.pages.write(page, bytes)?;
@@ -192,20 +150,73 @@ impl Receiver {
         let crc = if is_known_bad { !crc } else { crc };
         self.pages.note(page, crc);
         self.pages.save(std::iter::once((page, crc)));
-        let left = copying.missing().count();
-        if left % usize::try_from(COPIES_AT_A_TIME).unwrap_or(16) == 0 {
-            copying.asked = None;
+        if is_urgent {
+            self.expose(now)?;
         }
-        if left == 0 {
-            self.pages.settle()?;
-            // All pages, before the log says that they are there.
-            self.log.memory().fence();
-            self.log.memory().durable()?;
-            self.log.stand(Standing::Replaying);
-            self.joining = None;
-            self.report.now = true;
-            self.gap.look(now);
+        self.finish_copy(now)
+    }
+
+    /// Whether the next record needs the old bytes of a page that is not copied yet. Asks for it, and for what the
+    /// records after it will need.
+    pub(super) fn waits_for_old(&mut self, next: Sequence) -> bool {
+        let Some(copying) = &mut self.joining else { return false };
+        let old_of = |loose: &Loose| match loose {
+            Loose::Held(head, body) if head.form() == Form::Merge => Merge::of(body).map(|merge| merge.pair.old),
+            _ => None,
+        };
+        let waits = self.loose.get(&next.0).and_then(old_of).is_some_and(|old| copying.lacks(old));
+        if !waits || planted::active("fabric-merge-before-its-old-page") {
+            return false;
         }
+        let mut written = HashSet::new();
+        for loose in self.loose.values() {
+            let Loose::Held(head, body) = loose else { continue };
+            // A page need not be copied that a record before it writes.
+            if let Some(old) = old_of(loose).filter(|old| !written.contains(old)) {
+                copying.urge(old);
+            }
+            written.extend(head.pairs(body.get(..head.kept_bytes()).unwrap_or(body)).map(|pair| pair.new));
+        }
+        true
+    }
+
+    /// The pages of a record are there, whole: a copy of them would be older.
+    pub(super) fn note_written(&mut self, applied: &Applied) {
+        if planted::active("fabric-copy-over-a-newer-page") {
+            return;
+        }
+        if let Some(copying) = &mut self.joining {
+            applied.pages().for_each(|(pair, _)| _ = copying.note(pair.new));
+        }
+    }
+
+    /// Copies from `sources` after a restart. It does not know any more what was copied, but what records wrote since
+    /// this member began is in the log, as far as it was not given up. Its own tail was reported and stays: each page
+    /// that counts there is still in place at others.
+    pub(super) fn copy_again(&mut self, sources: Vec<NodeId>) {
+        let mut copying = Copying::from(sources, self.exposed, self.pages.pages());
+        let (first, _) = self.log.terms().base();
+        for applied in (first.0 + 1..=self.exposed.0).filter_map(|sequence| self.log.entry(Sequence(sequence))) {
+            applied.pages().for_each(|(pair, _)| _ = copying.note(pair.new));
+        }
+        self.joining = Some(copying);
+    }
+
+    /// When all pages are there, this member goes on as one that has them.
+    pub(super) fn finish_copy(&mut self, now: Moment) -> Result<()> {
+        if !self.joining.as_ref().is_some_and(Copying::is_whole) {
+            return Ok(());
+        }
+        self.pages.settle()?;
+        // All pages, before the log says that they are there.
+        self.log.memory().fence();
+        self.log.memory().durable()?;
+        self.log.fenced();
+        self.tail = self.exposed;
+        self.log.stand(Standing::Replaying);
+        self.joining = None;
+        self.report.now = true;
+        self.gap.look(now);
         Ok(())
     }
 }

@@ -2,11 +2,11 @@
 
 use lodestone_pmem::planted;
 
-use super::{Receiver, serve};
+use super::{Copying, Receiver};
 use crate::applylog::Standing;
 use crate::effect::Outbound;
 use crate::error::Result;
-use crate::ids::{Sequence, Term};
+use crate::ids::{NodeId, Sequence, Term};
 use crate::message::ViewMessage;
 use crate::packet::{Kind, PACKET_ANSWER, PACKET_GONE, Packet, PacketHead};
 use crate::view::{Member, Role};
@@ -37,7 +37,7 @@ impl Receiver {
         }
         self.sender = packet.head.source;
         // A member that lacks pages is no log to adopt.
-        if self.log.standing() == Standing::Copying {
+        if self.lacks_pages() {
             return Ok(());
         }
         let head =
@@ -73,7 +73,8 @@ impl Receiver {
         }
         // No member has said yet what it has, so there is nothing to copy. With its log of before, this one would
         // report records that it is about to give up.
-        let waits = member.role == Role::Joining && message.copy_from == head.source && self.log.view() < member.since;
+        let is_other_log = self.log.view() < member.since || (self.lacks_pages() && !is_entered);
+        let waits = member.role == Role::Joining && message.copy_from == head.source && is_other_log;
         if waits && !planted::active("fabric-joiner-reports-its-old-log") {
             self.counts.dropped += 1;
             return Ok(());
@@ -84,10 +85,13 @@ impl Receiver {
         if !is_entered || is_other || self.must_restart(&head, member, &message) {
             self.enter(head, member, &message)?;
         }
-        if let Some(copying) =
-            self.joining.as_mut().filter(|_| member.role == Role::Joining && message.copy_from != head.source)
-        {
-            copying.change_source(message.copy_from);
+        if member.role == Role::Joining && message.copy_from != head.source {
+            let sources = sources_of(&message);
+            match &mut self.joining {
+                Some(copying) if copying.is_waiting() => self.copy_again(sources),
+                Some(copying) => copying.change_sources(sources),
+                None => {}
+            }
         }
         self.stable = self.stable.max(head.stable);
         self.report.now = true;
@@ -107,11 +111,7 @@ impl Receiver {
                 // Records after its own are kept for it as long as it is there, but not beyond that.
                 Standing::Replaying => was_away || self.log.terms().common(&message.adopted).is_none(),
                 // A sender of another term keeps other records.
-                Standing::Copying => {
-                    was_away
-                        || self.log.promised().1 != head.term
-                        || self.joining.as_ref().is_none_or(serve::Copying::is_waiting)
-                }
+                Standing::Copying => was_away || self.log.promised().1 != head.term,
             }
     }
 
@@ -123,7 +123,7 @@ impl Receiver {
             self.log.restart(head.term, head.view, message.joins_from);
             let (base, _) = message.joins_from;
             (self.exposed, self.tail, self.newest) = (base, base, base);
-            self.joining = Some(serve::Copying::from(message.copy_from, self.pages.pages()));
+            self.joining = Some(Copying::from(sources_of(message), base, self.pages.pages()));
             return Ok(());
         }
         let standing = match (member.role, self.log.standing()) {
@@ -154,4 +154,10 @@ impl Receiver {
     pub fn has(&self, sequence: Sequence, term: Term) -> bool {
         sequence <= self.exposed && self.log.terms().term_of(sequence).is_none_or(|found| found == term)
     }
+}
+
+/// The members from which one that joins may copy, the one first that the sender chose.
+fn sources_of(message: &ViewMessage) -> Vec<NodeId> {
+    let active = message.members.iter().filter(|member| member.role == Role::Active).map(|member| member.node);
+    std::iter::once(message.copy_from).chain(active.filter(|node| *node != message.copy_from)).collect()
 }

@@ -61,7 +61,12 @@ impl Sender {
             // A member that has not entered the view says nothing of its records: what this term sends counts. One that
             // joins gets what it lacks when it has copied.
             let is_new = !peer.viewed && role == Role::Joining;
-            if is_new || now.since(peer.heard) >= self.options.suspect_ns {
+            // Nor does one count that hears records and cannot go on with them: it waits for pages of members that it
+            // does not reach.
+            let is_stuck = role == Role::Joining
+                && now.since(peer.moved) >= self.options.suspect_ns
+                && !planted::active("fabric-waits-for-a-stuck-joiner");
+            if is_new || is_stuck || now.since(peer.heard) >= self.options.suspect_ns {
                 return true;
             }
             let from = if peer.viewed { peer.tail } else { peer.tail.max(self.base) };

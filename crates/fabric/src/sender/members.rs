@@ -5,8 +5,9 @@
 //!   is acknowledged: of two members one may be gone for good. In a unit it waits, because the operations of former
 //!   terms must be settled.
 //! - *Add*: the member joins first. It counts for nothing but the release of records. From then on no page is used
-//!   again before it has applied the record that freed it, so pages may be copied while others write.
-//! - *Promote*: it holds what a removal would demand of it.
+//!   again before it has applied the record that freed it, so pages may be copied while others write. It applies
+//!   records meanwhile, so that they are released.
+//! - *Promote*: it has all pages, and holds what a removal would demand of it.
 //!
 //! From the proposal until the registry has decided, a record needs the quorum of both views.
 
@@ -110,7 +111,8 @@ impl Sender {
             return refused("it does not join");
         }
         let floor = self.floor().max(self.reuse_floor);
-        let has = self.peers.get(&node).is_some_and(|peer| peer.viewed && peer.tail >= floor);
+        let has_pages = |peer: &Peer| peer.has_pages || planted::active("fabric-joined-without-pages");
+        let has = self.peers.get(&node).is_some_and(|peer| peer.viewed && peer.tail >= floor && has_pages(peer));
         if !has && !planted::active("fabric-joined-before-it-has-it") {
             return refused("it does not have everything yet");
         }
@@ -143,7 +145,9 @@ impl Sender {
                 tail: self.joins_from.0,
                 credit: self.options.credit_bytes,
                 heard: now,
+                moved: now,
                 viewed: false,
+                has_pages: false,
                 view_sent: now,
             };
             self.peers.entry(member.node).or_insert(fresh).viewed = false;

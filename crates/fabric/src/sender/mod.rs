@@ -141,8 +141,12 @@ struct Peer {
     tail: Sequence,
     credit: u32,
     heard: Moment,
+    /// When its tail rose last, or was that of everything sent.
+    moved: Moment,
     /// Whether it entered the newest view.
     viewed: bool,
+    /// Whether it has all pages, as it said itself. One that copies them may have all records without that.
+    has_pages: bool,
     view_sent: Moment,
 }
 
@@ -390,7 +394,7 @@ impl Sender {
             Kind::Promise if head.has(PACKET_GONE) => {}
             Kind::Promise => self.promised(now, packet, out)?,
             Kind::Reply => self.pulled(now, packet, out)?,
-            Kind::Report if head.term == self.term => self.reported(now, &head),
+            Kind::Report | Kind::Copying if head.term == self.term => self.reported(now, &head),
             Kind::Nack if head.term == self.term => self.missing(now, packet, out),
             Kind::Request if head.term == self.term && self.is_sending() => self.send_view(now, Some(head.source), out),
             _ => {}
@@ -421,9 +425,14 @@ impl Sender {
         };
         peer.heard = now;
         peer.viewed |= is_newest;
+        peer.has_pages |= head.kind == Kind::Report;
         peer.credit = head.credit;
         // A record that was never sent cannot be there.
-        peer.tail = peer.tail.max(head.sequence.min(self.ring.last()));
+        let tail = peer.tail.max(head.sequence.min(self.ring.last()));
+        if tail > peer.tail || tail >= self.sent {
+            peer.moved = now;
+        }
+        peer.tail = tail;
         self.advance();
     }
 
@@ -506,6 +515,13 @@ impl Sender {
     /// Members that were silent for so long.
     pub fn silent(&self, now: Moment, ns: u64) -> impl Iterator<Item = NodeId> + '_ {
         self.peers.iter().filter(move |(_, peer)| now.since(peer.heard) > ns).map(|(node, _)| *node)
+    }
+
+    /// The member that joins, if it reports, but has applied no more for so long although there is more.
+    #[must_use]
+    pub fn stuck(&self, now: Moment, ns: u64) -> Option<NodeId> {
+        let is_stuck = |peer: &Peer| peer.viewed && peer.tail < self.sent && now.since(peer.moved) > ns;
+        self.joiner().filter(|node| self.peers.get(node).is_some_and(is_stuck))
     }
 
     /// When a member was last heard.

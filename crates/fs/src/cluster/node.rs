@@ -3,22 +3,16 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::Instant;
 
-use lodestone_fabric::{
-    Call, Clock, GroupId, Kind, NodeDriver, NodeId, OPERATIONS, Outgoing, Packet, Receiver, Sequence, Standing, Term,
-    Transport, TransportCounts,
-};
+use lodestone_fabric::{Clock, GroupId, NodeDriver, NodeId, OPERATIONS, Receiver, Sequence, Standing, Term, Transport};
 use lodestone_pmem::sync::{Mutex, lock};
 
 use super::follow::{Follower, STEP};
 use super::link::operation_body;
 use super::pool::NodePool;
-use super::status::CopyProgress;
+use super::status::{CopyMeter, CopyProgress};
 use crate::error::{Error, Result};
-
-/// A packet with a request for a page is shorter, also when it is sealed.
-const REQUEST_BYTES_MAX: usize = 256;
 
 /// The transport of a node.
 pub(crate) type Port = Box<dyn Transport + Send>;
@@ -38,8 +32,7 @@ pub(crate) struct Seen {
     pub(crate) lacks_image: AtomicBool,
     /// Whether it joins, and its state is as far as its log.
     pub(crate) is_ready: AtomicBool,
-    /// Bytes that it has copied, and all that it copies; 0: it copies nothing.
-    copied: (AtomicU64, AtomicU64),
+    copied: Mutex<CopyMeter>,
     has_ended: AtomicBool,
     error: Mutex<Option<String>>,
 }
@@ -60,63 +53,17 @@ impl Seen {
 
     /// It has copied so many bytes of so many. With 0 of 0 it copies nothing any more.
     pub(crate) fn note_copied(&self, done: u64, all: u64) {
-        self.copied.0.store(done.min(all), Ordering::Release);
-        self.copied.1.store(all, Ordering::Release);
+        lock(&self.copied).note(Instant::now(), done.min(all), all);
     }
 
     /// How far it is, if it copies something.
     pub(crate) fn copied(&self) -> Option<CopyProgress> {
-        let (done_bytes, all_bytes) = (self.copied.0.load(Ordering::Acquire), self.copied.1.load(Ordering::Acquire));
-        (all_bytes > 0 && !self.has_ended())
-            .then_some(CopyProgress { done_bytes: done_bytes.min(all_bytes), all_bytes })
+        lock(&self.copied).progress(Instant::now()).filter(|_| !self.has_ended())
     }
 
     /// Why it has stopped by itself.
     pub(crate) fn error(&self) -> Option<String> {
         lock(&self.error).clone()
-    }
-}
-
-/// The transport of a node with pages, which sees how far a copy is: a member that joins asks for the first pages that
-/// it lacks, in order. So it has those before the first one that it asked for last.
-struct CountingPort {
-    port: Port,
-    /// The first page that was asked for last.
-    asked: Arc<AtomicU64>,
-}
-
-impl Transport for CountingPort {
-    fn send(&mut self, packets: &[Outgoing]) -> lodestone_fabric::Result<()> {
-        let page = |packet: &Outgoing| {
-            // Not the bytes of records: only heads are looked at of packets that are no requests.
-            let packet = Some(&packet.bytes).filter(|bytes| bytes.len() < REQUEST_BYTES_MAX)?;
-            let packet = Packet::decode(packet).ok().filter(|packet| packet.head.kind == Kind::Request)?;
-            match Call::from_payload(packet.payload)? {
-                (Call::Copy(page), ..) => Some(page),
-                _ => None,
-            }
-        };
-        if let Some(first) = packets.iter().filter_map(page).min() {
-            self.asked.store(first, Ordering::Relaxed);
-        }
-        self.port.send(packets)
-    }
-
-    fn poll(
-        &mut self,
-        wait: Duration,
-        most: usize,
-        receive: &mut dyn FnMut(&[u8]) -> lodestone_fabric::Result<()>,
-    ) -> lodestone_fabric::Result<usize> {
-        self.port.poll(wait, most, receive)
-    }
-
-    fn counts(&self) -> TransportCounts {
-        self.port.counts()
-    }
-
-    fn name(&self) -> &'static str {
-        self.port.name()
     }
 }
 
@@ -148,8 +95,6 @@ struct Running {
     log_bytes: u64,
     /// The group, bytes of a page, and pages.
     copies: (GroupId, u64, u64),
-    /// The first page that a copy asked for last.
-    asked: Arc<AtomicU64>,
     /// The newest term that its member has promised.
     promised: Term,
 }
@@ -164,8 +109,6 @@ impl Node {
         clock: Clock,
     ) -> Result<Self> {
         let (node, is_meta) = (pool.head.node, pool.head.group == OPERATIONS);
-        let asked = Arc::new(AtomicU64::new(0));
-        let port: Port = if is_meta { port } else { Box::new(CountingPort { port, asked: Arc::clone(&asked) }) };
         let mut driver = NodeDriver::new(vec![member], port);
         if let Some(member) = driver.receiver_mut(pool.head.group).filter(|_| is_meta) {
             member.keep_after(follower.as_ref().map_or(Sequence(0), Follower::applied));
@@ -184,7 +127,6 @@ impl Node {
             seen: Arc::clone(&seen),
             log_bytes: pool.head.log_bytes,
             copies: (pool.head.group, pool.head.page_bytes.into(), pool.head.pages),
-            asked,
             promised,
         };
         let (stopped, pool) = (Arc::clone(&stop), Arc::clone(pool));
@@ -250,11 +192,10 @@ impl Running {
     /// Tells others how far a copy of pages is.
     fn look_at_copy(&self) {
         let (group, page_bytes, pages) = self.copies;
-        let standing = self.driver.receiver(group).map(|member| member.log().standing());
-        if standing == Some(Standing::Copying) {
-            self.seen.note_copied(self.asked.load(Ordering::Relaxed) * page_bytes, pages * page_bytes);
-        } else {
-            self.seen.note_copied(0, 0);
+        let member = self.driver.receiver(group).filter(|member| member.log().standing() == Standing::Copying);
+        match member.map(|member| member.copy_progress().unwrap_or((0, pages.saturating_sub(1)))) {
+            Some((done, all)) => self.seen.note_copied(done * page_bytes, all * page_bytes),
+            None => self.seen.note_copied(0, 0),
         }
     }
 
@@ -324,54 +265,14 @@ pub(crate) fn part_of(node: NodeId) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use lodestone_fabric::{PacketHead, Target};
-
     use super::*;
 
-    struct Nowhere;
-
-    impl Transport for Nowhere {
-        fn send(&mut self, _: &[Outgoing]) -> lodestone_fabric::Result<()> {
-            Ok(())
-        }
-
-        fn poll(
-            &mut self,
-            _: Duration,
-            _: usize,
-            _: &mut dyn FnMut(&[u8]) -> lodestone_fabric::Result<()>,
-        ) -> lodestone_fabric::Result<usize> {
-            Ok(0)
-        }
-
-        fn counts(&self) -> TransportCounts {
-            TransportCounts::default()
-        }
-
-        fn name(&self) -> &'static str {
-            "nowhere"
-        }
-    }
-
     #[test]
-    fn a_copy_has_the_pages_before_the_first_one_that_it_asks_for() {
-        let asked = Arc::new(AtomicU64::new(0));
-        let mut port = CountingPort { port: Box::new(Nowhere), asked: Arc::clone(&asked) };
-        let packet = |kind, call: Call| {
-            let head = PacketHead::new(kind, GroupId(1), NodeId(101));
-            Outgoing { target: Target::Node(NodeId(102)), bytes: head.packet([&call.to_payload(0), &[]]) }
-        };
-        let mut send = |packets: &[Outgoing]| {
-            port.send(packets).expect("it is sent");
-            asked.load(Ordering::Relaxed)
-        };
-        assert_eq!(send(&[packet(Kind::Request, Call::Copy(33)), packet(Kind::Request, Call::Copy(17))]), 17);
-        assert_eq!(send(&[packet(Kind::Request, Call::Page(5)), packet(Kind::Reply, Call::Copy(6))]), 17);
-        assert_eq!(send(&[packet(Kind::Request, Call::Copy(40))]), 40);
+    fn a_copy_that_is_done_is_none() {
         let seen = Seen::default();
         assert_eq!(seen.copied(), None);
         seen.note_copied(9, 8);
-        assert_eq!(seen.copied(), Some(CopyProgress { done_bytes: 8, all_bytes: 8 }));
+        assert_eq!(seen.copied().map(|copied| (copied.done_bytes, copied.all_bytes)), Some((8, 8)));
         seen.note_copied(0, 0);
         assert_eq!(seen.copied(), None, "it is done");
     }

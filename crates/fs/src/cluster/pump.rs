@@ -2,7 +2,7 @@
 //!
 //! A member that does not answer for a second is removed, as long as enough others are left: without it nothing is
 //! stable, and the rings fill up. A node that should be a member and runs is added again. It copies what it lacks, and
-//! says nothing meanwhile: that may take as long as it runs and the ring has room.
+//! takes and reports records meanwhile, so a copy may take long. Before it knows from whom to copy it says nothing.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -25,15 +25,19 @@ const SILENT_NS: u64 = 1_000_000_000;
 /// The same, of one that joins. With sealed packets it first needs the secrets of its view, and each view has others.
 const JOINER_SILENT_NS: u64 = 10 * SILENT_NS;
 
-/// The same, of one that joins and runs, as its process says. It reports nothing before it has copied all pages.
+/// The same, of one that joins and runs, as its process says: it may have to wait for a source of its copy.
 const COPY_NS: u64 = 3600 * SILENT_NS;
 
-/// Whether a member that joins, and was silent for so long, is lost. `runs`: its process says that it does. `used`: of
-/// the ring, which keeps all records for it.
-fn is_joiner_lost(silent_ns: u64, runs: bool, (used, capacity): (u64, u64)) -> bool {
+/// A member that joins and reports, but does not go on for so long, is removed when the ring is half full of what it
+/// lacks: it begins anew, perhaps with other members to copy from.
+const JOINER_STUCK_NS: u64 = SILENT_NS;
+
+/// Whether a member that joins, and was silent for so long, is lost. `runs`: its process says that it does. `is_stuck`:
+/// it reports, and does not go on. `used`: of the ring, which keeps all records for it.
+fn is_joiner_lost(silent_ns: u64, runs: bool, is_stuck: bool, (used, capacity): (u64, u64)) -> bool {
     // Others would wait for room soon, and begin the copy anew when it is there: that is better than to wait for it.
     let has_room = used < capacity / 2;
-    silent_ns > JOINER_SILENT_NS && !(runs && has_room && silent_ns <= COPY_NS)
+    is_stuck && !has_room || silent_ns > JOINER_SILENT_NS && !(runs && has_room && silent_ns <= COPY_NS)
 }
 
 /// Starts the thread, which claims a term first.
@@ -184,9 +188,10 @@ impl Sending {
         let active = sender.view().active().count();
         let runs = |node: &NodeId| self.wanted.get(&group).is_some_and(|wanted| wanted.contains(node));
         let ring = (sender.ring().used(), sender.ring().capacity());
+        let stuck = sender.stuck(now, JOINER_STUCK_NS);
         let is_lost = |node: &NodeId| {
             let heard = sender.heard(*node);
-            heard.is_some_and(|heard| is_joiner_lost(now.since(heard), runs(node), ring))
+            heard.is_some_and(|heard| is_joiner_lost(now.since(heard), runs(node), stuck == Some(*node), ring))
         };
         let is_leaving = |node: NodeId| self.leaving.get(&group).is_some_and(|leaving| leaving.contains(&node));
         let may_go = |node: &NodeId| match sender.view().role(*node) {
@@ -195,7 +200,7 @@ impl Sending {
             None => false,
         };
         let leaving = self.leaving.get(&group).into_iter().flatten().copied();
-        sender.silent(now, SILENT_NS).chain(leaving).find(may_go)
+        sender.silent(now, SILENT_NS).chain(leaving).chain(stuck).find(may_go)
     }
 
     fn to_add(&self, group: GroupId) -> Option<NodeId> {
@@ -210,11 +215,13 @@ mod tests {
 
     #[test]
     fn a_member_that_copies_for_long_is_not_lost_as_long_as_it_runs_and_nobody_waits_for_it() {
-        let lost = |seconds: u64, runs, used| is_joiner_lost(seconds * SILENT_NS, runs, (used, 100));
+        let lost = |seconds: u64, runs, used| is_joiner_lost(seconds * SILENT_NS, runs, false, (used, 100));
         assert!(!lost(10, false, 90), "it has ten seconds, whatever it does");
         assert!(lost(11, false, 0), "its process does not answer");
         assert!(!lost(600, true, 49), "it copies");
         assert!(lost(11, true, 50), "others will wait for room in the ring");
         assert!(lost(3601, true, 0), "nothing takes so long");
+        assert!(is_joiner_lost(0, true, true, (50, 100)), "it waits for a page that no member gives it");
+        assert!(!is_joiner_lost(0, true, true, (49, 100)), "and no writer waits for it");
     }
 }

@@ -7,7 +7,7 @@
 //! message   bytes 4, CRC-32C 4, then the body
 //! request   version 4, 1 makes the pool or 0 runs the node 1, volume 8, salt 8, node 4, bytes of a page 4, pages 8,
 //!           carrier 1, nodes 4, then for each: node 4, address 4, port 4
-//! answer    1 runs, bytes copied 8, all bytes to copy 8 (0: it copies nothing); or 0 and a text
+//! answer    1 runs, bytes copied 8, all bytes to copy 8 (0: it copies nothing), bytes in a second 8; or 0 and a text
 //! ```
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ use super::status::CopyProgress;
 use crate::bytes::{Reader, Writer};
 use crate::error::{Error, Result};
 
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Longest message.
 const MESSAGE_BYTES_MAX: u32 = 64 << 10;
 /// The longest silence of the other side.
@@ -126,15 +126,15 @@ pub(crate) fn order(address: SocketAddrV4, order: &Order) -> Result<Option<CopyP
 
 fn copied_to_bytes(copied: Option<CopyProgress>) -> Vec<u8> {
     let (copied, mut out) = (copied.unwrap_or_default(), Writer::default());
-    out.u64(copied.done_bytes).u64(copied.all_bytes);
+    out.u64(copied.done_bytes).u64(copied.all_bytes).u64(copied.bytes_per_second);
     out.0
 }
 
 fn copied_of_bytes(bytes: &[u8]) -> Option<Option<CopyProgress>> {
     let mut from = Reader(bytes);
-    let (done_bytes, all_bytes) = (from.u64()?, from.u64()?);
+    let (done_bytes, all_bytes, rate) = (from.u64()?, from.u64()?, from.u64()?);
     (from.is_empty() && done_bytes <= all_bytes).then_some(())?;
-    Some((all_bytes > 0).then_some(CopyProgress { done_bytes, all_bytes }))
+    Some(CopyProgress::of(done_bytes, all_bytes, rate))
 }
 
 #[derive(Debug)]
@@ -296,13 +296,14 @@ mod tests {
 
     #[test]
     fn an_answer_says_how_far_a_copy_is() {
-        let copied = Some(CopyProgress { done_bytes: 3, all_bytes: 9 });
+        let copied = CopyProgress::of(3, 9, 2);
         for copied in [None, copied] {
             assert_eq!(copied_of_bytes(&copied_to_bytes(copied)), Some(copied));
         }
         assert_eq!(copied_of_bytes(&[]), None, "the answer of a former program");
-        assert_eq!(copied_of_bytes(&[9; 16]).flatten().map(|copied| copied.all_bytes), Some(0x0909_0909_0909_0909));
-        assert_eq!(copied_of_bytes(&[[9; 8], [8; 8]].concat()), None, "more than all");
+        assert_eq!(copied_of_bytes(&[9; 16]), None, "the answer of a former program");
+        assert_eq!(copied_of_bytes(&[9; 24]).flatten().map(|copied| copied.all_bytes), Some(0x0909_0909_0909_0909));
+        assert_eq!(copied_of_bytes(&[[9; 8], [8; 8], [1; 8]].concat()), None, "more than all");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The status of a volume with replicas, and of its nodes.
 
+use std::time::{Duration, Instant};
+
 use lodestone_fabric::{GroupId, NodeId, OPERATIONS, Role, Sender};
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +15,57 @@ pub struct CopyProgress {
     pub done_bytes: u64,
     /// All bytes.
     pub all_bytes: u64,
+    /// Bytes that came each second, of the last five to ten seconds; 0: none, or it has just begun.
+    #[serde(default)]
+    pub bytes_per_second: u64,
+    /// How long the rest takes at this rate, if there is one.
+    #[serde(default)]
+    pub left_seconds: Option<u64>,
+}
+
+impl CopyProgress {
+    /// With the time left; `None` if nothing is copied.
+    pub(crate) fn of(done_bytes: u64, all_bytes: u64, bytes_per_second: u64) -> Option<Self> {
+        let done_bytes = done_bytes.min(all_bytes);
+        let left_seconds = (bytes_per_second > 0).then(|| (all_bytes - done_bytes).div_ceil(bytes_per_second));
+        (all_bytes > 0).then_some(Self { done_bytes, all_bytes, bytes_per_second, left_seconds })
+    }
+}
+
+/// Measures a copy.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CopyMeter {
+    done: u64,
+    all: u64,
+    /// Two moments with what was done then. The first one is five to ten seconds ago, or the beginning.
+    marks: Option<[(Instant, u64); 2]>,
+}
+
+impl CopyMeter {
+    const MARK_EVERY: Duration = Duration::from_secs(5);
+    /// A rate over less than this says little.
+    const SHORTEST: Duration = Duration::from_millis(100);
+
+    /// So much is done now. With 0 of 0 nothing is copied any more.
+    pub(crate) fn note(&mut self, now: Instant, done: u64, all: u64) {
+        let is_other = all != self.all || done < self.done;
+        (self.done, self.all) = (done, all);
+        self.marks = match self.marks.filter(|_| !is_other) {
+            _ if all == 0 => None,
+            None => Some([(now, done); 2]),
+            Some([_, mark]) if now.saturating_duration_since(mark.0) >= Self::MARK_EVERY => Some([mark, (now, done)]),
+            marks => marks,
+        };
+    }
+
+    /// How far it is.
+    pub(crate) fn progress(&self, now: Instant) -> Option<CopyProgress> {
+        let [(since, before), _] = self.marks?;
+        let time = now.saturating_duration_since(since);
+        let bytes = self.done.saturating_sub(before);
+        let rate = if time < Self::SHORTEST { 0 } else { u128::from(bytes) * 1_000_000 / time.as_micros() };
+        CopyProgress::of(self.done, self.all, u64::try_from(rate).unwrap_or(u64::MAX))
+    }
 }
 
 /// A node.
@@ -134,6 +187,12 @@ impl ClusterStatus {
 }
 
 impl NodeStatus {
+    /// The machine of this node, in a volume on several.
+    #[must_use]
+    pub const fn machine(&self) -> u16 {
+        super::machine::site::machine_of(NodeId(self.node))
+    }
+
     fn fill(&mut self, sender: &Sender, link: &Link) {
         let node = NodeId(self.node);
         if super::plan::group_of(node) != sender.group() {
@@ -158,5 +217,40 @@ impl NodeStatus {
             }
             .into();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_has_the_rate_of_its_last_seconds_and_the_time_that_is_left() {
+        let (mut meter, begin) = (CopyMeter::default(), Instant::now());
+        let at = |ms| begin + Duration::from_millis(ms);
+        assert_eq!(meter.progress(begin), None);
+        // It goes on with what is there already.
+        meter.note(begin, 1_000_000, 100_000_000);
+        let first = meter.progress(at(50)).expect("it copies");
+        assert_eq!((first.bytes_per_second, first.left_seconds), (0, None), "too early");
+        for step in 1..=40 {
+            meter.note(at(step * 500), 1_000_000 + step * 500_000, 100_000_000);
+        }
+        let fast = meter.progress(at(20_000)).expect("it copies");
+        assert_eq!((fast.done_bytes, fast.bytes_per_second, fast.left_seconds), (21_000_000, 1_000_000, Some(79)));
+        // The network got slower: what was before does not count for long.
+        for step in 1..=40 {
+            meter.note(at(20_000 + step * 500), 21_000_000 + step * 50_000, 100_000_000);
+        }
+        let slow = meter.progress(at(40_000)).expect("it copies");
+        assert_eq!((slow.bytes_per_second, slow.left_seconds), (100_000, Some(770)));
+        // Nothing comes any more.
+        let stopped = meter.progress(at(400_000)).expect("it copies");
+        assert!(stopped.bytes_per_second < 3_000, "{stopped:?}");
+        // Another copy, then none.
+        meter.note(at(400_000), 10, 100_000_000);
+        assert_eq!(meter.progress(at(400_000)).map(|copy| (copy.done_bytes, copy.bytes_per_second)), Some((10, 0)));
+        meter.note(at(400_100), 0, 0);
+        assert_eq!(meter.progress(at(400_100)), None);
     }
 }

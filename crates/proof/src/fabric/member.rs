@@ -4,7 +4,7 @@
 //! record of a batch that ended, the newest promise, the newest view, and the bytes of every page that its records
 //! still refer to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lodestone_crash::{Failure, History, Outcome, Redundant, SiteKey, Structure, Target};
 use lodestone_fabric::{
@@ -52,8 +52,8 @@ pub enum Step {
     View { term: u32, number: u32, role: Role, log: Vec<(u32, u64)>, keep: u64 },
     /// The member is to join anew, after this record.
     Join { term: u32, number: u32, log: Vec<(u32, u64)>, from: u64 },
-    /// Pages from the source, each full of this byte.
-    Copies(Vec<u64>, u8),
+    /// Pages from the source in a term, each full of this byte.
+    Copies(u32, Vec<u64>, u8),
 }
 
 /// The state of a member.
@@ -69,8 +69,8 @@ pub struct Found {
     records: Vec<(u64, u32)>,
     /// The pages that its records refer to, halves of each.
     pages: BTreeMap<u64, [u8; 2]>,
-    /// Pages that were copied; of the model alone.
-    copied: usize,
+    /// Pages that were copied, or that a record wrote since the join; of the model alone.
+    there: BTreeSet<u64>,
 }
 
 /// A script on a member.
@@ -152,10 +152,24 @@ pub fn targets() -> Vec<Box<dyn Target>> {
             vec![Batch(1, vec![page(1, 1, 0)], 0)],
             vec![
                 Join { term: 2, number: 3, log: vec![(1, 4), (2, 5)], from: 4 },
-                Copies(vec![1, 2, 3], 7),
-                Copies(vec![4, 5], 8),
+                Copies(2, vec![1, 2, 3], 7),
+                Copies(2, vec![4, 5], 8),
                 Batch(2, vec![inline(5, 8), page(6, 2, 0)], 0),
                 Step::View { term: 2, number: 4, role: Role::Active, log: vec![(1, 4), (2, 6)], keep: 6 },
+            ],
+            4,
+        ),
+        // Records come while pages are copied: one writes a page before its copy comes, one needs a copied page.
+        script(
+            "fs-join-records",
+            vec![Batch(1, vec![page(1, 1, 0)], 0)],
+            vec![
+                Join { term: 2, number: 3, log: vec![(1, 4), (2, 5)], from: 4 },
+                Copies(2, vec![1, 4], 7),
+                Batch(2, vec![page(5, 3, 0), Written { is_merge: true, ..page(6, 2, 4) }], 5),
+                Copies(2, vec![3, 5], 8),
+                Batch(2, vec![inline(7, 8)], 6),
+                Step::View { term: 2, number: 4, role: Role::Active, log: vec![(1, 4), (2, 7)], keep: 7 },
             ],
             4,
         ),
@@ -200,10 +214,11 @@ fn packets(step: &Step) -> Outcome<Vec<Vec<u8>>> {
         Step::Join { term, number, log, from } => {
             vec![view(*term, *number, member(Role::Joining, *number), *from, log)?]
         }
-        Step::Copies(pages, byte) => {
+        Step::Copies(term, pages, byte) => {
             let reply = |page: &u64| {
                 let head = PacketHead {
                     flags: PACKET_ANSWER,
+                    term: Term(*term),
                     sequence: Sequence(1000),
                     ..PacketHead::new(Kind::Reply, GROUP, NodeId(2))
                 };
@@ -266,7 +281,7 @@ impl Found {
                 let mut records = records.clone();
                 records.sort_by_key(|written| written.sequence);
                 for written in records {
-                    let follows = (self.promised, self.viewed) == (*term, *term) && self.standing != 1;
+                    let follows = (self.promised, self.viewed) == (*term, *term);
                     if !follows || written.sequence != self.last + 1 {
                         return;
                     }
@@ -278,8 +293,10 @@ impl Found {
                     let first = if written.is_merge { old.map_or(0, |old| old[0]) } else { new };
                     if written.page > 0 {
                         self.pages.insert(written.page, [first, new]);
+                        self.there.insert(written.page);
                     }
                 }
+                self.has_all();
             }
             Step::Promise(term) => self.promised = self.promised.max(*term),
             Step::View { term, .. } | Step::Join { term, .. } if *term < self.promised => {}
@@ -301,17 +318,24 @@ impl Found {
             }
             Step::Join { term, number, from, .. } => {
                 (self.promised, self.viewed, self.view, self.last) = (*term, *term, *number, *from);
-                (self.standing, self.records, self.pages, self.copied) = (1, Vec::new(), BTreeMap::new(), 0);
+                (self.standing, self.records, self.pages, self.there) =
+                    (1, Vec::new(), BTreeMap::new(), BTreeSet::new());
             }
             Step::Copies(..) if self.standing != 1 => {}
-            Step::Copies(pages, byte) => {
-                let counts = pages.iter().filter(|page| **page != FREE_PAGE);
+            Step::Copies(_, pages, byte) => {
+                // A page that a record wrote is newer than its copy.
+                let counts = pages.iter().filter(|page| **page != FREE_PAGE && !self.there.contains(page));
                 self.pages.extend(counts.map(|page| (*page, [*byte; 2])));
-                self.copied += pages.len();
-                if self.copied + 1 == usize::try_from(PAGES).unwrap_or(0) {
-                    self.standing = 2;
-                }
+                self.there.extend(pages);
+                self.has_all();
             }
+        }
+    }
+
+    /// The standing of one that joins, when it has all pages.
+    fn has_all(&mut self) {
+        if self.standing == 1 && self.there.len() + 1 == usize::try_from(PAGES).unwrap_or(0) {
+            self.standing = 2;
         }
     }
 
@@ -321,7 +345,7 @@ impl Found {
         if self.standing == 1 {
             self.pages.clear();
         }
-        self.copied = 0;
+        self.there.clear();
         self.records.retain(|record| record.0 > floor);
         self
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lodestone_fs::CheckReport;
-use lodestone_fs::cluster::{ClusterStatus, RemoteOptions, RemoteVolume, Site, ask_machine, newest_site};
+use lodestone_fs::cluster::{ClusterStatus, NodeStatus, RemoteOptions, RemoteVolume, Site, ask_machine, newest_site};
 use lodestone_registry::control::Credentials;
 use lodestone_registry::{KeeperId, Security};
 use serde::Deserialize;
@@ -189,6 +189,18 @@ pub fn add(args: &VolumeArgs, site: &Site, machine: u16, address: SocketAddrV4) 
     change(args, &args.remote(site)?, &Request::AddMachine { machine, address }).map(drop)
 }
 
+/// How a drain goes: the state of the machine, its nodes that still count, and what the others copy first.
+fn drain_of(status: &ClusterStatus, machine: u16, state: &str) -> String {
+    let of_machine = |node: &&NodeStatus| node.machine() == machine;
+    let counts = |node: &&NodeStatus| ["leads", "follows", "member"].contains(&node.state.as_str());
+    let count = status.nodes.iter().filter(of_machine).filter(counts).count();
+    let behind = status.nodes.iter().filter(|node| !of_machine(node)).filter_map(|node| node.behind).max();
+    let nodes = if count == 1 { "1 of its nodes counts".into() } else { format!("{count} of its nodes count") };
+    let behind = behind.map_or_else(String::new, |records| format!(", the others lack {records} records at most"));
+    let copies: String = super::status::copies_of(status).iter().map(|line| format!("; {line}")).collect();
+    format!("{state}: {nodes}{behind}{copies}")
+}
+
 /// Drains a machine, and waits until its nodes do not count any more. `progress` is told how the machine stands.
 pub fn drain(args: &VolumeArgs, site: &Site, machine: u16, progress: &mut dyn FnMut(&str)) -> Result<()> {
     let volume = args.remote(site)?;
@@ -198,7 +210,7 @@ pub fn drain(args: &VolumeArgs, site: &Site, machine: u16, progress: &mut dyn Fn
         let found = status.machines.iter().find(|found| found.machine == machine);
         match found.map(|found| found.state.as_str()) {
             None | Some("drained") => return Ok(()),
-            Some(state) => progress(state),
+            Some(state) => progress(&drain_of(&status, machine, state)),
         }
         std::thread::sleep(LOOK);
     }
@@ -226,4 +238,39 @@ pub fn join(site: &Site, token: &str, folder: &Path) -> Result<PathBuf> {
         }
     }
     bail!("no keeper gives a certificate for the token: {}", reasons.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestone_fs::cluster::CopyProgress;
+
+    use super::*;
+
+    #[test]
+    fn a_drain_says_what_it_waits_for() {
+        let node = |node, state: &str, behind, copied| NodeStatus {
+            node,
+            keeps: String::new(),
+            state: state.into(),
+            behind,
+            executed: None,
+            copied,
+            silent_ms: None,
+        };
+        let mut copied = CopyProgress::default();
+        (copied.done_bytes, copied.all_bytes) = (1 << 20, 4 << 20);
+        (copied.bytes_per_second, copied.left_seconds) = (1 << 20, Some(3));
+        let mut status = ClusterStatus::default();
+        status.nodes = vec![
+            node(1, "leads", Some(0), None),
+            node(2, "follows", Some(90), None),
+            node(101, "member", Some(4), None),
+            node(102, "member", Some(80), None),
+            node(103, "joins", Some(7), Some(copied)),
+        ];
+        let waits = "the others lack 7 records at most; node 103 has copied 1 MiB of 4 MiB, 25 %, 1 MiB/s, 3 s left";
+        assert_eq!(drain_of(&status, 2, "leaves"), format!("leaves: 2 of its nodes count, {waits}"));
+        "removed".clone_into(&mut status.nodes[1].state);
+        assert_eq!(drain_of(&status, 2, "leaves"), format!("leaves: 1 of its nodes counts, {waits}"));
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -10,6 +11,9 @@ use serde::Serialize;
 use super::control::{Request, ask_mounted};
 use super::{VolumeArgs, machines};
 use crate::output::Output;
+
+/// Pause between two lines on what a drain waits for.
+const SAY_AGAIN: Duration = Duration::from_secs(2);
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -105,9 +109,10 @@ Examples:
   lodestone fs drain notes.vol 2 --credentials op
 
 The nodes of the machine leave when the others have everything, while programs go on. If it leads,
-another one takes over first. The command returns when the machine does not count any more. Its
-process goes on, and may be ended. `lodestone fs remove` takes the machine out of the volume; so it
-does with one that is dead.";
+another one takes over first. The command says how many of its nodes still count, what the others
+lack, and how far copies are of machines that join. It returns when the machine does not count
+any more. Its process goes on, and may be ended. `lodestone fs remove` takes the machine out of the
+volume; so it does with one that is dead.";
 
 /// Arguments of `lodestone fs drain`.
 #[derive(Debug, clap::Args)]
@@ -183,13 +188,16 @@ pub fn drain(args: &DrainArgs, output: &Output) -> Result<()> {
     tell(args.machine, "is drained", output)
 }
 
-/// Tells each state once.
+/// Tells each state once, and what it waits for every other second if that changes.
 fn said(output: &Output) -> impl FnMut(&str) + '_ {
-    let mut before = String::new();
-    move |state| {
-        if state != before {
-            output.note(&format!("the machine {state}"));
-            state.clone_into(&mut before);
+    let (mut before, mut told) = (String::new(), None);
+    move |progress| {
+        let state = |text: &str| text.split(':').next().map(str::to_owned);
+        let is_due = state(progress) != state(&before) || told.is_none_or(|told: Instant| told.elapsed() >= SAY_AGAIN);
+        if progress != before && is_due {
+            output.note(&format!("the machine {progress}"));
+            progress.clone_into(&mut before);
+            told = Some(Instant::now());
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
-use lodestone_fs::cluster::{ClusterStatus, CopyProgress};
+use lodestone_fs::cluster::{ClusterStatus, CopyProgress, NodeStatus};
 use serde::Serialize;
 
 use super::{Opened, VolumeArgs, control, machines};
@@ -20,7 +20,7 @@ Examples:
 
 Of a mounted volume with replicas it shows the nodes: who leads, the term, and how many
 records each has not reported as durable, and of one that joins how much of the pages or of the
-metadata it has copied. Another mounted volume is in use; `df FOLDER`
+metadata it has copied, how fast, and the time that is left. Another mounted volume is in use; `df FOLDER`
 shows its room.";
 
 /// Pause between two looks.
@@ -130,10 +130,34 @@ fn watch(args: &Args, output: &Output) -> Result<()> {
     Ok(())
 }
 
-/// How far a copy is: `3.0 MiB of 12 MiB, 25 %`.
+/// How far a copy is: `3 MiB of 12 MiB, 25 %, 1.5 MiB/s, 6 s left`.
 fn copied_of(copied: &CopyProgress) -> String {
     let percent = copied.done_bytes.saturating_mul(100) / copied.all_bytes.max(1);
-    format!("{} of {}, {percent} %", size::human(copied.done_bytes), size::human(copied.all_bytes))
+    let left = copied.left_seconds.map_or_else(String::new, |seconds| format!(", {} left", time(seconds)));
+    format!(
+        "{} of {}, {percent} %, {}/s{left}",
+        size::human(copied.done_bytes),
+        size::human(copied.all_bytes),
+        size::human(copied.bytes_per_second)
+    )
+}
+
+/// A time that is left: `6 s`, `2 min 5 s`, `3 h 20 min`.
+fn time(seconds: u64) -> String {
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
+
+/// Nodes that copy what they lack, a line for each.
+pub fn copies_of(status: &ClusterStatus) -> Vec<String> {
+    let line = |node: &NodeStatus| {
+        let copied = node.copied.filter(|copied| copied.done_bytes < copied.all_bytes)?;
+        Some(format!("node {} has copied {}", node.node, copied_of(&copied)))
+    };
+    status.nodes.iter().filter_map(line).collect()
 }
 
 fn text_of_nodes(status: &ClusterStatus) -> String {
@@ -182,19 +206,34 @@ mod tests {
     #[test]
     fn a_node_that_joins_says_how_far_its_copy_is() {
         let mut status = ClusterStatus::default();
-        status.nodes.push(lodestone_fs::cluster::NodeStatus {
+        status.nodes.push(NodeStatus {
             node: 104,
             keeps: "pages".into(),
             state: "joins".into(),
             behind: Some(7),
             executed: None,
-            copied: Some(CopyProgress { done_bytes: 3 << 20, all_bytes: 12 << 20 }),
+            copied: Some(CopyProgress {
+                done_bytes: 3 << 20,
+                all_bytes: 12 << 20,
+                bytes_per_second: 64 << 10,
+                left_seconds: Some(144),
+            }),
             silent_ms: None,
         });
         let text = text_of_nodes(&status);
         assert!(text.contains("copied") && text.contains("of 12") && text.contains("25 %"), "{text}");
+        assert!(text.contains("64 KiB/s, 2 min 24 s left"), "{text}");
+        assert_eq!(copies_of(&status), ["node 104 has copied 3 MiB of 12 MiB, 25 %, 64 KiB/s, 2 min 24 s left"]);
         let json = serde_json::to_value(&status).expect("JSON");
         assert_eq!(json["nodes"][0]["copied"]["done_bytes"], 3 << 20, "{json}");
+        // A program of before told no rate.
+        let mut former = json.clone();
+        let copied = former["nodes"][0]["copied"].as_object_mut().expect("a copy");
+        copied.remove("bytes_per_second");
+        copied.remove("left_seconds");
+        let former: ClusterStatus = serde_json::from_value(former).expect("a status");
+        assert_eq!(copies_of(&former), ["node 104 has copied 3 MiB of 12 MiB, 25 %, 0 B/s"]);
+        assert_eq!([time(7), time(60), time(12_000)], ["7 s", "1 min 0 s", "3 h 20 min"]);
         // Of a machine with a former program there is none.
         let mut json = json;
         json["nodes"][0].as_object_mut().expect("a node").remove("copied");

@@ -21,7 +21,7 @@ use crate::bytes::{Reader, Writer};
 use crate::cluster::status::CopyProgress;
 
 const MAGIC: &[u8; 4] = b"LDFS";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 pub(crate) const STANDING: u8 = 1;
 pub(crate) const IMAGE: u8 = 2;
@@ -107,6 +107,7 @@ impl Standing {
             let flags = u8::from(node.runs) | u8::from(node.lacks_image) << 1 | u8::from(node.is_ready) << 2;
             let copied = node.copied.unwrap_or_default();
             out.u32(node.node.0.into()).u8(flags).u64(node.executed).u64(copied.done_bytes).u64(copied.all_bytes);
+            out.u64(copied.bytes_per_second);
             out.bytes(node.error.as_bytes());
         }
         out.0
@@ -123,9 +124,9 @@ impl Standing {
             let node = NodeId(u16::try_from(from.u32()?).ok()?);
             let flags = from.u8().filter(|flags| *flags < 8)?;
             let executed = from.u64()?;
-            let (done_bytes, all_bytes) = (from.u64()?, from.u64()?);
+            let (done_bytes, all_bytes, rate) = (from.u64()?, from.u64()?, from.u64()?);
             (done_bytes <= all_bytes).then_some(())?;
-            let copied = (all_bytes > 0).then_some(CopyProgress { done_bytes, all_bytes });
+            let copied = CopyProgress::of(done_bytes, all_bytes, rate);
             let error = String::from_utf8_lossy(from.bytes()?).into_owned();
             let (runs, lacks_image, is_ready) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
             nodes.push(NodeStanding { node, runs, lacks_image, is_ready, executed, copied, error });
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn standings_come_back_and_other_bytes_are_none() {
-        let copied = Some(CopyProgress { done_bytes: 3, all_bytes: 9 });
+        let copied = CopyProgress::of(3, 9, 2);
         let node = NodeStanding { node: NodeId(101), runs: true, is_ready: true, copied, ..Default::default() };
         let node = NodeStanding { error: "late".into(), ..node };
         let nodes = vec![node, NodeStanding::default()];
