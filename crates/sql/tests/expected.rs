@@ -132,6 +132,43 @@ fn inheritance() {
     check(include_str!("expected/inheritance.out"), others);
 }
 
+/// Statements of several steps, each a message of its own: no index is built beside the transaction of the others.
+#[test]
+fn steps() {
+    check(include_str!("expected/steps.out"), &[]);
+}
+
+#[test]
+fn included() {
+    check(include_str!("expected/included.out"), &[]);
+}
+
+/// Columns of INCLUDE are there after the database was closed, also those of a part of another index.
+#[test]
+fn included_after_reopening() {
+    let folder = tempfile::tempdir().expect("folder");
+    for statement in [
+        "create table r (a int, b text, c int) partition by range (a)",
+        "create table r1 partition of r for values from (0) to (10)",
+        "create index on r (b) include (c, a)",
+        "create table plain (a int, b jsonb, unique (a) include (b))",
+    ] {
+        let found = answer(&mut connect(folder.path()), statement);
+        assert!(!found.iter().any(|line| line.starts_with("ERROR")), "{statement}: {found:?}");
+    }
+    let mut connection = connect(folder.path());
+    let found = answer(&mut connection, "select indexdef from pg_indexes where schemaname = 'public' order by 1");
+    let expected = [
+        "CREATE INDEX r1_b_c_a_idx ON public.r1 USING btree (b) INCLUDE (c, a)",
+        "CREATE INDEX r_b_c_a_idx ON ONLY public.r USING btree (b) INCLUDE (c, a)",
+        "CREATE UNIQUE INDEX plain_a_b_key ON public.plain USING btree (a) INCLUDE (b)",
+    ];
+    assert_eq!(found, expected);
+    let found =
+        answer(&mut connection, "select inhrelid::regclass from pg_inherits where inhparent = 'r_b_c_a_idx'::regclass");
+    assert_eq!(found, ["r1_b_c_a_idx"]);
+}
+
 /// Partitions, their bounds and keys are there after the database was closed.
 #[test]
 fn partitions_after_reopening() {

@@ -120,12 +120,25 @@ pub struct IndexDef {
     pub oid: u32,
     pub name: String,
     pub columns: Vec<usize>,
+    /// INCLUDE: columns that it shows, which are no part of its key.
+    pub included: Vec<usize>,
     pub is_unique: bool,
     /// Whether it was made by a constraint.
     pub is_constraint: bool,
     /// The number of the index of the partitioned table that it is a part of.
     pub parent: Option<u32>,
     pub engine: TableIndex,
+}
+
+/// The names that the columns of an index have in it: a number makes those different that come twice.
+pub fn index_column_names<'n>(columns: impl Iterator<Item = &'n str>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for column in columns {
+        let other = |number: u32| format!("{column}{number}");
+        let mut tries = std::iter::once(column.to_owned()).chain((1..).map(other));
+        names.extend(tries.find(|name| !names.contains(name)));
+    }
+    names
 }
 
 /// A condition that all rows fulfil.
@@ -195,6 +208,11 @@ pub struct TableDef {
 }
 
 impl TableDef {
+    /// The columns of INCLUDE of an index.
+    pub fn included(&self, index: u32) -> &[usize] {
+        self.indexes.iter().find(|other| other.oid == index).map_or(&[], |index| &index.included)
+    }
+
     /// The type of its rows.
     ///
     /// # Errors

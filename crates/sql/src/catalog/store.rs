@@ -145,6 +145,29 @@ pub struct IndexNote {
     pub is_constraint: bool,
     /// The number of the index of the partitioned table that it is a part of.
     pub parent: Option<u32>,
+    /// Names of the columns of INCLUDE.
+    pub included: Vec<String>,
+}
+
+impl IndexNote {
+    /// Its row has this besides numbers: the number above it alone, or joined with the names.
+    fn text(&self) -> Option<String> {
+        let parent = self.parent.map(|parent| parent.to_string());
+        if self.included.is_empty() {
+            return parent;
+        }
+        let names = self.included.iter().map(String::as_str);
+        Some(object::join(&[parent.as_deref().unwrap_or_default()].into_iter().chain(names).collect::<Vec<_>>()))
+    }
+
+    /// The number and the names of [`text`](Self::text).
+    fn of_text(text: &str) -> Option<(Option<u32>, Vec<String>)> {
+        if !text.contains(':') {
+            return Some((text.parse().ok(), Vec::new()));
+        }
+        let mut parts = object::split(text)?.into_iter();
+        Some((parts.next()?.parse().ok(), parts.collect()))
+    }
 }
 
 /// A CHECK or a foreign key.
@@ -261,9 +284,8 @@ impl<'w> Writer<'w> {
             self.put(&row(name, item, &column.name, numbers, column.default.as_deref()))?;
         }
         for (item, index) in (FIRST_INDEX..).zip(&note.indexes) {
-            let parent = index.parent.map(|parent| parent.to_string());
             let numbers = (of(index.oid), i64::from(index.is_constraint));
-            self.put(&row(name, item, &index.name, numbers, parent.as_deref()))?;
+            self.put(&row(name, item, &index.name, numbers, index.text().as_deref()))?;
         }
         for (item, constraint) in (FIRST_CONSTRAINT..).zip(&note.constraints) {
             let (kind, text) = constraint.body.note();
@@ -620,6 +642,7 @@ impl Notes {
                 oid: note.map_or_else(|| derived_oid(schema.name(), place + 2), |note| note.oid),
                 name: index.name.clone(),
                 columns: index.columns.iter().filter_map(number).collect(),
+                included: note.iter().flat_map(|note| &note.included).filter_map(number).collect(),
                 is_unique: index.is_unique,
                 is_constraint: note.is_some_and(|note| note.is_constraint),
                 parent: note.and_then(|note| note.parent),
@@ -849,9 +872,9 @@ fn add_item(note: &mut Note, row: &Row, schema: &Schema, types: &Types) -> Optio
             });
         }
         item if item < FIRST_CONSTRAINT => {
-            let parent = row[5].as_text().and_then(|text| text.parse().ok());
+            let (parent, included) = row[5].as_text().map_or(Some((None, Vec::new())), IndexNote::of_text)?;
             let is_constraint = row[4].as_i64()? == 1;
-            note.indexes.push(IndexNote { oid: oid_at(row, 3)?, name, is_constraint, parent });
+            note.indexes.push(IndexNote { oid: oid_at(row, 3)?, name, is_constraint, parent, included });
         }
         item if item < PARTITION_KEY => {
             let body = ConstraintBody::of_note(row[4].as_i64()?, row[5].as_text()?)?;

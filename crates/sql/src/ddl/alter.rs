@@ -34,6 +34,9 @@ impl Definition<'_> {
             }
         }
         let mut full = self.find(name, Mode::AccessExclusive)?.full.clone();
+        // An index beside this transaction would not see what other changes did to the table, and would remain if one
+        // of them fails.
+        self.is_alone &= matches!(actions, [Alter::AddConstraint { .. } | Alter::Detach { .. } | Alter::Place(_)]);
         if let [Alter::Place(placing)] = actions {
             self.lock_tablespace(placing)?;
             return self.set_place(&full, placing, true);
@@ -217,11 +220,12 @@ impl Definition<'_> {
         };
         self.drop_views_of(full, &format!("column {} of table {}", name.value, table.name), is_cascade)?;
         // Foreign keys of other tables to a key that has the column.
-        let mut keys = vec![table.key.clone()];
-        keys.extend(table.indexes.iter().map(|index| index.columns.clone()));
-        for key in keys.iter().filter(|key| key.contains(&place)) {
-            let what = format!("column {}", name.value);
-            self.drop_children(&table, Some(key), &what, is_cascade)?;
+        let key = [(&table.key_name, &table.key)].into_iter().filter(|(_, key)| key.contains(&place));
+        let indexes = table.indexes.iter().filter(|index| has_column(index, place));
+        let what = format!("column {} of table {}", name.value, table.name);
+        for (index, key) in key.chain(indexes.map(|index| (&index.name, &index.columns))) {
+            let of = if key.contains(&place) { what.clone() } else { format!("index {index}") };
+            self.drop_children(&table, Some(key), (&what, &of), is_cascade)?;
         }
         self.drop_generated_of(full, place, is_cascade)?;
         let mut table = self.table_now(full)?;
@@ -232,7 +236,7 @@ impl Definition<'_> {
             table = self.table_now(full)?;
         }
         let mut note = note_of(&table);
-        for index in table.indexes.iter().filter(|index| index.columns.contains(&place)) {
+        for index in table.indexes.iter().filter(|index| has_column(index, place)) {
             self.engine().drop_index_in(self.tx, full, &index.name).map_err(from_engine)?;
             note.indexes.retain(|other| other.name != index.name);
         }
@@ -284,6 +288,8 @@ impl Definition<'_> {
         self.refuse_views_of(full, "RENAME COLUMN")?;
         let mut note = note_of(&table);
         note.columns[place].name = to.to_owned();
+        let included = note.indexes.iter_mut().flat_map(|index| &mut index.included);
+        included.filter(|name| **name == from.value).for_each(|name| *name = to.to_owned());
         for text in note.partition_by.iter_mut().flat_map(|key| &mut key.keys) {
             *text = crate::parse::renamed(text, &from.value, to)?;
         }
@@ -523,4 +529,9 @@ fn names_column(expr: &crate::plan::Expr, place: usize) -> bool {
         found |= matches!(part, crate::plan::Expr::Column { depth: 0, index } if *index == place);
     });
     found
+}
+
+/// Whether a column is a part of an index, in its key or with INCLUDE.
+fn has_column(index: &crate::catalog::IndexDef, place: usize) -> bool {
+    index.columns.contains(&place) || index.included.contains(&place)
 }

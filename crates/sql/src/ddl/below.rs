@@ -173,7 +173,7 @@ impl Definition<'_> {
             Alter::AddConstraint { constraint: ConstraintDef::Primary(key), .. }
                 if table.partition_by.is_some() && heir.table.key.is_empty() =>
             {
-                let key = KeyDef { name: None, columns: key.columns.clone() };
+                let key = KeyDef { name: None, ..key.clone() };
                 let constraint = ConstraintDef::Primary(key);
                 again(self, &Alter::AddConstraint { constraint, is_valid: true })?;
             }
@@ -332,7 +332,8 @@ impl Definition<'_> {
                     .into());
             }
             if own.is_some() {
-                self.drop_children(&parent, None, &parent.name, true)?;
+                let what = format!("table {}", parent.name);
+                self.drop_children(&parent, None, (&what, &what), true)?;
             }
             above = self.catalog.partitioned(&parent).cloned();
         }

@@ -218,13 +218,15 @@ impl Definition<'_> {
         (if_exists, is_cascade): (bool, bool),
     ) -> Outcome<()> {
         let table = self.table_now(full)?;
+        let (what, of) =
+            (format!("constraint {} on table {}", name.value, table.name), format!("index {}", name.value));
         let mut note = note_of(&table);
         if note.constraints.iter().any(|constraint| constraint.name == name.value) {
             note.constraints.retain(|constraint| constraint.name != name.value);
             return self.write_note(&table, &note);
         }
         if let Some(index) = table.indexes.iter().find(|index| index.is_constraint && index.name == name.value) {
-            self.drop_children(&table, Some(&index.columns), &name.value, is_cascade)?;
+            self.drop_children(&table, Some(&index.columns), (&what, &of), is_cascade)?;
             let engine = self.engine().drop_index_in(self.tx, full, &name.value).map_err(from_engine)?;
             note.indexes.retain(|index| index.name != name.value);
             self.writer()?.write(full, engine.schema(), &note)?;
@@ -232,7 +234,7 @@ impl Definition<'_> {
             return Ok(());
         }
         if table.hidden.is_none() && table.key_name == name.value {
-            self.drop_children(&table, Some(&table.key), &name.value, is_cascade)?;
+            self.drop_children(&table, Some(&table.key), (&what, &of), is_cascade)?;
             return self.drop_primary_key(&table);
         }
         if if_exists {
@@ -255,12 +257,13 @@ impl Definition<'_> {
         self.rewrite(table, &schema, &note, |_, row| Ok(stored(table, row)?))
     }
 
-    /// Drops the foreign keys to these columns of the table, or refuses that. `None`: to any of its columns.
+    /// Drops the foreign keys to these columns of the table, or refuses that. `None`: to any of its columns. `what` is
+    /// dropped, and `of` is the part of it that the keys need.
     pub(super) fn drop_children(
         &mut self,
         table: &TableDef,
         columns: Option<&[usize]>,
-        what: &str,
+        (what, of): (&str, &str),
         is_cascade: bool,
     ) -> Outcome<()> {
         let Some(children) = self.catalog.children.get(&table.oid).cloned() else { return Ok(()) };
@@ -273,12 +276,7 @@ impl Definition<'_> {
                 continue;
             }
             if !is_cascade {
-                let (kind, detail) = match columns {
-                    Some(_) => ("constraint", format!("{what} on table {}", table.name)),
-                    None => ("table", table.name.clone()),
-                };
-                let message = format!("cannot drop {kind} {detail} because other objects depend on it");
-                let of = if columns.is_some() { format!("index {what}") } else { format!("table {what}") };
+                let message = format!("cannot drop {what} because other objects depend on it");
                 return Err(Error::new(SqlState::DEPENDENT_OBJECTS, message)
                     .detail(format!("constraint {} on table {} depends on {of}", key.name, child.name))
                     .hint("Use DROP ... CASCADE to drop the dependent objects too.")

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lodestone_sql_types::{Datum, Error, Result, SqlState, text};
 
 use super::like::{name, type_name, written};
+use super::table::{NewIndex, name_of_index};
 use super::{Definition, note_of, notice};
 use crate::bind;
 use crate::catalog::family::{Bound, Limit, ParentNote, PartitionKey, Strategy};
@@ -98,6 +99,7 @@ impl Definition<'_> {
             let key = |numbers: &[usize]| KeyDef {
                 name: None,
                 columns: numbers.iter().map(|number| name(&table.columns[*number].name)).collect(),
+                included: Vec::new(),
             };
             if !table.key.is_empty() {
                 constraints.push(ConstraintDef::Primary(key(&table.key)));
@@ -290,11 +292,15 @@ impl Definition<'_> {
     pub(super) fn partition_index(&mut self, full: &str, above: &TableDef, index: u32) -> Outcome<()> {
         let table = self.table_now(full)?;
         let Some(wanted) = above.indexes.iter().find(|other| other.oid == index) else { return Ok(()) };
-        let names: Vec<String> = wanted.columns.iter().map(|column| above.columns[*column].name.clone()).collect();
-        let numbers: Vec<usize> = names.iter().filter_map(|name| table.column(name)).collect();
+        let names = |columns: &[usize]| -> Vec<String> {
+            columns.iter().map(|column| above.columns[*column].name.clone()).collect()
+        };
+        let numbers = |names: &[String]| -> Vec<usize> { names.iter().filter_map(|name| table.column(name)).collect() };
+        let (columns, included) = (names(&wanted.columns), names(&wanted.included));
         let own = table.indexes.iter().find(|own| {
             own.parent.is_none()
-                && own.columns == numbers
+                && own.columns == numbers(&columns)
+                && own.included == numbers(&included)
                 && own.is_unique == wanted.is_unique
                 && own.is_constraint == wanted.is_constraint
         });
@@ -302,9 +308,10 @@ impl Definition<'_> {
             Some(own) => own.oid,
             None => {
                 let suffix = if wanted.is_constraint { "key" } else { "idx" };
-                let first = format!("{}_{}_{suffix}", table.name, names.join("_"));
+                let first = name_of_index((&table.name, suffix), &columns, &included);
                 let name = self.free_name(&table.schema, first);
-                self.add_index(&table, (name.clone(), names, wanted.is_unique), wanted.is_constraint)?;
+                let (is_unique, is_constraint) = (wanted.is_unique, wanted.is_constraint);
+                self.add_index(&table, NewIndex { name: name.clone(), columns, included, is_unique, is_constraint })?;
                 let table = self.table_now(full)?;
                 table.indexes.iter().find(|own| own.name == name).map(|own| own.oid).unwrap_or_default()
             }
@@ -560,7 +567,7 @@ impl Definition<'_> {
         }
         if !above.key.is_empty() && now.key.is_empty() {
             let columns: Vec<_> = above.key.iter().map(|column| name(&above.columns[*column].name)).collect();
-            let key = ConstraintDef::Primary(KeyDef { name: None, columns });
+            let key = ConstraintDef::Primary(KeyDef { name: None, columns, included: Vec::new() });
             self.add_constraint(&table.full, &key)?;
             // Its own partitions hold the rows.
             for (below, _) in self.catalog.heirs_of(&now) {

@@ -93,19 +93,23 @@ impl Definition<'_> {
                 }
             }
             if like.indexes {
-                let key = |numbers: &[usize]| KeyDef {
+                let names = |numbers: &[usize]| -> Vec<Name> {
+                    numbers.iter().map(|number| name(&table.columns[*number].name)).collect()
+                };
+                let key = |columns: &[usize], included: &[usize]| KeyDef {
                     name: None,
-                    columns: numbers.iter().map(|number| name(&table.columns[*number].name)).collect(),
+                    columns: names(columns),
+                    included: names(included),
                 };
                 if !table.key.is_empty() {
-                    constraints.push(ConstraintDef::Primary(key(&table.key)));
+                    constraints.push(ConstraintDef::Primary(key(&table.key, &[])));
                 }
                 for index in &table.indexes {
                     if !index.is_constraint {
                         let message = "LIKE .. INCLUDING INDEXES of a table with an index that is no constraint";
                         return Err(Error::unsupported(message).at(like.table.at).into());
                     }
-                    constraints.push(ConstraintDef::Unique(key(&index.columns)));
+                    constraints.push(ConstraintDef::Unique(key(&index.columns, &index.included)));
                 }
             }
         }

@@ -171,12 +171,12 @@ impl Definition<'_> {
                 self.create_table(name, *if_not_exists, (&columns, &constraints), (&descent, placing))?;
                 if is_new { Ok(self.copy_comments(name, likes)?) } else { Ok(()) }
             }
-            Statement::CreateIndex { name, table, columns, is_unique, if_not_exists, is_descending } => {
+            Statement::CreateIndex { name, table, columns, included, is_unique, if_not_exists, is_descending } => {
                 if *is_descending {
                     let text = "the entries of the index are in ascending order, with nulls last; it is read both ways";
                     self.notices.push(notice(text.into()));
                 }
-                self.create_index(name.as_ref(), table, (columns, *is_unique, *if_not_exists))
+                self.create_index(name.as_ref(), table, (columns, included), (*is_unique, *if_not_exists))
             }
             Statement::AlterTable { table, if_exists, actions } => self.alter_table(table, *if_exists, actions),
             Statement::CreateSequence { name, if_not_exists, options } => {
@@ -363,6 +363,7 @@ fn note_of(table: &TableDef) -> Note {
         name: index.name.clone(),
         is_constraint: index.is_constraint,
         parent: index.parent,
+        included: index.included.iter().map(|column| table.columns[*column].name.clone()).collect(),
     };
     let check = |check: &crate::catalog::CheckDef| ConstraintNote {
         oid: check.oid,

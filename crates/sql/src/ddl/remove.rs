@@ -167,7 +167,8 @@ impl Definition<'_> {
         let children = self.catalog.children.get(&table.oid).cloned().unwrap_or_default();
         let is_foreign = |child: &TableDef| !others.iter().any(|other| other.oid == child.oid);
         if children.iter().any(|(child, _)| is_foreign(child)) {
-            self.drop_children(table, None, &table.name, is_cascade)?;
+            let what = format!("table {}", table.name);
+            self.drop_children(table, None, (&what, &what), is_cascade)?;
         }
         // Those of the others that go later name a table that is gone: they go first.
         for (child, number) in children.iter().filter(|(child, _)| child.oid != table.oid && !is_foreign(child)) {

@@ -114,14 +114,14 @@ impl Definition<'_> {
                 if note.indexes.iter().any(|index| key.name.as_ref() == Some(&index.name)) {
                     return Err(exists(key.name.as_deref().unwrap_or_default()).into());
                 }
-                let first = format!("{}_{}_key", name.name, names.join("_"));
+                let included = included_names(&key.included, &note.columns, IN_KEY)?;
                 let index = match &key.name {
                     Some(index) => index.clone(),
-                    None => self.free_name(&schema, first),
+                    None => self.free_name(&schema, name_of_index((&name.name, "key"), &names, &included)),
                 };
                 engine = engine.with_index(Index::unique(&index, names));
                 let oid = store::take_oids(self.engine(), 1)?[0];
-                note.indexes.push(IndexNote { oid, name: index, is_constraint: true, parent: None });
+                note.indexes.push(IndexNote { oid, name: index, is_constraint: true, parent: None, included });
             }
         }
         for constraint in constraints {
@@ -135,6 +135,8 @@ impl Definition<'_> {
         self.engine().create_table_in(self.tx, &engine).map_err(definition_error)?;
         self.writer()?.write(&full, &engine, &note)?;
         self.refresh(&[&full])?;
+        // Only this transaction sees the table, so no index of it is built beside it.
+        self.is_alone = false;
         self.finish_table(&full, constraints, descent)
     }
 
@@ -302,14 +304,16 @@ impl Definition<'_> {
         &mut self,
         name: Option<&Name>,
         table: &ObjectName,
-        (columns, is_unique, if_not_exists): (&[Name], bool, bool),
+        (columns, included): (&[Name], &[Name]),
+        (is_unique, if_not_exists): (bool, bool),
     ) -> Outcome<()> {
         // Others go on to change rows while it is built.
         let found = self.find(table, Mode::ShareUpdateExclusive)?;
         let names = column_names(columns, &note_of(&found).columns, "")?;
+        let included = included_names(included, &note_of(&found).columns, "")?;
         let name = match name {
             Some(name) => name.value.clone(),
-            None => self.free_name(&found.schema, format!("{}_{}_idx", found.name, names.join("_"))),
+            None => self.free_name(&found.schema, name_of_index((&found.name, "idx"), &names, &included)),
         };
         if self.catalog.oid_of(&full_name(&found.schema, &name)).is_some() {
             if if_not_exists {
@@ -321,7 +325,8 @@ impl Definition<'_> {
         if is_unique {
             self.refuse_short_key(&found.name, (&note_of(&found), &names), "UNIQUE")?;
         }
-        self.add_index(&found, (name.clone(), names, is_unique), false)?;
+        let index = NewIndex { name: name.clone(), columns: names, included, is_unique, is_constraint: false };
+        self.add_index(&found, index)?;
         if table.is_only { Ok(()) } else { self.named_index_below(&found.full, &name) }
     }
 
@@ -332,15 +337,11 @@ impl Definition<'_> {
     }
 
     /// Adds an index with the entries of all rows. Alone it is built while other transactions go on.
-    pub(super) fn add_index(
-        &mut self,
-        table: &TableDef,
-        (name, columns, is_unique): (String, Vec<String>, bool),
-        is_constraint: bool,
-    ) -> Outcome<()> {
+    pub(super) fn add_index(&mut self, table: &TableDef, index: NewIndex) -> Outcome<()> {
+        let NewIndex { name, columns, included, is_unique, is_constraint } = index;
         let mut note = note_of(table);
         let oid = store::take_oids(self.engine(), 1)?[0];
-        note.indexes.push(IndexNote { oid, name: name.clone(), is_constraint, parent: None });
+        note.indexes.push(IndexNote { oid, name: name.clone(), is_constraint, parent: None, included });
         let index = if is_unique { Index::unique(&name, columns) } else { Index::new(&name, columns) };
         let outcome = if self.is_alone {
             self.engine().create_index(&table.full, &index)
@@ -368,17 +369,46 @@ impl Definition<'_> {
 
     pub(super) fn add_unique(&mut self, table: &TableDef, key: &KeyDef) -> Outcome<()> {
         let names = column_names(&key.columns, &note_of(table).columns, IN_KEY)?;
+        let included = included_names(&key.included, &note_of(table).columns, IN_KEY)?;
         let name = match &key.name {
             Some(name) => name.clone(),
-            None => self.free_name(&table.schema, format!("{}_{}_key", table.name, names.join("_"))),
+            None => self.free_name(&table.schema, name_of_index((&table.name, "key"), &names, &included)),
         };
         if self.catalog.oid_of(&full_name(&table.schema, &name)).is_some() {
             return Err(exists(&name).into());
         }
         self.refuse_short_key(&table.name, (&note_of(table), &names), "UNIQUE")?;
-        self.add_index(table, (name.clone(), names, true), true)?;
+        let index = NewIndex { name: name.clone(), columns: names, included, is_unique: true, is_constraint: true };
+        self.add_index(table, index)?;
         self.named_index_below(&table.full, &name)
     }
+}
+
+/// An index that is not there yet.
+pub(super) struct NewIndex {
+    pub name: String,
+    pub columns: Vec<String>,
+    pub included: Vec<String>,
+    pub is_unique: bool,
+    pub is_constraint: bool,
+}
+
+/// The name of an index that has none of its own.
+pub(super) fn name_of_index((table, suffix): (&str, &str), columns: &[String], included: &[String]) -> String {
+    let columns = crate::catalog::index_column_names(columns.iter().chain(included).map(String::as_str));
+    format!("{table}_{}_{suffix}", columns.join("_"))
+}
+
+/// The names of the columns of INCLUDE. They may be of any type and come twice, as they are no part of the key.
+fn included_names(columns: &[Name], notes: &[ColumnNote], place: &str) -> Result<Vec<String>> {
+    let name = |column: &Name| {
+        if notes.iter().any(|note| note.name == column.value) {
+            return Ok(column.value.clone());
+        }
+        let message = format!("column \"{}\"{place} does not exist", column.value);
+        Err(Error::new(SqlState::UNDEFINED_COLUMN, message).at(column.at))
+    };
+    columns.iter().map(name).collect()
 }
 
 /// The column as expressions see it.

@@ -696,6 +696,8 @@ pub enum Statement {
         name: Option<Name>,
         table: ObjectName,
         columns: Vec<Name>,
+        /// Those of INCLUDE.
+        included: Vec<Name>,
         is_unique: bool,
         if_not_exists: bool,
         /// It asks for another order of entries than the one of all indexes.

@@ -70,7 +70,7 @@ impl Converter<'_> {
         let mut found = ColumnDef { name, ty, not_null: false, default: None, identity: None, generated: None };
         for tree::ColumnOptionDef { name: constraint, option } in column.options {
             let name = || constraint.as_ref().map(super::expr::fold);
-            let own = || KeyDef { name: name(), columns: vec![found.name.clone()] };
+            let own = || KeyDef { name: name(), columns: vec![found.name.clone()], included: Vec::new() };
             match option {
                 tree::ColumnOption::Null => {}
                 tree::ColumnOption::NotNull => found.not_null = true,
@@ -197,6 +197,7 @@ impl Converter<'_> {
             }) if include.is_empty() && index_options.is_empty() => Ok(ConstraintDef::Primary(KeyDef {
                 name: name.as_ref().map(super::expr::fold),
                 columns: self.index_columns(columns)?,
+                included: Vec::new(),
             })),
             tree::TableConstraint::Unique(tree::UniqueConstraint {
                 name,
@@ -208,9 +209,10 @@ impl Converter<'_> {
                 index_options,
                 characteristics: None,
                 nulls_distinct: tree::NullsDistinctOption::None | tree::NullsDistinctOption::Distinct,
-            }) if include.is_empty() && index_options.is_empty() => Ok(ConstraintDef::Unique(KeyDef {
+            }) if index_options.is_empty() => Ok(ConstraintDef::Unique(KeyDef {
                 name: name.as_ref().map(super::expr::fold),
                 columns: self.index_columns(columns)?,
+                included: include.iter().map(|column| self.name(column)).collect(),
             })),
             tree::TableConstraint::ForeignKey(key) => self.foreign(key).map(ConstraintDef::Foreign),
             tree::TableConstraint::Check(check) => self.check(check, at).map(ConstraintDef::Check),
@@ -239,7 +241,6 @@ impl Converter<'_> {
         let is_btree = matches!(using, None | Some(tree::IndexType::BTree));
         self.refuse_other(!is_btree, "an index that is no btree")?;
         self.refuse_other(predicate.is_some(), "a partial index")?;
-        self.refuse_other(!include.is_empty(), "an index with INCLUDE")?;
         let is_other = r#async || nulls_distinct == Some(false) || !with.is_empty();
         self.refuse_other(
             is_other || !index_options.is_empty() || !alter_options.is_empty(),
@@ -252,7 +253,8 @@ impl Converter<'_> {
         };
         let is_descending = columns.iter().any(other);
         let columns = self.index_columns(columns)?;
-        Ok(Statement::CreateIndex { name, table, columns, is_unique: unique, if_not_exists, is_descending })
+        let included = include.iter().map(|column| self.name(column)).collect();
+        Ok(Statement::CreateIndex { name, table, columns, included, is_unique: unique, if_not_exists, is_descending })
     }
 
     pub(super) fn alter_table(&self, table: tree::AlterTable) -> Result<Statement> {

@@ -292,21 +292,26 @@ pub fn names_of(text: &str) -> (Option<String>, String) {
 /// The statement that makes an index, or the name of one of its columns.
 pub fn index_definition(catalog: &Catalog, oid: i64, column: i64) -> Option<String> {
     use crate::catalog::Relation;
-    let (table, name, columns, is_unique) = match catalog.relation(oid)? {
-        Relation::Key(table) => (table, &table.key_name, &table.key, true),
-        Relation::Index(table, index) => (table, &index.name, &index.columns, index.is_unique),
+    let (table, name, columns, included, is_unique) = match catalog.relation(oid)? {
+        Relation::Key(table) => (table, &table.key_name, &table.key, &[][..], true),
+        Relation::Index(table, index) => (table, &index.name, &index.columns, &index.included[..], index.is_unique),
         _ => return None,
     };
-    let names: Vec<&str> = columns.iter().map(|column| table.columns[*column].name.as_str()).collect();
+    let name_of = |column: &usize| table.columns[*column].name.as_str();
     if column > 0 {
         let place = usize::try_from(column - 1).ok()?;
-        return names.get(place).map(|name| (*name).to_owned());
+        return columns.iter().chain(included).nth(place).map(|column| name_of(column).to_owned());
     }
     let unique = if is_unique { "UNIQUE " } else { "" };
     let quote = lodestone_sql_types::func::quote_ident;
-    let (schema, table) = (quote(&table.schema), quote(&table.name));
-    let names: Vec<String> = names.iter().map(|name| quote(name)).collect();
-    Some(format!("CREATE {unique}INDEX {} ON {schema}.{table} USING btree ({})", quote(name), names.join(", ")))
+    let (schema, table_name) = (quote(&table.schema), quote(&table.name));
+    let list = |columns: &[usize]| columns.iter().map(|column| quote(name_of(column))).collect::<Vec<_>>().join(", ");
+    let columns = list(columns);
+    let included = if included.is_empty() { String::new() } else { format!(" INCLUDE ({})", list(included)) };
+    // The indexes of its partitions are objects of their own.
+    let only = if table.partition_by.is_some() { "ONLY " } else { "" };
+    let on = format!("{only}{schema}.{table_name}");
+    Some(format!("CREATE {unique}INDEX {} ON {on} USING btree ({columns}){included}", quote(name)))
 }
 
 /// The clause that makes a constraint. Keys have the numbers of their indexes.
@@ -320,7 +325,13 @@ pub fn constraint_definition(catalog: &Catalog, oid: i64, is_pretty: bool) -> Op
     };
     match catalog.relation(oid) {
         Some(Relation::Key(table)) => return Some(format!("PRIMARY KEY ({})", names(table, &table.key))),
-        Some(Relation::Index(table, index)) => return Some(format!("UNIQUE ({})", names(table, &index.columns))),
+        Some(Relation::Index(table, index)) => {
+            let included = match &index.included[..] {
+                [] => String::new(),
+                included => format!(" INCLUDE ({})", names(table, included)),
+            };
+            return Some(format!("UNIQUE ({}){included}", names(table, &index.columns)));
+        }
         _ => {}
     }
     for table in catalog.tables.values() {

@@ -357,7 +357,7 @@ fn class(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
                 ("relkind", text(if table.partition_by.is_some() { "I" } else { "i" })),
                 ("relispartition", Datum::Bool(super::family::index_parent(catalog, table, oid).is_some())),
                 ("relreplident", text("n")),
-                ("relnatts", count(columns.len())),
+                ("relnatts", count(columns.len() + table.included(oid).len())),
             ]));
         }
     }
@@ -469,9 +469,11 @@ fn attribute(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
             rows.push(of(table.oid, &column.name, number, column.ty, &rest));
         }
         for (oid, _, columns, _, _) in indexes(table) {
-            for (number, column) in (1..).zip(columns) {
-                let column = &table.columns[*column];
-                rows.push(of(oid, &column.name, number, column.ty, &[("atttypmod", int(column.modifier))]));
+            let columns: Vec<_> =
+                columns.iter().chain(table.included(oid)).map(|column| &table.columns[*column]).collect();
+            let names = crate::catalog::index_column_names(columns.iter().map(|column| column.name.as_str()));
+            for (number, (column, name)) in (1..).zip(columns.iter().zip(&names)) {
+                rows.push(of(oid, name, number, column.ty, &[("atttypmod", int(column.modifier))]));
             }
         }
     }
@@ -500,12 +502,13 @@ fn index(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
     for table in catalog.tables.values() {
         for (oid, _, columns, is_unique, is_key) in indexes(table) {
             let zeros = || Datum::Array(columns.iter().map(|_| int(0)).collect());
+            let shown = columns.iter().chain(table.included(oid));
             rows.push(row(
                 INDEX,
                 &[
                     ("indexrelid", int(oid)),
                     ("indrelid", int(table.oid)),
-                    ("indnatts", count(columns.len())),
+                    ("indnatts", count(shown.clone().count())),
                     ("indnkeyatts", count(columns.len())),
                     ("indisunique", Datum::Bool(is_unique)),
                     ("indisprimary", Datum::Bool(is_key)),
@@ -513,7 +516,7 @@ fn index(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
                     ("indisvalid", Datum::Bool(true)),
                     ("indisready", Datum::Bool(true)),
                     ("indislive", Datum::Bool(true)),
-                    ("indkey", Datum::Array(columns.iter().map(|column| count(column + 1)).collect())),
+                    ("indkey", Datum::Array(shown.map(|column| count(column + 1)).collect())),
                     ("indcollation", zeros()),
                     ("indclass", zeros()),
                     ("indoption", zeros()),

@@ -96,6 +96,8 @@ pub enum Discard {
 pub struct KeyDef {
     pub name: Option<String>,
     pub columns: Vec<Name>,
+    /// INCLUDE: columns that the index shows, which are no part of the key.
+    pub included: Vec<Name>,
 }
 
 /// A condition that all rows of a table fulfil.
