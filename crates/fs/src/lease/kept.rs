@@ -1,4 +1,4 @@
-//! What a mount keeps under its leases.
+//! The names and attributes that a mount keeps under its leases.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub(crate) struct Granted {
     pub(crate) file: bool,
 }
 
-/// What is kept, and until when.
+/// Names and attributes, and until when they are used.
 #[derive(Debug)]
 pub(crate) struct Kept {
     session: u64,

@@ -6,7 +6,7 @@
 //! 1. *Grant.* The metadata node notes the lease first and looks at the file then, so the answer is under the lease.
 //! 2. *Recall.* An operation that changes the file waits until each mount with a lease has said that it forgot what it
 //!    kept, or its session is over. Meanwhile no lease of the file is granted. Only then the operation is carried out:
-//!    nobody sees it before all others have forgotten what was there.
+//!    no caller sees it before all others have forgotten what was there.
 //! 3. *Session.* A mount asks for news again and again. Each request, when it arrives, makes the session as long as the
 //!    metadata node itself may answer reads ([`lodestone_fabric::Leader::lease_left`]). The mount counts from when it
 //!    *sent* the request, and four fifths of the time, as both clocks may be wrong by a tenth. So at the mount each

@@ -107,7 +107,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Nobody has a lease. Sessions of different terms have different numbers.
+    /// No mount has a lease. Sessions of different terms have different numbers.
     pub(crate) fn new(term: u32, most: usize) -> Self {
         Self {
             last_session: u64::from(term) << 32,

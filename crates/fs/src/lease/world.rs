@@ -11,7 +11,7 @@ use super::kept::{Begun, GivenBack, Granted, Kept};
 use super::table::{Keys, News, Step, Table};
 use crate::inode::Attributes;
 
-/// Mistakes of whoever grants and keeps.
+/// Mistakes of those that grant and keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
     /// A change does not wait until its recalls are done.
@@ -273,7 +273,7 @@ impl World {
         if let Some(node) = &mut self.node {
             if ends || node.clock.at(time) >= node.until_here {
                 // The registry waits for the lease: a node that is cut off may go on until then, and answers nothing
-                // here. What it has granted goes on at the mounts.
+                // here. Leases that it has granted go on at the mounts.
                 let until = if faults.begins_at_once { time + 1 } else { node.until };
                 self.next_term = (until, node.term + 1);
                 self.node = None;

@@ -189,7 +189,7 @@ impl Leases {
             }
             _ => (false, false, Err(Refusal::Invalid.into())),
         };
-        // A file without a name may go with its last use, of which nobody is told.
+        // A file without a name may go with its last use, of which no mount is told.
         granted.file = file && found.as_ref().is_ok_and(|found| found.links > 0);
         granted.folder = folder && (found.is_ok() || matches!(found, Err(Error::Refused(Refusal::NotFound))));
         let answer = match found {
@@ -202,7 +202,7 @@ impl Leases {
     }
 }
 
-/// Files that nobody keeps as long as this lives.
+/// Files that no mount keeps as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Recalled<'l> {
     leases: &'l Leases,

@@ -92,7 +92,7 @@ pub(super) struct Shared {
     /// Files that are open, and how often.
     open: Mutex<HashMap<u64, u64>>,
     pub(super) held: Mutex<Held>,
-    /// What is kept under leases, if anything is.
+    /// Names and attributes that are kept under leases, if any are.
     pub(super) kept: Option<Keeping>,
     /// The lease of the mount, in milliseconds.
     pub(super) lease_ms: AtomicU64,
@@ -488,7 +488,7 @@ impl Shared {
         loop {
             let leader = self.leader(until)?;
             out.0.clear();
-            // What is kept of the files that it changes goes before it is sent.
+            // Of the files that it changes nothing is kept from before it is sent.
             let begun = self.kept.as_ref().map(|kept| kept.begin(call, out.u8(wire::LEASED_CALL)));
             if begun.is_none() {
                 out.u8(wire::CALL);

@@ -1,4 +1,4 @@
-//! What a mount keeps under leases, and the thread that hears of those that are taken back.
+//! The names and attributes that a mount keeps under leases, and the thread that hears of those that are taken back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ use crate::lease::{keys, now};
 /// Pause after a request that was not answered.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// What a mount keeps.
+/// The names and attributes that a mount keeps.
 #[derive(Debug, Default)]
 pub(super) struct Keeping {
     kept: Mutex<Kept>,
