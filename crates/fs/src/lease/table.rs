@@ -305,3 +305,79 @@ impl Table {
         is_over
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn of(file: u64) -> Keys {
+        Keys { alone: vec![], others: vec![file] }
+    }
+
+    /// A table with the sessions of mounts 1 and 2.
+    fn table(most: usize) -> (Table, [u64; 2]) {
+        let mut table = Table::new(3, most);
+        let sessions = [1, 2].map(|mount| table.ask(at(0), mount, 0, 0, HOUR).session);
+        assert_eq!(sessions, [(3 << 32) + 1, (3 << 32) + 2]);
+        (table, sessions)
+    }
+
+    #[test]
+    fn the_oldest_lease_of_a_mount_is_recalled_for_a_new_one() {
+        let (mut table, [session, _]) = table(4);
+        (10..14).for_each(|file| assert!(table.grant(at(1), 1, session, file).is_some()));
+        assert!(table.grant(at(1), 1, session, 10).is_some(), "again: it is the newest one now");
+        assert!(table.recalls(1, session).is_empty());
+        assert!(table.grant(at(1), 1, session, 14).is_some());
+        let recalls = table.recalls(1, session);
+        assert_eq!(recalls, [(1, 11)]);
+        assert_eq!(table.grant(at(1), 1, session, 11), None, "it is to be dropped first");
+        assert_eq!(table.ask(at(2), 1, session, 1, HOUR).recalls, []);
+        assert!(table.grant(at(2), 1, session, 11).is_some());
+        // A mount that does no recall gets no more in the end.
+        let got = (100..).take_while(|file| table.grant(at(3), 1, session, *file).is_some()).count();
+        assert!(got <= OVER_MAX && table.counts().0 <= 4 + OVER_MAX, "{got}");
+        table.forget(1);
+        assert_eq!(table.counts().0, 0);
+        assert!(table.holders.is_empty());
+    }
+
+    #[test]
+    fn a_change_waits_for_recalls_or_the_end_of_a_session_and_nothing_is_granted_meanwhile() {
+        let (mut table, [first, second]) = table(4);
+        assert!(table.grant(at(1), 1, first, 7).is_some() && table.grant(at(1), 2, second, 7).is_some());
+        assert!(table.begin(&of(7)));
+        assert_eq!(table.step(at(2), &of(7)), Step::Wait(HOUR));
+        assert_eq!(table.ask(at(2), 1, first, 0, HOUR).recalls, [(1, 7)]);
+        table.ask(at(3), 1, first, 1, HOUR);
+        assert_eq!(table.step(at(4), &of(7)), Step::Wait(HOUR), "the other one has not answered");
+        assert_eq!(table.grant(at(4), 1, first, 7), None, "a change is under way");
+        assert_eq!(table.step(HOUR, &of(7)), Step::Clear, "its session is over");
+        table.end(&of(7));
+        assert!(table.grant(HOUR, 1, first, 7).is_some());
+        assert_eq!(table.grant(HOUR, 2, second, 7), None);
+        let news = table.ask(HOUR, 2, second, 0, HOUR);
+        assert!(news.session != second && news.valid.is_zero(), "it is to drop everything: {news:?}");
+        assert_eq!(table.counts().1.expired, 1);
+    }
+
+    #[test]
+    fn changes_that_look_up_names_run_alone() {
+        let (mut table, _) = table(4);
+        let alone = Keys { alone: vec![1], others: vec![2] };
+        assert!(table.begin(&of(1)) && table.begin(&of(1)) && !table.begin(&alone));
+        table.end(&of(1));
+        assert!(!table.begin(&alone), "one is still under way");
+        table.end(&of(1));
+        assert!(table.begin(&alone) && !table.begin(&of(1)) && !table.begin(&alone) && table.begin(&of(2)));
+        table.end(&alone);
+        table.end(&of(2));
+        assert!(table.begin(&of(1)) && table.changing.len() == 1);
+    }
+}
