@@ -173,6 +173,13 @@ impl Leader {
         self.volume.is_sending() && holds
     }
 
+    /// How long reads may still be answered at `now`, if it does not get the lease again; `None`: they may not be.
+    #[must_use]
+    pub fn lease_left(&self, now: Moment) -> Option<u64> {
+        let left = self.lease_until.and_then(|until| until.0.checked_sub(now.0)).filter(|left| *left > 0);
+        left.filter(|_| self.volume.is_sending())
+    }
+
     /// Wants to be the sender from now on.
     pub fn claim(&mut self, now: Moment) {
         self.phase = Phase::Claiming;

@@ -73,7 +73,10 @@ pub enum Consistency {
     /// open of the file.
     #[default]
     CloseToOpen,
-    /// The kernel keeps nothing: each call sees every change before it, and appends of several mounts are all there.
+    /// The kernel keeps nothing: each call sees every change before it, and appends of several mounts are all there. A
+    /// volume that was opened with [`RemoteOptions::keeps`] answers names and attributes that it keeps under leases.
+    ///
+    /// [`RemoteOptions::keeps`]: lodestone_fs::cluster::RemoteOptions::keeps
     Strong,
 }
 

@@ -131,13 +131,19 @@ impl Volume {
     /// The file was read: its access time changes at most once a day, or when it is not newer than the last change.
     pub(crate) fn touch_read(&self, ino: u64) -> Result<()> {
         let plan = |core: &mut Core, at| {
-            let file = core.attributes(ino)?;
-            let is_recent = file.atime > file.mtime && file.atime > file.ctime && at - file.atime < DAY_NS;
+            let is_recent = is_recent_read(&core.attributes(ino)?, at);
             let (mode, uid, gid, mtime) = (None, None, None, None);
             let action = Action::Set { mode, uid, gid, atime: Some(at), mtime, is_read: true };
             Ok((!is_recent).then_some((Op { ino, at, action }, ())))
         };
         self.inner.commit_or_not(&[], plan, |_, ()| Ok(()), || Ok(()))
+    }
+
+    /// Whether a read now would change the access time.
+    pub(crate) fn notes_read(&self, ino: u64) -> Result<bool> {
+        let mut core = self.inner.core();
+        let at = core.time(self.inner.options.clock);
+        Ok(!is_recent_read(&core.attributes(ino)?, at))
     }
 
     /// The value of an extended attribute.
@@ -250,6 +256,11 @@ impl Volume {
             files: core.state.head.files,
         }
     }
+}
+
+/// Whether a read at `at` leaves the access time as it is.
+pub(crate) fn is_recent_read(file: &Attributes, at: Stamp) -> bool {
+    file.atime > file.mtime && file.atime > file.ctime && at - file.atime < DAY_NS
 }
 
 fn check_changes(caller: &Caller, file: &Attributes, changes: &Changes) -> Result<()> {

@@ -26,6 +26,7 @@
 //! | `names`, `attributes`, `content`, `folders` | what POSIX asks for, by numbers of files |
 //! | `path`, `access` | by paths; permissions |
 //! | `check` | the check of a whole volume |
+//! | `lease` | what mounts elsewhere may keep |
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
@@ -46,6 +47,7 @@ mod folders;
 mod image;
 mod inode;
 mod layout;
+mod lease;
 mod names;
 mod op;
 #[cfg(feature = "oracle")]

@@ -175,6 +175,11 @@ fn a_mount_goes_on_when_a_replica_and_the_metadata_node_are_killed() {
     {
         let (first, second) = (strong("mnt1"), strong("mnt2"));
         see_each_other(&first.point, &second.point);
+        keep_nothing_old(&first.point, &second.point);
+        let figures = site.metrics(leader, "/metrics");
+        let recalled = figures.lines().find(|line| line.starts_with("lodestone_fs_leases_recalled_total{"));
+        let recalled = recalled.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        assert!(recalled.is_some_and(|count| count > 100), "{recalled:?} leases were taken back");
         opens_see_the_size(&first.point, &mount.point);
     }
     // A machine that follows: a replica and a standby.
@@ -298,6 +303,39 @@ fn see_each_other(first: &Path, second: &Path) {
     drop((one, second_other));
     std::fs::remove_file(second.join("other")).expect("it is there");
     std::fs::remove_file(second.join("renamed")).expect("it is there");
+}
+
+/// Strong mounts keep names and attributes under leases: none is older than a change that was answered.
+fn keep_nothing_old(first: &Path, second: &Path) {
+    let both = || [first, second].into_iter();
+    std::fs::write(first.join("kept"), b"").expect("a file");
+    for (size, by) in (1..=50).zip(both().cycle()) {
+        File::options().write(true).open(by.join("kept")).and_then(|file| file.set_len(size)).expect("it grows");
+        for _ in 0..2 {
+            both().for_each(|at| {
+                assert_eq!(std::fs::metadata(at.join("kept")).expect("attributes").len(), size);
+                assert!(!at.join("moved").exists());
+            });
+        }
+        std::fs::rename(by.join("kept"), by.join("moved")).expect("it moves");
+        both().for_each(|at| assert!(at.join("moved").exists() && !at.join("kept").exists()));
+        std::fs::rename(by.join("moved"), by.join("kept")).expect("it moves back");
+    }
+    std::fs::remove_file(second.join("kept")).expect("it is there");
+    // Both change one folder at a time, and wait for each other's leases.
+    std::thread::scope(|scope| {
+        for (number, at) in both().enumerate() {
+            scope.spawn(move || {
+                for round in 0..50 {
+                    let name = at.join(format!("n{number}-{round}"));
+                    std::fs::write(&name, b"x").expect("a file");
+                    assert_eq!(std::fs::metadata(&name).expect("attributes").len(), 1);
+                    std::fs::remove_file(&name).expect("it is there");
+                    assert!(!name.exists());
+                }
+            });
+        }
+    });
 }
 
 /// Files that are there at a time.

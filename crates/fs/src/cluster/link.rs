@@ -191,6 +191,12 @@ impl Link {
         self.sending().leader.may_read(now)
     }
 
+    /// How long this node holds the lease still, at least.
+    pub(crate) fn lease_left(&self) -> Option<Duration> {
+        let now = self.now();
+        self.sending().leader.lease_left(now).map(Duration::from_nanos)
+    }
+
     /// Waits for the lease.
     pub(crate) fn wait_lease(&self, most: Duration) -> Result<()> {
         self.wait(most, false, |sending| sending.leader.may_read(self.now()))

@@ -1,6 +1,7 @@
 //! The tests of volumes.
 
 mod cluster;
+mod leases;
 mod locks;
 mod machines;
 mod model;

@@ -79,7 +79,13 @@ impl VolumeArgs {
 
     /// Opens a volume whose nodes are on machines.
     pub fn remote(&self, site: &Site) -> Result<RemoteVolume> {
-        let options = RemoteOptions::default();
+        self.remote_keeping(site, false)
+    }
+
+    /// As [`remote`](Self::remote); `keeps`: names and attributes are kept under leases.
+    pub fn remote_keeping(&self, site: &Site, keeps: bool) -> Result<RemoteVolume> {
+        let mut options = RemoteOptions::default();
+        options.keeps = keeps;
         RemoteVolume::connect(site, self.security(site)?, &options).with_context(|| self.failed())
     }
 }

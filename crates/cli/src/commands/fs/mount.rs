@@ -78,8 +78,9 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: Ipv4Addr,
 
-    /// Changes of other mounts of a volume on machines: strong (each call sees those before it; the kernel keeps
-    /// nothing, so reads are slower) or close-to-open (seen within a second, and by each open)
+    /// Changes of other mounts of a volume on machines: strong (each call sees those before it; names and attributes
+    /// are kept until another mount changes them, content is not) or close-to-open (seen within a second, and by each
+    /// open)
     #[arg(long, value_name = "CONSISTENCY", default_value = "close-to-open")]
     consistency: Consistency,
 
@@ -200,7 +201,7 @@ fn run_remote(args: &Args, site: &Site, output: &Output) -> Result<()> {
         // The receiver is gone only when the command has ended.
         let _ = stop.send(());
     });
-    let volume = args.volume.remote(site)?;
+    let volume = args.volume.remote_keeping(site, args.consistency == Consistency::Strong)?;
     let mounted = lodestone_fs_fuse::mount(Source::from(volume.clone()), &args.folder, &mount_options(args))?;
     let (machine, term, _) = volume.leader();
     let serving = ServingRemote {

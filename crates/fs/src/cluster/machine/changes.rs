@@ -30,6 +30,7 @@ use crate::cluster::status::{ClusterStatus, MachineStatus};
 use crate::core::Core;
 use crate::error::{Error, Result, damaged};
 use crate::inode::ROOT;
+use crate::lease::table::Keys;
 use crate::op::{Action, Op};
 use crate::volume::Volume;
 
@@ -303,6 +304,9 @@ impl MachineHandle {
     fn submit(&self, change: &mut dyn FnMut(&mut Site) -> Result<()>) -> Result<(Site, Sequence, Arc<Link>)> {
         let (Some(known), Some(machine)) = (self.shared.site(), &self.shared.machine) else { return Err(Error::Gone) };
         let (volume, link) = self.shared.leading_here()?;
+        let leases = machine.leases(link.term()).ok_or(Error::Gone)?;
+        // The description is an attribute of the root folder, whose time of change is what mounts may keep.
+        let _recalled = leases.recall(&link, || Keys { others: vec![ROOT], ..Keys::default() })?;
         let (changed, number) = volume.change_description(&known, change)?;
         let mut compared = lock(&machine.compared);
         if compared.term == link.term() {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use lodestone_pmem::sync::lock;
 
+use super::leases::Leases;
 use super::{MachineHandle, Shared};
 use crate::cluster::link::Link;
 use crate::cluster::remote::calls::{CALLS, Call};
@@ -76,6 +77,7 @@ impl MachineHandle {
         if let Ok((volume, link)) = self.shared.leading_here() {
             of_volume(&volume, &mut figures);
             of_link(&link, &mut figures);
+            of_leases(machine.leases(link.term()).as_deref(), &mut figures);
         }
         figures.text
     }
@@ -124,6 +126,21 @@ fn of_volume(volume: &Volume, figures: &mut Figures) {
     ] {
         figures.one(name, about, value);
     }
+}
+
+fn of_leases(leases: Option<&Leases>, figures: &mut Figures) {
+    let Some(found) = leases.map(Leases::figures) else { return };
+    for (name, about, value) in [
+        ("leases_granted_total", "Leases of files that mounts got.", found.counts.granted),
+        ("leases_recalled_total", "Leases that were taken back.", found.counts.recalled),
+        ("leases_evicted_total", "Those taken back because a mount had too many.", found.counts.evicted),
+        ("lease_sessions_expired_total", "Mounts with leases that were silent.", found.counts.expired),
+        ("lease_waits_total", "Calls that waited until mounts had dropped what they kept.", found.waits),
+    ] {
+        figures.one(name, about, value);
+    }
+    figures.one("lease_wait_seconds_total", "Time that these calls waited.", found.waited.as_secs_f64());
+    figures.one("leases_out", "Leases that mounts have now.", found.out);
 }
 
 fn of_link(link: &Link, figures: &mut Figures) {

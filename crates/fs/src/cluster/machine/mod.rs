@@ -3,6 +3,7 @@
 //! ```text
 //! site        where the machines and keepers are: a file that is the same everywhere
 //! changes     machines that are added, drained and removed; how each learns of it
+//! leases      what mounts keep: calls that change it wait for them
 //! make        the pools of the machine, at its first start
 //! metrics     figures for Prometheus
 //! serve       the connections that it takes: of other machines, of mounts, of commands
@@ -14,6 +15,7 @@
 //! which one sends is at the keepers; the rest is as in one process (`cluster`).
 
 pub(crate) mod changes;
+pub(crate) mod leases;
 mod make;
 mod metrics;
 mod neighbours;
@@ -123,6 +125,7 @@ pub(crate) struct Machinery {
     pub(crate) others: Mutex<Standings>,
     pub(crate) mounts: Mutex<Mounts>,
     pub(crate) mount_lease: Duration,
+    leases: Mutex<Arc<leases::Leases>>,
     pub(crate) calls: metrics::CallCounts,
     /// Whether the volume has not begun, because some machine never ran.
     pub(crate) waits_for_first_starts: AtomicBool,
@@ -242,7 +245,7 @@ impl MachineHandle {
         self.shared.status()
     }
 
-    /// The volume, if the metadata node is here.
+    /// The volume, if the metadata node is here. Mounts that keep something are not told of what is changed by it.
     ///
     /// # Errors
     /// [`Error::Gone`]: another machine leads, or none.
@@ -319,6 +322,7 @@ fn shared(site: &Site, options: &MachineOptions, places: Places, seals: Option<A
             others: Mutex::default(),
             mounts: Mutex::default(),
             mount_lease: options.mount_lease,
+            leases: Mutex::new(Arc::new(leases::Leases::new(0))),
             calls: metrics::CallCounts::default(),
             waits_for_first_starts: AtomicBool::new(false),
             keepers_down: Mutex::default(),

@@ -19,6 +19,7 @@ use crate::cluster::link::Link;
 use crate::cluster::remote::calls::{Answer, Call, Value};
 use crate::cluster::remote::mounts::{Attach, carry_out, opened};
 use crate::error::{Error, Result};
+use crate::lease::kept::{GivenBack, Granted};
 use crate::requests::Tag;
 use crate::volume::Volume;
 
@@ -176,15 +177,33 @@ impl Connection {
                 let mount = from.u64().ok_or_else(wrong)?;
                 channel.send(&[if shared.hear(mount) { 0 } else { 3 }])
             }
-            wire::CALL => {
+            wire::NEWS => {
+                let mut number = || from.u64().ok_or_else(wrong);
+                let (mount, session, done) = (number()?, number()?, number()?);
+                let mut out = Writer::default();
+                match shared.news(mount, session, done) {
+                    Some(news) => news.write(out.u8(0)),
+                    None => _ = out.u8(3),
+                }
+                channel.within(Some(SEND_PATIENCE));
+                channel.send(&out.0)
+            }
+            wire::CALL | wire::LEASED_CALL => {
+                let is_leased = *kind == wire::LEASED_CALL;
+                let given = if is_leased { Some(GivenBack::read(&mut from).ok_or_else(wrong)?) } else { None };
                 let mut number = || from.u64().ok_or_else(wrong);
                 let tag = Tag::new(number()?, number()?, number()?).ok_or_else(wrong)?;
                 let call = Call::read(&mut from).filter(|_| from.is_empty()).ok_or_else(wrong)?;
                 let began = Instant::now();
-                let answer = shared.call(tag, &call);
+                let (granted, answer) = shared.call(tag, &call, given.as_ref());
                 shared.machine.iter().for_each(|machine| machine.calls.note(&call, began.elapsed()));
+                let mut out = Writer::default();
+                if is_leased {
+                    granted.write(&mut out);
+                }
+                out.0.extend(answer.to_bytes());
                 channel.within(Some(SEND_PATIENCE));
-                channel.send(&answer.to_bytes())
+                channel.send(&out.0)
             }
             _ => Err(wrong()),
         }
@@ -294,23 +313,29 @@ impl Shared {
     fn detach(&self, mount: u64) {
         if let (Ok((volume, link)), Some(machine)) = (self.leading_here(), &self.machine) {
             lock(&machine.mounts).in_term(link.term()).detach(&volume, mount);
+            machine.leases(link.term()).iter().for_each(|leases| leases.forget(mount));
         }
     }
 
-    /// Carries a call of a mount out. The answer is true as long as this node holds the lease.
-    fn call(&self, tag: Tag, call: &Call) -> Answer {
-        let elsewhere = || Answer::Elsewhere(self.leading_machine());
+    /// Carries a call of a mount out. The answer is true as long as this node holds the lease. `given`: the mount keeps
+    /// what it is told under leases.
+    fn call(&self, tag: Tag, call: &Call, given: Option<&GivenBack>) -> (Granted, Answer) {
+        let elsewhere = || (Granted::default(), Answer::Elsewhere(self.leading_machine()));
+        let not_attached = || (Granted::default(), Answer::NotAttached);
         let Ok((volume, link)) = self.leading_here() else { return elsewhere() };
-        let Some(machine) = &self.machine else { return Answer::NotAttached };
+        let Some(machine) = &self.machine else { return not_attached() };
         if !lock(&machine.mounts).in_term(link.term()).hear(tag.mount) {
-            return Answer::NotAttached;
+            return not_attached();
         }
         if link.wait_lease(LEASE_WAIT).is_err() {
             return elsewhere();
         }
-        match self.carry_out(machine, (&volume, &link), tag, call) {
+        let place = (&volume, &*link);
+        let carried = self
+            .carry_out_leased(machine, place, (tag.mount, given), call, || self.carry_out(machine, place, tag, call));
+        match carried {
             // No other node has answered otherwise meanwhile.
-            Ok(answer) if link.may_read() || matches!(call, Call::Sync) => answer,
+            (granted, Ok(answer)) if link.may_read() || matches!(call, Call::Sync) => (granted, answer),
             _ => elsewhere(),
         }
     }

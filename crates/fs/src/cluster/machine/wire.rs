@@ -1,7 +1,7 @@
 //! Requests of machines, and of mounts elsewhere, and their answers, over a connection.
 //!
 //! ```text
-//! first frame   magic `LDFS`, version 3, volume 8; the answer: 0, or 1 and a text
+//! first frame   magic `LDFS`, version 4, volume 8; the answer: 0, or 1 and a text
 //! request       kind 1, then by kind; an answer for each
 //!   1 standing  the answer is a standing
 //!   2 image     node 2; the answer is pieces (offset 8, bytes), first the length: 3, bytes 8; last: 1, bytes 8
@@ -9,6 +9,7 @@
 //!   4 attach, 5 call, 6 detach: of mounts (see `remote`)
 //!   7 site      the answer is the text of the description
 //!   8 sign      of a mount 8 that is there; the answer is 0, or 3 if it is to attach
+//!   9 news, 10 leased call: of mounts that keep something (see `lease::wire`)
 //! ```
 
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ pub(crate) const CALL: u8 = 5;
 pub(crate) const DETACH: u8 = 6;
 pub(crate) const SITE: u8 = 7;
 pub(crate) const SIGN: u8 = 8;
+pub(crate) const NEWS: u8 = 9;
+pub(crate) const LEASED_CALL: u8 = 10;
 
 /// Longest frame of a request.
 pub(crate) const REQUEST_BYTES_MAX: usize = 2 << 20;

@@ -1,6 +1,6 @@
 //! The client of a volume whose metadata node is elsewhere.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -12,9 +12,10 @@ use lodestone_registry::{Channel, ChannelEnd, Security};
 use lodestone_width::exact_u32;
 
 use super::ask::{CALL_PATIENCE, STANDING_PATIENCE, ask_machine, connect, description, standing};
-use super::calls::{Answer, Call, HowToLock, READ_BYTES_MAX, Value};
-use super::locks::{FileLock, Locked, Locks};
-use super::mounts::{Attach, may_have_lost};
+use super::calls::{Answer, Call, READ_BYTES_MAX, Value};
+use super::held::Held;
+use super::keeping::Keeping;
+use super::mounts::Attach;
 use crate::access::Caller;
 use crate::attributes::{Changes, ExtraMode, Room};
 use crate::bytes::{Reader, Writer};
@@ -24,6 +25,7 @@ use crate::content::{Allocation, SeekTo};
 use crate::error::{Error, Result};
 use crate::folders::FolderEntry;
 use crate::inode::Attributes;
+use crate::lease::kept::Granted;
 use crate::names::{NewFile, RenameMode};
 use crate::requests::Numbers;
 
@@ -35,8 +37,6 @@ const LOOKS: (Duration, Duration) = (Duration::from_millis(150), Duration::from_
 const FRESH: Duration = Duration::from_secs(1);
 /// Signs in the lease of a mount: the metadata node hears of one that does nothing.
 const SIGNS: u32 = 6;
-/// Pause before a lock is asked for again that is not decided yet.
-const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// Most bytes of a write in one call: one operation.
 const WRITE_BYTES_MAX: usize = 256 << 10;
 
@@ -46,11 +46,14 @@ const WRITE_BYTES_MAX: usize = 256 << 10;
 pub struct RemoteOptions {
     /// How long an operation waits for a metadata node.
     pub patience: Duration,
+    /// Whether names and attributes are kept under leases: they are as true as those that the metadata node tells, and
+    /// cost no call.
+    pub keeps: bool,
 }
 
 impl Default for RemoteOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(120) }
+        Self { patience: Duration::from_secs(120), keeps: false }
     }
 }
 
@@ -74,25 +77,11 @@ struct State {
     reason: String,
 }
 
-/// The locks that the mount has.
-#[derive(Debug, Default)]
-struct Held {
-    locks: Locks,
-    /// Counts how often they were told to a metadata node.
-    told: u64,
-    /// The last request for a lock.
-    serial: u64,
-    /// The term of the metadata node that knew the mount last, and when that was, at least.
-    known: Option<(u32, Instant)>,
-    /// Files of which locks were lost: another mount has them. They are not used before they are closed.
-    lost: HashSet<u64>,
-}
-
-struct Shared {
+pub(super) struct Shared {
     site: Mutex<Arc<Site>>,
-    security: Security,
-    options: RemoteOptions,
-    mount: u64,
+    pub(super) security: Security,
+    pub(super) options: RemoteOptions,
+    pub(super) mount: u64,
     /// Requests that wait for an answer.
     numbers: Mutex<Numbers>,
     fewer_wait: Condvar,
@@ -102,26 +91,28 @@ struct Shared {
     changed: Condvar,
     /// Files that are open, and how often.
     open: Mutex<HashMap<u64, u64>>,
-    held: Mutex<Held>,
+    pub(super) held: Mutex<Held>,
+    /// Names and attributes that are kept under leases, if any are.
+    pub(super) kept: Option<Keeping>,
     /// The lease of the mount, in milliseconds.
-    lease_ms: AtomicU64,
+    pub(super) lease_ms: AtomicU64,
     ino_floor: AtomicU64,
     takeovers: AtomicU64,
-    stop: AtomicBool,
+    pub(super) stop: AtomicBool,
 }
 
 /// A volume whose metadata node is on one of several machines. It has the operations of a
 /// [`Volume`](crate::Volume) by number, with the same meaning.
 #[derive(Clone)]
 pub struct RemoteVolume {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     _watching: Arc<Watching>,
 }
 
-/// The thread that looks after the machines, with one more for each of them.
+/// The thread that looks after the machines, with one more for each of them, and that which hears of leases.
 struct Watching {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl fmt::Debug for RemoteVolume {
@@ -134,9 +125,7 @@ impl Drop for Watching {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
-            _ = thread.join();
-        }
+        self.threads.drain(..).for_each(|thread| _ = thread.join());
         self.shared.say_goodbye();
     }
 }
@@ -160,6 +149,7 @@ impl RemoteVolume {
             changed: Condvar::new(),
             open: Mutex::default(),
             held: Mutex::default(),
+            kept: options.keeps.then(Keeping::default),
             lease_ms: AtomicU64::new(10_000),
             ino_floor: AtomicU64::new(0),
             takeovers: AtomicU64::new(0),
@@ -168,7 +158,12 @@ impl RemoteVolume {
         let of = Arc::clone(&shared);
         let failed = |error| Error::Options(format!("no thread for the volume could be started: {error}"));
         let thread = std::thread::Builder::new().name("fs-remote".into()).spawn(move || watch(&of)).map_err(failed)?;
-        let watching = Watching { shared: Arc::clone(&shared), thread: Some(thread) };
+        let mut watching = Watching { shared: Arc::clone(&shared), threads: vec![thread] };
+        if options.keeps {
+            let of = Arc::clone(&shared);
+            let work = move || of.watch_leases();
+            watching.threads.push(std::thread::Builder::new().name("fs-leases".into()).spawn(work).map_err(failed)?);
+        }
         let volume = Self { _watching: Arc::new(watching), shared };
         volume.shared.leader(Instant::now() + options.patience)?;
         Ok(volume)
@@ -179,6 +174,12 @@ impl RemoteVolume {
     pub fn leader(&self) -> (u16, u32, u64) {
         let state = lock(&self.shared.state);
         (state.machine, state.term, self.shared.takeovers.load(Ordering::Acquire).saturating_sub(1))
+    }
+
+    /// Calls that were answered from what is kept under leases, and leases that were taken back.
+    #[must_use]
+    pub fn kept(&self) -> (u64, u64) {
+        self.shared.kept.as_ref().map_or((0, 0), Keeping::counts)
     }
 
     /// Number of the volume.
@@ -227,7 +228,7 @@ impl Drop for Number<'_> {
 
 /// How one attempt ended.
 enum Attempt {
-    Answered(Answer),
+    Answered(Granted, Answer),
     /// The connection ended: it may have been carried out, and another one has to be found.
     Broken,
 }
@@ -254,8 +255,13 @@ fn watch(shared: &Arc<Shared>) {
 }
 
 impl Shared {
-    fn site(&self) -> Arc<Site> {
+    pub(super) fn site(&self) -> Arc<Site> {
         Arc::clone(&lock(&self.site))
+    }
+
+    /// The machine with the present metadata node; 0: none is known.
+    pub(super) fn present_machine(&self) -> u16 {
+        lock(&self.state).machine
     }
 
     /// The present metadata node. Waits for one.
@@ -457,40 +463,6 @@ impl Shared {
         }
     }
 
-    /// The locks that the mount has still, for the metadata node of a term.
-    fn locks_to_tell(&self, term: u32) -> Vec<(u64, FileLock)> {
-        let lease = Duration::from_millis(self.lease_ms.load(Ordering::Acquire));
-        let mut held = lock(&self.held);
-        held.told += 1;
-        let locks = held.locks.all();
-        match held.known {
-            Some((known, at)) if may_have_lost(known, term, at.elapsed(), lease) && !locks.is_empty() => {
-                tracing::error!("this mount was away for too long: its locks are lost, and their files are not used");
-                held.locks.free_mount(0);
-                held.lost.extend(locks.into_iter().map(|(ino, _)| ino));
-                Vec::new()
-            }
-            _ => locks,
-        }
-    }
-
-    /// Notes which of the locks that were told are those of another mount now.
-    fn lose_locks(&self, told: &[(u64, FileLock)], answer: &mut Reader<'_>) {
-        for _ in 0..answer.u32().unwrap_or_default() {
-            let place = answer.u32().map(lodestone_width::to_usize);
-            let Some((ino, gone)) = place.and_then(|place| told.get(place)) else { return };
-            tracing::error!("file {ino}: a lock was lost, as this mount was away for too long: the file is not used");
-            let mut held = lock(&self.held);
-            held.locks.free(*ino, 0, (gone.owner, gone.start, gone.end));
-            held.lost.insert(*ino);
-        }
-    }
-
-    /// Refuses a file of which a lock was lost: its users rely on it.
-    fn check_locks(&self, ino: u64) -> Result<()> {
-        if lock(&self.held).lost.contains(&ino) { Err(crate::error::Refusal::Stale.into()) } else { Ok(()) }
-    }
-
     fn say_goodbye(&self) {
         let machine = lock(&self.state).machine;
         if machine == 0 {
@@ -506,24 +478,41 @@ impl Shared {
 
     /// Has a call carried out: once, by whatever machine leads.
     fn call(&self, call: &Call) -> Result<Value> {
+        if let Some(found) = self.kept.as_ref().and_then(|kept| kept.find(call)) {
+            return found;
+        }
         let until = Instant::now() + self.options.patience;
         let number = if call.is_change() { Some(self.number(until)?) } else { None };
         let (request, floor) = number.as_ref().map_or((0, 0), |number| (number.request, number.floor));
         let mut out = Writer::default();
-        out.u8(wire::CALL).u64(self.mount).u64(request).u64(floor);
-        call.write(&mut out);
         loop {
             let leader = self.leader(until)?;
-            match self.attempt(leader, &out.0) {
-                Attempt::Answered(Answer::Done(operation, value)) => {
+            out.0.clear();
+            // Of the files that it changes nothing is kept from before it is sent.
+            let begun = self.kept.as_ref().map(|kept| kept.begin(call, out.u8(wire::LEASED_CALL)));
+            if begun.is_none() {
+                out.u8(wire::CALL);
+            }
+            out.u64(self.mount).u64(request).u64(floor);
+            call.write(&mut out);
+            let (granted, answer) = match self.attempt(leader, &out.0) {
+                Attempt::Answered(granted, answer) => (granted, answer),
+                Attempt::Broken => {
+                    self.lose(leader.generation);
+                    continue;
+                }
+            };
+            if let (Some(kept), Some(begun)) = (&self.kept, begun) {
+                kept.keep(begun, granted, call, &answer);
+            }
+            match answer {
+                Answer::Done(operation, value) => {
                     self.note(leader, operation, &value);
                     return Ok(value);
                 }
-                Attempt::Answered(Answer::Refused(refusal)) => return Err(refusal.into()),
-                Attempt::Answered(Answer::Failed(text)) => return Err(Error::Remote(text)),
-                Attempt::Answered(Answer::Elsewhere(_) | Answer::NotAttached) | Attempt::Broken => {
-                    self.lose(leader.generation);
-                }
+                Answer::Refused(refusal) => return Err(refusal.into()),
+                Answer::Failed(text) => return Err(Error::Remote(text)),
+                Answer::Elsewhere(_) | Answer::NotAttached => self.lose(leader.generation),
             }
         }
     }
@@ -556,12 +545,15 @@ impl Shared {
         let Some(mut channel) = self.channel(leader) else { return Attempt::Broken };
         channel.within(Some(CALL_PATIENCE));
         let answer = channel.send(request).and_then(|()| channel.receive(wire::ANSWER_BYTES_MAX));
-        let Some(answer) = answer.ok().as_deref().and_then(Answer::from_bytes) else { return Attempt::Broken };
+        let Ok(bytes) = answer else { return Attempt::Broken };
+        let mut from = Reader(&bytes);
+        let granted = if self.kept.is_some() { Granted::read(&mut from) } else { Some(Granted::default()) };
+        let (Some(granted), Some(answer)) = (granted, Answer::from_bytes(from.0)) else { return Attempt::Broken };
         let mut state = lock(&self.state);
         if state.generation == leader.generation {
             state.free.push(channel);
         }
-        Attempt::Answered(answer)
+        Attempt::Answered(granted, answer)
     }
 
     /// A connection to the metadata node that no other call uses.
@@ -586,7 +578,7 @@ impl Shared {
     }
 }
 
-fn unexpected(value: &Value) -> Error {
+pub(super) fn unexpected(value: &Value) -> Error {
     Error::Remote(format!("an answer that does not fit: {value:?}"))
 }
 
@@ -599,10 +591,11 @@ macro_rules! value {
         }
     };
 }
+pub(super) use value;
 
 #[expect(clippy::missing_errors_doc, reason = "each is the operation of `Volume` with that name")]
 impl RemoteVolume {
-    fn call(&self, call: &Call) -> Result<Value> {
+    pub(super) fn call(&self, call: &Call) -> Result<Value> {
         self.shared.call(call)
     }
 
@@ -796,87 +789,6 @@ impl RemoteVolume {
     /// As [`Volume::allocate`](crate::Volume::allocate).
     pub fn allocate(&self, caller: &Caller, ino: u64, offset: u64, length: u64, what: Allocation) -> Result<()> {
         self.call(&Call::Allocate { by: caller.clone(), ino, offset, length, what }).map(drop)
-    }
-
-    /// Takes a lock of a range, which replaces what its owner has there. `false`: another owner has one that excludes
-    /// it.
-    /// A mount that is silent for its lease loses its locks; it cannot write to these files then before it has closed
-    /// them.
-    pub fn lock(&self, ino: u64, wanted: FileLock) -> Result<bool> {
-        self.ask_for_lock(ino, wanted, HowToLock::Try)
-    }
-
-    /// As [`lock`](Self::lock), for a program that waits for it. If it gets `false` it asks again within a second.
-    ///
-    /// # Errors
-    /// [`Refusal::Deadlock`](crate::Refusal::Deadlock): the owner of the lock waits for one of this owner, so waiting
-    /// would never end.
-    pub fn wait_lock(&self, ino: u64, wanted: FileLock) -> Result<bool> {
-        self.ask_for_lock(ino, wanted, HowToLock::Wait)
-    }
-
-    fn ask_for_lock(&self, ino: u64, wanted: FileLock, how: HowToLock) -> Result<bool> {
-        let until = Instant::now() + self.shared.options.patience;
-        let mut was_taken = false;
-        loop {
-            self.shared.check_locks(ino)?;
-            let (serial, told) = {
-                let mut held = lock(&self.shared.held);
-                held.serial += 1;
-                (held.serial, held.told)
-            };
-            let answer = value!(self.call(&Call::Lock { ino, serial, lock: wanted, how }), Number)?;
-            match Locked::of_code(answer) {
-                Some(Locked::Done) => {
-                    let mut held = lock(&self.shared.held);
-                    _ = held.locks.take(ino, 0, wanted);
-                    if held.told == told {
-                        return Ok(true);
-                    }
-                    // The next metadata node was told the locks without this one: it is asked, too.
-                    was_taken = true;
-                }
-                Some(outcome @ (Locked::Conflict | Locked::Deadlock)) => {
-                    if was_taken {
-                        let range = (wanted.owner, wanted.start, wanted.end);
-                        lock(&self.shared.held).locks.free(ino, 0, range);
-                    }
-                    let is_circle = outcome == Locked::Deadlock;
-                    return if is_circle { Err(crate::error::Refusal::Deadlock.into()) } else { Ok(false) };
-                }
-                Some(Locked::Full) => return Err(crate::error::Refusal::NoLocks.into()),
-                _ if Instant::now() >= until => return Ok(false),
-                _ => std::thread::sleep(LOCK_PAUSE),
-            }
-        }
-    }
-
-    /// Frees what an owner has in a range.
-    pub fn unlock(&self, ino: u64, owner: u64, start: u64, end: u64) -> Result<()> {
-        let freed = FileLock { owner, start, end, is_write: false, pid: 0 };
-        loop {
-            let serial = {
-                let mut held = lock(&self.shared.held);
-                held.locks.free(ino, 0, (owner, start, end));
-                held.serial += 1;
-                held.serial
-            };
-            let call = Call::Lock { ino, serial, lock: freed, how: HowToLock::Free };
-            let answer = value!(self.call(&call), Number)?;
-            if Locked::of_code(answer) != Some(Locked::Again) {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Frees everything that an owner has in a file, if it has something.
-    pub fn unlock_owner(&self, ino: u64, owner: u64) -> Result<()> {
-        if lock(&self.shared.held).locks.has(ino, owner) { self.unlock(ino, owner, 0, u64::MAX) } else { Ok(()) }
-    }
-
-    /// A lock of another owner that excludes this one.
-    pub fn find_lock(&self, ino: u64, wanted: FileLock) -> Result<Option<FileLock>> {
-        value!(self.call(&Call::FindLock { ino, lock: wanted }), Lock)
     }
 
     /// As [`Volume::seek`](crate::Volume::seek).

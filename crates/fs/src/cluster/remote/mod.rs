@@ -11,6 +11,8 @@
 mod ask;
 pub(crate) mod calls;
 mod client;
+mod held;
+mod keeping;
 pub(crate) mod locks;
 pub(crate) mod mounts;
 mod waits;

@@ -1,0 +1,49 @@
+//! The files that a call changes.
+
+use super::table::Keys;
+use crate::access::Caller;
+use crate::cluster::remote::calls::Call;
+use crate::volume::Volume;
+
+/// The files whose leases a call ends, as the volume is now; none: it changes nothing that is kept.
+pub(crate) fn of_call(volume: &Volume, call: &Call) -> Keys {
+    let found = |parent: u64, name: &[u8]| volume.lookup(&Caller::root(), parent, name).ok().map(|file| file.ino);
+    let (alone, others) = match call {
+        Call::Truncate { ino, .. }
+        | Call::Set { ino, .. }
+        | Call::Write { ino, .. }
+        | Call::Append { ino, .. }
+        | Call::SetExtra { ino, .. }
+        | Call::RemoveExtra { ino, .. }
+        | Call::Allocate { ino, .. }
+        | Call::NoteRead { ino } => (vec![], vec![*ino]),
+        Call::Make { parent, .. } => (vec![], vec![*parent]),
+        Call::Link { ino, parent, .. } => (vec![], vec![*ino, *parent]),
+        Call::Remove { parent, name, .. } => (vec![*parent], found(*parent, name).into_iter().collect()),
+        Call::Rename { from, to, .. } => {
+            let files = found(from.0, &from.1).into_iter().chain(found(to.0, &to.1)).collect();
+            (vec![from.0, to.0], files)
+        }
+        _ => (vec![], vec![]),
+    };
+    Keys { alone, others }.sorted()
+}
+
+/// The files that a mount drops before it sends a call, and the names whose files it drops.
+pub(crate) fn dropped(call: &Call) -> (Vec<u64>, Vec<(u64, &[u8])>) {
+    match call {
+        Call::Truncate { ino, .. }
+        | Call::Set { ino, .. }
+        | Call::Write { ino, .. }
+        | Call::Append { ino, .. }
+        | Call::SetExtra { ino, .. }
+        | Call::RemoveExtra { ino, .. }
+        | Call::Allocate { ino, .. }
+        | Call::NoteRead { ino } => (vec![*ino], vec![]),
+        Call::Make { parent, .. } => (vec![*parent], vec![]),
+        Call::Link { ino, parent, .. } => (vec![*ino, *parent], vec![]),
+        Call::Remove { parent, name, .. } => (vec![*parent], vec![(*parent, name)]),
+        Call::Rename { from, to, .. } => (vec![from.0, to.0], vec![(from.0, &from.1), (to.0, &to.1)]),
+        _ => (vec![], vec![]),
+    }
+}
