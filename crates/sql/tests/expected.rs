@@ -169,6 +169,30 @@ fn included_after_reopening() {
     assert_eq!(found, ["r1_b_c_a_idx"]);
 }
 
+/// A unique index is built partition by partition. If the last one has equal rows, none of the others keeps it.
+#[test]
+fn a_unique_index_that_fails_on_a_partition_leaves_none() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut connection = connect(folder.path());
+    for statement in [
+        "create table q (a int, b int) partition by range (b)",
+        "create table q1 partition of q for values from (0) to (10)",
+        "create table q2 partition of q for values from (10) to (20)",
+        "insert into q values (1, 1), (2, 2), (5, 15), (5, 15)",
+    ] {
+        let found = answer(&mut connection, statement);
+        assert!(!found.iter().any(|line| line.starts_with("ERROR")), "{statement}: {found:?}");
+    }
+    for _ in 0..2 {
+        let found = answer(&mut connection, "create unique index on q (a, b)");
+        assert_eq!(found, ["ERROR 23505: could not create unique index \"q2_a_b_idx\""]);
+    }
+    assert_eq!(answer(&mut connection, "insert into q values (1, 1)"), ["INSERT 0 1"], "it refuses no row");
+    // A definition reads the indexes of the table anew.
+    assert_eq!(answer(&mut connection, "create index on q1 (b)"), ["CREATE INDEX"]);
+    assert_eq!(answer(&mut connection, "select indexname from pg_indexes where tablename like 'q%'"), ["q1_b_idx"]);
+}
+
 /// Partitions, their bounds and keys are there after the database was closed.
 #[test]
 fn partitions_after_reopening() {

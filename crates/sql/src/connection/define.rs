@@ -75,7 +75,8 @@ impl Connection {
                 // It has no other statement whose level it could change.
                 open.tx = self.database.0.engine.begin_with(Isolation::Serializable);
             }
-            let defined = self.define_once(statement, is_alone);
+            let mut built = Vec::new();
+            let defined = self.define_once(statement, is_alone, &mut built);
             if defined.is_ok() {
                 self.note_on_commit(statement);
             }
@@ -85,12 +86,16 @@ impl Connection {
                 }
                 Ok(notices) => self.wait_for_reads().map(|()| notices).map_err(Failure::Error),
                 Err(Stop::Blocked) if self.state == State::Implicit => {
+                    self.drop_built(built);
                     self.open = None;
                     self.state = State::Idle;
                     return Err(Failure::Blocked);
                 }
                 Err(stop) => Err(stop.into()),
             };
+            if outcome.is_err() {
+                self.drop_built(built);
+            }
             match outcome {
                 Ok(notices) => {
                     self.notices.extend(notices);
@@ -109,6 +114,15 @@ impl Connection {
             }
         }
         Ok(Completion::Empty)
+    }
+
+    /// Drops indexes that were built beside a definition which failed: a unique one would go on to refuse rows.
+    fn drop_built(&self, built: Vec<(String, String)>) {
+        for (table, index) in built.into_iter().rev() {
+            if let Err(error) = self.database.0.engine.drop_index(&table, &index) {
+                tracing::error!("index {index} of {table} remains, although its definition failed: {error}");
+            }
+        }
     }
 
     /// Notes what happens to a new temporary table at the end of transactions.
@@ -158,7 +172,7 @@ impl Connection {
             return Ok(());
         }
         let drop = Statement::Drop { kind: ObjectKind::Table, names, if_exists: true, is_cascade: true };
-        match self.define_once(&drop, false) {
+        match self.define_once(&drop, false, &mut Vec::new()) {
             Ok(_) => Ok(()),
             Err(Stop::Error(error)) => Err(error),
             Err(Stop::Blocked | Stop::Long) => {
@@ -168,8 +182,13 @@ impl Connection {
         }
     }
 
-    /// Carries out a definition once. One that fails leaves nothing.
-    fn define_once(&mut self, statement: &Statement, is_alone: bool) -> Outcome<Vec<Error>> {
+    /// Carries out a definition once. One that fails leaves nothing but the indexes in `built`.
+    fn define_once(
+        &mut self,
+        statement: &Statement,
+        is_alone: bool,
+        built: &mut Vec<(String, String)>,
+    ) -> Outcome<Vec<Error>> {
         // Tables of SQL itself are there before a snapshot is taken.
         let catalog = self.catalog();
         self.session.catalog = catalog.clone();
@@ -187,6 +206,7 @@ impl Connection {
             locker: &self.held,
             session: &mut self.session,
             is_alone,
+            built,
             notices: Vec::new(),
         };
         match definition.define(statement) {

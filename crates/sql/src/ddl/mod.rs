@@ -134,6 +134,8 @@ pub struct Definition<'d> {
     pub session: &'d mut SessionState,
     /// It is a transaction of its own, so it may take several steps.
     pub is_alone: bool,
+    /// Tables and indexes that were built beside the transaction. They are dropped if it does not commit.
+    pub built: &'d mut Vec<(String, String)>,
     pub notices: Vec<Error>,
 }
 

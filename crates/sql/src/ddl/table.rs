@@ -344,7 +344,9 @@ impl Definition<'_> {
         note.indexes.push(IndexNote { oid, name: name.clone(), is_constraint, parent: None, included });
         let index = if is_unique { Index::unique(&name, columns) } else { Index::new(&name, columns) };
         let outcome = if self.is_alone {
-            self.engine().create_index(&table.full, &index)
+            let built = self.engine().create_index(&table.full, &index);
+            self.built.extend(built.is_ok().then(|| (table.full.clone(), name.clone())));
+            built
         } else {
             self.engine().create_index_in(self.tx, &table.full, &index)
         };
