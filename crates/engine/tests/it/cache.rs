@@ -394,3 +394,38 @@ fn leaves_that_are_not_in_dram_count() -> Result<()> {
     assert!(stats.cache_loads < 10 && stats.cache_bytes > pages * 150, "{pages} pages: {stats}");
     Ok(())
 }
+
+/// Three rows of 2,000 bytes fit a page. Keys in any order leave pages with more than two, keys that follow each other
+/// leave full ones.
+#[test]
+fn pages_are_well_filled_in_whatever_order_rows_come() -> Result<()> {
+    const ROWS: u64 = 600;
+    let mut shuffled: Vec<u64> = (0..ROWS).collect();
+    let mut random = Random::new(3);
+    (1..ROWS).rev().for_each(|last| shuffled.swap(last as usize, random.below(last + 1) as usize));
+    let two_runs = (0..ROWS / 2).flat_map(|key| [key, ROWS + key]).collect();
+    let up = (0..ROWS).collect();
+    for (order, keys, of_round, rows_least) in
+        [("any", shuffled, 20, 2.1), ("up", up, 1, 2.8), ("two", two_runs, 2, 2.8)]
+    {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut options = small(DomainChoice::Process);
+        options.cache_bytes = Some(1 << 20);
+        let db = Database::open_with(folder.path().join("a.pool"), &options)?;
+        let (table, value) = (rows(&db)?, vec![7_u8; 2_000]);
+        let before = db.page_stats();
+        for keys in keys.chunks(of_round) {
+            db.update(|tx| keys.iter().try_for_each(|key| table.put(tx, &row![*key, value.clone()])))?;
+            db.checkpoint()?;
+        }
+        let used = |stats: lodestone_engine::PageStats| stats.pages - stats.pages_free;
+        // The pages of ended images are free after one more.
+        db.update(|tx| table.put(tx, &row![keys[0], value.clone()]))?;
+        db.checkpoint()?;
+        let pages = used(db.page_stats()) - used(before);
+        let filled = ROWS as f64 / pages as f64;
+        println!("{order}: {filled:.2} rows a page");
+        assert!(filled > rows_least, "{order}: {filled} rows a page");
+    }
+    Ok(())
+}

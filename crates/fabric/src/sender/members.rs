@@ -141,15 +141,7 @@ impl Sender {
         self.view = pending;
         self.peers.retain(|node, _| view.role(*node).is_some());
         for member in &view.members {
-            let fresh = Peer {
-                tail: self.joins_from.0,
-                credit: self.options.credit_bytes,
-                heard: now,
-                moved: now,
-                viewed: false,
-                has_pages: false,
-                view_sent: now,
-            };
+            let fresh = Peer::new(self.joins_from.0, self.options.credit_bytes, now);
             self.peers.entry(member.node).or_insert(fresh).viewed = false;
         }
         self.advance();

@@ -150,6 +150,13 @@ struct Peer {
     view_sent: Moment,
 }
 
+impl Peer {
+    /// One that has not said anything, with what it has at least.
+    const fn new(tail: Sequence, credit: u32, now: Moment) -> Self {
+        Self { tail, credit, heard: now, moved: now, viewed: false, has_pages: false, view_sent: now }
+    }
+}
+
 /// Counts of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderCounts {

@@ -373,15 +373,7 @@ impl Sender {
         self.joins_from = self.join_point();
         self.sent = self.base;
         self.reuse_floor = self.base;
-        let peer = Peer {
-            tail: Sequence(0),
-            credit: self.options.credit_bytes,
-            heard: now,
-            moved: now,
-            viewed: false,
-            has_pages: false,
-            view_sent: now,
-        };
+        let peer = Peer::new(Sequence(0), self.options.credit_bytes, now);
         self.peers = self.view.members.iter().map(|member| (member.node, peer)).collect();
         // The cut of this node is said in the log: nothing is dropped without a line.
         let body = cut.map_or_else(Vec::new, |(term, from, to)| {

@@ -8,24 +8,10 @@ use crate::volume::Volume;
 /// The files whose leases a call ends, as the volume is now; none: it changes nothing that is kept.
 pub(crate) fn of_call(volume: &Volume, call: &Call) -> Keys {
     let found = |parent: u64, name: &[u8]| volume.lookup(&Caller::root(), parent, name).ok().map(|file| file.ino);
-    let (alone, others) = match call {
-        Call::Truncate { ino, .. }
-        | Call::Set { ino, .. }
-        | Call::Write { ino, .. }
-        | Call::Append { ino, .. }
-        | Call::SetExtra { ino, .. }
-        | Call::RemoveExtra { ino, .. }
-        | Call::Allocate { ino, .. }
-        | Call::NoteRead { ino } => (vec![], vec![*ino]),
-        Call::Make { parent, .. } => (vec![], vec![*parent]),
-        Call::Link { ino, parent, .. } => (vec![], vec![*ino, *parent]),
-        Call::Remove { parent, name, .. } => (vec![*parent], found(*parent, name).into_iter().collect()),
-        Call::Rename { from, to, .. } => {
-            let files = found(from.0, &from.1).into_iter().chain(found(to.0, &to.1)).collect();
-            (vec![from.0, to.0], files)
-        }
-        _ => (vec![], vec![]),
-    };
+    let (keys, names) = dropped(call);
+    let files = names.iter().filter_map(|(parent, name)| found(*parent, name)).collect();
+    // A name is to lead to the file that was found, so no other change of its folder runs beside this one.
+    let (alone, others) = if names.is_empty() { (vec![], keys) } else { (keys, files) };
     Keys { alone, others }.sorted()
 }
 
