@@ -13,8 +13,10 @@
 //!
 //! - The leaves of tables that are [kept](crate::Schema::kept) are not on the clock, and their rows do not count.
 //!
-//! - The first look at a row of a cold leaf does not load the leaf, once leaves were evicted (`cold.rs`). A second look
-//!   does, if it comes before as many leaves were evicted as are loaded: before the hand would have met it again.
+//! - The first two looks at rows of a cold leaf do not load the leaf, once leaves were evicted (`cold.rs`). A third look
+//!   does, if each comes before half as many leaves were evicted as are loaded: the leaf is used more often than the
+//!   hand passes. Fewer looks, or more time, would load leaves that the hand takes again before their next use. While
+//!   nothing is evicted no time passes, so a leaf that is used again comes in however seldom that is.
 //!
 //! So the cache holds more than its bound only while rows are dirty or held. A transaction that reads more rows than
 //! fit keeps them all until it ends; a snapshot keeps one leaf at a time.
@@ -26,7 +28,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
-use lodestone_width::{low_u32, to_u64, to_usize};
+use lodestone_width::{to_u64, to_usize};
 
 use crate::core::Core;
 use crate::events;
@@ -35,6 +37,8 @@ use crate::tree::{Bytes, Tree};
 
 /// About how many bytes of DRAM a cold leaf takes, with its page and its place in a branch.
 pub const COLD_LEAF_BYTES: u64 = 280;
+/// So many looks at a cold leaf, each soon after the one before it, load it.
+const LOOKS_MIN: u32 = 3;
 /// Leaves that may refer to rows which were read alone, and which no thread holds any more.
 const EARLY_MAX: usize = 1024;
 /// The hand passes each leaf at most so often before it gives up: once for each use that is counted, and once more.
@@ -206,12 +210,10 @@ impl Cache {
 
     /// Whether a look at one row of a cold leaf loads the leaf.
     pub fn is_due(&self, leaf: &Leaf) -> bool {
+        // Time is the number of evictions.
         let evictions = self.evictions();
-        // Time is the number of evictions. A mistake after billions of them does no harm.
-        let now = low_u32(evictions) | 1;
-        let before = leaf.note_look(now);
-        let is_soon = before != 0 && u64::from(now.wrapping_sub(before)) < self.on_clock.load(Ordering::Relaxed).max(1);
-        evictions == 0 || is_soon || !self.reads_rows
+        let looks = leaf.note_look(evictions, (self.on_clock.load(Ordering::Relaxed) / 2).max(1));
+        evictions == 0 || looks >= LOOKS_MIN || !self.reads_rows
     }
 
     /// Whether commits must wait for a round: the cache holds an eighth more than its bound, and the round that is due

@@ -7,9 +7,9 @@
 //! A database with a bound for its cache makes leaves cold again (`cache.rs`). The image of such a leaf has its rows in
 //! the versions that were committed last, and the reader gives them back as they were: with tick and writer.
 //!
-//! With a bound for the cache, the first look at one row of a cold leaf reads that row alone
-//! ([`Leaf::early_row`](crate::leaf::Leaf::early_row)): a leaf that is looked at once would only push out others. A
-//! second look soon after it loads the leaf. A row that was read early keeps its slot when the leaf is loaded, so a
+//! With a bound for the cache, the first looks at single rows of a cold leaf read these rows alone
+//! ([`Leaf::early_row`](crate::leaf::Leaf::early_row)): a leaf that is looked at seldom would only push out others. A
+//! third look, each soon after the one before it, loads the leaf. A row that was read early keeps its slot when the leaf is loaded, so a
 //! transaction that holds it meets the changes of others.
 //!
 //! A cold leaf has no row that changed, so no round writes it: its image counts until it is read. The exception is a

@@ -21,7 +21,7 @@ use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering,
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock, spin};
 use lodestone_pmem::{DurablePoint, count_shared_rmws, planted};
 use lodestone_txn::Tick;
-use lodestone_width::{low_u16, to_u64, to_usize};
+use lodestone_width::{low_u16, low_u32, to_u64, to_usize};
 use smallvec::SmallVec;
 
 use crate::error::Result;
@@ -32,6 +32,9 @@ pub const ROWS_MAX: usize = 1 << PLACE_BITS;
 const PLACE_BITS: u32 = 16;
 /// More uses of a leaf are not counted.
 const USES_MAX: u8 = 3;
+/// More looks at a cold leaf are not counted.
+const LOOKS_MAX: u32 = (1 << LOOKS_BITS) - 1;
+const LOOKS_BITS: u32 = 2;
 /// The count of changes of an ended leaf.
 const ENDED: u64 = u64::MAX;
 
@@ -194,7 +197,8 @@ pub struct Leaf {
     skip: u16,
     /// How often it was used since the hand of the cache passed, up to [`USES_MAX`].
     uses: std::sync::atomic::AtomicU8,
-    /// When a row of it was looked at while it was cold, as the cache counts time.
+    /// When a row of it was looked at while it was cold, as the cache counts time, and how often soon after each other:
+    /// see [`note_look`](Self::note_look).
     looked: std::sync::atomic::AtomicU32,
     changes: AtomicU64,
     /// Not set: the rows are not loaded.
@@ -364,12 +368,17 @@ impl Leaf {
         !is_empty
     }
 
-    /// Notes a look at a row while the leaf is cold, at the time `now`, which is not 0. Returns the time of the look
-    /// before; 0: there was none.
-    pub fn note_look(&self, now: u32) -> u32 {
-        let before = self.looked.load(Ordering::Relaxed);
-        self.looked.store(now, Ordering::Relaxed);
-        before
+    /// Notes a look at a row while the leaf is cold, at the time `now`. Returns how many looks there were, each less
+    /// than `soon` after the one before it: up to [`LOOKS_MAX`].
+    pub fn note_look(&self, now: u64, soon: u64) -> u32 {
+        let now = low_u32(now) << LOOKS_BITS;
+        let looked = self.looked.load(Ordering::Relaxed);
+        let (before, looks) = (looked & !LOOKS_MAX, looked & LOOKS_MAX);
+        // A mistake when the time has gone round does no harm, and neither does one of two threads at the same time.
+        let is_soon = u64::from(now.wrapping_sub(before) >> LOOKS_BITS) < soon;
+        let looks = if is_soon { (looks + 1).min(LOOKS_MAX) } else { 1 };
+        self.looked.store(now | looks, Ordering::Relaxed);
+        looks
     }
 
     fn body(&self) -> &Body {
