@@ -13,7 +13,7 @@
 //!
 //! - The leaves of tables that are [kept](crate::Schema::kept) are not on the clock, and their rows do not count.
 //!
-//! - The first two looks at rows of a cold leaf do not load the leaf, once leaves were evicted (`cold.rs`). A third look
+//! - The first two looks at rows of a cold leaf do not load the leaf, once leaves were evicted (`cold.rs`). A third one
 //!   does, if each comes before half as many leaves were evicted as are loaded: the leaf is used more often than the
 //!   hand passes. Fewer looks, or more time, would load leaves that the hand takes again before their next use. While
 //!   nothing is evicted no time passes, so a leaf that is used again comes in however seldom that is.

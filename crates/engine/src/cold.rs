@@ -9,8 +9,8 @@
 //!
 //! With a bound for the cache, the first looks at single rows of a cold leaf read these rows alone
 //! ([`Leaf::early_row`](crate::leaf::Leaf::early_row)): a leaf that is looked at seldom would only push out others. A
-//! third look, each soon after the one before it, loads the leaf. A row that was read early keeps its slot when the leaf is loaded, so a
-//! transaction that holds it meets the changes of others.
+//! third look, each soon after the one before it, loads the leaf. A row that was read early keeps its slot when the
+//! leaf is loaded, so a transaction that holds it meets the changes of others.
 //!
 //! A cold leaf has no row that changed, so no round writes it: its image counts until it is read. The exception is a
 //! tree that was dropped. Rounds leave its images alone while a snapshot may still look at a cold leaf of it. All other

@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lodestone_numa::{AgentOptions, Agents, Client};
 use lodestone_pages::FarReads;
@@ -24,8 +25,14 @@ pub enum FarPages {
     /// By the thread that needs them.
     #[default]
     Direct,
-    /// By I/O agents, one on each node, where they cost less.
-    Agents(AgentOptions),
+    /// By I/O agents, where they cost less.
+    Agents {
+        /// How each of them works.
+        options: AgentOptions,
+        /// Agents on each node with a part, one at least. One serves one client at a time: `docs/numa.md` says how
+        /// many a module needs.
+        per_node: usize,
+    },
     /// By something else, as a simulation.
     By(Arc<dyn FarReads>),
 }
@@ -34,7 +41,7 @@ impl fmt::Debug for FarPages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Direct => "direct",
-            Self::Agents(_) => "agents",
+            Self::Agents { .. } => "agents",
             Self::By(_) => "by the program",
         })
     }
@@ -48,13 +55,14 @@ impl FarPages {
     pub fn begin(&self, pool: &Pool) -> Result<Option<Arc<dyn FarReads>>> {
         Ok(match self {
             // With one part nothing is far.
-            Self::Agents(options) if pool.part_nodes().len() > 1 => {
-                let (agents, topology) = (Agents::for_pool(pool, options.clone())?, pool.topology().clone());
+            Self::Agents { options, per_node } if pool.part_nodes().len() > 1 => {
+                let teams = (0..(*per_node).max(1)).map(|_| Agents::for_pool(pool, options.clone()));
+                let (teams, topology) = (teams.collect::<std::result::Result<_, _>>()?, pool.topology().clone());
                 let clients = topology.nodes().iter().map(|_| Spares::default()).collect();
                 let nodes = pool.part_nodes().iter().map(|node| node.index).collect();
-                Some(Arc::new(ByAgents { clients, agents, topology, nodes }))
+                Some(Arc::new(ByAgents { clients, teams, next: AtomicUsize::new(0), topology, nodes }))
             }
-            Self::Direct | Self::Agents(_) => None,
+            Self::Direct | Self::Agents { .. } => None,
             Self::By(reads) => Some(reads.clone()),
         })
     }
@@ -65,7 +73,10 @@ impl FarPages {
 struct ByAgents {
     /// By node.
     clients: Box<[Spares<Client>]>,
-    agents: Agents,
+    /// Each has an agent on each node.
+    teams: Box<[Agents]>,
+    /// The team of the next client. There are as many clients as threads read at once, so each team has its share.
+    next: AtomicUsize,
     topology: Topology,
     /// The node of each part.
     nodes: Box<[Option<usize>]>,
@@ -77,7 +88,8 @@ impl FarReads for ByAgents {
         if self.nodes.get(usize::from(at.part())).copied().flatten().is_none_or(|node| node == here) {
             return false;
         }
-        let Some(mut client) = self.clients[here].take().or_else(|| self.agents.client_on(here).ok()) else {
+        let team = || &self.teams[self.next.fetch_add(1, Ordering::Relaxed) % self.teams.len()];
+        let Some(mut client) = self.clients[here].take().or_else(|| team().client_on(here).ok()) else {
             return false;
         };
         let is_read = client.read(at, bytes).is_ok();

@@ -87,11 +87,11 @@ pub struct DatabaseOptions {
     /// Bytes of DRAM for rows. The others are read from their pages when they are used. Rows that were not used for a
     /// while make room, once a checkpoint has their changes. `None`: all rows that were used stay.
     ///
-    /// Each leaf takes about 350 of these bytes also while its rows are not in DRAM: 4 % of the data, where pages have
-    /// 8 KiB. The rows have the rest, and an eighth at least. A transaction keeps all rows that it has read until it
-    /// ends. Read more than fits in a [snapshot](crate::Database::snapshot).
+    /// Each leaf takes about 280 of these bytes also while its rows are not in DRAM: 3.5 % of its page, where pages
+    /// have 8 KiB. The rows have the rest, and an eighth at least. A transaction keeps all rows that it has read until
+    /// it ends. Read more than fits in a [snapshot](crate::Database::snapshot).
     pub cache_bytes: Option<u64>,
-    /// Whether the first look at a row of a leaf that is not in DRAM reads that row alone, and not the whole leaf. It
+    /// Whether the first looks at rows of a leaf that is not in DRAM read these rows alone, and not the whole leaf. It
     /// counts where `cache_bytes` is set. For comparison: a database of whole pages reads one for each row.
     pub row_reads: bool,
     /// Whether the rows that were in the cache at the last close are read again after an open, until the cache is full.

@@ -170,6 +170,7 @@ fn open(real: &RealSetup, layout: &Layout, load: Load, counted: &Arc<Counted>) -
         medium: Some(medium),
         ..PoolOptions::default()
     };
+    let agents = |per_node| FarPages::Agents { options: AgentOptions::default(), per_node };
     let options = DatabaseOptions {
         pool,
         log_bytes: real.part_bytes / 4,
@@ -177,7 +178,8 @@ fn open(real: &RealSetup, layout: &Layout, load: Load, counted: &Arc<Counted>) -
         log_part: layout.log_part,
         far_pages: match layout.agents {
             AgentCount::None => FarPages::Direct,
-            AgentCount::Some(_) | AgentCount::EachClient => FarPages::Agents(AgentOptions::default()),
+            AgentCount::Some(count) => agents(count as usize),
+            AgentCount::EachClient => agents(real.threads * nodes),
         },
         scan_readers: layout.scan_readers,
         cache_bytes: Some(if load == Load::TpcC { real.setup.cache_bytes / 4 } else { real.setup.cache_bytes }),

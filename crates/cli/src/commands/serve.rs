@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::db::place::DbArgs;
 use crate::interrupt;
 use crate::output::Output;
+use crate::publish::PublishArgs;
 use crate::size;
 
 const AFTER_HELP: &str = "\
@@ -85,6 +86,9 @@ pub struct Args {
     /// Bytes of the log of a new database [default: a quarter of the free space, at most 256 MiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     log_bytes: Option<u64>,
+
+    #[command(flatten)]
+    publish: PublishArgs,
 }
 
 #[derive(Serialize)]
@@ -102,6 +106,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         bail!("there is no way in; give `--socket DIR` for a unix socket, or `--listen 127.0.0.1:5432`");
     }
     let engine = args.db.make(args.log_bytes, output)?;
+    let _published = args.publish.begin(&engine)?;
     let domain = engine.pool().info().domain_label();
     let stem = args.db.open.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let database =

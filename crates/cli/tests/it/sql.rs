@@ -29,15 +29,18 @@ fn a_server_ends_when_it_is_told() {
     let place = Place::with_pool("64MiB");
     place.run(["serve", "a.pool"]).fails_with(&["--socket"]);
     let mut server = place
-        .command(["serve", "a.pool", "--socket", "."])
+        .command(["serve", "a.pool", "--socket", ".", "--publish"])
         .stdout(std::process::Stdio::piped())
         .spawn()
         .expect("start");
     let mut line = String::new();
     BufReader::new(server.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
     assert!(line.contains("serving database `a`") && line.contains(".s.PGSQL.5432"), "{line}");
+    let figures = place.run(["db", "top", "a.pool", "--prometheus"]).ok();
+    assert!(figures.contains("lodestone_db_commits_total"), "{figures}");
     let pid = rustix::process::Pid::from_child(&server);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
     assert!(server.wait().expect("its end").success());
     assert!(!place.path(".s.PGSQL.5432").exists(), "the socket is gone");
+    assert!(!place.path("a.pool.stats").exists(), "the figures are gone");
 }

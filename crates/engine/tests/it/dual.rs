@@ -52,13 +52,48 @@ fn an_update_of_one_row_writes_that_row_and_nothing_else() -> Result<()> {
         }
         let (scope, before) = (CounterScope::start(), db.log_bytes());
         db.update(|tx| table.put(tx, &row![0_u64, round]).and_then(|()| other.put(tx, &row![0_u64, round])))?;
-        assert_eq!((scope.delta().fences, db.log_bytes() - before), (1, 128), "a row of each placement");
+        assert_eq!((scope.delta().fences, db.log_bytes() - before), (1, 128), "a row in a cell, and one in a page");
     }
     // The pages have addresses, and those are the same.
     db.checkpoint()?;
     db.update(|tx| table.put(tx, &row![3_u64, 7_i64]))?;
     let report = db.checkpoint()?;
     assert_eq!((report.images, report.lines), (0, 0), "{report:?}");
+    Ok(())
+}
+
+/// Rows in cells, in pages with a bound for the cache, and in pages whose rows stay in DRAM: one transaction over all
+/// of them has one fence, and all of it counts after a crash.
+#[test]
+fn a_transaction_over_all_placements_has_one_fence() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let options = DatabaseOptions { cache_bytes: Some(1 << 20), ..options(DomainChoice::DaxEmulated) };
+    let value = |db: &Database, table: &Table, key: u64| -> Result<Option<i64>> {
+        Ok(db.update(|tx| table.get(tx, &row![key]))?.and_then(|row| row[1].as_i64()))
+    };
+    let tables = |db: &Database| -> Result<[Table; 3]> {
+        let kept: Schema = "m (k u64, v i64) key (k)".parse()?;
+        Ok([counters(db)?, plain(db, "t")?, db.create_table(&kept.kept())?])
+    };
+    let db = Database::open_with(&path, &options)?;
+    let all = tables(&db)?;
+    assert!(all[0].schema().is_dual() && all[2].schema().is_kept() && !all[1].schema().is_kept());
+    db.update(|tx| (0..50_u64).try_for_each(|key| all.iter().try_for_each(|table| table.put(tx, &row![key, 0_i64]))))?;
+    db.checkpoint()?;
+    for round in 1..4_i64 {
+        let scope = CounterScope::start();
+        db.update(|tx| {
+            (0..3_u64).try_for_each(|key| all.iter().try_for_each(|table| table.put(tx, &row![key, round])))
+        })?;
+        assert_eq!(scope.delta().fences, 1, "round {round}");
+    }
+    drop(all);
+    db.abandon();
+    let db = Database::open_with(&path, &options)?;
+    for table in &tables(&db)? {
+        assert_eq!((value(&db, table, 2)?, value(&db, table, 3)?), (Some(3), Some(0)), "{}", table.schema());
+    }
     Ok(())
 }
 

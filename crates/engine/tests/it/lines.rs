@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::common::options;
 use lodestone_engine::{CheckpointReport, Database, DatabaseOptions, Error, FlushUnit, Result, Table, row};
-use lodestone_pmem::DomainChoice;
+use lodestone_pmem::{DomainChoice, thread_counters};
 
 const PAGE_BYTES: usize = 8192;
 
@@ -267,6 +267,40 @@ fn lines_are_a_twentieth_of_whole_pages() -> Result<()> {
     };
     let (pages, lines) = (written(FlushUnit::Page)?, written(FlushUnit::Line)?);
     assert!(pages >= 20 * lines, "{pages} and {lines} bytes for each update");
+    Ok(())
+}
+
+/// The budget of a checkpoint: two fences, after the pages and after the block that makes them count, whatever the
+/// number of the pages, and whether rows change in them or they are new.
+#[test]
+fn a_checkpoint_has_two_fences_whatever_the_number_of_pages() -> Result<()> {
+    const ROWS: u64 = 4000;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (db, table) = filled(&folder.path().join("a.pool"), FlushUnit::Line, ROWS)?;
+    let checkpoint = |rows: u64, text: &dyn Fn(u64) -> String| -> Result<(u64, CheckpointReport)> {
+        (0..rows).try_for_each(|row| {
+            let k = row * (ROWS / rows);
+            put(&db, &table, k, 7, &text(k))
+        })?;
+        let before = thread_counters().fences;
+        let report = db.checkpoint()?;
+        Ok((thread_counters().fences - before, report))
+    };
+    // A longer text does not fit the cell that the row has.
+    let longer = |k: u64| format!("{k:-<120}");
+    // The extents that new pages need are taken.
+    (0..3).try_for_each(|_| checkpoint(ROWS, &longer).and_then(|_| checkpoint(ROWS, &text)).map(drop))?;
+    for leaves in [1, 5, 50] {
+        // From the next checkpoint on it is known that few lines change.
+        checkpoint(leaves, &text)?;
+        let (fences, report) = checkpoint(leaves, &text)?;
+        assert_eq!((fences, in_place(report)), (2, (0, leaves)), "rows in place: {report:?}");
+    }
+    for leaves in [1, 5, 50] {
+        let (fences, report) = checkpoint(leaves, &longer)?;
+        assert_eq!(fences, 2, "new pages: {report:?}");
+        assert!(report.images > leaves / 2, "{report:?}");
+    }
     Ok(())
 }
 

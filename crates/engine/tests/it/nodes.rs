@@ -2,10 +2,13 @@
 //! threads of their nodes, and move while transactions go on.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use lodestone_engine::{Database, DatabaseOptions, Error, FarPages, Index, Result, Schema, row};
+use lodestone_numa::{AgentOptions, Observer, Request};
 use lodestone_pmem::{DomainChoice, PoolOptions, thread_counters};
 
 const NODES: usize = 2;
@@ -193,38 +196,78 @@ fn a_table_moves_while_others_change_it() -> Result<()> {
     Ok(())
 }
 
+/// A table on each node, of 400 rows; reopened with far pages read by so many agents a node, which call `observer`.
+fn with_agents(folder: &Path, per_node: usize, observer: Arc<Observer>) -> Result<Database> {
+    let made = options(folder, NODES);
+    let db = open(folder, &made)?;
+    for part in [0, 1] {
+        let rows = (0..400_u64).map(|k| Ok(row![k, 1_i64, vec![1_u8; 30]]));
+        db.load_table(&schema(&format!("t{part}"), part), rows)?;
+    }
+    drop(db);
+    let mut agents = AgentOptions::default();
+    agents.observer = Some(observer);
+    let far_pages = FarPages::Agents { options: agents, per_node };
+    open(folder, &DatabaseOptions { cache_bytes: Some(64 << 10), far_pages, ..made })
+}
+
+/// Reads some rows of a table from the key `first` on, by a thread of this node.
+fn read_on(db: &Database, node: usize, table: &str, first: u64) -> Result<()> {
+    db.pool().topology().pin_thread(node)?;
+    let table = db.table(table)?;
+    for key in (first..400).step_by(7) {
+        assert_eq!(db.update(|tx| table.get(tx, &row![key]))?.map(|row| row[1].clone()), Some(1_i64.into()));
+    }
+    Ok(())
+}
+
 #[test]
 fn agents_read_the_pages_of_other_nodes() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
-    let made = options(folder.path(), NODES);
-    {
-        let db = open(folder.path(), &made)?;
-        for part in [0, 1] {
-            db.load_table(
-                &schema(&format!("t{part}"), part),
-                (0..400_u64).map(|k| Ok(row![k, 1_i64, vec![1_u8; 30]])),
-            )?;
+    let requests: Arc<[AtomicUsize; NODES]> = Arc::default();
+    let counts = requests.clone();
+    let observer = move |request: &Request| {
+        counts[request.node].fetch_add(1, Ordering::Relaxed);
+    };
+    let db = with_agents(folder.path(), 1, Arc::new(observer))?;
+    for node in 0..NODES {
+        let before: Vec<_> = requests.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        let read = || ["t0", "t1"].into_iter().try_for_each(|table| read_on(&db, node, table, 0));
+        thread::scope(|scope| scope.spawn(read).join().expect("no panic"))?;
+        for (agent, count) in requests.iter().enumerate() {
+            let asked = count.load(Ordering::Relaxed) - before[agent];
+            assert_eq!(asked > 20, agent != node, "node {node} asked the agent of node {agent} {asked} times");
         }
     }
-    let agents = FarPages::Agents(lodestone_numa::AgentOptions::default());
-    let options = DatabaseOptions { cache_bytes: Some(64 << 10), far_pages: agents, ..made };
-    let db = open(folder.path(), &options)?;
-    for node in 0..NODES {
-        let read = || -> Result<()> {
-            db.pool().topology().pin_thread(node)?;
-            for table in ["t0", "t1"] {
-                let table = db.table(table)?;
-                for key in (0..400_u64).step_by(7) {
-                    assert_eq!(
-                        db.update(|tx| table.get(tx, &row![key]))?.map(|row| row[1].clone()),
-                        Some(1_i64.into())
-                    );
-                }
-            }
-            Ok(())
-        };
-        thread::scope(|scope| scope.spawn(read).join().expect("no panic"))?;
-    }
+    Ok(())
+}
+
+/// The first read of each waits in its agent for that of the other one: a single agent would be in the way.
+#[test]
+fn two_threads_have_two_agents_of_a_node() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let met: Arc<(Mutex<usize>, Condvar)> = Arc::default();
+    let meeting = met.clone();
+    let observer = move |_: &Request| {
+        let (inside, changed) = &*meeting;
+        let mut inside = inside.lock().expect("no panic");
+        *inside += 1;
+        changed.notify_all();
+        drop(changed.wait_timeout_while(inside, Duration::from_secs(20), |inside| *inside < 2).expect("no panic"));
+    };
+    let db = with_agents(folder.path(), 2, Arc::new(observer))?;
+    let began = Instant::now();
+    thread::scope(|scope| -> Result<()> {
+        let threads = [0, 200].map(|first| {
+            scope.spawn({
+                let db = &db;
+                move || read_on(db, 0, "t1", first)
+            })
+        });
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+    })?;
+    assert!(*met.0.lock().expect("no panic") > 2);
+    assert!(began.elapsed() < Duration::from_secs(20), "they did not meet");
     Ok(())
 }
 

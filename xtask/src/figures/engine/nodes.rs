@@ -248,9 +248,9 @@ fn media(lines: &[Value]) -> Section {
         heading: "Paper 4, figures 6 and 8 a: persistent memory beside disks",
         note:
             "Predicted by a model in virtual time (`lodestone sim nodes --media`), on one node with one module. Disks \
-               have the latency and the requests per second of data sheets, and serve whole pages. Each commit waits \
-               for a write of its own: without group commit a log on a disk costs more here than in the paper. GoldenX \
-               needs more of a processor than this engine, so its gains are smaller where the processor is the limit."
+               have the latency and the requests per second of data sheets, and serve whole pages. Commits \
+               that come together share a write of the log. GoldenX needs more of a processor than this engine, so its \
+               gains are smaller where the processor is the limit."
                 .into(),
         table: Some(table),
         figures: Vec::new(),

@@ -80,7 +80,7 @@ pub struct Args {
     cache: u64,
 
     /// Virtual time of each run
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 2)]
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 8)]
     milliseconds: u64,
 
     /// The processor's time of a read, a change, a scanned row, and a transaction of TPC-C, ns
