@@ -38,6 +38,10 @@ pub(crate) struct Options {
     #[arg(long, default_value = "all", value_parser = ["fsx", "fio", "history", "all"])]
     under: String,
 
+    /// The victim; `all`: one after the other.
+    #[arg(long, default_value = "all", value_parser = ["replica", "metadata", "everything", "all"])]
+    victim: String,
+
     /// Rounds.
     #[arg(long, default_value_t = 9)]
     rounds: u64,
@@ -120,8 +124,6 @@ impl fmt::Display for Victim {
     }
 }
 
-const VICTIMS: [Victim; 3] = [Victim::Replica, Victim::Metadata, Victim::Everything];
-
 /// Counts of all rounds.
 #[derive(Default)]
 struct Counts {
@@ -140,6 +142,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
     let place = Place::new()?;
     let mut volume = Volume::format(&program, &place.0, &options.domain)?;
     let mut loads = loads(options, &place.0)?;
+    let victims = victims(&options.victim);
     let (begun, mut counts) = (Instant::now(), Counts::default());
     let mut is_right = true;
     volume.mount()?;
@@ -150,7 +153,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
         let seed = options.seed + number;
         let which = usize::try_from(number).unwrap_or(usize::MAX);
         let count = loads.len();
-        let (load, victim) = (&mut *loads[which % count], VICTIMS[which / count % VICTIMS.len()]);
+        let (load, victim) = (&mut *loads[which % count], victims[which / count % victims.len()]);
         let verdict = round(&mut volume, load, victim, (seed, options.operations), &mut counts)?;
         println!("{}: {}", told(number + 1, options.rounds, begun.elapsed()), verdict.text);
         if !verdict.is_right {
@@ -177,6 +180,16 @@ fn build(root: &Path) -> Result<PathBuf> {
         bail!("the build of `lodestone` failed");
     }
     Ok(root.join("target/debug/lodestone"))
+}
+
+/// The victims that take turns.
+fn victims(named: &str) -> Vec<Victim> {
+    match named {
+        "replica" => vec![Victim::Replica],
+        "metadata" => vec![Victim::Metadata],
+        "everything" => vec![Victim::Everything],
+        _ => vec![Victim::Replica, Victim::Metadata, Victim::Everything],
+    }
 }
 
 fn loads(options: &Options, place: &Path) -> Result<Vec<Box<dyn Load>>> {
