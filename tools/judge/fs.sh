@@ -1,10 +1,9 @@
 #!/bin/bash
 # Judges from outside on a mounted volume. They are installed or fetched, never copied into this repository.
 #
-# usage: tools/judge/fs.sh pjdfstest|pjdfstest-sh|fsx|fsx-two|fsx-kills|fio|sqlite|git|redis|cargo [DOMAIN]
+# usage: tools/judge/fs.sh pjdfstest|pjdfstest-sh|fsx|fsx-two|fio|sqlite|git|redis|cargo [DOMAIN]
 #
 # LODESTONE_JUDGE_OPERATIONS: operations of each seed of fsx, 20,000 by default. LODESTONE_JUDGE_SIZE: of the volume.
-# LODESTONE_JUDGE_ROUNDS: rounds of fsx-kills, 6 by default. LODESTONE_JUDGE_SEED: the first of their seeds, 1 by default.
 # Needs root, /dev/fuse, and the programs that a message names. The last line is "JUDGE: passed" or "JUDGE: failed".
 # Exit code 2: the judge could not be run.
 set -uo pipefail
@@ -195,111 +194,6 @@ flip_link() {
   done
 }
 
-# Mounts the volume with three replicas and a standby, all in one process, at mnt1.
-mount_replicas() {
-  : > "$work/replicas.log"
-  start replicas "is mounted at" "$lodestone" fs mount "$work/kills.vol" "$work/mnt1" --domain "$domain" --try 3
-  for _ in $(seq 600); do
-    [ "$("$lodestone" fs status "$work/kills.vol" | grep -c " member ")" != 3 ] || return 0
-    sleep 0.1
-  done
-  "$lodestone" fs status "$work/kills.vol" >&2
-  stop "the replicas do not count after a minute"
-}
-
-# Waits until fsx has begun so many operations, or has ended.
-until_begun() {
-  while [ "$(wc -l < "$work/log")" -lt "$1" ] && kill -0 "$run" 2> /dev/null; do sleep 0.01; done
-}
-
-# The file of a run whose volume lost everything at once: as after some operation from the last one before an answered
-# fsync to the last one that began. The same seed makes the file again, beside the mount.
-is_a_prefix() {
-  local seed=$1 last synced count
-  sed -n 's/^\[INFO *fsx\] *\([0-9]*\) *\([a-z]*\).*/\1 \2/p' "$work/log" > "$work/begun"
-  last=$(tail -1 "$work/begun" | cut -d' ' -f1)
-  # A line is written before its operation, so the newest one tells that those before it were answered.
-  synced=$(sed '$d' "$work/begun" | grep sync | tail -1 | cut -d' ' -f1)
-  for count in $(seq "${last:-0}" -1 "${synced:-0}"); do
-    rm -f "$work/beside/fsx"
-    [ "$count" = 0 ] && : > "$work/beside/fsx" ||
-      "$fsx" -f "$work/fsx.toml" -N "$count" -S "$seed" "$work/beside/fsx" > /dev/null 2>&1
-    if cmp -s "$work/beside/fsx" "$work/mnt1/fsx"; then
-      echo "round $seed: everything died at operation $last; the file is as after $count, fsync was answered at ${synced:-0}"
-      return 0
-    fi
-  done
-  echo "round $seed: everything died at operation $last; the file is as after none from ${synced:-0} on"
-  return 1
-}
-
-# Random operations on a volume with replicas, of which in each round something dies under them: a replica, the metadata
-# node, or the process with all of them.
-judge_fsx_kills() {
-  fsx=$tools/bin/fsx
-  [ -x "$fsx" ] || cargo install fsx --version 0.3.2 --root "$tools" || stop "cargo install failed"
-  local count=${LODESTONE_JUDGE_OPERATIONS:-4000} first=${LODESTONE_JUDGE_SEED:-1} round victim begun since code
-  # Each is one operation of the volume, so that the file is never between two of them. Mapped pages are written one by
-  # one.
-  cat > "$work/fsx.toml" << TOML
-[weights]
-mapread = 0.0
-mapwrite = 0.0
-close_open = 1.0
-read = 10.0
-write = 10.0
-truncate = 5.0
-punch_hole = 2.0
-posix_fallocate = 2.0
-fsync = 2.0
-fdatasync = 1.0
-TOML
-  mkdir "$work/mnt1"
-  "$lodestone" fs format "$work/kills.vol" --size 64MiB --domain "$domain" > /dev/null || stop "the format failed"
-  mount_replicas
-  for round in $(seq "$first" $((first + ${LODESTONE_JUDGE_ROUNDS:-6} - 1))); do
-    rm -f "$work/mnt1/fsx"
-    : > "$work/log"
-    "$fsx" -v -f "$work/fsx.toml" -N "$count" -S "$round" "$work/mnt1/fsx" > "$work/log" 2>&1 &
-    run=$!
-    until_begun $((20 + RANDOM % (count / 2)))
-    case $((round % 3)) in
-      0)
-        kill -9 "${others[0]}"
-        wait "${others[0]}" "$run" 2> /dev/null
-        others=()
-        umount -l "$work/mnt1"
-        mount_replicas
-        is_a_prefix "$round" || return 1
-        continue
-        ;;
-      1) victim=$((101 + round % 2)) ;;
-      2) victim=$("$lodestone" fs status "$work/kills.vol" | sed -n 's/^node \([0-9]*\) leads.*/\1/p') ;;
-    esac
-    "$lodestone" fs stop "$work/kills.vol" "$victim" > /dev/null || return 1
-    begun=$(wc -l < "$work/log")
-    since=$(date +%s%3N)
-    until_begun $((begun + 2))
-    echo "round $round: node $victim died at operation $begun, and they went on after $(($(date +%s%3N) - since)) ms"
-    "$lodestone" fs start "$work/kills.vol" "$victim" > /dev/null || return 1
-    wait "$run"
-    code=$?
-    [ "$code" = 0 ] || {
-      grep -v "^ *[0-9]*: \|^stack\|^note" "$work/log" | tail -5
-      cat "$work/replicas.log"
-      "$lodestone" fs status "$work/kills.vol"
-      echo "round $round: a difference, or no answer within the time of an fsync"
-      return 1
-    }
-    for _ in $(seq 600); do
-      [ "$("$lodestone" fs status "$work/kills.vol" | grep -c " member ")" != 3 ] || break
-      sleep 0.1
-    done
-  done
-  end_others 0
-  "$lodestone" fs fsck "$work/kills.vol" --domain "$domain"
-}
-
 judge_fio() {
   have fio "apt-get install fio"
   # It leaves files where it runs.
@@ -394,7 +288,7 @@ in_package() {
   (cd "$place" && CARGO_TARGET_DIR="$place/target" cargo "$@") > "$work/log" 2>&1
 }
 
-judges="pjdfstest|pjdfstest-sh|fsx|fsx-two|fsx-kills|fio|sqlite|git|redis|cargo"
+judges="pjdfstest|pjdfstest-sh|fsx|fsx-two|fio|sqlite|git|redis|cargo"
 [[ "|$judges|" == *"|$judge|"* && -n $judge ]] || stop "usage: tools/judge/fs.sh $judges [DOMAIN]"
 
 size=512MiB

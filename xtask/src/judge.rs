@@ -3,6 +3,9 @@
 //! `cargo xtask judge fs pjdfstest` builds `lodestone` and runs `tools/judge/fs.sh`, which mounts a volume. The suites
 //! are fetched through cargo or are packages of the distribution; nothing of them is in this repository.
 //!
+//! `cargo xtask judge fs-kills` is in [`kills`]. `cargo xtask judge fs-gluster` runs `tools/judge/fs_gluster.py`: a
+//! volume and `GlusterFS` take turns, with three replicas each.
+//!
 //! `cargo xtask judge sql logic|regress|isolation|hermitage --corpus DIR` runs a suite of others on Lodestone and on
 //! `PostgreSQL` 15 beside it. The scripts in `tools/judge` start both servers, and compare what they answer.
 //!
@@ -17,12 +20,17 @@ use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 
 use crate::clients::{self, Clients, Kills};
+use crate::kills;
 
 /// The subjects.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// A mounted volume. As root: the suites change owners and make devices.
     Fs(FsOptions),
+    /// A mounted volume with replicas, of which in each round something dies under a program. As root.
+    FsKills(kills::Options),
+    /// A mounted volume and `GlusterFS`, with three replicas each, beside each other. As root.
+    FsGluster(Gluster),
     /// SQL, whose reference is `PostgreSQL` 15.
     #[command(subcommand)]
     Sql(Sql),
@@ -31,12 +39,23 @@ pub(crate) enum Command {
 #[derive(clap::Args)]
 pub(crate) struct FsOptions {
     /// The judge.
-    #[arg(value_parser = ["pjdfstest", "pjdfstest-sh", "fsx", "fsx-two", "fsx-kills", "fio", "sqlite", "git", "redis", "cargo", "all"])]
+    #[arg(value_parser = ["pjdfstest", "pjdfstest-sh", "fsx", "fsx-two", "fio", "sqlite", "git", "redis", "cargo", "all"])]
     judge: String,
 
     /// Persistence domain of the volume.
     #[arg(long, default_value = "block")]
     domain: String,
+}
+
+/// A measurement beside `GlusterFS`.
+#[derive(clap::Args)]
+pub(crate) struct Gluster {
+    /// `lodestone` [default: it is built].
+    #[arg(long)]
+    program: Option<std::path::PathBuf>,
+    /// Options of the script, after `--`; `-- --help` lists them.
+    #[arg(last = true)]
+    more: Vec<String>,
 }
 
 /// A judge of SQL.
@@ -95,13 +114,14 @@ pub(crate) struct Random {
     more: Vec<String>,
 }
 
-const FS_JUDGES: [&str; 10] =
-    ["pjdfstest", "pjdfstest-sh", "fsx", "fsx-two", "fsx-kills", "fio", "sqlite", "git", "redis", "cargo"];
+const FS_JUDGES: [&str; 9] = ["pjdfstest", "pjdfstest-sh", "fsx", "fsx-two", "fio", "sqlite", "git", "redis", "cargo"];
 
 /// Runs the judges. `false` when one of them found something.
 pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
     match command {
         Command::Fs(options) => run_fs(root, options),
+        Command::FsKills(options) => kills::run(root, options),
+        Command::FsGluster(options) => run_gluster(root, options),
         Command::Sql(Sql::Random(options)) => run_random(root, options),
         Command::Sql(Sql::Logic(options)) => run_corpus(root, "sql_logic.py", None, options),
         Command::Sql(Sql::Regress(options)) => run_corpus(root, "sql_regress.py", None, options),
@@ -131,30 +151,45 @@ fn run_fs(root: &Path, options: &FsOptions) -> Result<bool> {
     Ok(passed)
 }
 
+/// The program that was named, or one that is built.
+fn program(root: &Path, named: Option<&std::path::PathBuf>) -> Result<std::path::PathBuf> {
+    if let Some(program) = named {
+        return Ok(program.clone());
+    }
+    let build = ["build", "--release", "-p", "lodestone-cli", "--bin", "lodestone"];
+    if !Process::new("cargo").args(build).current_dir(root).status().context("could not run cargo")?.success() {
+        bail!("the build of `lodestone` failed");
+    }
+    Ok(root.join("target/release/lodestone"))
+}
+
+fn run_gluster(root: &Path, options: &Gluster) -> Result<bool> {
+    let script = root.join("tools/judge/fs_gluster.py");
+    let mut command = Process::new("python3");
+    command.arg(&script).arg("--program").arg(program(root, options.program.as_ref())?).args(&options.more);
+    end_of(command, &script)
+}
+
+/// Runs a script, whose exit code 1 says that it found something.
+fn end_of(mut command: Process, script: &Path) -> Result<bool> {
+    match command.status().with_context(|| format!("cannot run python3 {}", script.display()))?.code() {
+        Some(0) => Ok(true),
+        Some(1) => Ok(false),
+        _ => bail!("{} could not be run; its last line says what to do", script.display()),
+    }
+}
+
 /// Runs a script on a corpus, with a program that is built if none is named.
 fn run_corpus(root: &Path, script: &str, first: Option<&str>, options: &Corpus) -> Result<bool> {
-    let program = match &options.program {
-        Some(program) => program.clone(),
-        None => {
-            let build = ["build", "--release", "-p", "lodestone-cli", "--bin", "lodestone"];
-            if !Process::new("cargo").args(build).current_dir(root).status().context("could not run cargo")?.success() {
-                bail!("the build of `lodestone` failed");
-            }
-            root.join("target/release/lodestone")
-        }
-    };
+    let program = program(root, options.program.as_ref())?;
     let script = root.join("tools/judge").join(script);
     let mut command = Process::new("python3");
     command.arg(&script).args(first).arg("--program").arg(program);
     if let Some(corpus) = &options.corpus {
         command.arg("--corpus").arg(corpus);
     }
-    let status = command.args(&options.more).status();
-    match status.with_context(|| format!("cannot run python3 {}", script.display()))?.code() {
-        Some(0) => Ok(true),
-        Some(1) => Ok(false),
-        _ => bail!("{} could not be run; its last line says what to do", script.display()),
-    }
+    command.args(&options.more);
+    end_of(command, &script)
 }
 
 fn run_random(root: &Path, options: &Random) -> Result<bool> {

@@ -7,7 +7,8 @@
 //! - `tables`: measures the tables of a document and writes them into it ([`tables`]).
 //! - `fs-kills`: processes of replicated volumes are killed under load ([`fs_kills`]).
 //! - `hook-cost`: the cost of the unused hooks in the memory primitives ([`hook_cost`]).
-//! - `judge`: suites of others on a mounted volume, and PostgreSQL beside SQL ([`judge`]).
+//! - `judge`: suites of others on a mounted volume, and PostgreSQL beside SQL ([`judge`]); a volume of which parts die
+//!   under a program ([`kills`]).
 //! - `test-programs`: the test programs of `cargo test`, several at a time ([`test_programs`]).
 //! - `vm`: guests with emulated persistent memory, and the tests that need it ([`vm`]).
 //!
@@ -21,6 +22,7 @@ mod fs_kills;
 mod fuzz;
 mod hook_cost;
 mod judge;
+mod kills;
 mod tables;
 mod test_programs;
 mod tidy;
@@ -54,6 +56,9 @@ enum Chore {
     Tables(tables::Command),
     /// Kill processes of replicated volumes under load; nothing that was synced may be lost.
     FsKills(fs_kills::Options),
+    /// Write a history of files, as `judge fs-kills` wants it.
+    #[command(hide = true)]
+    FsHistory(kills::history::Options),
     /// Run a fuzzer on hostile bytes; `--list` names all.
     Fuzz(fuzz::Options),
     /// Compare a persist with and without the hooks for tracing and media models; builds two release programs.
@@ -76,6 +81,7 @@ fn main() -> ExitCode {
         Chore::Figures(command) => figures::run(&root, &command),
         Chore::Tables(command) => tables::run(&root, &command),
         Chore::FsKills(options) => fs_kills::run(&root, &options),
+        Chore::FsHistory(options) => kills::history::write(&options),
         Chore::Fuzz(options) => fuzz::run(&root, &options),
         Chore::HookCost(options) => hook_cost::run(&root, &options),
         Chore::Judge(command) => judge::run(&root, &command),

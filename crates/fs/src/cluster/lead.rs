@@ -106,6 +106,7 @@ impl Leading {
         }
         // A batch that is under way ends; no other begins. Then the image may be read by the next state.
         drop(lock(&self.volume.inner.imaging));
+        self.link.close();
     }
 }
 
@@ -120,6 +121,7 @@ impl Drop for Unready {
         if let Some(pump) = self.pump.take() {
             self.link.end(End::Stopped);
             _ = pump.join();
+            self.link.close();
         }
     }
 }

@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 use lodestone_fabric::{
     BODY_BYTES_MAX, Clock, FLAG_SYNC, GroupId, Leader, Moment, NodeId, OPERATIONS, Outbound, Outbox, PAIR_BYTES,
-    PagePair, Payload, Payloads, Reads, RecordHead, Registry, Sequence, Submission, Term, Transport, VolumeSender,
-    pages_body,
+    PagePair, Payload, Payloads, Reads, RecordHead, Registry, Ring, Sender, SenderOptions, Sequence, Submission, Term,
+    Transport, VolumeSender, pages_body,
 };
-use lodestone_pmem::planted;
 use lodestone_pmem::sync::{Condvar, Mutex, MutexGuard, lock};
+use lodestone_pmem::{Memory, PmAddr, planted};
 use lodestone_registry::RegistryThread;
 use lodestone_width::{to_u64, to_usize};
 
@@ -33,6 +33,8 @@ use crate::extents::Run;
 pub(crate) const UNIT: GroupId = GroupId(1);
 /// How long a caller waits for a quorum.
 pub(crate) const QUORUM_WAIT: Duration = Duration::from_secs(30);
+/// Bytes of a ring that is never used.
+const NO_RING_BYTES: u64 = 64 << 10;
 /// A wait looks again after so long, and asks once more.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -173,6 +175,15 @@ impl Link {
     pub(crate) fn end(&self, end: End) {
         self.sending().end.get_or_insert(end);
         self.changed.notify_all();
+    }
+
+    /// Gives the rings back after the end. Users of the volume have this link for a while still, and the pool of the
+    /// rings must open again meanwhile.
+    pub(super) fn close(&self) {
+        match no_sender(self.node) {
+            Ok(sender) => self.sending().leader = Leader::of_volume(self.node, sender),
+            Err(error) => tracing::warn!("{}: its pool stays open: {error}", self.node),
+        }
     }
 
     /// Why it has ended.
@@ -400,6 +411,16 @@ impl Link {
             leaving.insert(node)
         };
     }
+}
+
+/// A sender that never sends, with empty rings.
+fn no_sender(node: NodeId) -> Result<VolumeSender> {
+    let memory = Memory::anonymous(2 * NO_RING_BYTES)?;
+    let sender = |group, at: u64| -> Result<Sender> {
+        let ring = Ring::create(&memory, PmAddr::new(0, at), NO_RING_BYTES, 0)?;
+        Ok(Sender::new(SenderOptions { node, group, ..SenderOptions::default() }, ring))
+    };
+    Ok(VolumeSender::new(sender(OPERATIONS, 0)?, vec![sender(UNIT, NO_RING_BYTES)?])?)
 }
 
 /// The body of an operation without the list of its payloads.

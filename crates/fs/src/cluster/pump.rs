@@ -1,9 +1,14 @@
 //! The thread of a link: takes packets in, asks the registry, and keeps the members of the groups right.
 //!
-//! A member that does not answer for a second is removed, as long as enough others are left: without it nothing is
-//! stable, and the rings fill up. A node that should be a member and runs is added again. It copies what it lacks, and
-//! takes and reports records meanwhile, so a copy may take long. Before it knows from whom to copy it says nothing.
+//! A member that does not answer for a second is removed if those that answer can go on without it: with it nothing is
+//! stable, and the rings fill up. Of several, one that does not run goes first, then the one that was silent longest:
+//! a member that was only slow has to copy when it is added again, and until then the dead one would be needed. A
+//! second in which this thread itself had no processor says nothing of the members.
+//!
+//! A node that should be a member and runs is added again. It copies what it lacks, and takes and reports records
+//! meanwhile, so a copy may take long. Before it knows from whom to copy it says nothing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -21,6 +26,8 @@ const PACKETS: usize = 256;
 const LOOK_NS: u64 = 100_000_000;
 /// A member that was silent for so long is removed.
 const SILENT_NS: u64 = 1_000_000_000;
+/// And did not answer so many looks. This thread may itself have had no processor for a second.
+const UNANSWERED_MIN: u32 = 5;
 
 /// The same, of one that joins. With sealed packets it first needs the secrets of its view, and each view has others.
 const JOINER_SILENT_NS: u64 = 10 * SILENT_NS;
@@ -40,14 +47,76 @@ fn is_joiner_lost(silent_ns: u64, runs: bool, is_stuck: bool, (used, capacity): 
     is_stuck && !has_room || silent_ns > JOINER_SILENT_NS && !(runs && has_room && silent_ns <= COPY_NS)
 }
 
+/// An active member, as the thread sees it.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    node: NodeId,
+    silent_ns: u64,
+    /// Its process says that it runs.
+    runs: bool,
+}
+
+/// The silent one of the active members that is removed next. `least`: so many stay.
+fn silent_to_remove(active: &[Seen], least: usize) -> Option<NodeId> {
+    let is_silent = |member: &&Seen| member.silent_ns > SILENT_NS;
+    let heard = active.len() - active.iter().filter(is_silent).count();
+    // When no other can be removed, a majority must answer. Else it is better to wait until one more answers: a
+    // member that is removed in vain has to copy before it counts again.
+    let left = heard.max(least);
+    if active.len() <= least || heard < left / 2 + 1 {
+        return None;
+    }
+    active.iter().filter(is_silent).max_by_key(|member| (!member.runs, member.silent_ns)).map(|member| member.node)
+}
+
+/// When the members are looked at, and which looks they did not answer.
+#[derive(Debug)]
+struct Looks {
+    next_at: Moment,
+    /// When a member was heard last, and looks since then.
+    unanswered: BTreeMap<(GroupId, NodeId), (Moment, u32)>,
+}
+
+impl Looks {
+    const fn new(now: Moment) -> Self {
+        Self { next_at: now, unanswered: BTreeMap::new() }
+    }
+
+    /// Whether a look is due.
+    fn is_due(&mut self, now: Moment) -> bool {
+        let is_due = now >= self.next_at;
+        if is_due {
+            self.next_at = now.plus(LOOK_NS);
+        }
+        is_due
+    }
+
+    /// Begins a look at these members, which were last heard then.
+    fn begin(&mut self, members: impl Iterator<Item = (GroupId, NodeId, Moment)>) {
+        let former = std::mem::take(&mut self.unanswered);
+        let count = |key, heard| match former.get(&key) {
+            Some((before, looks)) if *before == heard => looks.saturating_add(1),
+            _ => 0,
+        };
+        self.unanswered =
+            members.map(|(group, node, heard)| ((group, node), (heard, count((group, node), heard)))).collect();
+    }
+
+    /// How long a member is silent; 0 if it was not asked often enough to say that.
+    fn silent_ns(&self, group: GroupId, node: NodeId, now: Moment) -> u64 {
+        let silent = self.unanswered.get(&(group, node)).filter(|(_, looks)| *looks >= UNANSWERED_MIN);
+        silent.map_or(0, |(heard, _)| now.since(*heard))
+    }
+}
+
 /// Starts the thread, which claims a term first.
 pub(crate) fn start(link: Arc<Link>, mut rx: Box<dyn Transport + Send>) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("fs-sender".into()).spawn(move || {
         let now = link.now();
         link.sending().leader.claim(now);
-        let mut look_at = now;
+        let mut looks = Looks::new(now);
         loop {
-            match step(&link, &mut *rx, &mut look_at) {
+            match step(&link, &mut *rx, &mut looks) {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
@@ -60,7 +129,7 @@ pub(crate) fn start(link: Arc<Link>, mut rx: Box<dyn Transport + Send>) -> std::
 }
 
 /// One batch of packets. `false` at the end of the link.
-fn step(link: &Link, rx: &mut dyn Transport, look_at: &mut Moment) -> Result<bool> {
+fn step(link: &Link, rx: &mut dyn Transport, looks: &mut Looks) -> Result<bool> {
     let mut arrived: Vec<Vec<u8>> = Vec::new();
     rx.poll(WAIT, PACKETS, &mut |bytes| {
         arrived.push(bytes.to_vec());
@@ -79,9 +148,8 @@ fn step(link: &Link, rx: &mut dyn Transport, look_at: &mut Moment) -> Result<boo
     }
     let now = link.now();
     sending.tick(link, now)?;
-    if now >= *look_at {
-        *look_at = now.plus(LOOK_NS);
-        sending.look_at_members(link, now);
+    if looks.is_due(now) {
+        sending.look_at_members(link, looks, now);
     }
     sending.flush()?;
     sending.settle();
@@ -155,14 +223,20 @@ impl Sending {
     }
 
     /// Removes members that are silent or are to leave, and adds those that should be there.
-    fn look_at_members(&mut self, link: &Link, now: Moment) {
+    fn look_at_members(&mut self, link: &Link, looks: &mut Looks, now: Moment) {
         if !self.leader.volume().is_sending() {
             return;
         }
         let Self { leader, out, .. } = self;
         leader.volume_mut().probe(out);
+        let heard = |sender: &lodestone_fabric::Sender| {
+            let (group, members) = (sender.group(), sender.view().members.iter().map(|member| member.node));
+            members.filter_map(|node| Some((group, node, sender.heard(node)?))).collect::<Vec<_>>()
+        };
+        looks.begin(self.leader.volume().groups().flat_map(heard));
         let groups: Vec<GroupId> = self.leader.volume().groups().map(lodestone_fabric::Sender::group).collect();
-        let removal = groups.iter().find_map(|group| Some((*group, Wish::Remove(self.to_remove(link, *group, now)?))));
+        let remove = |group: &GroupId| Some((*group, Wish::Remove(self.to_remove(link, *group, looks, now)?)));
+        let removal = groups.iter().find_map(remove);
         let wish = removal.or_else(|| {
             groups
                 .iter()
@@ -182,25 +256,25 @@ impl Sending {
         self.leader.volume().groups().any(joins)
     }
 
-    fn to_remove(&self, link: &Link, group: GroupId, now: Moment) -> Option<NodeId> {
+    fn to_remove(&self, link: &Link, group: GroupId, looks: &Looks, now: Moment) -> Option<NodeId> {
         let sender = self.leader.volume().group(group)?;
         let least = link.members_min.get(&group).copied().unwrap_or(1);
-        let active = sender.view().active().count();
-        let runs = |node: &NodeId| self.wanted.get(&group).is_some_and(|wanted| wanted.contains(node));
+        let wanted = self.wanted.get(&group);
+        let see = |node: NodeId| Seen {
+            node,
+            silent_ns: looks.silent_ns(group, node, now),
+            runs: wanted.is_some_and(|wanted| wanted.contains(&node)),
+        };
+        let active: Vec<Seen> = sender.view().active().map(see).collect();
+        let leaving = self.leaving.get(&group);
+        let is_leaving = |node: &NodeId| leaving.is_some_and(|leaving| leaving.contains(node));
         let ring = (sender.ring().used(), sender.ring().capacity());
         let stuck = sender.stuck(now, JOINER_STUCK_NS);
-        let is_lost = |node: &NodeId| {
-            let heard = sender.heard(*node);
-            heard.is_some_and(|heard| is_joiner_lost(now.since(heard), runs(node), stuck == Some(*node), ring))
-        };
-        let is_leaving = |node: NodeId| self.leaving.get(&group).is_some_and(|leaving| leaving.contains(&node));
-        let may_go = |node: &NodeId| match sender.view().role(*node) {
-            Some(Role::Active) => active > least,
-            Some(Role::Joining) => is_leaving(*node) || is_lost(node),
-            None => false,
-        };
-        let leaving = self.leaving.get(&group).into_iter().flatten().copied();
-        sender.silent(now, SILENT_NS).chain(leaving).chain(stuck).find(may_go)
+        let is_lost = |joiner: &Seen| is_joiner_lost(joiner.silent_ns, joiner.runs, stuck == Some(joiner.node), ring);
+        let joining = || sender.view().members.iter().filter(|member| member.role == Role::Joining);
+        silent_to_remove(&active, least)
+            .or_else(|| active.iter().map(|member| member.node).find(|node| active.len() > least && is_leaving(node)))
+            .or_else(|| joining().map(|member| member.node).find(|node| is_leaving(node) || is_lost(&see(*node))))
     }
 
     fn to_add(&self, group: GroupId) -> Option<NodeId> {
@@ -212,6 +286,97 @@ impl Sending {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn seen(node: u16, silent_ms: u64, runs: bool) -> Seen {
+        Seen { node: NodeId(node), silent_ns: silent_ms * MS, runs }
+    }
+
+    #[test]
+    fn of_silent_members_the_one_that_is_silent_longest_goes_unless_another_does_not_run() {
+        let four = |a: Seen, b: Seen| [a, b, seen(103, 5, true), seen(104, 5, true)];
+        let longest = silent_to_remove(&four(seen(101, 1200, true), seen(102, 9000, true)), 2);
+        assert_eq!(longest, Some(NodeId(102)), "not the one with the lower number");
+        let longest = silent_to_remove(&four(seen(101, 9000, true), seen(102, 1200, true)), 2);
+        assert_eq!(longest, Some(NodeId(101)));
+        let stopped = silent_to_remove(&four(seen(101, 9000, true), seen(102, 1200, false)), 2);
+        assert_eq!(stopped, Some(NodeId(102)), "it cannot answer");
+        assert_eq!(silent_to_remove(&four(seen(101, 900, false), seen(102, 1000, false)), 2), None, "it may still");
+    }
+
+    #[test]
+    fn no_member_is_removed_if_those_that_answer_could_not_go_on() {
+        let three = |a, b, c| [seen(101, a, true), seen(102, b, true), seen(103, c, true)];
+        assert_eq!(silent_to_remove(&three(5000, 1200, 5), 2), None, "two have to answer, whichever is removed");
+        assert_eq!(silent_to_remove(&three(1200, 1200, 1200), 1), None, "none answers");
+        assert_eq!(silent_to_remove(&three(1200, 5000, 5), 1), Some(NodeId(102)), "one goes on alone in the end");
+        assert_eq!(silent_to_remove(&three(5, 5000, 5), 2), Some(NodeId(102)));
+        assert_eq!(silent_to_remove(&three(5, 5000, 5), 3), None, "as many as are wanted");
+    }
+
+    #[test]
+    fn a_member_is_silent_only_after_looks_that_it_did_not_answer() {
+        let (group, node) = (GroupId(1), NodeId(101));
+        let mut looks = Looks::new(Moment(0));
+        let mut look = |ms: u64, heard_ms: u64| {
+            let now = Moment(ms * MS);
+            assert!(looks.is_due(now));
+            assert!(!looks.is_due(now.plus(LOOK_NS - 1)));
+            looks.begin(std::iter::once((group, node, Moment(heard_ms * MS))));
+            looks.silent_ns(group, node, now) / MS
+        };
+        look(0, 0);
+        // The thread had no processor for two seconds: none was asked.
+        assert_eq!(look(2000, 0), 0);
+        for ms in [2100, 2200, 2300] {
+            assert_eq!(look(ms, 0), 0);
+        }
+        assert_eq!(look(2400, 0), 2400, "it was asked five times");
+        assert_eq!(look(2500, 2450), 0, "it answers");
+    }
+
+    /// A replica dies, and the thread of the link has no processor for a while: all members are silent then.
+    #[test]
+    fn a_stall_of_the_sender_removes_no_member_that_runs() {
+        use lodestone_fabric::OPERATIONS;
+
+        use crate::cluster::link::UNIT;
+        use crate::cluster::{Cluster, ClusterOptions};
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.vol");
+        let pool = lodestone_pmem::PoolOptions {
+            domain: lodestone_pmem::DomainChoice::Process,
+            size_bytes: 12 << 20,
+            journal_bytes: 2 << 20,
+            ..lodestone_pmem::PoolOptions::default()
+        };
+        let format = crate::FormatOptions::default();
+        drop(crate::Volume::format_with(&path, &pool, &format).expect("a volume"));
+        let cluster = Cluster::open(&path, &pool, &ClusterOptions::default()).expect("it opens");
+        let link = Arc::clone(&cluster.shared.state().leading.as_ref().expect("it leads").link);
+        let active = || {
+            let sending = link.sending();
+            let groups = [OPERATIONS, UNIT].map(|group| sending.leader.volume().group(group).expect("a group"));
+            groups.iter().flat_map(|group| group.view().active()).map(|node| node.0).collect::<Vec<_>>()
+        };
+        assert_eq!(active(), [1, 2, 101, 102, 103]);
+        cluster.stop_node(102).expect("it stops");
+        let stalled = link.sending();
+        std::thread::sleep(Duration::from_nanos(SILENT_NS + SILENT_NS / 10));
+        drop(stalled);
+        let until = std::time::Instant::now() + Duration::from_secs(60);
+        loop {
+            match *active() {
+                [1, 2, 101, 102, 103] => {}
+                [1, 2, 101, 103] => break,
+                ref others => panic!("a member that runs was removed: {others:?} are left"),
+            }
+            assert!(std::time::Instant::now() < until, "the dead member stays");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
 
     #[test]
     fn a_member_that_copies_for_long_is_not_lost_as_long_as_it_runs_and_nobody_waits_for_it() {

@@ -232,6 +232,27 @@ fn a_volume_is_used_once_at_a_time() {
     assert_eq!(Cluster::open(&path, &pool(), &other).expect("as it is").nodes().1.len(), 3);
 }
 
+/// Programs have the volume in their hands while its only metadata node is away.
+#[test]
+fn the_last_metadata_node_that_was_stopped_starts_again() {
+    let (_folder, path) = format(&pool());
+    let cluster = open(&path);
+    let volume = cluster.volume().expect("it leads");
+    let file = volume.create("/a").expect("a file");
+    cluster.stop_node(2).expect("the standby stops");
+    until("the standby is removed", &cluster, |status| state_of(status, 2) == "stopped" && status.term == 1);
+    file.write_at(0, &page(1)).expect("a write");
+    volume.sync().expect("one node with metadata is enough");
+    for _ in 0..3 {
+        cluster.stop_node(1).expect("the metadata node stops");
+        assert!(volume.sync().is_err(), "it is away");
+        cluster.start_node(1).expect("its pool is closed");
+        let again = cluster.volume().expect("it leads again");
+        assert_eq!(again.open_file("/a").expect("the file").read_all().expect("its content"), page(1));
+        again.sync().expect("a sync");
+    }
+}
+
 /// With one replica of three a sync waits, and ends when another is back.
 #[test]
 fn a_sync_waits_for_a_quorum() {
