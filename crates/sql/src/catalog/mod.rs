@@ -11,6 +11,7 @@
 //! A [`Catalog`] is immutable and shared. A change of a table makes another one, with a version that no other one has.
 //! A transaction that has changed tables has a catalog of its own until it ends.
 
+pub mod building;
 pub mod comment;
 pub mod family;
 pub mod object;

@@ -33,6 +33,8 @@
 //! comments:    `relation` is the character U+0003, the number of the class of an object (1259 relations, 1247 types,
 //!              2606 constraints, 2615 schemas), a point, and the number of the object; `name` is the column, or empty
 //!              for the object itself, `note` the text. Items are places in the order in which they were written
+//! building:    `relation` is the character U+0004 and the name of a table; each item is an index that is built beside the
+//!              transaction of its definition: `number` is its own, `name` its name. That transaction removes the row
 //! kind:        "enum"; or "composite", its number among the relations, the number of the next attribute; or "domain",
 //!              the number of the type that it is of, the modifier, "n" if it takes no nulls, and the default if there
 //!              is one
@@ -51,6 +53,7 @@ use std::sync::atomic::AtomicU64;
 use lodestone_engine::{Database, Row, Schema, Table, Tx, Type as Kind, Value};
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
+use super::building::is_building_key;
 use super::comment::is_comment_key;
 use super::family::{Bound, ParentNote, PartitionNote};
 use super::object::{self, SequenceDef, ViewDef};
@@ -250,7 +253,7 @@ pub fn take_oids(database: &Database, count: usize) -> Result<Vec<u32>> {
 /// A writer of the rows of one transaction.
 pub struct Writer<'w> {
     pub tx: &'w Tx,
-    table: Table,
+    pub(super) table: Table,
 }
 
 impl<'w> Writer<'w> {
@@ -557,7 +560,8 @@ impl Notes {
 
     /// The names of all relations.
     pub fn relations(&self) -> impl Iterator<Item = &String> {
-        self.0.keys().filter(|name| !name.is_empty() && !is_type_key(name) && !is_comment_key(name))
+        let is_other = |name: &str| is_type_key(name) || is_comment_key(name) || is_building_key(name);
+        self.0.keys().filter(move |name| !name.is_empty() && !is_other(name))
     }
 
     /// The types, by their names with schemas.

@@ -4,11 +4,11 @@ use lodestone_engine::{Error as EngineError, Index, Schema, Type as Kind};
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use super::family::Descent;
-use super::{Definition, definition_error, exists, note_of, notice};
+use super::{Built, Definition, definition_error, exists, note_of, notice};
 use crate::bind;
 use crate::catalog::store::{self, ColumnNote, ConstraintBody, ConstraintNote, IndexNote, Note};
 use crate::catalog::value::{is_ordered, kind_of};
-use crate::catalog::{IdentityKind, ROW_NUMBER, TableDef, full_name};
+use crate::catalog::{IdentityKind, ROW_NUMBER, TableDef, building, full_name};
 use crate::errors::from_engine;
 use crate::locks::Mode;
 use crate::parse::ast::{
@@ -344,9 +344,10 @@ impl Definition<'_> {
         note.indexes.push(IndexNote { oid, name: name.clone(), is_constraint, parent: None, included });
         let index = if is_unique { Index::unique(&name, columns) } else { Index::new(&name, columns) };
         let outcome = if self.is_alone {
-            let built = self.engine().create_index(&table.full, &index);
-            self.built.extend(built.is_ok().then(|| (table.full.clone(), name.clone())));
-            built
+            building::note(self.engine(), (&table.full, &name), oid)?;
+            self.built.push(Built { table: table.full.clone(), index: name.clone(), oid });
+            self.writer()?.end_building(&table.full, oid)?;
+            self.engine().create_index(&table.full, &index)
         } else {
             self.engine().create_index_in(self.tx, &table.full, &index)
         };
