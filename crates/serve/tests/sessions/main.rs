@@ -200,3 +200,8 @@ fn the_first_statement_of_a_serializable_transaction_that_has_waited() {
 fn partitions_come_and_go_beside_rows() {
     check(include_str!("partitions.out"), &[]);
 }
+
+#[test]
+fn constraints_are_made_and_tested_beside_others() {
+    check(include_str!("definitions.out"), &[]);
+}

@@ -18,6 +18,16 @@ use crate::run::{Env, Outcome};
 /// Longest default that rows take without being written.
 const DEFAULT_BYTES_MAX: usize = 1_000;
 
+/// The lock that a change takes on its table. Others read a table that gets a foreign key, and change one whose rows are
+/// tested for a constraint that holds for new ones already.
+pub(super) fn mode_of(action: &Alter) -> Mode {
+    match action {
+        Alter::Validate(_) => Mode::ShareUpdateExclusive,
+        Alter::AddConstraint { constraint: ConstraintDef::Foreign(_), .. } => Mode::ShareRowExclusive,
+        _ => Mode::AccessExclusive,
+    }
+}
+
 impl Definition<'_> {
     pub(super) fn alter_table(&mut self, name: &ObjectName, if_exists: bool, actions: &[Alter]) -> Outcome<()> {
         if self.catalog.table(name).is_none() {
@@ -33,7 +43,8 @@ impl Definition<'_> {
                 return Ok(());
             }
         }
-        let mut full = self.find(name, Mode::AccessExclusive)?.full.clone();
+        let mode = actions.iter().map(mode_of).max().unwrap_or(Mode::AccessExclusive);
+        let mut full = self.find(name, mode)?.full.clone();
         // An index beside this transaction would not see what other changes did to the table, and would remain if one
         // of them fails.
         self.is_alone &= matches!(actions, [Alter::AddConstraint { .. } | Alter::Detach { .. } | Alter::Place(_)]);
