@@ -577,12 +577,15 @@ impl Binder<'_> {
         if left.ty.is_row() {
             return self.in_rows(expr, list, negated, at, scope);
         }
-        let list = list.iter().map(|expr| self.expr(expr, scope)).collect::<Result<Vec<_>>>()?;
+        let items = list.iter().map(|expr| self.expr(expr, scope)).collect::<Result<Vec<_>>>()?;
         let mut ty = left.ty;
-        for item in &list {
-            let wrong = || no_operator(&format!("{} = {}", left.ty, item.ty), at);
-            ty = if ty == Type::Unknown { item.ty } else { meeting(ty, item.ty).ok_or_else(wrong)? };
+        for item in &items {
+            let met = if ty == Type::Unknown { Some(item.ty) } else { meeting(ty, item.ty) };
+            // Without a type of all of them, each is compared by itself.
+            let Some(met) = met else { return self.in_rows(expr, list, negated, at, scope) };
+            ty = met;
         }
+        let list = items;
         let ty = if matches!(ty, Type::Unknown | Type::Varchar) { Type::Text } else { ty };
         let mut items = Vec::new();
         for item in list {

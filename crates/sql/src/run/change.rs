@@ -354,6 +354,7 @@ impl Run<'_> {
             return Err(error.detail(detail).into());
         }
         self.update_row(table, &key, &old, &new)?;
+        let key = if table.hidden.is_some() { key } else { key_of(table, &to_stored(table, &new)?) };
         seen.insert(lock_key(table.oid, &key).key);
         Ok(Inserted::Changed(new))
     }
