@@ -182,7 +182,9 @@ class Writer:
             other = self.pick(self.tables.values())
             columns = [(f"o.{column.name}", column.kind) for column in other.columns]
             values = ", ".join(self.expr(column.kind, columns) for column in table.columns)
-            return f"insert into {table.name} select {values} from {other.name} o where {self.condition(columns)}"
+            # Which row is refused first must not depend on the order in which a server keeps them.
+            order = ", ".join(text for text, _ in columns)
+            return f"insert into {table.name} select {values} from {other.name} o where {self.condition(columns)} order by {order}"
         return f"insert into {table.name} values {self.rows(table)}"
 
     def upsert(self):

@@ -408,6 +408,11 @@ fn rows() {
 
 /// Rows that an outer join did not find, the order of joins, and conditions that are true for no row.
 #[test]
+fn constants() {
+    check(include_str!("expected/constants.out"), &[]);
+}
+
+#[test]
 fn joins() {
     check(include_str!("expected/joins.out"), &[]);
 }
