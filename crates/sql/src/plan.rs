@@ -631,14 +631,14 @@ impl Expr {
             | Self::InQuery(_, expr, _) => visit(expr),
             Self::In(_, expr, list) => {
                 visit(expr);
-                list.iter().for_each(|expr| visit(expr));
+                list.iter().for_each(visit);
             }
             Self::Call(_, list)
             | Self::Coalesce(list)
             | Self::Extreme { list, .. }
             | Self::Array(list)
-            | Self::Record(list) => list.iter().for_each(|expr| visit(expr)),
-            Self::Part(part) => part.exprs().for_each(|expr| visit(expr)),
+            | Self::Record(list) => list.iter().for_each(visit),
+            Self::Part(part) => part.exprs().for_each(visit),
             Self::Case { branches, otherwise } => {
                 for (condition, result) in branches {
                     visit(condition);

@@ -36,7 +36,7 @@ pub struct Place {
     pub is_last: bool,
 }
 
-/// What comes before the first row of a plan.
+/// Does the work that comes before the first row of a plan.
 fn begin(run: &Run<'_>, plan: &Plan) -> Outcome<()> {
     run.compute_constants(plan)?;
     run_first(run, plan)

@@ -18,8 +18,8 @@ use crate::run::{Env, Outcome};
 /// Longest default that rows take without being written.
 const DEFAULT_BYTES_MAX: usize = 1_000;
 
-/// The lock that a change takes on its table. Others read a table that gets a foreign key, and change one whose rows are
-/// tested for a constraint that holds for new ones already.
+/// The lock that a change takes on its table. Others read a table that gets a foreign key, and change one whose rows
+/// are tested for a constraint that holds for new ones already.
 pub(super) fn mode_of(action: &Alter) -> Mode {
     match action {
         Alter::Validate(_) => Mode::ShareUpdateExclusive,

@@ -47,8 +47,8 @@ impl Definition<'_> {
     }
 
     /// Calls `test` for the rows of a table that has a constraint which holds for all changes since it was made. Other
-    /// transactions change rows meanwhile: so the rows are those of a snapshot, which the commit does not validate. Only
-    /// one that the test refuses is looked at again, because the transaction itself may have changed it.
+    /// transactions change rows meanwhile: so the rows are those of a snapshot, which the commit does not validate.
+    /// Only one that the test refuses is looked at again, because the transaction itself may have changed it.
     fn each_earlier_row(&self, table: &TableDef, test: impl Fn(Row) -> Outcome<()>) -> Outcome<()> {
         let snapshot = self.engine().snapshot().map_err(from_engine)?;
         for row in table.engine.range(&snapshot, ..).map_err(from_engine)? {

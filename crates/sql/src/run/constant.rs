@@ -1,8 +1,9 @@
 //! Constants of a statement: they are computed before its first row.
 //!
-//! As `PostgreSQL`, which does so when it plans: `SELECT 1 / 0 FROM t` is an error also if `t` has no rows. What is never
-//! reached is not computed: the branches of a CASE after a constant condition that is true, the rest of an AND after a
-//! constant that is false. Columns of a query in FROM are left out, as `PostgreSQL` computes only those that are used.
+//! As `PostgreSQL`, which does so when it plans: `SELECT 1 / 0 FROM t` is an error also if `t` has no rows. Parts that
+//! no row reaches are not computed: the branches of a CASE after a constant condition that is true, the rest of an AND
+//! after a constant that is false. Columns of a query in FROM are left out, as `PostgreSQL` computes only those that
+//! are used.
 
 use lodestone_sql_types::{Datum, Type};
 
@@ -10,7 +11,7 @@ use super::eval::bool_or_null;
 use super::{Env, Outcome, Run};
 use crate::plan::{Action, Change, Expr, Node, Parts, Plan};
 
-/// What is known of an expression without a row.
+/// The knowledge of an expression without a row.
 enum Known {
     /// Nothing.
     Nothing,
