@@ -205,3 +205,8 @@ fn partitions_come_and_go_beside_rows() {
 fn constraints_are_made_and_tested_beside_others() {
     check(include_str!("definitions.out"), &[]);
 }
+
+#[test]
+fn rows_that_are_newer_than_a_snapshot() {
+    check(include_str!("snapshots.out"), &[]);
+}

@@ -23,6 +23,10 @@ impl Typed {
     }
 }
 
+fn sum(operation: Arithmetic, ty: Type, one: Typed, two: Typed) -> Typed {
+    Typed::new(super::fold::strict(Expr::Arithmetic(operation, ty, boxed(one), boxed(two))), ty)
+}
+
 fn boxed(typed: Typed) -> Box<Expr> {
     Box::new(typed.expr)
 }
@@ -518,11 +522,11 @@ impl Binder<'_> {
         let is_sum = matches!(operation, Arithmetic::Add | Arithmetic::Subtract);
         match (one.ty, two.ty) {
             (Type::Date, Type::Date) if operation == Arithmetic::Subtract => {
-                return Ok(Typed::new(Expr::Arithmetic(operation, Type::Int4, boxed(one), boxed(two)), Type::Int4));
+                return Ok(sum(operation, Type::Int4, one, two));
             }
             (Type::Date, Type::Int2 | Type::Int4 | Type::Unknown) if is_sum => {
                 let two = self.coerce(two, Type::Int4, Context::Implicit, at)?;
-                return Ok(Typed::new(Expr::Arithmetic(operation, Type::Date, boxed(one), boxed(two)), Type::Date));
+                return Ok(sum(operation, Type::Date, one, two));
             }
             (Type::Int2 | Type::Int4, Type::Date) if operation == Arithmetic::Add => {
                 return self.arithmetic(operation, op, (two, one), at);
@@ -544,7 +548,7 @@ impl Binder<'_> {
         }
         let one = self.coerce(one, ty, Context::Assignment, at)?;
         let two = self.coerce(two, ty, Context::Assignment, at)?;
-        Ok(Typed::new(Expr::Arithmetic(operation, ty, boxed(one), boxed(two)), ty))
+        Ok(sum(operation, ty, one, two))
     }
 
     /// A row among others.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lodestone_sql_types::{Datum, Error, Result, SqlState, cast};
 
-use super::table::{IN_KEY, column_names, schema_of};
+use super::table::{IN_KEY, column_names, included_names, schema_of};
 use super::{Definition, note_of};
 use crate::catalog::TableDef;
 use crate::catalog::store::{self, ConstraintBody, ConstraintNote};
@@ -86,6 +86,7 @@ impl Definition<'_> {
         }
         let mut note = note_of(table);
         let names = column_names(&key.columns, &note.columns, IN_KEY)?;
+        note.key_included = included_names(&key.included, &note.columns, IN_KEY)?;
         note.key_name = match &key.name {
             Some(name) => name.clone(),
             None => self.free_name(&table.schema, format!("{}_pkey", table.name)),
@@ -284,7 +285,8 @@ impl Definition<'_> {
 
     /// The rows get hidden numbers.
     pub(super) fn drop_primary_key(&mut self, table: &TableDef) -> Outcome<()> {
-        let note = note_of(table);
+        let mut note = note_of(table);
+        note.key_included.clear();
         let not_null: Vec<bool> = note.columns.iter().map(|column| column.not_null).collect();
         let mut schema = schema_of(&table.full, &note.columns, &not_null, None)?;
         for index in table.engine.schema().indexes() {

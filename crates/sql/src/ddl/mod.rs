@@ -404,6 +404,7 @@ fn note_of(table: &TableDef) -> Note {
         oid: table.oid,
         key_oid: table.key_oid,
         key_name: table.key_name.clone(),
+        key_included: table.key_included.iter().map(|column| table.columns[*column].name.clone()).collect(),
         columns: table.columns.iter().map(column).collect(),
         indexes: table.indexes.iter().map(index).collect(),
         constraints: table.checks.iter().map(check).chain(table.foreign_keys.iter().map(foreign)).collect(),

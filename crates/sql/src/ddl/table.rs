@@ -97,10 +97,12 @@ impl Definition<'_> {
         engine = wanted.apply(engine);
         self.verify_place(&wanted, &engine)?;
         let key_name = self.name_of_key((&schema, &name.name), key)?;
+        let key_included = key.map(|key| included_names(&key.included, &notes, IN_KEY)).transpose()?;
         let mut note = Note {
             oid: oids[0],
             key_oid: oids[1],
             key_name,
+            key_included: key_included.unwrap_or_default(),
             columns: notes,
             indexes: Vec::new(),
             constraints: Vec::new(),
@@ -403,7 +405,7 @@ pub(super) fn name_of_index((table, suffix): (&str, &str), columns: &[String], i
 }
 
 /// The names of the columns of INCLUDE. They may be of any type and come twice, as they are no part of the key.
-fn included_names(columns: &[Name], notes: &[ColumnNote], place: &str) -> Result<Vec<String>> {
+pub(super) fn included_names(columns: &[Name], notes: &[ColumnNote], place: &str) -> Result<Vec<String>> {
     let name = |column: &Name| {
         if notes.iter().any(|note| note.name == column.value) {
             return Ok(column.value.clone());

@@ -309,7 +309,13 @@ impl Run<'_> {
                 None => self.engine(table).get(self.tx, &values),
                 Some(index) => self.index(table, index).get(self.tx, &values),
             };
-            let Some(found) = found.map_err(from_engine)? else { continue };
+            let Some(found) = found.map_err(from_engine)? else {
+                // A row that came after the snapshot has the key.
+                if other.is_none() {
+                    self.refuse_newer(table, (NEW, false), &values)?;
+                }
+                continue;
+            };
             let Some(update) = update else { return Ok(Inserted::Skipped) };
             return self.update_instead(table, (found, &row), update, seen);
         }

@@ -79,7 +79,8 @@ pub fn has_constants(action: &Action, first: &[crate::plan::First]) -> bool {
     found || visited.is_err()
 }
 
-fn has_constant(expr: &Expr) -> bool {
+/// Whether an expression has constants to compute.
+pub fn has_constant(expr: &Expr) -> bool {
     let mut found = false;
     expr.walk(&mut |part| match part {
         Expr::Scalar(inner) | Expr::Exists(inner) | Expr::ArrayOf(inner) | Expr::InQuery(_, _, inner) => {
