@@ -97,7 +97,7 @@ fn fields(text: &str) -> Read<Vec<Field>> {
         rest.collect::<String>()
     };
     while let Some(letter) = letters.get(place).copied() {
-        if crate::text::is_space(letter) || matches!(letter, ',' | '(' | ')') {
+        if crate::text::is_space(letter) {
             place += 1;
             continue;
         }
@@ -132,7 +132,7 @@ fn fields(text: &str) -> Read<Vec<Field>> {
             let word = take(place, &char::is_alphabetic);
             let after = next(place + word.chars().count());
             let is_month = month_of(&word.to_lowercase()).is_some();
-            let is_long = matches!(after, '-' | '/' | '_' | '+') || after.is_ascii_digit();
+            let is_long = matches!(after, '-' | '/' | '+') || after.is_ascii_digit();
             if is_month && matches!(after, '-' | '.') {
                 let whole = take(place, &|letter| letter.is_ascii_alphanumeric() || letter == after);
                 (split(&whole, after), whole.len())
@@ -152,6 +152,9 @@ fn fields(text: &str) -> Read<Vec<Field>> {
         } else if matches!(letter, '+' | '-') && next(place + 1).is_alphabetic() {
             let word = take(place + 1, &|letter| letter.is_alphabetic());
             (Field::Word(format!("{letter}{}", word.to_lowercase())), word.chars().count() + 1)
+        } else if letter.is_ascii_punctuation() && !matches!(letter, '+' | '-') {
+            place += 1;
+            continue;
         } else {
             return Err(Wrong::Format);
         };
@@ -287,12 +290,18 @@ impl Moment {
                     self.number(text, is_julian, is_time && count <= 3 && is_first)?;
                 }
                 Field::Word(word) => self.word(word)?,
+                // Before the day it is a day that cannot be read.
+                Field::Zone(_) if !is_time && !self.has_whole_day() => return Err(Wrong::Format),
                 Field::Zone(name) => self.name(name)?,
                 Field::Offset(text) => self.offset(text)?,
             }
             before = Some(field);
         }
         self.found()
+    }
+
+    fn has_whole_day(&self) -> bool {
+        self.days.is_some() || self.day_of_year.is_some() || self.day.is_some() && self.month.is_some()
     }
 
     /// Whether `040506-08` is a time and an offset, and not a part of a day.

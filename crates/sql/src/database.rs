@@ -9,7 +9,7 @@ use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 
 use crate::activity::{Activity, shown_text};
 use crate::bind;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, building};
 use crate::connection::Connection;
 use crate::ddl;
 use crate::interrupt::{Interrupt, Wish};
@@ -159,6 +159,7 @@ impl Database {
                 .hint("Available values: serializable, repeatable read, read committed, read uncommitted."));
         };
         ddl::sweep(&engine, |_| false)?;
+        building::sweep(&engine)?;
         let catalog = Catalog::read(&engine, &Catalog::default())?;
         let database = Self(Arc::new(Shared {
             engine,

@@ -560,6 +560,8 @@ pub struct Plan {
     pub catalog: u64,
     /// The same as a query of one row by its key, if it is one.
     pub point: Option<PointQuery>,
+    /// Whether it has constants that are computed before its first row.
+    pub has_constants: bool,
 }
 
 impl Plan {
@@ -588,6 +590,11 @@ impl Expr {
     /// Calls `visit` for each part that belongs to the same row, the outermost first. Subqueries are not entered.
     pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
         visit(self);
+        self.each_part(&mut |part| part.walk(visit));
+    }
+
+    /// Calls `visit` for each part of which it is made. Subqueries are not entered.
+    pub fn each_part<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
         match self {
             Self::Const(_)
             | Self::Column { .. }
@@ -606,8 +613,8 @@ impl Expr {
             | Self::Like { expr: one, pattern: two, .. }
             | Self::Regex { expr: one, pattern: two, .. }
             | Self::Quantified { left: one, right: two, .. } => {
-                one.walk(visit);
-                two.walk(visit);
+                visit(one);
+                visit(two);
             }
             Self::Negate(_, expr)
             | Self::Not(expr)
@@ -621,23 +628,23 @@ impl Expr {
             | Self::Field(expr, _)
             | Self::Checked(expr, _)
             | Self::Spread(expr, _)
-            | Self::InQuery(_, expr, _) => expr.walk(visit),
+            | Self::InQuery(_, expr, _) => visit(expr),
             Self::In(_, expr, list) => {
-                expr.walk(visit);
-                list.iter().for_each(|expr| expr.walk(visit));
+                visit(expr);
+                list.iter().for_each(visit);
             }
             Self::Call(_, list)
             | Self::Coalesce(list)
             | Self::Extreme { list, .. }
             | Self::Array(list)
-            | Self::Record(list) => list.iter().for_each(|expr| expr.walk(visit)),
-            Self::Part(part) => part.exprs().for_each(|expr| expr.walk(visit)),
+            | Self::Record(list) => list.iter().for_each(visit),
+            Self::Part(part) => part.exprs().for_each(visit),
             Self::Case { branches, otherwise } => {
                 for (condition, result) in branches {
-                    condition.walk(visit);
-                    result.walk(visit);
+                    visit(condition);
+                    visit(result);
                 }
-                otherwise.walk(visit);
+                visit(otherwise);
             }
         }
     }

@@ -152,6 +152,7 @@ fn included_after_reopening() {
         "create table r1 partition of r for values from (0) to (10)",
         "create index on r (b) include (c, a)",
         "create table plain (a int, b jsonb, unique (a) include (b))",
+        "create table keyed (a int, b jsonb, primary key (a) include (b))",
     ] {
         let found = answer(&mut connect(folder.path()), statement);
         assert!(!found.iter().any(|line| line.starts_with("ERROR")), "{statement}: {found:?}");
@@ -161,6 +162,7 @@ fn included_after_reopening() {
     let expected = [
         "CREATE INDEX r1_b_c_a_idx ON public.r1 USING btree (b) INCLUDE (c, a)",
         "CREATE INDEX r_b_c_a_idx ON ONLY public.r USING btree (b) INCLUDE (c, a)",
+        "CREATE UNIQUE INDEX keyed_pkey ON public.keyed USING btree (a) INCLUDE (b)",
         "CREATE UNIQUE INDEX plain_a_b_key ON public.plain USING btree (a) INCLUDE (b)",
     ];
     assert_eq!(found, expected);
@@ -407,6 +409,11 @@ fn rows() {
 }
 
 /// Rows that an outer join did not find, the order of joins, and conditions that are true for no row.
+#[test]
+fn constants() {
+    check(include_str!("expected/constants.out"), &[]);
+}
+
 #[test]
 fn joins() {
     check(include_str!("expected/joins.out"), &[]);

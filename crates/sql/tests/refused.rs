@@ -33,7 +33,6 @@ fn everything_that_is_missing_is_named() {
         ("create index on t (lower(v))", "expression"),
         ("create index on t (k) where k > 1", "partial"),
         ("create index on t using gin (v)", "btree"),
-        ("create table x (a int, b int, primary key (a) include (b))", "INCLUDE"),
         ("grant select on t to x", "GRANT"),
         ("listen x", "LISTEN"),
         ("begin; lock table pg_class", "LOCK TABLE"),

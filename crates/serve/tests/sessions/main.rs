@@ -200,3 +200,13 @@ fn the_first_statement_of_a_serializable_transaction_that_has_waited() {
 fn partitions_come_and_go_beside_rows() {
     check(include_str!("partitions.out"), &[]);
 }
+
+#[test]
+fn constraints_are_made_and_tested_beside_others() {
+    check(include_str!("definitions.out"), &[]);
+}
+
+#[test]
+fn rows_that_are_newer_than_a_snapshot() {
+    check(include_str!("snapshots.out"), &[]);
+}

@@ -25,7 +25,7 @@ pub(super) fn push(node: Node, conditions: Vec<Expr>) -> Node {
     }
     match node {
         Node::Scan(mut scan) => {
-            let before = scan.filter.take().into_iter();
+            let before = used_conditions(&scan).into_iter().chain(scan.filter.take());
             let all: Vec<Expr> = before.chain(conditions).collect();
             let (shows_number, wait, is_read) = (scan.shows_number, scan.wait, scan.is_read);
             *scan = Scan { shows_number, wait, is_read, ..with_access(scan.table, all, scan.locks) };
@@ -258,6 +258,22 @@ fn is_column(expr: &Expr, column: usize, ty: Type, table: &TableDef) -> bool {
 
 fn is_constant(expr: &Expr) -> bool {
     expr.column_range().is_none() && !expr.has_subquery() && !expr.is_volatile()
+}
+
+/// The conditions of a scan that are fulfilled by the way to its rows, and are not in its filter: another way may take
+/// its place.
+fn used_conditions(scan: &Scan) -> Vec<Expr> {
+    let table = &scan.table;
+    let (columns, parts) = match &scan.access {
+        Access::All => return Vec::new(),
+        Access::Key(parts) => (&table.key, parts),
+        Access::Range { index, equal, .. } => (index.map_or(&table.key, |index| &table.indexes[index].columns), equal),
+    };
+    let equation = |(column, part): (&usize, &KeyPart)| {
+        let column = Expr::Column { depth: 0, index: *column };
+        Expr::Compare(Comparison::Equal, part.ty, Box::new(column), Box::new(part.expr.clone()))
+    };
+    columns.iter().zip(parts).map(equation).collect()
 }
 
 /// The best way to the rows of `table` that fulfil all `conditions`.

@@ -340,6 +340,10 @@ impl Binder<'_> {
             }
             ("min" | "max", Some(value), None) => {
                 let value = self.known(value);
+                let is_ordered = !matches!(value.ty, Type::Bool | Type::Bytea | Type::Uuid | Type::Json | Type::Jsonb);
+                if !is_ordered || value.ty.is_row() {
+                    return Err(wrong());
+                }
                 let ty = if value.ty == Type::Varchar { Type::Text } else { value.ty };
                 let aggregate = if name == "min" { Aggregate::Min(ty) } else { Aggregate::Max(ty) };
                 of(aggregate, vec![value], ty)

@@ -225,6 +225,24 @@ impl Binder<'_> {
         Ok(plan::Conflict { key, update: Some(plan::ConflictUpdate { set, filter }) })
     }
 
+    /// As [`assigned`](Self::assigned). As in `PostgreSQL`, errors of the condition are told first, then those of
+    /// RETURNING, of the values, and of columns that do not take them.
+    pub(super) fn assigned_after(
+        &mut self,
+        table: &TableDef,
+        set: &Set,
+        scope: &Scope<'_>,
+        (filter, returning): (Option<&ast::Expr>, &[Item]),
+    ) -> Result<Vec<(usize, Expr)>> {
+        self.assigned(table, set, scope).map_err(|error| {
+            let values = set.iter().filter_map(|(_, value)| value.as_ref());
+            let values: Vec<_> = values.filter(|value| !matches!(value, ast::Expr::Assigned { .. })).collect();
+            let first = filter.and_then(|filter| self.condition(filter, scope, "WHERE").err());
+            let first = first.or_else(|| self.returning(scope.columns.clone(), returning).err());
+            first.or_else(|| values.into_iter().find_map(|value| self.expr(value, scope).err())).unwrap_or(error)
+        })
+    }
+
     /// The columns that are set, and their values over `scope`.
     pub(super) fn assigned(&mut self, table: &TableDef, set: &Set, scope: &Scope<'_>) -> Result<Vec<(usize, Expr)>> {
         let mut assigned: Vec<(usize, Expr)> = Vec::new();
@@ -312,14 +330,14 @@ impl Binder<'_> {
         }
         if from.is_empty() {
             let scope = Scope { columns: columns_of(&table, shown), parent: None };
-            let set = self.assigned(&table, set, &scope)?;
+            let set = self.assigned_after(&table, set, &scope, (filter, returning))?;
             let scan = self.target(&table, filter, &scope, Mode::NoKeyUpdateRow)?;
             let (returned, output) = self.returning(scope.columns, returning)?;
             return Ok((Action::Change(Change::Update { scan, set }, returned), output));
         }
         let (node, columns) = self.joined(&table, shown, from)?;
         let scope = Scope { columns, parent: None };
-        let set = Some(self.assigned(&table, set, &scope)?);
+        let set = Some(self.assigned_after(&table, set, &scope, (filter, returning))?);
         self.change_joined(table, node, scope, set, filter, returning)
     }
 

@@ -23,6 +23,10 @@ impl Typed {
     }
 }
 
+fn sum(operation: Arithmetic, ty: Type, one: Typed, two: Typed) -> Typed {
+    Typed::new(super::fold::strict(Expr::Arithmetic(operation, ty, boxed(one), boxed(two))), ty)
+}
+
 fn boxed(typed: Typed) -> Box<Expr> {
     Box::new(typed.expr)
 }
@@ -518,11 +522,11 @@ impl Binder<'_> {
         let is_sum = matches!(operation, Arithmetic::Add | Arithmetic::Subtract);
         match (one.ty, two.ty) {
             (Type::Date, Type::Date) if operation == Arithmetic::Subtract => {
-                return Ok(Typed::new(Expr::Arithmetic(operation, Type::Int4, boxed(one), boxed(two)), Type::Int4));
+                return Ok(sum(operation, Type::Int4, one, two));
             }
             (Type::Date, Type::Int2 | Type::Int4 | Type::Unknown) if is_sum => {
                 let two = self.coerce(two, Type::Int4, Context::Implicit, at)?;
-                return Ok(Typed::new(Expr::Arithmetic(operation, Type::Date, boxed(one), boxed(two)), Type::Date));
+                return Ok(sum(operation, Type::Date, one, two));
             }
             (Type::Int2 | Type::Int4, Type::Date) if operation == Arithmetic::Add => {
                 return self.arithmetic(operation, op, (two, one), at);
@@ -544,7 +548,7 @@ impl Binder<'_> {
         }
         let one = self.coerce(one, ty, Context::Assignment, at)?;
         let two = self.coerce(two, ty, Context::Assignment, at)?;
-        Ok(Typed::new(Expr::Arithmetic(operation, ty, boxed(one), boxed(two)), ty))
+        Ok(sum(operation, ty, one, two))
     }
 
     /// A row among others.
@@ -577,12 +581,15 @@ impl Binder<'_> {
         if left.ty.is_row() {
             return self.in_rows(expr, list, negated, at, scope);
         }
-        let list = list.iter().map(|expr| self.expr(expr, scope)).collect::<Result<Vec<_>>>()?;
+        let items = list.iter().map(|expr| self.expr(expr, scope)).collect::<Result<Vec<_>>>()?;
         let mut ty = left.ty;
-        for item in &list {
-            let wrong = || no_operator(&format!("{} = {}", left.ty, item.ty), at);
-            ty = if ty == Type::Unknown { item.ty } else { meeting(ty, item.ty).ok_or_else(wrong)? };
+        for item in &items {
+            let met = if ty == Type::Unknown { Some(item.ty) } else { meeting(ty, item.ty) };
+            // Without a type of all of them, each is compared by itself.
+            let Some(met) = met else { return self.in_rows(expr, list, negated, at, scope) };
+            ty = met;
         }
+        let list = items;
         let ty = if matches!(ty, Type::Unknown | Type::Varchar) { Type::Text } else { ty };
         let mut items = Vec::new();
         for item in list {

@@ -121,7 +121,7 @@ impl Binder<'_> {
         let others = columns.split_off(own.len() + usize::from(table.hidden.is_some()));
         let scope = Scope { columns: own.into_iter().chain(others).collect(), parent: None };
         if let Some(set) = parts.set {
-            self.assigned(table, set, &scope)?;
+            self.assigned_after(table, set, &scope, (parts.filter, parts.returning))?;
         }
         let mut conditions = Vec::new();
         if let Some(filter) = parts.filter {

@@ -1,4 +1,4 @@
-//! Conditions that are known to be true for no row.
+//! Conditions that are known to be true for no row, and sums with a null.
 //!
 //! As in `PostgreSQL`: a comparison with a null is null before it runs, and a condition that is null lets no row
 //! through. So `WHERE 1 / x <= NULL` is no division by zero for any row.
@@ -6,10 +6,24 @@
 use lodestone_sql_types::Datum;
 
 use crate::plan::Expr;
+use crate::run::constant::has_constant;
 
 /// A condition of WHERE, HAVING or ON: what is null is false.
 pub(super) fn condition(expr: Expr) -> Expr {
     passing(folded(expr))
+}
+
+/// A strict operator, which is null if a side of it is. Constants of the other side that may be errors stay.
+pub(super) fn strict(expr: Expr) -> Expr {
+    let is_null = |expr: &Expr| matches!(expr, Expr::Const(Datum::Null));
+    match &expr {
+        Expr::Arithmetic(_, _, one, two)
+            if is_null(one) && !has_constant(two) || is_null(two) && !has_constant(one) =>
+        {
+            Expr::Const(Datum::Null)
+        }
+        _ => expr,
+    }
 }
 
 fn constant(value: Option<bool>) -> Expr {

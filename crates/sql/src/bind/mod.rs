@@ -100,10 +100,11 @@ pub fn bind(catalog: &Catalog, statement: Statement, types: &[Type]) -> Result<P
         *ty = Type::Text;
     }
     let first = binder.first;
-    let point = if first.is_empty() { PointQuery::of(&action) } else { None };
+    let has_constants = crate::run::constant::has_constants(&action, &first);
+    let point = if first.is_empty() && !has_constants { PointQuery::of(&action) } else { None };
     let (tables, takes_numbers) = tables::of(catalog, &action, &first);
     let (parameters, catalog) = (binder.parameters, catalog.version);
-    Ok(Plan { action, first, columns, parameters, tables, takes_numbers, catalog, point })
+    Ok(Plan { action, first, columns, parameters, tables, takes_numbers, catalog, point, has_constants })
 }
 
 /// Whether a statement failed because it names the column `tableoid`, or a table that has no column but that one.

@@ -11,7 +11,7 @@ use super::expr::Typed;
 use super::scope::{Scope, ScopeColumn};
 use super::window::Extras;
 use super::{Binder, DEPTH_MAX};
-use crate::parse::ast::{self, Body, Distinct, Item, NOWHERE, Order, Query, Select};
+use crate::parse::ast::{self, Body, Distinct, GroupBy, Item, NOWHERE, Order, Query, Select};
 use crate::plan::{Expr, Node, OutputColumn, SortKey};
 
 /// A column of a query that is being bound.
@@ -240,13 +240,38 @@ impl Binder<'_> {
         Ok((finished, columns))
     }
 
-    /// The error of a column that is not there, if there is one.
+    /// The first error of the columns, if there is one.
     fn error_of_items(&mut self, select: &Select, scope: &Scope<'_>) -> Option<Error> {
-        self.extras = Some(Extras::new(select.windows.clone()));
-        let found = select.items.iter().filter(|item| !matches!(item, Item::Expr(expr, _) if has_aggregate(expr)));
-        let found = found.map(|item| self.items(std::slice::from_ref(item), scope)).find_map(Result::err);
+        let found = select.items.iter().find_map(|item| {
+            self.extras = Some(Extras::new(select.windows.clone()));
+            match item {
+                Item::Expr(expr, _) if has_aggregate(expr) => self.error_of_aggregate(select, item, scope),
+                _ => self.items(std::slice::from_ref(item), scope).err(),
+            }
+        });
         self.extras = None;
         found
+    }
+
+    /// The error of a column with an aggregate. Whether it fits the groups is looked at later.
+    fn error_of_aggregate(&mut self, select: &Select, item: &Item, scope: &Scope<'_>) -> Option<Error> {
+        let select = Select {
+            items: vec![item.clone()],
+            filter: None,
+            group_by: GroupBy::default(),
+            having: None,
+            ..select.clone()
+        };
+        let query = Query {
+            with: Vec::new(),
+            body: Body::Values(Vec::new()),
+            order_by: Vec::new(),
+            limit: None,
+            offset: None,
+            locks: Vec::new(),
+        };
+        let bound = self.grouped_select(&select, &query, Node::Values(Vec::new()), scope.clone());
+        bound.err().filter(|error| error.state() != SqlState::GROUPING_ERROR)
     }
 
     /// The columns, their order, and what of them is distinct.

@@ -11,7 +11,9 @@
 //! A [`Catalog`] is immutable and shared. A change of a table makes another one, with a version that no other one has.
 //! A transaction that has changed tables has a catalog of its own until it ends.
 
+pub mod building;
 pub mod comment;
+mod constraint;
 pub mod family;
 pub mod object;
 pub mod place;
@@ -190,6 +192,8 @@ pub struct TableDef {
     pub key: Vec<usize>,
     pub key_oid: u32,
     pub key_name: String,
+    /// INCLUDE of the key: columns that its index shows.
+    pub key_included: Vec<usize>,
     pub indexes: Vec<IndexDef>,
     pub checks: Vec<CheckDef>,
     pub foreign_keys: Vec<ForeignKey>,
@@ -210,6 +214,9 @@ pub struct TableDef {
 impl TableDef {
     /// The columns of INCLUDE of an index.
     pub fn included(&self, index: u32) -> &[usize] {
+        if index == self.key_oid {
+            return &self.key_included;
+        }
         self.indexes.iter().find(|other| other.oid == index).map_or(&[], |index| &index.included)
     }
 

@@ -22,6 +22,7 @@
 //! 196,609..:   the tables above it: `number` is that of the table, `other` 1 if it is a partition of that table, whose
 //!              bound is `note`: d; h, modulus, remainder; l, values (n, or v and its text); r, limits (-, +, or v and
 //!              the text of a value), first those where it begins
+//! 2^32 - 2:    the columns of INCLUDE of its key: `note` has them as parts
 //! 2^32 - 1:    its tablespace: `number` is that of it. It counts while the table is on the node of the tablespace
 //! 2^32:        a sequence: `number` is its own, `other` that of its state, `note` the parts of `object.rs`
 //! 2^33:        a view: `number` is its own, `note` text and path
@@ -33,6 +34,8 @@
 //! comments:    `relation` is the character U+0003, the number of the class of an object (1259 relations, 1247 types,
 //!              2606 constraints, 2615 schemas), a point, and the number of the object; `name` is the column, or empty
 //!              for the object itself, `note` the text. Items are places in the order in which they were written
+//! building:    `relation` is the character U+0004 and the name of a table; each item is an index that is built beside the
+//!              transaction of its definition: `number` is its own, `name` its name. That transaction removes the row
 //! kind:        "enum"; or "composite", its number among the relations, the number of the next attribute; or "domain",
 //!              the number of the type that it is of, the modifier, "n" if it takes no nulls, and the default if there
 //!              is one
@@ -51,6 +54,7 @@ use std::sync::atomic::AtomicU64;
 use lodestone_engine::{Database, Row, Schema, Table, Tx, Type as Kind, Value};
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
+use super::building::is_building_key;
 use super::comment::is_comment_key;
 use super::family::{Bound, ParentNote, PartitionNote};
 use super::object::{self, SequenceDef, ViewDef};
@@ -75,6 +79,7 @@ const FIRST_CONSTRAINT: u64 = 131_072;
 const PARTITION_KEY: u64 = 196_608;
 const SEQUENCE: u64 = 1 << 32;
 const IN_TABLESPACE: u64 = SEQUENCE - 1;
+const KEY_INCLUDED: u64 = SEQUENCE - 2;
 const VIEW: u64 = 1 << 33;
 pub(super) const TYPE: u64 = 1 << 34;
 const GONE_TYPE: u64 = 1;
@@ -87,10 +92,6 @@ const ALWAYS: i64 = 2 << 32;
 const BY_DEFAULT: i64 = 4 << 32;
 const GENERATED: i64 = 8 << 32;
 const NOT_LOCAL: i64 = 16 << 32;
-/// Bits of a condition.
-const CHECK_NOT_LOCAL: i64 = 16;
-const CHECK_NO_INHERIT: i64 = 32;
-const CHECK_NOT_VALID: i64 = 64;
 
 /// Whether the table belongs to SQL itself.
 pub fn is_own(name: &str) -> bool {
@@ -113,6 +114,8 @@ pub struct Note {
     pub oid: u32,
     pub key_oid: u32,
     pub key_name: String,
+    /// Names of the columns of INCLUDE of its key.
+    pub key_included: Vec<String>,
     pub columns: Vec<ColumnNote>,
     pub indexes: Vec<IndexNote>,
     pub constraints: Vec<ConstraintNote>,
@@ -250,7 +253,7 @@ pub fn take_oids(database: &Database, count: usize) -> Result<Vec<u32>> {
 /// A writer of the rows of one transaction.
 pub struct Writer<'w> {
     pub tx: &'w Tx,
-    table: Table,
+    pub(super) table: Table,
 }
 
 impl<'w> Writer<'w> {
@@ -298,6 +301,10 @@ impl<'w> Writer<'w> {
             let bound = parent.bound.as_ref().map(Bound::text);
             let numbers = (of(parent.oid), i64::from(bound.is_some()));
             self.put(&row(name, item, "", numbers, bound.as_deref()))?;
+        }
+        if !note.key_included.is_empty() {
+            let names: Vec<&str> = note.key_included.iter().map(String::as_str).collect();
+            self.put(&row(name, KEY_INCLUDED, "", (0, 0), Some(&object::join(&names))))?;
         }
         match note.tablespace {
             Some(oid) => self.put(&row(name, IN_TABLESPACE, "", (of(oid), 0), None)),
@@ -416,77 +423,6 @@ impl<'w> Writer<'w> {
     }
 }
 
-fn action_letter(action: KeyAction) -> &'static str {
-    match action {
-        KeyAction::NoAction => "n",
-        KeyAction::Restrict => "r",
-        KeyAction::Cascade => "c",
-        KeyAction::SetNull => "s",
-        KeyAction::SetDefault => "d",
-    }
-}
-
-fn action_of(letter: &str) -> Option<KeyAction> {
-    use KeyAction::{Cascade, NoAction, Restrict, SetDefault, SetNull};
-    [NoAction, Restrict, Cascade, SetNull, SetDefault].into_iter().find(|action| action_letter(*action) == letter)
-}
-
-impl ConstraintBody {
-    /// The number of its kind, and its text.
-    fn note(&self) -> (i64, String) {
-        match self {
-            Self::Check { text, is_local, no_inherit, is_valid } => {
-                let local = if *is_local { 0 } else { CHECK_NOT_LOCAL };
-                let local = local | if *is_valid { 0 } else { CHECK_NOT_VALID };
-                (1 | local | if *no_inherit { CHECK_NO_INHERIT } else { 0 }, text.clone())
-            }
-            Self::Foreign {
-                columns,
-                parent,
-                parent_columns,
-                on_delete,
-                on_update,
-                is_full,
-                is_deferrable,
-                is_deferred,
-                is_valid,
-            } => {
-                let flag = |is_set: bool, letter: &'static str| if is_set { letter } else { "" };
-                let flags =
-                    [flag(*is_full, "f"), flag(*is_deferrable, "e"), flag(*is_deferred, "d"), flag(!*is_valid, "v")];
-                let flags = flags.concat();
-                let (parent, count) = (parent.to_string(), columns.len().to_string());
-                let head = [&parent, action_letter(*on_delete), action_letter(*on_update), &flags, &count];
-                let names = columns.iter().chain(parent_columns).map(String::as_str);
-                (2, object::join(&head.into_iter().chain(names).collect::<Vec<_>>()))
-            }
-        }
-    }
-
-    fn of_note(kind: i64, text: &str) -> Option<Self> {
-        if kind & 1 == 1 {
-            let (is_local, no_inherit) = (kind & CHECK_NOT_LOCAL == 0, kind & CHECK_NO_INHERIT != 0);
-            let is_valid = kind & CHECK_NOT_VALID == 0;
-            return Some(Self::Check { text: text.to_owned(), is_local, no_inherit, is_valid });
-        }
-        let parts = object::split(text)?;
-        let (head, names) = parts.split_at_checked(5)?;
-        let count: usize = head[4].parse().ok()?;
-        let (columns, parent_columns) = names.split_at_checked(count)?;
-        Some(Self::Foreign {
-            columns: columns.to_vec(),
-            parent: head[0].parse().ok()?,
-            parent_columns: parent_columns.to_vec(),
-            on_delete: action_of(&head[1])?,
-            on_update: action_of(&head[2])?,
-            is_full: head[3].contains('f'),
-            is_deferrable: head[3].contains('e'),
-            is_deferred: head[3].contains('d'),
-            is_valid: !head[3].contains('v'),
-        })
-    }
-}
-
 /// The two numbers of the row of the type that went last.
 fn gone_type_of(row: &Row) -> Option<(i64, i64)> {
     Some((row[3].as_i64()?, row[4].as_i64()?))
@@ -557,7 +493,8 @@ impl Notes {
 
     /// The names of all relations.
     pub fn relations(&self) -> impl Iterator<Item = &String> {
-        self.0.keys().filter(|name| !name.is_empty() && !is_type_key(name) && !is_comment_key(name))
+        let is_other = |name: &str| is_type_key(name) || is_comment_key(name) || is_building_key(name);
+        self.0.keys().filter(move |name| !name.is_empty() && !is_other(name))
     }
 
     /// The types, by their names with schemas.
@@ -679,6 +616,7 @@ impl Notes {
             oid,
             generated,
             key_oid: note.as_ref().map_or_else(|| derived_oid(schema.name(), 1), |note| note.key_oid),
+            key_included: note.iter().flat_map(|note| &note.key_included).filter_map(number).collect(),
             key_name: note.map_or_else(|| format!("{name}_pkey"), |note| note.key_name),
             full: schema.name().to_owned(),
             schema: schema_name,
@@ -836,6 +774,7 @@ fn head_of(head: &Row) -> Option<Note> {
         oid: oid_at(head, 3)?,
         key_oid: oid_at(head, 4)?,
         key_name: head[2].as_text()?.to_owned(),
+        key_included: Vec::new(),
         columns: Vec::new(),
         indexes: Vec::new(),
         constraints: Vec::new(),
@@ -882,6 +821,7 @@ fn add_item(note: &mut Note, row: &Row, schema: &Schema, types: &Types) -> Optio
         }
         PARTITION_KEY => note.partition_by = Some(PartitionNote::of_text(row[5].as_text()?)?),
         IN_TABLESPACE => note.tablespace = oid_at(row, 3),
+        KEY_INCLUDED => note.key_included = object::split(row[5].as_text()?)?,
         item if item < SEQUENCE => {
             let bound = match row[5].as_text() {
                 Some(text) => Some(Bound::of_text(text)?),

@@ -10,8 +10,8 @@ use lodestone_sql_types::{Error, Result, SqlState};
 use super::statement::{ATTEMPTS_MAX, Place};
 use super::transaction::State;
 use super::{Completion, Connection, Failure};
-use crate::catalog::{Catalog, TableDef};
-use crate::ddl::{self, Definition};
+use crate::catalog::{Catalog, TableDef, building};
+use crate::ddl::{self, Built, Definition};
 use crate::errors::from_engine;
 use crate::parse::ast::{Modes, NOWHERE, ObjectKind, ObjectName, OnCommit, Statement};
 use crate::run::{Outcome, Run, Stop};
@@ -117,9 +117,10 @@ impl Connection {
     }
 
     /// Drops indexes that were built beside a definition which failed: a unique one would go on to refuse rows.
-    fn drop_built(&self, built: Vec<(String, String)>) {
-        for (table, index) in built.into_iter().rev() {
-            if let Err(error) = self.database.0.engine.drop_index(&table, &index) {
+    fn drop_built(&self, built: Vec<Built>) {
+        for Built { table, index, oid } in built.into_iter().rev() {
+            if let Err(error) = building::drop_index(&self.database.0.engine, (&table, &index), oid) {
+                let error = error.message();
                 tracing::error!("index {index} of {table} remains, although its definition failed: {error}");
             }
         }
@@ -183,12 +184,7 @@ impl Connection {
     }
 
     /// Carries out a definition once. One that fails leaves nothing but the indexes in `built`.
-    fn define_once(
-        &mut self,
-        statement: &Statement,
-        is_alone: bool,
-        built: &mut Vec<(String, String)>,
-    ) -> Outcome<Vec<Error>> {
+    fn define_once(&mut self, statement: &Statement, is_alone: bool, built: &mut Vec<Built>) -> Outcome<Vec<Error>> {
         // Tables of SQL itself are there before a snapshot is taken.
         let catalog = self.catalog();
         self.session.catalog = catalog.clone();

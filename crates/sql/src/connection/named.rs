@@ -100,6 +100,7 @@ impl Connection {
             takes_numbers: false,
             catalog: catalog.version,
             point: None,
+            has_constants: false,
         };
         let mut kept = query;
         self.open(ast::Modes::default())?;

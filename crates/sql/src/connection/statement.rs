@@ -36,6 +36,12 @@ pub struct Place {
     pub is_last: bool,
 }
 
+/// Does the work that comes before the first row of a plan.
+fn begin(run: &Run<'_>, plan: &Plan) -> Outcome<()> {
+    run.compute_constants(plan)?;
+    run_first(run, plan)
+}
+
 /// Runs the changes in WITH, and keeps the rows that they return.
 fn run_first(run: &Run<'_>, plan: &Plan) -> Outcome<()> {
     for first in &plan.first {
@@ -393,7 +399,7 @@ impl Connection {
             relieve(sink)
         };
         let mut count = 0_u64;
-        let outcome = match self.lock_tables(plan, is_own).and_then(|()| run_first(&run, plan)) {
+        let outcome = match self.lock_tables(plan, is_own).and_then(|()| begin(&run, plan)) {
             Err(stop) => Err(stop),
             Ok(()) => match &plan.action {
                 Action::Select(node) => run

@@ -18,6 +18,16 @@ use crate::run::{Env, Outcome};
 /// Longest default that rows take without being written.
 const DEFAULT_BYTES_MAX: usize = 1_000;
 
+/// The lock that a change takes on its table. Others read a table that gets a foreign key, and change one whose rows
+/// are tested for a constraint that holds for new ones already.
+pub(super) fn mode_of(action: &Alter) -> Mode {
+    match action {
+        Alter::Validate(_) => Mode::ShareUpdateExclusive,
+        Alter::AddConstraint { constraint: ConstraintDef::Foreign(_), .. } => Mode::ShareRowExclusive,
+        _ => Mode::AccessExclusive,
+    }
+}
+
 impl Definition<'_> {
     pub(super) fn alter_table(&mut self, name: &ObjectName, if_exists: bool, actions: &[Alter]) -> Outcome<()> {
         if self.catalog.table(name).is_none() {
@@ -33,7 +43,8 @@ impl Definition<'_> {
                 return Ok(());
             }
         }
-        let mut full = self.find(name, Mode::AccessExclusive)?.full.clone();
+        let mode = actions.iter().map(mode_of).max().unwrap_or(Mode::AccessExclusive);
+        let mut full = self.find(name, mode)?.full.clone();
         // An index beside this transaction would not see what other changes did to the table, and would remain if one
         // of them fails.
         self.is_alone &= matches!(actions, [Alter::AddConstraint { .. } | Alter::Detach { .. } | Alter::Place(_)]);
@@ -220,7 +231,8 @@ impl Definition<'_> {
         };
         self.drop_views_of(full, &format!("column {} of table {}", name.value, table.name), is_cascade)?;
         // Foreign keys of other tables to a key that has the column.
-        let key = [(&table.key_name, &table.key)].into_iter().filter(|(_, key)| key.contains(&place));
+        let is_in_key = table.key.contains(&place) || table.key_included.contains(&place);
+        let key = is_in_key.then_some((&table.key_name, &table.key)).into_iter();
         let indexes = table.indexes.iter().filter(|index| has_column(index, place));
         let what = format!("column {} of table {}", name.value, table.name);
         for (index, key) in key.chain(indexes.map(|index| (&index.name, &index.columns))) {
@@ -231,7 +243,7 @@ impl Definition<'_> {
         let mut table = self.table_now(full)?;
         // Columns before it may have gone.
         let place = self.place_of(&table, name)?;
-        if table.key.contains(&place) {
+        if table.key.contains(&place) || table.key_included.contains(&place) {
             self.drop_primary_key(&table)?;
             table = self.table_now(full)?;
         }
@@ -288,7 +300,7 @@ impl Definition<'_> {
         self.refuse_views_of(full, "RENAME COLUMN")?;
         let mut note = note_of(&table);
         note.columns[place].name = to.to_owned();
-        let included = note.indexes.iter_mut().flat_map(|index| &mut index.included);
+        let included = note.indexes.iter_mut().flat_map(|index| &mut index.included).chain(&mut note.key_included);
         included.filter(|name| **name == from.value).for_each(|name| *name = to.to_owned());
         for text in note.partition_by.iter_mut().flat_map(|key| &mut key.keys) {
             *text = crate::parse::renamed(text, &from.value, to)?;

@@ -132,7 +132,7 @@ impl Definition<'_> {
         // A catalog whose tables have not all changed does not know the heirs: these are from before.
         for heir in heirs {
             self.lock_name(&heir.table.full)?;
-            self.lock_table(heir.table.oid, Mode::AccessExclusive)?;
+            self.lock_table(heir.table.oid, super::alter::mode_of(action))?;
             self.alter_heir((before, &table), heir, action)?;
         }
         Ok(())

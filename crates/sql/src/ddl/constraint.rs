@@ -1,8 +1,10 @@
 //! Constraints of a table that is there: they are tested for its rows first.
 
-use lodestone_sql_types::{Error, Result, SqlState, cast};
+use std::sync::Arc;
 
-use super::table::{IN_KEY, column_names, schema_of};
+use lodestone_sql_types::{Datum, Error, Result, SqlState, cast};
+
+use super::table::{IN_KEY, column_names, included_names, schema_of};
 use super::{Definition, note_of};
 use crate::catalog::TableDef;
 use crate::catalog::store::{self, ConstraintBody, ConstraintNote};
@@ -11,7 +13,7 @@ use crate::errors::from_engine;
 use crate::locks::Mode;
 use crate::parse::ast::{CheckDef, ConstraintDef, ForeignDef, KeyDef, Name};
 use crate::run::constraint::parent_columns;
-use crate::run::{Outcome, Row, to_row};
+use crate::run::{Outcome, Row, Stop, to_row};
 
 impl Definition<'_> {
     pub(super) fn add_constraint(&mut self, full: &str, constraint: &ConstraintDef) -> Outcome<()> {
@@ -30,7 +32,7 @@ impl Definition<'_> {
     }
 
     /// The table of this name as the transaction sees it now.
-    pub(super) fn table_now(&self, full: &str) -> Result<std::sync::Arc<TableDef>> {
+    pub(super) fn table_now(&self, full: &str) -> Result<Arc<TableDef>> {
         let lost = || Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{full}\" does not exist"));
         self.catalog.tables.get(full).cloned().ok_or_else(lost)
     }
@@ -44,6 +46,39 @@ impl Definition<'_> {
         Ok(())
     }
 
+    /// Calls `test` for the rows of a table that has a constraint which holds for all changes since it was made. Other
+    /// transactions change rows meanwhile: so the rows are those of a snapshot, which the commit does not validate.
+    /// Only one that the test refuses is looked at again, because the transaction itself may have changed it.
+    fn each_earlier_row(&self, table: &TableDef, test: impl Fn(Row) -> Outcome<()>) -> Outcome<()> {
+        let snapshot = self.engine().snapshot().map_err(from_engine)?;
+        for row in table.engine.range(&snapshot, ..).map_err(from_engine)? {
+            let row = row.map_err(from_engine)?;
+            let key = crate::run::key_of(table, &row);
+            match test(to_row(table, row)?) {
+                Err(Stop::Error(_)) => match table.engine.get(self.tx, &key).map_err(from_engine)? {
+                    Some(row) => test(to_row(table, row)?)?,
+                    None => continue,
+                },
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `test` for all rows of a table that were not tested for the constraint with this number.
+    fn each_untested_row(&self, table: &TableDef, oid: u32, test: impl Fn(Row) -> Outcome<()>) -> Outcome<()> {
+        let newest = self.database.catalog();
+        let is_it = |table: &&Arc<TableDef>| {
+            table.checks.iter().any(|check| check.oid == oid) || table.foreign_keys.iter().any(|key| key.oid == oid)
+        };
+        // One that this transaction has made does not bind the others yet.
+        if newest.table_of(table.oid).filter(is_it).is_some() {
+            self.each_earlier_row(table, test)
+        } else {
+            self.each_row(table, test)
+        }
+    }
+
     fn add_primary_key(&mut self, table: &TableDef, key: &KeyDef) -> Outcome<()> {
         if table.hidden.is_none() {
             let message = format!("multiple primary keys for table \"{}\" are not allowed", table.name);
@@ -51,6 +86,7 @@ impl Definition<'_> {
         }
         let mut note = note_of(table);
         let names = column_names(&key.columns, &note.columns, IN_KEY)?;
+        note.key_included = included_names(&key.included, &note.columns, IN_KEY)?;
         note.key_name = match &key.name {
             Some(name) => name.clone(),
             None => self.free_name(&table.schema, format!("{}_pkey", table.name)),
@@ -71,7 +107,7 @@ impl Definition<'_> {
         let name = note.constraints.last().map(|check| check.name.clone()).unwrap_or_default();
         let expr = crate::bind::check_in(&self.catalog.types, &table.name, &table.columns, &check.check.expr)?;
         if is_valid {
-            self.test_rows(table, &name, &expr)?;
+            self.each_row(table, |row| self.test_check_of(table, (&name, &expr), &row))?;
         }
         if let Some(ConstraintBody::Check { is_valid: own, .. }) = note.constraints.last_mut().map(|own| &mut own.body)
         {
@@ -80,17 +116,14 @@ impl Definition<'_> {
         self.write_note(table, &note)
     }
 
-    /// Tests a condition for all rows of a table.
-    fn test_rows(&self, table: &TableDef, name: &str, expr: &crate::plan::Expr) -> Outcome<()> {
-        self.each_row(table, |row| {
-            let found = self.with_run(|run| run.eval(expr, &crate::run::Env { row: &row, outer: None }))?;
-            if found.truth() != Some(false) {
-                return Ok(());
-            }
-            let message = format!("check constraint \"{name}\" of relation \"{}\" is violated by some row", table.name);
-            let error = Error::new(SqlState::CHECK_VIOLATION, message);
-            Err(error.table(&table.name).constraint(name.to_owned()).into())
-        })
+    fn test_check_of(&self, table: &TableDef, (name, expr): (&str, &crate::plan::Expr), row: &[Datum]) -> Outcome<()> {
+        let found = self.with_run(|run| run.eval(expr, &crate::run::Env { row, outer: None }))?;
+        if found.truth() != Some(false) {
+            return Ok(());
+        }
+        let message = format!("check constraint \"{name}\" of relation \"{}\" is violated by some row", table.name);
+        let error = Error::new(SqlState::CHECK_VIOLATION, message);
+        Err(error.table(&table.name).constraint(name.to_owned()).into())
     }
 
     /// VALIDATE CONSTRAINT: tests the rows that were there before it.
@@ -99,9 +132,13 @@ impl Definition<'_> {
         let check = table.checks.iter().find(|check| check.name == name.value);
         let key = table.foreign_keys.iter().find(|key| key.name == name.value);
         match (check, key) {
-            (Some(check), _) if !check.is_valid => self.test_rows(&table, &check.name, &check.expr)?,
+            (Some(check), _) if !check.is_valid => {
+                let test = |row: Row| self.test_check_of(&table, (&check.name, &check.expr), &row);
+                self.each_untested_row(&table, check.oid, test)?;
+            }
             (_, Some(key)) if !key.is_valid => {
-                self.each_row(&table, |row| self.with_run(|run| run.test_row(&table, key, &row)))?;
+                let test = |row: Row| self.with_run(|run| run.test_row(&table, key, &row));
+                self.each_untested_row(&table, key.oid, test)?;
             }
             (Some(_), _) | (_, Some(_)) => return Ok(()),
             (None, None) => {
@@ -248,7 +285,8 @@ impl Definition<'_> {
 
     /// The rows get hidden numbers.
     pub(super) fn drop_primary_key(&mut self, table: &TableDef) -> Outcome<()> {
-        let note = note_of(table);
+        let mut note = note_of(table);
+        note.key_included.clear();
         let not_null: Vec<bool> = note.columns.iter().map(|column| column.not_null).collect();
         let mut schema = schema_of(&table.full, &note.columns, &not_null, None)?;
         for index in table.engine.schema().indexes() {

@@ -13,7 +13,8 @@ use crate::catalog::store::{ConstraintBody, Note};
 use crate::catalog::{ColumnDef as Column, Heir, TableDef};
 use crate::locks::Mode;
 use crate::parse::ast::{
-    BoundDef, CheckDef, ColumnDef, ConstraintDef, Expr, ForeignDef, KeyDef, NOWHERE, ObjectName, PartitionBy, Relatives,
+    BoundDef, CheckDef, ColumnDef, ConstraintDef, Expr, ForeignDef, KeyDef, NOWHERE, Name, ObjectName, PartitionBy,
+    Relatives,
 };
 use crate::parse::family::SAME;
 use crate::run::{Env, Outcome, Row};
@@ -96,13 +97,12 @@ impl Definition<'_> {
             self.take_checks(table, constraints, &mut found)?;
         }
         if let Some(table) = found.partitioned.clone() {
-            let key = |numbers: &[usize]| KeyDef {
-                name: None,
-                columns: numbers.iter().map(|number| name(&table.columns[*number].name)).collect(),
-                included: Vec::new(),
+            let names = |numbers: &[usize]| -> Vec<Name> {
+                numbers.iter().map(|number| name(&table.columns[*number].name)).collect()
             };
             if !table.key.is_empty() {
-                constraints.push(ConstraintDef::Primary(key(&table.key)));
+                let (columns, included) = (names(&table.key), names(&table.key_included));
+                constraints.push(ConstraintDef::Primary(KeyDef { name: None, columns, included }));
             }
         }
         Ok(found)
@@ -566,8 +566,10 @@ impl Definition<'_> {
             })?;
         }
         if !above.key.is_empty() && now.key.is_empty() {
-            let columns: Vec<_> = above.key.iter().map(|column| name(&above.columns[*column].name)).collect();
-            let key = ConstraintDef::Primary(KeyDef { name: None, columns, included: Vec::new() });
+            let names =
+                |columns: &[usize]| columns.iter().map(|column| name(&above.columns[*column].name)).collect::<Vec<_>>();
+            let (columns, included) = (names(&above.key), names(&above.key_included));
+            let key = ConstraintDef::Primary(KeyDef { name: None, columns, included });
             self.add_constraint(&table.full, &key)?;
             // Its own partitions hold the rows.
             for (below, _) in self.catalog.heirs_of(&now) {

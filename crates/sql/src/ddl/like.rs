@@ -102,7 +102,7 @@ impl Definition<'_> {
                     included: names(included),
                 };
                 if !table.key.is_empty() {
-                    constraints.push(ConstraintDef::Primary(key(&table.key, &[])));
+                    constraints.push(ConstraintDef::Primary(key(&table.key, &table.key_included)));
                 }
                 for index in &table.indexes {
                     if !index.is_constraint {

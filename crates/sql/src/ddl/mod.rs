@@ -124,6 +124,14 @@ pub fn gathered(notices: Vec<Error>) -> Vec<Error> {
     others.into_iter().chain(gone).collect()
 }
 
+/// An index that the engine builds beside the transaction of its definition.
+#[derive(Debug)]
+pub struct Built {
+    pub table: String,
+    pub index: String,
+    pub oid: u32,
+}
+
 /// A definition that is being carried out.
 pub struct Definition<'d> {
     pub database: &'d Database,
@@ -134,8 +142,8 @@ pub struct Definition<'d> {
     pub session: &'d mut SessionState,
     /// It is a transaction of its own, so it may take several steps.
     pub is_alone: bool,
-    /// Tables and indexes that were built beside the transaction. They are dropped if it does not commit.
-    pub built: &'d mut Vec<(String, String)>,
+    /// Indexes that were built beside the transaction. They are dropped if it does not commit.
+    pub built: &'d mut Vec<Built>,
     pub notices: Vec<Error>,
 }
 
@@ -396,6 +404,7 @@ fn note_of(table: &TableDef) -> Note {
         oid: table.oid,
         key_oid: table.key_oid,
         key_name: table.key_name.clone(),
+        key_included: table.key_included.iter().map(|column| table.columns[*column].name.clone()).collect(),
         columns: table.columns.iter().map(column).collect(),
         indexes: table.indexes.iter().map(index).collect(),
         constraints: table.checks.iter().map(check).chain(table.foreign_keys.iter().map(foreign)).collect(),

@@ -4,11 +4,11 @@ use lodestone_engine::{Error as EngineError, Index, Schema, Type as Kind};
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use super::family::Descent;
-use super::{Definition, definition_error, exists, note_of, notice};
+use super::{Built, Definition, definition_error, exists, note_of, notice};
 use crate::bind;
 use crate::catalog::store::{self, ColumnNote, ConstraintBody, ConstraintNote, IndexNote, Note};
 use crate::catalog::value::{is_ordered, kind_of};
-use crate::catalog::{IdentityKind, ROW_NUMBER, TableDef, full_name};
+use crate::catalog::{IdentityKind, ROW_NUMBER, TableDef, building, full_name};
 use crate::errors::from_engine;
 use crate::locks::Mode;
 use crate::parse::ast::{
@@ -97,10 +97,12 @@ impl Definition<'_> {
         engine = wanted.apply(engine);
         self.verify_place(&wanted, &engine)?;
         let key_name = self.name_of_key((&schema, &name.name), key)?;
+        let key_included = key.map(|key| included_names(&key.included, &notes, IN_KEY)).transpose()?;
         let mut note = Note {
             oid: oids[0],
             key_oid: oids[1],
             key_name,
+            key_included: key_included.unwrap_or_default(),
             columns: notes,
             indexes: Vec::new(),
             constraints: Vec::new(),
@@ -344,9 +346,10 @@ impl Definition<'_> {
         note.indexes.push(IndexNote { oid, name: name.clone(), is_constraint, parent: None, included });
         let index = if is_unique { Index::unique(&name, columns) } else { Index::new(&name, columns) };
         let outcome = if self.is_alone {
-            let built = self.engine().create_index(&table.full, &index);
-            self.built.extend(built.is_ok().then(|| (table.full.clone(), name.clone())));
-            built
+            building::note(self.engine(), (&table.full, &name), oid)?;
+            self.built.push(Built { table: table.full.clone(), index: name.clone(), oid });
+            self.writer()?.end_building(&table.full, oid)?;
+            self.engine().create_index(&table.full, &index)
         } else {
             self.engine().create_index_in(self.tx, &table.full, &index)
         };
@@ -402,7 +405,7 @@ pub(super) fn name_of_index((table, suffix): (&str, &str), columns: &[String], i
 }
 
 /// The names of the columns of INCLUDE. They may be of any type and come twice, as they are no part of the key.
-fn included_names(columns: &[Name], notes: &[ColumnNote], place: &str) -> Result<Vec<String>> {
+pub(super) fn included_names(columns: &[Name], notes: &[ColumnNote], place: &str) -> Result<Vec<String>> {
     let name = |column: &Name| {
         if notes.iter().any(|note| note.name == column.value) {
             return Ok(column.value.clone());

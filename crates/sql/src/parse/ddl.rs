@@ -194,10 +194,10 @@ impl Converter<'_> {
                 include,
                 index_options,
                 characteristics: None,
-            }) if include.is_empty() && index_options.is_empty() => Ok(ConstraintDef::Primary(KeyDef {
+            }) if index_options.is_empty() => Ok(ConstraintDef::Primary(KeyDef {
                 name: name.as_ref().map(super::expr::fold),
                 columns: self.index_columns(columns)?,
-                included: Vec::new(),
+                included: include.iter().map(|column| self.name(column)).collect(),
             })),
             tree::TableConstraint::Unique(tree::UniqueConstraint {
                 name,

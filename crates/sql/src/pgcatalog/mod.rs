@@ -293,7 +293,7 @@ pub fn names_of(text: &str) -> (Option<String>, String) {
 pub fn index_definition(catalog: &Catalog, oid: i64, column: i64) -> Option<String> {
     use crate::catalog::Relation;
     let (table, name, columns, included, is_unique) = match catalog.relation(oid)? {
-        Relation::Key(table) => (table, &table.key_name, &table.key, &[][..], true),
+        Relation::Key(table) => (table, &table.key_name, &table.key, &table.key_included[..], true),
         Relation::Index(table, index) => (table, &index.name, &index.columns, &index.included[..], index.is_unique),
         _ => return None,
     };
@@ -323,13 +323,17 @@ pub fn constraint_definition(catalog: &Catalog, oid: i64, is_pretty: bool) -> Op
     let names = |table: &crate::catalog::TableDef, columns: &[usize]| {
         columns.iter().map(|column| quote(&table.columns[*column].name)).collect::<Vec<_>>().join(", ")
     };
+    let included = |table: &crate::catalog::TableDef, columns: &[usize]| match columns {
+        [] => String::new(),
+        columns => format!(" INCLUDE ({})", names(table, columns)),
+    };
     match catalog.relation(oid) {
-        Some(Relation::Key(table)) => return Some(format!("PRIMARY KEY ({})", names(table, &table.key))),
+        Some(Relation::Key(table)) => {
+            let included = included(table, &table.key_included);
+            return Some(format!("PRIMARY KEY ({}){included}", names(table, &table.key)));
+        }
         Some(Relation::Index(table, index)) => {
-            let included = match &index.included[..] {
-                [] => String::new(),
-                included => format!(" INCLUDE ({})", names(table, included)),
-            };
+            let included = included(table, &index.included);
             return Some(format!("UNIQUE ({}){included}", names(table, &index.columns)));
         }
         _ => {}

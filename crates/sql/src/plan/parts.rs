@@ -15,7 +15,7 @@ impl Node {
         let mut inputs: Vec<&Node> = Vec::new();
         match self {
             Self::Values(rows) => exprs.extend(rows.iter().flatten()),
-            Self::Scan(scan) => scan_exprs(scan, &mut exprs),
+            Self::Scan(scan) => exprs = scan.exprs(),
             Self::Virtual { filter, .. } => exprs.extend(filter),
             Self::Function { arguments, .. } => exprs.extend(arguments),
             Self::Join(join) => {
@@ -193,14 +193,18 @@ fn has_locks(expr: &Expr) -> bool {
     found
 }
 
-fn scan_exprs<'n>(scan: &'n Scan, exprs: &mut Vec<&'n Expr>) {
-    match &scan.access {
-        Access::All => {}
-        Access::Key(parts) => exprs.extend(parts.iter().map(|part| &part.expr)),
-        Access::Range { equal, low, high, .. } => {
-            let limits = low.iter().chain(high).map(|(part, _)| part);
-            exprs.extend(equal.iter().chain(limits).map(|part| &part.expr));
-        }
+impl Scan {
+    /// Its expressions.
+    pub fn exprs(&self) -> Vec<&Expr> {
+        let mut exprs: Vec<&Expr> = match &self.access {
+            Access::All => Vec::new(),
+            Access::Key(parts) => parts.iter().map(|part| &part.expr).collect(),
+            Access::Range { equal, low, high, .. } => {
+                let limits = low.iter().chain(high).map(|(part, _)| part);
+                equal.iter().chain(limits).map(|part| &part.expr).collect()
+            }
+        };
+        exprs.extend(&self.filter);
+        exprs
     }
-    exprs.extend(&scan.filter);
 }

@@ -309,7 +309,13 @@ impl Run<'_> {
                 None => self.engine(table).get(self.tx, &values),
                 Some(index) => self.index(table, index).get(self.tx, &values),
             };
-            let Some(found) = found.map_err(from_engine)? else { continue };
+            let Some(found) = found.map_err(from_engine)? else {
+                // A row that came after the snapshot has the key.
+                if other.is_none() {
+                    self.refuse_newer(table, (NEW, false), &values)?;
+                }
+                continue;
+            };
             let Some(update) = update else { return Ok(Inserted::Skipped) };
             return self.update_instead(table, (found, &row), update, seen);
         }
@@ -354,6 +360,7 @@ impl Run<'_> {
             return Err(error.detail(detail).into());
         }
         self.update_row(table, &key, &old, &new)?;
+        let key = if table.hidden.is_some() { key } else { key_of(table, &to_stored(table, &new)?) };
         seen.insert(lock_key(table.oid, &key).key);
         Ok(Inserted::Changed(new))
     }

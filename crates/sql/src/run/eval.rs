@@ -8,7 +8,7 @@ use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, array, cast, pat
 use super::{Env, Outcome, Run, Stop};
 use crate::plan::{Expr, Part};
 
-fn bool_or_null(value: Option<bool>) -> Datum {
+pub(super) fn bool_or_null(value: Option<bool>) -> Datum {
     value.map_or(Datum::Null, Datum::Bool)
 }
 

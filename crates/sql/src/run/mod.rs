@@ -7,6 +7,7 @@
 
 mod aggregate;
 mod change;
+pub mod constant;
 pub mod constraint;
 mod eval;
 mod family;

@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use lodestone_engine::{Isolation, Row as EngineRow, Rows, Value};
+use lodestone_engine::{Error as EngineError, Isolation, Row as EngineRow, Rows, Value};
 use lodestone_sql_types::{Datum, Error, SqlState, Type, cast};
 
 use super::{Env, Flow, Outcome, Row, Run};
@@ -151,7 +151,11 @@ impl Run<'_> {
         }
         let engine = self.engine(table);
         let is_right = match mode {
-            Mode::KeyShareRow => engine.hold(self.tx, key),
+            // A row that has lost its key since the snapshot is a conflict at once.
+            Mode::KeyShareRow => match engine.hold(self.tx, key) {
+                Err(EngineError::Conflict) => Ok(false),
+                outcome => outcome,
+            },
             _ => engine.is_newest(self.tx, key),
         };
         if is_right.map_err(from_engine)? {

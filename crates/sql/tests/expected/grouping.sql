@@ -36,3 +36,10 @@ select id, word, count(*) from keyed group by id order by 1;
 select * from generate_series('inf'::numeric, 1, 1);
 select * from generate_series(1, 'nan'::numeric, 1);
 select * from generate_series(1, 2, '-inf'::numeric);
+-- Types without a largest value.
+select max(b) from (values (true)) v (b);
+select min(b) from (values ('{}'::json)) v (b);
+select max(b) from (values ('\x00'::bytea)) v (b);
+select max(row(1, 2));
+select max(b), min(b) from (values ('a'::name), ('b')) v (b);
+select max(b) from (values (array[1, 2]), (array[1, 3])) v (b);

@@ -46,3 +46,24 @@ delete from z where b * 1000000 * 1000 < 0 and b > 1000;
 select a from z where 1 / (b - b) > 0 and b > 1000;
 select typname, typtype from pg_type where oid in (2275, 2277, 2283) order by 1;
 select count(*) from pg_proc where prorettype not in (select oid from pg_type);
+-- An equation of ON and another condition of WHERE on the same table.
+create table jc (d date, c double precision, k int primary key);
+create index on jc (c);
+insert into jc values ('2024-08-15', -3.75, 1), ('2024-03-12', -3.75, 2), (null, 0.5, 3);
+select a.k, b.k from jc a join jc b on a.c = b.c and 0.5::float8 = a.c where a.d is not null order by 1, 2;
+select a.k, b.k from jc a join jc b on a.c = b.c and a.k = 1 where a.d is not null order by 1, 2;
+select a.k, b.k from jc a left join jc b on b.c = -3.75 and b.k = a.k where b.d is not null order by 1, 2;
+select a.k, b.k from jc a join jc b on a.c = -3.75 and b.k = 3 where a.d > '2024-04-01' and b.d is null order by 1, 2;
+select k from jc where null in (d, true);
+select k from jc where k in (d, 3);
+-- Columns come before WHERE in errors, aggregates too.
+select count(nothing) from jc where d > 1;
+select avg(k > 1) from jc where nothing = 1;
+select d, avg(k > 1) from jc where nothing = 1 group by d;
+select d, max(k) from jc where nothing = 1;
+update jc set d = k where nothing = 1;
+update jc set d = k where d > 1;
+update jc set d = nothing where d > 1;
+update jc set d = k where k = 1 returning nothing;
+update jc set d = k from jc other where jc.k = other.nothing;
+insert into jc values (null, 1, 1) on conflict (k) do update set d = jc.k where jc.nothing = 1;

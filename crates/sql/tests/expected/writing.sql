@@ -46,3 +46,11 @@ with x as (select 5 as n) insert into t select n from x returning a;
 with x as (select 5 as n) update t set a = n + 1 from x returning a;
 with x as (select 6 as n) delete from t using x where a = n;
 drop table t;
+-- A row that moved to another key in the same command is one that it has changed.
+create table moved (k bigint primary key, v int);
+insert into moved values (2, 0), (7, 0);
+insert into moved values (2, 1), (1, 1), (5, 1) on conflict (k) do update set k = 1;
+insert into moved values (2, 1), (5, 1) on conflict (k) do update set k = 1;
+insert into moved values (1, 1), (1, 2) on conflict (k) do update set k = 9;
+insert into moved values (9, 9), (9, 9) on conflict (k) do update set v = excluded.v;
+select * from moved order by k;

@@ -67,3 +67,18 @@ select to_timestamp('2005-01-02', 'YYYY-MM-IW');
 select to_timestamp('199711xy', 'YYYYMMDD');
 select to_timestamp('15:00', 'HH:MI');
 select to_date('2005-01', 'DDD-MM');
+-- The name of a zone comes after the day, and other punctuation only ends a word.
+select 'a_b'::date;
+select 'a/b'::date;
+select 'Foo/Bar'::timestamptz;
+select 'a_b'::timestamptz;
+select '2024-01-01 a_b'::timestamptz;
+select '2024-01-01 foo/bar'::timestamptz;
+select '2024-01-01 10:00 foo/bar'::timestamptz;
+select 'America/New_York 2024-01-01'::timestamptz;
+select 'today America/Foo'::timestamptz;
+select '2024-001 a/b'::timestamptz;
+select '10:00 a/b'::time;
+select 'a/b'::time;
+select 'jan_5_2024'::date, '2024_01_01'::date, '=2024-01-01%'::date, '2024!01!01'::date;
+select '2024-01-01; 10:00'::timestamp, '2024-01-01 America/New_York'::timestamptz at time zone 'utc';
