@@ -152,6 +152,13 @@ impl Node {
         self.requests.send(request).map_err(|_| Error::Gone)
     }
 
+    /// Has the node follow from a state of its image. It lacks none from now on: until its thread has taken the state,
+    /// another copy would be made over the image of this one.
+    pub(crate) fn follow(&self, follower: Follower) -> Result<()> {
+        self.seen.lacks_image.store(false, Ordering::Release);
+        self.request(Request::Follow(Box::new(follower)))
+    }
+
     /// Stops the thread at its next step. Nothing is written or closed in order.
     pub(crate) fn stop(&mut self) {
         self.stop.store(true, Ordering::Release);
@@ -179,10 +186,7 @@ impl Running {
         while let Ok(request) = self.requests.try_recv() {
             match request {
                 Request::Take(sequence, answer) => self.taking = Some((sequence, answer)),
-                Request::Follow(follower) => {
-                    self.seen.lacks_image.store(false, Ordering::Release);
-                    self.follower = Some(follower);
-                }
+                Request::Follow(follower) => self.follower = Some(follower),
             }
         }
         self.hand_over();
@@ -266,6 +270,32 @@ pub(crate) fn part_of(node: NodeId) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_was_given_an_image_lacks_none_before_its_thread_has_seen_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.vol");
+        let pool = lodestone_pmem::PoolOptions {
+            domain: lodestone_pmem::DomainChoice::Process,
+            size_bytes: 12 << 20,
+            journal_bytes: 2 << 20,
+            ..lodestone_pmem::PoolOptions::default()
+        };
+        let format = crate::FormatOptions::default();
+        drop(crate::Volume::format_with(&path, &pool, &format).expect("a volume"));
+        drop(
+            crate::cluster::Cluster::open(&path, &pool, &crate::cluster::ClusterOptions::default()).expect("replicas"),
+        );
+        let (options, pool) = (crate::VolumeOptions::default(), lodestone_pmem::Pool::open(&path, &pool));
+        let store = lodestone_store::Store::over(&pool.expect("a pool")).expect("a store");
+        let parts = crate::cluster::follow::Parts::open(&store, &options).expect("a volume");
+        let (requests, arrived) = mpsc::channel();
+        let node = Node { seen: Arc::default(), stop: Arc::default(), requests, thread: None };
+        node.seen.lacks_image.store(true, Ordering::Release);
+        node.follow(Follower::open(&parts, &options).expect("a state")).expect("it is sent");
+        assert!(!node.seen.lacks_image.load(Ordering::Acquire), "another copy would be made");
+        assert!(matches!(arrived.try_recv(), Ok(Request::Follow(_))));
+    }
 
     #[test]
     fn a_copy_that_is_done_is_none() {

@@ -13,7 +13,7 @@ use lodestone_pmem::sync::lock;
 use super::follow::Follower;
 use super::lead::{Leading, TakeOver};
 use super::link::End;
-use super::node::{Node, Request};
+use super::node::Node;
 use super::plan::{group_of, meta_of};
 use super::{CACHE_LIFETIME, CACHE_MARGIN, Shared, State};
 use crate::error::{Error, Result};
@@ -126,7 +126,7 @@ impl Shared {
         let Some(place) = state.places.get(&node) else { return };
         let (Some(running), Some(parts)) = (&place.node, &place.parts) else { return };
         let follower = Follower::open(parts, &self.options.volume);
-        let sent = follower.and_then(|follower| running.request(Request::Follow(Box::new(follower))));
+        let sent = follower.and_then(|follower| running.follow(follower));
         if let Err(error) = sent {
             tracing::error!("{node} cannot follow: {error}");
         }
@@ -344,7 +344,7 @@ impl Shared {
         let Some(place) = state.places.get_mut(&joiner) else { return Ok(()) };
         place.parts = Some(parts);
         match &place.node {
-            Some(running) => running.request(Request::Follow(Box::new(follower))),
+            Some(running) => running.follow(follower),
             None => Ok(()),
         }
     }

@@ -20,7 +20,6 @@ use super::wire::{self, Standing};
 use super::{Machinery, Shared, failed, site};
 use crate::bytes::{Reader, Writer};
 use crate::cluster::follow::Follower;
-use crate::cluster::node::Request;
 use crate::cluster::plan::group_of;
 use crate::cluster::remote::{connect, description, standing};
 use crate::error::{Error, Result};
@@ -210,7 +209,7 @@ impl Shared {
         let Some(place) = state.places.get_mut(&own) else { return Ok(bytes) };
         place.parts = Some(parts);
         if let Some(running) = &place.node {
-            running.request(Request::Follow(Box::new(follower)))?;
+            running.follow(follower)?;
         }
         Ok(bytes)
     }
