@@ -44,3 +44,39 @@ fn a_server_ends_when_it_is_told() {
     assert!(!place.path(".s.PGSQL.5432").exists(), "the socket is gone");
     assert!(!place.path("a.pool.stats").exists(), "the figures are gone");
 }
+
+#[test]
+fn the_shell_has_commands_that_begin_with_a_backslash() {
+    let place = Place::with_pool("64MiB");
+    let sql = |text: &str| place.run(["sql", "a.pool", "-c", text]);
+    sql("create table towns (k int primary key, name varchar(10) not null default 'x', p int references towns)").ok();
+    sql("create schema apart; create view apart.seen as select 1 as one; create index by_name on towns (name)").ok();
+    let shown = sql("\\dt").ok();
+    assert!(shown.contains("towns") && !shown.contains("by_name") && !shown.contains("pg_class"), "{shown}");
+    let shown = sql("\\d").ok();
+    assert!(shown.contains("towns") && shown.contains("seen"), "{shown}");
+    let shown = sql("\\di *name").ok();
+    assert!(shown.contains("by_name") && !shown.contains("towns_pkey"), "{shown}");
+    let shown = sql("\\dv apart.*").ok();
+    assert!(shown.contains("seen") && shown.contains("view"), "{shown}");
+    let shown = sql("\\d towns").ok();
+    for part in ["character varying(10)", "not null", "PRIMARY KEY (k)", "REFERENCES towns(k)", "USING btree (name)"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let shown = sql("\\d apart.seen").ok();
+    assert!(shown.contains("one") && shown.contains("integer"), "{shown}");
+    for (command, part) in [("\\dn", "apart"), ("\\l", "UTF8"), ("\\df uppe?", "upper"), ("\\?", "\\timing")] {
+        let shown = sql(command).ok();
+        assert!(shown.contains(part), "{command}: {shown}");
+    }
+    sql("\\du").ok();
+    std::fs::write(place.path("a.sql"), "insert into towns values (1, 'one', null);\nselect 'of the file';\n")
+        .expect("file");
+    let shown = sql(&format!("\\i {}", place.path("a.sql").display())).ok();
+    assert!(shown.contains("INSERT 0 1") && shown.contains("of the file"), "{shown}");
+    sql("\\nothing").finding();
+    let shown = place
+        .run(["sql", "a.pool", "-c", "\\x", "-c", "\\timing", "-c", "select k, name from towns", "-c", "\\q"])
+        .ok();
+    assert!(shown.contains("-[ RECORD 1 ]-\nk    | 1\nname | one\nSELECT 1"), "{shown}");
+}
