@@ -6,9 +6,9 @@
 //! often as the run missed, a read of a page. So a cache of this size with these hits, which reads pages, would not be
 //! faster than `1 / (1 / hits + misses / reads)`. A miss here reads a page, or one row of it.
 //!
-//! The records of these hits take up to a quarter of the cache, as much as stays in it with the other rows of their
-//! leaves, and are chosen as in the run: a cache of tens of megabytes is in DRAM, and a hit waits for it. The rate of a
-//! few records, which the caches of the processor hold, is printed too.
+//! These hits are the choices of the run that are in the cache after it, in the order in which the run makes them: a
+//! cache of tens of megabytes is in DRAM, and a hit waits for it. The rate of a few records, which the caches of the
+//! processor hold, is printed too.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -28,16 +28,12 @@ use lodestone_workload::ycsb::Spec;
 
 /// How long each of the two rates is measured.
 const TIME: Duration = Duration::from_millis(500);
-/// Records that are read again and again, for each thread, where the caches of the processor are to hold them.
+/// Records that are read again and again where the caches of the processor are to hold them.
 const FEW_RECORDS: usize = 64;
-/// Bytes of a record in the cache beside key and value, about.
-const RECORD_BYTES_EXTRA: u64 = 200;
-/// Reads of records are hits if this part of them, or less, misses the cache.
-const MISSES_MAX: f64 = 0.001;
-/// Reads of each record that load its leaf, whatever was read before.
-const LOOKS: usize = 3;
-/// Choices of a thread among the records of hits. They are read in turn.
+/// Choices of the run, of which those that are hits are read in turn.
 const CHOICES: usize = 1 << 16;
+/// Looks at each of them. The last ones find what the first ones left in the cache.
+const LOOKS: usize = 4;
 
 /// Counts of the cache at the begin of the run.
 pub struct CacheWatch<'d> {
@@ -66,10 +62,9 @@ impl<'d> CacheWatch<'d> {
         let (loads, rows) = (stats.cache_loads - self.loads.get(), stats.cache_row_reads - self.row_reads.get());
         let (anonymous, heap) = (anonymous_bytes()?, crate::allocator::bytes_in_use());
         let misses = (loads + rows) as f64 / result.operations.max(1) as f64;
-        let record_bytes = (spec.key_bytes + spec.value_bytes) as u64 + RECORD_BYTES_EXTRA;
-        let many = usize::try_from(limit / 4 / record_bytes)?.max(FEW_RECORDS);
-        let few_hits = hits_per_s(records, spec, FEW_RECORDS)?;
-        let (hits, hit_records) = self.hits_in_cache(records, spec, many)?;
+        let keys = self.keys_in_cache(records, spec)?;
+        let hits = hits_per_s(records, spec, &keys)?;
+        let few_hits = hits_per_s(records, spec, &few(&keys))?;
         let reads = reads_per_s(self.database, spec)?;
         let allowed = 1.0 / (1.0 / hits + misses / reads);
         result.set_extra("cache_limit_bytes", limit);
@@ -82,7 +77,7 @@ impl<'d> CacheWatch<'d> {
         result.set_extra("anonymous_to_limit", anonymous as f64 / limit as f64);
         result.set_extra("cache_misses_per_op", misses);
         result.set_extra("hits_per_s", hits.round());
-        result.set_extra("hit_records", hit_records as u64);
+        result.set_extra("hit_records", keys.iter().collect::<HashSet<_>>().len() as u64);
         result.set_extra("few_hits_per_s", few_hits.round());
         result.set_extra("page_reads_per_s", reads.round());
         result.set_extra("allowed_ops_per_s", allowed.round());
@@ -90,47 +85,39 @@ impl<'d> CacheWatch<'d> {
         Ok(())
     }
 
-    /// Reads per second of `count` records, or of as many as the cache holds with their neighbours, and how many these
-    /// were for each thread.
-    fn hits_in_cache(&self, records: &DatabaseRecords, spec: &Spec, mut count: usize) -> Result<(f64, usize)> {
-        loop {
-            // The first run loads them, and the second one shows whether they stayed.
-            hits_per_s(records, spec, count)?;
-            let before = self.database.stats();
-            let hits = hits_per_s(records, spec, count)?;
-            let now = self.database.stats();
-            let misses = now.cache_loads + now.cache_row_reads - before.cache_loads - before.cache_row_reads;
-            if (misses as f64) < hits * TIME.as_secs_f64() * MISSES_MAX || count <= FEW_RECORDS {
-                return Ok((hits, count));
+    /// Of the keys that the run chooses, each as often as it does, those whose records are in the cache.
+    fn keys_in_cache(&self, records: &DatabaseRecords, spec: &Spec) -> Result<Vec<Vec<u8>>> {
+        let codec = spec.codec()?;
+        let mut random = Random::for_stream(spec.seed, u64::MAX / 2);
+        let mut chooser = KeyChooser::new(spec.distribution, spec.records, spec.capacity())?;
+        let mut keys: Vec<_> = (0..CHOICES).map(|_| codec.encode(chooser.choose(&mut random, spec.records))).collect();
+        let (mut session, mut value) = (records.session()?, Vec::new());
+        let misses = || {
+            let stats = self.database.stats();
+            stats.cache_loads + stats.cache_row_reads
+        };
+        // A look may load a leaf, and that sends others away. Those that stay are found by looking again.
+        for _ in 0..LOOKS {
+            let (mut hits, mut before) = (Vec::with_capacity(keys.len()), misses());
+            for key in keys {
+                session.read(&key, &mut value)?;
+                let now = misses();
+                if std::mem::replace(&mut before, now) == now {
+                    hits.push(key);
+                }
             }
-            count = count / 4 * 3;
+            keys = hits;
         }
+        anyhow::ensure!(!keys.is_empty(), "no record is in the cache");
+        Ok(keys)
     }
 }
 
-/// Reads per second of records that are in the cache, of all threads together: of the first so many that the
-/// distribution of the run chooses, as often as it chooses them.
-fn hits_per_s(records: &DatabaseRecords, spec: &Spec, count: usize) -> Result<f64> {
-    let codec = spec.codec()?;
+/// Reads per second of these keys in turn, of all threads together. Each thread begins at another one.
+fn hits_per_s(records: &DatabaseRecords, spec: &Spec, keys: &[Vec<u8>]) -> Result<f64> {
     rate(spec.threads, |thread| {
-        let mut session = records.session()?;
-        let mut random = Random::for_stream(spec.seed, u64::MAX / 2 - thread as u64);
-        let mut chooser = KeyChooser::new(spec.distribution, spec.records, spec.capacity())?;
-        let (mut present, mut keys) = (HashSet::new(), Vec::with_capacity(CHOICES));
-        for _ in 0..CHOICES {
-            let record = chooser.choose(&mut random, spec.records);
-            if present.contains(&record) || present.len() < count {
-                present.insert(record);
-                keys.push(codec.encode(record));
-            }
-        }
-        let (mut value, mut next) = (Vec::new(), 0);
-        // They are loaded before the time begins, also where the first looks at a leaf read rows alone.
-        for _ in 0..LOOKS {
-            for record in &present {
-                session.read(&codec.encode(*record), &mut value)?;
-            }
-        }
+        let (mut session, mut value) = (records.session()?, Vec::new());
+        let mut next = thread * keys.len() / spec.threads;
         Ok(move || {
             session.read(&keys[next], &mut value)?;
             next = (next + 1) % keys.len();
@@ -138,6 +125,14 @@ fn hits_per_s(records: &DatabaseRecords, spec: &Spec, count: usize) -> Result<f6
             Ok(())
         })
     })
+}
+
+/// Those of the keys that are among the first [`FEW_RECORDS`] of them.
+fn few(keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut present = HashSet::new();
+    let is_present =
+        |key: &&Vec<u8>| present.contains(*key) || present.len() < FEW_RECORDS && present.insert((*key).clone());
+    keys.iter().filter(is_present).cloned().collect()
 }
 
 /// Reads of pages per second at random places of the file, of all threads together.
