@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use lodestone_fs::cluster::{Machine, MachineHandle, MachineOptions, RemoteOptions, RemoteVolume, Site, register};
@@ -15,11 +16,15 @@ use lodestone_registry::{KeeperClock, KeeperId, KeeperPool, KeeperServer, Keeper
 
 /// Three ports in a row that are free now.
 fn ports() -> u16 {
+    // Below those that the system gives to connections: one of them could take a port before the machine does. Each
+    // process begins elsewhere.
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + u16::try_from(std::process::id() * 97 % 4_000).expect("small") * 3;
     let is_free =
         |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok() && UdpSocket::bind(("127.0.0.1", port)).is_ok();
-    let any = || TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
-    let mut found = std::iter::repeat_with(any).filter(|port| *port < 65_000 && (*port..*port + 3).all(is_free));
-    found.next().expect("ports")
+    let mut found =
+        std::iter::repeat_with(|| 20_000 + (first - 20_000 + NEXT.fetch_add(3, Ordering::Relaxed)) % 12_000);
+    found.find(|port| (*port..*port + 3).all(is_free)).expect("ports")
 }
 
 /// The cluster: an authority if the network is sealed, a keeper, the description.

@@ -65,7 +65,8 @@ fn a_page_that_cannot_be_read_once_is_an_error_once() -> Outcome {
         db.checkpoint()?;
         assert_eq!(read(&db, &table, &versions)?, 0);
     }
-    assert!(reads_failed >= 15 && writes_failed >= 10, "{reads_failed}, {writes_failed} of 20");
+    // When a row that is read alone cannot be read, its page is read, and that goes well: no caller sees this error.
+    assert!(reads_failed >= 5 && writes_failed >= 10, "{reads_failed}, {writes_failed} of 20");
     // From here on no page can be read. Rows in memory are there, and the others are an error each time.
     device.arm(FaultPlan { fail_read: Some(Failing::for_ever(1)), ..FaultPlan::default() });
     assert!(read(&db, &table, &versions)? > ROWS / 2);
