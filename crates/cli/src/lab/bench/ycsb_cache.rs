@@ -26,7 +26,7 @@ use lodestone_workload::random::Random;
 use lodestone_workload::result::BenchResult;
 use lodestone_workload::ycsb::Spec;
 
-/// How long each of the two rates is measured.
+/// How long each rate is measured.
 const TIME: Duration = Duration::from_millis(500);
 /// Records that are read again and again where the caches of the processor are to hold them.
 const FEW_RECORDS: usize = 64;
