@@ -249,8 +249,9 @@ def measure(systems, options):
 
 
 def tell(found, ours, options):
+    machine = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
     print(f"\n{ours}, bricks and pools in {options.folder}, domain {options.domain}; a second, medians of "
-          f"{options.rounds} rounds of {options.seconds} s; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+          f"{options.rounds} rounds of {options.seconds} s; {machine}")
     for cell, by in found.items():
         peer, figure = by[Gluster.name], by[ours]
         print(f"{cell}: {figure:,.0f}, {Gluster.name} {peer:,.0f}: {figure / peer:.1f}x", flush=True)

@@ -1,4 +1,5 @@
-//! Kills of processes with replicated volumes: the tests of `fs_nodes`, with as many rounds as wanted.
+//! Kills of processes with replicated volumes: the tests of `fs_nodes`, with as many rounds as wanted. `judge fs-kills`
+//! has programs on a mount, under which parts of a volume die.
 
 use std::path::Path;
 use std::process::Command;

@@ -18,6 +18,7 @@ use std::process::Command as Process;
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use clap::builder::PossibleValuesParser;
 
 use crate::clients::{self, Clients, Kills};
 use crate::kills;
@@ -39,7 +40,7 @@ pub(crate) enum Command {
 #[derive(clap::Args)]
 pub(crate) struct FsOptions {
     /// The judge.
-    #[arg(value_parser = ["pjdfstest", "pjdfstest-sh", "fsx", "fsx-two", "fio", "sqlite", "git", "redis", "cargo", "all"])]
+    #[arg(value_parser = PossibleValuesParser::new(FS_JUDGES.into_iter().chain(["all"])))]
     judge: String,
 
     /// Persistence domain of the volume.

@@ -19,6 +19,26 @@ use crate::error::Result;
 use crate::spares::Spares;
 
 /// How pages of other nodes are read.
+///
+/// ```
+/// use lodestone_engine::{Database, DatabaseOptions, FarPages, row};
+/// use lodestone_numa::AgentOptions;
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # let folder = tempfile::tempdir()?;
+/// let pool = PoolOptions {
+///     domain: DomainChoice::Process,
+///     size_bytes: 8 << 20,
+///     parts: vec![folder.path().join("b.pool")],
+///     virtual_nodes: 2,
+///     ..PoolOptions::default()
+/// };
+/// let far_pages = FarPages::Agents { options: AgentOptions::default(), per_node: 2 };
+/// let options = DatabaseOptions { pool, far_pages, log_bytes: 1 << 20, segment_bytes: 32 << 10, ..Default::default() };
+/// let db = Database::open_with(folder.path().join("a.pool"), &options)?;
+/// let table = db.create_table(&"t (k u64, v i64) key (k)".parse()?)?;
+/// db.update(|tx| table.put(tx, &row![1_u64, 2_i64]))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum FarPages {

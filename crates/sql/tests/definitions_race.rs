@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lodestone_engine::DatabaseOptions;
+use lodestone_engine::{DatabaseOptions, Index};
 use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_sql::{Connection, Database};
 use lodestone_sql_types::SqlState;
@@ -152,5 +152,41 @@ fn views_of_views_go_with_their_table() {
             [],
             "{drop}"
         );
+    }
+}
+
+/// One of them finds that the other one builds it, or has built it. It must not drop that one as its own.
+#[test]
+fn sessions_that_make_the_same_index_at_the_same_moment_leave_one() {
+    for _ in 0..8 {
+        let folder = tempfile::tempdir().expect("folder");
+        let database = open(folder.path());
+        let mut connection = database.connect("app", "shop");
+        connection.run("create table t (a int, b int)").expect("a table");
+        connection.run("insert into t select g, 1 from generate_series(1, 2000) g").expect("rows");
+        let made = std::thread::scope(|scope| {
+            let sessions = [0, 1, 2]
+                .map(|_| scope.spawn(|| database.connect("app", "shop").run("create unique index i on t (a)").is_ok()));
+            sessions.into_iter().map(|session| session.join().expect("no panic")).filter(|is| *is).count()
+        });
+        assert_eq!(made, 1);
+        let error = connection.run("insert into t values (1, 2)").expect_err("the index is there");
+        assert_eq!(error.state(), SqlState::UNIQUE_VIOLATION);
+        connection.run("drop index i").expect("it has its name");
+    }
+}
+
+/// A definition that fails because the library has such an index leaves that one.
+#[test]
+fn an_index_of_the_library_outlives_a_definition_of_its_name() {
+    let folder = tempfile::tempdir().expect("folder");
+    let database = open(folder.path());
+    let mut connection = database.connect("app", "shop");
+    connection.run("create table t (a int)").expect("a table");
+    for _ in 0..2 {
+        _ = database.engine().create_index("t", &Index::unique("i", ["a"]));
+        let error = connection.run("create index i on t (a)").expect_err("it is there");
+        assert_eq!(error.state(), SqlState::DUPLICATE_TABLE, "{error:?}");
+        assert_eq!(database.engine().table("t").expect("the table").schema().indexes().len(), 1);
     }
 }

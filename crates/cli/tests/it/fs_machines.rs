@@ -6,14 +6,15 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::Place;
 use crate::fs_mount::{content, mount_by};
+use crate::ports::ports;
 
 /// A process that is killed when it is dropped.
 struct Process(Child);
@@ -33,19 +34,6 @@ impl Process {
         BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line, or the end");
         (Self(process), line)
     }
-}
-
-/// Three ports in a row, for a machine, that are free now.
-fn ports() -> u16 {
-    // Below those that the system gives to connections: one of them could take a port before the machine does. Each
-    // process begins elsewhere.
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 20_000 + u16::try_from(std::process::id() * 97 % 4_000).expect("small") * 3;
-    let is_free =
-        |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok() && UdpSocket::bind(("127.0.0.1", port)).is_ok();
-    let mut found =
-        std::iter::repeat_with(|| 20_000 + (first - 20_000 + NEXT.fetch_add(3, Ordering::Relaxed)) % 12_000);
-    found.find(|port| (*port..*port + 3).all(is_free)).expect("ports")
 }
 
 /// A keeper, and the machines of the volume `a.vol`, three at the beginning.

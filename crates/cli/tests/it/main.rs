@@ -26,6 +26,8 @@ mod media_probe;
 mod numa;
 mod output_files;
 mod pool;
+#[path = "../../../fs/tests/it/ports.rs"]
+mod ports;
 mod readers;
 mod sql;
 mod stm;

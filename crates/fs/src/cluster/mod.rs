@@ -637,3 +637,18 @@ impl State {
         Some(leading)
     }
 }
+
+/// A new volume in a folder of its own, and the options of its pool.
+#[cfg(test)]
+fn volume_for_tests() -> (tempfile::TempDir, std::path::PathBuf, lodestone_pmem::PoolOptions) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.vol");
+    let pool = lodestone_pmem::PoolOptions {
+        domain: lodestone_pmem::DomainChoice::Process,
+        size_bytes: 12 << 20,
+        journal_bytes: 2 << 20,
+        ..lodestone_pmem::PoolOptions::default()
+    };
+    drop(crate::Volume::format_with(&path, &pool, &crate::FormatOptions::default()).expect("a volume"));
+    (folder, path, pool)
+}

@@ -273,16 +273,7 @@ mod tests {
 
     #[test]
     fn a_node_that_was_given_an_image_lacks_none_before_its_thread_has_seen_it() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("a.vol");
-        let pool = lodestone_pmem::PoolOptions {
-            domain: lodestone_pmem::DomainChoice::Process,
-            size_bytes: 12 << 20,
-            journal_bytes: 2 << 20,
-            ..lodestone_pmem::PoolOptions::default()
-        };
-        let format = crate::FormatOptions::default();
-        drop(crate::Volume::format_with(&path, &pool, &format).expect("a volume"));
+        let (_folder, path, pool) = crate::cluster::volume_for_tests();
         drop(
             crate::cluster::Cluster::open(&path, &pool, &crate::cluster::ClusterOptions::default()).expect("replicas"),
         );

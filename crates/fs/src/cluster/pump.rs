@@ -342,18 +342,9 @@ mod tests {
         use lodestone_fabric::OPERATIONS;
 
         use crate::cluster::link::UNIT;
-        use crate::cluster::{Cluster, ClusterOptions};
+        use crate::cluster::{Cluster, ClusterOptions, volume_for_tests};
 
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("a.vol");
-        let pool = lodestone_pmem::PoolOptions {
-            domain: lodestone_pmem::DomainChoice::Process,
-            size_bytes: 12 << 20,
-            journal_bytes: 2 << 20,
-            ..lodestone_pmem::PoolOptions::default()
-        };
-        let format = crate::FormatOptions::default();
-        drop(crate::Volume::format_with(&path, &pool, &format).expect("a volume"));
+        let (_folder, path, pool) = volume_for_tests();
         let cluster = Cluster::open(&path, &pool, &ClusterOptions::default()).expect("it opens");
         let link = Arc::clone(&cluster.shared.state().leading.as_ref().expect("it leads").link);
         let active = || {

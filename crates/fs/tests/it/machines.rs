@@ -2,30 +2,17 @@
 //! each request is carried out once.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use super::ports::ports;
 use lodestone_fs::cluster::{Machine, MachineHandle, MachineOptions, RemoteOptions, RemoteVolume, Site, register};
 use lodestone_fs::{Caller, Error, FileKind, NewFile, ROOT, Refusal};
 use lodestone_pmem::DomainChoice;
 use lodestone_registry::control::{Authority, Credentials, Name};
 use lodestone_registry::{KeeperClock, KeeperId, KeeperPool, KeeperServer, KeeperServerOptions, Security};
-
-/// Three ports in a row that are free now.
-fn ports() -> u16 {
-    // Below those that the system gives to connections: one of them could take a port before the machine does. Each
-    // process begins elsewhere.
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 20_000 + u16::try_from(std::process::id() * 97 % 4_000).expect("small") * 3;
-    let is_free =
-        |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok() && UdpSocket::bind(("127.0.0.1", port)).is_ok();
-    let mut found =
-        std::iter::repeat_with(|| 20_000 + (first - 20_000 + NEXT.fetch_add(3, Ordering::Relaxed)) % 12_000);
-    found.find(|port| (*port..*port + 3).all(is_free)).expect("ports")
-}
 
 /// The cluster: an authority if the network is sealed, a keeper, the description.
 pub struct Place {

@@ -7,4 +7,5 @@ mod machines;
 mod model;
 mod nodes;
 mod once;
+mod ports;
 mod promises;

@@ -262,15 +262,7 @@ impl Binder<'_> {
             having: None,
             ..select.clone()
         };
-        let query = Query {
-            with: Vec::new(),
-            body: Body::Values(Vec::new()),
-            order_by: Vec::new(),
-            limit: None,
-            offset: None,
-            locks: Vec::new(),
-        };
-        let bound = self.grouped_select(&select, &query, Node::Values(Vec::new()), scope.clone());
+        let bound = self.grouped_select(&select, &Query::empty(), Node::Values(Vec::new()), scope.clone());
         bound.err().filter(|error| error.state() != SqlState::GROUPING_ERROR)
     }
 

@@ -6,12 +6,13 @@
 //!
 //! So a note that is there when the database opens is one of a definition that has never committed: a crash came
 //! between. Its index would refuse rows although no view has it, so it is dropped. Indexes that the library made have
-//! no note, and stay.
+//! no note, and stay. So does an index that another definition has made since under the same name, as after an error
+//! that left the note: the catalog has it.
 
 use lodestone_engine::{Database, Error as EngineError, Row};
 use lodestone_sql_types::Result;
 
-use super::store::{NAME, Writer, oid_at, row};
+use super::store::{NAME, Writer, has_index, oid_at, row};
 use crate::errors::from_engine;
 
 /// The letter that the relation of a note begins with. The name of the table follows.
@@ -59,12 +60,20 @@ pub fn drop_index(database: &Database, (table, index): (&str, &str), oid: u32) -
         Ok(_) | Err(EngineError::NoIndex { .. } | EngineError::NoTable { .. }) => {}
         Err(error) => return Err(from_engine(error)),
     }
+    forget(database, table, oid)
+}
+
+/// Removes the note of an index that is not to be dropped.
+///
+/// # Errors
+/// Those of the engine.
+pub fn forget(database: &Database, table: &str, oid: u32) -> Result<()> {
     let notes = database.table(NAME).map_err(from_engine)?;
     let key = [key_of(table).into(), u64::from(oid).into()];
     database.update(|tx| notes.delete(tx, &key)).map(drop).map_err(from_engine)
 }
 
-/// Drops all indexes that are noted. To be called before there is a connection.
+/// Drops all indexes that are noted, and that the catalog does not have. To be called before there is a connection.
 ///
 /// # Errors
 /// Those of the engine.
@@ -84,6 +93,10 @@ pub fn sweep(database: &Database) -> Result<()> {
             continue;
         };
         let table = relation.trim_start_matches(BUILDING_PREFIX);
+        if database.update(|tx| has_index(&notes, tx, (table, index))).map_err(from_engine)? {
+            forget(database, table, oid)?;
+            continue;
+        }
         match drop_index(database, (table, index), oid) {
             Ok(()) => tracing::warn!("index {index} of {table} is dropped: its definition was cut off by a crash"),
             Err(error) => {
@@ -92,4 +105,40 @@ pub fn sweep(database: &Database) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestone_engine::DatabaseOptions;
+    use lodestone_pmem::{DomainChoice, PoolOptions};
+
+    use super::*;
+
+    #[test]
+    fn a_note_that_was_left_does_not_drop_a_later_index_of_the_same_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+        let options =
+            DatabaseOptions { pool, log_bytes: 2 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+        let open = || {
+            let engine = Database::open_with(folder.path().join("a.pool"), &options).expect("open");
+            crate::Database::new(engine, "read committed").expect("SQL")
+        };
+        let database = open();
+        let mut connection = database.connect("app", "shop");
+        connection.run("create table t (a int); create unique index i on t (a)").expect("an index");
+        assert_eq!(database.engine().table("t").expect("its name").schema().indexes().len(), 1);
+        note(database.engine(), ("t", "i"), 4_000).expect("a note");
+        note(database.engine(), ("t", "never_built"), 4_001).expect("a note");
+        drop((connection, database));
+        let database = open();
+        let mut connection = database.connect("app", "shop");
+        connection.run("insert into t values (1)").expect("a row");
+        connection.run("insert into t values (1)").expect_err("the index is there");
+        let notes = database.engine().table(NAME).expect("the catalog");
+        let left = database.engine().update(|tx| {
+            notes.range(tx, ..)?.try_fold(0, |count, row| row.map(|row| count + u64::from(is_note(&row))))
+        });
+        assert_eq!(left.expect("rows"), 0, "no note is left");
+    }
 }

@@ -34,8 +34,8 @@
 //! comments:    `relation` is the character U+0003, the number of the class of an object (1259 relations, 1247 types,
 //!              2606 constraints, 2615 schemas), a point, and the number of the object; `name` is the column, or empty
 //!              for the object itself, `note` the text. Items are places in the order in which they were written
-//! building:    `relation` is the character U+0004 and the name of a table; each item is an index that is built beside the
-//!              transaction of its definition: `number` is its own, `name` its name. That transaction removes the row
+//! building:    `relation` is the character U+0004 and the name of a table; each item is an index that is built beside
+//!              the transaction of its definition: `number` is its own, `name` its name. That transaction removes the row
 //! kind:        "enum"; or "composite", its number among the relations, the number of the next attribute; or "domain",
 //!              the number of the type that it is of, the modifier, "n" if it takes no nulls, and the default if there
 //!              is one
@@ -640,6 +640,20 @@ impl Notes {
 pub fn no_type(what: &str, oid: u32) -> Error {
     let message = format!("{what} is of the type with the number {oid}, which is not there");
     Error::new(SqlState::DATA_CORRUPTED, message).hint("Run `lodestone db check` on the pool.")
+}
+
+/// Whether the catalog has an index of this name on the table.
+///
+/// # Errors
+/// Those of the engine.
+pub(super) fn has_index(notes: &Table, tx: &Tx, (table, index): (&str, &str)) -> lodestone_engine::Result<bool> {
+    let at = |item: u64| Row(vec![table.into(), item.into()]);
+    for row in notes.range(tx, at(FIRST_INDEX)..at(FIRST_CONSTRAINT))? {
+        if row?[2].as_text() == Some(index) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 pub(super) fn oid_at(row: &Row, place: usize) -> Option<u32> {

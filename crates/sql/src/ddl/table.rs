@@ -346,6 +346,11 @@ impl Definition<'_> {
         note.indexes.push(IndexNote { oid, name: name.clone(), is_constraint, parent: None, included });
         let index = if is_unique { Index::unique(&name, columns) } else { Index::new(&name, columns) };
         let outcome = if self.is_alone {
+            let now = self.engine().table(&table.full).map_err(from_engine)?;
+            if now.schema().indexes().iter().any(|other| other.name == name) {
+                // Of the library, made since the catalog was read.
+                return Err(exists(&name).into());
+            }
             building::note(self.engine(), (&table.full, &name), oid)?;
             self.built.push(Built { table: table.full.clone(), index: name.clone(), oid });
             self.writer()?.end_building(&table.full, oid)?;
@@ -353,6 +358,11 @@ impl Definition<'_> {
         } else {
             self.engine().create_index_in(self.tx, &table.full, &index)
         };
+        if self.is_alone && matches!(outcome, Err(EngineError::IndexExists { .. })) {
+            // It is another one's, and is not dropped with this definition.
+            self.built.pop();
+            building::forget(self.engine(), &table.full, oid)?;
+        }
         let engine = match outcome {
             Ok(engine) => engine,
             Err(EngineError::Duplicate { key, .. }) => {

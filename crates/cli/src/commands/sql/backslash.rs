@@ -56,8 +56,8 @@ pub(super) fn read(line: &str) -> Option<Command> {
         "\\du" | "\\dg" => one(
             "List of roles",
             format!(
-                "select rolname as \"Role name\", rolsuper as \"Superuser\", rolcanlogin as \"Can login\" from pg_roles \
-                 where true{} order by 1",
+                "select rolname as \"Role name\", rolsuper as \"Superuser\", rolcanlogin as \"Can login\" \
+                 from pg_roles where true{} order by 1",
                 like("rolname", argument)
             ),
         ),
@@ -65,8 +65,8 @@ pub(super) fn read(line: &str) -> Option<Command> {
             "List of functions",
             format!(
                 "select nspname as \"Schema\", proname as \"Name\", pg_get_function_result(p.oid) as \"Result data \
-                 type\", pg_get_function_arguments(p.oid) as \"Argument data types\" from pg_proc p join pg_namespace n \
-                 on n.oid = pronamespace where {} order by 1, 2, 4",
+                 type\", pg_get_function_arguments(p.oid) as \"Argument data types\" from pg_proc p join \
+                 pg_namespace n on n.oid = pronamespace where {} order by 1, 2, 4",
                 match argument {
                     "" => "nspname not in ('pg_catalog', 'information_schema')".to_owned(),
                     pattern => format!("true{}", like("proname", pattern)),
@@ -115,8 +115,8 @@ fn relations(kinds: &str, pattern: &str) -> String {
     let kinds: Vec<String> = kinds.split(' ').map(|kind| format!("'{kind}'")).collect();
     format!(
         "select nspname as \"Schema\", relname as \"Name\", case relkind when 'r' then 'table' when 'p' then \
-         'partitioned table' when 'v' then 'view' when 'S' then 'sequence' when 'I' then 'partitioned index' else 'index' \
-         end as \"Type\", pg_get_userbyid(relowner) as \"Owner\" from pg_class c join pg_namespace n on n.oid = \
+         'partitioned table' when 'v' then 'view' when 'S' then 'sequence' when 'I' then 'partitioned index' else \
+         'index' end as \"Type\", pg_get_userbyid(relowner) as \"Owner\" from pg_class c join pg_namespace n on n.oid = \
          relnamespace where relkind in ({}){} order by 1, 2",
         kinds.join(", "),
         named(pattern)
