@@ -27,7 +27,7 @@ use crate::spares::Spares;
 /// # let folder = tempfile::tempdir()?;
 /// let pool = PoolOptions {
 ///     domain: DomainChoice::Process,
-///     size_bytes: 8 << 20,
+///     size_bytes: 64 << 20,
 ///     parts: vec![folder.path().join("b.pool")],
 ///     virtual_nodes: 2,
 ///     ..PoolOptions::default()
