@@ -4,6 +4,7 @@
 
 use std::fmt::Write;
 
+use crate::node_stats::NodeStats;
 use crate::stats::DatabaseStats;
 
 /// Figures that only rise, by their name without the prefix, and what each of all figures is about.
@@ -58,7 +59,7 @@ impl DatabaseStats {
     /// ```
     #[must_use]
     pub fn to_prometheus(&self, database: &str) -> String {
-        let label = database.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let label = label(database);
         let mut text = String::new();
         for ((figure, value), (name, is_counter, about)) in self.figures().into_iter().zip(DESCRIPTIONS) {
             debug_assert_eq!(figure, name, "descriptions are in the order of the figures");
@@ -67,6 +68,52 @@ impl DatabaseStats {
             // Text that is written to a string does not fail.
             let _ =
                 writeln!(text, "# HELP {full} {about}\n# TYPE {full} {kind}\n{full}{{database=\"{label}\"}} {value}");
+        }
+        text
+    }
+}
+
+/// A value of a label as Prometheus reads it.
+fn label(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// What the figures of a node are about, in their order.
+const OF_NODES: [(&str, bool, &str); 5] = [
+    ("log_segments", false, "Segments of the logs on the node."),
+    ("log_segments_free", false, "Segments of the logs on the node that have no records."),
+    ("pages", false, "Pages on the node."),
+    ("pages_free", false, "Pages on the node that hold nothing."),
+    ("page_written_bytes", true, "Bytes that were written to pages on the node."),
+];
+
+impl NodeStats {
+    /// The figures of the nodes of a database as Prometheus reads them, each as `lodestone_db_node_NAME` with the labels
+    /// `database` and `node`. An unknown node has an empty label.
+    ///
+    /// ```
+    /// use lodestone_engine::NodeStats;
+    ///
+    /// let node = NodeStats::from_figures(Some(1), vec![1], |name| Some(if name == "pages" { 7 } else { 0 }));
+    /// let text = NodeStats::to_prometheus(&[node?], "shop");
+    /// assert!(text.contains("lodestone_db_node_pages{database=\"shop\",node=\"1\"} 7\n"));
+    /// # Ok::<(), &str>(())
+    /// ```
+    #[must_use]
+    pub fn to_prometheus(nodes: &[Self], database: &str) -> String {
+        let label = label(database);
+        let mut text = String::new();
+        for (number, (name, is_counter, about)) in OF_NODES.into_iter().enumerate() {
+            let (kind, end) = if is_counter { ("counter", "_total") } else { ("gauge", "") };
+            let full = format!("lodestone_db_node_{name}{end}");
+            // Text that is written to a string does not fail.
+            let _ = writeln!(text, "# HELP {full} {about}\n# TYPE {full} {kind}");
+            for node in nodes {
+                let (figure, value) = node.figures()[number];
+                debug_assert_eq!(figure, name, "descriptions are in the order of the figures");
+                let id = node.node.map_or_else(String::new, |id| id.to_string());
+                let _ = writeln!(text, "{full}{{database=\"{label}\",node=\"{id}\"}} {value}");
+            }
         }
         text
     }

@@ -33,6 +33,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::node_stats::NodeStats;
 use crate::stats::DatabaseStats;
 use crate::threads;
 
@@ -161,11 +162,12 @@ impl Head {
     /// The content of the file at this moment.
     fn text(&self, core: &Core) -> String {
         let stats = DatabaseStats::of(core);
+        let nodes: Vec<_> = NodeStats::of(core).iter().map(ToString::to_string).collect();
         let trouble = core.rounds.trouble.last();
         format!(
             "{BEGIN}{PUBLISHED_VERSION},\"process\":{},\"pool\":{},\"database\":{},\"began_unix_us\":{},\
              \"written_unix_us\":{},\"elapsed_us\":{},\"period_us\":{},\"poisoned\":{},\"checkpoint_trouble\":{},\
-             \"figures\":{stats}}}\n",
+             \"figures\":{stats},\"nodes\":[{}]}}\n",
             std::process::id(),
             json_text(&self.pool.to_string_lossy()),
             json_text(&self.database),
@@ -175,6 +177,7 @@ impl Head {
             micros(self.every),
             core.timeline.is_poisoned(),
             trouble.map_or_else(|| "null".into(), |text| json_text(&text)),
+            nodes.join(","),
         )
     }
 }

@@ -76,10 +76,28 @@ pub struct Rounds {
     /// Held during a round.
     pages: Mutex<Pages>,
     /// Figures of the pages, as the last thread that had them left them.
-    page_stats: Mutex<PageStats>,
+    page_stats: Mutex<PageFigures>,
     /// One more than the last epoch below the cut of the newest checkpoint, if it is of this life.
     pub whole_floor: AtomicU64,
     pub trouble: CheckpointTrouble,
+}
+
+/// Figures of all pages, and of those in each part where the pool has several.
+#[derive(Clone, Debug)]
+struct PageFigures {
+    all: PageStats,
+    parts: Vec<PageStats>,
+}
+
+impl PageFigures {
+    fn of(pages: &Pages) -> Self {
+        let all = pages.stats();
+        let parts = match pages.part_count() {
+            1 => vec![all],
+            count => (0..count).map(|part| pages.stats_in(part)).collect(),
+        };
+        Self { all, parts }
+    }
 }
 
 /// Rounds that failed. The thread that makes most of them has no caller that it could tell.
@@ -111,7 +129,7 @@ impl CheckpointTrouble {
 impl Rounds {
     /// For logs without owners.
     pub fn new(pages: Pages, writers: u16, wal: &Wal) -> Self {
-        let page_stats = Mutex::new(pages.stats());
+        let page_stats = Mutex::new(PageFigures::of(&pages));
         let (cuts, pages) = (Cuts::new(writers, wal.positions()), Mutex::new(pages));
         let (bell, whole_floor, trouble) = (Bell::default(), AtomicU64::new(0), CheckpointTrouble::default());
         Self { cuts, bell, pages, page_stats, whole_floor, trouble }
@@ -131,7 +149,12 @@ impl Rounds {
     /// Figures of the pages. While a round is under way: those before it. It does not lock the pages: a thread that
     /// found them locked would leave out a round.
     pub fn page_stats(&self) -> PageStats {
-        *lock(&self.page_stats)
+        lock(&self.page_stats).all
+    }
+
+    /// The same of the pages in each part of the pool.
+    pub fn page_stats_by_part(&self) -> Vec<PageStats> {
+        lock(&self.page_stats).parts.clone()
     }
 }
 
@@ -158,7 +181,7 @@ impl DerefMut for LockedPages<'_> {
 
 impl Drop for LockedPages<'_> {
     fn drop(&mut self) {
-        *lock(&self.rounds.page_stats) = self.pages.stats();
+        *lock(&self.rounds.page_stats) = PageFigures::of(&self.pages);
     }
 }
 

@@ -233,7 +233,7 @@ impl Drop for Batch<'_> {
         // Nothing says yet that these pages are used.
         self.pages.give(std::mem::take(&mut self.work.begun));
         self.pages.expected = 0;
-        self.pages.written_bytes += self.work.written_bytes;
+        self.pages.written_bytes.join(&self.work.written_bytes);
         // The next batch finds rows that were changed in place as they are to be, and may be of another thread, whose
         // fence does nothing for what this one has flushed.
         self.work.fence_patches();

@@ -73,6 +73,7 @@
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod batch;
+mod bytes;
 mod cell;
 mod checkpoint;
 mod error;

@@ -10,6 +10,7 @@ use lodestone_width::{exact_u32, to_u64, to_usize};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::batch::Batch;
+use crate::bytes::BytesByPart;
 use crate::checkpoint::Block;
 use crate::error::{Error, Result};
 use crate::free::FreePages;
@@ -87,7 +88,7 @@ pub struct Pages {
     damaged: Vec<PmAddr>,
     /// Extents that the next batch needs beyond those that are there.
     pub(crate) expected: usize,
-    pub(crate) written_bytes: u64,
+    pub(crate) written_bytes: BytesByPart,
     /// Pages that a kept checkpoint has, whose heads alone are right.
     pub(crate) summaries_damaged: Vec<u32>,
 }
@@ -147,7 +148,7 @@ impl Pages {
             block_point: memory.flushed_anywhere(),
             damaged: copies::damaged(memory, head_lines(at), &line),
             expected: 0,
-            written_bytes: 0,
+            written_bytes: BytesByPart::default(),
             summaries_damaged: Vec::new(),
         };
         if pages.newest().is_none() {
@@ -590,7 +591,27 @@ impl Pages {
             pages_free: to_u64(self.free.count() + self.waiting.iter().map(|(_, pages)| pages.len()).sum::<usize>()),
             page_bytes: self.places.options.page_bytes.into(),
             batches: self.published().saturating_sub(1),
-            written_bytes: self.written_bytes,
+            written_bytes: self.written_bytes.sum(),
+        }
+    }
+
+    /// Parts of the pool that pages may be in.
+    #[must_use]
+    pub fn part_count(&self) -> u16 {
+        self.memory().part_count()
+    }
+
+    /// Figures about the pages in `part` of the pool.
+    #[must_use]
+    pub fn stats_in(&self, part: u16) -> PageStats {
+        let extents = self.extents.iter().filter(|at| at.part() == part).count();
+        let waiting = self.waiting.iter().flat_map(|(_, pages)| pages);
+        let waiting = waiting.filter(|page| self.place(**page).0.part() == part).count();
+        PageStats {
+            pages: to_u64(extents) * u64::from(self.places.options.extent_pages),
+            pages_free: to_u64(self.free.count_in(part) + waiting),
+            written_bytes: self.written_bytes.of(part),
+            ..self.stats()
         }
     }
 

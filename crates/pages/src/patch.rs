@@ -96,7 +96,7 @@ impl Work {
             }
             begin = end;
         }
-        self.written_bytes += to_u64(lines * LINE);
+        self.written_bytes.add(at.part(), to_u64(lines * LINE));
         Ok(Patch::Done(Patched { rows, lines: to_u64(lines) }))
     }
 }

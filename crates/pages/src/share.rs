@@ -12,6 +12,7 @@ use lodestone_txn::Tick;
 use lodestone_width::{exact_u32, to_u64, to_usize};
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::bytes::BytesByPart;
 use crate::error::Result;
 use crate::image::{Encoder, Image, PageRow};
 use crate::layout::{ENTRY_BYTES, PAGE_HEAD_BYTES, PAGE_MAGIC, PageHead, Summary};
@@ -47,7 +48,7 @@ pub(crate) struct Work {
     streamed: usize,
     /// Whether lines of older images were written.
     pub has_patched: bool,
-    pub written_bytes: u64,
+    pub written_bytes: BytesByPart,
 }
 
 impl Work {
@@ -62,7 +63,7 @@ impl Work {
             page: Vec::new(),
             streamed: 0,
             has_patched: false,
-            written_bytes: 0,
+            written_bytes: BytesByPart::default(),
         }
     }
 
@@ -115,7 +116,7 @@ impl Work {
             // is a share, and starts the write-back of all of the line: the caches of the threads agree.
             memory.put(PmPtr::new(sheet.summary), &Summary::new(&head, low));
             self.streamed += self.page.len() + to_usize(ENTRY_BYTES);
-            self.written_bytes += to_u64(self.page.len()) + ENTRY_BYTES;
+            self.written_bytes.add(sheet.at.part(), to_u64(self.page.len()) + ENTRY_BYTES);
         }
         if self.streamed >= GROUP_BYTES && memory.domain() == Domain::Block {
             self.streamed = 0;
@@ -136,7 +137,7 @@ impl Work {
         self.begun.append(&mut other.begun);
         self.ended.append(&mut other.ended);
         self.has_patched |= other.has_patched;
-        self.written_bytes += other.written_bytes;
+        self.written_bytes.join(&other.written_bytes);
     }
 
     /// Fences rows that were changed in place, if there are some that no fence covers.

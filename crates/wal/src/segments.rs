@@ -372,6 +372,13 @@ impl Segments {
         (to_u64(stock.made.len()), to_u64(stock.free.len()))
     }
 
+    /// The same of those in `part`.
+    pub fn counts_in(&self, part: u16) -> (u64, u64) {
+        let count = |list: &[PmAddr]| to_u64(list.iter().filter(|at| at.part() == part).count());
+        let stock = lock(&self.stock);
+        (count(&stock.made), count(&stock.free))
+    }
+
     /// Most segments.
     pub const fn total(&self) -> u64 {
         self.total

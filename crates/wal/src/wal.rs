@@ -185,7 +185,16 @@ impl Wal {
     /// Figures about the segments.
     #[must_use]
     pub fn stats(&self) -> LogStats {
-        let (segments, segments_free) = self.shared.segments.counts();
+        self.stats_of(self.shared.segments.counts())
+    }
+
+    /// Those about the segments in `part` of the pool. Any of them may be there: `segments_max` is that of the whole.
+    #[must_use]
+    pub fn stats_in(&self, part: u16) -> LogStats {
+        self.stats_of(self.shared.segments.counts_in(part))
+    }
+
+    fn stats_of(&self, (segments, segments_free): (u64, u64)) -> LogStats {
         let (segments_max, segment_bytes) = (self.shared.segments.total(), self.shared.segments.segment_bytes());
         LogStats { segments, segments_free, segments_max, segment_bytes }
     }

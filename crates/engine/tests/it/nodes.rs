@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lodestone_engine::{Database, DatabaseOptions, Error, FarPages, Index, Result, Schema, row};
+use lodestone_engine::{Database, DatabaseOptions, Error, FarPages, Index, NodeStats, Result, Schema, row};
 use lodestone_numa::{AgentOptions, Observer, Request};
 use lodestone_pmem::{DomainChoice, PoolOptions, thread_counters};
 
@@ -78,6 +78,18 @@ fn pages_are_in_the_part_of_their_table() -> Result<()> {
         assert!(found[own] > 20 && found[other] == 0, "{table}: {found:?}");
     }
     assert_eq!(db.placement("t1")?.node, Some(1));
+    let (nodes, all) = (db.node_stats(), db.stats());
+    for (number, node) in (0_u16..).zip(&nodes) {
+        assert_eq!((node.node, &node.parts[..]), (Some(number.into()), &[number][..]));
+        // A round by a writer on each node.
+        assert!(node.pages.pages - node.pages.pages_free > 20 && node.pages.written_bytes > 20 * 1024, "{node}");
+    }
+    let total = |figure: fn(&NodeStats) -> u64| nodes.iter().map(figure).sum::<u64>();
+    assert_eq!(total(|node| node.pages.written_bytes), all.pages.written_bytes);
+    assert_eq!(total(|node| node.pages.pages_free), all.pages.pages_free);
+    assert_eq!((total(|node| node.pages.pages), nodes.len()), (all.pages.pages, NODES));
+    assert_eq!(total(|node| node.log.segments), all.log.segments);
+    assert_eq!(total(|node| node.log.segments_free), all.log.segments_free);
     assert_eq!(db.part_on(1)?, 1);
     assert!(matches!(db.part_on(7), Err(Error::NoPartOnNode { node: 7, .. })));
     // The next life places new pages there as well, also those of an index that is made then.

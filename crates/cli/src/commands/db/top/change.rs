@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lodestone_engine::DatabaseStats;
+use lodestone_engine::{DatabaseStats, NodeStats};
 use lodestone_width::nearest_f64;
 use serde::Serialize;
 
@@ -29,6 +29,9 @@ pub struct Change {
     /// In this interval.
     pub checkpoints: u64,
     pub page_bytes_per_s: f64,
+    /// By node, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeChange>,
     /// Only with a bound for the cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheChange>,
@@ -48,6 +51,32 @@ pub struct CacheChange {
     pub evictions_per_s: f64,
 }
 
+/// The part on one node.
+#[derive(Debug, Serialize)]
+pub struct NodeChange {
+    /// `None`: unknown.
+    pub node: Option<u32>,
+    pub parts: Vec<u16>,
+    pub page_bytes_per_s: f64,
+    /// All figures at the end of the interval.
+    figures: BTreeMap<&'static str, u64>,
+    #[serde(skip)]
+    pub stats: NodeStats,
+}
+
+impl NodeChange {
+    fn between(old: Option<&NodeStats>, now: &NodeStats, seconds: f64) -> Self {
+        let bytes = now.pages.written_bytes.saturating_sub(old.map_or(0, |old| old.pages.written_bytes));
+        Self {
+            node: now.node,
+            parts: now.parts.clone(),
+            page_bytes_per_s: rounded(nearest_f64(bytes) / seconds),
+            figures: now.figures().into_iter().collect(),
+            stats: now.clone(),
+        }
+    }
+}
+
 impl Change {
     /// From `before` to `now`, which the same publisher wrote later.
     pub fn between(before: &Published, now: &Published) -> Self {
@@ -57,6 +86,8 @@ impl Change {
         let per_s = |figure| rounded(nearest_f64(more(figure)) / seconds);
         let conflicts = more(|stats| stats.conflicts);
         let attempts = more(|stats| stats.commits + stats.read_only + stats.cancelled) + conflicts;
+        let node = |(number, node)| NodeChange::between(before.nodes.get(number), node, seconds);
+        let several = if now.nodes.len() > 1 { &now.nodes[..] } else { &[] };
         let cache = CacheChange {
             loads_per_s: per_s(|stats| stats.cache_loads),
             row_reads_per_s: per_s(|stats| stats.cache_row_reads),
@@ -77,6 +108,7 @@ impl Change {
             log_fill_percent: percent(new.log.segments.saturating_sub(new.log.segments_free), new.log.segments_max),
             checkpoints: more(|stats| stats.pages.batches),
             page_bytes_per_s: per_s(|stats| stats.pages.written_bytes),
+            nodes: several.iter().enumerate().map(node).collect(),
             cache: (new.cache_bytes > 0).then_some(cache),
             poisoned: now.is_poisoned,
             checkpoint_trouble: now.checkpoint_trouble.clone(),
@@ -113,6 +145,7 @@ pub mod tests {
             is_poisoned: false,
             checkpoint_trouble: None,
             figures: DatabaseStats::default(),
+            nodes: Vec::new(),
         };
         let old = &mut before.figures;
         (old.commits, old.conflicts, old.pages.batches) = (100, 50, 3);

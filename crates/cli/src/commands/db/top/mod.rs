@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use lodestone_engine::PublishOptions;
+use lodestone_engine::{NodeStats, PublishOptions};
 
 use self::change::Change;
 use self::published::Published;
@@ -44,7 +44,10 @@ Columns of a line (rates are per second):
   snaps, kept         open snapshots, and row versions kept for them
   loads/s, rows/s     with a bound for the cache: leaves, and single rows, that
                       were read from pages
-  evict/s, cache      leaves that made room, and bytes of the cache";
+  evict/s, cache      leaves that made room, and bytes of the cache
+
+With several nodes, the view on a terminal, --json and --prometheus also have the
+log segments and the pages of each node.";
 
 /// Shortest interval.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
@@ -109,7 +112,8 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         if output.is_json() {
             bail!("--prometheus and --json are two forms; choose one");
         }
-        return output.line(first.figures.to_prometheus(&first.database).trim_end());
+        let nodes = NodeStats::to_prometheus(&first.nodes, &first.database);
+        return output.line(format!("{}{nodes}", first.figures.to_prometheus(&first.database)).trim_end());
     }
     interrupt::so_far("the view has ended; the database goes on");
     let mut screen = Screen::new(*output);

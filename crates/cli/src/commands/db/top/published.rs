@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
-use lodestone_engine::{DatabaseStats, PUBLISHED_VERSION};
+use lodestone_engine::{DatabaseStats, NodeStats, PUBLISHED_VERSION};
 use serde::Deserialize;
 
 /// Periods after which figures are stale.
@@ -40,6 +40,25 @@ pub struct Published {
     /// The error of the last checkpoint, if it failed.
     pub checkpoint_trouble: Option<String>,
     pub figures: DatabaseStats,
+    /// By node. Earlier versions do not publish them.
+    pub nodes: Vec<NodeStats>,
+}
+
+/// A node in the file: its figures by name.
+#[derive(Deserialize)]
+struct Node {
+    node: Option<u32>,
+    parts: Vec<u16>,
+    #[serde(flatten)]
+    figures: BTreeMap<String, u64>,
+}
+
+impl Node {
+    fn stats(self) -> Result<NodeStats> {
+        let figures = self.figures;
+        let stats = NodeStats::from_figures(self.node, self.parts, |name| figures.get(name).copied());
+        stats.map_err(|name| damaged(format!("missing figure `{name}` of a node")))
+    }
 }
 
 /// The members of the file.
@@ -57,6 +76,8 @@ struct Members {
     #[serde(deserialize_with = "Option::deserialize")]
     checkpoint_trouble: Option<String>,
     figures: BTreeMap<String, u64>,
+    #[serde(default)]
+    nodes: Vec<Node>,
 }
 
 /// The member that every version has.
@@ -90,6 +111,7 @@ impl Published {
             is_poisoned: members.poisoned,
             checkpoint_trouble: members.checkpoint_trouble,
             figures,
+            nodes: members.nodes.into_iter().map(Node::stats).collect::<Result<_>>()?,
         })
     }
 
@@ -210,6 +232,8 @@ mod tests {
         let (_folder, database, file) = publishing();
         let found = read(&file).expect("figures").expect("a file");
         assert_eq!(found.figures, database.stats());
+        let nodes = |nodes: &[NodeStats]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!((found.nodes.len(), nodes(&found.nodes)), (1, nodes(&database.node_stats())));
         assert_eq!((found.process, found.database.as_str()), (std::process::id(), "tables"));
         assert!(found.pool.ends_with("/a \"pool\""), "{}", found.pool);
         assert_eq!(

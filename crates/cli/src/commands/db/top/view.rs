@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lodestone_width::whole_u64;
 
-use super::change::Change;
+use super::change::{Change, NodeChange};
 use super::published::Published;
 use crate::output::properties;
 use crate::size::human;
@@ -126,9 +126,29 @@ pub fn page(now: &Published, change: &Change) -> String {
         ("cache", cache(change)),
         ("trouble", trouble(now).unwrap_or_else(|| "none".into())),
     ];
+    let nodes: Vec<_> = change.nodes.iter().map(|node| (name(node.node), of_node(node))).collect();
+    let rows = rows.into_iter().chain(nodes.iter().map(|(name, text)| (name.as_str(), text.clone())));
     let up = Duration::from_micros(now.elapsed_us).as_secs();
     let title = format!("{}  database {}  process {}  {up} s", now.pool, now.database, now.process);
     format!("{title}\n\n{}", properties(rows))
+}
+
+/// What a node is called.
+fn name(node: Option<u32>) -> String {
+    node.map_or_else(|| "node unknown".into(), |node| format!("node {node}"))
+}
+
+/// The part of the database on a node.
+fn of_node(node: &NodeChange) -> String {
+    let (log, pages) = (node.stats.log, node.stats.pages);
+    format!(
+        "{} of {} log segments and {} of {} pages in use; {}/s to pages",
+        log.segments.saturating_sub(log.segments_free),
+        log.segments,
+        pages.pages.saturating_sub(pages.pages_free),
+        pages.pages,
+        human(whole_u64(node.page_bytes_per_s))
+    )
 }
 
 fn cache(change: &Change) -> String {
@@ -157,6 +177,8 @@ fn plain(line: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lodestone_engine::NodeStats;
+
     use super::super::change::tests::files;
     use super::*;
 
@@ -186,6 +208,21 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(text.contains("1 open, 12 versions kept") && text.ends_with("trouble       none"), "{text}");
+        assert!(!text.contains("node"), "{text}");
+        let of = |node, written| {
+            let figure =
+                |name: &str| if name == "page_written_bytes" { written } else { u64::try_from(name.len()).ok() };
+            NodeStats::from_figures(node, vec![0], figure).expect("all figures")
+        };
+        let old = Published { nodes: vec![of(Some(0), Some(1 << 20)), of(None, Some(0))], ..before.clone() };
+        now.nodes = vec![of(Some(0), Some(3 << 20)), of(None, Some(0))];
+        now.nodes[0].log.segments_free = 5;
+        let text = page(&now, &Change::between(&old, &now));
+        assert!(
+            text.contains("node 0        7 of 12 log segments and 0 of 5 pages in use; 1 MiB/s to pages"),
+            "{text}"
+        );
+        assert!(text.contains("\nnode unknown  0 of 12 log segments"), "{text}");
         now.checkpoint_trouble = Some("the pool is full\nreally".into());
         let text = page(&now, &Change::between(&before, &now));
         let drawn = frame(&text, true);
