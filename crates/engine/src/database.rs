@@ -23,7 +23,6 @@ use crate::group::Group;
 use crate::isolation::Isolation;
 use crate::kind::DATABASE;
 use crate::load::load;
-use crate::node_stats::NodeStats;
 use crate::options::DatabaseOptions;
 use crate::publish::PublishOptions;
 use crate::recover::{RecoveryReport, recover};
@@ -202,27 +201,6 @@ impl Database {
     #[must_use]
     pub fn stats(&self) -> DatabaseStats {
         DatabaseStats::of(&self.core)
-    }
-
-    /// Figures about the part of the database on each node, by the nodes of the pool's parts. It waits for no
-    /// transaction and no checkpoint.
-    ///
-    /// ```
-    /// # use lodestone_engine::{Database, DatabaseOptions, Error};
-    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let path = folder.path().join("shop.pool");
-    /// let parts = vec![folder.path().join("second.pool")];
-    /// let pool = PoolOptions { virtual_nodes: 2, parts, domain: DomainChoice::Process, ..PoolOptions::default() };
-    /// let db = Database::open_with(&path, &DatabaseOptions { pool, ..DatabaseOptions::default() })?;
-    /// let nodes = db.node_stats();
-    /// assert_eq!(nodes.iter().map(|node| node.parts.clone()).collect::<Vec<_>>(), [[0], [1]]);
-    /// assert_eq!(nodes.iter().map(|node| node.pages.pages).sum::<u64>(), db.stats().pages.pages);
-    /// # Ok::<(), Error>(())
-    /// ```
-    #[must_use]
-    pub fn node_stats(&self) -> Vec<NodeStats> {
-        NodeStats::of(&self.core)
     }
 
     /// Writes the [`stats`](Self::stats) to a file for other processes, now and then in each period, until the database

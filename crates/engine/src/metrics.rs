@@ -78,7 +78,7 @@ fn label(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// What the figures of a node are about, in their order.
+/// The figures of a node in their order, as those above.
 const OF_NODES: [(&str, bool, &str); 5] = [
     ("log_segments", false, "Segments of the logs on the node."),
     ("log_segments_free", false, "Segments of the logs on the node that have no records."),
@@ -88,8 +88,8 @@ const OF_NODES: [(&str, bool, &str); 5] = [
 ];
 
 impl NodeStats {
-    /// The figures of the nodes of a database as Prometheus reads them, each as `lodestone_db_node_NAME` with the labels
-    /// `database` and `node`. An unknown node has an empty label.
+    /// The figures of the nodes of a database as Prometheus reads them, each as `lodestone_db_node_NAME` with the
+    /// labels `database` and `node`. An unknown node has an empty label.
     ///
     /// ```
     /// use lodestone_engine::NodeStats;

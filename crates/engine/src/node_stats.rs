@@ -8,6 +8,7 @@ use lodestone_pages::PageStats;
 use lodestone_wal::LogStats;
 
 use crate::core::Core;
+use crate::database::Database;
 
 /// Figures about the part of a database that is on one node: see [`Database::node_stats`](crate::Database::node_stats).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +22,29 @@ pub struct NodeStats {
     pub log: LogStats,
     /// The pages in these parts, as the last checkpoint left them. `batches` is that of the whole database.
     pub pages: PageStats,
+}
+
+impl Database {
+    /// Figures about the part of the database on each node, by the nodes of the pool's parts. It waits for no
+    /// transaction and no checkpoint.
+    ///
+    /// ```
+    /// # use lodestone_engine::{Database, DatabaseOptions, Error};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// let parts = vec![folder.path().join("second.pool")];
+    /// let pool = PoolOptions { virtual_nodes: 2, parts, domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// let db = Database::open_with(&path, &DatabaseOptions { pool, ..DatabaseOptions::default() })?;
+    /// let nodes = db.node_stats();
+    /// assert_eq!(nodes.iter().map(|node| node.parts.clone()).collect::<Vec<_>>(), [[0], [1]]);
+    /// assert_eq!(nodes.iter().map(|node| node.pages.pages).sum::<u64>(), db.stats().pages.pages);
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn node_stats(&self) -> Vec<NodeStats> {
+        NodeStats::of(self.core())
+    }
 }
 
 impl NodeStats {

@@ -125,9 +125,15 @@ fn transactions_on_a_database_print_the_agreed_keys_and_keep_their_rules() {
     }
     let ycsb =
         ["bench", "ycsb", "--engine", "db", "--workload", "a,e", "--records", "500", "--operations", "200", "--verify"];
-    for line in place.json(ycsb) {
-        assert_eq!((&line["engine"], &line["missing"]), (&"lodestone-db".into(), &0.into()));
+    for (more, reopened) in [(&[][..], false), (&["--reopen"], true)] {
+        let lines = place.json([&ycsb[..], more].concat());
+        assert_eq!(lines.len(), 2);
+        for line in lines {
+            assert_eq!((&line["engine"], &line["missing"]), (&"lodestone-db".into(), &0.into()));
+            assert_eq!(line["reopened"], reopened, "{line}");
+        }
     }
+    place.run(["bench", "ycsb", "--reopen"]).fails_with(&["--reopen is for --engine db"]);
 }
 
 #[test]

@@ -109,6 +109,11 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     log_bytes: Option<u64>,
 
+    /// Close the database after the load and open it again, with `--engine db`: the run has its memory and its cache as
+    /// after a restart
+    #[arg(long)]
+    reopen: bool,
+
     /// Publish the figures of the database in this file, for `lodestone db top --file FILE`
     #[arg(long, value_name = "FILE")]
     publish: Option<PathBuf>,
@@ -207,8 +212,16 @@ pub struct Request {
     pub verify_reads: bool,
     /// Options of a database.
     pub database: DatabaseOptions,
+    /// Whether a database is opened again between the load and the run.
+    pub reopen: bool,
     /// File for the figures of a database.
     pub publish: Option<PathBuf>,
+}
+
+impl Request {
+    fn name(&self) -> String {
+        format!("ycsb {} x{}", self.spec.workload, self.spec.threads)
+    }
 }
 
 /// One run with all conditions of its figures.
@@ -277,6 +290,9 @@ impl Args {
         if (self.log_bytes.is_some() || self.flush_unit != [Unit::Line]) && self.engine != YcsbEngine::Db {
             bail!("--flush-unit and --log-bytes are for --engine db: the others have no pages and logs");
         }
+        if self.reopen && self.engine != YcsbEngine::Db {
+            bail!("--reopen is for --engine db: it has a cache, which the load fills");
+        }
         if self.publish.is_some() && self.engine != YcsbEngine::Db {
             bail!("--publish is for --engine db: the others publish no figures");
         }
@@ -290,8 +306,8 @@ impl Args {
             database.segment_bytes = database.segment_bytes.min(bytes / 16);
         }
         let (engine, place) = (self.engine, self.place.clone());
-        let publish = self.publish.clone();
-        Ok(Request { engine, spec, place, time_limit, verify_reads: self.verify, database, publish })
+        let (publish, reopen) = (self.publish.clone(), self.reopen);
+        Ok(Request { engine, spec, place, time_limit, verify_reads: self.verify, database, reopen, publish })
     }
 }
 
@@ -334,14 +350,25 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
             measure_on(&engine, &opened, request, output)
         }
         YcsbEngine::Db => {
-            let database = Database::open_in(&Store::over(&pool)?, &request.database)?;
-            let _published = request.publish.as_deref().map(|file| publish(&database, Some(file))).transpose()?;
-            let records = DatabaseRecords::open(database)?;
+            let store = Store::over(&pool)?;
+            let open = || anyhow::Ok(DatabaseRecords::open(Database::open_in(&store, &request.database)?)?);
+            let show = |records: &DatabaseRecords| {
+                request.publish.as_deref().map(|file| publish(records.database(), Some(file))).transpose()
+            };
+            let mut records = open()?;
+            let mut published = show(&records)?;
+            let load = load_into(&records, request, output)?;
+            if request.reopen {
+                drop((published.take(), records));
+                records = open()?;
+                published = show(&records)?;
+            }
             let (watch, pages) = (CacheWatch::new(records.database()), PageWatch::new(records.database()));
-            let mut measured = measure_from(&records, &opened, request, output, || {
-                watch.begin();
-                pages.begin()
-            })?;
+            watch.begin();
+            pages.begin()?;
+            let mut measured = run_on(&records, &opened, request, output, &load)?;
+            measured.outcome.result.set_extra("reopened", request.reopen);
+            drop(published);
             pages.add_to(&mut measured.outcome.result, &request.database)?;
             if let Some(limit) = request.database.cache_bytes {
                 watch.add_to(&mut measured.outcome.result, &records, spec, limit)?;
@@ -365,28 +392,31 @@ struct Opened {
 }
 
 fn measure_on<E: Engine>(engine: &E, opened: &Opened, request: &Request, output: &Output) -> Result<Measured> {
-    measure_from(engine, opened, request, output, || Ok(()))
+    let load = load_into(engine, request, output)?;
+    run_on(engine, opened, request, output, &load)
 }
 
-/// As [`measure_on`]. Calls `at_start` between the load and the run.
-fn measure_from<E: Engine>(
+/// Loads the records.
+fn load_into<E: Engine>(engine: &E, request: &Request, output: &Output) -> Result<Outcome> {
+    let name = format!("{} load", request.name());
+    Ok(with_progress(output, &name, |hook| Runner::new(engine, &request.spec).on_progress(hook).load())?)
+}
+
+/// Runs the workload on the records that were loaded.
+fn run_on<E: Engine>(
     engine: &E,
     opened: &Opened,
     request: &Request,
     output: &Output,
-    at_start: impl FnOnce() -> Result<()>,
+    load: &Outcome,
 ) -> Result<Measured> {
     let Request { spec, place, .. } = request;
-    let name = format!("ycsb {} x{}", spec.workload, spec.threads);
-    let load =
-        with_progress(output, &format!("{name} load"), |hook| Runner::new(engine, spec).on_progress(hook).load())?;
     let domain = opened.pool.memory().domain();
     let sync_latency = match domain {
         Domain::Block => Some(place.sync_latency()?),
         _ => None,
     };
-    at_start()?;
-    let mut outcome = with_progress(output, &name, |hook| {
+    let mut outcome = with_progress(output, &request.name(), |hook| {
         let runner = Runner::new(engine, spec).on_progress(hook).verify_reads(request.verify_reads);
         match request.time_limit {
             Some(limit) => runner.time_limit(limit).run(),
@@ -518,6 +548,7 @@ impl Request {
             time_limit: Some(time_limit),
             verify_reads: true,
             database: DatabaseOptions::default(),
+            reopen: false,
             publish: None,
         }
     }

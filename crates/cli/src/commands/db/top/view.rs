@@ -133,7 +133,7 @@ pub fn page(now: &Published, change: &Change) -> String {
     format!("{title}\n\n{}", properties(rows))
 }
 
-/// What a node is called.
+/// The name of a node.
 fn name(node: Option<u32>) -> String {
     node.map_or_else(|| "node unknown".into(), |node| format!("node {node}"))
 }
