@@ -92,6 +92,8 @@ pub(crate) struct Sending {
     pub(super) wanted: BTreeMap<GroupId, BTreeSet<NodeId>>,
     /// Nodes that are to leave.
     pub(super) leaving: BTreeMap<GroupId, BTreeSet<NodeId>>,
+    /// Nodes that are known not to run: they cannot answer.
+    pub(super) gone: BTreeSet<NodeId>,
 }
 
 /// The link.
@@ -145,6 +147,7 @@ impl Link {
             end: None,
             wanted: parts.wanted,
             leaving: BTreeMap::new(),
+            gone: BTreeSet::new(),
         };
         Self {
             node: parts.node,
@@ -390,9 +393,16 @@ impl Link {
         self.wait(QUORUM_WAIT, true, is_gone)
     }
 
-    /// The node is stopped: it is not added before it is wanted again.
-    pub(crate) fn unwant(&self, group: GroupId, node: NodeId) {
-        self.sending().wanted.entry(group).or_default().remove(&node);
+    /// The node may not run: it is not added before it is wanted again. `is_gone`: it is known not to run. That only
+    /// makes it leave earlier; that the others have everything is seen to as ever.
+    pub(crate) fn unwant(&self, group: GroupId, node: NodeId, is_gone: bool) {
+        let mut sending = self.sending();
+        sending.wanted.entry(group).or_default().remove(&node);
+        if is_gone {
+            sending.gone.insert(node);
+        } else {
+            sending.gone.remove(&node);
+        }
     }
 
     /// Changes what the link wants of members.
@@ -404,6 +414,7 @@ impl Link {
         } else {
             wanted.remove(&node)
         };
+        sending.gone.remove(&node);
         let leaving = sending.leaving.entry(group).or_default();
         if is_wanted {
             leaving.remove(&node)

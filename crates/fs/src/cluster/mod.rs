@@ -542,7 +542,7 @@ impl Shared {
             let leading = if state.leader == node { state.take_leading() } else { None };
             if let Some(leading) = &state.leading {
                 // It is not added again before it is started.
-                leading.link.unwant(group_of(node), node);
+                leading.link.unwant(group_of(node), node, true);
             }
             let place = state.places.entry(node).or_default();
             place.is_wanted = false;

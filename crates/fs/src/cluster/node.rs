@@ -1,11 +1,13 @@
 //! The thread of a node: its member of a group, and for metadata the state that follows.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use lodestone_fabric::{Clock, GroupId, NodeDriver, NodeId, OPERATIONS, Receiver, Sequence, Standing, Term, Transport};
+use lodestone_fabric::{
+    Clock, GroupId, Moment, NodeDriver, NodeId, OPERATIONS, Receiver, Sequence, Standing, Term, Transport,
+};
 use lodestone_pmem::sync::{Mutex, lock};
 
 use super::follow::{Follower, STEP};
@@ -17,11 +19,17 @@ use crate::error::{Error, Result};
 /// The transport of a node.
 pub(crate) type Port = Box<dyn Transport + Send>;
 
+/// A node looks for packets so often before its sender counts as silent. A look takes up to [`STEP`], so these are a
+/// fifth of a second, twice as long as a sender is ever silent.
+const QUIET_LOOKS_MIN: u32 = 100;
+
 /// The part of a node that others see.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// When the sender of its group was last heard, on the clock of the process; 0: never.
     heard_ns: AtomicU64,
+    /// Looks for packets since then.
+    quiet_looks: AtomicU32,
     /// Whether it counts in its group, as far as it knows.
     is_active: AtomicBool,
     /// The last operation that it has executed, while it follows.
@@ -41,6 +49,20 @@ impl Seen {
     /// How long ago its sender was heard, or the node began.
     pub(crate) fn silent_ns(&self, clock: Clock) -> u64 {
         clock.now().0.saturating_sub(self.heard_ns.load(Ordering::Acquire))
+    }
+
+    /// Whether its sender was silent for so long that the node may take over, and not only because this process had no
+    /// processor for a while.
+    pub(crate) fn misses_sender(&self, clock: Clock, patience_ns: u64) -> bool {
+        let has_looked = patience_ns == 0 || self.quiet_looks.load(Ordering::Acquire) >= QUIET_LOOKS_MIN;
+        has_looked && self.silent_ns(clock) >= patience_ns
+    }
+
+    /// The sender was last heard at this moment. `is_new`: since the last look for packets.
+    fn note_heard(&self, heard_ns: u64, is_new: bool) {
+        self.heard_ns.fetch_max(heard_ns, Ordering::AcqRel);
+        let looks = if is_new { 0 } else { self.quiet_looks.load(Ordering::Acquire).saturating_add(1) };
+        self.quiet_looks.store(looks, Ordering::Release);
     }
 
     pub(crate) fn is_active(&self) -> bool {
@@ -97,6 +119,8 @@ struct Running {
     copies: (GroupId, u64, u64),
     /// The newest term that its member has promised.
     promised: Term,
+    /// When its member heard the sender last.
+    heard: Moment,
 }
 
 impl Node {
@@ -128,6 +152,7 @@ impl Node {
             log_bytes: pool.head.log_bytes,
             copies: (pool.head.group, pool.head.page_bytes.into(), pool.head.pages),
             promised,
+            heard: Moment(0),
         };
         let (stopped, pool) = (Arc::clone(&stop), Arc::clone(pool));
         let work = move || {
@@ -211,7 +236,8 @@ impl Running {
         // A node that takes over is one that is heard: others wait for it.
         let takes_over = std::mem::replace(&mut self.promised, promised) != promised;
         let heard = clock.now().0.saturating_sub(if takes_over { 0 } else { silent });
-        self.seen.heard_ns.fetch_max(heard, Ordering::AcqRel);
+        let is_new = std::mem::replace(&mut self.heard, member.heard()) != member.heard();
+        self.seen.note_heard(heard, is_new || takes_over);
         self.seen.is_active.store(member.log().standing() == Standing::Active, Ordering::Release);
     }
 
@@ -286,6 +312,19 @@ mod tests {
         node.follow(Follower::open(&parts, &options).expect("a state")).expect("it is sent");
         assert!(!node.seen.lacks_image.load(Ordering::Acquire), "another copy would be made");
         assert!(matches!(arrived.try_recv(), Ok(Request::Follow(_))));
+    }
+
+    #[test]
+    fn a_sender_is_missed_only_after_looks_for_its_packets() {
+        let (seen, clock) = (Seen::default(), Clock::default());
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        // The process had no processor for all the patience: its node has not looked for packets.
+        assert!(seen.misses_sender(clock, 0) && !seen.misses_sender(clock, 1_000_000));
+        (0..QUIET_LOOKS_MIN).for_each(|_| seen.note_heard(0, false));
+        assert!(seen.misses_sender(clock, 1_000_000), "it looked often enough");
+        assert!(!seen.misses_sender(clock, u64::MAX), "and for too short a time");
+        seen.note_heard(0, true);
+        assert!(!seen.misses_sender(clock, 1_000_000), "something arrived");
     }
 
     #[test]

@@ -245,7 +245,7 @@ impl Shared {
         }
         match &self.state().leading {
             Some(leading) if runs => leading.link.want(UNIT, node, true),
-            Some(leading) => leading.link.unwant(UNIT, node),
+            Some(leading) => leading.link.unwant(UNIT, node, false),
             None => {}
         }
     }

@@ -5,6 +5,10 @@
 //! a member that was only slow has to copy when it is added again, and until then the dead one would be needed. A
 //! second in which this thread itself had no processor says nothing of the members.
 //!
+//! A member that is known not to run cannot answer. If somebody waits for it, as syncs do for the one of two nodes with
+//! metadata that led, it is removed after two looks. What is known of processes only shortens the wait: a member that
+//! runs after all loses its place, and nothing else.
+//!
 //! A node that should be a member and runs is added again. It copies what it lacks, and takes and reports records
 //! meanwhile, so a copy may take long. Before it knows from whom to copy it says nothing.
 
@@ -13,7 +17,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lodestone_fabric::{GroupId, Kind, Moment, NodeId, Packet, Role, SenderEvent, Transport, Wish};
+use lodestone_fabric::{
+    GroupId, Kind, Moment, NodeId, OPERATIONS, Packet, Role, Sender, SenderEvent, Sequence, Transport, Wish,
+};
 
 use super::link::{Asking, End, Link, Sending};
 use crate::error::Result;
@@ -28,6 +34,10 @@ const LOOK_NS: u64 = 100_000_000;
 const SILENT_NS: u64 = 1_000_000_000;
 /// And did not answer so many looks. This thread may itself have had no processor for a second.
 const UNANSWERED_MIN: u32 = 5;
+
+/// The same of a member that is known not to run, and for which somebody waits.
+const GONE_SILENT_NS: u64 = LOOK_NS;
+const GONE_UNANSWERED_MIN: u32 = 2;
 
 /// The same, of one that joins. With sealed packets it first needs the secrets of its view, and each view has others.
 const JOINER_SILENT_NS: u64 = 10 * SILENT_NS;
@@ -52,13 +62,21 @@ fn is_joiner_lost(silent_ns: u64, runs: bool, is_stuck: bool, (used, capacity): 
 struct Seen {
     node: NodeId,
     silent_ns: u64,
+    /// So long that it may be removed.
+    is_silent: bool,
     /// Its process says that it runs.
     runs: bool,
 }
 
+/// Whether somebody waits for the members that are known not to run: syncs, when the others are no quorum, and writers
+/// until every replica has the record with which the term begins.
+fn is_waited_for((others, quorum): (usize, usize), (stable, begins): (Sequence, Sequence)) -> bool {
+    others < quorum || stable < begins
+}
+
 /// The silent one of the active members that is removed next. `least`: so many stay.
 fn silent_to_remove(active: &[Seen], least: usize) -> Option<NodeId> {
-    let is_silent = |member: &&Seen| member.silent_ns > SILENT_NS;
+    let is_silent = |member: &&Seen| member.is_silent;
     let heard = active.len() - active.iter().filter(is_silent).count();
     // When no other can be removed, a majority must answer. Else it is better to wait until one more answers: a
     // member that is removed in vain has to copy before it counts again.
@@ -104,7 +122,12 @@ impl Looks {
 
     /// How long a member is silent; 0 if it was not asked often enough to say that.
     fn silent_ns(&self, group: GroupId, node: NodeId, now: Moment) -> u64 {
-        let silent = self.unanswered.get(&(group, node)).filter(|(_, looks)| *looks >= UNANSWERED_MIN);
+        self.silent_after(UNANSWERED_MIN, group, node, now)
+    }
+
+    /// The same, if so many looks are enough.
+    fn silent_after(&self, least: u32, group: GroupId, node: NodeId, now: Moment) -> u64 {
+        let silent = self.unanswered.get(&(group, node)).filter(|(_, looks)| *looks >= least);
         silent.map_or(0, |(heard, _)| now.since(*heard))
     }
 }
@@ -260,10 +283,17 @@ impl Sending {
         let sender = self.leader.volume().group(group)?;
         let least = link.members_min.get(&group).copied().unwrap_or(1);
         let wanted = self.wanted.get(&group);
-        let see = |node: NodeId| Seen {
-            node,
-            silent_ns: looks.silent_ns(group, node, now),
-            runs: wanted.is_some_and(|wanted| wanted.contains(&node)),
+        let is_waited_for = self.waits_for_gone(group, sender);
+        let see = |node: NodeId| {
+            let silent_ns = looks.silent_ns(group, node, now);
+            let is_gone = is_waited_for && self.gone.contains(&node);
+            let gone_ns = if is_gone { looks.silent_after(GONE_UNANSWERED_MIN, group, node, now) } else { 0 };
+            Seen {
+                node,
+                silent_ns: silent_ns.max(gone_ns),
+                is_silent: silent_ns > SILENT_NS || gone_ns > GONE_SILENT_NS,
+                runs: wanted.is_some_and(|wanted| wanted.contains(&node)),
+            }
         };
         let active: Vec<Seen> = sender.view().active().map(see).collect();
         let leaving = self.leaving.get(&group);
@@ -275,6 +305,13 @@ impl Sending {
         silent_to_remove(&active, least)
             .or_else(|| active.iter().map(|member| member.node).find(|node| active.len() > least && is_leaving(node)))
             .or_else(|| joining().map(|member| member.node).find(|node| is_leaving(node) || is_lost(&see(*node))))
+    }
+
+    /// Whether somebody waits for members that are known not to run.
+    fn waits_for_gone(&self, group: GroupId, sender: &Sender) -> bool {
+        let others = sender.view().active().filter(|node| !self.gone.contains(node)).count();
+        let begins = if group == OPERATIONS { Sequence(0) } else { self.leader.volume().pages_free_from(group) };
+        is_waited_for((others, sender.view().quorum()), (sender.stable(), begins))
     }
 
     fn to_add(&self, group: GroupId) -> Option<NodeId> {
@@ -290,7 +327,8 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn seen(node: u16, silent_ms: u64, runs: bool) -> Seen {
-        Seen { node: NodeId(node), silent_ns: silent_ms * MS, runs }
+        let silent_ns = silent_ms * MS;
+        Seen { node: NodeId(node), silent_ns, is_silent: silent_ns > SILENT_NS, runs }
     }
 
     #[test]
@@ -303,6 +341,56 @@ mod tests {
         let stopped = silent_to_remove(&four(seen(101, 9000, true), seen(102, 1200, false)), 2);
         assert_eq!(stopped, Some(NodeId(102)), "it cannot answer");
         assert_eq!(silent_to_remove(&four(seen(101, 900, false), seen(102, 1000, false)), 2), None, "it may still");
+    }
+
+    /// Looks until the member is removed, on a clock of the test: milliseconds since it was heard.
+    fn removed_after(cluster: &crate::cluster::Cluster, group: GroupId, node: u16) -> u64 {
+        let link = Arc::clone(&cluster.shared.state().leading.as_ref().expect("it leads").link);
+        let sending = link.sending();
+        let members = || {
+            let sender = sending.leader.volume().group(group).expect("a group");
+            sender.view().members.iter().map(|member| (group, member.node, Moment(0))).collect::<Vec<_>>()
+        };
+        let mut looks = Looks::new(Moment(0));
+        let answers = |(group, member, heard), now| (group, member, if member == NodeId(node) { heard } else { now });
+        (0..)
+            .step_by(100)
+            .find(|ms| {
+                let now = Moment(ms * MS);
+                looks.begin(members().into_iter().map(|member| answers(member, now)));
+                sending.to_remove(&link, group, &looks, now) == Some(NodeId(node))
+            })
+            .expect("it is removed")
+    }
+
+    #[test]
+    fn a_member_that_is_gone_is_removed_early_if_somebody_waits_for_it() {
+        use crate::cluster::link::UNIT;
+        use crate::cluster::{Cluster, ClusterOptions, volume_for_tests};
+
+        let (_folder, path, pool) = volume_for_tests();
+        let cluster = Cluster::open(&path, &pool, &ClusterOptions::default()).expect("it opens");
+        // Then every replica has what the term begins with.
+        let file = cluster.volume().expect("it leads").create("/a").expect("a file");
+        file.write_at(0, &[7; 5000]).expect("a write").sync().expect("a sync");
+        let link = Arc::clone(&cluster.shared.state().leading.as_ref().expect("it leads").link);
+        assert_eq!(removed_after(&cluster, OPERATIONS, 2), 1100, "it may only be slow");
+        link.unwant(OPERATIONS, NodeId(2), false);
+        assert_eq!(removed_after(&cluster, OPERATIONS, 2), 1100, "nobody knows");
+        link.unwant(OPERATIONS, NodeId(2), true);
+        assert_eq!(removed_after(&cluster, OPERATIONS, 2), 200, "syncs wait for it");
+        link.want(OPERATIONS, NodeId(2), true);
+        assert_eq!(removed_after(&cluster, OPERATIONS, 2), 1100, "it is back");
+        link.unwant(UNIT, NodeId(102), true);
+        assert_eq!(removed_after(&cluster, UNIT, 102), 1100, "two others are a quorum");
+    }
+
+    #[test]
+    fn syncs_wait_for_a_quorum_and_writers_for_every_replica() {
+        let at = |stable| (Sequence(stable), Sequence(7));
+        assert!(is_waited_for((1, 2), at(7)), "of two nodes with metadata one is left");
+        assert!(!is_waited_for((2, 2), at(7)), "of three replicas two are left");
+        assert!(is_waited_for((2, 2), at(6)), "pages may not be used again yet");
     }
 
     #[test]
@@ -339,8 +427,6 @@ mod tests {
     /// A replica dies, and the thread of the link has no processor for a while: all members are silent then.
     #[test]
     fn a_stall_of_the_sender_removes_no_member_that_runs() {
-        use lodestone_fabric::OPERATIONS;
-
         use crate::cluster::link::UNIT;
         use crate::cluster::{Cluster, ClusterOptions, volume_for_tests};
 

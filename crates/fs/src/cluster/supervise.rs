@@ -147,22 +147,21 @@ impl Shared {
         let first = metas.first().copied().unwrap_or_default();
         let former = if registry.sender == NodeId(0) { first } else { meta_of(registry.sender) };
         let state = self.state();
-        let may = |node: &NodeId, rank: u64| {
+        let may = |node: &NodeId| {
             let place = state.places.get(node).filter(|place| place.is_wanted)?;
             let seen = &place.node.as_ref().filter(|node| !node.seen.has_ended())?.seen;
             let patience = match self.own_leaves() {
                 // It hands over: as long as others can take over, they do.
                 true => 3 * LEASE_NS,
-                false if *node == former => 0,
-                false => LEASE_NS + rank * LEASE_NS / 4,
+                false => patience_of(*node, former, &metas),
             };
             let is_able = view.role(*node) == Some(Role::Active)
                 && seen.is_active()
                 && !seen.lacks_image.load(Ordering::Acquire)
-                && seen.silent_ns(self.clock) >= patience;
+                && seen.misses_sender(self.clock, patience);
             is_able.then_some(*node)
         };
-        metas.iter().zip(0..).find_map(|(node, rank)| may(node, rank))
+        metas.iter().find_map(may)
     }
 
     /// Whether the volume has not begun, and some machine never ran. It begins when all of them have: from then on one
@@ -235,7 +234,7 @@ impl Shared {
             if place.is_wanted && place.node.is_some() {
                 leading.link.want(group_of(*other), *other, true);
             } else {
-                leading.link.unwant(group_of(*other), *other);
+                leading.link.unwant(group_of(*other), *other, true);
             }
         }
         state.leader = node;
@@ -347,5 +346,29 @@ impl Shared {
             Some(running) => running.follow(follower),
             None => Ok(()),
         }
+    }
+}
+
+/// How long a node waits for the sender before it takes over. The one that sent last does not wait. Of the others the
+/// first waits for a lease: the former one is over then. More of them wait longer, so that not all claim a term.
+fn patience_of(node: NodeId, former: NodeId, metas: &[NodeId]) -> u64 {
+    if node == former {
+        return 0;
+    }
+    let before = metas.iter().take_while(|other| **other != node).filter(|other| **other != former).count();
+    LEASE_NS + lodestone_width::to_u64(before) * LEASE_NS / 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_node_beside_the_former_one_waits_for_one_lease() {
+        let metas = [NodeId(1), NodeId(2), NodeId(3)];
+        let patience = |node, former| patience_of(NodeId(node), NodeId(former), &metas);
+        assert_eq!([1, 2, 3].map(|node| patience(node, 1)), [0, LEASE_NS, LEASE_NS + LEASE_NS / 4]);
+        assert_eq!([1, 2, 3].map(|node| patience(node, 2)), [LEASE_NS, 0, LEASE_NS + LEASE_NS / 4]);
+        assert_eq!([1, 2, 3].map(|node| patience(node, 3)), [LEASE_NS, LEASE_NS + LEASE_NS / 4, 0]);
     }
 }

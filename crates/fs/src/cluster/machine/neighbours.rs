@@ -21,7 +21,7 @@ use super::{Machinery, Shared, failed, site};
 use crate::bytes::{Reader, Writer};
 use crate::cluster::follow::Follower;
 use crate::cluster::plan::group_of;
-use crate::cluster::remote::{connect, description, standing};
+use crate::cluster::remote::{connect, description, refuses, standing};
 use crate::error::{Error, Result};
 
 /// Pause between two looks at a machine.
@@ -88,11 +88,12 @@ fn watch(shared: &Shared, other: u16) {
             Err(error) if !was_down => tracing::warn!("{error}"),
             _ => {}
         }
-        shared.want_nodes_of(other, found.ok().as_ref());
+        let is_gone = found.is_err() && refuses(&machine.site(), other);
+        shared.want_nodes_of(other, found.ok().as_ref(), is_gone);
         std::thread::sleep(LOOK);
     }
     lock(&machine.others).remove(&other);
-    shared.want_nodes_of(other, None);
+    shared.want_nodes_of(other, None, false);
 }
 
 fn ask(shared: &Shared, machine: &Machinery, other: u16, channel: &mut Option<Channel>) -> Result<Standing> {
@@ -129,20 +130,37 @@ fn check(shared: &Shared, other: u16, found: Standing) -> std::result::Result<St
     Ok(found)
 }
 
+/// Whether a node runs, as its process or its system says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Run {
+    Runs,
+    /// Its process does not answer: it may be slow, or out of reach.
+    Unknown,
+    /// It was stopped, or no process is there.
+    Gone,
+}
+
+/// `found`: the answer of the machine. `is_gone`: its system says that no process listens.
+fn run_of(node: NodeId, found: Option<&Standing>, is_gone: bool) -> Run {
+    match found.and_then(|found| found.nodes.iter().find(|seen| seen.node == node)) {
+        Some(seen) if seen.runs => Run::Runs,
+        Some(_) => Run::Gone,
+        None if is_gone => Run::Gone,
+        None => Run::Unknown,
+    }
+}
+
 impl Shared {
-    /// Has the sender take in the nodes of a machine that run.
-    fn want_nodes_of(&self, other: u16, found: Option<&Standing>) {
+    /// Has the sender take in the nodes of a machine that run. `is_gone`: its process is known not to run.
+    fn want_nodes_of(&self, other: u16, found: Option<&Standing>, is_gone: bool) {
         let state = self.state();
         let Some(leading) = &state.leading else { return };
         let leaves = self.leaves(other);
         for node in [NodeId(other), site::replica_of(other)] {
-            let runs = found.is_some_and(|found| found.nodes.iter().any(|seen| seen.node == node && seen.runs));
-            if leaves {
-                leading.link.want(group_of(node), node, false);
-            } else if runs {
-                leading.link.want(group_of(node), node, true);
-            } else {
-                leading.link.unwant(group_of(node), node);
+            match run_of(node, found, is_gone) {
+                Run::Runs if !leaves => leading.link.want(group_of(node), node, true),
+                Run::Runs | Run::Unknown | Run::Gone if leaves => leading.link.want(group_of(node), node, false),
+                run => leading.link.unwant(group_of(node), node, run == Run::Gone),
             }
         }
     }
@@ -255,5 +273,42 @@ fn receive_image(channel: &mut Channel, node: NodeId, path: &Path, progress: &dy
             }
             _ => return Err(wrong()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+
+    use super::*;
+    use crate::cluster::machine::site::Site;
+
+    #[test]
+    fn a_node_is_gone_if_its_process_or_its_system_says_so() {
+        let node = NodeId(2);
+        let seen = |runs| Standing {
+            nodes: vec![wire::NodeStanding { node, runs, ..wire::NodeStanding::default() }],
+            ..Standing::default()
+        };
+        assert_eq!(run_of(node, Some(&seen(true)), false), Run::Runs);
+        assert_eq!(run_of(node, Some(&seen(false)), false), Run::Gone, "it was stopped");
+        assert_eq!(run_of(NodeId(102), Some(&seen(true)), false), Run::Unknown);
+        assert_eq!(run_of(node, None, false), Run::Unknown, "a machine that is slow");
+        assert_eq!(run_of(node, None, true), Run::Gone);
+    }
+
+    #[test]
+    fn a_system_refuses_when_the_process_has_ended() {
+        // No other test listens at this address.
+        let host = Ipv4Addr::new(127, 83, 19, 7);
+        let listener = TcpListener::bind((host, 0)).expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let machines = BTreeMap::from([(1, SocketAddrV4::new(host, port))]);
+        let keepers = BTreeMap::from([(lodestone_registry::KeeperId(1), ([127, 0, 0, 1], 1).into())]);
+        let site = Site::new(machines, keepers).expect("a site");
+        assert!(!refuses(&site, 1), "it listens");
+        drop(listener);
+        assert!(refuses(&site, 1));
+        assert!(!refuses(&site, 7), "it has no such machine");
     }
 }

@@ -1,6 +1,7 @@
 //! Questions to one machine of a volume: how it stands, which description it has, and what its program knows.
 
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use lodestone_fabric::NodeId;
@@ -72,6 +73,13 @@ pub fn newest_site(site: &Site, security: &Security) -> Site {
         newest = newer.unwrap_or(newest);
     }
     newest
+}
+
+/// Whether the system of a machine says that no process listens there: the one that did has ended.
+pub(crate) fn refuses(site: &Site, machine: u16) -> bool {
+    let Ok(address) = site.address(machine) else { return false };
+    let found = TcpStream::connect_timeout(&SocketAddr::V4(address), CONNECT_PATIENCE);
+    found.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 /// A connection to a machine, which says that it has this volume.

@@ -18,6 +18,6 @@ pub(crate) mod mounts;
 mod waits;
 
 pub use ask::{ask_machine, newest_site};
-pub(crate) use ask::{connect, description, standing};
+pub(crate) use ask::{connect, description, refuses, standing};
 pub use client::{RemoteOptions, RemoteVolume};
 pub use locks::FileLock;
