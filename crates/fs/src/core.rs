@@ -23,6 +23,7 @@ use crate::cluster::link::{Link, QUORUM_WAIT, Submitted};
 use crate::data::Data;
 use crate::error::{Error, Refusal, Result};
 use crate::extents::Run;
+use crate::image::Image;
 use crate::inode::{Attributes, Inode, Stamp};
 use crate::layout::Super;
 use crate::op::Op;
@@ -135,6 +136,8 @@ pub(crate) struct Inner {
     pub(crate) memory: Memory,
     pub(crate) layout: Super,
     pub(crate) data: Arc<Data>,
+    /// The state at rest, for those who do not wait for operations.
+    pub(crate) image: Image,
     /// The way to replicas, of a volume that has some.
     pub(crate) link: Option<Arc<Link>>,
     /// Pages that a replica has damaged, and another has right.
@@ -351,6 +354,7 @@ impl Inner {
             memory: store.memory().clone(),
             layout,
             data,
+            image: core.state.image.clone(),
             link,
             to_mend: std::sync::Mutex::default(),
             lost: AtomicU64::new(0),

@@ -45,6 +45,11 @@ impl Data {
         self.areas.read().unwrap_or_else(PoisonError::into_inner).get(number).copied().flatten()
     }
 
+    /// The blocks of the areas that exist.
+    pub(crate) fn blocks(&self) -> Vec<PmAddr> {
+        self.areas.read().unwrap_or_else(PoisonError::into_inner).iter().copied().flatten().collect()
+    }
+
     /// Sees to it that the area of `page` exists.
     fn grow(&self, number: usize) -> Result<PmAddr> {
         let _growing = lock(&self.growing);

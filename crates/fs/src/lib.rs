@@ -26,6 +26,7 @@
 //! | `names`, `attributes`, `content`, `folders` | what POSIX asks for, by numbers of files |
 //! | `path`, `access` | by paths; permissions |
 //! | `check` | the check of a whole volume |
+//! | `usage` | use of the pool by metadata |
 //! | `lease` | what mounts elsewhere may keep |
 
 #![forbid(unsafe_code)]
@@ -59,6 +60,7 @@ mod requests;
 mod requests_damaged;
 mod space;
 mod state;
+mod usage;
 mod volume;
 
 pub use access::{Caller, EXECUTE, READ, WRITE};
@@ -74,4 +76,5 @@ pub use inode::{
 pub use layout::{FORMAT_VERSION, VOLUME, VolumeKind};
 pub use names::{NewFile, RenameMode};
 pub use path::{File, Paths};
+pub use usage::MetadataUsage;
 pub use volume::{Clock, FormatOptions, LAYOUT_NAME, Volume, VolumeOptions, VolumeRecovery};

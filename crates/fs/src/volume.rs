@@ -26,6 +26,7 @@ use crate::op::{Action, Op};
 use crate::requests::Tag;
 use crate::space::Space;
 use crate::state::State;
+use crate::usage::MetadataUsage;
 
 /// Name of the pool's layout.
 pub const LAYOUT_NAME: &str = "lodestone.fs";
@@ -322,6 +323,15 @@ impl Volume {
     #[must_use]
     pub fn counts(&self) -> OpCounts {
         self.inner.core().counts
+    }
+
+    /// Use of the pool by metadata. It waits for no operation.
+    ///
+    /// # Errors
+    /// A damaged image.
+    pub fn metadata(&self) -> Result<MetadataUsage> {
+        let Inner { store, data, layout, image, .. } = &*self.inner;
+        MetadataUsage::of(store, image, data, layout)
     }
 
     /// The store that the volume is in.

@@ -146,6 +146,11 @@ fn errors_say_what_to_do() {
     assert!(place.run(["fs", "fsck", "a.vol", "--domain", "process"]).ok().contains("everything verifies"));
     let status = place.run(["fs", "status", "a.vol", "--domain", "process"]).ok();
     assert!(status.contains("files      1"), "{status}");
+    assert!(status.contains("metadata   ") && status.contains(" for 1 files and folders; "), "{status}");
+    let status = place.json(["fs", "status", "a.vol", "--domain", "process"]).remove(0);
+    let metadata = |name: &str| status["metadata"][name].as_u64().expect("a number");
+    assert_eq!((metadata("files"), &status["used_bytes"]), (1, &0.into()), "{status}");
+    assert!(metadata("image_bytes") > 0 && metadata("used_bytes") > metadata("image_bytes"), "{status}");
     if Path::new("/dev/fuse").exists() {
         let error = place.run(["fs", "mount", "a.vol", "nowhere", "--domain", "process"]);
         error.fails_with(&["nowhere", "mkdir"]);

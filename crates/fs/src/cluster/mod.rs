@@ -601,6 +601,12 @@ impl Shared {
         } else {
             self.status_of_site(&mut status, None);
         }
+        let volume = state.leading.as_ref().map(|leading| leading.volume.clone());
+        drop(state);
+        match volume.map(|volume| volume.metadata()).transpose() {
+            Ok(metadata) => status.metadata = metadata,
+            Err(error) => status.warnings.push(format!("the use of the metadata is not known: {error}")),
+        }
         status
     }
 
@@ -640,7 +646,7 @@ impl State {
 
 /// A new volume in a folder of its own, and the options of its pool.
 #[cfg(test)]
-fn volume_for_tests() -> (tempfile::TempDir, std::path::PathBuf, lodestone_pmem::PoolOptions) {
+pub(crate) fn volume_for_tests() -> (tempfile::TempDir, std::path::PathBuf, lodestone_pmem::PoolOptions) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.vol");
     let pool = lodestone_pmem::PoolOptions {

@@ -6,8 +6,8 @@
 //! second in which this thread itself had no processor says nothing of the members.
 //!
 //! A member that is known not to run cannot answer. If somebody waits for it, as syncs do for the one of two nodes with
-//! metadata that led, it is removed after two looks. What is known of processes only shortens the wait: a member that
-//! runs after all loses its place, and nothing else.
+//! metadata that led, it is removed after two looks. Knowledge of processes only shortens the wait: a member that runs
+//! after all loses its place, and nothing else.
 //!
 //! A node that should be a member and runs is added again. It copies what it lacks, and takes and reports records
 //! meanwhile, so a copy may take long. Before it knows from whom to copy it says nothing.

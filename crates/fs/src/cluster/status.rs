@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::link::Link;
 use super::plan::meta_of;
+use crate::usage::MetadataUsage;
 
 /// How far a copy is: of pages, or of an image of the metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,6 +136,9 @@ pub struct ClusterStatus {
     pub mounts: usize,
     /// Takeovers since this process began.
     pub takeovers: u64,
+    /// Use of the pool of the node that leads by metadata.
+    #[serde(default)]
+    pub metadata: Option<MetadataUsage>,
     /// The groups.
     pub groups: Vec<GroupStatus>,
     /// The nodes.

@@ -34,6 +34,9 @@ fn what_was_synced_survives_the_loss_of_a_replica_and_of_the_metadata_node() {
     let file = volume.create("/new").expect("a file");
     file.write_at(0, &[2; 9000]).expect("a write").sync().expect("a sync");
     assert_eq!(read("/new"), [2; 9000]);
+    volume.write_image().expect("a batch");
+    let metadata = cluster.status().metadata.expect("the node that leads knows it");
+    assert!(metadata.files == 3 && metadata.image_bytes > 0, "{metadata:?}");
     cluster.stop_node(101).expect("a replica");
     file.write_at(100, &[3; 100]).expect("a write").sync().expect("two of three replicas are enough");
     drop((file, volume));

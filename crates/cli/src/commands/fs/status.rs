@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
+use lodestone_fs::MetadataUsage;
 use lodestone_fs::cluster::{ClusterStatus, CopyProgress, NodeStatus};
 use serde::Serialize;
 
@@ -17,6 +18,9 @@ Examples:
   lodestone fs status notes.vol
   lodestone fs status notes.vol --json
   lodestone fs status notes.vol --watch
+
+`used` is what pages of files take. The line `metadata` says what everything else takes: the log,
+checksums of pages, and the image with files and folders. It is that of the last batch of the image.
 
 Of a mounted volume with replicas it shows the nodes: who leads, the term, and how many
 records each has not reported as durable, and of one that joins how much of the pages or of the
@@ -48,6 +52,7 @@ struct Status {
     size_bytes: u64,
     used_bytes: u64,
     available_bytes: u64,
+    metadata: MetadataUsage,
     replayed: u64,
     dropped: u64,
     /// Copies of data, and of metadata.
@@ -68,7 +73,9 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     }
     let opened = args.volume.open()?;
     let volume = opened.volume()?;
-    let nodes = if let Opened::Many(cluster) = &opened { Some(cluster.status()) } else { None };
+    let mut nodes = if let Opened::Many(cluster) = &opened { Some(cluster.status()) } else { None };
+    // It is told once, above the nodes.
+    nodes.iter_mut().for_each(|nodes| nodes.metadata = None);
     let (room, recovery, info) = (volume.room(), volume.recovery(), volume.store().pool().info());
     let copies_of = |group: usize| nodes.as_ref().and_then(|nodes| nodes.groups.get(group)).map_or(1, |g| g.copies);
     let status = Status {
@@ -80,6 +87,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         size_bytes: room.pages * room.page_bytes,
         used_bytes: (room.pages - room.free) * room.page_bytes,
         available_bytes: room.available * room.page_bytes,
+        metadata: volume.metadata()?,
         replayed: recovery.replayed,
         dropped: recovery.dropped,
         copies: (copies_of(1), copies_of(0)),
@@ -89,7 +97,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         let nodes = status.nodes.as_ref().map(|nodes| format!("\n{}", text_of_nodes(nodes))).unwrap_or_default();
         format!(
             "volume     {} ({})\ndomain     {}: {}\nfiles      {}\nused       {} of {}, {} available\n\
-             recovery   {} operations replayed, {} unsynced ones dropped\ncopies     {} of data, {} of metadata{nodes}",
+             metadata   {}\nrecovery   {} operations replayed, {} unsynced ones dropped\ncopies     {} of data, {} of metadata{nodes}",
             status.volume,
             status.id,
             status.domain,
@@ -98,6 +106,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
             size::human(status.used_bytes),
             size::human(status.size_bytes),
             size::human(status.available_bytes),
+            metadata_of(&status.metadata),
             status.replayed,
             status.dropped,
             status.copies.0,
@@ -128,6 +137,25 @@ fn watch(args: &Args, output: &Output) -> Result<()> {
     }
     output.note(&format!("{path}: the process that had the volume has ended"));
     Ok(())
+}
+
+/// Fewer files say nothing of the bytes for each: an empty image takes about a megabyte.
+const FILES_MIN: u64 = 1000;
+
+/// The use of a pool by metadata:
+/// `3 MiB, of that 1.5 MiB for 2000 files and folders, 786 B each; 12 MiB of the pool free`.
+fn metadata_of(usage: &MetadataUsage) -> String {
+    let each = match usage.files {
+        FILES_MIN.. => format!(", {} each", size::human(usage.bytes_per_file)),
+        _ => String::new(),
+    };
+    format!(
+        "{}, of that {} for {} files and folders{each}; {} of the pool free",
+        size::human(usage.used_bytes),
+        size::human(usage.image_bytes),
+        usage.files,
+        size::human(usage.free_bytes)
+    )
 }
 
 /// How far a copy is: `3 MiB of 12 MiB, 25 %, 1.5 MiB/s, 6 s left`.
@@ -196,7 +224,9 @@ fn text_of_nodes(status: &ClusterStatus) -> String {
             status.leader, status.term, status.transport, status.takeovers
         )
     };
-    format!("{leads}\n{groups}{machines}{table}{warnings}")
+    let metadata =
+        status.metadata.as_ref().map_or_else(String::new, |usage| format!("metadata takes {}\n", metadata_of(usage)));
+    format!("{leads}\n{metadata}{groups}{machines}{table}{warnings}")
 }
 
 #[cfg(test)]
@@ -228,16 +258,37 @@ mod tests {
         assert_eq!(json["nodes"][0]["copied"]["done_bytes"], 3 << 20, "{json}");
         // A program of before told no rate.
         let mut former = json.clone();
+        former.as_object_mut().expect("a status").remove("metadata");
         let copied = former["nodes"][0]["copied"].as_object_mut().expect("a copy");
         copied.remove("bytes_per_second");
         copied.remove("left_seconds");
         let former: ClusterStatus = serde_json::from_value(former).expect("a status");
         assert_eq!(copies_of(&former), ["node 104 has copied 3 MiB of 12 MiB, 25 %, 0 B/s"]);
         assert_eq!([time(7), time(60), time(12_000)], ["7 s", "1 min 0 s", "3 h 20 min"]);
+        // Nor the use by metadata.
+        assert_eq!(former.metadata, None);
         // Of a machine with a former program there is none.
         let mut json = json;
         json["nodes"][0].as_object_mut().expect("a node").remove("copied");
         let status: ClusterStatus = serde_json::from_value(json).expect("a status");
         assert_eq!(status.nodes[0].copied, None);
+    }
+
+    #[test]
+    fn the_bytes_of_a_file_are_told_if_there_are_enough_files() {
+        let usage = |files, image_bytes: u64| MetadataUsage {
+            files,
+            used_bytes: 3 << 20,
+            image_bytes,
+            bytes_per_file: image_bytes / files,
+            free_bytes: 12 << 20,
+        };
+        let few = metadata_of(&usage(2, 1 << 20));
+        assert_eq!(few, "3 MiB, of that 1 MiB for 2 files and folders; 12 MiB of the pool free");
+        let many = metadata_of(&usage(2048, 3 << 19));
+        assert_eq!(many, "3 MiB, of that 1.5 MiB for 2048 files and folders, 768 B each; 12 MiB of the pool free");
+        let mut status = ClusterStatus::default();
+        status.metadata = Some(usage(2, 1 << 20));
+        assert!(text_of_nodes(&status).contains(&format!("metadata takes {few}")), "{}", text_of_nodes(&status));
     }
 }
