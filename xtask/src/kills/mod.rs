@@ -128,8 +128,8 @@ impl fmt::Display for Victim {
 #[derive(Default)]
 struct Counts {
     rounds: BTreeMap<(&'static str, Victim), u64>,
-    /// The longest that a program waited after the death of a node.
-    longest: BTreeMap<Victim, Duration>,
+    /// How long programs waited after the death of a node.
+    waits: BTreeMap<Victim, Vec<Duration>>,
     checks: u64,
 }
 
@@ -244,8 +244,7 @@ fn round(
     let begun = load.begun()?;
     until_begun(load, begun + 2)?;
     let waited = since.elapsed();
-    let longest = counts.longest.entry(victim).or_default();
-    *longest = waited.max(*longest);
+    counts.waits.entry(victim).or_default().push(waited);
     volume.start(node)?;
     let verdict = load.finish()?;
     let died = format!("node {node} ({victim}) died, they went on after {} ms", waited.as_millis());
@@ -281,15 +280,23 @@ impl Counts {
         let each: Vec<String> =
             self.rounds.iter().map(|((load, victim), count)| format!("{load} and {victim} {count}")).collect();
         let waits: Vec<String> =
-            self.longest.iter().map(|(victim, wait)| format!("{victim} {} ms", wait.as_millis())).collect();
+            self.waits.iter().map(|(victim, waits)| format!("{victim} {}", spread(waits.clone()))).collect();
         format!(
-            "{all} rounds in {}: {}. Checks after everything died: {}. Longest wait after a death: {}",
+            "{all} rounds in {}: {}. Checks after everything died: {}. Waits after a death: {}",
             minutes(time),
             each.join(", "),
             self.checks,
             waits.join(", ")
         )
     }
+}
+
+/// The shortest, the one in the middle, and the longest.
+fn spread(mut waits: Vec<Duration>) -> String {
+    waits.sort_unstable();
+    let of = |at: usize| waits.get(at).map_or(0, Duration::as_millis);
+    let last = waits.len().saturating_sub(1);
+    format!("{} to {} ms, median {}", of(0), of(last), of(last / 2))
 }
 
 /// A folder that is removed in the end.
@@ -317,5 +324,12 @@ mod tests {
     fn progress_tells_the_time_that_is_left() {
         assert_eq!(told(250, 1000, Duration::from_secs(1000)), "round 250 of 1000, 50:00 min left");
         assert_eq!(told(1000, 1000, Duration::from_secs(1000)), "round 1000 of 1000, 0:00 min left");
+    }
+
+    #[test]
+    fn waits_are_told_by_their_spread() {
+        let waits = |all: &[u64]| spread(all.iter().copied().map(Duration::from_millis).collect());
+        assert_eq!(waits(&[1040, 1337, 1029, 2500]), "1029 to 2500 ms, median 1040");
+        assert_eq!(waits(&[7]), "7 to 7 ms, median 7");
     }
 }
