@@ -350,13 +350,14 @@ impl Shared {
 }
 
 /// How long a node waits for the sender before it takes over. The one that sent last does not wait. Of the others the
-/// first waits for a lease: the former one is over then. More of them wait longer, so that not all claim a term.
+/// first waits for a lease: the former one is over then. More of them wait longer, so that not all claim a term: a
+/// second takeover may lose what the first one has answered.
 fn patience_of(node: NodeId, former: NodeId, metas: &[NodeId]) -> u64 {
     if node == former {
         return 0;
     }
     let before = metas.iter().take_while(|other| **other != node).filter(|other| **other != former).count();
-    LEASE_NS + lodestone_width::to_u64(before) * LEASE_NS / 4
+    LEASE_NS + lodestone_width::to_u64(before) * LEASE_NS / 2
 }
 
 #[cfg(test)]
@@ -367,8 +368,8 @@ mod tests {
     fn the_first_node_beside_the_former_one_waits_for_one_lease() {
         let metas = [NodeId(1), NodeId(2), NodeId(3)];
         let patience = |node, former| patience_of(NodeId(node), NodeId(former), &metas);
-        assert_eq!([1, 2, 3].map(|node| patience(node, 1)), [0, LEASE_NS, LEASE_NS + LEASE_NS / 4]);
-        assert_eq!([1, 2, 3].map(|node| patience(node, 2)), [LEASE_NS, 0, LEASE_NS + LEASE_NS / 4]);
-        assert_eq!([1, 2, 3].map(|node| patience(node, 3)), [LEASE_NS, LEASE_NS + LEASE_NS / 4, 0]);
+        assert_eq!([1, 2, 3].map(|node| patience(node, 1)), [0, LEASE_NS, LEASE_NS + LEASE_NS / 2]);
+        assert_eq!([1, 2, 3].map(|node| patience(node, 2)), [LEASE_NS, 0, LEASE_NS + LEASE_NS / 2]);
+        assert_eq!([1, 2, 3].map(|node| patience(node, 3)), [LEASE_NS, LEASE_NS + LEASE_NS / 2, 0]);
     }
 }
