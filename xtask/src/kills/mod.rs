@@ -5,9 +5,11 @@
 //!
 //! 1. A program begins to write ([`fsx`], [`fio`], [`history`]).
 //! 2. After some of its operations a victim dies: a replica, the metadata node, or the process with all of them.
-//! 3. If a node died, the program must end as if nothing had happened: it sees a delay. The node starts again, and the
+//! 3. A metadata node dies only when all nodes count: a standby that has lost its place, as it may on a busy machine,
+//!    cannot take over. If it loses it while the other dies, the dead node starts again at once.
+//! 4. If a node died, the program must end as if nothing had happened: it sees a delay. The node starts again, and the
 //!    next round begins when all nodes count.
-//! 4. If everything died, the volume is mounted again, and must be as after one of the operations of the program, from
+//! 5. If everything died, the volume is mounted again, and must be as after one of the operations of the program, from
 //!    the last one before an answered `fsync` to the last one that began. Every second time `fs fsck` looks first.
 //!
 //! Programs and victims take turns, so that each meets each. The same seed begins the same operations; where they are
@@ -207,7 +209,7 @@ fn loads(options: &Options, place: &Path) -> Result<Vec<Box<dyn Load>>> {
     Ok(loads)
 }
 
-/// One round: steps 1 to 4 of the head of this file.
+/// One round: steps 1 to 5 of the head of this file.
 fn round(
     volume: &mut Volume,
     load: &mut dyn Load,
@@ -220,9 +222,12 @@ fn round(
     load.start(&volume.point, seed)?;
     until_begun(load, random.random_range(20..20 + operations / 2))?;
     *counts.rounds.entry((load.name(), victim)).or_default() += 1;
-    let node = match victim {
-        Victim::Replica => random.random_range(101..=103),
-        Victim::Metadata => volume.leader()?,
+    let (node, removals) = match victim {
+        Victim::Replica => (random.random_range(101..=103), None),
+        Victim::Metadata => {
+            let (node, removals) = volume.leader()?;
+            (node, Some(removals))
+        }
         Victim::Everything => {
             volume.kill()?;
             load.end()?;
@@ -240,6 +245,10 @@ fn round(
     };
     let since = Instant::now();
     volume.stop(node)?;
+    if removals.is_some_and(|before| volume.removals() != before) {
+        // The standby lost its place just before the death: no node can take over, so the dead one comes back at once.
+        volume.start(node)?;
+    }
     // It is dead when the command ends.
     let begun = load.begun()?;
     until_begun(load, begun + 2)?;

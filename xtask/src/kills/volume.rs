@@ -10,6 +10,8 @@ use anyhow::{Context, Result, bail};
 /// The longest wait for a mount, and for nodes that count again.
 const WAIT: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(20);
+/// A change of members takes less.
+const DECIDED: Duration = Duration::from_millis(300);
 
 /// The volume. Dropping it ends its process.
 pub(super) struct Volume {
@@ -68,6 +70,7 @@ impl Volume {
             .args(["fs", "mount"])
             .args([&self.file, &self.point])
             .args(["--domain", &self.domain, "--try", "3"])
+            .env("LODESTONE_LOG", "info")
             .stdout(log.try_clone()?)
             .stderr(log)
             .stdin(Stdio::null())
@@ -95,7 +98,7 @@ impl Volume {
         let until = Instant::now() + WAIT;
         loop {
             let status = self.tell("status", &[])?;
-            if count_of(&status, "member") == 3 && count_of(&status, "follows") == 1 {
+            if is_whole(&status) {
                 return Ok(());
             }
             if Instant::now() >= until {
@@ -105,10 +108,29 @@ impl Volume {
         }
     }
 
-    /// The node that leads.
-    pub(super) fn leader(&self) -> Result<u16> {
-        let status = self.tell("status", &[])?;
-        leader_of(&status).with_context(|| format!("no node leads:\n{status}"))
+    /// The node that leads, when all nodes count, and the removals until then. On a busy machine the standby may lose
+    /// its place: it copies then, and as long as it does, no node takes over.
+    pub(super) fn leader(&self) -> Result<(u16, usize)> {
+        let until = Instant::now() + WAIT;
+        loop {
+            let removals = self.removals();
+            self.wait_whole()?;
+            // A removal that had begun is decided in this time.
+            std::thread::sleep(DECIDED);
+            let status = self.tell("status", &[])?;
+            if is_whole(&status) && self.removals() == removals {
+                let leader = leader_of(&status).with_context(|| format!("no node leads:\n{status}"))?;
+                return Ok((leader, removals));
+            }
+            if Instant::now() >= until {
+                bail!("not all nodes count for {} ms:\n{status}", DECIDED.as_millis());
+            }
+        }
+    }
+
+    /// How often a node with metadata was removed since the volume was mounted, by its events.
+    pub(super) fn removals(&self) -> usize {
+        removals_in(&self.log_text())
     }
 
     pub(super) fn stop(&self, node: u16) -> Result<()> {
@@ -180,6 +202,16 @@ impl Volume {
     }
 }
 
+/// Whether all nodes count.
+fn is_whole(status: &str) -> bool {
+    count_of(status, "member") == 3 && count_of(status, "follows") == 1
+}
+
+/// Removals of nodes with metadata in the events of a mount.
+fn removals_in(log: &str) -> usize {
+    log.lines().filter(|line| line.contains("group 0: Remove(")).count()
+}
+
 /// Nodes in this state.
 fn count_of(status: &str, state: &str) -> usize {
     status.lines().filter(|line| line.split_whitespace().any(|word| word == state)).count()
@@ -201,5 +233,14 @@ mod tests {
         assert_eq!(leader_of(status), Some(2));
         assert_eq!((count_of(status, "member"), count_of(status, "follows")), (1, 1));
         assert_eq!(leader_of("no node leads now"), None);
+        assert!(!is_whole(status), "a replica joins");
+    }
+
+    #[test]
+    fn removals_of_metadata_are_counted() {
+        let log = "a.vol is mounted at /mnt\nINFO lodestone_fs::cluster::pump: node 16386: group 0: Remove(NodeId(1))\n\
+                   INFO lodestone_fs::cluster::pump: node 16386: group 0: Join(NodeId(1))\n\
+                   INFO lodestone_fs::cluster::pump: node 16386: group 1: Remove(NodeId(101))\n";
+        assert_eq!(removals_in(log), 1);
     }
 }
