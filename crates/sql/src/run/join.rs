@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use lodestone_sql_types::Datum;
+use lodestone_sql_types::{Datum, Error};
 
-use super::{Env, Flow, Outcome, Row, Run};
+use super::{Env, Flow, Outcome, Row, Run, Stop};
 use crate::parse::ast::JoinKind;
 use crate::plan::{Expr, Join};
 
@@ -18,7 +18,7 @@ impl Run<'_> {
         if join.is_lateral {
             return self.lateral(join, outer, sink);
         }
-        let right = self.rows(&join.right, outer)?;
+        let Some(right) = self.right_rows(join, outer)? else { return Ok(Flow::More) };
         let mut table: HashMap<Vec<u8>, Vec<usize>> = HashMap::new();
         if !join.hash.is_empty() {
             for (number, row) in right.iter().enumerate() {
@@ -66,6 +66,29 @@ impl Run<'_> {
         Ok(Flow::More)
     }
 
+    /// The rows of the right side. `None`: the join has no rows because one side is empty, and then an error of the
+    /// rows of the other side does not count. `PostgreSQL` finds an empty side first too, if it joins by equal columns
+    /// or keeps the rows of that side; in other joins its plan decides, and such an error is told here.
+    fn right_rows(&self, join: &Join, outer: Option<&Env<'_>>) -> Outcome<Option<Vec<Row>>> {
+        let is_by_key = join.kind == JoinKind::Inner && !join.hash.is_empty();
+        match self.rows(&join.right, outer) {
+            Ok(rows) if rows.is_empty() && (is_by_key || join.kind == JoinKind::Right) => Ok(None),
+            Err(Stop::Error(error)) if is_of_rows(&error) && (is_by_key || join.kind == JoinKind::Left) => {
+                let mut is_empty = true;
+                let first = self.each(&join.left, outer, &mut |_| {
+                    is_empty = false;
+                    Ok(Flow::Enough)
+                });
+                match first {
+                    Ok(_) if is_empty => Ok(None),
+                    Err(stop @ (Stop::Blocked | Stop::Long)) => Err(stop),
+                    _ => Err(error.into()),
+                }
+            }
+            other => other.map(Some),
+        }
+    }
+
     /// The right side depends on the left row.
     fn lateral(
         &self,
@@ -109,6 +132,11 @@ impl Run<'_> {
         }
         Ok(Some(bytes))
     }
+}
+
+/// Whether it is an error of the values of a row.
+fn is_of_rows(error: &Error) -> bool {
+    error.state().code().starts_with("22")
 }
 
 fn padded(mut row: Row, width: usize) -> Row {
