@@ -197,6 +197,8 @@ states! {
     OUT_OF_RESOURCES = "53000";
     /// The pool is full.
     DISK_FULL = "53100";
+    /// A row that a view would not show.
+    WITH_CHECK_OPTION_VIOLATION = "44000";
     /// A table in memory is full.
     OUT_OF_MEMORY = "53200";
     /// Too many connections.

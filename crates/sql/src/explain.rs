@@ -165,7 +165,7 @@ fn change_of(change: &Change, stats: Option<&Stats>) -> Shown {
         shown
     };
     match change {
-        Change::Insert { table, input, conflict } => {
+        Change::Insert { table, input, conflict, .. } => {
             let resolution = conflict
                 .as_ref()
                 .map(|conflict| if conflict.update.is_some() { "UPDATE".to_owned() } else { "NOTHING".to_owned() });

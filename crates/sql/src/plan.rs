@@ -470,6 +470,8 @@ pub enum Change {
         table: Arc<TableDef>,
         input: Node,
         conflict: Option<Conflict>,
+        /// The table is changed through views.
+        view: Option<Arc<ViewRows>>,
     },
     Update {
         scan: Scan,
@@ -492,7 +494,25 @@ pub enum Change {
         filter: Option<Expr>,
         /// `None`: the rows are deleted.
         set: Option<Vec<(usize, Expr)>>,
+        /// The table is changed through views, whose columns are those after the hidden number.
+        view: Option<Arc<ViewRows>>,
     },
+}
+
+/// The columns and conditions that views add to a row of the table that is changed through them.
+#[derive(Clone, Debug, Default)]
+pub struct ViewRows {
+    /// The columns of the views, each over those of the table, its hidden number, and those before it.
+    pub columns: Vec<Expr>,
+    /// The conditions of WITH CHECK OPTION over such a row, each with the name of its view, the innermost first.
+    pub checks: Vec<(String, Expr)>,
+}
+
+impl ViewRows {
+    /// All of its expressions.
+    pub fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        self.columns.iter().chain(self.checks.iter().map(|(_, check)| check))
+    }
 }
 
 /// The change of one of the tables.
@@ -518,6 +538,8 @@ pub struct Conflict {
 pub struct ConflictUpdate {
     pub set: Vec<(usize, Expr)>,
     pub filter: Option<Expr>,
+    /// The rows are those of views.
+    pub view: Option<Arc<ViewRows>>,
 }
 
 /// The work of a statement.

@@ -244,6 +244,32 @@ fn views() {
     check(include_str!("expected/views.out"), &[]);
 }
 
+/// WITH CHECK OPTION is there after the database was closed, and the schemas of the view with it.
+#[test]
+fn check_options_after_reopening() {
+    let folder = tempfile::tempdir().expect("folder");
+    for statement in [
+        "create schema s create table t (a int primary key)",
+        "set search_path = s; create view public.v with (security_barrier) as select a from t where a > 0 with check option",
+        "create view plain as select a from s.t",
+    ] {
+        let found = answer(&mut connect(folder.path()), statement);
+        assert!(!found.iter().any(|line| line.starts_with("ERROR")), "{statement}: {found:?}");
+    }
+    let mut connection = connect(folder.path());
+    let options =
+        "select relname, reloptions from pg_class where relkind = 'v' and relname in ('v', 'plain') order by 1";
+    assert_eq!(answer(&mut connection, options), ["plain|NULL", "v|{security_barrier=true,check_option=cascaded}"]);
+    let found = answer(&mut connection, "insert into v values (0)");
+    assert_eq!(found, ["ERROR 44000: new row violates check option for view \"v\""]);
+    assert_eq!(answer(&mut connection, "insert into plain values (0)"), ["INSERT 0 1"]);
+}
+
+#[test]
+fn view_changes() {
+    check(include_str!("expected/view_changes.out"), &[]);
+}
+
 #[test]
 fn named() {
     check(include_str!("expected/named.out"), &[]);

@@ -47,6 +47,62 @@ fn everything_that_is_missing_is_named() {
     assert_eq!(connection.run("select count(*) from t").expect("it goes on")[0].rows[0][0].as_deref(), Some("0"));
 }
 
+/// The reasons for which `PostgreSQL` refuses the change of a view, in its words.
+#[test]
+fn a_view_that_takes_no_changes_says_why() {
+    let (_folder, mut connection) = connect();
+    for (view, why) in [
+        ("select distinct k from t", "containing DISTINCT"),
+        ("select k from t group by k", "containing GROUP BY"),
+        ("select 1 from t having true", "containing HAVING"),
+        ("select k from t union select 1", "containing UNION, INTERSECT, or EXCEPT"),
+        ("with q as (select 1) select k from t", "containing WITH"),
+        ("select k from t limit 1", "containing LIMIT or OFFSET"),
+        ("(select k from t) offset 1", "containing LIMIT or OFFSET"),
+        ("select max(k) from t", "that return aggregate functions"),
+        ("select k, rank() over () from t", "that return window functions"),
+        ("select generate_series(1, k) from t", "that return set-returning functions"),
+        ("select t.k from t, t u", "that do not select from a single table or view"),
+        ("values (1)", "that do not select from a single table or view"),
+        ("select k + 1 as k from t", "that have no updatable columns"),
+    ] {
+        connection.run(&format!("create or replace view v as {view}")).expect(view);
+        let error = connection.run("insert into v values (1)").expect_err(view);
+        assert_eq!(error.state().code(), "55000", "{view}: {error}");
+        assert_eq!(error.message(), "cannot insert into view \"v\"");
+        let reason = format!("Views {why} are not automatically updatable.");
+        let told: Vec<String> = error.fields().map(|(_, text)| text).collect();
+        assert!(told.contains(&reason), "{view}: {told:?}");
+        let hint = "To enable inserting into the view, provide an INSTEAD OF INSERT trigger or an unconditional ON \
+                    INSERT DO INSTEAD rule.";
+        assert_eq!(error.hint_text(), Some(hint));
+        let error = connection.run(&format!("create view w as {view} with check option")).expect_err(view);
+        assert_eq!((error.state().code(), error.hint_text()), ("0A000", Some(reason.as_str())), "{view}: {error}");
+        connection.run("drop view v").expect("drop");
+    }
+    connection.run("create view v as select k, upper(v) as u from t where k > 0 with check option").expect("view");
+    let error = connection.run("update v set u = 'a'").expect_err("a computed column");
+    let told: Vec<String> = error.fields().map(|(_, text)| text).collect();
+    assert!(told.iter().any(|text| text.starts_with("View columns that are not columns of their base")), "{told:?}");
+    let error = connection.run("insert into v (k) values (-1)").expect_err("a row that it does not show");
+    let told: Vec<String> = error.fields().map(|(_, text)| text).collect();
+    assert!(told.contains(&"Failing row contains (-1, null).".to_owned()), "{told:?}");
+}
+
+/// A change of a view finds its row by the key of the table, also where the view computes columns, or is over another.
+#[test]
+fn a_change_of_a_view_uses_the_key_of_its_table() {
+    let (_folder, mut connection) = connect();
+    let views = "create view v as select v as w, upper(v) as u, k as n from t where v <> 'x'; \
+                 create view above as select n, u, w from v where u <> 'Y'";
+    connection.run(views).expect("views");
+    for text in ["update v set w = 'z' where n = 7", "delete from above where n = 7 and w > 'a'"] {
+        let answers = connection.run(&format!("explain {text}")).expect(text);
+        let lines: Vec<String> = answers[0].rows.iter().filter_map(|row| row[0].clone()).collect();
+        assert!(lines.iter().any(|line| line.contains("Index Scan using t_pkey")), "{text}: {lines:?}");
+    }
+}
+
 #[test]
 fn deep_statements_are_refused_and_long_ones_are_not() {
     // As much stack as a loop of the server has.

@@ -169,6 +169,11 @@ fn what_a_statement_has_after_a_wait() {
 }
 
 #[test]
+fn a_view_whose_rows_change_meanwhile() {
+    check(include_str!("views.out"), &[]);
+}
+
+#[test]
 fn what_a_transaction_of_repeatable_read_sees_and_locks() {
     // The engine finds that the parent is gone, and not a lock: that it has another key, at the commit.
     let gone = "ERROR 40001: could not serialize access due to read/write dependencies among transactions";

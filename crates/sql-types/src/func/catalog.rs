@@ -127,5 +127,10 @@ pub const FUNCTIONS: &[Function] = &[
     of("pg_total_relation_size", &[REGCLASS], Type::Int8, size),
     of("pg_relation_size", &[REGCLASS], Type::Int8, size),
     of("pg_get_serial_sequence", &[TEXT, TEXT], Type::Text, |s, a| maybe(s.serial_sequence(text(a, 0), text(a, 1))?)),
-    of("pg_column_is_updatable", &[REGCLASS, INT2, BOOL], Type::Bool, yes),
+    of("pg_column_is_updatable", &[REGCLASS, INT2, BOOL], Type::Bool, |s, a| {
+        let (events, columns) = s.updatable(int(a, 0));
+        let place = usize::try_from(int(a, 1)).ok().and_then(|number| number.checked_sub(1));
+        let takes = |place: usize| columns.is_none_or(|columns| columns.get(place) == Some(&true));
+        Ok(Datum::Bool(events & 20 == 20 && place.is_some_and(takes)))
+    }),
 ];

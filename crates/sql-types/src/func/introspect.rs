@@ -102,7 +102,7 @@ pub const FUNCTIONS: &[Function] = &[
     of("pg_indexes_size", &[REGCLASS], Type::Int8, |s, a| {
         Ok(s.relation_bytes(int(a, 0)).map_or(Datum::Null, Datum::Int))
     }),
-    of("pg_relation_is_updatable", &[REGCLASS, BOOL], Type::Int4, |_, _| Ok(Datum::Int(28))),
+    of("pg_relation_is_updatable", &[REGCLASS, BOOL], Type::Int4, |s, a| Ok(Datum::Int(s.updatable(int(a, 0)).0))),
     of("pg_my_temp_schema", &[], Type::Oid, |_, _| Ok(Datum::Int(0))),
     of("pg_is_other_temp_schema", &[OID], Type::Bool, no),
     of("pg_get_partkeydef", &[OID], Type::Text, |s, a| Ok(s.partition_key(int(a, 0)).map_or(Datum::Null, Datum::Text))),

@@ -71,6 +71,10 @@ pub trait Session {
     fn partition_ancestors(&self, _oid: i64) -> Vec<i64> {
         Vec::new()
     }
+    /// The changes that a relation takes: 4 UPDATE, 8 INSERT, 16 DELETE, and of a view which columns take values.
+    fn updatable(&self, _oid: i64) -> (i64, Option<Vec<bool>>) {
+        (28, None)
+    }
     /// The text of a view.
     fn view_definition(&self, oid: i64) -> Option<String>;
     /// The name of a relation as a statement finds it.

@@ -10,6 +10,7 @@ use super::expr::Typed;
 use super::family::Changed;
 use super::from::columns_of;
 use super::scope::{Scope, ScopeColumn};
+use super::view::{Kind, Target};
 use crate::catalog::{IdentityKind, TableDef};
 use crate::locks::Mode;
 use crate::parse::ast::{
@@ -33,6 +34,8 @@ pub(super) struct Insert<'i> {
 /// The rows that an INSERT may have: the columns that it names.
 struct Targets {
     columns: Vec<usize>,
+    /// Places of columns of a view that take no values, and why.
+    refused: Vec<(usize, Error)>,
     is_named: bool,
     overriding: Option<Overriding>,
 }
@@ -82,21 +85,13 @@ impl Binder<'_> {
         parts: &Insert<'_>,
         returning: &[Item],
     ) -> Bound {
-        let table = self.table(name)?;
-        let mut columns = Vec::new();
-        for column in parts.columns {
-            let number = self.column_of(&table, column)?;
-            if columns.contains(&number) {
-                let message = format!("column \"{}\" specified more than once", column.value);
-                return Err(Error::new(SqlState::DUPLICATE_COLUMN, message).at(column.at));
-            }
-            columns.push(number);
-        }
-        let is_named = !columns.is_empty();
-        if !is_named {
-            columns = (0..table.columns.len()).collect();
-        }
-        let targets = Targets { columns, is_named, overriding: parts.overriding };
+        let view = self.view_named(name);
+        let view = view.map(|view| self.view_target(&view, Kind::Insert, false)).transpose()?;
+        let table = match &view {
+            Some(view) => view.table.clone(),
+            None => self.table(name)?,
+        };
+        let targets = self.targets(&table, view.as_ref().map(|view| (view, name.name.as_str())), parts)?;
         let input = match parts.source {
             Source::Defaults => {
                 let row = (0..table.columns.len()).map(|column| self.default_of(&table, column));
@@ -116,12 +111,66 @@ impl Binder<'_> {
             },
         };
         let shown = alias.unwrap_or_else(|| name.name.clone());
-        let conflict = parts.conflict.map(|conflict| self.conflict(&table, &shown, conflict)).transpose()?;
-        let (returned, output) = self.returning(columns_of(&table, &shown), returning)?;
-        Ok((Action::Change(Change::Insert { table, input, conflict }, returned), output))
+        let columns = view.as_ref().map_or_else(|| columns_of(&table, &shown), |view| view.called(&shown));
+        let own = (name.name.as_str(), shown.as_str());
+        let conflict =
+            parts.conflict.map(|conflict| self.conflict(&table, own, view.as_ref(), conflict)).transpose()?;
+        let (returned, output) = self.returning(columns, returning)?;
+        let view = view.map(|view| Arc::new(view.rows));
+        Ok((Action::Change(Change::Insert { table, input, conflict, view }, returned), output))
+    }
+
+    /// The columns of the table that the values of an INSERT are for, perhaps through a view.
+    fn targets(&self, table: &TableDef, view: Option<(&Target, &str)>, parts: &Insert<'_>) -> Result<Targets> {
+        let mut names: Vec<&str> = Vec::new();
+        let mut columns = Vec::new();
+        for column in parts.columns {
+            let number = match view {
+                Some((view, name)) => view.column((name, column)),
+                None => self.column_of(table, column),
+            };
+            let number = match number {
+                Err(error) if error.state() == SqlState::UNDEFINED_COLUMN => return Err(error),
+                number => number,
+            };
+            if names.contains(&column.value.as_str()) {
+                let message = format!("column \"{}\" specified more than once", column.value);
+                return Err(Error::new(SqlState::DUPLICATE_COLUMN, message).at(column.at));
+            }
+            names.push(&column.value);
+            columns.push(number);
+        }
+        // A name that is there twice is told before a column that takes no values.
+        let mut columns: Vec<usize> = columns.into_iter().collect::<Result<_>>()?;
+        let is_named = !columns.is_empty();
+        let mut refused = Vec::new();
+        match view {
+            Some((view, _)) if !is_named => {
+                for (place, column) in view.takes().enumerate() {
+                    refused.extend(column.as_ref().err().map(|error| (place, error.clone())));
+                    columns.push(*column.as_ref().unwrap_or(&0));
+                }
+            }
+            None if !is_named => columns = (0..table.columns.len()).collect(),
+            _ => {}
+        }
+        if view.is_some() {
+            // Two columns of the view are the same one of the table.
+            for (place, column) in columns.iter().enumerate() {
+                let is_refused = |place: &usize| refused.iter().any(|(other, _): &(usize, Error)| other == place);
+                if !is_refused(&place) && (0..place).any(|other| columns[other] == *column && !is_refused(&other)) {
+                    refused.push((place, twice(&table.columns[*column].name, NOWHERE)));
+                }
+            }
+            refused.sort_by_key(|(place, _)| *place);
+        }
+        Ok(Targets { columns, refused, is_named, overriding: parts.overriding })
     }
 
     fn check_count(&self, given: usize, targets: &Targets, at: ast::Position) -> Result<()> {
+        if let Some((_, error)) = targets.refused.first().filter(|(place, _)| *place < given) {
+            return Err(error.clone());
+        }
         let message = match () {
             () if given > targets.columns.len() => "INSERT has more expressions than target columns",
             () if given < targets.columns.len() && targets.is_named => {
@@ -186,7 +235,19 @@ impl Binder<'_> {
         Ok(Node::Project { input: Box::new(node), columns })
     }
 
-    fn conflict(&mut self, table: &TableDef, shown: &str, conflict: &Conflict) -> Result<plan::Conflict> {
+    /// `view`: the rows are those of a view. `relation`, `shown`: its name, and the one that it
+    /// has in the statement.
+    fn conflict(
+        &mut self,
+        table: &TableDef,
+        (relation, shown): (&str, &str),
+        view: Option<&Target>,
+        conflict: &Conflict,
+    ) -> Result<plan::Conflict> {
+        let unmatched = || {
+            let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
+            Error::new(SqlState::INVALID_COLUMN_REFERENCE, message)
+        };
         let key = match &conflict.target {
             ConflictTarget::Any => None,
             ConflictTarget::Columns(names) => {
@@ -194,19 +255,24 @@ impl Binder<'_> {
                 for name in names {
                     let message = format!("column \"{}\" does not exist", name.value);
                     let error = || Error::new(SqlState::UNDEFINED_COLUMN, message).at(name.at);
-                    let column = table.column(&name.value).ok_or_else(error)?;
+                    let column = match view {
+                        Some(view) => {
+                            view.find(&name.value).ok_or_else(error)?;
+                            view.column((relation, name)).map_err(|_| unmatched())?
+                        }
+                        None => table.column(&name.value).ok_or_else(error)?,
+                    };
                     if !columns.contains(&column) {
                         columns.push(column);
                     }
                 }
-                let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
-                let found = table.unique_over(&columns);
-                Some(found.ok_or_else(|| Error::new(SqlState::INVALID_COLUMN_REFERENCE, message))?)
+                Some(table.unique_over(&columns).ok_or_else(unmatched)?)
             }
             ConflictTarget::Constraint(name) => {
-                let is_key = !table.key.is_empty() && table.key_name == name.value;
-                let index = table.indexes.iter().position(|index| index.name == name.value && index.is_unique);
-                let message = format!("constraint \"{}\" for table \"{}\" does not exist", name.value, table.name);
+                let is_key = view.is_none() && !table.key.is_empty() && table.key_name == name.value;
+                let indexes = if view.is_some() { &[][..] } else { &table.indexes };
+                let index = indexes.iter().position(|index| index.name == name.value && index.is_unique);
+                let message = format!("constraint \"{}\" for table \"{relation}\" does not exist", name.value);
                 Some(match (is_key, index) {
                     (true, _) => None,
                     (false, Some(index)) => Some(index),
@@ -215,14 +281,23 @@ impl Binder<'_> {
             }
         };
         let Some((set, filter)) = &conflict.update else { return Ok(plan::Conflict { key, update: None }) };
-        let columns = columns_of(table, shown).into_iter().chain(columns_of(table, "excluded")).collect();
-        let scope = Scope { columns, parent: None };
+        let columns = |shown: &str| view.map_or_else(|| columns_of(table, shown), |view| view.called(shown));
+        let (own, mut excluded) = (columns(shown), columns("excluded"));
         // A name without a table means the row that is there.
-        let mut plain = scope.clone();
-        plain.columns[table.columns.len()..].iter_mut().for_each(|column| column.is_hidden = true);
+        excluded.iter_mut().for_each(|column| column.is_hidden = true);
+        let plain = Scope { columns: own.into_iter().chain(excluded).collect(), parent: None };
+        let of_table;
+        let set = match view {
+            Some(view) => {
+                of_table = view.assignments(relation, set)?;
+                &of_table
+            }
+            None => set,
+        };
         let set = self.assigned(table, set, &plain)?;
         let filter = filter.as_ref().map(|filter| self.condition(filter, &plain, "WHERE")).transpose()?;
-        Ok(plan::Conflict { key, update: Some(plan::ConflictUpdate { set, filter }) })
+        let view = view.map(|view| Arc::new(view.rows.clone()));
+        Ok(plan::Conflict { key, update: Some(plan::ConflictUpdate { set, filter, view }) })
     }
 
     /// As [`assigned`](Self::assigned). As in `PostgreSQL`, errors of the condition are told first, then those of
@@ -249,8 +324,7 @@ impl Binder<'_> {
         for (column, value) in set {
             let number = self.column_of(table, column)?;
             if assigned.iter().any(|(other, _)| *other == number) {
-                let message = format!("multiple assignments to same column \"{}\"", column.value);
-                return Err(Error::new(SqlState::SYNTAX_ERROR, message).at(column.at));
+                return Err(twice(&column.value, column.at));
             }
             let value = match value {
                 None => self.default_of(table, number)?,
@@ -324,6 +398,9 @@ impl Binder<'_> {
         filter: Option<&ast::Expr>,
         returning: &[Item],
     ) -> Bound {
+        if let Some(view) = self.view_named(name) {
+            return self.change_view((&view, shown), Some(set), from, filter, returning);
+        }
         let table = self.table(name)?;
         if self.has_heirs(name, &table) {
             return self.change_family(&table, shown, &Changed { set: Some(set), from, filter, returning });
@@ -348,6 +425,9 @@ impl Binder<'_> {
         filter: Option<&ast::Expr>,
         returning: &[Item],
     ) -> Bound {
+        if let Some(view) = self.view_named(name) {
+            return self.change_view((&view, shown), None, using, filter, returning);
+        }
         let table = self.table(name)?;
         if self.has_heirs(name, &table) {
             return self.change_family(&table, shown, &Changed { set: None, from: using, filter, returning });
@@ -377,7 +457,7 @@ impl Binder<'_> {
             None => node,
         };
         let (returned, output) = self.returning(scope.columns, returning)?;
-        Ok((Action::Change(Change::Joined { table, input, filter, set }, returned), output))
+        Ok((Action::Change(Change::Joined { table, input, filter, set, view: None }, returned), output))
     }
 
     pub(super) fn returning(
@@ -396,4 +476,9 @@ impl Binder<'_> {
         let (exprs, columns) = self.returned(items, &scope)?;
         Ok((Some(exprs), columns))
     }
+}
+
+/// The error of a column that gets two values.
+fn twice(column: &str, at: ast::Position) -> Error {
+    Error::new(SqlState::SYNTAX_ERROR, format!("multiple assignments to same column \"{column}\"")).at(at)
 }

@@ -169,7 +169,7 @@ impl Binder<'_> {
             Some(filter) => self.filter(node, filter),
             None => node,
         };
-        Ok(Change::Joined { table: member.clone(), input, filter, set })
+        Ok(Change::Joined { table: member.clone(), input, filter, set, view: None })
     }
 }
 

@@ -67,20 +67,9 @@ impl Binder<'_> {
             return Ok(found.clone());
         }
         let mut others = self.catalog.candidates(name.schema.as_deref(), &name.name);
-        let what = others.find_map(|full| match () {
-            () if self.catalog.views.contains_key(&full) => Some("view"),
-            () if self.catalog.sequences.contains_key(&full) => Some("sequence"),
-            () => None,
-        });
-        match what {
-            Some("view") => {
-                return Err(Error::unsupported(format!("a change of the view \"{}\"", name.name)).at(name.at));
-            }
-            Some(_) => {
-                let message = format!("cannot change sequence \"{}\"", name.name);
-                return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).at(name.at));
-            }
-            None => {}
+        if others.any(|full| self.catalog.sequences.contains_key(&full)) {
+            let message = format!("cannot change sequence \"{}\"", name.name);
+            return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).at(name.at));
         }
         if pgcatalog::find(name.schema.as_deref(), &name.name).is_some() {
             let message = format!("permission denied: \"{}\" is a system catalog", name.name);

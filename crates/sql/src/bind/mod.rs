@@ -22,6 +22,7 @@ mod row;
 mod scope;
 mod semi;
 pub mod stars;
+pub mod view;
 mod window;
 mod with_change;
 
@@ -413,6 +414,14 @@ impl Binder<'_> {
                 return Ok((Action::CopyOut(copy.format, node), columns));
             }
         };
+        if self.view_named(&name).is_some() {
+            let (verb, hint) = match copy.is_from {
+                true => ("copy to", "To enable copying to a view, provide an INSTEAD OF INSERT trigger."),
+                false => ("copy from", "Try the COPY (SELECT ...) TO variant."),
+            };
+            let message = format!("cannot {verb} view \"{}\"", name.name);
+            return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).hint(hint).at(name.at));
+        }
         if !copy.is_from {
             // The table is there, and so are its columns: the query names them.
             let table = self.table(&name)?;

@@ -15,8 +15,8 @@ use crate::parse::ast::{self, Body, Distinct, GroupBy, Item, NOWHERE, Order, Que
 use crate::plan::{Expr, Node, OutputColumn, SortKey};
 
 /// A column of a query that is being bound.
-struct Shown {
-    typed: Typed,
+pub(super) struct Shown {
+    pub typed: Typed,
     name: String,
     origin: Option<(u32, i16)>,
     /// The expression as it was written, to find it in GROUP BY and ORDER BY.
@@ -373,7 +373,7 @@ impl Binder<'_> {
         Ok(shown.iter().position(|shown| shown.written.as_ref() == Some(expr)))
     }
 
-    fn items(&mut self, items: &[Item], scope: &Scope<'_>) -> Result<Vec<Shown>> {
+    pub(super) fn items(&mut self, items: &[Item], scope: &Scope<'_>) -> Result<Vec<Shown>> {
         let mut shown = Vec::new();
         for item in items {
             match item {

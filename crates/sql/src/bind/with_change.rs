@@ -102,8 +102,9 @@ fn changed(change: &Change) -> &TableDef {
 /// The tables that a change reads beside its own.
 fn change_tables(change: &Change, found: &mut Vec<u32>) {
     match change {
-        Change::Insert { input, conflict, .. } => {
+        Change::Insert { input, conflict, view, .. } => {
             node_tables(input, found);
+            view.iter().flat_map(|view| view.exprs()).for_each(|expr| expr_tables(expr, found));
             let update = conflict.iter().filter_map(|conflict| conflict.update.as_ref());
             for update in update {
                 update.set.iter().map(|(_, expr)| expr).chain(&update.filter).for_each(|expr| expr_tables(expr, found));
@@ -114,8 +115,9 @@ fn change_tables(change: &Change, found: &mut Vec<u32>) {
         }
         Change::Family { parts, .. } => parts.iter().for_each(|part| change_tables(&part.change, found)),
         Change::Delete { scan } => scan.filter.iter().for_each(|expr| expr_tables(expr, found)),
-        Change::Joined { input, filter, set, .. } => {
+        Change::Joined { input, filter, set, view, .. } => {
             node_tables(input, found);
+            view.iter().flat_map(|view| view.exprs()).for_each(|expr| expr_tables(expr, found));
             let set = set.iter().flatten().map(|(_, expr)| expr);
             filter.iter().chain(set).for_each(|expr| expr_tables(expr, found));
         }

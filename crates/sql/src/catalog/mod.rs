@@ -34,7 +34,7 @@ use crate::parse::ast::{Expr, KeyAction, ObjectName};
 
 pub use family::Heir;
 use family::{Family, ParentNote, PartitionKey};
-pub use object::{SequenceDef, ViewDef};
+pub use object::{CheckOption, SequenceDef, ViewDef};
 use store::Notes;
 pub use types::Domain;
 use types::{TypeDef, Types};

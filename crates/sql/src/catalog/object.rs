@@ -17,6 +17,25 @@ pub struct ViewDef {
     pub query: Query,
     /// The schemas in which the names of the query are looked up.
     pub path: Vec<String>,
+    /// Options with their values, in the order in which they were written.
+    pub options: Vec<(String, String)>,
+}
+
+/// The views whose conditions a new row must fulfil.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckOption {
+    /// The view itself.
+    Local,
+    /// The view, and all views below it.
+    Cascaded,
+}
+
+impl ViewDef {
+    /// WITH CHECK OPTION.
+    pub fn check_option(&self) -> Option<CheckOption> {
+        let (_, value) = self.options.iter().find(|(name, _)| name == "check_option")?;
+        Some(if value == "local" { CheckOption::Local } else { CheckOption::Cascaded })
+    }
 }
 
 /// A sequence.

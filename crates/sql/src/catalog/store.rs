@@ -355,8 +355,10 @@ impl<'w> Writer<'w> {
     /// Those of the engine.
     pub fn write_view(&self, view: &ViewDef) -> Result<()> {
         self.remove(&view.full)?;
-        let parts: Vec<&str> = std::iter::once(&view.text).chain(&view.path).map(String::as_str).collect();
-        self.put(&row(&view.full, VIEW, &view.name, (view.oid.into(), 0), Some(&object::join(&parts))))?;
+        let options: Vec<String> = view.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let parts = std::iter::once(&view.text).chain(&options).chain(&view.path).map(String::as_str);
+        let numbers = (view.oid.into(), options.len().try_into().unwrap_or_default());
+        self.put(&row(&view.full, VIEW, &view.name, numbers, Some(&object::join(&parts.collect::<Vec<_>>()))))?;
         for (item, (name, ty, modifier)) in (1..).zip(&view.columns) {
             self.put(&row(&view.full, item, name, (ty.oid().into(), i64::from(*modifier)), None))?;
         }
@@ -523,6 +525,9 @@ impl Notes {
         let mut parts = object::split(row[5].as_text()?)?.into_iter();
         let text = parts.next()?;
         let query = crate::parse::parse_query(&text).ok()?;
+        let option = |text: String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let options = parts.by_ref().take(usize::try_from(row[4].as_i64()?).ok()?).map(option);
+        let options = options.collect::<Option<_>>()?;
         let columns = self.0.get(full)?.iter().filter(|row| row[1].as_u64().is_some_and(|item| item < FIRST_INDEX));
         let column = |row: &Row| {
             let ty = types::of_oid(types, oid_at(row, 3)?)?.ty;
@@ -537,6 +542,7 @@ impl Notes {
             text,
             query,
             path: parts.collect(),
+            options,
         })
     }
 

@@ -183,6 +183,17 @@ impl Session for SessionState {
         found
     }
 
+    fn updatable(&self, oid: i64) -> (i64, Option<Vec<bool>>) {
+        match self.catalog.relation(oid) {
+            Some(Relation::View(view)) => {
+                let (events, columns) = crate::bind::view::events(&self.catalog, view);
+                (events.into(), Some(columns))
+            }
+            Some(Relation::Table(_)) => (28, None),
+            _ => (0, None),
+        }
+    }
+
     fn view_definition(&self, oid: i64) -> Option<String> {
         match self.catalog.relation(oid)? {
             Relation::View(view) => Some(format!(" {};", view.text)),

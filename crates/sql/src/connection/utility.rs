@@ -222,6 +222,13 @@ impl Connection {
 
     /// Deletes all rows, as part of the transaction.
     fn truncate(&mut self, tables: &[ObjectName], place: Place) -> Result<Completion, Failure> {
+        let is_other = |name: &&ObjectName| {
+            let full = self.session.catalog.resolve(name.schema.as_deref(), &name.name).unwrap_or_default();
+            self.session.catalog.views.contains_key(&full) || self.session.catalog.sequences.contains_key(&full)
+        };
+        if let Some(name) = tables.iter().find(is_other) {
+            return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{}\" is not a table", name.name)).into());
+        }
         self.find_all(tables)?;
         self.open(Modes::default())?;
         if self.state == State::Idle {

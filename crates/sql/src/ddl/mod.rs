@@ -193,8 +193,8 @@ impl Definition<'_> {
                 self.create_sequence(name, *if_not_exists, options)
             }
             Statement::AlterSequence { name, if_exists, options } => self.alter_sequence(name, *if_exists, options),
-            Statement::CreateView { name, columns, or_replace, query, text } => {
-                self.create_view(name, columns, *or_replace, (query, text))
+            Statement::CreateView { name, columns, or_replace, query, text, options } => {
+                self.create_view(name, columns, (*or_replace, options), (query, text))
             }
             Statement::Comment(comment) => self.comment(comment),
             Statement::CreateEnum { name, labels } => self.create_enum(name, labels),

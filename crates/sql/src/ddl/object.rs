@@ -308,7 +308,7 @@ impl Definition<'_> {
         &mut self,
         name: &ObjectName,
         columns: &[Name],
-        or_replace: bool,
+        (or_replace, options): (bool, &[(String, String)]),
         (query, text): (&Query, &str),
     ) -> Outcome<()> {
         let schema = self.schema_of_new(name)?;
@@ -364,7 +364,11 @@ impl Definition<'_> {
             text: bind::stars::written_out(&self.catalog, text).unwrap_or_else(|| text.to_owned()),
             query: query.clone(),
             path: self.catalog.path.clone(),
+            options: options.to_vec(),
         };
+        if view.check_option().is_some() {
+            bind::view::refuse_check_option(&self.catalog, &view)?;
+        }
         self.writer()?.write_view(&view)?;
         self.refresh(&[&full])?;
         Ok(())

@@ -738,6 +738,8 @@ pub enum Statement {
         or_replace: bool,
         query: Box<Query>,
         text: String,
+        /// With their values, in their order.
+        options: Vec<(String, String)>,
     },
     CreateComposite {
         name: ObjectName,

@@ -358,7 +358,7 @@ impl Converter<'_> {
         let is_other = view.or_alter
             || view.secure
             || view.if_not_exists
-            || view.options != tree::CreateTableOptions::None
+            || !matches!(view.options, tree::CreateTableOptions::None | tree::CreateTableOptions::With(_))
             || !view.cluster_by.is_empty()
             || view.comment.is_some()
             || view.with_no_schema_binding
@@ -372,9 +372,10 @@ impl Converter<'_> {
             _ => Err(refuse("this column of a view", name.at)),
         };
         let columns = view.columns.iter().map(column).collect::<Result<_>>()?;
+        let options = super::view::options(&view.options)?;
         let text = view.query.to_string();
         let query = Box::new(self.query(*view.query)?);
-        Ok(Statement::CreateView { name, columns, or_replace: view.or_replace, query, text })
+        Ok(Statement::CreateView { name, columns, or_replace: view.or_replace, query, text, options })
     }
 
     /// The one table of a change.

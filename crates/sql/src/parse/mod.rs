@@ -23,6 +23,7 @@ mod role;
 pub mod table;
 mod types;
 mod utility;
+mod view;
 pub mod walk;
 
 use lodestone_sql_types::{Error, Result, SqlState};
@@ -136,6 +137,7 @@ fn statement(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result
     if let Some(found) = utility::statement(end, tokens, places)? {
         return Ok(found);
     }
+    let (tokens, check) = view::without_check(tokens);
     let dialect = PostgreSqlDialect {};
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
     // The crate reads `TABLE t` as a part of queries only.
@@ -149,7 +151,7 @@ fn statement(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result
     if next.token != Token::EOF {
         return Err(near(&next.token.to_string(), places.of(next.span.start)));
     }
-    Converter { places }.statement(found)
+    view::with_check(Converter { places }.statement(found)?, check)
 }
 
 /// The names of types at the beginning of the tokens, and how many tokens they are.

@@ -52,7 +52,7 @@ impl Converter<'_> {
 }
 
 /// The text of a parameter's value: a word, a number, or a text in quotes.
-fn parameter(value: &tree::Expr) -> String {
+pub(super) fn parameter(value: &tree::Expr) -> String {
     match value {
         tree::Expr::Value(value) => value.value.clone().into_string().unwrap_or_else(|| value.to_string()),
         other => other.to_string(),

@@ -422,7 +422,7 @@ fn row_lock(tokens: &[TokenWithSpan], place: usize) -> Option<(Vec<TokenWithSpan
     Some((found, end))
 }
 
-fn word(token: &TokenWithSpan) -> Option<String> {
+pub(super) fn word(token: &TokenWithSpan) -> Option<String> {
     match &token.token {
         Token::Word(word) if word.quote_style.is_none() => Some(word.value.to_ascii_lowercase()),
         _ => None,

@@ -4,7 +4,8 @@ use lodestone_sql_types::func::Session;
 use lodestone_sql_types::{Datum, Type};
 
 use super::{VirtualTable, action_text, count, int, row, text};
-use crate::catalog::{Catalog, IdentityKind, TableDef};
+use crate::bind;
+use crate::catalog::{Catalog, CheckOption, IdentityKind, TableDef, ViewDef};
 use crate::run::Row;
 use crate::run::constraint::parent_columns;
 
@@ -55,6 +56,9 @@ const VIEWS: &[(&str, Type)] = &[
     ("check_option", Text),
     ("is_updatable", Text),
     ("is_insertable_into", Text),
+    ("is_trigger_updatable", Text),
+    ("is_trigger_deletable", Text),
+    ("is_trigger_insertable_into", Text),
 ];
 
 const TABLE_CONSTRAINTS: &[(&str, Type)] = &[
@@ -131,13 +135,21 @@ pub const TABLES: &[VirtualTable] = &[
         all.map(|name| vec![text(session.database()), text(name), text(session.user())]).collect()
     }),
     VirtualTable::information("views", 13_004, VIEWS, |catalog, session| {
-        let view = |view: &std::sync::Arc<crate::catalog::ViewDef>| {
+        let view = |view: &std::sync::Arc<ViewDef>| {
+            let check = view.check_option().map_or("NONE", |check| match check {
+                CheckOption::Local => "LOCAL",
+                CheckOption::Cascaded => "CASCADED",
+            });
+            let (events, _) = bind::view::events(catalog, view);
             vec![
                 text(session.database()),
                 text(&view.schema),
                 text(&view.name),
                 Datum::Text(format!(" {};", view.text)),
-                text("NONE"),
+                text(check),
+                yes_no(events & 20 == 20),
+                yes_no(events & 8 != 0),
+                text("NO"),
                 text("NO"),
                 text("NO"),
             ]
@@ -187,12 +199,12 @@ fn yes_no(is_so: bool) -> Datum {
 }
 
 fn tables(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
-    let of = |schema: &str, name: &str, kind: &str| {
-        let is_table = yes_no(kind == "BASE TABLE");
-        vec![text(session.database()), text(schema), text(name), text(kind), is_table, text("NO")]
+    let of = |schema: &str, name: &str, kind: &str, takes_rows: bool| {
+        vec![text(session.database()), text(schema), text(name), text(kind), yes_no(takes_rows), text("NO")]
     };
-    let tables = catalog.tables.values().map(|table| of(&table.schema, &table.name, "BASE TABLE"));
-    tables.chain(catalog.views.values().map(|view| of(&view.schema, &view.name, "VIEW"))).collect()
+    let tables = catalog.tables.values().map(|table| of(&table.schema, &table.name, "BASE TABLE", true));
+    let takes_rows = |view: &std::sync::Arc<ViewDef>| bind::view::events(catalog, view).0 & 8 != 0;
+    tables.chain(catalog.views.values().map(|view| of(&view.schema, &view.name, "VIEW", takes_rows(view)))).collect()
 }
 
 /// A column for the standard.
@@ -206,6 +218,7 @@ struct Shown<'s> {
     not_null: bool,
     identity: Option<IdentityKind>,
     generated: Option<&'s str>,
+    takes_values: bool,
 }
 
 fn columns(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
@@ -224,12 +237,14 @@ fn columns(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
                 not_null: column.not_null,
                 identity: column.identity,
                 generated: generated.map(|default| default.text.as_str()),
+                takes_values: true,
             };
             rows.push(column_row(session, &shown));
         }
     }
     for view in catalog.views.values() {
-        for (number, (name, ty, modifier)) in (1..).zip(&view.columns) {
+        let (_, takes_values) = bind::view::events(catalog, view);
+        for ((number, (name, ty, modifier)), takes_values) in (1..).zip(&view.columns).zip(takes_values) {
             let shown = Shown {
                 relation: (&view.schema, &view.name),
                 name,
@@ -240,6 +255,7 @@ fn columns(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
                 not_null: false,
                 identity: None,
                 generated: None,
+                takes_values,
             };
             rows.push(column_row(session, &shown));
         }
@@ -306,7 +322,7 @@ fn column_row(session: &dyn Session, column: &Shown<'_>) -> Row {
             ),
             ("is_generated", text(if column.generated.is_some() { "ALWAYS" } else { "NEVER" })),
             ("generation_expression", column.generated.map_or(Datum::Null, |expr| Datum::Text(format!("({expr})")))),
-            ("is_updatable", text("YES")),
+            ("is_updatable", yes_no(column.takes_values)),
         ],
     )
 }

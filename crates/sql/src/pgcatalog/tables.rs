@@ -315,6 +315,7 @@ fn class(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
             ("relnatts", count(view.columns.len())),
             ("relhasrules", Datum::Bool(true)),
             ("relreplident", text("n")),
+            ("reloptions", view_options(view)),
         ]));
     }
     for sequence in catalog.sequences.values() {
@@ -390,6 +391,11 @@ fn class(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
 fn options(table: &TableDef) -> Datum {
     let options = crate::ddl::parameters(table);
     if options.is_empty() { Datum::Null } else { Datum::Array(options.into_iter().map(Datum::Text).collect()) }
+}
+
+fn view_options(view: &ViewDef) -> Datum {
+    let options = view.options.iter().map(|(name, value)| Datum::Text(format!("{name}={value}")));
+    if view.options.is_empty() { Datum::Null } else { Datum::Array(options.collect()) }
 }
 
 /// The name of the tablespace of a table.

@@ -63,9 +63,10 @@ fn changed(table: &TableDef, found: &mut Found) {
 
 fn change(part: &Change, returned: Option<&[Expr]>, found: &mut Found) {
     match part {
-        Change::Insert { table, input, conflict } => {
+        Change::Insert { table, input, conflict, view } => {
             changed(table, found);
             node(input, found);
+            view.iter().flat_map(|view| view.exprs()).for_each(|part| expr(part, found));
             let update = conflict.iter().filter_map(|conflict| conflict.update.as_ref());
             update.for_each(|update| {
                 update.set.iter().map(|(_, value)| value).chain(&update.filter).for_each(|part| expr(part, found));
@@ -84,9 +85,10 @@ fn change(part: &Change, returned: Option<&[Expr]>, found: &mut Found) {
             changed(root, found);
             parts.iter().for_each(|part| change(&part.change, None, found));
         }
-        Change::Joined { table, input, set, .. } => {
+        Change::Joined { table, input, set, view, .. } => {
             changed(table, found);
             node(input, found);
+            view.iter().flat_map(|view| view.exprs()).for_each(|part| expr(part, found));
             set.iter().flatten().for_each(|(_, value)| expr(value, found));
         }
     }

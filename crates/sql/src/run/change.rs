@@ -1,5 +1,6 @@
 //! Changes of rows.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use lodestone_engine::{Error as EngineError, Row as EngineRow, Value};
@@ -10,7 +11,7 @@ use super::{Env, Flow, Outcome, Row, Run};
 use crate::catalog::{TableDef, value};
 use crate::errors::from_engine;
 use crate::locks::Mode;
-use crate::plan::{Change, Conflict, ConflictUpdate, Expr, Node};
+use crate::plan::{Change, Conflict, ConflictUpdate, Expr, Node, ViewRows};
 
 /// The lock of a new row and of its entries in unique indexes. A rival waits for it. A child that names a row of the
 /// same key does not.
@@ -18,6 +19,12 @@ const NEW: Mode = Mode::NoKeyUpdateRow;
 
 /// The columns that an UPDATE sets, by place, and their values.
 type Assignments = [(usize, Expr)];
+
+/// Computes what is returned of a row before it is changed, if that has a subquery.
+type Early<'e> = &'e dyn Fn(&Row, u32) -> Outcome<Option<Row>>;
+
+/// Takes a row that was changed, the number of its table, and what is returned if that is known.
+pub(super) type Done<'d> = &'d mut dyn FnMut(&Row, u32, Option<Row>) -> Outcome<()>;
 
 /// The outcome for a row that was to be added.
 pub(super) enum Inserted {
@@ -53,32 +60,9 @@ impl Run<'_> {
             set.iter().map(|(_, value)| value).chain(returned.into_iter().flatten()).any(Expr::has_subquery)
         };
         match change {
-            Change::Insert { table, input, conflict } => {
-                let mut seen = HashSet::new();
-                // A query may read the table that it changes: all of its rows come first.
-                let mut rows = self.rows(input, None)?;
-                let mut shown = Vec::new();
-                if has_subquery(&[]) && conflict.is_none() {
-                    for row in &mut rows {
-                        self.step()?;
-                        *row = self.with_generated(table, std::mem::take(row))?;
-                        shown.push(early(row, table.oid)?);
-                    }
-                }
-                let mut shown = shown.into_iter();
-                for row in rows {
-                    self.step()?;
-                    let row = self.with_generated(table, row)?;
-                    let shown = shown.next().flatten();
-                    let (inserted, oid) = match table.partition_by {
-                        Some(_) => self.insert_routed(table, row, conflict.as_ref(), &mut seen)?,
-                        None => (self.insert_or(table, row, conflict.as_ref(), &mut seen)?, table.oid),
-                    };
-                    match inserted {
-                        Inserted::New(row) | Inserted::Changed(row) => done(&row, oid, shown)?,
-                        Inserted::Skipped => {}
-                    }
-                }
+            Change::Insert { table, input, conflict, view } => {
+                let target = (&**table, conflict.as_ref(), view.as_deref());
+                self.insert_rows(target, self.rows(input, None)?, has_subquery(&[]), (&early, &mut done))?;
             }
             Change::Update { scan, set } => {
                 let (is_early, mut waiting) = (has_subquery(set), Vec::new());
@@ -107,27 +91,71 @@ impl Run<'_> {
                 }
             }
             Change::Family { root, parts, .. } => self.change_family(root, parts, &early, &mut done)?,
-            Change::Joined { table, input, filter, set } => {
-                let is_early = has_subquery(set.as_deref().unwrap_or_default());
+            Change::Joined { table, input, filter, set, view } => {
+                let view = view.as_deref();
+                let is_early = has_subquery(set.as_deref().unwrap_or_default())
+                    || view.is_some_and(|view| view.exprs().any(Expr::has_subquery));
                 let mut waiting = Vec::new();
-                self.each_joined(table, input, (filter.as_ref(), set.as_deref()), &mut |row, key, shown| {
+                let changes = (filter.as_ref(), set.as_deref(), view);
+                self.each_joined(table, input, changes, &mut |row, key, shown| {
                     let new = set.is_some().then(|| shown[..table.columns.len()].to_vec());
+                    let unseen = if set.is_some() { self.unseen(view, table, &shown)? } else { None };
                     if is_early {
                         let returned = early(&shown, table.oid)?;
-                        waiting.push((row, key, new, shown, returned));
+                        waiting.push((row, key, new, shown, (returned, unseen)));
                         return Ok(());
                     }
                     self.change_row(table, &key, &row, new.as_ref())?;
+                    refuse_unseen(unseen)?;
                     done(&shown, table.oid, None)
                 })?;
-                for (row, key, new, shown, returned) in waiting {
+                for (row, key, new, shown, (returned, unseen)) in waiting {
                     self.change_row(table, &key, &row, new.as_ref())?;
+                    refuse_unseen(unseen)?;
                     done(&shown, table.oid, returned)?;
                 }
             }
         }
         self.settle()?;
         Ok(count)
+    }
+
+    /// Adds rows. A query may read the table that it changes, so all of its rows came before the first is added.
+    /// `is_early`: what is returned has a subquery.
+    fn insert_rows(
+        &self,
+        (table, conflict, view): (&TableDef, Option<&Conflict>, Option<&ViewRows>),
+        mut rows: Vec<Row>,
+        is_early: bool,
+        (early, done): (Early<'_>, Done<'_>),
+    ) -> Outcome<()> {
+        let mut seen = HashSet::new();
+        let mut shown = Vec::new();
+        let is_early = is_early || view.is_some_and(|view| view.exprs().any(Expr::has_subquery));
+        let is_early = is_early && conflict.is_none();
+        if is_early {
+            for row in &mut rows {
+                self.step()?;
+                *row = self.with_generated(table, std::mem::take(row))?;
+                let row = self.through(view, table, row)?;
+                shown.push((early(&row, table.oid)?, self.unseen(view, table, &row)?));
+            }
+        }
+        let mut shown = shown.into_iter();
+        for row in rows {
+            self.step()?;
+            let row = self.with_generated(table, row)?;
+            let (shown, unseen) = shown.next().unwrap_or_default();
+            let (inserted, oid) = match table.partition_by {
+                Some(_) => self.insert_routed(table, row, conflict, &mut seen)?,
+                None => (self.insert_or(table, row, conflict, &mut seen)?, table.oid),
+            };
+            let (Inserted::New(row) | Inserted::Changed(row)) = inserted else { continue };
+            let row = self.through(view, table, &row)?;
+            refuse_unseen(if is_early { unseen } else { self.unseen(view, table, &row)? })?;
+            done(&row, oid, shown)?;
+        }
+        Ok(())
     }
 
     /// `row` with the columns that are set, whose values are over `over`.
@@ -170,7 +198,7 @@ impl Run<'_> {
         &self,
         table: &TableDef,
         input: &Node,
-        (filter, set): (Option<&Expr>, Option<&Assignments>),
+        (filter, set, view): (Option<&Expr>, Option<&Assignments>, Option<&ViewRows>),
         change: &mut dyn FnMut(Row, Key, Row) -> Outcome<()>,
     ) -> Outcome<()> {
         let width = table.columns.len();
@@ -198,6 +226,7 @@ impl Run<'_> {
             self.refuse_newer(table, (mode, true), &key)?;
             if row[..] != joined[..width] {
                 joined.splice(..width, row.iter().cloned());
+                self.show_again(view, table, &mut joined)?;
                 if !self.passes(filter, &joined, None)? {
                     continue;
                 }
@@ -205,10 +234,41 @@ impl Run<'_> {
             if let Some(set) = set {
                 let new = self.with_generated(table, self.assigned(set, &row, &joined)?)?;
                 joined.splice(..width, new);
+                self.show_again(view, table, &mut joined)?;
             }
             change(row, key, joined)?;
         }
         Ok(())
+    }
+
+    /// The row as the views show it through which its table is changed.
+    fn through<'r>(&self, view: Option<&ViewRows>, table: &TableDef, row: &'r Row) -> Outcome<Cow<'r, Row>> {
+        let Some(view) = view else { return Ok(Cow::Borrowed(row)) };
+        let rest = usize::from(table.hidden.is_some()) + view.columns.len();
+        let mut row: Row = row.iter().cloned().chain(std::iter::repeat_n(Datum::Null, rest)).collect();
+        self.show_again(Some(view), table, &mut row)?;
+        Ok(Cow::Owned(row))
+    }
+
+    /// Computes the columns of views again, after a change of those of the table.
+    fn show_again(&self, view: Option<&ViewRows>, table: &TableDef, row: &mut Row) -> Outcome<()> {
+        let first = table.columns.len() + usize::from(table.hidden.is_some());
+        for (place, column) in view.iter().flat_map(|view| &view.columns).enumerate() {
+            row[first + place] = self.eval(column, &Env { row, outer: None })?;
+        }
+        Ok(())
+    }
+
+    /// The error of a new row that a view with WITH CHECK OPTION would not show.
+    fn unseen(&self, view: Option<&ViewRows>, table: &TableDef, row: &Row) -> Outcome<Option<Error>> {
+        for (name, check) in view.iter().flat_map(|view| &view.checks) {
+            if !self.passes(Some(check), row, None)? {
+                let message = format!("new row violates check option for view \"{name}\"");
+                let detail = format!("Failing row contains ({}).", texts(table, row));
+                return Ok(Some(Error::new(SqlState::WITH_CHECK_OPTION_VIOLATION, message).detail(detail)));
+            }
+        }
+        Ok(None)
     }
 
     /// Adds a row. `false`: another one has its key, and that is to be skipped.
@@ -349,7 +409,9 @@ impl Run<'_> {
         }
         let old = to_row(table, found)?;
         self.refuse_newer(table, (Mode::NoKeyUpdateRow, false), &key)?;
-        let both: Row = old.iter().chain(row).cloned().collect();
+        let view = update.view.as_deref();
+        let both: Row =
+            self.through(view, table, &old)?.iter().chain(&*self.through(view, table, row)?).cloned().collect();
         if !self.passes(update.filter.as_ref(), &both, None)? {
             return Ok(Inserted::Skipped);
         }
@@ -422,6 +484,11 @@ impl Run<'_> {
 /// A row, and the number of its table after its columns, for those that name it.
 fn with_oid(row: &Row, oid: u32) -> Row {
     row.iter().cloned().chain([Datum::Int(oid.into())]).collect()
+}
+
+/// Refuses a row that a view would not show. It is changed first: errors of its constraints are told before.
+fn refuse_unseen(error: Option<Error>) -> Outcome<()> {
+    error.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// The value of a column in a row that may have the hidden number.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use lodestone_sql_types::{Datum, Error, SqlState, text};
 
-use super::change::Inserted;
+use super::change::{Done, Inserted};
 use super::scan::Key;
 use super::{Env, Outcome, Row, Run};
 use crate::catalog::family::PartitionKey;
@@ -30,9 +30,6 @@ struct Waiting<'c> {
     /// The columns that are returned, if they had to be computed before.
     returned: Option<Row>,
 }
-
-/// Takes a row that was changed, the number of its table, and what is returned if that is known.
-type Done<'d> = &'d mut dyn FnMut(&Row, u32, Option<Row>) -> Outcome<()>;
 
 /// Whether both tables have their columns in the same places.
 fn is_same(map: &[usize], width: usize) -> bool {
@@ -236,9 +233,9 @@ impl Run<'_> {
                     waiting.push(Waiting { table: &scan.table, map, key, old, new: None, shown, returned });
                 }
             }
-            Change::Joined { table, input, filter, set } => {
+            Change::Joined { table, input, filter, set, .. } => {
                 let width = table.columns.len();
-                let changes = (filter.as_ref(), set.as_deref());
+                let changes = (filter.as_ref(), set.as_deref(), None);
                 self.each_joined(table, input, changes, &mut |old, key, joined| {
                     let new = set.is_some().then(|| joined[..width].to_vec());
                     let others = joined[width + usize::from(table.hidden.is_some())..].iter().cloned();
@@ -269,6 +266,10 @@ fn moved(conflict: &Conflict, root: &TableDef, (leaf, map): (&TableDef, &[usize]
         }
     };
     let Some(update) = &conflict.update else { return Ok(Conflict { key, update: None }) };
+    if update.view.is_some() {
+        let message = "ON CONFLICT DO UPDATE of a view of a partitioned table";
+        return Err(Error::unsupported(message).into());
+    }
     if is_same(map, leaf.columns.len()) {
         return Ok(Conflict { key, update: Some(update.clone()) });
     }
@@ -288,7 +289,7 @@ fn moved(conflict: &Conflict, root: &TableDef, (leaf, map): (&TableDef, &[usize]
     };
     let set = update.set.iter().map(|(column, expr)| Ok((map[*column], over(expr)?))).collect::<Outcome<_>>()?;
     let filter = update.filter.as_ref().map(over).transpose()?;
-    Ok(Conflict { key, update: Some(ConflictUpdate { set, filter }) })
+    Ok(Conflict { key, update: Some(ConflictUpdate { set, filter, view: None }) })
 }
 
 fn no_partition(table: &TableDef, key: &PartitionKey, values: &[Datum]) -> Error {
