@@ -77,6 +77,10 @@ states! {
     INVALID_ROW_COUNT_IN_LIMIT = "2201W";
     /// An offset of rows is negative.
     INVALID_ROW_COUNT_IN_OFFSET = "2201X";
+    /// A sample cannot be repeated by this value.
+    INVALID_TABLESAMPLE_REPEAT = "2202G";
+    /// A sample cannot have this size.
+    INVALID_TABLESAMPLE_ARGUMENT = "2202H";
     /// A sequence has no further number.
     SEQUENCE_LIMIT_EXCEEDED = "2200H";
     /// A frame has a size that makes no sense.

@@ -236,6 +236,15 @@ fn node_of(node: &Node, stats: Option<&Stats>) -> Shown {
         Node::Append(members) => {
             Shown { inputs: members.iter().map(|member| inner(&member.node)).collect(), ..Shown::new("Append") }
         }
+        Node::Sample { input, percent, repeat } => {
+            let mut shown = inner(input);
+            let table = shown.head.clone();
+            shown.kind = "Sample Scan".into();
+            shown.head = table;
+            let repeat = repeat.as_ref().map(|repeat| format!(" REPEATABLE ({})", expr_text(repeat, &[])));
+            let sampling = format!("bernoulli ({}){}", expr_text(percent, &[]), repeat.unwrap_or_default());
+            shown.with("Sampling", sampling)
+        }
         Node::LockRows(node) => Shown::over("LockRows", inner(&node.input)),
         Node::Limit { input, .. } => Shown::over("Limit", inner(input)),
         Node::Distinct { input, .. } => Shown::over("Unique", inner(input)),

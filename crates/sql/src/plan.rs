@@ -345,6 +345,14 @@ pub enum Node {
         number: usize,
     },
     LockRows(Box<LockRows>),
+    /// Some of the rows, chosen at random.
+    Sample {
+        input: Box<Node>,
+        /// Of all rows, as `float4`.
+        percent: Expr,
+        /// The same rows again for the same value, as `float8`.
+        repeat: Option<Expr>,
+    },
     /// The rows of each, one after the other.
     Append(Vec<Member>),
 }

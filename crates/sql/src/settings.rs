@@ -89,6 +89,7 @@ const SETTINGS: &[Setting] = &[
     kept("max_parallel_workers", "8"),
     kept("plan_cache_mode", "auto"),
     kept("constraint_exclusion", "partition"),
+    kept("synchronize_seqscans", "on"),
     kept("temp_buffers", "8MB"),
     kept("random_page_cost", "4"),
     kept("seq_page_cost", "1"),

@@ -266,6 +266,11 @@ fn check_options_after_reopening() {
 }
 
 #[test]
+fn samples() {
+    check(include_str!("expected/samples.out"), &[]);
+}
+
+#[test]
 fn view_changes() {
     check(include_str!("expected/view_changes.out"), &[]);
 }

@@ -18,7 +18,7 @@ fn connect() -> (tempfile::TempDir, Connection) {
 fn everything_that_is_missing_is_named() {
     let (_folder, mut connection) = connect();
     for (text, name) in [
-        ("select * from t tablesample system (10)", ""),
+        ("select * from t tablesample system (10 rows)", "TABLESAMPLE"),
         ("create index on j (b)", "jsonb"),
         ("create table x (n numeric(50, 2) primary key)", "numeric"),
         ("merge into t using t t2 on true when matched then delete", "MERGE"),
@@ -65,6 +65,7 @@ fn a_view_that_takes_no_changes_says_why() {
         ("select t.k from t, t u", "that do not select from a single table or view"),
         ("values (1)", "that do not select from a single table or view"),
         ("select k + 1 as k from t", "that have no updatable columns"),
+        ("select k from t tablesample system (50)", "containing TABLESAMPLE"),
     ] {
         connection.run(&format!("create or replace view v as {view}")).expect(view);
         let error = connection.run("insert into v values (1)").expect_err(view);

@@ -139,8 +139,32 @@ impl Binder<'_> {
             TableRef::Function { call, has_ordinality, alias } => {
                 self.table_function(call, *has_ordinality, alias, before, parent)
             }
+            TableRef::Sample(sampled) => self.sample(sampled, parent),
             TableRef::Join { kind, left, right, on } => self.join(*kind, left, right, on, before, parent),
         }
+    }
+
+    /// TABLESAMPLE. The condition of a query is tested of the rows that it chooses.
+    fn sample(&mut self, sampled: &ast::Sampled, parent: Option<&Scope<'_>>) -> Result<Bound> {
+        let TableRef::Table { name, .. } = &sampled.table else {
+            return Err(Error::unsupported("TABLESAMPLE of something that is no table"));
+        };
+        let full = self.catalog.resolve(name.schema.as_deref(), &name.name).unwrap_or_default();
+        let is_with = name.schema.is_none() && self.is_with_query(&name.name);
+        if is_with || self.catalog.views.contains_key(&full) || self.catalog.sequences.contains_key(&full) {
+            let message = "TABLESAMPLE clause can only be applied to tables and materialized views";
+            return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message).at(name.at));
+        }
+        let bound = self.table_ref(&sampled.table, &[], parent)?;
+        let scope = Scope::inside(parent);
+        let mut number = |expr: &ast::Expr, ty: Type| {
+            let typed = self.expr(expr, &scope)?;
+            self.coerce(typed, ty, Context::Assignment, expr.at()).map(|typed| typed.expr)
+        };
+        let percent = number(&sampled.percent, Type::Float4)?;
+        let repeat = sampled.repeat.as_ref().map(|repeat| number(repeat, Type::Float8)).transpose()?;
+        let node = Node::Sample { input: Box::new(bound.node), percent, repeat };
+        Ok(Bound { node, ..bound })
     }
 
     fn named_table(&mut self, name: &ObjectName, alias: &Alias, parent: Option<&Scope<'_>>) -> Result<Bound> {

@@ -100,6 +100,7 @@ impl Binder<'_> {
                 let name = alias.name.as_ref().unwrap_or(&call.name.name);
                 found.push(Source { name, kind: Kind::Function, is_nullable });
             }
+            TableRef::Sample(sampled) => self.sources(&sampled.table, is_nullable, found),
             TableRef::Join { kind, left, right, .. } => {
                 self.sources(left, is_nullable || matches!(kind, JoinKind::Right | JoinKind::Full), found);
                 self.sources(right, is_nullable || matches!(kind, JoinKind::Left | JoinKind::Full), found);

@@ -186,6 +186,7 @@ fn single_table(query: &Query) -> std::result::Result<(&Select, &ObjectName, &Al
         (Some(why), _) => Err(why),
         (None, _) if has_aggregate => Err("Views that return aggregate functions are not automatically updatable."),
         (None, [TableRef::Table { name, alias }]) => Ok((select, name, alias)),
+        (None, [TableRef::Sample(_)]) => Err("Views containing TABLESAMPLE are not automatically updatable."),
         (None, _) => Err(NOT_SINGLE),
     }
 }
@@ -231,9 +232,7 @@ pub fn refuse_check_option(catalog: &Catalog, view: &ViewDef) -> Result<()> {
             match binder.columns_shown(select, &Scope { columns, parent: None })? {
                 _ if catalog.sequences.contains_key(&full) => Some(NOT_SINGLE),
                 Err(why) => Some(why),
-                Ok(shown) if shown.iter().all(|column| !matches!(column.typed.expr, Expr::Column { depth: 0, .. })) => {
-                    Some(NO_COLUMNS)
-                }
+                Ok(shown) if !shown.iter().any(is_plain) => Some(NO_COLUMNS),
                 Ok(_) => None,
             }
         }
@@ -345,6 +344,7 @@ impl Binder<'_> {
             *column = hidden(column.ty);
         }
         let (start, first) = (target.columns.len(), target.rows.columns.len());
+        let takes_values = shown.iter().any(is_plain);
         for ((shown, (name, ty, modifier)), number) in shown.into_iter().zip(&view.columns).zip(1..) {
             let base = match &shown.typed.expr {
                 Expr::Column { depth: 0, index } => target.base[*index].clone(),
@@ -368,7 +368,7 @@ impl Binder<'_> {
         }
         target.levels.push(first);
         target.visible = start..target.columns.len();
-        if kind != Kind::Delete && target.takes().all(Result::is_err) {
+        if kind != Kind::Delete && !takes_values {
             return Err(kind.refusal(view, NO_COLUMNS));
         }
         Ok(target)
@@ -415,6 +415,11 @@ impl Binder<'_> {
         let view = Some(Arc::new(target.rows));
         Ok((Action::Change(Change::Joined { table, input, filter, set, view }, returned), output))
     }
+}
+
+/// Whether a column is one of the relation below. It counts also if a view there takes no values for it.
+fn is_plain(shown: &Shown) -> bool {
+    matches!(shown.typed.expr, Expr::Column { depth: 0, .. })
 }
 
 /// A column that no name means.

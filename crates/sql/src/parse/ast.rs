@@ -463,7 +463,18 @@ pub enum TableRef {
     Table { name: ObjectName, alias: Alias },
     Query { query: Box<Query>, is_lateral: bool, alias: Alias },
     Function { call: Call, has_ordinality: bool, alias: Alias },
+    Sample(Box<Sampled>),
     Join { kind: JoinKind, left: Box<TableRef>, right: Box<TableRef>, on: JoinOn },
+}
+
+/// Some rows of a table, chosen at random: TABLESAMPLE.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampled {
+    pub table: TableRef,
+    /// The share of the rows in percent.
+    pub percent: Expr,
+    /// Of the same rows again for the same value.
+    pub repeat: Option<Expr>,
 }
 
 /// The rows of an INSERT.

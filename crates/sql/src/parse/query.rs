@@ -4,8 +4,8 @@ use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::ast as tree;
 
 use super::ast::{
-    Alias, Body, Call, Distinct, Expr, GroupBy, Item, JoinKind, JoinOn, LockWait, Order, Query, RowLock, Select,
-    SetOperation, TableRef, TypeName, With,
+    Alias, Body, Call, Distinct, Expr, GroupBy, Item, JoinKind, JoinOn, LockWait, Order, Query, RowLock, Sampled,
+    Select, SetOperation, TableRef, TypeName, With,
 };
 use super::expr::fold;
 use super::{Converter, refuse, refuse_if};
@@ -322,14 +322,16 @@ impl Converter<'_> {
                     || json_path.is_some()
                     || !with_hints.is_empty()
                     || !index_directives.is_empty();
-                if is_other || sample.is_some() {
+                if is_other {
                     return Err(refuse("this form of a table in FROM", name.at));
                 }
                 let is_only = matches!(inheritance, Some(tree::TableInheritance::Only { .. }));
                 let name = super::ast::ObjectName { is_only, ..name };
                 let Some(arguments) = args else {
-                    return Ok(TableRef::Table { name, alias: self.alias(alias)? });
+                    let table = TableRef::Table { name, alias: self.alias(alias)? };
+                    return sample.map_or(Ok(table.clone()), |sample| self.sampled(table, sample));
                 };
+                refuse_if(sample.is_some(), "TABLESAMPLE of a function")?;
                 refuse_if(arguments.settings.is_some(), "this form of a function in FROM")?;
                 let call = self.table_call(name, arguments.args)?;
                 if let Some(alias) = alias.as_ref().filter(|alias| has_types(alias)) {
@@ -361,6 +363,34 @@ impl Converter<'_> {
             T::NestedJoin { table_with_joins, alias: None } => self.joins(*table_with_joins),
             other => Err(Error::unsupported(format!("{other} in FROM"))),
         }
+    }
+
+    fn sampled(&self, table: TableRef, sample: tree::TableSampleKind) -> Result<TableRef> {
+        let (tree::TableSampleKind::BeforeTableAlias(sample) | tree::TableSampleKind::AfterTableAlias(sample)) = sample;
+        let tree::TableSample {
+            modifier: tree::TableSampleModifier::TableSample,
+            name,
+            quantity,
+            seed,
+            bucket,
+            offset,
+        } = *sample
+        else {
+            return Err(Error::unsupported("SAMPLE"));
+        };
+        let is_known = matches!(name, Some(tree::TableSampleMethod::Bernoulli | tree::TableSampleMethod::System));
+        let quantity = quantity.filter(|quantity| quantity.parenthesized && quantity.unit.is_none());
+        let Some(quantity) = quantity.filter(|_| is_known && bucket.is_none() && offset.is_none()) else {
+            return Err(Error::unsupported("this form of TABLESAMPLE"));
+        };
+        let repeat = match seed {
+            Some(tree::TableSampleSeed { modifier: tree::TableSampleSeedModifier::Seed, .. }) => {
+                return Err(Error::unsupported("SEED of TABLESAMPLE"));
+            }
+            Some(seed) => Some(self.expr(tree::Expr::Value(seed.value))?),
+            None => None,
+        };
+        Ok(TableRef::Sample(Box::new(Sampled { table, percent: self.expr(quantity.value)?, repeat })))
     }
 
     fn table_call(&self, name: super::ast::ObjectName, arguments: Vec<tree::FunctionArg>) -> Result<Call> {

@@ -440,6 +440,10 @@ fn replacement(
     let own = |token: Token| TokenWithSpan { token, span: tokens[place].span };
     let last = before.iter().rev().find(|token| !is_blank(&token.token)).map(|token| &token.token);
     match (word.as_str(), &tokens[next].token) {
+        // With its schema it is the name of a function.
+        ("current_user" | "session_user", Token::LParen) if last == Some(&Token::Period) => {
+            Some(vec![own(Token::make_word(&word, Some('"'))), tokens[next].clone()])
+        }
         ("using", Token::Lt) => Some(vec![own(Token::make_keyword("ASC"))]),
         ("using", Token::Gt) => Some(vec![own(Token::make_keyword("DESC"))]),
         (name, Token::SingleQuotedString(_)) if LITERAL_TYPES.contains(&name) => {

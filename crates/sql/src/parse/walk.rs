@@ -38,6 +38,10 @@ fn table(part: &TableRef, found: &mut Vec<ObjectName>) {
         TableRef::Table { name, .. } => found.push(name.clone()),
         TableRef::Query { query, .. } => tables(query, found),
         TableRef::Function { call, .. } => call.arguments.iter().for_each(|part| expr(part, found)),
+        TableRef::Sample(sampled) => {
+            table(&sampled.table, found);
+            [&sampled.percent].into_iter().chain(&sampled.repeat).for_each(|part| expr(part, found));
+        }
         TableRef::Join { left, right, on, .. } => {
             table(left, found);
             table(right, found);

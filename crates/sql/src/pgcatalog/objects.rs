@@ -569,8 +569,13 @@ fn procs(_: &Catalog, _: &dyn Session) -> Vec<Row> {
         ];
         row(PROC, &[&values[..], &[("proowner", int(OWNER)), ("prolang", int(12)), ("prokind", text("f"))]].concat())
     });
-    (0..).zip(func::all()).map(of).chain(of_types).collect()
+    let named = (0..).zip(func::all()).filter(|(_, function)| !GRAMMAR.contains(&function.name));
+    named.map(of).chain(of_types).collect()
 }
+
+/// Functions that are words of the grammar, and have no names that a call could use.
+const GRAMMAR: &[&str] =
+    &["current_catalog", "current_date", "current_role", "current_timestamp", "localtime", "localtimestamp", "user"];
 
 fn database(_: &Catalog, session: &dyn Session) -> Vec<Row> {
     vec![row(

@@ -72,6 +72,10 @@ impl Node {
                 inputs.push(&locked.input);
                 exprs.extend(locked.limit.iter().chain(&locked.offset));
             }
+            Self::Sample { input, percent, repeat } => {
+                inputs.push(input);
+                exprs.extend([percent].into_iter().chain(repeat));
+            }
             Self::Append(members) => inputs.extend(members.iter().map(|member| &member.node)),
             Self::Work { .. } => {}
         }

@@ -15,6 +15,7 @@ mod figure;
 mod join;
 mod lock;
 pub mod point;
+mod sample;
 mod scan;
 mod set;
 mod subquery;
@@ -253,6 +254,7 @@ impl Run<'_> {
             Node::Filter { input, filter } => self.each(input, outer, &mut |row| {
                 if self.passes(Some(filter), &row, outer)? { sink(row) } else { Ok(Flow::More) }
             }),
+            Node::Sample { input, percent, repeat } => self.sample(input, (percent, repeat.as_ref()), outer, sink),
             Node::Hashed(hashed) => self.hashed(node, hashed, outer, sink),
             Node::Project { input, columns } => {
                 self.each(input, outer, &mut |row| sink(self.project(columns, &row, outer)?))

@@ -74,3 +74,6 @@ select not exists (select 1 from author where id = 9), exists (select from book)
 select id, -id, id * 2.5 from author order by -id;
 select 1 where 1 = 2;
 select from author limit 1;
+select pg_catalog.current_user() = current_user, pg_catalog.session_user ( ) = session_user;
+select current_user();
+select count(*) from pg_proc where proname in ('current_user', 'session_user', 'current_role', 'user', 'current_date');

@@ -137,6 +137,11 @@ create view above as select twice + 1 as more, c as d, a as k from computed wher
 update above set d = 50 where more > 30 returning *;
 insert into above (d, k) values (1, 301) returning *;
 update above set more = 2;
+create view twice_of as select twice as t2 from computed;
+update twice_of set t2 = 1;
+insert into twice_of values (1);
+insert into twice_of default values;
+select pg_relation_is_updatable('twice_of'::regclass, false), pg_column_is_updatable('twice_of'::regclass, 1::smallint, false);
 create table nokey (x int, y int);
 create view nk as select y, x, x + y as s from nokey where y > 0 with check option;
 insert into nk values (1, 2), (3, 4) returning *;
