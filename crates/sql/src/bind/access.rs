@@ -118,13 +118,19 @@ fn side(expr: &Expr, left_width: usize) -> Side {
     }
 }
 
+/// Whether the condition means the same inside the right side. The rows around a join are one row further out from a
+/// LATERAL right side.
+fn fits_right(condition: &Expr, join: &Join) -> bool {
+    !join.is_lateral || !condition.is_correlated()
+}
+
 /// Conditions on the rows of a join: after it.
 fn push_into_join(mut join: Join, conditions: Vec<Expr>) -> Node {
     let (mut left, mut right, mut both) = (Vec::new(), Vec::new(), Vec::new());
     for condition in conditions {
         match side(&condition, join.left_width) {
             Side::Left if matches!(join.kind, JoinKind::Inner | JoinKind::Left) => left.push(condition),
-            Side::Right if matches!(join.kind, JoinKind::Inner | JoinKind::Right) => {
+            Side::Right if matches!(join.kind, JoinKind::Inner | JoinKind::Right) && fits_right(&condition, &join) => {
                 right.push(condition.shifted(join.left_width));
             }
             _ => both.push(condition),
@@ -155,7 +161,7 @@ pub(super) fn with_conditions(mut join: Join, conditions: Vec<Expr>) -> Node {
         // Only the side that has no rows of its own to keep may lose rows before the join.
         match side(&condition, join.left_width) {
             Side::Left if matches!(join.kind, JoinKind::Inner | JoinKind::Right) => left.push(condition),
-            Side::Right if matches!(join.kind, JoinKind::Inner | JoinKind::Left) => {
+            Side::Right if matches!(join.kind, JoinKind::Inner | JoinKind::Left) && fits_right(&condition, &join) => {
                 right.push(condition.shifted(join.left_width));
             }
             _ => both.push(condition),
