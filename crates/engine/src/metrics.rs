@@ -63,14 +63,21 @@ impl DatabaseStats {
         let mut text = String::new();
         for ((figure, value), (name, is_counter, about)) in self.figures().into_iter().zip(DESCRIPTIONS) {
             debug_assert_eq!(figure, name, "descriptions are in the order of the figures");
-            let (kind, end) = if is_counter { ("counter", "_total") } else { ("gauge", "") };
-            let full = format!("lodestone_db_{name}{end}");
+            let full = begin(&mut text, name, is_counter, about);
             // Text that is written to a string does not fail.
-            let _ =
-                writeln!(text, "# HELP {full} {about}\n# TYPE {full} {kind}\n{full}{{database=\"{label}\"}} {value}");
+            let _ = writeln!(text, "{full}{{database=\"{label}\"}} {value}");
         }
         text
     }
+}
+
+/// Begins a figure. Returns its full name.
+fn begin(text: &mut String, name: &str, is_counter: bool, about: &str) -> String {
+    let (kind, end) = if is_counter { ("counter", "_total") } else { ("gauge", "") };
+    let full = format!("lodestone_db_{name}{end}");
+    // Text that is written to a string does not fail.
+    let _ = writeln!(text, "# HELP {full} {about}\n# TYPE {full} {kind}");
+    full
 }
 
 /// A value of a label as Prometheus reads it.
@@ -80,11 +87,11 @@ fn label(value: &str) -> String {
 
 /// The figures of a node in their order, as those above.
 const OF_NODES: [(&str, bool, &str); 5] = [
-    ("log_segments", false, "Segments of the logs on the node."),
-    ("log_segments_free", false, "Segments of the logs on the node that have no records."),
-    ("pages", false, "Pages on the node."),
-    ("pages_free", false, "Pages on the node that hold nothing."),
-    ("page_written_bytes", true, "Bytes that were written to pages on the node."),
+    ("node_log_segments", false, "Segments of the logs on the node."),
+    ("node_log_segments_free", false, "Segments of the logs on the node that have no records."),
+    ("node_pages", false, "Pages on the node."),
+    ("node_pages_free", false, "Pages on the node that hold nothing."),
+    ("node_page_written_bytes", true, "Bytes that were written to pages on the node."),
 ];
 
 impl NodeStats {
@@ -104,13 +111,10 @@ impl NodeStats {
         let label = label(database);
         let mut text = String::new();
         for (number, (name, is_counter, about)) in OF_NODES.into_iter().enumerate() {
-            let (kind, end) = if is_counter { ("counter", "_total") } else { ("gauge", "") };
-            let full = format!("lodestone_db_node_{name}{end}");
-            // Text that is written to a string does not fail.
-            let _ = writeln!(text, "# HELP {full} {about}\n# TYPE {full} {kind}");
+            let full = begin(&mut text, name, is_counter, about);
             for node in nodes {
                 let (figure, value) = node.figures()[number];
-                debug_assert_eq!(figure, name, "descriptions are in the order of the figures");
+                debug_assert_eq!(name, format!("node_{figure}"), "descriptions are in the order of the figures");
                 let id = node.node.map_or_else(String::new, |id| id.to_string());
                 let _ = writeln!(text, "{full}{{database=\"{label}\",node=\"{id}\"}} {value}");
             }
@@ -122,6 +126,23 @@ impl NodeStats {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_figure_of_a_node_is_told_once_with_all_nodes() {
+        let node = |id, value| NodeStats::from_figures(id, vec![0], |_| Some(value)).expect("all figures");
+        let text = NodeStats::to_prometheus(&[node(None, 7), node(Some(3), 8)], "a");
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 4 * OF_NODES.len());
+        assert_eq!(
+            lines[1..4],
+            [
+                "# TYPE lodestone_db_node_log_segments gauge",
+                "lodestone_db_node_log_segments{database=\"a\",node=\"\"} 7",
+                "lodestone_db_node_log_segments{database=\"a\",node=\"3\"} 8",
+            ]
+        );
+        assert_eq!(lines[17], "# TYPE lodestone_db_node_page_written_bytes_total counter");
+    }
 
     #[test]
     fn each_figure_has_three_lines() {

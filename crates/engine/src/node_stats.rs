@@ -9,6 +9,7 @@ use lodestone_wal::LogStats;
 
 use crate::core::Core;
 use crate::database::Database;
+use crate::stats::write_figures;
 
 /// Figures about the part of a database that is on one node: see [`Database::node_stats`](crate::Database::node_stats).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,8 +122,8 @@ impl NodeStats {
 impl fmt::Display for NodeStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let node = self.node.map_or_else(|| "null".into(), |node| node.to_string());
-        write!(f, "{{\"node\":{node},\"parts\":{:?}", self.parts)?;
-        self.figures().into_iter().try_for_each(|(name, value)| write!(f, ",\"{name}\":{value}"))?;
+        write!(f, "{{\"node\":{node},\"parts\":{:?},\"figures\":", self.parts)?;
+        write_figures(f, self.figures())?;
         f.write_str("}")
     }
 }

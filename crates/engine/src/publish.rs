@@ -16,8 +16,8 @@
 //! - Nothing is synced: these are no data. Nothing waits for the thread, except the end of the database.
 //!
 //! The thread reads counters, and some sizes under locks that it holds for a few loads: of the list of counters, of the
-//! stock of log segments, of the set of active snapshots, and of the figures of the pages. It holds none of them while
-//! it writes the file.
+//! set of active snapshots, and of the figures of the pages. It holds that of the stock of log segments while it counts
+//! those in each part, and none of them while it writes the file.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;

@@ -181,12 +181,17 @@ impl DatabaseStats {
 /// An object of JSON with all [figures](DatabaseStats::figures).
 impl fmt::Display for DatabaseStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("{")?;
-        for (number, (name, value)) in self.figures().into_iter().enumerate() {
-            write!(f, "{}\"{name}\":{value}", if number == 0 { "" } else { "," })?;
-        }
-        f.write_str("}")
+        write_figures(f, self.figures())
     }
+}
+
+/// Writes figures as an object of JSON.
+pub fn write_figures(f: &mut fmt::Formatter<'_>, figures: Vec<(&'static str, u64)>) -> fmt::Result {
+    f.write_str("{")?;
+    for (number, (name, value)) in figures.into_iter().enumerate() {
+        write!(f, "{}\"{name}\":{value}", if number == 0 { "" } else { "," })?;
+    }
+    f.write_str("}")
 }
 
 macro_rules! counts {

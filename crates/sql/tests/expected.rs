@@ -250,7 +250,8 @@ fn check_options_after_reopening() {
     let folder = tempfile::tempdir().expect("folder");
     for statement in [
         "create schema s create table t (a int primary key)",
-        "set search_path = s; create view public.v with (security_barrier) as select a from t where a > 0 with check option",
+        "set search_path = s; \
+         create view public.v with (security_barrier) as select a from t where a > 0 with check option",
         "create view plain as select a from s.t",
     ] {
         let found = answer(&mut connect(folder.path()), statement);

@@ -20,7 +20,7 @@ fn open(folder: &Path) -> Result<(Database, Table)> {
 /// The number after `name` in the file.
 fn figure(file: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
-    assert!(text.starts_with("{\"lodestone_db_stats\":1,") && text.ends_with("}]}\n"), "it is whole: {text}");
+    assert!(text.starts_with("{\"lodestone_db_stats\":1,") && text.ends_with("}}]}\n"), "it is whole: {text}");
     let (_, rest) = text.split_once(&format!("\"{name}\":"))?;
     rest.split([',', '}']).next()?.parse().ok()
 }

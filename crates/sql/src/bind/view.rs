@@ -54,8 +54,8 @@ impl Kind {
             Self::Delete => ("deleting from", "DELETE"),
         };
         let hint = format!(
-            "To enable {doing} the view, provide an INSTEAD OF {event} trigger or an unconditional ON {event} DO INSTEAD \
-             rule."
+            "To enable {doing} the view, provide an INSTEAD OF {event} trigger or an unconditional ON {event} DO \
+             INSTEAD rule."
         );
         Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).detail(why).hint(hint)
     }

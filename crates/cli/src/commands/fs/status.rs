@@ -97,7 +97,8 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         let nodes = status.nodes.as_ref().map(|nodes| format!("\n{}", text_of_nodes(nodes))).unwrap_or_default();
         format!(
             "volume     {} ({})\ndomain     {}: {}\nfiles      {}\nused       {} of {}, {} available\n\
-             metadata   {}\nrecovery   {} operations replayed, {} unsynced ones dropped\ncopies     {} of data, {} of metadata{nodes}",
+             metadata   {}\nrecovery   {} operations replayed, {} unsynced ones dropped\n\
+             copies     {} of data, {} of metadata{nodes}",
             status.volume,
             status.id,
             status.domain,

@@ -364,10 +364,12 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
                 published = show(&records)?;
             }
             let (watch, pages) = (CacheWatch::new(records.database()), PageWatch::new(records.database()));
+            // Counts begin anew with each open.
+            let reopened = records.database().stats().commits < load.result.operations;
             watch.begin();
             pages.begin()?;
             let mut measured = run_on(&records, &opened, request, output, &load)?;
-            measured.outcome.result.set_extra("reopened", request.reopen);
+            measured.outcome.result.set_extra("reopened", reopened);
             drop(published);
             pages.add_to(&mut measured.outcome.result, &request.database)?;
             if let Some(limit) = request.database.cache_bytes {

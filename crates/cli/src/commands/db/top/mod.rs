@@ -112,8 +112,11 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         if output.is_json() {
             bail!("--prometheus and --json are two forms; choose one");
         }
-        let nodes = NodeStats::to_prometheus(&first.nodes, &first.database);
-        return output.line(format!("{}{nodes}", first.figures.to_prometheus(&first.database)).trim_end());
+        let mut text = first.figures.to_prometheus(&first.database);
+        if first.nodes.len() > 1 {
+            text += &NodeStats::to_prometheus(&first.nodes, &first.database);
+        }
+        return output.line(text.trim_end());
     }
     interrupt::so_far("the view has ended; the database goes on");
     let mut screen = Screen::new(*output);

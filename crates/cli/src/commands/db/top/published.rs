@@ -49,7 +49,6 @@ pub struct Published {
 struct Node {
     node: Option<u32>,
     parts: Vec<u16>,
-    #[serde(flatten)]
     figures: BTreeMap<String, u64>,
 }
 
@@ -272,8 +271,15 @@ mod tests {
         }
         assert!(error(&text.replace("\"poisoned\":false", "\"poisoned\":7")).starts_with("damaged"));
         assert!(error(&text.replace("_stats\":1,", "_stats\":2,")).contains("version 2"), "newer");
+        let before_nodes = Published::parse(&format!("{}}}\n", text.split(",\"nodes\"").next().expect("a part")));
+        assert_eq!(before_nodes.expect("an earlier version").nodes, []);
+        assert!(error(&text.replace("\"parts\"", "\"other\"")).contains("`parts`"));
+        let (head, nodes) = text.split_once("\"nodes\"").expect("nodes");
+        let without = error(&format!("{head}\"nodes\"{}", nodes.replace("\"pages_free\"", "\"other\"")));
+        assert!(without.contains("missing figure `pages_free` of a node"), "{without}");
         // Members that a later program adds do no harm.
         let more = text.replacen("\"process\"", "\"colour\":\"red\",\"process\"", 1);
+        let more = more.replacen("\"parts\"", "\"colour\":\"red\",\"parts\"", 1);
         assert_eq!(Published::parse(&more).expect("figures"), Published::parse(&text).expect("figures"));
     }
 
