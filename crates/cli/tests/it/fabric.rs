@@ -1,35 +1,22 @@
 //! `lodestone fabric` from the authority to the state of a volume, with one keeper on loopback.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use crate::common::{Place, Process};
 
-use crate::common::Place;
-
-/// A keeper as a process. Dropping it kills it.
+/// A keeper as a process.
 struct Keeping {
-    process: Child,
+    _process: Process,
     /// As clients name it.
     keepers: String,
-}
-
-impl Drop for Keeping {
-    fn drop(&mut self) {
-        _ = self.process.kill();
-        _ = self.process.wait();
-    }
 }
 
 impl Keeping {
     /// Keeper 1 in the folder `k1`, on a free port.
     fn start(place: &Place, more: &[&str]) -> Self {
         let arguments = ["fabric", "keep", "--dir", "k1", "--id", "1", "--keepers", "1=127.0.0.1:0"];
-        let mut command = place.command(arguments.iter().chain(more));
-        let mut process = command.stdout(Stdio::piped()).spawn().expect("the program starts");
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line, or the end");
+        let (process, line) = Process::start(place, arguments.iter().chain(more));
         let address = line.split(" at ").nth(1).and_then(|rest| rest.split(' ').next());
         let keepers = format!("1={}", address.unwrap_or_else(|| panic!("no address in {line:?}")));
-        Self { process, keepers }
+        Self { _process: process, keepers }
     }
 
     fn address(&self) -> &str {

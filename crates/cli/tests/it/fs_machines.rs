@@ -5,36 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::Place;
+use crate::common::{Place, Process};
 use crate::fs_mount::{content, mount_by};
 use crate::ports::ports;
-
-/// A process that is killed when it is dropped.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
-    }
-}
-
-impl Process {
-    /// Starts a command, and returns its first line.
-    fn start(place: &Place, arguments: &[&str]) -> (Self, String) {
-        let mut process = place.command(arguments).stdout(Stdio::piped()).spawn().expect("the program starts");
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line, or the end");
-        (Self(process), line)
-    }
-}
 
 /// A keeper, and the machines of the volume `a.vol`, three at the beginning.
 struct Site {
@@ -53,7 +33,7 @@ impl Site {
         place.run(["fabric", "token", "ca", "--keeper", "1", "--dir", "k1"]).ok();
         place.run(["fabric", "token", "ca", "--operator", "--dir", "op"]).ok();
         let keep = ["fabric", "keep", "--new", "--authority", "ca", "--dir", "k1", "--id", "1"];
-        let (keeper, line) = Process::start(&place, &[&keep[..], &["--keepers", "1=127.0.0.1:0"]].concat());
+        let (keeper, line) = Process::start(&place, [&keep[..], &["--keepers", "1=127.0.0.1:0"]].concat());
         let address = line.split(" at ").nth(1).and_then(|rest| rest.split(' ').next()).expect("an address");
         let keepers = format!("1={address}");
         Self { place, keepers, _keeper: keeper, machines: BTreeMap::new(), metrics: BTreeMap::new() }

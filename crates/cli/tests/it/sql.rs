@@ -1,8 +1,6 @@
 //! `lodestone sql` and `lodestone serve`: tables of SQL are those of `lodestone db`, and a server ends when it is told.
 
-use std::io::{BufRead, BufReader};
-
-use crate::common::Place;
+use crate::common::{Place, Process};
 
 #[test]
 fn tables_of_sql_and_of_the_engine_are_the_same() {
@@ -28,19 +26,13 @@ fn tables_of_sql_and_of_the_engine_are_the_same() {
 fn a_server_ends_when_it_is_told() {
     let place = Place::with_pool("64MiB");
     place.run(["serve", "a.pool"]).fails_with(&["--socket"]);
-    let mut server = place
-        .command(["serve", "a.pool", "--socket", ".", "--publish"])
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("start");
-    let mut line = String::new();
-    BufReader::new(server.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
+    let (mut server, line) = Process::start(&place, ["serve", "a.pool", "--socket", ".", "--publish"]);
     assert!(line.contains("serving database `a`") && line.contains(".s.PGSQL.5432"), "{line}");
     let figures = place.run(["db", "top", "a.pool", "--prometheus"]).ok();
     assert!(figures.contains("lodestone_db_commits_total"), "{figures}");
-    let pid = rustix::process::Pid::from_child(&server);
+    let pid = rustix::process::Pid::from_child(&server.0);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
-    assert!(server.wait().expect("its end").success());
+    assert!(server.0.wait().expect("its end").success());
     assert!(!place.path(".s.PGSQL.5432").exists(), "the socket is gone");
     assert!(!place.path("a.pool.stats").exists(), "the figures are gone");
 }

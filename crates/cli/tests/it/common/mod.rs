@@ -2,9 +2,9 @@
 #![allow(dead_code, reason = "every test file uses its own part of this module")]
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 /// The result of a command.
 #[derive(Debug)]
@@ -111,4 +111,24 @@ fn lodestone_in<S: AsRef<OsStr>>(folder: &Path, args: impl IntoIterator<Item = S
     let mut command = Command::new(env!("CARGO_BIN_EXE_lodestone"));
     command.current_dir(folder).args(args).stdin(Stdio::null());
     command
+}
+
+/// A process that is killed when it is dropped: a test that fails leaves none.
+pub struct Process(pub Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+impl Process {
+    /// Starts a command, and returns its first line.
+    pub fn start<S: AsRef<OsStr>>(place: &Place, arguments: impl IntoIterator<Item = S>) -> (Self, String) {
+        let mut process = place.command(arguments).stdout(Stdio::piped()).spawn().expect("the program starts");
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line, or the end");
+        (Self(process), line)
+    }
 }
