@@ -3,7 +3,7 @@
 //! `cargo xtask judge fs pjdfstest` builds `lodestone` and runs `tools/judge/fs.sh`, which mounts a volume. The suites
 //! are fetched through cargo or are packages of the distribution; nothing of them is in this repository.
 //!
-//! `cargo xtask judge fs-kills` is in [`kills`]. `cargo xtask judge fs-gluster` runs `tools/judge/fs_gluster.py`: a
+//! `cargo xtask judge fs-kills` and `fs-takeover` are in [`kills`]. `cargo xtask judge fs-gluster` runs `tools/judge/fs_gluster.py`: a
 //! volume and `GlusterFS` take turns, with three replicas each.
 //!
 //! `cargo xtask judge sql logic|regress|isolation|hermitage --corpus DIR` runs a suite of others on Lodestone and on
@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Fs(FsOptions),
     /// A mounted volume with replicas, of which in each round something dies under a program. As root.
     FsKills(kills::Options),
+    /// The wait of a program when the node or the machine with the metadata dies. As root.
+    FsTakeover(kills::takeover::Options),
     /// A mounted volume and `GlusterFS`, with three replicas each, beside each other. As root.
     FsGluster(Gluster),
     /// SQL, whose reference is `PostgreSQL` 15.
@@ -122,6 +124,7 @@ pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
     match command {
         Command::Fs(options) => run_fs(root, options),
         Command::FsKills(options) => kills::run(root, options),
+        Command::FsTakeover(options) => kills::takeover::run(root, options),
         Command::FsGluster(options) => run_gluster(root, options),
         Command::Sql(Sql::Random(options)) => run_random(root, options),
         Command::Sql(Sql::Logic(options)) => run_corpus(root, "sql_logic.py", None, options),

@@ -196,6 +196,13 @@ impl Leader {
         self.wish = Some((group, wish));
     }
 
+    /// Does not want a node removed any more that was to be. A change that was proposed already is decided as before.
+    pub fn withdraw_removal(&mut self) {
+        if matches!(self.wish, Some((_, Wish::Remove(_)))) {
+            self.wish = None;
+        }
+    }
+
     /// The wish that is not fulfilled yet.
     #[must_use]
     pub fn wished(&self) -> Option<Wish> {

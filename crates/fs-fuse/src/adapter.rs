@@ -15,14 +15,15 @@ use fuser::{
 };
 use lodestone_fs::cluster::{CACHE_LIFETIME, FileLock};
 use lodestone_fs::{
-    Allocation, Attributes, Caller, Changes, ExtraMode, FileKind, NAME_BYTES_MAX, NewFile, Refusal, RenameMode, Result,
-    SeekTo,
+    Allocation, Attributes, Caller, Changes, ExtraMode, FileKind, NAME_BYTES_MAX, NewFile, Patience, Refusal,
+    RenameMode, Result, SeekTo,
 };
 use lodestone_width::{exact_u32, to_usize};
 
 use crate::convert::{errno, file_attr, file_type, new_time};
+use crate::killed::is_killed;
 use crate::locks::{self, Waiters};
-use crate::source::Source;
+use crate::source::{Files, Source};
 
 /// How long the kernel may keep names and attributes of a volume without replicas: all changes pass it.
 const KEEP: Duration = Duration::from_secs(3600);
@@ -78,6 +79,10 @@ pub(crate) struct Adapter {
     pub(crate) is_strong: bool,
     /// News for the kernel.
     pub(crate) teller: Teller,
+    /// How long programs wait for a volume that cannot go on.
+    pub(crate) patience: Arc<Patience>,
+    /// How long a sync waits before it has a thread of its own.
+    pub(crate) brief: Arc<Patience>,
     /// Buffers of reads.
     pub(crate) buffers: std::sync::Mutex<Vec<Vec<u8>>>,
 }
@@ -115,6 +120,38 @@ fn sized(reply: ReplyXattr, size: u32, outcome: Result<Vec<u8>>) {
 }
 
 impl Adapter {
+    /// Does something on the volume for a request. While the volume cannot go on it waits, as the mount says, or until
+    /// the program that asked is killed.
+    fn on<T>(&self, request: &Request, act: impl FnMut(&dyn Files) -> Result<T>) -> Result<T> {
+        self.during(request, |source| source.on(act))
+    }
+
+    fn during<T>(&self, request: &Request, act: impl FnOnce(&Source) -> T) -> T {
+        let pid = request.pid();
+        self.patience.during(move || is_killed(pid), || act(&self.source))
+    }
+
+    /// Makes everything durable. A program may wait for that for long, and others read meanwhile: then it has a thread
+    /// of its own, and this one goes on to answer the kernel.
+    fn sync(&self, request: &Request, reply: ReplyEmpty) {
+        let pid = request.pid();
+        let outcome = self.brief.during(move || is_killed(pid), || self.source.on(|volume| volume.sync()));
+        match outcome {
+            Err(error) if error.may_pass() && self.patience.limit() != self.brief.limit() => {
+                let (source, patience) = (self.source.clone(), Arc::clone(&self.patience));
+                let waits = move || {
+                    let outcome = patience.during(move || is_killed(pid), || source.on(|volume| volume.sync()));
+                    done(reply, outcome);
+                };
+                if let Err(error) = std::thread::Builder::new().name("fs-sync".into()).spawn(waits) {
+                    // The reply went with the thread: fuser answers with an error.
+                    tracing::error!("a sync fails: no thread could be started: {error}");
+                }
+            }
+            outcome => done(reply, outcome),
+        }
+    }
+
     /// How long the kernel may keep what it is told: a takeover of a volume with replicas may lose some of it.
     const fn keep(&self) -> Duration {
         match self.source {
@@ -150,13 +187,13 @@ impl Adapter {
     }
 
     fn make(&self, request: &Request, parent: INodeNo, name: &OsStr, new: &NewFile<'_>) -> Result<Attributes> {
-        self.source.on(|volume| volume.make_file(&caller(request), parent.0, name.as_bytes(), new, false))
+        self.on(request, |volume| volume.make_file(&caller(request), parent.0, name.as_bytes(), new, false))
     }
 
-    fn read_into(&self, ino: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let count = self.source.on(|volume| volume.read(ino, offset, buffer))?;
+    fn read_into(&self, request: &Request, ino: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let count = self.on(request, |volume| volume.read(ino, offset, buffer))?;
         if self.notes_reads
-            && let Err(error) = self.source.on(|volume| volume.note_read(ino))
+            && let Err(error) = self.on(request, |volume| volume.note_read(ino))
         {
             // The bytes are right, whether the time of the access is kept or not.
             tracing::warn!("file {ino}: the time of a read is not kept: {error}");
@@ -213,12 +250,12 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.entry(reply, self.source.on(|volume| volume.lookup(&kernel(), parent.0, name.as_bytes())));
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.entry(reply, self.on(request, |volume| volume.lookup(&kernel(), parent.0, name.as_bytes())));
     }
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.attributes(reply, self.source.on(|volume| volume.attributes(ino.0)));
+    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.attributes(reply, self.on(request, |volume| volume.attributes(ino.0)));
     }
 
     fn setattr(
@@ -242,16 +279,17 @@ impl Filesystem for Adapter {
         let (atime, mtime) = (atime.map(new_time), mtime.map(new_time));
         let changes = Changes { permissions: mode, uid, gid, atime, mtime };
         let by = writer(request.uid() != 0);
-        let sized = size.map_or(Ok(None), |size| self.source.on(|volume| volume.truncate(&by, ino.0, size)).map(Some));
+        let sized =
+            size.map_or(Ok(None), |size| self.on(request, |volume| volume.truncate(&by, ino.0, size)).map(Some));
         let outcome = sized.and_then(|file| match file {
             Some(file) if changes == Changes::default() => Ok(file),
-            _ => self.source.on(|volume| volume.set_attributes(&caller(request), ino.0, &changes)),
+            _ => self.on(request, |volume| volume.set_attributes(&caller(request), ino.0, &changes)),
         });
         self.attributes(reply, outcome);
     }
 
-    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.source.on(|volume| volume.read_link(ino.0)) {
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.on(request, |volume| volume.read_link(ino.0)) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(errno(&error)),
         }
@@ -276,11 +314,11 @@ impl Filesystem for Adapter {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(reply, self.source.on(|volume| volume.unlink(&caller(request), parent.0, name.as_bytes())));
+        done(reply, self.on(request, |volume| volume.unlink(&caller(request), parent.0, name.as_bytes())));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(reply, self.source.on(|volume| volume.remove_folder(&caller(request), parent.0, name.as_bytes())));
+        done(reply, self.on(request, |volume| volume.remove_folder(&caller(request), parent.0, name.as_bytes())));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -308,15 +346,15 @@ impl Filesystem for Adapter {
             return reply.error(Errno::EINVAL);
         };
         let (from, to) = ((parent.0, name.as_bytes()), (new_parent.0, new_name.as_bytes()));
-        done(reply, self.source.on(|volume| volume.rename(&caller(request), from, to, mode)));
+        done(reply, self.on(request, |volume| volume.rename(&caller(request), from, to, mode)));
     }
 
     fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.entry(reply, self.source.on(|volume| volume.link(&caller(request), ino.0, parent.0, name.as_bytes())));
+        self.entry(reply, self.on(request, |volume| volume.link(&caller(request), ino.0, parent.0, name.as_bytes())));
     }
 
-    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        if let Err(error) = self.source.on(|volume| volume.pin(ino.0)) {
+    fn open(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        if let Err(error) = self.on(request, |volume| volume.pin(ino.0)) {
             return reply.error(errno(&error));
         }
         if matches!(self.source, Source::Remote(_)) && !self.is_strong {
@@ -329,7 +367,7 @@ impl Filesystem for Adapter {
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -343,7 +381,7 @@ impl Filesystem for Adapter {
         if buffer.len() < wanted {
             buffer.resize(wanted, 0);
         }
-        match self.read_into(ino.0, offset, &mut buffer[..wanted]) {
+        match self.read_into(request, ino.0, offset, &mut buffer[..wanted]) {
             Ok(count) => reply.data(&buffer[..count]),
             Err(error) => reply.error(errno(&error)),
         }
@@ -352,7 +390,7 @@ impl Filesystem for Adapter {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -365,8 +403,10 @@ impl Filesystem for Adapter {
         let by = writer(flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
         let outcome = match &self.source {
             // The end of the file is where the metadata node says: other mounts append, too.
-            Source::Remote(volume) if self.is_strong && open.0 & O_APPEND != 0 => volume.append(&by, ino.0, data),
-            source => source.on(|volume| volume.write(&by, ino.0, offset, data)),
+            Source::Remote(volume) if self.is_strong && open.0 & O_APPEND != 0 => {
+                self.during(request, |_| volume.append(&by, ino.0, data))
+            }
+            _ => self.on(request, |volume| volume.write(&by, ino.0, offset, data)),
         };
         match outcome {
             Ok(()) => reply.written(exact_u32(data.len())),
@@ -374,9 +414,9 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn flush(&self, _: &Request, ino: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, request: &Request, ino: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
         match &self.source {
-            Source::Remote(volume) => done(reply, locks::end(volume, ino.0, owner.0)),
+            Source::Remote(volume) => done(reply, self.during(request, |_| locks::end(volume, ino.0, owner.0))),
             // Nothing is kept back: the kernel need not ask at each close.
             _ => reply.error(Errno::ENOSYS),
         }
@@ -384,7 +424,7 @@ impl Filesystem for Adapter {
 
     fn setlk(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         owner: LockOwner,
@@ -402,13 +442,13 @@ impl Filesystem for Adapter {
         let lock = FileLock { owner: owner.0, start, end, is_write: kind == locks::WRITE, pid };
         match &self.waiters {
             Some(waiters) if waits && kind != locks::UNLOCK => waiters.add(ino.0, lock, reply),
-            _ => locks::set(volume, ino.0, kind, lock, reply),
+            _ => self.during(request, |_| locks::set(volume, ino.0, kind, lock, reply)),
         }
     }
 
     fn getlk(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         owner: LockOwner,
@@ -423,7 +463,7 @@ impl Filesystem for Adapter {
             return reply.error(Errno::EINVAL);
         }
         let lock = FileLock { owner: owner.0, start, end, is_write: kind == locks::WRITE, pid };
-        match volume.find_lock(ino.0, lock) {
+        match self.during(request, |_| volume.find_lock(ino.0, lock)) {
             Ok(None) => reply.locked(start, end, locks::UNLOCK, 0),
             Ok(Some(found)) => {
                 let kind = if found.is_write { locks::WRITE } else { locks::READ };
@@ -435,7 +475,7 @@ impl Filesystem for Adapter {
 
     fn release(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         _: OpenFlags,
@@ -444,30 +484,30 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         if let (Source::Remote(volume), Some(owner)) = (&self.source, owner)
-            && let Err(error) = locks::end(volume, ino.0, owner.0)
+            && let Err(error) = self.during(request, |_| locks::end(volume, ino.0, owner.0))
         {
             tracing::warn!("file {}: its locks are not freed: {error}", ino.0);
         }
-        done(reply, self.source.on(|volume| volume.unpin(ino.0, 1)));
+        done(reply, self.on(request, |volume| volume.unpin(ino.0, 1)));
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsync(&self, request: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         if self.is_durable {
             // Every operation was durable when it was answered. The kernel does not send this again.
             return reply.error(Errno::ENOSYS);
         }
-        done(reply, self.source.on(|volume| volume.sync()));
+        self.sync(request, reply);
     }
 
-    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsyncdir(&self, request: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         if self.is_durable {
             return reply.error(Errno::ENOSYS);
         }
-        done(reply, self.source.on(|volume| volume.sync()));
+        self.sync(request, reply);
     }
 
-    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let entries = match self.source.on(|volume| volume.read_folder(&kernel(), ino.0, offset, ENTRIES_MAX)) {
+    fn readdir(&self, request: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let entries = match self.on(request, |volume| volume.read_folder(&kernel(), ino.0, offset, ENTRIES_MAX)) {
             Ok(entries) => entries,
             Err(error) => return reply.error(errno(&error)),
         };
@@ -480,8 +520,8 @@ impl Filesystem for Adapter {
         reply.ok();
     }
 
-    fn readdirplus(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
-        let entries = match self.source.on(|volume| volume.read_folder_plus(&kernel(), ino.0, offset, ENTRIES_MAX)) {
+    fn readdirplus(&self, request: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let entries = match self.on(request, |volume| volume.read_folder_plus(&kernel(), ino.0, offset, ENTRIES_MAX)) {
             Ok(entries) => entries,
             Err(error) => return reply.error(errno(&error)),
         };
@@ -494,8 +534,8 @@ impl Filesystem for Adapter {
         reply.ok();
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let room = match self.source.on(|volume| volume.room()) {
+    fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let room = match self.on(request, |volume| volume.room()) {
             Ok(room) => room,
             Err(error) => return reply.error(errno(&error)),
         };
@@ -521,15 +561,15 @@ impl Filesystem for Adapter {
             XATTR_REPLACE => ExtraMode::Replace,
             _ => return reply.error(Errno::EINVAL),
         };
-        done(reply, self.source.on(|volume| volume.set_extra(&caller(request), ino.0, name.as_bytes(), value, mode)));
+        done(reply, self.on(request, |volume| volume.set_extra(&caller(request), ino.0, name.as_bytes(), value, mode)));
     }
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        sized(reply, size, self.source.on(|volume| volume.extra(&caller(request), ino.0, name.as_bytes())));
+        sized(reply, size, self.on(request, |volume| volume.extra(&caller(request), ino.0, name.as_bytes())));
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let names = self.source.on(|volume| volume.extra_names(&caller(request), ino.0));
+        let names = self.on(request, |volume| volume.extra_names(&caller(request), ino.0));
         let joined = names.map(|names| {
             names.into_iter().fold(Vec::new(), |mut joined, name| {
                 joined.extend(name);
@@ -541,7 +581,7 @@ impl Filesystem for Adapter {
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(reply, self.source.on(|volume| volume.remove_extra(&caller(request), ino.0, name.as_bytes())));
+        done(reply, self.on(request, |volume| volume.remove_extra(&caller(request), ino.0, name.as_bytes())));
     }
 
     fn create(
@@ -556,7 +596,7 @@ impl Filesystem for Adapter {
     ) {
         let new = NewFile::new(FileKind::File, mode & 0o7777);
         let outcome =
-            self.source.on(|volume| volume.make_file(&caller(request), parent.0, name.as_bytes(), &new, true));
+            self.on(request, |volume| volume.make_file(&caller(request), parent.0, name.as_bytes(), &new, true));
         match outcome {
             Ok(file) => {
                 reply.created(&self.keep(), &file_attr(&file), GENERATION, FileHandle(0), self.open_flags());
@@ -567,7 +607,7 @@ impl Filesystem for Adapter {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -582,17 +622,17 @@ impl Filesystem for Adapter {
             FALLOC_ZERO => Allocation::Zero { grows },
             _ => return reply.error(Errno::EOPNOTSUPP),
         };
-        done(reply, self.source.on(|volume| volume.allocate(&kernel(), ino.0, offset, length, what)));
+        done(reply, self.on(request, |volume| volume.allocate(&kernel(), ino.0, offset, length, what)));
     }
 
-    fn lseek(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(&self, request: &Request, ino: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         let to = match whence {
             SEEK_DATA => SeekTo::Data,
             SEEK_HOLE => SeekTo::Hole,
             _ => return reply.error(Errno::EINVAL),
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
-        let found = self.source.on(|volume| volume.seek(ino.0, offset, to));
+        let found = self.on(request, |volume| volume.seek(ino.0, offset, to));
         match found.and_then(|at| i64::try_from(at).map_err(|_| Refusal::FileTooLarge.into())) {
             Ok(at) => reply.offset(at),
             Err(error) => reply.error(errno(&error)),

@@ -63,7 +63,7 @@ pub(crate) fn file_attr(file: &Attributes) -> FileAttr {
 
 /// The number of an error. One that is no refusal is told here: the program that asked sees only `EIO`.
 pub(crate) fn errno(error: &Error) -> Errno {
-    if error.refusal().is_none() {
+    if error.refusal().is_none() && !matches!(error, Error::CalledOff) {
         tracing::error!("{error}");
     }
     Errno::from_i32(error.errno())

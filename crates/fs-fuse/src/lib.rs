@@ -9,8 +9,12 @@
 //! | --- | --- |
 //! | `adapter` | requests to operations, and answers |
 //! | `convert` | times, kinds and numbers of errors |
+//! | `locks`, `killed` | programs that wait for locks, and whether a program is killed while it waits |
 //! | `source` | the volume, also when its metadata node changes |
 //! | `session` | mounting, unmounting, and the errors of both |
+//!
+//! While a volume with replicas cannot go on, programs wait: until it does, or they are killed, or for the time that
+//! [`MountOptions::on_loss`] says.
 //!
 //! A file that is open stays after its last name is gone, until it is closed. In the domains where an operation is
 //! durable when it returns, `fsync` is told to be needless, and the kernel does not send it again.
@@ -22,9 +26,10 @@
 
 mod adapter;
 mod convert;
+mod killed;
 mod locks;
 mod session;
 mod source;
 
-pub use session::{Consistency, Error, MountOptions, Mounted, mount};
+pub use session::{Consistency, Error, MountOptions, Mounted, OnLoss, mount};
 pub use source::Source;

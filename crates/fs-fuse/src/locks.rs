@@ -6,23 +6,26 @@
 //! programs that wait for each other, of whatever mounts: with `EDEADLK`. `fuser` does not say which of the two kinds
 //! of locks a program wants, so that is so for `flock`, too.
 //!
-//! `fuser` refuses the kernel's interrupts, and a process that is killed waits for its answer before it ends. So the
-//! thread looks whether a signal ends the process, and answers then.
+//! A process that is killed waits for its answer before it ends ([`killed`](crate::killed)). So the thread looks whether
+//! a signal ends the process, and answers then. No program of these keeps the others waiting while the volume cannot go
+//! on: each is asked for briefly, and again.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use fuser::{Errno, ReplyEmpty};
-use lodestone_fs::Result;
 use lodestone_fs::cluster::{FileLock, RemoteVolume};
+use lodestone_fs::{Patience, Result};
 
 use crate::convert::errno;
+use crate::killed::is_killed;
 
 /// Pauses before a lock is asked for again: at first, and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 
-/// The bit of SIGKILL, number 9, in a set of signals of `/proc`.
-const SIGKILL: u64 = 1 << 8;
+/// How long one request waits for a volume that cannot go on.
+const BRIEF: Duration = Duration::from_millis(500);
 
 /// Kinds of a lock, as the kernel names them.
 pub(crate) const READ: i32 = 0;
@@ -36,6 +39,8 @@ struct Waiting {
     reply: ReplyEmpty,
     pause: Duration,
     next: Instant,
+    /// When the volume answered last, or the wait began.
+    began: Instant,
 }
 
 /// Programs that wait for locks.
@@ -44,9 +49,9 @@ pub(crate) struct Waiters(Sender<(u64, FileLock, ReplyEmpty)>);
 
 impl Waiters {
     /// Starts the thread. It ends with this.
-    pub(crate) fn start(volume: RemoteVolume) -> std::io::Result<Self> {
+    pub(crate) fn start(volume: RemoteVolume, patience: Arc<Patience>) -> std::io::Result<Self> {
         let (waiters, arriving) = channel();
-        std::thread::Builder::new().name("fs-locks".into()).spawn(move || wait(&volume, &arriving))?;
+        std::thread::Builder::new().name("fs-locks".into()).spawn(move || wait(&volume, &patience, &arriving))?;
         Ok(Self(waiters))
     }
 
@@ -58,13 +63,15 @@ impl Waiters {
     }
 }
 
-fn wait(volume: &RemoteVolume, arriving: &Receiver<(u64, FileLock, ReplyEmpty)>) {
-    let mut waiting: Vec<Waiting> = Vec::new();
+fn wait(volume: &RemoteVolume, patience: &Patience, arriving: &Receiver<(u64, FileLock, ReplyEmpty)>) {
+    let (mut waiting, brief) = (Vec::<Waiting>::new(), Arc::new(Patience::of("locks", Some(BRIEF))));
     loop {
         let now = Instant::now();
         let next = waiting.iter().map(|one| one.next.saturating_duration_since(now)).min();
         match arriving.recv_timeout(next.unwrap_or(Duration::from_secs(3600))) {
-            Ok((ino, lock, reply)) => waiting.push(Waiting { ino, lock, reply, pause: PAUSES.0, next: now }),
+            Ok((ino, lock, reply)) => {
+                waiting.push(Waiting { ino, lock, reply, pause: PAUSES.0, next: now, began: now })
+            }
             Err(RecvTimeoutError::Timeout) => {}
             // The mount has ended.
             Err(RecvTimeoutError::Disconnected) => return,
@@ -75,7 +82,18 @@ fn wait(volume: &RemoteVolume, arriving: &Receiver<(u64, FileLock, ReplyEmpty)>)
                 waiting.push(one);
                 continue;
             }
-            match volume.wait_lock(one.ino, one.lock) {
+            let outcome = brief.during(|| false, || volume.wait_lock(one.ino, one.lock));
+            let is_over = || patience.limit().is_some_and(|limit| one.began.elapsed() >= limit);
+            let outcome = match outcome {
+                // The volume cannot go on: programs wait as long as the mount says.
+                Err(error) if error.may_pass() && !is_over() => Ok(false),
+                Ok(locked) => {
+                    one.began = Instant::now();
+                    Ok(locked)
+                }
+                outcome => outcome,
+            };
+            match outcome {
                 Ok(true) => one.reply.ok(),
                 Ok(false) if is_killed(one.lock.pid) => one.reply.error(Errno::EINTR),
                 Ok(false) => {
@@ -87,19 +105,6 @@ fn wait(volume: &RemoteVolume, arriving: &Receiver<(u64, FileLock, ReplyEmpty)>)
             }
         }
     }
-}
-
-/// Whether a signal ends this process. The kernel turns each that does into SIGKILL for all threads.
-fn is_killed(pid: u32) -> bool {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    let is_pending = |line: &str| {
-        let signals = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"));
-        let signals = signals.and_then(|signals| u64::from_str_radix(signals.trim(), 16).ok());
-        signals.is_some_and(|signals| signals & SIGKILL != 0)
-    };
-    let mut statuses =
-        threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("status")).ok());
-    statuses.any(|status| status.lines().any(is_pending))
 }
 
 /// Takes or frees a lock at once.

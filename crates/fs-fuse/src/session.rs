@@ -7,14 +7,20 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use lodestone_fs::Patience;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::adapter::{Adapter, Teller};
 use crate::locks::Waiters;
 use crate::source::Source;
+
+/// How long a sync waits before it has a thread of its own.
+const BRIEF: Duration = Duration::from_secs(1);
 
 /// Why a volume cannot be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +98,25 @@ impl std::str::FromStr for Consistency {
     }
 }
 
+/// The way of programs while the volume cannot go on: too few of its nodes answer, or none leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLoss {
+    /// They wait until it does, or they are killed: they see a delay, and no error.
+    #[default]
+    Wait,
+    /// They wait for so long. Then they see `EIO`; what they asked for may still happen, and a later call may succeed.
+    Error(Duration),
+}
+
+impl OnLoss {
+    const fn limit(self) -> Option<Duration> {
+        match self {
+            Self::Wait => None,
+            Self::Error(limit) => Some(limit),
+        }
+    }
+}
+
 /// How to mount.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -106,6 +131,8 @@ pub struct MountOptions {
     pub atime: bool,
     /// The changes of other mounts that a mount of a volume on machines sees.
     pub consistency: Consistency,
+    /// The way of programs while a volume with replicas cannot go on.
+    pub on_loss: OnLoss,
 }
 
 impl Default for MountOptions {
@@ -116,6 +143,7 @@ impl Default for MountOptions {
             read_only: false,
             atime: true,
             consistency: Consistency::default(),
+            on_loss: OnLoss::default(),
         }
     }
 }
@@ -139,8 +167,10 @@ pub fn mount(source: impl Into<Source>, point: &Path, options: &MountOptions) ->
     let source = source.into();
     let (is_durable, name) = source.kind().map_err(Error::Volume)?;
     let failed = |source| Error::Mount { point: point.clone(), source };
+    let limit = options.on_loss.limit();
+    let patience = Arc::new(Patience::of(&*name, limit));
     let waiters = match &source {
-        Source::Remote(volume) => Some(Waiters::start(volume.clone()).map_err(failed)?),
+        Source::Remote(volume) => Some(Waiters::start(volume.clone(), Arc::clone(&patience)).map_err(failed)?),
         _ => None,
     };
     let teller = Teller::default();
@@ -150,6 +180,8 @@ pub fn mount(source: impl Into<Source>, point: &Path, options: &MountOptions) ->
         waiters,
         is_strong: options.consistency == Consistency::Strong,
         teller: teller.clone(),
+        patience,
+        brief: Arc::new(Patience::of(&*name, Some(limit.map_or(BRIEF, |limit| limit.min(BRIEF))))),
         buffers: std::sync::Mutex::default(),
         source,
     };

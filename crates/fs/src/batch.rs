@@ -9,8 +9,7 @@
 //! Step 2 comes before step 3: an operation whose pages could be lost may not leave the log. Step 3 ends before step 4:
 //! neither log nor pages may be overwritten while a crash could bring the image before the batch back.
 
-use std::sync::PoisonError;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, TryLockError, Weak};
 use std::thread::JoinHandle;
 
 use lodestone_fabric::Sequence;
@@ -27,7 +26,19 @@ impl Inner {
         self.write_image_and_hold().map(drop)
     }
 
-    /// The same. As long as the guard lives, no other batch changes the image.
+    /// The same, unless another thread is at it. Whether it was done.
+    pub(crate) fn write_image_if_free(&self) -> Result<bool> {
+        let free = match self.imaging.try_lock() {
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Ok(free) => free,
+        };
+        let outcome = self.write_next_batch();
+        drop(free);
+        outcome.map(|()| true)
+    }
+
+    /// The same as [`write_image`](Self::write_image). As long as the guard lives, no other batch changes the image.
     pub(crate) fn write_image_and_hold(&self) -> Result<MutexGuard<'_, ()>> {
         let imaging = lock(&self.imaging);
         self.write_next_batch()?;

@@ -10,7 +10,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lodestone_fabric::{FLAG_INLINE, Outbox, RecordHead, Ring, Sequence, Term};
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
@@ -27,6 +27,7 @@ use crate::image::Image;
 use crate::inode::{Attributes, Inode, Stamp};
 use crate::layout::Super;
 use crate::op::Op;
+use crate::patience::Wait;
 use crate::readers::Readers;
 use crate::requests::Tag;
 use crate::state::State;
@@ -227,7 +228,7 @@ impl Core {
     /// An operation failed after it was planned. Nothing is acknowledged any more, unless nothing happened.
     fn failed(&mut self, error: Error) -> Error {
         match error {
-            Error::Refused(_) | Error::Gone | Error::NoQuorum { .. } => error,
+            Error::Refused(_) | Error::Gone | Error::NoQuorum { .. } | Error::CalledOff => error,
             error => self.poisoned(error),
         }
     }
@@ -404,7 +405,7 @@ impl Inner {
         done: impl FnOnce(&mut Core, T) -> Result<R>,
         nothing: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
-        let began = Instant::now();
+        let mut waiting = None;
         let mut looks = 0;
         loop {
             let mut core = self.core();
@@ -429,19 +430,20 @@ impl Inner {
             }
             drop(core);
             looks += 1;
-            self.wait_for_room(is_far_behind, looks, began)?;
+            let wait = waiting.get_or_insert_with(|| Wait::begin(QUORUM_WAIT));
+            self.wait_for_room(is_far_behind, looks, wait)?;
         }
     }
 
     /// The log has no room: waits for a batch of the image, or for replicas.
-    fn wait_for_room(&self, is_image_behind: bool, looks: usize, began: Instant) -> Result<()> {
+    fn wait_for_room(&self, is_image_behind: bool, looks: usize, wait: &mut Wait) -> Result<()> {
         match &self.link {
             None if looks >= ROOM_LOOKS => Err(Refusal::NoSpace.into()),
             None => self.write_image(),
-            Some(_) if is_image_behind => self.write_image(),
+            // Another thread that writes the image may wait for nodes: this one can be called off meanwhile.
+            Some(_) if is_image_behind && self.write_image_if_free()? => Ok(()),
             // The error says who is late.
-            Some(link) if began.elapsed() >= QUORUM_WAIT => link.wait_acknowledged(Sequence(u64::MAX)),
-            Some(link) => link.wait_change(ROOM_WAIT),
+            Some(link) => link.wait_room(wait, ROOM_WAIT),
         }
     }
 

@@ -243,6 +243,12 @@ pub enum Error {
     /// The metadata node, on another machine, failed.
     #[error("the metadata node of the volume: {0}")]
     Remote(String),
+    /// The metadata node, on another machine, waits for nodes. The call may be made again, and is carried out once.
+    #[error("the metadata node of the volume: {0}")]
+    NotYet(String),
+    /// Who wanted the operation does not want it any more. It waited, and may or may not have happened.
+    #[error("the operation was called off while it waited for the volume")]
+    CalledOff,
     /// The request was carried out before, and its answer was lost.
     #[error("the request was carried out before")]
     Repeated,
@@ -279,8 +285,15 @@ impl Error {
         match self {
             Self::Refused(refusal) => refusal.errno(),
             Self::Gone => Errno::NOTCONN.raw_os_error(),
+            Self::CalledOff => Errno::INTR.raw_os_error(),
             _ => Errno::IO.raw_os_error(),
         }
+    }
+
+    /// Whether it says that the volume waits for nodes: a later call may succeed.
+    #[must_use]
+    pub const fn may_pass(&self) -> bool {
+        matches!(self, Self::NoQuorum { .. } | Self::NoReplica { .. } | Self::NoLeader { .. } | Self::NotYet(_))
     }
 
     /// The refusal, if it is one.

@@ -27,6 +27,7 @@
 //! | `path`, `access` | by paths; permissions |
 //! | `check` | the check of a whole volume |
 //! | `usage` | use of the pool by metadata |
+//! | `patience` | how long operations wait for a volume that cannot go on |
 //! | `lease` | what mounts elsewhere may keep |
 
 #![forbid(unsafe_code)]
@@ -54,6 +55,7 @@ mod op;
 #[cfg(feature = "oracle")]
 pub mod oracle;
 mod path;
+mod patience;
 mod readers;
 mod requests;
 #[cfg(test)]
@@ -76,5 +78,6 @@ pub use inode::{
 pub use layout::{FORMAT_VERSION, VOLUME, VolumeKind};
 pub use names::{NewFile, RenameMode};
 pub use path::{File, Paths};
+pub use patience::Patience;
 pub use usage::MetadataUsage;
 pub use volume::{Clock, FormatOptions, LAYOUT_NAME, Volume, VolumeOptions, VolumeRecovery};

@@ -36,6 +36,10 @@ pub struct MetadataUsage {
     pub bytes_per_file: u64,
     /// Bytes of the pool that nothing uses: for new pages, and for metadata.
     pub free_bytes: u64,
+    /// Bytes of the pools beside this one, with replicas: the rings and logs of the nodes with metadata in this process,
+    /// and its registry. They have their whole size from the beginning; the image of a standby is not in it.
+    #[serde(default)]
+    pub node_bytes: u64,
 }
 
 impl MetadataUsage {
@@ -54,6 +58,7 @@ impl MetadataUsage {
             image_bytes,
             bytes_per_file: image_bytes / files.max(1),
             free_bytes: usage.chunks_free * usage.chunk_bytes,
+            node_bytes: 0,
         })
     }
 }

@@ -6,7 +6,8 @@
 //! 1. A program begins to write ([`fsx`], [`fio`], [`history`]).
 //! 2. After some of its operations a victim dies: a replica, the metadata node, or the process with all of them.
 //! 3. A metadata node dies only when all nodes count: a standby that has lost its place, as it may on a busy machine,
-//!    cannot take over. If it loses it while the other dies, the dead node starts again at once.
+//!    cannot take over. If it loses it while the other dies, the dead node starts again at once; and if the program has
+//!    not gone on after [`STUCK`], it starts again then, and the round is counted: programs wait, and see no error.
 //! 4. If a node died, the program must end as if nothing had happened: it sees a delay. The node starts again, and the
 //!    next round begins when all nodes count.
 //! 5. If everything died, the volume is mounted again, and must be as after one of the operations of the program, from
@@ -18,7 +19,9 @@
 mod fio;
 mod fsx;
 pub(crate) mod history;
+mod machines;
 mod program;
+pub(crate) mod takeover;
 mod volume;
 
 use std::collections::BTreeMap;
@@ -32,6 +35,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use volume::Volume;
+
+/// A program that has waited so long for another node to take over goes on when the dead one is back.
+const STUCK: Duration = Duration::from_secs(60);
 
 /// The program, and how often something dies under it.
 #[derive(clap::Args)]
@@ -133,14 +139,13 @@ struct Counts {
     /// How long programs waited after the death of a node.
     waits: BTreeMap<Victim, Vec<Duration>>,
     checks: u64,
+    /// Rounds in which the dead node had to come back before the program went on.
+    stuck: u64,
 }
 
 /// Runs the rounds. `false` when one of them found something.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
-    let program = match &options.program {
-        Some(program) => program.canonicalize().with_context(|| format!("no program at {}", program.display()))?,
-        None => build(root)?,
-    };
+    let program = program(root, options.program.as_ref())?;
     let place = Place::new()?;
     let mut volume = Volume::format(&program, &place.0, &options.domain)?;
     let mut loads = loads(options, &place.0)?;
@@ -174,6 +179,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
         std::mem::forget(place);
     }
     Ok(is_right)
+}
+
+/// The program that is named, or one that is built.
+fn program(root: &Path, named: Option<&PathBuf>) -> Result<PathBuf> {
+    match named {
+        Some(program) => program.canonicalize().with_context(|| format!("no program at {}", program.display())),
+        None => build(root),
+    }
 }
 
 fn build(root: &Path) -> Result<PathBuf> {
@@ -251,7 +264,12 @@ fn round(
     }
     // It is dead when the command ends.
     let begun = load.begun()?;
-    until_begun(load, begun + 2)?;
+    if !begins_within(load, begun + 2, STUCK)? {
+        counts.stuck += 1;
+        println!("no other node goes on for node {node} ({victim}):\n{}", volume.state());
+        volume.start(node)?;
+        until_begun(load, begun + 2)?;
+    }
     let waited = since.elapsed();
     counts.waits.entry(victim).or_default().push(waited);
     volume.start(node)?;
@@ -265,10 +283,19 @@ fn round(
 
 /// Waits until the program has begun so many operations, or has ended.
 fn until_begun(load: &mut dyn Load, count: u64) -> Result<()> {
+    begins_within(load, count, Duration::MAX).map(drop)
+}
+
+/// The same, at most so long. Whether it has.
+fn begins_within(load: &mut dyn Load, count: u64, most: Duration) -> Result<bool> {
+    let since = Instant::now();
     while load.begun()? < count && !load.has_ended()? {
+        if since.elapsed() >= most {
+            return Ok(false);
+        }
         std::thread::sleep(Duration::from_millis(2));
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Which round this is, and how long the others take.
@@ -291,10 +318,12 @@ impl Counts {
         let waits: Vec<String> =
             self.waits.iter().map(|(victim, waits)| format!("{victim} {}", spread(waits.clone()))).collect();
         format!(
-            "{all} rounds in {}: {}. Checks after everything died: {}. Waits after a death: {}",
+            "{all} rounds in {}: {}. Checks after everything died: {}. Rounds that needed the dead node back: {}. Waits \
+             after a death: {}",
             minutes(time),
             each.join(", "),
             self.checks,
+            self.stuck,
             waits.join(", ")
         )
     }

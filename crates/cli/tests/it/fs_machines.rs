@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{Place, Process};
+use crate::fs_loss;
 use crate::fs_mount::{content, mount_by};
 use crate::ports::ports;
 
@@ -374,6 +375,38 @@ fn machines_are_added_drained_lost_and_replaced_while_files_are_written() {
     remove("op").fails_with(&["no machine 9"]);
     // A machine's own certificate does not change the machines.
     remove("m4").fails_with(&["certificate of an operator"]);
+}
+
+#[test]
+fn programs_wait_while_all_machines_are_down_and_lose_nothing() {
+    let mut site = Site::new();
+    site.format();
+    (1..=3).for_each(|machine| site.start(machine, true));
+    site.until_whole();
+    let Some(mount) = mount_by(&site.place, &["a.vol", "mnt", "--credentials", "op"]) else { return };
+    let folder = mount.point.clone();
+    fs_loss::make_side(&folder);
+    (0..3).for_each(|number| _ = write(&folder, number));
+    site.machines.clear();
+    let longest = fs_loss::write_during(&folder, (3, 3), || {
+        fs_loss::kill_one_that_waits(&folder);
+        std::thread::sleep(fs_loss::outage());
+        (1..=3).for_each(|machine| site.start(machine, false));
+    });
+    assert!(longest >= fs_loss::outage(), "it waited for {longest:?}");
+    println!("a program waited for {longest:?}");
+    fs_loss::judge(&folder, 6, "all machines were killed");
+    // One machine alone: it leads at most, and no quorum has what is written.
+    site.until_whole();
+    let one = site.leader();
+    site.machines.retain(|machine, _| *machine == one);
+    let others: Vec<usize> = (1..=3).filter(|machine| *machine != one).collect();
+    fs_loss::write_during(&folder, (6, 2), || {
+        fs_loss::kill_one_that_waits(&folder);
+        std::thread::sleep(fs_loss::outage());
+        others.iter().for_each(|machine| site.start(*machine, false));
+    });
+    fs_loss::judge(&folder, 8, "two of three machines were killed");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod db_restore;
 mod db_top;
 mod emulation;
 mod fabric;
+mod fs_loss;
 mod fs_machines;
 mod fs_mount;
 mod fs_nodes;

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lodestone_fabric::{
     BODY_BYTES_MAX, Clock, FLAG_SYNC, GroupId, Leader, Moment, NodeId, OPERATIONS, Outbound, Outbox, PAIR_BYTES,
@@ -28,10 +28,11 @@ use lodestone_width::{to_u64, to_usize};
 
 use crate::error::{Error, Result};
 use crate::extents::Run;
+use crate::patience::Wait;
 
 /// The unit of all pages.
 pub(crate) const UNIT: GroupId = GroupId(1);
-/// How long a caller waits for a quorum.
+/// How long a caller without a [`Patience`](crate::Patience) waits for a quorum.
 pub(crate) const QUORUM_WAIT: Duration = Duration::from_secs(30);
 /// Bytes of a ring that is never used.
 const NO_RING_BYTES: u64 = 64 << 10;
@@ -135,8 +136,11 @@ pub(crate) struct LinkParts {
 impl Link {
     pub(crate) fn new(parts: LinkParts) -> Self {
         let transport = parts.tx.name();
+        let mut leader = Leader::of_volume(parts.node, parts.sender);
+        // Until it is known whether the one that joins has an image: without one it could not take over.
+        leader.hold_promotion(Some(OPERATIONS));
         let state = Sending {
-            leader: Leader::of_volume(parts.node, parts.sender),
+            leader,
             tx: parts.tx,
             registry: parts.registry,
             out: Outbound::default(),
@@ -298,16 +302,16 @@ impl Link {
     /// Waits until `is_done`, which is asked under the lock. `ask`: the members are asked how far they are.
     ///
     /// # Errors
-    /// [`Error::Gone`]; [`Error::NoQuorum`] after `most`.
+    /// [`Error::Gone`]; [`Error::NoQuorum`] after `most`, or when the patience of the thread is over.
     fn wait(&self, most: Duration, ask: bool, is_done: impl Fn(&Sending) -> bool) -> Result<()> {
-        let until = Instant::now() + most;
+        let mut wait = Wait::begin(most);
         let mut sending = self.sending();
         loop {
             sending.check()?;
             if is_done(&sending) {
                 return Ok(());
             }
-            if Instant::now() >= until {
+            if !wait.goes_on(&|| sending.missing())? {
                 return Err(sending.no_quorum());
             }
             if ask {
@@ -344,6 +348,17 @@ impl Link {
         sending.check()?;
         _ = self.changed.wait_timeout(sending, most).unwrap_or_else(PoisonError::into_inner);
         Ok(())
+    }
+
+    /// Waits for some change, as long as a wait for room goes on.
+    pub(crate) fn wait_room(&self, wait: &mut Wait, most: Duration) -> Result<()> {
+        {
+            let sending = self.sending();
+            if !wait.goes_on(&|| sending.missing())? {
+                return Err(sending.no_quorum());
+            }
+        }
+        self.wait_change(most)
     }
 
     /// Waits until this node sends: its term has begun.
@@ -478,6 +493,11 @@ impl Sending {
     }
 
     fn no_quorum(&self) -> Error {
+        Error::NoQuorum { missing: self.missing() }
+    }
+
+    /// The members that lack records, by group.
+    pub(super) fn missing(&self) -> String {
         let volume = self.leader.volume();
         let late = |group: GroupId| {
             let Some(sender) = volume.group(group) else { return Vec::new() };
@@ -494,6 +514,6 @@ impl Sending {
                 format!("{}: {}", name(group), nodes.join(", "))
             })
             .collect();
-        Error::NoQuorum { missing: if missing.is_empty() { "no lease yet".into() } else { missing.join("; ") } }
+        if missing.is_empty() { "no lease yet".into() } else { missing.join("; ") }
     }
 }

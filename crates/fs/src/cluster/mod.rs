@@ -70,6 +70,8 @@ pub use status::{ClusterStatus, CopyProgress, GroupStatus, MachineStatus, NodeSt
 
 use crate::error::{Error, Result};
 use crate::layout::Super;
+use crate::patience::Wait;
+use crate::usage::MetadataUsage;
 use crate::volume::{Volume, VolumeOptions, pool_options};
 use follow::{Follower, Parts};
 use lead::Leading;
@@ -81,7 +83,7 @@ use plan::{Places, Plan, group_of};
 use pool::{NodeHead, NodePool};
 use registrar::Registrar;
 
-/// How long [`Cluster::volume`] waits for a metadata node.
+/// How long [`Cluster::volume`] waits for a metadata node, unless the thread has a [`Patience`](crate::Patience).
 const LEADER_WAIT: Duration = Duration::from_secs(30);
 
 /// How long a user may keep names and attributes that a volume with replicas has told: a takeover may lose what was
@@ -410,7 +412,7 @@ impl Shared {
     }
 
     fn volume(&self) -> Result<Volume> {
-        let until = Instant::now() + LEADER_WAIT;
+        let mut wait = Wait::begin(LEADER_WAIT);
         let mut state = self.state();
         loop {
             if let Some(leading) = state.leading.as_ref().filter(|leading| leading.link.ended().is_none()) {
@@ -419,9 +421,9 @@ impl Shared {
             if self.stop.load(Ordering::Acquire) {
                 return Err(Error::Gone);
             }
-            if Instant::now() >= until {
-                let missing = "no node with metadata takes over".to_owned();
-                return Err(Error::NoQuorum { missing });
+            let missing = || "no node with metadata takes over".to_owned();
+            if !wait.goes_on(&missing)? {
+                return Err(Error::NoQuorum { missing: missing() });
             }
             state = self.changed.wait_timeout(state, supervise::LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -445,6 +447,7 @@ impl Shared {
                     state,
                     behind: None,
                     executed: seen.filter(|_| group_of(node) == OPERATIONS).map(|seen| seen.executed),
+                    lacks_image: seen.is_some_and(|seen| seen.lacks_image),
                     copied: seen.and_then(|seen| seen.copied),
                     silent_ms: None,
                 });
@@ -575,6 +578,7 @@ impl Shared {
                 state: found,
                 behind: None,
                 executed: place.executed().filter(|_| state.leader != *node),
+                lacks_image: place.lacks_image(),
                 copied: place.node.as_ref().and_then(|node| node.seen.copied()),
                 silent_ms: None,
             });
@@ -588,6 +592,7 @@ impl Shared {
                 state: down.get(&node).map_or_else(|| "runs".to_owned(), |error| format!("failed: {error}")),
                 behind: None,
                 executed: None,
+                lacks_image: false,
                 copied: copied.get(&node).copied(),
                 silent_ms: None,
             });
@@ -604,10 +609,18 @@ impl Shared {
         let volume = state.leading.as_ref().map(|leading| leading.volume.clone());
         drop(state);
         match volume.map(|volume| volume.metadata()).transpose() {
-            Ok(metadata) => status.metadata = metadata,
+            Ok(metadata) => status.metadata = metadata.map(|metadata| self.with_nodes(metadata)),
             Err(error) => status.warnings.push(format!("the use of the metadata is not known: {error}")),
         }
         status
+    }
+
+    /// Adds the pools of the nodes with metadata of this process.
+    fn with_nodes(&self, metadata: MetadataUsage) -> MetadataUsage {
+        let metas = self.own.iter().filter(|node| group_of(**node) == OPERATIONS);
+        let bytes = |path: PathBuf| std::fs::metadata(path).map_or(0, |found| found.len());
+        let nodes: u64 = metas.map(|node| bytes(self.places.node(*node))).sum();
+        MetadataUsage { node_bytes: nodes + bytes(self.places.registry()), ..metadata }
     }
 
     /// Ends everything in order: the image first, as long as there are quorums.
@@ -631,9 +644,20 @@ impl Place {
         self.parts.as_ref()?;
         Some(self.node.as_ref()?.seen.taken.load(Ordering::Acquire))
     }
+
+    /// Whether the node needs a copy of an image.
+    fn lacks_image(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| node.seen.lacks_image.load(Ordering::Acquire))
+    }
 }
 
 impl State {
+    /// A node with metadata that follows and needs a copy of an image: it could not take over.
+    fn counts_without_image(&self) -> Option<NodeId> {
+        let is_meta = |node: NodeId| group_of(node) == OPERATIONS && node != self.leader;
+        self.places.iter().find(|(node, place)| is_meta(**node) && place.lacks_image()).map(|(node, _)| *node)
+    }
+
     /// Takes the metadata node out. Its volume stays for its users' files.
     fn take_leading(&mut self) -> Option<Leading> {
         let leading = self.leading.take()?;

@@ -5,6 +5,8 @@
 //! a member that was only slow has to copy when it is added again, and until then the dead one would be needed. A
 //! second in which this thread itself had no processor says nothing of the members.
 //!
+//! A removal may have to wait, for the others to have everything. If the member answers meanwhile, it stays.
+//!
 //! A member that is known not to run cannot answer. If somebody waits for it, as syncs do for the one of two nodes with
 //! metadata that led, it is removed after two looks. Knowledge of processes only shortens the wait: a member that runs
 //! after all loses its place, and nothing else.
@@ -260,6 +262,12 @@ impl Sending {
         let groups: Vec<GroupId> = self.leader.volume().groups().map(lodestone_fabric::Sender::group).collect();
         let remove = |group: &GroupId| Some((*group, Wish::Remove(self.to_remove(link, *group, looks, now)?)));
         let removal = groups.iter().find_map(remove);
+        if removal.is_none()
+            && let Some(Wish::Remove(node)) = self.leader.wished()
+        {
+            tracing::info!("{}: {node} answers, and stays", link.node);
+            self.leader.withdraw_removal();
+        }
         let wish = removal.or_else(|| {
             groups
                 .iter()
@@ -329,6 +337,22 @@ mod tests {
     fn seen(node: u16, silent_ms: u64, runs: bool) -> Seen {
         let silent_ns = silent_ms * MS;
         Seen { node: NodeId(node), silent_ns, is_silent: silent_ns > SILENT_NS, runs }
+    }
+
+    #[test]
+    fn a_removal_is_withdrawn_when_the_node_answers() {
+        let (_folder, path, pool) = crate::cluster::volume_for_tests();
+        let options =
+            crate::cluster::ClusterOptions { replicas: 1, standbys: 0, ..crate::cluster::ClusterOptions::default() };
+        let cluster = crate::cluster::Cluster::open(&path, &pool, &options).expect("a cluster");
+        let link = Arc::clone(&cluster.shared.state().leading.as_ref().expect("it leads").link);
+        // The last member cannot be removed. So the removal waits, as one does as long as the others lack records.
+        link.sending().leader.wish_in(super::super::link::UNIT, Wish::Remove(NodeId(101)));
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while link.sending().leader.wished().is_some() {
+            assert!(std::time::Instant::now() < until, "it answers, and would be removed when it can be");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     #[test]

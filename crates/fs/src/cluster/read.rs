@@ -13,6 +13,7 @@ use lodestone_width::to_usize;
 use super::link::{Link, QUORUM_WAIT, Sending, UNIT};
 use crate::error::{Error, Result};
 use crate::extents::Run;
+use crate::patience::Wait;
 
 /// Pages that are under way for one caller.
 const PAGES_AT_A_TIME: u64 = 64;
@@ -52,7 +53,7 @@ impl Link {
     }
 
     fn read_piece(&self, run: Run, crcs: &[u32], out: &mut [u8], found: &mut Found) -> Result<()> {
-        let until = Instant::now() + QUORUM_WAIT;
+        let mut wait = Wait::begin(QUORUM_WAIT);
         let mut sending = self.sending();
         sending.check()?;
         let mut wanted: Vec<Wanted> = (run.page..run.page + run.count)
@@ -65,8 +66,11 @@ impl Link {
             let step = self.look(&mut sending, &mut wanted, crcs, out, found);
             match step {
                 Ok(true) => break Ok(()),
-                Ok(false) if Instant::now() >= until => break Err(Error::NoReplica { page: run.page }),
-                Ok(false) => {}
+                Ok(false) => match wait.goes_on(&|| format!("no replica answers for page {}", run.page)) {
+                    Ok(true) => {}
+                    Ok(false) => break Err(Error::NoReplica { page: run.page }),
+                    Err(error) => break Err(error),
+                },
                 Err(error) => break Err(error),
             }
             sending = self.changed.wait_timeout(sending, LOOK).unwrap_or_else(PoisonError::into_inner).0;

@@ -76,13 +76,17 @@ pub struct NodeStatus {
     pub node: u16,
     /// The kind of data that it keeps: `metadata` or `pages`.
     pub keeps: String,
-    /// `leads`, `follows`, `member`, `joins`, `removed`, `stopped`, or why it failed.
+    /// `leads`, `follows`, `lacks its image`, `member`, `joins`, `removed`, `stopped`, or why it failed.
     pub state: String,
     /// Records that it has not reported as durable.
     pub behind: Option<u64>,
     /// The last operation that it has executed, of a node that follows.
     #[serde(default)]
     pub executed: Option<u64>,
+    /// Whether it keeps metadata and lacks operations that its log does not have: it needs a copy of the image, and
+    /// cannot take over before.
+    #[serde(default)]
+    pub lacks_image: bool,
     /// How far it is, of a node that copies what it lacks.
     #[serde(default)]
     pub copied: Option<CopyProgress>,
@@ -216,6 +220,7 @@ impl NodeStatus {
             self.state = match role {
                 Role::Joining => "joins",
                 Role::Active if is_leader => "leads",
+                Role::Active if self.lacks_image => "lacks its image",
                 Role::Active if sender.group() == OPERATIONS => "follows",
                 Role::Active => "member",
             }
@@ -227,6 +232,20 @@ impl NodeStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_standby_that_could_not_take_over_does_not_look_like_one_that_could() {
+        let (_folder, path, pool) = crate::cluster::volume_for_tests();
+        let options = crate::cluster::ClusterOptions::default();
+        let cluster = crate::cluster::Cluster::open(&path, &pool, &options).expect("a cluster");
+        let find = |status: &ClusterStatus| status.nodes.iter().find(|node| node.node == 2).cloned();
+        let follows = find(&cluster.status()).expect("a standby");
+        assert_eq!((&*follows.state, follows.lacks_image), ("follows", false));
+        let link = std::sync::Arc::clone(&cluster.shared.state().leading.as_ref().expect("it leads").link);
+        let mut lacks = NodeStatus { state: "runs".into(), lacks_image: true, ..follows };
+        lacks.fill(link.sending().leader.volume().operations(), &link);
+        assert_eq!(lacks.state, "lacks its image");
+    }
 
     #[test]
     fn a_copy_has_the_rate_of_its_last_seconds_and_the_time_that_is_left() {

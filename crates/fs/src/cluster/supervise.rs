@@ -148,7 +148,7 @@ impl Shared {
         let former = if registry.sender == NodeId(0) { first } else { meta_of(registry.sender) };
         let state = self.state();
         let may = |node: &NodeId| {
-            let place = state.places.get(node).filter(|place| place.is_wanted)?;
+            let place = state.places.get(node).filter(|place| place.is_wanted && place.parts.is_some())?;
             let seen = &place.node.as_ref().filter(|node| !node.seen.has_ended())?.seen;
             let patience = match self.own_leaves() {
                 // It hands over: as long as others can take over, they do.
@@ -209,8 +209,7 @@ impl Shared {
     fn lead(&self, node: NodeId) -> Result<()> {
         let former = self.state().former.clone();
         let (running, outcome) = self.take_over(node, former.as_ref())?;
-        if let Ok(leading) = &outcome {
-            leading.link.sending().leader.hold_promotion(Some(OPERATIONS));
+        if outcome.is_ok() {
             let last = former.as_ref().map(|former| former.inner.core().log.last());
             if last > Some(Sequence(self.kept.load(Ordering::Acquire))) {
                 self.wait_for_caches();
@@ -301,7 +300,8 @@ impl Shared {
         Ok((running, outcome))
     }
 
-    /// Gives nodes with metadata that join an image, and lets them count when they have it.
+    /// Gives nodes with metadata that join an image, and lets them count when they have it. One that counts and lacks it
+    /// gets it as well.
     fn help_joiners(&self) -> Result<()> {
         let (joiner, lacks, is_ready, volume, link) = {
             let state = self.state();
@@ -316,6 +316,7 @@ impl Shared {
                 leading.link.sending().leader.hold_promotion((!is_ready).then_some(OPERATIONS));
                 return Ok(());
             }
+            let joiner = joiner.or_else(|| state.counts_without_image());
             let Some(place) = joiner.and_then(|joiner| state.places.get(&joiner)) else {
                 leading.link.sending().leader.hold_promotion(Some(OPERATIONS));
                 return Ok(());

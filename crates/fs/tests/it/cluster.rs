@@ -460,6 +460,44 @@ fn the_image_of_a_standby_is_compared_while_others_write() {
     check_image(&cluster, |report| report.images.first().is_some_and(|image| image.files == 3));
 }
 
+/// An old copy of a standby's image was put back: its log does not have the operations in between. It counts, and could
+/// not take over.
+#[test]
+fn a_standby_that_counts_without_its_image_gets_it() {
+    let (_folder, path) = format(&pool());
+    let mut quick = options();
+    quick.volume.batch_interval = Duration::from_millis(20);
+    let open = || Cluster::open(&path, &pool(), &quick).expect("it opens");
+    let write_some = |cluster: &Cluster, round: u64| {
+        let volume = cluster.volume().expect("a volume");
+        for number in 0..400 {
+            volume.create(&format!("/f{round}-{number}")).expect("a file").write_at(0, &page(number)).expect("a write");
+            volume.remove_file(&format!("/f{round}-{number}")).expect("it goes");
+        }
+        volume.create(&format!("/f{round}")).expect("a file").sync().expect("a sync");
+    };
+    let image = path.with_extension("vol.nodes").join("image-2.vol");
+    let old = path.with_extension("old");
+    let cluster = open();
+    write_some(&cluster, 0);
+    drop(cluster);
+    std::fs::copy(&image, &old).expect("a copy");
+    let cluster = open();
+    (1..20).for_each(|round| write_some(&cluster, round));
+    let last = cluster.status().groups[0].stable;
+    until("it follows", &cluster, |status| status.nodes.iter().any(|node| node.executed >= Some(last)));
+    drop(cluster);
+    std::fs::copy(&old, &image).expect("a copy");
+    let cluster = open();
+    assert!(cluster.status().leader == 1, "the other one leads");
+    until("it has an image", &cluster, |status| {
+        state_of(status, 2) == "follows" && status.nodes.iter().any(|node| node.executed >= Some(last))
+    });
+    cluster.stop_node(1).expect("it stops");
+    let volume = cluster.volume().expect("the standby takes over");
+    (0..20).for_each(|round| assert!(volume.open_file(&format!("/f{round}")).is_ok(), "file {round}"));
+}
+
 #[test]
 fn damage_of_a_standbys_image_is_found_and_named() {
     let (folder, path) = format(&pool());

@@ -260,6 +260,7 @@ mod tests {
             state: state.into(),
             behind,
             executed: None,
+            lacks_image: false,
             copied,
             silent_ms: None,
         };

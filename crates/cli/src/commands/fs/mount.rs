@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lodestone_fs::cluster::{Carrier, ClusterOptions, Site};
-use lodestone_fs_fuse::{Consistency, Error, MountOptions, Mounted, Source};
+use lodestone_fs_fuse::{Consistency, Error, MountOptions, Mounted, OnLoss, Source};
 use serde::Serialize;
 
 use super::control::{self, Control};
@@ -21,6 +21,7 @@ Examples:
   lodestone fs mount notes.vol /mnt/notes
   lodestone fs mount notes.vol /mnt/notes --read-only
   lodestone fs mount notes.vol /mnt/notes --try 3
+  lodestone fs mount notes.vol /mnt/notes --on-loss error --timeout 10
 
 The command runs until Ctrl-C, SIGTERM or `umount FOLDER`. SIGKILL and a power cut lose
 nothing that fsync acknowledged; the next mount takes the dead one away and goes on from
@@ -30,6 +31,10 @@ there. docs/posix.md says how the mount differs from POSIX.
 folder VOLUME.nodes: they take four times the space of the volume. From then on it is always
 mounted so. An fsync waits for two of three replicas and for the standby. Stop a node by
 `lodestone fs stop VOLUME 101` and look at `lodestone fs status VOLUME`.
+
+While too few nodes of a volume with replicas answer, programs wait and see no error. They go
+on when nodes are started again, and can be killed. The log says who is missing after 5 s.
+With --on-loss error they get EIO after --timeout.
 
 --nodes 10.0.0.2:7000,10.0.0.3:7000,10.0.0.4:7000 --plain-network keeps the pages at processes
 of `lodestone fs serve` instead, for a volume without content. The metadata stays here.";
@@ -84,10 +89,29 @@ pub struct Args {
     #[arg(long, value_name = "CONSISTENCY", default_value = "close-to-open")]
     consistency: Consistency,
 
+    /// What programs see while too few nodes of a volume with replicas answer: wait (a delay, until the nodes are back
+    /// or the program is killed) or error (EIO after --timeout)
+    #[arg(long, value_name = "ACTION", value_enum, default_value_t = Loss::Wait)]
+    on_loss: Loss,
+
+    /// Seconds until EIO, with --on-loss error [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: Option<u64>,
+
     /// Leave access times alone
     #[arg(long)]
     no_atime: bool,
 }
+
+/// The way of programs while the volume cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Loss {
+    Wait,
+    Error,
+}
+
+/// Time until an error, unless the arguments say another one.
+const TIMEOUT_SECONDS: u64 = 30;
 
 #[derive(Serialize)]
 struct Serving {
@@ -123,10 +147,10 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     if let Some(site) = args.volume.site()? {
         return run_remote(args, &site, output);
     }
+    let options = mount_options(args)?;
     let opened = open(args)?;
     let volume = opened.volume()?;
     let (info, recovery) = (volume.store().pool().info(), volume.recovery());
-    let options = mount_options(args);
     let (stop, stopped) = mpsc::channel();
     interrupt::on_signal(move || {
         // The receiver is gone only when the command has ended.
@@ -172,14 +196,19 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     Ok(())
 }
 
-fn mount_options(args: &Args) -> MountOptions {
+fn mount_options(args: &Args) -> Result<MountOptions> {
     let mut options = MountOptions::default();
     options.threads = args.threads.clamp(1, 64);
     options.allow_other |= args.allow_other;
     options.read_only = args.read_only;
     options.atime = !args.no_atime;
     options.consistency = args.consistency;
-    options
+    options.on_loss = match (args.on_loss, args.timeout) {
+        (Loss::Wait, None) => OnLoss::Wait,
+        (Loss::Wait, Some(_)) => bail!("--timeout is the time until an error: say --on-loss error, or leave it out"),
+        (Loss::Error, seconds) => OnLoss::Error(Duration::from_secs(seconds.unwrap_or(TIMEOUT_SECONDS))),
+    };
+    Ok(options)
 }
 
 #[derive(Serialize)]
@@ -201,8 +230,9 @@ fn run_remote(args: &Args, site: &Site, output: &Output) -> Result<()> {
         // The receiver is gone only when the command has ended.
         let _ = stop.send(());
     });
+    let options = mount_options(args)?;
     let volume = args.volume.remote_keeping(site, args.consistency == Consistency::Strong)?;
-    let mounted = lodestone_fs_fuse::mount(Source::from(volume.clone()), &args.folder, &mount_options(args))?;
+    let mounted = lodestone_fs_fuse::mount(Source::from(volume.clone()), &args.folder, &options)?;
     let (machine, term, _) = volume.leader();
     let serving = ServingRemote {
         volume: args.volume.path.display().to_string(),

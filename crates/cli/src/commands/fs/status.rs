@@ -75,7 +75,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     let volume = opened.volume()?;
     let mut nodes = if let Opened::Many(cluster) = &opened { Some(cluster.status()) } else { None };
     // It is told once, above the nodes.
-    nodes.iter_mut().for_each(|nodes| nodes.metadata = None);
+    let metadata = nodes.as_mut().and_then(|nodes| nodes.metadata.take());
     let (room, recovery, info) = (volume.room(), volume.recovery(), volume.store().pool().info());
     let copies_of = |group: usize| nodes.as_ref().and_then(|nodes| nodes.groups.get(group)).map_or(1, |g| g.copies);
     let status = Status {
@@ -87,7 +87,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         size_bytes: room.pages * room.page_bytes,
         used_bytes: (room.pages - room.free) * room.page_bytes,
         available_bytes: room.available * room.page_bytes,
-        metadata: volume.metadata()?,
+        metadata: metadata.map_or_else(|| volume.metadata(), Ok)?,
         replayed: recovery.replayed,
         dropped: recovery.dropped,
         copies: (copies_of(1), copies_of(0)),
@@ -150,8 +150,12 @@ fn metadata_of(usage: &MetadataUsage) -> String {
         FILES_MIN.. => format!(", {} each", size::human(usage.bytes_per_file)),
         _ => String::new(),
     };
+    let nodes = match usage.node_bytes {
+        0 => String::new(),
+        bytes => format!("; {} beside it for rings and logs of its nodes", size::human(bytes)),
+    };
     format!(
-        "{}, of that {} for {} files and folders{each}; {} of the pool free",
+        "{}, of that {} for {} files and folders{each}; {} of the pool free{nodes}",
         size::human(usage.used_bytes),
         size::human(usage.image_bytes),
         usage.files,
@@ -243,6 +247,7 @@ mod tests {
             state: "joins".into(),
             behind: Some(7),
             executed: None,
+            lacks_image: false,
             copied: Some(CopyProgress {
                 done_bytes: 3 << 20,
                 all_bytes: 12 << 20,
@@ -283,11 +288,14 @@ mod tests {
             image_bytes,
             bytes_per_file: image_bytes / files,
             free_bytes: 12 << 20,
+            node_bytes: 0,
         };
         let few = metadata_of(&usage(2, 1 << 20));
         assert_eq!(few, "3 MiB, of that 1 MiB for 2 files and folders; 12 MiB of the pool free");
         let many = metadata_of(&usage(2048, 3 << 19));
         assert_eq!(many, "3 MiB, of that 1.5 MiB for 2048 files and folders, 768 B each; 12 MiB of the pool free");
+        let beside = metadata_of(&MetadataUsage { node_bytes: 5 << 20, ..usage(2, 1 << 20) });
+        assert_eq!(beside, format!("{few}; 5 MiB beside it for rings and logs of its nodes"));
         let mut status = ClusterStatus::default();
         status.metadata = Some(usage(2, 1 << 20));
         assert!(text_of_nodes(&status).contains(&format!("metadata takes {few}")), "{}", text_of_nodes(&status));

@@ -14,6 +14,7 @@ use super::leases::Leases;
 use super::{MachineHandle, Shared};
 use crate::cluster::link::Link;
 use crate::cluster::remote::calls::{CALLS, Call};
+use crate::usage::MetadataUsage;
 use crate::volume::Volume;
 
 /// Counts of the calls of mounts, by kind, and how long they took.
@@ -76,6 +77,7 @@ impl MachineHandle {
         of_process(&self.shared, &mut figures);
         if let Ok((volume, link)) = self.shared.leading_here() {
             of_volume(&volume, &mut figures);
+            of_metadata(self.shared.status().metadata, &mut figures);
             of_link(&link, &mut figures);
             of_leases(machine.leases(link.term()).as_deref(), &mut figures);
         }
@@ -123,6 +125,20 @@ fn of_volume(volume: &Volume, figures: &mut Figures) {
         ("pages", "Pages of the volume.", room.pages),
         ("pages_free", "Pages that belong to no file.", room.free),
         ("page_bytes", "Bytes of a page.", room.page_bytes),
+    ] {
+        figures.one(name, about, value);
+    }
+}
+
+fn of_metadata(usage: Option<MetadataUsage>, figures: &mut Figures) {
+    let Some(usage) = usage else { return };
+    for (name, about, value) in [
+        ("metadata_files", "Files and folders in the image.", usage.files),
+        ("metadata_used_bytes", "Bytes of the pool in use, without the pages of files.", usage.used_bytes),
+        ("metadata_image_bytes", "Bytes of the image.", usage.image_bytes),
+        ("metadata_file_bytes", "Bytes of the image for each file.", usage.bytes_per_file),
+        ("metadata_free_bytes", "Bytes of the pool that nothing uses.", usage.free_bytes),
+        ("metadata_node_bytes", "Bytes of the pool with the rings and the log of the node.", usage.node_bytes),
     ] {
         figures.one(name, about, value);
     }

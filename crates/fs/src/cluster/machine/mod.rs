@@ -42,6 +42,7 @@ use super::registrar::Registrar;
 use super::remote::mounts::Mounts;
 use super::{ClusterOptions, ClusterStatus, Images, Shared, State, layout, supervise};
 use crate::error::{Error, Result};
+use crate::patience::Patience;
 use crate::volume::{Volume, VolumeOptions};
 use seals::Seals;
 use site::{Site, replica_of};
@@ -127,6 +128,8 @@ pub(crate) struct Machinery {
     pub(crate) mount_lease: Duration,
     leases: Mutex<Arc<leases::Leases>>,
     pub(crate) calls: metrics::CallCounts,
+    /// How long calls of mounts wait here for other nodes.
+    pub(crate) patience: Arc<Patience>,
     /// Whether the volume has not begun, because some machine never ran.
     pub(crate) waits_for_first_starts: AtomicBool,
     /// Why keepers did not answer when they were last asked.
@@ -324,6 +327,7 @@ fn shared(site: &Site, options: &MachineOptions, places: Places, seals: Option<A
             mount_lease: options.mount_lease,
             leases: Mutex::new(Arc::new(leases::Leases::new(0))),
             calls: metrics::CallCounts::default(),
+            patience: Arc::new(Patience::of(format!("machine {number}"), Some(serve::CALL_WAIT))),
             waits_for_first_starts: AtomicBool::new(false),
             keepers_down: Mutex::default(),
         }),

@@ -31,6 +31,8 @@ const IDLE_PATIENCE: Duration = Duration::from_secs(120);
 const SEND_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a call waits for the lease of a new metadata node.
 const LEASE_WAIT: Duration = Duration::from_secs(5);
+/// How long a call waits here for other nodes. Its mount makes it again then, as long as a program wants it.
+pub(super) const CALL_WAIT: Duration = Duration::from_secs(2);
 /// Bytes of a piece of an image.
 const PIECE_BYTES: usize = 256 << 10;
 /// Pause after a connection that could not be taken.
@@ -331,8 +333,8 @@ impl Shared {
             return elsewhere();
         }
         let place = (&volume, &*link);
-        let carried = self
-            .carry_out_leased(machine, place, (tag.mount, given), call, || self.carry_out(machine, place, tag, call));
+        let carry = || machine.patience.during(|| false, || self.carry_out(machine, place, tag, call));
+        let carried = self.carry_out_leased(machine, place, (tag.mount, given), call, carry);
         match carried {
             // No other node has answered otherwise meanwhile.
             (granted, Ok(answer)) if link.may_read() || matches!(call, Call::Sync) => (granted, answer),

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 const CONNECT_PATIENCE: Duration = Duration::from_millis(400);
 /// Time for a machine to say who leads.
 pub(super) const STANDING_PATIENCE: Duration = Duration::from_millis(600);
-/// Time for a call: longer than the metadata node waits for a quorum.
+/// Time for a call: longer than the metadata node waits for a quorum, of a mount or of a program there.
 pub(super) const CALL_PATIENCE: Duration = Duration::from_secs(45);
 
 /// Asks a machine something that the program there knows. `progress` is told all answers but the last.

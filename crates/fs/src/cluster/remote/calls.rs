@@ -5,6 +5,7 @@
 //! answer   0, operation 8, then by kind
 //!          1 refused, number of the error 4     2 not the metadata node here, the machine that is 4; 0: not known
 //!          3 not attached                        4 failed, text
+//!          5 it waits for nodes, text: the call is to be made again, with the same numbers
 //! ```
 
 use lodestone_width::exact_u32;
@@ -232,6 +233,8 @@ pub(crate) enum Answer {
     /// The metadata node does not know the mount. Nothing happened.
     NotAttached,
     Failed(String),
+    /// The metadata node waits for other nodes. The call may be made again, with the same numbers.
+    NotYet(String),
 }
 
 impl Writer {
@@ -685,6 +688,7 @@ impl Answer {
             Self::Elsewhere(machine) => _ = out.u8(2).u32((*machine).into()),
             Self::NotAttached => _ = out.u8(3),
             Self::Failed(text) => _ = out.u8(4).bytes(text.as_bytes()),
+            Self::NotYet(text) => _ = out.u8(5).bytes(text.as_bytes()),
         }
         out.0
     }
@@ -697,6 +701,7 @@ impl Answer {
             2 => Self::Elsewhere(u16::try_from(from.u32()?).ok()?),
             3 => Self::NotAttached,
             4 => Self::Failed(String::from_utf8_lossy(from.bytes()?).into_owned()),
+            5 => Self::NotYet(String::from_utf8_lossy(from.bytes()?).into_owned()),
             _ => return None,
         };
         from.is_empty().then_some(answer)
@@ -804,7 +809,7 @@ mod tests {
         ];
         let mut answers: Vec<Answer> = values.into_iter().map(|value| Answer::Done(7, value)).collect();
         answers.extend([Answer::Refused(Refusal::Stale), Answer::Elsewhere(3), Answer::NotAttached]);
-        answers.push(Answer::Failed("no".into()));
+        answers.extend([Answer::Failed("no".into()), Answer::NotYet("no quorum".into())]);
         for answer in answers {
             let bytes = answer.to_bytes();
             assert_eq!(Answer::from_bytes(&bytes), Some(answer));

@@ -27,6 +27,7 @@ use crate::folders::FolderEntry;
 use crate::inode::Attributes;
 use crate::lease::kept::Granted;
 use crate::names::{NewFile, RenameMode};
+use crate::patience::Wait;
 use crate::requests::Numbers;
 
 /// Time for a metadata node to take a mount in.
@@ -44,7 +45,7 @@ const WRITE_BYTES_MAX: usize = 256 << 10;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RemoteOptions {
-    /// How long an operation waits for a metadata node.
+    /// How long an operation waits for the volume to go on, unless its thread has a [`Patience`](crate::Patience).
     pub patience: Duration,
     /// Whether names and attributes are kept under leases: they are as true as those that the metadata node tells, and
     /// cost no call.
@@ -165,7 +166,7 @@ impl RemoteVolume {
             watching.threads.push(std::thread::Builder::new().name("fs-leases".into()).spawn(work).map_err(failed)?);
         }
         let volume = Self { _watching: Arc::new(watching), shared };
-        volume.shared.leader(Instant::now() + options.patience)?;
+        volume.shared.leader(&mut Wait::begin(options.patience))?;
         Ok(volume)
     }
 
@@ -199,7 +200,7 @@ impl RemoteVolume {
     /// # Errors
     /// No machine leads; a connection that ends.
     pub fn ask_program(&self, text: &str, progress: &mut dyn FnMut(&str)) -> Result<String> {
-        let machine = self.shared.leader(Instant::now() + self.shared.options.patience)?.machine;
+        let machine = self.shared.leader(&mut Wait::begin(self.shared.options.patience))?.machine;
         ask_machine(&self.shared.site(), &self.shared.security, machine, text, progress)
     }
 }
@@ -265,7 +266,7 @@ impl Shared {
     }
 
     /// The present metadata node. Waits for one.
-    fn leader(&self, until: Instant) -> Result<Leader> {
+    fn leader(&self, wait: &mut Wait) -> Result<Leader> {
         let mut state = lock(&self.state);
         loop {
             if state.machine != 0 {
@@ -275,7 +276,7 @@ impl Shared {
             if self.stop.load(Ordering::Acquire) {
                 return Err(Error::Gone);
             }
-            if Instant::now() >= until {
+            if !wait.goes_on(&|| state.reason.clone())? {
                 return Err(Error::NoLeader { reason: state.reason.clone() });
             }
             state = self.changed.wait_timeout(state, LOOKS.0).unwrap_or_else(PoisonError::into_inner).0;
@@ -481,12 +482,12 @@ impl Shared {
         if let Some(found) = self.kept.as_ref().and_then(|kept| kept.find(call)) {
             return found;
         }
-        let until = Instant::now() + self.options.patience;
-        let number = if call.is_change() { Some(self.number(until)?) } else { None };
+        let mut wait = Wait::begin(self.options.patience);
+        let number = if call.is_change() { Some(self.number(&mut wait)?) } else { None };
         let (request, floor) = number.as_ref().map_or((0, 0), |number| (number.request, number.floor));
         let mut out = Writer::default();
         loop {
-            let leader = self.leader(until)?;
+            let leader = self.leader(&mut wait)?;
             out.0.clear();
             // Of the files that it changes nothing is kept from before it is sent.
             let begun = self.kept.as_ref().map(|kept| kept.begin(call, out.u8(wire::LEASED_CALL)));
@@ -512,20 +513,23 @@ impl Shared {
                 }
                 Answer::Refused(refusal) => return Err(refusal.into()),
                 Answer::Failed(text) => return Err(Error::Remote(text)),
+                Answer::NotYet(text) if wait.goes_on(&|| text.clone())? => std::thread::sleep(LOOKS.1),
+                Answer::NotYet(text) => return Err(Error::NotYet(text)),
                 Answer::Elsewhere(_) | Answer::NotAttached => self.lose(leader.generation),
             }
         }
     }
 
     /// A number for a request. Waits as long as too many others wait for their answers.
-    fn number(&self, until: Instant) -> Result<Number<'_>> {
+    fn number(&self, wait: &mut Wait) -> Result<Number<'_>> {
         let mut numbers = lock(&self.numbers);
         loop {
             if let Some((request, floor)) = numbers.begin() {
                 return Ok(Number { shared: self, request, floor });
             }
-            if Instant::now() >= until {
-                return Err(Error::NoLeader { reason: "too many earlier calls wait for an answer".into() });
+            let reason = || "too many earlier calls wait for an answer".to_owned();
+            if !wait.goes_on(&reason)? {
+                return Err(Error::NoLeader { reason: reason() });
             }
             numbers = self.fewer_wait.wait_timeout(numbers, LOOKS.0).unwrap_or_else(PoisonError::into_inner).0;
         }

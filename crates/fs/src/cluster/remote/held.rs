@@ -12,6 +12,7 @@ use super::locks::{FileLock, Locked, Locks};
 use super::mounts::may_have_lost;
 use crate::bytes::Reader;
 use crate::error::Result;
+use crate::patience::Wait;
 
 /// Pause before a lock is asked for again that is not decided yet.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
@@ -86,7 +87,7 @@ impl RemoteVolume {
     }
 
     fn ask_for_lock(&self, ino: u64, wanted: FileLock, how: HowToLock) -> Result<bool> {
-        let until = Instant::now() + self.shared.options.patience;
+        let mut wait = Wait::begin(self.shared.options.patience);
         let mut was_taken = false;
         loop {
             self.shared.check_locks(ino)?;
@@ -115,7 +116,7 @@ impl RemoteVolume {
                     return if is_circle { Err(crate::error::Refusal::Deadlock.into()) } else { Ok(false) };
                 }
                 Some(Locked::Full) => return Err(crate::error::Refusal::NoLocks.into()),
-                _ if Instant::now() >= until => return Ok(false),
+                _ if !wait.goes_on(&|| "locks are granted soon after a takeover".to_owned())? => return Ok(false),
                 _ => std::thread::sleep(LOCK_PAUSE),
             }
         }

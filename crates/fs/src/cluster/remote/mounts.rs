@@ -251,6 +251,7 @@ pub(crate) fn carry_out(volume: &Volume, tag: Option<Tag>, call: &Call) -> Resul
         Ok(value) => Ok(Answer::Done(volume.operation_of_request(), value)),
         Err(Error::Refused(refusal)) => Ok(Answer::Refused(refusal)),
         Err(Error::Gone) => Err(Error::Gone),
+        Err(error) if error.may_pass() => Ok(Answer::NotYet(error.to_string())),
         Err(error) => Ok(Answer::Failed(error.to_string())),
     }
 }
