@@ -3,7 +3,9 @@
 //! `cargo xtask judge fs pjdfstest` builds `lodestone` and runs `tools/judge/fs.sh`, which mounts a volume. The suites
 //! are fetched through cargo or are packages of the distribution; nothing of them is in this repository.
 //!
-//! `cargo xtask judge fs-kills` and `fs-takeover` are in [`kills`]. `cargo xtask judge fs-gluster` runs `tools/judge/fs_gluster.py`: a
+//! `cargo xtask judge fs-kills` and `fs-takeover` are in [`kills`].
+//!
+//! `cargo xtask judge fs-gluster` runs `tools/judge/fs_gluster.py`: a
 //! volume and `GlusterFS` take turns, with three replicas each.
 //!
 //! `cargo xtask judge sql logic|regress|isolation|hermitage --corpus DIR` runs a suite of others on Lodestone and on

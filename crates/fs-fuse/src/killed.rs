@@ -1,8 +1,8 @@
 //! Whether the program that waits for an answer is killed.
 //!
-//! `fuser` 0.18 refuses the kernel's interrupts. So a process that a signal ends still waits for the answer to a request
-//! that has been taken in. Where an answer may take long, it is asked here whether anybody wants it. A signal that the
-//! program handles does not show, and ends no wait: as with NFS.
+//! `fuser` 0.18 refuses the kernel's interrupts. So a process that a signal ends still waits for the answer to a
+//! request that has been taken in. Where an answer may take long, it is asked here whether the program still wants it.
+//! A signal that the program handles does not show, and ends no wait: as with NFS.
 
 /// The bit of SIGKILL, number 9, in a set of signals of `/proc`.
 const SIGKILL: u64 = 1 << 8;

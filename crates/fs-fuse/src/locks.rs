@@ -6,9 +6,9 @@
 //! programs that wait for each other, of whatever mounts: with `EDEADLK`. `fuser` does not say which of the two kinds
 //! of locks a program wants, so that is so for `flock`, too.
 //!
-//! A process that is killed waits for its answer before it ends ([`killed`](crate::killed)). So the thread looks whether
-//! a signal ends the process, and answers then. No program of these keeps the others waiting while the volume cannot go
-//! on: each is asked for briefly, and again.
+//! A process that is killed waits for its answer before it ends ([`killed`](crate::killed)). So the thread looks
+//! whether a signal ends the process, and answers then. While the volume cannot go on no program of these keeps the
+//! others waiting: each is asked for briefly, and again.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

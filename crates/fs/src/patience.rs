@@ -1,6 +1,6 @@
 //! How long operations wait for a volume that cannot go on: too few of its nodes answer, or none leads.
 //!
-//! 1. Each wait of this crate has a time of its own. After it the operation ends with an error that says who is missing.
+//! 1. Each wait of this crate has a time of its own. After it the operation ends with an error that names the missing.
 //! 2. A caller who wants something else has a [`Patience`]. Operations that its thread makes within
 //!    [`during`](Patience::during) wait for as long as that one says, whatever they wait for. They end early when they
 //!    are called off.
@@ -36,7 +36,7 @@ const ASKED: Duration = Duration::from_millis(250);
 /// Volume::format(&path, 16 << 20)?;
 /// let volume = Volume::open(&path)?;
 /// let patience = Arc::new(Patience::of("notes", Some(Duration::from_secs(5))));
-/// // Of a volume with replicas the sync would wait for five seconds, or until the closure says that nobody wants it.
+/// // Of a volume with replicas the sync would wait for five seconds, or until the closure says that it is over.
 /// patience.during(|| false, || volume.sync())?;
 /// # Ok::<(), lodestone_fs::Error>(())
 /// ```
@@ -47,7 +47,7 @@ pub struct Patience {
     told: Mutex<Told>,
 }
 
-/// What the log was told.
+/// The words that the log has.
 #[derive(Debug, Default)]
 struct Told {
     /// Operations that have waited for long, and still do.

@@ -36,8 +36,8 @@ pub struct MetadataUsage {
     pub bytes_per_file: u64,
     /// Bytes of the pool that nothing uses: for new pages, and for metadata.
     pub free_bytes: u64,
-    /// Bytes of the pools beside this one, with replicas: the rings and logs of the nodes with metadata in this process,
-    /// and its registry. They have their whole size from the beginning; the image of a standby is not in it.
+    /// Bytes of the pools beside this one, with replicas: the rings and logs of the nodes with metadata in this
+    /// process, and its registry. They have their whole size from the beginning. The image of a standby is not in it.
     #[serde(default)]
     pub node_bytes: u64,
 }

@@ -1,8 +1,8 @@
 //! How long a program waits when the node or the machine with the metadata dies.
 //!
-//! `cargo xtask judge fs-takeover --rounds 20`. A thread writes 4 KiB to a file of the mount and calls `fsync`, again and
-//! again. In each round the one that leads is killed when all of its volume counts, and comes back then. The wait is
-//! from its death, the end of `fs stop` or of the process, until a write is acknowledged that began after it.
+//! `cargo xtask judge fs-takeover --rounds 20`. A thread writes 4 KiB to a file of the mount and calls `fsync`, again
+//! and again. In each round the one that leads is killed when all of its volume counts, and comes back then. The wait
+//! is from its death, the end of `fs stop` or of the process, until a write is acknowledged that began after it.
 //!
 //! - `process`: three replicas and a standby in the process of the mount ([`volume`](super::volume)); `fs stop` ends a
 //!   node as a kill does.
@@ -30,7 +30,7 @@ const BYTES: usize = 4096;
 /// Places that are written, one after the other.
 const PLACES: u64 = 256;
 
-/// What dies, and how often.
+/// The volume, and how often a part of it dies.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// The volume: in one process, on machines, or one after the other.
@@ -117,7 +117,7 @@ fn rounds(volume: &mut dyn Led, count: u64) -> Result<Vec<Duration>> {
     let (file, stop) = (volume.point().join("written"), Arc::new(AtomicBool::new(false)));
     let ((told_by, acknowledged), stopped) = (channel(), Arc::clone(&stop));
     let writing = std::thread::spawn(move || write(&file, &stopped, &told_by));
-    // After an error nobody waits for the writer: it may wait for the volume, until that is killed.
+    // After an error the writer is left alone: it may wait for the volume, until that is killed.
     let waits = (0..count).map(|_| one(volume, &acknowledged)).collect::<Result<Vec<_>>>()?;
     stop.store(true, Ordering::Release);
     let written = writing.join().map_err(|_| anyhow::anyhow!("the writer panicked"))?;
@@ -135,7 +135,7 @@ fn write(path: &Path, stop: &AtomicBool, told_by: &Sender<Instant>) -> Result<()
         let fill = u8::try_from(number % 251).unwrap_or_default();
         file.write_all_at(&[fill; BYTES], number * 4096)?;
         file.sync_all()?;
-        // The judge has ended if nobody listens.
+        // Without a listener the judge has ended.
         _ = told_by.send(began);
         // The rest of the processors' time is for the nodes.
         std::thread::sleep(Duration::from_millis(2));

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// The longest wait for a mount, and for nodes that count again.
+/// The longest wait for a mount.
 const WAIT: Duration = Duration::from_secs(120);
+/// The longest wait for nodes that count again: on a busy machine a copy takes minutes.
+const WHOLE: Duration = Duration::from_secs(900);
 const LOOK: Duration = Duration::from_millis(20);
 /// A change of members takes less.
 const DECIDED: Duration = Duration::from_millis(300);
@@ -95,14 +97,14 @@ impl Volume {
 
     /// Waits until all nodes count: without a standby that counts, no node takes over.
     pub(super) fn wait_whole(&self) -> Result<()> {
-        let until = Instant::now() + WAIT;
+        let until = Instant::now() + WHOLE;
         loop {
             let status = self.tell("status", &[])?;
             if is_whole(&status) {
                 return Ok(());
             }
             if Instant::now() >= until {
-                bail!("not all nodes count after {} s:\n{status}", WAIT.as_secs());
+                bail!("not all nodes count after {} s:\n{status}", WHOLE.as_secs());
             }
             std::thread::sleep(LOOK);
         }

@@ -39,8 +39,8 @@ pub fn judge(folder: &Path, count: u64, when: &str) {
     }
 }
 
-/// A folder of its own for the program that is killed: the kernel lets one program at a time make files in a folder, and
-/// whoever waits for that one cannot be killed.
+/// A folder of its own for the program that is killed: the kernel lets one program at a time make files in a folder. A
+/// program that waits for that one cannot be killed.
 pub fn make_side(folder: &Path) {
     std::fs::create_dir(folder.join("side")).expect("a folder");
 }
@@ -89,7 +89,7 @@ pub fn write_during(folder: &Path, (first, count): (u64, u64), outage: impl FnOn
         for number in first..first + count {
             let began = Instant::now();
             let outcome = write(&folder, number);
-            // The test has ended if nobody listens.
+            // Without a listener the test has ended.
             _ = done.send(outcome.map(|()| began.elapsed()));
         }
     });

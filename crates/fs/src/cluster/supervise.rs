@@ -300,8 +300,8 @@ impl Shared {
         Ok((running, outcome))
     }
 
-    /// Gives nodes with metadata that join an image, and lets them count when they have it. One that counts and lacks it
-    /// gets it as well.
+    /// Gives nodes with metadata that join an image, and lets them count when they have it. One that counts and lacks
+    /// it gets it as well.
     fn help_joiners(&self) -> Result<()> {
         let (joiner, lacks, is_ready, volume, link) = {
             let state = self.state();

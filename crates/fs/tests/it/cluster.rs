@@ -472,7 +472,7 @@ fn a_standby_that_counts_without_its_image_gets_it() {
         let volume = cluster.volume().expect("a volume");
         for number in 0..400 {
             volume.create(&format!("/f{round}-{number}")).expect("a file").write_at(0, &page(number)).expect("a write");
-            volume.remove_file(&format!("/f{round}-{number}")).expect("it goes");
+            volume.remove(&format!("/f{round}-{number}")).expect("it goes");
         }
         volume.create(&format!("/f{round}")).expect("a file").sync().expect("a sync");
     };

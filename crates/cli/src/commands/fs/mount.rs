@@ -32,9 +32,9 @@ folder VOLUME.nodes: they take four times the space of the volume. From then on 
 mounted so. An fsync waits for two of three replicas and for the standby. Stop a node by
 `lodestone fs stop VOLUME 101` and look at `lodestone fs status VOLUME`.
 
-While too few nodes of a volume with replicas answer, programs wait and see no error. They go
-on when nodes are started again, and can be killed. The log says who is missing after 5 s.
-With --on-loss error they get EIO after --timeout.
+While too few nodes of a volume with replicas answer, programs wait and see no
+error. They go on when nodes are started again, and can be killed. The log says
+who is missing after 5 s. With --on-loss error they get EIO after --timeout.
 
 --nodes 10.0.0.2:7000,10.0.0.3:7000,10.0.0.4:7000 --plain-network keeps the pages at processes
 of `lodestone fs serve` instead, for a volume without content. The metadata stays here.";
@@ -89,8 +89,8 @@ pub struct Args {
     #[arg(long, value_name = "CONSISTENCY", default_value = "close-to-open")]
     consistency: Consistency,
 
-    /// What programs see while too few nodes of a volume with replicas answer: wait (a delay, until the nodes are back
-    /// or the program is killed) or error (EIO after --timeout)
+    /// The way of programs while too few nodes of a volume with replicas answer: wait (a delay, until the nodes are
+    /// back or the program is killed) or error (EIO after --timeout)
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = Loss::Wait)]
     on_loss: Loss,
 
