@@ -99,6 +99,12 @@ def psql_client(_folder):
     return [sys.executable, HERE / "with_psql.py"], {}
 
 
+def pg_dump_client(_folder):
+    for program in ("psql", "pg_dump"):
+        need(program, "postgresql-client-15")
+    return [sys.executable, HERE / "with_pg_dump.py"], {}
+
+
 def idle_client(_folder):
     return [sys.executable, HERE / "with_idle.py"], {}
 
@@ -109,6 +115,7 @@ CLIENTS = {
     "pgx": go_client,
     "jdbc": java_client,
     "psql": psql_client,
+    "pg_dump": pg_dump_client,
     "idle": idle_client,
 }
 
@@ -160,6 +167,7 @@ class Server:
             "LODESTONE_TCP_USER": "tester",
             "LODESTONE_TCP_PASSWORD": "secret",
             "LODESTONE_SERVER": str(self.process.pid),
+            "LODESTONE_PROGRAM": str(self.program),
         }
 
     def stop(self):

@@ -607,3 +607,15 @@ fn rows_without_columns_come_and_go() {
     }
     assert_eq!(place.answers(&[query("select count(*) from e")]).texts(b'D'), ["4"]);
 }
+
+/// The labels of a column are written, and not their numbers. A table is copied without those below it.
+#[test]
+fn copy_writes_labels_and_the_rows_of_the_table_alone() {
+    let place = Place::new();
+    let made = "create type mood as enum ('sad', 'ok'); create table t (m mood); create table below () inherits (t); \
+                insert into t values ('ok'); insert into below values ('sad')";
+    assert_eq!(place.answers(&[query(made)]).last(b'C'), b"INSERT 0 1\0");
+    assert_eq!(copied(&place, "copy t to stdout"), "ok\n");
+    assert_eq!(copied(&place, "copy t (m) to stdout csv"), "ok\n");
+    assert_eq!(copied(&place, "copy (select m from t order by m) to stdout"), "sad\nok\n");
+}

@@ -143,6 +143,16 @@ fn included() {
     check(include_str!("expected/included.out"), &[]);
 }
 
+#[test]
+fn operators() {
+    check(include_str!("expected/operators.out"), &[]);
+}
+
+#[test]
+fn kept_names() {
+    check(include_str!("expected/kept_names.out"), &[]);
+}
+
 /// Columns of INCLUDE are there after the database was closed, also those of a part of another index.
 #[test]
 fn included_after_reopening() {

@@ -59,11 +59,13 @@ pub const FUNCTIONS: &[Function] = &[
             return Ok(Datum::Null);
         }
         let modifier = i32::try_from(a[1].as_int().unwrap_or(-1)).unwrap_or(-1);
-        let ty = u32::try_from(int(a, 0)).ok().and_then(Type::of_oid);
+        // The name of a type of the database depends on the search path.
+        let own = s.type_text(int(a, 0));
+        let ty = u32::try_from(int(a, 0)).ok().filter(|_| own.is_none()).and_then(Type::of_oid);
         Ok(Datum::Text(match ty {
             Some(Type::Bpchar) if a[1].is_null() => "character".into(),
             Some(ty) => ty.with_modifier(modifier),
-            None => s.type_text(int(a, 0)).unwrap_or_else(|| "???".into()),
+            None => own.unwrap_or_else(|| "???".into()),
         }))
     })
     .lax(),

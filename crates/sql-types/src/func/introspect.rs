@@ -160,3 +160,18 @@ pub const FUNCTIONS: &[Function] = &[
     })
     .volatile(),
 ];
+
+/// Those that came later.
+pub const LATER: &[Function] = &[
+    // `name[n]`: null where the name has no letter.
+    of("lodestone_name_letter", &[NAME, INT4], Type::Char, |_, a| {
+        let place = usize::try_from(int(a, 1)).ok();
+        let letter = place.and_then(|place| text(a, 0).as_bytes().get(place).copied());
+        Ok(letter.map_or(Datum::Null, |letter| Datum::Text(char::from(letter).to_string())))
+    }),
+    // The name of an option (0), or its value (1).
+    of("lodestone_option_part", &[TEXT, INT4], Type::Text, |_, a| {
+        let (name, value) = text(a, 0).split_once('=').map_or((text(a, 0), None), |(name, value)| (name, Some(value)));
+        Ok(if int(a, 1) == 0 { Datum::from(name) } else { value.map_or(Datum::Null, Datum::from) })
+    }),
+];

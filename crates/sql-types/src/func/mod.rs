@@ -287,6 +287,7 @@ pub fn all() -> impl Iterator<Item = &'static Function> {
         bytes::FUNCTIONS,
         json::OF_RECORDS,
         activity::FUNCTIONS,
+        introspect::LATER,
     ]
     .into_iter()
     .flatten()

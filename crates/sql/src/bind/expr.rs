@@ -244,6 +244,12 @@ impl Binder<'_> {
                     let index = self.coerce(index, Type::Text, Context::Assignment, *at)?;
                     return Ok(Typed::new(Expr::Element(boxed(base), boxed(index)), Type::Jsonb));
                 }
+                if base.ty == Type::Name {
+                    // A name is an array of letters, the first of which has the number 0.
+                    let index = self.expr(index, scope)?;
+                    let index = self.coerce(index, Type::Int4, Context::Assignment, *at)?;
+                    return self.named("lodestone_name_letter", vec![base, index], *at);
+                }
                 let Some(element) = base.ty.element() else {
                     return Err(mismatch(
                         format!("cannot subscript type {} because it does not support subscripting", base.ty),

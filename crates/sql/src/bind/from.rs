@@ -257,6 +257,10 @@ impl Binder<'_> {
         let lateral = Scope { columns: before.to_vec(), parent };
         let scope = if before.is_empty() { Scope::inside(parent) } else { Scope::inside(Some(&lateral)) };
         let at = call.name.at;
+        if call.name.name == "pg_options_to_table" && call.arguments.len() == 1 {
+            let found = self.options(&call.arguments[0], alias.name.as_deref(), at, &scope)?;
+            return Ok(Bound { columns: renamed(found.columns, alias)?, is_lateral: !before.is_empty(), ..found });
+        }
         if call.name.name == "unnest" && call.arguments.len() > 1 {
             let shown = alias.name.as_deref().unwrap_or("unnest");
             let found = self.unnest_beside(call, has_ordinality, shown, &scope)?;
@@ -303,6 +307,38 @@ impl Binder<'_> {
         }
         let node = self.spread((function, arguments), ty, has_ordinality);
         Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral: !before.is_empty() })
+    }
+
+    /// The names and values of options such as `{a=1}`.
+    fn options(
+        &mut self,
+        list: &ast::Expr,
+        shown: Option<&str>,
+        at: ast::Position,
+        scope: &Scope<'_>,
+    ) -> Result<Bound> {
+        let list = self.expr(list, scope)?;
+        let list = self.coerce(list, Type::TextArray, Context::Assignment, at)?.expr;
+        let input = Node::ProjectSet {
+            input: Box::new(Node::Values(vec![Vec::new()])),
+            calls: vec![(SetFunction::Unnest, vec![list])],
+        };
+        let (mut columns, mut exprs) = (Vec::new(), Vec::new());
+        for (name, number) in [("option_name", 0), ("option_value", 1)] {
+            let option = Typed::new(Expr::Column { depth: 0, index: 0 }, Type::Text);
+            let number = Typed::new(Expr::Const(lodestone_sql_types::Datum::Int(number)), Type::Int4);
+            exprs.push(self.named("lodestone_option_part", vec![option, number], at)?.expr);
+            columns.push(ScopeColumn {
+                table: Some(shown.unwrap_or("pg_options_to_table").to_owned()),
+                name: name.to_owned(),
+                ty: Type::Text,
+                modifier: -1,
+                origin: None,
+                is_hidden: false,
+                is_outer: false,
+            });
+        }
+        Ok(Bound { node: Node::Project { input: Box::new(input), columns: exprs }, columns, is_lateral: false })
     }
 
     /// Arrays beside each other: a row for each place of the longest one.
@@ -443,13 +479,18 @@ impl Binder<'_> {
         parent: Option<&Scope<'_>>,
     ) -> Result<Bound> {
         let left = self.table_ref(left, before, parent)?;
-        let right = self.table_ref(right, &left.columns, parent)?;
         if left.is_lateral {
             return Err(Error::unsupported("a LATERAL table on the left side of a join"));
         }
-        if right.is_lateral && matches!(kind, JoinKind::Right | JoinKind::Full) {
-            return Err(Error::unsupported("a RIGHT or FULL join with a LATERAL table"));
-        }
+        let right = match kind {
+            // Rows without a partner must be those of a table of its own, so it may name nothing of the other side.
+            JoinKind::Right | JoinKind::Full => self.table_ref(right, &[], parent).map_err(|error| {
+                let is_there = self.table_ref(right, &left.columns, parent).is_ok();
+                let detail = "The combining JOIN type must be INNER or LEFT for a LATERAL reference.";
+                if is_there { invalid_reference(&error, &left.columns).detail(detail) } else { error }
+            })?,
+            _ => self.table_ref(right, &left.columns, parent)?,
+        };
         let (left_width, right_width) = (left.columns.len(), right.columns.len());
         refuse_twice(&left.columns, &right.columns)?;
         let shared: Vec<Name> = match on {
@@ -628,6 +669,20 @@ fn keywords(shown: &str, alias: &Alias) -> Result<Bound> {
     };
     let node = Node::Values(pgcatalog::RESERVED.iter().map(|word| row(word)).collect());
     Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral: false })
+}
+
+/// The error of a name that is there, and cannot be used at its place.
+fn invalid_reference(error: &Error, columns: &[ScopeColumn]) -> Error {
+    // That of the table, or of a column without one.
+    let name = error.message().split('"').nth(1).unwrap_or_default();
+    let column = columns.iter().find(|column| error.state() == SqlState::UNDEFINED_COLUMN && column.name == name);
+    let table = column.and_then(|column| column.table.as_deref()).unwrap_or(name);
+    let message = format!("invalid reference to FROM-clause entry for table \"{table}\"");
+    let found = Error::new(SqlState::INVALID_COLUMN_REFERENCE, message);
+    match error.position() {
+        Some(at) => found.at(at),
+        None => found,
+    }
 }
 
 /// Refuses tables of one name on both sides.

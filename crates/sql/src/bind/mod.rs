@@ -158,7 +158,7 @@ pub fn arguments(catalog: &Catalog, list: &[ast::Expr], types: &[Type]) -> Resul
 /// # Errors
 /// As for WHERE; 0A000 for a subquery.
 pub fn check_in(types: &Types, table: &str, columns: &[ColumnDef], expr: &ast::Expr) -> Result<Expr> {
-    let catalog = Catalog { types: types.clone(), ..Catalog::default() };
+    let catalog = Catalog::of_types(types);
     let mut binder = Binder::new(&catalog);
     let scope = scope::Scope { columns: from::scope_columns(0, columns, table), parent: None };
     let found = binder.condition(expr, &scope, "CHECK")?;
@@ -179,7 +179,7 @@ pub fn generation(
     (columns, column): (&[ColumnDef], usize),
     expr: &ast::Expr,
 ) -> Result<Expr> {
-    let catalog = Catalog { types: types.clone(), ..Catalog::default() };
+    let catalog = Catalog::of_types(types);
     let mut binder = Binder::new(&catalog);
     binder.place = "in column generation expressions";
     let scope = scope::Scope { columns: from::scope_columns(0, columns, table), parent: None };
@@ -252,7 +252,7 @@ fn reads_settings(from: Type, to: Type) -> bool {
 /// # Errors
 /// As for WHERE; 0A000 for a subquery; 42703 for another name than VALUE.
 pub fn domain_check(types: &Types, (ty, modifier): (Type, i32), expr: &ast::Expr) -> Result<Expr> {
-    let catalog = Catalog { types: types.clone(), ..Catalog::default() };
+    let catalog = Catalog::of_types(types);
     let mut binder = Binder::new(&catalog);
     let name = "value".to_owned();
     let column =
@@ -425,6 +425,11 @@ impl Binder<'_> {
         if !copy.is_from {
             // The table is there, and so are its columns: the query names them.
             let table = self.table(&name)?;
+            if table.partition_by.is_some() {
+                let message = format!("cannot copy from partitioned table \"{}\"", name.name);
+                let hint = "Try the COPY (SELECT ...) TO variant.";
+                return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).hint(hint));
+            }
             for name in &named {
                 let column = self.column_of(&table, name)?;
                 if table.columns[column].is_generated {
@@ -594,7 +599,8 @@ fn rows_of(table: &ObjectName, columns: &[Name]) -> String {
     let columns: Vec<String> = columns.iter().map(|name| quoted(&name.value)).collect();
     let columns = if columns.is_empty() { "*".to_owned() } else { columns.join(", ") };
     let schema = table.schema.as_ref().map_or_else(String::new, |schema| format!("{}.", quoted(schema)));
-    format!("SELECT {columns} FROM {schema}{}", quoted(&table.name))
+    // Tables below it have their rows themselves.
+    format!("SELECT {columns} FROM ONLY {schema}{}", quoted(&table.name))
 }
 
 /// The error of a table that is not there.

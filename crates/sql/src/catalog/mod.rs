@@ -15,6 +15,7 @@ pub mod building;
 pub mod comment;
 mod constraint;
 pub mod family;
+mod names;
 pub mod object;
 pub mod place;
 pub mod store;

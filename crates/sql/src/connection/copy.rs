@@ -454,7 +454,7 @@ impl<'o> CopyOut<'o> {
         for (number, (datum, column)) in row.iter().zip(columns).enumerate() {
             self.field.clear();
             match datum {
-                Datum::Int(value) => _ = write!(self.field, "{value}"),
+                Datum::Int(value) if column.ty.is_integer() => _ = write!(self.field, "{value}"),
                 datum => text::write_to(column.ty, datum, &mut self.field),
             }
             let field = (!datum.is_null()).then_some(&*self.field);

@@ -98,7 +98,7 @@ impl Connection {
             }
             match outcome {
                 Ok(notices) => {
-                    self.notices.extend(notices);
+                    self.tell(notices);
                     return Ok(Completion::Tag(what.to_owned()));
                 }
                 Err(Failure::Error(error))

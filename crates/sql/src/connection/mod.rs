@@ -416,7 +416,10 @@ impl Connection {
 
     /// Notices for the client.
     pub fn take_notices(&mut self) -> Vec<Error> {
-        self.notices.extend(self.session.advisory.take_warnings());
+        let warnings = self.session.advisory.take_warnings();
+        if !warnings.is_empty() {
+            self.tell(warnings);
+        }
         std::mem::take(&mut self.notices)
     }
 
@@ -491,7 +494,18 @@ impl Connection {
     }
 
     fn notice(&mut self, notice: Error) {
-        self.notices.push(notice);
+        self.tell([notice]);
+    }
+
+    /// Keeps notices for the client, if `client_min_messages` wants them.
+    fn tell(&mut self, notices: impl IntoIterator<Item = Error>) {
+        let least = self.session.settings.borrow().get("client_min_messages").unwrap_or_default().to_lowercase();
+        let is_wanted = |notice: &Error| match least.as_str() {
+            "error" => false,
+            "warning" => notice.state() != lodestone_sql_types::SqlState::SUCCESS,
+            _ => true,
+        };
+        self.notices.extend(notices.into_iter().filter(is_wanted));
     }
 
     /// Runs statements and waits for everything. For use without a server.

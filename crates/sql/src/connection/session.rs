@@ -13,7 +13,7 @@ use lodestone_sql_types::{Datum, Error, Result, SqlState};
 use super::advisory::Advisory;
 
 use crate::activity::Activity;
-use crate::catalog::types::{TypeDef, shown_name};
+use crate::catalog::types::TypeDef;
 use crate::catalog::{Catalog, Relation};
 use crate::database::Database;
 use crate::errors::from_engine;
@@ -196,7 +196,7 @@ impl Session for SessionState {
 
     fn view_definition(&self, oid: i64) -> Option<String> {
         match self.catalog.relation(oid)? {
-            Relation::View(view) => Some(format!(" {};", view.text)),
+            Relation::View(view) => Some(format!(" {};", self.catalog.shown_view(view))),
             _ => None,
         }
     }
@@ -215,7 +215,7 @@ impl Session for SessionState {
             is_only: false,
         }) {
             Some(other) if other.note.oid == found.note.oid => lodestone_sql_types::func::quote_ident(&found.note.name),
-            _ => shown_name(&found.note.schema, &found.note.name),
+            _ => crate::parse::names::written(Some(&found.note.schema), &found.note.name),
         };
         Some(if i64::from(found.note.oid) == oid { name } else { name + "[]" })
     }

@@ -299,7 +299,8 @@ impl Connection {
             change.name.clone_from(&self.session.user);
         }
         change.is_own = change.name == self.session.user;
-        self.notices.extend(crate::roles::change(&self.database.0.engine, &change)?);
+        let notice = crate::roles::change(&self.database.0.engine, &change)?;
+        self.tell(notice);
         tag(what)
     }
 }

@@ -99,6 +99,9 @@ impl Definition<'_> {
             Alter::SetNotNull { column, is_set } => self.set_not_null(full, column, *is_set)?,
             Alter::SetType { column, ty, using } => self.set_type(full, column, (ty, using.as_ref()))?,
             Alter::AddIdentity { column, identity } => self.add_identity(full, column, identity)?,
+            Alter::AddConstraint { constraint: ConstraintDef::Unique(key), .. } => {
+                self.add_unique(&before, key, is_only)?;
+            }
             Alter::AddConstraint { constraint, is_valid } => self.add_tested(full, constraint, *is_valid)?,
             Alter::Validate(name) => self.validate(full, name)?,
             Alter::DropConstraint { name, if_exists, is_cascade } => {
@@ -412,7 +415,8 @@ impl Definition<'_> {
         if let Some(default) = default {
             self.check_default(default, &note.columns[place])?;
         }
-        note.columns[place].default = default.map(|default| default_text(default, note.columns[place].ty));
+        let text = |default: &Default| self.catalog.qualified(&default_text(default, note.columns[place].ty));
+        note.columns[place].default = default.map(text);
         self.write_note(&table, &note)
     }
 

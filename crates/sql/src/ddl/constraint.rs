@@ -25,7 +25,7 @@ impl Definition<'_> {
         let table = self.table_now(full)?;
         match constraint {
             ConstraintDef::Primary(key) => self.add_primary_key(&table, key),
-            ConstraintDef::Unique(key) => self.add_unique(&table, key),
+            ConstraintDef::Unique(key) => self.add_unique(&table, key, false),
             ConstraintDef::Check(check) => self.add_check(&table, check, is_valid),
             ConstraintDef::Foreign(foreign) => self.add_foreign(full, foreign, is_valid),
         }

@@ -20,12 +20,14 @@
 //! | `remove` | DROP, and the objects that depend on others |
 
 mod alter;
+mod altered;
 mod below;
 mod comment;
 mod composite;
 mod constraint;
 mod family;
 mod like;
+mod names;
 mod object;
 mod placing;
 mod remove;
@@ -45,7 +47,7 @@ use crate::connection::SessionState;
 use crate::database::Database;
 use crate::errors::from_engine;
 use crate::locks::{LockKey, Mode};
-use crate::parse::ast::{ObjectKind, ObjectName, Statement};
+use crate::parse::ast::{AlterType, ObjectKind, ObjectName, Statement};
 use crate::run::constraint::Events;
 use crate::run::{Locker, Outcome, Run, Stop, Watch};
 
@@ -72,6 +74,7 @@ pub fn name_of(statement: &Statement) -> &'static str {
         Statement::CreateEnum { .. } | Statement::CreateComposite { .. } => "CREATE TYPE",
         Statement::CreateDomain { .. } => "CREATE DOMAIN",
         Statement::Comment(_) => "COMMENT",
+        Statement::AlterObject { kind, .. } => altered_name(*kind),
         Statement::AlterType { is_domain: false, .. } => "ALTER TYPE",
         Statement::AlterType { is_domain: true, .. } => "ALTER DOMAIN",
         Statement::Drop { kind, .. } => match kind {
@@ -84,6 +87,16 @@ pub fn name_of(statement: &Statement) -> &'static str {
             ObjectKind::Domain => "DROP DOMAIN",
         },
         _ => "the statement",
+    }
+}
+
+/// The tag of a change of an object that is no table.
+fn altered_name(kind: ObjectKind) -> &'static str {
+    match kind {
+        ObjectKind::Index => "ALTER INDEX",
+        ObjectKind::Schema => "ALTER SCHEMA",
+        ObjectKind::Sequence => "ALTER SEQUENCE",
+        _ => "ALTER VIEW",
     }
 }
 
@@ -167,6 +180,8 @@ impl Definition<'_> {
             Statement::CreateTable { name, if_not_exists, columns, constraints, likes, relatives, placing, .. } => {
                 let mut columns = columns.clone();
                 let mut constraints = constraints.clone();
+                self.qualify_columns(&mut columns)?;
+                self.qualify_constraints(&mut constraints)?;
                 self.expand_likes(likes, (&mut columns, &mut constraints))?;
                 let is_new = !self
                     .catalog
@@ -188,7 +203,11 @@ impl Definition<'_> {
                 }
                 self.create_index(name.as_ref(), table, (columns, included), (*is_unique, *if_not_exists))
             }
-            Statement::AlterTable { table, if_exists, actions } => self.alter_table(table, *if_exists, actions),
+            Statement::AlterTable { table, if_exists, actions } => {
+                let mut actions = actions.clone();
+                actions.iter_mut().try_for_each(|action| self.qualify_change(action))?;
+                self.alter_table(table, *if_exists, &actions)
+            }
             Statement::CreateSequence { name, if_not_exists, options } => {
                 self.create_sequence(name, *if_not_exists, options)
             }
@@ -199,8 +218,24 @@ impl Definition<'_> {
             Statement::Comment(comment) => self.comment(comment),
             Statement::CreateEnum { name, labels } => self.create_enum(name, labels),
             Statement::CreateComposite { name, attributes } => self.create_composite(name, attributes),
-            Statement::CreateDomain { name, domain } => self.create_domain(name, domain),
-            Statement::AlterType { name, is_domain, action } => self.alter_type(name, *is_domain, action),
+            Statement::CreateDomain { name, domain } => {
+                let mut domain = domain.clone();
+                self.qualify_all(domain.default.iter_mut())?;
+                self.qualify_all(domain.checks.iter_mut().map(|check| &mut check.check))?;
+                self.create_domain(name, &domain)
+            }
+            Statement::AlterObject { kind, name, if_exists, action } => {
+                self.alter_object((*kind, name), *if_exists, action)
+            }
+            Statement::AlterType { name, is_domain, action } => {
+                let mut action = action.clone();
+                match &mut action {
+                    AlterType::SetDefault(default) => self.qualify_all(default.iter_mut())?,
+                    AlterType::AddCheck { check, .. } => self.qualify_all([&mut check.check].into_iter())?,
+                    _ => {}
+                }
+                self.alter_type(name, *is_domain, &action)
+            }
             Statement::CreateSchema { name, if_not_exists, elements } => {
                 self.create_schema(name, *if_not_exists)?;
                 self.create_elements(&name.value, elements)

@@ -193,10 +193,20 @@ impl Definition<'_> {
             let message = "identity column type must be smallint, integer, or bigint";
             return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message).into());
         }
-        let name = self.free_name(schema, format!("{table}_{}_seq", column.name));
+        let name = match &options.name {
+            Some(name) if name.schema.as_deref().is_some_and(|other| other != schema) => {
+                let message = "sequence must be in same schema as table it is linked to";
+                return Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).at(name.at).into());
+            }
+            Some(name) => name.name.clone(),
+            None => self.free_name(schema, format!("{table}_{}_seq", column.name)),
+        };
         let oids = store::take_oids(self.engine(), 2)?;
         let full = full_name(schema, &name);
         self.lock_name(&full)?;
+        if self.catalog.oid_of(&full).is_some() || store::is_own(&full) {
+            return Err(exists(&name).into());
+        }
         let mut sequence = SequenceDef {
             oid: oids[0],
             schema: schema.to_owned(),
@@ -216,11 +226,7 @@ impl Definition<'_> {
         self.apply(&mut sequence, &SequenceOptions { owner: None, ..options.clone() }, true)?;
         self.writer()?.write_sequence(&sequence)?;
         self.refresh(&[&full])?;
-        let quoted = lodestone_sql_types::func::quote_ident(&name);
-        let shown = match schema {
-            crate::catalog::PUBLIC => quoted,
-            schema => format!("{}.{quoted}", lodestone_sql_types::func::quote_ident(schema)),
-        };
+        let shown = crate::parse::names::written(Some(schema), &name);
         Ok(format!("nextval('{}'::regclass)", shown.replace('\'', "''")))
     }
 
@@ -379,7 +385,6 @@ impl Definition<'_> {
         let mut names = Vec::new();
         crate::parse::walk::tables(query, &mut names);
         for name in names {
-            // Names of its own WITH are among them.
             if let Some(full) = self.catalog.resolve(name.schema.as_deref(), &name.name) {
                 self.lock_name_in(&full, Mode::KeyShareRow)?;
             }

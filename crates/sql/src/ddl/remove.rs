@@ -72,7 +72,7 @@ impl Definition<'_> {
         Ok(found)
     }
 
-    fn lock_object(&mut self, kind: ObjectKind, full: &str) -> Outcome<()> {
+    pub(super) fn lock_object(&mut self, kind: ObjectKind, full: &str) -> Outcome<()> {
         match kind {
             ObjectKind::Schema => self.lock_name(&super::schema_key(full))?,
             ObjectKind::Type | ObjectKind::Domain => self.lock_name(&store::type_key(full))?,
@@ -84,8 +84,8 @@ impl Definition<'_> {
         }
     }
 
-    /// The name in the engine of an object that is to go.
-    fn find_of(&mut self, kind: ObjectKind, name: &ObjectName, if_exists: bool) -> Outcome<Option<String>> {
+    /// The name in the engine of an object that is to change or to go.
+    pub(super) fn find_of(&mut self, kind: ObjectKind, name: &ObjectName, if_exists: bool) -> Outcome<Option<String>> {
         let schema = name.schema.as_deref();
         if matches!(schema, Some("pg_catalog" | "information_schema")) {
             let message = format!("permission denied for schema {}", schema.unwrap_or_default());

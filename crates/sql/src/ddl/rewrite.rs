@@ -111,15 +111,11 @@ impl Definition<'_> {
         };
         let engine = self.engine();
         let temporary = format!("{REWRITTEN}{}", store::take_oids(engine, 1)?[0]);
-        let renamed = |name: &str| {
-            let renamed = schema.to_string().replacen(schema.name(), name, 1).parse::<Schema>();
-            renamed.map(|renamed| renamed.placed_as(schema))
-        };
         let mut rows = table.engine.range(self.tx, ..).map_err(from_engine)?;
         let first = rows.by_ref().take(ROWS_MAX + 1).map(&mut next).collect::<Outcome<Vec<_>>>()?;
         if first.len() <= ROWS_MAX {
             engine.drop_table_in(self.tx, &table.full).map_err(from_engine)?;
-            let made = engine.create_table_in(self.tx, &renamed(&table.full).map_err(from_engine)?);
+            let made = engine.create_table_in(self.tx, &renamed(schema, &table.full));
             let made = made.map_err(definition_error)?;
             return Ok(first.iter().try_for_each(|row| made.insert(self.tx, row)).map(|()| made));
         }
@@ -132,8 +128,7 @@ impl Definition<'_> {
                 EngineError::cancelled("a row cannot be written again")
             })
         });
-        let (temporary_schema, rows) =
-            (renamed(&temporary).map_err(from_engine)?, first.into_iter().map(Ok).chain(rest));
+        let (temporary_schema, rows) = (renamed(schema, &temporary), first.into_iter().map(Ok).chain(rest));
         let loaded = if schema.is_dual() {
             add_rows(engine, &temporary_schema, rows)
         } else {
@@ -182,4 +177,18 @@ fn bytes_of(value: &Value) -> usize {
 fn null_in<'s>(schema: &'s Schema, row: &EngineRow) -> Option<&'s str> {
     let columns = schema.columns().iter().zip(&row.0);
     columns.filter(|(column, value)| !column.nullable && **value == Value::Null).map(|(column, _)| &*column.name).next()
+}
+
+/// The same table under another name.
+fn renamed(schema: &Schema, name: &str) -> Schema {
+    let mut found = Schema::new(name);
+    for column in schema.columns() {
+        found = match column.nullable {
+            true => found.nullable(&column.name, column.kind),
+            false => found.column(&column.name, column.kind),
+        };
+    }
+    found = found.key(schema.key_columns().map(|column| column.name.clone()).collect::<Vec<_>>());
+    found = schema.indexes().iter().fold(found, |found, index| found.with_index(index.clone()));
+    found.placed_as(schema)
 }

@@ -36,6 +36,8 @@ fn serial_of(ty: &TypeName) -> Option<&'static str> {
 /// The text of a default as it is shown: a literal has its type.
 pub(super) fn default_text(default: &Default, ty: Type) -> String {
     match &default.expr {
+        // `character` without a length is that of one letter.
+        Expr::Literal(Literal::Text(_), _) if ty == Type::Bpchar => format!("{}::bpchar", default.text),
         Expr::Literal(Literal::Text(_), _) => format!("{}::{ty}", default.text),
         _ => default.text.clone(),
     }
@@ -239,7 +241,7 @@ impl Definition<'_> {
             note.default = Some(self.make_owned_sequence((schema, name), &note, &options)?);
         } else if let Some(default) = &column.default {
             self.check_default(default, &note)?;
-            note.default = Some(default_text(default, ty));
+            note.default = Some(self.catalog.qualified(&default_text(default, ty)));
         }
         Ok(note)
     }
@@ -382,7 +384,8 @@ impl Definition<'_> {
         Ok(())
     }
 
-    pub(super) fn add_unique(&mut self, table: &TableDef, key: &KeyDef) -> Outcome<()> {
+    /// `is_only`: its partitions get parts of it later.
+    pub(super) fn add_unique(&mut self, table: &TableDef, key: &KeyDef, is_only: bool) -> Outcome<()> {
         let names = column_names(&key.columns, &note_of(table).columns, IN_KEY)?;
         let included = included_names(&key.included, &note_of(table).columns, IN_KEY)?;
         let name = match &key.name {
@@ -395,7 +398,7 @@ impl Definition<'_> {
         self.refuse_short_key(&table.name, (&note_of(table), &names), "UNIQUE")?;
         let index = NewIndex { name: name.clone(), columns: names, included, is_unique: true, is_constraint: true };
         self.add_index(table, index)?;
-        self.named_index_below(&table.full, &name)
+        if is_only { Ok(()) } else { self.named_index_below(&table.full, &name) }
     }
 }
 

@@ -3,9 +3,9 @@
 mod define;
 
 pub use define::{
-    Alter, AlterType, AttributeChange, AttributeDef, BoundDef, CheckDef, ColumnDef, ConstraintDef, Default, Discard,
-    DomainDef, ForeignDef, Identity, KeyAction, KeyDef, LabelPlace, Like, OnCommit, PartitionBy, Placing, Relatives,
-    SequenceOptions, Strategy, TableAs,
+    Alter, AlterObject, AlterType, AttributeChange, AttributeDef, BoundDef, CheckDef, ColumnDef, ConstraintDef,
+    Default, Discard, DomainDef, ForeignDef, Identity, KeyAction, KeyDef, LabelPlace, Like, OnCommit, PartitionBy,
+    Placing, Relatives, SequenceOptions, Strategy, TableAs,
 };
 
 use crate::locks::Mode;
@@ -768,6 +768,12 @@ pub enum Statement {
         name: ObjectName,
         is_domain: bool,
         action: AlterType,
+    },
+    AlterObject {
+        kind: ObjectKind,
+        name: ObjectName,
+        if_exists: bool,
+        action: AlterObject,
     },
     Drop {
         kind: ObjectKind,

@@ -123,14 +123,18 @@ impl Converter<'_> {
     }
 
     pub(super) fn default(&self, expr: tree::Expr) -> Result<Default> {
-        let text = expr.to_string();
+        let text = super::names::lowered(&expr.to_string());
         Ok(Default { text, expr: self.expr(expr)? })
     }
 
     fn check(&self, check: tree::CheckConstraint, at: Position) -> Result<CheckDef> {
         let tree::CheckConstraint { name, expr, no_inherit, enforced } = check;
         self.refuse_other(enforced == Some(false), "a constraint that is NOT ENFORCED")?;
-        Ok(CheckDef { name: name.as_ref().map(super::expr::fold), check: self.default(*expr)?, at, no_inherit })
+        let mut expr = *expr;
+        while let tree::Expr::Nested(inner) = expr {
+            expr = *inner;
+        }
+        Ok(CheckDef { name: name.as_ref().map(super::expr::fold), check: self.default(expr)?, at, no_inherit })
     }
 
     fn foreign(&self, key: tree::ForeignKeyConstraint) -> Result<ForeignDef> {

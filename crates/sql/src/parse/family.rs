@@ -54,6 +54,19 @@ fn closed(raw: &[TokenWithSpan], open: usize) -> Option<usize> {
     None
 }
 
+/// CREATE INDEX .. ON ONLY without the word ONLY, which the crate does not read. `None`: it is another statement.
+pub(super) fn without_only(raw: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
+    let outer = outer(raw);
+    let at = |index: usize| outer.get(index).map(|place| &raw[*place]);
+    let is_index = is_word(at(0).as_ref(), "create")
+        && (is_word(at(1).as_ref(), "index") || is_word(at(1).as_ref(), "unique") && is_word(at(2).as_ref(), "index"));
+    let on = (2..outer.len()).find(|index| is_word(at(*index).as_ref(), "on")).filter(|_| is_index)?;
+    // A table may have this name.
+    let is_it = is_word(at(on + 1).as_ref(), "only") && at(on + 2).is_some_and(|token| token.token != Token::Period);
+    let is_it = is_it && matches!(at(on + 2).map(|token| &token.token), Some(Token::Word(_)));
+    is_it.then(|| [&raw[..outer[on + 1]], &raw[outer[on + 1] + 1..]].concat())
+}
+
 /// CREATE TABLE with clauses about other tables. `raw` is the whole statement, `start` is the place after the name of
 /// the table. `None`: it has none of them.
 pub(super) fn create(end: &End<'_>, raw: &[TokenWithSpan], start: usize, places: &Places) -> Result<Option<Statement>> {
@@ -314,6 +327,8 @@ pub(super) fn alter(end: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
     } else if tokens.accept("NO") && tokens.accept("INHERIT") {
         Alter::NoInherit(tokens.object()?)
     } else if let Some(action) = super::placing::alter(&mut tokens)? {
+        action
+    } else if let Some(action) = super::alter::identity(&mut tokens)? {
         action
     } else {
         return Ok(None);

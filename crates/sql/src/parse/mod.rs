@@ -7,6 +7,7 @@
 //!
 //! A text that the crate cannot read is 42601, with the place of the first token that it did not expect.
 
+mod alter;
 pub mod ast;
 mod comment;
 mod ddl;
@@ -16,6 +17,7 @@ mod expr;
 pub mod family;
 mod groups;
 mod lock;
+pub mod names;
 mod placing;
 mod query;
 pub mod rewrite;
@@ -25,6 +27,8 @@ mod types;
 mod utility;
 mod view;
 pub mod walk;
+
+pub use names::renamed;
 
 use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::ast as tree;
@@ -97,27 +101,6 @@ pub fn parse_query(text: &str) -> Result<ast::Query> {
     }
 }
 
-/// The text of an expression in which a column has another name.
-///
-/// # Errors
-/// 42601 for a text that is no expression.
-pub fn renamed(text: &str, from: &str, to: &str) -> Result<String> {
-    let bad = |error: sqlparser::tokenizer::TokenizerError| Error::new(SqlState::SYNTAX_ERROR, error.to_string());
-    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize().map_err(bad)?;
-    let quoted = lodestone_sql_types::func::quote_ident(to);
-    let is_name = |place: usize| match &tokens[place] {
-        Token::Word(word) => {
-            let name = if word.quote_style.is_some() { word.value.clone() } else { word.value.to_lowercase() };
-            let next = tokens[place + 1..].iter().find(|token| !is_blank(token));
-            let before = tokens[..place].iter().rev().find(|token| !is_blank(token));
-            name == from && next != Some(&Token::LParen) && before != Some(&Token::DoubleColon)
-        }
-        _ => false,
-    };
-    let text = |place| if is_name(place) { quoted.clone() } else { tokens[place].to_string() };
-    Ok((0..tokens.len()).map(text).collect())
-}
-
 fn is_blank(token: &Token) -> bool {
     matches!(token, Token::Whitespace(_) | Token::EOF)
 }
@@ -135,6 +118,13 @@ fn statement(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result
         return Ok(found);
     }
     if let Some(found) = utility::statement(end, tokens, places)? {
+        return Ok(found);
+    }
+    if let Some(plain) = family::without_only(tokens) {
+        let mut found = statement(end, &plain, places)?;
+        if let Statement::CreateIndex { table, .. } = &mut found {
+            table.is_only = true;
+        }
         return Ok(found);
     }
     let (tokens, check) = view::without_check(tokens);

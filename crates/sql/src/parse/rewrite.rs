@@ -58,6 +58,54 @@ fn variadic(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
     Some(found)
 }
 
+/// `OPERATOR(pg_catalog.=)` before ANY, SOME or ALL, which the crate reads after a plain operator only: that operator,
+/// and the place after the form.
+fn quantified(tokens: &[TokenWithSpan], place: usize) -> Option<(TokenWithSpan, usize)> {
+    if word(&tokens[place]).is_none_or(|word| word != "operator") {
+        return None;
+    }
+    let mut rest = tokens.iter().enumerate().skip(place + 1).filter(|(_, token)| !is_blank(&token.token)).take(6);
+    let mut next = || rest.next().map(|(place, token)| (place, token.clone()));
+    let (Some((_, open)), Some((_, schema)), Some((_, point))) = (next(), next(), next()) else { return None };
+    let (Some((_, operator)), Some((end, close)), Some((_, after))) = (next(), next(), next()) else { return None };
+    let is_form = open.token == Token::LParen && point.token == Token::Period && close.token == Token::RParen;
+    let is_system = word(&schema).is_some_and(|word| word == "pg_catalog");
+    let is_list = word(&after).is_some_and(|word| matches!(word.as_str(), "any" | "some" | "all"));
+    (is_form && is_system && is_list).then_some((operator, end + 1))
+}
+
+/// Whether the two tokens are ON CONFLICT after the list of a SELECT that has no other clause. The crate would take ON
+/// for the label of the last column, so the SELECT gets a condition that always holds.
+fn ends_list(before: &[TokenWithSpan], (one, two): (&TokenWithSpan, &TokenWithSpan)) -> bool {
+    const CLAUSES: [&str; 13] = [
+        "from", "where", "group", "having", "window", "order", "limit", "offset", "fetch", "for", "values", "table",
+        "insert",
+    ];
+    let is = |token: &TokenWithSpan, wanted: &str| word(token).is_some_and(|word| word == wanted);
+    if !is(one, "on") || !is(two, "conflict") {
+        return false;
+    }
+    let mut depth = 0_i32;
+    let mut plain = before.iter().rev().filter(|token| !is_blank(&token.token)).peekable();
+    while let Some(token) = plain.next() {
+        match token.token {
+            Token::RParen => depth += 1,
+            Token::LParen => depth -= 1,
+            _ => {}
+        }
+        if depth < 0 {
+            return false;
+        }
+        let Some(found) = word(token).filter(|_| depth == 0) else { continue };
+        // `IS DISTINCT FROM` is no clause.
+        let is_distinct = found == "from" && plain.peek().is_some_and(|token| is(token, "distinct"));
+        if found == "select" || CLAUSES.contains(&found.as_str()) && !is_distinct {
+            return found == "select";
+        }
+    }
+    false
+}
+
 /// The tokens as the crate reads them.
 pub fn rewritten(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let spread = variadic(tokens);
@@ -102,7 +150,16 @@ pub fn rewritten(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
             place = end;
             continue;
         }
+        if let Some((operator, end)) = quantified(tokens, place) {
+            found.push(operator);
+            place = end;
+            continue;
+        }
         let next = tokens[place + 1..].iter().position(|token| !is_blank(&token.token)).map(|step| place + 1 + step);
+        if next.is_some_and(|next| ends_list(&found, (&tokens[place], &tokens[next]))) {
+            let own = |token: Token| TokenWithSpan { token, span: tokens[place].span };
+            found.extend([Token::make_keyword("WHERE"), Token::make_keyword("TRUE")].map(own));
+        }
         match next.and_then(|next| replacement(&found, tokens, place, next).map(|tokens| (tokens, next))) {
             Some((replaced, next)) => {
                 found.extend(replaced);

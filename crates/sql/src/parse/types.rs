@@ -132,8 +132,7 @@ fn condition(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan]) -> Result<Default> 
         return Err(tokens.unexpected());
     }
     let found = expression(tokens, raw, ENDS)?;
-    let inner = found.text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
-    let text = inner.unwrap_or(&found.text).trim().to_owned();
+    let text = super::names::unwrapped(&found.text).to_owned();
     Ok(Default { text, ..found })
 }
 

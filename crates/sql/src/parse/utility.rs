@@ -5,7 +5,7 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::ast::{
     Copy, CopyFormat, CopySource, Discard, ExplainOptions, Fetch, Level, Modes, NOWHERE, Name, ObjectName, Position,
-    SequenceOptions, Statement, TypeName,
+    Statement,
 };
 use super::{End, Places, is_blank, near, refuse};
 
@@ -217,7 +217,10 @@ pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
         }
         "TRUNCATE" => truncate(&mut tokens),
         "COPY" => copy(&mut tokens),
-        "ALTER" if tokens.accept("SEQUENCE") => alter_sequence(&mut tokens),
+        "ALTER" if tokens.accept("SEQUENCE") => super::alter::sequence(&mut tokens),
+        "ALTER" if tokens.accept("VIEW") => super::alter::view(&mut tokens),
+        "ALTER" if tokens.accept("INDEX") => super::alter::index(&mut tokens),
+        "ALTER" if tokens.accept("SCHEMA") => super::alter::schema(&mut tokens),
         "COMMENT" => super::comment::comment(&mut tokens, at),
         "PREPARE" => prepare(&mut tokens, raw, at),
         "EXECUTE" => execute(&mut tokens, raw),
@@ -576,56 +579,6 @@ fn upkeep(tokens: &mut Tokens<'_>, is_analyze: bool) -> Result<Option<Statement>
         }
     }
     tokens.end(if is_analyze { Statement::Analyze(names) } else { Statement::Vacuum(names) })
-}
-
-/// ALTER SEQUENCE, which the crate does not read.
-fn alter_sequence(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
-    let if_exists = tokens.accept("IF");
-    if if_exists {
-        tokens.expect("EXISTS")?;
-    }
-    let name = tokens.object()?;
-    let mut options = SequenceOptions::default();
-    while tokens.peek().is_some() {
-        let at = tokens.at();
-        let is_no = tokens.accept("NO");
-        if tokens.accept("CYCLE") {
-            options.is_cycle = Some(!is_no);
-        } else if tokens.accept("MINVALUE") {
-            options.minimum = Some(if is_no { None } else { Some(tokens.integer()?) });
-        } else if tokens.accept("MAXVALUE") {
-            options.maximum = Some(if is_no { None } else { Some(tokens.integer()?) });
-        } else if is_no {
-            return Err(tokens.unexpected());
-        } else if tokens.accept("AS") {
-            let ty = tokens.name()?;
-            options.ty =
-                Some(TypeName { schema: None, name: ty.value, modifiers: Vec::new(), is_array: false, at: ty.at });
-        } else if tokens.accept("INCREMENT") {
-            tokens.accept("BY");
-            options.increment = Some(tokens.integer()?);
-        } else if tokens.accept("START") {
-            tokens.accept("WITH");
-            options.start = Some(tokens.integer()?);
-        } else if tokens.accept("RESTART") {
-            let has_number = tokens.accept("WITH") || matches!(tokens.peek(), Some(Token::Number(..) | Token::Minus));
-            options.restart = Some(if has_number { Some(tokens.integer()?) } else { None });
-        } else if tokens.accept("CACHE") {
-            options.cache = Some(tokens.integer()?);
-        } else if tokens.accept("OWNED") {
-            tokens.expect("BY")?;
-            options.owner = Some(if tokens.accept("NONE") { None } else { Some(tokens.column()?) });
-        } else if tokens.accept("OWNER") {
-            tokens.expect("TO")?;
-            tokens.name()?;
-        } else {
-            return Err(match tokens.peek() {
-                Some(Token::Word(word)) => refuse(format!("ALTER SEQUENCE .. {}", word.value), at),
-                _ => tokens.unexpected(),
-            });
-        }
-    }
-    tokens.end(Statement::AlterSequence { name, if_exists, options })
 }
 
 fn truncate(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {

@@ -60,7 +60,7 @@ pub(super) fn options(options: &tree::CreateTableOptions) -> Result<Vec<(String,
 
 /// Adds an option. Views are read with the rights of those who ask, and conditions have no order that could leak rows:
 /// `security_barrier` and `security_invoker` change nothing here, and are kept.
-fn add(options: &mut Vec<(String, String)>, name: &str, value: String) -> Result<()> {
+pub(super) fn add(options: &mut Vec<(String, String)>, name: &str, value: String) -> Result<()> {
     let wrong = |message: String| Error::new(SqlState::INVALID_PARAMETER_VALUE, message);
     match name {
         "check_option" if !["local", "cascaded"].contains(&value.to_ascii_lowercase().as_str()) => {

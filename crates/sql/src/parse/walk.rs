@@ -2,20 +2,40 @@
 
 use super::ast::{Body, Expr, Item, JoinOn, ObjectName, Query, Select, TableRef};
 
-/// Adds the names of all relations in the query, also those of its subqueries. Names of its own WITH are among them.
-pub fn tables(query: &Query, found: &mut Vec<ObjectName>) {
-    query.with.iter().for_each(|with| tables(&with.query, found));
-    // A view has no changes in it.
-    body(&query.body, found);
-    query.order_by.iter().for_each(|order| expr(&order.expr, found));
-    query.limit.iter().chain(&query.offset).for_each(|part| expr(part, found));
+/// The names that were found, and those of queries of WITH that hide relations at the place at hand.
+#[derive(Default)]
+struct Found {
+    names: Vec<ObjectName>,
+    hidden: Vec<String>,
 }
 
-fn body(part: &Body, found: &mut Vec<ObjectName>) {
+/// Adds the names of all relations in the query, also those of its subqueries. Names of its own WITH are no relations.
+pub fn tables(part: &Query, names: &mut Vec<ObjectName>) {
+    let mut found = Found::default();
+    query(part, &mut found);
+    names.append(&mut found.names);
+}
+
+fn query(query_of: &Query, found: &mut Found) {
+    let depth = found.hidden.len();
+    for with in &query_of.with {
+        // A query that may name itself does not mean a relation of its name.
+        found.hidden.extend(with.is_recursive.then(|| with.name.value.clone()));
+        query(&with.query, found);
+        found.hidden.push(with.name.value.clone());
+    }
+    // A view has no changes in it.
+    body(&query_of.body, found);
+    query_of.order_by.iter().for_each(|order| expr(&order.expr, found));
+    query_of.limit.iter().chain(&query_of.offset).for_each(|part| expr(part, found));
+    found.hidden.truncate(depth);
+}
+
+fn body(part: &Body, found: &mut Found) {
     match part {
         Body::Select(part) => select(part, found),
         Body::Values(rows) => rows.iter().flatten().for_each(|part| expr(part, found)),
-        Body::Query(query) => tables(query, found),
+        Body::Query(part) => query(part, found),
         Body::Set { left, right, .. } => {
             body(left, found);
             body(right, found);
@@ -23,7 +43,7 @@ fn body(part: &Body, found: &mut Vec<ObjectName>) {
     }
 }
 
-fn select(part: &Select, found: &mut Vec<ObjectName>) {
+fn select(part: &Select, found: &mut Found) {
     for item in &part.items {
         if let Item::Expr(part, _) = item {
             expr(part, found);
@@ -33,10 +53,14 @@ fn select(part: &Select, found: &mut Vec<ObjectName>) {
     part.filter.iter().chain(&part.group_by.keys).chain(&part.having).for_each(|part| expr(part, found));
 }
 
-fn table(part: &TableRef, found: &mut Vec<ObjectName>) {
+fn table(part: &TableRef, found: &mut Found) {
     match part {
-        TableRef::Table { name, .. } => found.push(name.clone()),
-        TableRef::Query { query, .. } => tables(query, found),
+        TableRef::Table { name, .. } => {
+            if name.schema.is_some() || !found.hidden.contains(&name.name) {
+                found.names.push(name.clone());
+            }
+        }
+        TableRef::Query { query: part, .. } => query(part, found),
         TableRef::Function { call, .. } => call.arguments.iter().for_each(|part| expr(part, found)),
         TableRef::Sample(sampled) => {
             table(&sampled.table, found);
@@ -52,7 +76,7 @@ fn table(part: &TableRef, found: &mut Vec<ObjectName>) {
     }
 }
 
-fn expr(part: &Expr, found: &mut Vec<ObjectName>) {
+fn expr(part: &Expr, found: &mut Found) {
     match part {
         Expr::Literal(..) | Expr::Parameter(..) | Expr::Column(..) => {}
         Expr::Negate(one, _) | Expr::Not(one) | Expr::Field(one, _) => expr(one, found),
@@ -73,9 +97,9 @@ fn expr(part: &Expr, found: &mut Vec<ObjectName>) {
             expr(one, found);
             list.iter().for_each(|part| expr(part, found));
         }
-        Expr::InQuery { expr: one, query, .. } => {
+        Expr::InQuery { expr: one, query: part, .. } => {
             expr(one, found);
-            tables(query, found);
+            query(part, found);
         }
         Expr::Between { expr: one, low, high, .. } => [one, low, high].into_iter().for_each(|part| expr(part, found)),
         Expr::Call(call, _) => {
@@ -102,7 +126,7 @@ fn expr(part: &Expr, found: &mut Vec<ObjectName>) {
             base.iter().chain([value]).for_each(|part| expr(part, found));
             list.iter().flat_map(|one| one.low.iter().chain(&one.high)).for_each(|part| expr(part, found));
         }
-        Expr::Exists(query) | Expr::Scalar(query, _) | Expr::ArrayOf(query) => tables(query, found),
+        Expr::Exists(part) | Expr::Scalar(part, _) | Expr::ArrayOf(part) => query(part, found),
         Expr::Array(list, _) | Expr::Row(list, _) => list.iter().for_each(|part| expr(part, found)),
     }
 }

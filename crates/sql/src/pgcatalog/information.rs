@@ -145,7 +145,7 @@ pub const TABLES: &[VirtualTable] = &[
                 text(session.database()),
                 text(&view.schema),
                 text(&view.name),
-                Datum::Text(format!(" {};", view.text)),
+                Datum::Text(format!(" {};", catalog.shown_view(view))),
                 text(check),
                 yes_no(events & 20 == 20),
                 yes_no(events & 8 != 0),
@@ -164,7 +164,7 @@ pub const TABLES: &[VirtualTable] = &[
         let mut rows = Vec::new();
         for table in catalog.tables.values() {
             for check in &table.checks {
-                let clause = Datum::Text(format!("({})", check.text));
+                let clause = Datum::Text(format!("({})", catalog.shown_text(&check.text)));
                 rows.push(vec![text(session.database()), text(&table.schema), text(&check.name), clause]);
             }
         }
@@ -214,10 +214,10 @@ struct Shown<'s> {
     number: usize,
     ty: Type,
     modifier: i32,
-    default: Option<&'s str>,
+    default: Option<String>,
     not_null: bool,
     identity: Option<IdentityKind>,
-    generated: Option<&'s str>,
+    generated: Option<String>,
     takes_values: bool,
 }
 
@@ -233,10 +233,10 @@ fn columns(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
                 number,
                 ty: column.ty,
                 modifier: column.modifier,
-                default: default.map(|default| default.text.as_str()),
+                default: default.map(|default| catalog.shown_default(default)),
                 not_null: column.not_null,
                 identity: column.identity,
-                generated: generated.map(|default| default.text.as_str()),
+                generated: generated.map(|default| catalog.shown_text(&default.text)),
                 takes_values: true,
             };
             rows.push(column_row(session, &shown));
@@ -264,7 +264,7 @@ fn columns(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
 }
 
 fn column_row(session: &dyn Session, column: &Shown<'_>) -> Row {
-    let default = column.default.map_or(Datum::Null, text);
+    let default = column.default.as_deref().map_or(Datum::Null, text);
     let has_modifier = column.modifier >= 4;
     let (mut length, mut precision, mut radix, mut scale) = (Datum::Null, Datum::Null, Datum::Null, Datum::Null);
     let mut octets = Datum::Null;
@@ -321,7 +321,10 @@ fn column_row(session: &dyn Session, column: &Shown<'_>) -> Row {
                 },
             ),
             ("is_generated", text(if column.generated.is_some() { "ALWAYS" } else { "NEVER" })),
-            ("generation_expression", column.generated.map_or(Datum::Null, |expr| Datum::Text(format!("({expr})")))),
+            (
+                "generation_expression",
+                column.generated.as_ref().map_or(Datum::Null, |expr| Datum::Text(format!("({expr})"))),
+            ),
             ("is_updatable", yes_no(column.takes_values)),
         ],
     )

@@ -5,10 +5,12 @@
 //!
 //! `shapes.rs` lists all tables and views of PostgreSQL 15 with all their columns. The other files compute rows.
 
+mod depend;
 mod family;
 pub use family::foreign_parent;
 mod information;
 mod objects;
+mod operator;
 mod shapes;
 mod tables;
 
@@ -338,9 +340,16 @@ pub fn constraint_definition(catalog: &Catalog, oid: i64, is_pretty: bool) -> Op
         }
         _ => {}
     }
+    for found in catalog.types.values() {
+        let crate::catalog::types::TypeBody::Domain(domain) = &found.note.body else { continue };
+        let Some(check) = domain.checks.iter().find(|check| i64::from(check.oid) == oid) else { continue };
+        let text = catalog.shown_text(&check.text);
+        let text = if is_pretty { format!("CHECK ({text})") } else { format!("CHECK (({text}))") };
+        return Some(format!("{text}{}", if check.is_valid { "" } else { " NOT VALID" }));
+    }
     for table in catalog.tables.values() {
         if let Some(check) = table.checks.iter().find(|check| i64::from(check.oid) == oid) {
-            let text = &check.text;
+            let text = catalog.shown_text(&check.text);
             let text = if is_pretty { format!("CHECK ({text})") } else { format!("CHECK (({text}))") };
             let inherits = if check.no_inherit { " NO INHERIT" } else { "" };
             return Some(format!("{text}{inherits}{}", if check.is_valid { "" } else { " NOT VALID" }));

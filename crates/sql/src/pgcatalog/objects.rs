@@ -173,6 +173,7 @@ pub const TABLES: &[VirtualTable] = &[
                     ("oid", int(oid)),
                     ("collname", text(name)),
                     ("collnamespace", int(PG_CATALOG)),
+                    ("collowner", int(OWNER)),
                     ("collprovider", text("c")),
                     ("collisdeterministic", Datum::Bool(true)),
                     ("collencoding", int(-1)),
@@ -285,25 +286,7 @@ pub const TABLES: &[VirtualTable] = &[
             ("castmethod", Char),
         ],
     ),
-    VirtualTable::empty(
-        "pg_operator",
-        2617,
-        &[
-            ("oid", Oid),
-            ("oprname", Name),
-            ("oprnamespace", Oid),
-            ("oprowner", Oid),
-            ("oprkind", Char),
-            ("oprcanmerge", Bool),
-            ("oprcanhash", Bool),
-            ("oprleft", Oid),
-            ("oprright", Oid),
-            ("oprresult", Oid),
-            ("oprcom", Oid),
-            ("oprnegate", Oid),
-            ("oprcode", Type::Regproc),
-        ],
-    ),
+    VirtualTable::of("pg_operator", 2617, super::operator::OPERATOR, super::operator::operators),
     VirtualTable::empty(
         "pg_conversion",
         2607,
@@ -386,6 +369,7 @@ fn user_types(catalog: &Catalog, found: &TypeDef) -> Vec<Row> {
     };
     let mut own = head(note.oid, note.name.clone());
     own.extend([("typarray", int(note.array_oid)), ("typlen", int(ty.len()))]);
+    own.push(("typstorage", text(super::storage(ty))));
     own.push(("typbyval", Datum::Bool((1..=8).contains(&ty.len()))));
     match &note.body {
         TypeBody::Enum(_) => {
@@ -404,6 +388,8 @@ fn user_types(catalog: &Catalog, found: &TypeDef) -> Vec<Row> {
             ]);
         }
         TypeBody::Domain(domain) => {
+            let shown_default = domain.default.as_deref();
+            let shown_default = shown_default.map_or(Datum::Null, |default| Datum::Text(catalog.shown_text(default)));
             own.extend([
                 ("typtype", text("d")),
                 ("typcategory", Datum::Text(ty.info().category.to_string())),
@@ -411,7 +397,8 @@ fn user_types(catalog: &Catalog, found: &TypeDef) -> Vec<Row> {
                 ("typtypmod", int(domain.modifier)),
                 ("typnotnull", Datum::Bool(domain.not_null)),
                 ("typcollation", int(super::tables::collation(ty))),
-                ("typdefault", domain.default.as_deref().map_or(Datum::Null, text)),
+                ("typdefault", shown_default.clone()),
+                ("typdefaultbin", shown_default),
             ]);
         }
     }
@@ -421,8 +408,9 @@ fn user_types(catalog: &Catalog, found: &TypeDef) -> Vec<Row> {
 }
 
 /// The columns of the array of the type with this number.
-fn array_of(element: u32) -> [(&'static str, Datum); 9] {
+fn array_of(element: u32) -> [(&'static str, Datum); 10] {
     [
+        ("typstorage", text("x")),
         ("typtype", text("b")),
         ("typcategory", text("A")),
         ("typelem", int(element)),
@@ -450,6 +438,7 @@ fn row_types(catalog: &Catalog, table: &crate::catalog::TableDef) -> Vec<Row> {
     };
     let mut rows = head(own, table.name.clone());
     rows.extend([
+        ("typstorage", text("x")),
         ("typtype", text("c")),
         ("typcategory", text("C")),
         ("typlen", int(-1)),
@@ -520,6 +509,7 @@ fn types(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
                 ("typreceive", int(if info.element.is_some() && info.len < 0 { 2400 } else { 0 })),
                 ("typsend", int(if info.element.is_some() && info.len < 0 { 2401 } else { 0 })),
                 ("typtypmod", int(-1)),
+                ("typstorage", text(super::storage(info.ty))),
                 ("typcollation", int(super::tables::collation(info.ty))),
             ],
         )
@@ -594,8 +584,28 @@ fn database(_: &Catalog, session: &dyn Session) -> Vec<Row> {
     )]
 }
 
+/// Roles of the system, which own objects and whose rights every role has: name, number.
+const ROLES_OF_SYSTEM: [(&str, i64); 12] = [
+    ("pg_database_owner", func::DATABASE_OWNER),
+    ("pg_read_all_data", 6181),
+    ("pg_write_all_data", 6182),
+    ("pg_monitor", 3373),
+    ("pg_read_all_settings", 3374),
+    ("pg_read_all_stats", 3375),
+    ("pg_stat_scan_tables", 3377),
+    ("pg_read_server_files", 4569),
+    ("pg_write_server_files", 4570),
+    ("pg_execute_server_program", 4571),
+    ("pg_signal_backend", 4200),
+    ("pg_checkpoint", 4544),
+];
+
 fn roles(_: &Catalog, session: &dyn Session) -> Vec<Row> {
-    vec![row(
+    let of_system = |(name, oid): &(&str, i64)| {
+        let inherits = Datum::Bool(true);
+        row(ROLES, &[("oid", int(*oid)), ("rolname", text(name)), ("rolinherit", inherits), ("rolconnlimit", int(-1))])
+    };
+    let own = row(
         ROLES,
         &[
             ("oid", int(OWNER)),
@@ -608,5 +618,6 @@ fn roles(_: &Catalog, session: &dyn Session) -> Vec<Row> {
             ("rolbypassrls", Datum::Bool(true)),
             ("rolconnlimit", int(-1)),
         ],
-    )]
+    );
+    std::iter::once(own).chain(ROLES_OF_SYSTEM.iter().map(of_system)).collect()
 }

@@ -288,7 +288,7 @@ pub const TABLES: &[VirtualTable] = &[
             ("refobjsubid", Int4),
             ("deptype", Char),
         ],
-        depend,
+        super::depend::depend,
     ),
     VirtualTable::empty("pg_foreign_table", 3118, &[("ftrelid", Oid), ("ftserver", Oid), ("ftoptions", TextArray)]),
 ];
@@ -584,7 +584,7 @@ fn domain_checks(catalog: &Catalog, rows: &mut Vec<Row>) {
                 ("confupdtype", text(" ")),
                 ("confdeltype", text(" ")),
                 ("confmatchtype", text(" ")),
-                ("conbin", text(&check.text)),
+                ("conbin", Datum::Text(catalog.shown_text(&check.text))),
             ];
             rows.push(row(CONSTRAINT, &values));
         }
@@ -624,7 +624,7 @@ fn checks_and_foreign_keys(catalog: &Catalog, table: &TableDef, rows: &mut Vec<R
         ]);
         let none = || text(" ");
         values.extend([("confupdtype", none()), ("confdeltype", none()), ("confmatchtype", none())]);
-        values.extend([("conkey", numbers(&used)), ("conbin", text(&check.text))]);
+        values.extend([("conkey", numbers(&used)), ("conbin", Datum::Text(catalog.shown_text(&check.text)))]);
         rows.push(row(CONSTRAINT, &values));
     }
     for key in &table.foreign_keys {
@@ -705,7 +705,8 @@ fn pg_sequences(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
 
 fn pg_views(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
     let of = |view: &std::sync::Arc<ViewDef>| {
-        vec![text(&view.schema), text(&view.name), text(session.user()), Datum::Text(format!(" {};", view.text))]
+        let query = Datum::Text(format!(" {};", catalog.shown_view(view)));
+        vec![text(&view.schema), text(&view.name), text(session.user()), query]
     };
     catalog.views.values().map(of).collect()
 }
@@ -724,34 +725,17 @@ fn rewrite(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
     catalog.views.values().map(of).collect()
 }
 
-/// Which object belongs to which: a sequence to the column that owns it.
-fn depend(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for sequence in catalog.sequences.values() {
-        let Some((table, column)) = &sequence.owner else { continue };
-        let Some(table) = catalog.tables.get(table) else { continue };
-        let Some(place) = table.column(column) else { continue };
-        let kind = if sequence.is_identity { "i" } else { "a" };
-        rows.push(vec![int(1259), int(sequence.oid), int(0), int(1259), int(table.oid), count(place + 1), text(kind)]);
-    }
-    rows
-}
-
 fn attrdef(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for table in catalog.tables.values() {
-        for (number, column) in (1..).zip(&table.columns) {
-            let Some(default) = column.default.as_ref().filter(|_| column.identity.is_none()) else { continue };
-            let values = [
-                ("oid", int(table.oid)),
-                ("adrelid", int(table.oid)),
-                ("adnum", int(number)),
-                ("adbin", text(&default.text)),
-            ];
-            rows.push(row(ATTRDEF, &values));
-        }
-    }
-    rows
+    let of = |found: &super::depend::DefaultOf<'_>| {
+        let values = [
+            ("oid", int(found.oid)),
+            ("adrelid", int(found.table.oid)),
+            ("adnum", count(found.place + 1)),
+            ("adbin", Datum::Text(catalog.shown_default(found.default))),
+        ];
+        row(ATTRDEF, &values)
+    };
+    super::depend::defaults(catalog).iter().map(of).collect()
 }
 
 fn pg_tables(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {

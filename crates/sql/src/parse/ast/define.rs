@@ -43,6 +43,24 @@ pub struct SequenceOptions {
     pub owner: Option<Option<(ObjectName, String)>>,
     /// The inner `None`: at its start.
     pub restart: Option<Option<i64>>,
+    /// SEQUENCE NAME: that of the sequence of a column.
+    pub name: Option<ObjectName>,
+}
+
+/// A change of a view, index, schema or sequence that is no change of its contents.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AlterObject {
+    /// OWNER TO, which changes nothing here, and parameters that tune another server.
+    Nothing,
+    Rename(Name),
+    /// The schema that it belongs to from now on.
+    SetSchema(Name),
+    /// Options of a view with their values.
+    SetOptions(Vec<(String, String)>),
+    /// Options that have their usual value again.
+    ResetOptions(Vec<String>),
+    /// ATTACH PARTITION: the index of a partition becomes a part of that of its table.
+    AttachIndex(ObjectName),
 }
 
 /// A table whose columns a new one has as well.

@@ -1,0 +1,344 @@
+//! The names of objects of the database in a text that is kept: a default, a condition, the query of a view.
+//!
+//! Types are found by their place: after `::`, and after AS inside of CAST. Relations in quotes are the argument of
+//! `::regclass` and of the functions of sequences. Those of FROM are known from the parsed query.
+
+use lodestone_sql_types::func::quote_ident;
+use lodestone_sql_types::{Error, Result, SqlState};
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+
+use super::ast::Position;
+use super::{Places, is_blank};
+
+/// The kind of object that a name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Type,
+    Relation,
+}
+
+/// Another name for a kind of object, a schema if one is written, and a name.
+pub type Shown<'s> = dyn Fn(Kind, Option<&str>, &str) -> Option<String> + 's;
+
+/// Functions whose first argument is the name of a relation in quotes.
+const OF_SEQUENCES: [&str; 3] = ["nextval", "currval", "setval"];
+
+/// The text, with each name as `shown` has it. `None`: the name stays. `relations` are the places of the names after
+/// FROM that have no schema. A text that cannot be read stays as it is.
+pub fn replaced(text: &str, relations: &[Position], shown: &Shown<'_>) -> String {
+    let Some(pieces) = pieces(text) else { return text.to_owned() };
+    let plain: Vec<&Piece<'_>> = pieces.iter().filter(|piece| !is_blank(&piece.token)).collect();
+    let changes = changes(&plain, relations, shown);
+    if changes.is_empty() {
+        return text.to_owned();
+    }
+    let (mut found, mut number) = (String::new(), 0);
+    for piece in &pieces {
+        if is_blank(&piece.token) {
+            found += piece.text;
+            continue;
+        }
+        match changes.iter().find(|(range, _)| range.contains(&number)) {
+            Some((range, name)) if range.start == number => found += name,
+            Some(_) => {}
+            None => found += piece.text,
+        }
+        number += 1;
+    }
+    found
+}
+
+/// A token with its place, and the letters that it is written with.
+struct Piece<'t> {
+    token: Token,
+    at: Position,
+    text: &'t str,
+}
+
+/// The tokens of a text. `None`: it cannot be read.
+fn pieces(text: &str) -> Option<Vec<Piece<'_>>> {
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location().ok()?;
+    let places = Places::new(text);
+    let mut letters = text.char_indices().map(|(byte, _)| byte).chain([text.len()]).enumerate().peekable();
+    let mut byte_of = |at: Position| {
+        while letters.next_if(|(number, _)| number + 1 < at.0).is_some() {}
+        letters.peek().map_or(text.len(), |(_, byte)| *byte)
+    };
+    let starts: Vec<(Position, usize)> =
+        tokens.iter().map(|token| places.of(token.span.start)).map(|at| (at, byte_of(at))).collect();
+    let ends = starts.iter().skip(1).map(|(_, byte)| *byte).chain([text.len()]);
+    let piece = |((token, (at, start)), end): ((TokenWithSpan, &(Position, usize)), usize)| {
+        Some(Piece { token: token.token, at: *at, text: text.get(*start..end)? })
+    };
+    tokens.into_iter().zip(&starts).zip(ends).map(piece).collect()
+}
+
+type Change = (std::ops::Range<usize>, String);
+
+fn changes(tokens: &[&Piece<'_>], relations: &[Position], shown: &Shown<'_>) -> Vec<Change> {
+    let mut found: Vec<Change> = Vec::new();
+    // For each open parenthesis, whether it is that of CAST.
+    let mut open: Vec<bool> = Vec::new();
+    for (place, token) in tokens.iter().enumerate() {
+        let before = place.checked_sub(1).map(|place| &tokens[place].token);
+        match &token.token {
+            Token::LParen => open.push(before.and_then(plain_word).is_some_and(|word| word == "cast")),
+            Token::RParen => {
+                open.pop();
+            }
+            Token::Word(_) => {
+                let is_cast = before == Some(&Token::DoubleColon)
+                    || before.and_then(plain_word).is_some_and(|word| word == "as") && open.last() == Some(&true);
+                if is_cast {
+                    found.extend(name(tokens, place, Kind::Type, shown));
+                } else if relations.iter().any(|at| at.0 == token.at.0) {
+                    found.extend(name(tokens, place, Kind::Relation, shown));
+                }
+            }
+            Token::SingleQuotedString(quoted) => {
+                let Some(suffix) = relation_suffix(tokens, place) else { continue };
+                let (schema, plain) = crate::pgcatalog::names_of(quoted);
+                let name = shown(Kind::Relation, schema.as_deref(), &plain);
+                let text = |name| format!("{}{suffix}", Token::SingleQuotedString(name));
+                found.extend(name.map(|name| (place..place + 1, text(name))));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The change of the name that begins at `place`.
+fn name(tokens: &[&Piece<'_>], place: usize, kind: Kind, shown: &Shown<'_>) -> Option<Change> {
+    let one = word(&tokens[place].token)?;
+    let two = match (tokens.get(place + 1).map(|token| &token.token), tokens.get(place + 2)) {
+        (Some(Token::Period), Some(token)) => word(&token.token),
+        _ => None,
+    };
+    match two {
+        Some(two) => shown(kind, Some(&one), &two).map(|name| (place..place + 3, name)),
+        None => shown(kind, None, &one).map(|name| (place..place + 1, name)),
+    }
+}
+
+/// The cast that the text in quotes needs, if it is the name of a relation.
+fn relation_suffix(tokens: &[&Piece<'_>], place: usize) -> Option<&'static str> {
+    let at = |place: Option<usize>| place.and_then(|place| tokens.get(place)).map(|token| &token.token);
+    if at(Some(place + 1)) == Some(&Token::DoubleColon) {
+        let is_it = at(Some(place + 2)).and_then(plain_word).is_some_and(|word| word == "regclass");
+        return is_it.then_some("");
+    }
+    let is_argument = at(place.checked_sub(1)) == Some(&Token::LParen)
+        && at(place.checked_sub(2)).and_then(plain_word).is_some_and(|word| OF_SEQUENCES.contains(&word.as_str()));
+    is_argument.then_some("::regclass")
+}
+
+/// The name that a token is.
+fn word(token: &Token) -> Option<String> {
+    let Token::Word(word) = token else { return None };
+    Some(if word.quote_style.is_some() { word.value.clone() } else { word.value.to_lowercase() })
+}
+
+/// The word that a token is, if it has no quotes.
+fn plain_word(token: &Token) -> Option<String> {
+    if matches!(token, Token::Word(word) if word.quote_style.is_none()) { word(token) } else { None }
+}
+
+/// A name with its schema, as it is written.
+pub fn written(schema: Option<&str>, name: &str) -> String {
+    match schema {
+        Some(schema) => format!("{}.{}", quote_ident(schema), quote_ident(name)),
+        None => quote_ident(name),
+    }
+}
+
+/// The text of an expression in which a column has another name.
+///
+/// # Errors
+/// 42601 for a text that is no expression.
+pub fn renamed(text: &str, from: &str, to: &str) -> Result<String> {
+    let bad = || Error::new(SqlState::SYNTAX_ERROR, format!("the text {text} is no expression"));
+    let pieces = pieces(text).ok_or_else(bad)?;
+    let plain: Vec<&Piece<'_>> = pieces.iter().filter(|piece| !is_blank(&piece.token)).collect();
+    let quoted = quote_ident(to);
+    let is_name = |place: usize| {
+        let at = |place: Option<usize>| place.and_then(|place| plain.get(place)).map(|piece| &piece.token);
+        let has_schema = at(place.checked_sub(1)) == Some(&Token::Period);
+        // Before the schema of a type, or before the type.
+        let before = at(place.checked_sub(if has_schema { 3 } else { 1 }));
+        word(&plain[place].token).as_deref() == Some(from)
+            && at(Some(place + 1)) != Some(&Token::LParen)
+            && before != Some(&Token::DoubleColon)
+    };
+    let (mut found, mut number) = (String::new(), 0);
+    for piece in &pieces {
+        let is_plain = !is_blank(&piece.token);
+        found += if is_plain && is_name(number) { &quoted } else { piece.text };
+        number += usize::from(is_plain);
+    }
+    Ok(found)
+}
+
+/// The text with the names of types after `::` in small letters. The crate shows those of the system in large ones.
+pub fn lowered(text: &str) -> String {
+    const MORE: [&str; 6] = ["with", "without", "time", "zone", "varying", "precision"];
+    if !text.contains("::") {
+        return text.to_owned();
+    }
+    let Some(pieces) = pieces(text) else { return text.to_owned() };
+    let (mut found, mut is_type) = (String::new(), false);
+    for (place, piece) in pieces.iter().enumerate() {
+        let is_first = place > 0 && pieces[place - 1].token == Token::DoubleColon;
+        match plain_word(&piece.token) {
+            Some(word) if is_first || is_type && MORE.contains(&word.as_str()) => {
+                is_type = true;
+                found += &word;
+            }
+            _ => {
+                is_type &= is_blank(&piece.token);
+                found += piece.text;
+            }
+        }
+    }
+    found
+}
+
+/// The text without parentheses around all of it.
+pub fn unwrapped(text: &str) -> &str {
+    let mut text = text.trim();
+    while let Some(inner) = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')) {
+        let (mut depth, mut quote) = (0_i32, None);
+        for letter in inner.chars() {
+            match (quote, letter) {
+                (Some(open), letter) if letter == open => quote = None,
+                (None, '\'' | '"') => quote = Some(letter),
+                (None, '(') => depth += 1,
+                (None, ')') => depth -= 1,
+                _ => {}
+            }
+            if depth < 0 {
+                // The first parenthesis is closed before the end.
+                return text;
+            }
+        }
+        text = inner.trim();
+    }
+    text
+}
+
+/// A name for a column of a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Label {
+    /// It has that name.
+    Same,
+    /// It has no name of its own.
+    Added(String),
+    /// It has another one.
+    Other(String),
+}
+
+/// The text of a query whose first SELECT has a label for each column. `None`: its columns are not found.
+pub fn labelled(text: &str, labels: &[Label]) -> Option<String> {
+    const ENDS: [&str; 12] = [
+        "from",
+        "where",
+        "group",
+        "having",
+        "window",
+        "union",
+        "except",
+        "intersect",
+        "order",
+        "limit",
+        "offset",
+        "fetch",
+    ];
+    let pieces = pieces(text)?;
+    let mut depth = 0_u32;
+    // The last token of each column.
+    let mut ends: Vec<usize> = Vec::new();
+    let (mut is_inside, mut last, mut before) = (false, None, String::new());
+    for (place, piece) in pieces.iter().enumerate().filter(|(_, piece)| !is_blank(&piece.token)) {
+        let token = &piece.token;
+        let word = if depth == 0 { plain_word(token).unwrap_or_default() } else { String::new() };
+        if is_inside && ENDS.contains(&word.as_str()) && !(word == "from" && before == "distinct") {
+            break;
+        }
+        match token {
+            Token::LParen | Token::LBracket => depth += 1,
+            Token::RParen | Token::RBracket => depth = depth.checked_sub(1)?,
+            Token::Comma if is_inside && depth == 0 => ends.extend(last),
+            _ => {}
+        }
+        is_inside |= word == "select";
+        last = Some(place);
+        before = word;
+    }
+    ends.extend(last.filter(|_| is_inside));
+    if ends.len() != labels.len() {
+        return None;
+    }
+    let mut found = String::new();
+    for (place, piece) in pieces.iter().enumerate() {
+        match ends.iter().position(|end| *end == place).map(|column| &labels[column]) {
+            Some(Label::Other(label)) => found += &quote_ident(label),
+            Some(Label::Added(label)) => found += &format!("{} AS {}", piece.text, quote_ident(label)),
+            Some(Label::Same) | None => found += piece.text,
+        }
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, Label, labelled, lowered, renamed, replaced, written};
+    use crate::parse::ast::Position;
+
+    #[test]
+    fn names_of_types_and_relations_get_schemas() {
+        let shown = |kind: Kind, schema: Option<&str>, name: &str| match (kind, schema, name) {
+            (Kind::Type, None, "mood") | (Kind::Relation, None, "t" | "Odd") => Some(written(Some("side"), name)),
+            (Kind::Type, Some("side"), "here") => Some(written(None, name)),
+            _ => None,
+        };
+        for (text, found) in [
+            ("'ok'::mood", "'ok'::side.mood"),
+            ("CAST(a AS mood)", "CAST(a AS side.mood)"),
+            ("f(a) AS mood", "f(a) AS mood"),
+            ("'mood'::text", "'mood'::text"),
+            ("'{a}'::mood[]", "'{a}'::side.mood[]"),
+            ("x::side.here", "x::here"),
+            ("nextval('t'::REGCLASS)", "nextval('side.t'::REGCLASS)"),
+            ("nextval('\"Odd\"') + 't'", "nextval('side.\"Odd\"'::regclass) + 't'"),
+            ("mood.t", "mood.t"),
+            ("E'it\\'s\\n' || '\u{f6}'::mood", "E'it\\'s\\n' || '\u{f6}'::side.mood"),
+        ] {
+            assert_eq!(replaced(text, &[], &shown), found);
+        }
+        let query = "SELECT t.a FROM t";
+        assert_eq!(replaced(query, &[Position(17)], &shown), "SELECT t.a FROM side.t");
+    }
+
+    #[test]
+    fn types_are_written_in_small_letters() {
+        let text = "E'\\'A::B'::TEXT || a::TIMESTAMP WITH TIME ZONE AS \"X\"";
+        assert_eq!(lowered(text), "E'\\'A::B'::text || a::timestamp with time zone AS \"X\"");
+    }
+
+    #[test]
+    fn columns_get_other_names() {
+        let text = "a > E'\\'a' AND t.a::a <> a(1)::s.a";
+        assert_eq!(renamed(text, "a", "B").expect("an expression"), "\"B\" > E'\\'a' AND t.\"B\"::a <> a(1)::s.a");
+    }
+
+    #[test]
+    fn columns_of_a_query_get_labels() {
+        let labels = [Label::Added("b".into()), Label::Other("Odd".into()), Label::Same];
+        let text = "WITH w AS (SELECT 1, 2) SELECT f(a, 1), a IS DISTINCT FROM 2 AS x, c FROM t";
+        let found = "WITH w AS (SELECT 1, 2) SELECT f(a, 1) AS b, a IS DISTINCT FROM 2 AS \"Odd\", c FROM t";
+        assert_eq!(labelled(text, &labels).as_deref(), Some(found));
+        assert_eq!(labelled("SELECT 1", &labels[..1]).as_deref(), Some("SELECT 1 AS b"));
+        assert_eq!(labelled("VALUES (1)", &labels[..1]), None);
+    }
+}
