@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, Range};
-use std::sync::Arc;
 
+use lodestone_blocks::Block;
 use lodestone_width::{exact_u32, to_usize};
 
 /// Bytes of a number before the bytes.
@@ -16,7 +16,7 @@ const TAG_BYTES: usize = 8;
 /// them is.
 #[derive(Clone)]
 pub struct Bytes {
-    block: Arc<[u8]>,
+    block: Block,
     begin: u32,
     end: u32,
 }
@@ -26,14 +26,14 @@ impl Bytes {
     ///
     /// # Panics
     /// If the block ends before that, or is longer than 4 GiB.
-    pub fn part(block: &Arc<[u8]>, part: Range<usize>) -> Self {
+    pub fn part(block: &Block, part: Range<usize>) -> Self {
         assert!(part.start <= part.end && part.end <= block.len(), "{part:?} of {}", block.len());
         Self { block: block.clone(), begin: exact_u32(part.start), end: exact_u32(part.end) }
     }
 
     /// A copy of `bytes` with a number before it, which no reader of the bytes sees.
     pub fn tagged(tag: u64, bytes: &[u8]) -> Self {
-        let block: Arc<[u8]> = [&tag.to_le_bytes()[..], bytes].concat().into();
+        let block = Block::of_parts(TAG_BYTES + bytes.len(), [&tag.to_le_bytes()[..], bytes]);
         Self::part(&block, TAG_BYTES..block.len())
     }
 
@@ -42,9 +42,9 @@ impl Bytes {
         self.block.first_chunk().map_or(0, |tag| u64::from_le_bytes(*tag))
     }
 
-    /// Whether other bytes share the block.
-    pub fn is_part(&self) -> bool {
-        self.len() < self.block.len()
+    /// Bytes of memory that it takes: of a block that others share, as many as each of the others.
+    pub fn taken(&self) -> usize {
+        self.block.taken() / self.block.owners()
     }
 }
 
@@ -57,8 +57,8 @@ impl Deref for Bytes {
     }
 }
 
-impl From<Arc<[u8]>> for Bytes {
-    fn from(block: Arc<[u8]>) -> Self {
+impl From<Block> for Bytes {
+    fn from(block: Block) -> Self {
         let end = exact_u32(block.len());
         Self { block, begin: 0, end }
     }
@@ -66,25 +66,25 @@ impl From<Arc<[u8]>> for Bytes {
 
 impl From<&[u8]> for Bytes {
     fn from(bytes: &[u8]) -> Self {
-        Arc::<[u8]>::from(bytes).into()
+        Block::new(bytes).into()
     }
 }
 
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Self {
-        Arc::<[u8]>::from(bytes).into()
+        Block::new(&bytes).into()
     }
 }
 
 impl<const N: usize> From<[u8; N]> for Bytes {
     fn from(bytes: [u8; N]) -> Self {
-        Arc::<[u8]>::from(bytes).into()
+        Block::new(&bytes).into()
     }
 }
 
 impl Default for Bytes {
     fn default() -> Self {
-        Arc::<[u8]>::default().into()
+        Block::default().into()
     }
 }
 
@@ -141,10 +141,10 @@ mod tests {
 
     #[test]
     fn parts_are_equal_to_copies_of_them() {
-        let block: Arc<[u8]> = b"alicebob"[..].into();
+        let block = Block::new(b"alicebob");
         let (alice, bob) = (Bytes::part(&block, 0..5), Bytes::part(&block, 5..8));
         assert_eq!((&*alice, &*bob), (&b"alice"[..], &b"bob"[..]));
-        assert!(alice.is_part() && !Bytes::from(block).is_part());
+        assert_eq!((alice.taken(), block.owners()), (block.taken() / 3, 3));
         let copies = [Bytes::from(b"alice".to_vec()), Bytes::from(*b"bob")];
         assert_eq!([alice.clone(), bob.clone()], copies);
         assert!(alice < bob && Bytes::default() < alice && Bytes::default().is_empty());
@@ -163,6 +163,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "of 3")]
     fn a_part_beyond_the_block_is_refused() {
-        Bytes::part(&b"bob"[..].into(), 1..4);
+        Bytes::part(&Block::new(b"bob"), 1..4);
     }
 }

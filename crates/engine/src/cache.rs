@@ -26,6 +26,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
+use lodestone_blocks::Arena;
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
 use lodestone_width::{to_u64, to_usize};
@@ -41,13 +42,26 @@ pub const COLD_LEAF_BYTES: u64 = 280;
 const LOOKS_MIN: u32 = 3;
 /// Leaves that may refer to rows which were read alone, and which no thread holds any more.
 const EARLY_MAX: usize = 1024;
+/// Holes of more than this part of the bound take no room from the rows: a cache that is full has a few hundredths.
+const HOLES_PART: u64 = 8;
+/// The arena takes memory in so many parts of the bound.
+const REGIONS: u64 = 64;
+/// A smaller cache has no arena: a few regions that are not full would be a large part of it.
+const ARENA_BYTES_MIN: u64 = 4 << 20;
 /// The hand passes each leaf at most so often before it gives up: once for each use that is counted, and once more.
 const TURNS_MAX: usize = 5;
+
+/// Memory for the rows of a cache of so many bytes. `None`: that of the allocator will do.
+pub fn arena(bytes_max: u64) -> Option<Arena> {
+    (bytes_max >= ARENA_BYTES_MIN).then(|| Arena::new(to_usize(bytes_max / REGIONS)))
+}
 
 /// See the module.
 #[derive(Debug)]
 pub struct Cache {
     bytes_max: u64,
+    /// Memory of the rows that were read.
+    arena: Option<Arena>,
     /// Whether a row may be read alone.
     reads_rows: bool,
     clock: Mutex<VecDeque<Entry>>,
@@ -85,10 +99,12 @@ struct Entry {
 }
 
 impl Cache {
-    /// A cache of so many bytes. `reads_rows`: the first look at a row of a cold leaf reads it alone.
-    pub fn new(bytes_max: u64, reads_rows: bool) -> Arc<Self> {
+    /// A cache of so many bytes, whose rows are in `arena`. `reads_rows`: the first look at a row of a cold leaf reads
+    /// it alone.
+    pub fn new(bytes_max: u64, arena: Option<Arena>, reads_rows: bool) -> Arc<Self> {
         Arc::new(Self {
             bytes_max,
+            arena,
             reads_rows,
             clock: Mutex::default(),
             bytes: AtomicU64::new(0),
@@ -113,9 +129,14 @@ impl Cache {
         self.make_room();
     }
 
-    /// Bytes of the loaded rows, and of all leaves.
+    /// Bytes of the loaded rows with the holes between them, and of all leaves.
     pub fn bytes(&self) -> u64 {
-        self.row_bytes() + self.leaf_bytes()
+        self.row_bytes() + self.hole_bytes() + self.leaf_bytes()
+    }
+
+    /// Bytes of the arena that no row has.
+    fn hole_bytes(&self) -> u64 {
+        self.arena.as_ref().map_or(0, |arena| arena.taken().saturating_sub(arena.used()))
     }
 
     /// Bytes of the loaded rows.
@@ -129,7 +150,9 @@ impl Cache {
 
     /// Bytes that are left for rows.
     fn row_bytes_max(&self) -> u64 {
-        self.bytes_max.saturating_sub(self.leaf_bytes()).max(self.bytes_max / 8)
+        // Evicted leaves become holes first. If all of these counted, the hand would go on for ever.
+        let holes = self.hole_bytes().min(self.bytes_max / HOLES_PART);
+        self.bytes_max.saturating_sub(self.leaf_bytes() + holes).max(self.bytes_max / 8)
     }
 
     /// There are so many leaves more.

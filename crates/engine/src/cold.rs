@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 
+use lodestone_blocks::{Arena, Block};
 use lodestone_pages::{FarReads, Found, Image, PageRow, Reader};
 use lodestone_txn::{RowWord, SlotHeader, Tick, Writer};
 
@@ -47,6 +48,11 @@ impl Source {
     /// The reads of pages on other nodes.
     pub fn far(&self) -> Option<&dyn FarReads> {
         self.reader.far()
+    }
+
+    /// Where the rows that are read stay, if the cache has a bound.
+    pub fn arena(&self) -> Option<&Arena> {
+        self.reader.arena()
     }
 
     /// A row with this tick may be read from an image from now on.
@@ -108,7 +114,8 @@ impl Source {
         }
         let (tick, writer, payload) = self.reader.read_row(image, (tree, &span.low), key)?;
         let is_known = tick.0 <= self.limit.load(Ordering::SeqCst);
-        is_known.then(|| Slot::new(key.into(), word_of(tick, writer, base), payload.into()))
+        let key = || Block::of_parts_in(self.arena(), key.len(), [key]);
+        is_known.then(|| Slot::new(key().into(), word_of(tick, writer, base), payload.into()))
     }
 
     /// The rows of a leaf, in the life that began at `base`. Those that it did not write have its first version.
@@ -126,7 +133,8 @@ impl Source {
         }
         // Two blocks of memory for all rows: to allocate two for each would cost more than the read. The keys are not
         // in the block of the payloads, which is free when no row has its payload there.
-        let keys: Arc<[u8]> = found.rows().flat_map(|row| row.key).copied().collect::<Vec<_>>().into();
+        let bytes = found.rows().map(|row| row.key.len()).sum();
+        let keys = Block::of_parts_in(self.arena(), bytes, found.rows().map(|row| row.key));
         let mut begin = 0;
         let slot = |(row, payload): (PageRow<'_>, _)| {
             let key = begin..begin + row.key.len();

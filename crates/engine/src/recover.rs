@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use lodestone_blocks::Block;
 use lodestone_heap::Heap;
 use lodestone_pages::{Image, Listed, Pages};
 use lodestone_pmem::sync::{Mutex, lock};
@@ -32,7 +33,7 @@ use lodestone_txn::{ClockKind, Lives, Tick, Timeline, Writer};
 use lodestone_wal::{Kept, Opening, Wal};
 
 use self::together::Parts;
-use crate::cache::Cache;
+use crate::cache::{self, Cache};
 use crate::cold::Source;
 use crate::dual::{self, Cells, Verdict};
 use crate::error::{Error, Result};
@@ -99,7 +100,7 @@ pub struct Recovered {
     pub ground: Ground,
     pub ends: Vec<LogEnd>,
     /// The images of the list of leaves for a warm-up, with their first keys.
-    pub warm: Vec<(Image, Arc<[u8]>)>,
+    pub warm: Vec<(Image, Block)>,
     pub report: RecoveryReport,
 }
 
@@ -135,7 +136,8 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions, phases: 
         Some(far) => pages.reader().through(far),
         None => pages.reader(),
     };
-    let source = Source::new(reader, cells.clone(), limit);
+    let arena = options.cache_bytes.and_then(cache::arena);
+    let source = Source::new(reader.into_arena(arena.clone()), cells.clone(), limit);
     let mut images = opener.read_pages()?;
     let warm = images.extract_if(.., |listed| listed.tree == WARM_TREE).map(|listed| (listed.image, listed.low));
     let warm = warm.collect();
@@ -174,7 +176,7 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions, phases: 
     if !memory.is_read_only() {
         wal.mark_ends(&mut |tick| timeline.reserve(tick).is_ok())?;
     }
-    let cache = options.cache_bytes.map(|bytes| Cache::new(bytes, options.row_reads));
+    let cache = options.cache_bytes.map(|bytes| Cache::new(bytes, arena, options.row_reads));
     let leaf_size = LeafSize { rows_max: options.leaf_rows_max, bytes_max: pages.page_room() };
     let many_leaves = lodestone_width::to_usize(places.log_bytes()).saturating_mul(LARGE) / leaf_size.bytes_max;
     let ground = Ground { leaf_size, base: timeline.base(), source, cache, many_leaves };
@@ -208,7 +210,7 @@ impl Opener<'_> {
         let images = self.pages.listed()?;
         self.meter(OpenStep::Images, Some(images.len())).add(images.len());
         let mut pairs = images.windows(2);
-        match pairs.find(|pair| (pair[0].tree, &pair[0].low) == (pair[1].tree, &pair[1].low)) {
+        match pairs.find(|pair| (pair[0].tree, &pair[0].low[..]) == (pair[1].tree, &pair[1].low[..])) {
             None => Ok(images),
             Some(pair) => {
                 let (tree, low) = (pair[0].tree, pair[0].low.escape_ascii());

@@ -35,10 +35,9 @@ impl Slot {
 
     /// About how many bytes of DRAM it holds, with key and payload.
     pub fn bytes(&self) -> usize {
-        // Most are blocks of their own, with a length and two counts of references before them.
-        let block = |bytes: usize| (bytes + 24).next_multiple_of(16);
-        let of = |bytes: &Bytes| if bytes.is_part() { bytes.len() } else { block(bytes.len()) };
-        block(size_of::<Self>()) + of(&self.key) + of(&lock(&self.payload))
+        // With two counts of references before it.
+        let own = (size_of::<Self>() + 16).next_multiple_of(16);
+        own + self.key.taken() + lock(&self.payload).taken()
     }
 
     /// Bytes that it takes in an image.

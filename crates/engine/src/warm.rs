@@ -19,6 +19,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use lodestone_blocks::Block;
 use lodestone_pages::{Image, PageRow};
 use lodestone_pmem::Domain;
 use lodestone_pmem::sync::{Condvar, Mutex, lock};
@@ -58,7 +59,7 @@ pub struct WarmList {
 #[derive(Debug)]
 struct List {
     /// Its images on the medium, with their first keys.
-    images: Vec<(Image, Arc<[u8]>)>,
+    images: Vec<(Image, Block)>,
     /// The leaves that are not read yet, and a digest of the list. `None`: the list was not read.
     read: Option<(VecDeque<Place>, u32)>,
 }
@@ -87,7 +88,7 @@ fn digest(crc: u32, key: &[u8], rank: &[u8]) -> u32 {
 }
 
 /// The leaves of the list in `images`, by rank, as many as can be in the cache. With a digest of the list.
-fn read(core: &Core, images: &[(Image, Arc<[u8]>)]) -> Result<(VecDeque<Place>, u32)> {
+fn read(core: &Core, images: &[(Image, Block)]) -> Result<(VecDeque<Place>, u32)> {
     let (mut places, mut crc) = (Vec::new(), 0);
     for (image, low) in images {
         let found = core.ground.source.read(image, WARM_TREE, low, None)?;
@@ -117,7 +118,7 @@ fn leaves_max(core: &Core) -> usize {
 
 impl WarmList {
     /// The list that an open found.
-    pub fn new(images: Vec<(Image, Arc<[u8]>)>, is_on: bool) -> Self {
+    pub fn new(images: Vec<(Image, Block)>, is_on: bool) -> Self {
         Self { is_on, list: Mutex::new(List { images, read: None }), is_end: Default::default() }
     }
 

@@ -10,8 +10,8 @@
 //! An image in several pages has no part that changes.
 
 use std::ops::{Deref, Range};
-use std::sync::Arc;
 
+use lodestone_blocks::{Arena, Block};
 use lodestone_pmem::PmAddr;
 use lodestone_txn::{Tick, Writer};
 use lodestone_width::{exact_u32, to_usize};
@@ -98,7 +98,7 @@ pub struct Listed {
     /// The tree.
     pub tree: u32,
     /// The first key that could be in the leaf.
-    pub low: Arc<[u8]>,
+    pub low: Block,
     /// How many rows it has.
     pub rows: u32,
 }
@@ -118,7 +118,7 @@ pub struct Found {
     /// The numbers of the rows whose cells are not whole.
     torn: Vec<u32>,
     /// The keys, then the cells.
-    bytes: Arc<[u8]>,
+    bytes: Block,
 }
 
 /// A row of an image that was read: its number, its key, and its cell among the bytes.
@@ -131,7 +131,7 @@ pub(crate) struct Entry<'f> {
 impl Found {
     /// The keys with what is before each, then the cells, as they are in the image.
     #[must_use]
-    pub fn bytes(&self) -> &Arc<[u8]> {
+    pub fn bytes(&self) -> &Block {
         &self.bytes
     }
 
@@ -182,7 +182,7 @@ impl Found {
     }
 
     /// `None` when the bytes are no image, or another part of it is fixed than the heads of its pages say.
-    pub(crate) fn decode(image: Image, tree: u32, bytes: &[u8], fixed: usize) -> Option<Self> {
+    pub(crate) fn decode(image: Image, tree: u32, bytes: &[u8], fixed: usize, arena: Option<&Arena>) -> Option<Self> {
         let mut rest = bytes;
         let (low_bytes, rows) = (take_u32(&mut rest)?, take_u32(&mut rest)?);
         let low = rest.split_off(..to_usize(low_bytes))?.to_vec();
@@ -195,7 +195,8 @@ impl Found {
         if after.len() != cells_bytes || fixed != is_fixed {
             return None;
         }
-        let mut found = Self { image, tree, low, rows, keys_bytes, torn: Vec::new(), bytes: rest.into() };
+        let bytes = Block::of_parts_in(arena, rest.len(), [rest]);
+        let mut found = Self { image, tree, low, rows, keys_bytes, torn: Vec::new(), bytes };
         let is_torn = |entry: &Entry<'_>| found.place(entry.number).read(&found.bytes[entry.cell.clone()]).is_none();
         found.torn = found.entries().filter(is_torn).map(|entry| entry.number).collect();
         Some(found)

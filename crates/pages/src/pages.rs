@@ -1,7 +1,6 @@
 //! The page store: opening it, and the states of its pages.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use lodestone_heap::{Action, Heap};
 use lodestone_pmem::{DurablePoint, Memory, PmAddr, PmPtr, checked, planted, work};
@@ -567,11 +566,11 @@ impl Pages {
             return Err(self.damage("page", self.page(page), &finding));
         }
         let image = Image { batch, pages: pieces.iter().map(|piece| (piece.page, self.page(piece.page))).collect() };
-        let low: Arc<[u8]> = match pieces[0].summary.low() {
-            Some(low) => low.into(),
+        let low = match pieces[0].summary.low() {
+            Some(low) => lodestone_blocks::Block::new(low),
             None => match self.head(page, batch)? {
-                (head, low) if head.has_low() => low.into(),
-                _ => self.reader().read(&image)?.low.into(),
+                (head, low) if head.has_low() => lodestone_blocks::Block::new(&low),
+                _ => lodestone_blocks::Block::new(&self.reader().read(&image)?.low),
             },
         };
         Ok(Listed { order: order(tree, &low), image, tree, low, rows })
@@ -580,7 +579,7 @@ impl Pages {
     /// A reader of images. It needs no share in the pages, which one thread at a time changes.
     #[must_use]
     pub fn reader(&self) -> Reader {
-        Reader { heap: self.heap.clone(), piece_bytes: self.places.piece_bytes(), far: None }
+        Reader { heap: self.heap.clone(), piece_bytes: self.places.piece_bytes(), far: None, arena: None }
     }
 
     /// Figures about the pages.

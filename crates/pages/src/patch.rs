@@ -70,7 +70,7 @@ impl Work {
         };
         self.page.truncate(PAGE_HEAD_BYTES + to_usize(head.bytes));
         let (bytes, fixed) = (&self.page[PAGE_HEAD_BYTES..], to_usize(head.fixed));
-        let found = Found::decode(image.clone(), head.tree, bytes, fixed);
+        let found = Found::decode(image.clone(), head.tree, bytes, fixed, None);
         let Some(found) = found.filter(|found| (found.tree, &found.low[..]) == (tree, low)) else {
             return Ok(Patch::OtherImage);
         };

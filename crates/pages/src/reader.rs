@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use lodestone_blocks::{Arena, Block};
 use lodestone_heap::Heap;
 use lodestone_pmem::sync::thread_local;
 use lodestone_pmem::{LINE_BYTES, PmAddr};
@@ -54,6 +55,8 @@ pub struct Reader {
     pub(crate) heap: Heap,
     pub(crate) piece_bytes: usize,
     pub(crate) far: Option<Arc<dyn FarReads>>,
+    /// Where the bytes that are read stay.
+    pub(crate) arena: Option<Arena>,
 }
 
 impl Reader {
@@ -62,6 +65,18 @@ impl Reader {
     pub fn through(self, far: Arc<dyn FarReads>) -> Self {
         let far = (self.heap.memory().direct_unit() == LINE_BYTES).then_some(far);
         Self { far, ..self }
+    }
+
+    /// Rows that are read stay in memory of `arena`: for a cache with a bound.
+    #[must_use]
+    pub fn into_arena(self, arena: Option<Arena>) -> Self {
+        Self { arena, ..self }
+    }
+
+    /// The memory of rows that are read. `None`: that of the allocator.
+    #[must_use]
+    pub fn arena(&self) -> Option<&Arena> {
+        self.arena.as_ref()
     }
 
     /// The reads of other nodes.
@@ -117,7 +132,7 @@ impl Reader {
             }
         }
         let bytes = if image.pages.len() > 1 { &several[..] } else { &page_bytes[PAGE_HEAD_BYTES..end] };
-        Found::decode(image.clone(), tree, bytes, fixed)
+        Found::decode(image.clone(), tree, bytes, fixed, self.arena())
             .ok_or_else(|| self.damaged(first_at, "its checksums are right, but its rows are not whole"))
     }
 
@@ -127,7 +142,7 @@ impl Reader {
     /// `None`: the image has no such row, it takes several pages, or it cannot be read or is damaged. Then
     /// [`read`](Self::read) tells.
     #[must_use]
-    pub fn read_row(&self, image: &Image, of: (u32, &[u8]), key: &[u8]) -> Option<(Tick, Writer, Arc<[u8]>)> {
+    pub fn read_row(&self, image: &Image, of: (u32, &[u8]), key: &[u8]) -> Option<(Tick, Writer, Block)> {
         SCRATCH.with(|bytes| self.read_row_with(image, of, key, &mut bytes.borrow_mut()))
     }
 
@@ -137,7 +152,7 @@ impl Reader {
         (tree, low): (u32, &[u8]),
         key: &[u8],
         bytes: &mut Vec<u8>,
-    ) -> Option<(Tick, Writer, Arc<[u8]>)> {
+    ) -> Option<(Tick, Writer, Block)> {
         let &[(page, at)] = &image.pages[..] else { return None };
         let memory = self.heap.memory();
         let read = |from: usize, bytes: &mut [u8]| self.fetch(at.plus(to_u64(from)), bytes).ok();
@@ -172,7 +187,9 @@ impl Reader {
             read(from, &mut bytes[from..cell.end])?;
         }
         let place = CellPlace { page, batch: image.batch, row };
-        place.read(&bytes[cell]).map(|(tick, writer, payload)| (tick, writer, payload.into()))
+        place
+            .read(&bytes[cell])
+            .map(|(tick, writer, payload)| (tick, writer, Block::of_parts_in(self.arena(), payload.len(), [payload])))
     }
 
     /// Reads the page with this number, of this batch, into `bytes`: its head, then `head.bytes` bytes of an image.

@@ -18,8 +18,9 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 38] = [
+const LAYERS: [(&str, Role); 39] = [
     ("width", Product),
+    ("blocks", Product),
     ("derive-path", Product),
     ("engine-derive", Product),
     ("stm-derive", Product),

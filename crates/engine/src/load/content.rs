@@ -12,6 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use lodestone_blocks::{Arena, Block};
 use lodestone_pages::{Batch, Image, PageRow, Pages};
 use lodestone_txn::{RowWord, Writer};
 
@@ -259,7 +260,7 @@ impl Content {
         let mut images = written.into_iter();
         let mut lows = cuts.iter().map(|(low, _)| low.clone()).skip(1).collect::<Vec<_>>().into_iter();
         let leaf = |(low, rows): (Bytes, std::ops::Range<usize>)| {
-            let slots = self.slots(rows, word);
+            let slots = self.slots(rows, word, core.ground.source.arena());
             let (room, high) = (room(&core.ground.leaf_size, &slots), lows.next());
             let page = Page::new(images.next().map(|leaf| leaf.image), false);
             Leaf::new(room, Span { low, high }, slots, Purged::default(), page)
@@ -268,10 +269,10 @@ impl Content {
     }
 
     /// The slots of a leaf, whose bytes are in one block of memory.
-    fn slots(&self, rows: std::ops::Range<usize>, word: RowWord) -> Vec<Arc<Slot>> {
+    fn slots(&self, rows: std::ops::Range<usize>, word: RowWord, arena: Option<&Arena>) -> Vec<Arc<Slot>> {
         let all = rows.map(|number| self.buffer.row(number));
-        let block: Arc<[u8]> =
-            all.clone().flat_map(|(key, payload)| [key, payload]).collect::<Vec<_>>().concat().into();
+        let bytes = all.clone().map(|(key, payload)| key.len() + payload.len()).sum();
+        let block = Block::of_parts_in(arena, bytes, all.clone().flat_map(|(key, payload)| [key, payload]));
         let mut begin = 0;
         let slot = |(key, payload): (&[u8], &[u8])| {
             let key = begin..begin + key.len();

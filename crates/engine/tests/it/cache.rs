@@ -67,7 +67,7 @@ fn rows_in_dram_stay_within_the_cache() -> Result<()> {
             assert!(db.stats().cache_bytes <= CACHE + CACHE / 10, "{}", db.stats());
         }
         let stats = db.stats();
-        assert!(stats.cache_loads > 1_000 && stats.cache_evictions > 1_000, "{stats}");
+        assert!(stats.cache_loads > 500 && stats.cache_evictions > 500, "{stats}");
         // Most leaves are not looked at again before they would be gone.
         assert!(stats.cache_row_reads > 10_000, "{stats}");
         assert_eq!((stats.conflicts, stats.pages.pages_free > 0), (0, true), "{stats}");

@@ -1,0 +1,373 @@
+//! Memory for blocks, in shards.
+//!
+//! A shard has *regions* of memory from the allocator, and one list of what is free in them, under a lock. A thread
+//! asks the shard of its own first, so threads seldom meet. When that has no room, the others are asked, and only then
+//! it takes another region. A block goes back to the shard that it is from.
+//!
+//! Regions stay until the arena and all its blocks are gone: a cache that is full uses them again.
+
+#![expect(unsafe_code, reason = "memory of regions, and the list of what is free in them")]
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::cell::Cell;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::available_parallelism;
+
+use lodestone_width::to_u64;
+use rlsf::Tlsf;
+
+use crate::block::{Block, Memory};
+
+/// Sizes up to 32 bytes times two to this power have lists.
+const POWERS: usize = 24;
+/// Lists for the sizes between two powers of two.
+const STEPS: usize = 64;
+/// Bytes before each block in a region.
+const BEFORE_BYTES: usize = rlsf::GRANULARITY / 2;
+/// More shards than this help no machine.
+const SHARDS_MAX: usize = 16;
+/// A block of more than this part of a region comes from the allocator: it would leave most of one unused.
+const PART_MAX: usize = 8;
+/// Alignment of regions: that of a line, so that no other owner writes the first and the last one.
+const REGION_ALIGN: usize = 64;
+
+thread_local! {
+    /// A number of the thread, once it has asked an arena for memory.
+    static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
+}
+/// The next number of a thread.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// Memory for the blocks of a cache: see the [crate](crate).
+///
+/// Threads may share it. It lives as long as one of its blocks, at least.
+///
+/// ```
+/// use lodestone_blocks::Arena;
+///
+/// let arena = Arena::new(1 << 20);
+/// let blocks: Vec<_> = (0..100).map(|_| arena.of_parts(2000, [&[0; 2000][..]])).collect();
+/// assert!(arena.used() >= 100 * 2000 && arena.taken() >= arena.used());
+/// drop(blocks);
+/// // The next blocks use it again.
+/// assert_eq!(arena.used(), 0);
+/// assert!(arena.taken() > 0);
+/// ```
+#[derive(Clone)]
+pub struct Arena(Arc<Shared>);
+
+struct Shared {
+    shards: Box<[Arc<Shard>]>,
+    region_bytes: usize,
+}
+
+/// A part of the memory, with a lock.
+pub(crate) struct Shard {
+    free: Mutex<Free>,
+    /// Bytes of the regions.
+    taken: AtomicUsize,
+    /// Bytes of the blocks.
+    used: AtomicUsize,
+}
+
+struct Free {
+    list: Tlsf<'static, u32, u64, POWERS, STEPS>,
+    regions: Vec<Region>,
+}
+
+/// Memory from the allocator. It goes back to it when the shard ends.
+struct Region {
+    at: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the region owns its memory. The lock of the shard decides who may have a part of it.
+unsafe impl Send for Region {}
+
+impl Region {
+    /// `None`: the allocator has no memory.
+    fn new(bytes: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(bytes, REGION_ALIGN).ok().filter(|layout| layout.size() > 0)?;
+        // SAFETY: the layout has bytes.
+        NonNull::new(unsafe { alloc(layout) }).map(|at| Self { at, layout })
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the allocator gave it, with this layout. No block is in it: each owns the shard, which ends here.
+        unsafe { dealloc(self.at.as_ptr(), self.layout) };
+    }
+}
+
+impl Arena {
+    /// An empty arena, which takes memory in regions of so many bytes: from 16 KiB to 16 MiB; others are taken as the
+    /// nearer end.
+    ///
+    /// Small regions take less at once, and leave more at their ends. A 64th of what the cache may hold is a good size.
+    #[must_use]
+    pub fn new(region_bytes: usize) -> Self {
+        let shards = available_parallelism().map_or(1, |count| count.get().min(SHARDS_MAX));
+        Self::with_shards(region_bytes, shards)
+    }
+
+    fn with_shards(region_bytes: usize, shards: usize) -> Self {
+        let shard = || {
+            let free = Mutex::new(Free { list: Tlsf::new(), regions: Vec::new() });
+            Arc::new(Shard { free, taken: AtomicUsize::new(0), used: AtomicUsize::new(0) })
+        };
+        let shards = std::iter::repeat_with(shard).take(shards).collect();
+        Self(Arc::new(Shared { shards, region_bytes: region_bytes.clamp(16 << 10, 16 << 20) }))
+    }
+
+    /// A copy of `bytes`.
+    #[must_use]
+    pub fn block(&self, bytes: &[u8]) -> Block {
+        self.of_parts(bytes.len(), [bytes])
+    }
+
+    /// Copies of `parts` one after the other, which have `bytes` bytes. A block of more than an eighth of a region is
+    /// in memory of the allocator, and not counted here; so is one for which there is no other region.
+    ///
+    /// # Panics
+    /// If the parts have another number of bytes.
+    #[must_use]
+    pub fn of_parts<'p>(&self, bytes: usize, parts: impl IntoIterator<Item = &'p [u8]>) -> Block {
+        Block::fill(bytes, parts, |layout| self.take(layout).unwrap_or_else(|| Memory::of_allocator(layout)))
+    }
+
+    /// Bytes of memory that it has taken, with what is free in it.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        to_u64(self.sum(|shard| &shard.taken))
+    }
+
+    /// Bytes of its blocks, with what is before each, and what rounding adds.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        to_u64(self.sum(|shard| &shard.used))
+    }
+
+    fn sum(&self, of: impl Fn(&Shard) -> &AtomicUsize) -> usize {
+        self.0.shards.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum()
+    }
+
+    fn take(&self, layout: Layout) -> Option<Memory> {
+        let Shared { shards, region_bytes } = &*self.0;
+        if Shard::taken(layout.size()) > region_bytes / PART_MAX {
+            return None;
+        }
+        let first = thread_number() % shards.len();
+        let own = &shards[first];
+        let found = own.lock().allocate(layout).map(|at| (own, at));
+        // Others are not waited for: a region more is better than a queue.
+        let of_another = || {
+            let others = shards[first + 1..].iter().chain(&shards[..first]);
+            others.into_iter().find_map(|shard| Some((shard, shard.try_lock()?.allocate(layout)?)))
+        };
+        let of_a_new_region = || {
+            let region = Region::new(*region_bytes)?;
+            own.taken.fetch_add(region.layout.size(), Ordering::Relaxed);
+            let mut free = own.lock();
+            free.add(region);
+            Some((own, free.allocate(layout)?))
+        };
+        let (shard, at) = found.or_else(of_another).or_else(of_a_new_region)?;
+        shard.used.fetch_add(Shard::taken(layout.size()), Ordering::Relaxed);
+        Some(Memory { at, shard: Some(shard.clone()) })
+    }
+}
+
+/// The number of this thread, in the order in which threads came here.
+fn thread_number() -> usize {
+    THREAD.get().unwrap_or_else(|| {
+        let number = THREADS.fetch_add(1, Ordering::Relaxed);
+        THREAD.set(Some(number));
+        number
+    })
+}
+
+impl Shard {
+    /// Bytes that a block of so many takes of a region. Sizes are those of the lists: so a block that is free is found
+    /// for the next one of its size, and not only for smaller ones.
+    pub(crate) fn taken(bytes: usize) -> usize {
+        let bytes = bytes + BEFORE_BYTES;
+        bytes.next_multiple_of(((1 << bytes.ilog2()) / STEPS).max(rlsf::GRANULARITY))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Free> {
+        // A panic leaves the lists whole: what may panic runs before or after them.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Free>> {
+        match self.free.try_lock() {
+            Ok(free) => Some(free),
+            Err(TryLockError::Poisoned(free)) => Some(free.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Takes the memory of a block back.
+    ///
+    /// # Safety
+    /// The block is from this shard, and `layout` is that of its memory. It has no owner, and this is called once.
+    pub(crate) unsafe fn free(&self, at: NonNull<u8>, layout: Layout) {
+        // SAFETY: the list has given it, for this alignment.
+        unsafe { self.lock().list.deallocate(at, layout.align()) };
+        self.used.fetch_sub(Self::taken(layout.size()), Ordering::Relaxed);
+    }
+}
+
+impl Free {
+    /// `None`: there is no room.
+    fn allocate(&mut self, layout: Layout) -> Option<NonNull<u8>> {
+        let bytes = Shard::taken(layout.size()) - BEFORE_BYTES;
+        self.list.allocate(Layout::from_size_align(bytes, layout.align()).ok()?)
+    }
+
+    fn add(&mut self, region: Region) {
+        let memory = NonNull::slice_from_raw_parts(region.at, region.layout.size());
+        // SAFETY: the shard owns the memory, which stays as long as the list: both end with the shard.
+        let _ = unsafe { self.list.insert_free_block_ptr(memory) };
+        self.regions.push(region);
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena").field("taken", &self.taken()).field("used", &self.used()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::thread;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Numbers that look random.
+    fn next(state: &mut u64) -> usize {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        usize::try_from(*state >> 1).expect("63 bits")
+    }
+
+    fn filled(arena: &Arena, seed: u64, bytes: usize) -> Block {
+        arena.block(&content(seed, bytes))
+    }
+
+    fn content(seed: u64, bytes: usize) -> Vec<u8> {
+        (0..bytes).map(|number| seed.wrapping_mul(31).wrapping_add(to_u64(number)).to_le_bytes()[0]).collect()
+    }
+
+    #[test]
+    fn a_size_is_rounded_by_a_64th_at_most() {
+        for bytes in 24..20_000 {
+            let taken = Shard::taken(bytes);
+            let above = taken - bytes - BEFORE_BYTES;
+            assert!(
+                taken.is_multiple_of(rlsf::GRANULARITY) && above < rlsf::GRANULARITY.max(taken.div_ceil(STEPS)),
+                "{bytes}"
+            );
+        }
+    }
+
+    #[test]
+    fn holes_are_a_few_hundredths_of_blocks_that_come_and_go_at_random() {
+        // Sizes as those of leaves with one to four rows of 2,000 bytes, and of rows alone.
+        let size = |state: &mut u64| match next(state) % 10 {
+            0..7 => 2040 + next(state) % 64,
+            rest => 60 + (rest - 5) * 2030,
+        };
+        for shards in [1, 4] {
+            let (bound, arena) = (8 << 20, Arena::with_shards(128 << 10, shards));
+            let (mut state, mut blocks, mut used) = (88_172_645_463_325_252, Vec::new(), 0);
+            for turn in 0..20_000 {
+                THREAD.set(Some(turn / 7));
+                let block = arena.of_parts(2, [&b"ab"[..]]);
+                assert_eq!(&*block, b"ab");
+                let bytes = size(&mut state);
+                blocks.push(arena.block(&vec![0; bytes]));
+                used += bytes;
+                while used > bound {
+                    let block = blocks.swap_remove(next(&mut state) % blocks.len());
+                    used -= block.len();
+                }
+            }
+            let (taken, used) = (arena.taken(), to_u64(used));
+            assert!(taken * 100 < used * 115, "{taken} bytes for {used}, {shards} shards");
+            drop(blocks);
+            assert_eq!((arena.used(), arena.taken()), (0, taken));
+        }
+    }
+
+    #[test]
+    fn a_block_that_is_too_large_is_from_the_allocator() {
+        let arena = Arena::with_shards(1 << 16, 1);
+        let large = filled(&arena, 1, 60_000);
+        assert_eq!((&large[..], arena.taken()), (&content(1, 60_000)[..], 0));
+        let small = filled(&arena, 1, 6_000);
+        assert_eq!((&small[..], arena.taken()), (&content(1, 6_000)[..], 64 << 10));
+    }
+
+    #[test]
+    fn blocks_live_longer_than_the_arena() {
+        let arena = Arena::new(1 << 16);
+        let blocks: Vec<_> = (0..100).map(|seed| filled(&arena, seed, 3000)).collect();
+        drop(arena);
+        for (seed, block) in (0..).zip(blocks) {
+            assert_eq!(*block, *content(seed, 3000));
+        }
+    }
+
+    #[test]
+    fn threads_share_an_arena_and_drop_blocks_of_each_other() {
+        let arena = Arena::with_shards(1 << 16, 3);
+        let (to, from) = std::sync::mpsc::sync_channel::<(u64, Block)>(64);
+        let from = Mutex::new(from);
+        thread::scope(|scope| {
+            for first in [0, 10_000, 20_000] {
+                let (arena, to, from) = (&arena, to.clone(), &from);
+                scope.spawn(move || {
+                    for seed in first..first + 2000 {
+                        let block = filled(arena, seed, 1 + usize::try_from(seed % 4000).expect("small"));
+                        let kept = block.clone();
+                        to.send((seed, block)).expect("the receiver is there");
+                        let (other, block) = from.lock().expect("no panic").recv().expect("one for each");
+                        assert_eq!(*block, *content(other, block.len()));
+                        assert_eq!(*kept, *content(seed, kept.len()));
+                    }
+                });
+            }
+        });
+        assert_eq!(arena.used(), 0);
+        assert!(arena.taken() < 1 << 20, "{arena:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_keep_their_bytes_whatever_others_do(
+            steps in prop::collection::vec((0_usize..40, prop_oneof![0_usize..100, 0_usize..9000]), 1..300),
+        ) {
+            let (arena, mut blocks) = (Arena::with_shards(1 << 16, 2), BTreeMap::new());
+            for (seed, (place, bytes)) in (0..).zip(steps) {
+                blocks.insert(place, (seed, filled(&arena, seed, bytes)));
+                let used: usize = blocks.values().map(|(_, block)| block.taken()).sum();
+                prop_assert!(arena.used() <= to_u64(used), "a large one is not counted");
+            }
+            for (seed, block) in blocks.values() {
+                prop_assert_eq!(&**block, &content(*seed, block.len())[..]);
+            }
+            blocks.clear();
+            prop_assert_eq!(arena.used(), 0);
+        }
+    }
+}
