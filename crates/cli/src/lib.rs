@@ -24,6 +24,7 @@ pub mod commands;
 pub mod emulation;
 pub mod examine;
 pub mod export;
+mod give_back;
 pub mod import;
 pub mod import_store;
 pub mod interrupt;

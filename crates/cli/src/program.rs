@@ -16,6 +16,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::emulation;
+use crate::give_back;
 use crate::interrupt;
 use crate::log::LogArgs;
 use crate::output::{Output, StdoutClosed, exit};
@@ -143,6 +144,7 @@ macro_rules! subcommands {
 /// Runs a program with the arguments of this process.
 #[must_use]
 pub fn run<C: Commands>() -> ExitCode {
+    give_back::at_once();
     let Cli { globals, command } = match Cli::<C>::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),

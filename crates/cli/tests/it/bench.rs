@@ -125,15 +125,19 @@ fn transactions_on_a_database_print_the_agreed_keys_and_keep_their_rules() {
     }
     let ycsb =
         ["bench", "ycsb", "--engine", "db", "--workload", "a,e", "--records", "500", "--operations", "200", "--verify"];
-    for (more, reopened) in [(&[][..], false), (&["--reopen"], true)] {
-        let lines = place.json([&ycsb[..], more].concat());
-        assert_eq!(lines.len(), 2);
-        for line in lines {
-            assert_eq!((&line["engine"], &line["missing"]), (&"lodestone-db".into(), &0.into()));
-            assert_eq!(line["reopened"], reopened, "{line}");
-        }
+    for line in place.json(ycsb) {
+        let found = (&line["engine"], &line["missing"], &line["loaded_before"]);
+        assert_eq!(found, (&"lodestone-db".into(), &0.into(), &false.into()));
     }
-    place.run(["bench", "ycsb", "--reopen"]).fails_with(&["--reopen is for --engine db"]);
+    let file = ["bench", "ycsb", "--engine", "db", "--path", "loaded.pool", "--operations", "200"];
+    place.run([&file[..], &["--records", "500", "--keep"]].concat()).ok();
+    let lines = place.json([&file[..], &["--records", "500", "--loaded", "--verify"]].concat());
+    assert_eq!((&lines[0]["missing"], &lines[0]["loaded_before"]), (&0.into(), &true.into()));
+    assert!(lines[0]["load_ops_per_s"].is_null(), "nothing was loaded: {}", lines[0]);
+    place.run([&file[..], &["--records", "600", "--loaded"]].concat()).fails_with(&["or fewer were"]);
+    let absent = ["bench", "ycsb", "--engine", "db", "--path", "absent.pool", "--loaded"];
+    place.run(absent).fails_with(&["absent.pool", "--keep"]);
+    place.run(["bench", "ycsb", "--path", "loaded.pool", "--loaded"]).fails_with(&["--loaded is for --engine db"]);
 }
 
 #[test]

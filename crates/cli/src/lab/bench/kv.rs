@@ -227,7 +227,7 @@ impl Args {
             time_limit: time_limit.context("--seconds needs a positive number")?,
             verify_reads: false,
             database: DatabaseOptions::default(),
-            reopen: false,
+            loaded: false,
             publish: None,
         })
     }

@@ -163,6 +163,17 @@ impl Place {
         Ok(pool)
     }
 
+    /// Opens the pool that an earlier run has kept.
+    pub fn open(&self) -> Result<Pool> {
+        let path = self.path.as_ref().context("give the pool's file with --path")?;
+        let options = PoolOptions { domain: self.domain_choice()?, ..PoolOptions::default() };
+        let options = emulation::apply(self.profile.as_ref(), TimeMode::Spinning, options)?;
+        let failed = || format!("{}: opening the pool of an earlier run failed; make it with --keep", path.display());
+        let pool = Pool::open(path, &options).with_context(failed)?;
+        emulation::place(&pool);
+        Ok(pool)
+    }
+
     /// The present cost of one device sync in the pool's folder.
     pub fn sync_latency(&self) -> Result<SyncLatency> {
         let folder = self.folder();

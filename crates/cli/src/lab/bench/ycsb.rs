@@ -109,10 +109,10 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     log_bytes: Option<u64>,
 
-    /// Close the database after the load and open it again, with `--engine db`: the run has its memory and its cache as
-    /// after a restart
-    #[arg(long)]
-    reopen: bool,
+    /// Run on the records that an earlier call with `--keep` and the same options has loaded into `--path FILE`, with
+    /// `--engine db`: the process has its memory and its cache as after a restart
+    #[arg(long, requires = "path")]
+    loaded: bool,
 
     /// Publish the figures of the database in this file, for `lodestone db top --file FILE`
     #[arg(long, value_name = "FILE")]
@@ -212,8 +212,8 @@ pub struct Request {
     pub verify_reads: bool,
     /// Options of a database.
     pub database: DatabaseOptions,
-    /// Whether a database is opened again between the load and the run.
-    pub reopen: bool,
+    /// Whether the pool is there, with the records in a database.
+    pub loaded: bool,
     /// File for the figures of a database.
     pub publish: Option<PathBuf>,
 }
@@ -290,8 +290,8 @@ impl Args {
         if (self.log_bytes.is_some() || self.flush_unit != [Unit::Line]) && self.engine != YcsbEngine::Db {
             bail!("--flush-unit and --log-bytes are for --engine db: the others have no pages and logs");
         }
-        if self.reopen && self.engine != YcsbEngine::Db {
-            bail!("--reopen is for --engine db: it has a cache, which the load fills");
+        if self.loaded && self.engine != YcsbEngine::Db {
+            bail!("--loaded is for --engine db: it has a cache, which a load fills");
         }
         if self.publish.is_some() && self.engine != YcsbEngine::Db {
             bail!("--publish is for --engine db: the others publish no figures");
@@ -306,8 +306,8 @@ impl Args {
             database.segment_bytes = database.segment_bytes.min(bytes / 16);
         }
         let (engine, place) = (self.engine, self.place.clone());
-        let (publish, reopen) = (self.publish.clone(), self.reopen);
-        Ok(Request { engine, spec, place, time_limit, verify_reads: self.verify, database, reopen, publish })
+        let (publish, loaded) = (self.publish.clone(), self.loaded);
+        Ok(Request { engine, spec, place, time_limit, verify_reads: self.verify, database, loaded, publish })
     }
 }
 
@@ -334,7 +334,7 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
     if request.engine != YcsbEngine::Map && place.durability == Durability::Relaxed {
         bail!("--durability relaxed is for --engine map; the others acknowledge what is durable");
     }
-    let pool = place.create(pool_bytes, journal_bytes)?;
+    let pool = if request.loaded { place.open()? } else { place.create(pool_bytes, journal_bytes)? };
     let opened = Opened { pool: pool.clone(), pool_bytes, journal_bytes };
     let tl2 = |log| {
         let options = Tl2Options { object_bytes: pool_bytes / 2, ..Tl2Options::new(log, ClockKind::Add) };
@@ -355,21 +355,14 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
             let show = |records: &DatabaseRecords| {
                 request.publish.as_deref().map(|file| publish(records.database(), Some(file))).transpose()
             };
-            let mut records = open()?;
-            let mut published = show(&records)?;
-            let load = load_into(&records, request, output)?;
-            if request.reopen {
-                drop((published.take(), records));
-                records = open()?;
-                published = show(&records)?;
-            }
+            let records = open()?;
+            let published = show(&records)?;
+            let load = (!request.loaded).then(|| load_into(&records, request, output)).transpose()?;
             let (watch, pages) = (CacheWatch::new(records.database()), PageWatch::new(records.database()));
-            // Counts begin anew with each open.
-            let reopened = records.database().stats().commits < load.result.operations;
             watch.begin();
             pages.begin()?;
-            let mut measured = run_on(&records, &opened, request, output, &load)?;
-            measured.outcome.result.set_extra("reopened", reopened);
+            let mut measured = run_on(&records, &opened, request, output, load.as_ref())?;
+            measured.outcome.result.set_extra("loaded_before", request.loaded);
             drop(published);
             pages.add_to(&mut measured.outcome.result, &request.database)?;
             if let Some(limit) = request.database.cache_bytes {
@@ -395,7 +388,7 @@ struct Opened {
 
 fn measure_on<E: Engine>(engine: &E, opened: &Opened, request: &Request, output: &Output) -> Result<Measured> {
     let load = load_into(engine, request, output)?;
-    run_on(engine, opened, request, output, &load)
+    run_on(engine, opened, request, output, Some(&load))
 }
 
 /// Loads the records.
@@ -410,7 +403,7 @@ fn run_on<E: Engine>(
     opened: &Opened,
     request: &Request,
     output: &Output,
-    load: &Outcome,
+    load: Option<&Outcome>,
 ) -> Result<Measured> {
     let Request { spec, place, .. } = request;
     let domain = opened.pool.memory().domain();
@@ -426,14 +419,19 @@ fn run_on<E: Engine>(
         }
     })?;
     if outcome.missing > 0 {
-        bail!("{} reads or updates found no record; the map lost records that were loaded", outcome.missing);
+        bail!(
+            "{} reads or updates found no record; the map lost records that were loaded, or fewer were",
+            outcome.missing
+        );
     }
     let (flush, stream) = opened.pool.memory().instructions();
     let result = &mut outcome.result;
     result.set_extra("instructions", format!("{flush:?} {stream:?}").to_lowercase());
     result.set_extra("pool_bytes", opened.pool_bytes);
     result.set_extra("journal_bytes", opened.journal_bytes);
-    result.set_extra("load_ops_per_s", load.result.ops_per_s);
+    if let Some(load) = load {
+        result.set_extra("load_ops_per_s", load.result.ops_per_s);
+    }
     if let Some(latency) = &sync_latency {
         latency.add_to(&mut result.extra);
     }
@@ -550,7 +548,7 @@ impl Request {
             time_limit: Some(time_limit),
             verify_reads: true,
             database: DatabaseOptions::default(),
-            reopen: false,
+            loaded: false,
             publish: None,
         }
     }
