@@ -27,7 +27,7 @@ const POWERS: usize = 24;
 const STEPS: usize = 64;
 /// Bytes before each block in a region.
 const BEFORE_BYTES: usize = rlsf::GRANULARITY / 2;
-/// More shards than this help no machine.
+/// Most shards. Each may have a region that is not full.
 const SHARDS_MAX: usize = 16;
 /// A block of more than this part of a region comes from the allocator: it would leave most of one unused.
 const PART_MAX: usize = 8;

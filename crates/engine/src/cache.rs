@@ -47,7 +47,7 @@ const HOLES_PART: u64 = 8;
 /// The arena takes memory in so many parts of the bound.
 const REGIONS: u64 = 64;
 /// A smaller cache has no arena: a few regions that are not full would be a large part of it.
-const ARENA_BYTES_MIN: u64 = 4 << 20;
+const ARENA_BYTES_MIN: u64 = 8 << 20;
 /// The hand passes each leaf at most so often before it gives up: once for each use that is counted, and once more.
 const TURNS_MAX: usize = 5;
 
@@ -370,5 +370,48 @@ impl Cache {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         lock(&self.clock).push_back(Entry { tree, leaf: weak, bytes: now });
         if !is_used && leaf.page.is_busy() { now } else { 0 }
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use lodestone_pmem::{DomainChoice, PoolOptions};
+
+    use super::*;
+    use crate::{Database, DatabaseOptions, Result, Schema, Type, row};
+
+    #[test]
+    fn rows_that_are_read_are_in_the_arena_and_its_holes_count() -> Result<()> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pool");
+        let bound = ARENA_BYTES_MIN;
+        let pool = PoolOptions { domain: DomainChoice::Process, size_bytes: 96 << 20, ..PoolOptions::default() };
+        let options = DatabaseOptions { pool, cache_bytes: Some(bound), ..DatabaseOptions::default() };
+        const ROWS: u64 = 12_000;
+        {
+            let db = Database::open_with(&path, &options)?;
+            let schema = Schema::new("t").column("k", Type::U64).column("v", Type::Bytes).key(["k"]);
+            let table = db.create_table(&schema)?;
+            for first in (0..ROWS).step_by(100) {
+                db.update(|tx| (first..first + 100).try_for_each(|key| table.put(tx, &row![key, vec![7_u8; 2000]])))?;
+            }
+        }
+        let db = Database::open_with(&path, &options)?;
+        let table = db.table("t")?;
+        for turn in 0..40_000_u64 {
+            // Some keys are asked for often, and others seldom.
+            let key = turn.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (ROWS >> (turn % 3));
+            let row = db.update(|tx| table.get(tx, &row![key]))?;
+            assert_eq!(row.map(|row| row[1].clone()), Some(vec![7_u8; 2000].into()));
+        }
+        let core = db.core();
+        let (cache, arena) = (core.ground.cache.as_ref().expect("a bound"), core.ground.source.arena());
+        let (taken, used) = arena.map(|arena| (arena.taken(), arena.used())).expect("an arena");
+        let rows = cache.row_bytes();
+        assert!(used > rows * 8 / 10 && used < rows, "{used} bytes of {rows}: slots are beside the arena");
+        assert!(taken - used < bound / 8, "{taken} bytes for {used}");
+        assert_eq!(cache.bytes(), rows + (taken - used) + cache.leaf_bytes());
+        assert!(cache.bytes() < bound + bound / 10, "{} bytes of {bound}", cache.bytes());
+        Ok(())
     }
 }
