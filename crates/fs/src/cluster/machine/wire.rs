@@ -22,7 +22,7 @@ use crate::bytes::{Reader, Writer};
 use crate::cluster::status::CopyProgress;
 
 const MAGIC: &[u8; 4] = b"LDFS";
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 pub(crate) const STANDING: u8 = 1;
 pub(crate) const IMAGE: u8 = 2;
