@@ -10,7 +10,7 @@
 #   deny   the rules for crates of others (deny.toml), and their known faults, which needs the network   ("make deny")
 #
 # Every step runs, also after a failure. A step is stopped when it has used LODESTONE_STEP_PROCESSOR_SECONDS_MAX
-# (default 4000) seconds of processor time, or none for LODESTONE_STEP_IDLE_SECONDS_MAX (default 300), or so many
+# (default 6000) seconds of processor time, or none for LODESTONE_STEP_IDLE_SECONDS_MAX (default 300), or so many
 # without a line of output as LODESTONE_STEP_SILENT_SECONDS_MAX says (default 900 in "test", where every test is short):
 # a busy machine fails no step, a hang does, also one that spins. The last line is "N passed, N failed": the sum over cargo's result lines; a failed step
 # without a failed test counts as one failure.
@@ -24,7 +24,7 @@ export CARGO_INCREMENTAL=${CARGO_INCREMENTAL-0}
 # time, and so does PROPTEST_RNG_SEED= here; PROPTEST_CASES says how many.
 export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED-20}
 [ -n "$PROPTEST_RNG_SEED" ] || unset PROPTEST_RNG_SEED
-processor_max=${LODESTONE_STEP_PROCESSOR_SECONDS_MAX:-4000}
+processor_max=${LODESTONE_STEP_PROCESSOR_SECONDS_MAX:-6000}
 idle_max=${LODESTONE_STEP_IDLE_SECONDS_MAX:-300}
 list=${1:-}
 silent_max=$processor_max
