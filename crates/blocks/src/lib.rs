@@ -4,9 +4,9 @@
 //! memory comes from is chosen when it is made: from the allocator of the program, or from an [`Arena`].
 //!
 //! A cache with a bound replaces its rows at random, for ever. Allocators for all purposes keep blocks of each size and
-//! of each thread apart, so such a cache leaves them with holes: a third of its size and more, which no count of its
-//! rows shows. An arena has one list of free memory for all sizes, joins neighbors that are free, and takes what fits
-//! best (two-level segregated fit). It tells what it took, holes and all: see [`Arena::taken`].
+//! of each thread apart, so such a cache leaves holes, which no count of its rows shows. An arena has one list of free
+//! memory for all sizes, joins neighbors that are free, and takes what fits best (two-level segregated fit). It tells
+//! what it took, holes and all: see [`Arena::taken`].
 //!
 //! | file | idea |
 //! | --- | --- |

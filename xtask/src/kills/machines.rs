@@ -162,7 +162,9 @@ mod tests {
     #[test]
     fn a_status_is_read() {
         let mut status = serde_json::json!({
-            "leader": 2, "groups": [{"copies": 3}, {"copies": 3}], "nodes": [{"node": 1, "lacks_image": false}, {"node": 2}]
+            "leader": 2,
+            "groups": [{"copies": 3}, {"copies": 3}],
+            "nodes": [{"node": 1, "lacks_image": false}, {"node": 2}],
         });
         assert_eq!(whole(&status), Some(2));
         status["nodes"][0]["lacks_image"] = true.into();

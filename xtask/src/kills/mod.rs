@@ -318,8 +318,8 @@ impl Counts {
         let waits: Vec<String> =
             self.waits.iter().map(|(victim, waits)| format!("{victim} {}", spread(waits.clone()))).collect();
         format!(
-            "{all} rounds in {}: {}. Checks after everything died: {}. Rounds that needed the dead node back: {}. Waits \
-             after a death: {}",
+            "{all} rounds in {}: {}. Checks after everything died: {}. Rounds that needed the dead node back: {}. \
+             Waits after a death: {}",
             minutes(time),
             each.join(", "),
             self.checks,

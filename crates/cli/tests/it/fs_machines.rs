@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Place, Process};
 use crate::fs_loss;
-use crate::fs_mount::{content, mount_by};
+use crate::fs_mount::{Mount, content, mount_by};
 use crate::ports::ports;
 
 /// A keeper, and the machines of the volume `a.vol`, three at the beginning.
@@ -120,11 +120,8 @@ fn judge(folder: &Path, files: std::ops::Range<u64>, when: &str) {
 
 #[test]
 fn a_mount_goes_on_when_a_replica_and_the_metadata_node_are_killed() {
-    let mut site = Site::new();
-    site.format();
-    (1..=3).for_each(|machine| site.start(machine, true));
-    let leader = site.until_whole();
-    let Some(mount) = mount_by(&site.place, &["a.vol", "mnt", "--credentials", "op"]) else { return };
+    let Some((mut site, mount)) = Site::mounted() else { return };
+    let leader = site.leader();
     let (folder, mut count) = (mount.point.clone(), 0);
     let mut write_some = |files: u64| {
         let times: Vec<Duration> = (0..files).map(|file| write(&folder, count + file)).collect();
@@ -174,6 +171,16 @@ fn a_mount_goes_on_when_a_replica_and_the_metadata_node_are_killed() {
 }
 
 impl Site {
+    /// Three machines that all count, and a mount. `None`: there is no FUSE here.
+    fn mounted() -> Option<(Self, Mount)> {
+        let mut site = Self::new();
+        site.format();
+        (1..=3).for_each(|machine| site.start(machine, true));
+        site.until_whole();
+        let mount = mount_by(&site.place, &["a.vol", "mnt", "--credentials", "op"])?;
+        Some((site, mount))
+    }
+
     /// The machine counts, or has another state.
     fn until_state(&self, machine: usize, state: &str) {
         self.until(&format!("machine {machine} {state}"), |status| {
@@ -334,11 +341,7 @@ fn change_machines(site: &mut Site) {
 
 #[test]
 fn machines_are_added_drained_lost_and_replaced_while_files_are_written() {
-    let mut site = Site::new();
-    site.format();
-    (1..=3).for_each(|machine| site.start(machine, true));
-    site.until_whole();
-    let Some(mount) = mount_by(&site.place, &["a.vol", "mnt", "--credentials", "op"]) else { return };
+    let Some((mut site, mount)) = Site::mounted() else { return };
     let (folder, stop) = (mount.point.clone(), AtomicBool::new(false));
     std::fs::copy(site.place.path("a.vol"), site.place.path("old.vol")).expect("a copy");
     let (count, longest) = std::thread::scope(|scope| {
@@ -379,11 +382,7 @@ fn machines_are_added_drained_lost_and_replaced_while_files_are_written() {
 
 #[test]
 fn programs_wait_while_all_machines_are_down_and_lose_nothing() {
-    let mut site = Site::new();
-    site.format();
-    (1..=3).for_each(|machine| site.start(machine, true));
-    site.until_whole();
-    let Some(mount) = mount_by(&site.place, &["a.vol", "mnt", "--credentials", "op"]) else { return };
+    let Some((mut site, mount)) = Site::mounted() else { return };
     let folder = mount.point.clone();
     fs_loss::make_side(&folder);
     (0..3).for_each(|number| _ = write(&folder, number));
