@@ -195,6 +195,13 @@ impl Memory {
         self.word(at).store(value, Ordering::Release);
     }
 
+    /// Stores whole words, of which the last is filled up with zeros (release). For images that are loaded.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn raw_write(&self, at: PmAddr, bytes: &[u8]) {
+        self.words(at, to_u64(bytes.len().div_ceil(8))).write(bytes);
+    }
+
     /// The eight words of a line, loaded one by one (acquire).
     #[inline]
     pub(crate) fn raw_line(&self, line: LineAddr) -> [u64; 8] {
@@ -271,7 +278,7 @@ impl Memory {
     #[track_caller]
     pub fn write(&self, at: PmAddr, bytes: &[u8]) {
         self.hook_write(at, bytes);
-        self.words(at, to_u64(bytes.len().div_ceil(8))).write(bytes);
+        self.raw_write(at, bytes);
     }
 
     /// Writes `words` at `at` in ascending order and starts the write-back of the lines that they touch:

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use lodestone_width::{const_usize, exact_u16, to_u64, to_usize};
+use lodestone_width::{exact_u16, to_usize};
 use rustix::fs::OFlags;
 
 use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
@@ -196,8 +196,6 @@ pub(crate) fn open_on_device(open: impl Fn() -> Arc<dyn Storage>, bytes: u64, op
     attach(Opened { path, parts: Vec::new(), headers: vec![header], memory, before, recovery, reason }, options)
 }
 
-const LINE_LEN: usize = const_usize(LINE_BYTES);
-
 /// Copies the content of `device` to `memory`.
 fn load(memory: &Memory, device: &dyn Storage, bytes: u64, path: &Path) -> Result<()> {
     let mut page = vec![0; to_usize(PAGE_BYTES)];
@@ -207,9 +205,7 @@ fn load(memory: &Memory, device: &dyn Storage, bytes: u64, path: &Path) -> Resul
         if read < page.len() {
             return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
         }
-        for (at, line) in (offset..).step_by(LINE_LEN).zip(page.chunks_exact(LINE_LEN)) {
-            store_line(memory, PmAddr::new(0, at).line(), line);
-        }
+        memory.raw_write(PmAddr::new(0, offset), &page);
     }
     Ok(())
 }
@@ -308,7 +304,7 @@ pub(crate) fn other_moments(parts: &[PartFile], files: Option<&BlockFiles>) -> R
         // begun to apply.
         let salvaged = read_salvage(files, |line, bytes| {
             if is_state(line) && memory.contains(line.start(), LINE_BYTES) {
-                store_line(&memory, line, bytes);
+                memory.raw_write(line.start(), bytes);
             }
         });
         // A journal that the repair will refuse makes no state newer.
@@ -343,14 +339,6 @@ fn is_state(line: LineAddr) -> bool {
     (PAGE_BYTES..ROOTS_OFFSET).contains(&line.start().offset())
 }
 
-fn store_line(memory: &Memory, line: LineAddr, bytes: &[u8]) {
-    for (index, chunk) in bytes.chunks_exact(8).enumerate() {
-        let mut word = [0; 8];
-        word.copy_from_slice(chunk);
-        memory.raw_store(line.start().plus(to_u64(index) * 8), u64::from_le_bytes(word));
-    }
-}
-
 /// Brings those lines of a private view up to date with the journal for which `counts`, in memory only.
 pub(crate) fn replay_in_memory(
     files: &BlockFiles,
@@ -362,7 +350,7 @@ pub(crate) fn replay_in_memory(
         if !memory.contains(line.start(), LINE_BYTES) {
             outside = Some(line);
         } else if counts(line) {
-            store_line(memory, line, bytes);
+            memory.raw_write(line.start(), bytes);
         }
     })?;
     match outside {
