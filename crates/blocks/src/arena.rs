@@ -1,10 +1,13 @@
 //! Memory for blocks, in shards.
 //!
 //! A shard has *regions* of memory from the allocator, and one list of what is free in them, under a lock. A thread
-//! asks the shard of its own first, so threads seldom meet. When that has no room, the others are asked, and only then
-//! it takes another region. A block goes back to the shard that it is from.
+//! first asks the shard that it had memory from last, so threads seldom meet. When that has no room, the others are
+//! asked, and only then the smallest one takes another region. A block goes back to the shard that it is from.
 //!
-//! Regions stay until the arena and all its blocks are gone: a cache that is full uses them again.
+//! Regions stay as long as their shard has a block: a cache that is full uses them again. When a cache shrinks, each
+//! region has some blocks that are left, and holes between them. [`Arena::evacuate`] chooses a shard that gives no
+//! memory from then on. Its owner drops the blocks that [have to move](Block::is_evacuating). With the last one, all
+//! regions of the shard go back to the allocator.
 
 #![expect(unsafe_code, reason = "memory of regions, and the list of what is free in them")]
 
@@ -12,9 +15,8 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::cell::Cell;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread::available_parallelism;
 
 use lodestone_width::to_u64;
 use rlsf::Tlsf;
@@ -27,16 +29,16 @@ const POWERS: usize = 24;
 const STEPS: usize = 64;
 /// Bytes before each block in a region.
 const BEFORE_BYTES: usize = rlsf::GRANULARITY / 2;
-/// Most shards. Each may have a region that is not full.
-const SHARDS_MAX: usize = 16;
+/// Shards, of which threads use different ones, and one can be evacuated. Each may have a region that is not full.
+const SHARDS: usize = 16;
 /// A block of more than this part of a region comes from the allocator: it would leave most of one unused.
 const PART_MAX: usize = 8;
 /// Alignment of regions: that of a line, so that no other owner writes the first and the last one.
 const REGION_ALIGN: usize = 64;
 
 thread_local! {
-    /// A number of the thread, once it has asked an arena for memory.
-    static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
+    /// The shard that the thread asks first, once it has asked an arena for memory.
+    static FIRST: Cell<Option<usize>> = const { Cell::new(None) };
 }
 /// The next number of a thread.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -67,10 +69,12 @@ struct Shared {
 /// A part of the memory, with a lock.
 pub(crate) struct Shard {
     free: Mutex<Free>,
-    /// Bytes of the regions.
+    /// Bytes of the regions. Changes under the lock.
     taken: AtomicUsize,
-    /// Bytes of the blocks.
+    /// Bytes of the blocks. Changes under the lock.
     used: AtomicUsize,
+    /// Whether it gives no memory until its last block is gone. Changes under the lock.
+    is_evacuating: AtomicBool,
 }
 
 struct Free {
@@ -98,7 +102,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the allocator gave it, with this layout. No block is in it: each owns the shard, which ends here.
+        // SAFETY: the allocator gave it, with this layout. No block is in it: each owns the shard, which ends here or
+        // has counted that the last one is gone. The list that has its memory as free ends before.
         unsafe { dealloc(self.at.as_ptr(), self.layout) };
     }
 }
@@ -110,14 +115,14 @@ impl Arena {
     /// Small regions take less at once, and leave more at their ends. A 64th of what the cache may hold is a good size.
     #[must_use]
     pub fn new(region_bytes: usize) -> Self {
-        let shards = available_parallelism().map_or(1, |count| count.get().min(SHARDS_MAX));
-        Self::with_shards(region_bytes, shards)
+        Self::with_shards(region_bytes, SHARDS)
     }
 
     fn with_shards(region_bytes: usize, shards: usize) -> Self {
         let shard = || {
             let free = Mutex::new(Free { list: Tlsf::new(), regions: Vec::new() });
-            Arc::new(Shard { free, taken: AtomicUsize::new(0), used: AtomicUsize::new(0) })
+            let (taken, used, is_evacuating) = Default::default();
+            Arc::new(Shard { free, taken, used, is_evacuating })
         };
         let shards = std::iter::repeat_with(shard).take(shards).collect();
         Self(Arc::new(Shared { shards, region_bytes: region_bytes.clamp(16 << 10, 16 << 20) }))
@@ -160,32 +165,72 @@ impl Arena {
         if Shard::taken(layout.size()) > region_bytes / PART_MAX {
             return None;
         }
-        let first = thread_number() % shards.len();
-        let own = &shards[first];
-        let found = own.lock().allocate(layout).map(|at| (own, at));
+        let first = first_shard() % shards.len();
+        let own = shards[first].allocate(shards[first].lock(), layout).map(|at| (first, at));
         // Others are not waited for: a region more is better than a queue.
         let of_another = || {
-            let others = shards[first + 1..].iter().chain(&shards[..first]);
-            others.into_iter().find_map(|shard| Some((shard, shard.try_lock()?.allocate(layout)?)))
+            let mut others = (first + 1..shards.len()).chain(0..first);
+            others.find_map(|other| Some((other, shards[other].allocate(shards[other].try_lock()?, layout)?)))
         };
         let of_a_new_region = || {
+            let open = shards.iter().enumerate().filter(|(_, shard)| !shard.is_evacuating());
+            let (least, shard) = open.min_by_key(|(_, shard)| shard.taken.load(Ordering::Relaxed))?;
             let region = Region::new(*region_bytes)?;
-            own.taken.fetch_add(region.layout.size(), Ordering::Relaxed);
-            let mut free = own.lock();
+            let mut free = shard.lock();
+            shard.taken.fetch_add(region.layout.size(), Ordering::Relaxed);
             free.add(region);
-            Some((own, free.allocate(layout)?))
+            Some((least, shard.allocate(free, layout)?))
         };
-        let (shard, at) = found.or_else(of_another).or_else(of_a_new_region)?;
-        shard.used.fetch_add(Shard::taken(layout.size()), Ordering::Relaxed);
-        Some(Memory { at, shard: Some(shard.clone()) })
+        let (number, at) = own.or_else(of_another).or_else(of_a_new_region)?;
+        if number != first {
+            FIRST.set(Some(number));
+        }
+        Some(Memory { at, shard: Some(shards[number].clone()) })
+    }
+
+    /// Begins to evacuate the shard with most free memory: it gives none from now on, and its blocks say that they
+    /// [have to move](Block::is_evacuating). When the last of them is gone, its memory goes back to the allocator.
+    ///
+    /// Does nothing while a shard is evacuated, and if none has free memory. Blocks that stay are no harm, but keep the
+    /// memory of their shard.
+    ///
+    /// ```
+    /// use lodestone_blocks::Arena;
+    ///
+    /// let arena = Arena::new(16 << 10);
+    /// let blocks: Vec<_> = (0..200).map(|_| arena.block(&[0; 1000])).collect();
+    /// let mut kept: Vec<_> = blocks.into_iter().step_by(4).collect();
+    /// let taken = arena.taken();
+    /// arena.evacuate();
+    /// kept.retain(|block| !block.is_evacuating());
+    /// assert!(arena.taken() < taken && !arena.is_evacuating());
+    /// ```
+    pub fn evacuate(&self) {
+        let shards = &self.0.shards;
+        if self.is_evacuating() {
+            return;
+        }
+        let free = |shard: &&Arc<Shard>| {
+            shard.taken.load(Ordering::Relaxed).saturating_sub(shard.used.load(Ordering::Relaxed))
+        };
+        let Some(shard) = shards.iter().max_by_key(free).filter(|shard| free(shard) > 0) else { return };
+        let mut list = shard.lock();
+        shard.is_evacuating.store(true, Ordering::Relaxed);
+        shard.end_if_empty(&mut list);
+    }
+
+    /// Whether blocks have to move.
+    #[must_use]
+    pub fn is_evacuating(&self) -> bool {
+        self.0.shards.iter().any(|shard| shard.is_evacuating())
     }
 }
 
-/// The number of this thread, in the order in which threads came here.
-fn thread_number() -> usize {
-    THREAD.get().unwrap_or_else(|| {
+/// The shard that this thread asks first, modulo their number: at the beginning the next one of the threads' order.
+fn first_shard() -> usize {
+    FIRST.get().unwrap_or_else(|| {
         let number = THREADS.fetch_add(1, Ordering::Relaxed);
-        THREAD.set(Some(number));
+        FIRST.set(Some(number));
         number
     })
 }
@@ -216,9 +261,34 @@ impl Shard {
     /// # Safety
     /// The block is from this shard, and `layout` is that of its memory. It has no owner, and this is called once.
     pub(crate) unsafe fn free(&self, at: NonNull<u8>, layout: Layout) {
+        let mut free = self.lock();
         // SAFETY: the list has given it, for this alignment.
-        unsafe { self.lock().list.deallocate(at, layout.align()) };
+        unsafe { free.list.deallocate(at, layout.align()) };
         self.used.fetch_sub(Self::taken(layout.size()), Ordering::Relaxed);
+        self.end_if_empty(&mut free);
+    }
+
+    /// Memory for a block. `None`: there is no room, or the shard is evacuated.
+    fn allocate(&self, mut free: MutexGuard<'_, Free>, layout: Layout) -> Option<NonNull<u8>> {
+        let at = if self.is_evacuating() { None } else { free.allocate(layout) }?;
+        // Under the lock: a shard without blocks has none that is not counted yet.
+        self.used.fetch_add(Self::taken(layout.size()), Ordering::Relaxed);
+        Some(at)
+    }
+
+    /// Whether its blocks have to move.
+    pub(crate) fn is_evacuating(&self) -> bool {
+        self.is_evacuating.load(Ordering::Relaxed)
+    }
+
+    /// Gives the regions back if all blocks are gone that had to move.
+    fn end_if_empty(&self, free: &mut Free) {
+        if self.is_evacuating() && self.used.load(Ordering::Relaxed) == 0 {
+            free.list = Tlsf::new();
+            free.regions.clear();
+            self.taken.store(0, Ordering::Relaxed);
+            self.is_evacuating.store(false, Ordering::Relaxed);
+        }
     }
 }
 
@@ -231,7 +301,8 @@ impl Free {
 
     fn add(&mut self, region: Region) {
         let memory = NonNull::slice_from_raw_parts(region.at, region.layout.size());
-        // SAFETY: the shard owns the memory, which stays as long as the list: both end with the shard.
+        // SAFETY: the shard owns the memory, which stays as long as the list: both end with the shard, or the list ends
+        // first.
         let _ = unsafe { self.list.insert_free_block_ptr(memory) };
         self.regions.push(region);
     }
@@ -291,7 +362,7 @@ mod tests {
             let (bound, arena) = (8 << 20, Arena::with_shards(128 << 10, shards));
             let (mut state, mut blocks, mut used) = (88_172_645_463_325_252, Vec::new(), 0);
             for turn in 0..20_000 {
-                THREAD.set(Some(turn / 7));
+                FIRST.set(Some(turn / 7));
                 let block = arena.of_parts(2, [&b"ab"[..]]);
                 assert_eq!(&*block, b"ab");
                 let bytes = size(&mut state);
@@ -307,6 +378,54 @@ mod tests {
             drop(blocks);
             assert_eq!((arena.used(), arena.taken()), (0, taken));
         }
+    }
+
+    #[test]
+    fn a_cache_that_shrinks_gives_its_memory_back() {
+        let arena = Arena::with_shards(64 << 10, SHARDS);
+        let mut blocks: Vec<_> = (0..4000).map(|seed| (seed, filled(&arena, seed, 2000))).collect();
+        let full = arena.taken();
+        // Every fourth one stays: no region is free.
+        blocks.retain(|(seed, _)| seed % 4 == 0);
+        assert_eq!(arena.taken(), full);
+        let mut turns = 0;
+        while arena.taken() - arena.used() > arena.used() / 4 {
+            turns += 1;
+            assert!(turns <= SHARDS, "{arena:?}");
+            arena.evacuate();
+            for (seed, block) in &mut blocks {
+                if block.is_evacuating() {
+                    *block = filled(&arena, *seed, 2000);
+                    assert!(!block.is_evacuating());
+                }
+            }
+            assert!(!arena.is_evacuating(), "all of them moved");
+            // They moved into holes.
+            assert!(arena.taken() < full, "{arena:?}");
+        }
+        assert!(blocks.iter().all(|(seed, block)| **block == *content(*seed, 2000)));
+        drop(blocks);
+        (0..SHARDS).for_each(|_| arena.evacuate());
+        assert_eq!((arena.used(), arena.taken()), (0, 0));
+        // It can be used again.
+        assert_eq!(*filled(&arena, 1, 2000), *content(1, 2000));
+    }
+
+    #[test]
+    fn a_block_that_stays_keeps_the_memory_of_its_shard() {
+        let arena = Arena::with_shards(64 << 10, 1);
+        let (block, other) = (filled(&arena, 1, 2000), filled(&arena, 2, 2000));
+        arena.evacuate();
+        // The only shard gives none, and another one is not begun.
+        let third = filled(&arena, 3, 2000);
+        arena.evacuate();
+        assert!(block.is_evacuating() && other.is_evacuating() && !third.is_evacuating());
+        assert_eq!(arena.taken(), 64 << 10);
+        drop(other);
+        assert_eq!((*block == *content(1, 2000), arena.taken()), (true, 64 << 10));
+        drop(block);
+        assert_eq!((arena.taken(), arena.is_evacuating()), (0, false));
+        assert!(arena.0.shards[0].lock().regions.is_empty());
     }
 
     #[test]
@@ -338,6 +457,9 @@ mod tests {
                 let (arena, to, from) = (&arena, to.clone(), &from);
                 scope.spawn(move || {
                     for seed in first..first + 2000 {
+                        if seed % 100 == 0 {
+                            arena.evacuate();
+                        }
                         let block = filled(arena, seed, 1 + usize::try_from(seed % 4000).expect("small"));
                         let kept = block.clone();
                         to.send((seed, block)).expect("the receiver is there");

@@ -140,6 +140,15 @@ impl Block {
         })
     }
 
+    /// Whether it is in memory of an arena that can go back to the allocator when this block and others are gone: see
+    /// [`Arena::evacuate`].
+    #[must_use]
+    pub fn is_evacuating(&self) -> bool {
+        // SAFETY: as in `deref`.
+        let shard = self.0.and_then(|head| unsafe { head.as_ref() }.shard.as_ref());
+        shard.is_some_and(|shard| shard.is_evacuating())
+    }
+
     /// How many blocks have the same memory, this one included; 1 for one without bytes. Others may change it at any
     /// moment.
     #[must_use]

@@ -42,9 +42,18 @@ impl Bytes {
         self.block.first_chunk().map_or(0, |tag| u64::from_le_bytes(*tag))
     }
 
+    /// Whether it is in memory of a cache that is to go back to the allocator: see [`Block::is_evacuating`].
+    pub fn is_evacuating(&self) -> bool {
+        self.block.is_evacuating()
+    }
+
     /// Bytes of memory that it takes: of a block that others share, as many as each of the others.
+    ///
+    /// A block of which it has more than half is its own: others that have it are copies that a reader or a checkpoint
+    /// holds for a while.
     pub fn taken(&self) -> usize {
-        self.block.taken() / self.block.owners()
+        let is_own = to_usize(self.end - self.begin) > self.block.len() / 2;
+        self.block.taken() / if is_own { 1 } else { self.block.owners() }
     }
 }
 
@@ -144,7 +153,8 @@ mod tests {
         let block = Block::new(b"alicebob");
         let (alice, bob) = (Bytes::part(&block, 0..5), Bytes::part(&block, 5..8));
         assert_eq!((&*alice, &*bob), (&b"alice"[..], &b"bob"[..]));
-        assert_eq!((alice.taken(), block.owners()), (block.taken() / 3, 3));
+        // Who has most of a block has all of it, whatever others hold it.
+        assert_eq!((alice.taken(), bob.taken(), block.owners()), (block.taken(), block.taken() / 3, 3));
         let copies = [Bytes::from(b"alice".to_vec()), Bytes::from(*b"bob")];
         assert_eq!([alice.clone(), bob.clone()], copies);
         assert!(alice < bob && Bytes::default() < alice && Bytes::default().is_empty());

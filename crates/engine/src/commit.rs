@@ -154,13 +154,18 @@ impl<'c> Locks<'c> {
         Ok(locks)
     }
 
-    fn take_rows(&mut self, state: &mut State, take: impl Fn(&Tree, &Core, &Bytes) -> Result<Taken>) -> Result<()> {
+    fn take_rows(
+        &mut self,
+        state: &mut State,
+        take: impl Fn(&Tree, &Core, &Bytes, usize) -> Result<Taken>,
+    ) -> Result<()> {
         for (tree, changes) in state.changes.values().enumerate() {
             count_shared_rmws(2);
             self.trees.push(changes.tree.clone());
             for (key, payload) in &changes.rows {
+                let bytes = payload.as_ref().map_or(0, Bytes::taken);
                 let (slot, seen, is_claimed, is_locked) = loop {
-                    match take(&changes.tree, self.core, key)? {
+                    match take(&changes.tree, self.core, key, bytes)? {
                         Taken::Locked(slot, seen) => break (slot, seen, false, true),
                         Taken::Found(slot, seen) => break (slot, seen, false, false),
                         Taken::Claimed(slot, floor) => {

@@ -220,6 +220,8 @@ struct Body {
     rows: AtomicUsize,
     /// How many places are taken. A thread that changes it holds the lock of the leaf.
     taken: AtomicUsize,
+    /// Bytes that it counts for the cache.
+    charged: std::sync::atomic::AtomicU64,
     order: Box<[AtomicU64]>,
     places: Box<[OnceLock<Arc<Slot>>]>,
 }
@@ -233,7 +235,8 @@ impl Body {
         let order = order.take(rows_max).collect();
         let places = slots.into_iter().map(OnceLock::from).chain(std::iter::repeat_with(OnceLock::new));
         let places = places.take(rows_max).collect();
-        Box::new(Self { rows: AtomicUsize::new(rows), taken: AtomicUsize::new(rows), order, places })
+        let (count, charged) = (|| AtomicUsize::new(rows), Default::default());
+        Box::new(Self { rows: count(), taken: count(), charged, order, places })
     }
 }
 
@@ -301,6 +304,24 @@ impl Leaf {
         let slots: usize = slots.map(|slot| slot.bytes()).sum();
         let arrays = body.places.len() * (size_of::<AtomicU64>() + size_of::<OnceLock<Arc<Slot>>>());
         to_u64(slots + arrays + size_of::<Body>())
+    }
+
+    /// Notes how many bytes it counts for the cache. Returns what it was before: 0 at first, and if it is cold.
+    pub fn charge(&self, bytes: u64) -> u64 {
+        self.body.get().map_or(0, |body| body.charged.swap(bytes, Ordering::SeqCst))
+    }
+
+    /// It counts so many bytes more.
+    pub fn grow_charge(&self, bytes: u64) {
+        if let Some(body) = self.body.get() {
+            body.charged.fetch_add(bytes, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether a row is in memory of a cache that is to go back to the allocator.
+    pub fn is_evacuating(&self) -> bool {
+        let Some(body) = self.body.get() else { return false };
+        body.places.iter().filter_map(OnceLock::get).any(|slot| slot.is_evacuating())
     }
 
     /// Whether the rows are loaded.
@@ -501,7 +522,7 @@ impl LockedLeaf<'_> {
 
     /// Adds a row before row `number`. There is room.
     pub fn insert(&mut self, number: usize, slot: Arc<Slot>) {
-        let (Body { order, rows, taken, places }, skip) = (self.leaf.body(), self.leaf.skip());
+        let (Body { order, rows, taken, places, .. }, skip) = (self.leaf.body(), self.leaf.skip());
         let place = taken.load(Ordering::Relaxed);
         taken.store(place + 1, Ordering::Relaxed);
         let mut new = entry(place, slot.key(), skip);

@@ -235,6 +235,9 @@ impl Drop for Waits<'_> {
 /// Those of a round.
 #[inline]
 pub fn wait_for_cache(core: &Core) -> Result<()> {
+    if let Some(cache) = core.ground.cache.as_ref().filter(|cache| cache.is_over()) {
+        cache.make_room();
+    }
     match &core.ground.cache {
         Some(cache) if cache.is_full() && !core.ways.durability.is_none() => {
             let _waits = Waits::begin(core, "cache");

@@ -40,6 +40,11 @@ impl Slot {
         own + self.key.taken() + lock(&self.payload).taken()
     }
 
+    /// Whether its bytes are in memory of a cache that is to go back to the allocator.
+    pub fn is_evacuating(&self) -> bool {
+        self.key.is_evacuating() || lock(&self.payload).is_evacuating()
+    }
+
     /// Bytes that it takes in an image.
     pub fn image_bytes(&self) -> usize {
         row_bytes(&self.key, &lock(&self.payload))

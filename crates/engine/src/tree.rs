@@ -38,6 +38,7 @@ use lodestone_pmem::sync::atomic::{AtomicBool, Ordering};
 use lodestone_pmem::sync::{Mutex, lock, spin};
 use lodestone_pmem::{DurablePoint, planted};
 use lodestone_txn::{RowState, RowWord, Tick, Writer};
+use lodestone_width::to_u64;
 
 use crate::branch::Branch;
 use crate::cache::Cache;
@@ -181,7 +182,8 @@ impl TreePart {
             rest = after;
             let slots: Vec<_> =
                 rows.iter().map(|(key, payload)| Slot::new(key.clone(), word, payload.clone())).collect();
-            let next = rest.first().map(|(key, _)| key.clone());
+            // A copy, as in `replace`.
+            let next = rest.first().map(|(key, _)| Bytes::from(&key[..]));
             let span = Span { low, high: next.clone().or_else(|| high.clone()) };
             let home = home.take();
             let page = if is_suspect { Page::suspect(home) } else { Page::new(home, is_dirty || !is_whole) };
@@ -363,6 +365,7 @@ impl Tree {
         let cold = Leaf::cold(leaf.span.clone(), purged, leaf.page.clone());
         rows.keep_locked(&self.ground.source, self.ground.base);
         old.end();
+        self.forget(leaf);
         self.root.load().swap(cold);
         true
     }
@@ -472,24 +475,24 @@ impl Tree {
         self.read(|root| root.leaf_of(key), |leaf, _| Some(leaf.purged().point))
     }
 
-    /// Locks the row with `key`, or adds a locked slot.
+    /// Locks the row with `key`, or adds a locked slot, for a row whose payload takes so many bytes.
     ///
     /// # Errors
     /// As [`find`](Self::find).
-    pub fn take(&self, core: &Core, key: &Bytes) -> Result<Taken> {
-        self.take_by(core, key, lock_slot)
+    pub fn take(&self, core: &Core, key: &Bytes, bytes: usize) -> Result<Taken> {
+        self.take_by(core, key, bytes, lock_slot)
     }
 
-    /// Finds the row with `key`, or adds a locked slot. The caller locks the row that was found, and then calls
+    /// Finds the row with `key`, or adds a locked slot, as [`take`](Self::take) does. The caller locks the row that was found, and then calls
     /// [`soil_locked`](Self::soil_locked).
     ///
     /// # Errors
     /// As [`find`](Self::find).
-    pub fn look_or_claim(&self, core: &Core, key: &Bytes) -> Result<Taken> {
-        self.take_by(core, key, look_at_slot)
+    pub fn look_or_claim(&self, core: &Core, key: &Bytes, bytes: usize) -> Result<Taken> {
+        self.take_by(core, key, bytes, look_at_slot)
     }
 
-    fn take_by(&self, core: &Core, key: &Bytes, take: impl Fn(Arc<Slot>) -> Taken) -> Result<Taken> {
+    fn take_by(&self, core: &Core, key: &Bytes, bytes: usize, take: impl Fn(Arc<Slot>) -> Taken) -> Result<Taken> {
         loop {
             let root = self.root.load();
             let leaf = root.leaf_of(key);
@@ -518,6 +521,9 @@ impl Tree {
                         let slot = Slot::new(key.clone(), claim, Bytes::default());
                         leaf.insert(number, slot.clone());
                         soil(leaf.leaf);
+                        if let Some(cache) = self.ground.cache.as_ref().filter(|_| !self.is_kept()) {
+                            cache.grow(leaf.leaf, to_u64(slot.bytes() + bytes));
+                        }
                         Claim::Added(slot, leaf.leaf.purged().floor)
                     }
                 }
@@ -583,7 +589,8 @@ impl Tree {
         let (mut low, mut page) = (low.clone(), page.clone());
         loop {
             let upper = slots.split_off(self.split_at(&low, &slots));
-            let next = upper.first().map(|slot| slot.key().clone());
+            // A copy: the leaf keeps it when its rows are gone, and with it the block that the keys of a page share.
+            let next = upper.first().map(|slot| Bytes::from(&slot.key()[..]));
             let span = Span { low, high: next.clone().or_else(|| high.clone()) };
             new.push(Leaf::new(room(size, &slots), span, slots, purged, page));
             let Some(next) = next else { break };
@@ -601,7 +608,13 @@ impl Tree {
             soil(old.leaf);
         }
         old.end();
+        self.forget(old.leaf);
         self.root.store(new);
+    }
+
+    /// The rows of a leaf that has ended do not count any more.
+    fn forget(&self, leaf: &Leaf) {
+        self.ground.cache.iter().for_each(|cache| cache.forget(leaf));
     }
 
     /// How many of `slots`, the rows of a leaf without room or of one that does not fit a page, a new leaf has.
@@ -752,6 +765,7 @@ impl Drop for Tree {
     fn drop(&mut self) {
         if let Some(cache) = &self.ground.cache {
             cache.forget_leaves(*self.leaves.get_mut());
+            self.root.load().for_each_leaf(&mut |leaf| cache.forget(leaf));
         }
     }
 }

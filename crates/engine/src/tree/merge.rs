@@ -86,6 +86,8 @@ impl Tree {
         let root = self.root.load().merge(&new, &gone);
         first.end();
         spare.iter_mut().for_each(|leaf| leaf.end());
+        self.forget(first.leaf);
+        spare.iter().for_each(|leaf| self.forget(leaf.leaf));
         self.root.store(root);
         if spare.iter().any(|leaf| leaf.leaf.page.is_busy()) && !planted::active("engine-merge-forgets-dirt") {
             soil(&new);

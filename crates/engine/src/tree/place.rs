@@ -42,6 +42,14 @@ impl Tree {
         Ok(loaded)
     }
 
+    /// Its leaves, loaded or not.
+    #[cfg(test)]
+    pub fn all_leaves(&self) -> Vec<Arc<Leaf>> {
+        let mut leaves = Vec::new();
+        self.root.load().for_each_leaf(&mut |leaf| leaves.push(leaf.clone()));
+        leaves
+    }
+
     /// The rows of a leaf were loaded: they count for the cache, unless they stay.
     pub(super) fn give_to_clock(&self, leaf: &Arc<Leaf>) {
         // If the tree is kept in this moment, the hand takes the leaf out when it meets it.
