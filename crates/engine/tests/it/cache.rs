@@ -54,6 +54,28 @@ fn fill(db: &Database) -> Result<Table> {
 }
 
 #[test]
+fn a_load_in_random_order_stays_near_the_cache() -> Result<()> {
+    const BOUND: u64 = 2 << 20;
+    const ROWS: u64 = 4_000;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut options = DatabaseOptions { cache_bytes: Some(BOUND), ..small(DomainChoice::Process) };
+    (options.pool.size_bytes, options.log_bytes) = (64 << 20, 16 << 20);
+    let db = Database::open_with(folder.path().join("a.pool"), &options)?;
+    let table = rows(&db)?;
+    let mut most = 0;
+    for turn in 0..ROWS {
+        // All keys, in an order that jumps.
+        let key = turn * 3_571 % ROWS;
+        db.update(|tx| table.put(tx, &row![key, vec![0_u8; 2_000]]))?;
+        most = most.max(db.stats().cache_bytes);
+    }
+    // Commits wait for a round when the rows are an eighth more than the bound.
+    assert!(most <= BOUND + BOUND / 4, "{most} bytes, and {}", db.stats());
+    assert!(db.stats().cache_evictions > 100, "{}", db.stats());
+    Ok(())
+}
+
+#[test]
 fn rows_in_dram_stay_within_the_cache() -> Result<()> {
     for domain in DOMAINS {
         let folder = tempfile::tempdir().expect("a folder");
