@@ -210,6 +210,9 @@ fn node_of(node: &Node, stats: Option<&Stats>) -> Shown {
         }
         Node::Join(join) => join_of(join, stats),
         Node::Filter { input, filter } => inner(input).with("Filter", expr_text(filter, &[])),
+        Node::Gate { input, filter } => {
+            Shown::over("Result", inner(input)).with("One-Time Filter", expr_text(filter, &[]))
+        }
         Node::Hashed(hashed) => {
             let pairs = hashed.keys.iter();
             let pairs = pairs.map(|(one, two)| format!("{} = {}", expr_text(one, &[]), expr_text(two, &[])));

@@ -290,6 +290,11 @@ pub enum Node {
         input: Box<Node>,
         filter: Expr,
     },
+    /// The rows of `input` if the condition is true, which names no column of theirs.
+    Gate {
+        input: Box<Node>,
+        filter: Expr,
+    },
     Hashed(Box<Hashed>),
     Project {
         input: Box<Node>,

@@ -1,7 +1,7 @@
 //! Conditions to where they select most: into tables, their keys and indexes, and joins.
 
 use lodestone_sql_types::op::Comparison;
-use lodestone_sql_types::{Error, Result, Type};
+use lodestone_sql_types::{Datum, Error, Result, Type};
 
 use super::Binder;
 use crate::catalog::TableDef;
@@ -52,7 +52,12 @@ pub(super) fn push(node: Node, conditions: Vec<Expr>) -> Node {
             let inside = inside.into_iter().map(|condition| under(condition, &columns)).collect();
             push_filter(Node::Project { input: Box::new(push(*input, inside)), columns }, rest)
         }
-        Node::Join(join) => push_into_join(*join, conditions),
+        Node::Gate { input, filter } => Node::Gate { input: Box::new(push(*input, conditions)), filter },
+        Node::Join(join) => {
+            // A condition that names no column is tested once, before the first row.
+            let (once, rest): (Vec<Expr>, Vec<Expr>) = conditions.into_iter().partition(Expr::is_one_time);
+            gated(push_into_join(*join, rest), once)
+        }
         other => match Expr::all(conditions) {
             Some(filter) => Node::Filter { input: Box::new(other), filter },
             None => other,
@@ -156,6 +161,7 @@ fn push_filter(node: Node, conditions: Vec<Expr>) -> Node {
 pub(super) fn with_conditions(mut join: Join, conditions: Vec<Expr>) -> Node {
     let mut all = Vec::new();
     conditions.into_iter().for_each(|condition| condition.conjuncts(&mut all));
+    let (once, all): (Vec<Expr>, Vec<Expr>) = all.into_iter().partition(|condition| join.is_gate(condition));
     let (mut left, mut right, mut both) = (Vec::new(), Vec::new(), Vec::new());
     for condition in all {
         // Only the side that has no rows of its own to keep may lose rows before the join.
@@ -169,7 +175,29 @@ pub(super) fn with_conditions(mut join: Join, conditions: Vec<Expr>) -> Node {
     }
     join.left = push(join.left, left);
     join.right = push(join.right, right);
+    match join.kind {
+        JoinKind::Left => join.right = gated(join.right, once),
+        JoinKind::Right => join.left = gated(join.left, once),
+        _ => return gated(with_more(join, both), once),
+    }
     with_more(join, both)
+}
+
+/// The rows of `node` if all conditions are true, none of which names a column of theirs: they are tested once, before
+/// the first row.
+pub(super) fn gated(node: Node, once: Vec<Expr>) -> Node {
+    let once = once.into_iter().filter(|condition| !matches!(condition, Expr::Const(Datum::Bool(true))));
+    match Expr::all(once) {
+        Some(filter) => Node::Gate { input: Box::new(node), filter },
+        None => node,
+    }
+}
+
+impl Join {
+    /// Whether a condition of its ON is tested once, at the side that may lose its rows by it.
+    fn is_gate(&self, condition: &Expr) -> bool {
+        self.kind != JoinKind::Full && !self.is_lateral && condition.is_one_time()
+    }
 }
 
 /// Equal columns become the keys of a hash table, other conditions are tested.

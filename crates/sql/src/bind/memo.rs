@@ -28,6 +28,7 @@ pub fn kept(node: Node) -> Node {
             Some(found) => found,
             None => Node::Filter { input: inside(input), filter },
         },
+        Node::Gate { input, filter } => Node::Gate { input: inside(input), filter },
         Node::Project { input, columns } => Node::Project { input: inside(input), columns },
         Node::Aggregate { input, keys, calls, sets } => Node::Aggregate { input: inside(input), keys, calls, sets },
         Node::Sort { input, keys } => Node::Sort { input: inside(input), keys },

@@ -8,7 +8,7 @@
 
 use lodestone_sql_types::op::Comparison;
 
-use super::access::push;
+use super::access::{gated, push};
 use crate::parse::ast::JoinKind;
 use crate::plan::{Expr, Join, Node};
 
@@ -35,6 +35,12 @@ pub(super) fn filtered(node: Node, filter: Expr) -> Node {
     if !is_list(&node) {
         return push(node, conditions);
     }
+    let (once, conditions): (Vec<Expr>, Vec<Expr>) = conditions.into_iter().partition(Expr::is_one_time);
+    gated(in_order(node, conditions), once)
+}
+
+/// The rows of a list of tables that fulfil all conditions.
+fn in_order(node: Node, conditions: Vec<Expr>) -> Node {
     let mut leaves = Vec::new();
     take_apart(node, &mut leaves);
     let links = Links::of(&leaves, &conditions);

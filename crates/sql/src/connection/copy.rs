@@ -281,6 +281,7 @@ impl Connection {
             work: RefCell::default(),
             virtuals: RefCell::default(),
             subqueries: RefCell::default(),
+            sides: RefCell::default(),
             stats: None,
         };
         with(&run).map_err(|stop| match stop {

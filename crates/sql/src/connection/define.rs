@@ -296,6 +296,7 @@ impl Connection {
             work: RefCell::default(),
             virtuals: RefCell::default(),
             subqueries: RefCell::default(),
+            sides: RefCell::default(),
             stats: None,
         };
         run.settle()

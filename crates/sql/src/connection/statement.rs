@@ -376,6 +376,7 @@ impl Connection {
             work: RefCell::default(),
             virtuals: RefCell::default(),
             subqueries: RefCell::default(),
+            sides: RefCell::default(),
             stats: self.stats.clone(),
         };
         // A statement that takes locks may have to run again: none of its rows leave before its end.

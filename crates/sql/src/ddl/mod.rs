@@ -334,6 +334,7 @@ impl Definition<'_> {
             work: RefCell::default(),
             virtuals: RefCell::default(),
             subqueries: RefCell::default(),
+            sides: RefCell::default(),
             stats: None,
         })
     }

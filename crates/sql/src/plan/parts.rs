@@ -22,7 +22,7 @@ impl Node {
                 inputs.extend([&join.left, &join.right]);
                 exprs.extend(join.on.iter().chain(join.hash.iter().flat_map(|(one, two)| [one, two])));
             }
-            Self::Filter { input, filter } => {
+            Self::Filter { input, filter } | Self::Gate { input, filter } => {
                 inputs.push(input);
                 exprs.push(filter);
             }
@@ -98,7 +98,20 @@ impl Node {
     /// Whether it names values of the rows around it.
     pub fn is_correlated(&self) -> bool {
         let mut works = Vec::new();
-        reaches(self, 0, &|depth, level| depth > level, &mut works)
+        reaches(self, 0, &|depth, _, level| depth > level, &mut works)
+    }
+
+    /// Calls `note` for each value of the rows around it that it names: the number of rows further out, where the
+    /// nearest one is 0, and the column. `false`: it reads rows of a recursive query around it as well.
+    pub fn each_outer(&self, note: &dyn Fn(usize, usize)) -> bool {
+        let mut works = Vec::new();
+        let means = |depth: usize, index: usize, level: usize| {
+            if depth > level && depth < usize::MAX {
+                note(depth - level - 1, index);
+            }
+            depth == usize::MAX
+        };
+        !reaches(self, 0, &means, &mut works)
     }
 
     /// Whether it may have other rows the next time.
@@ -112,20 +125,20 @@ impl Expr {
     /// Whether it names values of the rows around the one at hand.
     pub fn is_correlated(&self) -> bool {
         let mut works = Vec::new();
-        expr_reaches(self, 0, &|depth, level| depth > level, &mut works)
+        expr_reaches(self, 0, &|depth, _, level| depth > level, &mut works)
     }
 
     /// Whether it names values of the row at hand, in a subquery perhaps.
     pub fn names_row(&self) -> bool {
         let mut works = Vec::new();
-        expr_reaches(self, 0, &|depth, level| depth == level, &mut works)
+        expr_reaches(self, 0, &|depth, _, level| depth == level, &mut works)
     }
 
     /// The least number of rows further out of the values that it names. `None`: it names none.
     pub fn least_depth(&self) -> Option<usize> {
         let mut works = Vec::new();
         let least = std::cell::Cell::new(usize::MAX);
-        let note = |depth: usize, level: usize| {
+        let note = |depth: usize, _: usize, level: usize| {
             if depth >= level && depth < usize::MAX {
                 least.set(least.get().min(depth - level));
             }
@@ -148,14 +161,14 @@ impl Expr {
     }
 }
 
-/// Whether a value at this depth is meant by one that is this many rows inside.
-type Means<'m> = &'m dyn Fn(usize, usize) -> bool;
+/// Whether a value at this depth, in this column, is meant by one that is this many rows inside.
+type Means<'m> = &'m dyn Fn(usize, usize, usize) -> bool;
 
 /// Whether a node that is `level` rows inside names such a value. `works`: the recursive queries around it that are
 /// inside as well; the rows of another one count as a value further out.
 fn reaches(node: &Node, level: usize, means: Means<'_>, works: &mut Vec<usize>) -> bool {
     match node {
-        Node::Work { number } => return !works.contains(number) && means(usize::MAX, level),
+        Node::Work { number } => return !works.contains(number) && means(usize::MAX, 0, level),
         Node::Recursive { number, first, step, .. } => {
             works.push(*number);
             let found = reaches(first, level, means, works) || reaches(step, level, means, works);
@@ -176,7 +189,7 @@ fn reaches(node: &Node, level: usize, means: Means<'_>, works: &mut Vec<usize>) 
 fn expr_reaches(expr: &Expr, level: usize, means: Means<'_>, works: &mut Vec<usize>) -> bool {
     let mut found = false;
     expr.walk(&mut |part| match part {
-        Expr::Column { depth, .. } => found = found || means(*depth, level),
+        Expr::Column { depth, index } => found = found || means(*depth, *index, level),
         Expr::Scalar(node) | Expr::Exists(node) | Expr::ArrayOf(node) | Expr::InQuery(_, _, node) => {
             found = found || reaches(node, level + 1, means, works);
         }

@@ -1,12 +1,38 @@
 //! Joins: a hash table over the equal columns, or every pair of rows.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use lodestone_sql_types::{Datum, Error};
 
 use super::{Env, Flow, Outcome, Row, Run, Stop};
 use crate::parse::ast::JoinKind;
-use crate::plan::{Expr, Join};
+use crate::plan::{Expr, Join, Node};
+
+/// The right side of a join: its rows, and their numbers by the equal columns.
+pub struct Side {
+    rows: Vec<Row>,
+    table: HashMap<Vec<u8>, Vec<usize>>,
+}
+
+/// The right side of a join that runs again and again.
+#[derive(Clone)]
+pub enum Kept {
+    Side(Rc<Side>),
+    /// It has run once, and would be the same again.
+    Once,
+    /// It depends on the rows around.
+    Other,
+}
+
+/// Whether a query has the same rows the next time, whatever the rows around it are.
+fn is_kept(node: &Node) -> bool {
+    !node.is_correlated() && !node.is_volatile() && !node.takes_locks()
+}
+
+fn is_kept_key(key: &Expr) -> bool {
+    !key.is_correlated() && !key.is_volatile_inside()
+}
 
 impl Run<'_> {
     pub(super) fn join(
@@ -18,16 +44,8 @@ impl Run<'_> {
         if join.is_lateral {
             return self.lateral(join, outer, sink);
         }
-        let Some(right) = self.right_rows(join, outer)? else { return Ok(Flow::More) };
-        let mut table: HashMap<Vec<u8>, Vec<usize>> = HashMap::new();
-        if !join.hash.is_empty() {
-            for (number, row) in right.iter().enumerate() {
-                let keys = join.hash.iter().map(|(_, key)| key);
-                if let Some(key) = self.hash_key(keys, row, outer)? {
-                    table.entry(key).or_default().push(number);
-                }
-            }
-        }
+        let Some(side) = self.side(join, outer)? else { return Ok(Flow::More) };
+        let Side { rows: right, table } = &*side;
         let all: Vec<usize> = (0..right.len()).collect();
         let mut is_matched = vec![false; right.len()];
         let flow = self.each(&join.left, outer, &mut |left| {
@@ -57,8 +75,8 @@ impl Run<'_> {
         if flow == Flow::Enough || !matches!(join.kind, JoinKind::Right | JoinKind::Full) {
             return Ok(flow);
         }
-        for (row, _) in right.into_iter().zip(is_matched).filter(|(_, is_matched)| !is_matched) {
-            let row = vec![Datum::Null; join.left_width].into_iter().chain(row).collect();
+        for (row, _) in right.iter().zip(is_matched).filter(|(_, is_matched)| !is_matched) {
+            let row = vec![Datum::Null; join.left_width].into_iter().chain(row.iter().cloned()).collect();
             if sink(row)? == Flow::Enough {
                 return Ok(Flow::Enough);
             }
@@ -66,13 +84,41 @@ impl Run<'_> {
         Ok(Flow::More)
     }
 
+    /// The right side. Inside of a subquery it is kept for the next run, if it is the same then.
+    fn side(&self, join: &Join, outer: Option<&Env<'_>>) -> Outcome<Option<Rc<Side>>> {
+        let place = std::ptr::from_ref(join);
+        let kept = self.sides.borrow().get(&place).cloned();
+        // Then the left side is not asked.
+        let is_over = |side: &Side| side.rows.is_empty() && (is_by_key(join) || join.kind == JoinKind::Right);
+        if let Some(Kept::Side(side)) = kept {
+            return Ok((!is_over(&side)).then_some(side));
+        }
+        let Some(rows) = self.right_rows(join, outer)? else { return Ok(None) };
+        let mut table: HashMap<Vec<u8>, Vec<usize>> = HashMap::new();
+        if !join.hash.is_empty() {
+            for (number, row) in rows.iter().enumerate() {
+                self.step()?;
+                let keys = join.hash.iter().map(|(_, key)| key);
+                if let Some(key) = self.hash_key(keys, row, outer)? {
+                    table.entry(key).or_default().push(number);
+                }
+            }
+        }
+        let side = Rc::new(Side { rows, table });
+        if kept.is_none() && outer.is_some() {
+            let is_same = is_kept(&join.right) && join.hash.iter().all(|(_, key)| is_kept_key(key));
+            let kept = if is_same { Kept::Side(side.clone()) } else { Kept::Other };
+            self.sides.borrow_mut().insert(place, kept);
+        }
+        Ok((!is_over(&side)).then_some(side))
+    }
+
     /// The rows of the right side. `None`: the join has no rows because one side is empty, and then an error of the
     /// rows of the other side does not count. `PostgreSQL` finds an empty side first too, if it joins by equal columns
     /// or keeps the rows of that side; in other joins its plan decides, and such an error is told here.
     fn right_rows(&self, join: &Join, outer: Option<&Env<'_>>) -> Outcome<Option<Vec<Row>>> {
-        let is_by_key = join.kind == JoinKind::Inner && !join.hash.is_empty();
+        let is_by_key = is_by_key(join);
         match self.rows(&join.right, outer) {
-            Ok(rows) if rows.is_empty() && (is_by_key || join.kind == JoinKind::Right) => Ok(None),
             Err(Stop::Error(error)) if is_of_rows(&error) && (is_by_key || join.kind == JoinKind::Left) => {
                 let mut is_empty = true;
                 let first = self.each(&join.left, outer, &mut |_| {
@@ -99,7 +145,8 @@ impl Run<'_> {
         self.each(&join.left, outer, &mut |left| {
             let mut has_match = false;
             let env = Env { row: &left, outer };
-            let flow = self.each(&join.right, Some(&env), &mut |right| {
+            let flow = self.each_right(join, &env, &mut |right| {
+                self.step()?;
                 let row: Row = left.iter().cloned().chain(right).collect();
                 if !self.passes(join.on.as_ref(), &row, outer)? {
                     return Ok(Flow::More);
@@ -112,6 +159,27 @@ impl Run<'_> {
             }
             Ok(flow)
         })
+    }
+
+    /// The rows of a lateral side. The second run keeps them, if they do not depend on the left row.
+    fn each_right(&self, join: &Join, env: &Env<'_>, sink: &mut dyn FnMut(Row) -> Outcome<Flow>) -> Outcome<Flow> {
+        let place = std::ptr::from_ref(join);
+        let kept = self.sides.borrow().get(&place).cloned();
+        let side = match kept {
+            Some(Kept::Side(side)) => side,
+            Some(Kept::Once) => {
+                let side = Rc::new(Side { rows: self.rows(&join.right, Some(env))?, table: HashMap::new() });
+                self.sides.borrow_mut().insert(place, Kept::Side(side.clone()));
+                side
+            }
+            Some(Kept::Other) => return self.each(&join.right, Some(env), sink),
+            None => {
+                let kept = if is_kept(&join.right) { Kept::Once } else { Kept::Other };
+                self.sides.borrow_mut().insert(place, kept);
+                return self.each(&join.right, Some(env), sink);
+            }
+        };
+        super::give(side.rows.iter().cloned(), sink)
     }
 
     /// Bytes of the equal columns. `None`: one of them is null, which is equal to nothing.
@@ -132,6 +200,10 @@ impl Run<'_> {
         }
         Ok(Some(bytes))
     }
+}
+
+fn is_by_key(join: &Join) -> bool {
+    join.kind == JoinKind::Inner && !join.hash.is_empty()
 }
 
 /// Whether it is an error of the values of a row.

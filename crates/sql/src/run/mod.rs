@@ -14,6 +14,7 @@ mod family;
 mod figure;
 mod join;
 mod lock;
+mod memo;
 pub mod point;
 mod sample;
 mod scan;
@@ -37,7 +38,7 @@ use crate::explain::Stats;
 use crate::interrupt::Interrupt;
 use crate::locks::{LockKey, Mode};
 use crate::parse::ast::SetOperation;
-use crate::plan::{Expr, Node, SortKey};
+use crate::plan::{Expr, Join, Node, SortKey};
 
 pub use change::{to_stored, with_names};
 pub use scan::{key_of, to_row};
@@ -132,6 +133,8 @@ pub struct Run<'r> {
     pub work: RefCell<HashMap<usize, Rc<Vec<Row>>>>,
     /// The answers of subqueries that do not depend on the row at hand, and which do.
     pub subqueries: RefCell<HashMap<*const Node, Kept>>,
+    /// The right sides of joins inside of subqueries, which do not depend on the row at hand.
+    pub sides: RefCell<HashMap<*const Join, join::Kept>>,
     /// The rows of tables that are computed.
     pub virtuals: RefCell<HashMap<u32, Rc<Vec<Row>>>>,
     /// Takes the figures of each node.
@@ -254,6 +257,10 @@ impl Run<'_> {
             Node::Filter { input, filter } => self.each(input, outer, &mut |row| {
                 if self.passes(Some(filter), &row, outer)? { sink(row) } else { Ok(Flow::More) }
             }),
+            Node::Gate { input, filter } => match self.passes(Some(filter), &[], outer)? {
+                true => self.each(input, outer, sink),
+                false => Ok(Flow::More),
+            },
             Node::Sample { input, percent, repeat } => self.sample(input, (percent, repeat.as_ref()), outer, sink),
             Node::Hashed(hashed) => self.hashed(node, hashed, outer, sink),
             Node::Project { input, columns } => {

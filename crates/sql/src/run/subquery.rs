@@ -6,6 +6,7 @@ use std::rc::Rc;
 use lodestone_sql_types::op::{Comparison, compare};
 use lodestone_sql_types::{Datum, Error, SqlState, Type};
 
+use super::memo::{Memo, is_short};
 use super::{Env, Flow, Outcome, Row, Run};
 use crate::plan::{Hashed, Node};
 
@@ -14,6 +15,8 @@ use crate::plan::{Hashed, Node};
 pub enum Kept {
     /// Its answer depends on the row at hand.
     Correlated,
+    /// Its answers by the values that it depends on.
+    Memo(Rc<Memo>),
     Value(Datum),
     Values(Rc<Values>),
     /// Rows by what is looked for.
@@ -34,6 +37,10 @@ impl Values {
         let is_plain = ty != Type::Bpchar && !ty.is_row() && ty.element().is_none();
         let keys = is_plain.then(|| list.iter().filter(|value| !value.is_null()).map(key).collect());
         Self { list: if is_plain { Vec::new() } else { list }, keys, has_null }
+    }
+
+    fn keys_len(&self) -> usize {
+        self.keys.as_ref().map_or(0, HashSet::len)
     }
 
     /// Whether `left` is one of them: null if that depends on a null.
@@ -93,15 +100,29 @@ impl Run<'_> {
         if let Some(kept) = self.subqueries.borrow().get(&place) {
             return Some(kept.clone());
         }
-        let kept = node.is_correlated().then_some(Kept::Correlated)?;
+        let kept = node.is_correlated().then(|| match Memo::new(node) {
+            Some(memo) => Kept::Memo(Rc::new(memo)),
+            None => Kept::Correlated,
+        })?;
         self.subqueries.borrow_mut().insert(place, kept.clone());
         Some(kept)
     }
 
     /// The value of a subquery: kept, or computed by `compute`.
-    fn value_of(&self, node: &Node, compute: impl FnOnce() -> Outcome<Datum>) -> Outcome<Datum> {
+    fn value_of(&self, node: &Node, env: &Env<'_>, compute: impl FnOnce() -> Outcome<Datum>) -> Outcome<Datum> {
         match self.kept(node) {
             Some(Kept::Value(value)) => Ok(value),
+            Some(Kept::Memo(memo)) => {
+                let Some(key) = memo.key(env) else { return compute() };
+                if let Some(Kept::Value(value)) = memo.get(&key) {
+                    return Ok(value);
+                }
+                let value = compute()?;
+                if is_short(&value) {
+                    memo.put(key, Kept::Value(value.clone()), 1);
+                }
+                Ok(value)
+            }
             Some(_) => compute(),
             None => {
                 let value = compute()?;
@@ -112,7 +133,7 @@ impl Run<'_> {
     }
 
     pub(super) fn scalar(&self, node: &Node, env: &Env<'_>) -> Outcome<Datum> {
-        self.value_of(node, || {
+        self.value_of(node, env, || {
             let mut found = None;
             self.each(node, Some(env), &mut |row| {
                 if found.is_some() {
@@ -127,7 +148,7 @@ impl Run<'_> {
     }
 
     pub(super) fn exists(&self, node: &Node, env: &Env<'_>) -> Outcome<Datum> {
-        self.value_of(node, || {
+        self.value_of(node, env, || {
             let mut is_there = false;
             self.each(node, Some(env), &mut |_| {
                 is_there = true;
@@ -138,12 +159,23 @@ impl Run<'_> {
     }
 
     pub(super) fn array_of(&self, node: &Node, env: &Env<'_>) -> Outcome<Datum> {
-        self.value_of(node, || Ok(Datum::Array(self.first_values(node, env)?)))
+        self.value_of(node, env, || Ok(Datum::Array(self.first_values(node, env)?)))
     }
 
     pub(super) fn in_query(&self, ty: Type, left: &Datum, node: &Node, env: &Env<'_>) -> Outcome<Datum> {
         match self.kept(node) {
             Some(Kept::Values(values)) => Ok(values.contain(ty, left)),
+            Some(Kept::Memo(memo)) => {
+                let key = memo.key(env);
+                if let Some(Kept::Values(values)) = key.as_ref().and_then(|key| memo.get(key)) {
+                    return Ok(values.contain(ty, left));
+                }
+                let values = Rc::new(Values::new(ty, self.first_values(node, env)?));
+                if let Some(key) = key {
+                    memo.put(key, Kept::Values(values.clone()), 1 + values.list.len().max(values.keys_len()));
+                }
+                Ok(values.contain(ty, left))
+            }
             Some(_) => Ok(Values::new(ty, self.first_values(node, env)?).contain(ty, left)),
             None => {
                 let values = Rc::new(Values::new(ty, self.first_values(node, env)?));
