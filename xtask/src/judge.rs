@@ -14,6 +14,8 @@
 //! `cargo xtask judge sql random` runs `tools/sql_random.py`: random statements on Lodestone and on `PostgreSQL`,
 //! beside each other, with one seed after another until one shows a difference. Both servers run already: the chore
 //! starts and stops nothing.
+//!
+//! `cargo xtask judge sql sqlsmith --seed 101` runs `tools/judge/sql_smith.py`: statements of `SQLsmith` on Lodestone.
 
 use std::path::Path;
 use std::process::Command as Process;
@@ -76,6 +78,8 @@ pub(crate) enum Sql {
     Hermitage(Corpus),
     /// Random statements: rows, tags and codes of errors are compared.
     Random(Random),
+    /// Statements of `SQLsmith`: crashes, XX000, time limits and refused forms are counted.
+    Sqlsmith(Sqlsmith),
     /// Clients of `PostgreSQL`, unchanged: each script of `tools/clients` on a server of its own.
     Clients(Clients),
     /// A server that is killed under load, again and again.
@@ -119,6 +123,26 @@ pub(crate) struct Random {
     more: Vec<String>,
 }
 
+/// Which statements of `SQLsmith` run.
+#[derive(clap::Args)]
+pub(crate) struct Sqlsmith {
+    /// The first seed.
+    #[arg(long, default_value_t = 101)]
+    seed: u64,
+    /// How many seeds.
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// Statements of each seed.
+    #[arg(long, default_value_t = 500)]
+    statements: u64,
+    /// `lodestone` [default: it is built].
+    #[arg(long)]
+    program: Option<std::path::PathBuf>,
+    /// Options of the script, after `--`; `-- --help` lists them.
+    #[arg(last = true)]
+    more: Vec<String>,
+}
+
 const FS_JUDGES: [&str; 9] = ["pjdfstest", "pjdfstest-sh", "fsx", "fsx-two", "fio", "sqlite", "git", "redis", "cargo"];
 
 /// Runs the judges. `false` when one of them found something.
@@ -133,6 +157,7 @@ pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
         Command::Sql(Sql::Regress(options)) => run_corpus(root, "sql_regress.py", None, options),
         Command::Sql(Sql::Isolation(options)) => run_corpus(root, "sql_isolation.py", Some("specs"), options),
         Command::Sql(Sql::Hermitage(options)) => run_corpus(root, "sql_isolation.py", Some("hermitage"), options),
+        Command::Sql(Sql::Sqlsmith(options)) => run_sqlsmith(root, options),
         Command::Sql(Sql::Clients(options)) => clients::run_clients(root, options),
         Command::Sql(Sql::Kills(options)) => clients::run_kills(root, options),
     }
@@ -193,6 +218,17 @@ fn run_corpus(root: &Path, script: &str, first: Option<&str>, options: &Corpus) 
     command.arg(&script).args(first).arg("--program").arg(program);
     if let Some(corpus) = &options.corpus {
         command.arg("--corpus").arg(corpus);
+    }
+    command.args(&options.more);
+    end_of(command, &script)
+}
+
+fn run_sqlsmith(root: &Path, options: &Sqlsmith) -> Result<bool> {
+    let script = root.join("tools/judge/sql_smith.py");
+    let mut command = Process::new("python3");
+    command.arg(&script).arg("--program").arg(program(root, options.program.as_ref())?);
+    for (name, value) in [("--seed", options.seed), ("--seeds", options.seeds), ("--statements", options.statements)] {
+        command.arg(name).arg(value.to_string());
     }
     command.args(&options.more);
     end_of(command, &script)

@@ -456,7 +456,7 @@ fn row_types(catalog: &Catalog, table: &crate::catalog::TableDef) -> Vec<Row> {
 }
 
 /// Types that arguments of functions have and no column has: name, number, length.
-const PSEUDO_TYPES: [(&str, i64, i64); 7] = [
+const PSEUDO_TYPES: [(&str, i64, i64); 9] = [
     ("cstring", 2275, -2),
     ("any", 2276, 4),
     ("anyarray", 2277, -1),
@@ -464,6 +464,8 @@ const PSEUDO_TYPES: [(&str, i64, i64); 7] = [
     ("internal", 2281, 8),
     ("anyelement", 2283, 4),
     ("anynonarray", 2776, 4),
+    ("anycompatible", 5077, 4),
+    ("anycompatiblearray", 5078, -1),
 ];
 
 fn pseudo_type((name, oid, length): &(&str, i64, i64)) -> Row {
@@ -599,6 +601,11 @@ const ROLES_OF_SYSTEM: [(&str, i64); 12] = [
     ("pg_signal_backend", 4200),
     ("pg_checkpoint", 4544),
 ];
+
+/// Whether a role is there in every database.
+pub fn is_role_of_system(name: &str) -> bool {
+    ROLES_OF_SYSTEM.iter().any(|(role, _)| *role == name)
+}
 
 fn roles(_: &Catalog, session: &dyn Session) -> Vec<Row> {
     let of_system = |(name, oid): &(&str, i64)| {

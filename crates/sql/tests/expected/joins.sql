@@ -46,6 +46,8 @@ delete from z where b * 1000000 * 1000 < 0 and b > 1000;
 select a from z where 1 / (b - b) > 0 and b > 1000;
 select typname, typtype from pg_type where oid in (2275, 2277, 2283) order by 1;
 select count(*) from pg_proc where prorettype not in (select oid from pg_type);
+select count(*) from pg_operator where oprresult not in (select oid from pg_type) or oprright not in (select oid from pg_type) or oprleft not in (select oid from pg_type union all select 0);
+select typname, typlen, typtype, typcategory from pg_type where oid in (5077, 5078) order by 1;
 -- An equation of ON and another condition of WHERE on the same table.
 create table jc (d date, c double precision, k int primary key);
 create index on jc (c);
