@@ -45,6 +45,19 @@ pub fn verifier(engine: &Engine, name: &str) -> Result<Option<Verifier>> {
     row[2].as_text().map(str::parse).transpose()
 }
 
+/// Whether a role has a row.
+///
+/// # Errors
+/// Those of the engine.
+pub fn is_there(engine: &Engine, name: &str) -> Result<bool> {
+    let table = match engine.table(NAME) {
+        Ok(table) => table,
+        Err(EngineError::NoTable { .. }) => return Ok(false),
+        Err(error) => return Err(from_engine(error)),
+    };
+    Ok(engine.update(|tx| table.get(tx, &[name.into()])).map_err(from_engine)?.is_some())
+}
+
 /// The verifier of a password as a statement has it: the password, or a verifier that the client made of it.
 fn verifier_of(password: &str) -> Result<Verifier> {
     if password.starts_with("SCRAM-SHA-256$") {

@@ -75,12 +75,25 @@ impl Catalog {
         }
     }
 
+    /// The text of an expression in which a relation that it names in quotes has another name.
+    pub fn with_renamed(&self, text: &str, (schema, from): (&str, &str), to: &str) -> String {
+        let path = [super::PUBLIC.to_owned()];
+        replaced(text, &[], &|kind, written_schema, name| {
+            let found = self.object(&path, kind, written_schema, name).filter(|_| kind == Kind::Relation)?;
+            (found.0 == schema && found.1 == from).then(|| written(Some(schema), to))
+        })
+    }
+
     /// The numbers of the relations that an expression names in quotes: the sequences of a default.
     pub fn relations_of_text(&self, text: &str) -> Vec<u32> {
-        let path = [super::PUBLIC.to_owned()];
+        self.relations_in_quotes(text, &[super::PUBLIC.to_owned()])
+    }
+
+    /// The numbers of the relations that a text names in quotes, where names without a schema are looked up in `path`.
+    pub fn relations_in_quotes(&self, text: &str, path: &[String]) -> Vec<u32> {
         let found = RefCell::new(Vec::new());
         replaced(text, &[], &|kind, schema, name| {
-            let (schema, name) = self.object(&path, kind, schema, name).filter(|_| kind == Kind::Relation)?;
+            let (schema, name) = self.object(path, kind, schema, name).filter(|_| kind == Kind::Relation)?;
             found.borrow_mut().extend(self.oid_of(&super::full_name(&schema, &name)));
             None
         });

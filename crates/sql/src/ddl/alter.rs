@@ -35,8 +35,8 @@ impl Definition<'_> {
             let is_other = full.is_some_and(|full| {
                 self.catalog.views.contains_key(&full) || self.catalog.sequences.contains_key(&full)
             });
-            if is_other && matches!(actions, [Alter::Nothing]) {
-                return Ok(());
+            if let (true, [Alter::Owner(owner)]) = (is_other, actions) {
+                return self.check_owner(owner.as_ref());
             }
             if !is_other && if_exists {
                 self.notices.push(notice(format!("relation \"{}\" does not exist, skipping", name.name)));
@@ -72,6 +72,7 @@ impl Definition<'_> {
         }
         match action {
             Alter::Nothing => {}
+            Alter::Owner(owner) => self.check_owner(owner.as_ref())?,
             Alter::Place(placing) => {
                 self.lock_tablespace(placing)?;
                 self.set_place(full, placing, false)?;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use lodestone_sql_types::{Error, Result, SqlState};
 
 use super::{Definition, exists, note_of};
-use crate::catalog::{IndexDef, Relation, TableDef, ViewDef, full_name};
+use crate::catalog::store::ConstraintBody;
+use crate::catalog::types::TypeBody;
+use crate::catalog::{IndexDef, Relation, SequenceDef, TableDef, ViewDef, full_name};
 use crate::locks::Mode;
 use crate::parse::ast::{AlterObject, Name, ObjectKind, ObjectName};
 use crate::run::Outcome;
@@ -43,12 +45,16 @@ impl Definition<'_> {
         if_exists: bool,
         action: &AlterObject,
     ) -> Outcome<()> {
+        if let (ObjectKind::Schema, AlterObject::Owner(owner)) = (kind, action) {
+            // As in PostgreSQL, the role is looked for first.
+            self.check_owner(owner.as_ref())?;
+        }
         let Some(full) = self.find_altered(kind, name, if_exists)? else { return Ok(()) };
         self.lock_object(kind, &full)?;
         // It may have gone before its lock was taken.
         let Some(full) = self.find_altered(kind, name, if_exists)? else { return Ok(()) };
         match (kind, action) {
-            (_, AlterObject::Nothing) => Ok(()),
+            (_, AlterObject::Owner(owner)) => self.check_owner(owner.as_ref()),
             (ObjectKind::View, AlterObject::Rename(to)) => self.move_view(&full, (None, Some(to))),
             (ObjectKind::View, AlterObject::SetSchema(schema)) => self.move_view(&full, (Some(schema), None)),
             (ObjectKind::View, AlterObject::SetOptions(options)) => {
@@ -65,9 +71,22 @@ impl Definition<'_> {
                 self.set_options(&view, all)
             }
             (ObjectKind::Index, AlterObject::Rename(to)) => self.rename_index(&full, to),
+            (ObjectKind::Sequence, AlterObject::Rename(to)) => self.rename_sequence(&full, to),
             (ObjectKind::Index, AlterObject::AttachIndex(part)) => self.attach_index(&full, part),
             _ => Err(Error::unsupported(format!("this form of {}", super::altered_name(kind))).at(name.at).into()),
         }
+    }
+
+    /// Refuses an owner that does not exist. Which role it is makes no difference: every role may do everything.
+    pub(super) fn check_owner(&self, owner: Option<&Name>) -> Outcome<()> {
+        let Some(Name { value, .. }) = owner else { return Ok(()) };
+        let is_there = *value == self.session.user
+            || crate::pgcatalog::is_role_of_system(value)
+            || crate::roles::is_there(self.engine(), value)?;
+        if is_there {
+            return Ok(());
+        }
+        Err(Error::new(SqlState::UNDEFINED_OBJECT, format!("role \"{value}\" does not exist")).into())
     }
 
     /// The name in the engine of an object that is to change. A relation that is not there has no kind.
@@ -126,6 +145,68 @@ impl Definition<'_> {
         }
         self.writer()?.write_view(&changed)?;
         self.refresh(&[&changed.full])?;
+        Ok(())
+    }
+
+    /// Gives a sequence another name, also in the defaults and conditions of tables that name it.
+    fn rename_sequence(&mut self, full: &str, to: &Name) -> Outcome<()> {
+        let lost = || Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{full}\" does not exist"));
+        let sequence = self.catalog.sequences.get(full).cloned().ok_or_else(lost)?;
+        let new = full_name(&sequence.schema, &to.value);
+        self.lock_name(&new)?;
+        if self.catalog.oid_of(&new).is_some() || crate::catalog::store::is_own(&new) {
+            return Err(exists(&to.value).into());
+        }
+        self.refuse_views_of(full, "RENAME")?;
+        self.refuse_texts_with(&sequence, to)?;
+        let mut changed = vec![full.to_owned(), new.clone()];
+        let tables: Vec<Arc<TableDef>> = self.catalog.tables.values().cloned().collect();
+        for table in tables {
+            let mut note = note_of(&table);
+            let defaults = note.columns.iter_mut().filter_map(|column| column.default.as_mut());
+            let checks = note.constraints.iter_mut().filter_map(|constraint| match &mut constraint.body {
+                ConstraintBody::Check { text, .. } => Some(text),
+                ConstraintBody::Foreign { .. } => None,
+            });
+            let mut is_changed = false;
+            for text in defaults.chain(checks) {
+                let renamed = self.catalog.with_renamed(text, (&sequence.schema, &sequence.name), &to.value);
+                is_changed |= renamed != *text;
+                *text = renamed;
+            }
+            if is_changed {
+                self.lock_table(table.oid, Mode::ShareUpdateExclusive)?;
+                self.writer()?.write(&table.full, table.engine.schema(), &note)?;
+                changed.push(table.full.clone());
+            }
+        }
+        let renamed = SequenceDef { name: to.value.clone(), full: new, ..(*sequence).clone() };
+        self.writer()?.remove(full)?;
+        self.writer()?.write_sequence(&renamed)?;
+        self.refresh(&changed.iter().map(String::as_str).collect::<Vec<_>>())?;
+        Ok(())
+    }
+
+    /// Refuses a change of the name of a sequence that a view or a domain names in quotes: they are kept as texts.
+    fn refuse_texts_with(&self, sequence: &SequenceDef, to: &Name) -> Result<()> {
+        let is_in_view =
+            |view: &&Arc<ViewDef>| self.catalog.relations_in_quotes(&view.text, &view.path).contains(&sequence.oid);
+        if let Some(view) = self.catalog.views.values().find(is_in_view) {
+            return Err(Error::unsupported("RENAME of a sequence that a view names")
+                .at(to.at)
+                .detail(format!("The view is \"{}\".", view.name))
+                .hint("Drop the view, and make it again afterwards."));
+        }
+        for found in self.catalog.types.values() {
+            let TypeBody::Domain(domain) = &found.note.body else { continue };
+            let mut texts = domain.default.iter().chain(domain.checks.iter().map(|check| &check.text));
+            if texts.any(|text| self.catalog.relations_of_text(text).contains(&sequence.oid)) {
+                return Err(Error::unsupported("RENAME of a sequence that a domain names")
+                    .at(to.at)
+                    .detail(format!("The domain is \"{}\".", found.note.name))
+                    .hint("Drop that default or condition, and make it again afterwards."));
+            }
+        }
         Ok(())
     }
 

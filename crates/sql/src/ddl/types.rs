@@ -178,6 +178,10 @@ impl Definition<'_> {
     }
 
     pub(super) fn alter_type(&mut self, name: &ObjectName, is_domain: bool, action: &AlterType) -> Outcome<()> {
+        if let AlterType::Owner(owner) = action {
+            // As in PostgreSQL, the role is looked for first.
+            self.check_owner(owner.as_ref())?;
+        }
         if let Some(found) = self.catalog.type_def(name) {
             let key = store::type_key(&found.full);
             self.lock_name(&key)?;
@@ -195,7 +199,7 @@ impl Definition<'_> {
             domain_of(&mut note)?;
         }
         match action {
-            AlterType::Nothing => return Ok(()),
+            AlterType::Owner(_) => return Ok(()),
             AlterType::Rename(to) => return self.rename_type(&found, to),
             AlterType::AddValue { label, if_not_exists, place } => {
                 if !self.add_label(&mut note, label, *if_not_exists, place)? {

@@ -22,9 +22,7 @@ fn common(tokens: &mut Tokens<'_>) -> Result<Option<AlterObject>> {
     Ok(match () {
         () if tokens.accept("OWNER") => {
             tokens.expect("TO")?;
-            // The owner is the one user.
-            tokens.name()?;
-            Some(AlterObject::Nothing)
+            Some(AlterObject::Owner(tokens.owner()?))
         }
         () if tokens.upcoming("RENAME", 0) && tokens.upcoming("TO", 1) => {
             tokens.next += 2;
@@ -193,7 +191,7 @@ pub(super) fn schema(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
     let at = tokens.at();
     let name = ObjectName { schema: None, name: found.value, at: found.at, is_only: false };
     let action = match common(tokens)? {
-        Some(AlterObject::Nothing) => AlterObject::Nothing,
+        Some(AlterObject::Owner(owner)) => AlterObject::Owner(owner),
         Some(AlterObject::Rename(_)) => return Err(refuse("ALTER SCHEMA .. RENAME", at)),
         _ => return Err(tokens.unexpected()),
     };

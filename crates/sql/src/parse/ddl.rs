@@ -313,7 +313,10 @@ impl Converter<'_> {
                 Alter::RenameConstraint { from: self.name(&old_name), to: super::expr::fold(&new_name) }
             }
             A::AlterColumn { column_name, op } => self.alter_column(self.name(&column_name), op)?,
-            A::OwnerTo { .. } => Alter::Nothing,
+            A::OwnerTo { new_owner } => Alter::Owner(match new_owner {
+                tree::Owner::Ident(name) => Some(self.name(&name)),
+                tree::Owner::CurrentRole | tree::Owner::CurrentUser | tree::Owner::SessionUser => None,
+            }),
             A::SetOptionsParens { options } => match self.placing(&tree::CreateTableOptions::With(options))? {
                 placing if placing == Placing::default() => Alter::Nothing,
                 placing => Alter::Place(placing),

@@ -194,8 +194,7 @@ fn alter(tokens: &mut Tokens<'_>, raw: &[TokenWithSpan], is_domain: bool) -> Res
         () if tokens.accept("RENAME") => rename(tokens, is_domain)?,
         () if tokens.accept("OWNER") => {
             tokens.expect("TO")?;
-            tokens.name()?;
-            AlterType::Nothing
+            AlterType::Owner(tokens.owner()?)
         }
         () if !is_domain && tokens.upcoming("ATTRIBUTE", 1) => AlterType::Attributes(attributes(tokens, raw)?),
         () if !is_domain && tokens.accept("ADD") => add_value(tokens)?,

@@ -82,6 +82,14 @@ impl Tokens<'_> {
         Ok(Name { value, at })
     }
 
+    /// The role of OWNER TO. `None`: the user of the session.
+    pub fn owner(&mut self) -> Result<Option<Name>> {
+        if self.accept_any(&["CURRENT_USER", "CURRENT_ROLE", "SESSION_USER"]) {
+            return Ok(None);
+        }
+        self.name().map(Some)
+    }
+
     pub fn object(&mut self) -> Result<ObjectName> {
         let first = self.name()?;
         if !self.symbol(&Token::Period) {

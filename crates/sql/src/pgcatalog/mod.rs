@@ -8,6 +8,7 @@
 mod depend;
 mod family;
 pub use family::foreign_parent;
+pub use objects::is_role_of_system;
 mod information;
 mod objects;
 mod operator;

@@ -50,8 +50,8 @@ pub struct SequenceOptions {
 /// A change of a view, index, schema or sequence that is no change of its contents.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AlterObject {
-    /// OWNER TO, which changes nothing here, and parameters that tune another server.
-    Nothing,
+    /// OWNER TO, which changes nothing here. `None`: the user of the session.
+    Owner(Option<Name>),
     Rename(Name),
     /// The schema that it belongs to from now on.
     SetSchema(Name),
@@ -206,6 +206,8 @@ pub enum BoundDef {
 /// A part of ALTER TABLE.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Alter {
+    /// OWNER TO, which changes nothing here. `None`: the user of the session.
+    Owner(Option<Name>),
     Attach {
         partition: ObjectName,
         bound: BoundDef,
@@ -305,8 +307,8 @@ pub enum AttributeChange {
 /// A change of a type or domain.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AlterType {
-    /// One that changes nothing here.
-    Nothing,
+    /// OWNER TO, which changes nothing here. `None`: the user of the session.
+    Owner(Option<Name>),
     AddValue {
         label: String,
         if_not_exists: bool,
