@@ -21,6 +21,10 @@ fn connect() -> (tempfile::TempDir, Connection) {
 
 fn check(statements: &[(&str, &str)]) {
     let (_folder, mut connection) = connect();
+    check_on(&mut connection, statements);
+}
+
+fn check_on(connection: &mut Connection, statements: &[(&str, &str)]) {
     for (statement, expected) in statements {
         let answers = connection.run(statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
         assert_eq!(answers[0].rows[0][0].as_deref(), Some(*expected), "{statement}");
@@ -70,6 +74,40 @@ fn a_condition_without_columns_is_tested_before_the_rows_of_a_join() {
         ("select count(*) from t a join t b on a.k <> b.k join t c on (select min(k) from t) > 1", "0"),
         ("select count(*) from t a left join (t b join t c on b.k <> c.k) on (select min(k) from t) > 1", "200"),
         ("select count(*) from (t b join t c on b.k <> c.k) right join t a on (select min(k) from t) > 1", "200"),
-        ("select count(*) from t a full join t b on (select min(k) from t) > 1", "400"),
+    ]);
+}
+
+#[test]
+fn a_condition_without_columns_is_tested_before_a_view_is_computed() {
+    let view = "create view v as select a.g, count(*) as n from t a join t b on a.k <> b.k join t c on b.k <> c.k \
+                group by a.g";
+    let (_folder, mut connection) = connect();
+    connection.run(view).expect("a view");
+    check_on(&mut connection, &[("select count(*) from v where (select min(k) from t) > 1", "0")]);
+}
+
+#[test]
+fn columns_of_exists_are_not_computed() {
+    check(&[
+        (
+            "select count(*) from t a where exists (select b.k, a.k, 1 / (a.k - a.k) from t b join t c on b.k + c.k < \
+             3 limit 5)",
+            "200",
+        ),
+        ("select count(*) from t a where exists (select a.k from t limit 0)", "0"),
+        ("select count(*) from t a where exists (select a.k from t limit 5 offset 200)", "0"),
+    ]);
+}
+
+#[test]
+fn a_limit_ends_a_right_join() {
+    check(&[
+        (
+            "select count(*) from (select from t a right join (t b join t c on b.k <> c.k join t d on c.k <> d.k) on \
+             a.k = d.k limit 100) s",
+            "100",
+        ),
+        ("select count(*) from t a right join t b on a.k = b.k + 1", "200"),
+        ("select count(*) from t a right join t b on a.k > b.k + 190", "236"),
     ]);
 }

@@ -58,10 +58,10 @@ pub(super) fn push(node: Node, conditions: Vec<Expr>) -> Node {
             let (once, rest): (Vec<Expr>, Vec<Expr>) = conditions.into_iter().partition(Expr::is_one_time);
             gated(push_into_join(*join, rest), once)
         }
-        other => match Expr::all(conditions) {
-            Some(filter) => Node::Filter { input: Box::new(other), filter },
-            None => other,
-        },
+        other => {
+            let (once, rest): (Vec<Expr>, Vec<Expr>) = conditions.into_iter().partition(Expr::is_one_time);
+            gated(push_filter(other, rest), once)
+        }
     }
 }
 

@@ -3,19 +3,30 @@
 //! `EXISTS (SELECT .. FROM k WHERE k.a = t.b AND rest)` is true where `t.b IN (SELECT k.a FROM k WHERE rest)` is. The
 //! first form reads `k` for each row of `t`; the second one is a table of values. A lookup by an index stays as it is.
 
-use lodestone_sql_types::Type;
 use lodestone_sql_types::op::Comparison;
+use lodestone_sql_types::{Datum, Type};
 
 use crate::plan::{Access, Expr, Node, Scan};
 
 /// The test whether `node` has rows.
 pub fn exists(node: Node) -> Expr {
+    let node = bare(node);
     match tied(&node) {
         Some((ty, outer, inner)) => {
             let test = Expr::InQuery(ty, Box::new(outer), Box::new(inner));
             Expr::IsTruth(Box::new(test), Some(true))
         }
         None => Expr::Exists(Box::new(super::memo::kept(node))),
+    }
+}
+
+/// The same number of rows, or none where there are none, without columns, order and a limit that says nothing: as in
+/// `PostgreSQL`, these are not computed. Then fewer subqueries depend on the row around them.
+fn bare(node: Node) -> Node {
+    match node {
+        Node::Project { input, .. } if !input.takes_locks() => Node::Project { input, columns: Vec::new() },
+        Node::Limit { input, limit: Some(Expr::Const(Datum::Int(1..))), offset: None } => bare(*input),
+        other => other,
     }
 }
 

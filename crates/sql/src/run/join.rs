@@ -44,6 +44,9 @@ impl Run<'_> {
         if join.is_lateral {
             return self.lateral(join, outer, sink);
         }
+        if join.kind == JoinKind::Right {
+            return self.join_right(join, outer, sink);
+        }
         let Some(side) = self.side(join, outer)? else { return Ok(Flow::More) };
         let Side { rows: right, table } = &*side;
         let all: Vec<usize> = (0..right.len()).collect();
@@ -72,7 +75,7 @@ impl Run<'_> {
             }
             Ok(Flow::More)
         })?;
-        if flow == Flow::Enough || !matches!(join.kind, JoinKind::Right | JoinKind::Full) {
+        if flow == Flow::Enough || join.kind != JoinKind::Full {
             return Ok(flow);
         }
         for (row, _) in right.iter().zip(is_matched).filter(|(_, is_matched)| !is_matched) {
@@ -84,32 +87,103 @@ impl Run<'_> {
         Ok(Flow::More)
     }
 
+    /// A right join: its right rows come one by one, so that a LIMIT ends it, and those of the left side are kept. They
+    /// are not asked if there is no right row.
+    fn join_right(
+        &self,
+        join: &Join,
+        outer: Option<&Env<'_>>,
+        sink: &mut dyn FnMut(Row) -> Outcome<Flow>,
+    ) -> Outcome<Flow> {
+        let mut kept: Option<(Rc<Side>, Vec<usize>)> = None;
+        self.each(&join.right, outer, &mut |right| {
+            let (side, all) = match &kept {
+                Some(kept) => kept,
+                None => {
+                    let side = self.left_side(join, outer)?;
+                    let all = (0..side.rows.len()).collect();
+                    kept.insert((side, all))
+                }
+            };
+            let candidates: &[usize] = if join.hash.is_empty() {
+                all
+            } else {
+                let key = self.hash_key(join.hash.iter().map(|(_, key)| key), &right, outer)?;
+                key.and_then(|key| side.table.get(&key)).map_or(&[], Vec::as_slice)
+            };
+            let mut has_match = false;
+            for number in candidates {
+                self.step()?;
+                let row: Row = side.rows[*number].iter().chain(&right).cloned().collect();
+                if !self.passes(join.on.as_ref(), &row, outer)? {
+                    continue;
+                }
+                has_match = true;
+                if sink(row)? == Flow::Enough {
+                    return Ok(Flow::Enough);
+                }
+            }
+            if has_match {
+                return Ok(Flow::More);
+            }
+            sink(vec![Datum::Null; join.left_width].into_iter().chain(right).collect())
+        })
+    }
+
+    /// The left side of a right join. Inside of a subquery it is kept for the next run, if it is the same then.
+    fn left_side(&self, join: &Join, outer: Option<&Env<'_>>) -> Outcome<Rc<Side>> {
+        let place = std::ptr::from_ref(join);
+        let kept = self.sides.borrow().get(&place).cloned();
+        if let Some(Kept::Side(side)) = kept {
+            return Ok(side);
+        }
+        let rows = self.rows(&join.left, outer)?;
+        let keys = || join.hash.iter().map(|(key, _)| key);
+        let side = Rc::new(Side { table: self.by_key(&rows, &keys, outer)?, rows });
+        self.keep(join, (kept.is_none(), &side), is_kept(&join.left) && keys().all(is_kept_key), outer);
+        Ok(side)
+    }
+
+    /// Keeps a side inside of a subquery, if it is the same for the next run.
+    fn keep(&self, join: &Join, (is_first, side): (bool, &Rc<Side>), is_same: bool, outer: Option<&Env<'_>>) {
+        if is_first && outer.is_some() {
+            let kept = if is_same { Kept::Side(side.clone()) } else { Kept::Other };
+            self.sides.borrow_mut().insert(std::ptr::from_ref(join), kept);
+        }
+    }
+
+    /// The numbers of rows by their keys. No row without a key is found.
+    fn by_key<'k, I: Iterator<Item = &'k Expr>>(
+        &self,
+        rows: &[Row],
+        keys: &dyn Fn() -> I,
+        outer: Option<&Env<'_>>,
+    ) -> Outcome<HashMap<Vec<u8>, Vec<usize>>> {
+        let mut table: HashMap<Vec<u8>, Vec<usize>> = HashMap::new();
+        if keys().next().is_some() {
+            for (number, row) in rows.iter().enumerate() {
+                self.step()?;
+                if let Some(key) = self.hash_key(keys(), row, outer)? {
+                    table.entry(key).or_default().push(number);
+                }
+            }
+        }
+        Ok(table)
+    }
+
     /// The right side. Inside of a subquery it is kept for the next run, if it is the same then.
     fn side(&self, join: &Join, outer: Option<&Env<'_>>) -> Outcome<Option<Rc<Side>>> {
         let place = std::ptr::from_ref(join);
         let kept = self.sides.borrow().get(&place).cloned();
         // Then the left side is not asked.
-        let is_over = |side: &Side| side.rows.is_empty() && (is_by_key(join) || join.kind == JoinKind::Right);
+        let is_over = |side: &Side| side.rows.is_empty() && is_by_key(join);
         if let Some(Kept::Side(side)) = kept {
             return Ok((!is_over(&side)).then_some(side));
         }
         let Some(rows) = self.right_rows(join, outer)? else { return Ok(None) };
-        let mut table: HashMap<Vec<u8>, Vec<usize>> = HashMap::new();
-        if !join.hash.is_empty() {
-            for (number, row) in rows.iter().enumerate() {
-                self.step()?;
-                let keys = join.hash.iter().map(|(_, key)| key);
-                if let Some(key) = self.hash_key(keys, row, outer)? {
-                    table.entry(key).or_default().push(number);
-                }
-            }
-        }
-        let side = Rc::new(Side { rows, table });
-        if kept.is_none() && outer.is_some() {
-            let is_same = is_kept(&join.right) && join.hash.iter().all(|(_, key)| is_kept_key(key));
-            let kept = if is_same { Kept::Side(side.clone()) } else { Kept::Other };
-            self.sides.borrow_mut().insert(place, kept);
-        }
+        let keys = || join.hash.iter().map(|(_, key)| key);
+        let side = Rc::new(Side { table: self.by_key(&rows, &keys, outer)?, rows });
+        self.keep(join, (kept.is_none(), &side), is_kept(&join.right) && keys().all(is_kept_key), outer);
         Ok((!is_over(&side)).then_some(side))
     }
 
