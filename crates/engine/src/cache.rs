@@ -1,7 +1,7 @@
 //! The leaves whose rows are in DRAM, where these need not be all: a cache with a bound.
 //!
-//! - Every leaf with loaded rows is on the *clock*. It counts as many bytes as it held when the hand passed it last, and
-//!   those of rows that were added since. A leaf that was split counts no more: those in its place do.
+//! - Every leaf with loaded rows is on the *clock*. It counts as many bytes as it held when the hand passed it last,
+//!   and those of rows that were added since. A leaf that was split counts no more: those in its place do.
 //! - A leaf takes some bytes also when it is cold. They count as well, so the rows have what is left of the bound, and
 //!   an eighth of it at least.
 //! - A thread that loads or splits a leaf adds it. If the cache holds more than its bound, a thread that is about to
@@ -10,8 +10,8 @@
 //!   becomes cold ([`Tree::evict`]). That is refused while a row has changed since the image was written, while it is
 //!   locked, and while a transaction holds it. So no transaction loses a row that it has read.
 //! - Rows that were read are in an [`Arena`], whose holes count as well. When a cache shrinks, because leaves that are
-//!   cold take more of it, the rows that stay leave holes everywhere. If these are more than an eighth of the bound, the
-//!   hand evicts the leaves of one part of the arena, which goes back to the allocator, and of the next one.
+//!   cold take more of it, the rows that stay leave holes everywhere. If these are more than an eighth of the bound,
+//!   the hand evicts the leaves of one part of the arena, which goes back to the allocator, and of the next one.
 //! - If an eighth of the cache is dirty and in the way, the hand asks for a round, after which it is clean. When the
 //!   cache holds an eighth more than its bound, all that add to it wait for the hand, and commits for the round.
 //!
@@ -109,7 +109,7 @@ struct Entry {
     leaf: Weak<Leaf>,
 }
 
-/// What the hand found when it passed a leaf.
+/// Findings of the hand when it passed a leaf.
 #[derive(Default)]
 struct Passed {
     /// Bytes that could not go because they are dirty.
@@ -543,7 +543,7 @@ mod tests {
             let mut rows = 0;
             for_each_leaf(core, |_, leaf| rows += leaf.bytes());
             let count = cache.row_bytes();
-            // The count of the system's own tables is a little behind.
+            // That of the system's own tables may be a little less.
             assert!(count.abs_diff(rows) < rows / 32, "{when}: {rows} bytes of rows count as {count}");
         };
         for turn in 0..4_000 {
@@ -600,7 +600,7 @@ mod tests {
         cache.make_room();
         let holes = arena.taken() - arena.used();
         assert!(holes <= bound / HOLES_PART && arena.used() > 0, "{arena:?}");
-        // New rows between those that are there: leaves are split. What is cold holds nothing of their pages.
+        // New rows between those that are there: leaves are split. Cold ones hold nothing of their pages.
         for first in (0..ROWS).step_by(100) {
             db.update(|tx| {
                 (first..first + 100).try_for_each(|key| table.put(tx, &row![2 * key + 1, vec![7_u8; 1000]]))

@@ -483,7 +483,7 @@ impl Tree {
         self.take_by(core, key, bytes, lock_slot)
     }
 
-    /// Finds the row with `key`, or adds a locked slot, as [`take`](Self::take) does. The caller locks the row that was found, and then calls
+    /// As [`take`](Self::take), but the caller locks a row that was found, and then calls
     /// [`soil_locked`](Self::soil_locked).
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! A program of its own, with one test: a mistake is planted for the whole process.
 #![cfg(feature = "planted-bugs")]
 
-#[path = "it/nodes.rs"]
+#[path = "volumes/nodes.rs"]
 mod nodes;
 
 use lodestone_pmem::planted::plant;

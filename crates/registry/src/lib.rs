@@ -11,8 +11,8 @@
 //!
 //! [`RegistryThread`] keeps a sender from ever waiting for one.
 //!
-//! One suite runs on all of them (`tests/it/suite.rs`). [`KeeperServer`] puts a keeper on a socket, [`KeeperClient`] is
-//! a registry over such sockets. `control` (feature `tls`) secures them.
+//! One suite runs on all of them (`tests/keepers/suite.rs`). [`KeeperServer`] puts a keeper on a socket,
+//! [`KeeperClient`] is a registry over such sockets. `control` (feature `tls`) secures them.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::as_conversions))]

@@ -3,13 +3,13 @@
 //! Run it by `cargo test -p lodestone-registry --test etcd -- --ignored --nocapture` (Debian: `apt-get install
 //! etcd-server`). It waits for leases of etcd, which count real seconds: so it is in no list of tests.
 
-#[path = "it/suite.rs"]
+#[path = "keepers/suite.rs"]
 mod suite;
 
 // The suite needs these of the topic of keepers.
-#[path = "it/histories.rs"]
+#[path = "keepers/histories.rs"]
 mod histories;
-#[path = "it/seeds.rs"]
+#[path = "keepers/seeds.rs"]
 #[expect(dead_code, reason = "the suite needs a part of it")]
 mod seeds;
 

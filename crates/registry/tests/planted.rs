@@ -2,9 +2,9 @@
 //!
 //! A program of its own: a bug is planted for the whole process.
 
-#[path = "it/histories.rs"]
+#[path = "keepers/histories.rs"]
 mod histories;
-#[path = "it/seeds.rs"]
+#[path = "keepers/seeds.rs"]
 mod seeds;
 
 use std::net::TcpListener;

@@ -27,7 +27,7 @@ mod media_probe;
 mod numa;
 mod output_files;
 mod pool;
-#[path = "../../../fs/tests/it/ports.rs"]
+#[path = "../../../fs/tests/volumes/ports.rs"]
 mod ports;
 mod readers;
 mod sql;

@@ -34,7 +34,7 @@ fn run(seed: u64, domain: DomainChoice) {
     drop(Volume::format_with(&path, &pool(domain), &FormatOptions::default()).expect("a volume"));
     let (mut draw, mut plain) = (Draw::new(seed), Plain::default());
     let keep = if seed.is_multiple_of(2) { 2 } else { 1000 };
-    let again = format!("LODESTONE_FS_SEED={seed} cargo test -p lodestone-fs --test it model");
+    let again = format!("LODESTONE_FS_SEED={seed} cargo test -p lodestone-fs --test volumes model");
     let mut done = 0;
     while done < STEPS {
         let volume = Volume::open_with(&path, &pool(domain), &options(keep)).expect("it opens");
