@@ -12,14 +12,16 @@
 # Every step runs, also after a failure. A step is stopped when it has used LODESTONE_STEP_PROCESSOR_SECONDS_MAX
 # (default 6000) seconds of processor time, or none for LODESTONE_STEP_IDLE_SECONDS_MAX (default 300), or so many
 # without a line of output as LODESTONE_STEP_SILENT_SECONDS_MAX says (default 900 in "test", where every test is short):
-# a busy machine fails no step, a hang does, also one that spins. The last line is "N passed, N failed": the sum over cargo's result lines; a failed step
-# without a failed test counts as one failure.
+# a busy machine fails no step, a hang does, also one that spins. The last line is "N passed, N failed": the sum over
+# cargo's result lines; a failed step without a failed test counts as one failure.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 export CARGO_TERM_COLOR=never
 # A gate builds once: what makes the next build of an edited crate quicker costs it time and disk. `cargo test` alone
 # has it.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL-0}
+# A panic tells its line without symbols.
+export CARGO_PROFILE_DEV_DEBUG=${CARGO_PROFILE_DEV_DEBUG-0}
 # The same code has the same result: tests of random cases begin with one seed. `cargo test` alone takes a new one each
 # time, and so does PROPTEST_RNG_SEED= here; PROPTEST_CASES says how many.
 export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED-20}

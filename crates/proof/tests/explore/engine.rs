@@ -36,7 +36,8 @@ fn every_crash_state_is_right_and_so_is_each_in_a_crashed_open() {
 #[test]
 #[ignore = "`make prove` runs it"]
 fn every_crash_state_with_persistent_caches_is_right() {
-    crate::common::exhaust(&targets(), Profile::Eadr, Mode::Reading, 1);
+    // An open that crashes leaves one of the states of ADR, where it was crashed everywhere.
+    crate::common::exhaust(&targets(), Profile::Eadr, Mode::Reading, 0);
 }
 
 #[test]

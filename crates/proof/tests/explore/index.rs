@@ -6,9 +6,9 @@ use lodestone_proof::index::targets;
 #[test]
 #[ignore = "`make prove` runs it"]
 fn every_target_is_clean_under_every_profile() {
-    for profile in [Profile::Adr, Profile::Eadr, Profile::Block] {
-        let config = Config { profile, ..Config::default() };
-        crate::common::exhaust(&targets(), profile, config.mode, config.nested_depth);
+    // With persistent caches, a recovery that crashes leaves one of the states of ADR, where it was crashed everywhere.
+    for (profile, nested_depth) in [(Profile::Adr, 1), (Profile::Eadr, 0), (Profile::Block, 1)] {
+        crate::common::exhaust(&targets(), profile, Mode::Reading, nested_depth);
     }
 }
 
