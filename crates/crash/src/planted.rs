@@ -7,7 +7,7 @@
 //! A bug that only leaves out a flush or a fence needs no line in the code: [`Bug::without`] names the call by the
 //! comment above it, and the recorder drops it, as a mutation does.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -66,28 +66,32 @@ impl Bug {
     /// When either is not so, or when the feature `planted-bugs` is missing.
     #[track_caller]
     pub fn must_be_found(&self) -> Violation {
-        self.must_be_found_after(&mut BTreeSet::new())
+        self.must_be_found_after(&mut BTreeMap::new())
     }
 
-    /// As [`must_be_found`](Self::must_be_found). `clean` has the explorations that passed in the clean tree: they are
-    /// not repeated for another bug.
+    /// As [`must_be_found`](Self::must_be_found). `clean` has the explorations that passed in the clean tree, and how
+    /// many states each had: they are not repeated for another bug. The clean tree passes as many states as it took to
+    /// find the bug.
     ///
     /// # Panics
     /// As `must_be_found`.
     #[track_caller]
-    pub fn must_be_found_after(&self, clean: &mut BTreeSet<String>) -> Violation {
+    pub fn must_be_found_after(&self, clean: &mut BTreeMap<String, u64>) -> Violation {
         let target = (self.target)();
         if let Some((file, reason)) = self.left_out {
             let violation = self.must_notice(target.as_ref(), file, reason);
             return self.must_repeat(target, violation);
         }
-        if clean.insert(format!("{} {:?}", target.name(), self.config)) {
-            let report = run_target(target.as_ref(), &self.config, &mut |_| {});
-            assert!(report.is_clean(), "found in the clean tree: {report}");
-        }
         let config = Config { planted: Some(self.name.to_owned()), ..self.config.clone() };
         let report = run_target(target.as_ref(), &config, &mut |_| {});
         assert!(!report.is_clean(), "planted bug `{}` ({}) was not found: {report}", self.name, self.harm);
+        let passed = clean.entry(format!("{} {:?}", target.name(), self.config)).or_insert(0);
+        if *passed < report.states {
+            let config = Config { states_max: report.states, ..self.config.clone() };
+            let report = run_target(target.as_ref(), &config, &mut |_| {});
+            assert!(report.is_clean(), "found in the clean tree: {report}");
+            *passed = config.states_max;
+        }
         self.must_repeat(target, report.expect_violation())
     }
 

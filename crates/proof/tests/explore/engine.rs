@@ -28,7 +28,7 @@ fn every_crash_state_is_right_and_so_is_each_in_a_crashed_open() {
         // Those of which even a sample has very many states.
         let is_long =
             matches!(target.name().as_str(), "db-create" | "db-load" | "db-load-older-round" | "db-load-again");
-        let config = Config { nested_depth: u32::from(!is_long), states_max: 10_000, ..Config::default() };
+        let config = Config { nested_depth: u32::from(!is_long), states_max: 5_000, ..Config::default() };
         crate::common::sample_and_reach_the_end(&[target], &config);
     }
 }

@@ -13,7 +13,7 @@ mod stm;
 mod store;
 mod wal;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use lodestone_crash::planted::Bug;
@@ -21,7 +21,7 @@ use lodestone_crash::planted::Bug;
 /// Demands that the explorer finds each of `bugs`, of which there are at least `least`.
 fn all_are_found(bugs: &[Bug], least: usize) {
     assert!(bugs.len() >= least, "{} bugs", bugs.len());
-    let mut clean = BTreeSet::new();
+    let mut clean = BTreeMap::new();
     for bug in bugs {
         let begin = Instant::now();
         let violation = bug.must_be_found_after(&mut clean);
