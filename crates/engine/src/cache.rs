@@ -435,8 +435,9 @@ impl Cache {
             dirty_and_used += if is_first { in_the_way } else { 0 };
             // In the last turn all uses are taken.
             dirty += if is_last && !is_used { in_the_way } else { 0 };
-            if dirty_and_used > wanted {
-                // No turn will help.
+            let is_end_of_first = turns + leaves == leaves * TURNS_MAX;
+            if is_end_of_first && dirty_and_used + max / 16 >= self.row_bytes() {
+                // Nearly all is dirty: no other turn will help.
                 dirty = dirty_and_used;
                 break;
             }
