@@ -6,7 +6,8 @@ use lodestone_proof::index::targets;
 #[test]
 #[ignore = "`make prove` runs it"]
 fn every_target_is_clean_under_every_profile() {
-    // With persistent caches, a recovery that crashes leaves one of the states of ADR, where it was crashed everywhere.
+    // With persistent caches the code makes the same stores. So the states after crashed recoveries are among those of
+    // ADR, which has all.
     for (profile, nested_depth) in [(Profile::Adr, 1), (Profile::Eadr, 0), (Profile::Block, 1)] {
         crate::common::exhaust(&targets(), profile, Mode::Reading, nested_depth);
     }
