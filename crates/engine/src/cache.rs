@@ -570,6 +570,30 @@ mod tests {
     }
 
     #[test]
+    fn only_a_cache_that_is_far_over_its_bound_waits_for_the_hand() -> Result<()> {
+        let (db, _table, _folder) = bounded(1 << 20)?;
+        let cache = db.core().ground.cache.as_ref().expect("a bound");
+        let max = cache.row_bytes_max();
+        // Another thread moves the hand.
+        let hand = lock(&cache.hand);
+        cache.bytes.fetch_add(max + max / 16, Ordering::Relaxed);
+        cache.make_room();
+        cache.bytes.fetch_add(max, Ordering::Relaxed);
+        let has_ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                cache.make_room();
+                has_ended.store(true, Ordering::SeqCst);
+            });
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert!(!has_ended.load(Ordering::SeqCst), "it did not wait");
+            drop(hand);
+        });
+        cache.bytes.fetch_sub(2 * max + max / 16, Ordering::Relaxed);
+        Ok(())
+    }
+
+    #[test]
     fn memory_of_rows_that_are_gone_goes_back() -> Result<()> {
         let bound = 2 * ARENA_BYTES_MIN;
         let (db, table, _folder) = bounded(bound)?;
