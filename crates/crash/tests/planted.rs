@@ -1,7 +1,7 @@
 //! Bugs planted in the pool layer: each is found, with a shrunk reproducer that replays. The clean tree passes.
 
 use lodestone_crash::planted::Bug;
-use lodestone_crash::{PoolBoot, PoolCreate, PoolGrow, PoolRoots};
+use lodestone_crash::{Explore, Failure, PoolBoot, PoolCreate, PoolGrow, PoolRoots, Target};
 
 fn found(bug: Bug) {
     let violation = bug.must_be_found();
@@ -70,4 +70,24 @@ fn copy_at_the_new_end_not_flushed() {
 fn growth_not_finished_by_recovery() {
     let harm = "old metadata shows up in the heap area";
     found(Bug::new("pool-growth-not-finished", harm, || Box::new(PoolGrow)));
+}
+
+/// A target that loses an acknowledged write, whatever bug is planted.
+fn always_wrong() -> Box<dyn Target> {
+    let store = |pool: &lodestone_pmem::Pool| {
+        pool.memory().store(pool.heap_area(0).0, 1);
+        Ok(())
+    };
+    let check = |pool: &lodestone_pmem::Pool, history: &lodestone_crash::History| {
+        let is_there = pool.memory().load(pool.heap_area(0).0) == 1;
+        Failure::unless(is_there || history.acked().is_empty(), || "an acknowledged write is lost".into())
+    };
+    Box::new(Explore::new("always-wrong").op("store", store).check(check))
+}
+
+/// A target that finds something without the bug shows nothing about it.
+#[test]
+#[should_panic(expected = "found in the clean tree")]
+fn a_target_that_is_always_wrong_finds_no_bug() {
+    Bug::new("pool-root-in-place", "none", always_wrong).must_be_found();
 }
