@@ -88,8 +88,9 @@ pub struct DatabaseOptions {
     /// while make room, once a checkpoint has their changes. `None`: all rows that were used stay.
     ///
     /// Each leaf takes about 280 of these bytes also while its rows are not in DRAM: 3.5 % of its page, where pages
-    /// have 8 KiB. The rows have the rest, and an eighth at least. A transaction keeps all rows that it has read until
-    /// it ends. Read more than fits in a [snapshot](crate::Database::snapshot).
+    /// have 8 KiB. A sixteenth is for what the allocator takes beside. The rows have the rest, and an eighth at least.
+    /// A transaction keeps all rows that it has read until it ends. Read more than fits in a
+    /// [snapshot](crate::Database::snapshot).
     pub cache_bytes: Option<u64>,
     /// Whether the first looks at rows of a leaf that is not in DRAM read these rows alone, and not the whole leaf. It
     /// counts where `cache_bytes` is set. For comparison: a database of whole pages reads one for each row.

@@ -9,7 +9,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Open, explore, traced};
+use common::{Open, explore, hunt, traced};
 use lodestone_engine::{Database, DatabaseOptions, Result, Schema, Type};
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::thread;
@@ -72,7 +72,7 @@ fn leaves_come_and_go_beside_commits_and_each_broken_rule_is_found() {
     for bug in ["engine-evicts-dirty", "engine-evicts-in-round", "engine-evicts-unlocked", "engine-early-row-forgotten"]
     {
         planted::plant(Some(bug));
-        let outcome = explore(execution, 10_000);
+        let outcome = hunt(execution, 10_000);
         planted::plant(None);
         outcome.expect_err(bug);
     }

@@ -9,7 +9,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{explore, traced};
+use common::{explore, hunt, traced};
 use lodestone_engine::{Database, Result, Schema, Table, Tx, Type, row};
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::thread;
@@ -71,7 +71,7 @@ fn execution() {
 fn columns_are_of_one_moment_and_a_validation_of_one_look_is_found() {
     explore(execution, 1_500).expect("no violation");
     planted::plant(Some("engine-columns-one-look"));
-    let violation = explore(execution, 20_000).expect_err("the bug is not found");
+    let violation = hunt(execution, 20_000).expect_err("the bug is not found");
     planted::plant(None);
     assert!(violation.contains("is of no moment"), "{violation}");
 }

@@ -7,7 +7,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Open, explore, traced};
+use common::{Open, explore, hunt, traced};
 use lodestone_engine::{Database, DatabaseOptions, Result, Schema, Type, row};
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::thread;
@@ -61,7 +61,7 @@ fn commits_survive_beside_a_leaf_that_goes() {
     assert!(merged > 100, "the leaf went in {merged} schedules");
     let bug = "engine-merge-forgets-dirt";
     planted::plant(Some(bug));
-    let violation = explore(|| execution(true), 10_000).expect_err(bug);
+    let violation = hunt(|| execution(true), 10_000).expect_err(bug);
     planted::plant(None);
     assert!(violation.contains("a commit is lost"), "{bug}: {violation}");
 }

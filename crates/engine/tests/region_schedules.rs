@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use common::hardware::Hardware;
-use common::{Open, explore, traced};
+use common::{Open, explore, hunt, traced};
 use lodestone_engine::{Database, DatabaseOptions, Region, Result, Schema, Type};
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::thread;
@@ -64,7 +64,7 @@ fn commits_have_a_serial_order_and_bugs_of_locks_are_found() {
     {
         explore(execution, 300).expect("no violation");
         planted::plant(Some(bug));
-        let violation = explore(execution, 10_000);
+        let violation = hunt(execution, 10_000);
         planted::plant(None);
         let violation = violation.expect_err(bug);
         assert!(violation.contains("are of no serial order"), "{violation}");

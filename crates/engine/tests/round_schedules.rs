@@ -9,7 +9,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Open, explore, traced};
+use common::{Open, explore, hunt, traced};
 use lodestone_engine::{Database, DatabaseOptions, Result, Schema, Type};
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::thread;
@@ -70,7 +70,7 @@ fn a_commit_survives_a_split_and_checkpoints_and_each_broken_rule_is_found() {
         explore(move || wide_execution(case), 200).expect("no violation");
     }
     planted::plant(Some("engine-soils-ended-leaf"));
-    let violation = explore(|| wide_execution((5, 3)), 10_000).expect_err("a commit is lost");
+    let violation = hunt(|| wide_execution((5, 3)), 10_000).expect_err("a commit is lost");
     planted::plant(None);
     assert!(violation.contains("a commit is lost"), "{violation}");
     let broken = [
@@ -82,7 +82,7 @@ fn a_commit_survives_a_split_and_checkpoints_and_each_broken_rule_is_found() {
     ];
     for (bug, case, finding) in broken {
         planted::plant(Some(bug));
-        let violation = explore(move || execution(case), 10_000).expect_err(bug);
+        let violation = hunt(move || execution(case), 10_000).expect_err(bug);
         planted::plant(None);
         assert!(violation.contains(finding), "{bug}: {violation}");
     }

@@ -54,6 +54,26 @@ pub fn explore(
     execution: impl Fn() + Copy + Send + Sync + 'static,
     schedules: usize,
 ) -> std::result::Result<(), String> {
+    schedules_of(execution, 1, schedules)
+}
+
+/// Runs schedules of an execution with a planted bug, until one shows it: few of each kind in turns, as each bug has a
+/// kind that finds it soon, and others that hardly do.
+///
+/// # Errors
+/// The first violation. Its absence after `schedules` of each kind is no error.
+#[cfg(feature = "shuttle")]
+pub fn hunt(execution: impl Fn() + Copy + Send + Sync + 'static, schedules: usize) -> std::result::Result<(), String> {
+    let turn = 50;
+    (1..=schedules.div_ceil(turn)).try_for_each(|seed| schedules_of(execution, seed as u64, turn))
+}
+
+#[cfg(feature = "shuttle")]
+fn schedules_of(
+    execution: impl Fn() + Copy + Send + Sync + 'static,
+    seed: u64,
+    schedules: usize,
+) -> std::result::Result<(), String> {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -63,9 +83,9 @@ pub fn explore(
     (config.stack_size, config.max_steps) = (1 << 20, MaxSteps::FailAfter(2_000_000));
     config.failure_persistence = FailurePersistence::None;
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        Runner::new(RandomScheduler::new_from_seed(1, schedules), config.clone()).run(execution);
+        Runner::new(RandomScheduler::new_from_seed(seed, schedules), config.clone()).run(execution);
         for depth in [2, 3, 4] {
-            Runner::new(PctScheduler::new_from_seed(1, depth, schedules), config.clone()).run(execution);
+            Runner::new(PctScheduler::new_from_seed(seed, depth, schedules), config.clone()).run(execution);
         }
     }));
     outcome.map_err(|payload| payload.downcast_ref::<String>().cloned().unwrap_or_default())
