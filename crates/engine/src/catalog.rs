@@ -414,6 +414,22 @@ pub fn drop_index(catalog: &Table, tx: &Tx, table: &str, index: &str) -> Result<
     Ok(found.indexes[number].tree)
 }
 
+/// Renames an index of the table, also one that is being built.
+pub fn rename_index(catalog: &Table, tx: &Tx, table: &str, (from, to): (&str, &str)) -> Result<()> {
+    let Found { mut schema, indexes, .. } = must_find(catalog, tx, table)?;
+    let number = schema.indexes.iter().position(|index| index.name == from);
+    let number = number.ok_or_else(|| Error::NoIndex { table: table.into(), index: from.into() })?;
+    if schema.indexes.iter().any(|index| index.name == to) {
+        return Err(Error::IndexExists { table: table.into(), index: to.into() });
+    }
+    schema.indexes[number].name = to.into();
+    let layout = schema.layout()?;
+    let (columns, found) = (&layout.indexes[number], &indexes[number]);
+    catalog.delete(tx, &crate::row![table, from])?;
+    catalog.insert(tx, &index_row(table, &schema.indexes[number], (columns, found.is_ready), found.tree))?;
+    touch(catalog, tx, table)
+}
+
 /// As [`set_columns`], as a transaction of its own.
 pub fn change_columns(
     catalog: &Table,

@@ -209,6 +209,36 @@ impl Database {
         tx.live_state()?.dropped.push(tree);
         self.table_in(tx, table)
     }
+
+    /// Renames an index of the table, also one that is being built, as a part of the transaction. Its entries stay.
+    /// Handles on the table stay valid, and find the index by the name that it had when they were made.
+    ///
+    /// # Errors
+    /// [`Error::NoTable`]; [`Error::NoIndex`]; [`Error::IndexExists`]; [`Error::BadSchema`] for a name that no index
+    /// can have; [`Error::Conflict`]; [`Error::ReadOnly`].
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Schema, Type, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// let db = Database::open_with(&path, &DatabaseOptions { pool, ..DatabaseOptions::default() })?;
+    /// let schema = Schema::new("users").column("id", Type::U64).column("mail", Type::Text).key(["id"]);
+    /// let users = db.create_table(&schema.unique("by_mail", ["mail"]))?;
+    /// let users = db.update(|tx| {
+    ///     users.insert(tx, &row![1, "a@b.c"])?;
+    ///     db.rename_index_in(tx, "users", "by_mail", "mail_is_unique")
+    /// })?;
+    /// let found = db.update(|tx| users.index("mail_is_unique")?.get(tx, &row!["a@b.c"]))?;
+    /// assert_eq!(found, Some(row![1, "a@b.c"]));
+    /// # Ok::<(), lodestone_engine::Error>(())
+    /// ```
+    pub fn rename_index_in(&self, tx: &Tx, table: &str, from: &str, to: &str) -> Result<Table> {
+        let catalog = begin(self, tx)?;
+        catalog::rename_index(&catalog, tx, table, (from, to))?;
+        self.table_in(tx, table)
+    }
 }
 
 /// The trees are forgotten if the transaction ends without a commit.

@@ -31,7 +31,8 @@
 //! | `db-load-again` | a table that gets the rows of a load in place of its own, with a change of one of them |
 //! | `db-epoch` | group commit: transactions by two writers that survive together or not at all |
 //! | `db-together`, `db-together-rounds` | transactions with a record in each of two logs; the same around checkpoints |
-//! | `db-mixed` | transactions over a table whose rows are read from pages and one whose rows are in DRAM |
+//! | `db-mixed` | transactions over a table whose rows are read from pages and one whose rows stay in DRAM |
+//! | `db-mixed-cells` | transactions over a table whose rows are read from pages and one whose rows are in cells |
 //! | `db-dual`, `db-dual-rounds`, `db-dual-older-round`, `db-dual-moves` | a table with rows in cells beside one without |
 //! | `db-move` | a table and a range of its keys that move to the other of two parts, by writers on two nodes |
 //! | `db-backup` | a backup between commits and a checkpoint, and one of the state after each crash: what it opens to |
@@ -204,6 +205,10 @@ enum Kind {
     Nodes,
     /// Short rows, those of the first table in cells.
     Dual,
+    /// As `Cached`, but those of the second table stay in DRAM.
+    Kept,
+    /// As `Cached`, but those of the second table are in cells.
+    CachedCells,
 }
 
 /// Outside the key of a wide row.
@@ -244,7 +249,7 @@ fn options(kind: Kind) -> DatabaseOptions {
         leaf_rows_max: 4,
         log_placement: if kind == Kind::ByTable { LogPlacement::ByTable } else { LogPlacement::Home },
         log_groups: if kind == Kind::ByTable { 2 } else { 0 },
-        cache_bytes: matches!(kind, Kind::Cached | Kind::Warm).then_some(cache::BYTES),
+        cache_bytes: kind.has_bound().then_some(cache::BYTES),
         warm_up: kind == Kind::Warm,
         flush_unit: if kind == Kind::Imaged { FlushUnit::Page } else { FlushUnit::Line },
         // A page has the rows of a leaf, and one of three rows is less than half of it, so that it is written in place.
@@ -257,6 +262,10 @@ fn options(kind: Kind) -> DatabaseOptions {
 }
 
 impl Kind {
+    fn has_bound(self) -> bool {
+        matches!(self, Self::Cached | Self::Warm | Self::Kept | Self::CachedCells)
+    }
+
     /// Runs `action` as on the first node, where its nodes are told apart: runs must repeat exactly.
     fn on_first_node<R>(self, pool: &Pool, action: impl FnOnce() -> R) -> R {
         if self == Self::Nodes { pool.topology().as_if_on(0, action) } else { action() }
@@ -286,9 +295,13 @@ fn make_table(db: &Database, name: &str, kind: Kind) -> Result<Table> {
             Err(Error::NoTable { .. }),
             Kind::Narrow | Kind::Imaged | Kind::Grouped | Kind::Large | Kind::Cached | Kind::Warm | Kind::ByTable,
         ) => db.create_table(&narrow().key(["k"])),
-        (Err(Error::NoTable { .. }), Kind::Dual) => {
+        (Err(Error::NoTable { .. }), Kind::Dual | Kind::Kept | Kind::CachedCells) => {
             let schema = narrow().key(["k"]);
-            db.create_table(&if name == "a" { schema.dual() } else { schema })
+            db.create_table(&match (name, kind) {
+                ("a", Kind::Dual) | ("b", Kind::CachedCells) => schema.dual(),
+                ("b", Kind::Kept) => schema.kept(),
+                _ => schema,
+            })
         }
         (Err(Error::NoTable { .. }), Kind::Nodes) => db.create_table(&narrow().key(["k"]).in_part(0)),
         (Err(Error::NoTable { .. }), Kind::Wide) => {
@@ -687,7 +700,7 @@ impl Structure for Tables {
     fn nested_depth_max(&self) -> u32 {
         // The recovery knows nothing of the cache, of parts and of backups: it is that of `db-lines` and `db-round`.
         // That of cells is the one of `db-dual`.
-        let is_known = matches!(self.kind, Kind::Cached | Kind::Warm | Kind::Nodes)
+        let is_known = matches!(self.kind, Kind::Cached | Kind::Warm | Kind::Kept | Kind::Nodes)
             || matches!(self.name, "db-backup" | "db-dual-rounds" | "db-dual-older-round" | "db-dual-moves");
         if is_known { 0 } else { u32::MAX }
     }
@@ -714,7 +727,7 @@ impl Structure for Tables {
             "db-load-again" | "db-load-older-round" => false,
             // The commits of the others have the same flushes and fences.
             "db-together" => is_in("commit/by_table.rs"),
-            "db-together-rounds" | "db-mixed" | "db-backup" => false,
+            "db-together-rounds" | "db-mixed" | "db-mixed-cells" | "db-backup" => false,
             "db-dual" => is_in("engine/src/dual.rs"),
             "db-dual-rounds" | "db-dual-older-round" | "db-dual-moves" => false,
             // Its pages are written as those of `db-two-rounds`; it alone has a share of a second node.

@@ -153,6 +153,11 @@ fn kept_names() {
     check(include_str!("expected/kept_names.out"), &[]);
 }
 
+#[test]
+fn renamed_indexes() {
+    check(include_str!("expected/renamed_indexes.out"), &[]);
+}
+
 /// Columns of INCLUDE are there after the database was closed, also those of a part of another index.
 #[test]
 fn included_after_reopening() {

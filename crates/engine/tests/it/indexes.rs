@@ -436,3 +436,48 @@ fn no_level_changes_a_table_by_a_handle_that_is_too_old() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn an_index_gets_another_name_with_its_transaction() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, options) = (folder.path().join("a.pool"), options(DomainChoice::Process));
+    let db = Database::open_with(&path, &options)?;
+    let table = people(&db)?;
+    let add = |table: &Table, key: u64| db.update(|tx| table.insert(tx, &full(key, &("a".into(), Some("x".into())))));
+    add(&table, 1)?;
+    let rename = |from: &str, to: &str| db.update(|tx| db.rename_index_in(tx, "people", from, to));
+    let key_by = |table: &Table, index: &str| {
+        db.update(|tx| Ok(table.index(index)?.get(tx, &row!["x"])?.map(|row| row[0].clone())))
+    };
+    let given_up = db.update(|tx| {
+        db.rename_index_in(tx, "people", "by_mail", "gone")?;
+        Err::<(), _>(Error::cancelled("no"))
+    });
+    assert!(given_up.is_err());
+    assert_eq!(key_by(&table, "by_mail")?, Some(Value::from(1_u64)));
+    let renamed = rename("by_mail", "a_mail")?;
+    assert_eq!(key_by(&renamed, "a_mail")?, Some(Value::from(1_u64)));
+    for handle in [&table, &renamed] {
+        let error = add(handle, 2).expect_err("the mail is taken");
+        assert!(matches!(&error, Error::Duplicate { index: Some(index), .. } if index == "a_mail"), "{error}");
+    }
+    // A handle knows the name that there was.
+    assert_eq!(key_by(&table, "by_mail")?, Some(Value::from(1_u64)));
+    assert!(matches!(key_by(&renamed, "by_mail"), Err(Error::NoIndex { .. })));
+    let text = |outcome: Result<Table>| outcome.map(|_| ()).expect_err("refused").to_string();
+    assert!(text(rename("by_mail", "b")).contains("by_mail"));
+    assert!(text(rename("a_mail", "by_town")).contains("has an index `by_town` already"));
+    assert!(matches!(rename("a_mail", ""), Err(Error::BadSchema { .. })));
+    drop((table, renamed));
+    db.abandon();
+    let db = Database::open_with(&path, &options)?;
+    let table = db.table("people")?;
+    let found = db.update(|tx| table.index("a_mail")?.get(tx, &row!["x"]))?;
+    assert_eq!(found.map(|row| row[0].clone()), Some(Value::from(1_u64)));
+    assert!(table.index("by_mail").is_err());
+    // The name is free.
+    db.create_index("people", &Index::new("by_mail", ["mail"]))?;
+    drop((table, db));
+    assert_eq!(findings(&path, &options), [""; 0]);
+    Ok(())
+}

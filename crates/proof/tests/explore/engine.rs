@@ -7,7 +7,7 @@ type Targets = Vec<Box<dyn Target>>;
 
 /// Targets with more states than there is time for, and the others. The lines of a new database may all be lost, one by
 /// one, and so may those of pages that are written again, those of a record with many pieces, of records in several
-/// logs, of a table with its rows, of a load, and of pages that move to another part.
+/// logs, of cells beside pages, of a table with its rows, of a load, and of pages that move to another part.
 fn large_and_others() -> (Targets, Targets) {
     let large = [
         "db-create",
@@ -19,6 +19,7 @@ fn large_and_others() -> (Targets, Targets) {
         "db-load-again",
         "db-together",
         "db-together-rounds",
+        "db-mixed-cells",
         "db-move",
     ];
     targets().into_iter().partition(|target| large.contains(&target.name().as_str()))
@@ -69,6 +70,7 @@ fn every_mutant_is_killed_or_excused() {
             | "db-define"
             | "db-together-rounds"
             | "db-mixed"
+            | "db-mixed-cells"
             | "db-backup"
             | "db-dual-rounds"
             | "db-dual-older-round"

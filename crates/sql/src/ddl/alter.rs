@@ -391,8 +391,11 @@ impl Definition<'_> {
                 return Err(super::exists(to).into());
             }
             note.key_name = to.to_owned();
-        } else if table.indexes.iter().any(|index| index.name == from.value) {
-            return Err(Error::unsupported("RENAME of a unique constraint").at(from.at).into());
+        } else if table.indexes.iter().any(|index| index.is_constraint && index.name == from.value) {
+            if self.catalog.oid_of(&full_name(&table.schema, to)).is_some() {
+                return Err(super::exists(to).into());
+            }
+            return self.rename_index_of(&table, &from.value, to);
         } else {
             let message = format!("constraint \"{}\" for table \"{}\" does not exist", from.value, table.name);
             return Err(Error::new(SqlState::UNDEFINED_OBJECT, message).into());

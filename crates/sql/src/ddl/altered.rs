@@ -8,6 +8,7 @@ use super::{Definition, exists, note_of};
 use crate::catalog::store::ConstraintBody;
 use crate::catalog::types::TypeBody;
 use crate::catalog::{IndexDef, Relation, SequenceDef, TableDef, ViewDef, full_name};
+use crate::errors::from_engine;
 use crate::locks::Mode;
 use crate::parse::ast::{AlterObject, Name, ObjectKind, ObjectName};
 use crate::run::Outcome;
@@ -227,13 +228,26 @@ impl Definition<'_> {
         if self.catalog.oid_of(&full_name(&table.schema, &to.value)).is_some() {
             return Err(exists(&to.value).into());
         }
-        if index.is_some() {
-            // The engine knows the index by its name.
-            return Err(Error::unsupported("RENAME of an index that is no primary key").at(to.at).into());
+        match index {
+            Some(index) => self.rename_index_of(&table, &index.name, &to.value),
+            None => {
+                let mut note = note_of(&table);
+                note.key_name.clone_from(&to.value);
+                self.write_note(&table, &note)
+            }
         }
-        let mut note = note_of(&table);
-        note.key_name.clone_from(&to.value);
-        self.write_note(&table, &note)
+    }
+
+    /// Renames an index that is not that of the key, with the constraint that it is for. No other relation has the
+    /// name.
+    pub(super) fn rename_index_of(&mut self, table: &TableDef, from: &str, to: &str) -> Outcome<()> {
+        let mut note = note_of(table);
+        let renamed = note.indexes.iter_mut().filter(|index| index.name == from);
+        renamed.for_each(|index| to.clone_into(&mut index.name));
+        let engine = self.engine().rename_index_in(self.tx, &table.full, from, to).map_err(from_engine)?;
+        self.writer()?.write(&table.full, engine.schema(), &note)?;
+        self.refresh(&[&table.full])?;
+        Ok(())
     }
 
     /// The index of a partition becomes the part of an index of its table that was made alone.

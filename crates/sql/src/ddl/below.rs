@@ -89,12 +89,13 @@ impl Definition<'_> {
                 let message = format!("cannot add NO INHERIT constraint to partitioned table \"{}\"", table.name);
                 Err(invalid(message))
             }
-            Alter::DropConstraint { name, .. } if self.is_check_above(table, &name.value) => {
+            Alter::DropConstraint { name, .. } if self.is_above(table, &name.value) => {
                 let message =
                     format!("cannot drop inherited constraint \"{}\" of relation \"{}\"", name.value, table.name);
                 Err(invalid(message))
             }
-            Alter::RenameConstraint { from, .. } if self.is_check_above(table, &from.value) => {
+            // Parts of keys and foreign keys have names of their own.
+            Alter::RenameConstraint { from, .. } if self.is_inherited_check(table, &from.value) => {
                 Err(invalid(format!("cannot rename inherited constraint \"{}\"", from.value)))
             }
             Alter::RenameConstraint { from, .. }
@@ -107,10 +108,8 @@ impl Definition<'_> {
     }
 
     /// Whether the table has a condition, or a part of a key, because a table above has it.
-    fn is_check_above(&self, table: &TableDef, check: &str) -> bool {
+    fn is_above(&self, table: &TableDef, check: &str) -> bool {
         let is_part = table.indexes.iter().any(|index| index.name == check && index.parent.is_some());
-        let has = |above: &Arc<TableDef>| above.checks.iter().any(|own| own.name == check && !own.no_inherit);
-        let is_check = table.checks.iter().any(|own| own.name == check) && self.above(table).iter().any(has);
         let is_key = !table.key.is_empty()
             && table.key_name == check
             && self.catalog.partitioned(table).is_some_and(|above| !above.key.is_empty());
@@ -118,7 +117,13 @@ impl Definition<'_> {
             .foreign_keys
             .iter()
             .any(|key| key.name == check && crate::pgcatalog::foreign_parent(&self.catalog, table, key).is_some());
-        is_part || is_check || is_key || is_foreign
+        is_part || is_key || is_foreign || self.is_inherited_check(table, check)
+    }
+
+    /// Whether the table has a condition because a table above has it.
+    fn is_inherited_check(&self, table: &TableDef, check: &str) -> bool {
+        let has = |above: &Arc<TableDef>| above.checks.iter().any(|own| own.name == check && !own.no_inherit);
+        table.checks.iter().any(|own| own.name == check) && self.above(table).iter().any(has)
     }
 
     /// Makes a change of the tables below a table, which has it already. `before` is the table without it.
