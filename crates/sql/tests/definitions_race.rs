@@ -176,6 +176,38 @@ fn sessions_that_make_the_same_index_at_the_same_moment_leave_one() {
     }
 }
 
+#[test]
+fn sessions_that_give_indexes_the_same_name_at_the_same_moment_leave_one_with_it() {
+    let folder = tempfile::tempdir().expect("folder");
+    let database = open(folder.path());
+    let mut connection = database.connect("app", "shop");
+    for round in 0..12 {
+        let names = ["t", "u", "w"];
+        for name in names {
+            let text =
+                format!("drop table if exists {name}; create table {name} (a int, constraint {name}_i unique (a))");
+            connection.run(&text).expect("a table");
+        }
+        let rename = |name: &str| {
+            let index = format!("alter index {name}_i rename to one");
+            let constraint = format!("alter table {name} rename constraint {name}_i to one");
+            let statement = if round % 2 == 0 { index } else { constraint };
+            database.connect("app", "shop").run(&statement).map(|_| ()).map_err(|error| error.state())
+        };
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let rename = &rename;
+            let sessions = names.map(|name| scope.spawn(move || rename(name)));
+            sessions.into_iter().map(|session| session.join().expect("no panic")).collect()
+        });
+        assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
+        let refused = outcomes.into_iter().filter_map(Result::err);
+        assert!(refused.into_iter().all(|state| state == SqlState::DUPLICATE_TABLE));
+        let found =
+            texts(&mut connection, "select count(*) from pg_class where relname in ('t_i', 'u_i', 'w_i', 'one')");
+        assert_eq!(found, [Some("3".into())]);
+    }
+}
+
 /// A definition that fails because the library has such an index leaves that one.
 #[test]
 fn an_index_of_the_library_outlives_a_definition_of_its_name() {

@@ -87,7 +87,7 @@ mod tests {
             target.script().iter().for_each(|step| target.apply(&handle, step).expect("no failure"));
             let after = stats();
             assert!(after.cache_row_reads + after.cache_loads > before.cache_row_reads + before.cache_loads, "{after}");
-            let places = ["a", "b"].map(|table| handle.with(|open| Ok(open.db.placement(table)?)).expect("a table"));
+            let places = ["a", "b"].map(|table| handle.with(|open| open.db.placement(table)).expect("a table"));
             assert_eq!(places.map(|place| (place.is_kept, place.is_dual)), [(false, false), (is_kept, is_dual)]);
         }
     }

@@ -387,14 +387,9 @@ impl Definition<'_> {
         if let Some(found) = note.constraints.iter_mut().find(|constraint| constraint.name == from.value) {
             found.name = to.to_owned();
         } else if table.hidden.is_none() && table.key_name == from.value {
-            if self.catalog.oid_of(&full_name(&table.schema, to)).is_some() {
-                return Err(super::exists(to).into());
-            }
+            self.take_name(&table, to)?;
             note.key_name = to.to_owned();
         } else if table.indexes.iter().any(|index| index.is_constraint && index.name == from.value) {
-            if self.catalog.oid_of(&full_name(&table.schema, to)).is_some() {
-                return Err(super::exists(to).into());
-            }
             return self.rename_index_of(&table, &from.value, to);
         } else {
             let message = format!("constraint \"{}\" for table \"{}\" does not exist", from.value, table.name);

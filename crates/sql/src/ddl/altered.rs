@@ -223,30 +223,39 @@ impl Definition<'_> {
     }
 
     fn rename_index(&mut self, full: &str, to: &Name) -> Outcome<()> {
-        let (table, index) = self.index_now(full)?;
+        let (table, _) = self.index_now(full)?;
         self.lock_table(table.oid, Mode::AccessExclusive)?;
-        if self.catalog.oid_of(&full_name(&table.schema, &to.value)).is_some() {
-            return Err(exists(&to.value).into());
+        // Others may have changed it before its lock was taken.
+        self.follow()?;
+        let (table, index) = self.index_now(full)?;
+        if let Some(index) = index {
+            return self.rename_index_of(&table, &index.name, &to.value);
         }
-        match index {
-            Some(index) => self.rename_index_of(&table, &index.name, &to.value),
-            None => {
-                let mut note = note_of(&table);
-                note.key_name.clone_from(&to.value);
-                self.write_note(&table, &note)
-            }
-        }
+        self.take_name(&table, &to.value)?;
+        let mut note = note_of(&table);
+        note.key_name.clone_from(&to.value);
+        self.write_note(&table, &note)
     }
 
-    /// Renames an index that is not that of the key, with the constraint that it is for. No other relation has the
-    /// name.
+    /// Renames an index that is not that of the key, with the constraint that it is for.
     pub(super) fn rename_index_of(&mut self, table: &TableDef, from: &str, to: &str) -> Outcome<()> {
+        self.take_name(table, to)?;
         let mut note = note_of(table);
         let renamed = note.indexes.iter_mut().filter(|index| index.name == from);
         renamed.for_each(|index| to.clone_into(&mut index.name));
         let engine = self.engine().rename_index_in(self.tx, &table.full, from, to).map_err(from_engine)?;
         self.writer()?.write(&table.full, engine.schema(), &note)?;
         self.refresh(&[&table.full])?;
+        Ok(())
+    }
+
+    /// The name of an index of the table, which no other relation has.
+    pub(super) fn take_name(&mut self, table: &TableDef, name: &str) -> Outcome<()> {
+        let full = full_name(&table.schema, name);
+        self.lock_name(&full)?;
+        if self.catalog.oid_of(&full).is_some() || crate::catalog::store::is_own(&full) {
+            return Err(exists(name).into());
+        }
         Ok(())
     }
 
