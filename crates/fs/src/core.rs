@@ -100,6 +100,8 @@ pub(crate) struct Core {
     pub(crate) settled: Sequence,
     /// New files get no number below it: a former metadata node has given those to files that a takeover lost.
     pub(crate) ino_floor: u64,
+    /// The lowest number of a file that the takeover of this metadata node did not leave.
+    pub(crate) adopted_ino: u64,
     /// Users of files: open handles, and numbers that the kernel knows.
     pub(crate) pins: HashMap<u64, u64>,
     pub(crate) poison: Option<String>,
@@ -178,6 +180,7 @@ impl Core {
             point: DurablePoint::default(),
             settled: Sequence(0),
             ino_floor: 0,
+            adopted_ino: 0,
             pins: HashMap::new(),
             poison: None,
             counts: OpCounts::default(),

@@ -147,7 +147,7 @@ impl Volume {
             let gid = if inherits { folder.gid } else { caller.gid };
             let passed_on = if inherits && new.kind == FileKind::Folder { 0o2000 } else { 0 };
             let mode = new.kind.mode_bits() | (new.permissions & 0o7777) | passed_on;
-            let (ino, target) = (core.next_ino(), new.target.to_vec());
+            let (ino, target) = (self.number(core)?, new.target.to_vec());
             let name = name.to_vec();
             let action = Action::Make { parent, name, mode, uid: caller.uid, gid, device: new.device, target };
             Ok((Op { ino, at, action }, ino))
@@ -158,6 +158,15 @@ impl Volume {
             }
             core.attributes(ino)
         })
+    }
+
+    /// The number of a new file: the one that was told before a takeover lost the file, if no other one can have it.
+    fn number(&self, core: &Core) -> Result<u64> {
+        match self.told {
+            Some(told) if told >= core.state.head.next_ino => Ok(told),
+            Some(_) => Err(Refusal::Stale.into()),
+            None => Ok(core.next_ino()),
+        }
     }
 
     /// Gives the file `ino` another name.

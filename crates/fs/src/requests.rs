@@ -152,6 +152,11 @@ impl Requests {
         self.mounts.get(&tag.mount)?.done.get(&tag.request).copied()
     }
 
+    /// Whether the requests of a mount are known, if it had any: one that did nothing for long may be forgotten.
+    pub(crate) fn remembers(&self, mount: u64) -> bool {
+        self.mounts.contains_key(&mount) || self.mounts.len() < MOUNTS_MAX
+    }
+
     /// Takes the requests of all mounts from an image that has the operations up to `applied`.
     ///
     /// # Errors
@@ -211,7 +216,8 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    fn floor(&self) -> u64 {
+    /// All requests below it have their answers, and are not sent again.
+    pub(crate) fn floor(&self) -> u64 {
         self.waiting.first().copied().unwrap_or(self.next)
     }
 
@@ -225,7 +231,7 @@ impl Numbers {
         Some((self.next - 1, self.floor()))
     }
 
-    /// The request has its answer, or is not sent again.
+    /// The request has its answer, which is not lost, or is not sent again.
     pub(crate) fn end(&mut self, request: u64) {
         self.waiting.remove(&request);
     }

@@ -128,6 +128,8 @@ pub struct Volume {
     recovery: VolumeRecovery,
     /// The request of a mount in another process that this handle is for.
     pub(crate) tag: Option<Tag>,
+    /// The number of the file that the request makes, if it was told already.
+    pub(crate) told: Option<u64>,
 }
 
 /// Ends the thread and writes the image, when the last handle is gone.
@@ -262,12 +264,32 @@ impl Volume {
             None
         };
         let closer = Arc::new(Closer { inner: Arc::clone(&inner), thread });
-        Ok(Self { inner, _closer: closer, recovery, tag: None })
+        Ok(Self { inner, _closer: closer, recovery, tag: None, told: None })
     }
 
     /// A handle for a request of a mount in another process.
     pub(crate) fn for_request(&self, tag: Option<Tag>) -> Self {
         Self { tag, ..self.clone() }
+    }
+
+    /// As [`for_request`](Self::for_request), for one that was answered before a takeover lost it.
+    pub(crate) fn for_request_again(&self, tag: Tag, told: Option<u64>) -> Self {
+        Self { tag: Some(tag), told, ..self.clone() }
+    }
+
+    /// The operation that carried out a request of a mount.
+    pub(crate) fn operation_of(&self, tag: Tag) -> Option<u64> {
+        self.inner.core().state.requests.operation(tag).map(|operation| operation.0)
+    }
+
+    /// Whether the requests of a mount are remembered, if it had any.
+    pub(crate) fn remembers(&self, mount: u64) -> bool {
+        self.inner.core().state.requests.remembers(mount)
+    }
+
+    /// The lowest number of a file that the takeover did not leave.
+    pub(crate) fn adopted_ino(&self) -> u64 {
+        self.inner.core().adopted_ino
     }
 
     /// Whether the request that this handle is for was carried out before.

@@ -152,5 +152,6 @@ fn adopt(link: &Arc<Link>, node: &Node, pins: HashMap<u64, u64>, kept: &AtomicU6
     let log = Log::Shared { link: Arc::clone(link), last: base.next(), capacity };
     let mut core = Core::new(state, log);
     core.pins = pins;
+    core.adopted_ino = core.state.head.next_ino;
     Ok((core, recovery))
 }

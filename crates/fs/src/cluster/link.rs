@@ -337,6 +337,12 @@ impl Link {
         sending.leader.volume().is_sending() && sending.leader.acknowledged() >= number
     }
 
+    /// The last operation up to which quorums of all groups have everything durably.
+    pub(crate) fn acknowledged(&self) -> Sequence {
+        let sending = self.sending();
+        if sending.leader.volume().is_sending() { sending.leader.acknowledged() } else { Sequence(0) }
+    }
+
     /// Waits until every member of the unit has its record `sequence`, and it is acknowledged.
     pub(crate) fn wait_stable(&self, sequence: Sequence, most: Duration) -> Result<()> {
         self.wait(most, true, |sending| sending.stable() >= sequence)

@@ -1,5 +1,6 @@
 //! The tests of volumes.
 
+mod again;
 mod cluster;
 mod leases;
 mod locks;

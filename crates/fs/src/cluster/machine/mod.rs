@@ -376,7 +376,7 @@ impl Shared {
         let (pages, rings, revision) = (self.layout_pages(), self.rings(), self.site().map_or(0, |site| site.revision));
         let mut standing = Standing { pages, rings, revision, ..Standing::default() };
         if let Some(leading) = state.leading.as_ref().filter(|leading| leading.link.ended().is_none()) {
-            standing.term = leading.link.term();
+            (standing.term, standing.acknowledged) = (leading.link.term(), leading.link.acknowledged().0);
             standing.leader = self.machine.as_ref().map_or(0, |machine| machine.number);
         }
         for (node, place) in &state.places {

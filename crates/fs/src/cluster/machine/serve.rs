@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use lodestone_fabric::NodeId;
+use lodestone_fabric::{FLAG_BEGIN, NodeId, Sequence};
 use lodestone_pmem::CopyOptions;
 use lodestone_pmem::sync::lock;
 use lodestone_registry::{Channel, Peer};
@@ -17,11 +17,12 @@ use super::{MachineHandle, Machinery, Shared, TextHandler, failed, wire};
 use crate::bytes::{Reader, Writer};
 use crate::cluster::link::Link;
 use crate::cluster::remote::calls::{Answer, Call, Value};
-use crate::cluster::remote::mounts::{Attach, carry_out, opened};
-use crate::error::{Error, Result};
+use crate::cluster::remote::mounts::{Attach, carry_out, carry_out_for, opened};
+use crate::cluster::remote::replays::{Left, Turn};
+use crate::error::{Error, Refusal, Result};
 use crate::lease::kept::{GivenBack, Granted};
 use crate::requests::Tag;
-use crate::volume::Volume;
+use crate::volume::{Volume, tagged_operation};
 
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 512;
@@ -207,6 +208,16 @@ impl Connection {
                 channel.within(Some(SEND_PATIENCE));
                 channel.send(&out.0)
             }
+            wire::AGAIN => {
+                let mut number = || from.u64().ok_or_else(wrong);
+                let made = Some(number()?).filter(|made| *made != 0);
+                let tag = Tag::new(number()?, number()?, number()?).ok_or_else(wrong)?;
+                let call =
+                    Call::read(&mut from).filter(|call| from.is_empty() && call.is_change()).ok_or_else(wrong)?;
+                let answer = shared.call_again(tag, &call, made);
+                channel.within(Some(SEND_PATIENCE));
+                channel.send(&answer.to_bytes())
+            }
             _ => Err(wrong()),
         }
     }
@@ -234,6 +245,28 @@ fn refusal(peer: Peer) -> Option<String> {
         Peer::Unknown => Some("it has no certificate; join with a token first".into()),
         peer => Some(format!("{peer:?} has no business here")),
     }
+}
+
+fn others_come_back() -> Answer {
+    Answer::NotYet("operations of another mount, which a takeover lost, come back first".into())
+}
+
+/// Whether nobody but the mount has changed the volume after the metadata node of the term `since`, in what the takeover
+/// has left. The log has the last operation of each term in it; without it nothing is known, unless no other one led in
+/// between.
+fn is_unchanged_since(link: &Link, mount: u64, since: u32) -> bool {
+    let (first, base, _) = link.adopted();
+    for number in (first.0 + 1..=base.0).rev().map(Sequence) {
+        let Ok(Some((head, body))) = link.operation(number) else { break };
+        if head.term.0 <= since {
+            return true;
+        }
+        let is_own = || tagged_operation(&head, &body).is_ok_and(|(_, tag)| tag.is_some_and(|tag| tag.mount == mount));
+        if !head.has(FLAG_BEGIN) && !is_own() {
+            return false;
+        }
+    }
+    link.term() == since.saturating_add(1)
 }
 
 fn may_have_image(machine: Option<&Machinery>, peer: Peer) -> bool {
@@ -297,13 +330,66 @@ impl Shared {
         };
         let Some(machine) = &self.machine else { return Answer::NotAttached.to_bytes() };
         let term = link.term();
-        let lost = lock(&machine.mounts).in_term(term).attach(&volume, attach);
+        let (mount, base) = (attach.mount, link.adopted().1);
+        let remembers = volume.remembers(mount);
+        let left = Left {
+            base: base.0,
+            operation_of: &|request| volume.operation_of(Tag { mount, request, floor: request }),
+            is_unchanged_since: &|since| remembers && is_unchanged_since(&link, mount, since),
+        };
+        let (lost, fates) = {
+            let mut mounts = lock(&machine.mounts);
+            let mounts = mounts.in_term(term);
+            (mounts.attach(&volume, attach), mounts.declare(attach, &left))
+        };
         let mut out = Writer::default();
         let lease_ms = u64::try_from(machine.mount_lease.as_millis()).unwrap_or(u64::MAX);
-        out.u8(0).u32(term).u64(link.adopted().1.0).u64(lease_ms);
-        out.u32(lodestone_width::exact_u32(lost.len()));
+        out.u8(0).u32(term).u64(lease_ms).u32(lodestone_width::exact_u32(lost.len()));
         lost.iter().for_each(|place| _ = out.u32(*place));
+        fates.iter().for_each(|fate| fate.write(&mut out));
         out.0
+    }
+
+    /// Carries an operation out again that was answered before a takeover lost it.
+    fn call_again(&self, tag: Tag, call: &Call, made: Option<u64>) -> Answer {
+        let elsewhere = || Answer::Elsewhere(self.leading_machine());
+        let Ok((volume, link)) = self.leading_here() else { return elsewhere() };
+        let Some(machine) = &self.machine else { return Answer::NotAttached };
+        if !lock(&machine.mounts).in_term(link.term()).hear(tag.mount) {
+            return Answer::NotAttached;
+        }
+        if link.wait_lease(LEASE_WAIT).is_err() {
+            return elsewhere();
+        }
+        let ended = |is_done| {
+            lock(&machine.mounts).in_term(link.term()).replays.ended(tag.mount, tag.request, is_done, made);
+        };
+        if let Some(operation) = volume.operation_of(tag) {
+            // Its answer was lost once more.
+            ended(true);
+            return Answer::Done(operation, Value::Nothing);
+        }
+        let adopted = volume.adopted_ino();
+        let turn = lock(&machine.mounts).in_term(link.term()).replays.turn(tag, call, adopted, Instant::now());
+        match turn {
+            Turn::Now => {}
+            Turn::Later => return others_come_back(),
+            Turn::Lost => {
+                ended(false);
+                return Answer::Refused(Refusal::Stale);
+            }
+        }
+        let handle = volume.for_request_again(tag, made);
+        let carry = || machine.patience.during(|| false, || carry_out_for(&handle, call));
+        match self.carry_out_leased(machine, (&volume, &*link), (tag.mount, None), call, carry).1 {
+            Ok(answer) if link.may_read() => {
+                if !matches!(answer, Answer::NotYet(_)) {
+                    ended(matches!(answer, Answer::Done(..)));
+                }
+                answer
+            }
+            _ => elsewhere(),
+        }
     }
 
     /// Whether a mount that is there is known.
@@ -326,8 +412,15 @@ impl Shared {
         let not_attached = || (Granted::default(), Answer::NotAttached);
         let Ok((volume, link)) = self.leading_here() else { return elsewhere() };
         let Some(machine) = &self.machine else { return not_attached() };
-        if !lock(&machine.mounts).in_term(link.term()).hear(tag.mount) {
-            return not_attached();
+        {
+            let mut mounts = lock(&machine.mounts);
+            let mounts = mounts.in_term(link.term());
+            if !mounts.hear(tag.mount) {
+                return not_attached();
+            }
+            if !mounts.replays.may_call(tag.mount, call, Instant::now()) {
+                return (Granted::default(), others_come_back());
+            }
         }
         if link.wait_lease(LEASE_WAIT).is_err() {
             return elsewhere();
@@ -335,6 +428,12 @@ impl Shared {
         let place = (&volume, &*link);
         let carry = || machine.patience.during(|| false, || self.carry_out(machine, place, tag, call));
         let carried = self.carry_out_leased(machine, place, (tag.mount, given), call, carry);
+        if let (_, Ok(Answer::Done(_, value))) = &carried {
+            let may = lock(&machine.mounts).in_term(link.term()).replays.may_answer(tag.mount, value, Instant::now());
+            if !may && !call.is_change() {
+                return (Granted::default(), others_come_back());
+            }
+        }
         match carried {
             // No other node has answered otherwise meanwhile.
             (granted, Ok(answer)) if link.may_read() || matches!(call, Call::Sync) => (granted, answer),

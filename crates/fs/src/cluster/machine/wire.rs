@@ -1,7 +1,7 @@
 //! Requests of machines, and of mounts elsewhere, and their answers, over a connection.
 //!
 //! ```text
-//! first frame   magic `LDFS`, version 4, volume 8; the answer: 0, or 1 and a text
+//! first frame   magic `LDFS`, version 6, volume 8; the answer: 0, or 1 and a text
 //! request       kind 1, then by kind; an answer for each
 //!   1 standing  the answer is a standing
 //!   2 image     node 2; the answer is pieces (offset 8, bytes), first the length: 3, bytes 8; last: 1, bytes 8
@@ -10,6 +10,7 @@
 //!   7 site      the answer is the text of the description
 //!   8 sign      of a mount 8 that is there; the answer is 0, or 3 if it is to attach
 //!   9 news, 10 leased call: of mounts that keep something (see `lease::wire`)
+//!   11 again    a call of a mount that was answered before: number of the file that it made 8 or 0, then as a call
 //! ```
 
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ use crate::bytes::{Reader, Writer};
 use crate::cluster::status::CopyProgress;
 
 const MAGIC: &[u8; 4] = b"LDFS";
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 pub(crate) const STANDING: u8 = 1;
 pub(crate) const IMAGE: u8 = 2;
@@ -34,6 +35,7 @@ pub(crate) const SITE: u8 = 7;
 pub(crate) const SIGN: u8 = 8;
 pub(crate) const NEWS: u8 = 9;
 pub(crate) const LEASED_CALL: u8 = 10;
+pub(crate) const AGAIN: u8 = 11;
 
 /// Longest frame of a request.
 pub(crate) const REQUEST_BYTES_MAX: usize = 2 << 20;
@@ -89,6 +91,8 @@ pub(crate) type Standings = BTreeMap<u16, (Instant, Result<Standing, String>)>;
 pub(crate) struct Standing {
     /// The term in which it leads; 0: it does not.
     pub(crate) term: u32,
+    /// The last operation of that term that no loss of a minority of the nodes takes away.
+    pub(crate) acknowledged: u64,
     /// The machine that leads, as far as it knows; 0: none.
     pub(crate) leader: u16,
     /// Changes of the description that it has.
@@ -103,7 +107,7 @@ pub(crate) struct Standing {
 impl Standing {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut out = Writer::default();
-        out.u32(self.term).u32(self.leader.into()).u64(self.revision);
+        out.u32(self.term).u64(self.acknowledged).u32(self.leader.into()).u64(self.revision);
         out.u64(self.pages.0).u64(self.pages.1).u64(self.rings.0).u64(self.rings.1);
         out.u32(exact_u32(self.nodes.len()));
         for node in &self.nodes {
@@ -118,7 +122,8 @@ impl Standing {
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader(bytes);
-        let (term, leader) = (from.u32()?, u16::try_from(from.u32()?).ok()?);
+        let (term, acknowledged) = (from.u32()?, from.u64()?);
+        let leader = u16::try_from(from.u32()?).ok()?;
         let revision = from.u64()?;
         let (pages, rings) = ((from.u64()?, from.u64()?), (from.u64()?, from.u64()?));
         let count = from.u32().filter(|count| *count <= NODES_MAX)?;
@@ -134,7 +139,7 @@ impl Standing {
             let (runs, lacks_image, is_ready) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
             nodes.push(NodeStanding { node, runs, lacks_image, is_ready, executed, copied, error });
         }
-        from.is_empty().then_some(Self { term, leader, revision, pages, rings, nodes })
+        from.is_empty().then_some(Self { term, acknowledged, leader, revision, pages, rings, nodes })
     }
 }
 
@@ -148,7 +153,8 @@ mod tests {
         let node = NodeStanding { node: NodeId(101), runs: true, is_ready: true, copied, ..Default::default() };
         let node = NodeStanding { error: "late".into(), ..node };
         let nodes = vec![node, NodeStanding::default()];
-        let standing = Standing { term: 7, leader: 2, revision: 3, pages: (4096, 9), rings: (5, 6), nodes };
+        let standing =
+            Standing { term: 7, leader: 2, revision: 3, pages: (4096, 9), rings: (5, 6), nodes, acknowledged: 8 };
         let bytes = standing.to_bytes();
         assert_eq!(Standing::from_bytes(&bytes), Some(standing));
         for cut in 0..bytes.len() {

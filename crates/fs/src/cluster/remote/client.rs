@@ -15,7 +15,7 @@ use super::ask::{CALL_PATIENCE, STANDING_PATIENCE, ask_machine, connect, descrip
 use super::calls::{Answer, Call, READ_BYTES_MAX, Value};
 use super::held::Held;
 use super::keeping::Keeping;
-use super::mounts::Attach;
+use super::unstable::Unstable;
 use crate::access::Caller;
 use crate::attributes::{Changes, ExtraMode, Room};
 use crate::bytes::{Reader, Writer};
@@ -31,9 +31,9 @@ use crate::patience::Wait;
 use crate::requests::Numbers;
 
 /// Time for a metadata node to take a mount in.
-const ATTACH_PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const ATTACH_PATIENCE: Duration = Duration::from_secs(3);
 /// Pause between two looks at a machine, and when none leads.
-const LOOKS: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(30));
+pub(super) const LOOKS: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(30));
 /// A standing that is older says nothing.
 const FRESH: Duration = Duration::from_secs(1);
 /// Signs in the lease of a mount: the metadata node hears of one that does nothing.
@@ -60,22 +60,22 @@ impl Default for RemoteOptions {
 
 /// The metadata node that calls go to.
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     /// Its machine; 0: none is known.
-    machine: u16,
-    term: u32,
+    pub(super) machine: u16,
+    pub(super) term: u32,
     /// Rises whenever another one is looked for.
-    generation: u64,
+    pub(super) generation: u64,
     /// Connections that no call uses now.
     free: Vec<Channel>,
     /// All of this generation.
     ends: Vec<ChannelEnd>,
-    /// Operations that were answered, and that a takeover has lost; told by the next sync.
-    lost: u64,
-    /// The newest term and operation that was answered.
-    newest: (u32, u64),
+    /// Operations that were answered and may be lost.
+    pub(super) unstable: Unstable,
+    /// Those that are lost; told by the next sync.
+    pub(super) lost: u64,
     /// Why the last look found none.
-    reason: String,
+    pub(super) reason: String,
 }
 
 pub(super) struct Shared {
@@ -83,22 +83,22 @@ pub(super) struct Shared {
     pub(super) security: Security,
     pub(super) options: RemoteOptions,
     pub(super) mount: u64,
-    /// Requests that wait for an answer.
-    numbers: Mutex<Numbers>,
-    fewer_wait: Condvar,
-    state: Mutex<State>,
+    /// Requests that wait for an answer, or may be lost still.
+    pub(super) numbers: Mutex<Numbers>,
+    pub(super) fewer_wait: Condvar,
+    pub(super) state: Mutex<State>,
     /// The last word of each machine, and its time. Before the state, if both are locked.
     standings: Mutex<wire::Standings>,
-    changed: Condvar,
+    pub(super) changed: Condvar,
     /// Files that are open, and how often.
-    open: Mutex<HashMap<u64, u64>>,
+    pub(super) open: Mutex<HashMap<u64, u64>>,
     pub(super) held: Mutex<Held>,
     /// Names and attributes that are kept under leases, if any are.
     pub(super) kept: Option<Keeping>,
     /// The lease of the mount, in milliseconds.
     pub(super) lease_ms: AtomicU64,
-    ino_floor: AtomicU64,
-    takeovers: AtomicU64,
+    pub(super) ino_floor: AtomicU64,
+    pub(super) takeovers: AtomicU64,
     pub(super) stop: AtomicBool,
 }
 
@@ -207,23 +207,26 @@ impl RemoteVolume {
 
 /// The metadata node of a moment.
 #[derive(Clone, Copy, Debug)]
-struct Leader {
+pub(super) struct Leader {
     machine: u16,
-    term: u32,
+    pub(super) term: u32,
     generation: u64,
 }
 
-/// The number of a request, until it has its answer or is given up: it is not sent again then.
-struct Number<'s> {
+/// The number of a request, until it is given up, or has its answer and is not sent again.
+pub(super) struct Number<'s> {
     shared: &'s Shared,
-    request: u64,
+    pub(super) request: u64,
     floor: u64,
+    /// Whether the answer may be lost still.
+    pub(super) is_kept: bool,
 }
 
 impl Drop for Number<'_> {
     fn drop(&mut self) {
-        lock(&self.shared.numbers).end(self.request);
-        self.shared.fewer_wait.notify_one();
+        if !self.is_kept {
+            self.shared.end_requests(&[self.request]);
+        }
     }
 }
 
@@ -306,6 +309,9 @@ impl Shared {
         let (mut channel, mut said) = (None, Instant::now());
         while !self.stop.load(Ordering::Acquire) && self.site().machines.contains_key(&machine) {
             let found = self.standing_of(machine, &mut channel).map_err(|error| error.to_string());
+            if let Ok(found) = &found {
+                self.settle(found.term, Some((found.term, found.acknowledged)));
+            }
             lock(&self.standings).insert(machine, (Instant::now(), found));
             self.changed.notify_all();
             if said.elapsed() >= Duration::from_millis(self.lease_ms.load(Ordering::Acquire)) / SIGNS {
@@ -380,7 +386,7 @@ impl Shared {
     }
 
     /// Whether the machine does not lead any more. One that is slow for a moment does, as long as no newer one leads.
-    fn has_another(&self, machine: u16, term: u32) -> bool {
+    pub(super) fn has_another(&self, machine: u16, term: u32) -> bool {
         let says_so = {
             let standings = lock(&self.standings);
             matches!(standings.get(&machine), Some((at, Ok(found))) if at.elapsed() < FRESH && found.term != term)
@@ -389,7 +395,7 @@ impl Shared {
     }
 
     /// The machine with the newest term, of those that have answered a moment ago.
-    fn newest(&self) -> Option<(u16, u32)> {
+    pub(super) fn newest(&self) -> Option<(u16, u32)> {
         let (mut newest, mut reasons) = (None, Vec::new());
         for (machine, (at, found)) in &*lock(&self.standings) {
             match found {
@@ -402,66 +408,6 @@ impl Shared {
         }
         lock(&self.state).reason = reasons.join("; ");
         newest
-    }
-
-    /// Looks for a metadata node, and attaches to it.
-    fn find(&self) {
-        let Some((machine, term)) = self.newest() else { return };
-        let (attached, kept) = match self.attach(machine, term) {
-            Ok(found) if found.0 == term => found,
-            Ok(_) => return,
-            Err(error) => {
-                lock(&self.state).reason = error.to_string();
-                return;
-            }
-        };
-        let mut state = lock(&self.state);
-        let (newest_term, newest) = state.newest;
-        if newest_term != 0 && newest_term < attached && newest > kept {
-            state.lost += newest - kept;
-            tracing::warn!("{} operations were answered, not synced, and are lost by a takeover", newest - kept);
-        }
-        if newest_term < attached {
-            state.newest = (attached, kept.min(newest));
-        }
-        (state.machine, state.term) = (machine, attached);
-        state.generation += 1;
-        drop(state);
-        self.takeovers.fetch_add(1, Ordering::AcqRel);
-        tracing::info!("machine {machine} leads in term {attached}");
-        self.changed.notify_all();
-    }
-
-    /// Tells the metadata node of a term which files are open. Its term, and the last operation that its takeover has
-    /// left.
-    fn attach(&self, machine: u16, wanted: u32) -> Result<(u32, u64)> {
-        let mut channel = connect(&self.site(), &self.security, machine)?;
-        let failed = |error| Error::Options(format!("machine {machine} does not answer: {error}"));
-        let open: Vec<u64> = lock(&self.open).keys().copied().collect();
-        let ino_floor = self.ino_floor.load(Ordering::Acquire);
-        let mut out = Writer::default();
-        out.u8(wire::ATTACH);
-        let (locks, began) = (self.locks_to_tell(wanted), Instant::now());
-        let attach = Attach { mount: self.mount, ino_floor, open, locks };
-        attach.write(&mut out);
-        channel.within(Some(ATTACH_PATIENCE));
-        channel.send(&out.0).map_err(failed)?;
-        let bytes = channel.receive(wire::ANSWER_BYTES_MAX).map_err(failed)?;
-        let mut from = Reader(&bytes);
-        match (from.u8(), from.u32(), from.u64(), from.u64()) {
-            (Some(0), Some(term), Some(kept), Some(lease_ms)) => {
-                self.lease_ms.store(lease_ms, Ordering::Release);
-                if term == wanted {
-                    lock(&self.held).known = Some((term, began));
-                }
-                self.lose_locks(&attach.locks, &mut from);
-                Ok((term, kept))
-            }
-            _ => Err(Error::Options(match Answer::from_bytes(&bytes) {
-                Some(Answer::Failed(text)) => format!("machine {machine}: {text}"),
-                _ => format!("machine {machine} does not lead"),
-            })),
-        }
     }
 
     fn say_goodbye(&self) {
@@ -483,11 +429,12 @@ impl Shared {
             return found;
         }
         let mut wait = Wait::begin(self.options.patience);
-        let number = if call.is_change() { Some(self.number(&mut wait)?) } else { None };
+        let mut number = if call.is_change() { Some(self.number(&mut wait)?) } else { None };
         let (request, floor) = number.as_ref().map_or((0, 0), |number| (number.request, number.floor));
         let mut out = Writer::default();
         loop {
             let leader = self.leader(&mut wait)?;
+            let newest = lock(&self.state).unstable.newest();
             out.0.clear();
             // Of the files that it changes nothing is kept from before it is sent.
             let begun = self.kept.as_ref().map(|kept| kept.begin(call, out.u8(wire::LEASED_CALL)));
@@ -508,7 +455,16 @@ impl Shared {
             }
             match answer {
                 Answer::Done(operation, value) => {
-                    self.note(leader, operation, &value);
+                    self.note_number(&value);
+                    if let Some(number) = &mut number
+                        && !self.keep_until_stable(leader, call, number, operation, &value)
+                    {
+                        // The next metadata node may not have it, and was not told of it: it is asked again.
+                        continue;
+                    }
+                    if matches!(call, Call::Sync) {
+                        self.settle(leader.term, newest);
+                    }
                     return Ok(value);
                 }
                 Answer::Refused(refusal) => return Err(refusal.into()),
@@ -522,26 +478,25 @@ impl Shared {
 
     /// A number for a request. Waits as long as too many others wait for their answers.
     fn number(&self, wait: &mut Wait) -> Result<Number<'_>> {
+        if lock(&self.state).unstable.is_full() {
+            self.call(&Call::Sync)?;
+        }
         let mut numbers = lock(&self.numbers);
         loop {
             if let Some((request, floor)) = numbers.begin() {
-                return Ok(Number { shared: self, request, floor });
+                return Ok(Number { shared: self, request, floor, is_kept: false });
             }
+            drop(numbers);
+            // Those that were answered and are stable are not sent again.
+            if !lock(&self.state).unstable.is_empty() {
+                self.call(&Call::Sync)?;
+            }
+            numbers = lock(&self.numbers);
             let reason = || "too many earlier calls wait for an answer".to_owned();
             if !wait.goes_on(&reason)? {
                 return Err(Error::NoLeader { reason: reason() });
             }
             numbers = self.fewer_wait.wait_timeout(numbers, LOOKS.0).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    fn note(&self, leader: Leader, operation: u64, value: &Value) {
-        if let Value::Attributes(file) = value {
-            self.ino_floor.fetch_max(file.ino + 1, Ordering::AcqRel);
-        }
-        if operation > 0 {
-            let mut state = lock(&self.state);
-            state.newest = state.newest.max((leader.term, operation));
         }
     }
 
@@ -639,12 +594,7 @@ impl RemoteVolume {
     ) -> Result<Attributes> {
         let (mode, target) = (new.kind.mode_bits() | (new.permissions & 0o7777), new.target.to_vec());
         let (by, name, device) = (caller.clone(), name.to_vec(), new.device);
-        let made = self.call(&Call::Make { by, parent, name, mode, device, target, pins: pin });
-        let file: Attributes = value!(made, Attributes)?;
-        if pin {
-            *lock(&self.shared.open).entry(file.ino).or_default() += 1;
-        }
-        Ok(file)
+        value!(self.call(&Call::Make { by, parent, name, mode, device, target, pins: pin }), Attributes)
     }
 
     /// As [`Volume::link`](crate::Volume::link).

@@ -4,9 +4,13 @@
 //! its lease is gone: its files are not open any more, and its locks are free.
 //!
 //! ```text
-//! attach   mount 8, lowest number for a new file 8, open files 4, each 8; locks 4, each file 8 and lock
-//! answer   0, term 4, the last operation that the takeover left 8, lease in milliseconds 8,
-//!          locks that others have 4, the place of each among those that were told 4; or as to a call
+//! attach   mount 8, lowest number for a new file 8, open files 4, each 8; locks 4, each file 8 and lock;
+//!          operations that may be lost 4, each: request 8, its place when it was answered (term 4, number 8), the
+//!          term whose log had it last 4, keys of what it changes 4, each 8
+//! answer   0, term 4, lease in milliseconds 8,
+//!          locks that others have 4, the place of each among those that were told 4,
+//!          for each operation: 0 the volume has it, its number 8; 1 it is to be sent again, 8; 2 it is lost, 8;
+//!          or as to a call
 //! ```
 
 use std::collections::{BTreeSet, HashMap};
@@ -16,6 +20,7 @@ use lodestone_width::exact_u32;
 
 use super::calls::{Answer, Call, HowToLock, Value};
 use super::locks::{FileLock, GRACE, Locked, Locks};
+use super::replays::{Declared, Fate, Left, Replays};
 use super::waits::Waits;
 use crate::bytes::{Reader, Writer};
 use crate::error::{Error, Result};
@@ -38,6 +43,8 @@ pub(crate) struct Attach {
     pub(crate) ino_floor: u64,
     pub(crate) open: Vec<u64>,
     pub(crate) locks: Vec<(u64, FileLock)>,
+    /// Operations that were answered and may be lost.
+    pub(crate) declared: Vec<Declared>,
 }
 
 impl Attach {
@@ -46,6 +53,8 @@ impl Attach {
         self.open.iter().for_each(|ino| _ = out.u64(*ino));
         out.u32(exact_u32(self.locks.len()));
         self.locks.iter().for_each(|(ino, lock)| lock.write(out.u64(*ino)));
+        out.u32(exact_u32(self.declared.len()));
+        self.declared.iter().for_each(|one| one.write(out));
     }
 
     pub(crate) fn read(from: &mut Reader<'_>) -> Option<Self> {
@@ -54,7 +63,8 @@ impl Attach {
         let open = (0..count).map(|_| from.u64()).collect::<Option<_>>()?;
         let count = from.u32().filter(|count| *count <= LOCKS_MAX)?;
         let locks = (0..count).map(|_| Some((from.u64()?, FileLock::read(from)?))).collect::<Option<_>>()?;
-        from.is_empty().then_some(Self { mount, ino_floor, open, locks })
+        let declared = Declared::read_all(from)?;
+        from.is_empty().then_some(Self { mount, ino_floor, open, locks, declared })
     }
 }
 
@@ -77,6 +87,7 @@ pub(crate) struct Mounts {
     locks: Locks,
     waits: Waits,
     granted: Granted,
+    pub(crate) replays: Replays,
 }
 
 /// The mount that got new locks of a file in this term; `None`: several did.
@@ -136,6 +147,12 @@ impl Mounts {
             is_its_own && locks.take(*ino, attach.mount, *lock) == Locked::Done
         };
         (0..).zip(&attach.locks).filter(|(_, lock)| !take(lock)).map(|(place, _)| place).collect()
+    }
+
+    /// Takes in the operations of a mount that a takeover may have lost. Nothing that they change is used by others
+    /// from now on, before they are carried out again.
+    pub(crate) fn declare(&mut self, attach: &Attach, left: &Left<'_>) -> Vec<Fate> {
+        self.replays.declare(attach.mount, &attach.declared, left, Instant::now())
     }
 
     /// Takes a lock for a mount, or frees a range. `lease`: that of mounts.
@@ -207,6 +224,7 @@ impl Mounts {
     pub(crate) fn detach(&mut self, volume: &Volume, mount: u64) {
         self.locks.free_mount(mount);
         self.waits.forget_mount(mount);
+        self.replays.forget(mount);
         for ino in self.mounts.remove(&mount).map(|mount| mount.open).unwrap_or_default() {
             close(volume, ino);
         }
@@ -246,8 +264,12 @@ fn close(volume: &Volume, ino: u64) {
 
 /// Carries a call out for a mount, and says which operation that was.
 pub(crate) fn carry_out(volume: &Volume, tag: Option<Tag>, call: &Call) -> Result<Answer> {
-    let volume = volume.for_request(tag.filter(|_| call.is_change()));
-    match call.make(&volume) {
+    carry_out_for(&volume.for_request(tag.filter(|_| call.is_change())), call)
+}
+
+/// As [`carry_out`], for the request of the handle.
+pub(crate) fn carry_out_for(volume: &Volume, call: &Call) -> Result<Answer> {
+    match call.make(volume) {
         Ok(value) => Ok(Answer::Done(volume.operation_of_request(), value)),
         Err(Error::Refused(refusal)) => Ok(Answer::Refused(refusal)),
         Err(Error::Gone) => Err(Error::Gone),
@@ -322,7 +344,7 @@ mod tests {
     }
 
     fn attach(mount: u64, locks: &[(u64, FileLock)]) -> Attach {
-        Attach { mount, ino_floor: 0, open: Vec::new(), locks: locks.to_vec() }
+        Attach { mount, ino_floor: 0, open: Vec::new(), locks: locks.to_vec(), declared: Vec::new() }
     }
 
     fn whole(owner: u64) -> FileLock {
@@ -402,7 +424,7 @@ mod tests {
             carry_out(&volume, Tag::new(1, request, 1), call).expect("an answer")
         };
         for mount in [1, 2] {
-            mounts.attach(&volume, &Attach { mount, ino_floor: 0, open: Vec::new(), locks: Vec::new() });
+            mounts.attach(&volume, &attach(mount, &[]));
         }
         let made = call(&make(true));
         let ino = opened(&make(true), &made).expect("a file");
@@ -413,7 +435,7 @@ mod tests {
         mounts.close(&volume, 1, ino);
         assert!(volume.attributes(ino).is_ok(), "the other mount has it open");
         // It attaches again, at the same node, and still has it open.
-        mounts.attach(&volume, &Attach { mount: 2, ino_floor: 0, open: vec![ino], locks: Vec::new() });
+        mounts.attach(&volume, &Attach { open: vec![ino], ..attach(2, &[]) });
         assert!(volume.attributes(ino).is_ok());
         mounts.detach(&volume, 2);
         assert!(volume.attributes(ino).is_err(), "nobody has it open");

@@ -1,0 +1,365 @@
+//! Operations that come back, by seeds: three mounts, takeovers that cut the log anywhere behind what is stable, mounts
+//! that come late or never, and takeovers in the middle of it. The volume is a plain map, and the log a list.
+//!
+//! After every step: an operation is in the log once at most; those on the same are in the order that they had, with
+//! those that came between; no mount has looked between; files have the numbers that were told; and each operation of a
+//! mount is in the log, kept by it, or was told to be lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::calls::{Call, Value};
+use super::replays::{Fate, Left, Place, Replays, Turn, changed};
+use super::unstable::{Pending, Unstable};
+use crate::access::Caller;
+use crate::inode::ROOT;
+use crate::names::RenameMode;
+use crate::requests::Tag;
+
+/// A generator of numbers, as in SplitMix64.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % bound
+    }
+}
+
+/// An operation in the log.
+#[derive(Clone)]
+struct Logged {
+    term: u32,
+    mount: u64,
+    request: u64,
+    call: Call,
+    made: Option<u64>,
+}
+
+/// A look at something: when, the newest operation on it, and the term.
+struct Look {
+    key: u64,
+    at: u64,
+    seen: u64,
+    term: u32,
+}
+
+#[derive(Default)]
+struct Mount {
+    unstable: Unstable,
+    next: u64,
+    is_attached: bool,
+    /// To be sent again before other calls.
+    again: Vec<Place>,
+    lost: BTreeSet<u64>,
+    answered: BTreeSet<u64>,
+}
+
+struct World {
+    draw: Draw,
+    now: Instant,
+    term: u32,
+    log: Vec<Logged>,
+    base: usize,
+    stable: usize,
+    adopted_ino: u64,
+    ino_floor: u64,
+    replays: Replays,
+    mounts: BTreeMap<u64, Mount>,
+    /// When each operation was carried out first.
+    first: BTreeMap<(u64, u64), u64>,
+    looks: Vec<Look>,
+    clock: u64,
+    came_back: usize,
+    lost: usize,
+}
+
+/// The volume: names and files.
+#[derive(Default)]
+struct Model {
+    names: BTreeMap<(u64, Vec<u8>), u64>,
+    files: BTreeSet<u64>,
+    next_ino: u64,
+}
+
+impl Model {
+    fn of(log: &[Logged]) -> Self {
+        let mut model = Self { next_ino: ROOT + 1, ..Self::default() };
+        log.iter().for_each(|one| assert!(model.apply(&one.call, one.made), "an operation that is in the log"));
+        model
+    }
+
+    /// Carries a call out; `false`: it is refused.
+    fn apply(&mut self, call: &Call, made: Option<u64>) -> bool {
+        match call {
+            Call::Make { parent, name, .. } => {
+                let made = made.expect("a number");
+                let is_new = !self.names.contains_key(&(*parent, name.clone())) && made >= self.next_ino;
+                if is_new {
+                    self.names.insert((*parent, name.clone()), made);
+                    self.files.insert(made);
+                    self.next_ino = made + 1;
+                }
+                is_new
+            }
+            Call::Write { ino, .. } => self.files.contains(ino),
+            Call::Remove { parent, name, .. } => {
+                let found = self.names.remove(&(*parent, name.clone()));
+                found.is_some_and(|ino| self.files.remove(&ino))
+            }
+            Call::Rename { from, to, .. } => {
+                let Some(ino) = self.names.get(from).copied() else { return false };
+                if from != to {
+                    self.names.remove(from);
+                    let before = self.names.insert(to.clone(), ino);
+                    before.iter().for_each(|before| _ = self.files.remove(before));
+                }
+                true
+            }
+            _ => panic!("no such call here"),
+        }
+    }
+}
+
+/// The keys by which operations depend on each other.
+fn ordered(call: &Call, made: Option<u64>) -> BTreeSet<u64> {
+    changed(call, made).into_iter().filter(|key| key >> 63 == 0 && *key != 0).collect()
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mounts = [1, 2, 3].map(|mount| (mount, Mount { is_attached: true, next: 1, ..Mount::default() }));
+        Self {
+            draw: Draw(seed),
+            now: Instant::now(),
+            term: 1,
+            log: Vec::new(),
+            base: 0,
+            stable: 0,
+            adopted_ino: ROOT + 1,
+            ino_floor: 0,
+            replays: Replays::default(),
+            mounts: mounts.into(),
+            first: BTreeMap::new(),
+            looks: Vec::new(),
+            clock: 0,
+            came_back: 0,
+            lost: 0,
+        }
+    }
+
+    fn call(&mut self, model: &Model) -> Call {
+        let by = Caller::root();
+        let name = vec![b'a' + u8::try_from(self.draw.below(5)).expect("small")];
+        let files: Vec<u64> = model.files.iter().copied().collect();
+        match self.draw.below(8) {
+            0..3 => Call::Make { by, parent: ROOT, name, mode: 0o100_644, device: 0, target: vec![], pins: false },
+            3..6 if !files.is_empty() => {
+                let ino = files[usize::try_from(self.draw.below(files.len() as u64)).expect("small")];
+                Call::Write { by, ino, offset: 0, bytes: vec![1] }
+            }
+            6 => {
+                let to = vec![b'a' + u8::try_from(self.draw.below(5)).expect("small")];
+                Call::Rename { by, from: (ROOT, name), to: (ROOT, to), mode: RenameMode::Replace }
+            }
+            _ => Call::Remove { by, parent: ROOT, name, is_folder: false },
+        }
+    }
+
+    /// A mount makes a call that changes something.
+    fn operate(&mut self, of: u64) {
+        let mut model = Model::of(&self.log);
+        let call = self.call(&model);
+        if !self.replays.may_call(of, &call, self.now) {
+            return;
+        }
+        let made = matches!(call, Call::Make { .. }).then(|| model.next_ino.max(self.ino_floor));
+        if !model.apply(&call, made) {
+            return;
+        }
+        let (request, place) = {
+            let mount = self.mounts.get_mut(&of).expect("a mount");
+            mount.next += 1;
+            (mount.next, (self.term, self.log.len() as u64 + 1))
+        };
+        self.append(of, request, call, made, place);
+        self.first.insert((of, request), self.clock);
+        self.mounts.get_mut(&of).expect("a mount").answered.insert(request);
+    }
+
+    fn append(&mut self, of: u64, request: u64, call: Call, made: Option<u64>, order: Place) {
+        let place = (self.term, self.log.len() as u64 + 1);
+        let pending = Pending { request, order, since: self.term, call: call.clone(), made };
+        self.mounts.get_mut(&of).expect("a mount").unstable.keep(place, pending);
+        self.log.push(Logged { term: self.term, mount: of, request, call, made });
+    }
+
+    /// A mount looks up a name, or at a file.
+    fn look(&mut self, of: u64) {
+        let model = Model::of(&self.log);
+        let files: Vec<u64> = model.files.iter().copied().collect();
+        let call = match self.draw.below(2) {
+            0 => Call::Lookup { by: Caller::root(), parent: ROOT, name: vec![b'a'] },
+            _ => Call::Attributes { ino: files.first().copied().unwrap_or(ROOT) },
+        };
+        if !self.replays.may_call(of, &call, self.now) || !self.replays.may_answer(of, &Value::Nothing, self.now) {
+            return;
+        }
+        let key = match &call {
+            Call::Attributes { ino } => {
+                changed(&Call::Write { by: Caller::root(), ino: *ino, offset: 0, bytes: vec![] }, None)[0]
+            }
+            Call::Lookup { parent, name, .. } => {
+                let (by, name) = (Caller::root(), name.clone());
+                changed(&Call::Remove { by, parent: *parent, name, is_folder: false }, None)[0]
+            }
+            _ => return,
+        };
+        let newest = self.log.iter().rev().find(|one| ordered(&one.call, one.made).contains(&key));
+        let seen = newest.map_or(0, |one| self.first[&(one.mount, one.request)]);
+        self.looks.push(Look { key, at: self.clock, seen, term: self.term });
+    }
+
+    fn settle(&mut self, of: u64) {
+        self.stable = self.log.len();
+        let place = (self.term, self.log.len() as u64);
+        self.mounts.get_mut(&of).expect("a mount").unstable.settle(place);
+    }
+
+    /// Another metadata node leads. A suffix of the log is lost, of what is not stable.
+    fn take_over(&mut self) {
+        let kept =
+            self.stable + usize::try_from(self.draw.below((self.log.len() - self.stable) as u64 + 1)).expect("small");
+        self.log.truncate(kept);
+        (self.base, self.stable) = (kept, kept);
+        self.term += 1;
+        self.adopted_ino = Model::of(&self.log).next_ino;
+        (self.ino_floor, self.replays) = (0, Replays::default());
+        self.mounts.values_mut().for_each(|mount| mount.is_attached = false);
+    }
+
+    fn attach(&mut self, of: u64) {
+        let mut unstable = std::mem::take(&mut self.mounts.get_mut(&of).expect("a mount").unstable);
+        let declared = unstable.declare();
+        let floor = unstable.all().filter_map(|pending| pending.made).max().map_or(0, |made| made + 1);
+        self.ino_floor = self.ino_floor.max(floor);
+        let (log, base) = (&self.log, self.base);
+        let operation_of = |request| {
+            let at = log.iter().position(|one| one.mount == of && one.request == request)?;
+            Some(at as u64 + 1)
+        };
+        let adopted = &log[..base];
+        let is_unchanged_since = |since| !adopted.iter().any(|one| one.term > since && one.mount != of);
+        let left = Left { base: base as u64, operation_of: &operation_of, is_unchanged_since: &is_unchanged_since };
+        let fates = self.replays.declare(of, &declared, &left, self.now);
+        let (again, lost) = unstable.sort(self.term, &declared, &fates);
+        assert!(fates.iter().filter(|fate| **fate == Fate::Lost).count() == lost.len());
+        self.lost += lost.len();
+        let mount = self.mounts.get_mut(&of).expect("a mount");
+        mount.lost.extend(lost);
+        (mount.unstable, mount.again, mount.is_attached) = (unstable, again, true);
+    }
+
+    /// The next operation of a mount is sent again.
+    fn send_again(&mut self, of: u64) {
+        let mount = self.mounts.get_mut(&of).expect("a mount");
+        let place = mount.again[0];
+        let pending = mount.unstable.get(place).cloned().expect("it is kept");
+        let tag = Tag { mount: of, request: pending.request, floor: 1 };
+        let is_done = match self.replays.turn(tag, &pending.call, self.adopted_ino, self.now) {
+            Turn::Later => return,
+            Turn::Lost => false,
+            Turn::Now => Model::of(&self.log).apply(&pending.call, pending.made),
+        };
+        self.replays.ended(of, pending.request, is_done, pending.made);
+        let mount = self.mounts.get_mut(&of).expect("a mount");
+        mount.again.remove(0);
+        mount.unstable.take(place);
+        if is_done {
+            self.came_back += 1;
+            self.append(of, pending.request, pending.call, pending.made, pending.order);
+        } else {
+            self.lost += 1;
+            mount.lost.insert(pending.request);
+        }
+    }
+
+    fn step(&mut self) {
+        self.clock += 1;
+        self.now += Duration::from_millis(self.draw.below(40));
+        let of = 1 + self.draw.below(3);
+        let (is_attached, is_busy) = {
+            let mount = &self.mounts[&of];
+            (mount.is_attached, !mount.again.is_empty())
+        };
+        match self.draw.below(40) {
+            0 => self.take_over(),
+            // It may be cut off in the middle, and attach again to the same one.
+            1 if is_attached => self.mounts.get_mut(&of).expect("a mount").is_attached = false,
+            // One comes late.
+            _ if !is_attached && of == 3 && self.draw.below(4) > 0 => {}
+            _ if !is_attached => self.attach(of),
+            _ if is_busy => self.send_again(of),
+            2..12 => self.look(of),
+            12..14 => self.settle(of),
+            _ => self.operate(of),
+        }
+    }
+
+    fn check(&self) {
+        let mut newest = BTreeMap::<u64, u64>::new();
+        let mut seen = BTreeSet::new();
+        for one in &self.log {
+            assert!(seen.insert((one.mount, one.request)), "request {} of mount {} twice", one.request, one.mount);
+            let at = self.first[&(one.mount, one.request)];
+            for key in ordered(&one.call, one.made) {
+                let before = newest.insert(key, at).unwrap_or_default();
+                assert!(before < at, "an operation of {at} after one of {before}: {:?}", one.call);
+                let between = |look: &&Look| look.key == key && look.term == one.term && look.seen < at && at < look.at;
+                // A look in the term in which it came back, before it.
+                if let Some(look) = self.looks.iter().find(between) {
+                    panic!("somebody saw {} at {}, without the operation of {at}", look.seen, look.at);
+                }
+            }
+        }
+        Model::of(&self.log);
+        for (of, mount) in &self.mounts {
+            let kept: BTreeSet<u64> = mount.unstable.declare().iter().map(|one| one.request).collect();
+            for request in &mount.answered {
+                let is_there = seen.contains(&(*of, *request));
+                assert!(
+                    is_there || kept.contains(request) || mount.lost.contains(request),
+                    "{request} of {of} is missing"
+                );
+                assert!(
+                    !is_there || !mount.lost.contains(request),
+                    "{request} of {of} is there, and was told to be lost"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn operations_come_back_in_order_once_or_are_told_to_be_lost() {
+    let (mut came_back, mut lost) = (0, 0);
+    for seed in 0..300 {
+        let mut world = World::new(seed);
+        let run = std::panic::AssertUnwindSafe(|| {
+            for _ in 0..200 {
+                world.step();
+                world.check();
+            }
+        });
+        if let Err(panic) = std::panic::catch_unwind(run) {
+            eprintln!("seed {seed}");
+            std::panic::resume_unwind(panic);
+        }
+        (came_back, lost) = (came_back + world.came_back, lost + world.lost);
+    }
+    println!("{came_back} came back, {lost} are lost");
+    assert!(came_back > 1000 && lost > 100, "{came_back} came back, {lost} are lost");
+}
