@@ -58,10 +58,7 @@ impl Place {
 
     pub fn options(&self, machine: u16, makes: bool) -> MachineOptions {
         let security = self.security(Name::Node(lodestone_fabric::NodeId(machine)));
-        let mut options = MachineOptions::new(machine, self.path(&format!("m{machine}")), security);
-        (options.makes, options.domain) = (makes, DomainChoice::Process);
-        options.mount_lease = Duration::from_secs(8);
-        options
+        options_in(self.folder.path(), machine, makes, security)
     }
 
     pub fn start(&self, machine: u16, makes: bool) -> Machine {
@@ -83,15 +80,23 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// A machine of a place in this folder.
+pub fn options_in(folder: &Path, machine: u16, makes: bool, security: Security) -> MachineOptions {
+    let mut options = MachineOptions::new(machine, folder.join(format!("m{machine}")), security);
+    (options.makes, options.domain) = (makes, DomainChoice::Process);
+    options.mount_lease = Duration::from_secs(8);
+    options
+}
+
+/// Whether the machine leads, and all nodes count.
+pub fn is_whole(machine: &MachineHandle) -> bool {
+    let counts = || machine.status().groups.iter().filter(|group| group.copies == 3).count();
+    machine.leads().is_some() && counts() == 2
+}
+
 /// All nodes count.
 pub fn until_whole(machines: &[Option<Machine>]) {
-    until("all nodes count", || {
-        let leads = machines.iter().flatten().find(|machine| machine.handle().leads().is_some());
-        leads.is_some_and(|machine| {
-            let status = machine.handle().status();
-            status.groups.len() == 2 && status.groups.iter().all(|group| group.copies == 3)
-        })
-    });
+    until("all nodes count", || machines.iter().flatten().any(|machine| is_whole(&machine.handle())));
 }
 
 pub fn make(volume: &RemoteVolume, name: &str) -> u64 {

@@ -120,6 +120,7 @@ impl Shared {
             state.unstable.take(*place);
             match answer {
                 Answer::Done(operation, _) => {
+                    self.came_back.fetch_add(1, Ordering::AcqRel);
                     state.unstable.keep((term, operation), Pending { since: term, ..pending });
                 }
                 _ => {

@@ -99,6 +99,8 @@ pub(super) struct Shared {
     pub(super) lease_ms: AtomicU64,
     pub(super) ino_floor: AtomicU64,
     pub(super) takeovers: AtomicU64,
+    /// Operations that takeovers had lost, and that were carried out again.
+    pub(super) came_back: AtomicU64,
     pub(super) stop: AtomicBool,
 }
 
@@ -154,6 +156,7 @@ impl RemoteVolume {
             lease_ms: AtomicU64::new(10_000),
             ino_floor: AtomicU64::new(0),
             takeovers: AtomicU64::new(0),
+            came_back: AtomicU64::new(0),
             stop: AtomicBool::new(false),
         });
         let of = Arc::clone(&shared);
@@ -181,6 +184,12 @@ impl RemoteVolume {
     #[must_use]
     pub fn kept(&self) -> (u64, u64) {
         self.shared.kept.as_ref().map_or((0, 0), Keeping::counts)
+    }
+
+    /// Operations of this mount that takeovers had lost, and that were carried out again.
+    #[must_use]
+    pub fn came_back(&self) -> u64 {
+        self.shared.came_back.load(Ordering::Acquire)
     }
 
     /// Number of the volume.

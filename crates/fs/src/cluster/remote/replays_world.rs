@@ -1,8 +1,8 @@
 //! Operations that come back, by seeds: three mounts, takeovers that cut the log anywhere behind what is stable, mounts
 //! that come late or never, and takeovers in the middle of it. The volume is a plain map, and the log a list.
 //!
-//! After every step: an operation is in the log once at most; those on the same are in the order that they had, with
-//! those that came between; no mount has looked between; files have the numbers that were told; and each operation of a
+//! At the end: an operation is in the log once at most; those on the same are in the order that they had, with
+//! those that came between; no mount has looked between; files have the numbers that were told; none depends on one that is lost; and each operation of a
 //! mount is in the log, kept by it, or was told to be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +54,8 @@ struct Mount {
     is_attached: bool,
     /// To be sent again before other calls.
     again: Vec<Place>,
-    lost: BTreeSet<u64>,
+    /// When each operation was told to be lost.
+    lost: BTreeMap<u64, u64>,
     answered: BTreeSet<u64>,
 }
 
@@ -71,9 +72,11 @@ struct World {
     mounts: BTreeMap<u64, Mount>,
     /// When each operation was carried out first.
     first: BTreeMap<(u64, u64), u64>,
+    /// The keys of each operation.
+    keys: BTreeMap<(u64, u64), BTreeSet<u64>>,
     looks: Vec<Look>,
     clock: u64,
-    came_back: usize,
+    came_back: BTreeSet<(u64, u64)>,
     lost: usize,
 }
 
@@ -144,9 +147,10 @@ impl World {
             replays: Replays::default(),
             mounts: mounts.into(),
             first: BTreeMap::new(),
+            keys: BTreeMap::new(),
             looks: Vec::new(),
             clock: 0,
-            came_back: 0,
+            came_back: BTreeSet::new(),
             lost: 0,
         }
     }
@@ -187,6 +191,7 @@ impl World {
         };
         self.append(of, request, call, made, place);
         self.first.insert((of, request), self.clock);
+        self.keys.insert((of, request), self.log.last().map(|one| ordered(&one.call, one.made)).unwrap_or_default());
         self.mounts.get_mut(&of).expect("a mount").answered.insert(request);
     }
 
@@ -259,7 +264,7 @@ impl World {
         assert!(fates.iter().filter(|fate| **fate == Fate::Lost).count() == lost.len());
         self.lost += lost.len();
         let mount = self.mounts.get_mut(&of).expect("a mount");
-        mount.lost.extend(lost);
+        mount.lost.extend(lost.into_iter().map(|request| (request, self.clock)));
         (mount.unstable, mount.again, mount.is_attached) = (unstable, again, true);
     }
 
@@ -279,11 +284,11 @@ impl World {
         mount.again.remove(0);
         mount.unstable.take(place);
         if is_done {
-            self.came_back += 1;
+            self.came_back.insert((of, pending.request));
             self.append(of, pending.request, pending.call, pending.made, pending.order);
         } else {
             self.lost += 1;
-            mount.lost.insert(pending.request);
+            mount.lost.insert(pending.request, self.clock);
         }
     }
 
@@ -300,7 +305,7 @@ impl World {
             // It may be cut off in the middle, and attach again to the same one.
             1 if is_attached => self.mounts.get_mut(&of).expect("a mount").is_attached = false,
             // One comes late.
-            _ if !is_attached && of == 3 && self.draw.below(4) > 0 => {}
+            _ if !is_attached && of == 3 && self.draw.below(12) > 0 => {}
             _ if !is_attached => self.attach(of),
             _ if is_busy => self.send_again(of),
             2..12 => self.look(of),
@@ -326,16 +331,24 @@ impl World {
             }
         }
         Model::of(&self.log);
+        for back in self.came_back.intersection(&seen) {
+            let at = self.first[back];
+            for (request, told) in &self.mounts[&back.0].lost {
+                let lost = (back.0, *request);
+                let depends = self.first[&lost] < at && at < *told && !self.keys[&lost].is_disjoint(&self.keys[back]);
+                assert!(!depends, "{back:?} came back without {lost:?}, on which it depends");
+            }
+        }
         for (of, mount) in &self.mounts {
             let kept: BTreeSet<u64> = mount.unstable.declare().iter().map(|one| one.request).collect();
             for request in &mount.answered {
                 let is_there = seen.contains(&(*of, *request));
                 assert!(
-                    is_there || kept.contains(request) || mount.lost.contains(request),
+                    is_there || kept.contains(request) || mount.lost.contains_key(request),
                     "{request} of {of} is missing"
                 );
                 assert!(
-                    !is_there || !mount.lost.contains(request),
+                    !is_there || !mount.lost.contains_key(request),
                     "{request} of {of} is there, and was told to be lost"
                 );
             }
@@ -346,20 +359,20 @@ impl World {
 #[test]
 fn operations_come_back_in_order_once_or_are_told_to_be_lost() {
     let (mut came_back, mut lost) = (0, 0);
-    for seed in 0..300 {
+    for seed in 0..100 {
         let mut world = World::new(seed);
         let run = std::panic::AssertUnwindSafe(|| {
-            for _ in 0..200 {
+            for _ in 0..250 {
                 world.step();
-                world.check();
             }
+            world.check();
         });
         if let Err(panic) = std::panic::catch_unwind(run) {
             eprintln!("seed {seed}");
             std::panic::resume_unwind(panic);
         }
-        (came_back, lost) = (came_back + world.came_back, lost + world.lost);
+        (came_back, lost) = (came_back + world.came_back.len(), lost + world.lost);
     }
     println!("{came_back} came back, {lost} are lost");
-    assert!(came_back > 1000 && lost > 100, "{came_back} came back, {lost} are lost");
+    assert!(came_back > 300 && lost > 100, "{came_back} came back, {lost} are lost");
 }
