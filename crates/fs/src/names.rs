@@ -5,6 +5,7 @@ use crate::core::Core;
 use crate::error::{Refusal, Result};
 use crate::inode::{Attributes, Entry, FileKind, Folder, LINK_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, ROOT};
 use crate::op::{Action, Op};
+use crate::requests::Files;
 use crate::volume::Volume;
 
 /// A file that is to be made.
@@ -163,9 +164,29 @@ impl Volume {
     /// The number of a new file: the one that was told before a takeover lost the file, if no other one can have it.
     fn number(&self, core: &Core) -> Result<u64> {
         match self.told {
-            Some(told) if told >= core.state.head.next_ino => Ok(told),
+            Some([told, _]) if told >= core.state.head.next_ino => Ok(told),
             Some(_) => Err(Refusal::Stale.into()),
             None => Ok(core.next_ino()),
+        }
+    }
+
+    /// The files that up to two names lead to now.
+    pub(crate) fn files_at(&self, names: &[(u64, &[u8])]) -> Files {
+        let mut core = self.inner.core();
+        let mut found = Files::default();
+        for ((parent, name), file) in names.iter().zip(&mut found) {
+            let entry = folder(&mut core, *parent).ok().and_then(|(_, folder)| folder.get(name));
+            *file = entry.map_or(0, |entry| entry.ino);
+        }
+        found
+    }
+
+    /// Refuses a request that comes back, if its names led to other files when it was answered: an operation of a mount
+    /// that is gone may have put them there.
+    fn check_found(&self, found: Files) -> Result<()> {
+        match self.told {
+            Some(told) if told != found => Err(Refusal::Stale.into()),
+            _ => Ok(()),
         }
     }
 
@@ -196,7 +217,7 @@ impl Volume {
     /// # Errors
     /// No such name; a folder; no permission.
     pub fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
-        self.take_out(caller, parent, name, false)
+        self.take_out(caller, parent, name, false).map(drop)
     }
 
     /// Removes an empty folder.
@@ -204,14 +225,16 @@ impl Volume {
     /// # Errors
     /// No such name; no folder; entries in it; no permission.
     pub fn remove_folder(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
-        match name {
-            b"." => Err(Refusal::Invalid.into()),
-            b".." => Err(Refusal::NotEmpty.into()),
-            name => self.take_out(caller, parent, name, true),
-        }
+        self.take_out(caller, parent, name, true).map(drop)
     }
 
-    fn take_out(&self, caller: &Caller, parent: u64, name: &[u8], is_folder: bool) -> Result<()> {
+    /// The file whose name it was.
+    pub(crate) fn take_out(&self, caller: &Caller, parent: u64, name: &[u8], is_folder: bool) -> Result<u64> {
+        match name {
+            b"." if is_folder => return Err(Refusal::Invalid.into()),
+            b".." if is_folder => return Err(Refusal::NotEmpty.into()),
+            _ => {}
+        }
         let plan = |core: &mut Core, at| {
             let (entry, _) = removable(core, caller, parent, name)?;
             match (is_folder, entry.kind == FileKind::Folder) {
@@ -222,10 +245,11 @@ impl Volume {
             if is_folder && !folder(core, entry.ino)?.1.is_empty() {
                 return Err(Refusal::NotEmpty.into());
             }
+            self.check_found([entry.ino, 0])?;
             let keep = core.is_pinned(entry.ino);
-            Ok((Op { ino: parent, at, action: Action::Remove { name: name.to_vec(), keep } }, ()))
+            Ok((Op { ino: parent, at, action: Action::Remove { name: name.to_vec(), keep } }, entry.ino))
         };
-        self.commit(plan, |_, ()| Ok(()))
+        self.commit(plan, |_, ino| Ok(ino))
     }
 
     /// Moves an entry to another name, in one step: no file is ever absent or there twice.
@@ -233,22 +257,34 @@ impl Volume {
     /// # Errors
     /// No such name; a folder into itself; a folder over a file or over entries; no permission.
     pub fn rename(&self, caller: &Caller, from: (u64, &[u8]), to: (u64, &[u8]), mode: RenameMode) -> Result<()> {
+        self.move_entry(caller, from, to, mode).map(drop)
+    }
+
+    /// As [`rename`](Self::rename). The files that the names led to.
+    pub(crate) fn move_entry(
+        &self,
+        caller: &Caller,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        mode: RenameMode,
+    ) -> Result<Files> {
         let plan = |core: &mut Core, at| {
-            let action = plan_rename(core, caller, from, to, mode)?;
-            Ok(action.map(|action| (Op { ino: from.0, at, action }, ())))
+            let (action, found) = plan_rename(core, caller, from, to, mode)?;
+            self.check_found(found)?;
+            Ok(action.map(|action| (Op { ino: from.0, at, action }, found)))
         };
-        self.inner.commit_for(self.tag, &[], plan, |_, ()| Ok(()), || Ok(()))
+        self.inner.commit_for(self.tag, &[], plan, |_, found| Ok(found), || Ok(Files::default()))
     }
 }
 
-/// The operation; `None` when both names lead to the same file, and nothing happens.
+/// The operation, and the files that the names lead to. `None` when they lead to the same file, and nothing happens.
 fn plan_rename(
     core: &mut Core,
     caller: &Caller,
     from: (u64, &[u8]),
     to: (u64, &[u8]),
     mode: RenameMode,
-) -> Result<Option<Action>> {
+) -> Result<(Option<Action>, Files)> {
     let (entry, file) = removable(core, caller, from.0, from.1)?;
     check_name(to.1)?;
     let (target, folder) = folder(core, to.0)?;
@@ -274,7 +310,7 @@ fn plan_rename(
         let other = core.attributes(old.ino)?;
         caller.need_removal(&target, &other)?;
         if old.ino == entry.ino {
-            return Ok(None);
+            return Ok((None, [entry.ino, old.ino]));
         }
         check_target(core, entry, old, from.0, mode)?;
     } else if is_folder && from.0 != to.0 && target.links >= LINKS_MAX {
@@ -282,7 +318,8 @@ fn plan_rename(
     }
     let keep = old.is_some_and(|old| core.is_pinned(old.ino));
     let exchange = mode == RenameMode::Exchange;
-    Ok(Some(Action::Rename { name: from.1.to_vec(), to: to.0, to_name: to.1.to_vec(), exchange, keep }))
+    let action = Action::Rename { name: from.1.to_vec(), to: to.0, to_name: to.1.to_vec(), exchange, keep };
+    Ok((Some(action), [entry.ino, old.map_or(0, |old| old.ino)]))
 }
 
 /// Whether `entry` may take the place of `old`, or change places with it.

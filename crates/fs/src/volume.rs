@@ -23,7 +23,7 @@ use crate::image::Image;
 use crate::inode::{Attributes, Content, FileKind, Folder, Inode, PAGE_BYTES, ROOT, Stamp};
 use crate::layout::{self, Super, VOLUME, VOLUME_NAME};
 use crate::op::{Action, Op};
-use crate::requests::Tag;
+use crate::requests::{Files, Tag};
 use crate::space::Space;
 use crate::state::State;
 use crate::usage::MetadataUsage;
@@ -128,8 +128,8 @@ pub struct Volume {
     recovery: VolumeRecovery,
     /// The request of a mount in another process that this handle is for.
     pub(crate) tag: Option<Tag>,
-    /// The number of the file that the request makes, if it was told already.
-    pub(crate) told: Option<u64>,
+    /// The files that were told when the request was answered before.
+    pub(crate) told: Option<Files>,
 }
 
 /// Ends the thread and writes the image, when the last handle is gone.
@@ -273,8 +273,8 @@ impl Volume {
     }
 
     /// As [`for_request`](Self::for_request), for one that was answered before a takeover lost it.
-    pub(crate) fn for_request_again(&self, tag: Tag, told: Option<u64>) -> Self {
-        Self { tag: Some(tag), told, ..self.clone() }
+    pub(crate) fn for_request_again(&self, tag: Tag, told: Files) -> Self {
+        Self { tag: Some(tag), told: Some(told), ..self.clone() }
     }
 
     /// The operation that carried out a request of a mount.

@@ -18,10 +18,10 @@ use crate::bytes::{Reader, Writer};
 use crate::cluster::link::Link;
 use crate::cluster::remote::calls::{Answer, Call, Value};
 use crate::cluster::remote::mounts::{Attach, carry_out, carry_out_for, opened};
-use crate::cluster::remote::replays::{Left, Turn};
+use crate::cluster::remote::replays::{Left, Turn, made_of};
 use crate::error::{Error, Refusal, Result};
 use crate::lease::kept::{GivenBack, Granted};
-use crate::requests::Tag;
+use crate::requests::{Files, Tag};
 use crate::volume::{Volume, tagged_operation};
 
 /// Connections at a time.
@@ -210,11 +210,11 @@ impl Connection {
             }
             wire::AGAIN => {
                 let mut number = || from.u64().ok_or_else(wrong);
-                let made = Some(number()?).filter(|made| *made != 0);
+                let files = [number()?, number()?];
                 let tag = Tag::new(number()?, number()?, number()?).ok_or_else(wrong)?;
                 let call =
                     Call::read(&mut from).filter(|call| from.is_empty() && call.is_change()).ok_or_else(wrong)?;
-                let answer = shared.call_again(tag, &call, made);
+                let answer = shared.call_again(tag, &call, files);
                 channel.within(Some(SEND_PATIENCE));
                 channel.send(&answer.to_bytes())
             }
@@ -351,7 +351,7 @@ impl Shared {
     }
 
     /// Carries an operation out again that was answered before a takeover lost it.
-    fn call_again(&self, tag: Tag, call: &Call, made: Option<u64>) -> Answer {
+    fn call_again(&self, tag: Tag, call: &Call, files: Files) -> Answer {
         let elsewhere = || Answer::Elsewhere(self.leading_machine());
         let Ok((volume, link)) = self.leading_here() else { return elsewhere() };
         let Some(machine) = &self.machine else { return Answer::NotAttached };
@@ -362,6 +362,7 @@ impl Shared {
             return elsewhere();
         }
         let ended = |is_done| {
+            let made = made_of(call, files);
             lock(&machine.mounts).in_term(link.term()).replays.ended(tag.mount, tag.request, is_done, made);
         };
         if let Some(operation) = volume.operation_of(tag) {
@@ -379,7 +380,7 @@ impl Shared {
                 return Answer::Refused(Refusal::Stale);
             }
         }
-        let handle = volume.for_request_again(tag, made);
+        let handle = volume.for_request_again(tag, files);
         let carry = || machine.patience.during(|| false, || carry_out_for(&handle, call));
         match self.carry_out_leased(machine, (&volume, &*link), (tag.mount, None), call, carry).1 {
             Ok(answer) if link.may_read() => {
@@ -418,7 +419,9 @@ impl Shared {
             if !mounts.hear(tag.mount) {
                 return not_attached();
             }
-            if !mounts.replays.may_call(tag.mount, call, Instant::now()) {
+            // Others may wait to change the files that it takes names from.
+            let found = if mounts.replays.is_needed() { volume.files_at(&call.names()) } else { Files::default() };
+            if !mounts.replays.may_call(tag.mount, call, found, Instant::now()) {
                 return (Granted::default(), others_come_back());
             }
         }

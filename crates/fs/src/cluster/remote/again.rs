@@ -16,6 +16,7 @@ use super::unstable::Pending;
 use crate::bytes::{Reader, Writer};
 use crate::cluster::machine::wire;
 use crate::error::{Error, Result};
+use crate::requests::Files;
 
 /// Time for an operation to be carried out again: longer than the metadata node waits for other nodes.
 const AGAIN_PATIENCE: Duration = Duration::from_secs(10);
@@ -119,6 +120,11 @@ impl Shared {
             let mut state = lock(&self.state);
             state.unstable.take(*place);
             match answer {
+                Answer::Done(0, _) => {
+                    // There is nothing left to change, so nothing can be lost.
+                    drop(state);
+                    self.end_requests(&[pending.request]);
+                }
                 Answer::Done(operation, _) => {
                     self.came_back.fetch_add(1, Ordering::AcqRel);
                     state.unstable.keep((term, operation), Pending { since: term, ..pending });
@@ -137,7 +143,8 @@ impl Shared {
         let failed = |error| Error::Options(format!("machine {machine} does not answer: {error}"));
         let mut out = Writer::default();
         let floor = lock(&self.numbers).floor();
-        out.u8(wire::AGAIN).u64(pending.made.unwrap_or_default()).u64(self.mount).u64(pending.request).u64(floor);
+        out.u8(wire::AGAIN).u64(pending.files[0]).u64(pending.files[1]);
+        out.u64(self.mount).u64(pending.request).u64(floor);
         pending.call.write(&mut out);
         channel.within(Some(AGAIN_PATIENCE));
         channel.send(&out.0).map_err(failed)?;
@@ -179,18 +186,19 @@ impl Shared {
             // It had nothing to change.
             return true;
         }
-        let made = match (call, value) {
-            (Call::Make { .. }, Value::Attributes(file)) => Some(file.ino),
-            _ => None,
+        let files = match (call, value) {
+            (Call::Make { .. }, Value::Attributes(file)) => [file.ino, 0],
+            (_, Value::Files(files)) => *files,
+            _ => Files::default(),
         };
         let mut call = call.clone();
-        if let (Call::Make { pins: pins @ true, .. }, Some(made)) = (&mut call, made) {
+        if let (Call::Make { pins: pins @ true, .. }, [made, _]) = (&mut call, files) {
             // The next metadata node is told which files are open: this one too, as it is noted before the list is made.
             *lock(&self.open).entry(made).or_default() += 1;
             *pins = false;
         }
         let place = (leader.term, operation);
-        let pending = Pending { request: number.request, order: place, since: leader.term, call, made };
+        let pending = Pending { request: number.request, order: place, since: leader.term, call, files };
         state.unstable.keep(place, pending);
         number.is_kept = true;
         true

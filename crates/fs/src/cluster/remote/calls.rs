@@ -19,6 +19,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::folders::FolderEntry;
 use crate::inode::{Attributes, FileKind};
 use crate::names::{NewFile, RenameMode};
+use crate::requests::Files;
 use crate::volume::Volume;
 
 /// Most bytes of a read.
@@ -220,6 +221,8 @@ pub(crate) enum Value {
     Room(Room),
     Number(u64),
     Lock(Option<FileLock>),
+    /// The files that were at the names before.
+    Files(Files),
 }
 
 /// The answer to a call.
@@ -557,10 +560,11 @@ impl Call {
                 let new = if is_link { NewFile::link(target) } else { device };
                 volume.make_file(by, *parent, name, &new, *pins).map(Value::Attributes)
             }
-            Self::Remove { by, parent, name, is_folder: false } => volume.unlink(by, *parent, name).map(nothing),
-            Self::Remove { by, parent, name, is_folder: true } => volume.remove_folder(by, *parent, name).map(nothing),
+            Self::Remove { by, parent, name, is_folder } => {
+                volume.take_out(by, *parent, name, *is_folder).map(|ino| Value::Files([ino, 0]))
+            }
             Self::Rename { by, from, to, mode } => {
-                volume.rename(by, (from.0, &from.1), (to.0, &to.1), *mode).map(nothing)
+                volume.move_entry(by, (from.0, &from.1), (to.0, &to.1), *mode).map(Value::Files)
             }
             Self::Link { by, ino, parent, name } => volume.link(by, *ino, *parent, name).map(Value::Attributes),
             Self::NoteRead { ino } => volume.note_read(*ino).map(nothing),
@@ -575,6 +579,15 @@ impl Call {
                 volume.allocate(by, *ino, *offset, *length, *what).map(nothing)
             }
             other => other.look(volume),
+        }
+    }
+
+    /// The names that it takes away or moves.
+    pub(crate) fn names(&self) -> Vec<(u64, &[u8])> {
+        match self {
+            Self::Remove { parent, name, .. } => vec![(*parent, name)],
+            Self::Rename { from, to, .. } => vec![(from.0, &from.1), (to.0, &to.1)],
+            _ => Vec::new(),
         }
     }
 
@@ -651,6 +664,7 @@ impl Value {
                 out.u8(8).u8(lock.is_some().into());
                 lock.iter().for_each(|lock| lock.write(out));
             }
+            Self::Files(files) => _ = out.u8(9).u64(files[0]).u64(files[1]),
         }
     }
 
@@ -671,6 +685,7 @@ impl Value {
             }),
             7 => Self::Number(from.u64()?),
             8 => Self::Lock(if from.flag()? { Some(FileLock::read(from)?) } else { None }),
+            9 => Self::Files([from.u64()?, from.u64()?]),
             _ => return None,
         })
     }
@@ -806,6 +821,7 @@ mod tests {
             Value::Number(9),
             Value::Lock(Some(LOCK)),
             Value::Lock(None),
+            Value::Files([3, 0]),
         ];
         let mut answers: Vec<Answer> = values.into_iter().map(|value| Answer::Done(7, value)).collect();
         answers.extend([Answer::Refused(Refusal::Stale), Answer::Elsewhere(3), Answer::NotAttached]);

@@ -334,6 +334,39 @@ mod tests {
         assert_eq!(carry_out(&volume, tag(4), &remove()).expect("an answer"), Answer::Refused(Refusal::NotFound));
     }
 
+    /// A mount that is gone had put other files at the names: they were removed and renamed there. Those that are there
+    /// without its operations stay.
+    #[test]
+    fn what_comes_back_leaves_names_of_other_files_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let volume = volume(folder.path());
+        let Answer::Done(_, Value::Attributes(file)) = carry_out(&volume, None, &make(false)).expect("an answer")
+        else {
+            panic!("a file is made")
+        };
+        let (ino, other) = (file.ino, file.ino + 1);
+        let (from, to) = ((crate::inode::ROOT, b"a".to_vec()), (crate::inode::ROOT, b"b".to_vec()));
+        let rename = Call::Rename { by: Caller::root(), from, to, mode: crate::names::RenameMode::Replace };
+        let again = |request, call: &Call, files| {
+            let tag = Tag::new(7, request, 1).expect("a tag");
+            carry_out_for(&volume.for_request_again(tag, files), call).expect("an answer")
+        };
+        let stale = Answer::Refused(Refusal::Stale);
+        // Not known, another one, one more that it replaced.
+        for files in [[0, 0], [other, 0], [ino, other]] {
+            assert_eq!([&remove(), &rename].map(|call| again(1, call, files)), [&stale, &stale].map(Clone::clone));
+        }
+        let there = |answer| matches!(answer, Answer::Done(1.., Value::Files(files)) if files == [ino, 0]);
+        assert!(there(again(2, &rename, [ino, 0])));
+        assert!(there(again(
+            3,
+            &Call::Remove { by: Caller::root(), parent: crate::inode::ROOT, name: b"b".to_vec(), is_folder: false },
+            [ino, 0]
+        )));
+        // Its number is used already.
+        assert_eq!(again(4, &make(false), [ino, 0]), stale);
+    }
+
     const LEASE: Duration = Duration::from_secs(40);
 
     /// A metadata node whose takeover was long ago, with two mounts.

@@ -25,7 +25,7 @@ use lodestone_width::exact_u32;
 use super::calls::{Call, Value};
 use super::unstable::PENDING_MAX;
 use crate::bytes::{Reader, Writer};
-use crate::requests::Tag;
+use crate::requests::{Files, Tag};
 
 /// Uses are noted for so long.
 const NOTES_TIME: Duration = Duration::from_secs(30);
@@ -131,6 +131,10 @@ fn file(ino: u64) -> u64 {
     key(1, ino, b"")
 }
 
+fn files(of: Files) -> impl Iterator<Item = u64> {
+    of.into_iter().filter(|ino| *ino != 0).map(file)
+}
+
 fn entry(parent: u64, name: &[u8]) -> u64 {
     key(2, parent, name)
 }
@@ -175,18 +179,21 @@ fn shown(value: &Value) -> Vec<u64> {
     }
 }
 
-/// What an operation changes, which has made the file `made`. Folders are among it: others must not list them without
-/// it.
-pub(crate) fn changed(call: &Call, made: Option<u64>) -> Vec<u64> {
+/// The file that an operation made, of those that were told.
+pub(crate) fn made_of(call: &Call, files: Files) -> Option<u64> {
+    matches!(call, Call::Make { .. }).then_some(files[0])
+}
+
+/// What an operation changes: the files that were told are among it, and folders, which others must not list without it.
+pub(crate) fn changed(call: &Call, told: Files) -> Vec<u64> {
     let mut keys = used(call);
     match call {
         Call::Make { parent, .. } | Call::Remove { parent, .. } | Call::Link { parent, .. } => keys.push(list(*parent)),
         Call::Rename { from, to, .. } => keys.extend([list(from.0), list(to.0)]),
         _ => {}
     }
-    if let Some(made) = made {
-        keys.extend([file(made), MAKES]);
-    }
+    keys.extend(files(told));
+    keys.extend(made_of(call, told).map(|_| MAKES));
     keys
 }
 
@@ -306,9 +313,17 @@ impl Replays {
         is_later && self.notes.get(&key).is_none_or(|by| *by == Some(mount))
     }
 
-    /// A mount makes a call. `false`: it has to wait for operations of others.
-    pub(crate) fn may_call(&mut self, mount: u64, call: &Call, now: Instant) -> bool {
-        self.note(mount, &used(call), now)
+    /// Whether calls may have to wait, or are noted.
+    pub(crate) fn is_needed(&self) -> bool {
+        !self.is_over || !self.waiters.is_empty()
+    }
+
+    /// A mount makes a call, whose names lead to `found` if it moves them. `false`: it has to wait for operations of
+    /// others.
+    pub(crate) fn may_call(&mut self, mount: u64, call: &Call, found: Files, now: Instant) -> bool {
+        let mut keys = used(call);
+        keys.extend(files(found));
+        self.note(mount, &keys, now)
     }
 
     /// A call of a mount was carried out. `false`: the answer must not leave, as others have claimed what it shows.
@@ -431,5 +446,38 @@ impl Replays {
             tracing::warn!("mount {mount:016x} is silent: its operations that a takeover lost do not come back");
             self.forget(mount);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Caller;
+    use crate::inode::ROOT;
+    use crate::names::RenameMode;
+
+    /// A new file takes the place of an old one. Its content does not come back, because somebody has read the file: the
+    /// old one stays.
+    #[test]
+    fn a_rename_is_lost_with_the_content_of_the_file() {
+        let (by, new, old) = (Caller::root(), 9, 8);
+        let write = Call::Write { by: by.clone(), ino: new, offset: 0, bytes: vec![1] };
+        let (from, to) = ((ROOT, b"new".to_vec()), (ROOT, b"old".to_vec()));
+        let rename = Call::Rename { by: by.clone(), from, to, mode: RenameMode::Replace };
+        let other = Call::Remove { by, parent: ROOT, name: b"c".to_vec(), is_folder: false };
+        let calls = [(write, Files::default()), (rename, [new, old]), (other, [7, 0])];
+        let declared = |(request, (call, files)): (u64, &(Call, Files))| Declared {
+            request,
+            place: (1, request),
+            since: 1,
+            keys: changed(call, *files),
+        };
+        let declared: Vec<Declared> = (1..).zip(&calls).map(declared).collect();
+        let left = Left { base: 0, operation_of: &|_| None, is_unchanged_since: &|_| true };
+        let (mut replays, now) = (Replays::default(), Instant::now());
+        assert_eq!(replays.declare(1, &declared, &left, now), [Fate::Again; 3]);
+        let mut replays = Replays::default();
+        assert!(replays.may_call(2, &Call::Read { ino: new, offset: 0, count: 9 }, Files::default(), now));
+        assert_eq!(replays.declare(1, &declared, &left, now), [Fate::Lost, Fate::Lost, Fate::Again]);
     }
 }

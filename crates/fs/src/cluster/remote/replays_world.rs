@@ -1,20 +1,20 @@
 //! Operations that come back, by seeds: three mounts, takeovers that cut the log anywhere behind what is stable, mounts
 //! that come late or never, and takeovers in the middle of it. The volume is a plain map, and the log a list.
 //!
-//! At the end: an operation is in the log once at most; those on the same are in the order that they had, with
-//! those that came between; no mount has looked between; files have the numbers that were told; none depends on one that is lost; and each operation of a
-//! mount is in the log, kept by it, or was told to be lost.
+//! At the end: an operation is in the log once at most; those on the same are in the order that they had; no mount has
+//! looked between; names lead to the files that were told; none depends on one of its mount that is lost; and each
+//! operation of a mount is in the log, kept by it, or was told to be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::calls::{Call, Value};
-use super::replays::{Fate, Left, Place, Replays, Turn, changed};
+use super::replays::{Fate, Left, Place, Replays, Turn, changed, made_of};
 use super::unstable::{Pending, Unstable};
 use crate::access::Caller;
 use crate::inode::ROOT;
 use crate::names::RenameMode;
-use crate::requests::Tag;
+use crate::requests::{Files, Tag};
 
 /// A generator of numbers, as in SplitMix64.
 struct Draw(u64);
@@ -36,7 +36,7 @@ struct Logged {
     mount: u64,
     request: u64,
     call: Call,
-    made: Option<u64>,
+    files: Files,
 }
 
 /// A look at something: when, the newest operation on it, and the term.
@@ -91,15 +91,26 @@ struct Model {
 impl Model {
     fn of(log: &[Logged]) -> Self {
         let mut model = Self { next_ino: ROOT + 1, ..Self::default() };
-        log.iter().for_each(|one| assert!(model.apply(&one.call, one.made), "an operation that is in the log"));
+        log.iter().for_each(|one| assert!(model.apply(&one.call, one.files), "an operation that is in the log"));
         model
     }
 
-    /// Carries a call out; `false`: it is refused.
-    fn apply(&mut self, call: &Call, made: Option<u64>) -> bool {
+    /// The files that the names of a call lead to.
+    fn found(&self, call: &Call) -> Files {
+        let file = |name: &(u64, Vec<u8>)| self.names.get(name).copied().unwrap_or_default();
         match call {
+            Call::Remove { parent, name, .. } => [file(&(*parent, name.clone())), 0],
+            Call::Rename { from, to, .. } => [file(from), file(to)],
+            _ => Files::default(),
+        }
+    }
+
+    /// Carries a call out, with the files that were told; `false`: it is refused.
+    fn apply(&mut self, call: &Call, files: Files) -> bool {
+        match call {
+            Call::Remove { .. } | Call::Rename { .. } if self.found(call) != files => false,
             Call::Make { parent, name, .. } => {
-                let made = made.expect("a number");
+                let made = files[0];
                 let is_new = !self.names.contains_key(&(*parent, name.clone())) && made >= self.next_ino;
                 if is_new {
                     self.names.insert((*parent, name.clone()), made);
@@ -128,8 +139,8 @@ impl Model {
 }
 
 /// The keys by which operations depend on each other.
-fn ordered(call: &Call, made: Option<u64>) -> BTreeSet<u64> {
-    changed(call, made).into_iter().filter(|key| key >> 63 == 0 && *key != 0).collect()
+fn ordered(call: &Call, files: Files) -> BTreeSet<u64> {
+    changed(call, files).into_iter().filter(|key| key >> 63 == 0 && *key != 0).collect()
 }
 
 impl World {
@@ -177,11 +188,14 @@ impl World {
     fn operate(&mut self, of: u64) {
         let mut model = Model::of(&self.log);
         let call = self.call(&model);
-        if !self.replays.may_call(of, &call, self.now) {
+        if !self.replays.may_call(of, &call, model.found(&call), self.now) {
             return;
         }
-        let made = matches!(call, Call::Make { .. }).then(|| model.next_ino.max(self.ino_floor));
-        if !model.apply(&call, made) {
+        let files = match call {
+            Call::Make { .. } => [model.next_ino.max(self.ino_floor), 0],
+            _ => model.found(&call),
+        };
+        if !model.apply(&call, files) {
             return;
         }
         let (request, place) = {
@@ -189,17 +203,17 @@ impl World {
             mount.next += 1;
             (mount.next, (self.term, self.log.len() as u64 + 1))
         };
-        self.append(of, request, call, made, place);
+        self.append(of, request, call, files, place);
         self.first.insert((of, request), self.clock);
-        self.keys.insert((of, request), self.log.last().map(|one| ordered(&one.call, one.made)).unwrap_or_default());
+        self.keys.insert((of, request), self.log.last().map(|one| ordered(&one.call, one.files)).unwrap_or_default());
         self.mounts.get_mut(&of).expect("a mount").answered.insert(request);
     }
 
-    fn append(&mut self, of: u64, request: u64, call: Call, made: Option<u64>, order: Place) {
+    fn append(&mut self, of: u64, request: u64, call: Call, files: Files, order: Place) {
         let place = (self.term, self.log.len() as u64 + 1);
-        let pending = Pending { request, order, since: self.term, call: call.clone(), made };
+        let pending = Pending { request, order, since: self.term, call: call.clone(), files };
         self.mounts.get_mut(&of).expect("a mount").unstable.keep(place, pending);
-        self.log.push(Logged { term: self.term, mount: of, request, call, made });
+        self.log.push(Logged { term: self.term, mount: of, request, call, files });
     }
 
     /// A mount looks up a name, or at a file.
@@ -210,20 +224,21 @@ impl World {
             0 => Call::Lookup { by: Caller::root(), parent: ROOT, name: vec![b'a'] },
             _ => Call::Attributes { ino: files.first().copied().unwrap_or(ROOT) },
         };
-        if !self.replays.may_call(of, &call, self.now) || !self.replays.may_answer(of, &Value::Nothing, self.now) {
+        let may_call = self.replays.may_call(of, &call, Files::default(), self.now);
+        if !may_call || !self.replays.may_answer(of, &Value::Nothing, self.now) {
             return;
         }
         let key = match &call {
             Call::Attributes { ino } => {
-                changed(&Call::Write { by: Caller::root(), ino: *ino, offset: 0, bytes: vec![] }, None)[0]
+                changed(&Call::Write { by: Caller::root(), ino: *ino, offset: 0, bytes: vec![] }, Files::default())[0]
             }
             Call::Lookup { parent, name, .. } => {
                 let (by, name) = (Caller::root(), name.clone());
-                changed(&Call::Remove { by, parent: *parent, name, is_folder: false }, None)[0]
+                changed(&Call::Remove { by, parent: *parent, name, is_folder: false }, Files::default())[0]
             }
             _ => return,
         };
-        let newest = self.log.iter().rev().find(|one| ordered(&one.call, one.made).contains(&key));
+        let newest = self.log.iter().rev().find(|one| ordered(&one.call, one.files).contains(&key));
         let seen = newest.map_or(0, |one| self.first[&(one.mount, one.request)]);
         self.looks.push(Look { key, at: self.clock, seen, term: self.term });
     }
@@ -249,7 +264,8 @@ impl World {
     fn attach(&mut self, of: u64) {
         let mut unstable = std::mem::take(&mut self.mounts.get_mut(&of).expect("a mount").unstable);
         let declared = unstable.declare();
-        let floor = unstable.all().filter_map(|pending| pending.made).max().map_or(0, |made| made + 1);
+        let floor =
+            unstable.all().filter_map(|pending| made_of(&pending.call, pending.files)).max().map_or(0, |made| made + 1);
         self.ino_floor = self.ino_floor.max(floor);
         let (log, base) = (&self.log, self.base);
         let operation_of = |request| {
@@ -277,15 +293,16 @@ impl World {
         let is_done = match self.replays.turn(tag, &pending.call, self.adopted_ino, self.now) {
             Turn::Later => return,
             Turn::Lost => false,
-            Turn::Now => Model::of(&self.log).apply(&pending.call, pending.made),
+            Turn::Now => Model::of(&self.log).apply(&pending.call, pending.files),
         };
-        self.replays.ended(of, pending.request, is_done, pending.made);
+        let made = made_of(&pending.call, pending.files);
+        self.replays.ended(of, pending.request, is_done, made);
         let mount = self.mounts.get_mut(&of).expect("a mount");
         mount.again.remove(0);
         mount.unstable.take(place);
         if is_done {
             self.came_back.insert((of, pending.request));
-            self.append(of, pending.request, pending.call, pending.made, pending.order);
+            self.append(of, pending.request, pending.call, pending.files, pending.order);
         } else {
             self.lost += 1;
             mount.lost.insert(pending.request, self.clock);
@@ -320,7 +337,7 @@ impl World {
         for one in &self.log {
             assert!(seen.insert((one.mount, one.request)), "request {} of mount {} twice", one.request, one.mount);
             let at = self.first[&(one.mount, one.request)];
-            for key in ordered(&one.call, one.made) {
+            for key in ordered(&one.call, one.files) {
                 let before = newest.insert(key, at).unwrap_or_default();
                 assert!(before < at, "an operation of {at} after one of {before}: {:?}", one.call);
                 let between = |look: &&Look| look.key == key && look.term == one.term && look.seen < at && at < look.at;
@@ -368,7 +385,7 @@ fn operations_come_back_in_order_once_or_are_told_to_be_lost() {
             world.check();
         });
         if let Err(panic) = std::panic::catch_unwind(run) {
-            eprintln!("seed {seed}");
+            println!("seed {seed}");
             std::panic::resume_unwind(panic);
         }
         (came_back, lost) = (came_back + world.came_back.len(), lost + world.lost);

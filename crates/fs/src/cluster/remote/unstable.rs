@@ -10,6 +10,7 @@ use lodestone_width::to_u64;
 
 use super::calls::Call;
 use super::replays::{Declared, Fate, Place, changed};
+use crate::requests::Files;
 
 /// Most operations. A mount has half as many more requests that wait for answers.
 pub(crate) const PENDING_MAX: usize = 1024;
@@ -25,8 +26,8 @@ pub(super) struct Pending {
     /// The term whose log had it last.
     pub(super) since: u32,
     pub(super) call: Call,
-    /// The file that it made.
-    pub(super) made: Option<u64>,
+    /// The files that were told with its answer.
+    pub(super) files: Files,
 }
 
 /// The operations, by their places in the present log.
@@ -86,7 +87,7 @@ impl Unstable {
             request: pending.request,
             place: pending.order,
             since: pending.since,
-            keys: changed(&pending.call, pending.made),
+            keys: changed(&pending.call, pending.files),
         };
         self.pending.values().map(declared).collect()
     }
