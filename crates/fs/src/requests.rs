@@ -33,7 +33,8 @@ pub(crate) const REQUESTS_MAX: u64 = 2048;
 /// Mounts that are remembered.
 const MOUNTS_MAX: usize = 1024;
 
-/// The files that are told with the answer of an operation: the one that it made, or those that its names led to. 0: none.
+/// The files that are told with the answer of an operation: the one that it made, or those that its names led to; 0 for
+/// none.
 pub(crate) type Files = [u64; 2];
 
 /// A request of a mount.

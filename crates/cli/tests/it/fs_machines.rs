@@ -414,8 +414,7 @@ fn programs_wait_while_all_machines_are_down_and_lose_nothing() {
 /// succeeds.
 fn lose_the_only_one_that_has_what_was_not_synced(site: &mut Site, folder: &Path) {
     let leader = site.until_whole();
-    let others = || (1..=3).filter(|machine| *machine != leader);
-    others().for_each(|machine| freeze(&site.machines[&machine]));
+    site.machines.iter().filter(|(machine, _)| **machine != leader).for_each(|(_, process)| freeze(process));
     let frozen = Instant::now();
     let mut file = File::create(folder.join("f8.part")).expect("a file");
     file.write_all(&content(8)).expect("a write");

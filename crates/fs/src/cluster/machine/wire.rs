@@ -10,8 +10,8 @@
 //!   7 site      the answer is the text of the description
 //!   8 sign      of a mount 8 that is there; the answer is 0, or 3 if it is to attach
 //!   9 news, 10 leased call: of mounts that keep something (see `lease::wire`)
-//!   11 again    a call of a mount that was answered before: the file that it made, or those that it found at its names,
-//!               8 and 8, 0 for none; then as a call
+//!   11 again    a call of a mount that was answered before: the file that it made, or those that it found at its
+//!               names, 8 and 8, 0 for none; then as a call
 //! ```
 
 use std::collections::BTreeMap;

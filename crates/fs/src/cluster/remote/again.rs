@@ -101,7 +101,7 @@ impl Shared {
     /// Has operations carried out again, in order. `false`: another metadata node leads meanwhile.
     fn send_again(&self, machine: u16, term: u32, again: &[Place]) -> Result<bool> {
         let mut channel = connect(&self.site(), &self.security, machine)?;
-        for place in again {
+        for (at, place) in again.iter().enumerate() {
             // It may be lost with an earlier one.
             let Some(pending) = lock(&self.state).unstable.get(*place).cloned() else { continue };
             let answer = loop {
@@ -130,9 +130,11 @@ impl Shared {
                     state.unstable.keep((term, operation), Pending { since: term, ..pending });
                 }
                 _ => {
-                    state.lost += 1;
+                    let mut lost = state.unstable.spoil(&pending, &again[at + 1..]);
+                    lost.push(pending.request);
+                    state.lost += lodestone_width::to_u64(lost.len());
                     drop(state);
-                    self.end_lost(&[pending.request]);
+                    self.end_lost(&lost);
                 }
             }
         }
@@ -193,7 +195,7 @@ impl Shared {
         };
         let mut call = call.clone();
         if let (Call::Make { pins: pins @ true, .. }, [made, _]) = (&mut call, files) {
-            // The next metadata node is told which files are open: this one too, as it is noted before the list is made.
+            // The next metadata node is told which files are open, this one too: it is noted before the list is made.
             *lock(&self.open).entry(made).or_default() += 1;
             *pins = false;
         }

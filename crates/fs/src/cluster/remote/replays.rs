@@ -123,7 +123,7 @@ const fn is_ordered(key: u64) -> bool {
 }
 
 /// Whether an operation has another result if an earlier one on the same is missing.
-const fn is_spoilt(key: u64) -> bool {
+pub(super) const fn is_spoilt(key: u64) -> bool {
     is_ordered(key) && key != MAKES
 }
 
@@ -184,7 +184,7 @@ pub(crate) fn made_of(call: &Call, files: Files) -> Option<u64> {
     matches!(call, Call::Make { .. }).then_some(files[0])
 }
 
-/// What an operation changes: the files that were told are among it, and folders, which others must not list without it.
+/// What an operation changes, also the files that were told, and folders, which others must not list without it.
 pub(crate) fn changed(call: &Call, told: Files) -> Vec<u64> {
     let mut keys = used(call);
     match call {
@@ -361,8 +361,8 @@ impl Replays {
         (self.notes, self.is_over) = (HashMap::new(), true);
     }
 
-    /// Whether it is the turn of an operation that comes again. `adopted`: the lowest number of a file that the takeover
-    /// did not leave.
+    /// Whether it is the turn of an operation that comes again. `adopted`: the lowest number of a file that the
+    /// takeover did not leave.
     pub(crate) fn turn(&mut self, tag: Tag, call: &Call, adopted: u64, now: Instant) -> Turn {
         let Tag { mount, request, .. } = tag;
         self.forget_silent(now);
@@ -456,8 +456,8 @@ mod tests {
     use crate::inode::ROOT;
     use crate::names::RenameMode;
 
-    /// A new file takes the place of an old one. Its content does not come back, because somebody has read the file: the
-    /// old one stays.
+    /// A new file takes the place of an old one. Its content does not come back, because somebody has read the file, so
+    /// the old one stays.
     #[test]
     fn a_rename_is_lost_with_the_content_of_the_file() {
         let (by, new, old) = (Caller::root(), 9, 8);

@@ -4,12 +4,12 @@
 //! They are few: before there are too many, an operation waits for a sync. When another metadata node leads they are
 //! declared to it, and those that the takeover lost are sent again, in their order (`replays`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use lodestone_width::to_u64;
 
 use super::calls::Call;
-use super::replays::{Declared, Fate, Place, changed};
+use super::replays::{Declared, Fate, Place, changed, is_spoilt};
 use crate::requests::Files;
 
 /// Most operations. A mount has half as many more requests that wait for answers.
@@ -113,6 +113,21 @@ impl Unstable {
         }
         again.sort_unstable();
         (again.into_iter().map(|(_, place)| place).collect(), lost)
+    }
+
+    /// An operation was refused: of those that are to be sent after it, the ones that depend on it are lost, too. Their
+    /// requests. The metadata node has forgotten them as well, but the next one would not know.
+    pub(super) fn spoil(&mut self, refused: &Pending, after: &[Place]) -> Vec<u64> {
+        let keys = |of: &Pending| changed(&of.call, of.files).into_iter().filter(|key| is_spoilt(*key));
+        let (mut spoilt, mut lost): (HashSet<u64>, _) = (keys(refused).collect(), Vec::new());
+        for place in after {
+            let Some(pending) = self.pending.get(place) else { continue };
+            if keys(pending).any(|key| spoilt.contains(&key)) {
+                spoilt.extend(keys(pending));
+                lost.extend(self.take(*place).map(|pending| pending.request));
+            }
+        }
+        lost
     }
 
     #[cfg(test)]
