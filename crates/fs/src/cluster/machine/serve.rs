@@ -251,9 +251,9 @@ fn others_come_back() -> Answer {
     Answer::NotYet("operations of another mount, which a takeover lost, come back first".into())
 }
 
-/// Whether nobody but the mount has changed the volume after the metadata node of the term `since`, in what the
-/// takeover has left. The log has the last operation of each term in it; without it nothing is known, unless no other
-/// one led in between.
+/// Whether no other mount has changed the volume after the metadata node of the term `since`, in the operations that
+/// the takeover has left. The log has the last operation of each term in it; without it nothing is known, unless no
+/// other one led in between.
 fn is_unchanged_since(link: &Link, mount: u64, since: u32) -> bool {
     let (first, base, _) = link.adopted();
     for number in (first.0 + 1..=base.0).rev().map(Sequence) {

@@ -12,7 +12,7 @@
 //!    that order, so each gets the number that was told.
 //!
 //! So the volume is as after some of the operations in the order that they had, those of the prefix first, and each
-//! mount is told how many of its own are missing. Nobody has seen the volume without an operation that comes back,
+//! mount is told how many of its own are missing. No mount has seen the volume without an operation that comes back,
 //! unless it looked before the mount attached, and then the operation is lost.
 //!
 //! Memory is bounded: of a term, only uses in the first half minute are noted. Who attaches later gets nothing back.
@@ -49,7 +49,7 @@ pub(crate) struct Declared {
     pub(crate) place: Place,
     /// The term whose log had it last.
     pub(crate) since: u32,
-    /// What it changes.
+    /// Keys of the things that it changes.
     pub(crate) keys: Vec<u64>,
 }
 
@@ -143,7 +143,7 @@ fn list(parent: u64) -> u64 {
     key(3, parent, b"") | LIST
 }
 
-/// What a call looks at or changes.
+/// Keys of the things that a call looks at or changes.
 fn used(call: &Call) -> Vec<u64> {
     match call {
         Call::Lookup { parent, name, .. } | Call::Make { parent, name, .. } | Call::Remove { parent, name, .. } => {
@@ -170,7 +170,7 @@ fn used(call: &Call) -> Vec<u64> {
     }
 }
 
-/// What an answer shows.
+/// Keys of the files that an answer shows.
 fn shown(value: &Value) -> Vec<u64> {
     match value {
         Value::Attributes(found) => vec![file(found.ino)],
@@ -184,7 +184,8 @@ pub(crate) fn made_of(call: &Call, files: Files) -> Option<u64> {
     matches!(call, Call::Make { .. }).then_some(files[0])
 }
 
-/// What an operation changes, also the files that were told, and folders, which others must not list without it.
+/// Keys of the things that an operation changes, also of the files that were told, and of folders, which others must
+/// not list without it.
 pub(crate) fn changed(call: &Call, told: Files) -> Vec<u64> {
     let mut keys = used(call);
     match call {
@@ -220,7 +221,7 @@ pub(crate) struct Left<'l> {
     pub(crate) base: u64,
     /// The operation that carried out a request of the mount that declares.
     pub(crate) operation_of: &'l dyn Fn(u64) -> Option<u64>,
-    /// Whether nobody but this mount has changed the volume since that term.
+    /// Whether no other mount has changed the volume since that term.
     pub(crate) is_unchanged_since: &'l dyn Fn(u32) -> bool,
 }
 
@@ -256,7 +257,7 @@ pub(crate) struct Replays {
     /// Uses are not noted any more.
     is_over: bool,
     waiters: HashMap<u64, Waiter>,
-    /// What the waiting operations change.
+    /// Keys of the things that the waiting operations change.
     claims: HashMap<u64, BTreeSet<(Place, u64)>>,
     /// The newest operation on something that was carried out again.
     again: HashMap<u64, Place>,

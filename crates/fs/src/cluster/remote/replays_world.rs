@@ -1,4 +1,4 @@
-//! Operations that come back, by seeds: three mounts, takeovers that cut the log anywhere behind what is stable, mounts
+//! Operations that come back, by seeds: three mounts, takeovers that cut the log anywhere after what is stable, mounts
 //! that come late or never, and takeovers in the middle of it. The volume is a plain map, and the log a list.
 //!
 //! At the end: an operation is in the log once at most; those on the same are in the order that they had; no mount has
