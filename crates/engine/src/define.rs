@@ -227,11 +227,11 @@ impl Database {
     /// let schema = Schema::new("users").column("id", Type::U64).column("mail", Type::Text).key(["id"]);
     /// let users = db.create_table(&schema.unique("by_mail", ["mail"]))?;
     /// let users = db.update(|tx| {
-    ///     users.insert(tx, &row![1, "a@b.c"])?;
+    ///     users.insert(tx, &row![1_u64, "a@b.c"])?;
     ///     db.rename_index_in(tx, "users", "by_mail", "mail_is_unique")
     /// })?;
     /// let found = db.update(|tx| users.index("mail_is_unique")?.get(tx, &row!["a@b.c"]))?;
-    /// assert_eq!(found, Some(row![1, "a@b.c"]));
+    /// assert_eq!(found, Some(row![1_u64, "a@b.c"]));
     /// # Ok::<(), lodestone_engine::Error>(())
     /// ```
     pub fn rename_index_in(&self, tx: &Tx, table: &str, from: &str, to: &str) -> Result<Table> {
