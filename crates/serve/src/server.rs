@@ -54,6 +54,9 @@ pub struct ServeOptions {
     pub trusts_loopback: bool,
     /// Loops. `None`: one for each processor.
     pub loops: Option<usize>,
+    /// Whether each loop stays on one of the nodes of the pool's machine, in turn. The transactions of its clients then
+    /// write to the log of that node, and so do new rows. Long statements run on workers, which stay nowhere.
+    pub binds: bool,
     /// Most clients at a time.
     pub connections_max: usize,
 }
@@ -69,6 +72,7 @@ impl Default for ServeOptions {
             tls: None,
             trusts_loopback: false,
             loops: None,
+            binds: false,
             connections_max: 200,
         }
     }
@@ -188,6 +192,9 @@ impl Server {
             let message = "there is no way in: name the folder of a unix socket, or an address to listen on";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
+        let topology = database.engine().pool().topology().clone();
+        let usable = topology.nodes().iter().enumerate().filter(|(_, node)| node.why_unusable().is_none());
+        let nodes: Vec<usize> = if options.binds { usable.map(|(node, _)| node).collect() } else { Vec::new() };
         panics::install();
         let shared = Arc::new(Shared {
             database,
@@ -214,7 +221,12 @@ impl Server {
         let mut threads = Vec::new();
         for (number, one) in loops.into_iter().enumerate() {
             let builder = std::thread::Builder::new().name(format!("serve-{number}")).stack_size(STACK_BYTES);
-            threads.push(builder.spawn(move || one.run())?);
+            let node = nodes.get(number % nodes.len().max(1)).copied();
+            let topology = topology.clone();
+            threads.push(builder.spawn(move || {
+                node.map_or(Ok(()), |node| topology.pin_thread(node)).map_err(io::Error::other)?;
+                one.run()
+            })?);
         }
         Ok(Self { shared, threads: Mutex::new(threads) })
     }

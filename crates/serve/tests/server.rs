@@ -284,3 +284,60 @@ fn clients_can_encrypt() {
     assert_eq!(client.answers().last(b'C'), b"COPY 2000\0");
     server.stop().expect("in order");
 }
+
+/// The processors that each loop of this process may use, by the numbers of the loops.
+fn processors_of_loops(prefix: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for task in std::fs::read_dir("/proc/self/task").expect("threads") {
+        let text = |file: &str| std::fs::read_to_string(task.as_ref().expect("a thread").path().join(file));
+        // A thread may end meanwhile.
+        let (Ok(name), Ok(status)) = (text("comm"), text("status")) else { continue };
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        if let Some(number) = name.trim().strip_prefix(prefix).and_then(|number| number.parse::<usize>().ok()) {
+            found.push((number, allowed.expect("a list").trim().to_owned()));
+        }
+    }
+    found.sort();
+    found.into_iter().map(|(_, allowed)| allowed).collect()
+}
+
+/// The other tests of this program have loops of the same names: a process of its own has only these.
+#[test]
+fn loops_stay_on_nodes_if_they_are_bound() {
+    const ROLE: &str = "LODESTONE_SERVE_BINDS";
+    let Ok(binds) = std::env::var(ROLE) else {
+        for binds in ["yes", "no"] {
+            let program = std::env::current_exe().expect("this program");
+            let mut child = std::process::Command::new(program);
+            child.args(["--exact", "loops_stay_on_nodes_if_they_are_bound", "--nocapture"]).env(ROLE, binds);
+            assert!(child.status().expect("it starts").success(), "{binds}");
+        }
+        return;
+    };
+    let folder = tempfile::tempdir().expect("folder");
+    let pool = PoolOptions { domain: DomainChoice::Process, virtual_nodes: 2, ..PoolOptions::default() };
+    let options = DatabaseOptions { pool, log_bytes: 4 << 20, segment_bytes: 1 << 18, ..DatabaseOptions::default() };
+    let engine = lodestone_engine::Database::open_with(folder.path().join("a.pool"), &options).expect("open");
+    let topology = engine.pool().topology().clone();
+    let usable: Vec<_> = topology.nodes().iter().filter(|node| node.why_unusable().is_none()).collect();
+    let database = lodestone_sql::Database::new(engine, "serializable").expect("catalog");
+    let place = Some(folder.path().to_owned());
+    let options = ServeOptions { folder: place, loops: Some(3), binds: binds == "yes", ..ServeOptions::default() };
+    let server = Server::start(database, &options).expect("start");
+    // A loop that answers is bound. Clients go to the loops in turn.
+    let mut clients = [(); 3].map(|()| Client::new(folder.path()));
+    clients.iter_mut().for_each(|client| assert_eq!(client.run("select 1").letters(), "TDCZ"));
+    let found = processors_of_loops("serve-");
+    let all: Vec<usize> = topology.nodes().iter().flat_map(|node| node.usable_cpus.clone()).collect();
+    let expected = |number: usize| if binds == "yes" { &usable[number % usable.len()].usable_cpus } else { &all };
+    let count = |list: &str| {
+        let ends = |part: &str| part.split('-').map(|end| end.parse::<usize>().expect("a number")).collect::<Vec<_>>();
+        list.split(',').map(|part| ends(part)).map(|ends| ends[ends.len() - 1] - ends[0] + 1).sum::<usize>()
+    };
+    assert_eq!(found.len(), 3, "{found:?}");
+    for (number, list) in found.iter().enumerate() {
+        let first: usize = list.split(['-', ',']).next().and_then(|cpu| cpu.parse().ok()).expect("a number");
+        assert_eq!((count(list), first), (expected(number).len(), expected(number)[0]), "loop {number}: {list}");
+    }
+    server.stop().expect("it ends");
+}

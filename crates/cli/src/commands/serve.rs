@@ -79,6 +79,10 @@ pub struct Args {
     #[arg(long, value_name = "COUNT")]
     loops: Option<usize>,
 
+    /// Keep each loop on a node, in turn: its clients write to the log of that node
+    #[arg(long)]
+    bind: bool,
+
     /// Most clients at a time
     #[arg(long, value_name = "COUNT", default_value_t = 200)]
     connections: usize,
@@ -122,6 +126,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         tls: files,
         trusts_loopback: args.trust_loopback,
         loops: args.loops,
+        binds: args.bind,
         connections_max: args.connections,
     };
     let (stop, stopped) = mpsc::channel();
