@@ -332,7 +332,7 @@ fn loops_stay_on_nodes_if_they_are_bound() {
     let expected = |number: usize| if binds == "yes" { &usable[number % usable.len()].usable_cpus } else { &all };
     let count = |list: &str| {
         let ends = |part: &str| part.split('-').map(|end| end.parse::<usize>().expect("a number")).collect::<Vec<_>>();
-        list.split(',').map(|part| ends(part)).map(|ends| ends[ends.len() - 1] - ends[0] + 1).sum::<usize>()
+        list.split(',').map(ends).map(|ends| ends[ends.len() - 1] - ends[0] + 1).sum::<usize>()
     };
     assert_eq!(found.len(), 3, "{found:?}");
     for (number, list) in found.iter().enumerate() {
