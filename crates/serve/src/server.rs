@@ -55,7 +55,7 @@ pub struct ServeOptions {
     /// Loops. `None`: one for each processor.
     pub loops: Option<usize>,
     /// Whether each loop stays on one of the nodes of the pool's machine, in turn. The transactions of its clients then
-    /// write to the log of that node, and so do new rows. Long statements run on workers, which stay nowhere.
+    /// write to the log of that node, as long as it has room. Long statements run on workers, which stay nowhere.
     pub binds: bool,
     /// Most clients at a time.
     pub connections_max: usize,

@@ -18,18 +18,9 @@ pub(crate) fn of_call(volume: &Volume, call: &Call) -> Keys {
 /// The files that a mount drops before it sends a call, and the names whose files it drops.
 pub(crate) fn dropped(call: &Call) -> (Vec<u64>, Vec<(u64, &[u8])>) {
     match call {
-        Call::Truncate { ino, .. }
-        | Call::Set { ino, .. }
-        | Call::Write { ino, .. }
-        | Call::Append { ino, .. }
-        | Call::SetExtra { ino, .. }
-        | Call::RemoveExtra { ino, .. }
-        | Call::Allocate { ino, .. }
-        | Call::NoteRead { ino } => (vec![*ino], vec![]),
-        Call::Make { parent, .. } => (vec![*parent], vec![]),
-        Call::Link { ino, parent, .. } => (vec![*ino, *parent], vec![]),
-        Call::Remove { parent, name, .. } => (vec![*parent], vec![(*parent, name)]),
-        Call::Rename { from, to, .. } => (vec![from.0, to.0], vec![(from.0, &from.1), (to.0, &to.1)]),
-        _ => (vec![], vec![]),
+        Call::NoteRead { ino } => (vec![*ino], vec![]),
+        Call::Remove { parent, name, .. } => (call.files_changed(), vec![(*parent, name)]),
+        Call::Rename { from, to, .. } => (call.files_changed(), vec![(from.0, &from.1), (to.0, &to.1)]),
+        _ => (call.files_changed(), vec![]),
     }
 }

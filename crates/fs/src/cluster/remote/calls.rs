@@ -536,6 +536,23 @@ impl Call {
         )
     }
 
+    /// The files that the call changes, of those that it names by their numbers.
+    pub(crate) fn files_changed(&self) -> Vec<u64> {
+        match self {
+            Self::Truncate { ino, .. }
+            | Self::Set { ino, .. }
+            | Self::Write { ino, .. }
+            | Self::Append { ino, .. }
+            | Self::SetExtra { ino, .. }
+            | Self::RemoveExtra { ino, .. }
+            | Self::Allocate { ino, .. } => vec![*ino],
+            Self::Make { parent, .. } | Self::Remove { parent, .. } => vec![*parent],
+            Self::Link { ino, parent, .. } => vec![*ino, *parent],
+            Self::Rename { from, to, .. } => vec![from.0, to.0],
+            _ => Vec::new(),
+        }
+    }
+
     /// Carries the call out. One that was carried out before is answered from what is there now.
     pub(crate) fn make(&self, volume: &Volume) -> Result<Value> {
         // Before anything is looked at: others may have changed what it needs since then.

@@ -198,23 +198,6 @@ pub(crate) fn changed(call: &Call, told: Files) -> Vec<u64> {
     keys
 }
 
-/// The files that an operation names by their numbers.
-fn named(call: &Call) -> Vec<u64> {
-    match call {
-        Call::Make { parent, .. } | Call::Remove { parent, .. } => vec![*parent],
-        Call::Link { ino, parent, .. } => vec![*ino, *parent],
-        Call::Rename { from, to, .. } => vec![from.0, to.0],
-        Call::Truncate { ino, .. }
-        | Call::Set { ino, .. }
-        | Call::Write { ino, .. }
-        | Call::Append { ino, .. }
-        | Call::SetExtra { ino, .. }
-        | Call::RemoveExtra { ino, .. }
-        | Call::Allocate { ino, .. } => vec![*ino],
-        _ => Vec::new(),
-    }
-}
-
 /// The state that a takeover left.
 pub(crate) struct Left<'l> {
     /// Its last operation.
@@ -377,7 +360,7 @@ impl Replays {
         }
         // Another file may have the number of one that is lost.
         let is_there = |ino: &u64| *ino < adopted || self.made.contains(ino);
-        if named(call).iter().all(is_there) { Turn::Now } else { Turn::Lost }
+        if call.files_changed().iter().all(is_there) { Turn::Now } else { Turn::Lost }
     }
 
     /// Whether each operation that the takeover cut is known, so that no mount is missing.
