@@ -12,8 +12,9 @@
 # Every step runs, also after a failure. A step is stopped when it has used LODESTONE_STEP_PROCESSOR_SECONDS_MAX
 # (default 6000) seconds of processor time, or none for LODESTONE_STEP_IDLE_SECONDS_MAX (default 300), or so many
 # without a line of output as LODESTONE_STEP_SILENT_SECONDS_MAX says (default 900 in "test", where every test is short):
-# a busy machine fails no step, a hang does, also one that spins. The last line is "N passed, N failed": the sum over
-# cargo's result lines; a failed step without a failed test counts as one failure.
+# a busy machine fails no step, a hang does, also one that spins. At the end stand the failed tests with their panics,
+# and last "N passed, N failed": the sum over cargo's result lines; a failed step without a failed test counts as one
+# failure.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 export CARGO_TERM_COLOR=never
@@ -38,7 +39,7 @@ case $list in
 esac
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
-passed=0 failed=0 failed_steps=()
+passed=0 failed=0 failed_steps=() failures=""
 ticks=$(getconf CLK_TCK)
 
 # Seconds of processor time that the steps took so far.
@@ -96,12 +97,26 @@ step() {
     failed_steps+=("$name")
     [ "$step_failed" -gt 0 ] || step_failed=1
   fi
+  [ "$status" -eq 0 ] || failures+="$name:"$'\n'"$(failures_in "$log")"$'\n'
   passed=$((passed + step_passed)) failed=$((failed + step_failed))
   echo "<== $name: $([ "$status" -eq 0 ] && echo ok || echo "FAILED (exit code $status)"), $((SECONDS - started)) s, of a processor $(($(processor_seconds) - processor)) s"
 }
 
+# failures_in LOG: the failed tests, then what they printed, which cargo shows between the names of tests and a list of
+# them. Without a failed test: the end of the log.
+failures_in() {
+  local failed_tests='(^|: )test .* \.\.\. FAILED$'
+  if grep -qE "$failed_tests" "$1"; then
+    grep -E "$failed_tests" "$1"
+    grep -E -A 12 '(^|: )---- .* ----$' "$1" | head -n 60
+  else
+    tail -n 20 "$1"
+  fi | cut -c 1-400 | sed 's/^/    /'
+}
+
 finish() {
   echo
+  [ -z "$failures" ] || echo "failures in $failures"
   [ ${#failed_steps[@]} -eq 0 ] || echo "failed steps: ${failed_steps[*]}"
   echo "total time: $SECONDS s, of a processor $(processor_seconds) s"
   echo "$passed passed, $failed failed"
