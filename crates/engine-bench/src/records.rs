@@ -1,6 +1,6 @@
 //! The records of YCSB in a table of a database: the columns `k bytes` and `v bytes`. Each operation is a transaction.
 
-use lodestone_engine::{Database, Schema, Table, Type, Value, row};
+use lodestone_engine::{Database, Schema, Table, Ticket, Tx, Type, Value, row};
 use lodestone_index_bench::lodestone::counters_in;
 use lodestone_pmem::process_counters;
 use lodestone_workload::engine::{Engine, EngineCounters, EngineError, Environment, Footprint, Result, Session};
@@ -57,7 +57,12 @@ impl Engine for DatabaseRecords {
     }
 
     fn session(&self) -> Result<DatabaseSession<'_>> {
-        Ok(DatabaseSession { records: self })
+        Ok(DatabaseSession { records: self, waits: true })
+    }
+
+    /// Its transactions are ordered, and durable with the checkpoint of [`finish_load`](Engine::finish_load).
+    fn load_session(&self) -> Result<DatabaseSession<'_>> {
+        Ok(DatabaseSession { records: self, waits: false })
     }
 
     fn finish_load(&self) -> Result<()> {
@@ -84,13 +89,17 @@ impl Engine for DatabaseRecords {
 #[derive(Debug)]
 pub struct DatabaseSession<'a> {
     records: &'a DatabaseRecords,
+    /// Whether a put returns when it is durable.
+    waits: bool,
 }
 
 impl DatabaseSession<'_> {
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         let DatabaseRecords { database, table } = self.records;
         let row = row![key, value];
-        database.update(|tx| table.put(tx, &row)).map_err(EngineError::new)
+        let put = |tx: &Tx| table.put(tx, &row);
+        let done = if self.waits { database.update(put) } else { database.update_async(put).map(Ticket::into_value) };
+        done.map_err(EngineError::new)
     }
 }
 
