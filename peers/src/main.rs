@@ -3,6 +3,7 @@
 //! Each run has a fresh folder, which is removed after it, and the cost of one fdatasync there in its line. Engines run
 //! one after the other on the same disk. At the end come the ratios of the first engine to the others.
 
+mod free_memory;
 mod index;
 mod lmdb;
 mod oltp;

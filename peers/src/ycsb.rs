@@ -123,6 +123,7 @@ impl Arguments {
     /// The load and the run of one engine.
     fn measure(&self, engine: EngineName, durability: Durability, threads: usize) -> Result<[BenchResult; 2]> {
         let spec = self.spec(threads)?;
+        crate::free_memory::stays(engine == EngineName::Lodestone);
         let folder = tempfile::Builder::new()
             .prefix("lodestone-peers-")
             .tempdir_in(&self.folder)
