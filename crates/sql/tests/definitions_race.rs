@@ -12,7 +12,7 @@ const STATEMENTS: u64 = 600;
 const SESSIONS: u64 = 3;
 
 /// Objects, and others that need them. A part of the statements is refused each time.
-const SHARED: [&str; 28] = [
+const SHARED: [&str; 33] = [
     "create type mood as enum ('low', 'high')",
     "create type mood as enum ('low', 'high')",
     "create table moods (k serial primary key, m mood)",
@@ -41,6 +41,11 @@ const SHARED: [&str; 28] = [
     "drop schema apart",
     "drop schema apart cascade",
     "alter table moods rename to others",
+    "alter table others rename to moods",
+    "alter table moods set schema apart",
+    "alter table apart.moods set schema public",
+    "alter view seen rename to again",
+    "alter schema apart rename to aside",
 ];
 
 /// Queries that must have no rows.
@@ -206,6 +211,69 @@ fn sessions_that_give_indexes_the_same_name_at_the_same_moment_leave_one_with_it
             texts(&mut connection, "select count(*) from pg_class where relname in ('t_i', 'u_i', 'w_i', 'one')");
         assert_eq!(found, [Some("3".into())]);
     }
+}
+
+#[test]
+fn sessions_that_give_relations_the_same_name_at_the_same_moment_leave_one_with_it() {
+    let folder = tempfile::tempdir().expect("folder");
+    let database = open(folder.path());
+    let mut connection = database.connect("app", "shop");
+    connection.run("create schema s1; create schema s2; create schema s3").expect("schemas");
+    for round in 0..12 {
+        let make = match round % 3 {
+            0 => "create table t1 (a int); create view t2 as select 1 as a; create sequence t3",
+            1 => "create table s1.one (a int); create view s2.one as select 1 as a; create sequence s3.one",
+            _ => "create schema t1; create schema t2; create schema t3",
+        };
+        connection.run(make).expect(make);
+        let change = |number: usize| {
+            let statement = match (round % 3, number) {
+                (0, 1) => "alter table t1 rename to one".to_owned(),
+                (0, 2) => "alter view t2 rename to one".to_owned(),
+                (0, _) => "alter sequence t3 rename to one".to_owned(),
+                (1, _) => format!("alter table s{number}.one set schema public"),
+                _ => format!("alter schema t{number} rename to one"),
+            };
+            database.connect("app", "shop").run(&statement).map(|_| ()).map_err(|error| error.state())
+        };
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let change = &change;
+            let sessions = [1, 2, 3].map(|number| scope.spawn(move || change(number)));
+            sessions.into_iter().map(|session| session.join().expect("no panic")).collect()
+        });
+        assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
+        let taken = if round % 3 == 2 { SqlState::DUPLICATE_SCHEMA } else { SqlState::DUPLICATE_TABLE };
+        assert!(outcomes.into_iter().filter_map(Result::err).all(|state| state == taken));
+        let count = match round % 3 {
+            2 => "select count(*) from pg_namespace where nspname in ('one', 't1', 't2', 't3')",
+            _ => "select count(*) from pg_class where relname in ('one', 't1', 't2', 't3')",
+        };
+        assert_eq!(texts(&mut connection, count), [Some("3".into())]);
+        for kind in ["table", "view", "sequence"] {
+            for name in ["one", "t1", "t2", "t3", "s1.one", "s2.one", "s3.one"] {
+                drop(connection.run(&format!("drop {kind} if exists {name}")));
+            }
+        }
+        connection.run("drop schema if exists one, t1, t2, t3").expect("empty schemas");
+    }
+}
+
+/// A view that names a table, and a table whose default takes numbers of a sequence, change with the names of these.
+#[test]
+fn texts_have_new_names_after_reopening() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut connection = open(folder.path()).connect("root", "shop");
+    let make = "create schema s; create table s.t (k serial primary key, a int check (t.a > 0)); \
+                create view v as select a, s.t.k from s.t; insert into s.t (a) values (1); \
+                alter table s.t rename to u; alter sequence s.t_k_seq rename to numbers; alter schema s rename to r; \
+                alter table r.u set schema public";
+    connection.run(make).expect(make);
+    drop(connection);
+    let mut connection = open(folder.path()).connect("root", "shop");
+    assert_eq!(texts(&mut connection, "insert into u (a) values (2) returning k > 1"), [Some("t".into())]);
+    assert_eq!(texts(&mut connection, "select count(*) from v"), [Some("2".into())]);
+    let error = connection.run("insert into u (a) values (0)").expect_err("the condition is there");
+    assert_eq!(error.state(), SqlState::CHECK_VIOLATION);
 }
 
 /// A definition that fails because the library has such an index leaves that one.

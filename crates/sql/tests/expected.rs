@@ -158,6 +158,16 @@ fn renamed_indexes() {
     check(include_str!("expected/renamed_indexes.out"), &[]);
 }
 
+#[test]
+fn renamed_relations() {
+    check(include_str!("expected/renamed_relations.out"), &[]);
+}
+
+#[test]
+fn set_schema() {
+    check(include_str!("expected/set_schema.out"), &[]);
+}
+
 /// Columns of INCLUDE are there after the database was closed, also those of a part of another index.
 #[test]
 fn included_after_reopening() {

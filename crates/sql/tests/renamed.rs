@@ -52,16 +52,41 @@ fn a_sequence_has_its_new_name_in_other_sessions_and_after_a_start() {
 }
 
 #[test]
-fn a_sequence_that_a_view_or_a_domain_names_keeps_its_name() {
+fn what_names_a_sequence_follows_its_name_in_other_sessions() {
     let folder = tempfile::tempdir().expect("folder");
-    let mut one = open(folder.path()).connect("root", "shop");
+    let database = open(folder.path());
+    let mut one = database.connect("root", "shop");
+    let mut two = database.connect("root", "shop");
     one.run("create sequence a; create sequence b; create sequence c").expect("sequences");
     one.run("create view v as select nextval('a') as n; create view w as select last_value from b").expect("views");
-    one.run("create domain d as int default nextval('c')").expect("a domain");
+    one.run("create domain d as int default nextval('c'); create table t (x d, y int)").expect("a domain");
+    assert_eq!(value(&mut two, "select n from v"), "1");
+    assert_eq!(value(&mut two, "select last_value from w"), "1");
     for name in ["a", "b", "c"] {
-        assert_eq!(code(&mut one, &format!("alter sequence {name} rename to z")), "0A000", "{name}");
+        one.run(&format!("alter sequence {name} rename to \"new {name}\"")).expect("another name");
     }
-    assert_eq!(value(&mut one, "select n from v"), "1");
+    for connection in [&mut one, &mut two] {
+        assert_eq!(code(connection, "select nextval('a')"), "42P01");
+        assert!(value(connection, "select n from v").parse::<i64>().expect("a number") > 1);
+        assert_eq!(value(connection, "select last_value from w"), "1");
+        connection.run("insert into t (y) values (1)").expect("its default");
+    }
+}
+
+/// The text of a view has the new name, as the documentation shows it.
+#[test]
+fn a_view_keeps_the_old_name_of_its_table_inside() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut one = open(folder.path()).connect("root", "shop");
+    one.run("create table orders (id int, cents int)").expect("a table");
+    one.run("CREATE VIEW open_orders AS SELECT orders.id FROM orders WHERE orders.cents > 0").expect("a view");
+    assert_eq!(code(&mut one, "alter table orders rename to \"a.b\""), "0A000");
+    one.run("alter table orders rename to bills").expect("another name");
+    let text = value(&mut one, "select pg_get_viewdef('open_orders'::regclass)");
+    assert_eq!(text, " SELECT orders.id FROM bills AS orders WHERE orders.cents > 0;");
+    one.run("create schema s; alter table bills set schema s").expect("another schema");
+    let text = value(&mut one, "select pg_get_viewdef('open_orders'::regclass)");
+    assert_eq!(text, " SELECT orders.id FROM s.bills AS orders WHERE orders.cents > 0;");
 }
 
 #[test]

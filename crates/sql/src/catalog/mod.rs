@@ -15,6 +15,7 @@ pub mod building;
 pub mod comment;
 mod constraint;
 pub mod family;
+pub mod moved;
 mod names;
 pub mod object;
 pub mod place;

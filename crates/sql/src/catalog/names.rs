@@ -13,6 +13,9 @@ use crate::parse::ast::{Body, Expr, Item, NOWHERE, ObjectName, Position};
 use crate::parse::names::{Kind, Label, labelled, replaced, unwrapped, written};
 use crate::parse::walk;
 
+/// The schema and the name of an object that was found.
+pub type Found = (String, String);
+
 impl Catalog {
     /// A catalog with nothing but types.
     pub fn of_types(types: &Types) -> Self {
@@ -21,7 +24,7 @@ impl Catalog {
     }
 
     /// The schema and the name of an object, where a name without a schema is looked up in `path`.
-    fn object(&self, path: &[String], kind: Kind, schema: Option<&str>, name: &str) -> Option<(String, String)> {
+    pub(super) fn object(&self, path: &[String], kind: Kind, schema: Option<&str>, name: &str) -> Option<Found> {
         let is_system = schema.is_none_or(|schema| schema == "pg_catalog");
         if kind == Kind::Type && is_system && Type::named(name).is_some() {
             return None;
@@ -75,15 +78,6 @@ impl Catalog {
         }
     }
 
-    /// The text of an expression in which a relation that it names in quotes has another name.
-    pub fn with_renamed(&self, text: &str, (schema, from): (&str, &str), to: &str) -> String {
-        let path = [super::PUBLIC.to_owned()];
-        replaced(text, &[], &|kind, written_schema, name| {
-            let found = self.object(&path, kind, written_schema, name).filter(|_| kind == Kind::Relation)?;
-            (found.0 == schema && found.1 == from).then(|| written(Some(schema), to))
-        })
-    }
-
     /// The numbers of the relations that an expression names in quotes: the sequences of a default.
     pub fn relations_of_text(&self, text: &str) -> Vec<u32> {
         self.relations_in_quotes(text, &[super::PUBLIC.to_owned()])
@@ -135,7 +129,7 @@ impl Catalog {
         let Ok(query) = crate::parse::parse_query(&view.text) else { return view.text.clone() };
         let mut names = Vec::new();
         walk::tables(&query, &mut names);
-        let relations: Vec<Position> = names.iter().filter(|name| name.schema.is_none()).map(|name| name.at).collect();
+        let relations: Vec<Position> = names.iter().map(|name| name.at).collect();
         replaced(&view.text, &relations, &|kind, schema, name| {
             let (schema, name) = self.object(&view.path, kind, schema, name)?;
             Some(self.shown_name(kind, &schema, &name))

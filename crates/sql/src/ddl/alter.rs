@@ -9,10 +9,12 @@ use super::{Definition, note_of, notice};
 use crate::bind;
 use crate::catalog::store::{ColumnNote, ConstraintBody};
 use crate::catalog::value::{self, kind_of};
-use crate::catalog::{IdentityKind, SequenceDef, TableDef, full_name};
+use crate::catalog::{IdentityKind, SequenceDef, TableDef};
 use crate::errors::from_engine;
 use crate::locks::Mode;
-use crate::parse::ast::{Alter, ColumnDef, ConstraintDef, Default, Expr, Identity, Name, ObjectName, TypeName};
+use crate::parse::ast::{
+    Alter, AlterObject, ColumnDef, ConstraintDef, Default, Expr, Identity, Name, ObjectKind, ObjectName, TypeName,
+};
 use crate::run::{Env, Outcome};
 
 /// Longest default that rows take without being written.
@@ -32,15 +34,23 @@ impl Definition<'_> {
     pub(super) fn alter_table(&mut self, name: &ObjectName, if_exists: bool, actions: &[Alter]) -> Outcome<()> {
         if self.catalog.table(name).is_none() {
             let full = self.catalog.resolve(name.schema.as_deref(), &name.name);
-            let is_other = full.is_some_and(|full| {
-                self.catalog.views.contains_key(&full) || self.catalog.sequences.contains_key(&full)
-            });
-            if let (true, [Alter::Owner(owner)]) = (is_other, actions) {
-                return self.check_owner(owner.as_ref());
+            let is_other = full
+                .as_ref()
+                .is_some_and(|full| self.catalog.views.contains_key(full) || self.catalog.sequences.contains_key(full));
+            if let (Some(full), [action]) = (&full, actions)
+                && let Some(outcome) = self.alter_other((full, name), action)
+            {
+                return outcome;
             }
             if !is_other && if_exists {
                 self.notices.push(notice(format!("relation \"{}\" does not exist, skipping", name.name)));
                 return Ok(());
+            }
+            if let Some(schema) = name.schema.as_deref().filter(|schema| !self.catalog.has_schema(schema))
+                && !["pg_catalog", "information_schema", crate::parse::table::TEMPORARY].contains(&schema)
+            {
+                let message = format!("schema \"{schema}\" does not exist");
+                return Err(Error::new(SqlState::INVALID_SCHEMA_NAME, message).at(name.at).into());
             }
         }
         let mode = actions.iter().map(mode_of).max().unwrap_or(Mode::AccessExclusive);
@@ -56,6 +66,28 @@ impl Definition<'_> {
             self.alter_action(&mut full, action, (name.is_only, true))?;
         }
         Ok(())
+    }
+
+    /// A change of a view, sequence or index by ALTER TABLE. `None`: it is another object, or another change.
+    fn alter_other(&mut self, (full, name): (&str, &ObjectName), action: &Alter) -> Option<Outcome<()>> {
+        let kind = match () {
+            () if self.catalog.views.contains_key(full) => ObjectKind::View,
+            () if self.catalog.sequences.contains_key(full) => ObjectKind::Sequence,
+            () if self.catalog.index_of(full).is_some() => ObjectKind::Index,
+            () => return None,
+        };
+        let action = match action {
+            Alter::Owner(owner) => AlterObject::Owner(owner.clone()),
+            Alter::RenameTable(to) => AlterObject::Rename(to.clone()),
+            Alter::SetSchema(_) if kind == ObjectKind::Index => {
+                let message = format!("cannot change schema of index \"{}\"", name.name);
+                let error = Error::new(SqlState::WRONG_OBJECT_TYPE, message);
+                return Some(Err(error.hint("Change the schema of the table instead.").into()));
+            }
+            Alter::SetSchema(to) => AlterObject::SetSchema(to.clone()),
+            _ => return None,
+        };
+        Some(self.alter_object((kind, name), false, &action))
     }
 
     /// One change. `is_only`: tables below do not take part. `is_first`: it is no part of a change of a table above.
@@ -94,7 +126,8 @@ impl Definition<'_> {
                 self.drop_column(full, name, (*if_exists, *is_cascade))?;
             }
             Alter::RenameColumn { from, to } => self.rename_column(full, from, to)?,
-            Alter::RenameTable(to) => *full = self.rename_table(full, to)?,
+            Alter::RenameTable(to) => *full = self.move_relation(full, (None, Some(to)))?,
+            Alter::SetSchema(to) => *full = self.move_relation(full, (Some(to), None))?,
             Alter::RenameConstraint { from, to } => self.rename_constraint(full, from, to)?,
             Alter::SetDefault { column, default } => self.set_default(full, column, default.as_ref())?,
             Alter::SetNotNull { column, is_set } => self.set_not_null(full, column, *is_set)?,
@@ -349,32 +382,6 @@ impl Definition<'_> {
         }
         self.refresh(&changed.iter().map(String::as_str).collect::<Vec<_>>())?;
         Ok(self.rename_comment(table.oid, &from.value, to)?)
-    }
-
-    fn rename_table(&mut self, full: &str, to: &str) -> Outcome<String> {
-        let table = self.table_now(full)?;
-        let new = full_name(&table.schema, to);
-        self.lock_name(&new)?;
-        if self.catalog.oid_of(&new).is_some() {
-            return Err(super::exists(to).into());
-        }
-        if table.schema == crate::catalog::PUBLIC && to.contains('.') {
-            return Err(Error::unsupported("a point in the name of a table").into());
-        }
-        self.refuse_views_of(full, "RENAME")?;
-        let note = note_of(&table);
-        let engine = self.engine().rename_table_in(self.tx, full, &new).map_err(from_engine)?;
-        self.writer()?.remove(full)?;
-        self.writer()?.write(&new, engine.schema(), &note)?;
-        let mut changed = vec![full.to_owned(), new.clone()];
-        for sequence in self.owned_by(full, None) {
-            let owner = sequence.owner.clone().map(|(_, column)| (new.clone(), column));
-            let renamed = SequenceDef { owner, ..sequence };
-            self.writer()?.write_sequence(&renamed)?;
-            changed.push(renamed.full);
-        }
-        self.refresh(&changed.iter().map(String::as_str).collect::<Vec<_>>())?;
-        Ok(new)
     }
 
     fn rename_constraint(&mut self, full: &str, from: &Name, to: &str) -> Outcome<()> {

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use lodestone_sql_types::{Error, Result, SqlState};
 
 use super::{Definition, exists, note_of};
-use crate::catalog::store::ConstraintBody;
-use crate::catalog::types::TypeBody;
-use crate::catalog::{IndexDef, Relation, SequenceDef, TableDef, ViewDef, full_name};
+use crate::catalog::{IndexDef, Relation, TableDef, ViewDef, full_name};
 use crate::errors::from_engine;
 use crate::locks::Mode;
 use crate::parse::ast::{AlterObject, Name, ObjectKind, ObjectName};
@@ -56,8 +54,13 @@ impl Definition<'_> {
         let Some(full) = self.find_altered(kind, name, if_exists)? else { return Ok(()) };
         match (kind, action) {
             (_, AlterObject::Owner(owner)) => self.check_owner(owner.as_ref()),
-            (ObjectKind::View, AlterObject::Rename(to)) => self.move_view(&full, (None, Some(to))),
-            (ObjectKind::View, AlterObject::SetSchema(schema)) => self.move_view(&full, (Some(schema), None)),
+            (ObjectKind::View | ObjectKind::Sequence, AlterObject::Rename(to)) => {
+                self.move_relation(&full, (None, Some(to))).map(drop)
+            }
+            (ObjectKind::View | ObjectKind::Sequence, AlterObject::SetSchema(schema)) => {
+                self.move_relation(&full, (Some(schema), None)).map(drop)
+            }
+            (ObjectKind::Schema, AlterObject::Rename(to)) => self.rename_schema(&full, to),
             (ObjectKind::View, AlterObject::SetOptions(options)) => {
                 let view = self.view_now(&full)?;
                 let mut all = view.options.clone();
@@ -72,7 +75,6 @@ impl Definition<'_> {
                 self.set_options(&view, all)
             }
             (ObjectKind::Index, AlterObject::Rename(to)) => self.rename_index(&full, to),
-            (ObjectKind::Sequence, AlterObject::Rename(to)) => self.rename_sequence(&full, to),
             (ObjectKind::Index, AlterObject::AttachIndex(part)) => self.attach_index(&full, part),
             _ => Err(Error::unsupported(format!("this form of {}", super::altered_name(kind))).at(name.at).into()),
         }
@@ -109,36 +111,6 @@ impl Definition<'_> {
         self.catalog.views.get(full).cloned().ok_or_else(lost)
     }
 
-    /// Gives a view another name, or puts it into another schema.
-    fn move_view(&mut self, full: &str, (schema, name): (Option<&Name>, Option<&Name>)) -> Outcome<()> {
-        let view = self.view_now(full)?;
-        let wanted = ObjectName {
-            schema: Some(schema.map_or_else(|| view.schema.clone(), |schema| schema.value.clone())),
-            name: name.map_or_else(|| view.name.clone(), |name| name.value.clone()),
-            at: schema.or(name).map_or(crate::parse::ast::NOWHERE, |name| name.at),
-            is_only: false,
-        };
-        let schema = self.schema_of_new(&wanted)?;
-        let new = full_name(&schema, &wanted.name);
-        if new == full && wanted.schema.as_ref() == Some(&view.schema) && name.is_none() {
-            return Ok(());
-        }
-        self.lock_name(&new)?;
-        if self.catalog.oid_of(&new).is_some() || crate::catalog::store::is_own(&new) {
-            if name.is_some() {
-                return Err(exists(&wanted.name).into());
-            }
-            let message = format!("relation \"{}\" already exists in schema \"{schema}\"", wanted.name);
-            return Err(Error::new(SqlState::DUPLICATE_TABLE, message).into());
-        }
-        self.refuse_views_of(full, if name.is_some() { "RENAME" } else { "SET SCHEMA" })?;
-        let moved = ViewDef { schema, name: wanted.name, full: new.clone(), ..(*view).clone() };
-        self.writer()?.remove(full)?;
-        self.writer()?.write_view(&moved)?;
-        self.refresh(&[full, &new])?;
-        Ok(())
-    }
-
     fn set_options(&mut self, view: &ViewDef, options: Vec<(String, String)>) -> Outcome<()> {
         let changed = ViewDef { options, ..view.clone() };
         if changed.check_option().is_some() {
@@ -146,68 +118,6 @@ impl Definition<'_> {
         }
         self.writer()?.write_view(&changed)?;
         self.refresh(&[&changed.full])?;
-        Ok(())
-    }
-
-    /// Gives a sequence another name, also in the defaults and conditions of tables that name it.
-    fn rename_sequence(&mut self, full: &str, to: &Name) -> Outcome<()> {
-        let lost = || Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{full}\" does not exist"));
-        let sequence = self.catalog.sequences.get(full).cloned().ok_or_else(lost)?;
-        let new = full_name(&sequence.schema, &to.value);
-        self.lock_name(&new)?;
-        if self.catalog.oid_of(&new).is_some() || crate::catalog::store::is_own(&new) {
-            return Err(exists(&to.value).into());
-        }
-        self.refuse_views_of(full, "RENAME")?;
-        self.refuse_texts_with(&sequence, to)?;
-        let mut changed = vec![full.to_owned(), new.clone()];
-        let tables: Vec<Arc<TableDef>> = self.catalog.tables.values().cloned().collect();
-        for table in tables {
-            let mut note = note_of(&table);
-            let defaults = note.columns.iter_mut().filter_map(|column| column.default.as_mut());
-            let checks = note.constraints.iter_mut().filter_map(|constraint| match &mut constraint.body {
-                ConstraintBody::Check { text, .. } => Some(text),
-                ConstraintBody::Foreign { .. } => None,
-            });
-            let mut is_changed = false;
-            for text in defaults.chain(checks) {
-                let renamed = self.catalog.with_renamed(text, (&sequence.schema, &sequence.name), &to.value);
-                is_changed |= renamed != *text;
-                *text = renamed;
-            }
-            if is_changed {
-                self.lock_table(table.oid, Mode::ShareUpdateExclusive)?;
-                self.writer()?.write(&table.full, table.engine.schema(), &note)?;
-                changed.push(table.full.clone());
-            }
-        }
-        let renamed = SequenceDef { name: to.value.clone(), full: new, ..(*sequence).clone() };
-        self.writer()?.remove(full)?;
-        self.writer()?.write_sequence(&renamed)?;
-        self.refresh(&changed.iter().map(String::as_str).collect::<Vec<_>>())?;
-        Ok(())
-    }
-
-    /// Refuses a change of the name of a sequence that a view or a domain names in quotes: they are kept as texts.
-    fn refuse_texts_with(&self, sequence: &SequenceDef, to: &Name) -> Result<()> {
-        let is_in_view =
-            |view: &&Arc<ViewDef>| self.catalog.relations_in_quotes(&view.text, &view.path).contains(&sequence.oid);
-        if let Some(view) = self.catalog.views.values().find(is_in_view) {
-            return Err(Error::unsupported("RENAME of a sequence that a view names")
-                .at(to.at)
-                .detail(format!("The view is \"{}\".", view.name))
-                .hint("Drop the view, and make it again afterwards."));
-        }
-        for found in self.catalog.types.values() {
-            let TypeBody::Domain(domain) = &found.note.body else { continue };
-            let mut texts = domain.default.iter().chain(domain.checks.iter().map(|check| &check.text));
-            if texts.any(|text| self.catalog.relations_of_text(text).contains(&sequence.oid)) {
-                return Err(Error::unsupported("RENAME of a sequence that a domain names")
-                    .at(to.at)
-                    .detail(format!("The domain is \"{}\".", found.note.name))
-                    .hint("Drop that default or condition, and make it again afterwards."));
-            }
-        }
         Ok(())
     }
 

@@ -12,6 +12,7 @@
 //! | `constraint` | keys, conditions and foreign keys of a table that is there |
 //! | `rewrite` | a table that is written again in another form |
 //! | `family` | partitions, inheritance |
+//! | `moved` | other names and schemas, and the texts that name them |
 //! | `like` | columns of other tables; the schema of temporary tables |
 //! | `object` | sequences, views, schemas |
 //! | `types` | types with labels, domains |
@@ -27,6 +28,7 @@ mod composite;
 mod constraint;
 mod family;
 mod like;
+mod moved;
 mod names;
 mod object;
 mod placing;

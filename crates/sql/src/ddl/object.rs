@@ -253,26 +253,32 @@ impl Definition<'_> {
     pub(super) fn create_schema(&mut self, name: &Name, if_not_exists: bool) -> Outcome<()> {
         self.lock_name(&super::schema_key(&name.value))?;
         let is_system = matches!(name.value.as_str(), "pg_catalog" | "information_schema");
+        if if_not_exists && (self.catalog.has_schema(&name.value) || is_system) {
+            self.notices.push(notice(format!("schema \"{}\" already exists, skipping", name.value)));
+            return Ok(());
+        }
+        self.refuse_schema_name(name)?;
+        let oid = store::take_oids(self.engine(), 1)?[0];
+        self.writer()?.write_schema(&name.value, oid)?;
+        self.refresh(&[])?;
+        Ok(())
+    }
+
+    /// Refuses the name of a new schema that is taken, or that none can have.
+    pub(super) fn refuse_schema_name(&self, name: &Name) -> Result<()> {
+        let is_system = matches!(name.value.as_str(), "pg_catalog" | "information_schema");
         if self.catalog.has_schema(&name.value) || is_system {
-            if if_not_exists {
-                self.notices.push(notice(format!("schema \"{}\" already exists, skipping", name.value)));
-                return Ok(());
-            }
             let message = format!("schema \"{}\" already exists", name.value);
-            return Err(Error::new(SqlState::DUPLICATE_SCHEMA, message).into());
+            return Err(Error::new(SqlState::DUPLICATE_SCHEMA, message));
         }
         if name.value.starts_with("pg_") {
             let message = format!("unacceptable schema name \"{}\"", name.value);
             return Err(Error::new(SqlState::RESERVED_NAME, message)
-                .detail("The prefix \"pg_\" is reserved for system schemas.")
-                .into());
+                .detail("The prefix \"pg_\" is reserved for system schemas."));
         }
         if name.value.contains('.') {
-            return Err(Error::unsupported("a point in the name of a schema").at(name.at).into());
+            return Err(Error::unsupported("a point in the name of a schema").at(name.at));
         }
-        let oid = store::take_oids(self.engine(), 1)?[0];
-        self.writer()?.write_schema(&name.value, oid)?;
-        self.refresh(&[])?;
         Ok(())
     }
 

@@ -188,11 +188,9 @@ pub(super) fn index(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
 
 pub(super) fn schema(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
     let found = tokens.name()?;
-    let at = tokens.at();
     let name = ObjectName { schema: None, name: found.value, at: found.at, is_only: false };
     let action = match common(tokens)? {
-        Some(AlterObject::Owner(owner)) => AlterObject::Owner(owner),
-        Some(AlterObject::Rename(_)) => return Err(refuse("ALTER SCHEMA .. RENAME", at)),
+        Some(action @ (AlterObject::Owner(_) | AlterObject::Rename(_))) => action,
         _ => return Err(tokens.unexpected()),
     };
     tokens.end(Statement::AlterObject { kind: ObjectKind::Schema, name, if_exists: false, action })

@@ -307,7 +307,7 @@ impl Converter<'_> {
                 Alter::RenameColumn { from: self.name(&old_column_name), to: super::expr::fold(&new_column_name) }
             }
             A::RenameTable { table_name: tree::RenameTableNameKind::To(name) } => {
-                Alter::RenameTable(self.single(&name)?.value)
+                Alter::RenameTable(self.single(&name)?)
             }
             A::RenameConstraint { old_name, new_name } => {
                 Alter::RenameConstraint { from: self.name(&old_name), to: super::expr::fold(&new_name) }

@@ -326,6 +326,9 @@ pub(super) fn alter(end: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
         Alter::Inherit(tokens.object()?)
     } else if tokens.accept("NO") && tokens.accept("INHERIT") {
         Alter::NoInherit(tokens.object()?)
+    } else if tokens.upcoming("SET", 0) && tokens.upcoming("SCHEMA", 1) {
+        tokens.next += 2;
+        Alter::SetSchema(tokens.name()?)
     } else if let Some(action) = super::placing::alter(&mut tokens)? {
         action
     } else if let Some(action) = super::alter::identity(&mut tokens)? {

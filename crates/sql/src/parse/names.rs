@@ -9,6 +9,7 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use super::ast::Position;
+use super::walk::Source;
 use super::{Places, is_blank};
 
 /// The kind of object that a name is.
@@ -25,16 +26,62 @@ pub type Shown<'s> = dyn Fn(Kind, Option<&str>, &str) -> Option<String> + 's;
 const OF_SEQUENCES: [&str; 3] = ["nextval", "currval", "setval"];
 
 /// The text, with each name as `shown` has it. `None`: the name stays. `relations` are the places of the names after
-/// FROM that have no schema. A text that cannot be read stays as it is.
+/// FROM. A text that cannot be read stays as it is.
 pub fn replaced(text: &str, relations: &[Position], shown: &Shown<'_>) -> String {
     let Some(pieces) = pieces(text) else { return text.to_owned() };
     let plain: Vec<&Piece<'_>> = pieces.iter().filter(|piece| !is_blank(&piece.token)).collect();
     let changes = changes(&plain, relations, shown);
-    if changes.is_empty() {
-        return text.to_owned();
+    if changes.is_empty() { text.to_owned() } else { changed(&pieces, &changes) }
+}
+
+/// The text of a query, with each name as `shown` has it. A relation that has no other name in the query keeps its own
+/// one as such, so that its columns are found: `FROM t` becomes `FROM u AS t`.
+pub fn carried(text: &str, sources: &[Source], shown: &Shown<'_>) -> String {
+    let Some(pieces) = pieces(text) else { return text.to_owned() };
+    let plain: Vec<&Piece<'_>> = pieces.iter().filter(|piece| !is_blank(&piece.token)).collect();
+    let relations: Vec<Position> = sources.iter().map(|source| source.name.at).collect();
+    let mut changes = changes(&plain, &relations, shown);
+    let token = |place: Option<usize>| place.and_then(|place| plain.get(place)).map(|piece| &piece.token);
+    for (range, text) in &mut changes {
+        let source = sources.iter().find(|source| source.name.at.0 == plain[range.start].at.0);
+        let Some(source) = source.filter(|source| !source.has_alias) else { continue };
+        let own = quote_ident(&source.name.name);
+        let is_same = *text == own || text.ends_with(&format!(".{own}"));
+        let is_only = token(range.start.checked_sub(2)).and_then(plain_word).is_some_and(|word| word == "only")
+            && token(range.start.checked_sub(1)) == Some(&Token::LParen);
+        match token(Some(range.end)) {
+            Some(Token::Mul) => *text += " *",
+            Some(Token::RParen) if is_only => *text += ")",
+            _ if is_same => continue,
+            _ => {
+                *text += &format!(" AS {own}");
+                continue;
+            }
+        }
+        range.end += 1;
+        if !is_same {
+            *text += &format!(" AS {own}");
+        }
     }
+    // `schema.t.column` is a column of a table that has moved.
+    for place in 0..plain.len() {
+        let is_free = changes.iter().all(|(range, _)| !range.contains(&place))
+            && !matches!(token(place.checked_sub(1)), Some(Token::Period | Token::DoubleColon));
+        let parts = [place, place + 2].map(|place| token(Some(place)).and_then(word));
+        let points = [place + 1, place + 3].map(|place| token(Some(place)) == Some(&Token::Period));
+        if let ([Some(schema), Some(name)], [true, true], true) = (parts, points, is_free)
+            && shown(Kind::Relation, Some(&schema), &name).is_some()
+        {
+            changes.push((place..place + 3, quote_ident(&name)));
+        }
+    }
+    if changes.is_empty() { text.to_owned() } else { changed(&pieces, &changes) }
+}
+
+/// The text of the pieces after the changes. Places are those without blanks.
+fn changed(pieces: &[Piece<'_>], changes: &[Change]) -> String {
     let (mut found, mut number) = (String::new(), 0);
-    for piece in &pieces {
+    for piece in pieces {
         if is_blank(&piece.token) {
             found += piece.text;
             continue;
@@ -180,6 +227,28 @@ pub fn renamed(text: &str, from: &str, to: &str) -> Result<String> {
     Ok(found)
 }
 
+/// The text of an expression whose table has another name: `from.column` becomes `to.column`, and the row of the table
+/// by its name, which no column has, that by the other one.
+pub fn of_table(text: &str, (from, to): (&str, &str), is_column: bool) -> String {
+    let Some(pieces) = pieces(text) else { return text.to_owned() };
+    let plain: Vec<&Piece<'_>> = pieces.iter().filter(|piece| !is_blank(&piece.token)).collect();
+    let is_it = |place: usize| {
+        let at = |place: Option<usize>| place.and_then(|place| plain.get(place)).map(|piece| &piece.token);
+        let before = at(place.checked_sub(1));
+        let is_name = word(&plain[place].token).as_deref() == Some(from)
+            && !matches!(before, Some(Token::Period | Token::DoubleColon))
+            && !before.and_then(plain_word).is_some_and(|word| word == "as");
+        match at(Some(place + 1)) {
+            Some(Token::Period) => is_name,
+            Some(Token::LParen | Token::SingleQuotedString(_)) => false,
+            _ => is_name && !is_column,
+        }
+    };
+    let changes: Vec<Change> =
+        (0..plain.len()).filter(|place| is_it(*place)).map(|place| (place..place + 1, quote_ident(to))).collect();
+    changed(&pieces, &changes)
+}
+
 /// The text with the names of types after `::` in small letters. The crate shows those of the system in large ones.
 pub fn lowered(text: &str) -> String {
     const MORE: [&str; 6] = ["with", "without", "time", "zone", "varying", "precision"];
@@ -292,8 +361,9 @@ pub fn labelled(text: &str, labels: &[Label]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Label, labelled, lowered, renamed, replaced, written};
+    use super::{Kind, Label, carried, labelled, lowered, of_table, renamed, replaced, written};
     use crate::parse::ast::Position;
+    use crate::parse::walk;
 
     #[test]
     fn names_of_types_and_relations_get_schemas() {
@@ -318,6 +388,35 @@ mod tests {
         }
         let query = "SELECT t.a FROM t";
         assert_eq!(replaced(query, &[Position(17)], &shown), "SELECT t.a FROM side.t");
+    }
+
+    #[test]
+    fn a_table_keeps_its_old_name_inside_a_query() {
+        let shown = |kind: Kind, schema: Option<&str>, name: &str| match (kind, schema, name) {
+            (_, None | Some("s"), "t") => Some(written(schema, "U")),
+            (_, None, "same") => Some(written(Some("s"), "same")),
+            _ => None,
+        };
+        for (text, found) in [
+            ("SELECT t.a FROM t", "SELECT t.a FROM \"U\" AS t"),
+            ("SELECT x.a FROM t AS x, t y", "SELECT x.a FROM \"U\" AS x, \"U\" y"),
+            ("SELECT s.t.a FROM s.t WHERE s.t.b", "SELECT t.a FROM s.\"U\" AS t WHERE t.b"),
+            ("SELECT a FROM ONLY (t) JOIN same USING (a)", "SELECT a FROM ONLY (\"U\") AS t JOIN s.same USING (a)"),
+            ("SELECT same.a FROM same", "SELECT same.a FROM s.same"),
+            ("WITH t AS (SELECT 1 AS a) SELECT a FROM t", "WITH t AS (SELECT 1 AS a) SELECT a FROM t"),
+            ("SELECT 't'::regclass, (SELECT a FROM t)", "SELECT '\"U\"'::regclass, (SELECT a FROM \"U\" AS t)"),
+        ] {
+            let query = crate::parse::parse_query(text).expect("a query");
+            assert_eq!(carried(text, &walk::sources(&query), &shown), found);
+        }
+    }
+
+    #[test]
+    fn an_expression_of_a_table_has_its_new_name() {
+        let text = "t.a > 0 AND t IS NOT NULL AND x::t IS NULL AND s.t.b AND t(1) > 0";
+        let found = "\"U\".a > 0 AND \"U\" IS NOT NULL AND x::t IS NULL AND s.t.b AND t(1) > 0";
+        assert_eq!(of_table(text, ("t", "U"), false), found);
+        assert_eq!(of_table("t.t > 0 AND t > 1", ("t", "u"), true), "u.t > 0 AND t > 1");
     }
 
     #[test]

@@ -2,18 +2,30 @@
 
 use super::ast::{Body, Expr, Item, JoinOn, ObjectName, Query, Select, TableRef};
 
-/// The names that were found, and those of queries of WITH that hide relations at the place at hand.
+/// A relation that a query names, and whether it has another name there.
+#[derive(Clone, Debug)]
+pub struct Source {
+    pub name: ObjectName,
+    pub has_alias: bool,
+}
+
+/// The relations that were found, and the names of queries of WITH that hide relations at the place at hand.
 #[derive(Default)]
 struct Found {
-    names: Vec<ObjectName>,
+    sources: Vec<Source>,
     hidden: Vec<String>,
 }
 
 /// Adds the names of all relations in the query, also those of its subqueries. Names of its own WITH are no relations.
 pub fn tables(part: &Query, names: &mut Vec<ObjectName>) {
+    names.extend(sources(part).into_iter().map(|source| source.name));
+}
+
+/// The relations in the query, as [`tables`] has their names.
+pub fn sources(part: &Query) -> Vec<Source> {
     let mut found = Found::default();
     query(part, &mut found);
-    names.append(&mut found.names);
+    found.sources
 }
 
 fn query(query_of: &Query, found: &mut Found) {
@@ -55,9 +67,9 @@ fn select(part: &Select, found: &mut Found) {
 
 fn table(part: &TableRef, found: &mut Found) {
     match part {
-        TableRef::Table { name, .. } => {
+        TableRef::Table { name, alias } => {
             if name.schema.is_some() || !found.hidden.contains(&name.name) {
-                found.names.push(name.clone());
+                found.sources.push(Source { name: name.clone(), has_alias: alias.name.is_some() });
             }
         }
         TableRef::Query { query: part, .. } => query(part, found),

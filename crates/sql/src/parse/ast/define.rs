@@ -232,7 +232,8 @@ pub enum Alter {
         from: Name,
         to: String,
     },
-    RenameTable(String),
+    RenameTable(Name),
+    SetSchema(Name),
     RenameConstraint {
         from: Name,
         to: String,
