@@ -10,7 +10,7 @@ use crate::catalog::types::{TypeBody, TypeNote};
 use crate::parse::names::{Kind, carried, of_table, replaced, written};
 use crate::parse::walk;
 
-/// What gets another name or another schema.
+/// The objects that get another name or another schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moved {
     /// Some objects: each with the schema and the name that it had, and those that it gets.

@@ -24,7 +24,7 @@ use crate::parse::ast::{Name, ObjectName, Statement};
 use crate::parse::names::Kind;
 use crate::run::Outcome;
 
-/// What a change of names writes. Each with the name in the engine that it had.
+/// The entries that a change of names writes. Each with the name in the engine that it had.
 #[derive(Default)]
 struct Carried {
     /// With the new name in the engine.
@@ -131,7 +131,7 @@ impl Definition<'_> {
         Err(Error::new(SqlState::DUPLICATE_TABLE, message).into())
     }
 
-    /// What a change of names writes, as the catalog is now.
+    /// The entries that a change of names writes, as the catalog is now.
     fn carried(&self, moved: &Moved) -> Carried {
         let mut carried = Carried::default();
         let catalog = &self.catalog;

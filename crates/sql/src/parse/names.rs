@@ -237,7 +237,7 @@ pub fn of_table(text: &str, (from, to): (&str, &str), is_column: bool) -> String
         let before = at(place.checked_sub(1));
         let is_name = word(&plain[place].token).as_deref() == Some(from)
             && !matches!(before, Some(Token::Period | Token::DoubleColon))
-            && !before.and_then(plain_word).is_some_and(|word| word == "as");
+            && before.and_then(plain_word).is_none_or(|word| word != "as");
         match at(Some(place + 1)) {
             Some(Token::Period) => is_name,
             Some(Token::LParen | Token::SingleQuotedString(_)) => false,
