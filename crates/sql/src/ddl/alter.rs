@@ -46,12 +46,7 @@ impl Definition<'_> {
                 self.notices.push(notice(format!("relation \"{}\" does not exist, skipping", name.name)));
                 return Ok(());
             }
-            if let Some(schema) = name.schema.as_deref().filter(|schema| !self.catalog.has_schema(schema))
-                && !["pg_catalog", "information_schema", crate::parse::table::TEMPORARY].contains(&schema)
-            {
-                let message = format!("schema \"{schema}\" does not exist");
-                return Err(Error::new(SqlState::INVALID_SCHEMA_NAME, message).at(name.at).into());
-            }
+            self.refuse_missing_schema(name)?;
         }
         let mode = actions.iter().map(mode_of).max().unwrap_or(Mode::AccessExclusive);
         let mut full = self.find(name, mode)?.full.clone();

@@ -103,7 +103,18 @@ impl Definition<'_> {
             self.notices.push(super::notice(format!("relation \"{}\" does not exist, skipping", name.name)));
             return Ok(None);
         }
+        self.refuse_missing_schema(name)?;
         Err(super::no_relation(name).into())
+    }
+
+    /// Refuses the name of a relation whose schema is not there.
+    pub(super) fn refuse_missing_schema(&self, name: &ObjectName) -> Result<()> {
+        let Some(schema) = name.schema.as_deref() else { return Ok(()) };
+        let is_system = ["pg_catalog", "information_schema", crate::parse::table::TEMPORARY].contains(&schema);
+        if is_system || self.catalog.has_schema(schema) {
+            return Ok(());
+        }
+        Err(Error::new(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{schema}\" does not exist")).at(name.at))
     }
 
     fn view_now(&self, full: &str) -> Result<Arc<ViewDef>> {
