@@ -30,7 +30,8 @@ def record(path, connection):
     answers = re.split(r"^==\d+==\n", run.stdout, flags=re.M)[1:]
     out = []
     for text, answer in zip(found, answers):
-        out.append(f"> {text}")
+        # The lines of a statement after its first one.
+        out.append("> " + text.replace("\n", "\n>> "))
         for line in answer.splitlines():
             error = re.match(r"(?:psql:.*?: )?(ERROR|WARNING|NOTICE):  (\w{5}): (.*)", line)
             if error and error[1] == "ERROR":

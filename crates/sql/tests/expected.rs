@@ -50,9 +50,12 @@ fn check_placed(recorded: &str, others: &[(&str, &[&str])], placement: &str) {
     let (mut differences, mut used) = (Vec::new(), 0);
     let mut count = 0;
     for part in recorded.strip_prefix("> ").expect("a statement").split("\n> ") {
-        let mut lines = part.lines();
-        // A statement is one line in these files.
-        let statement = lines.next().unwrap_or_default();
+        let mut lines = part.lines().peekable();
+        let mut statement = lines.next().unwrap_or_default().to_owned();
+        while let Some(line) = lines.next_if(|line| line.starts_with(">> ")) {
+            statement = format!("{statement}\n{}", &line[3..]);
+        }
+        let statement = statement.as_str();
         let mut expected: Vec<String> = lines.map(str::to_owned).collect();
         if let Some((_, other)) = others.iter().find(|(text, _)| *text == statement) {
             assert_ne!(expected, *other, "it does not differ any more: {statement}");

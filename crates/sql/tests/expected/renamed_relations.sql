@@ -1,5 +1,6 @@
 -- Tables, views and sequences that get other names, and what names them.
-create table t (id serial primary key, a int check (t.a > 0), b text default 'x', c int generated always as (t.a * 2) stored, constraint whole check (t is not null));
+create table t (id serial primary key, a int check (t.a > 0), b text default 'x',
+    c int generated always as (t.a * 2) stored, constraint whole check (t is not null));
 create table child (k int primary key, f int references t (id), n int default nextval('t_id_seq'));
 create view v as select a, t.b, c from t where t.a < 100;
 create view w as select x.a, (select max(t.c) from t) as m from t as x, v where v.a = x.a;
@@ -81,7 +82,8 @@ select * from of_parts;
 insert into pieces values (1, 'y'), (2, 'z');
 insert into pieces values (1, 'y');
 select count(*) from of_parts;
-create view steps as with recursive steps (n) as (select 1 union all select n + 1 from steps where n < 3) select n from steps;
+create view steps as with recursive steps (n) as (select 1 union all select n + 1 from steps where n < 3)
+    select n from steps;
 alter view steps rename to three;
 select * from three;
 create view hides as with u as (select 1 as z) select z, (select count(*) from public.u) > 0 as has from u;
