@@ -106,6 +106,16 @@ impl Source {
         Ok(found)
     }
 
+    /// Ends rows that a round added to an image before a crash, if there are some: they do not count. Persistent on
+    /// return.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn end_unpublished(&self, image: &Image) -> Result<()> {
+        self.reader.end_unpublished(image)?;
+        Ok(())
+    }
+
     /// One row of a leaf, in the life that began at `base`. `None`: there is none, or all of the leaf must be read.
     pub fn slot(&self, image: &Image, tree: u32, span: &Span, key: &[u8], base: Tick) -> Option<Arc<Slot>> {
         if is_dual(tree) {

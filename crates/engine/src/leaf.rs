@@ -67,8 +67,13 @@ pub struct Page {
     pub changes: ChangesHint,
     /// Whether the next image must be a new one. Stored before the dirt.
     is_suspect: std::sync::atomic::AtomicBool,
+    /// How many rows the image has, or [`UNKNOWN_ROWS`]. Nothing but costs depends on it.
+    image_rows: std::sync::atomic::AtomicU32,
     home: Mutex<Option<Image>>,
 }
+
+/// The rows of an image that no thread has read or written in this life.
+const UNKNOWN_ROWS: u32 = u32::MAX;
 
 /// How much of a page changes between two rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +113,8 @@ impl Page {
     pub fn new(home: Option<Image>, is_dirty: bool) -> Arc<Self> {
         let (is_dirty, is_in_round) = (AtomicBool::new(is_dirty), AtomicBool::new(false));
         let (changes, is_suspect) = Default::default();
-        Arc::new(Self { is_dirty, is_in_round, changes, is_suspect, home: Mutex::new(home) })
+        let image_rows = UNKNOWN_ROWS.into();
+        Arc::new(Self { is_dirty, is_in_round, changes, is_suspect, image_rows, home: Mutex::new(home) })
     }
 
     /// A dirty page with an image that must not be written in place: a process that was killed may have stored rows
@@ -119,9 +125,17 @@ impl Page {
         page
     }
 
-    /// Whether rows of the image may be written in place.
-    pub fn may_patch(&self) -> bool {
-        !self.is_suspect.load(Ordering::Relaxed)
+    /// Whether so many rows may be written to the image in place. If it has more of them, some are gone: it need not be
+    /// read to see that.
+    pub fn may_patch(&self, rows: usize) -> bool {
+        let image_rows = self.image_rows.load(Ordering::Relaxed);
+        let has_all = image_rows == UNKNOWN_ROWS || u32::try_from(rows).is_ok_and(|rows| rows >= image_rows);
+        has_all && !self.is_suspect.load(Ordering::Relaxed)
+    }
+
+    /// Notes how many rows the image has.
+    pub fn note_image_rows(&self, rows: usize) {
+        self.image_rows.store(u32::try_from(rows).unwrap_or(UNKNOWN_ROWS), Ordering::Relaxed);
     }
 
     /// Makes the page dirty. A commit has locked the row before.
@@ -160,9 +174,10 @@ impl Page {
         lock(&self.home).clone()
     }
 
-    /// Notes the image that has the rows from now on.
-    pub fn set_home(&self, home: Option<Image>) {
+    /// Notes the image that has the rows from now on, and how many.
+    pub fn set_home(&self, home: Option<Image>, rows: usize) {
         self.is_suspect.store(false, Ordering::Relaxed);
+        self.note_image_rows(rows);
         *lock(&self.home) = home;
     }
 }
@@ -346,6 +361,7 @@ impl Leaf {
         let is_cold = !self.is_loaded();
         if is_cold {
             let mut slots = read(&self.page.home().expect("rows that are not loaded are in an image"))?;
+            self.page.note_image_rows(slots.len());
             if !planted::active("engine-early-row-forgotten") {
                 // A thread holds them: changes are to be seen in these.
                 for early in early.take().iter().flat_map(|early| early.iter().filter_map(Weak::upgrade)) {

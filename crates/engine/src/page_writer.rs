@@ -194,8 +194,8 @@ fn stretches(tree: Arc<Tree>, place: &Place) -> Vec<(Option<u16>, Stretch)> {
 /// The image of a leaf after a round.
 #[derive(Debug)]
 enum NewHome {
-    /// It has another image, or none because it has no rows.
-    Written(Option<Image>),
+    /// It has another image with so many rows, or none because it has no rows.
+    Written(Option<Image>, usize),
     /// Its image has the rows, or it is not written yet.
     Same,
 }
@@ -221,10 +221,10 @@ impl Written {
     pub fn publish(mut self) -> CheckpointReport {
         self.is_published = true;
         for (page, home) in self.pages.drain(..) {
-            if let NewHome::Written(image) = home {
+            if let NewHome::Written(image, rows) = home {
                 self.report.images += u64::from(image.is_some());
                 self.report.pages += image.as_ref().map_or(0, |image| to_u64(image.page_count()));
-                page.set_home(image);
+                page.set_home(image, rows);
             }
             page.leave_round();
         }
@@ -271,12 +271,13 @@ fn write_stretch(core: &Core, pen: &mut Pen<'_, '_, '_>, stretch: &Stretch, writ
         core.refuse_if_poisoned()?;
         let (page, new_home) = written.pages.last_mut().expect("just added");
         let home = page.home();
-        let patchable = home.as_ref().filter(|_| page.may_patch());
+        let patchable = home.as_ref().filter(|_| page.may_patch(rows.len()));
         match patch(core, pen, patchable, (tree.number, &low), &rows)? {
             Patch::Done(patched) => {
                 written.report.rows_in_place += patched.rows;
                 written.report.lines += patched.lines;
                 page.changes.note(Changes::Few);
+                page.note_image_rows(rows.len());
                 few += 1;
                 continue;
             }
@@ -296,7 +297,7 @@ fn write_stretch(core: &Core, pen: &mut Pen<'_, '_, '_>, stretch: &Stretch, writ
             page.forget_dirt();
         }
         home.into_iter().for_each(|home| pen.end(home));
-        *new_home = NewHome::Written(image);
+        *new_home = NewHome::Written(image, rows.len());
     }
     if few != most {
         tree.changes.note(if few > most { Changes::Few } else { Changes::Most });

@@ -297,6 +297,11 @@ impl<'r> Redo<'r> {
             Some(listed) => {
                 let (low, high) = (&span.low, span.high.as_deref());
                 let found = self.source.read_with_torn(&listed.image, part.tree, low, high)?;
+                // The records have these rows: a part without changes has none. The next round has the number of the
+                // one that was cut off.
+                if found.has_unpublished() && !self.pool.memory().is_read_only() {
+                    self.source.end_unpublished(&listed.image)?;
+                }
                 let (rows, is_dirty) = self.merge(number, Some(&found), changes)?;
                 Ok(loaded(span, rows, Some(listed.image.clone()), is_dirty))
             }

@@ -181,7 +181,7 @@ impl<'p> Batch<'p> {
     /// As [`publish`](Self::publish).
     pub fn publish_then(mut self, from: Vec<u64>, truncate: impl FnOnce(&Pages)) -> Result<()> {
         let Self { pages, number, work } = &mut self;
-        let Work { begun, ended, has_patched, .. } = work;
+        let Work { begun, ended, added, has_patched, .. } = work;
         assert_eq!(from.len(), usize::from(pages.places.options.writers), "a position for each writer");
         let memory = pages.memory().clone();
         let place = pages.newest().map_or(0, |(place, _)| 1 - place);
@@ -212,7 +212,9 @@ impl<'p> Batch<'p> {
         block.write(&memory, at)?;
         let previous = std::mem::replace(&mut pages.block_point, memory.flushed_here());
         pages.blocks[place] = Some(block);
+        pages.note_published();
         begun.clear();
+        added.clear();
         *has_patched = false;
         truncate(pages);
         let ended = std::mem::replace(&mut pages.ended, std::mem::take(ended));
@@ -235,7 +237,9 @@ impl Drop for Batch<'_> {
         self.pages.expected = 0;
         self.pages.written_bytes.join(&self.work.written_bytes);
         // The next batch finds rows that were changed in place as they are to be, and may be of another thread, whose
-        // fence does nothing for what this one has flushed.
+        // fence does nothing for what this one has flushed. It has the number of this one, so rows that were added must
+        // end.
+        self.work.end_added();
         self.work.fence_patches();
     }
 }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The cells of an image in one page may change. All before them is *fixed*: the checksum of the page is of that part.
-//! An image in several pages has no part that changes.
+//! An image in several pages has no part that changes. Rows may be added to an image in one page, in its tail
+//! (`tail.rs`).
 
 use std::ops::{Deref, Range};
 
@@ -17,7 +18,8 @@ use lodestone_txn::{Tick, Writer};
 use lodestone_width::{exact_u32, to_usize};
 
 use crate::cell::{CELL_HEAD_BYTES, CellPlace};
-use crate::layout::IMAGE_HEAD_BYTES;
+use crate::layout::{IMAGE_HEAD_BYTES, PAGE_HEAD_BYTES};
+use crate::tail::{self, Added};
 
 /// Bytes of a row before its key.
 const KEY_HEAD_BYTES: usize = 8;
@@ -99,7 +101,7 @@ pub struct Listed {
     pub tree: u32,
     /// The first key that could be in the leaf.
     pub low: Block,
-    /// How many rows it has.
+    /// How many rows it had when it was written.
     pub rows: u32,
 }
 
@@ -115,13 +117,32 @@ pub struct Found {
     rows: u32,
     /// Bytes of the keys with what is before each.
     keys_bytes: usize,
+    /// Where the rows of the tail begin among the bytes.
+    tail_begin: usize,
+    /// The rows of the tail, in the order of their keys.
+    added: Vec<Added>,
+    /// Whether a batch that was not published has added rows.
+    has_unpublished: bool,
     /// The numbers of the rows whose cells are not whole.
     torn: Vec<u32>,
-    /// The keys, then the cells.
+    /// The keys, then the cells, then the rows of the tail.
     bytes: Block,
 }
 
+/// The bytes of an image, as the pages have them.
+pub(crate) struct ImageBytes<'p> {
+    /// Those that a batch wrote.
+    pub bytes: &'p [u8],
+    /// How many of them never change.
+    pub fixed: usize,
+    /// The rows of the tail that count.
+    pub tail: &'p [u8],
+    /// Whether a batch that was not published has added others.
+    pub has_unpublished: bool,
+}
+
 /// A row of an image that was read: its number, its key, and its cell among the bytes.
+#[derive(Clone, Debug)]
 pub(crate) struct Entry<'f> {
     pub number: u32,
     pub key: &'f [u8],
@@ -129,10 +150,17 @@ pub(crate) struct Entry<'f> {
 }
 
 impl Found {
-    /// The keys with what is before each, then the cells, as they are in the image.
+    /// The keys with what is before each, then the cells, as they are in the image, then the rows of its tail.
     #[must_use]
     pub fn bytes(&self) -> &Block {
         &self.bytes
+    }
+
+    /// Whether a batch that was not published has added rows to it. They are not among its rows. Before another batch
+    /// is published, [`Reader::end_unpublished`](crate::Reader::end_unpublished) must end them.
+    #[must_use]
+    pub fn has_unpublished(&self) -> bool {
+        self.has_unpublished
     }
 
     /// The keys of all rows, also of torn ones, in their order.
@@ -155,20 +183,45 @@ impl Found {
         })
     }
 
-    /// The rows that are whole, in the order in which they were written.
+    /// The rows that are whole, in the order of their keys.
     pub fn rows(&self) -> impl Iterator<Item = PageRow<'_>> {
         self.rows_with_places().map(|(row, _)| row)
     }
 
-    /// All rows, torn ones as well.
+    /// All rows, torn ones as well, in the order of their keys.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         let (mut rest, mut begin) = (&self.bytes[..self.keys_bytes], self.keys_bytes);
-        (0..self.rows).map_while(move |number| {
+        let written = (0..self.rows).map_while(move |number| {
             let (key, room) = take_key(&mut rest)?;
             let cell = begin..begin + CELL_HEAD_BYTES + room;
             begin = cell.end;
             Some(Entry { number, key, cell })
+        });
+        let of_tail = |range: &Range<usize>| self.tail_begin + range.start..self.tail_begin + range.end;
+        let added = self.added.iter().map(move |Added { number, key, cell }| Entry {
+            number: *number,
+            key: &self.bytes[of_tail(key)],
+            cell: of_tail(cell),
+        });
+        let (mut written, mut added) = (written.peekable(), added.peekable());
+        std::iter::from_fn(move || match (written.peek(), added.peek()) {
+            (Some(one), Some(other)) if other.key < one.key => added.next(),
+            (Some(_), _) => written.next(),
+            (None, _) => added.next(),
         })
+    }
+
+    /// How many rows it has, torn ones as well.
+    pub(crate) fn row_count(&self) -> u32 {
+        self.rows + exact_u32(self.added.len())
+    }
+
+    /// Where a byte of [`bytes`](Self::bytes) is in the page, if the rows of the tail begin at `rows_begin` there.
+    pub(crate) fn in_page(&self, byte: usize, rows_begin: usize) -> usize {
+        match byte.checked_sub(self.tail_begin) {
+            Some(of_tail) if !self.added.is_empty() => rows_begin + of_tail,
+            _ => PAGE_HEAD_BYTES + self.begin() + byte,
+        }
     }
 
     /// Where [`bytes`](Self::bytes) begin among those of the image.
@@ -182,7 +235,8 @@ impl Found {
     }
 
     /// `None` when the bytes are no image, or another part of it is fixed than the heads of its pages say.
-    pub(crate) fn decode(image: Image, tree: u32, bytes: &[u8], fixed: usize, arena: Option<&Arena>) -> Option<Self> {
+    pub(crate) fn decode(image: Image, tree: u32, of: &ImageBytes<'_>, arena: Option<&Arena>) -> Option<Self> {
+        let ImageBytes { bytes, fixed, tail, has_unpublished } = *of;
         let mut rest = bytes;
         let (low_bytes, rows) = (take_u32(&mut rest)?, take_u32(&mut rest)?);
         let low = rest.split_off(..to_usize(low_bytes))?.to_vec();
@@ -195,10 +249,16 @@ impl Found {
         if after.len() != cells_bytes || fixed != is_fixed {
             return None;
         }
-        let bytes = Block::of_parts_in(arena, rest.len(), [rest]);
-        let mut found = Self { image, tree, low, rows, keys_bytes, torn: Vec::new(), bytes };
+        let first = CellPlace { page: image.pages[0].0, batch: image.batch, row: rows };
+        let mut added = tail::parse(first, tail)?;
+        added.sort_unstable_by(|one, other| tail[one.key.clone()].cmp(&tail[other.key.clone()]));
+        let tail_begin = rest.len();
+        let bytes = Block::of_parts_in(arena, rest.len() + tail.len(), [rest, tail]);
+        let mut found =
+            Self { image, tree, low, rows, keys_bytes, tail_begin, added, has_unpublished, torn: Vec::new(), bytes };
         let is_torn = |entry: &Entry<'_>| found.place(entry.number).read(&found.bytes[entry.cell.clone()]).is_none();
         found.torn = found.entries().filter(is_torn).map(|entry| entry.number).collect();
+        found.torn.sort_unstable();
         Some(found)
     }
 }

@@ -6,7 +6,8 @@
 //! extent:    two equal head lines, 256 bytes apart, each followed by a link to the next extent;
 //!            from 512 on a line of the page table for each page, then the pages
 //! block:     a line with the number of its batch, then a position for each writer
-//! page:      a head of 64 bytes, then a piece of an image, whose cells change in place (`cell.rs`)
+//! page:      a head of 64 bytes, then a piece of an image, whose cells change in place (`cell.rs`), then rows that
+//!            are added in place (`tail.rs`)
 //! ```
 //!
 //! A line of the page table has two words and a *summary* of the page's head: the tree, and the first possible key if
@@ -29,8 +30,10 @@ pub const EXTENT_MAGIC: u64 = u64::from_le_bytes(*b"LDSTEXT\0");
 pub const BLOCK_MAGIC: u64 = u64::from_le_bytes(*b"LDSTCHK\0");
 /// `LDPG`.
 pub const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"LDPG");
-/// The format that this crate writes and reads.
-pub const VERSION: u32 = 5;
+/// The format that this crate writes.
+pub const VERSION: u32 = 6;
+/// The format before it, which this crate reads and goes on writing where it is: pages have no tails.
+pub const VERSION_WITHOUT_TAILS: u32 = 5;
 /// Bytes before the rest of a directory or extent.
 pub const HEAD_BYTES: u64 = 512;
 /// Bytes of a page's head.
@@ -290,7 +293,9 @@ pub struct PageHead {
     pub rows: u32,
     /// Bytes of the image in this page that never change, from the first one.
     pub fixed: u32,
-    pub zero: [u8; 8],
+    /// Where the tail of the page begins among the bytes of the page: see `tail.rs`. 0: it has none.
+    pub tail: u32,
+    pub zero: [u8; 4],
     /// CRC-32C of the head before this field, then of the first possible key, as far as it is in this page.
     pub head_crc: u32,
     /// CRC-32C of the bytes that never change, then of the head before this field.

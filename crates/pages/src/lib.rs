@@ -4,7 +4,7 @@
 //! in *batches* that count all at once, together with the positions from which the logs are still needed. A crash
 //! leaves the state of the last batch that was published, where rows may be later versions. A new image takes free
 //! pages, and the former image ends in the same batch. Where the medium has lines, rows of an image are also changed
-//! in place ([`Batch::patch`]).
+//! in place, and rows added to it ([`Batch::patch`]).
 //!
 //! 1. *The page table* has a line for each page. Two words of it are the batches in which the page began and ended.
 //!    Each word changes by one store and verifies itself. The rest repeats the head of the page, for opens.
@@ -29,6 +29,7 @@
 //! | `heal` | the repair by an open |
 //! | `image` | rows as bytes |
 //! | `cell` | the part of a row that changes |
+//! | `tail` | rows that are added to an image |
 //! | `reader` | reading images, by any threads |
 //! | `room` | the room that images need |
 //!
@@ -87,6 +88,7 @@ mod patch;
 mod reader;
 mod room;
 mod share;
+mod tail;
 
 pub use batch::Batch;
 pub use error::{Error, Result};

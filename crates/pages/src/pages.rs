@@ -1,8 +1,10 @@
 //! The page store: opening it, and the states of its pages.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use lodestone_heap::{Action, Heap};
+use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::{DurablePoint, Memory, PmAddr, PmPtr, checked, planted, work};
 use lodestone_txn::{Writer, copies};
 use lodestone_width::{exact_u32, to_u64, to_usize};
@@ -16,7 +18,7 @@ use crate::free::FreePages;
 use crate::image::{Found, Image, Listed};
 use crate::layout::{
     BlockLine, DirectoryLine, ENTRY_BYTES, EXTENT_MAGIC, Entry, ExtentLine, HEAD_BYTES, MAGIC, PAGE_HEAD_BYTES,
-    PAGE_MAGIC, PageHead, Places, SUMMARY_KEY_BYTES, Summary, VERSION, head_lines, links,
+    PAGE_MAGIC, PageHead, Places, SUMMARY_KEY_BYTES, Summary, VERSION, VERSION_WITHOUT_TAILS, head_lines, links,
 };
 use crate::options::PageOptions;
 use crate::reader::Reader;
@@ -85,6 +87,8 @@ pub struct Pages {
     /// The newest block is durable there, or was before. Another opening in this life of the pool may have written it.
     pub(crate) block_point: DurablePoint,
     damaged: Vec<PmAddr>,
+    /// The batch of the newest checkpoint, for readers.
+    pub(crate) published: Arc<AtomicU64>,
     /// Extents that the next batch needs beyond those that are there.
     pub(crate) expected: usize,
     pub(crate) written_bytes: BytesByPart,
@@ -124,7 +128,7 @@ impl Pages {
         }
         let intact = |line: &DirectoryLine| line.magic == MAGIC && line.crc == line.checksum();
         let line = copies::read(memory, head_lines(at), intact).map_err(damaged)?;
-        if line.version != VERSION {
+        if ![VERSION, VERSION_WITHOUT_TAILS].contains(&line.version) {
             let (path, what) = (heap.pool().path().to_owned(), "directory of the pages");
             return Err(
                 lodestone_pmem::Error::OtherVersion { path, what, at, found: line.version, known: VERSION }.into()
@@ -146,6 +150,7 @@ impl Pages {
             blocks: places.blocks().map(|place| Block::read(memory, place, places.options.writers)),
             block_point: memory.flushed_anywhere(),
             damaged: copies::damaged(memory, head_lines(at), &line),
+            published: Arc::default(),
             expected: 0,
             written_bytes: BytesByPart::default(),
             summaries_damaged: Vec::new(),
@@ -153,6 +158,7 @@ impl Pages {
         if pages.newest().is_none() {
             return Err(damage(heap, "checkpoint", places.blocks()[0], "neither of the two blocks is whole"));
         }
+        pages.note_published();
         pages.read_extents()?;
         pages.read_spans()?;
         if !memory.is_read_only() {
@@ -182,6 +188,11 @@ impl Pages {
     /// The number of the newest batch. Pages of later ones do not count.
     pub(crate) fn published(&self) -> u64 {
         self.newest().map_or(0, |(_, block)| block.batch)
+    }
+
+    /// Tells readers which checkpoint is the newest.
+    pub(crate) fn note_published(&self) {
+        self.published.store(self.published(), Ordering::Release);
     }
 
     /// The position from which the log of `writer` must be kept and read: that of the older checkpoint. So damage to
@@ -579,7 +590,14 @@ impl Pages {
     /// A reader of images. It needs no share in the pages, which one thread at a time changes.
     #[must_use]
     pub fn reader(&self) -> Reader {
-        Reader { heap: self.heap.clone(), piece_bytes: self.places.piece_bytes(), far: None, arena: None }
+        Reader {
+            heap: self.heap.clone(),
+            piece_bytes: self.places.piece_bytes(),
+            published: self.published.clone(),
+            has_tails: self.line.version != VERSION_WITHOUT_TAILS,
+            far: None,
+            arena: None,
+        }
     }
 
     /// Figures about the pages.

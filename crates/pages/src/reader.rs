@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use lodestone_blocks::{Arena, Block};
 use lodestone_heap::Heap;
+use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::thread_local;
 use lodestone_pmem::{LINE_BYTES, PmAddr};
 use lodestone_txn::{Tick, Writer};
@@ -13,9 +14,10 @@ use zerocopy::FromBytes;
 
 use crate::cell::CellPlace;
 use crate::error::Result;
-use crate::image::{Found, Image, find_cell};
+use crate::image::{Found, Image, ImageBytes, find_cell};
 use crate::layout::{PAGE_HEAD_BYTES, PAGE_MAGIC, PageHead};
 use crate::pages::damage;
+use crate::tail::{self, Tail, TailWord, WORDS_BYTES};
 
 thread_local! {
     /// Bytes of a page that was read last: to allocate them and fill them with zeroes would cost as much as to read.
@@ -54,6 +56,10 @@ pub trait FarReads: std::fmt::Debug + Send + Sync {
 pub struct Reader {
     pub(crate) heap: Heap,
     pub(crate) piece_bytes: usize,
+    /// The batch of the newest checkpoint: rows that later ones have added do not count.
+    pub(crate) published: Arc<AtomicU64>,
+    /// Whether new pages have tails.
+    pub(crate) has_tails: bool,
     pub(crate) far: Option<Arc<dyn FarReads>>,
     /// Where the bytes that are read stay.
     pub(crate) arena: Option<Arena>,
@@ -116,6 +122,7 @@ impl Reader {
 
     fn read_pages(&self, image: &Image, page_bytes: &mut Vec<u8>) -> Result<Found> {
         let (mut several, mut fixed, mut tree, mut end) = (Vec::new(), 0, 0, 0);
+        let (mut tail, mut has_unpublished) = (0..0, false);
         let (first, first_at) = image.pages[0];
         for (piece, &(page, at)) in (0..).zip(image.pages.iter()) {
             let head = self.read_page(page, at, image.batch, page_bytes)?;
@@ -129,11 +136,72 @@ impl Reader {
             fixed += to_usize(head.fixed);
             if image.pages.len() > 1 {
                 several.extend_from_slice(&page_bytes[PAGE_HEAD_BYTES..end]);
+            } else if let Some(of_page) = self.read_tail(page, at, &head, page_bytes)? {
+                tail = of_page.rows_begin()..of_page.rows_begin() + of_page.end(self.published());
+                has_unpublished = of_page.unpublished(self.published()).is_some();
             }
         }
         let bytes = if image.pages.len() > 1 { &several[..] } else { &page_bytes[PAGE_HEAD_BYTES..end] };
-        Found::decode(image.clone(), tree, bytes, fixed, self.arena())
+        let bytes = ImageBytes { bytes, fixed, tail: &page_bytes[tail], has_unpublished };
+        Found::decode(image.clone(), tree, &bytes, self.arena())
             .ok_or_else(|| self.damaged(first_at, "its checksums are right, but its rows are not whole"))
+    }
+
+    /// The batch of the newest checkpoint.
+    pub(crate) fn published(&self) -> u64 {
+        self.published.load(Ordering::Acquire)
+    }
+
+    /// Reads the tail of a page after [`read_page`](Self::read_page): its words, and all rows that the later of them
+    /// says. `None`: the page has none.
+    pub(crate) fn read_tail(
+        &self,
+        page: u32,
+        at: PmAddr,
+        head: &PageHead,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<Tail>> {
+        if head.tail == 0 {
+            return Ok(None);
+        }
+        let bad = |finding: &str| damage(&self.heap, "page", at, &format!("page {page}: {finding}"));
+        let begin = to_usize(head.tail);
+        if begin < PAGE_HEAD_BYTES + to_usize(head.bytes) || begin + WORDS_BYTES > bytes.len() {
+            return Err(bad("its tail is not after its rows"));
+        }
+        let tail = Tail::read(at, begin, bytes).ok_or_else(|| bad("a word of its tail fails its checksum"))?;
+        let rows_bytes = tail.words.iter().map(|word| word.end).max().unwrap_or(0);
+        let end = tail.rows_begin() + rows_bytes;
+        if end > PAGE_HEAD_BYTES + self.piece_bytes {
+            return Err(bad("its tail ends after the page"));
+        }
+        if rows_bytes > 0 && self.heap.memory().direct_unit() == LINE_BYTES {
+            lengthen(bytes, end);
+            self.fetch(at.plus(to_u64(tail.rows_begin())), &mut bytes[tail.rows_begin()..end])?;
+        }
+        Ok(Some(tail))
+    }
+
+    /// Ends the rows that a batch after the newest checkpoint has added to this image, which was read. Persistent on
+    /// return, so that the next batch may have the number of that one. Returns whether there were some.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) names the page.
+    pub fn end_unpublished(&self, image: &Image) -> Result<bool> {
+        let &[(page, at)] = &image.pages[..] else { return Ok(false) };
+        SCRATCH.with(|bytes| {
+            let bytes = &mut bytes.borrow_mut();
+            let head = self.read_page(page, at, image.batch, bytes)?;
+            let tail = self.read_tail(page, at, &head, bytes)?;
+            let Some((tail, number)) = tail.and_then(|tail| Some((tail, tail.unpublished(self.published())?))) else {
+                return Ok(false);
+            };
+            let (memory, word) = (self.heap.memory(), at.plus(to_u64(tail.word_place(number))));
+            memory.store(word, TailWord::default().encode(word));
+            // Here, since the fence of the next batch may be another thread's.
+            memory.persist(word, 8);
+            Ok(true)
+        })
     }
 
     /// Reads one row of an image in one page, as far as possible without the others: the keys, and the cell of the row.
@@ -176,7 +244,9 @@ impl Reader {
         if !is_right || of != (page, image.batch, page, 1, tree) {
             return None;
         }
-        let (row, cell) = find_cell(&bytes[PAGE_HEAD_BYTES..PAGE_HEAD_BYTES + fixed], low, key)?;
+        let Some((row, cell)) = find_cell(&bytes[PAGE_HEAD_BYTES..PAGE_HEAD_BYTES + fixed], low, key) else {
+            return self.read_added(image, &head, key, bytes);
+        };
         let cell = PAGE_HEAD_BYTES + fixed + cell.start..PAGE_HEAD_BYTES + fixed + cell.end;
         if cell.end > end {
             return None;
@@ -186,14 +256,42 @@ impl Reader {
             let from = cell.start & !7;
             read(from, &mut bytes[from..cell.end])?;
         }
-        let place = CellPlace { page, batch: image.batch, row };
-        place
-            .read(&bytes[cell])
-            .map(|(tick, writer, payload)| (tick, writer, Block::of_parts_in(self.arena(), payload.len(), [payload])))
+        self.content(CellPlace { page, batch: image.batch, row }, &bytes[cell])
     }
 
-    /// Reads the page with this number, of this batch, into `bytes`: its head, then `head.bytes` bytes of an image.
-    /// After those may be others, of a page that was read before.
+    /// The version in a cell.
+    fn content(&self, place: CellPlace, cell: &[u8]) -> Option<(Tick, Writer, Block)> {
+        let (tick, writer, payload) = place.read(cell)?;
+        Some((tick, writer, Block::of_parts_in(self.arena(), payload.len(), [payload])))
+    }
+
+    /// One row that was added to an image, whose page without its cells is in `bytes`.
+    fn read_added(
+        &self,
+        image: &Image,
+        head: &PageHead,
+        key: &[u8],
+        bytes: &mut Vec<u8>,
+    ) -> Option<(Tick, Writer, Block)> {
+        let &[(page, at)] = &image.pages[..] else { return None };
+        let words = to_usize(head.tail)..to_usize(head.tail) + WORDS_BYTES;
+        if head.tail == 0 || words.end > PAGE_HEAD_BYTES + self.piece_bytes {
+            return None;
+        }
+        if self.heap.memory().direct_unit() == LINE_BYTES {
+            lengthen(bytes, words.end);
+            self.fetch(at.plus(to_u64(words.start)), &mut bytes[words]).ok()?;
+        }
+        let tail = self.read_tail(page, at, head, bytes).ok()??;
+        let rows = &bytes[tail.rows_begin()..][..tail.end(self.published())];
+        let place = CellPlace { page, batch: image.batch, row: head.rows };
+        let added = tail::parse(place, rows)?;
+        let row = added.into_iter().find(|added| rows[added.key.clone()] == *key)?;
+        self.content(CellPlace { row: row.number, ..place }, &rows[row.cell])
+    }
+
+    /// Reads the page with this number, of this batch, into `bytes`: its head, then `head.bytes` bytes of an image,
+    /// then the words of its tail. After those may be others, of a page that was read before.
     pub(crate) fn read_page(&self, page: u32, at: PmAddr, batch: u64, bytes: &mut Vec<u8>) -> Result<PageHead> {
         let bad = |finding: &str| Err(damage(&self.heap, "page", at, &format!("page {page}: {finding}")));
         let memory = self.heap.memory();
@@ -206,9 +304,11 @@ impl Reader {
             return bad("its head is not that of a page");
         }
         let end = PAGE_HEAD_BYTES + to_usize(head.bytes);
-        lengthen(bytes, end);
+        // With the words of the tail, which are in the line after them or in the same one.
+        let after = (to_usize(head.tail) + WORDS_BYTES).clamp(end, PAGE_HEAD_BYTES + self.piece_bytes);
+        lengthen(bytes, after);
         if ahead == 0 {
-            self.fetch(at.plus(to_u64(PAGE_HEAD_BYTES)), &mut bytes[PAGE_HEAD_BYTES..end])?;
+            self.fetch(at.plus(to_u64(PAGE_HEAD_BYTES)), &mut bytes[PAGE_HEAD_BYTES..after])?;
         }
         if head.checksum(&bytes[PAGE_HEAD_BYTES..end]) != Some(head.crc) {
             return bad("its checksum fails");

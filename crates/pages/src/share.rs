@@ -7,7 +7,7 @@
 //! threads costs `n - 1` fences more, side by side.
 
 use lodestone_pmem::sync::{Mutex, lock};
-use lodestone_pmem::{Domain, Memory, PmAddr, PmPtr};
+use lodestone_pmem::{Domain, LINE_BYTES, Memory, PmAddr, PmPtr, planted};
 use lodestone_txn::Tick;
 use lodestone_width::{exact_u32, to_u64, to_usize};
 use zerocopy::{FromZeros, IntoBytes};
@@ -19,6 +19,7 @@ use crate::layout::{ENTRY_BYTES, PAGE_HEAD_BYTES, PAGE_MAGIC, PageHead, Summary}
 use crate::pages::Pages;
 use crate::patch::Patch;
 use crate::reader::Reader;
+use crate::tail::{Tail, TailWord, WORDS_BYTES};
 
 /// Bytes that are written before they are made durable, in the block domain.
 const GROUP_BYTES: usize = 8 << 20;
@@ -36,7 +37,7 @@ type Stock<'s> = dyn FnMut(usize, Option<u16>) -> Result<Vec<Sheet>> + 's;
 /// The things that a thread writes of a batch.
 #[derive(Debug)]
 pub(crate) struct Work {
-    number: u64,
+    pub number: u64,
     pub reader: Reader,
     /// Where images go.
     pub part: Option<u16>,
@@ -48,6 +49,8 @@ pub(crate) struct Work {
     streamed: usize,
     /// Whether lines of older images were written.
     pub has_patched: bool,
+    /// The words that say which rows were added to older images, each with its value before.
+    pub added: Vec<(PmAddr, TailWord)>,
     pub written_bytes: BytesByPart,
 }
 
@@ -63,6 +66,7 @@ impl Work {
             page: Vec::new(),
             streamed: 0,
             has_patched: false,
+            added: Vec::new(),
             written_bytes: BytesByPart::default(),
         }
     }
@@ -96,6 +100,8 @@ impl Work {
         encoder: &mut Encoder,
     ) -> Result<Image> {
         let (memory, piece_bytes) = (self.memory(), self.reader.piece_bytes);
+        // Rows are changed in place where the medium has lines.
+        let has_tail = self.reader.has_tails && memory.direct_unit() == LINE_BYTES;
         let count = encoder.len().div_ceil(piece_bytes);
         let sheets = stock(count, self.part)?;
         self.begun.extend(sheets.iter().map(|sheet| sheet.page));
@@ -103,11 +109,22 @@ impl Work {
         let (fixed, bytes) = (encoder.fixed, encoder.seal(sheets[0].page, self.number));
         for ((piece, sheet), bytes) in (0..).zip(&sheets).zip(bytes.chunks(piece_bytes)) {
             (head.page, head.piece) = (sheet.page, piece);
+            let tail = match has_tail && count == 1 {
+                true => Tail::place(PAGE_HEAD_BYTES + bytes.len(), PAGE_HEAD_BYTES + piece_bytes),
+                false => None,
+            };
+            head.tail = tail.map_or(0, exact_u32);
             // Rows of an image in several pages are not changed in place.
             head.seal(bytes, if count == 1 { fixed } else { bytes.len() });
             self.page.clear();
             self.page.extend(head.as_bytes());
             self.page.extend(bytes);
+            if let Some(begin) = tail {
+                self.page.resize(begin, 0);
+                for place in [begin, begin + WORDS_BYTES / 2] {
+                    self.page.extend(TailWord::default().encode(sheet.at.plus(to_u64(place))).to_le_bytes());
+                }
+            }
             let unit = to_usize(memory.direct_unit()).min(piece_bytes + PAGE_HEAD_BYTES);
             self.page.resize(self.page.len().next_multiple_of(unit), 0);
             // Settled before the fence of the batch, or of the share.
@@ -137,7 +154,21 @@ impl Work {
         self.begun.append(&mut other.begun);
         self.ended.append(&mut other.ended);
         self.has_patched |= other.has_patched;
+        self.added.append(&mut other.added);
         self.written_bytes.join(&other.written_bytes);
+    }
+
+    /// Ends the rows that were added to images, as the batch is given up. Flushed, not fenced.
+    pub fn end_added(&mut self) {
+        let memory = self.memory();
+        for (word, before) in self.added.drain(..) {
+            if !planted::active("pages-tail-given-up-counts") {
+                memory.store(word, before.encode(word));
+                // Before the fence of patches, which this batch has.
+                memory.flush(word, 8);
+                self.has_patched = true;
+            }
+        }
     }
 
     /// Fences rows that were changed in place, if there are some that no fence covers.

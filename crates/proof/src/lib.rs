@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`heap`] | actions of the allocator |
 //! | [`wal`] | logs: records, segments, pieces, truncation |
+//! | [`pages`] | rows that are added to an image in place |
 //! | [`store`] | names: create, rename, drop |
 //! | [`engine`] | tables: commits, deletions, lives |
 //! | [`fabric`] | rings of senders, logs of members |
@@ -36,6 +37,7 @@ pub mod fabric;
 pub mod fs;
 pub mod heap;
 pub mod index;
+pub mod pages;
 pub mod registry;
 pub mod stm;
 pub mod store;
@@ -57,8 +59,8 @@ pub struct Floor {
 ///
 /// ```
 /// let names: Vec<&str> = lodestone_proof::floors().iter().map(|floor| floor.name).collect();
-/// assert_eq!(names[..5], ["pool", "heap", "wal", "store", "index"]);
-/// assert_eq!(names[5..], ["stm", "tl2", "collections", "engine", "fabric", "registry", "fs"]);
+/// assert_eq!(names[..6], ["pool", "heap", "wal", "pages", "store", "index"]);
+/// assert_eq!(names[6..], ["stm", "tl2", "collections", "engine", "fabric", "registry", "fs"]);
 /// ```
 #[must_use]
 pub fn floors() -> Vec<Floor> {
@@ -66,6 +68,7 @@ pub fn floors() -> Vec<Floor> {
         Floor { name: "pool", targets: pool_targets },
         Floor { name: "heap", targets: heap::heap_targets },
         Floor { name: "wal", targets: wal::targets },
+        Floor { name: "pages", targets: pages::targets },
         Floor { name: "store", targets: store::targets },
         Floor { name: "index", targets: index::targets },
         Floor { name: "stm", targets: stm::targets },

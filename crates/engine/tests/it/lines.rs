@@ -1,5 +1,6 @@
 //! Rows that checkpoints write in place: which ones, how many lines, and rows that a crash tears.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::common::options;
@@ -107,10 +108,85 @@ fn other_keys_and_longer_rows_take_a_new_image() -> Result<()> {
     assert_eq!(in_place(db.checkpoint()?), (0, 1), "there is still room for a row as long as before");
     put(&db, &table, 7, 3, &text(7).repeat(2))?;
     assert_eq!(in_place(db.checkpoint()?), (1, 0));
-    put(&db, &table, 50, 1, "one more")?;
+    db.update(|tx| table.delete(tx, &row![30_u64]))?;
     assert_eq!(in_place(db.checkpoint()?), (1, 0));
-    db.update(|tx| table.delete(tx, &row![50_u64]))?;
-    assert_eq!(in_place(db.checkpoint()?), (1, 0));
+    Ok(())
+}
+
+#[test]
+fn a_row_that_is_added_is_written_in_place() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let (db, table) = filled(&path, FlushUnit::Line, 40)?;
+    // After the others, and between them.
+    put(&db, &table, 1 << 40, 1, &text(50))?;
+    let report = db.checkpoint()?;
+    assert_eq!(in_place(report), (0, 1), "{report:?}");
+    assert!((2..=4).contains(&report.lines), "{report:?}");
+    db.update(|tx| table.delete(tx, &row![3_u64]))?;
+    assert_eq!(in_place(db.checkpoint()?), (1, 0), "a row that goes");
+    put(&db, &table, 3, 2, &text(51))?;
+    db.update(|tx| table.add(tx, &row![7_u64], "n", 5))?;
+    assert_eq!(in_place(db.checkpoint()?), (0, 2));
+    put(&db, &table, 3, 3, &text(52))?;
+    assert_eq!(in_place(db.checkpoint()?), (0, 1), "a row that was added");
+    db.checkpoint()?;
+    drop((table, db));
+    let db = Database::open_with(&path, &wide(FlushUnit::Line))?;
+    let table = db.table("notes")?;
+    assert_eq!(db.recovery().records, 0);
+    assert_eq!(get(&db, &table, 1 << 40)?, Some((1, text(50))));
+    assert_eq!(get(&db, &table, 3)?, Some((3, text(52))));
+    assert_eq!(get(&db, &table, 7)?, Some((6, text(7))));
+    assert_eq!(db.update(|tx| Ok(table.range(tx, ..)?.count()))?, 41);
+    drop((table, db));
+    damage_in_page(&path, &text(52));
+    let db = Database::open_with(&path, &wide(FlushUnit::Line))?;
+    let error = get(&db, &db.table("notes")?, 3).expect_err("a damaged row");
+    assert!(error.to_string().contains("the checksum of the row"), "{error}");
+    Ok(())
+}
+
+/// Rows that many rounds add, each few at a time, beside a model: with leaves that are split, pages that are full, and
+/// processes that are killed.
+#[test]
+fn rounds_add_rows_as_in_a_model() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let cached = DatabaseOptions { cache_bytes: Some(64 << 10), page_bytes: 2048, ..wide(FlushUnit::Line) };
+    let (mut model, mut random, mut rows_in_place, mut images) = (BTreeMap::new(), 7_u64, 0, 0);
+    for life in 0..6 {
+        let db = Database::open_with(&path, &cached)?;
+        let schema = "notes (k u64, n i64, text text) key (k)".parse()?;
+        let table = db.table("notes").or_else(|_| db.create_table(&schema))?;
+        for round in 0..40 {
+            for _ in 0..4 {
+                random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(life + 1);
+                let (k, n) = (random >> 54, i64::from(round));
+                if random >> 52 & 3 == 0 && model.contains_key(&k) {
+                    db.update(|tx| table.delete(tx, &row![k]))?;
+                    model.remove(&k);
+                } else {
+                    put(&db, &table, k, n, &text(k))?;
+                    model.insert(k, n);
+                }
+            }
+            let report = db.checkpoint()?;
+            rows_in_place += report.rows_in_place;
+            images += report.images;
+            let k = random >> 54;
+            assert_eq!(get(&db, &table, k)?.map(|(n, _)| n), model.get(&k).copied(), "life {life}, round {round}");
+        }
+        let found = db.update(|tx| {
+            let rows = table.range(tx, ..)?;
+            rows.map(|row| row.map(|row| (row[0].as_u64().expect("a key"), row[1].as_i64().expect("a number"))))
+                .collect()
+        })?;
+        assert_eq!(model, found, "life {life}");
+        drop(table);
+        if life % 2 == 0 { db.abandon() } else { drop(db) }
+    }
+    assert!(rows_in_place > 200 && images > 100, "{rows_in_place} rows in place, {images} images");
     Ok(())
 }
 

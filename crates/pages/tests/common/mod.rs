@@ -44,13 +44,17 @@ pub struct Fixture {
 
 impl Fixture {
     pub fn new() -> Result<Self> {
+        Self::with_pages_of(256)
+    }
+
+    pub fn with_pages_of(page_bytes: u32) -> Result<Self> {
         let folder = tempfile::tempdir().expect("a folder");
         let mut pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
         (pool.size_bytes, pool.journal_bytes) = (4 << 20, 256 << 10);
         let pool = Pool::create(folder.path().join("a.pool"), &pool)?;
         let heap = Heap::open(&pool, &HeapOptions::default())?;
         let mut action = heap.action();
-        let options = PageOptions { page_bytes: 256, extent_pages: 4, writers: WRITERS };
+        let options = PageOptions { page_bytes, extent_pages: 4, writers: WRITERS };
         let at = Pages::make(&heap, &mut action, &options)?;
         action.set(heap.root_word(0), at.to_raw());
         action.commit()?;
@@ -58,8 +62,14 @@ impl Fixture {
         Ok(Self { heap, at, newest, older, is_alone: false, _folder: folder })
     }
 
+    /// Opens the store, and ends what a batch that does not count has added, as a database does.
     pub fn open(&self) -> Result<Pages> {
-        Pages::open(&self.heap, self.at)
+        let pages = Pages::open(&self.heap, self.at)?;
+        let (reader, listed) = (pages.reader(), pages.listed().unwrap_or_default());
+        for found in listed.iter().filter_map(|listed| reader.read_with_torn(&listed.image).ok()) {
+            assert_eq!(reader.end_unpublished(&found.image)?, found.has_unpublished());
+        }
+        Ok(pages)
     }
 
     /// Writes a batch. Both logs are needed from `from` on afterwards, if it is published.
@@ -88,8 +98,8 @@ impl Fixture {
         Ok(())
     }
 
-    /// Makes the rows of a leaf those of `rows`, in place. Returns whether that can be done. It counts at once, in both
-    /// checkpoints if they have the image.
+    /// Makes the rows of a leaf those of `rows`, in place. Returns whether that can be done. Changes count at once, in
+    /// both checkpoints if they have the image; rows that are added with the batch.
     pub fn patch(&mut self, pages: &mut Pages, leaf: &(u32, Vec<u8>), rows: &Rows, is_published: bool) -> Result<bool> {
         let image = homes(pages)?.remove(leaf).expect("an image");
         let from = self.newest.from;
@@ -104,8 +114,12 @@ impl Fixture {
         let is_done = matches!(patched, Patch::Done(_));
         for state in [&mut self.newest, &mut self.older] {
             if is_done && state.homes.get(leaf) == Some(&image) {
-                state.leaves.insert(leaf.clone(), rows.clone());
+                let before = state.leaves.get_mut(leaf).expect("its image");
+                before.iter_mut().for_each(|(key, row)| row.clone_from(&rows[key]));
             }
+        }
+        if is_done && is_published {
+            self.newest.leaves.insert(leaf.clone(), rows.clone());
         }
         Ok(is_done)
     }
@@ -138,10 +152,11 @@ pub fn leaves(pages: &Pages) -> Result<Leaves> {
         assert!(former.is_none(), "two images of one leaf");
         Ok(())
     })?;
-    // The page table says the same, by tree and first key.
+    // The page table says the same, by tree and first key, but for the rows that were added since.
     let listed = pages.listed()?;
-    let said = listed.iter().map(|listed| ((listed.tree, &listed.low[..]), to_usize(listed.rows)));
-    assert!(said.eq(leaves.iter().map(|((tree, low), rows)| ((*tree, &low[..]), rows.len()))), "{listed:?}");
+    let said = listed.iter().map(|listed| (listed.tree, &listed.low[..]));
+    assert!(said.eq(leaves.keys().map(|(tree, low)| (*tree, &low[..]))), "{listed:?}");
+    assert!(listed.iter().zip(leaves.values()).all(|(listed, rows)| to_usize(listed.rows) <= rows.len()), "{listed:?}");
     Ok(leaves)
 }
 

@@ -7,3 +7,4 @@ mod model;
 mod room;
 mod shares;
 mod summaries;
+mod tails;

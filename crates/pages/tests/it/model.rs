@@ -11,10 +11,11 @@ enum Step {
         changes: Vec<Change>,
         is_published: bool,
     },
-    /// Some rows of a leaf get other content.
+    /// Some rows of a leaf get other content, and some are added.
     Patch {
         leaf: prop::sample::Index,
         rows: Vec<(prop::sample::Index, Vec<u8>)>,
+        added: Vec<(Vec<u8>, Vec<u8>)>,
         is_published: bool,
     },
     Reopen,
@@ -40,21 +41,23 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         }
         other => other,
     });
-    let rows = vec((any::<prop::sample::Index>(), vec(any::<u8>(), 0..60)), 1..3);
-    let patch = (any::<prop::sample::Index>(), rows, prop::bool::weighted(0.8))
-        .prop_map(|(leaf, rows, is_published)| Step::Patch { leaf, rows, is_published });
+    let rows = vec((any::<prop::sample::Index>(), vec(any::<u8>(), 0..60)), 0..3);
+    let added = vec((vec(any::<u8>(), 0..9), vec(any::<u8>(), 0..30)), 0..3);
+    let patch = (any::<prop::sample::Index>(), rows, added, prop::bool::weighted(0.8))
+        .prop_map(|(leaf, rows, added, is_published)| Step::Patch { leaf, rows, added, is_published });
     vec(prop_oneof![6 => batch, 4 => patch, 2 => Just(Step::Reopen), 1 => Just(Step::Spoil)], 1..25)
 }
 
-fn run(steps: Vec<Step>) -> Result<()> {
-    let mut fixture = Fixture::new()?;
+/// Returns how many batches have added rows in place.
+fn run(steps: Vec<Step>, page_bytes: u32) -> Result<usize> {
+    let (mut fixture, mut added_count) = (Fixture::with_pages_of(page_bytes)?, 0);
     let mut pages = fixture.open()?;
     for (number, step) in (1_u64..).zip(steps) {
         match step {
             Step::Batch { changes, is_published } => {
                 fixture.batch(&mut pages, &changes, number * 100, is_published)?;
             }
-            Step::Patch { leaf, rows, is_published } => {
+            Step::Patch { leaf, rows, added, is_published } => {
                 let leaves: Vec<_> =
                     fixture.newest.leaves.clone().into_iter().filter(|(_, rows)| !rows.is_empty()).collect();
                 if leaves.is_empty() {
@@ -66,7 +69,12 @@ fn run(steps: Vec<Step>) -> Result<()> {
                     // Each version has a tick of its own.
                     new.insert(key, ((1 << 41) + number, payload));
                 }
-                fixture.patch(&mut pages, &leaf, &new, is_published)?;
+                for (key, payload) in added {
+                    new.entry(key).or_insert(((1 << 41) + number, payload));
+                }
+                let before = fixture.newest.leaves[&leaf].len();
+                let is_done = fixture.patch(&mut pages, &leaf, &new, is_published)?;
+                added_count += usize::from(is_done && new.len() > before);
             }
             Step::Reopen => pages = fixture.open()?,
             Step::Spoil => {
@@ -85,25 +93,29 @@ fn run(steps: Vec<Step>) -> Result<()> {
     assert!(stats.pages_free <= stats.pages && pages.stats().pages == stats.pages);
     let owned: u64 = pages.heap_blocks().iter().map(|(_, bytes)| bytes).sum();
     assert!(owned >= stats.pages * stats.page_bytes);
-    Ok(())
+    Ok(added_count)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn batches_are_as_in_the_model(steps in steps()) {
-        run(steps).expect("no error");
+    fn batches_are_as_in_the_model(steps in steps(), page_bytes in prop_oneof![Just(256), Just(1024)]) {
+        run(steps, page_bytes).expect("no error");
     }
 
     /// A damaged bit anywhere in the store is an error, or changes nothing: the state of one of the two checkpoints,
     /// the older one only if the newest one is damaged.
     #[test]
     fn a_flipped_bit_is_found(rows in 1..40_u64, place in 0.0..1.0_f64, bit in 0..64_u32) {
-        let mut fixture = Fixture::new().expect("a store");
+        let mut fixture = Fixture::with_pages_of(512).expect("a store");
         let mut pages = fixture.open().expect("a store");
         fixture.batch(&mut pages, &[common::leaf(b"a", rows, 30), common::leaf(b"b", 3, 9)], 1, true).expect("a batch");
         fixture.batch(&mut pages, &[common::leaf(b"a", rows, 31)], 2, true).expect("a batch");
+        let mut more = fixture.newest.leaves[&(1, b"b".to_vec())].clone();
+        more.insert(b"bb".to_vec(), (9, vec![9; 5]));
+        let is_added = fixture.patch(&mut pages, &(1, b"b".to_vec()), &more, true).expect("a batch");
+        prop_assert!(is_added, "a row in the tail of a page");
         let blocks = pages.heap_blocks();
         let bytes: u64 = blocks.iter().map(|(_, bytes)| bytes).sum();
         let mut offset = (place * bytes as f64) as u64;
@@ -122,4 +134,16 @@ proptest! {
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+/// The random batches would say little about rows that are added if hardly any were.
+#[test]
+fn random_batches_add_rows_in_place() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+    let mut runner = TestRunner::deterministic();
+    let steps = steps();
+    let added: usize =
+        (0..50).map(|_| run(steps.new_tree(&mut runner).expect("steps").current(), 1024).expect("no error")).sum();
+    assert!(added > 25, "{added}");
 }

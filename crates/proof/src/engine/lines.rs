@@ -6,7 +6,7 @@ use lodestone_crash::planted::Bug;
 use super::{Kind, Step, Tables, elsewhere, named, tables};
 
 pub fn targets() -> Vec<Tables> {
-    use Step::{Add, Both, Checkpoint, Copy, CutCheckpoint, Kill, Put, SpoilCheckpoint};
+    use Step::{Add, Both, Checkpoint, Copy, CutCheckpoint, Delete, Insert, Kill, Put, SpoilCheckpoint};
     // At the end two more checkpoints, after which no log has the rows.
     let whole = vec![
         Put(0, 0, 1),
@@ -62,7 +62,38 @@ pub fn targets() -> Vec<Tables> {
         Checkpoint,
         Checkpoint,
     ];
+    // A row that is added in place, changes there, and goes, which takes a new image.
+    let added = vec![
+        Insert(3, 1),
+        Checkpoint,
+        elsewhere(Put(0, 3, 2)),
+        Checkpoint,
+        Kill,
+        Delete(3),
+        Checkpoint,
+        Insert(4, 3),
+        Checkpoint,
+        Checkpoint,
+        Checkpoint,
+    ];
+    // A checkpoint that is lost, and one that is cut off, after rows were added. The row goes before another checkpoint
+    // has its number.
+    let added_older = vec![
+        Insert(3, 1),
+        Checkpoint,
+        SpoilCheckpoint,
+        Delete(3),
+        Checkpoint,
+        Insert(3, 2),
+        CutCheckpoint,
+        Put(0, 3, 3),
+        Checkpoint,
+        Checkpoint,
+        Checkpoint,
+    ];
     vec![
+        target("db-added", Kind::Narrow, added),
+        target("db-added-older-round", Kind::Narrow, added_older),
         target("db-lines", Kind::Narrow, whole),
         target("db-lines-delta", Kind::Wide, columns),
         target("db-lines-older-round", Kind::Narrow, older),
@@ -71,6 +102,9 @@ pub fn targets() -> Vec<Tables> {
 
 pub fn bugs() -> Vec<Bug> {
     vec![
+        Bug::new("pages-tail-unpublished-counts", "a row is read that a checkpoint had only begun to add", || {
+            named("db-added")
+        }),
         Bug::new("engine-lines-without-whole", "a row that a checkpoint tears has no whole record", || {
             named("db-lines-delta")
         }),

@@ -74,7 +74,9 @@ fn every_mutant_is_killed_or_excused() {
             | "db-backup"
             | "db-dual-rounds"
             | "db-dual-older-round"
-            | "db-dual-moves" => 500,
+            | "db-dual-moves"
+            | "db-added"
+            | "db-added-older-round" => 500,
             _ => Config::default().states_max,
         };
         Config { states_max, ..Config::default() }

@@ -10,6 +10,7 @@ mod fabric;
 mod fs;
 mod heap;
 mod index;
+mod pages;
 mod registry;
 mod some_states;
 mod stm;

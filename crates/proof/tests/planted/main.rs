@@ -8,6 +8,7 @@ mod fabric;
 mod fs;
 mod heap;
 mod index;
+mod pages;
 mod registry;
 mod stm;
 mod store;

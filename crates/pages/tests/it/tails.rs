@@ -1,0 +1,179 @@
+//! Rows that are added to an image in place: what they cost, when they count, and what becomes of them.
+
+use crate::common::{self, Fixture, Rows, leaves};
+use lodestone_pages::{Error, PageOptions, PageRow, Pages, Patch, Patched, Result};
+use lodestone_txn::{Tick, Writer};
+
+const LEAF: (u32, &[u8]) = (1, b"b");
+
+fn row(key: &[u8]) -> PageRow<'_> {
+    PageRow { key, tick: Tick(1), writer: Writer::default(), payload: &[7; 500] }
+}
+
+fn key() -> (u32, Vec<u8>) {
+    (LEAF.0, LEAF.1.to_vec())
+}
+
+/// A store with a leaf of three rows, and the rows with one more.
+fn fixture() -> Result<(Fixture, Pages, Rows)> {
+    let mut fixture = Fixture::with_pages_of(1024)?;
+    let mut pages = fixture.open()?;
+    fixture.batch(&mut pages, &[common::leaf(LEAF.1, 3, 99)], 1, true)?;
+    let mut rows = fixture.newest.leaves[&key()].clone();
+    // Between the others.
+    rows.insert(b"b\0\0\0\0\0\0\0\0a".to_vec(), (9, b"added".to_vec()));
+    Ok((fixture, pages, rows))
+}
+
+/// Rows are gone that a batch has added which is not published, also if a later batch has its number. Rows that it has
+/// changed stay so.
+#[test]
+fn added_rows_count_with_their_batch() -> Result<()> {
+    let (mut fixture, mut pages, rows) = fixture()?;
+    assert!(fixture.patch(&mut pages, &key(), &rows, false)?);
+    assert!(fixture.is_right(&pages)?);
+    fixture.batch(&mut pages, &[common::leaf(b"c", 1, 9)], 1, true)?;
+    assert!(fixture.is_right(&pages)?, "the next batch has the same number");
+    assert!(fixture.patch(&mut pages, &key(), &rows, true)?);
+    assert_eq!(leaves(&pages)?[&key()], rows);
+    // The older checkpoint goes on without the row, and so do the batches after it.
+    fixture.spoil(pages);
+    let mut pages = fixture.open()?;
+    assert_eq!(leaves(&pages)?[&key()].len(), 3);
+    fixture.batch(&mut pages, &[common::leaf(b"c", 2, 9)], 1, true)?;
+    assert!(fixture.is_right(&pages)?, "the next batch has the number of the one that is damaged");
+    Ok(())
+}
+
+/// A row that was added changes in place as the others do, and is read alone.
+#[test]
+fn an_added_row_is_a_row() -> Result<()> {
+    let (mut fixture, mut pages, mut rows) = fixture()?;
+    assert!(fixture.patch(&mut pages, &key(), &rows, true)?);
+    let added = b"b\0\0\0\0\0\0\0\0a";
+    rows.insert(added.to_vec(), (10, b"other".to_vec()));
+    assert!(fixture.patch(&mut pages, &key(), &rows, true)?);
+    assert!(fixture.is_right(&pages)?);
+    let pages = fixture.open()?;
+    let (image, reader) = (pages.listed()?[0].image.clone(), pages.reader());
+    let row = |key: &[u8]| reader.read_row(&image, LEAF, key).map(|(tick, _, payload)| (tick.0, payload.to_vec()));
+    assert_eq!(row(added), Some((10, b"other".to_vec())));
+    assert_eq!(row(&[LEAF.1, &1_u64.to_be_bytes()].concat()).expect("a row").0, 2);
+    assert_eq!(row(b"bz"), None);
+    // A row that goes takes a new image.
+    rows.remove(&added[..]);
+    let mut pages = fixture.open()?;
+    assert!(!fixture.patch(&mut pages, &key(), &rows, true)?);
+    Ok(())
+}
+
+/// A page of 8 KiB with seven rows of 500 bytes: another one takes its own lines, two words and a look at the page.
+#[test]
+fn a_row_that_is_added_takes_its_own_lines() -> Result<()> {
+    let fixture = Fixture::new()?;
+    let mut action = fixture.heap.action();
+    let at = Pages::make(&fixture.heap, &mut action, &PageOptions { writers: 1, ..PageOptions::default() })?;
+    action.commit()?;
+    let mut pages = Pages::open(&fixture.heap, at)?;
+    let keys: Vec<_> = (0..9_u64).map(|key| (key * 7 % 9).to_be_bytes()).collect();
+    let rows = |count: usize| {
+        let mut keys = keys[..count].to_vec();
+        keys.sort_unstable();
+        keys
+    };
+    let mut batch = pages.batch();
+    let first = rows(7);
+    let image = batch.write(1, b"", first.iter().map(|key| row(key)))?;
+    batch.publish(vec![0])?;
+    for count in 8..=9 {
+        let rows = rows(count);
+        let mut batch = pages.batch();
+        let patch = batch.patch(&image, (1, b""), rows.iter().map(|key| (row(key), true)), Tick::NEVER)?;
+        let Patch::Done(Patched { rows: 1, added: 1, lines: 9..=10, .. }) = patch else {
+            panic!("{patch:?}");
+        };
+        batch.publish(vec![0])?;
+        let found = pages.reader().read(&image)?;
+        assert!(found.keys().eq(rows.iter().map(|key| &key[..])), "{count} rows");
+    }
+    // One that a record does not have all of must not be added.
+    let mut batch = pages.batch();
+    let other = 99_u64.to_be_bytes();
+    let mut rows: Vec<_> = rows(9).iter().map(|key| (*key, true)).collect();
+    rows.push((other, false));
+    let with = rows.iter().map(|(key, may_write)| (row(key), *may_write));
+    assert_eq!(batch.patch(&image, (1, b""), with, Tick::NEVER)?, Patch::Refused);
+    Ok(())
+}
+
+/// Each word of a tail and each byte of its rows is verified.
+#[test]
+fn a_damaged_tail_is_named() -> Result<()> {
+    let (mut fixture, mut pages, rows) = fixture()?;
+    assert!(fixture.patch(&mut pages, &key(), &rows, true)?);
+    let memory = fixture.heap.memory();
+    let extents: Vec<_> = pages.heap_blocks().into_iter().skip(1).collect();
+    let place = extents.iter().flat_map(|(at, bytes)| (0..*bytes / 8).map(move |word| at.plus(word * 8)));
+    let place = place.clone().find(|at| {
+        let mut bytes = [0; 16];
+        memory.contains(*at, 16) && {
+            memory.read(*at, &mut bytes);
+            // The payload of the row that was added ends the tail.
+            bytes.windows(5).any(|window| window == b"added")
+        }
+    });
+    let place = place.expect("the row").plus(8);
+    let (mut named, mut same) = (0, 0);
+    // The words, then the row: 16 bytes, its head 16, its key 10, its cell 23.
+    for word in 0..12_u64 {
+        let at = lodestone_pmem::PmAddr::new(place.part(), place.offset() - word * 8);
+        for bit in [0, 13, 37, 62] {
+            memory.store(at, memory.load(at) ^ (1 << bit));
+            match fixture.open().and_then(|pages| leaves(&pages)) {
+                Ok(found) => {
+                    assert_eq!(found, fixture.newest.leaves, "word {word}, bit {bit}");
+                    same += 1;
+                }
+                Err(Error::Damaged { .. }) => named += 1,
+                Err(error) => panic!("{error}"),
+            }
+            memory.store(at, memory.load(at) ^ (1 << bit));
+        }
+    }
+    assert!(named > 30 && same < 15, "{named} are named, {same} do not matter");
+    Ok(())
+}
+
+/// Sets the version of the format, as another version of this crate would have written it.
+fn set_version(fixture: &Fixture, version: u32) {
+    let memory = fixture.heap.memory();
+    for line in [fixture.at, fixture.at.plus(256)] {
+        let mut bytes = [0; 64];
+        memory.read(line, &mut bytes);
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..60]);
+        bytes[60..].copy_from_slice(&crc.to_le_bytes());
+        memory.write(line, &bytes);
+    }
+}
+
+#[test]
+fn pages_of_the_version_before_have_no_tails() -> Result<()> {
+    let (mut fixture, pages, rows) = fixture()?;
+    drop(pages);
+    set_version(&fixture, 5);
+    let mut pages = fixture.open()?;
+    fixture.batch(&mut pages, &[common::leaf(LEAF.1, 3, 98)], 1, true)?;
+    assert!(!fixture.patch(&mut pages, &key(), &rows, true)?, "the new image has no tail");
+    assert!(fixture.is_right(&pages)?);
+    let mut changed = fixture.newest.leaves[&key()].clone();
+    changed.values_mut().next().expect("a row").1 = vec![1; 50];
+    changed.values_mut().next().expect("a row").0 = 77;
+    assert!(fixture.patch(&mut pages, &key(), &changed, true)?, "its rows change in place");
+    assert!(fixture.is_right(&fixture.open()?)?);
+    drop(pages);
+    set_version(&fixture, 7);
+    let error = fixture.open().map(drop).expect_err("a later version");
+    assert!(error.to_string().contains("version"), "{error}");
+    Ok(())
+}
