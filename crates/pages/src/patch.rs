@@ -86,7 +86,7 @@ impl Work {
         }
         let image_end = PAGE_HEAD_BYTES + to_usize(head.bytes);
         let rows_begin = tail.map_or(image_end, |tail| tail.rows_begin());
-        let end = rows_begin + tail.map_or(0, |tail| tail.end(published));
+        let end = rows_begin + tail.map_or(0, |tail| tail.rows_bytes());
         self.page.truncate(end);
         let bytes = &self.page[PAGE_HEAD_BYTES..image_end];
         let bytes =
@@ -104,7 +104,7 @@ impl Work {
         let mut word = None;
         if let Some(tail) = tail.filter(|_| changes.done.added > 0) {
             // The other word goes on to say which rows the newest checkpoint has.
-            let number = 1 - tail.counting(published);
+            let number = 1 - tail.counting;
             let (place, after) =
                 (tail.word_place(number), TailWord { batch: self.number, end: self.page.len() - rows_begin });
             let at = at.plus(to_u64(place));

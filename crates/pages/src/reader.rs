@@ -137,7 +137,7 @@ impl Reader {
             if image.pages.len() > 1 {
                 several.extend_from_slice(&page_bytes[PAGE_HEAD_BYTES..end]);
             } else if let Some(of_page) = self.read_tail(page, at, &head, page_bytes)? {
-                tail = of_page.rows_begin()..of_page.rows_begin() + of_page.end(self.published());
+                tail = of_page.rows_begin()..of_page.rows_begin() + of_page.rows_bytes();
                 has_unpublished = of_page.unpublished(self.published()).is_some();
             }
         }
@@ -169,7 +169,7 @@ impl Reader {
         if begin < PAGE_HEAD_BYTES + to_usize(head.bytes) || begin + WORDS_BYTES > bytes.len() {
             return Err(bad("its tail is not after its rows"));
         }
-        let tail = Tail::read(at, begin, bytes).ok_or_else(|| bad("a word of its tail fails its checksum"))?;
+        let tail = Tail::read(at, begin, bytes, self.published()).map_err(bad)?;
         let rows_bytes = tail.words.iter().map(|word| word.end).max().unwrap_or(0);
         let end = tail.rows_begin() + rows_bytes;
         if end > PAGE_HEAD_BYTES + self.piece_bytes {
@@ -283,7 +283,7 @@ impl Reader {
             self.fetch(at.plus(to_u64(words.start)), &mut bytes[words]).ok()?;
         }
         let tail = self.read_tail(page, at, head, bytes).ok()??;
-        let rows = &bytes[tail.rows_begin()..][..tail.end(self.published())];
+        let rows = &bytes[tail.rows_begin()..][..tail.rows_bytes()];
         let place = CellPlace { page, batch: image.batch, row: head.rows };
         let added = tail::parse(place, rows)?;
         let row = added.into_iter().find(|added| rows[added.key.clone()] == *key)?;

@@ -83,6 +83,8 @@ pub struct Tail {
     /// Where the tail begins in the page.
     pub begin: usize,
     pub words: [TailWord; 2],
+    /// The number of the word that counts.
+    pub counting: usize,
 }
 
 impl Tail {
@@ -92,15 +94,25 @@ impl Tail {
         (begin + BYTES_MIN <= page_bytes).then_some(begin)
     }
 
-    /// The words in `bytes`, those of the page at `at`. `None`: one of them is damaged.
-    pub fn read(at: PmAddr, begin: usize, bytes: &[u8]) -> Option<Self> {
+    /// The words in `bytes`, those of the page at `at`, of which one counts at the checkpoint of batch `published`.
+    ///
+    /// # Errors
+    /// The finding.
+    pub fn read(at: PmAddr, begin: usize, bytes: &[u8], published: u64) -> Result<Self, &'static str> {
         let mut words = [TailWord::default(); 2];
         for (number, word) in words.iter_mut().enumerate() {
             let place = begin + number * 8;
-            let raw = u64::from_le_bytes(bytes.get(place..place + 8)?.try_into().ok()?);
-            *word = TailWord::decode(at.plus(to_u64(place)), raw)?;
+            let raw = bytes[place..place + 8].try_into().map(u64::from_le_bytes).expect("eight bytes");
+            *word = TailWord::decode(at.plus(to_u64(place)), raw).ok_or("a word of its tail fails its checksum")?;
         }
-        Some(Self { begin, words })
+        // A writer in another process may have gone on since this one has read the checkpoint.
+        let counting = Self::counting(words, published).ok_or("both words of its tail are of later batches")?;
+        Ok(Self { begin, words, counting })
+    }
+
+    /// Bytes of the rows that count.
+    pub fn rows_bytes(&self) -> usize {
+        self.words[self.counting].end
     }
 
     /// Where the rows begin in the page.
@@ -108,21 +120,15 @@ impl Tail {
         self.begin + WORDS_BYTES
     }
 
-    /// The number of the word that counts at the checkpoint of batch `published`.
-    pub fn counting(&self, published: u64) -> usize {
-        let [first, second] = self.words;
+    /// The number of the word that counts at the checkpoint of batch `published`. `None`: both are of later batches.
+    fn counting(words: [TailWord; 2], published: u64) -> Option<usize> {
         let counts = |word: TailWord| word.batch <= published || planted::active("pages-tail-unpublished-counts");
-        match (counts(first), counts(second)) {
-            (true, true) => usize::from(second.batch > first.batch),
-            (is_first, _) => usize::from(!is_first),
+        match words.map(counts) {
+            [true, true] => Some(usize::from(words[1].batch > words[0].batch)),
+            [true, false] => Some(0),
+            [false, true] => Some(1),
+            [false, false] => None,
         }
-    }
-
-    /// Bytes of the rows that count at the checkpoint of batch `published`.
-    pub fn end(&self, published: u64) -> usize {
-        let word = self.words[self.counting(published)];
-        // No word is of a later batch than the one after it.
-        if word.batch <= published || planted::active("pages-tail-unpublished-counts") { word.end } else { 0 }
     }
 
     /// The number of a word that is of a batch after `published`.

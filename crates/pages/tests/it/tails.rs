@@ -177,3 +177,21 @@ fn pages_of_the_version_before_have_no_tails() -> Result<()> {
     assert!(error.to_string().contains("version"), "{error}");
     Ok(())
 }
+
+/// A writer in another process goes on. The rows of the checkpoint that this opening has read are there after one batch,
+/// and said to be gone after two.
+#[test]
+fn an_older_opening_says_so() -> Result<()> {
+    let (mut fixture, first, mut rows) = fixture()?;
+    let mut second = fixture.open()?;
+    let (image, reader) = (first.listed()?[0].image.clone(), first.reader());
+    let before = reader.read(&image)?.keys().count();
+    assert!(fixture.patch(&mut second, &key(), &rows, true)?);
+    assert_eq!(reader.read(&image)?.keys().count(), before);
+    rows.insert(b"bz".to_vec(), (10, b"more".to_vec()));
+    assert!(fixture.patch(&mut second, &key(), &rows, true)?);
+    let error = reader.read(&image).expect_err("an older state than the page has");
+    assert!(error.to_string().contains("later batches"), "{error}");
+    assert_eq!(second.reader().read(&image)?.keys().count(), before + 2);
+    Ok(())
+}
