@@ -76,6 +76,15 @@ impl CellPlace {
         is_whole.then_some((Tick(head.tick.get()), writer, payload))
     }
 
+    /// The tick that a cell says, whole or not.
+    ///
+    /// # Panics
+    /// If it is shorter than a head.
+    pub fn tick(cell: &[u8]) -> Tick {
+        let (head, _) = CellHead::ref_from_prefix(cell).expect("a cell is not shorter than its head");
+        Tick(head.tick.get())
+    }
+
     /// The version in a cell that is whole.
     ///
     /// # Panics

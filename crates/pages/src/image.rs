@@ -18,7 +18,6 @@ use lodestone_txn::{Tick, Writer};
 use lodestone_width::{exact_u32, to_usize};
 
 use crate::cell::{CELL_HEAD_BYTES, CellPlace};
-use crate::layout::{IMAGE_HEAD_BYTES, PAGE_HEAD_BYTES};
 use crate::tail::{self, Added};
 
 /// Bytes of a row before its key.
@@ -142,7 +141,6 @@ pub(crate) struct ImageBytes<'p> {
 }
 
 /// A row of an image that was read: its number, its key, and its cell among the bytes.
-#[derive(Clone, Debug)]
 pub(crate) struct Entry<'f> {
     pub number: u32,
     pub key: &'f [u8],
@@ -211,24 +209,6 @@ impl Found {
         })
     }
 
-    /// How many rows it has, torn ones as well.
-    pub(crate) fn row_count(&self) -> u32 {
-        self.rows + exact_u32(self.added.len())
-    }
-
-    /// Where a byte of [`bytes`](Self::bytes) is in the page, if the rows of the tail begin at `rows_begin` there.
-    pub(crate) fn in_page(&self, byte: usize, rows_begin: usize) -> usize {
-        match byte.checked_sub(self.tail_begin) {
-            Some(of_tail) if !self.added.is_empty() => rows_begin + of_tail,
-            _ => PAGE_HEAD_BYTES + self.begin() + byte,
-        }
-    }
-
-    /// Where [`bytes`](Self::bytes) begin among those of the image.
-    pub(crate) fn begin(&self) -> usize {
-        IMAGE_HEAD_BYTES + self.low.len()
-    }
-
     /// The place of a row, for the checksum of its cell.
     pub(crate) fn place(&self, row: u32) -> CellPlace {
         CellPlace { page: self.image.pages[0].0, batch: self.image.batch, row }
@@ -261,6 +241,23 @@ impl Found {
         found.torn.sort_unstable();
         Some(found)
     }
+}
+
+/// The key of each row in the fixed part of an image whose first possible key is `low`, and its cell among all cells.
+pub(crate) fn cells<'p>(fixed: &'p [u8], low: &[u8]) -> Option<Vec<(&'p [u8], Range<usize>)>> {
+    let mut rest = fixed;
+    let (low_bytes, rows) = (take_u32(&mut rest)?, take_u32(&mut rest)?);
+    if rest.split_off(..to_usize(low_bytes))? != low {
+        return None;
+    }
+    let (mut cells, mut begin) = (Vec::new(), 0);
+    for _ in 0..rows {
+        let (key, room) = take_key(&mut rest)?;
+        let cell = begin..begin + CELL_HEAD_BYTES + room;
+        begin = cell.end;
+        cells.push((key, cell));
+    }
+    rest.is_empty().then_some(cells)
 }
 
 /// The number of the row with `key`, and its cell among all cells, in the fixed part of an image whose first possible

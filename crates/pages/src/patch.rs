@@ -15,17 +15,21 @@
 //! A version in a page may be later than the checkpoint. Records with its tick and earlier ones do nothing to it.
 //!
 //! Rows that the image lacks are added in its tail (`tail.rs`). They count only when the batch is published.
+//!
+//! Of a page with long rows only the lines are read that the work needs: the keys, the heads of the cells, and the lines
+//! of which a part is written.
 
 use std::ops::Range;
 
-use lodestone_pmem::{LINE_BYTES, planted};
+use lodestone_pmem::{LINE_BYTES, PmAddr, planted};
 use lodestone_txn::Tick;
-use lodestone_width::{to_u64, to_usize};
+use lodestone_width::{exact_u32, to_u64, to_usize};
 
-use crate::cell::CELL_HEAD_BYTES;
+use crate::cell::{CELL_HEAD_BYTES, CellPlace};
 use crate::error::Result;
-use crate::image::{Entry, Found, Image, ImageBytes, PageRow};
+use crate::image::{Image, PageRow, cells};
 use crate::layout::PAGE_HEAD_BYTES;
+use crate::reader::Reader;
 use crate::share::Work;
 use crate::tail::{self, TailWord};
 
@@ -62,57 +66,21 @@ impl Work {
     pub fn patch<'r>(
         &mut self,
         image: &Image,
-        (tree, low): (u32, &[u8]),
+        leaf: (u32, &[u8]),
         rows: impl Iterator<Item = (PageRow<'r>, bool)>,
         floor: Tick,
     ) -> Result<Patch> {
-        let (&[(page, at)], memory) = (&image.pages[..], self.reader.heap.memory().clone()) else {
-            return Ok(Patch::OtherImage);
-        };
+        let memory = self.reader.heap.memory().clone();
+        let &[(_, at)] = &image.pages[..] else { return Ok(Patch::OtherImage) };
         if memory.direct_unit() != LINE_BYTES {
             return Ok(Patch::OtherImage);
         }
+        let bytes = std::mem::take(&mut self.page);
+        let mut sheet = Sheet { reader: &self.reader, at, bytes, is_read: Vec::new() };
+        let changes = Changes::of(&mut sheet, image, leaf, self.number, rows, floor);
+        self.page = sheet.bytes;
         // A page that is damaged is replaced.
-        let Ok(head) = self.reader.read_page(page, at, image.batch, &mut self.page) else {
-            return Ok(Patch::OtherImage);
-        };
-        let Ok(tail) = self.reader.read_tail(page, at, &head, &mut self.page) else {
-            return Ok(Patch::OtherImage);
-        };
-        let published = self.number - 1;
-        // Rows of a batch that was not published would count with this one.
-        if tail.is_some_and(|tail| tail.unpublished(published).is_some()) {
-            return Ok(Patch::OtherImage);
-        }
-        let image_end = PAGE_HEAD_BYTES + to_usize(head.bytes);
-        let rows_begin = tail.map_or(image_end, |tail| tail.rows_begin());
-        let end = rows_begin + tail.map_or(0, |tail| tail.rows_bytes());
-        self.page.truncate(end);
-        let bytes = &self.page[PAGE_HEAD_BYTES..image_end];
-        let bytes =
-            ImageBytes { bytes, fixed: to_usize(head.fixed), tail: &self.page[rows_begin..], has_unpublished: false };
-        let found = Found::decode(image.clone(), head.tree, &bytes, None);
-        let Some(found) = found.filter(|found| (found.tree, &found.low[..]) == (tree, low)) else {
-            return Ok(Patch::OtherImage);
-        };
-        let has_room = tail.is_some() && TailWord::has_number(self.number);
-        let page_bytes = if has_room { PAGE_HEAD_BYTES + self.reader.piece_bytes } else { end };
-        let mut changes = Changes { rows_begin, page_bytes, ..Changes::default() };
-        if !changes.make(&mut self.page, &found, rows, floor) {
-            return Ok(Patch::OtherImage);
-        }
-        let mut word = None;
-        if let Some(tail) = tail.filter(|_| changes.done.added > 0) {
-            // The other word goes on to say which rows the newest checkpoint has.
-            let number = 1 - tail.counting;
-            let (place, after) =
-                (tail.word_place(number), TailWord { batch: self.number, end: self.page.len() - rows_begin });
-            let at = at.plus(to_u64(place));
-            self.page[place..place + 8].copy_from_slice(&after.encode(at).to_le_bytes());
-            changes.mark(place..place + 8);
-            changes.mark(end..self.page.len());
-            word = Some((at, tail.words[number]));
-        }
+        let Some(mut changes) = changes.unwrap_or(None) else { return Ok(Patch::OtherImage) };
         let count = self.page.len().div_ceil(LINE);
         self.page.resize(count * LINE, 0);
         changes.dirty.resize(count, false);
@@ -124,7 +92,7 @@ impl Work {
             return Ok(Patch::Refused);
         }
         self.has_patched = true;
-        self.added.extend(word);
+        self.added.extend(changes.word);
         let mut begin = 0;
         for run in changes.dirty.chunk_by(|one, next| one == next) {
             let end = begin + run.len();
@@ -141,89 +109,197 @@ impl Work {
 
 const LINE: usize = 64;
 const _: () = assert!(to_u64(LINE) == LINE_BYTES);
+/// Rows at least so long are looked at alone, each in a block of the medium or several.
+const LONG_BYTES: usize = 256;
+
+/// A page of which some lines were read.
+struct Sheet<'w> {
+    reader: &'w Reader,
+    at: PmAddr,
+    bytes: Vec<u8>,
+    /// By line.
+    is_read: Vec<bool>,
+}
+
+impl Sheet<'_> {
+    /// The page ends here, as far as it has content.
+    fn end_at(&mut self, end: usize) {
+        self.bytes.resize(end, 0);
+        self.is_read.resize(end.div_ceil(LINE), false);
+    }
+
+    /// Reads the lines of these bytes, as far as they were not read.
+    fn need(&mut self, bytes: Range<usize>) -> Result<()> {
+        let mut lines = bytes.start / LINE..bytes.end.div_ceil(LINE);
+        while let Some(first) = lines.find(|line| !self.is_read[*line]) {
+            let missing = 1 + lines.clone().take_while(|line| !self.is_read[*line]).count();
+            let end = ((first + missing) * LINE).min(self.bytes.len());
+            self.reader.fetch(self.at.plus(to_u64(first * LINE)), &mut self.bytes[first * LINE..end])?;
+            self.is_read[first..first + missing].fill(true);
+        }
+        Ok(())
+    }
+
+    /// Reads the lines at both ends of these bytes: all others will be written whole.
+    fn need_ends(&mut self, bytes: &Range<usize>) -> Result<()> {
+        self.need(bytes.start..bytes.start + 1)?;
+        self.need(bytes.end - 1..bytes.end)
+    }
+}
+
+/// A row of a page.
+struct Row<'k> {
+    number: u32,
+    key: &'k [u8],
+    /// Its cell in the page.
+    cell: Range<usize>,
+}
 
 /// The changes of a page.
 #[derive(Debug, Default)]
 struct Changes {
-    /// Where the rows of the tail begin in the page.
-    rows_begin: usize,
-    /// Bytes that the page may have.
-    page_bytes: usize,
     /// By line, up to the last dirty one.
     dirty: Vec<bool>,
     done: Patched,
     /// Whether a row may not be written.
     is_refused: bool,
+    /// The word that says which rows were added, and its value before.
+    word: Option<(PmAddr, TailWord)>,
 }
 
 impl Changes {
+    /// Makes the rows in `sheet`, the page of `image`, equal to `rows`, and adds those that it lacks. `None`: that cannot
+    /// be done.
+    fn of<'r>(
+        sheet: &mut Sheet<'_>,
+        image: &Image,
+        (tree, low): (u32, &[u8]),
+        batch: u64,
+        rows: impl Iterator<Item = (PageRow<'r>, bool)>,
+        floor: Tick,
+    ) -> Result<Option<Self>> {
+        let (page, at) = image.pages[0];
+        let head = sheet.reader.read_fixed(page, at, image.batch, &mut sheet.bytes)?;
+        let (fixed_end, image_end) = (PAGE_HEAD_BYTES + to_usize(head.fixed), PAGE_HEAD_BYTES + to_usize(head.bytes));
+        let fixed = sheet.bytes[PAGE_HEAD_BYTES..fixed_end].to_vec();
+        let places = cells(&fixed, low).filter(|_| head.tree == tree);
+        let Some(places) =
+            places.filter(|places| places.last().map_or(fixed_end, |last| fixed_end + last.1.end) == image_end)
+        else {
+            return Ok(None);
+        };
+        let tail = sheet.reader.read_tail(page, at, (&head, false), &mut sheet.bytes)?;
+        // Rows of a batch that was not published would count with this one.
+        if tail.is_some_and(|tail| tail.unpublished(batch - 1).is_some()) {
+            return Ok(None);
+        }
+        let rows_begin = tail.map_or(image_end, |tail| tail.rows_begin());
+        let end = rows_begin + tail.map_or(0, |tail| tail.rows_bytes());
+        let of_tail = sheet.bytes.get(rows_begin..end).map(<[u8]>::to_vec).unwrap_or_default();
+        let first = CellPlace { page, batch: image.batch, row: head.rows };
+        let Some(added) = tail::parse(first, &of_tail) else { return Ok(None) };
+        let count = to_u64(places.len() + added.len());
+        let mut present: Vec<_> = (0..)
+            .zip(&places)
+            .map(|(number, (key, cell))| Row { number, key, cell: fixed_end + cell.start..fixed_end + cell.end })
+            .collect();
+        present.extend(added.iter().map(|added| Row {
+            number: added.number,
+            key: &of_tail[added.key.clone()],
+            cell: rows_begin + added.cell.start..rows_begin + added.cell.end,
+        }));
+        if !added.is_empty() {
+            present.sort_unstable_by_key(|row| row.key);
+        }
+        sheet.end_at(end);
+        if to_usize(count) * LONG_BYTES > end {
+            sheet.need(0..end)?;
+        }
+        let mut changes = Self::default();
+        let has_room = tail.is_some() && TailWord::has_number(batch);
+        let page_bytes = if has_room { PAGE_HEAD_BYTES + sheet.reader.piece_bytes } else { end };
+        let (mut present, mut number) = (present.into_iter().peekable(), head.rows + exact_u32(added.len()));
+        for (row, may_write) in rows {
+            let is_written = match present.next_if(|present| present.key <= row.key) {
+                Some(found) if found.key == row.key => {
+                    let place = CellPlace { row: found.number, ..first };
+                    match changes.change(sheet, place, &found.cell, &row, floor)? {
+                        Some(is_written) => is_written,
+                        None => return Ok(None),
+                    }
+                }
+                // A row of the image is gone.
+                Some(_) => return Ok(None),
+                None => {
+                    let place = CellPlace { row: number, ..first };
+                    if changes.done.added == 0 {
+                        sheet.need_ends(&(end.saturating_sub(1)..end))?;
+                    }
+                    if !tail::add(&mut sheet.bytes, rows_begin, page_bytes, place, &row) {
+                        return Ok(None);
+                    }
+                    number += 1;
+                    changes.done.added += 1;
+                    true
+                }
+            };
+            changes.done.rows += u64::from(is_written);
+            changes.is_refused |= is_written && !may_write;
+        }
+        if present.next().is_some() {
+            return Ok(None);
+        }
+        if let Some(tail) = tail.filter(|_| changes.done.added > 0) {
+            // The other word goes on to say which rows the newest checkpoint has.
+            let number = 1 - tail.counting;
+            let place = tail.word_place(number);
+            let (word, after) = (at.plus(to_u64(place)), TailWord { batch, end: sheet.bytes.len() - rows_begin });
+            sheet.need(place..place + 8)?;
+            sheet.bytes[place..place + 8].copy_from_slice(&after.encode(word).to_le_bytes());
+            changes.mark(place..place + 8);
+            changes.mark(end..sheet.bytes.len());
+            changes.word = Some((word, tail.words[number]));
+        }
+        Ok(Some(changes))
+    }
+
     fn mark(&mut self, bytes: Range<usize>) {
         let lines = bytes.start / LINE..bytes.end.div_ceil(LINE);
         self.dirty.resize(self.dirty.len().max(lines.end), false);
         self.dirty[lines].fill(true);
     }
 
-    /// Makes the rows of `found` in `page` equal to `rows`, and adds those that it lacks. Returns whether that can be
-    /// done.
-    fn make<'r>(
-        &mut self,
-        page: &mut Vec<u8>,
-        found: &Found,
-        rows: impl Iterator<Item = (PageRow<'r>, bool)>,
-        floor: Tick,
-    ) -> bool {
-        let (mut entries, mut number) = (found.entries().peekable(), found.row_count());
-        for (row, may_write) in rows {
-            let is_written = match entries.next_if(|entry| entry.key <= row.key) {
-                Some(entry) if entry.key == row.key => self.change(page, found, &entry, &row, floor),
-                // A row of the image is gone.
-                Some(_) => return false,
-                None => {
-                    number += 1;
-                    let is_added = tail::add(page, self.rows_begin, self.page_bytes, found.place(number - 1), &row);
-                    self.done.added += 1;
-                    is_added.then_some(true)
-                }
-            };
-            match is_written {
-                Some(true) => {
-                    self.done.rows += 1;
-                    self.is_refused |= !may_write;
-                }
-                Some(false) => {}
-                None => return false,
-            }
-        }
-        entries.next().is_none()
-    }
-
     /// Writes a row of the image into its cell. Returns whether it had another version. `None`: there is no room.
     fn change(
         &mut self,
-        page: &mut [u8],
-        found: &Found,
-        entry: &Entry<'_>,
+        sheet: &mut Sheet<'_>,
+        place: CellPlace,
+        cell: &Range<usize>,
         row: &PageRow<'_>,
         floor: Tick,
-    ) -> Option<bool> {
-        let (place, cell) = (found.place(entry.number), &found.bytes()[entry.cell.clone()]);
-        let before = place.read(cell);
+    ) -> Result<Option<bool>> {
+        sheet.need(cell.start..cell.start + CELL_HEAD_BYTES)?;
         // Of rows in cells all versions of a life have one tick, also after the row went to another cell. Other rows
         // with equal ticks are equal.
-        let is_equal = |payload: &[u8]| payload == row.payload || planted::active("pages-ticks-say-all");
-        let is_same =
-            |(tick, _, payload): (Tick, _, &[u8])| (tick == row.tick || row.tick <= floor) && is_equal(payload);
-        if before.is_some_and(is_same) {
-            return Some(false);
+        let is_of_life = row.tick > floor || planted::active("pages-ticks-say-all");
+        let has_tick = CellPlace::tick(&sheet.bytes[cell.clone()]) == row.tick;
+        if is_of_life && has_tick {
+            return Ok(Some(false));
         }
-        let begin = found.in_page(entry.cell.start, self.rows_begin);
-        let end = begin + cell.len();
-        let room = cell.len() - CELL_HEAD_BYTES;
-        if row.payload.len() > room {
-            return None;
+        if !is_of_life {
+            sheet.need(cell.clone())?;
+            let before = place.read(&sheet.bytes[cell.clone()]);
+            if before.is_some_and(|(_, _, payload)| payload == row.payload) {
+                return Ok(Some(false));
+            }
         }
-        place.write(&mut page[begin..end], row);
-        self.mark(begin..end - (room - row.payload.len()));
-        Some(true)
+        let end = cell.start + CELL_HEAD_BYTES + row.payload.len();
+        if end > cell.end {
+            return Ok(None);
+        }
+        sheet.need_ends(&(cell.start..end))?;
+        place.write(&mut sheet.bytes[cell.clone()], row);
+        self.mark(cell.start..end);
+        Ok(Some(true))
     }
 }

@@ -92,7 +92,7 @@ impl Reader {
     }
 
     /// Reads bytes of a page.
-    fn fetch(&self, at: PmAddr, bytes: &mut [u8]) -> Result<()> {
+    pub(crate) fn fetch(&self, at: PmAddr, bytes: &mut [u8]) -> Result<()> {
         match &self.far {
             Some(far) if far.read(at, bytes) => Ok(()),
             _ => Ok(self.heap.memory().read_directly(at, bytes)?),
@@ -136,7 +136,7 @@ impl Reader {
             fixed += to_usize(head.fixed);
             if image.pages.len() > 1 {
                 several.extend_from_slice(&page_bytes[PAGE_HEAD_BYTES..end]);
-            } else if let Some(of_page) = self.read_tail(page, at, &head, page_bytes)? {
+            } else if let Some(of_page) = self.read_tail(page, at, (&head, true), page_bytes)? {
                 tail = of_page.rows_begin()..of_page.rows_begin() + of_page.rows_bytes();
                 has_unpublished = of_page.unpublished(self.published()).is_some();
             }
@@ -152,31 +152,41 @@ impl Reader {
         self.published.load(Ordering::Acquire)
     }
 
-    /// Reads the tail of a page after [`read_page`](Self::read_page): its words, and all rows that the later of them
-    /// says. `None`: the page has none.
+    /// Reads the tail of a page whose head was read: its words, unless these were read, and all rows that the later of
+    /// them says. `None`: the page has none.
     pub(crate) fn read_tail(
         &self,
         page: u32,
         at: PmAddr,
-        head: &PageHead,
+        (head, has_words): (&PageHead, bool),
         bytes: &mut Vec<u8>,
     ) -> Result<Option<Tail>> {
         if head.tail == 0 {
             return Ok(None);
         }
         let bad = |finding: &str| damage(&self.heap, "page", at, &format!("page {page}: {finding}"));
+        let page_bytes = PAGE_HEAD_BYTES + self.piece_bytes;
         let begin = to_usize(head.tail);
-        if begin < PAGE_HEAD_BYTES + to_usize(head.bytes) || begin + WORDS_BYTES > bytes.len() {
+        if begin < PAGE_HEAD_BYTES + to_usize(head.bytes)
+            || begin + WORDS_BYTES > page_bytes
+            || !begin.is_multiple_of(8)
+        {
             return Err(bad("its tail is not after its rows"));
+        }
+        // A device has given all of the page.
+        let is_memory = self.heap.memory().direct_unit() == LINE_BYTES;
+        lengthen(bytes, begin + WORDS_BYTES);
+        if is_memory && !has_words {
+            self.fetch(at.plus(to_u64(begin)), &mut bytes[begin..begin + WORDS_BYTES])?;
         }
         let tail = Tail::read(at, begin, bytes, self.published()).map_err(bad)?;
         let rows_bytes = tail.words.iter().map(|word| word.end).max().unwrap_or(0);
         let end = tail.rows_begin() + rows_bytes;
-        if end > PAGE_HEAD_BYTES + self.piece_bytes {
+        if end > page_bytes {
             return Err(bad("its tail ends after the page"));
         }
-        if rows_bytes > 0 && self.heap.memory().direct_unit() == LINE_BYTES {
-            lengthen(bytes, end);
+        lengthen(bytes, end);
+        if rows_bytes > 0 && is_memory {
             self.fetch(at.plus(to_u64(tail.rows_begin())), &mut bytes[tail.rows_begin()..end])?;
         }
         Ok(Some(tail))
@@ -192,7 +202,7 @@ impl Reader {
         SCRATCH.with(|bytes| {
             let bytes = &mut bytes.borrow_mut();
             let head = self.read_page(page, at, image.batch, bytes)?;
-            let tail = self.read_tail(page, at, &head, bytes)?;
+            let tail = self.read_tail(page, at, (&head, true), bytes)?;
             let Some((tail, number)) = tail.and_then(|tail| Some((tail, tail.unpublished(self.published())?))) else {
                 return Ok(false);
             };
@@ -222,28 +232,11 @@ impl Reader {
         bytes: &mut Vec<u8>,
     ) -> Option<(Tick, Writer, Block)> {
         let &[(page, at)] = &image.pages[..] else { return None };
-        let memory = self.heap.memory();
-        let read = |from: usize, bytes: &mut [u8]| self.fetch(at.plus(to_u64(from)), bytes).ok();
-        // A device has one call for all of it, which costs hardly more than one for a part.
-        let is_whole = memory.direct_unit() > LINE_BYTES;
-        let ahead = PAGE_HEAD_BYTES + if is_whole { self.piece_bytes } else { 0 };
-        lengthen(bytes, ahead);
-        read(0, &mut bytes[..ahead])?;
-        let head = PageHead::read_from_bytes(&bytes[..PAGE_HEAD_BYTES]).ok()?;
-        let fixed = to_usize(head.fixed);
-        if head.magic != PAGE_MAGIC || head.fixed > head.bytes || to_usize(head.bytes) > self.piece_bytes {
+        let head = self.read_fixed(page, at, image.batch, bytes).ok()?;
+        if (head.first, head.pieces, head.tree) != (page, 1, tree) {
             return None;
         }
-        let end = PAGE_HEAD_BYTES + to_usize(head.bytes);
-        lengthen(bytes, end);
-        if !is_whole {
-            read(PAGE_HEAD_BYTES, &mut bytes[PAGE_HEAD_BYTES..PAGE_HEAD_BYTES + fixed])?;
-        }
-        let of = (head.page, head.batch, head.first, head.pieces, head.tree);
-        let is_right = head.checksum(&bytes[PAGE_HEAD_BYTES..end]) == Some(head.crc);
-        if !is_right || of != (page, image.batch, page, 1, tree) {
-            return None;
-        }
+        let (fixed, end) = (to_usize(head.fixed), PAGE_HEAD_BYTES + to_usize(head.bytes));
         let Some((row, cell)) = find_cell(&bytes[PAGE_HEAD_BYTES..PAGE_HEAD_BYTES + fixed], low, key) else {
             return self.read_added(image, &head, key, bytes);
         };
@@ -251,10 +244,11 @@ impl Reader {
         if cell.end > end {
             return None;
         }
-        if !is_whole {
+        if self.heap.memory().direct_unit() == LINE_BYTES {
             // Memory is read in words.
             let from = cell.start & !7;
-            read(from, &mut bytes[from..cell.end])?;
+            lengthen(bytes, cell.end);
+            self.fetch(at.plus(to_u64(from)), &mut bytes[from..cell.end]).ok()?;
         }
         self.content(CellPlace { page, batch: image.batch, row }, &bytes[cell])
     }
@@ -274,15 +268,7 @@ impl Reader {
         bytes: &mut Vec<u8>,
     ) -> Option<(Tick, Writer, Block)> {
         let &[(page, at)] = &image.pages[..] else { return None };
-        let words = to_usize(head.tail)..to_usize(head.tail) + WORDS_BYTES;
-        if head.tail == 0 || words.end > PAGE_HEAD_BYTES + self.piece_bytes {
-            return None;
-        }
-        if self.heap.memory().direct_unit() == LINE_BYTES {
-            lengthen(bytes, words.end);
-            self.fetch(at.plus(to_u64(words.start)), &mut bytes[words]).ok()?;
-        }
-        let tail = self.read_tail(page, at, head, bytes).ok()??;
+        let tail = self.read_tail(page, at, (head, false), bytes).ok()??;
         let rows = &bytes[tail.rows_begin()..][..tail.rows_bytes()];
         let place = CellPlace { page, batch: image.batch, row: head.rows };
         let added = tail::parse(place, rows)?;
@@ -290,25 +276,44 @@ impl Reader {
         self.content(CellPlace { row: row.number, ..place }, &rows[row.cell])
     }
 
-    /// Reads the page with this number, of this batch, into `bytes`: its head, then `head.bytes` bytes of an image,
-    /// then the words of its tail. After those may be others, of a page that was read before.
+    /// Reads the page with this number, of this batch, into `bytes`: its head, then `head.bytes` bytes of an image, then
+    /// the words of its tail. After those may be others, of a page that was read before.
     pub(crate) fn read_page(&self, page: u32, at: PmAddr, batch: u64, bytes: &mut Vec<u8>) -> Result<PageHead> {
+        self.read_part(page, at, batch, bytes, |head| {
+            // The words are in the line after the image, or in the same one.
+            let words = (to_usize(head.tail) + WORDS_BYTES).min(PAGE_HEAD_BYTES + self.piece_bytes);
+            to_usize(head.bytes).max(words.saturating_sub(PAGE_HEAD_BYTES))
+        })
+    }
+
+    /// As [`read_page`](Self::read_page), but of the image only the bytes are read that never change.
+    pub(crate) fn read_fixed(&self, page: u32, at: PmAddr, batch: u64, bytes: &mut Vec<u8>) -> Result<PageHead> {
+        self.read_part(page, at, batch, bytes, |head| to_usize(head.fixed))
+    }
+
+    fn read_part(
+        &self,
+        page: u32,
+        at: PmAddr,
+        batch: u64,
+        bytes: &mut Vec<u8>,
+        part: impl Fn(&PageHead) -> usize,
+    ) -> Result<PageHead> {
         let bad = |finding: &str| Err(damage(&self.heap, "page", at, &format!("page {page}: {finding}")));
         let memory = self.heap.memory();
-        // A call of the device for all of it. In memory only what is there is read.
+        // A call of the device for all of it, which costs hardly more than one for a part. In memory only what is
+        // needed is read.
         let ahead = if memory.direct_unit() > LINE_BYTES { self.piece_bytes } else { 0 };
         lengthen(bytes, PAGE_HEAD_BYTES + ahead);
         self.fetch(at, &mut bytes[..PAGE_HEAD_BYTES + ahead])?;
         let head = PageHead::read_from_bytes(&bytes[..PAGE_HEAD_BYTES]).expect("so many bytes");
-        if head.magic != PAGE_MAGIC || to_usize(head.bytes) > self.piece_bytes {
+        if head.magic != PAGE_MAGIC || to_usize(head.bytes) > self.piece_bytes || head.fixed > head.bytes {
             return bad("its head is not that of a page");
         }
-        let end = PAGE_HEAD_BYTES + to_usize(head.bytes);
-        // With the words of the tail, which are in the line after them or in the same one.
-        let after = (to_usize(head.tail) + WORDS_BYTES).clamp(end, PAGE_HEAD_BYTES + self.piece_bytes);
-        lengthen(bytes, after);
+        let end = PAGE_HEAD_BYTES + part(&head);
+        lengthen(bytes, end);
         if ahead == 0 {
-            self.fetch(at.plus(to_u64(PAGE_HEAD_BYTES)), &mut bytes[PAGE_HEAD_BYTES..after])?;
+            self.fetch(at.plus(to_u64(PAGE_HEAD_BYTES)), &mut bytes[PAGE_HEAD_BYTES..end])?;
         }
         if head.checksum(&bytes[PAGE_HEAD_BYTES..end]) != Some(head.crc) {
             return bad("its checksum fails");
