@@ -16,8 +16,8 @@
 //!
 //! Rows that the image lacks are added in its tail (`tail.rs`). They count only when the batch is published.
 //!
-//! Of a page with long rows only the lines are read that the work needs: the keys, the heads of the cells, and the lines
-//! of which a part is written.
+//! Of a page with long rows only the lines are read that the work needs: the keys, the heads of the cells, and the
+//! lines of which a part is written.
 
 use std::ops::Range;
 
@@ -168,8 +168,8 @@ struct Changes {
 }
 
 impl Changes {
-    /// Makes the rows in `sheet`, the page of `image`, equal to `rows`, and adds those that it lacks. `None`: that cannot
-    /// be done.
+    /// Makes the rows in `sheet`, the page of `image`, equal to `rows`, and adds those that it lacks. `None`: that
+    /// cannot be done.
     fn of<'r>(
         sheet: &mut Sheet<'_>,
         image: &Image,

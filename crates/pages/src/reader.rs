@@ -276,8 +276,8 @@ impl Reader {
         self.content(CellPlace { row: row.number, ..place }, &rows[row.cell])
     }
 
-    /// Reads the page with this number, of this batch, into `bytes`: its head, then `head.bytes` bytes of an image, then
-    /// the words of its tail. After those may be others, of a page that was read before.
+    /// Reads the page with this number, of this batch, into `bytes`: its head, then `head.bytes` bytes of an image,
+    /// then the words of its tail. After those may be others, of a page that was read before.
     pub(crate) fn read_page(&self, page: u32, at: PmAddr, batch: u64, bytes: &mut Vec<u8>) -> Result<PageHead> {
         self.read_part(page, at, batch, bytes, |head| {
             // The words are in the line after the image, or in the same one.

@@ -178,8 +178,8 @@ fn pages_of_the_version_before_have_no_tails() -> Result<()> {
     Ok(())
 }
 
-/// A writer in another process goes on. The rows of the checkpoint that this opening has read are there after one batch,
-/// and said to be gone after two.
+/// A writer in another process goes on. The rows of the checkpoint that this opening has read are there after one
+/// batch, and said to be gone after two.
 #[test]
 fn an_older_opening_says_so() -> Result<()> {
     let (mut fixture, first, mut rows) = fixture()?;
