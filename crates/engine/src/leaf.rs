@@ -67,7 +67,7 @@ pub struct Page {
     pub changes: ChangesHint,
     /// Whether the next image must be a new one. Stored before the dirt.
     is_suspect: std::sync::atomic::AtomicBool,
-    /// How many rows the image has, or [`UNKNOWN_ROWS`]. Nothing but costs depends on it.
+    /// How many rows the image has, or [`UNKNOWN_ROWS`].
     image_rows: std::sync::atomic::AtomicU32,
     home: Mutex<Option<Image>>,
 }
@@ -133,7 +133,12 @@ impl Page {
         has_all && !self.is_suspect.load(Ordering::Relaxed)
     }
 
-    /// Notes how many rows the image has.
+    /// Whether the image was read or written in this life: then it has the rows that did not change in it.
+    pub fn has_old_rows(&self) -> bool {
+        self.image_rows.load(Ordering::Relaxed) != UNKNOWN_ROWS
+    }
+
+    /// Notes how many rows the image has, which was read or written.
     pub fn note_image_rows(&self, rows: usize) {
         self.image_rows.store(u32::try_from(rows).unwrap_or(UNKNOWN_ROWS), Ordering::Relaxed);
     }

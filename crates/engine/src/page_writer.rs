@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 
-use lodestone_pages::{Batch, Image, PageRow, Patch, Share, Shares};
+use lodestone_pages::{Batch, Image, PageRow, Patch, RowWrite, Share, Shares};
 use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::spin;
 use lodestone_pmem::{planted, work};
@@ -61,7 +61,7 @@ impl Pen<'_, '_, '_> {
         &mut self,
         image: &Image,
         leaf: (u32, &[u8]),
-        rows: impl Iterator<Item = (PageRow<'r>, bool)>,
+        rows: impl Iterator<Item = (PageRow<'r>, RowWrite)>,
         floor: Tick,
     ) -> Result<Patch> {
         Ok(match self {
@@ -272,7 +272,7 @@ fn write_stretch(core: &Core, pen: &mut Pen<'_, '_, '_>, stretch: &Stretch, writ
         let (page, new_home) = written.pages.last_mut().expect("just added");
         let home = page.home();
         let patchable = home.as_ref().filter(|_| page.may_patch(rows.len()));
-        match patch(core, pen, patchable, (tree.number, &low), &rows)? {
+        match patch(core, pen, patchable, (tree.number, &low), &rows, page.has_old_rows())? {
             Patch::Done(patched) => {
                 written.report.rows_in_place += patched.rows;
                 written.report.lines += patched.lines;
@@ -320,19 +320,27 @@ fn write(
     Ok(Some(pen.write(tree.number, low, rows.iter().map(|row| row.page_row(base)))?))
 }
 
-/// Writes the rows that changed into the page of the leaf, if that can be done.
+/// Writes the rows that changed into the page of the leaf, if that can be done. `has_old`: the image has the rows that
+/// did not change in this life.
 fn patch(
     core: &Core,
     pen: &mut Pen<'_, '_, '_>,
     home: Option<&Image>,
     leaf: (u32, &[u8]),
     rows: &[SettledRow],
+    has_old: bool,
 ) -> Result<Patch> {
     let (base, floor) = (core.timeline.base(), core.rounds.whole_floor.load(Ordering::SeqCst));
-    let may_write = |row: &SettledRow| row.whole > floor || planted::active("engine-lines-without-whole");
+    // Of rows in cells all versions of a life have one tick.
+    let has_old = has_old && !is_dual(leaf.0);
+    let write = |row: &SettledRow| match row.word.version().tick(base) <= base {
+        true if has_old => RowWrite::Needless,
+        _ if row.whole > floor || planted::active("engine-lines-without-whole") => RowWrite::Allowed,
+        _ => RowWrite::Refused,
+    };
     match home {
         Some(home) if core.ways.in_place => {
-            Ok(pen.patch(home, leaf, rows.iter().map(|row| (row.page_row(base), may_write(row))), base)?)
+            Ok(pen.patch(home, leaf, rows.iter().map(|row| (row.page_row(base), write(row))), base)?)
         }
         _ => Ok(Patch::OtherImage),
     }

@@ -19,7 +19,7 @@ use crate::checkpoint::Block;
 use crate::error::Result;
 use crate::image::{Image, PageRow};
 use crate::pages::Pages;
-use crate::patch::Patch;
+use crate::patch::{Patch, RowWrite};
 use crate::share::{Desk, Shares, Work};
 
 /// See the module. Dropped without [`publish`](Self::publish), it has not happened, but for rows that were changed
@@ -61,14 +61,14 @@ impl<'p> Batch<'p> {
     /// Makes the rows of a published image equal to `rows`, which are in the order of their keys, in place. Flushed,
     /// not fenced. The changes may survive whether the batch is published or not: see the module `patch`.
     ///
-    /// With each row it is said whether it may be written. A version that is not later than `floor` counts as in the
+    /// With each row it is said whether it may be written, or is known to be there. A version that is not later than `floor` counts as in the
     /// image if that has the same payload.
     ///
     /// ```
     /// # use lodestone_heap::{Heap, HeapOptions};
     /// # use lodestone_pages::{Error, PageOptions, Pages};
     /// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
-    /// use lodestone_pages::{PageRow, Patch};
+    /// use lodestone_pages::{PageRow, Patch, RowWrite};
     /// use lodestone_txn::{Tick, Writer};
     ///
     /// # let folder = tempfile::tempdir().unwrap();
@@ -85,9 +85,9 @@ impl<'p> Batch<'p> {
     /// batch.publish(vec![0])?;
     /// let mut batch = pages.batch();
     /// // Most lines would change, so a new image is due.
-    /// let patch = batch.patch(&image, (1, b""), [(row(8, &[2; 900]), true)].into_iter(), Tick(0))?;
+    /// let patch = batch.patch(&image, (1, b""), [(row(8, &[2; 900]), RowWrite::Allowed)].into_iter(), Tick(0))?;
     /// assert_eq!(patch, Patch::MostLines);
-    /// let patch = batch.patch(&image, (1, b""), [(row(8, b"short"), true)].into_iter(), Tick(0))?;
+    /// let patch = batch.patch(&image, (1, b""), [(row(8, b"short"), RowWrite::Allowed)].into_iter(), Tick(0))?;
     /// let Patch::Done(patched) = patch else { panic!("{patch:?}") };
     /// assert_eq!((patched.rows, patched.lines <= 2), (1, true));
     /// batch.publish(vec![0])?;
@@ -101,7 +101,7 @@ impl<'p> Batch<'p> {
         &mut self,
         image: &Image,
         leaf: (u32, &[u8]),
-        rows: impl Iterator<Item = (PageRow<'r>, bool)>,
+        rows: impl Iterator<Item = (PageRow<'r>, RowWrite)>,
         floor: Tick,
     ) -> Result<Patch> {
         self.work.patch(image, leaf, rows, floor)

@@ -95,7 +95,7 @@ pub use error::{Error, Result};
 pub use image::{Found, Image, Listed, PageRow};
 pub use options::PageOptions;
 pub use pages::{PageStats, Pages};
-pub use patch::{Patch, Patched};
+pub use patch::{Patch, Patched, RowWrite};
 pub use reader::{FarReads, Reader};
 pub use room::row_bytes;
 pub use share::{Share, Shares};

@@ -33,6 +33,17 @@ use crate::reader::Reader;
 use crate::share::Work;
 use crate::tail::{self, TailWord};
 
+/// Whether [`Batch::patch`](crate::Batch::patch) may write a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowWrite {
+    /// It may.
+    Allowed,
+    /// It may not: a crash could tear the row, and no record has all of it. A row that is equal needs no write.
+    Refused,
+    /// It need not: the image is known to have this version. The row is not looked at.
+    Needless,
+}
+
 /// The work of [`Batch::patch`](crate::Batch::patch).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -67,7 +78,7 @@ impl Work {
         &mut self,
         image: &Image,
         leaf: (u32, &[u8]),
-        rows: impl Iterator<Item = (PageRow<'r>, bool)>,
+        rows: impl Iterator<Item = (PageRow<'r>, RowWrite)>,
         floor: Tick,
     ) -> Result<Patch> {
         let memory = self.reader.heap.memory().clone();
@@ -175,7 +186,7 @@ impl Changes {
         image: &Image,
         (tree, low): (u32, &[u8]),
         batch: u64,
-        rows: impl Iterator<Item = (PageRow<'r>, bool)>,
+        rows: impl Iterator<Item = (PageRow<'r>, RowWrite)>,
         floor: Tick,
     ) -> Result<Option<Self>> {
         let (page, at) = image.pages[0];
@@ -219,8 +230,9 @@ impl Changes {
         let has_room = tail.is_some() && TailWord::has_number(batch);
         let page_bytes = if has_room { PAGE_HEAD_BYTES + sheet.reader.piece_bytes } else { end };
         let (mut present, mut number) = (present.into_iter().peekable(), head.rows + exact_u32(added.len()));
-        for (row, may_write) in rows {
+        for (row, write) in rows {
             let is_written = match present.next_if(|present| present.key <= row.key) {
+                Some(found) if found.key == row.key && write == RowWrite::Needless => false,
                 Some(found) if found.key == row.key => {
                     let place = CellPlace { row: found.number, ..first };
                     match changes.change(sheet, place, &found.cell, &row, floor)? {
@@ -244,7 +256,7 @@ impl Changes {
                 }
             };
             changes.done.rows += u64::from(is_written);
-            changes.is_refused |= is_written && !may_write;
+            changes.is_refused |= is_written && write != RowWrite::Allowed;
         }
         if present.next().is_some() {
             return Ok(None);

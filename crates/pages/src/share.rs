@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::image::{Encoder, Image, PageRow};
 use crate::layout::{ENTRY_BYTES, PAGE_HEAD_BYTES, PAGE_MAGIC, PageHead, Summary};
 use crate::pages::Pages;
-use crate::patch::Patch;
+use crate::patch::{Patch, RowWrite};
 use crate::reader::Reader;
 use crate::tail::{Tail, TailWord, WORDS_BYTES};
 
@@ -251,7 +251,7 @@ impl Share<'_, '_> {
         &mut self,
         image: &Image,
         leaf: (u32, &[u8]),
-        rows: impl Iterator<Item = (PageRow<'r>, bool)>,
+        rows: impl Iterator<Item = (PageRow<'r>, RowWrite)>,
         floor: Tick,
     ) -> Result<Patch> {
         self.work().patch(image, leaf, rows, floor)

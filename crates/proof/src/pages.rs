@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Failure, Outcome, Redundant, SiteKey, Structure, Target, tiny_pool};
 use lodestone_heap::{Heap, HeapOptions};
-use lodestone_pages::{Image, PageOptions, PageRow, Pages, Patch};
+use lodestone_pages::{Image, PageOptions, PageRow, Pages, Patch, RowWrite};
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{PmAddr, Pool, PoolOptions};
 use lodestone_txn::{Tick, Writer};
@@ -98,7 +98,8 @@ impl Handle {
         let mut rows = keys_of(&pages, &image)?;
         rows.extend(keys);
         let mut batch = pages.batch();
-        let patch = batch.patch(&image, (TREE, b""), rows.iter().map(|key| (row(key), true)), Tick::NEVER)?;
+        let patch =
+            batch.patch(&image, (TREE, b""), rows.iter().map(|key| (row(key), RowWrite::Allowed)), Tick::NEVER)?;
         let is_done = matches!(patch, Patch::Done(_));
         Failure::unless(is_done, || format!("rows are not added in place: {patch:?}"))?;
         if is_published { Ok(batch.publish(vec![0])?) } else { Ok(()) }
@@ -112,7 +113,7 @@ impl Handle {
             let mut rows = keys_of(&pages, &image)?;
             rows.insert(key);
             let mut batch = pages.batch();
-            batch.patch(&image, (TREE, b""), rows.iter().map(|key| (row(key), true)), Tick::NEVER)?;
+            batch.patch(&image, (TREE, b""), rows.iter().map(|key| (row(key), RowWrite::Allowed)), Tick::NEVER)?;
             // As a killed process leaves it.
             std::mem::forget(batch);
         }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use lodestone_heap::{Heap, HeapOptions};
-use lodestone_pages::{Error, Image, PageOptions, PageRow, Pages, Patch, Result};
+use lodestone_pages::{Error, Image, PageOptions, PageRow, Pages, Patch, Result, RowWrite};
 use lodestone_pmem::{DomainChoice, PmAddr, Pool, PoolOptions};
 use lodestone_txn::{Tick, Writer};
 use lodestone_width::to_usize;
@@ -104,7 +104,8 @@ impl Fixture {
         let image = homes(pages)?.remove(leaf).expect("an image");
         let from = self.newest.from;
         let mut batch = pages.batch();
-        let new: Vec<_> = rows.iter().map(|(key, (tick, payload))| (row(key, *tick, payload), true)).collect();
+        let new: Vec<_> =
+            rows.iter().map(|(key, (tick, payload))| (row(key, *tick, payload), RowWrite::Allowed)).collect();
         let patched = batch.patch(&image, (leaf.0, &leaf.1), new.into_iter(), Tick::NEVER)?;
         if is_published {
             batch.publish(vec![from; usize::from(WRITERS)])?;

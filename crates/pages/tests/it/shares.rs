@@ -3,7 +3,7 @@
 use std::thread;
 
 use crate::common::{Fixture, WRITERS};
-use lodestone_pages::{Error, Image, PageRow, Pages, Patch, Result, Shares};
+use lodestone_pages::{Error, Image, PageRow, Pages, Patch, Result, RowWrite, Shares};
 use lodestone_pmem::thread_counters;
 use lodestone_txn::{Tick, Writer};
 
@@ -56,7 +56,8 @@ fn shares_count_with_their_batch_and_fence_for_themselves() -> Result<()> {
     let mut batch = pages.batch();
     batch.side_by_side(|shares| -> Result<()> {
         let mut own = shares.share(None);
-        let patch = own.patch(&first[0].0, (1, b""), std::iter::once((row(2, &value(2)), true)), Tick::NEVER)?;
+        let patch =
+            own.patch(&first[0].0, (1, b""), std::iter::once((row(2, &value(2)), RowWrite::Allowed)), Tick::NEVER)?;
         assert!(matches!(patch, Patch::Done(_) | Patch::MostLines), "{patch:?}");
         own.end(first[1].0.clone());
         own.finish_later();

@@ -1,7 +1,7 @@
 //! Rows that are added to an image in place: what they cost, when they count, and what becomes of them.
 
 use crate::common::{self, Fixture, Rows, leaves};
-use lodestone_pages::{Error, PageOptions, PageRow, Pages, Patch, Patched, Result};
+use lodestone_pages::{Error, PageOptions, PageRow, Pages, Patch, Patched, Result, RowWrite};
 use lodestone_txn::{Tick, Writer};
 
 const LEAF: (u32, &[u8]) = (1, b"b");
@@ -88,7 +88,7 @@ fn a_row_that_is_added_takes_its_own_lines() -> Result<()> {
     for count in 8..=9 {
         let rows = rows(count);
         let mut batch = pages.batch();
-        let patch = batch.patch(&image, (1, b""), rows.iter().map(|key| (row(key), true)), Tick::NEVER)?;
+        let patch = batch.patch(&image, (1, b""), rows.iter().map(|key| (row(key), RowWrite::Allowed)), Tick::NEVER)?;
         let Patch::Done(Patched { rows: 1, added: 1, lines: 9..=10, .. }) = patch else {
             panic!("{patch:?}");
         };
@@ -99,9 +99,9 @@ fn a_row_that_is_added_takes_its_own_lines() -> Result<()> {
     // One that a record does not have all of must not be added.
     let mut batch = pages.batch();
     let other = 99_u64.to_be_bytes();
-    let mut rows: Vec<_> = rows(9).iter().map(|key| (*key, true)).collect();
-    rows.push((other, false));
-    let with = rows.iter().map(|(key, may_write)| (row(key), *may_write));
+    let mut rows: Vec<_> = rows(9).iter().map(|key| (*key, RowWrite::Allowed)).collect();
+    rows.push((other, RowWrite::Refused));
+    let with = rows.iter().map(|(key, write)| (row(key), *write));
     assert_eq!(batch.patch(&image, (1, b""), with, Tick::NEVER)?, Patch::Refused);
     Ok(())
 }
