@@ -505,3 +505,8 @@ fn comments_after_reopening() {
         answer(&mut connection, "select objsubid, description from pg_description where objoid >= 16384 order by 1");
     assert_eq!(found, ["0|a table", "2|B"]);
 }
+
+#[test]
+fn deferrable_keys() {
+    check(include_str!("expected/deferrable_keys.out"), &[]);
+}

@@ -215,3 +215,8 @@ fn constraints_are_made_and_tested_beside_others() {
 fn rows_that_are_newer_than_a_snapshot() {
     check(include_str!("snapshots.out"), &[]);
 }
+
+#[test]
+fn keys_that_are_tested_late() {
+    check(include_str!("deferrable.out"), &[]);
+}

@@ -266,12 +266,14 @@ impl Binder<'_> {
                         columns.push(column);
                     }
                 }
-                Some(table.unique_over(&columns).ok_or_else(unmatched)?)
+                // One that is tested late is refused when there is a row.
+                let late = table.late_over(&columns).map(Some);
+                Some(late.or_else(|| table.unique_over(&columns)).ok_or_else(unmatched)?)
             }
             ConflictTarget::Constraint(name) => {
                 let is_key = view.is_none() && !table.key.is_empty() && table.key_name == name.value;
                 let indexes = if view.is_some() { &[][..] } else { &table.indexes };
-                let index = indexes.iter().position(|index| index.name == name.value && index.is_unique);
+                let index = indexes.iter().position(|index| index.name == name.value && index.is_key());
                 let message = format!("constraint \"{}\" for table \"{relation}\" does not exist", name.value);
                 Some(match (is_key, index) {
                     (true, _) => None,

@@ -1,8 +1,10 @@
 //! Constraints as the rows of the catalog have them: a number and a text.
 
-use super::object;
+use lodestone_sql_types::{Error, Result, SqlState};
+
 use super::store::ConstraintBody;
-use crate::parse::ast::KeyAction;
+use super::{Catalog, TableDef, full_name, object};
+use crate::parse::ast::{KeyAction, ObjectName};
 
 /// Bits of a condition.
 const CHECK_NOT_LOCAL: i64 = 16;
@@ -77,5 +79,67 @@ impl ConstraintBody {
             is_deferred: head[3].contains('d'),
             is_valid: !head[3].contains('v'),
         })
+    }
+}
+
+/// Name and number of a constraint, the number of the one of the partitioned table that it is a part of, and whether it
+/// may be deferred.
+type Timing<'t> = (&'t str, u32, Option<u32>, bool);
+
+impl Catalog {
+    /// The constraints of a table.
+    fn timings<'t>(&'t self, table: &'t TableDef) -> impl Iterator<Item = Timing<'t>> {
+        let key = (!table.key.is_empty()).then_some((table.key_name.as_str(), table.key_oid, None, false));
+        let unique = table.indexes.iter().filter(|index| index.is_constraint);
+        let unique = unique.map(|index| (index.name.as_str(), index.oid, index.parent, index.late.is_some()));
+        let checks = table.checks.iter().map(|check| (check.name.as_str(), check.oid, None, false));
+        let foreign = table.foreign_keys.iter().map(|key| {
+            let above = crate::pgcatalog::foreign_parent(self, table, key);
+            (key.name.as_str(), key.oid, above, key.is_deferrable)
+        });
+        key.into_iter().chain(unique).chain(checks).chain(foreign)
+    }
+
+    /// The numbers of the constraints of this name that may be deferred, and of their parts in partitions, for SET
+    /// CONSTRAINTS. A name without a schema is looked up as that of a relation is; in one schema several tables may
+    /// have it. `is_deferred`: one that cannot be deferred is refused.
+    ///
+    /// # Errors
+    /// 42704; 42809; 3F000.
+    pub fn deferrable_named(&self, name: &ObjectName, is_deferred: bool) -> Result<Vec<u32>> {
+        if let Some(schema) = name.schema.as_deref().filter(|schema| !self.has_schema(self.own_schema(schema))) {
+            let message = format!("schema \"{schema}\" does not exist");
+            return Err(Error::new(SqlState::INVALID_SCHEMA_NAME, message).at(name.at));
+        }
+        let all = || self.tables.values().flat_map(|table| self.timings(table));
+        let named = |full: String| -> Vec<(u32, bool)> {
+            let is_it = |schema: &str, own: &str| own == name.name && full_name(schema, own) == full;
+            let found = self.tables.values().flat_map(|table| {
+                self.timings(table)
+                    .filter(move |found| is_it(&table.schema, found.0))
+                    .map(|(_, oid, _, can)| (oid, can))
+            });
+            found.collect()
+        };
+        let found = self.candidates(name.schema.as_deref(), &name.name).map(named).find(|found| !found.is_empty());
+        let missing = || {
+            let message = format!("constraint \"{}\" does not exist", name.name);
+            Error::new(SqlState::UNDEFINED_OBJECT, message)
+        };
+        let found = found.ok_or_else(missing)?;
+        if is_deferred && found.iter().any(|(_, can)| !can) {
+            let message = format!("constraint \"{}\" is not deferrable", name.name);
+            return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message));
+        }
+        let mut numbers: Vec<u32> = found.into_iter().filter(|(_, can)| *can).map(|(oid, _)| oid).collect();
+        loop {
+            let is_part = |above: Option<u32>| above.is_some_and(|above| numbers.contains(&above));
+            let parts = all().filter(|(_, oid, above, _)| is_part(*above) && !numbers.contains(oid));
+            let parts: Vec<u32> = parts.map(|(_, oid, ..)| oid).collect();
+            if parts.is_empty() {
+                return Ok(numbers);
+            }
+            numbers.extend(parts);
+        }
     }
 }

@@ -129,9 +129,32 @@ pub struct IndexDef {
     pub is_unique: bool,
     /// Whether it was made by a constraint.
     pub is_constraint: bool,
+    /// It is the index of a key that may have duplicates for a while. The engine's index is not unique then.
+    pub late: Option<LateKey>,
     /// The number of the index of the partitioned table that it is a part of.
     pub parent: Option<u32>,
     pub engine: TableIndex,
+}
+
+/// A key that is tested late (DEFERRABLE): at the end of the statement, or of the transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LateKey {
+    /// At the end of the transaction, unless SET CONSTRAINTS says otherwise.
+    pub is_deferred: bool,
+    /// It is the primary key. The rows of its table have hidden numbers.
+    pub is_primary: bool,
+}
+
+impl IndexDef {
+    /// Whether it is that of a key, tested at once or late.
+    pub fn is_key(&self) -> bool {
+        self.is_unique || self.late.is_some()
+    }
+
+    /// Whether it is that of a primary key which is tested late.
+    pub fn is_late_primary(&self) -> bool {
+        self.late.is_some_and(|late| late.is_primary)
+    }
 }
 
 /// The names that the columns of an index have in it: a number makes those different that come twice.
@@ -255,6 +278,32 @@ impl TableDef {
         self.columns.iter().any(|column| column.domain.is_some())
     }
 
+    /// How the key of an index is tested late, if it is.
+    pub fn late(&self, index: u32) -> Option<LateKey> {
+        self.indexes.iter().find(|other| other.oid == index)?.late
+    }
+
+    /// The index of the primary key, if that is tested late.
+    pub fn late_primary(&self) -> Option<&IndexDef> {
+        self.indexes.iter().find(|index| index.is_late_primary())
+    }
+
+    /// The columns of the primary key, whenever that is tested.
+    pub fn primary_columns(&self) -> &[usize] {
+        self.late_primary().map_or(&self.key, |index| &index.columns)
+    }
+
+    /// Whether it has a key that is tested late.
+    pub fn has_late_keys(&self) -> bool {
+        self.indexes.iter().any(|index| index.late.is_some())
+    }
+
+    /// The index of a key over exactly these columns that is tested late.
+    pub fn late_over(&self, columns: &[usize]) -> Option<usize> {
+        let is_same = |other: &[usize]| other.len() == columns.len() && columns.iter().all(|c| other.contains(c));
+        self.indexes.iter().position(|index| index.late.is_some() && is_same(&index.columns))
+    }
+
     /// A number for a new row.
     pub fn next_row(&self) -> u64 {
         self.row_numbers.as_ref().map_or(0, |next| next.fetch_add(1, Ordering::Relaxed))
@@ -262,7 +311,7 @@ impl TableDef {
 
     /// Whether two rows differ in a column of a unique key.
     pub fn changes_key(&self, one: &[Datum], two: &[Datum]) -> bool {
-        let unique = self.indexes.iter().filter(|index| index.is_unique).flat_map(|index| &index.columns);
+        let unique = self.indexes.iter().filter(|index| index.is_key()).flat_map(|index| &index.columns);
         self.key.iter().chain(unique).any(|column| one[*column] != two[*column])
     }
 

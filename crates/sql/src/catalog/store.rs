@@ -22,6 +22,8 @@
 //! 196,609..:   the tables above it: `number` is that of the table, `other` 1 if it is a partition of that table, whose
 //!              bound is `note`: d; h, modulus, remainder; l, values (n, or v and its text); r, limits (-, +, or v and
 //!              the text of a value), first those where it begins
+//! 2^32 - 3:    its keys that are tested late (DEFERRABLE), whose indexes are not unique for the engine: `note` has parts,
+//!              for each the number of its index, and letters: d it is INITIALLY DEFERRED, p it is the primary key
 //! 2^32 - 2:    the columns of INCLUDE of its key: `note` has them as parts
 //! 2^32 - 1:    its tablespace: `number` is that of it. It counts while the table is on the node of the tablespace
 //! 2^32:        a sequence: `number` is its own, `other` that of its state, `note` the parts of `object.rs`
@@ -61,7 +63,9 @@ use super::object::{self, SequenceDef, ViewDef};
 use super::place::{self, TablePlace, Tablespace};
 use super::types::{self, TypeBody, TypeNote, Types, UserType};
 use super::value::type_of;
-use super::{Catalog, CheckDef, ColumnDef, Default, Domain, ForeignKey, IdentityKind, IndexDef, ROW_NUMBER, TableDef};
+use super::{
+    Catalog, CheckDef, ColumnDef, Default, Domain, ForeignKey, IdentityKind, IndexDef, LateKey, ROW_NUMBER, TableDef,
+};
 use crate::errors::from_engine;
 use crate::parse::ast::KeyAction;
 
@@ -80,6 +84,7 @@ const PARTITION_KEY: u64 = 196_608;
 const SEQUENCE: u64 = 1 << 32;
 const IN_TABLESPACE: u64 = SEQUENCE - 1;
 const KEY_INCLUDED: u64 = SEQUENCE - 2;
+const LATE_KEYS: u64 = SEQUENCE - 3;
 const VIEW: u64 = 1 << 33;
 pub(super) const TYPE: u64 = 1 << 34;
 const GONE_TYPE: u64 = 1;
@@ -146,6 +151,7 @@ pub struct IndexNote {
     pub oid: u32,
     pub name: String,
     pub is_constraint: bool,
+    pub late: Option<LateKey>,
     /// The number of the index of the partitioned table that it is a part of.
     pub parent: Option<u32>,
     /// Names of the columns of INCLUDE.
@@ -153,6 +159,14 @@ pub struct IndexNote {
 }
 
 impl IndexNote {
+    /// Its number and letters among the keys that are tested late.
+    fn late_parts(&self) -> Option<[String; 2]> {
+        let late = self.late?;
+        let letters = [(late.is_deferred, "d"), (late.is_primary, "p")];
+        let letters = letters.iter().filter(|(is_set, _)| *is_set).map(|(_, letter)| *letter);
+        Some([self.oid.to_string(), letters.collect()])
+    }
+
     /// Its row has this besides numbers: the number above it alone, or joined with the names.
     fn text(&self) -> Option<String> {
         let parent = self.parent.map(|parent| parent.to_string());
@@ -301,6 +315,11 @@ impl<'w> Writer<'w> {
             let bound = parent.bound.as_ref().map(Bound::text);
             let numbers = (of(parent.oid), i64::from(bound.is_some()));
             self.put(&row(name, item, "", numbers, bound.as_deref()))?;
+        }
+        let late: Vec<String> = note.indexes.iter().filter_map(IndexNote::late_parts).flatten().collect();
+        if !late.is_empty() {
+            let parts: Vec<&str> = late.iter().map(String::as_str).collect();
+            self.put(&row(name, LATE_KEYS, "", (0, 0), Some(&object::join(&parts))))?;
         }
         if !note.key_included.is_empty() {
             let names: Vec<&str> = note.key_included.iter().map(String::as_str).collect();
@@ -588,6 +607,8 @@ impl Notes {
                 included: note.iter().flat_map(|note| &note.included).filter_map(number).collect(),
                 is_unique: index.is_unique,
                 is_constraint: note.is_some_and(|note| note.is_constraint),
+                // One that the engine keeps unique was made by other means since.
+                late: note.and_then(|note| note.late).filter(|_| !index.is_unique),
                 parent: note.and_then(|note| note.parent),
                 engine: engine.index(&index.name).map_err(from_engine)?,
             });
@@ -833,7 +854,7 @@ fn add_item(note: &mut Note, row: &Row, schema: &Schema, types: &Types) -> Optio
         item if item < FIRST_CONSTRAINT => {
             let (parent, included) = row[5].as_text().map_or(Some((None, Vec::new())), IndexNote::of_text)?;
             let is_constraint = row[4].as_i64()? == 1;
-            note.indexes.push(IndexNote { oid: oid_at(row, 3)?, name, is_constraint, parent, included });
+            note.indexes.push(IndexNote { oid: oid_at(row, 3)?, name, is_constraint, late: None, parent, included });
         }
         item if item < PARTITION_KEY => {
             let body = ConstraintBody::of_note(row[4].as_i64()?, row[5].as_text()?)?;
@@ -841,6 +862,13 @@ fn add_item(note: &mut Note, row: &Row, schema: &Schema, types: &Types) -> Optio
         }
         PARTITION_KEY => note.partition_by = Some(PartitionNote::of_text(row[5].as_text()?)?),
         IN_TABLESPACE => note.tablespace = oid_at(row, 3),
+        LATE_KEYS => {
+            for parts in object::split(row[5].as_text()?)?.chunks_exact(2) {
+                let oid: u32 = parts[0].parse().ok()?;
+                let late = LateKey { is_deferred: parts[1].contains('d'), is_primary: parts[1].contains('p') };
+                note.indexes.iter_mut().filter(|index| index.oid == oid).for_each(|index| index.late = Some(late));
+            }
+        }
         KEY_INCLUDED => note.key_included = object::split(row[5].as_text()?)?,
         item if item < SEQUENCE => {
             let bound = match row[5].as_text() {

@@ -14,6 +14,7 @@ use crate::catalog::{Catalog, TableDef, building};
 use crate::ddl::{self, Built, Definition};
 use crate::errors::from_engine;
 use crate::parse::ast::{Modes, NOWHERE, ObjectKind, ObjectName, OnCommit, Statement};
+use crate::run::constraint::EventsMark;
 use crate::run::{Outcome, Run, Stop};
 
 /// A catalog for the schemas that a session names.
@@ -231,25 +232,49 @@ impl Connection {
             return Ok(());
         }
         self.session.catalog = self.catalog();
+        let mut numbers = Vec::new();
         for name in names.into_iter().flatten() {
-            let keys = self.session.catalog.tables.values().flat_map(|table| &table.foreign_keys);
-            let found: Vec<bool> = keys.filter(|key| key.name == name.name).map(|key| key.is_deferrable).collect();
-            if found.is_empty() {
-                let message = format!("constraint \"{}\" does not exist", name.name);
-                return Err(Error::new(SqlState::UNDEFINED_OBJECT, message).into());
-            }
-            if found.contains(&false) {
-                let message = format!("constraint \"{}\" is not deferrable", name.name);
-                return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).into());
-            }
+            numbers.extend(self.session.catalog.deferrable_named(name, is_deferred)?);
         }
         let Some(open) = &self.open else { return Ok(()) };
+        let mark = open.events.mark();
         match names {
             None => open.events.set_mode(None, is_deferred),
-            Some(names) => names.iter().for_each(|name| open.events.set_mode(Some(&name.name), is_deferred)),
+            Some(_) => numbers.into_iter().for_each(|number| open.events.set_mode(Some(number), is_deferred)),
         }
-        open.events.recall(false);
-        self.settle().map_err(Failure::from)
+        self.settle_or_undo(&mark, false)
+    }
+
+    /// Tests the constraints that are due now; `is_end`: all. Nothing has changed if it has to wait.
+    fn settle_or_undo(&self, mark: &EventsMark, is_end: bool) -> Result<(), Failure> {
+        let Some(open) = &self.open else { return Ok(()) };
+        let savepoint = open.tx.savepoint().map_err(from_engine)?;
+        open.events.recall(is_end);
+        let outcome = self.settle();
+        match &outcome {
+            Ok(()) => open.tx.release(savepoint).map_err(from_engine)?,
+            Err(Stop::Blocked | Stop::Long) => {
+                open.events.go_back(mark);
+                open.tx.rollback_to(savepoint).map_err(from_engine)?;
+            }
+            Err(Stop::Error(_)) => {}
+        }
+        outcome.map_err(Failure::from)
+    }
+
+    /// Tests all constraints before the end of an explicit transaction, which may have to wait for another one. One
+    /// that fails ends the transaction.
+    pub(super) fn settle_before_end(&mut self) -> Result<(), Failure> {
+        let Some(open) = self.open.as_mut().filter(|open| open.events.deferred_count() > 0) else { return Ok(()) };
+        open.ends = true;
+        let mark = open.events.mark();
+        self.session.catalog = self.catalog();
+        let outcome = self.settle_or_undo(&mark, true);
+        if let Err(Failure::Error(_)) = &outcome {
+            self.roll_back();
+            self.state = State::Idle;
+        }
+        outcome
     }
 
     /// Tests all constraints that wait for the end of the transaction.

@@ -63,6 +63,7 @@ impl Connection {
             || !table.parents.is_empty()
             || !table.foreign_keys.is_empty()
             || table.has_domains()
+            || table.has_late_keys()
             || !table.generated.is_empty()
         {
             return Ok(false);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use lodestone_engine::{Table, Ticket, Value};
+use lodestone_engine::{Snapshot, Table, Ticket, Value};
 use lodestone_sql_types::func::{AdvisoryCall, SequenceCall, Session};
 use lodestone_sql_types::{Datum, Error, Result, SqlState};
 
@@ -617,6 +617,10 @@ impl Locker for Held {
         let snapshot = self.database.0.engine.snapshot().map_err(from_engine)?;
         table.get(&snapshot, key).map(|row| row.is_none()).map_err(from_engine)
     }
+
+    fn newest(&self) -> Result<Option<Snapshot>> {
+        self.database.0.engine.snapshot().map(Some).map_err(from_engine)
+    }
 }
 
 /// Takes no locks: for rows that come in a stream, which cannot be run again.
@@ -633,6 +637,10 @@ impl Locker for NoLocks {
 
     fn is_gone(&self, _: &Table, _: &[Value]) -> Result<bool> {
         Ok(false)
+    }
+
+    fn newest(&self) -> Result<Option<Snapshot>> {
+        Ok(None)
     }
 
     fn locks(&self) -> bool {

@@ -423,6 +423,9 @@ impl Connection {
                 Action::CopyIn(..) | Action::Utility(_) | Action::Empty => Ok(String::new()),
             },
         };
+        // The end of the transaction, where the statement can still wait for another one.
+        let ends = is_own && is_change;
+        let outcome = outcome.and_then(|tag| if ends { run.settle_all().map(|()| tag) } else { Ok(tag) });
         if outcome.is_err() {
             open.events.forget_after(deferred);
         }

@@ -6,13 +6,13 @@ use lodestone_engine::{Isolation, Savepoint, Ticket, Tx};
 use lodestone_sql_types::func::Session;
 use lodestone_sql_types::{Error, Result, SqlState, time};
 
-use super::Connection;
 use super::load::Replaced;
+use super::{Connection, Failure};
 use crate::catalog::Catalog;
 use crate::ddl::REWRITTEN;
 use crate::errors::from_engine;
 use crate::parse::ast::{Level, Modes};
-use crate::run::constraint::Events;
+use crate::run::constraint::{Events, EventsMark};
 
 /// Where a connection is between transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +41,10 @@ pub struct Open {
     pub savepoints: Vec<(String, Savepoint, Mark)>,
     /// The catalog of the transaction, if it has changed tables.
     pub catalog: Option<Arc<Catalog>>,
-    /// Foreign keys that are to be tested.
+    /// Constraints that are to be tested.
     pub events: Events,
+    /// Its end has begun, and waits for another transaction.
+    pub ends: bool,
     /// Tables to which it gave other rows.
     pub replaced: Vec<Replaced>,
 }
@@ -51,19 +53,19 @@ pub struct Open {
 #[derive(Clone, Debug)]
 pub struct Mark {
     catalog: Option<Arc<Catalog>>,
-    deferred: usize,
+    events: EventsMark,
     /// Locks, and locks of numbers.
     locks: (usize, usize),
 }
 
 impl Open {
     pub(super) fn mark(&self, locks: (usize, usize)) -> Mark {
-        Mark { catalog: self.catalog.clone(), deferred: self.events.deferred_count(), locks }
+        Mark { catalog: self.catalog.clone(), events: self.events.mark(), locks }
     }
 
     pub(super) fn go_back(&mut self, mark: &Mark) {
         self.catalog.clone_from(&mark.catalog);
-        self.events.forget_after(mark.deferred);
+        self.events.go_back(&mark.events);
     }
 }
 
@@ -123,6 +125,7 @@ impl Connection {
             savepoints: Vec::new(),
             catalog: None,
             events: Events::default(),
+            ends: false,
             replaced: Vec::new(),
         });
         if self.session.level != level {
@@ -231,10 +234,11 @@ impl Connection {
         Ok(())
     }
 
-    /// An error ends the transaction: at once if it is implicit.
+    /// An error ends the transaction: at once if it is implicit, or if it ends anyway.
     pub(super) fn fail(&mut self) {
+        let ends = self.open.as_ref().is_some_and(|open| open.ends);
         match self.state {
-            State::Explicit => {
+            State::Explicit if !ends => {
                 if let Some(open) = &self.open
                     && let Ok(ticket) = open.tx.seen()
                 {
@@ -244,7 +248,7 @@ impl Connection {
                 self.release_failed();
             }
             State::Failed => {}
-            State::Implicit | State::Idle => {
+            State::Explicit | State::Implicit | State::Idle => {
                 self.roll_back();
                 self.state = State::Idle;
             }
@@ -301,7 +305,10 @@ impl Connection {
     }
 
     /// COMMIT. Returns its tag.
-    pub(super) fn end(&mut self) -> Result<&'static str> {
+    ///
+    /// # Errors
+    /// [`Failure::Blocked`] if a constraint that is tested now waits for another transaction: nothing has changed then.
+    pub(super) fn end(&mut self) -> Result<&'static str, Failure> {
         match self.state {
             State::Idle | State::Implicit => {
                 self.notice(Error::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress"));
@@ -309,6 +316,7 @@ impl Connection {
                 Ok("COMMIT")
             }
             State::Explicit => {
+                self.settle_before_end()?;
                 self.commit()?;
                 Ok("COMMIT")
             }
@@ -321,11 +329,11 @@ impl Connection {
     }
 
     /// COMMIT AND CHAIN, and ROLLBACK AND CHAIN. Returns the tag.
-    pub(super) fn chain(&mut self, is_rollback: bool) -> Result<&'static str> {
+    pub(super) fn chain(&mut self, is_rollback: bool) -> Result<&'static str, Failure> {
         if !matches!(self.state, State::Explicit | State::Failed) {
             let what = if is_rollback { "ROLLBACK" } else { "COMMIT" };
             let message = format!("{what} AND CHAIN can only be used in transaction blocks");
-            return Err(Error::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
+            return Err(Error::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, message).into());
         }
         let modes = Modes {
             isolation: Some(level_of(&self.session.level)),

@@ -133,6 +133,7 @@ impl Definition<'_> {
             }
             Alter::AddConstraint { constraint, is_valid } => self.add_tested(full, constraint, *is_valid)?,
             Alter::Validate(name) => self.validate(full, name)?,
+            Alter::Timing { constraint, deferrable } => self.set_timing(full, constraint, *deferrable)?,
             Alter::DropConstraint { name, if_exists, is_cascade } => {
                 self.drop_constraint(full, name, (*if_exists, *is_cascade))?;
             }
@@ -428,7 +429,7 @@ impl Definition<'_> {
         if note.columns[place].not_null == is_set {
             return Ok(());
         }
-        if !is_set && table.key.contains(&place) {
+        if !is_set && table.primary_columns().contains(&place) {
             let message = format!("column \"{}\" is in a primary key", column.value);
             return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, message).into());
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lodestone_sql_types::{Error, Result, SqlState};
 
 use super::{Definition, exists, note_of};
-use crate::catalog::{IndexDef, Relation, TableDef, ViewDef, full_name};
+use crate::catalog::{IndexDef, LateKey, Relation, TableDef, ViewDef, full_name};
 use crate::errors::from_engine;
 use crate::locks::Mode;
 use crate::parse::ast::{AlterObject, Name, ObjectKind, ObjectName};
@@ -18,6 +18,7 @@ struct Shape {
     included: Vec<String>,
     is_unique: bool,
     is_key: bool,
+    late: Option<LateKey>,
 }
 
 impl Shape {
@@ -29,9 +30,11 @@ impl Shape {
                 included: names(&index.included),
                 is_unique: index.is_unique,
                 is_key: false,
+                late: index.late,
             },
             None => {
-                Self { columns: names(&table.key), included: names(&table.key_included), is_unique: true, is_key: true }
+                let (columns, included) = (names(&table.key), names(&table.key_included));
+                Self { columns, included, is_unique: true, is_key: true, late: None }
             }
         }
     }

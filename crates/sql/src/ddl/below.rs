@@ -31,6 +31,7 @@ impl Definition<'_> {
         let has_column = |column: &str| above.iter().any(|above| above.column(column).is_some());
         let heirs = self.catalog.heirs(table.oid);
         let is_split = is_only && !heirs.is_empty();
+        let is_primary = |column: &str| table.primary_columns().iter().any(|own| table.columns[*own].name == column);
         let is_partition = table.parents.iter().any(|parent| parent.bound.is_some());
         match action {
             Alter::AddColumn { .. } if is_partition => {
@@ -68,7 +69,8 @@ impl Definition<'_> {
                     format!("type of inherited column \"{}\" must be changed in child tables too", column.value);
                 Err(invalid(message))
             }
-            Alter::SetNotNull { column, is_set: false } if is_partition => {
+            // One in a primary key is refused as that.
+            Alter::SetNotNull { column, is_set: false } if is_partition && !is_primary(&column.value) => {
                 let is_set =
                     |above: &Arc<TableDef>| above.columns.iter().any(|own| own.name == column.value && own.not_null);
                 match above.iter().any(is_set) {
@@ -176,7 +178,7 @@ impl Definition<'_> {
                 self.drop_constraint_below((before, &full), &dropped.value, *is_cascade)?;
             }
             Alter::AddConstraint { constraint: ConstraintDef::Primary(key), .. }
-                if table.partition_by.is_some() && heir.table.key.is_empty() =>
+                if table.partition_by.is_some() && heir.table.key.is_empty() && key.deferrable.is_none() =>
             {
                 let key = KeyDef { name: None, ..key.clone() };
                 let constraint = ConstraintDef::Primary(key);

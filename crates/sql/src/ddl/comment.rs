@@ -190,7 +190,7 @@ fn wrong_kind(name: &ObjectName, kind: &str) -> Error {
 }
 
 /// The number of a constraint of a table.
-fn constraint_of(table: &TableDef, name: &str) -> Option<u32> {
+pub(super) fn constraint_of(table: &TableDef, name: &str) -> Option<u32> {
     if !table.key.is_empty() && table.key_name == name {
         return Some(table.key_oid);
     }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use lodestone_engine::Index;
 use lodestone_sql_types::{Datum, Error, Result, SqlState, cast};
 
 use super::table::{IN_KEY, column_names, included_names, schema_of};
 use super::{Definition, note_of};
-use crate::catalog::TableDef;
-use crate::catalog::store::{self, ConstraintBody, ConstraintNote};
+use crate::catalog::store::{self, ConstraintBody, ConstraintNote, IndexNote};
 use crate::catalog::value;
+use crate::catalog::{LateKey, TableDef, full_name};
 use crate::errors::from_engine;
 use crate::locks::Mode;
 use crate::parse::ast::{CheckDef, ConstraintDef, ForeignDef, KeyDef, Name};
@@ -80,9 +81,9 @@ impl Definition<'_> {
     }
 
     fn add_primary_key(&mut self, table: &TableDef, key: &KeyDef) -> Outcome<()> {
-        if table.hidden.is_none() {
-            let message = format!("multiple primary keys for table \"{}\" are not allowed", table.name);
-            return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, message).into());
+        self.refuse_second_key(table)?;
+        if let Some(is_deferred) = key.deferrable {
+            return self.add_late_primary(table, key, is_deferred);
         }
         let mut note = note_of(table);
         let names = column_names(&key.columns, &note.columns, IN_KEY)?;
@@ -99,6 +100,83 @@ impl Definition<'_> {
             schema = schema.with_index(index.clone());
         }
         self.rewrite(table, &schema, &note, |_, row| Ok(stored(table, row)?))
+    }
+
+    /// Refuses a second primary key.
+    pub(super) fn refuse_second_key(&self, table: &TableDef) -> Result<()> {
+        if table.hidden.is_some() && table.late_primary().is_none() {
+            return Ok(());
+        }
+        let message = format!("multiple primary keys for table \"{}\" are not allowed", table.name);
+        Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, message))
+    }
+
+    /// A primary key that may have duplicates for a while: the rows keep their hidden numbers, and an index has the
+    /// key.
+    fn add_late_primary(&mut self, table: &TableDef, key: &KeyDef, is_deferred: bool) -> Outcome<()> {
+        let mut note = note_of(table);
+        let names = column_names(&key.columns, &note.columns, IN_KEY)?;
+        let included = included_names(&key.included, &note.columns, IN_KEY)?;
+        let name = match &key.name {
+            Some(name) if self.catalog.oid_of(&full_name(&table.schema, name)).is_some() => {
+                return Err(super::exists(name).into());
+            }
+            Some(name) => name.clone(),
+            None => self.free_name(&table.schema, format!("{}_pkey", table.name)),
+        };
+        self.refuse_short_key(&table.name, (&note, &names), "PRIMARY KEY")?;
+        note.columns.iter_mut().for_each(|column| column.not_null |= names.contains(&column.name));
+        let not_null: Vec<bool> = note.columns.iter().map(|column| column.not_null).collect();
+        let mut schema = schema_of(&table.full, &note.columns, &not_null, None)?;
+        for index in table.engine.schema().indexes() {
+            schema = schema.with_index(index.clone());
+        }
+        schema = schema.with_index(Index::new(&name, names));
+        let late = Some(LateKey { is_deferred, is_primary: true });
+        let oid = store::take_oids(self.engine(), 1)?[0];
+        note.indexes.push(IndexNote { oid, name, is_constraint: true, late, parent: None, included });
+        self.rewrite(table, &schema, &note, |_, row| Ok(stored(table, row)?))?;
+        self.index_below(&table.full, oid)
+    }
+
+    /// ALTER CONSTRAINT: when a foreign key is tested, and its parts in partitions.
+    pub(super) fn set_timing(&mut self, full: &str, name: &Name, deferrable: Option<bool>) -> Outcome<()> {
+        let table = self.table_now(full)?;
+        let Some(key) = table.foreign_keys.iter().find(|key| key.name == name.value) else {
+            let (name, table_name) = (&name.value, &table.name);
+            if super::comment::constraint_of(&table, name).is_none() {
+                let message = format!("constraint \"{name}\" of relation \"{table_name}\" does not exist");
+                return Err(Error::new(SqlState::UNDEFINED_OBJECT, message).into());
+            }
+            let message = format!("constraint \"{name}\" of relation \"{table_name}\" is not a foreign key constraint");
+            return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).into());
+        };
+        if crate::pgcatalog::foreign_parent(&self.catalog, &table, key).is_some() {
+            let message = format!("cannot alter constraint \"{}\" on relation \"{}\"", name.value, table.name);
+            return Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).into());
+        }
+        self.set_timing_of(&table, key.oid, deferrable)
+    }
+
+    fn set_timing_of(&mut self, table: &TableDef, key: u32, deferrable: Option<bool>) -> Outcome<()> {
+        let mut note = note_of(table);
+        for constraint in note.constraints.iter_mut().filter(|constraint| constraint.oid == key) {
+            if let ConstraintBody::Foreign { is_deferrable, is_deferred, .. } = &mut constraint.body {
+                (*is_deferrable, *is_deferred) = (deferrable.is_some(), deferrable == Some(true));
+            }
+        }
+        self.write_note(table, &note)?;
+        for heir in self.catalog.heirs(table.oid).to_vec() {
+            let below = self.table_now(&heir.table.full)?;
+            let part = below
+                .foreign_keys
+                .iter()
+                .find(|part| crate::pgcatalog::foreign_parent(&self.catalog, &below, part) == Some(key));
+            if let Some(part) = part {
+                self.set_timing_of(&below, part.oid, deferrable)?;
+            }
+        }
+        Ok(())
     }
 
     fn add_check(&mut self, table: &TableDef, check: &CheckDef, is_valid: bool) -> Outcome<()> {
@@ -177,6 +255,10 @@ impl Definition<'_> {
         let columns = column_names_of_key(&foreign.columns, &table)?;
         let parent = self.find(&foreign.parent, Mode::ShareRowExclusive)?;
         let names: Vec<String> = match foreign.parent_columns.is_empty() {
+            true if parent.late_primary().is_some() => {
+                let message = format!("cannot use a deferrable primary key for referenced table \"{}\"", parent.name);
+                return Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).into());
+            }
             true if parent.key.is_empty() => {
                 let message = format!("there is no primary key for referenced table \"{}\"", parent.name);
                 return Err(Error::new(SqlState::UNDEFINED_OBJECT, message).into());
@@ -190,6 +272,11 @@ impl Definition<'_> {
         }
         let numbers: Vec<usize> = names.iter().filter_map(|name| parent.column(name)).collect();
         if parent.unique_over(&numbers).is_none() {
+            if parent.late_over(&numbers).is_some() {
+                let message =
+                    format!("cannot use a deferrable unique constraint for referenced table \"{}\"", parent.name);
+                return Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).into());
+            }
             let message =
                 format!("there is no unique constraint matching given keys for referenced table \"{}\"", parent.name);
             return Err(Error::new(SqlState::INVALID_FOREIGN_KEY, message).into());

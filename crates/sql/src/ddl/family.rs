@@ -102,7 +102,7 @@ impl Definition<'_> {
             };
             if !table.key.is_empty() {
                 let (columns, included) = (names(&table.key), names(&table.key_included));
-                constraints.push(ConstraintDef::Primary(KeyDef { name: None, columns, included }));
+                constraints.push(ConstraintDef::Primary(KeyDef { name: None, columns, included, deferrable: None }));
             }
         }
         Ok(found)
@@ -303,15 +303,27 @@ impl Definition<'_> {
                 && own.included == numbers(&included)
                 && own.is_unique == wanted.is_unique
                 && own.is_constraint == wanted.is_constraint
+                && own.late.map(|late| late.is_primary) == wanted.late.map(|late| late.is_primary)
         });
         let oid = match own {
             Some(own) => own.oid,
             None => {
+                if wanted.is_late_primary() {
+                    self.refuse_second_key(&table)?;
+                    for column in &columns {
+                        self.set_not_null(full, &name(column), true)?;
+                    }
+                }
+                let table = self.table_now(full)?;
                 let suffix = if wanted.is_constraint { "key" } else { "idx" };
-                let first = name_of_index((&table.name, suffix), &columns, &included);
+                let first = match wanted.is_late_primary() {
+                    true => format!("{}_pkey", table.name),
+                    false => name_of_index((&table.name, suffix), &columns, &included),
+                };
                 let name = self.free_name(&table.schema, first);
-                let (is_unique, is_constraint) = (wanted.is_unique, wanted.is_constraint);
-                self.add_index(&table, NewIndex { name: name.clone(), columns, included, is_unique, is_constraint })?;
+                let (is_unique, is_constraint, late) = (wanted.is_unique, wanted.is_constraint, wanted.late);
+                let index = NewIndex { name: name.clone(), columns, included, is_unique, is_constraint, late };
+                self.add_index(&table, index)?;
                 let table = self.table_now(full)?;
                 table.indexes.iter().find(|own| own.name == name).map(|own| own.oid).unwrap_or_default()
             }
@@ -569,7 +581,7 @@ impl Definition<'_> {
             let names =
                 |columns: &[usize]| columns.iter().map(|column| name(&above.columns[*column].name)).collect::<Vec<_>>();
             let (columns, included) = (names(&above.key), names(&above.key_included));
-            let key = ConstraintDef::Primary(KeyDef { name: None, columns, included });
+            let key = ConstraintDef::Primary(KeyDef { name: None, columns, included, deferrable: None });
             self.add_constraint(&table.full, &key)?;
             // Its own partitions hold the rows.
             for (below, _) in self.catalog.heirs_of(&now) {

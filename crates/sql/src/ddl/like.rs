@@ -6,7 +6,7 @@ use lodestone_sql_types::cast::{digits_of, second_digits};
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use super::Definition;
-use crate::catalog::{Catalog, ColumnDef as Column, IdentityKind, store};
+use crate::catalog::{Catalog, ColumnDef as Column, IdentityKind, LateKey, store};
 use crate::connection::TEMPORARY_PREFIX;
 use crate::parse::ast::{
     CheckDef, ColumnDef, ConstraintDef, Default, Identity, KeyDef, Like, NOWHERE, Name, SequenceOptions, Statement,
@@ -96,20 +96,25 @@ impl Definition<'_> {
                 let names = |numbers: &[usize]| -> Vec<Name> {
                     numbers.iter().map(|number| name(&table.columns[*number].name)).collect()
                 };
-                let key = |columns: &[usize], included: &[usize]| KeyDef {
+                let key = |(columns, included): (&[usize], &[usize]), late: Option<LateKey>| KeyDef {
+                    deferrable: late.map(|late| late.is_deferred),
                     name: None,
                     columns: names(columns),
                     included: names(included),
                 };
                 if !table.key.is_empty() {
-                    constraints.push(ConstraintDef::Primary(key(&table.key, &table.key_included)));
+                    constraints.push(ConstraintDef::Primary(key((&table.key, &table.key_included), None)));
                 }
                 for index in &table.indexes {
                     if !index.is_constraint {
                         let message = "LIKE .. INCLUDING INDEXES of a table with an index that is no constraint";
                         return Err(Error::unsupported(message).at(like.table.at).into());
                     }
-                    constraints.push(ConstraintDef::Unique(key(&index.columns, &index.included)));
+                    let key = key((&index.columns, &index.included), index.late);
+                    constraints.push(match index.is_late_primary() {
+                        true => ConstraintDef::Primary(key),
+                        false => ConstraintDef::Unique(key),
+                    });
                 }
             }
         }

@@ -410,6 +410,7 @@ fn note_of(table: &TableDef) -> Note {
         oid: index.oid,
         name: index.name.clone(),
         is_constraint: index.is_constraint,
+        late: index.late,
         parent: index.parent,
         included: index.included.iter().map(|column| table.columns[*column].name.clone()).collect(),
     };

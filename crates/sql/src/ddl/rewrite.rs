@@ -9,6 +9,7 @@
 use lodestone_engine::{Database, Error as EngineError, Row as EngineRow, Schema, Table, Value};
 use lodestone_sql_types::{Error, Result, SqlState};
 
+use super::table::refuse_duplicates_in;
 use super::{Definition, definition_error};
 use crate::catalog::TableDef;
 use crate::catalog::store::{self, Note};
@@ -81,6 +82,11 @@ impl Definition<'_> {
         };
         self.writer()?.write(&table.full, made.schema(), note)?;
         self.refresh(&[&table.full])?;
+        let now = self.table_now(&table.full)?;
+        for index in now.indexes.iter().filter(|index| index.late.is_some()) {
+            // Other values may be equal. This transaction has the rows, so nothing was built beside it.
+            refuse_duplicates_in(&now, &index.engine, self.tx)?;
+        }
         Ok(())
     }
 

@@ -1,21 +1,21 @@
 //! CREATE TABLE and CREATE INDEX.
 
-use lodestone_engine::{Error as EngineError, Index, Schema, Type as Kind};
-use lodestone_sql_types::{Error, Result, SqlState, Type};
+use lodestone_engine::{Error as EngineError, Index, Reader, Schema, Table, TableIndex, Type as Kind, Value};
+use lodestone_sql_types::{Error, Result, SqlState, Type, text};
 
 use super::family::Descent;
 use super::{Built, Definition, definition_error, exists, note_of, notice};
 use crate::bind;
 use crate::catalog::store::{self, ColumnNote, ConstraintBody, ConstraintNote, IndexNote, Note};
 use crate::catalog::value::{is_ordered, kind_of};
-use crate::catalog::{IdentityKind, ROW_NUMBER, TableDef, building, full_name};
+use crate::catalog::{IdentityKind, LateKey, ROW_NUMBER, TableDef, building, full_name};
 use crate::errors::from_engine;
 use crate::locks::Mode;
 use crate::parse::ast::{
     CheckDef, ColumnDef, ConstraintDef, Default, Expr, KeyDef, Literal, Name, ObjectName, Placing, SequenceOptions,
     TypeName,
 };
-use crate::run::Outcome;
+use crate::run::{Outcome, stored_at, to_row};
 
 /// The place of a column, for messages.
 pub(super) const IN_KEY: &str = " named in key";
@@ -69,7 +69,9 @@ impl Definition<'_> {
             ConstraintDef::Primary(key) => Some(key),
             _ => None,
         });
-        let key = keys.next();
+        let primary = keys.next();
+        // One that is tested late is no key for the engine, but an index.
+        let key = primary.filter(|key| key.deferrable.is_none());
         if keys.next().is_some() {
             let message = format!("multiple primary keys for table \"{}\" are not allowed", name.name);
             return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, message).at(name.at).into());
@@ -80,7 +82,7 @@ impl Definition<'_> {
                 let message = format!("column \"{}\" specified more than once", column.name.value);
                 return Err(Error::new(SqlState::DUPLICATE_COLUMN, message).at(column.name.at).into());
             }
-            let is_key = key.is_some_and(|key| key.columns.iter().any(|other| other.value == column.name.value));
+            let is_key = primary.is_some_and(|key| key.columns.iter().any(|other| other.value == column.name.value));
             let mut note = self.column_note((&schema, &name.name), column)?;
             note.not_null |= is_key;
             notes.push(note);
@@ -112,22 +114,7 @@ impl Definition<'_> {
             parents: Vec::new(),
             tablespace: wanted.tablespace,
         };
-        for constraint in constraints {
-            if let ConstraintDef::Unique(key) = constraint {
-                let names = column_names(&key.columns, &note.columns, IN_KEY)?;
-                if note.indexes.iter().any(|index| key.name.as_ref() == Some(&index.name)) {
-                    return Err(exists(key.name.as_deref().unwrap_or_default()).into());
-                }
-                let included = included_names(&key.included, &note.columns, IN_KEY)?;
-                let index = match &key.name {
-                    Some(index) => index.clone(),
-                    None => self.free_name(&schema, name_of_index((&name.name, "key"), &names, &included)),
-                };
-                engine = engine.with_index(Index::unique(&index, names));
-                let oid = store::take_oids(self.engine(), 1)?[0];
-                note.indexes.push(IndexNote { oid, name: index, is_constraint: true, parent: None, included });
-            }
-        }
+        engine = self.note_key_indexes((&schema, &name.name), engine, &mut note, constraints)?;
         for constraint in constraints {
             if let ConstraintDef::Check(check) = constraint {
                 self.check_note(&name.name, &mut note, check)?;
@@ -142,6 +129,50 @@ impl Definition<'_> {
         // Only this transaction sees the table, so no index of it is built beside it.
         self.is_alone = false;
         self.finish_table(&full, constraints, descent)
+    }
+
+    /// The indexes of the keys of a new table, in its properties and for the engine.
+    fn note_key_indexes(
+        &self,
+        (schema, table): (&str, &str),
+        mut engine: Schema,
+        note: &mut Note,
+        constraints: &[ConstraintDef],
+    ) -> Result<Schema> {
+        for constraint in constraints {
+            let is_primary = matches!(constraint, ConstraintDef::Primary(_));
+            if let ConstraintDef::Unique(key) | ConstraintDef::Primary(key @ KeyDef { deferrable: Some(_), .. }) =
+                constraint
+            {
+                let late = key.deferrable.map(|is_deferred| LateKey { is_deferred, is_primary });
+                let names = column_names(&key.columns, &note.columns, IN_KEY)?;
+                if note.indexes.iter().any(|index| key.name.as_ref() == Some(&index.name)) {
+                    return Err(exists(key.name.as_deref().unwrap_or_default()));
+                }
+                let included = included_names(&key.included, &note.columns, IN_KEY)?;
+                let index = match &key.name {
+                    Some(index) => index.clone(),
+                    None => {
+                        let first = match is_primary {
+                            true => format!("{}_pkey", table),
+                            false => name_of_index((table, "key"), &names, &included),
+                        };
+                        let is_taken = |index: &str| {
+                            let is_own = note.indexes.iter().any(|own| own.name == index);
+                            is_own || self.catalog.oid_of(&full_name(schema, index)).is_some()
+                        };
+                        unused(first, is_taken)
+                    }
+                };
+                engine = engine.with_index(match late {
+                    None => Index::unique(&index, names),
+                    Some(_) => Index::new(&index, names),
+                });
+                let oid = store::take_oids(self.engine(), 1)?[0];
+                note.indexes.push(IndexNote { oid, name: index, is_constraint: true, late, parent: None, included });
+            }
+        }
+        Ok(engine)
     }
 
     /// The name of the primary key of a new table.
@@ -329,7 +360,8 @@ impl Definition<'_> {
         if is_unique {
             self.refuse_short_key(&found.name, (&note_of(&found), &names), "UNIQUE")?;
         }
-        let index = NewIndex { name: name.clone(), columns: names, included, is_unique, is_constraint: false };
+        let is_constraint = false;
+        let index = NewIndex { name: name.clone(), columns: names, included, is_unique, is_constraint, late: None };
         self.add_index(&found, index)?;
         if table.is_only { Ok(()) } else { self.named_index_below(&found.full, &name) }
     }
@@ -342,10 +374,10 @@ impl Definition<'_> {
 
     /// Adds an index with the entries of all rows. Alone it is built while other transactions go on.
     pub(super) fn add_index(&mut self, table: &TableDef, index: NewIndex) -> Outcome<()> {
-        let NewIndex { name, columns, included, is_unique, is_constraint } = index;
+        let NewIndex { name, columns, included, is_unique, is_constraint, late } = index;
         let mut note = note_of(table);
         let oid = store::take_oids(self.engine(), 1)?[0];
-        note.indexes.push(IndexNote { oid, name: name.clone(), is_constraint, parent: None, included });
+        note.indexes.push(IndexNote { oid, name: name.clone(), is_constraint, late, parent: None, included });
         let index = if is_unique { Index::unique(&name, columns) } else { Index::new(&name, columns) };
         let outcome = if self.is_alone {
             let now = self.engine().table(&table.full).map_err(from_engine)?;
@@ -379,13 +411,28 @@ impl Definition<'_> {
             }
             Err(error) => return Err(from_engine(error).into()),
         };
+        if late.is_some() {
+            self.refuse_duplicates(table, &engine, &name)?;
+        }
         self.writer()?.write(&table.full, engine.schema(), &note)?;
         self.refresh(&[&table.full])?;
         Ok(())
     }
 
+    /// Refuses rows that are there twice by the columns of an index, which the engine does not keep unique.
+    fn refuse_duplicates(&self, table: &TableDef, engine: &Table, name: &str) -> Outcome<()> {
+        if self.is_alone {
+            // It was built beside this transaction, which has changed no rows. Its lock keeps others out.
+            let snapshot = self.engine().snapshot().map_err(from_engine)?;
+            return refuse_duplicates_in(table, &engine.index(name).map_err(from_engine)?, &snapshot);
+        }
+        self.tx.serialize().map_err(from_engine)?;
+        refuse_duplicates_in(table, &engine.index(name).map_err(from_engine)?, self.tx)
+    }
+
     /// `is_only`: its partitions get parts of it later.
     pub(super) fn add_unique(&mut self, table: &TableDef, key: &KeyDef, is_only: bool) -> Outcome<()> {
+        let late = key.deferrable.map(|is_deferred| LateKey { is_deferred, is_primary: false });
         let names = column_names(&key.columns, &note_of(table).columns, IN_KEY)?;
         let included = included_names(&key.included, &note_of(table).columns, IN_KEY)?;
         let name = match &key.name {
@@ -396,7 +443,8 @@ impl Definition<'_> {
             return Err(exists(&name).into());
         }
         self.refuse_short_key(&table.name, (&note_of(table), &names), "UNIQUE")?;
-        let index = NewIndex { name: name.clone(), columns: names, included, is_unique: true, is_constraint: true };
+        let (is_unique, is_constraint) = (late.is_none(), true);
+        let index = NewIndex { name: name.clone(), columns: names, included, is_unique, is_constraint, late };
         self.add_index(table, index)?;
         if is_only { Ok(()) } else { self.named_index_below(&table.full, &name) }
     }
@@ -409,6 +457,30 @@ pub(super) struct NewIndex {
     pub included: Vec<String>,
     pub is_unique: bool,
     pub is_constraint: bool,
+    pub late: Option<LateKey>,
+}
+
+pub(super) fn refuse_duplicates_in(table: &TableDef, index: &TableIndex, reader: &impl Reader) -> Outcome<()> {
+    let columns: Vec<usize> = index.index().columns.iter().filter_map(|name| table.column(name)).collect();
+    let mut before: Option<Vec<Value>> = None;
+    for row in index.range(reader, ..).map_err(from_engine)? {
+        let row = row.map_err(from_engine)?;
+        let values: Vec<Value> = columns.iter().map(|column| stored_at(table, &row, *column)).collect();
+        if !values.contains(&Value::Null) && before.as_ref() == Some(&values) {
+            let row = to_row(table, row)?;
+            let names: Vec<_> = columns.iter().map(|column| table.columns[*column].name.as_str()).collect();
+            let shown = columns.iter().map(|column| text::encode(table.columns[*column].ty, &row[*column]));
+            let (names, shown) = (names.join(", "), shown.collect::<Vec<_>>().join(", "));
+            let name = &index.index().name;
+            return Err(Error::new(SqlState::UNIQUE_VIOLATION, format!("could not create unique index \"{name}\""))
+                .detail(format!("Key ({names})=({shown}) is duplicated."))
+                .table(&table.name)
+                .constraint(name.clone())
+                .into());
+        }
+        before = Some(values);
+    }
+    Ok(())
 }
 
 /// The name of an index that has none of its own.

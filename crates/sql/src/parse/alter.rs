@@ -1,6 +1,6 @@
 //! ALTER of sequences, views, indexes and schemas, and of columns with a sequence, from tokens.
 
-use lodestone_sql_types::{Error, Result};
+use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::tokenizer::Token;
 
 use super::ast::{
@@ -95,6 +95,40 @@ fn option(tokens: &mut Tokens<'_>, options: &mut SequenceOptions) -> Result<bool
         return Ok(false);
     }
     Ok(true)
+}
+
+/// ALTER CONSTRAINT, after the name of the table. `None`: it is another change.
+pub(super) fn timing(tokens: &mut Tokens<'_>) -> Result<Option<Alter>> {
+    if !(tokens.upcoming("ALTER", 0) && tokens.upcoming("CONSTRAINT", 1)) {
+        return Ok(None);
+    }
+    tokens.next += 2;
+    let constraint = tokens.name()?;
+    let (mut deferrable, mut deferred) = (None, None);
+    let conflicting = |at: Position| Error::new(SqlState::SYNTAX_ERROR, "conflicting constraint properties").at(at);
+    let note = |place: &mut Option<bool>, is_set: bool, at: Position| match place.replace(is_set) {
+        Some(before) if before != is_set => Err(conflicting(at)),
+        _ => Ok(()),
+    };
+    loop {
+        let at = tokens.at();
+        if tokens.accept("DEFERRABLE") {
+            note(&mut deferrable, true, at)?;
+        } else if tokens.upcoming("NOT", 0) && tokens.upcoming("DEFERRABLE", 1) {
+            tokens.next += 2;
+            note(&mut deferrable, false, at)?;
+        } else if tokens.accept("INITIALLY") {
+            let is_deferred = tokens.accept("DEFERRED");
+            if !is_deferred {
+                tokens.expect("IMMEDIATE")?;
+            }
+            note(&mut deferred, is_deferred, at)?;
+        } else {
+            break;
+        }
+    }
+    let is_deferred = deferred == Some(true);
+    Ok(Some(Alter::Timing { deferrable: super::ddl::timing(deferrable, is_deferred, constraint.at)?, constraint }))
 }
 
 /// ALTER COLUMN .. ADD GENERATED .. AS IDENTITY, after the name of the table. `None`: it is another change.

@@ -70,18 +70,21 @@ impl Converter<'_> {
         let mut found = ColumnDef { name, ty, not_null: false, default: None, identity: None, generated: None };
         for tree::ColumnOptionDef { name: constraint, option } in column.options {
             let name = || constraint.as_ref().map(super::expr::fold);
-            let own = || KeyDef { name: name(), columns: vec![found.name.clone()], included: Vec::new() };
+            let own = |deferrable: Option<bool>| {
+                let columns = vec![found.name.clone()];
+                KeyDef { name: name(), columns, included: Vec::new(), deferrable }
+            };
             match option {
                 tree::ColumnOption::Null => {}
                 tree::ColumnOption::NotNull => found.not_null = true,
                 tree::ColumnOption::Default(expr) => found.default = Some(self.default(expr)?),
                 tree::ColumnOption::PrimaryKey(key) => {
-                    self.refuse_other(key.characteristics.is_some(), "a deferrable key")?;
-                    constraints.push(ConstraintDef::Primary(own()));
+                    let deferrable = timing_of(key.characteristics, found.name.at)?;
+                    constraints.push(ConstraintDef::Primary(own(deferrable)));
                 }
                 tree::ColumnOption::Unique(key) => {
-                    self.refuse_other(key.characteristics.is_some(), "a deferrable key")?;
-                    constraints.push(ConstraintDef::Unique(own()));
+                    let deferrable = timing_of(key.characteristics, found.name.at)?;
+                    constraints.push(ConstraintDef::Unique(own(deferrable)));
                 }
                 tree::ColumnOption::ForeignKey(mut key) => {
                     key.columns = vec![column.name.clone()];
@@ -165,16 +168,8 @@ impl Converter<'_> {
                 return Err(refuse("MATCH PARTIAL", parent.at));
             }
         };
-        let (is_deferrable, is_deferred) = match characteristics {
-            None => (false, false),
-            Some(tree::ConstraintCharacteristics { enforced: Some(false), .. }) => {
-                return Err(refuse("a constraint that is NOT ENFORCED", parent.at));
-            }
-            Some(tree::ConstraintCharacteristics { deferrable, initially, .. }) => {
-                let is_deferred = initially == Some(tree::DeferrableInitial::Deferred);
-                (deferrable.unwrap_or(is_deferred), is_deferred)
-            }
-        };
+        let deferrable = timing_of(characteristics, parent.at)?;
+        let (is_deferrable, is_deferred) = (deferrable.is_some(), deferrable == Some(true));
         Ok(ForeignDef {
             name: name.as_ref().map(super::expr::fold),
             columns: columns.iter().map(|column| self.name(column)).collect(),
@@ -197,11 +192,12 @@ impl Converter<'_> {
                 columns,
                 include,
                 index_options,
-                characteristics: None,
+                characteristics,
             }) if index_options.is_empty() => Ok(ConstraintDef::Primary(KeyDef {
                 name: name.as_ref().map(super::expr::fold),
                 columns: self.index_columns(columns)?,
                 included: include.iter().map(|column| self.name(column)).collect(),
+                deferrable: timing_of(characteristics, at)?,
             })),
             tree::TableConstraint::Unique(tree::UniqueConstraint {
                 name,
@@ -211,12 +207,13 @@ impl Converter<'_> {
                 columns,
                 include,
                 index_options,
-                characteristics: None,
+                characteristics,
                 nulls_distinct: tree::NullsDistinctOption::None | tree::NullsDistinctOption::Distinct,
             }) if index_options.is_empty() => Ok(ConstraintDef::Unique(KeyDef {
                 name: name.as_ref().map(super::expr::fold),
                 columns: self.index_columns(columns)?,
                 included: include.iter().map(|column| self.name(column)).collect(),
+                deferrable: timing_of(characteristics, at)?,
             })),
             tree::TableConstraint::ForeignKey(key) => self.foreign(key).map(ConstraintDef::Foreign),
             tree::TableConstraint::Check(check) => self.check(check, at).map(ConstraintDef::Check),
@@ -387,4 +384,24 @@ impl Converter<'_> {
             other => Err(refuse("a number of a sequence that is no literal", other.at())),
         }
     }
+}
+
+/// When a constraint is tested. `None`: at once; else it is deferrable, and this says whether it is INITIALLY DEFERRED.
+fn timing_of(characteristics: Option<tree::ConstraintCharacteristics>, at: Position) -> Result<Option<bool>> {
+    let Some(tree::ConstraintCharacteristics { deferrable, initially, enforced }) = characteristics else {
+        return Ok(None);
+    };
+    if enforced == Some(false) {
+        return Err(refuse("a constraint that is NOT ENFORCED", at));
+    }
+    timing(deferrable, initially == Some(tree::DeferrableInitial::Deferred), at)
+}
+
+/// As [`timing_of`], of the words that are there.
+pub(super) fn timing(deferrable: Option<bool>, is_deferred: bool, at: Position) -> Result<Option<bool>> {
+    if is_deferred && deferrable == Some(false) {
+        let message = "constraint declared INITIALLY DEFERRED must be DEFERRABLE";
+        return Err(Error::new(lodestone_sql_types::SqlState::SYNTAX_ERROR, message).at(at));
+    }
+    Ok(deferrable.unwrap_or(is_deferred).then_some(is_deferred))
 }

@@ -333,6 +333,8 @@ pub(super) fn alter(end: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
         action
     } else if let Some(action) = super::alter::identity(&mut tokens)? {
         action
+    } else if let Some(action) = super::alter::timing(&mut tokens)? {
+        action
     } else {
         return Ok(None);
     };

@@ -5,7 +5,7 @@ use lodestone_sql_types::{Datum, Type};
 
 use super::{VirtualTable, action_text, count, int, row, text};
 use crate::bind;
-use crate::catalog::{Catalog, CheckOption, IdentityKind, TableDef, ViewDef};
+use crate::catalog::{Catalog, CheckOption, IdentityKind, LateKey, TableDef, ViewDef};
 use crate::run::Row;
 use crate::run::constraint::parent_columns;
 
@@ -330,11 +330,13 @@ fn column_row(session: &dyn Session, column: &Shown<'_>) -> Row {
     )
 }
 
-/// The keys of a table: name, columns, and whether it is the primary one.
-fn keys(table: &TableDef) -> impl Iterator<Item = (&str, &[usize], bool)> {
-    let primary = (!table.key.is_empty()).then_some((table.key_name.as_str(), &table.key[..], true));
+/// The keys of a table: name, columns, whether it is the primary one, and how it is tested late, if it is.
+fn keys(table: &TableDef) -> impl Iterator<Item = (&str, &[usize], bool, Option<LateKey>)> {
+    let primary = (!table.key.is_empty()).then_some((table.key_name.as_str(), &table.key[..], true, None));
     let unique = table.indexes.iter().filter(|index| index.is_constraint);
-    primary.into_iter().chain(unique.map(|index| (index.name.as_str(), &index.columns[..], false)))
+    primary
+        .into_iter()
+        .chain(unique.map(|index| (index.name.as_str(), &index.columns[..], index.is_late_primary(), index.late)))
 }
 
 fn table_constraints(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
@@ -355,8 +357,9 @@ fn table_constraints(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
                 text("YES"),
             ]);
         };
-        for (name, _, is_primary) in keys(table) {
-            add(name, if is_primary { "PRIMARY KEY" } else { "UNIQUE" }, (false, false));
+        for (name, _, is_primary, late) in keys(table) {
+            let timing = (late.is_some(), late.is_some_and(|late| late.is_deferred));
+            add(name, if is_primary { "PRIMARY KEY" } else { "UNIQUE" }, timing);
         }
         table.checks.iter().for_each(|check| add(&check.name, "CHECK", (false, false)));
         for key in &table.foreign_keys {
@@ -384,7 +387,7 @@ fn key_column_usage(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
                 unique,
             ]);
         };
-        for (name, columns, _) in keys(table) {
+        for (name, columns, ..) in keys(table) {
             for (number, column) in (1..).zip(columns) {
                 add(name, *column, number, Datum::Null);
             }
@@ -413,7 +416,7 @@ fn column_usage(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
         rows.push(vec![database(), text(&of.schema), text(&of.name), column, database(), text(schema), text(name)]);
     };
     for table in catalog.tables.values() {
-        for (name, columns, _) in keys(table) {
+        for (name, columns, ..) in keys(table) {
             columns.iter().for_each(|column| add(table, *column, name, &table.schema));
         }
         for key in &table.foreign_keys {

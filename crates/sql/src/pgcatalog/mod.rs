@@ -297,7 +297,7 @@ pub fn index_definition(catalog: &Catalog, oid: i64, column: i64) -> Option<Stri
     use crate::catalog::Relation;
     let (table, name, columns, included, is_unique) = match catalog.relation(oid)? {
         Relation::Key(table) => (table, &table.key_name, &table.key, &table.key_included[..], true),
-        Relation::Index(table, index) => (table, &index.name, &index.columns, &index.included[..], index.is_unique),
+        Relation::Index(table, index) => (table, &index.name, &index.columns, &index.included[..], index.is_key()),
         _ => return None,
     };
     let name_of = |column: &usize| table.columns[*column].name.as_str();
@@ -337,7 +337,13 @@ pub fn constraint_definition(catalog: &Catalog, oid: i64, is_pretty: bool) -> Op
         }
         Some(Relation::Index(table, index)) => {
             let included = included(table, &index.included);
-            return Some(format!("UNIQUE ({}){included}", names(table, &index.columns)));
+            let kind = if index.is_late_primary() { "PRIMARY KEY" } else { "UNIQUE" };
+            let when = match index.late {
+                None => "",
+                Some(late) if late.is_deferred => " DEFERRABLE INITIALLY DEFERRED",
+                Some(_) => " DEFERRABLE",
+            };
+            return Some(format!("{kind} ({}){included}{when}", names(table, &index.columns)));
         }
         _ => {}
     }

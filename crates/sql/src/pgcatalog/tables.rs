@@ -330,7 +330,8 @@ fn class(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
     }
     for table in catalog.tables.values() {
         let schema = || namespace(catalog, &table.schema);
-        let has_triggers = !table.foreign_keys.is_empty() || catalog.children.contains_key(&table.oid);
+        let is_parent = catalog.children.contains_key(&table.oid);
+        let has_triggers = !table.foreign_keys.is_empty() || is_parent || table.has_late_keys();
         let has_index = !table.key.is_empty() || !table.indexes.is_empty();
         rows.push(relation(&[
             ("oid", int(table.oid)),
@@ -409,8 +410,10 @@ fn tablespace(catalog: &Catalog, table: &TableDef) -> Datum {
 fn indexes(table: &TableDef) -> impl Iterator<Item = (u32, &str, &[usize], bool, bool)> {
     let key = (!table.key.is_empty()).then_some((table.key_oid, table.key_name.as_str(), &table.key[..], true, true));
     let others = table.indexes.iter();
-    key.into_iter()
-        .chain(others.map(|index| (index.oid, index.name.as_str(), &index.columns[..], index.is_unique, false)))
+    key.into_iter().chain(
+        others
+            .map(|index| (index.oid, index.name.as_str(), &index.columns[..], index.is_key(), index.is_late_primary())),
+    )
 }
 
 pub fn collation(ty: Type) -> i64 {
@@ -518,7 +521,7 @@ fn index(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
                     ("indnkeyatts", count(columns.len())),
                     ("indisunique", Datum::Bool(is_unique)),
                     ("indisprimary", Datum::Bool(is_key)),
-                    ("indimmediate", Datum::Bool(true)),
+                    ("indimmediate", Datum::Bool(table.late(oid).is_none())),
                     ("indisvalid", Datum::Bool(true)),
                     ("indisready", Datum::Bool(true)),
                     ("indislive", Datum::Bool(true)),
@@ -537,6 +540,7 @@ fn constraint(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
     let mut rows = Vec::new();
     for table in catalog.tables.values() {
         for (oid, name, columns, _, is_key) in indexes(table) {
+            let late = table.late(oid);
             let is_constraint = is_key || table.indexes.iter().any(|index| index.oid == oid && index.is_constraint);
             if !is_constraint {
                 continue;
@@ -548,6 +552,8 @@ fn constraint(catalog: &Catalog, _: &dyn Session) -> Vec<Row> {
                     ("conname", text(name)),
                     ("connamespace", namespace(catalog, &table.schema)),
                     ("contype", text(if is_key { "p" } else { "u" })),
+                    ("condeferrable", Datum::Bool(late.is_some())),
+                    ("condeferred", Datum::Bool(late.is_some_and(|late| late.is_deferred))),
                     ("convalidated", Datum::Bool(true)),
                     ("conrelid", int(table.oid)),
                     ("conindid", int(oid)),

@@ -15,7 +15,7 @@ use crate::plan::{Change, Conflict, ConflictUpdate, Expr, Node, ViewRows};
 
 /// The lock of a new row and of its entries in unique indexes. A rival waits for it. A child that names a row of the
 /// same key does not.
-const NEW: Mode = Mode::NoKeyUpdateRow;
+pub(super) const NEW: Mode = Mode::NoKeyUpdateRow;
 
 /// The columns that an UPDATE sets, by place, and their values.
 type Assignments = [(usize, Expr)];
@@ -325,6 +325,7 @@ impl Run<'_> {
         };
         match outcome {
             Ok(()) => {
+                self.note_late(table, &stored, None)?;
                 if let Some(row) = row.filter(|_| !table.foreign_keys.is_empty()) {
                     self.note_child(table, &key_of(table, &stored), None, row);
                 }
@@ -357,6 +358,14 @@ impl Run<'_> {
                 (!table.key.is_empty()).then_some(None).into_iter().chain(unique).collect()
             }
         };
+        let arbiters: &[Option<usize>] = if key.is_some() { &others } else { &[] };
+        let is_arbiter = |index: usize| key.is_none() || arbiters.contains(&Some(index));
+        if (0..table.indexes.len()).any(|index| table.indexes[index].late.is_some() && is_arbiter(index)) {
+            let message =
+                "ON CONFLICT does not support deferrable unique constraints/exclusion constraints as arbiters";
+            let error = Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message);
+            return Err(error.table(&table.name).into());
+        }
         let columns = |other: Option<usize>| other.map_or(&table.key, |index| &table.indexes[index].columns);
         for other in others {
             let values: Vec<Value> = columns(other).iter().map(|column| stored_at(table, &stored, *column)).collect();
@@ -469,6 +478,7 @@ impl Run<'_> {
             removed.and_then(|()| engine.insert(self.tx, &stored))
         };
         outcome.map_err(|error| with_values(error, table, &stored))?;
+        self.note_late(table, &stored, Some((old, row)))?;
         self.note_child(table, &new, Some((old, key)), row);
         Ok(())
     }
@@ -492,7 +502,7 @@ fn refuse_unseen(error: Option<Error>) -> Outcome<()> {
 }
 
 /// The value of a column in a row that may have the hidden number.
-fn stored_at(table: &TableDef, stored: &EngineRow, column: usize) -> Value {
+pub fn stored_at(table: &TableDef, stored: &EngineRow, column: usize) -> Value {
     let is_after = stored.len() > table.columns.len() && table.hidden.is_some_and(|place| column >= place);
     stored[column + usize::from(is_after)].clone()
 }
@@ -553,7 +563,7 @@ fn constraint_of<'t>(table: &'t TableDef, index: Option<&str>) -> (&'t str, &'t 
     found.map_or((&table.key_name, &table.key), |index| (&index.name, &index.columns))
 }
 
-fn duplicate(table: &TableDef, name: &str, columns: &[usize], values: &str) -> Error {
+pub(super) fn duplicate(table: &TableDef, name: &str, columns: &[usize], values: &str) -> Error {
     let names: Vec<&str> = columns.iter().map(|column| table.columns[*column].name.as_str()).collect();
     Error::new(SqlState::UNIQUE_VIOLATION, format!("duplicate key value violates unique constraint \"{name}\""))
         .detail(format!("Key ({})=({values}) already exists.", names.join(", ")))

@@ -1,4 +1,4 @@
-//! Conditions and foreign keys.
+//! Conditions and foreign keys, and when these and keys are tested.
 //!
 //! A condition (CHECK) is tested before a row is written. A foreign key is tested when its statement has made all of
 //! its changes, or at the end of the transaction if it is deferred:
@@ -19,6 +19,7 @@ use std::sync::Arc;
 use lodestone_engine::{Row as EngineRow, Value};
 use lodestone_sql_types::{Datum, Error, SqlState, cast, op, text};
 
+use super::late::LateEvent;
 use super::scan::{Key, lock_key, to_row};
 use super::{Env, Outcome, Row, Run};
 use crate::catalog::{Domain, ForeignKey, TableDef, value};
@@ -31,20 +32,35 @@ use crate::parse::ast::KeyAction;
 pub enum Event {
     /// The row of the child with this key has new values in the foreign key with this number.
     Child { table: Arc<TableDef>, number: usize, key: Key },
+    /// A row has new values in a key that is tested late: the index with this number, of this table. See `late.rs`.
+    Late(LateEvent),
     /// A row of the parent had `old`, and has `new` now. The foreign key is that of the child with this number.
     Parent { parent: Arc<TableDef>, child: Arc<TableDef>, number: usize, old: Row, new: Option<Row> },
 }
 
-/// The foreign keys of a transaction that are to be tested.
+/// The constraints of a transaction that are to be tested.
 #[derive(Debug, Default)]
 pub struct Events {
     /// At the end of the statement.
     pending: RefCell<VecDeque<Event>>,
     /// At the end of the transaction.
     deferred: RefCell<Vec<Event>>,
-    /// The words of SET CONSTRAINTS: of all, then of some by name.
-    modes: RefCell<Vec<(Option<String>, bool)>>,
+    /// The words of SET CONSTRAINTS: of all, then of some by their numbers.
+    modes: RefCell<Vec<(Option<u32>, bool)>>,
+    /// The deferred ones as they were before each recall, for savepoints from before it.
+    recalled: RefCell<Vec<Vec<Event>>>,
 }
+
+/// The constraints that were to be tested at one moment, to go back to.
+#[derive(Clone, Debug)]
+pub struct EventsMark {
+    deferred: usize,
+    recalled: usize,
+    modes: Vec<(Option<u32>, bool)>,
+}
+
+/// A constraint whose test may wait: its number, whether it may be deferred, and whether it is at first.
+type Timing = (u32, bool, bool);
 
 impl Events {
     /// How many are deferred.
@@ -58,47 +74,68 @@ impl Events {
         self.deferred.borrow_mut().truncate(count);
     }
 
-    /// Notes SET CONSTRAINTS. `None`: of all.
-    pub fn set_mode(&self, name: Option<&str>, is_deferred: bool) {
-        let mut modes = self.modes.borrow_mut();
-        if name.is_none() {
-            modes.clear();
+    /// This moment, between two statements.
+    pub fn mark(&self) -> EventsMark {
+        EventsMark {
+            deferred: self.deferred_count(),
+            recalled: self.recalled.borrow().len(),
+            modes: self.modes.borrow().clone(),
         }
-        modes.push((name.map(str::to_owned), is_deferred));
+    }
+
+    /// All that was tested since the mark is to be tested again, and what came after it is forgotten.
+    pub fn go_back(&self, mark: &EventsMark) {
+        let mut recalled = self.recalled.borrow_mut();
+        if let Some(before) = recalled.get_mut(mark.recalled) {
+            *self.deferred.borrow_mut() = std::mem::take(before);
+        }
+        recalled.truncate(mark.recalled);
+        self.modes.borrow_mut().clone_from(&mark.modes);
+        self.forget_after(mark.deferred);
+    }
+
+    /// Notes SET CONSTRAINTS of the constraint with this number. `None`: of all.
+    pub fn set_mode(&self, constraint: Option<u32>, is_deferred: bool) {
+        let mut modes = self.modes.borrow_mut();
+        match constraint {
+            None => modes.clear(),
+            Some(_) => modes.retain(|(other, _)| *other != constraint),
+        }
+        modes.push((constraint, is_deferred));
     }
 
     /// Tests the deferred ones that are immediate now with the next statement; `is_end`: all of them.
     pub fn recall(&self, is_end: bool) {
         let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
-        for event in deferred {
-            let key = event.foreign_key();
-            if !is_end && self.is_deferred(key) {
-                self.deferred.borrow_mut().push(event);
+        for event in &deferred {
+            if !is_end && self.is_deferred(event.timing()) {
+                self.deferred.borrow_mut().push(event.clone());
             } else {
-                self.pending.borrow_mut().push_back(event);
+                self.pending.borrow_mut().push_back(event.clone());
             }
         }
+        self.recalled.borrow_mut().push(deferred);
     }
 
-    fn is_deferred(&self, key: &ForeignKey) -> bool {
-        if !key.is_deferrable {
+    fn is_deferred(&self, (oid, is_deferrable, is_deferred): Timing) -> bool {
+        if !is_deferrable {
             return false;
         }
         let modes = self.modes.borrow();
-        let own = modes.iter().rev().find(|(name, _)| name.as_ref().is_none_or(|name| *name == key.name));
-        own.map_or(key.is_deferred, |(_, is_deferred)| *is_deferred)
+        let own = modes.iter().rev().find(|(other, _)| other.is_none_or(|other| other == oid));
+        own.map_or(is_deferred, |(_, is_deferred)| *is_deferred)
     }
 
-    fn push(&self, event: Event) {
-        let key = event.foreign_key();
+    pub(super) fn push(&self, event: Event) {
         let waits = match &event {
-            Event::Child { .. } => true,
-            Event::Parent { new, .. } => {
+            Event::Child { .. } | Event::Late(_) => true,
+            Event::Parent { child, number, new, .. } => {
+                let key = &child.foreign_keys[*number];
                 let action = if new.is_some() { key.on_update } else { key.on_delete };
                 action == KeyAction::NoAction
             }
         };
-        if waits && self.is_deferred(key) {
+        if waits && self.is_deferred(event.timing()) {
             self.deferred.borrow_mut().push(event);
         } else {
             self.pending.borrow_mut().push_back(event);
@@ -107,11 +144,13 @@ impl Events {
 }
 
 impl Event {
-    fn foreign_key(&self) -> &ForeignKey {
-        match self {
+    fn timing(&self) -> Timing {
+        let key = match self {
             Self::Child { table, number, .. } => &table.foreign_keys[*number],
             Self::Parent { child, number, .. } => &child.foreign_keys[*number],
-        }
+            Self::Late(late) => return late.timing(),
+        };
+        (key.oid, key.is_deferrable, key.is_deferred)
     }
 }
 
@@ -217,13 +256,23 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Tests all foreign keys that are due.
+    /// Tests all constraints, at the end of the transaction.
+    pub fn settle_all(&self) -> Outcome<()> {
+        if self.events.deferred_count() > 0 {
+            self.events.recall(true);
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    /// Tests all constraints that are due.
     pub fn settle(&self) -> Outcome<()> {
         loop {
             let Some(event) = self.events.pending.borrow_mut().pop_front() else { return Ok(()) };
             self.step()?;
             match event {
                 Event::Child { table, number, key } => self.test_child(&table, &table.foreign_keys[number], &key)?,
+                Event::Late(late) => self.test_late(&late)?,
                 Event::Parent { parent, child, number, old, new } => {
                     self.test_parent(&parent, (&child, &child.foreign_keys[number]), &old, new.as_ref())?;
                 }

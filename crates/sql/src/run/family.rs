@@ -262,7 +262,7 @@ fn moved(conflict: &Conflict, root: &TableDef, (leaf, map): (&TableDef, &[usize]
             let own: Vec<usize> = columns(key).iter().map(|column| map[*column]).collect();
             let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
             let missing = || Error::new(SqlState::INVALID_COLUMN_REFERENCE, message);
-            Some(leaf.unique_over(&own).ok_or_else(missing)?)
+            Some(leaf.late_over(&own).map(Some).or_else(|| leaf.unique_over(&own)).ok_or_else(missing)?)
         }
     };
     let Some(update) = &conflict.update else { return Ok(Conflict { key, update: None }) };

@@ -13,6 +13,7 @@ mod eval;
 mod family;
 mod figure;
 mod join;
+mod late;
 mod lock;
 mod memo;
 pub mod point;
@@ -40,7 +41,7 @@ use crate::locks::{LockKey, Mode};
 use crate::parse::ast::SetOperation;
 use crate::plan::{Expr, Join, Node, SortKey};
 
-pub use change::{to_stored, with_names};
+pub use change::{stored_at, to_stored, with_names};
 pub use scan::{key_of, to_row};
 pub use subquery::Kept;
 
@@ -96,6 +97,12 @@ pub trait Locker {
     /// # Errors
     /// Those of the engine.
     fn is_gone(&self, table: &Table, key: &[Value]) -> lodestone_sql_types::Result<bool>;
+
+    /// The rows of now, whatever the transaction sees. `None`: they are not asked for.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    fn newest(&self) -> lodestone_sql_types::Result<Option<Snapshot>>;
 
     /// Whether it takes any.
     fn locks(&self) -> bool {

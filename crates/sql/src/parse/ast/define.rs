@@ -116,6 +116,8 @@ pub struct KeyDef {
     pub columns: Vec<Name>,
     /// INCLUDE: columns that the index shows, which are no part of the key.
     pub included: Vec<Name>,
+    /// DEFERRABLE: whether also INITIALLY DEFERRED.
+    pub deferrable: Option<bool>,
 }
 
 /// A condition that all rows of a table fulfil.
@@ -262,6 +264,11 @@ pub enum Alter {
     },
     /// VALIDATE CONSTRAINT.
     Validate(Name),
+    /// ALTER CONSTRAINT. `deferrable`: as of [`KeyDef`].
+    Timing {
+        constraint: Name,
+        deferrable: Option<bool>,
+    },
     DropConstraint {
         name: Name,
         if_exists: bool,
