@@ -46,6 +46,8 @@ pub fn write_to(ty: Type, datum: &Datum, text: &mut String) {
         // Writing to a string does not fail.
         Datum::Int(value) => match ty {
             Type::Enum(of) => text.push_str(of.label(*value)),
+            // The number of no object.
+            Type::Regclass | Type::Regproc | Type::Regnamespace if *value == 0 => text.push('-'),
             Type::Regtype => match u32::try_from(*value).ok().and_then(Type::of_oid) {
                 Some(named) => _ = write!(text, "{named}"),
                 None if *value == 0 => text.push('-'),

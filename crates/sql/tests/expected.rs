@@ -510,3 +510,8 @@ fn comments_after_reopening() {
 fn deferrable_keys() {
     check(include_str!("expected/deferrable_keys.out"), &[]);
 }
+
+#[test]
+fn small_gaps() {
+    check(include_str!("expected/small_gaps.out"), &[]);
+}

@@ -53,7 +53,7 @@ pub const FUNCTIONS: &[Function] = &[
         _ => Ok(Datum::Null),
     }),
     of("lodestone_relation_name", &[REGCLASS], Type::Text, |s, a| {
-        Ok(Datum::Text(s.relation_text(int(a, 0)).unwrap_or_else(|| int(a, 0).to_string())))
+        Ok(Datum::Text(s.relation_text(int(a, 0)).unwrap_or_else(|| crate::text::encode(Type::Regclass, &a[0]))))
     })
     .volatile(),
     of("lodestone_row_is_full", &[Argument::Any], Type::Bool, |_, a| {

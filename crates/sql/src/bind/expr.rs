@@ -341,6 +341,9 @@ impl Binder<'_> {
                 Typed { ty: self.learn(number + 1, to), expr: Expr::Param(number), modifier }
             }
             Typed { expr: Expr::Const(Datum::Text(value)), ty: Type::Unknown, .. } => {
+                if to.is_oid() && to != Type::Oid && value == "-" {
+                    return Ok(Typed::new(Expr::Const(Datum::Int(0)), to));
+                }
                 if to == Type::Regclass && !value.trim().bytes().all(|byte| byte.is_ascii_digit()) {
                     return Ok(Typed::new(Expr::RelationOid(Box::new(Expr::Const(Datum::Text(value)))), to));
                 }

@@ -297,6 +297,9 @@ impl Connection {
         if text.trim().bytes().all(|byte| byte.is_ascii_digit()) {
             return text::decode(Type::Oid, text);
         }
+        if text == "-" {
+            return Ok(Datum::Int(0));
+        }
         if ty != Type::Regclass {
             return crate::pgcatalog::number_of(&self.session.catalog, ty, text).map(Datum::Int);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lodestone_engine::{Isolation, Savepoint};
 use lodestone_sql_types::func::Session as _;
-use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, time};
+use lodestone_sql_types::{Datum, Error, Result, SqlState, Type, text, time};
 use smallvec::SmallVec;
 
 use super::copy::CopyOut;
@@ -541,7 +541,8 @@ pub(super) fn name_relations(session: &SessionState, columns: &[(usize, bool)], 
                 row[*number] = Datum::Text(name);
             }
         } else {
-            row[*number] = Datum::Text(session.shown_relation(oid).unwrap_or_else(|| oid.to_string()));
+            let other = || text::encode(Type::Regclass, &Datum::Int(oid));
+            row[*number] = Datum::Text(session.shown_relation(oid).unwrap_or_else(other));
         }
     }
 }

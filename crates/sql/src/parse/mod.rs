@@ -128,6 +128,8 @@ fn statement(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result
         return Ok(found);
     }
     let (tokens, check) = view::without_check(tokens);
+    let plain = view::recursive(tokens, check.is_some())?;
+    let tokens = plain.as_deref().unwrap_or(tokens);
     let dialect = PostgreSqlDialect {};
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
     // The crate reads `TABLE t` as a part of queries only.

@@ -2,7 +2,7 @@
 
 use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::ast as tree;
-use sqlparser::tokenizer::TokenWithSpan;
+use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::ast::Statement;
 use super::{is_blank, placing, rewrite};
@@ -16,7 +16,7 @@ pub(super) fn without_check(tokens: &[TokenWithSpan]) -> (&[TokenWithSpan], Opti
         .map(|(place, token)| (place, rewrite::word(token)))
         .collect();
     let is_word = |place: usize, word: &str| words.get(place).is_some_and(|(_, found)| found.as_deref() == Some(word));
-    if !is_word(0, "create") || !(1..5).any(|place| is_word(place, "view")) {
+    if !is_word(0, "create") || !(1..6).any(|place| is_word(place, "view")) {
         return (tokens, None);
     }
     let ends = |end: &[&str]| {
@@ -30,6 +30,39 @@ pub(super) fn without_check(tokens: &[TokenWithSpan]) -> (&[TokenWithSpan], Opti
     ];
     let found = forms.into_iter().find_map(|(end, value)| Some((ends(end)?, value)));
     found.map_or((tokens, None), |(start, value)| (&tokens[..start], Some(value)))
+}
+
+/// `CREATE RECURSIVE VIEW v (a) AS query`, which the crate does not read, as `CREATE VIEW v (a) AS WITH RECURSIVE v (a)
+/// AS (query) SELECT a FROM v`. `None`: it is another statement.
+pub(super) fn recursive(tokens: &[TokenWithSpan], has_check: bool) -> Result<Option<Vec<TokenWithSpan>>> {
+    let parts: Vec<&TokenWithSpan> = tokens.iter().filter(|token| !is_blank(&token.token)).collect();
+    let is_word = |place: usize, word: &str| {
+        parts.get(place).and_then(|token| rewrite::word(token)).is_some_and(|found| found == word)
+    };
+    let Some(place) = (1..5).find(|place| is_word(*place, "recursive")) else { return Ok(None) };
+    if !is_word(0, "create") || !is_word(place + 1, "view") {
+        return Ok(None);
+    }
+    let find = |from: usize, wanted: &Token| (from..parts.len()).find(|place| parts[*place].token == *wanted);
+    // Without columns the crate says what is wrong.
+    let Some(open) = find(place + 2, &Token::LParen).filter(|open| *open > place + 2) else { return Ok(None) };
+    let Some(close) = find(open, &Token::RParen) else { return Ok(None) };
+    let Some(start) = (close..parts.len()).find(|place| is_word(*place, "as")) else { return Ok(None) };
+    if has_check {
+        return Err(Error::unsupported("WITH CHECK OPTION of a recursive view"));
+    }
+    let word = |text: &str| TokenWithSpan { token: Token::make_word(text, None), span: parts[start].span };
+    let symbol = |token: Token| TokenWithSpan { token, span: parts[start].span };
+    let copied = |from: usize, to: usize| parts[from..to].iter().map(|token| (*token).clone());
+    let mut found: Vec<TokenWithSpan> = copied(0, place).chain(copied(place + 1, start + 1)).collect();
+    found.extend([word("WITH"), word("RECURSIVE"), parts[open - 1].clone()]);
+    found.extend(copied(open, close + 1));
+    found.extend([word("AS"), symbol(Token::LParen)]);
+    found.extend(copied(start + 1, parts.len()));
+    found.extend([symbol(Token::RParen), word("SELECT")]);
+    found.extend(copied(open + 1, close));
+    found.extend([word("FROM"), parts[open - 1].clone()]);
+    Ok(Some(found))
 }
 
 /// The view with WITH CHECK OPTION.

@@ -5,7 +5,7 @@ use lodestone_sql_types::{Datum, Type};
 
 use super::{VirtualTable, action_text, count, int, row, text};
 use crate::bind;
-use crate::catalog::{Catalog, CheckOption, IdentityKind, LateKey, TableDef, ViewDef};
+use crate::catalog::{Catalog, CheckOption, IdentityKind, LateKey, Relation, TableDef, ViewDef};
 use crate::run::Row;
 use crate::run::constraint::parent_columns;
 
@@ -126,7 +126,17 @@ const SEQUENCES: &[(&str, Type)] = &[
     ("cycle_option", Text),
 ];
 
+const VIEW_TABLES: &[(&str, Type)] = &[
+    ("view_catalog", Name),
+    ("view_schema", Name),
+    ("view_name", Name),
+    ("table_catalog", Name),
+    ("table_schema", Name),
+    ("table_name", Name),
+];
+
 pub const TABLES: &[VirtualTable] = &[
+    VirtualTable::information("view_table_usage", 13_011, VIEW_TABLES, view_tables),
     VirtualTable::information("tables", 13_001, INFORMATION_TABLES, tables),
     VirtualTable::information("columns", 13_002, COLUMNS, columns),
     VirtualTable::information("schemata", 13_003, SCHEMATA, |catalog, session| {
@@ -364,6 +374,23 @@ fn table_constraints(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
         table.checks.iter().for_each(|check| add(&check.name, "CHECK", (false, false)));
         for key in &table.foreign_keys {
             add(&key.name, "FOREIGN KEY", (key.is_deferrable, key.is_deferred));
+        }
+    }
+    rows
+}
+
+/// The tables and views that each view names.
+fn view_tables(catalog: &Catalog, session: &dyn Session) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for view in catalog.views.values() {
+        for oid in catalog.relations_of_view(view) {
+            let (schema, name) = match catalog.relation(oid.into()) {
+                Some(Relation::Table(table)) => (&table.schema, &table.name),
+                Some(Relation::View(other)) => (&other.schema, &other.name),
+                _ => continue,
+            };
+            let database = || text(session.database());
+            rows.push(vec![database(), text(&view.schema), text(&view.name), database(), text(schema), text(name)]);
         }
     }
     rows

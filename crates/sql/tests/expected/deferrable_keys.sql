@@ -121,7 +121,8 @@ set constraints all deferred;
 create table f (id int references t);
 create table f (id int references t (id));
 create table f (a int, b int, foreign key (a, b) references d (a, b));
-create table two (id int primary key deferrable, k int unique, l int unique deferrable, unique (l) deferrable initially deferred);
+create table two (id int primary key deferrable, k int unique, l int unique deferrable, unique (l) deferrable
+  initially deferred);
 create table f (id int references two (k));
 create table g (id int references two (l));
 insert into two values (1, 1, 1);
@@ -139,10 +140,16 @@ select id, k, l from two group by id;
 select k, l from two group by k, l, id order by 1;
 alter table two alter column id drop not null;
 -- The catalog.
-select conname, contype, condeferrable, condeferred, pg_get_constraintdef(oid) from pg_constraint where conrelid in ('t'::regclass, 'd'::regclass, 'o.t'::regclass, 'two'::regclass) order by conrelid::regclass::text, conname;
-select indexrelid::regclass, indisunique, indisprimary, indimmediate, pg_get_indexdef(indexrelid) from pg_index where indrelid in ('t'::regclass, 'd'::regclass, 'two'::regclass) order by indexrelid::regclass::text;
-select constraint_name, constraint_type, is_deferrable, initially_deferred from information_schema.table_constraints where table_name in ('t', 'd', 'two') and constraint_type <> 'CHECK' order by 1, 2;
-select constraint_name, column_name, ordinal_position from information_schema.key_column_usage where table_name in ('t', 'd') order by 1, 3, 2;
+select conname, contype, condeferrable, condeferred, pg_get_constraintdef(oid) from pg_constraint where conrelid
+  in ('t'::regclass, 'd'::regclass, 'o.t'::regclass, 'two'::regclass) order by conrelid::regclass::text,
+  conname;
+select indexrelid::regclass, indisunique, indisprimary, indimmediate, pg_get_indexdef(indexrelid) from pg_index
+  where indrelid in ('t'::regclass, 'd'::regclass, 'two'::regclass) order by indexrelid::regclass::text;
+select constraint_name, constraint_type, is_deferrable, initially_deferred from
+  information_schema.table_constraints where table_name in ('t', 'd', 'two') and constraint_type <> 'CHECK'
+  order by 1, 2;
+select constraint_name, column_name, ordinal_position from information_schema.key_column_usage where table_name
+  in ('t', 'd') order by 1, 3, 2;
 select relhastriggers, relhasindex from pg_class where oid = 'd'::regclass;
 -- Words.
 create table w (id int primary key not deferrable, k int unique not deferrable initially immediate);
@@ -152,7 +159,8 @@ create table x3 (id int unique not deferrable initially deferred);
 create table x4 (id int, unique (id) not deferrable initially deferred);
 create table x6 (id int primary key deferrable, k int primary key);
 create table x7 (id int primary key deferrable, k int, primary key (k) deferrable);
-select conname, condeferrable, condeferred from pg_constraint where conrelid in ('x1'::regclass, 'x2'::regclass, 'w'::regclass) order by 1;
+select conname, condeferrable, condeferred from pg_constraint where conrelid in ('x1'::regclass, 'x2'::regclass,
+  'w'::regclass) order by 1;
 -- ALTER TABLE.
 create table a (id int, k int, v int);
 insert into a values (1, 1, 1), (2, 2, 1);
@@ -213,7 +221,8 @@ insert into d values (1, 1, 'q'), (1, 1, 'r');
 commit;
 -- Rows of other statements.
 create table c (id int primary key, p int unique deferrable initially deferred);
-create table cc (id int primary key, p int references c (id) on update cascade on delete set null, unique (p) deferrable);
+create table cc (id int primary key, p int references c (id) on update cascade on delete set null, unique (p)
+  deferrable);
 insert into c values (1, 1), (2, 2);
 insert into cc values (1, 1), (2, 2);
 update c set id = 3 where id = 1;
@@ -253,7 +262,8 @@ alter table m add primary key (id) deferrable initially deferred;
 alter table m2 alter id drop not null;
 update m set id = id + 9;
 select tableoid::regclass, * from m order by id;
-select conname, conrelid::regclass, condeferrable, condeferred, conislocal, coninhcount from pg_constraint where conname ~ '^m.?_pkey' order by 1;
+select conname, conrelid::regclass, condeferrable, condeferred, conislocal, coninhcount from pg_constraint where
+  conname ~ '^m.?_pkey' order by 1;
 insert into m values (3, 3) on conflict do nothing;
 alter table m drop constraint m_pkey;
 select conname from pg_constraint where conrelid = 'm1'::regclass;
