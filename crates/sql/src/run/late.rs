@@ -62,10 +62,9 @@ impl Run<'_> {
                 continue;
             }
             let has_lock = self.locker.lock_now(lock_key(index.oid, &values), NEW);
-            // As in PostgreSQL, only what may be a duplicate is tested later: no other transaction adds the key
-            // meanwhile. A
-            // serializable transaction does not look now, as the row in the way may be about to go, which would be a
-            // conflict then.
+            // As in PostgreSQL, only a key that may be a duplicate is tested later: no other transaction adds it
+            // meanwhile. A serializable transaction does not look now, as the row in the way may be about to go, which
+            // would be a conflict then.
             let looks = has_lock && self.locker.locks() && self.tx.isolation() != Isolation::Serializable;
             if looks && self.rows_with(table, number, &values)?.len() < 2 {
                 continue;
