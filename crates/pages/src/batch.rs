@@ -61,8 +61,8 @@ impl<'p> Batch<'p> {
     /// Makes the rows of a published image equal to `rows`, which are in the order of their keys, in place. Flushed,
     /// not fenced. The changes may survive whether the batch is published or not: see the module `patch`.
     ///
-    /// With each row it is said whether it may be written, or is known to be there. A version that is not later than `floor` counts as in the
-    /// image if that has the same payload.
+    /// With each row it is said whether it may be written, or is known to be there. A version that is not later than
+    /// `floor` counts as in the image if that has the same payload.
     ///
     /// ```
     /// # use lodestone_heap::{Heap, HeapOptions};
