@@ -8,10 +8,12 @@ use std::thread;
 use crate::common::expect_consistent;
 use lodestone_engine::{Database, DatabaseOptions};
 use lodestone_engine_bench::lives::{Receipt, lost};
+use lodestone_engine_bench::records::DatabaseRecords;
 use lodestone_engine_bench::tables::DatabaseTables;
 use lodestone_pmem::storage::{Failing, FaultPlan, FaultyStorage, OpenFile, SimulatedDisk};
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 use lodestone_store::Store;
+use lodestone_workload::engine::{Engine, Session};
 use lodestone_workload::oltp::tpcc::TpcC;
 use lodestone_workload::oltp::{OltpEngine, Terminal, Workload, load};
 use lodestone_workload::random::Random;
@@ -37,19 +39,28 @@ fn device(content: Vec<u8>) -> (Arc<SimulatedDisk>, Device) {
     (disk.clone(), Arc::new(FaultyStorage::new(disk, FaultPlan::default())))
 }
 
-fn engine_on(device: &Device) -> Outcome<DatabaseTables> {
+fn database_on(device: &Device) -> Outcome<Database> {
     let store = Store::over(&Pool::open_on_device(|| Arc::new(OpenFile::new(device)), POOL_BYTES, &pool_options())?)?;
     let small = DatabaseOptions { log_bytes: 256 << 10, segment_bytes: 16 << 10, ..DatabaseOptions::default() };
     let small = DatabaseOptions { leaf_rows_max: 8, page_bytes: 512, extent_pages: 64, ..small };
-    Ok(DatabaseTables::open(Database::open_in(&store, &small)?, TpcC::TABLES)?)
+    Ok(Database::open_in(&store, &small)?)
+}
+
+fn engine_on(device: &Device) -> Outcome<DatabaseTables> {
+    Ok(DatabaseTables::open(database_on(device)?, TpcC::TABLES)?)
+}
+
+/// The content of a device with a new pool.
+fn new_pool() -> Outcome<Vec<u8>> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("a.pool");
+    drop(Pool::create(&path, &pool_options())?);
+    Ok(std::fs::read(path)?)
 }
 
 /// The content of a device with loaded tables.
 fn loaded() -> Outcome<Vec<u8>> {
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join("a.pool");
-    drop(Pool::create(&path, &pool_options())?);
-    let (disk, device) = device(std::fs::read(path)?);
+    let (disk, device) = device(new_pool()?);
     let engine = engine_on(&device)?;
     load(&engine, &SCALE, 1, 3)?;
     drop(engine);
@@ -152,6 +163,25 @@ fn the_device_may_fail_before_the_power_goes() -> Outcome {
         drop(engine);
         let content = cut(&disk, &mut random);
         judge((content, told), &format!("{plan:?}"))?;
+    }
+    Ok(())
+}
+
+/// A load of records acknowledges them before they are durable. They all are when it ends.
+#[test]
+fn a_load_is_durable_when_it_ends() -> Outcome {
+    const RECORDS: u64 = 300;
+    let (disk, on_disk) = device(new_pool()?);
+    let records = DatabaseRecords::open(database_on(&on_disk)?)?;
+    let mut session = records.load_session()?;
+    (0..RECORDS).try_for_each(|key| session.insert(&key.to_be_bytes(), b"loaded"))?;
+    records.finish_load()?;
+    // Nothing that was not synced survives.
+    let (_, after) = device(disk.power_cut(|_| false));
+    let records_after = DatabaseRecords::open(database_on(&after)?)?;
+    let (mut session, mut value) = (records_after.session()?, Vec::new());
+    for key in 0..RECORDS {
+        assert!(session.read(&key.to_be_bytes(), &mut value)? && value == b"loaded", "record {key}");
     }
     Ok(())
 }
