@@ -196,7 +196,7 @@ impl Reader {
     /// return, so that the next batch may have the number of that one. Returns whether there were some.
     ///
     /// # Errors
-    /// [`Error::Damaged`](crate::Error::Damaged) names the page.
+    /// [`Error::Damaged`](crate::Error::Damaged) names the page; a medium that failed.
     pub fn end_unpublished(&self, image: &Image) -> Result<bool> {
         let &[(page, at)] = &image.pages[..] else { return Ok(false) };
         SCRATCH.with(|bytes| {
@@ -206,10 +206,20 @@ impl Reader {
             let Some((tail, number)) = tail.and_then(|tail| Some((tail, tail.unpublished(self.published())?))) else {
                 return Ok(false);
             };
-            let (memory, word) = (self.heap.memory(), at.plus(to_u64(tail.word_place(number))));
-            memory.store(word, TailWord::default().encode(word));
-            // Here, since the fence of the next batch may be another thread's.
-            memory.persist(word, 8);
+            let (memory, place) = (self.heap.memory(), tail.word_place(number));
+            let at_word = at.plus(to_u64(place));
+            let word = TailWord::default().encode(at_word);
+            if memory.direct_unit() == LINE_BYTES {
+                memory.store(at_word, word);
+                // Here, since the fence of the next batch may be another thread's.
+                memory.persist(at_word, 8);
+            } else {
+                // The pool was moved to a device. Its pages are written directly, never through the journal. Nothing
+                // else of the page changes, so a crash tears nothing.
+                bytes[place..place + 8].copy_from_slice(&word.to_le_bytes());
+                memory.write_directly(at, &bytes[..PAGE_HEAD_BYTES + self.piece_bytes])?;
+                memory.settle()?;
+            }
             Ok(true)
         })
     }

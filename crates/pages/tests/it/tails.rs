@@ -1,7 +1,9 @@
 //! Rows that are added to an image in place: what they cost, when they count, and what becomes of them.
 
 use crate::common::{self, Fixture, Rows, leaves};
+use lodestone_heap::{Heap, HeapOptions};
 use lodestone_pages::{Error, PageOptions, PageRow, Pages, Patch, Patched, Result, RowWrite};
+use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 use lodestone_txn::{Tick, Writer};
 
 const LEAF: (u32, &[u8]) = (1, b"b");
@@ -193,5 +195,47 @@ fn an_older_opening_says_so() -> Result<()> {
     let error = reader.read(&image).expect_err("an older state than the page has");
     assert!(error.to_string().contains("later batches"), "{error}");
     assert_eq!(second.reader().read(&image)?.keys().count(), before + 2);
+    Ok(())
+}
+
+/// A process is killed while it adds a row, and its pool is opened on a device, where pages are written directly.
+#[test]
+fn a_pool_that_moves_to_a_device_loses_the_row_of_a_batch_that_was_cut_off() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let pool = |domain| PoolOptions { domain, size_bytes: 4 << 20, journal_bytes: 256 << 10, ..PoolOptions::default() };
+    let heap = |domain| -> Result<Heap> {
+        Heap::open(&Pool::open(&path, &pool(domain))?, &HeapOptions::default()).map_err(Into::into)
+    };
+    drop(Pool::create(&path, &pool(DomainChoice::DaxEmulated))?);
+    let on_memory = heap(DomainChoice::DaxEmulated)?;
+    let mut action = on_memory.action();
+    let at = Pages::make(&on_memory, &mut action, &PageOptions { writers: 1, ..PageOptions::default() })?;
+    action.set(on_memory.root_word(0), at.to_raw());
+    action.commit()?;
+    let mut pages = Pages::open(&on_memory, at)?;
+    let keys: Vec<_> = (0..9_u64).map(|key| key.to_be_bytes()).collect();
+    let mut batch = pages.batch();
+    let image = batch.write(1, b"", keys[..8].iter().map(|key| row(key)))?;
+    batch.publish(vec![0])?;
+    let mut batch = pages.batch();
+    let patch = batch.patch(&image, (1, b""), keys.iter().map(|key| (row(key), RowWrite::Allowed)), Tick::NEVER)?;
+    assert!(matches!(patch, Patch::Done(_)), "{patch:?}");
+    // As a killed process leaves it.
+    let left = folder.path().join("left.pool");
+    std::fs::copy(&path, &left).expect("a copy");
+    drop(batch);
+    drop((pages, on_memory));
+    std::fs::rename(left, &path).expect("the pool");
+    for domain in [DomainChoice::Block, DomainChoice::DaxEmulated] {
+        let heap = heap(domain)?;
+        let mut pages = Pages::open(&heap, at)?;
+        let (image, reader) = (pages.listed()?[0].image.clone(), pages.reader());
+        assert_eq!(reader.read(&image)?.keys().count(), 8);
+        assert_eq!(reader.end_unpublished(&image)?, domain == DomainChoice::Block, "{domain:?}");
+        pages.batch().publish(vec![0])?;
+        assert_eq!(pages.reader().read(&image)?.keys().count(), 8, "{domain:?}");
+        drop((reader, pages));
+    }
     Ok(())
 }
