@@ -3,7 +3,7 @@
 use crate::common::{self, Fixture, Rows, leaves};
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_pages::{Error, PageOptions, PageRow, Pages, Patch, Patched, Result, RowWrite};
-use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+use lodestone_pmem::{DomainChoice, PmAddr, Pool, PoolOptions, checked};
 use lodestone_txn::{Tick, Writer};
 
 const LEAF: (u32, &[u8]) = (1, b"b");
@@ -108,27 +108,32 @@ fn a_row_that_is_added_takes_its_own_lines() -> Result<()> {
     Ok(())
 }
 
+/// The word before that in which the row ends that [`fixture`] adds.
+fn added_row(fixture: &Fixture, pages: &Pages) -> PmAddr {
+    let memory = fixture.heap.memory();
+    let extents = pages.heap_blocks().into_iter().skip(1);
+    let mut words = extents.flat_map(|(at, bytes)| (0..bytes / 8).map(move |word| at.plus(word * 8)));
+    let has_it = |at: &PmAddr| {
+        let mut bytes = [0; 16];
+        memory.contains(*at, 16) && {
+            memory.read(*at, &mut bytes);
+            // The payload of the row ends the tail.
+            bytes.windows(5).any(|window| window == b"added")
+        }
+    };
+    words.find(has_it).expect("the row")
+}
+
 /// Each word of a tail and each byte of its rows is verified.
 #[test]
 fn a_damaged_tail_is_named() -> Result<()> {
     let (mut fixture, mut pages, rows) = fixture()?;
     assert!(fixture.patch(&mut pages, &key(), &rows, true)?);
-    let memory = fixture.heap.memory();
-    let extents: Vec<_> = pages.heap_blocks().into_iter().skip(1).collect();
-    let place = extents.iter().flat_map(|(at, bytes)| (0..*bytes / 8).map(move |word| at.plus(word * 8)));
-    let place = place.clone().find(|at| {
-        let mut bytes = [0; 16];
-        memory.contains(*at, 16) && {
-            memory.read(*at, &mut bytes);
-            // The payload of the row that was added ends the tail.
-            bytes.windows(5).any(|window| window == b"added")
-        }
-    });
-    let place = place.expect("the row").plus(8);
+    let (memory, place) = (fixture.heap.memory(), added_row(&fixture, &pages).plus(8));
     let (mut named, mut same) = (0, 0);
     // The words, then the row: 16 bytes, its head 16, its key 10, its cell 23.
     for word in 0..12_u64 {
-        let at = lodestone_pmem::PmAddr::new(place.part(), place.offset() - word * 8);
+        let at = PmAddr::new(place.part(), place.offset() - word * 8);
         for bit in [0, 13, 37, 62] {
             memory.store(at, memory.load(at) ^ (1 << bit));
             match fixture.open().and_then(|pages| leaves(&pages)) {
@@ -237,5 +242,47 @@ fn a_pool_that_moves_to_a_device_loses_the_row_of_a_batch_that_was_cut_off() -> 
         assert_eq!(pages.reader().read(&image)?.keys().count(), 8, "{domain:?}");
         drop((reader, pages));
     }
+    Ok(())
+}
+
+/// Words that verify may say anything, and so may the rows. A read ends with rows that were there, or with an error.
+#[test]
+fn a_tail_that_lies_is_an_error_or_changes_nothing() -> Result<()> {
+    let (mut fixture, mut pages, rows) = fixture()?;
+    let before = fixture.newest.leaves[&key()].clone();
+    assert!(fixture.patch(&mut pages, &key(), &rows, true)?);
+    let (memory, place) = (fixture.heap.memory(), added_row(&fixture, &pages));
+    // The row begins 40 bytes before that, and the words are before it.
+    let first = PmAddr::new(place.part(), place.offset() - 40 - 16);
+    let words = [first, first.plus(8)];
+    let sound: Vec<u64> = (0..9).map(|word| memory.load(first.plus(word * 8))).collect();
+    let (mut random, mut fates) = (1_u64, [0; 3]);
+    for _ in 0..3_000 {
+        let mut below = |limit: u64| {
+            random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+            (random >> 33) % limit
+        };
+        for word in words.into_iter().take(1 + below(2) as usize) {
+            let ends = [0, 7, 8, 1, 14, below(100), 0xFFFF];
+            let content = ends[below(7) as usize] << 32 | [below(6), 0xFFFF_FFFF][usize::from(below(8) == 0)];
+            memory.store(word, checked::encode(word, content));
+        }
+        if below(3) == 0 {
+            let at = first.plus(16 + below(7) * 8);
+            memory.store(at, memory.load(at) ^ (1 << below(64)));
+        }
+        let pages = Pages::open(&fixture.heap, fixture.at)?;
+        match leaves(&pages) {
+            Ok(found) if found[&key()] == rows => fates[0] += 1,
+            Ok(found) => {
+                assert_eq!(found[&key()], before);
+                fates[1] += 1;
+            }
+            Err(Error::Damaged { .. }) => fates[2] += 1,
+            Err(error) => panic!("{error}"),
+        }
+        (0..).zip(&sound).for_each(|(word, value)| memory.store(first.plus(word * 8), *value));
+    }
+    assert!(fates.iter().all(|count| *count > 100), "{fates:?}");
     Ok(())
 }

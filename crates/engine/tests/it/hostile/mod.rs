@@ -225,6 +225,17 @@ fn seal_cells(image: &mut Image, page: PmAddr) {
     }
 }
 
+/// Changes a word of a page's tail, which may say anything about rows after the image. Returns whether it has one.
+fn damage_tail(image: &mut Image, page: PmAddr, numbers: &mut Numbers) -> bool {
+    let tail = image.load(page.plus(48), 4);
+    let word = page.plus(tail + 8 * numbers.below(2));
+    if tail > 0 {
+        let content = numbers.below(8) | numbers.below(30) << 32;
+        image.write(word, &checked::encode(word, content).to_le_bytes());
+    }
+    tail > 0
+}
+
 /// Seals a line of 64 bytes that ends with its checksum.
 fn seal_line(image: &mut Image, at: PmAddr) {
     let crc = crc32c::crc32c(image.read(at, 60));
@@ -523,8 +534,11 @@ impl Sound {
             }
             _ => {
                 let page = *numbers.pick(&pages);
-                let head =
-                    [(0, 4), (4, 4), (8, 8), (16, 4), (20, 4), (24, 4), (28, 4), (32, 4), (36, 4), (40, 4), (44, 4)];
+                // The words of the head but the upper one of the batch.
+                let head: Vec<_> = (0..13).filter(|word| *word != 3).map(|word| (word * 4, 4)).collect();
+                if numbers.below(4) == 0 && damage_tail(image, page, numbers) {
+                    return "page";
+                }
                 let (field, bytes) =
                     if numbers.below(2) == 0 { *numbers.pick(&head) } else { (64 + numbers.below(184), 4) };
                 upset(image, page.plus(field), bytes, numbers);
