@@ -92,8 +92,9 @@ pub fn targets() -> Vec<Tables> {
         Checkpoint,
     ];
     vec![
-        target("db-added", Kind::Narrow, added),
-        target("db-added-older-round", Kind::Narrow, added_older),
+        // They audit no call: see the targets of the pages.
+        Tables { before: vec![Checkpoint], ..tables("db-added", added) },
+        Tables { before: vec![Checkpoint], ..tables("db-added-older-round", added_older) },
         target("db-lines", Kind::Narrow, whole),
         target("db-lines-delta", Kind::Wide, columns),
         target("db-lines-older-round", Kind::Narrow, older),
