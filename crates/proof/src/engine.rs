@@ -24,6 +24,7 @@
 //! | `db-lines-delta` | the same of columns that change alone, before and after checkpoints |
 //! | `db-lines-older-round` | rows in place, a newest checkpoint that is damaged, and one that is cut off |
 //! | `db-added` | checkpoints that add a row to an image in place, change it there, and find it gone |
+//! | `db-added-load` | a checkpoint that adds a row, and after each crash a load, whose batch has its number |
 //! | `db-added-older-round` | a row that was added, a newest checkpoint that is damaged, and one that is cut off |
 //! | `db-evict` | checkpoints and changes of rows that come and go in a cache which has room for a leaf or two |
 //! | `db-delta` | columns that change alone, by two writers, around checkpoints and in several lives |
@@ -675,6 +676,10 @@ impl Structure for Tables {
                 Kill,
             ];
         }
+        if self.name == "db-added-load" {
+            // A load has a batch of its own, which would have the number of a checkpoint that was cut off.
+            return vec![Step::Load(2), Kill, Both(1, 100), Checkpoint, Kill];
+        }
         if self.name.starts_with("db-load") {
             return load::more();
         }
@@ -703,7 +708,10 @@ impl Structure for Tables {
         // The recovery knows nothing of the cache, of parts and of backups: it is that of `db-lines` and `db-round`.
         // That of cells is the one of `db-dual`.
         let is_known = matches!(self.kind, Kind::Cached | Kind::Warm | Kind::Kept | Kind::Nodes)
-            || matches!(self.name, "db-backup" | "db-dual-rounds" | "db-dual-older-round" | "db-dual-moves");
+            || matches!(
+                self.name,
+                "db-added-load" | "db-backup" | "db-dual-rounds" | "db-dual-older-round" | "db-dual-moves"
+            );
         if is_known { 0 } else { u32::MAX }
     }
 
@@ -736,7 +744,7 @@ impl Structure for Tables {
             "db-move" => is_in("pages/src/share.rs"),
             "db-lines" | "db-lines-delta" | "db-lines-older-round" => is_in("pages/src/patch.rs"),
             // The flush and the fence of added rows are audited by the targets of the pages.
-            "db-added" | "db-added-older-round" => false,
+            "db-added" | "db-added-load" | "db-added-older-round" => false,
             _ if is_in("pages/src/patch.rs") || is_in("pages/src/reader.rs") => false,
             _ if is_in("pages/src/heal.rs") || is_in("pages/src/checkpoint.rs") || needs_several => false,
             _ => site.file.contains("engine/src/") || site.file.contains("pages/src/"),

@@ -94,6 +94,7 @@ pub fn targets() -> Vec<Tables> {
     vec![
         // They audit no call: see the targets of the pages.
         Tables { before: vec![Checkpoint], ..tables("db-added", added) },
+        Tables { before: vec![Checkpoint], ..tables("db-added-load", vec![Insert(3, 1), Checkpoint]) },
         Tables { before: vec![Checkpoint], ..tables("db-added-older-round", added_older) },
         target("db-lines", Kind::Narrow, whole),
         target("db-lines-delta", Kind::Wide, columns),
@@ -105,6 +106,9 @@ pub fn bugs() -> Vec<Bug> {
     vec![
         Bug::new("pages-tail-unpublished-counts", "a row is read that a checkpoint had only begun to add", || {
             named("db-added")
+        }),
+        Bug::new("engine-added-not-ended", "a torn row counts with the first batch after a crash", || {
+            named("db-added-load")
         }),
         Bug::new("engine-lines-without-whole", "a row that a checkpoint tears has no whole record", || {
             named("db-lines-delta")

@@ -76,6 +76,7 @@ fn every_mutant_is_killed_or_excused() {
             | "db-dual-older-round"
             | "db-dual-moves"
             | "db-added"
+            | "db-added-load"
             | "db-added-older-round" => 500,
             _ => Config::default().states_max,
         };

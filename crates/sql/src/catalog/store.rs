@@ -22,8 +22,8 @@
 //! 196,609..:   the tables above it: `number` is that of the table, `other` 1 if it is a partition of that table, whose
 //!              bound is `note`: d; h, modulus, remainder; l, values (n, or v and its text); r, limits (-, +, or v and
 //!              the text of a value), first those where it begins
-//! 2^32 - 3:    its keys that are tested late (DEFERRABLE), whose indexes are not unique for the engine: `note` has parts,
-//!              for each the number of its index, and letters: d it is INITIALLY DEFERRED, p it is the primary key
+//! 2^32 - 3:    its keys that are tested late (DEFERRABLE), whose indexes are not unique for the engine: `note` has
+//!              parts, for each the number of its index, and letters: d it is INITIALLY DEFERRED, p the primary key
 //! 2^32 - 2:    the columns of INCLUDE of its key: `note` has them as parts
 //! 2^32 - 1:    its tablespace: `number` is that of it. It counts while the table is on the node of the tablespace
 //! 2^32:        a sequence: `number` is its own, `other` that of its state, `note` the parts of `object.rs`
