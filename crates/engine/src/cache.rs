@@ -1,14 +1,21 @@
 //! The leaves whose rows are in DRAM, where these need not be all: a cache with a bound.
 //!
-//! - Every leaf with loaded rows is on the *clock*. It counts as many bytes as it held when the hand passed it last,
-//!   and those of rows that were added since. A leaf that was split counts no more: those in its place do.
+//! - Every leaf with loaded rows is on the *clock*, and so is every row that a cold leaf keeps. A leaf counts as many
+//!   bytes as it held when the hand passed it last, and those of rows that were added since. A leaf that was split
+//!   counts no more: those in its place do.
 //! - A leaf takes some bytes also when it is cold. They count as well, and so does a sixteenth of the bound for what
 //!   the allocator takes beside. The rows have what is left, and an eighth of the bound at least.
 //! - A thread that loads or splits a leaf adds it. If the cache holds more than its bound, a thread that is about to
 //!   load a leaf, or has split one, moves the hand until there is room again. One thread at a time does that.
 //! - The hand takes one from the count of uses of a leaf that was used since, and passes on. A leaf that was not used
-//!   becomes cold ([`Tree::evict`]). That is refused while a row has changed since the image was written, while it is
-//!   locked, and while a transaction holds it. So no transaction loses a row that it has read.
+//!   becomes cold ([`Tree::evict`]). So does one of which few rows were used since: it keeps copies of these. A leaf
+//!   stays while a row has changed since the image was written, while one is locked, and while a transaction holds
+//!   one. So no transaction loses a row that it has read.
+//! - A kept row that was not used since the hand passed it goes. Its leaf finds it as long as a thread holds it. A row
+//!   is *fresh* first, which a tenth of the bound may be: most of those that are read are not used again, and go soon.
+//!   A fresh row that was used again gets on the clock, and so does one that is read again not long after it went: each
+//!   leaf remembers the last row that was read. (Yang et al., "FIFO queues are all you need for cache eviction", SOSP
+//!   2023.)
 //! - Rows that were read are in an [`Arena`], whose holes count as well. When a cache shrinks, because leaves that are
 //!   cold take more of it, the rows that stay leave holes everywhere. If these are more than an eighth of the bound,
 //!   the hand evicts the leaves of one part of the arena, which goes back to the allocator, and of the next one.
@@ -17,17 +24,18 @@
 //!
 //! - The leaves of tables that are [kept](crate::Schema::kept) are not on the clock, and their rows do not count.
 //!
-//! - The first two looks at rows of a cold leaf do not load the leaf, once leaves were evicted (`cold.rs`). A third one
-//!   does, if each comes before half as many leaves were evicted as are loaded: the leaf is used more often than the
-//!   hand passes. Fewer looks, or more time, would load leaves that the hand takes again before their next use. While
-//!   nothing is evicted no time passes, so a leaf that is used again comes in however seldom that is.
+//! - The first two looks at rows of a cold leaf that are not in DRAM read these alone, and the leaf keeps them
+//!   (`cold.rs`). A third one loads the leaf, if each is at another row than the one before it, and comes before half as
+//!   many leaves and rows were evicted as there are: many rows of the leaf are used. Fewer looks, or more time, would
+//!   load leaves whose other rows are not used before the hand comes. While nothing is evicted no time passes. A cache
+//!   that has room for all rows loads a leaf at the first look.
 //!
 //! So the cache holds more than its bound only while rows are dirty or held. A transaction that reads more rows than
 //! fit keeps them all until it ends; a snapshot keeps one leaf at a time.
 //!
 //! Paper 4, Figure 4: hot pages in DRAM, the others on the medium.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, OnceLock, Weak};
 
 use lodestone_blocks::Arena;
@@ -38,13 +46,17 @@ use lodestone_width::{to_u64, to_usize};
 
 use crate::core::Core;
 use crate::events;
-use crate::leaf::Leaf;
-use crate::tree::{Bytes, Tree};
+use crate::leaf::{EarlyPass, FewRows, Leaf, Look, charge_of};
+use crate::tree::{Bytes, Slot, Tree};
 
 /// About how many bytes of DRAM a cold leaf takes, with its page and its place in a branch.
 pub const COLD_LEAF_BYTES: u64 = 280;
-/// So many looks at a cold leaf, each soon after the one before it, load it.
+/// So many looks at rows of a cold leaf that are not in DRAM, each soon after the one before it, load it.
 const LOOKS_MIN: u32 = 3;
+/// A turn of the hand has about as many parts as these bits have numbers.
+const TURN_BITS: u32 = 6;
+/// This part of the bound may be fresh rows.
+const FRESH_PART: u64 = 10;
 /// Leaves that may refer to rows which were read alone, and which no thread holds any more.
 const EARLY_MAX: usize = 1024;
 /// A part of the arena is evacuated when holes are more than this part of the bound: a cache that is full has a few
@@ -76,7 +88,11 @@ pub struct Cache {
     arena: Option<Arena>,
     /// Whether a row may be read alone.
     reads_rows: bool,
-    clock: Mutex<VecDeque<Entry>>,
+    /// Bytes of a page.
+    page_bytes: usize,
+    clock: Mutex<Queue>,
+    /// Rows that were read a first time, before they are on the clock.
+    fresh: Mutex<Queue>,
     /// The sum of what the leaves count.
     bytes: AtomicU64,
     /// All leaves, loaded or not.
@@ -96,21 +112,69 @@ pub struct Cache {
     is_in_round: AtomicBool,
     loads: AtomicU64,
     evictions: AtomicU64,
+    /// Rows that went without a leaf.
+    row_evictions: AtomicU64,
     /// Rows that were read alone.
     row_reads: AtomicU64,
     /// Leaves that were loaded before they were used.
     warm_loads: AtomicU64,
-    /// Leaves on the clock.
+    /// Entries of the clock, and fresh ones.
     on_clock: AtomicU64,
-    /// Leaves of which a row was read alone.
+    /// Leaves of which a row is not kept any more, and a thread may hold it.
     early: Mutex<VecDeque<Weak<Leaf>>>,
     core: OnceLock<Weak<Core>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     tree: Weak<Tree>,
     leaf: Weak<Leaf>,
+    /// A row that the leaf keeps while it is cold, and the bytes that it counts. `None`: the leaf, which is loaded.
+    row: Option<(Weak<Slot>, u64)>,
+}
+
+/// Entries in the order in which the hand passes them.
+#[derive(Debug, Default)]
+struct Queue {
+    entries: VecDeque<Entry>,
+    /// Bytes of its rows without leaves.
+    row_bytes: u64,
+}
+
+impl Queue {
+    fn push(&mut self, entry: Entry) {
+        self.row_bytes += entry.row_bytes();
+        self.entries.push_back(entry);
+    }
+
+    fn pop(&mut self) -> Option<Entry> {
+        let entry = self.entries.pop_front()?;
+        self.row_bytes -= entry.row_bytes();
+        Some(entry)
+    }
+
+    /// Takes the entries of a tree out.
+    fn take_out(&mut self, tree: &Weak<Tree>) -> Vec<Entry> {
+        let (gone, stay) = self.entries.drain(..).partition(|entry| entry.tree.ptr_eq(tree));
+        (self.entries, self.row_bytes) = Default::default();
+        Vec::into_iter(stay).for_each(|entry| self.push(entry));
+        gone
+    }
+}
+
+impl Entry {
+    fn row_bytes(&self) -> u64 {
+        self.row.as_ref().map_or(0, |(_, bytes)| *bytes)
+    }
+}
+
+/// A look at a row of a cold leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Looked {
+    /// It loads the leaf.
+    Leaf,
+    /// It reads the row. Whether that was here not long ago.
+    Row { is_used: bool },
 }
 
 /// Findings of the hand when it passed a leaf.
@@ -122,14 +186,16 @@ struct Passed {
 }
 
 impl Cache {
-    /// A cache of so many bytes, whose rows are in `arena`. `reads_rows`: the first look at a row of a cold leaf reads
-    /// it alone.
-    pub fn new(bytes_max: u64, arena: Option<Arena>, reads_rows: bool) -> Arc<Self> {
+    /// A cache of so many bytes, whose rows are in `arena`, for pages of `page_bytes`. `reads_rows`: the first look at a
+    /// row of a cold leaf reads it alone.
+    pub fn new(bytes_max: u64, arena: Option<Arena>, reads_rows: bool, page_bytes: usize) -> Arc<Self> {
         Arc::new(Self {
             bytes_max,
             arena,
             reads_rows,
+            page_bytes,
             clock: Mutex::default(),
+            fresh: Mutex::default(),
             bytes: AtomicU64::new(0),
             leaves: AtomicU64::new(0),
             holes: AtomicU64::new(0),
@@ -140,6 +206,7 @@ impl Cache {
             is_in_round: AtomicBool::new(false),
             loads: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
+            row_evictions: AtomicU64::new(0),
             row_reads: AtomicU64::new(0),
             warm_loads: AtomicU64::new(0),
             on_clock: AtomicU64::new(0),
@@ -192,7 +259,7 @@ impl Cache {
 
     /// The rows of a leaf do not count any more: it has ended, is gone with its tree, or stays for ever.
     pub fn forget(&self, leaf: &Leaf) {
-        self.bytes.fetch_sub(leaf.charge(0), Ordering::Relaxed);
+        self.bytes.fetch_sub(leaf.uncharge(), Ordering::Relaxed);
     }
 
     fn leaf_bytes(&self) -> u64 {
@@ -254,41 +321,64 @@ impl Cache {
         to_usize(self.row_bytes_max() / to_u64(page_bytes).max(1))
     }
 
-    /// The leaves that are here and have images: their trees and first possible keys. First those that were used most
-    /// since the hand passed them. Others are in the order of the clock: so leaves that a warm-up has read, and that
-    /// were not used since, keep their ranks.
+    /// The leaves that are here, or have rows here, and have images: their trees and first possible keys. First those
+    /// that were used most since the hand passed them. Others are in the order of the clock: so leaves that a warm-up
+    /// has read, and that were not used since, keep their ranks.
     pub fn loaded(&self) -> Vec<(u32, Bytes)> {
-        let clock = lock(&self.clock);
-        let place = |Entry { tree, leaf, .. }: &Entry| {
-            let (tree, leaf) = (tree.upgrade()?, leaf.upgrade()?);
-            let counts = leaf.is_loaded() && !leaf.is_ended() && leaf.page.home().is_some();
-            counts.then(|| (leaf.uses(), (tree.number, leaf.span.low.clone())))
+        let entries = |of: &Mutex<Queue>| lock(of).entries.iter().cloned().collect::<Vec<_>>();
+        let entries = entries(&self.clock).into_iter().chain(entries(&self.fresh));
+        let place = |Entry { tree, leaf, row }: Entry| {
+            let leaf = leaf.upgrade().filter(|leaf| !leaf.is_ended() && leaf.page.home().is_some())?;
+            let uses = match row {
+                None => leaf.is_loaded().then(|| leaf.uses()),
+                Some((row, _)) => row.upgrade().filter(|_| !leaf.is_loaded()).map(|slot| slot.uses()),
+            };
+            Some((uses?, (tree.upgrade()?.number, leaf.span.low.clone())))
         };
-        let mut places: Vec<_> = clock.iter().filter_map(place).collect();
+        let mut places: Vec<_> = entries.filter_map(place).collect();
         places.sort_by_key(|(uses, _)| std::cmp::Reverse(*uses));
-        places.into_iter().map(|(_, place)| place).collect()
+        let mut present = HashSet::new();
+        places.into_iter().map(|(_, place)| place).filter(|place| present.insert(place.clone())).collect()
     }
 
-    /// A row of a cold leaf was read alone. The leaf refers to it until it is loaded, or so many other ones came after
-    /// it that it is asked to [forget](Leaf::forget_early) rows that no thread holds.
-    pub fn note_row_read(&self, leaf: &Arc<Leaf>) {
+    /// A row was read alone.
+    pub fn note_row_read(&self) {
         self.row_reads.fetch_add(1, Ordering::Relaxed);
-        let mut early = lock(&self.early);
-        early.push_back(Arc::downgrade(leaf));
-        if early.len() > EARLY_MAX
-            && let Some(first) = early.pop_front()
-            && first.upgrade().is_some_and(|first| first.forget_early())
-        {
-            early.push_back(first);
-        }
     }
 
-    /// Whether a look at one row of a cold leaf loads the leaf.
-    pub fn is_due(&self, leaf: &Leaf) -> bool {
-        // Time is the number of evictions.
-        let evictions = self.evictions();
-        let looks = leaf.note_look(evictions, (self.on_clock.load(Ordering::Relaxed) / 2).max(1));
-        evictions == 0 || looks >= LOOKS_MIN || !self.reads_rows
+    /// Counts a row that a cold leaf is about to keep. Returns it with its bytes.
+    pub fn charge_row(&self, slot: Arc<Slot>) -> (Arc<Slot>, u64) {
+        let bytes = charge_of(&slot);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        (slot, bytes)
+    }
+
+    /// A cold leaf keeps a row that is [counted](Self::charge_row). `is_used`: it is known to be used again.
+    pub fn add_row(&self, tree: &Weak<Tree>, leaf: &Arc<Leaf>, (slot, bytes): &(Arc<Slot>, u64), is_used: bool) {
+        self.on_clock.fetch_add(1, Ordering::Relaxed);
+        let row = Some((Arc::downgrade(slot), *bytes));
+        let entry = Entry { tree: tree.clone(), leaf: Arc::downgrade(leaf), row };
+        lock(if is_used { &self.clock } else { &self.fresh }).push(entry);
+    }
+
+    /// Whether the first looks at rows of a cold leaf read them alone.
+    pub fn reads_rows(&self) -> bool {
+        self.reads_rows
+    }
+
+    /// A look at the row with `key` of a cold leaf, which is not in DRAM.
+    pub fn look(&self, leaf: &Leaf, key: &[u8]) -> Looked {
+        // Time is the number of evictions, in parts of a turn: so a few bits hold it.
+        let evictions = self.evictions() + self.row_evictions.load(Ordering::Relaxed);
+        let on_clock = self.on_clock.load(Ordering::Relaxed).max(1);
+        let part = on_clock.ilog2().saturating_sub(TURN_BITS);
+        let Look { is_again, looks } = leaf.note_look(key, evictions >> part, on_clock >> part);
+        let has_room_for_all = || self.leaves.load(Ordering::Relaxed) * to_u64(self.page_bytes) <= self.bytes_max;
+        if looks >= LOOKS_MIN || evictions == 0 && has_room_for_all() {
+            Looked::Leaf
+        } else {
+            Looked::Row { is_used: is_again }
+        }
     }
 
     /// Whether commits must wait for a round: the cache holds an eighth more than its bound, and the round that is due
@@ -328,28 +418,24 @@ impl Cache {
     pub fn add(&self, tree: &Weak<Tree>, leaf: &Arc<Leaf>) {
         self.count(leaf);
         self.on_clock.fetch_add(1, Ordering::Relaxed);
-        lock(&self.clock).push_back(Entry { tree: tree.clone(), leaf: Arc::downgrade(leaf) });
+        lock(&self.clock).push(Entry { tree: tree.clone(), leaf: Arc::downgrade(leaf), row: None });
     }
 
     /// Takes the leaves of a tree from the clock: they stay, and do not count. One that the hand holds goes when the
     /// hand has looked at it.
     pub fn take_out(&self, tree: &Weak<Tree>) {
-        let mut count = 0;
-        lock(&self.clock).retain(|entry| {
-            let stays = !entry.tree.ptr_eq(tree);
-            if !stays {
-                count += 1;
-                entry.leaf.upgrade().iter().for_each(|leaf| self.forget(leaf));
-            }
-            stays
-        });
-        self.on_clock.fetch_sub(count, Ordering::Relaxed);
+        let mut gone = lock(&self.clock).take_out(tree);
+        gone.extend(lock(&self.fresh).take_out(tree));
+        // No other lock is taken while that of the clock is held.
+        gone.iter().filter_map(|entry| entry.leaf.upgrade()).for_each(|leaf| self.forget(&leaf));
+        self.on_clock.fetch_sub(to_u64(gone.len()), Ordering::Relaxed);
         // The leaves in the way may be those.
         self.in_vain_to.store(0, Ordering::Relaxed);
     }
 
-    /// A leaf was loaded.
-    pub fn note_load(&self) {
+    /// A leaf was loaded, whose rows that were here before counted so many bytes.
+    pub fn note_load(&self, early: u64) {
+        self.bytes.fetch_sub(early, Ordering::Relaxed);
         if self.loads.fetch_add(1, Ordering::Relaxed).is_multiple_of(HOLES_EACH) {
             self.hole_bytes();
         }
@@ -390,30 +476,41 @@ impl Cache {
         let (Some(arena), Some(core)) = (&self.arena, self.core.get().and_then(Weak::upgrade)) else { return };
         while self.hole_bytes() > self.bytes_max / HOLES_PART {
             arena.evacuate();
-            let leaves = lock(&self.clock).len();
-            for _ in 0..leaves {
-                let Some(entry) = lock(&self.clock).pop_front() else { break };
-                self.pass_by(&core, entry);
+            let mut passed = 0;
+            for entries in [&self.fresh, &self.clock] {
+                let count = lock(entries).entries.len();
+                passed += count;
+                for _ in 0..count {
+                    let Some(entry) = lock(entries).pop() else { break };
+                    self.pass_by(&core, entry, entries);
+                }
             }
             if arena.is_evacuating() {
-                self.evacuates_from.store(self.loads() + to_u64(leaves / 8), Ordering::Relaxed);
+                self.evacuates_from.store(self.loads() + to_u64(passed / 8), Ordering::Relaxed);
                 return;
             }
         }
     }
 
-    /// Evicts a leaf if one of its rows has to move, and leaves others as they are.
-    fn pass_by(&self, core: &Core, entry: Entry) {
+    /// Evicts a leaf or a row that has to move, and leaves others as they are.
+    fn pass_by(&self, core: &Core, entry: Entry, entries: &Mutex<Queue>) {
+        if let Some((row, _)) = &entry.row {
+            let has_to_go = row.upgrade().is_none_or(|slot| slot.is_evacuating());
+            if !has_to_go || self.pass_row(&entry, row, true) {
+                lock(entries).push(entry);
+            }
+            return;
+        }
         let has_to_go = |leaf: &Arc<Leaf>| leaf.is_evacuating() && !leaf.is_ended();
         if let (Some(tree), Some(leaf)) = (entry.tree.upgrade(), entry.leaf.upgrade())
             && has_to_go(&leaf)
             && !tree.is_kept()
-            && tree.evict(core, &leaf)
+            && tree.evict(core, &leaf, &FewRows::new())
         {
             self.evictions.fetch_add(1, Ordering::Relaxed);
             self.on_clock.fetch_sub(1, Ordering::Relaxed);
         } else {
-            lock(&self.clock).push_back(entry);
+            lock(&self.clock).push(entry);
         }
     }
 
@@ -428,12 +525,18 @@ impl Cache {
         let Some(core) = self.core.get().and_then(Weak::upgrade) else { return };
         // A sixteenth of it is free afterwards, so that the hand moves seldom.
         let wanted = max - max / 16;
-        let leaves = lock(&self.clock).len();
+        let leaves = lock(&self.clock).entries.len();
         let mut turns = leaves * TURNS_MAX;
         let (mut dirty, mut dirty_and_used) = (0, 0);
-        while self.row_bytes() > wanted && turns > 0 {
+        while self.row_bytes() > wanted {
+            if self.pass_fresh(&core) {
+                continue;
+            }
+            if turns == 0 {
+                break;
+            }
             turns -= 1;
-            let Some(entry) = lock(&self.clock).pop_front() else { return };
+            let Some(entry) = lock(&self.clock).pop() else { return };
             let Passed { in_the_way, is_used } = self.pass(&core, entry);
             let is_first = turns + leaves >= leaves * TURNS_MAX;
             let is_last = turns < leaves;
@@ -460,13 +563,68 @@ impl Cache {
         }
     }
 
-    /// The hand passes a leaf.
+    /// The hand passes the first of the fresh rows, if these are too many: one that was used again gets on the clock.
+    /// Returns whether they were.
+    fn pass_fresh(&self, core: &Core) -> bool {
+        let mut fresh = lock(&self.fresh);
+        let entry = if fresh.row_bytes > self.bytes_max / FRESH_PART { fresh.pop() } else { None };
+        drop(fresh);
+        let is_passed = entry.is_some();
+        entry.into_iter().for_each(|entry| _ = self.pass(core, entry));
+        is_passed
+    }
+
+    /// The hand passes a row of a cold leaf. Returns whether it stays.
+    fn pass_row(&self, entry: &Entry, row: &Weak<Slot>, must_go: bool) -> bool {
+        if let (Some(tree), Some(leaf)) = (entry.tree.upgrade(), entry.leaf.upgrade()) {
+            if tree.is_kept() {
+                self.forget(&leaf);
+            }
+            match leaf.pass_early(row, must_go) {
+                EarlyPass::Used => return true,
+                EarlyPass::Gone => {}
+                EarlyPass::Taken(bytes) => {
+                    self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                    self.row_evictions.fetch_add(1, Ordering::Relaxed);
+                    if row.strong_count() > 0 {
+                        self.forget_later(leaf);
+                    }
+                }
+            }
+        }
+        self.on_clock.fetch_sub(1, Ordering::Relaxed);
+        false
+    }
+
+    /// A thread holds a row that `leaf` does not keep any more. The leaf refers to it until it is loaded, or so many
+    /// other ones came after it that it is asked to [forget](Leaf::forget_early) rows that no thread holds.
+    fn forget_later(&self, leaf: Arc<Leaf>) {
+        let mut early = lock(&self.early);
+        early.push_back(Arc::downgrade(&leaf));
+        if early.len() > EARLY_MAX
+            && let Some(first) = early.pop_front()
+            && first.upgrade().is_some_and(|first| first.forget_early())
+        {
+            early.push_back(first);
+        }
+    }
+
+    /// The hand passes a leaf, or a row of a cold one.
     fn pass(&self, core: &Core, entry: Entry) -> Passed {
+        if let Some((row, _)) = &entry.row {
+            let is_used = self.pass_row(&entry, row, false);
+            if is_used {
+                lock(&self.clock).push(entry);
+            }
+            return Passed { in_the_way: 0, is_used };
+        }
         let (tree, leaf) = (entry.tree.upgrade(), entry.leaf.upgrade());
         let stays = tree.zip(leaf.as_ref()).filter(|(tree, leaf)| !leaf.is_ended() && !tree.is_kept());
         let is_used = stays.as_ref().is_some_and(|(_, leaf)| leaf.take_use());
         let stays = stays.filter(|(tree, leaf)| {
-            let is_evicted = !is_used && tree.evict(core, leaf);
+            // A leaf that is used for few of its rows becomes cold as well, and keeps these.
+            let kept = if is_used && self.reads_rows { leaf.take_few_used() } else { None };
+            let is_evicted = (!is_used || kept.is_some()) && tree.evict(core, leaf, &kept.unwrap_or_default());
             self.evictions.fetch_add(is_evicted.into(), Ordering::Relaxed);
             !is_evicted
         });
@@ -476,7 +634,7 @@ impl Cache {
             return Passed::default();
         };
         let bytes = self.count(leaf);
-        lock(&self.clock).push_back(entry);
+        lock(&self.clock).push(entry);
         Passed { in_the_way: if leaf.page.is_busy() { bytes } else { 0 }, is_used }
     }
 }
@@ -532,10 +690,13 @@ mod tests {
 
     /// A database with a bound of so many bytes and a table of rows, in a folder that goes with it.
     fn bounded(bound: u64) -> Result<(Database, crate::Table, tempfile::TempDir)> {
+        bounded_with(DatabaseOptions { cache_bytes: Some(bound), row_reads: false, ..DatabaseOptions::default() })
+    }
+
+    fn bounded_with(options: DatabaseOptions) -> Result<(Database, crate::Table, tempfile::TempDir)> {
         let folder = tempfile::tempdir().expect("a folder");
         let pool = PoolOptions { domain: DomainChoice::Process, size_bytes: 128 << 20, ..PoolOptions::default() };
-        let options =
-            DatabaseOptions { pool, cache_bytes: Some(bound), row_reads: false, ..DatabaseOptions::default() };
+        let options = DatabaseOptions { pool, ..options };
         let db = Database::open_with(folder.path().join("a.pool"), &options)?;
         let table = db.create_table(&Schema::new("t").column("k", Type::U64).column("v", Type::Bytes).key(["k"]))?;
         Ok((db, table, folder))
@@ -548,40 +709,81 @@ mod tests {
 
     #[test]
     fn rows_count_from_their_commit_to_their_end() -> Result<()> {
-        let (db, table, _folder) = bounded(2 << 20)?;
-        let (core, key) = (db.core(), |turn: u64| turn * 3_571 % 4_000);
-        let cache = core.ground.cache.as_ref().expect("a bound");
-        let check = |when: &str| {
-            // The thread of the rounds evicts leaves as well.
-            let (rows, count) = loop {
-                let (before, mut rows) = (cache.row_bytes(), 0);
-                for_each_leaf(core, |_, leaf| rows += leaf.bytes());
-                if cache.row_bytes() == before {
-                    break (rows, before);
-                }
+        for row_reads in [false, true] {
+            // Commits make the rounds that are due, so that no other thread counts.
+            let (cache_bytes, checkpoint_thread) = (Some(2 << 20), false);
+            let options = DatabaseOptions { cache_bytes, row_reads, checkpoint_thread, ..DatabaseOptions::default() };
+            let (db, table, _folder) = bounded_with(options)?;
+            let (core, key) = (db.core(), |turn: u64| turn * 3_571 % 4_000);
+            let cache = core.ground.cache.as_ref().expect("a bound");
+            let check = |when: &str| {
+                let (mut rows, mut charged, count) = (0, 0, cache.row_bytes());
+                for_each_leaf(core, |_, leaf| {
+                    rows += leaf.bytes();
+                    charged += leaf.charged();
+                });
+                assert_eq!(count, charged, "{when}");
+                // Leaves that share a page after a split are counted again when the hand passes them.
+                assert!(count >= rows - rows / 8, "{when}: {rows} bytes of rows count as {count}");
             };
-            // That of the system's own tables may be a little less.
-            assert!(count.abs_diff(rows) < rows / 32, "{when}: {rows} bytes of rows count as {count}");
-        };
-        for turn in 0..4_000 {
-            // All keys in an order that jumps: leaves grow, split, become cold and are loaded.
-            db.update(|tx| table.put(tx, &row![key(turn), vec![7_u8; 1000]]))?;
-            if turn % 100 == 99 {
-                check("in a load");
+            for turn in 0..4_000 {
+                // All keys in an order that jumps: leaves grow, split, become cold and are loaded.
+                db.update(|tx| table.put(tx, &row![key(turn), vec![7_u8; 1000]]))?;
+                db.update(|tx| table.get(tx, &row![key(turn / 3)]))?;
+                if turn % 100 == 99 {
+                    check("in a load");
+                }
             }
+            assert!(cache.evictions() > 100 && cache.loads() > 100, "{}", db.stats());
+            assert!(!row_reads || cache.row_reads() > 100, "{}", db.stats());
+            for turn in 0..4_000 {
+                db.update(|tx| table.delete(tx, &row![key(turn)]))?;
+            }
+            db.checkpoint()?;
+            cache.make_much_room();
+            db.drop_table("t")?;
+            drop(table);
+            // A table ends with the second round after it was dropped.
+            db.checkpoint()?;
+            db.checkpoint()?;
+            check("without the table");
         }
-        assert!(cache.evictions() > 100 && cache.loads() > 100, "{}", db.stats());
-        for turn in 0..4_000 {
-            db.update(|tx| table.delete(tx, &row![key(turn)]))?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_leaf_that_is_used_for_one_row_keeps_that_one() -> Result<()> {
+        let options = DatabaseOptions { cache_bytes: Some(4 << 20), ..DatabaseOptions::default() };
+        let (db, table, _folder) = bounded_with(options)?;
+        for key in 0..400_u64 {
+            db.update(|tx| table.put(tx, &row![key, vec![key.to_le_bytes()[0]; 1000]]))?;
         }
         db.checkpoint()?;
-        cache.make_much_room();
-        db.drop_table("t")?;
-        drop(table);
-        // A table ends with the second round after it was dropped.
-        db.checkpoint()?;
-        db.checkpoint()?;
-        check("without the table");
+        let (core, cache) = (db.core(), db.core().ground.cache.as_ref().expect("a bound"));
+        let read = |key: u64| db.update(|tx| table.get(tx, &row![key])).map(|row| row.expect("it is there"));
+        let pass_all = || {
+            let entries: Vec<_> = std::iter::from_fn(|| lock(&cache.clock).pop()).collect();
+            entries.into_iter().for_each(|entry| _ = cache.pass(core, entry));
+        };
+        // All leaves are loaded, and no row of them is used for itself.
+        assert_eq!(table.range(&db.snapshot()?, ..)?.count(), 400);
+        let hot = || (0..400_u64).step_by(40);
+        hot().try_for_each(|key| read(key).map(drop))?;
+        pass_all();
+        let mut cold = 0;
+        for_each_leaf(core, |_, leaf| cold += u32::from(leaf.charged() > 0 && !leaf.is_loaded()));
+        assert_eq!(cold, 10, "leaves with rows that stay");
+        let (loads, rows) = (cache.loads(), cache.row_reads());
+        for key in hot() {
+            assert_eq!(read(key)?[1].as_bytes(), Some(&vec![key.to_le_bytes()[0]; 1000][..]));
+        }
+        assert_eq!((cache.loads(), cache.row_reads()), (loads, rows), "they are here");
+        // A row that changes is in its leaf again, in the same slot.
+        let tx = db.begin();
+        table.get(&tx, &row![40_u64])?;
+        db.update(|tx| table.put(tx, &row![40_u64, vec![1_u8]]))?;
+        table.put(&tx, &row![1_000_u64, vec![1_u8]])?;
+        assert!(matches!(tx.commit(), Err(crate::Error::Conflict)), "it has read another version");
         Ok(())
     }
 
@@ -622,7 +824,7 @@ mod tests {
         let (cache, arena) = (core.ground.cache.as_ref().expect("a bound"), core.ground.source.arena());
         let arena = arena.expect("an arena");
         // All leaves become cold, and are loaded again.
-        for_each_leaf(core, |tree, leaf| _ = tree.evict(core, leaf));
+        for_each_leaf(core, |tree, leaf| _ = tree.evict(core, leaf, &FewRows::new()));
         assert_eq!(arena.used(), 0);
         for key in 0..ROWS {
             db.update(|tx| table.get(tx, &row![2 * key]))?;
@@ -633,7 +835,7 @@ mod tests {
         let mut number = 0;
         for_each_leaf(core, |tree, leaf| {
             number += 1;
-            let _ = number % 4 == 0 || tree.evict(core, leaf);
+            let _ = number % 4 == 0 || tree.evict(core, leaf, &FewRows::new());
         });
         assert_eq!(arena.taken(), full);
         // As the next loads do.
@@ -648,7 +850,7 @@ mod tests {
             })?;
         }
         db.checkpoint()?;
-        for_each_leaf(core, |tree, leaf| _ = tree.evict(core, leaf));
+        for_each_leaf(core, |tree, leaf| _ = tree.evict(core, leaf, &FewRows::new()));
         assert_eq!(arena.used(), 0);
         Ok(())
     }

@@ -8,9 +8,10 @@
 //! the versions that were committed last, and the reader gives them back as they were: with tick and writer.
 //!
 //! With a bound for the cache, the first looks at single rows of a cold leaf read these rows alone
-//! ([`Leaf::early_row`](crate::leaf::Leaf::early_row)): a leaf that is looked at seldom would only push out others. A
-//! third look, each soon after the one before it, loads the leaf. A row that was read early keeps its slot when the
-//! leaf is loaded, so a transaction that holds it meets the changes of others.
+//! ([`Leaf::early_row`](crate::leaf::Leaf::early_row)), and these stay in DRAM while they are used: one row of a leaf
+//! may be used all the time, and the others of its page would only take the room of others like it. A third look at a
+//! row that is not there, each soon after the one before it, loads the leaf. A row that was read early keeps its slot
+//! when the leaf is loaded, so a transaction that holds it meets the changes of others.
 //!
 //! A cold leaf has no row that changed, so no round writes it: its image counts until it is read. The exception is a
 //! tree that was dropped. Rounds leave its images alone while a snapshot may still look at a cold leaf of it. All other
@@ -126,6 +127,13 @@ impl Source {
         let is_known = tick.0 <= self.limit.load(Ordering::SeqCst);
         let key = || Block::of_parts_in(self.arena(), key.len(), [key]);
         is_known.then(|| Slot::new(key().into(), word_of(tick, writer, base), payload.into()))
+    }
+
+    /// A copy of a row whose version `word` the caller has locked. The page that it came from need not stay in DRAM for
+    /// it.
+    pub fn copy(&self, slot: &Slot, word: RowWord) -> Arc<Slot> {
+        let block = |bytes: &[u8]| Block::of_parts_in(self.arena(), bytes.len(), [bytes]);
+        Slot::new(block(slot.key()).into(), word, block(&slot.payload()).into())
     }
 
     /// The rows of a leaf, in the life that began at `base`. Those that it did not write have its first version.

@@ -12,29 +12,28 @@
 //! So a range that was read is unchanged while the counts of its leaves are.
 //!
 //! The rows of a leaf of an earlier life may not be *loaded* yet (`cold.rs`). They are before any use of them, but for
-//! a look at one row alone ([`Leaf::early_row`]).
+//! a look at one row alone (`leaf/early.rs`).
 
-use std::sync::{Arc, OnceLock, Weak};
+mod early;
+
+use std::sync::{Arc, OnceLock};
 
 use lodestone_pages::Image;
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock, spin};
 use lodestone_pmem::{DurablePoint, count_shared_rmws, planted};
 use lodestone_txn::Tick;
-use lodestone_width::{low_u16, low_u32, to_u64, to_usize};
-use smallvec::SmallVec;
+use lodestone_width::{low_u16, to_u64, to_usize};
+
+use early::Early;
+pub use early::{EarlyPass, EarlyRow, FewRows, Look, ROWS_KEPT_MAX, charge_of};
 
 use crate::error::Result;
-use crate::slot::{Bytes, Slot};
+use crate::slot::{Bytes, Slot, USES_MAX};
 
 /// Most rows of a leaf: an entry of its order has 2 bytes for the place.
 pub const ROWS_MAX: usize = 1 << PLACE_BITS;
 const PLACE_BITS: u32 = 16;
-/// More uses of a leaf are not counted.
-const USES_MAX: u8 = 3;
-/// More looks at a cold leaf are not counted.
-const LOOKS_MAX: u32 = (1 << LOOKS_BITS) - 1;
-const LOOKS_BITS: u32 = 2;
 /// The count of changes of an ended leaf.
 const ENDED: u64 = u64::MAX;
 
@@ -217,22 +216,18 @@ pub struct Leaf {
     skip: u16,
     /// How often it was used since the hand of the cache passed, up to [`USES_MAX`].
     uses: std::sync::atomic::AtomicU8,
-    /// When a row of it was looked at while it was cold, as the cache counts time, and how often soon after each other:
-    /// see [`note_look`](Self::note_look).
+    /// The looks at rows that were not in DRAM: see [`note_look`](Self::note_look).
     looked: std::sync::atomic::AtomicU32,
     changes: AtomicU64,
     /// Not set: the rows are not loaded.
     body: OnceLock<Box<Body>>,
-    /// Its lock is that of the order, of the places, and of loading the rows.
+    /// Rows of a leaf that is not loaded. Its lock is that of the order, of the places, and of loading the rows.
     early: Mutex<Early>,
 }
 
 /// A table larger than its cache has a cold leaf for each page: each byte of it takes a row's place.
 #[cfg(all(target_os = "linux", target_pointer_width = "64", not(feature = "shuttle")))]
 const _: () = assert!(size_of::<Leaf>() <= 112 && size_of::<Page>() <= 48);
-
-/// Rows of a leaf that were read before the others, at least as long as a thread holds them. Mostly there is none.
-type Early = Option<Box<SmallVec<[Weak<Slot>; 1]>>>;
 
 /// The rows.
 #[derive(Debug)]
@@ -271,18 +266,23 @@ impl Leaf {
     /// A leaf with room for `rows_max` rows, of which it has `slots`, by key.
     pub fn new(rows_max: usize, span: Span, slots: Vec<Arc<Slot>>, purged: Purged, page: Arc<Page>) -> Arc<Self> {
         let body = Body::new(rows_max, slots, skip_of(&span).into());
-        Self::with_body(span, purged, page, body.into())
+        Self::with_body(span, purged, page, body.into(), Early::default())
     }
 
     /// A leaf whose rows are those of the image of `page`, and are not loaded.
     pub fn cold(span: Span, purged: Purged, page: Arc<Page>) -> Arc<Self> {
-        Self::with_body(span, purged, page, OnceLock::new())
+        Self::with_body(span, purged, page, OnceLock::new(), Early::default())
     }
 
-    fn with_body(span: Span, purged: Purged, page: Arc<Page>, body: OnceLock<Box<Body>>) -> Arc<Self> {
+    /// As [`cold`](Self::cold), with rows that stay in DRAM and what each counts for the cache.
+    pub fn cold_with(span: Span, purged: Purged, page: Arc<Page>, rows: Vec<(Arc<Slot>, u64)>) -> Arc<Self> {
+        Self::with_body(span, purged, page, OnceLock::new(), Early::keeping(rows))
+    }
+
+    fn with_body(span: Span, purged: Purged, page: Arc<Page>, body: OnceLock<Box<Body>>, early: Early) -> Arc<Self> {
         let purged = (purged != Purged::default()).then(|| Box::new(purged));
-        let (skip, changes) = (skip_of(&span), AtomicU64::new(0));
-        let (uses, looked, early) = Default::default();
+        let (skip, changes, early) = (skip_of(&span), AtomicU64::new(0), Mutex::new(early));
+        let (uses, looked) = Default::default();
         Arc::new(Self { span, purged, page, skip, uses, looked, changes, body, early })
     }
 
@@ -326,7 +326,7 @@ impl Leaf {
         to_u64(slots + arrays + size_of::<Body>())
     }
 
-    /// Notes how many bytes it counts for the cache. Returns what it was before: 0 at first, and if it is cold.
+    /// Notes how many bytes its rows count for the cache. Returns what it was before: 0 at first, and if it is cold.
     pub fn charge(&self, bytes: u64) -> u64 {
         self.body.get().map_or(0, |body| body.charged.swap(bytes, Ordering::SeqCst))
     }
@@ -352,7 +352,7 @@ impl Leaf {
     /// Loads the rows, unless another thread has done that. `read` reads an image, and `room` says for how many rows
     /// there is to be room.
     ///
-    /// Returns whether this call did.
+    /// Returns, if this call did, how many bytes the rows counted for the cache that were here before.
     ///
     /// # Errors
     /// Those of `read`. Then the rows are not loaded.
@@ -360,67 +360,35 @@ impl Leaf {
         &self,
         room: impl FnOnce(&[Arc<Slot>]) -> usize,
         read: impl FnOnce(&Image) -> Result<Vec<Arc<Slot>>>,
-    ) -> Result<bool> {
+    ) -> Result<Option<u64>> {
         // The image counts while the lock is held and the rows are not loaded: no thread can change one of them.
         let mut early = lock(&self.early);
-        let is_cold = !self.is_loaded();
-        if is_cold {
-            let mut slots = read(&self.page.home().expect("rows that are not loaded are in an image"))?;
-            self.page.note_image_rows(slots.len());
-            if !planted::active("engine-early-row-forgotten") {
-                // A thread holds them: changes are to be seen in these.
-                for early in early.take().iter().flat_map(|early| early.iter().filter_map(Weak::upgrade)) {
-                    if let Ok(number) = slots.binary_search_by(|slot| slot.key().cmp(early.key())) {
-                        slots[number] = early;
-                    }
-                }
-            }
-            self.body.get_or_init(|| Body::new(room(&slots), slots, self.skip()));
-        }
-        Ok(is_cold)
-    }
-
-    /// The row with `key` of a leaf that is not loaded. `None`: it is loaded, or `read` finds no such row in the image.
-    pub fn early_row(&self, key: &[u8], read: impl FnOnce(&Image) -> Option<Arc<Slot>>) -> Option<Arc<Slot>> {
-        // As in `load`: the image counts.
-        let mut early = lock(&self.early);
         if self.is_loaded() {
-            return None;
+            return Ok(None);
         }
-        let mut present = early.iter().flat_map(|early| early.iter().filter_map(Weak::upgrade));
-        if let Some(slot) = present.find(|slot| **slot.key() == *key) {
-            return Some(slot);
+        let mut slots = read(&self.page.home().expect("rows that are not loaded are in an image"))?;
+        self.page.note_image_rows(slots.len());
+        let mut charged = 0;
+        if !planted::active("engine-early-row-forgotten") {
+            charged = early.move_to(&mut slots);
         }
-        drop(present);
-        let slot = read(&self.page.home()?)?;
-        early.get_or_insert_default().push(Arc::downgrade(&slot));
-        Some(slot)
+        self.body.get_or_init(|| Body::new(room(&slots), slots, self.skip()));
+        Ok(Some(charged))
     }
 
-    /// Forgets rows that were read early and that no thread holds. Returns whether there are others.
-    pub fn forget_early(&self) -> bool {
-        let mut early = lock(&self.early);
-        let Some(slots) = &mut *early else { return false };
-        slots.retain(|slot| slot.strong_count() > 0);
-        slots.shrink_to_fit();
-        let is_empty = slots.is_empty();
-        if is_empty {
-            *early = None;
+    /// The [addresses](Slot::address) of the rows that were used since this was called last, if these are few and take
+    /// at most two thirds of the memory: the leaf may become cold and keep them.
+    pub fn take_few_used(&self) -> Option<FewRows> {
+        let slots = self.body.get()?.places.iter().filter_map(OnceLock::get);
+        let (mut used, mut bytes, mut is_few) = (FewRows::new(), 0, true);
+        for slot in slots.filter(|slot| slot.take_use()) {
+            is_few &= used.len() < ROWS_KEPT_MAX;
+            if is_few {
+                bytes += charge_of(slot);
+                used.push(slot.address());
+            }
         }
-        !is_empty
-    }
-
-    /// Notes a look at a row while the leaf is cold, at the time `now`. Returns how many looks there were, each less
-    /// than `soon` after the one before it: up to [`LOOKS_MAX`].
-    pub fn note_look(&self, now: u64, soon: u64) -> u32 {
-        let now = low_u32(now) << LOOKS_BITS;
-        let looked = self.looked.load(Ordering::Relaxed);
-        let (before, looks) = (looked & !LOOKS_MAX, looked & LOOKS_MAX);
-        // A mistake when the time has gone round does no harm, and neither does one of two threads at the same time.
-        let is_soon = u64::from(now.wrapping_sub(before) >> LOOKS_BITS) < soon;
-        let looks = if is_soon { (looks + 1).min(LOOKS_MAX) } else { 1 };
-        self.looked.store(now | looks, Ordering::Relaxed);
-        looks
+        (is_few && !used.is_empty() && 3 * bytes <= 2 * self.bytes()).then_some(used)
     }
 
     fn body(&self) -> &Body {

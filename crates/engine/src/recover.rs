@@ -176,8 +176,9 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions, phases: 
     if !memory.is_read_only() {
         wal.mark_ends(&mut |tick| timeline.reserve(tick).is_ok())?;
     }
-    let cache = options.cache_bytes.map(|bytes| Cache::new(bytes, arena, options.row_reads));
     let leaf_size = LeafSize { rows_max: options.leaf_rows_max, bytes_max: pages.page_room() };
+    let cache = |bytes| Cache::new(bytes, arena, options.row_reads, leaf_size.bytes_max);
+    let cache = options.cache_bytes.map(cache);
     let many_leaves = lodestone_width::to_usize(places.log_bytes()).saturating_mul(LARGE) / leaf_size.bytes_max;
     let ground = Ground { leaf_size, base: timeline.base(), source, cache, many_leaves };
     phases.end("life", 1);

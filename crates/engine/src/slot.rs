@@ -13,6 +13,9 @@ pub use crate::bytes::Bytes;
 /// How often a thread looks at a locked slot before it gives up.
 const LOOKS_MAX: u32 = if cfg!(feature = "shuttle") { 8 } else { 4096 };
 
+/// More uses of a row, or of a leaf, are not counted.
+pub const USES_MAX: u8 = 3;
+
 /// A row. It is the same slot as long as the row is in its tree.
 #[derive(Debug)]
 pub struct Slot {
@@ -20,13 +23,15 @@ pub struct Slot {
     word: AtomicU64,
     /// The epoch of the last record that has all of the row, and one more; 0: none of this stay in DRAM.
     whole: std::sync::atomic::AtomicU32,
+    /// How often it was used since the hand of the cache passed, up to [`USES_MAX`].
+    uses: std::sync::atomic::AtomicU8,
     payload: Mutex<Bytes>,
 }
 
 impl Slot {
     pub fn new(key: Bytes, word: RowWord, payload: Bytes) -> Arc<Self> {
-        let (word, whole) = (AtomicU64::new(word.to_raw()), Default::default());
-        Arc::new(Self { key, word, whole, payload: Mutex::new(payload) })
+        let (word, whole, uses) = (AtomicU64::new(word.to_raw()), Default::default(), Default::default());
+        Arc::new(Self { key, word, whole, uses, payload: Mutex::new(payload) })
     }
 
     pub fn key(&self) -> &Bytes {
@@ -48,6 +53,30 @@ impl Slot {
     /// Bytes that it takes in an image.
     pub fn image_bytes(&self) -> usize {
         row_bytes(&self.key, &lock(&self.payload))
+    }
+
+    /// Counts a use.
+    #[inline]
+    pub fn note_use(&self) {
+        // Mostly the count is at its end, and then its line stays shared. A lost one does no harm.
+        let uses = self.uses();
+        if uses < USES_MAX {
+            self.uses.store(uses + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Uses that are counted.
+    pub fn uses(&self) -> u8 {
+        self.uses.load(Ordering::Relaxed)
+    }
+
+    /// Takes one from the count of uses. Returns whether there was one.
+    pub fn take_use(&self) -> bool {
+        let uses = self.uses();
+        if uses > 0 {
+            self.uses.store(uses - 1, Ordering::Relaxed);
+        }
+        uses > 0
     }
 
     /// The address of the version word.

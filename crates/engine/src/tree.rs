@@ -25,8 +25,9 @@
 //! it has locked a slot. If the leaf has ended by then, its slot may be in a leaf with another page, and the commit
 //! says it there. A new page is dirty from its beginning.
 //!
-//! A leaf may be cold: its rows are read from its image at the first look at them, or the second one (`cold.rs`).
+//! A leaf may be cold: its rows are read from its image when they are used (`cold.rs`).
 
+mod evict;
 mod merge;
 mod place;
 
@@ -321,53 +322,13 @@ impl Tree {
         match leaf.load(|slots| room(&self.ground.leaf_size, slots), read) {
             // The pages may be used again.
             Err(Error::Damaged { .. }) if self.is_dropped.load(Ordering::SeqCst) => return Err(Error::Conflict),
-            Ok(true) => {
-                self.ground.cache.iter().for_each(|cache| cache.note_load());
+            Ok(Some(early)) => {
+                self.ground.cache.iter().for_each(|cache| cache.note_load(early));
                 self.give_to_clock(leaf);
             }
             loaded => return loaded.map(|_| ()).inspect_err(events::damage),
         }
         Ok(())
-    }
-
-    /// The row with `key` of a leaf that is not loaded, and need not be.
-    #[cold]
-    fn cold_row(&self, leaf: &Arc<Leaf>, key: &[u8]) -> Option<Arc<Slot>> {
-        let cache = self.ground.cache.as_ref().filter(|cache| !cache.is_due(leaf))?;
-        let Ground { source, base, .. } = &self.ground;
-        let slot = leaf.early_row(key, |image| source.slot(image, self.number, &leaf.span, key, *base))?;
-        cache.note_row_read(leaf);
-        Some(slot)
-    }
-
-    /// Makes `leaf` cold: its rows are read from its image when they are used again. Returns whether it is cold, or
-    /// ended.
-    ///
-    /// It stays as it is when the image does not have the newest version of each row, when a thread holds one of its
-    /// rows, and when a deleted row is still seen by a snapshot.
-    pub fn evict(&self, core: &Core, leaf: &Arc<Leaf>) -> bool {
-        let is_busy = || leaf.page.is_busy() && !planted::active("engine-evicts-dirty");
-        let is_due = || leaf.is_loaded() && !is_busy();
-        if !is_due() {
-            return false;
-        }
-        let _shape = lock(&self.shape);
-        let Some(mut old) = leaf.lock() else { return true };
-        if self.is_dropped.load(Ordering::SeqCst) || self.is_kept() || !is_due() || leaf.page.home().is_none() {
-            return false;
-        }
-        let Some(rows) = LockedRows::of(core, &old) else { return false };
-        // A commit that changed a row before it was locked here has made the page dirty before.
-        if is_busy() {
-            return false;
-        }
-        let purged = rows.purged(core, leaf.purged(), self.ground.base);
-        let cold = Leaf::cold(leaf.span.clone(), purged, leaf.page.clone());
-        rows.keep_locked(&self.ground.source, self.ground.base);
-        old.end();
-        self.forget(leaf);
-        self.root.load().swap(cold);
-        true
     }
 
     /// How many leaves it has.
@@ -443,7 +404,7 @@ impl Tree {
             |leaf| self.cold_row(leaf, key).map(Lookup::Slot),
             |leaf, changes| {
                 Some(match leaf.search(key)? {
-                    Ok(number) => Lookup::Slot(leaf.slot(number)?.clone()),
+                    Ok(number) => Lookup::Slot(self.used(leaf.slot(number)?).clone()),
                     Err(_) => Lookup::Nothing(Look { leaf: leaf.clone(), changes }),
                 })
             },
@@ -498,7 +459,7 @@ impl Tree {
             let leaf = root.leaf_of(key);
             self.warm(&leaf)?;
             let found = leaf.read(|_| match leaf.search(key)? {
-                Ok(number) => leaf.slot(number).cloned().map(Some),
+                Ok(number) => leaf.slot(number).map(|slot| Some(self.used(slot).clone())),
                 Err(_) => Some(None),
             });
             if let Some(Some(slot)) = found {
@@ -773,57 +734,6 @@ impl Drop for Tree {
 /// For how many rows a leaf has room that begins with `slots`.
 pub fn room(size: &LeafSize, slots: &[Arc<Slot>]) -> usize {
     size.room(slots.len(), slots.iter().map(|slot| slot.image_bytes()).sum())
-}
-
-/// All rows of a leaf, locked. Dropped before they are to stay so, they are as they were.
-struct LockedRows(Vec<(Arc<Slot>, RowWord)>);
-
-impl LockedRows {
-    /// `None`: a row is in use.
-    fn of(core: &Core, leaf: &LockedLeaf<'_>) -> Option<Self> {
-        let mut rows = Self(Vec::with_capacity(leaf.leaf.len()));
-        for number in 0..leaf.leaf.len() {
-            let slot = leaf.slot(number);
-            let word = slot.word();
-            let is_idle = match word.state() {
-                RowState::Live => true,
-                RowState::Absent => core.may_purge(word),
-                RowState::Locked | RowState::Pending => false,
-            };
-            // A thread that gets hold of it from here on meets a conflict.
-            let may_evict = || Arc::strong_count(slot) == 1 && slot.try_lock(word);
-            if !is_idle || !(planted::active("engine-evicts-unlocked") || may_evict()) {
-                return None;
-            }
-            rows.0.push((slot.clone(), word));
-        }
-        Some(rows)
-    }
-
-    /// The trace of the deleted rows, after that of earlier ones.
-    fn purged(&self, core: &Core, mut purged: Purged, base: Tick) -> Purged {
-        let deleted = self.0.iter().filter(|(_, word)| word.is_absent());
-        let ticks = deleted.map(|(_, word)| word.version().tick(base));
-        if let Some(floor) = ticks.max() {
-            // After the rows are locked, as in a purge.
-            let (number, point) = (core.next_purge(), core.memory.flushed_anywhere());
-            purged = Purged { floor: purged.floor.max(floor), number, point };
-        }
-        purged
-    }
-
-    /// They stay locked for ever: a thread that still finds one looks for its key again.
-    fn keep_locked(mut self, source: &Source, base: Tick) {
-        for (_, word) in self.0.drain(..) {
-            source.note(word.version().tick(base));
-        }
-    }
-}
-
-impl Drop for LockedRows {
-    fn drop(&mut self) {
-        self.0.iter().for_each(|(slot, word)| slot.set_word(*word));
-    }
 }
 
 /// The end of an attempt to add a row.

@@ -1,0 +1,224 @@
+//! Rows of a leaf that is not loaded: a cold leaf may have some of its rows in DRAM.
+//!
+//! A row that is read alone is *kept*: the leaf refers to its slot until the hand of the cache takes it. Later looks
+//! find it here. When the hand has taken it, the leaf still finds the slot as long as a thread holds it: a transaction
+//! that has read a row must meet the changes of others. When the leaf is loaded, its rows are in these slots.
+
+use std::sync::{Arc, Weak};
+
+use lodestone_pages::Image;
+use lodestone_pmem::sync::atomic::Ordering;
+use lodestone_pmem::sync::lock;
+use lodestone_width::{low_u32, to_u64};
+use smallvec::SmallVec;
+
+use super::Leaf;
+use crate::slot::Slot;
+
+/// A cold leaf keeps at most so many rows that were used when it was loaded: a look at one of them passes the others.
+pub const ROWS_KEPT_MAX: usize = 8;
+/// About how many bytes of DRAM a kept row takes beside its slot: here, and on the clock of the cache.
+const KEPT_BYTES: u64 = 128;
+
+/// More looks at a cold leaf are not counted.
+const LOOKS_MAX: u32 = (1 << LOOKS_BITS) - 1;
+const LOOKS_BITS: u32 = 2;
+/// Bits that tell the row of the last look from others.
+const TAG_BITS: u32 = 8;
+const TIME_BITS: u32 = 32 - TAG_BITS - LOOKS_BITS;
+
+/// A look at a row of a cold leaf that is not in DRAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Whether the last look, not long ago, was at the same row.
+    pub is_again: bool,
+    /// How many looks at other rows than the one before it there were, each soon after that: up to [`LOOKS_MAX`].
+    pub looks: u32,
+}
+
+/// Addresses of rows.
+pub type FewRows = SmallVec<[usize; ROWS_KEPT_MAX]>;
+
+/// Bytes that a kept row counts for the cache.
+pub fn charge_of(slot: &Slot) -> u64 {
+    to_u64(slot.bytes()) + KEPT_BYTES
+}
+
+/// The rows. Mostly there is none.
+#[derive(Debug, Default)]
+pub struct Early(Option<Box<SmallVec<[Row; 1]>>>);
+
+#[derive(Debug)]
+struct Row {
+    slot: Weak<Slot>,
+    /// `None`: it is here as long as a thread holds it.
+    kept: Option<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    slot: Arc<Slot>,
+    /// Bytes that it counts for the cache.
+    charged: u64,
+}
+
+/// A row of a cold leaf.
+#[derive(Debug)]
+pub enum EarlyRow {
+    /// Another thread has read it.
+    Present(Arc<Slot>),
+    /// It was read, and counts so many bytes.
+    Read((Arc<Slot>, u64)),
+}
+
+/// The end of a pass of the hand at a row.
+#[derive(Debug, PartialEq, Eq)]
+pub enum EarlyPass {
+    /// It was used, and stays.
+    Used,
+    /// It is not kept any more, and has counted so many bytes. A thread may still hold it.
+    Taken(u64),
+    /// It was not kept any more before.
+    Gone,
+}
+
+impl Early {
+    pub fn keeping(rows: Vec<(Arc<Slot>, u64)>) -> Self {
+        let mut early = Self::default();
+        rows.into_iter().for_each(|(slot, charged)| early.keep(slot, charged));
+        early
+    }
+
+    fn rows(&self) -> &[Row] {
+        self.0.as_deref().map_or(&[], SmallVec::as_slice)
+    }
+
+    fn keep(&mut self, slot: Arc<Slot>, charged: u64) {
+        let rows = self.0.get_or_insert_default();
+        rows.retain(|row| row.slot.strong_count() > 0);
+        rows.push(Row { slot: Arc::downgrade(&slot), kept: Some(Kept { slot, charged }) });
+    }
+
+    fn find(&self, key: &[u8]) -> Option<Arc<Slot>> {
+        self.rows().iter().find_map(|row| match &row.kept {
+            Some(kept) => (**kept.slot.key() == *key).then(|| kept.slot.clone()),
+            None => row.slot.upgrade().filter(|slot| **slot.key() == *key),
+        })
+    }
+
+    /// Forgets rows that no thread holds. Returns whether others are left that are not kept.
+    fn forget(&mut self) -> bool {
+        let Some(rows) = &mut self.0 else { return false };
+        rows.retain(|row| row.slot.strong_count() > 0);
+        rows.shrink_to_fit();
+        let is_held = rows.iter().any(|row| row.kept.is_none());
+        if rows.is_empty() {
+            self.0 = None;
+        }
+        is_held
+    }
+
+    /// No row is kept any more. Returns how many bytes they counted.
+    fn take_all(&mut self) -> u64 {
+        let rows = self.0.iter_mut().flat_map(|rows| rows.iter_mut());
+        rows.filter_map(|row| row.kept.take()).map(|kept| kept.charged).sum()
+    }
+
+    /// The leaf is loaded: its rows, by key, are in these slots from now on, in which threads see changes. Returns how
+    /// many bytes they counted.
+    pub fn move_to(&mut self, slots: &mut [Arc<Slot>]) -> u64 {
+        let (mut charged, rows) = (0, self.0.take());
+        for row in rows.into_iter().flat_map(|rows| rows.into_iter()) {
+            charged += row.kept.as_ref().map_or(0, |kept| kept.charged);
+            if let Some(early) = row.slot.upgrade()
+                && let Ok(number) = slots.binary_search_by(|slot| slot.key().cmp(early.key()))
+            {
+                slots[number] = early;
+            }
+        }
+        charged
+    }
+}
+
+impl Leaf {
+    /// The row with `key`, if the leaf is not loaded and has it in DRAM.
+    pub fn find_early(&self, key: &[u8]) -> Option<Arc<Slot>> {
+        let early = lock(&self.early);
+        let slot = early.find(key).filter(|_| !self.is_loaded())?;
+        slot.note_use();
+        Some(slot)
+    }
+
+    /// The row with `key` of a leaf that is not loaded. If it is not in DRAM, `read` reads it from the image, and says
+    /// how many bytes it counts for the cache: from now on it is kept. `None`: the leaf is loaded, or `read` finds no
+    /// such row in the image.
+    pub fn early_row(&self, key: &[u8], read: impl FnOnce(&Image) -> Option<(Arc<Slot>, u64)>) -> Option<EarlyRow> {
+        // As in `load`: the image counts.
+        let mut early = lock(&self.early);
+        if self.is_loaded() {
+            return None;
+        }
+        if let Some(slot) = early.find(key) {
+            return Some(EarlyRow::Present(slot));
+        }
+        let (slot, charged) = read(&self.page.home()?)?;
+        early.keep(slot.clone(), charged);
+        Some(EarlyRow::Read((slot, charged)))
+    }
+
+    /// Notes a look at the row with `key`, which is not in DRAM, at the time `now`. `turn`: the time in which the hand
+    /// of the cache passes all.
+    pub fn note_look(&self, key: &[u8], now: u64, turn: u64) -> Look {
+        const TIME_MASK: u32 = (1 << TIME_BITS) - 1;
+        let (now, tag) = (low_u32(now) & TIME_MASK, crc32c::crc32c(key) >> (32 - TAG_BITS));
+        let before = self.looked.load(Ordering::Relaxed);
+        let looks = before & LOOKS_MAX;
+        // A mistake when the time has gone round does no harm, and neither does one of two threads at the same time.
+        let age = u64::from(now.wrapping_sub(before >> (TAG_BITS + LOOKS_BITS)) & TIME_MASK);
+        let is_again = looks > 0 && (before >> LOOKS_BITS) & ((1 << TAG_BITS) - 1) == tag && age < turn;
+        let looks = match age < turn.div_ceil(2) {
+            true if is_again => looks,
+            true => (looks + 1).min(LOOKS_MAX),
+            false => 1,
+        };
+        self.looked.store((now << TAG_BITS | tag) << LOOKS_BITS | looks, Ordering::Relaxed);
+        Look { is_again, looks }
+    }
+
+    /// The hand of the cache passes a row.
+    pub fn pass_early(&self, row: &Weak<Slot>, must_go: bool) -> EarlyPass {
+        let mut early = lock(&self.early);
+        let Some(row) = early.0.iter_mut().flat_map(|rows| rows.iter_mut()).find(|early| early.slot.ptr_eq(row)) else {
+            return EarlyPass::Gone;
+        };
+        match &row.kept {
+            None => EarlyPass::Gone,
+            Some(kept) if kept.slot.take_use() && !must_go => EarlyPass::Used,
+            Some(_) => {
+                let charged = row.kept.take().map_or(0, |kept| kept.charged);
+                early.forget();
+                EarlyPass::Taken(charged)
+            }
+        }
+    }
+
+    /// Forgets rows that were read early and that no thread holds. Returns whether there are others.
+    pub fn forget_early(&self) -> bool {
+        lock(&self.early).forget()
+    }
+
+    /// Bytes that it counts for the cache.
+    #[cfg(test)]
+    pub fn charged(&self) -> u64 {
+        let early = || lock(&self.early).rows().iter().filter_map(|row| Some(row.kept.as_ref()?.charged)).sum();
+        self.body.get().map_or_else(early, |body| body.charged.load(Ordering::Relaxed))
+    }
+
+    /// It counts nothing for the cache any more, and keeps no row. Returns how many bytes it counted.
+    pub fn uncharge(&self) -> u64 {
+        match self.body.get() {
+            Some(_) => self.charge(0),
+            None => lock(&self.early).take_all(),
+        }
+    }
+}
